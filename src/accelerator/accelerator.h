@@ -1,0 +1,90 @@
+/* Accelerators of every vendor behind one table: what they are called as a resource, how they are found, which type name
+ * they have, and which variable makes them visible to a process (spec/accelerators.md 1). One file a vendor. */
+#ifndef ACCELERATOR_ACCELERATOR_H
+#define ACCELERATOR_ACCELERATOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buffer.h"
+#include "base/quantity.h"
+#include "scaling/label.h"
+
+/* One device as found on this machine. */
+struct device {
+    char id[80];       /* what goes into the visible-devices variable: index, UUID or MIG id, as inherited */
+    char uuid[80];     /* "" when unknown */
+    char name[128];    /* the vendor's name for it; "" when unknown */
+    char bus_id[32];   /* PCI address, "" when unknown; finds its cores and memory */
+    int64_t memory_bytes; /* 0 when unknown */
+};
+
+/* The devices of one resource name on this machine. */
+struct inventory {
+    const struct accelerator *vendor;
+    char type[64]; /* accelerator type, "" when unknown */
+    struct device *devices; /* owned; only those that the inherited visible-devices variable leaves */
+    size_t n;
+    struct labels labels;          /* TPU slice labels and the like */
+    struct resources extra;        /* TPU slice name and head resources (2.7) */
+};
+
+enum quantity_rule { QUANTITY_ANY, QUANTITY_WHOLE, QUANTITY_1_2_4_8 };
+
+/* A change to one variable of a worker's environment; value NULL unsets. */
+typedef int environment_change(void *context, const char *name, const char *value);
+
+struct accelerator {
+    const char *vendor;        /* "nvidia" */
+    const char *resource;      /* "GPU" */
+    const char *visible;       /* "CUDA_VISIBLE_DEVICES"; NULL when there is none */
+    const char *const *opt_out; /* variables that, when true, leave `visible` alone; NULL-terminated */
+    enum quantity_rule rule;
+    /* Finds this machine's devices. 0 with n == 0 when there are none or no driver is present; an error only for what the
+     * user must mend (conflicting variables). */
+    int (*detect)(struct inventory *inventory, ty_error *err);
+    /* Optional: how many devices of `host_devices` the ids name and what else to set (TPU bounds, ONEAPI selector);
+     * NULL: visible = ids joined by commas. */
+    int (*set_visible)(const struct accelerator *self, const char *const *ids, size_t n, size_t host_devices,
+                       environment_change *change, void *context);
+};
+
+/* All vendors in the order of 1.3; *n of them. */
+const struct accelerator *const *accelerator_all(size_t *n);
+
+/* The vendor whose variable serves a resource of a node: by accelerator type when known ("AMD-..." for GPU), else the first
+ * that has this resource name; NULL for resources that are not devices. */
+const struct accelerator *accelerator_for(const char *resource, const char *accelerator_type);
+
+/* True for GPU, TPU, NPU, HPU, RBLN, neuron_cores, FURIOSA, MBLT, MLU: counted as single devices. */
+bool accelerator_is_device(const char *resource);
+
+/* The rules of 1.7 and 3.6 for one amount of one resource; message as the spec gives it. */
+int accelerator_check_amount(const char *resource, quantity amount, ty_error *err);
+
+/* This machine's accelerators: at most one inventory a resource name (1.3's priority). Owned by the caller. */
+int accelerator_probe(struct inventory **inventories, size_t *n, ty_error *err);
+void accelerator_inventories_free(struct inventory *inventories, size_t n);
+
+/* Sets the visible-devices variables for a worker that is to see `ids` (the node's ids, in order). With `inherited` non-NULL
+ * the ids are positions' names already mapped (1.3 nested masks). Honours opt_out and RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO. */
+int accelerator_set_visible(const struct accelerator *accelerator, const char *const *ids, size_t n,
+                            size_t host_devices, environment_change *change, void *context);
+
+/* Entries of a visible-devices variable: -1 when unset (all), else the number of entries, each appended NUL-terminated to
+ * `entries` ("" and NoDevFiles: 0). */
+int accelerator_visible_entries(const char *value, struct buffer *entries);
+
+/* Device name -> type ("Tesla V100-SXM2-16GB" -> "V100", 1.5); false when there is none. */
+bool accelerator_classify(const char *name, char type[64]);
+
+/* Known type names with their vendor, NULL-terminated pairs are in accelerator_types(&n). */
+struct accelerator_type {
+    const char *type, *vendor, *resource;
+    const char *note; /* "" or why it is never detected */
+};
+const struct accelerator_type *accelerator_types(size_t *n);
+/* True when a node of type `have` serves a request for `want`: equal, or aliases (MI308X). */
+bool accelerator_type_matches(const char *want, const char *have);
+
+#endif

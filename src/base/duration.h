@@ -1,0 +1,26 @@
+/* Durations in the text form of Flux RFC 23: a number and one of ms, s, m, h, d ("1.5h", "500ms", "90"; seconds when there
+ * is no unit). One time type in all of Trainyard: nanoseconds in an int64_t. */
+#ifndef BASE_DURATION_H
+#define BASE_DURATION_H
+
+#include <stdint.h>
+
+#include "base/buffer.h"
+#include "base/error.h"
+
+typedef int64_t nanoseconds;
+
+#define NS_PER_US ((nanoseconds)1000)
+#define NS_PER_MS ((nanoseconds)1000000)
+#define NS_PER_S ((nanoseconds)1000000000)
+
+/* Refuses negatives, NaN, "infinity", and more than 100 years. */
+int duration_parse(const char *text, nanoseconds *duration, ty_error *err);
+
+/* For people, three significant figures: "1.25 s", "340 us", "2.1 min", "3.5 h". */
+void duration_format(nanoseconds duration, struct buffer *out);
+
+nanoseconds clock_monotonic(void); /* CLOCK_MONOTONIC; drives every decision */
+nanoseconds clock_wall(void);      /* CLOCK_REALTIME since the epoch; only stored and shown */
+
+#endif

@@ -1,0 +1,26 @@
+/* Small things done with files. */
+#ifndef BASE_FILE_H
+#define BASE_FILE_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "base/buffer.h"
+#include "base/error.h"
+
+/* The whole file appended to `out`; more than `limit` bytes is TY_EUSAGE, naming the limit. "-" is standard input. */
+int file_read(const char *path, size_t limit, struct buffer *out, ty_error *err);
+
+/* All bytes, through EINTR and short writes. 0, or -errno. Blocking descriptors only. */
+int file_write_all(int fd, const void *bytes, size_t size);
+
+/* Makes every missing directory of `path`. */
+int file_make_directories(const char *path, mode_t mode, ty_error *err);
+
+/* Writes beside, fsyncs, renames over `path`, fsyncs the directory: readers see the old bytes or the new. */
+int file_publish(const char *path, const void *bytes, size_t size, mode_t mode, ty_error *err);
+
+/* Absolute form of `path` (a leading ~/ is the home), which need not exist; the caller frees. NULL: see errno. */
+char *file_absolute(const char *path);
+
+#endif

@@ -1,0 +1,22 @@
+/* One way to tell what goes on: level, subsystem, text; the program that holds the process decides where it goes. */
+#ifndef BASE_LOG_H
+#define BASE_LOG_H
+
+#include <stdarg.h>
+
+enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
+
+typedef void log_sink(void *context, enum log_level level, const char *subsystem, const char *text);
+
+/* NULL silences (the default: a library does not print). The level comes from TRAINYARD_LOG=error|warning|info|debug. */
+void log_set_sink(log_sink *sink, void *context);
+
+void log_write(enum log_level level, const char *subsystem, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#define log_error(subsystem, ...) log_write(LOG_LEVEL_ERROR, subsystem, __VA_ARGS__)
+#define log_warning(subsystem, ...) log_write(LOG_LEVEL_WARNING, subsystem, __VA_ARGS__)
+#define log_info(subsystem, ...) log_write(LOG_LEVEL_INFO, subsystem, __VA_ARGS__)
+#define log_debug(subsystem, ...) log_write(LOG_LEVEL_DEBUG, subsystem, __VA_ARGS__)
+
+#endif

@@ -1,0 +1,29 @@
+/* Words and lists in text. */
+#ifndef BASE_STR_H
+#define BASE_STR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* True when `text` begins with `prefix`; `*rest` (may be NULL) is then what follows. */
+bool str_prefix(const char *text, const char *prefix, const char **rest);
+bool str_equal(const char *a, const char *b); /* NULL equals only NULL */
+
+/* Calls `each` with every piece of `text` between commas that are outside () and [], white space trimmed; empty pieces
+ * too. Stops and returns what `each` returns when that is not 0. */
+int str_split(const char *text, char separator, int (*each)(void *context, char *piece), void *context);
+
+/* A whole decimal number from min to max; false, and `*value` untouched, for anything else (blanks, signs where
+ * min >= 0, trailing text, overflow). */
+bool str_to_int64(const char *text, int64_t min, int64_t max, int64_t *value);
+bool str_to_double(const char *text, double *value); /* C locale; refuses NaN, Inf, hex and trailing text */
+
+/* The one of `names` that is nearest to `word` (optimal string alignment distance, case-blind; at most a third of the
+ * word's length, at least 1), or NULL. */
+const char *str_nearest(const char *word, const char *const *names, size_t n);
+
+/* 64-bit FNV-1a. */
+uint64_t str_hash(const char *bytes, size_t size);
+
+#endif

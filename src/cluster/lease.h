@@ -1,0 +1,48 @@
+/* Claims on this machine's devices across separate runs and users (DESIGN.md 4, "Leases are file locks").
+ *
+ * A lease is a file of its own in the lease directory ($TRAINYARD_LEASE_DIR, else /tmp/trainyard-leases, mode 1777), locked
+ * (flock) by an open file that the controller and its agents hold: the lock goes when the last of them goes, by
+ * SIGKILL too, and a file without a lock is void and removed by whoever finds it. The file names the holder and its claims. */
+#ifndef CLUSTER_LEASE_H
+#define CLUSTER_LEASE_H
+
+#include "base/duration.h"
+#include "base/quantity.h"
+
+/* One device, or a part of it. */
+struct lease_claim {
+    char resource[32]; /* "GPU" */
+    char id[80];       /* the device's id on this machine; UUID where known, so that masks do not matter */
+    quantity amount;   /* QUANTITY_ONE for a whole device */
+};
+
+struct lease_holder {
+    int pid;
+    char run[128];
+    char user[64];
+    nanoseconds since; /* wall clock */
+    struct lease_claim *claims;
+    size_t n;
+};
+
+struct lease; /* opaque: a claim of ours */
+
+/* One process at a time looks and claims: between lease_begin and lease_end the directory is locked (short). */
+int lease_begin(int *directory, ty_error *err);
+void lease_end(int directory);
+
+/* Who holds what now, but for us. Owned by the caller. */
+int lease_holders(int directory, struct lease_holder **holders, size_t *n, ty_error *err);
+void lease_holders_free(struct lease_holder *holders, size_t n);
+
+/* Claims; to be called between begin and end, after a look at the holders. */
+int lease_claim(int directory, const char *run, const struct lease_claim *claims, size_t n, struct lease **lease,
+                ty_error *err);
+int lease_fd(const struct lease *lease); /* to be handed on to agents; close-on-exec is set */
+void lease_release(struct lease *lease); /* unlinks and unlocks; NULL is fine */
+
+/* A descriptor that turns readable when any of `holders` may have gone (pidfds and inotify behind one epoll), so that a
+ * run that waits need not poll; the caller closes. */
+int lease_watch(const struct lease_holder *holders, size_t n, ty_error *err);
+
+#endif

@@ -1,0 +1,75 @@
+/* The plan: which worker goes on which node with which devices, or why that is impossible (spec/placement.md 3,
+ * spec/train-api.md 2.3). Pure; the same input gives the same plan. */
+#ifndef PLACEMENT_PLAN_H
+#define PLACEMENT_PLAN_H
+
+#include <stdint.h>
+
+#include "cluster/cluster.h"
+#include "scaling/scaling.h"
+
+/* A grant of devices of one resource to one worker: positions in the shape's node_devices. */
+struct grant {
+    uint16_t devices;   /* which of shape->devices */
+    uint16_t n;
+    uint32_t first;     /* into plan->positions: n positions, ascending as granted */
+};
+
+/* Workers in world rank order. */
+struct plan_worker {
+    uint32_t node;       /* index in the cluster */
+    uint32_t node_rank, local_rank, local_world_size;
+    int32_t slice;       /* index in plan->slices, -1 without slices */
+    uint32_t bundle;     /* which bundle of the demand it came from (per-worker selectors) */
+    uint32_t first_grant;
+    uint32_t n_grants;
+};
+
+struct plan_slice {
+    const char *name; /* the label's value, the cluster's memory */
+    uint32_t first_worker, n_workers;
+};
+
+enum plan_verdict { PLAN_FEASIBLE, PLAN_BUSY, PLAN_INFEASIBLE };
+
+struct plan_short {
+    char *resource;
+    quantity need, have;
+};
+
+struct plan {
+    enum plan_verdict verdict;
+    size_t n_workers;   /* what fits between the demand's least and most; 0 unless feasible */
+    struct plan_worker *workers;
+    struct grant *grants;
+    uint16_t *positions;
+    size_t n_nodes_used;
+    uint32_t *node_order; /* node index by node rank, n_nodes_used of them */
+    struct plan_slice *slices;
+    size_t n_slices;
+    char *reason;       /* one sentence, NULL when feasible: what is short, where, and the smallest change that would fit */
+    struct plan_short *shorts;
+    size_t n_shorts;
+    struct resources total; /* with the trainer's */
+};
+
+/* Places every worker of the demand or none. 0 also when it does not fit (see verdict); negative for want of memory. */
+int plan_make(const struct cluster *cluster, const struct demand *demand, struct plan **plan, ty_error *err);
+void plan_destroy(struct plan *plan);
+
+/* The visible-devices ids of a worker: the union of this run's devices on its node in order, or with `own` only its own. Calls
+ * `change` with each variable (also TPU bounds). */
+int plan_worker_environment(const struct plan *plan, const struct cluster *cluster, size_t rank, bool own,
+                            environment_change *change, void *context);
+/* Own device indices within the visible list ("0,1"), for TRAINYARD_DEVICES; "" without devices. */
+void plan_worker_devices(const struct plan *plan, const struct cluster *cluster, size_t rank, bool own,
+                         struct buffer *out);
+
+/* The object of DESIGN.md 5.3, pretty-printed. */
+void plan_format_json(const struct plan *plan, const struct cluster *cluster, const struct demand *demand,
+                      struct buffer *out);
+/* A drawing for a person: each node, its devices as cells and who holds them; or the refusal. `colour` uses SGR codes. */
+void plan_format_text(const struct plan *plan, const struct cluster *cluster, const struct demand *demand, bool colour,
+                      struct buffer *out);
+
+#endif

@@ -1,0 +1,49 @@
+/* Node labels and the selectors that workers put on them (spec/placement.md 3.4). */
+#ifndef SCALING_LABEL_H
+#define SCALING_LABEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buffer.h"
+#include "base/error.h"
+
+/* Labels of a node: few, sorted by key. Zero-initialised is none. */
+struct labels {
+    struct label {
+        char *key, *value;
+    } *items; /* owned */
+    size_t n;
+};
+
+void labels_done(struct labels *labels);
+int labels_set(struct labels *labels, const char *key, const char *value, ty_error *err); /* checks the syntax */
+const char *labels_get(const struct labels *labels, const char *key);                     /* NULL when absent */
+
+enum label_operator { LABEL_IN, LABEL_NOT_IN };
+
+/* "key must be (or must not be) one of values". Values sorted, no value twice. */
+struct label_constraint {
+    char *key;
+    enum label_operator op;
+    char **values;
+    size_t n_values;
+};
+
+/* Constraints that must all hold; no constraint twice. Zero-initialised accepts every node. */
+struct label_selector {
+    struct label_constraint *items; /* owned */
+    size_t n;
+};
+
+void label_selector_done(struct label_selector *selector);
+int label_selector_copy(struct label_selector *to, const struct label_selector *from);
+int label_selector_add(struct label_selector *selector, const char *key, const char *expression, ty_error *err);
+/* "k=v,k2=in(a,b)" of the command line. */
+int label_selector_parse(struct label_selector *selector, const char *text, ty_error *err);
+bool label_selector_match(const struct label_selector *selector, const struct labels *labels);
+bool label_selector_equal(const struct label_selector *a, const struct label_selector *b);
+/* "zone in (a, b) and type not T4", for explanations. */
+void label_selector_format(const struct label_selector *selector, struct buffer *out);
+
+#endif

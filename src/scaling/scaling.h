@@ -1,0 +1,84 @@
+/* The scaling config as given, and the demand that it resolves to (spec/train-api.md 1, spec/accelerators.md 2.12). Pure. */
+#ifndef SCALING_SCALING_H
+#define SCALING_SCALING_H
+
+#include <jansson.h>
+#include <trainyard/scaling.h>
+
+#include "base/document.h"
+#include "base/quantity.h"
+#include "scaling/label.h"
+
+/* X(name, text) */
+#define PLACEMENT_STRATEGIES(X)                                                                              \
+    X(PLACE_PACK, "PACK")                                                                                    \
+    X(PLACE_SPREAD, "SPREAD")                                                                                \
+    X(PLACE_STRICT_PACK, "STRICT_PACK")                                                                      \
+    X(PLACE_STRICT_SPREAD, "STRICT_SPREAD")
+
+enum placement_strategy {
+#define X(name, text) name,
+    PLACEMENT_STRATEGIES(X)
+#undef X
+};
+
+const char *placement_strategy_name(enum placement_strategy strategy);
+int placement_strategy_parse(const char *text, enum placement_strategy *strategy, ty_error *err);
+
+enum { SCALING_MAX_WORKERS = 10 * 1000 * 1000 };
+
+/* What the user wrote, in the field names of ScalingConfig; nothing derived. scaling_init gives the defaults. */
+struct scaling {
+    int64_t min_workers, max_workers; /* equal unless elastic; 0 is local mode */
+    bool elastic;
+    bool use_gpu, use_tpu;
+    bool has_resources; /* resources_per_worker was given, if only as {} */
+    struct resources resources_per_worker; /* as given: zeros kept */
+    bool has_trainer_resources;
+    struct resources trainer_resources;
+    enum placement_strategy placement_strategy;
+    char *accelerator_type; /* owned, NULL when not given */
+    char *topology;         /* owned, NULL when not given */
+    struct label_selector *selectors; /* owned array */
+    size_t n_selectors;
+    bool selector_per_worker; /* a list was given, one selector a worker; else one selector (or none) for all */
+    double elastic_resize_monitor_interval_s;
+};
+
+void scaling_init(struct scaling *scaling);
+void scaling_done(struct scaling *scaling);
+
+/* Fields from the tree of a config file or a JSON text with Python's field names (num_workers: 4 or [2, 8], ...). Fields
+ * that are absent keep their value. `document` (may be NULL) gives places for messages. */
+int scaling_read(struct scaling *scaling, const json_t *map, const struct document *document, ty_error *err);
+int scaling_from_public(struct scaling *scaling, const ty_scaling_config *config, ty_error *err);
+/* "4" or "2:8", as -n takes it. */
+int scaling_parse_workers(struct scaling *scaling, const char *text, ty_error *err);
+
+/* What the workers need, all of it resolved and checked. */
+struct demand {
+    size_t min_workers, max_workers;
+    bool elastic;
+    struct resources per_worker; /* no zeros; with accelerator_type:<T> = 0.001 where a type was given */
+    struct resources trainer;    /* beside rank 0; empty by default */
+    enum placement_strategy strategy;
+    char *accelerator_type;      /* NULL: any */
+    struct label_selector *selectors;
+    size_t n_selectors;          /* 0: none; 1: for every worker; else one a worker */
+    struct tpu_demand {          /* use_tpu with topology and type; else workers_per_slice is 0 */
+        char *topology, *generation, *pod_type; /* "4x4", "v6e", "v6e-16" */
+        int64_t chips_per_host, hosts_per_slice, chips_per_slice;
+        int64_t workers_per_slice; /* W, or H where each host has one worker with fewer chips (train-api.md, decisions) */
+    } tpu;
+    char **warnings; /* lines for the user: deprecated trainer_resources, fractional GPU */
+    size_t n_warnings;
+};
+
+/* Checks in the order of spec/train-api.md 1.2 and resolves per 1.4. `train_v1` is RAY_TRAIN_V2_ENABLED=0 (DESIGN.md 5.4). */
+int scaling_resolve(const struct scaling *scaling, bool train_v1, struct demand *demand, ty_error *err);
+void demand_done(struct demand *demand);
+
+/* Per-worker amounts times `workers`, plus the trainer's. */
+int demand_total(const struct demand *demand, size_t workers, struct resources *total, ty_error *err);
+
+#endif
