@@ -1,0 +1,147 @@
+/* The growable run of bytes of buffer.h. Whatever is appended is followed by a NUL outside `size`, so that `data` can be
+ * read as text at any time after the first append. */
+#include "base/buffer.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SMALLEST = 64 };
+
+void buffer_done(struct buffer *buffer) {
+    free(buffer->data);
+    *buffer = (struct buffer){0};
+}
+
+void buffer_clear(struct buffer *buffer) {
+    buffer->size = 0;
+    if (buffer->data != NULL) buffer->data[0] = '\0';
+}
+
+char *buffer_reserve(struct buffer *buffer, size_t size) {
+    if (buffer->failed) return NULL;
+    if (buffer->data != NULL && size < buffer->capacity - buffer->size) return buffer->data + buffer->size;
+    if (size > PTRDIFF_MAX - buffer->size - 1) {
+        buffer->failed = true;
+        return NULL;
+    }
+    size_t wanted = buffer->size + size + 1;
+    size_t capacity = buffer->capacity > SMALLEST ? buffer->capacity : SMALLEST;
+    while (capacity < wanted)
+        capacity += capacity / 2;
+    char *data = realloc(buffer->data, capacity);
+    if (data == NULL) {
+        buffer->failed = true;
+        return NULL;
+    }
+    data[buffer->size] = '\0';
+    buffer->data = data;
+    buffer->capacity = capacity;
+    return data + buffer->size;
+}
+
+void buffer_append(struct buffer *buffer, const void *bytes, size_t size) {
+    char *to = buffer_reserve(buffer, size);
+    if (to == NULL) return;
+    if (size > 0) memcpy(to, bytes, size);
+    to[size] = '\0';
+    buffer->size += size;
+}
+
+void buffer_text(struct buffer *buffer, const char *text) {
+    buffer_append(buffer, text, strlen(text));
+}
+
+void buffer_char(struct buffer *buffer, char c) {
+    buffer_append(buffer, &c, 1);
+}
+
+void buffer_printf(struct buffer *buffer, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    int size = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (size < 0) {
+        buffer->failed = true;
+        return;
+    }
+    char *to = buffer_reserve(buffer, (size_t)size);
+    if (to == NULL) return;
+    va_start(args, format);
+    (void)vsnprintf(to, (size_t)size + 1, format, args);
+    va_end(args);
+    buffer->size += (size_t)size;
+}
+
+void buffer_consume(struct buffer *buffer, size_t size) {
+    if (size >= buffer->size) {
+        buffer_clear(buffer);
+        return;
+    }
+    buffer->size -= size;
+    memmove(buffer->data, buffer->data + size, buffer->size + 1);
+}
+
+char *buffer_take(struct buffer *buffer) {
+    buffer_append(buffer, "", 0);
+    char *data = buffer->data;
+    if (buffer->failed) {
+        free(data);
+        data = NULL;
+    }
+    *buffer = (struct buffer){0};
+    return data;
+}
+
+/* Length of the well-formed UTF-8 sequence at `bytes` (Unicode 15, table 3-7), or minus the number of bytes that belong to
+ * the broken one and become one U+FFFD. */
+static int utf8_sequence(const unsigned char *bytes, size_t size) {
+    unsigned char lead = bytes[0];
+    if (lead < 0x80) return 1;
+    int length = lead >= 0xc2 && lead <= 0xdf   ? 2
+                 : lead >= 0xe0 && lead <= 0xef ? 3
+                 : lead >= 0xf0 && lead <= 0xf4 ? 4
+                                                : 0;
+    if (length == 0) return -1;
+    unsigned char low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
+    unsigned char high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
+    for (int i = 1; i < length; i++) {
+        if ((size_t)i >= size || bytes[i] < low || bytes[i] > high) return -i;
+        low = 0x80;
+        high = 0xbf;
+    }
+    return length;
+}
+
+static void json_escape(struct buffer *buffer, unsigned char c) {
+    static const char short_forms[] = "\"\"\\\\\bb\ff\nn\rr\tt";
+    for (const char *form = short_forms; *form != '\0'; form += 2) {
+        if ((unsigned char)*form != c) continue;
+        buffer_append(buffer, (char[]){'\\', form[1]}, 2);
+        return;
+    }
+    buffer_printf(buffer, "\\u%04x", c);
+}
+
+void buffer_json_string(struct buffer *buffer, const char *text, size_t size) {
+    const unsigned char *bytes = (const unsigned char *)text;
+    buffer_char(buffer, '"');
+    for (size_t at = 0, plain = 0; plain < size;) {
+        int length = 0;
+        while (at < size && bytes[at] >= ' ' && bytes[at] != '"' && bytes[at] != '\\') {
+            length = utf8_sequence(bytes + at, size - at);
+            if (length < 0) break;
+            at += (size_t)length;
+        }
+        buffer_append(buffer, text + plain, at - plain);
+        if (at < size && length < 0) {
+            buffer_text(buffer, "\xef\xbf\xbd");
+            at += (size_t)-length;
+        } else if (at < size) {
+            json_escape(buffer, bytes[at++]);
+        }
+        plain = at;
+    }
+    buffer_char(buffer, '"');
+}

@@ -1,0 +1,155 @@
+/* Small things done with files; every message names the path. */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+enum { CHUNK = 64 * 1024 };
+
+static int read_all(int fd, const char *path, size_t limit, struct buffer *out, ty_error *err) {
+    size_t before = out->size;
+    for (;;) {
+        char *to = buffer_reserve(out, CHUNK);
+        if (to == NULL) return ty_fail_memory(err);
+        ssize_t n = read(fd, to, CHUNK);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return ty_fail(err, -errno, "cannot read %s: %s", path, strerror(errno));
+        to[n] = '\0';
+        if (n == 0) return 0;
+        out->size += (size_t)n;
+        if (out->size - before > limit)
+            return ty_fail(err, TY_EUSAGE, "%s is too long: at most %zu bytes are read", path, limit);
+    }
+}
+
+int file_read(const char *path, size_t limit, struct buffer *out, ty_error *err) {
+    CLEANUP_FD int opened = -1;
+    bool standard_input = strcmp(path, "-") == 0;
+    if (!standard_input) {
+        opened = open(path, O_RDONLY | O_CLOEXEC);
+        if (opened < 0) return ty_fail(err, -errno, "cannot open %s: %s", path, strerror(errno));
+    }
+    size_t before = out->size;
+    const char *name = standard_input ? "standard input" : path;
+    int result = read_all(standard_input ? STDIN_FILENO : opened, name, limit, out, err);
+    if (result < 0 && out->data != NULL) {
+        out->size = before;
+        out->data[before] = '\0';
+    }
+    return result;
+}
+
+int file_write_all(int fd, const void *bytes, size_t size) {
+    const char *at = bytes;
+    while (size > 0) {
+        ssize_t n = write(fd, at, size);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return -errno;
+        at += n;
+        size -= (size_t)n;
+    }
+    return 0;
+}
+
+/* A directory that another process makes at the same moment is as good as ours. */
+static int make_directory(const char *path, mode_t mode, ty_error *err) {
+    struct stat status;
+    if (mkdir(path, mode) == 0) return 0;
+    int code = errno;
+    if (stat(path, &status) == 0) {
+        if (S_ISDIR(status.st_mode)) return 0;
+        code = ENOTDIR;
+    }
+    return ty_fail(err, -code, "cannot make directory %s: %s", path, strerror(code));
+}
+
+int file_make_directories(const char *path, mode_t mode, ty_error *err) {
+    CLEANUP_FREE char *copy = strdup(path);
+    if (copy == NULL) return ty_fail_memory(err);
+    for (char *at = copy + strspn(copy, "/"); *at != '\0';) {
+        at += strcspn(at, "/");
+        char slash = *at;
+        *at = '\0';
+        int result = make_directory(copy, mode, err);
+        if (result < 0) return result;
+        *at = slash;
+        at += strspn(at, "/");
+    }
+    return 0;
+}
+
+static int sync_directory_of(const char *path) {
+    CLEANUP_FREE char *directory = strdup(path);
+    if (directory == NULL) return -ENOMEM;
+    char *slash = strrchr(directory, '/');
+    if (slash != NULL) slash[slash == directory ? 1 : 0] = '\0';
+    CLEANUP_FD int fd = open(slash != NULL ? directory : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || fsync(fd) < 0) return -errno;
+    return 0;
+}
+
+static int write_and_sync(int fd, const void *bytes, size_t size, mode_t mode) {
+    int result = file_write_all(fd, bytes, size);
+    if (result < 0) return result;
+    return fchmod(fd, mode) < 0 || fsync(fd) < 0 ? -errno : 0;
+}
+
+int file_publish(const char *path, const void *bytes, size_t size, mode_t mode, ty_error *err) {
+    CLEANUP_FREE char *beside = NULL;
+    if (asprintf(&beside, "%s.XXXXXX", path) < 0) {
+        beside = NULL;
+        return ty_fail_memory(err);
+    }
+    CLEANUP_FD int fd = mkostemp(beside, O_CLOEXEC);
+    if (fd < 0) return ty_fail(err, -errno, "cannot write beside %s: %s", path, strerror(errno));
+    int result = write_and_sync(fd, bytes, size, mode);
+    if (result == 0 && rename(beside, path) < 0) result = -errno;
+    if (result < 0) {
+        (void)unlink(beside);
+        return ty_fail(err, result, "cannot write %s: %s", path, strerror(-result));
+    }
+    result = sync_directory_of(path);
+    if (result < 0) return ty_fail(err, result, "cannot sync the directory of %s: %s", path, strerror(-result));
+    return 0;
+}
+
+static const char *home_directory(void) {
+    const char *home = getenv("HOME");
+    if (home != NULL && home[0] == '/') return home;
+    const struct passwd *user = getpwuid(getuid());
+    return user != NULL ? user->pw_dir : "/";
+}
+
+/* `base`/`path` without doubled slashes and "." steps; ".." stays, since only the file system knows where it leads. */
+static char *join(const char *base, const char *path) {
+    struct buffer out = {0};
+    const char *sources[] = {base, path};
+    for (size_t i = 0; i < ARRAY_SIZE(sources); i++) {
+        for (const char *at = sources[i]; *at != '\0';) {
+            size_t size = strcspn(at, "/");
+            bool skipped = size == 0 || (size == 1 && *at == '.');
+            if (!skipped) buffer_char(&out, '/');
+            if (!skipped) buffer_append(&out, at, size);
+            at += size + (at[size] == '/');
+        }
+    }
+    if (out.size == 0) buffer_char(&out, '/');
+    char *joined = buffer_take(&out);
+    if (joined == NULL) errno = ENOMEM;
+    return joined;
+}
+
+char *file_absolute(const char *path) {
+    if (path[0] == '/') return join("", path);
+    if (path[0] == '~' && (path[1] == '/' || path[1] == '\0')) return join(home_directory(), path + 1);
+    CLEANUP_FREE char *directory = getcwd(NULL, 0);
+    return directory == NULL ? NULL : join(directory, path);
+}

@@ -1,0 +1,96 @@
+/* Finds and loads the modules of module.h, and finds the command, both from where this code itself lies: beside it in a
+ * build tree, ../bin and ../lib of an installed one, then the directories that were configured. */
+#include "base/module.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+
+/* The loader's name of the object that holds this code; for the main program that name is empty, or whatever argv[0]
+ * said, so the kernel is asked instead. */
+static bool own_path(char path[PATH_MAX]) {
+    Dl_info info;
+    struct link_map *map = NULL;
+    if (dladdr1((const void *)own_path, &info, (void **)&map, RTLD_DL_LINKMAP) == 0 || map == NULL)
+        return false;
+    bool main_program = map->l_name == NULL || map->l_name[0] == '\0';
+    return realpath(main_program ? "/proc/self/exe" : map->l_name, path) != NULL;
+}
+
+const char *module_home(void) {
+    static char home[PATH_MAX];
+    if (home[0] != '\0') return home;
+    char path[PATH_MAX];
+    if (!own_path(path)) return "";
+    char *slash = strrchr(path, '/');
+    slash[slash == path ? 1 : 0] = '\0';
+    memcpy(home, path, strlen(path) + 1);
+    return home;
+}
+
+/* Writes to `path` the first of the places where the file exists. */
+static bool find_module(const char *name, char *path, size_t size) {
+    static const char *const beside[] = {"trainyard-modules", "../lib/trainyard-modules"};
+    for (size_t i = 0; i < ARRAY_SIZE(beside); i++) {
+        int length = snprintf(path, size, "%s/%s/%s.so", module_home(), beside[i], name);
+        if (length > 0 && (size_t)length < size && access(path, F_OK) == 0) return true;
+    }
+    int length = snprintf(path, size, "%s/%s.so", TY_MODULE_DIR, name);
+    return length > 0 && (size_t)length < size && access(path, F_OK) == 0;
+}
+
+static const void *fail_load(const char *name, const char *why, ty_error *err) {
+    (void)ty_fail(err, TY_EUNSUPPORTED, "cannot load module %s: %s", name, why);
+    return NULL;
+}
+
+const void *module_load(const char *name, ty_error *err) {
+    char path[PATH_MAX], symbol[64];
+    int length = snprintf(symbol, sizeof symbol, "trainyard_%s", name);
+    if (length < 0 || (size_t)length >= sizeof symbol || strchr(name, '/') != NULL)
+        return fail_load(name, "no module has such a name", err);
+    if (!find_module(name, path, sizeof path)) {
+        (void)ty_fail(err, TY_EUNSUPPORTED,
+                      "module %s is not installed: looked for %s.so in %s/trainyard-modules and %s", name, name,
+                      module_home(), TY_MODULE_DIR);
+        return NULL;
+    }
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (handle == NULL) return fail_load(name, dlerror(), err);
+    const char *const *module = dlsym(handle, symbol); /* the struct begins with its version */
+    if (module == NULL) {
+        (void)fail_load(name, dlerror(), err);
+        (void)dlclose(handle);
+        return NULL;
+    }
+    if (!str_equal(module[0], TY_VERSION)) {
+        (void)ty_fail(err, TY_EVERSION,
+                      "%s is of version %.40s, but this is trainyard %s: install both from one build", path,
+                      module[0] != NULL ? module[0] : "unknown", TY_VERSION);
+        (void)dlclose(handle);
+        return NULL;
+    }
+    return module;
+}
+
+const char *module_command(ty_error *err) {
+    static char command[PATH_MAX];
+    static const char *const beside[] = {"trainyard", "../bin/trainyard"};
+    char path[PATH_MAX];
+    for (size_t i = 0; i < ARRAY_SIZE(beside); i++) {
+        int length = snprintf(path, sizeof path, "%s/%s", module_home(), beside[i]);
+        if (length > 0 && (size_t)length < sizeof path && access(path, X_OK) == 0) return strcpy(command, path);
+    }
+    if (access(TY_COMMAND, X_OK) == 0) return TY_COMMAND;
+    (void)ty_fail(err, TY_EUNSUPPORTED, "cannot find the trainyard command: looked in %s, %s/../bin and at %s",
+                  module_home(), module_home(), TY_COMMAND);
+    return NULL;
+}

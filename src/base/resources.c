@@ -1,0 +1,134 @@
+/* Lists of named amounts. They are short, so names are found by looking through them. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/quantity.h"
+#include "base/str.h"
+
+void resources_done(struct resources *resources) {
+    for (size_t i = 0; i < resources->n; i++)
+        free(resources->items[i].name);
+    free(resources->items);
+    *resources = (struct resources){0};
+}
+
+static struct resource *find(const struct resources *resources, const char *name) {
+    for (size_t i = 0; i < resources->n; i++)
+        if (strcmp(resources->items[i].name, name) == 0) return &resources->items[i];
+    return NULL;
+}
+
+int resources_copy(struct resources *to, const struct resources *from) {
+    struct resources copy = {0};
+    for (size_t i = 0; i < from->n; i++) {
+        if (resources_set(&copy, from->items[i].name, from->items[i].amount) == 0) continue;
+        resources_done(&copy);
+        return -ENOMEM;
+    }
+    *to = copy;
+    return 0;
+}
+
+int resources_set(struct resources *resources, const char *name, quantity amount) {
+    struct resource *item = find(resources, name);
+    if (item != NULL) {
+        item->amount = amount;
+        return 0;
+    }
+    struct resource *items = reallocarray(resources->items, resources->n + 1, sizeof *items);
+    if (items == NULL) return -ENOMEM;
+    resources->items = items;
+    char *copy = strdup(name);
+    if (copy == NULL) return -ENOMEM;
+    items[resources->n++] = (struct resource){copy, amount};
+    return 0;
+}
+
+quantity resources_get(const struct resources *resources, const char *name) {
+    const struct resource *item = find(resources, name);
+    return item == NULL ? 0 : item->amount;
+}
+
+bool resources_has(const struct resources *resources, const char *name) {
+    return find(resources, name) != NULL;
+}
+
+void resources_remove(struct resources *resources, const char *name) {
+    struct resource *item = find(resources, name);
+    if (item == NULL) return;
+    free(item->name);
+    size_t behind = (size_t)(resources->items + resources->n - (item + 1));
+    memmove(item, item + 1, behind * sizeof *item);
+    resources->n--;
+}
+
+struct parse {
+    struct resources resources;
+    ty_error *err;
+};
+
+static int parse_piece(void *context, char *piece) {
+    struct parse *parse = context;
+    char *equals = strchr(piece, '=');
+    if (equals == NULL || equals == piece)
+        return ty_fail(parse->err, TY_EUSAGE,
+                       "resource \"%s\" must be NAME=AMOUNT, as in CPU=4,GPU=0.5,memory=8GiB", piece);
+    *equals = '\0';
+    if (resources_has(&parse->resources, piece))
+        return ty_fail(parse->err, TY_EUSAGE, "resource \"%s\" is given twice", piece);
+    quantity amount;
+    int result = quantity_parse(equals + 1, piece, &amount, parse->err);
+    if (result < 0) return result;
+    return resources_set(&parse->resources, piece, amount) < 0 ? ty_fail_memory(parse->err) : 0;
+}
+
+int resources_parse(struct resources *resources, const char *text, ty_error *err) {
+    struct parse parse = {.err = err};
+    if (text[0] == '\0') return 0;
+    if (resources_copy(&parse.resources, resources) < 0) return ty_fail_memory(err);
+    int result = str_split(text, ',', parse_piece, &parse);
+    if (result < 0) {
+        resources_done(&parse.resources);
+        return result == -ENOMEM ? ty_fail_memory(err) : result;
+    }
+    resources_done(resources);
+    *resources = parse.resources;
+    return 0;
+}
+
+void resources_format_json(const struct resources *resources, struct buffer *out) {
+    buffer_char(out, '{');
+    for (size_t i = 0; i < resources->n; i++) {
+        if (i > 0) buffer_text(out, ", ");
+        buffer_json_string(out, resources->items[i].name, strlen(resources->items[i].name));
+        buffer_text(out, ": ");
+        quantity_format(resources->items[i].amount, out);
+    }
+    buffer_char(out, '}');
+}
+
+/* An amount of bytes in the largest unit that leaves at least one of it, two decimals at most. */
+static void format_bytes(quantity amount, struct buffer *out) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    size_t unit = 0;
+    quantity factor = 1;
+    while (unit + 1 < ARRAY_SIZE(units) && amount / QUANTITY_ONE / factor >= 1024) {
+        factor *= 1024;
+        unit++;
+    }
+    quantity_format(unit == 0 ? amount : amount / factor / 100 * 100, out);
+    buffer_printf(out, " %s", units[unit]);
+}
+
+void resources_format(const struct resources *resources, struct buffer *out) {
+    for (size_t i = 0; i < resources->n; i++) {
+        const struct resource *item = &resources->items[i];
+        buffer_printf(out, "%s%s ", i > 0 ? ", " : "", item->name);
+        if (strcmp(item->name, "memory") == 0 || strcmp(item->name, "object_store_memory") == 0)
+            format_bytes(item->amount, out);
+        else
+            quantity_format(item->amount, out);
+    }
+}

@@ -1,0 +1,155 @@
+/* Words and lists in text: the small questions that every parser asks. Numbers are read by the C locale's rules whatever
+ * the program has set, and only when the whole text is a number. */
+#include "base/str.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+
+bool str_prefix(const char *text, const char *prefix, const char **rest) {
+    size_t size = strlen(prefix);
+    if (strncmp(text, prefix, size) != 0) return false;
+    if (rest != NULL) *rest = text + size;
+    return true;
+}
+
+bool str_equal(const char *a, const char *b) {
+    if (a == NULL || b == NULL) return a == b;
+    return strcmp(a, b) == 0;
+}
+
+static bool is_blank(char c) {
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\v' || c == '\f';
+}
+
+/* The end of the piece that begins at `text`: the next separator that is in no bracket, or the NUL. */
+static char *piece_end(char *text, char separator) {
+    int depth = 0;
+    for (; *text != '\0'; text++) {
+        if (*text == separator && depth == 0) break;
+        if (*text == '(' || *text == '[') depth++;
+        if ((*text == ')' || *text == ']') && depth > 0) depth--;
+    }
+    return text;
+}
+
+int str_split(const char *text, char separator, int (*each)(void *context, char *piece), void *context) {
+    CLEANUP_FREE char *copy = strdup(text);
+    if (copy == NULL) return -ENOMEM;
+    for (char *piece = copy;;) {
+        char *end = piece_end(piece, separator);
+        bool last = *end == '\0';
+        char *next = end + 1;
+        while (end > piece && is_blank(end[-1]))
+            end--;
+        *end = '\0';
+        while (is_blank(*piece))
+            piece++;
+        int result = each(context, piece);
+        if (result != 0 || last) return result;
+        piece = next;
+    }
+}
+
+bool str_to_int64(const char *text, int64_t min, int64_t max, int64_t *value) {
+    const char *digits = text;
+    if (min < 0 && *digits == '-') digits++;
+    if (*digits == '\0' || digits[strspn(digits, "0123456789")] != '\0') return false;
+    int saved = errno;
+    errno = 0;
+    long long number = strtoll(text, NULL, 10);
+    bool good = errno == 0 && number >= min && number <= max;
+    errno = saved;
+    if (good) *value = number;
+    return good;
+}
+
+/* [+-] digits [. digits] [e [+-] digits], with a digit before or behind the point. */
+static bool is_decimal(const char *text) {
+    static const char digits[] = "0123456789";
+    if (*text == '+' || *text == '-') text++;
+    size_t whole = strspn(text, digits);
+    text += whole;
+    size_t fraction = 0;
+    if (*text == '.') {
+        fraction = strspn(++text, digits);
+        text += fraction;
+    }
+    if (whole + fraction == 0) return false;
+    if (*text == 'e' || *text == 'E') {
+        text++;
+        if (*text == '+' || *text == '-') text++;
+        size_t exponent = strspn(text, digits);
+        if (exponent == 0) return false;
+        text += exponent;
+    }
+    return *text == '\0';
+}
+
+bool str_to_double(const char *text, double *value) {
+    if (!is_decimal(text)) return false;
+    locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (c_locale == (locale_t)0) return false;
+    double number = strtod_l(text, NULL, c_locale);
+    freelocale(c_locale);
+    if (!isfinite(number)) return false;
+    *value = number;
+    return true;
+}
+
+enum { LONGEST_WORD = 63 };
+
+static int smaller(int a, int b) {
+    return a < b ? a : b;
+}
+
+static bool same_letter(char a, char b) {
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
+
+/* Optimal string alignment: insertions, deletions, changes and swaps of neighbours, no part edited twice. */
+static int distance(const char *a, size_t a_size, const char *b, size_t b_size) {
+    int rows[3][LONGEST_WORD + 1];
+    for (size_t j = 0; j <= b_size; j++)
+        rows[0][j] = (int)j;
+    for (size_t i = 1; i <= a_size; i++) {
+        int *row = rows[i % 3], *above = rows[(i + 2) % 3], *above_that = rows[(i + 1) % 3];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= b_size; j++) {
+            int change = above[j - 1] + (same_letter(a[i - 1], b[j - 1]) ? 0 : 1);
+            row[j] = smaller(change, smaller(above[j], row[j - 1]) + 1);
+            if (i > 1 && j > 1 && same_letter(a[i - 1], b[j - 2]) && same_letter(a[i - 2], b[j - 1]))
+                row[j] = smaller(row[j], above_that[j - 2] + 1);
+        }
+    }
+    return rows[a_size % 3][b_size];
+}
+
+const char *str_nearest(const char *word, const char *const *names, size_t n) {
+    size_t size = strlen(word);
+    if (size > LONGEST_WORD) return NULL;
+    int limit = size >= 6 ? (int)(size / 3) : 1;
+    const char *nearest = NULL;
+    for (size_t i = 0; i < n; i++) {
+        size_t name_size = strlen(names[i]);
+        if (name_size > LONGEST_WORD) continue;
+        int steps = distance(word, size, names[i], name_size);
+        if (steps > limit) continue;
+        nearest = names[i];
+        if (steps == 0) break;
+        limit = steps - 1;
+    }
+    return nearest;
+}
+
+uint64_t str_hash(const char *bytes, size_t size) {
+    uint64_t hash = 0xcbf29ce484222325;
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ (unsigned char)bytes[i]) * 0x100000001b3;
+    return hash;
+}

@@ -1,0 +1,125 @@
+/* Words and lists in text. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+
+static int join_pieces(void *context, char *piece) {
+    buffer_printf(context, "<%s>", piece);
+    return strcmp(piece, "stop") == 0 ? 7 : 0;
+}
+
+static void expect_split(const char *text, int result, const char *pieces) {
+    CLEANUP(buffer_done)
+    struct buffer out = {0};
+    assert_int_equal(str_split(text, ',', join_pieces, &out), result);
+    assert_string_equal(out.data, pieces);
+}
+
+static void splits_outside_brackets(void **state) {
+    (void)state;
+    expect_split("", 0, "<>");
+    expect_split("a", 0, "<a>");
+    expect_split(" a , b,", 0, "<a><b><>");
+    expect_split("n[1,2],m", 0, "<n[1,2]><m>");
+    expect_split("in(a,b),in([c,d],e)", 0, "<in(a,b)><in([c,d],e)>");
+    expect_split("a],b", 0, "<a]><b>");
+    expect_split("a,stop,b", 7, "<a><stop>");
+}
+
+static void prefixes(void **state) {
+    (void)state;
+    const char *rest = "untouched";
+    assert_false(str_prefix("ab", "abc", &rest));
+    assert_string_equal(rest, "untouched");
+    assert_true(str_prefix("abc", "ab", &rest));
+    assert_string_equal(rest, "c");
+    assert_true(str_prefix("abc", "", NULL));
+}
+
+static void equality_knows_null(void **state) {
+    (void)state;
+    assert_true(str_equal(NULL, NULL));
+    assert_false(str_equal(NULL, ""));
+    assert_false(str_equal("", NULL));
+    assert_true(str_equal("a", "a"));
+    assert_false(str_equal("a", "A"));
+}
+
+static void whole_numbers(void **state) {
+    (void)state;
+    static const char *const refused[] = {
+        "", " 1", "1 ", "+1", "-1", "1.0", "0x1", "1e3", "9223372036854775808", "99999999999999999999", "11"};
+    int64_t value = 42;
+    for (size_t i = 0; i < ARRAY_SIZE(refused); i++)
+        assert_false(str_to_int64(refused[i], 0, 10, &value));
+    assert_false(str_to_int64("-11", -10, 10, &value));
+    assert_false(str_to_int64("-", -10, 10, &value));
+    assert_int_equal(value, 42);
+    assert_true(str_to_int64("007", 0, 10, &value));
+    assert_int_equal(value, 7);
+    assert_true(str_to_int64("-9223372036854775808", INT64_MIN, INT64_MAX, &value));
+    assert_true(value == INT64_MIN);
+    assert_true(str_to_int64("9223372036854775807", 0, INT64_MAX, &value));
+    assert_true(value == INT64_MAX);
+}
+
+static void real_numbers(void **state) {
+    (void)state;
+    static const char *const refused[] = {"",      ".",  "e1", "1e",  "nan",   "inf", "-inf",
+                                          "0x1p3", " 1", "1 ", "1,5", "1e999", "--1"};
+    double value = 42;
+    for (size_t i = 0; i < ARRAY_SIZE(refused); i++)
+        assert_false(str_to_double(refused[i], &value));
+    assert_true(value == 42);
+    assert_true(str_to_double("1.5", &value) && value == 1.5);
+    assert_true(str_to_double("-.5e1", &value) && value == -5);
+    assert_true(str_to_double("5.", &value) && value == 5);
+    assert_true(str_to_double("+1E-3", &value) && value == 0.001);
+    assert_true(str_to_double("1e-999", &value) && value == 0);
+}
+
+static void nearest_name(void **state) {
+    (void)state;
+    static const char *const names[] = {"num_workers", "resources", "labels", "CPU", "GPU", "memory"};
+    assert_null(str_nearest("resources", NULL, 0));
+    assert_null(str_nearest("zebra", names, ARRAY_SIZE(names)));
+    assert_null(str_nearest("xy", names, ARRAY_SIZE(names)));
+    assert_string_equal(str_nearest("resorces", names, ARRAY_SIZE(names)), "resources");
+    assert_string_equal(str_nearest("numworker", names, ARRAY_SIZE(names)), "num_workers");
+    assert_string_equal(str_nearest("lables", names, ARRAY_SIZE(names)), "labels"); /* a swap is one step */
+    assert_string_equal(str_nearest("gpu", names, ARRAY_SIZE(names)), "GPU");
+    assert_string_equal(str_nearest("PGU", names, ARRAY_SIZE(names)), "GPU");
+    assert_string_equal(str_nearest("MEMORY", names, ARRAY_SIZE(names)), "memory");
+    char longest[200];
+    memset(longest, 'a', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    assert_null(str_nearest(longest, names, ARRAY_SIZE(names)));
+}
+
+static void fnv_vectors(void **state) {
+    (void)state; /* from the reference tables of FNV-1a */
+    assert_true(str_hash("", 0) == 0xcbf29ce484222325);
+    assert_true(str_hash("a", 1) == 0xaf63dc4c8601ec8c);
+    assert_true(str_hash("foobar", 6) == 0x85944171f73967e8);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(splits_outside_brackets),
+        cmocka_unit_test(prefixes),
+        cmocka_unit_test(equality_knows_null),
+        cmocka_unit_test(whole_numbers),
+        cmocka_unit_test(real_numbers),
+        cmocka_unit_test(nearest_name),
+        cmocka_unit_test(fnv_vectors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
