@@ -1,0 +1,12 @@
+/* Trainyard: run a training function on many workers. This header includes all others. */
+#ifndef TRAINYARD_TRAINYARD_H
+#define TRAINYARD_TRAINYARD_H
+
+#include <trainyard/collective.h>
+#include <trainyard/error.h>
+#include <trainyard/scaling.h>
+#include <trainyard/trainer.h>
+#include <trainyard/version.h>
+#include <trainyard/worker.h>
+
+#endif

@@ -1,0 +1,62 @@
+/* The event loop's face. Two loops stand behind it: the real one (libuv, loop_real.c) and the simulated one (a virtual clock and
+ * no descriptors, loop_sim.c). One thread, no polling; a loop with nothing to wait for sleeps without a tick.
+ *
+ * A handle (timer, watch) is embedded in its owner, which must outlive it: after stopping one, its callback is not called
+ * again, and the memory may be reused at once. */
+#ifndef LOOP_LOOP_H
+#define LOOP_LOOP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/duration.h"
+#include "base/error.h"
+
+struct loop; /* opaque */
+
+struct loop *loop_create(ty_error *err);     /* real; NULL with the error */
+struct loop *loop_create_sim(ty_error *err); /* time stands still between events */
+void loop_destroy(struct loop *loop);        /* all handles must be stopped */
+
+nanoseconds loop_now(struct loop *loop); /* monotonic (real: read when asked, not cached) or virtual */
+
+/* Runs until loop_stop. The simulated loop also returns when nothing is left to happen. */
+void loop_run(struct loop *loop);
+/* One turn: waits for events (when `wait`) and calls their callbacks. False when nothing is left. */
+bool loop_turn(struct loop *loop, bool wait);
+void loop_stop(struct loop *loop);
+
+/* Called at the end of every turn in which a callback ran, before the loop sleeps: batches are written there. One a loop. */
+void loop_on_turn_end(struct loop *loop, void (*callback)(void *context), void *context);
+
+struct loop_timer {
+    void (*callback)(void *context);
+    void *context;
+    void *state; /* the loop's; NULL when not running */
+};
+/* Calls back once after `delay` (at least 0). Starting a running timer moves it. */
+int loop_timer_start(struct loop *loop, struct loop_timer *timer, nanoseconds delay);
+void loop_timer_stop(struct loop *loop, struct loop_timer *timer);
+
+enum { LOOP_READABLE = 1, LOOP_WRITABLE = 2 };
+
+struct loop_watch {
+    void (*callback)(void *context, unsigned events);
+    void *context;
+    void *state; /* the loop's; NULL when not running */
+};
+/* Watches a descriptor, level-triggered; error and hang-up count as readable. Changing the events of a running watch is
+ * another start. Stop before closing the descriptor. Real loop only. */
+int loop_watch_start(struct loop *loop, struct loop_watch *watch, int fd, unsigned events);
+void loop_watch_stop(struct loop *loop, struct loop_watch *watch);
+
+/* Signals arrive as events. Real loop only; blocks nothing in children (spawn resets them). */
+struct loop_signal {
+    void (*callback)(void *context, int signal_number);
+    void *context;
+    void *state;
+};
+int loop_signal_start(struct loop *loop, struct loop_signal *handle, int signal_number);
+void loop_signal_stop(struct loop *loop, struct loop_signal *handle);
+
+#endif

@@ -1,0 +1,53 @@
+/* The worker's end of its socket to the agent, in the protocol of docs/worker-protocol.md: lines of text.
+ *
+ *   to the agent                       answer
+ *   ready                              -
+ *   rendezvous                         -                    (the communicator stands)
+ *   report METRICS                     -                    METRICS: a JSON object on one line
+ *   checkpoint METRICS                 directory NUMBER PATH | error TEXT
+ *   commit NUMBER FILES                ok PATH | error TEXT FILES: a JSON list, [] lets the run list the directory
+ *   abort NUMBER TEXT                  ok
+ *   set KEY SIZE\n<bytes>              ok | error TEXT
+ *   get KEY                            value SIZE\n<bytes> | none
+ *   wait KEY TIMEOUT_MS                value SIZE\n<bytes> | timeout
+ *   add KEY DELTA                      value SIZE\n<bytes>  (decimal)
+ *   gather KEY TIMEOUT_MS SIZE\n<bytes>  value SIZE\n<bytes> | timeout IDSET   (pieces: u32 little-endian size, bytes)
+ *   open                               -                    with a socket in SCM_RIGHTS: another channel of this worker
+ *
+ * An unknown or malformed line is answered "error TEXT" and the channel goes on. One request at a time on a channel. */
+#ifndef WORKER_LINK_H
+#define WORKER_LINK_H
+
+#include <stdint.h>
+
+#include "base/buffer.h"
+#include "base/duration.h"
+#include "base/error.h"
+
+/* Variables that an agent sets for its workers, beside those that DESIGN.md 5.3 names. */
+#define WORKER_FD_VARIABLE "TRAINYARD_FD"           /* descriptor of the socket */
+#define WORKER_PID_VARIABLE "TRAINYARD_PID"         /* pid of the worker itself: others open a channel of their own */
+#define WORKER_TOKEN_VARIABLE "TRAINYARD_TOKEN"     /* marks every process of the run; no secret */
+#define WORKER_PATH_VARIABLE "TRAINYARD_RUN_PATH"   /* the run's directory */
+#define WORKER_PAYLOAD_VARIABLE "TRAINYARD_PAYLOAD_FD" /* descriptor of the launch's payload; absent without */
+#define WORKER_CHECKPOINT_VARIABLE "TRAINYARD_CHECKPOINT" /* last committed checkpoint; absent without */
+#define WORKER_BACKEND_VARIABLE "TRAINYARD_BACKEND" /* gloo or nccl; absent: by default */
+
+enum { WORKER_QUEUE_MAX = 1 << 20, WORKER_LINE_MAX = 1 << 20, WORKER_VALUE_MAX = 1 << 20, WORKER_KEY_MAX = 255 };
+
+struct link; /* opaque */
+
+/* The link of this process from its environment; opens a channel of its own when this is not the worker itself. */
+int link_open(struct link **link, ty_error *err);
+void link_close(struct link *link); /* sends what is queued first */
+
+/* Queues a line without an answer; sends it when the socket takes it, waits only above WORKER_QUEUE_MAX. */
+int link_post(struct link *link, const void *line, size_t size, ty_error *err);
+int link_flush(struct link *link, ty_error *err);
+
+/* Sends a line and waits for its answer. `answer` receives the line without its newline; `value` the bytes that follow a
+ * "value" answer. Timeout (negative: none) only bounds the wait for the agent itself. */
+int link_request(struct link *link, const void *line, size_t size, struct buffer *answer, struct buffer *value,
+                 ty_error *err);
+
+#endif
