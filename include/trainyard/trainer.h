@@ -56,6 +56,8 @@ TY_API int ty_result_attempts(const ty_result *result);
 TY_API int ty_result_num_workers(const ty_result *result);
 /* How worker `rank` of the last attempt ended: exit code, 128 + signal, or -1 when it was never started. */
 TY_API int ty_result_exit(const ty_result *result, int rank);
+/* What failed first and how, its last lines of output, and what became of the rest: lines for a person. NULL without a failure. */
+TY_API const char *ty_result_failure(const ty_result *result);
 
 #ifdef __cplusplus
 }

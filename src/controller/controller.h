@@ -1,0 +1,51 @@
+/* The controller: drives one run from the process that asks for it. Resolves, plans, claims devices, starts agents, then carries out
+ * what run/ decides: journal first, then acts. */
+#ifndef CONTROLLER_CONTROLLER_H
+#define CONTROLLER_CONTROLLER_H
+
+#include <trainyard/trainer.h>
+
+#include "base/duration.h"
+#include "cluster/cluster.h"
+#include "scaling/scaling.h"
+
+enum progress_mode { PROGRESS_AUTO, PROGRESS_PLAIN, PROGRESS_NONE };
+
+/* All that a run needs, from whichever face; borrowed during the call. Zero-initialised is the default but for `scaling` and `argv`. */
+struct run_request {
+    const struct scaling *scaling;
+    bool train_v1;                /* RAY_TRAIN_V2_ENABLED=0 */
+    const char *engine;           /* NULL: auto */
+    const char *cluster_file;     /* logical nodes; NULL: this machine */
+    const struct cluster_overrides *overrides; /* NULL: as probed */
+    const char *name;             /* NULL: made up */
+    const char *storage_path;     /* NULL: ~/trainyard_runs */
+    bool resume;
+    const char *const *argv;      /* NULL-terminated */
+    const char *executable;       /* NULL: argv[0] by PATH */
+    const void *payload;          /* handed to each worker; NULL: none */
+    size_t payload_size;
+    char *const *environment;     /* what workers inherit; NULL: this process's */
+    const char *framework;        /* NULL: plain */
+    const char *backend;          /* NULL: by default */
+    int max_failures;             /* -1: without bound */
+    nanoseconds time_limit;       /* 0: none */
+    nanoseconds grace;            /* 0: 5 s */
+    bool no_prefix, isolate_devices, no_wait, quiet;
+    bool bind_numa;               /* workers near their devices' cores, where there are several NUMA nodes */
+    enum progress_mode progress;
+};
+
+/* Runs it to its end. As ty_fit; ty_result_failure(result) is the first cause on one screen. */
+int controller_run(const struct run_request *request, ty_result **result, ty_error *err);
+
+/* "run-20260131-235959-a1b2": unique. */
+void controller_make_name(char name[64]);
+/* A run name is 1 to 200 bytes without '/', control characters, a leading '.' or '-'. */
+int controller_check_name(const char *name, ty_error *err);
+/* {storage_path}/{name}, absolute; the caller frees. NULL with the error. */
+char *controller_run_path(const char *storage_path, const char *name, ty_error *err);
+/* True while a controller of the run at `run_path` lives. */
+bool controller_alive(const char *run_path);
+
+#endif
