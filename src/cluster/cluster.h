@@ -11,23 +11,36 @@
 struct node_devices {
     char *resource; /* "GPU" */
     size_t n;
-    char **ids;     /* n names for the visible-devices variable; NULL: "0", "1", .. */
+    char **ids;   /* n names for the visible-devices variable; NULL: "0", "1", .. */
+    char **uuids; /* n, "" where unknown; NULL: none is known. Leases go by them */
+    char **
+        bus_ids; /* n PCI addresses, "" where unknown; NULL: none is known. Binding to near cores goes by them */
 };
+
+enum { NODE_MAX_DEVICES = 65535 }; /* of one resource on one node; a plan's positions are 16 bits */
 
 /* What nodes of one kind have. */
 struct node_shape {
-    struct resources total; /* with accelerator_type:<T> = 1 where the type is known, and node:<name> is never in it */
+    struct resources
+        total; /* with accelerator_type:<T> = 1 where the type is known, and node:<name> is never in it */
     struct labels labels;
-    char *accelerator_type; /* NULL when unknown */
+    char *accelerator_type;       /* NULL when unknown */
     struct node_devices *devices; /* one for each device resource in `total` */
     size_t n_devices;
     struct node_shape *next; /* the cluster's list */
 };
 
+/* Frees what a shape holds that no cluster has taken over; leaves it empty. */
+void node_shape_done(struct node_shape *shape);
+
+/* The name of device `index` for the visible-devices variable; `text` holds it when it is only a number. */
+const char *node_device_id(const struct node_devices *devices, size_t index, char text[24]);
+
 /* What is free on a node of which something is taken. */
 struct node_use {
-    struct resources available;  /* every resource of the shape's total, what is left of it */
-    quantity **device_free;      /* for each of shape->devices, n amounts of 0..QUANTITY_ONE */
+    struct resources available; /* every resource of the shape's total, what is left of it */
+    quantity *
+        *device_free; /* for each of shape->devices, n amounts of 0..QUANTITY_ONE; one block, free()d as one */
 };
 
 struct node {
@@ -49,14 +62,18 @@ struct cluster {
 struct cluster *cluster_create(void);
 void cluster_destroy(struct cluster *cluster);
 
-/* Takes over what `*shape` holds (it is left empty) and answers the cluster's own; an equal shape is found again. Devices are
- * made from `total` where they are missing. Checks: whole node amounts of devices, non-negative, labels. */
+/* Takes over what `*shape` holds (it is left empty) and answers the cluster's own; an equal shape is found again. NULL on
+ * failure: the shape is still the caller's.
+ * Adds what follows from the rest (spec/accelerators.md 1.1, 2.7): accelerator_type:<T> and the label ray.io/accelerator-type,
+ * the slice and head resources of a TPU host, and devices for the device resources in `total` that have none. Checks (1.4):
+ * whole, non-negative amounts; zero entries are dropped. */
 const struct node_shape *cluster_shape(struct cluster *cluster, struct node_shape *shape, ty_error *err);
 /* `use` (may be NULL) is taken over. A name that is there already is TY_EUSAGE. */
-int cluster_add_node(struct cluster *cluster, const char *name, const struct node_shape *shape, struct node_use **use,
-                     ty_error *err);
+int cluster_add_node(struct cluster *cluster, const char *name, const struct node_shape *shape,
+                     struct node_use **use, ty_error *err);
 
-/* `available` amounts turned into a use: devices in use are the lowest ones. Unknown names or more than total: TY_EUSAGE. */
+/* `available` amounts turned into a use: what is not named is all free, devices in use are the lowest ones. Unknown names or
+ * more than the total: TY_EUSAGE. */
 int node_use_create(const struct node_shape *shape, const struct resources *available, struct node_use **use,
                     ty_error *err);
 void node_use_destroy(struct node_use *use);
@@ -72,7 +89,8 @@ struct cluster_overrides {
 };
 
 /* This machine as a cluster of one node: cores this process may use, memory, accelerators, labels; then the overrides.
- * The node's name is the host name. Devices held by leases of other runs are taken from what is free. */
+ * The node's name is the host name. Everything is free in it: lease_apply (lease.h) takes off what other runs hold.
+ * More devices than an inherited visible-devices variable names: TY_EUSAGE (spec/accelerators.md 1.4). */
 int cluster_probe(const struct cluster_overrides *overrides, struct cluster **cluster, ty_error *err);
 
 #endif
