@@ -1,0 +1,118 @@
+/* The frames of frame.h. Everything here reads bytes that another process wrote: sizes are checked against the limit before
+ * they are used, reserved bytes must be zero, and unpacking a message may not take more memory than UNPACK_MAX however the
+ * bytes are arranged. */
+#include "wire/frame.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Two bytes can stand for a whole empty event of a hundred: without a bound a frame of 64 MiB would unpack to gigabytes. */
+enum { UNPACK_MAX = 512 << 20 };
+
+static void store_u32(uint8_t *to, uint32_t value) {
+    for (int i = 0; i < 4; i++)
+        to[i] = (uint8_t)(value >> (8 * i));
+}
+
+static uint32_t load_u32(const uint8_t *from) {
+    return (uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
+}
+
+static void store_header(uint8_t *to, size_t size, enum frame_kind kind) {
+    memset(to, 0, FRAME_HEADER);
+    store_u32(to, (uint32_t)size);
+    to[4] = (uint8_t)kind;
+}
+
+static int check_header(const uint8_t *header, size_t size, size_t limit, ty_error *err) {
+    unsigned kind = header[4];
+    if (kind != FRAME_MESSAGE && kind != FRAME_OUTPUT)
+        return ty_fail(err, TY_EPROTOCOL, "a frame of unknown kind %u came from the peer", kind);
+    if ((header[5] | header[6] | header[7]) != 0)
+        return ty_fail(err, TY_EPROTOCOL, "a frame from the peer has reserved bytes that are not zero");
+    size_t least = kind == FRAME_OUTPUT ? FRAME_OUTPUT_HEADER : 1;
+    if (size < least || size > limit)
+        return ty_fail(err, TY_EPROTOCOL, "a frame of %zu bytes came from the peer: %zu to %zu are allowed",
+                       size, least, limit);
+    return 0;
+}
+
+int64_t frame_next(const uint8_t *bytes, size_t size, size_t limit, struct frame *frame, ty_error *err) {
+    if (size < FRAME_HEADER) return 0;
+    size_t payload = load_u32(bytes);
+    int result = check_header(bytes, payload, limit, err);
+    if (result < 0) return result;
+    if (size - FRAME_HEADER < payload) return 0;
+    *frame =
+        (struct frame){.kind = (enum frame_kind)bytes[4], .payload = bytes + FRAME_HEADER, .size = payload};
+    return (int64_t)(FRAME_HEADER + payload);
+}
+
+int frame_message(const Wire__Message *message, struct buffer *out) {
+    size_t size = wire__message__get_packed_size(message);
+    if (size == 0) return -EINVAL;
+    if (size > FRAME_MAX) return -EMSGSIZE;
+    uint8_t *to = (uint8_t *)buffer_reserve(out, FRAME_HEADER + size);
+    if (to == NULL) return -ENOMEM;
+    store_header(to, size, FRAME_MESSAGE);
+    (void)wire__message__pack(message, to + FRAME_HEADER);
+    out->size += FRAME_HEADER + size;
+    return 0;
+}
+
+static void *allocate_within(void *data, size_t size) {
+    size_t *left = data;
+    if (size > *left) return NULL;
+    *left -= size;
+    return malloc(size);
+}
+
+static void free_within(void *data, void *pointer) {
+    (void)data;
+    free(pointer);
+}
+
+Wire__Message *frame_unpack(const struct frame *frame, ty_error *err) {
+    if (frame->kind != FRAME_MESSAGE) {
+        (void)ty_fail(err, TY_EPROTOCOL, "a frame of output came from the peer where a message was due");
+        return NULL;
+    }
+    size_t left = UNPACK_MAX;
+    ProtobufCAllocator allocator = {.alloc = allocate_within, .free = free_within, .allocator_data = &left};
+    Wire__Message *message = wire__message__unpack(&allocator, frame->size, frame->payload);
+    if (message != NULL && message->body_case != WIRE__MESSAGE__BODY__NOT_SET) return message;
+    wire__message__free_unpacked(message, NULL);
+    (void)ty_fail(err, TY_EPROTOCOL, "a message of %zu bytes from the peer cannot be understood", frame->size);
+    return NULL;
+}
+
+size_t frame_output_begin(struct buffer *out, uint32_t rank, int stream) {
+    size_t offset = out->size;
+    uint8_t header[FRAME_HEADER + FRAME_OUTPUT_HEADER] = {0};
+    store_u32(header + FRAME_HEADER, rank);
+    header[FRAME_HEADER + 4] = (uint8_t)stream;
+    buffer_append(out, header, sizeof header);
+    return offset;
+}
+
+/* A frame to which nothing was appended is taken back. */
+void frame_output_end(struct buffer *out, size_t offset) {
+    if (out->failed) return;
+    size_t size = out->size - offset - FRAME_HEADER;
+    if (size == FRAME_OUTPUT_HEADER)
+        out->size = offset;
+    else
+        store_header((uint8_t *)out->data + offset, size, FRAME_OUTPUT);
+}
+
+int frame_output(const struct frame *frame, uint32_t *rank, int *stream, const uint8_t **bytes, size_t *size) {
+    const uint8_t *header = frame->payload;
+    if (frame->kind != FRAME_OUTPUT || frame->size < FRAME_OUTPUT_HEADER) return TY_EPROTOCOL;
+    if ((header[4] != 1 && header[4] != 2) || (header[5] | header[6] | header[7]) != 0) return TY_EPROTOCOL;
+    *rank = load_u32(header);
+    *stream = header[4];
+    *bytes = header + FRAME_OUTPUT_HEADER;
+    *size = frame->size - FRAME_OUTPUT_HEADER;
+    return 0;
+}
