@@ -25,8 +25,12 @@ json_t *document_root(const struct document *document); /* borrowed */
 typedef int document_entry(void *context, const char *key, json_t *value, const char *where, ty_error *err);
 int document_stream(const char *path, const char *list_key, document_entry *entry, void *context, ty_error *err);
 
-/* "FILE:LINE:COLUMN" of a value of the tree, for a message; the result lives as long as the document. */
+/* "FILE:LINE:COLUMN" of a value of the tree, for a message; the result lives as long as the document. All true, false and
+ * null are one value to jansson: for them it is only "FILE", and document_where_key tells the place. */
 const char *document_where(const struct document *document, const json_t *value);
+
+/* The place where `key` stands in `map`. */
+const char *document_where_key(const struct document *document, const json_t *map, const char *key);
 
 /* Fails with the unknown key, its place, the nearest known one and the list of known keys. */
 int document_check_keys(const struct document *document, const json_t *map, const char *what,

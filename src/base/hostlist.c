@@ -38,7 +38,8 @@ struct hostlist {
 
 void hostlist_destroy(struct hostlist *list) {
     if (list == NULL) return;
-    for (size_t i = 0; i < list->n_parts; i++) free(list->parts[i].ranges);
+    for (size_t i = 0; i < list->n_parts; i++)
+        free(list->parts[i].ranges);
     free(list->parts);
     free(list->items);
     free(list->text);
@@ -49,13 +50,10 @@ size_t hostlist_count(const struct hostlist *list) {
     return list->n_items == 0 ? 0 : list->items[list->n_items - 1].end;
 }
 
-/* Doubles an array each time its length is a power of two; *array is untouched on failure. */
-static bool grow(void *array, size_t n, size_t size) {
-    if ((n & (n - 1)) != 0) return true;
-    void *grown = reallocarray(*(void **)array, n == 0 ? 1 : 2 * n, size);
-    if (grown == NULL) return false;
-    *(void **)array = grown;
-    return true;
+/* The array with room for one more: it doubles each time its length is a power of two. NULL leaves it as it was. */
+static void *grow(void *array, size_t n, size_t size) {
+    if ((n & (n - 1)) != 0) return array;
+    return reallocarray(array, n == 0 ? 1 : 2 * n, size);
 }
 
 /* Where reading stands; `problem` says what is wrong there. */
@@ -74,7 +72,8 @@ static bool is_digit(char c) {
 }
 
 static bool is_name_char(char c) {
-    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c != '\0' && strchr(".-_:", c) != NULL);
+    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           (c != '\0' && strchr(".-_:", c) != NULL);
 }
 
 static int read_number(struct reader *reader, uint64_t *number, int *width) {
@@ -115,12 +114,16 @@ static int read_bracket(struct reader *reader, struct part *part) {
         struct range range;
         int result = read_range(reader, &range);
         if (result < 0) return result;
-        if (!grow(&part->ranges, part->n_ranges, sizeof range)) return -ENOMEM;
+        struct range *ranges = grow(part->ranges, part->n_ranges, sizeof range);
+        if (ranges == NULL) return -ENOMEM;
+        part->ranges = ranges;
         part->ranges[part->n_ranges++] = range;
         part->count += (size_t)(range.last - range.first + 1);
         if (part->count > HOSTLIST_MAX) return refuse(reader, "too many hosts");
         if (*reader->at == ']') break;
-        if (*reader->at != ',') return refuse(reader, *reader->at == '\0' ? "a bracket that is not closed" : "a character that cannot stand in a bracket");
+        if (*reader->at != ',')
+            return refuse(reader, *reader->at == '\0' ? "a bracket that is not closed"
+                                                      : "a character that cannot stand in a bracket");
         reader->at++;
     }
     reader->at++;
@@ -128,10 +131,13 @@ static int read_bracket(struct reader *reader, struct part *part) {
 }
 
 static int read_part(struct hostlist *list, struct reader *reader) {
-    if (!grow(&list->parts, list->n_parts, sizeof *list->parts)) return -ENOMEM;
-    struct part *part = &list->parts[list->n_parts++];
+    struct part *parts = grow(list->parts, list->n_parts, sizeof *parts);
+    if (parts == NULL) return -ENOMEM;
+    list->parts = parts;
+    struct part *part = &parts[list->n_parts++];
     *part = (struct part){.text = reader->at, .count = 1};
-    while (is_name_char(*reader->at)) reader->at++;
+    while (is_name_char(*reader->at))
+        reader->at++;
     part->text_size = (size_t)(reader->at - part->text);
     if (*reader->at != '[') return 0;
     reader->at++;
@@ -152,8 +158,10 @@ static int read_item(struct hostlist *list, struct reader *reader) {
     item.n_parts = list->n_parts - item.first_part;
     if (item.n_parts == 0) return refuse(reader, "a name is missing");
     item.end = before + count;
-    if (!grow(&list->items, list->n_items, sizeof item)) return -ENOMEM;
-    list->items[list->n_items++] = item;
+    struct item *items = grow(list->items, list->n_items, sizeof item);
+    if (items == NULL) return -ENOMEM;
+    list->items = items;
+    items[list->n_items++] = item;
     return 0;
 }
 
@@ -178,7 +186,8 @@ int hostlist_parse(const char *text, struct hostlist **list, ty_error *err) {
     if (result == -ENOMEM)
         (void)ty_fail_memory(err);
     else
-        result = ty_fail(err, TY_EUSAGE, "host list \"%.200s\": %s at character %zu; a list is like gpu[01-04,7],login", text,
+        result = ty_fail(err, TY_EUSAGE,
+                         "host list \"%.200s\": %s at character %zu; a list is like gpu[01-04,7],login", text,
                          reader.problem, (size_t)(reader.at - read->text) + 1);
     hostlist_destroy(read);
     return result;
@@ -186,13 +195,15 @@ int hostlist_parse(const char *text, struct hostlist **list, ty_error *err) {
 
 static void write_number(const struct part *part, size_t index, struct buffer *out) {
     const struct range *range = part->ranges;
-    for (; index > range->last - range->first; range++) index -= (size_t)(range->last - range->first + 1);
+    for (; index > range->last - range->first; range++)
+        index -= (size_t)(range->last - range->first + 1);
     buffer_printf(out, "%0*llu", range->width, (unsigned long long)(range->first + index));
 }
 
 static void write_name(const struct hostlist *list, const struct item *item, size_t index, struct buffer *out) {
     size_t block = 1; /* names for one number of the bracket at hand */
-    for (size_t i = 0; i < item->n_parts; i++) block *= list->parts[item->first_part + i].count;
+    for (size_t i = 0; i < item->n_parts; i++)
+        block *= list->parts[item->first_part + i].count;
     for (size_t i = 0; i < item->n_parts; i++) {
         const struct part *part = &list->parts[item->first_part + i];
         block /= part->count;
@@ -216,7 +227,8 @@ void hostlist_nth(const struct hostlist *list, size_t index, struct buffer *out)
 }
 
 int hostlist_each(const struct hostlist *list, int (*each)(void *context, const char *name), void *context) {
-    CLEANUP(buffer_done) struct buffer name = {0};
+    CLEANUP(buffer_done)
+    struct buffer name = {0};
     size_t index = 0;
     for (size_t i = 0; i < list->n_items; i++) {
         for (size_t begin = index; index < list->items[i].end; index++) {

@@ -55,7 +55,8 @@ bool idset_has(const struct idset *set, int64_t id) {
 
 size_t idset_count(const struct idset *set) {
     size_t count = 0;
-    for (size_t i = 0; i < set->n_words; i++) count += (size_t)__builtin_popcountll(set->words[i]);
+    for (size_t i = 0; i < set->n_words; i++)
+        count += (size_t)__builtin_popcountll(set->words[i]);
     return count;
 }
 
@@ -118,7 +119,8 @@ int idset_parse(struct idset *set, const char *text, ty_error *err) {
     if (result < 0) {
         idset_done(&parse.set);
         if (result == -ENOMEM) return ty_fail_memory(err);
-        return ty_fail(err, TY_EUSAGE, "\"%.80s\" is no set of ids: give ascending numbers below %d and ranges, as in 0-3,7",
+        return ty_fail(err, TY_EUSAGE,
+                       "\"%.80s\" is no set of ids: give ascending numbers below %d and ranges, as in 0-3,7",
                        text, IDSET_MAX);
     }
     idset_done(set);
@@ -130,7 +132,8 @@ void idset_format(const struct idset *set, struct buffer *out) {
     const char *comma = "";
     for (int64_t first = idset_next(set, -1); first != IDSET_END;) {
         int64_t last = first;
-        while (idset_has(set, last + 1)) last++;
+        while (idset_has(set, last + 1))
+            last++;
         buffer_printf(out, "%s%lld", comma, (long long)first);
         if (last > first) buffer_printf(out, "-%lld", (long long)last);
         comma = ",";

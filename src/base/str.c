@@ -70,7 +70,7 @@ bool str_to_int64(const char *text, int64_t min, int64_t max, int64_t *value) {
 }
 
 /* [+-] digits [. digits] [e [+-] digits], with a digit before or behind the point. */
-static bool is_decimal(const char *text) {
+bool str_is_decimal(const char *text) {
     static const char digits[] = "0123456789";
     if (*text == '+' || *text == '-') text++;
     size_t whole = strspn(text, digits);
@@ -92,7 +92,7 @@ static bool is_decimal(const char *text) {
 }
 
 bool str_to_double(const char *text, double *value) {
-    if (!is_decimal(text)) return false;
+    if (!str_is_decimal(text)) return false;
     locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (c_locale == (locale_t)0) return false;
     double number = strtod_l(text, NULL, c_locale);

@@ -19,6 +19,9 @@ int str_split(const char *text, char separator, int (*each)(void *context, char 
 bool str_to_int64(const char *text, int64_t min, int64_t max, int64_t *value);
 bool str_to_double(const char *text, double *value); /* C locale; refuses NaN, Inf, hex and trailing text */
 
+/* True for a decimal number in any of the usual forms: "-1", ".5", "5.", "1e-3"; it may be too large for a double. */
+bool str_is_decimal(const char *text);
+
 /* The one of `names` that is nearest to `word` (optimal string alignment distance, case-blind; at most a third of the
  * word's length, at least 1), or NULL. */
 const char *str_nearest(const char *word, const char *const *names, size_t n);
