@@ -2,7 +2,10 @@
  *
  * The channel never blocks. What is sent is queued and written at the end of the loop's turn (channel_flush), so that a batch
  * costs one system call. Above CHANNEL_HIGH queued bytes the channel is `full`; its owner then stops reading what it forwards
- * until `drained` is called (back-pressure, no loss). */
+ * until `drained` is called (back-pressure, no loss).
+ *
+ * The first message is a Hello: an end that has neither sent nor received one takes nothing else, and at most FRAME_MAX_HELLO
+ * bytes. Any callback may destroy the channel. */
 #ifndef WIRE_CHANNEL_H
 #define WIRE_CHANNEL_H
 
@@ -25,13 +28,15 @@ struct channel; /* opaque */
 /* Takes over `fd` (a stream socket, made non-blocking). */
 int channel_create(struct loop *loop, int fd, const struct channel_events *events, void *context,
                    struct channel **channel, ty_error *err);
-void channel_destroy(struct channel *channel); /* closes; queued bytes are lost unless flushed */
+void channel_destroy(struct channel *channel); /* closes; queued bytes are lost unless flushed; NULL is fine */
 
+/* Queues. 0, TY_ECOMM once the peer is gone, -EMSGSIZE over FRAME_MAX, -ENOMEM. */
 int channel_send(struct channel *channel, const Wire__Message *message);
-struct buffer *channel_out(struct channel *channel); /* to append output frames to directly */
+/* To append output frames to directly; an offset into it holds until the next flush. */
+struct buffer *channel_out(struct channel *channel);
 bool channel_full(const struct channel *channel);
 bool channel_empty(const struct channel *channel); /* everything queued has been written */
 void channel_flush(struct channel *channel);        /* writes what the socket takes; the rest follows by itself */
-void channel_pause(struct channel *channel, bool paused); /* stops reading from the peer */
+void channel_pause(struct channel *channel, bool paused); /* nothing is handed on meanwhile */
 
 #endif

@@ -1,0 +1,311 @@
+/* The channel of channel.h: two byte queues, one watch.
+ *
+ * Reading takes what one large read gives and hands on every whole frame of it; the room for the next read grows while the
+ * peer fills it and is given back when traffic is small, so that an idle channel costs its struct. Writing sends the
+ * whole queue with one call. When writing fails nothing more is sent, and the receiving side is shut down, so that what the
+ * peer said before its end is still handed on and the end itself is seen in every case. */
+#include "wire/channel.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { READ_MIN = 4 << 10, READ_MAX = 256 << 10, KEEP = 16 << 10 };
+
+struct channel {
+    struct loop *loop;
+    int fd;
+    struct channel_events events;
+    void *context;
+    struct loop_watch watch;
+    unsigned watched; /* what the watch waits for */
+    struct loop_timer resume;
+
+    struct buffer in;
+    size_t taken;     /* bytes at the front of `in` that were handed on */
+    size_t read_size; /* room made for the next read */
+    size_t last_read; /* bytes that the last one gave */
+    struct buffer out;
+    size_t written; /* bytes at the front of `out` that the socket took */
+
+    ty_error reason;  /* why it ended; code 0 for the peer's end */
+    bool greeted;     /* a hello has passed, either way */
+    bool paused;      /* by its owner */
+    bool blocked;     /* the socket takes nothing more */
+    bool was_full;    /* `drained` is owed */
+    bool ended;       /* nothing more comes from the socket */
+    bool unwritable;  /* nothing more goes to it */
+    bool told;        /* `closed` was called */
+    bool dispatching; /* callbacks run: memory must stay */
+    bool destroyed;   /* during one of them */
+};
+
+static size_t queued(const struct channel *channel) {
+    return channel->out.size - channel->written;
+}
+
+/* Waits for what the state asks for, and for nothing else: a paused channel does not wake up. */
+static void watch(struct channel *channel) {
+    unsigned events = 0;
+    if (!channel->paused && !channel->ended) events |= LOOP_READABLE;
+    if (!channel->unwritable && queued(channel) > 0) events |= LOOP_WRITABLE;
+    if (events == channel->watched) return;
+    channel->watched = events;
+    if (events == 0)
+        loop_watch_stop(channel->loop, &channel->watch);
+    else if (loop_watch_start(channel->loop, &channel->watch, channel->fd, events) < 0)
+        channel->watched = 0;
+}
+
+static void free_channel(struct channel *channel) {
+    buffer_done(&channel->in);
+    buffer_done(&channel->out);
+    free(channel);
+}
+
+/* Callbacks run between enter and leave: the owner may destroy the channel in them, and its memory stays until the
+ * outermost leave, which is false when the channel is gone. */
+static bool enter(struct channel *channel) {
+    bool outermost = !channel->dispatching;
+    channel->dispatching = true;
+    return outermost;
+}
+
+static bool leave(struct channel *channel, bool outermost) {
+    if (outermost) channel->dispatching = false;
+    if (!channel->destroyed) return true;
+    if (outermost) free_channel(channel);
+    return false;
+}
+
+static int handle_message(struct channel *channel, const struct frame *frame) {
+    Wire__Message *message = frame_unpack(frame, &channel->reason);
+    if (message == NULL) return channel->reason.code;
+    int result = 0;
+    if (!channel->greeted && message->body_case != WIRE__MESSAGE__BODY_HELLO)
+        result = ty_fail(&channel->reason, TY_EPROTOCOL, "the peer did not begin with a hello");
+    channel->greeted = true;
+    if (result == 0) channel->events.message(channel->context, message);
+    wire__message__free_unpacked(message, NULL);
+    return result;
+}
+
+static int handle_output(struct channel *channel, const struct frame *frame) {
+    uint32_t rank;
+    int stream;
+    const uint8_t *bytes;
+    size_t size;
+    if (!channel->greeted || frame_output(frame, &rank, &stream, &bytes, &size) < 0)
+        return ty_fail(&channel->reason, TY_EPROTOCOL, "a frame of output from the peer cannot be understood");
+    channel->events.output(channel->context, rank, stream, bytes, size);
+    return 0;
+}
+
+/* Hands on one frame: 1, 0 when none is whole, or negative with the reason set. */
+static int handle_one(struct channel *channel) {
+    if (channel->in.size == channel->taken) return 0;
+    struct frame frame;
+    const uint8_t *bytes = (const uint8_t *)channel->in.data + channel->taken;
+    size_t limit = channel->greeted ? FRAME_MAX : FRAME_MAX_HELLO;
+    int64_t size = frame_next(bytes, channel->in.size - channel->taken, limit, &frame, &channel->reason);
+    if (size <= 0) return (int)size;
+    channel->taken += (size_t)size;
+    int result = frame.kind == FRAME_MESSAGE ? handle_message(channel, &frame) : handle_output(channel, &frame);
+    return result < 0 ? result : 1;
+}
+
+/* What was handed on is dropped from the queue once per read, not once per frame. */
+static void compact(struct channel *channel) {
+    if (channel->taken > 0) buffer_consume(&channel->in, channel->taken);
+    channel->taken = 0;
+    if (channel->in.size == 0 && channel->last_read <= KEEP) buffer_done(&channel->in);
+}
+
+static void note_end(struct channel *channel) {
+    channel->ended = true;
+    if (channel->reason.code == 0 && channel->in.size > channel->taken)
+        (void)ty_fail(&channel->reason, TY_EPROTOCOL, "the peer ended in the middle of a message");
+}
+
+/* Hands on all whole frames, then the end when it has come. The owner may pause or destroy the channel meanwhile. */
+static void dispatch(struct channel *channel) {
+    bool outermost = enter(channel);
+    int result = 1;
+    while (result > 0 && !channel->paused && !channel->destroyed)
+        result = handle_one(channel);
+    if (!channel->destroyed) compact(channel);
+    bool over = result < 0 || (result == 0 && channel->ended);
+    if (over && !channel->destroyed && !channel->told) {
+        note_end(channel);
+        channel->unwritable = channel->told = true;
+        watch(channel);
+        channel->events.closed(channel->context, &channel->reason);
+    }
+    if (leave(channel, outermost)) watch(channel);
+}
+
+static void resume(void *context) {
+    struct channel *channel = context;
+    if (!channel->paused && !channel->told) dispatch(channel);
+}
+
+/* Doubles while the peer fills the room, shrinks when it uses little of it. */
+static void note_read(struct channel *channel, size_t size) {
+    channel->in.size += size;
+    channel->last_read = size;
+    if (size == channel->read_size && channel->read_size < READ_MAX)
+        channel->read_size *= 2;
+    else if (size < channel->read_size / 4 && channel->read_size > READ_MIN)
+        channel->read_size /= 2;
+}
+
+static void take_in(struct channel *channel) {
+    char *to = buffer_reserve(&channel->in, channel->read_size);
+    if (to == NULL) {
+        (void)ty_fail_memory(&channel->reason);
+        channel->ended = true;
+        return;
+    }
+    ssize_t n = recv(channel->fd, to, channel->read_size, MSG_DONTWAIT);
+    if (n > 0) {
+        note_read(channel, (size_t)n);
+        return;
+    }
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n < 0 && channel->reason.code == 0)
+        (void)ty_fail(&channel->reason, TY_ECOMM, "cannot read from the peer: %s", strerror(errno));
+    channel->ended = true;
+}
+
+static void stop_writing(struct channel *channel, int code) {
+    channel->unwritable = true;
+    channel->written = 0;
+    buffer_done(&channel->out);
+    if (channel->reason.code == 0)
+        (void)ty_fail(&channel->reason, TY_ECOMM, "cannot write to the peer: %s", strerror(code));
+    (void)shutdown(channel->fd, SHUT_RD);
+}
+
+static void write_out(struct channel *channel) {
+    while (queued(channel) > 0 && !channel->blocked) {
+        const char *from = channel->out.data + channel->written;
+        ssize_t n = send(channel->fd, from, queued(channel), MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n >= 0) {
+            channel->written += (size_t)n;
+        } else if (errno == EAGAIN) {
+            channel->blocked = true;
+        } else if (errno != EINTR) {
+            stop_writing(channel, errno);
+            return;
+        }
+    }
+}
+
+/* The queue's front is dropped when that is cheap: all of it, or more than what would have to move. */
+static void drop_written(struct channel *channel) {
+    if (channel->written < queued(channel)) return;
+    bool small = channel->written <= KEEP;
+    buffer_consume(&channel->out, channel->written);
+    channel->written = 0;
+    if (channel->out.size == 0 && small) buffer_done(&channel->out);
+}
+
+static void send_queue(struct channel *channel) {
+    if (channel->unwritable) {
+        buffer_done(&channel->out);
+        channel->written = 0;
+    } else if (channel->out.failed) {
+        stop_writing(channel, ENOMEM);
+    } else if (queued(channel) > 0) {
+        if (channel_full(channel)) channel->was_full = true;
+        write_out(channel);
+        if (!channel->unwritable) drop_written(channel);
+    }
+}
+
+/* Sends, and tells the owner when there is room again. False when the owner then destroyed the channel. */
+static bool flush(struct channel *channel) {
+    send_queue(channel);
+    bool outermost = enter(channel);
+    if (channel->was_full && queued(channel) <= CHANNEL_LOW && !channel->told) {
+        channel->was_full = false;
+        if (channel->events.drained != NULL) channel->events.drained(channel->context);
+    }
+    if (!leave(channel, outermost)) return false;
+    watch(channel);
+    return true;
+}
+
+void channel_flush(struct channel *channel) {
+    (void)flush(channel);
+}
+
+static void on_ready(void *context, unsigned events) {
+    struct channel *channel = context;
+    if ((events & LOOP_WRITABLE) != 0) {
+        channel->blocked = false;
+        if (!flush(channel)) return;
+    }
+    if ((events & LOOP_READABLE) == 0 || channel->paused || channel->ended) return;
+    take_in(channel);
+    dispatch(channel);
+}
+
+int channel_create(struct loop *loop, int fd, const struct channel_events *events, void *context,
+                   struct channel **channel, ty_error *err) {
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
+        return ty_fail(err, -errno, "cannot use descriptor %d as a channel: %s", fd, strerror(errno));
+    struct channel *made = calloc(1, sizeof *made);
+    if (made == NULL) return ty_fail_memory(err);
+    *made =
+        (struct channel){.loop = loop, .fd = fd, .events = *events, .context = context, .read_size = READ_MIN};
+    made->watch = (struct loop_watch){.callback = on_ready, .context = made};
+    made->resume = (struct loop_timer){.callback = resume, .context = made};
+    watch(made);
+    if (made->watched == 0) {
+        free_channel(made);
+        return ty_fail(err, -EBADF, "cannot watch descriptor %d as a channel", fd);
+    }
+    *channel = made;
+    return 0;
+}
+
+void channel_destroy(struct channel *channel) {
+    if (channel == NULL) return;
+    loop_watch_stop(channel->loop, &channel->watch);
+    loop_timer_stop(channel->loop, &channel->resume);
+    (void)close(channel->fd);
+    channel->destroyed = true;
+    if (!channel->dispatching) free_channel(channel);
+}
+
+int channel_send(struct channel *channel, const Wire__Message *message) {
+    if (channel->unwritable) return TY_ECOMM;
+    int result = frame_message(message, &channel->out);
+    if (result == 0 && message->body_case == WIRE__MESSAGE__BODY_HELLO) channel->greeted = true;
+    return result;
+}
+
+struct buffer *channel_out(struct channel *channel) {
+    return &channel->out;
+}
+
+bool channel_full(const struct channel *channel) {
+    return queued(channel) > CHANNEL_HIGH;
+}
+
+bool channel_empty(const struct channel *channel) {
+    return queued(channel) == 0;
+}
+
+void channel_pause(struct channel *channel, bool paused) {
+    if (channel->paused == paused || channel->told) return;
+    channel->paused = paused;
+    bool waiting = channel->in.size > channel->taken || channel->ended;
+    if (!paused && waiting) (void)loop_timer_start(channel->loop, &channel->resume, 0);
+    watch(channel);
+}
