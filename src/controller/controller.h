@@ -14,25 +14,25 @@ enum progress_mode { PROGRESS_AUTO, PROGRESS_PLAIN, PROGRESS_NONE };
 /* All that a run needs, from whichever face; borrowed during the call. Zero-initialised is the default but for `scaling` and `argv`. */
 struct run_request {
     const struct scaling *scaling;
-    bool train_v1;                /* RAY_TRAIN_V2_ENABLED=0 */
-    const char *engine;           /* NULL: auto */
-    const char *cluster_file;     /* logical nodes; NULL: this machine */
+    bool train_v1;                             /* RAY_TRAIN_V2_ENABLED=0 */
+    const char *engine;                        /* NULL: auto */
+    const char *cluster_file;                  /* logical nodes; NULL: this machine */
     const struct cluster_overrides *overrides; /* NULL: as probed */
-    const char *name;             /* NULL: made up */
-    const char *storage_path;     /* NULL: ~/trainyard_runs */
+    const char *name;                          /* NULL: made up */
+    const char *storage_path;                  /* NULL: ~/trainyard_runs */
     bool resume;
-    const char *const *argv;      /* NULL-terminated */
-    const char *executable;       /* NULL: argv[0] by PATH */
-    const void *payload;          /* handed to each worker; NULL: none */
+    const char *const *argv; /* NULL-terminated */
+    const char *executable;  /* NULL: argv[0] by PATH */
+    const void *payload;     /* handed to each worker; NULL: none */
     size_t payload_size;
-    char *const *environment;     /* what workers inherit; NULL: this process's */
-    const char *framework;        /* NULL: plain */
-    const char *backend;          /* NULL: by default */
-    int max_failures;             /* -1: without bound */
-    nanoseconds time_limit;       /* 0: none */
-    nanoseconds grace;            /* 0: 5 s */
+    char *const *environment; /* what workers inherit; NULL: this process's */
+    const char *framework;    /* NULL: plain */
+    const char *backend;      /* NULL: by default */
+    int max_failures;         /* -1: without bound */
+    nanoseconds time_limit;   /* 0: none */
+    nanoseconds grace;        /* 0: 5 s */
     bool no_prefix, isolate_devices, no_wait, quiet;
-    bool bind_numa;               /* workers near their devices' cores, where there are several NUMA nodes */
+    bool bind_numa; /* workers near their devices' cores, where there are several NUMA nodes */
     enum progress_mode progress;
 };
 

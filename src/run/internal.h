@@ -1,0 +1,61 @@
+/* What the files of run/ share and nobody else sees. */
+#ifndef RUN_INTERNAL_H
+#define RUN_INTERNAL_H
+
+#include "run/run.h"
+
+/* A checkpoint that some rank has begun and that is not yet whole. */
+struct pending {
+    struct pending *next;
+    uint64_t number;
+    uint32_t arrived; /* ranks that made the report of this number */
+    uint32_t begun;   /* ranks that write files */
+    uint32_t settled; /* of these, ranks that have written all of theirs, or given up */
+    char **files;     /* lists of the ranks that committed */
+    struct commit_waiter {
+        uint32_t node, channel;
+    } * waiters;
+    uint32_t n_files;
+    char *error; /* why it cannot become whole, NULL */
+};
+
+struct node_slot {
+    enum node_state state;
+    uint32_t n_workers; /* of the plan */
+    uint32_t n_alive;   /* launched and not gone */
+};
+
+struct run {
+    struct run_config config;
+    const struct run_ops *ops;
+    void *context;
+    enum run_state state;
+    enum run_outcome outcome;
+    int attempt;
+    int failures;
+    struct run_worker *workers;
+    struct node_slot *nodes;
+    uint32_t n_up, n_alive, n_bye;
+    uint32_t counts[WORKER_STATE_COUNT];
+    uint64_t batch;
+    struct run_failure failure;
+    uint64_t failure_batch;
+    int interrupts, interrupt_signal;
+    bool again;     /* another attempt follows this one */
+    bool restarted; /* the current attempt is not the first of this run */
+    bool unclean;
+    uint32_t leftovers;
+    uint64_t report_base, last_number;
+    struct pending *pending; /* newest first */
+    char *checkpoint;
+};
+
+void run_record(struct run *run, enum run_event_kind kind, int rank, int node, nanoseconds time,
+                const char *data);
+
+/* A rank has ended: a checkpoint that still waits for a report of it can never be whole (report.c). */
+void run_reports_rank_ended(struct run *run, uint32_t rank);
+/* The attempt has ended: what is pending is discarded. */
+void run_reports_end(struct run *run);
+
+#endif

@@ -1,0 +1,206 @@
+/* Reports and the checkpoints that they carry: a checkpoint is whole when every rank has made the report of its number and every
+ * rank that began to write has written all. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "run/internal.h"
+
+static void forget_files(struct pending *pending) {
+    for (uint32_t i = 0; i < pending->n_files; i++)
+        free(pending->files[i]);
+    pending->n_files = 0;
+}
+
+static void free_pending(struct pending *pending) {
+    forget_files(pending);
+    free(pending->files);
+    free(pending->waiters);
+    free(pending->error);
+    free(pending);
+}
+
+static struct pending *find_pending(struct run *run, uint64_t number) {
+    struct pending *pending = run->pending;
+    while (pending != NULL && pending->number != number)
+        pending = pending->next;
+    return pending;
+}
+
+static void unlink_pending(struct run *run, struct pending *gone) {
+    struct pending **link = &run->pending;
+    while (*link != gone)
+        link = &(*link)->next;
+    *link = gone->next;
+}
+
+/* Answers everyone who waits for it. */
+static void answer_all(struct run *run, const struct pending *pending, const char *path, const char *error) {
+    for (uint32_t i = 0; i < pending->n_files; i++) {
+        const struct commit_waiter *waiter = &pending->waiters[i];
+        run->ops->answer(run->context, waiter->node, waiter->channel, pending->number, path, error);
+    }
+}
+
+static void record_checkpoint(struct run *run, const struct pending *pending, const char *path) {
+    struct buffer data = {0};
+    buffer_printf(&data, "{\"number\": %llu, \"path\": ", (unsigned long long)pending->number);
+    buffer_json_string(&data, path, strlen(path));
+    buffer_text(&data, "}");
+    run_record(run, EVENT_CHECKPOINT, -1, -1, 0, data.failed ? NULL : data.data);
+    buffer_done(&data);
+}
+
+static void commit(struct run *run, struct pending *pending) {
+    ty_error err = {0};
+    char *path = NULL;
+    if (run->ops->publish(run->context, pending->number, run->attempt, (const char *const *)pending->files,
+                          pending->n_files, &path, &err) < 0) {
+        run->ops->discard(run->context, pending->number, run->attempt);
+        answer_all(run, pending, NULL, err.message);
+        return;
+    }
+    record_checkpoint(run, pending, path);
+    free(run->checkpoint);
+    run->checkpoint = path;
+    answer_all(run, pending, path, NULL);
+}
+
+/* A checkpoint that failed tells so as soon as nobody writes in its directory any more. */
+static void settle(struct run *run, struct pending *pending) {
+    bool all_came = pending->arrived == run->config.n_workers;
+    if (pending->settled < pending->begun || (!all_came && pending->error == NULL)) return;
+    if (pending->error == NULL) {
+        commit(run, pending);
+    } else {
+        run->ops->discard(run->context, pending->number, run->attempt);
+        answer_all(run, pending, NULL, pending->error);
+    }
+    /* What failed stays known until the attempt ends: a rank that begins it later must hear of it. */
+    if (pending->error != NULL && !all_came) {
+        forget_files(pending);
+        return;
+    }
+    unlink_pending(run, pending);
+    free_pending(pending);
+}
+
+static struct pending *begin(struct run *run, uint64_t number) {
+    struct pending *pending = find_pending(run, number);
+    if (pending != NULL) return pending;
+    pending = calloc(1, sizeof *pending);
+    if (pending == NULL) return NULL;
+    pending->number = number;
+    pending->files = calloc(run->config.n_workers, sizeof *pending->files);
+    pending->waiters = calloc(run->config.n_workers, sizeof *pending->waiters);
+    for (uint32_t i = 0; i < run->config.n_workers; i++)
+        pending->arrived += run->workers[i].reports >= number;
+    pending->next = run->pending;
+    run->pending = pending;
+    return pending;
+}
+
+static void fail_pending(struct pending *pending, const char *why) {
+    if (pending->error == NULL) pending->error = strdup(why);
+}
+
+static void add_files(struct run *run, struct pending *pending, uint32_t rank, const void *files, size_t size,
+                      uint32_t channel) {
+    char *copy = malloc(size + 1);
+    if (pending->files == NULL || pending->waiters == NULL || copy == NULL) {
+        free(copy);
+        run->ops->answer(run->context, run->config.node_of[rank], channel, pending->number, NULL,
+                         "out of memory");
+        return;
+    }
+    memcpy(copy, files, size);
+    copy[size] = '\0';
+    pending->files[pending->n_files] = copy;
+    pending->waiters[pending->n_files++] = (struct commit_waiter){run->config.node_of[rank], channel};
+}
+
+/* A commit or an abort of a checkpoint that is not pending: of an ended attempt, or never begun. */
+static void refuse_commit(struct run *run, uint32_t rank, uint64_t number, uint32_t channel) {
+    run->ops->answer(run->context, run->config.node_of[rank], channel, number, NULL,
+                     "no such checkpoint is being written");
+}
+
+static void arrive(struct run *run, uint32_t rank, uint64_t number) {
+    run->workers[rank].reports = number;
+    if (number > run->last_number) run->last_number = number;
+    struct pending *pending = find_pending(run, number);
+    if (pending == NULL) return;
+    pending->arrived++;
+    settle(run, pending);
+}
+
+static void conclude(struct run *run, uint32_t rank, bool written, uint64_t number, const void *files,
+                     size_t size, uint32_t channel) {
+    struct pending *pending = find_pending(run, number);
+    if (pending == NULL || run->workers[rank].writing != number) {
+        if (written) refuse_commit(run, rank, number, channel);
+        return;
+    }
+    pending->settled++;
+    run->workers[rank].writing = 0;
+    if (written) {
+        add_files(run, pending, rank, files, size, channel);
+    } else {
+        struct buffer why = {0};
+        buffer_printf(&why, "rank %u: %.*s", rank, (int)size, (const char *)files);
+        fail_pending(pending, why.failed ? "a rank could not write its files" : why.data);
+        buffer_done(&why);
+    }
+    settle(run, pending);
+}
+
+void run_report(struct run *run, uint32_t rank, enum report_kind kind, uint64_t number, const void *files,
+                size_t size, uint32_t channel) {
+    if (rank >= run->config.n_workers || number <= run->report_base) return;
+    if (run->state != RUN_RUNNING && run->state != RUN_STOPPING) return;
+    struct pending *pending;
+    switch (kind) {
+    case REPORT_METRICS:
+        arrive(run, rank, number);
+        break;
+    case REPORT_BEGIN:
+        pending = begin(run, number);
+        if (pending != NULL && run->workers[rank].writing == 0) {
+            pending->begun++;
+            run->workers[rank].writing = number;
+        }
+        arrive(run, rank, number);
+        break;
+    case REPORT_COMMIT:
+    case REPORT_ABORT:
+        conclude(run, rank, kind == REPORT_COMMIT, number, files, size, channel);
+        break;
+    default:
+        break;
+    }
+}
+
+void run_reports_rank_ended(struct run *run, uint32_t rank) {
+    uint64_t made = run->workers[rank].reports, writing = run->workers[rank].writing;
+    char why[128];
+    static const char unfinished[] = "ended while it wrote its files";
+    if (writing != 0) conclude(run, rank, false, writing, unfinished, sizeof unfinished - 1, 0);
+    (void)snprintf(why, sizeof why, "rank %u ended after %llu reports, so that this one can never be whole",
+                   rank, (unsigned long long)(made - run->report_base));
+    for (struct pending *pending = run->pending, *next; pending != NULL; pending = next) {
+        next = pending->next;
+        if (pending->number <= made) continue;
+        fail_pending(pending, why);
+        settle(run, pending);
+    }
+}
+
+void run_reports_end(struct run *run) {
+    while (run->pending != NULL) {
+        struct pending *pending = run->pending;
+        run->pending = pending->next;
+        run->ops->discard(run->context, pending->number, run->attempt);
+        free_pending(pending);
+    }
+}

@@ -1,0 +1,532 @@
+/* The run's state machine. Each event finds its state or changes nothing; each decision is made in one of the functions
+ * begin_attempt, fail, end_attempt and finish. */
+#include "run/run.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/buffer.h"
+#include "run/internal.h"
+
+/* Beyond the grace: the agent's own kill and the news of it. */
+static const nanoseconds STOP_MARGIN = 5 * NS_PER_S;
+static const nanoseconds FINISH_LIMIT = 10 * NS_PER_S;
+
+const char *run_outcome_name(enum run_outcome outcome) {
+    static const char *const names[] = {
+#define X(name, text, status) [name] = text,
+        RUN_OUTCOMES(X)
+#undef X
+    };
+    return names[outcome];
+}
+
+int run_create(const struct run_config *config, const struct run_ops *ops, void *context, struct run **out,
+               ty_error *err) {
+    struct run *run = calloc(1, sizeof *run);
+    if (run == NULL) return ty_fail_memory(err);
+    *run = (struct run){.config = *config, .ops = ops, .context = context, .report_base = config->report_base};
+    run->last_number = config->report_base;
+    run->attempt = config->first_attempt - 1;
+    run->workers = calloc(config->n_workers, sizeof *run->workers);
+    run->nodes = calloc(config->n_nodes, sizeof *run->nodes);
+    if (run->workers == NULL || run->nodes == NULL) {
+        run_destroy(run);
+        return ty_fail_memory(err);
+    }
+    for (uint32_t i = 0; i < config->n_workers; i++)
+        run->nodes[config->node_of[i]].n_workers++;
+    run->counts[WORKER_PLANNED] = config->n_workers;
+    *out = run;
+    return 0;
+}
+
+void run_destroy(struct run *run) {
+    if (run == NULL) return;
+    run_reports_end(run);
+    free(run->failure.tail);
+    free(run->checkpoint);
+    free(run->workers);
+    free(run->nodes);
+    free(run);
+}
+
+void run_record(struct run *run, enum run_event_kind kind, int rank, int node, nanoseconds time,
+                const char *data) {
+    struct run_event event = {time, kind, run->attempt, rank, node, data};
+    if (event.time == 0) event.time = run->ops->wall(run->context);
+    run->ops->record(run->context, &event);
+}
+
+static void record_text(struct run *run, enum run_event_kind kind, int rank, int node, const char *key,
+                        const char *text) {
+    struct buffer data = {0};
+    buffer_printf(&data, "{\"%s\": ", key);
+    buffer_json_string(&data, text, strlen(text));
+    buffer_text(&data, "}");
+    run_record(run, kind, rank, node, 0, data.failed ? NULL : data.data);
+    buffer_done(&data);
+}
+
+static bool move_run(struct run *run, enum run_state to) {
+    if (!run_state_may_follow(run->state, to)) return false;
+    run->state = to;
+    return true;
+}
+
+static bool move_node(struct run *run, uint32_t node, enum node_state to) {
+    if (node >= run->config.n_nodes || !node_state_may_follow(run->nodes[node].state, to)) return false;
+    enum node_state from = run->nodes[node].state;
+    run->nodes[node].state = to;
+    if (to == NODE_UP && from == NODE_CONNECTING) run->n_up++;
+    if (to == NODE_LOST && from != NODE_CONNECTING) run->n_up--;
+    return true;
+}
+
+static bool move_worker(struct run *run, uint32_t rank, enum worker_state to) {
+    if (rank >= run->config.n_workers) return false;
+    struct run_worker *worker = &run->workers[rank];
+    if (!worker_state_may_follow(worker->state, to)) return false;
+    struct node_slot *node = &run->nodes[run->config.node_of[rank]];
+    run->counts[worker->state]--;
+    run->counts[to]++;
+    if (to == WORKER_LAUNCHED) run->n_alive++, node->n_alive++;
+    if (to == WORKER_GONE && worker->state != WORKER_PLANNED) run->n_alive--, node->n_alive--;
+    worker->state = to;
+    return true;
+}
+
+/* -- the course of things ------------------------------------------------------------------------------------------ */
+
+static void finish(struct run *run);
+static void end_attempt(struct run *run);
+static void launch_when_up(struct run *run);
+
+static void start_nodes(struct run *run) {
+    for (uint32_t node = 0; node < run->config.n_nodes && run->state == RUN_STARTING; node++) {
+        ty_error err = {0};
+        if (!move_node(run, node, NODE_CONNECTING)) continue;
+        if (run->ops->start_node(run->context, node, &err) < 0) run_node_lost(run, node, err.message);
+    }
+}
+
+static void begin_attempt(struct run *run, const char *reason) {
+    char data[160];
+    run->attempt++;
+    run->again = false;
+    run->report_base = run->last_number;
+    free(run->failure.tail);
+    run->failure = (struct run_failure){.rank = -1, .node = -1};
+    for (uint32_t i = 0; i < run->config.n_workers; i++) {
+        (void)move_worker(run, i, WORKER_PLANNED);
+        run->workers[i] = (struct run_worker){.state = WORKER_PLANNED, .reports = run->report_base};
+    }
+    (void)snprintf(data, sizeof data, "{\"workers\": %u, \"nodes\": %u, \"reason\": \"%s\"}",
+                   run->config.n_workers, run->config.n_nodes, reason);
+    run_record(run, EVENT_ATTEMPT, -1, -1, 0, data);
+    run->ops->set_timer(run->context, TIMER_START, run->config.start_limit);
+    start_nodes(run);
+    launch_when_up(run);
+}
+
+void run_start(struct run *run) {
+    if (!move_run(run, RUN_STARTING)) return;
+    if (run->config.time_limit > 0) run->ops->set_timer(run->context, TIMER_LIMIT, run->config.time_limit);
+    begin_attempt(run, "start");
+}
+
+/* The gang is launched when every node is up, all in one go. */
+static void launch_when_up(struct run *run) {
+    if (run->state != RUN_STARTING || run->n_up < run->config.n_nodes || !move_run(run, RUN_RUNNING)) return;
+    run->ops->set_timer(run->context, TIMER_START, -1);
+    for (uint32_t node = 0; node < run->config.n_nodes; node++)
+        (void)move_node(run, node, NODE_LAUNCHED);
+    for (uint32_t rank = 0; rank < run->config.n_workers; rank++)
+        (void)move_worker(run, rank, WORKER_LAUNCHED);
+    run_record(run, EVENT_LAUNCHED, -1, -1, 0, NULL);
+    for (uint32_t node = 0; node < run->config.n_nodes; node++)
+        run->ops->launch(run->context, node, run->attempt);
+}
+
+static void stop_workers(struct run *run, bool kill, const char *reason) {
+    struct buffer data = {0};
+    buffer_text(&data, "{\"reason\": ");
+    buffer_json_string(&data, reason, strlen(reason));
+    buffer_printf(&data, ", \"kill\": %s}", kill ? "true" : "false");
+    run_record(run, EVENT_STOP, -1, -1, 0, data.failed ? NULL : data.data);
+    buffer_done(&data);
+    for (uint32_t node = 0; node < run->config.n_nodes; node++)
+        if (run->nodes[node].state == NODE_LAUNCHED && run->nodes[node].n_alive > 0)
+            run->ops->stop(run->context, node, kill, reason);
+    nanoseconds limit = (kill ? 0 : run->config.grace) + STOP_MARGIN;
+    run->ops->set_timer(run->context, TIMER_STOP, limit);
+}
+
+/* Ends the attempt before its time: whoever still works is told to stop. */
+static void stop_attempt(struct run *run, const char *reason) {
+    if (run->state == RUN_STARTING) {
+        run->ops->set_timer(run->context, TIMER_START, -1);
+        for (uint32_t rank = 0; rank < run->config.n_workers; rank++)
+            (void)move_worker(run, rank, WORKER_GONE);
+        (void)move_run(run, RUN_STOPPING);
+        end_attempt(run);
+        return;
+    }
+    if (!move_run(run, RUN_STOPPING)) return;
+    if (run->n_alive > 0) stop_workers(run, false, reason);
+}
+
+/* Notes a failure; the first one is the cause. Of those that happened at once, a signal tells more than an exit code, which is
+ * often only the echo of a peer's death. */
+static bool note_failure(struct run *run, const struct run_failure *failure) {
+    bool first = run->failure.outcome == OUTCOME_NONE;
+    bool better = !first && run->failure_batch == run->batch && run->failure.outcome == OUTCOME_FAILED &&
+                  failure->outcome == OUTCOME_FAILED && WIFSIGNALED(failure->wait_status) &&
+                  !WIFSIGNALED(run->failure.wait_status);
+    if (!first && !better) return false;
+    free(run->failure.tail);
+    run->failure = *failure;
+    run->failure_batch = run->batch;
+    return true;
+}
+
+static void fail(struct run *run, const struct run_failure *failure) {
+    if (!note_failure(run, failure)) {
+        free(failure->tail);
+        return;
+    }
+    if (run->state == RUN_RUNNING || run->state == RUN_STARTING) stop_attempt(run, run->failure.text);
+}
+
+static void set_text(struct run_failure *failure, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void set_text(struct run_failure *failure, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(failure->text, sizeof failure->text, format, args);
+    va_end(args);
+}
+
+static bool retry_wanted(const struct run *run) {
+    enum run_outcome outcome = run->failure.outcome;
+    if (run->interrupts > 0 || (outcome != OUTCOME_FAILED && outcome != OUTCOME_NODE_LOST)) return false;
+    return run->config.max_failures < 0 || run->failures < run->config.max_failures;
+}
+
+static enum run_outcome attempt_outcome(const struct run *run) {
+    if (run->interrupts > 0) return OUTCOME_INTERRUPTED;
+    return run->failure.outcome == OUTCOME_NONE ? OUTCOME_SUCCEEDED : run->failure.outcome;
+}
+
+static void record_end(struct run *run, enum run_event_kind kind, enum run_outcome outcome) {
+    struct buffer data = {0};
+    buffer_printf(&data, "{\"outcome\": \"%s\", \"status\": %d", run_outcome_name(outcome),
+                  run_exit_status(run));
+    if (run->failure.outcome != OUTCOME_NONE) {
+        buffer_printf(&data, ", \"rank\": %d, \"cause\": ", run->failure.rank);
+        buffer_json_string(&data, run->failure.text, strlen(run->failure.text));
+    }
+    buffer_text(&data, "}");
+    run_record(run, kind, -1, -1, 0, data.failed ? NULL : data.data);
+    buffer_done(&data);
+}
+
+/* Every worker is gone: another attempt, or the end. */
+static void end_attempt(struct run *run) {
+    run->ops->set_timer(run->context, TIMER_STOP, -1);
+    run_reports_end(run);
+    run->outcome = attempt_outcome(run);
+    record_end(run, EVENT_ATTEMPT_END, run->outcome);
+    if (!retry_wanted(run)) {
+        finish(run);
+        return;
+    }
+    run->failures++;
+    for (uint32_t node = 0; node < run->config.n_nodes; node++)
+        (void)move_node(run, node, NODE_UP);
+    char reason[] = "after a failure";
+    if (move_run(run, RUN_STARTING)) begin_attempt(run, reason);
+}
+
+static void end_when_gone(struct run *run) {
+    if (run->n_alive > 0) return;
+    if (run->state == RUN_RUNNING || run->state == RUN_STOPPING) end_attempt(run);
+}
+
+static void end_run(struct run *run) {
+    if (!move_run(run, RUN_ENDED)) return;
+    for (int timer = 0; timer < RUN_TIMERS; timer++)
+        run->ops->set_timer(run->context, (enum run_timer)timer, -1);
+    record_end(run, EVENT_RUN_END, run->outcome);
+    run->ops->ended(run->context);
+}
+
+static void end_when_bye(struct run *run) {
+    if (run->state == RUN_FINISHING && run->n_bye == 0) end_run(run);
+}
+
+/* Agents are told that it is over; each proves that nothing is left and says bye. */
+static void finish(struct run *run) {
+    if (!move_run(run, RUN_FINISHING)) return;
+    run->ops->set_timer(run->context, TIMER_FINISH, FINISH_LIMIT);
+    for (uint32_t node = 0; node < run->config.n_nodes; node++) {
+        if (move_node(run, node, NODE_FINISHING)) {
+            run->n_bye++;
+            run->ops->finish(run->context, node);
+        } else if (run->nodes[node].state == NODE_CONNECTING) {
+            run->ops->abandon(run->context, node);
+            (void)move_node(run, node, NODE_LOST);
+        }
+    }
+    end_when_bye(run);
+}
+
+/* -- events -------------------------------------------------------------------------------------------------------- */
+
+void run_node_up(struct run *run, uint32_t node, const char *data_json) {
+    if (node >= run->config.n_nodes || run->nodes[node].state != NODE_CONNECTING) return;
+    (void)move_node(run, node, NODE_UP);
+    run_record(run, EVENT_NODE, -1, (int)node, 0, data_json);
+    launch_when_up(run);
+}
+
+/* The workers of a node went with it. */
+static void drop_workers(struct run *run, uint32_t node) {
+    for (uint32_t rank = 0; rank < run->config.n_workers; rank++) {
+        if (run->config.node_of[rank] != node) continue;
+        if (move_worker(run, rank, WORKER_GONE)) run_reports_rank_ended(run, rank);
+    }
+}
+
+void run_node_lost(struct run *run, uint32_t node, const char *why) {
+    if (node >= run->config.n_nodes) return;
+    enum node_state was = run->nodes[node].state;
+    if (!move_node(run, node, NODE_LOST)) return;
+    run_batch(run);
+    record_text(run, EVENT_NODE_LOST, -1, (int)node, "reason", why);
+    if (was == NODE_FINISHING) {
+        run->n_bye--;
+        run->unclean = true;
+    }
+    struct run_failure failure = {.outcome = was == NODE_CONNECTING ? OUTCOME_START_FAILED : OUTCOME_NODE_LOST,
+                                  .rank = -1,
+                                  .node = (int)node,
+                                  .time = run->ops->wall(run->context)};
+    set_text(&failure, "%s", why);
+    if (run->state == RUN_RUNNING) drop_workers(run, node);
+    if (run->state == RUN_RUNNING || run->state == RUN_STARTING) {
+        fail(run, &failure);
+    } else if (run->state == RUN_STOPPING) {
+        drop_workers(run, node);
+    }
+    end_when_gone(run);
+    end_when_bye(run);
+}
+
+void run_node_bye(struct run *run, uint32_t node, bool clean, uint32_t leftovers) {
+    char data[96];
+    if (!move_node(run, node, NODE_GONE)) return;
+    run->n_bye--;
+    run->leftovers += leftovers;
+    if (!clean) run->unclean = true;
+    (void)snprintf(data, sizeof data, "{\"clean\": %s, \"leftovers\": %u}", clean ? "true" : "false",
+                   leftovers);
+    run_record(run, EVENT_CLEAN, -1, (int)node, 0, data);
+    end_when_bye(run);
+}
+
+void run_batch(struct run *run) {
+    run->batch++;
+}
+
+void run_worker_started(struct run *run, uint32_t rank, int pid, nanoseconds time) {
+    char data[32];
+    if (!move_worker(run, rank, WORKER_STARTED)) return;
+    run->workers[rank].pid = pid;
+    (void)snprintf(data, sizeof data, "{\"pid\": %d}", pid);
+    run_record(run, EVENT_STARTED, (int)rank, -1, time, data);
+}
+
+void run_worker_ready(struct run *run, uint32_t rank, nanoseconds time) {
+    if (move_worker(run, rank, WORKER_READY)) run_record(run, EVENT_READY, (int)rank, -1, time, NULL);
+}
+
+static void describe_exit(struct run_failure *failure, const char *cause) {
+    int status = failure->wait_status;
+    if (cause != NULL && cause[0] != '\0')
+        set_text(failure, "rank %d: %s", failure->rank, cause);
+    else if (WIFSIGNALED(status))
+        set_text(failure, "rank %d was killed by signal %d (SIG%s)%s", failure->rank, WTERMSIG(status),
+                 sigabbrev_np(WTERMSIG(status)) == NULL ? "?" : sigabbrev_np(WTERMSIG(status)),
+                 WCOREDUMP(status) ? ", core dumped" : "");
+    else
+        set_text(failure, "rank %d exited with code %d", failure->rank, WEXITSTATUS(status));
+}
+
+static void record_exit(struct run *run, uint32_t rank, const char *cause, nanoseconds time) {
+    const struct run_worker *worker = &run->workers[rank];
+    struct buffer data = {0};
+    if (WIFSIGNALED(worker->wait_status))
+        buffer_printf(&data, "{\"signal\": %d", WTERMSIG(worker->wait_status));
+    else
+        buffer_printf(&data, "{\"code\": %d", WEXITSTATUS(worker->wait_status));
+    if (worker->stopped) buffer_text(&data, ", \"stopped\": true");
+    if (cause != NULL && cause[0] != '\0') {
+        buffer_text(&data, ", \"cause\": ");
+        buffer_json_string(&data, cause, strlen(cause));
+    }
+    buffer_text(&data, "}");
+    run_record(run, EVENT_EXITED, (int)rank, -1, time, data.failed ? NULL : data.data);
+    buffer_done(&data);
+}
+
+static char *copy_bytes(const void *bytes, size_t size) {
+    char *copy = size == 0 ? NULL : malloc(size);
+    return copy == NULL ? NULL : memcpy(copy, bytes, size);
+}
+
+void run_worker_exited(struct run *run, uint32_t rank, int wait_status, bool stopped, const char *cause,
+                       const void *tail, size_t tail_size, nanoseconds time) {
+    if (!move_worker(run, rank, WORKER_EXITED)) return;
+    struct run_worker *worker = &run->workers[rank];
+    worker->wait_status = wait_status;
+    worker->exited = true;
+    worker->stopped = stopped;
+    worker->failed = wait_status != 0 && !stopped;
+    record_exit(run, rank, cause, time);
+    if (worker->failed) {
+        struct run_failure failure = {.outcome = OUTCOME_FAILED,
+                                      .rank = (int)rank,
+                                      .node = (int)run->config.node_of[rank],
+                                      .wait_status = wait_status,
+                                      .time = time,
+                                      .tail = copy_bytes(tail, tail_size)};
+        failure.tail_size = failure.tail == NULL ? 0 : tail_size;
+        describe_exit(&failure, cause);
+        fail(run, &failure);
+    }
+    run_reports_rank_ended(run, rank);
+}
+
+void run_worker_gone(struct run *run, uint32_t rank, nanoseconds time) {
+    if (!move_worker(run, rank, WORKER_GONE)) return;
+    run_record(run, EVENT_GONE, (int)rank, -1, time, NULL);
+    end_when_gone(run);
+}
+
+void run_worker_start_failed(struct run *run, uint32_t rank, const char *why, nanoseconds time) {
+    if (!move_worker(run, rank, WORKER_GONE)) return;
+    run->workers[rank].failed = true;
+    record_text(run, EVENT_START_FAILED, (int)rank, -1, "cause", why);
+    struct run_failure failure = {.outcome = OUTCOME_START_FAILED,
+                                  .rank = (int)rank,
+                                  .node = (int)run->config.node_of[rank],
+                                  .time = time};
+    set_text(&failure, "rank %u could not be started: %s", rank, why);
+    fail(run, &failure);
+    end_when_gone(run);
+}
+
+/* Nodes that do not answer within a limit are ended by force. */
+static void abandon(struct run *run, enum node_state state, const char *why) {
+    for (uint32_t node = 0; node < run->config.n_nodes; node++) {
+        if (run->nodes[node].state != state || (state == NODE_LAUNCHED && run->nodes[node].n_alive == 0))
+            continue;
+        run->ops->abandon(run->context, node);
+        run_node_lost(run, node, why);
+    }
+}
+
+void run_timer_fired(struct run *run, enum run_timer timer) {
+    struct run_failure failure = {
+        .outcome = OUTCOME_TIME_LIMIT, .rank = -1, .node = -1, .time = run->ops->wall(run->context)};
+    struct buffer text = {0};
+    switch (timer) {
+    case TIMER_START:
+        abandon(run, NODE_CONNECTING, "its agent did not say hello within the start limit");
+        break;
+    case TIMER_LIMIT:
+        duration_format(run->config.time_limit, &text);
+        set_text(&failure, "the time limit of %s passed", text.failed ? "the run" : text.data);
+        buffer_done(&text);
+        run_batch(run);
+        fail(run, &failure);
+        break;
+    case TIMER_STOP:
+        abandon(run, NODE_LAUNCHED, "its workers were not gone after the grace and a kill");
+        break;
+    case TIMER_FINISH:
+        abandon(run, NODE_FINISHING, "its agent did not say bye");
+        break;
+    default:
+        break;
+    }
+}
+
+void run_interrupt(struct run *run, int signal_number) {
+    run->interrupts++;
+    if (run->interrupts == 1) run->interrupt_signal = signal_number;
+    if (run->state == RUN_STARTING || run->state == RUN_RUNNING)
+        stop_attempt(run, "interrupted");
+    else if (run->state == RUN_STOPPING && run->interrupts > 1)
+        stop_workers(run, true, "interrupted again");
+}
+
+/* -- how it stands ------------------------------------------------------------------------------------------------- */
+
+enum run_state run_state_of(const struct run *run) {
+    return run->state;
+}
+
+int run_attempt(const struct run *run) {
+    return run->attempt;
+}
+
+uint64_t run_report_base(const struct run *run) {
+    return run->report_base;
+}
+
+const struct run_worker *run_worker(const struct run *run, uint32_t rank) {
+    return &run->workers[rank];
+}
+
+void run_count(const struct run *run, uint32_t counts[WORKER_STATE_COUNT]) {
+    memcpy(counts, run->counts, sizeof run->counts);
+}
+
+enum node_state run_node_state(const struct run *run, uint32_t node) {
+    return run->nodes[node].state;
+}
+
+const char *run_checkpoint(const struct run *run) {
+    return run->checkpoint;
+}
+
+enum run_outcome run_outcome(const struct run *run) {
+    return run->outcome;
+}
+
+const struct run_failure *run_failure(const struct run *run) {
+    return &run->failure;
+}
+
+int run_exit_status(const struct run *run) {
+    static const int statuses[] = {
+#define X(name, text, status) [name] = status,
+        RUN_OUTCOMES(X)
+#undef X
+    };
+    int status = run->failure.wait_status;
+    if (run->outcome == OUTCOME_INTERRUPTED) return 128 + run->interrupt_signal;
+    if (run->outcome != OUTCOME_FAILED) return statuses[run->outcome];
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+bool run_clean(const struct run *run, uint32_t *leftovers) {
+    *leftovers = run->leftovers;
+    return !run->unclean;
+}

@@ -1,0 +1,142 @@
+/* What happens next: the state machine of a run. It hears events (a node is up, a worker exited, a report came, a timer fired) and
+ * says through its ops what is to be done. No system call, no clock, no memory of descriptors: the real controller and the
+ * simulated one drive the same code. */
+#ifndef RUN_RUN_H
+#define RUN_RUN_H
+
+#include <stddef.h>
+
+#include "base/duration.h"
+#include "base/error.h"
+#include "run/event.h"
+#include "run/state.h"
+
+/* X(name, text, exit status; that of a failed worker is its own) */
+#define RUN_OUTCOMES(X)                        \
+    X(OUTCOME_NONE, "none", 0)                 \
+    X(OUTCOME_SUCCEEDED, "succeeded", 0)       \
+    X(OUTCOME_FAILED, "failed", 1)             \
+    X(OUTCOME_START_FAILED, "start_failed", 4) \
+    X(OUTCOME_NODE_LOST, "node_lost", 5)       \
+    X(OUTCOME_TIME_LIMIT, "time_limit", 124)   \
+    X(OUTCOME_INTERRUPTED, "interrupted", 130)
+
+enum run_outcome {
+#define X(name, text, status) name,
+    RUN_OUTCOMES(X)
+#undef X
+};
+
+const char *run_outcome_name(enum run_outcome outcome);
+
+/* The limits that a run waits under, one timer each. */
+enum run_timer {
+    TIMER_START,  /* every agent must have said hello */
+    TIMER_LIMIT,  /* the user's time limit */
+    TIMER_STOP,   /* after the grace, workers told to stop must be gone */
+    TIMER_FINISH, /* agents must have said bye */
+    RUN_TIMERS
+};
+
+struct run_config {
+    uint32_t n_workers, n_nodes;
+    const uint32_t *node_of; /* node rank of each world rank; borrowed for the run's life */
+    int max_failures;        /* further attempts that failures may cost; -1 without bound */
+    int first_attempt;       /* 1, or more when resumed */
+    nanoseconds time_limit;  /* 0: none */
+    nanoseconds grace;
+    nanoseconds start_limit;
+    uint64_t report_base; /* reports are numbered from here + 1 */
+};
+
+/* How a worker stands or ended. */
+struct run_worker {
+    enum worker_state state;
+    int pid;
+    int wait_status;  /* valid when `exited` */
+    bool exited;      /* its end was seen */
+    bool stopped;     /* it ended after it was told to */
+    bool failed;      /* it ended by itself with something else than 0, or could not be started */
+    uint64_t reports; /* number of its last report */
+    uint64_t writing; /* number of the checkpoint that it writes files for, 0 for none */
+};
+
+/* What failed first in an attempt. */
+struct run_failure {
+    enum run_outcome outcome; /* OUTCOME_NONE: nothing */
+    int rank;                 /* -1 for a node or a limit */
+    int node;                 /* node rank, -1 */
+    int wait_status;          /* of a worker that ran */
+    nanoseconds time;         /* wall */
+    char text[512];           /* one line: how */
+    char *tail;               /* last lines of its output, NULL without; owned by the run */
+    size_t tail_size;
+};
+
+/* Carried out by the controller. None may call back into the run; events follow later. */
+struct run_ops {
+    nanoseconds (*wall)(void *context);
+    /* Starts the agent of a node: run_node_up or run_node_lost follows. A failure here is told as run_node_lost by the run. */
+    int (*start_node)(void *context, uint32_t node, ty_error *err);
+    void (*launch)(void *context, uint32_t node, int attempt);
+    void (*stop)(void *context, uint32_t node, bool kill, const char *reason);
+    void (*finish)(void *context, uint32_t node);
+    /* Ends a node that does not answer, by force; all that ran there is gone when it returns. No event follows. */
+    void (*abandon)(void *context, uint32_t node);
+    void (*set_timer)(void *context, enum run_timer timer, nanoseconds delay); /* negative: cancel */
+    void (*record)(void *context, const struct run_event *event);
+    /* Commits the checkpoint `number`: `*path` (malloc'd) or the error. */
+    int (*publish)(void *context, uint64_t number, int attempt, const char *const *files, size_t n, char **path,
+                   ty_error *err);
+    void (*discard)(void *context, uint64_t number, int attempt);
+    /* Answers a rank that waits for a commit. `path` NULL: it failed, see `error`. */
+    void (*answer)(void *context, uint32_t node, uint32_t channel, uint64_t number, const char *path,
+                   const char *error);
+    void (*ended)(void *context); /* once; the run may be destroyed after the current event */
+};
+
+struct run; /* opaque */
+
+int run_create(const struct run_config *config, const struct run_ops *ops, void *context, struct run **run,
+               ty_error *err);
+void run_destroy(struct run *run);
+
+void run_start(struct run *run);
+
+/* Events. An event that does not fit (late, doubled, of an earlier attempt) changes nothing. */
+void run_node_up(struct run *run, uint32_t node, const char *data_json);
+void run_node_lost(struct run *run, uint32_t node, const char *why);
+void run_node_bye(struct run *run, uint32_t node, bool clean, uint32_t leftovers);
+void run_batch(
+    struct run *run); /* what follows until the next call happened at once, as far as the agent can tell */
+void run_worker_started(struct run *run, uint32_t rank, int pid, nanoseconds time);
+void run_worker_ready(struct run *run, uint32_t rank, nanoseconds time);
+void run_worker_exited(struct run *run, uint32_t rank, int wait_status, bool stopped, const char *cause,
+                       const void *tail, size_t tail_size, nanoseconds time);
+void run_worker_gone(struct run *run, uint32_t rank, nanoseconds time);
+void run_worker_start_failed(struct run *run, uint32_t rank, const char *why, nanoseconds time);
+void run_timer_fired(struct run *run, enum run_timer timer);
+
+/* Stop politely (a signal's number for the exit status 128 + n), then, when called again, at once. */
+void run_interrupt(struct run *run, int signal_number);
+
+/* Reports (report.c). `files` is a JSON list or the reason of an abort. */
+enum report_kind { REPORT_METRICS, REPORT_BEGIN, REPORT_COMMIT, REPORT_ABORT };
+void run_report(struct run *run, uint32_t rank, enum report_kind kind, uint64_t number, const void *files,
+                size_t size, uint32_t channel);
+
+/* How it stands. */
+enum run_state run_state_of(const struct run *run);
+int run_attempt(const struct run *run);
+uint64_t run_report_base(const struct run *run); /* of the current attempt */
+const struct run_worker *run_worker(const struct run *run, uint32_t rank);
+void run_count(const struct run *run, uint32_t counts[WORKER_STATE_COUNT]);
+enum node_state run_node_state(const struct run *run, uint32_t node);
+const char *run_checkpoint(const struct run *run); /* path of the last committed one, NULL without */
+/* At the end: the outcome, the first cause of the last failed attempt, and the command's exit status. */
+enum run_outcome run_outcome(const struct run *run);
+const struct run_failure *run_failure(const struct run *run);
+int run_exit_status(const struct run *run);
+bool run_clean(const struct run *run, uint32_t *leftovers); /* every node proved that nothing is left */
+
+#endif

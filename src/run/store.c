@@ -1,0 +1,327 @@
+/* Keys map to entries; an entry holds a value, the waiters for it, or a gather in progress. */
+#include "run/store.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/hash.h"
+#include "base/idset.h"
+#include "base/str.h"
+
+struct waiter {
+    struct waiter *next;
+    uint32_t node, channel;
+    nanoseconds deadline; /* -1: none */
+};
+
+struct piece {
+    void *value; /* NULL until the rank came, then malloc'd */
+    uint32_t size;
+};
+
+struct entry {
+    bool has_value;
+    void *value;
+    size_t size;
+    struct waiter *waiters;
+    struct piece *pieces; /* world_size of them while a gather goes on */
+    uint32_t n_came;
+};
+
+struct store {
+    struct hash *entries;
+    uint32_t world_size;
+    store_answer *answer;
+    void *context;
+    nanoseconds deadline; /* no wait runs out before this; -1: none runs out */
+};
+
+struct store *store_create(uint32_t world_size, store_answer *answer, void *context) {
+    struct store *store = calloc(1, sizeof *store);
+    if (store == NULL) return NULL;
+    *store = (struct store){.entries = hash_create(),
+                            .world_size = world_size,
+                            .answer = answer,
+                            .context = context,
+                            .deadline = -1};
+    if (store->entries == NULL) {
+        free(store);
+        return NULL;
+    }
+    return store;
+}
+
+static void free_pieces(struct entry *entry, uint32_t world_size) {
+    for (uint32_t i = 0; entry->pieces != NULL && i < world_size; i++)
+        free(entry->pieces[i].value);
+    free(entry->pieces);
+    entry->pieces = NULL;
+    entry->n_came = 0;
+}
+
+static void free_entry(struct entry *entry, uint32_t world_size) {
+    while (entry->waiters != NULL) {
+        struct waiter *next = entry->waiters->next;
+        free(entry->waiters);
+        entry->waiters = next;
+    }
+    free_pieces(entry, world_size);
+    free(entry->value);
+    free(entry);
+}
+
+void store_destroy(struct store *store) {
+    if (store == NULL) return;
+    size_t at = 0;
+    uintptr_t value;
+    while (hash_next(store->entries, &at, &value) != NULL)
+        free_entry((struct entry *)value, store->world_size);
+    hash_destroy(store->entries);
+    free(store);
+}
+
+static struct entry *find_entry(const struct store *store, const char *key) {
+    uintptr_t *value = hash_get(store->entries, key);
+    return value == NULL ? NULL : (struct entry *)*value;
+}
+
+static struct entry *make_entry(struct store *store, const char *key) {
+    struct entry *entry = find_entry(store, key);
+    if (entry != NULL) return entry;
+    entry = calloc(1, sizeof *entry);
+    if (entry != NULL && hash_set(store->entries, key, (uintptr_t)entry) < 0) {
+        free(entry);
+        entry = NULL;
+    }
+    return entry;
+}
+
+static void answer(struct store *store, const struct store_request *to, enum store_status status,
+                   const void *value, size_t size) {
+    store->answer(store->context, to->node, to->channel, status, value, size);
+}
+
+static void refuse(struct store *store, const struct store_request *to, const char *why) {
+    answer(store, to, STORE_INVALID, why, strlen(why));
+}
+
+/* Everybody who waits for the entry gets the same answer. */
+static void answer_waiters(struct store *store, struct entry *entry, enum store_status status,
+                           const void *value, size_t size) {
+    struct waiter *waiter = entry->waiters;
+    entry->waiters = NULL;
+    while (waiter != NULL) {
+        struct waiter *next = waiter->next;
+        store->answer(store->context, waiter->node, waiter->channel, status, value, size);
+        free(waiter);
+        waiter = next;
+    }
+}
+
+static bool add_waiter(struct store *store, struct entry *entry, const struct store_request *request,
+                       nanoseconds now) {
+    struct waiter *waiter = malloc(sizeof *waiter);
+    if (waiter == NULL) return false;
+    *waiter = (struct waiter){entry->waiters, request->node, request->channel,
+                              request->timeout < 0 ? -1 : now + request->timeout};
+    entry->waiters = waiter;
+    if (waiter->deadline >= 0 && (store->deadline < 0 || waiter->deadline < store->deadline))
+        store->deadline = waiter->deadline;
+    return true;
+}
+
+static bool put_value(struct entry *entry, const void *value, size_t size) {
+    void *copy = malloc(size + 1);
+    if (copy == NULL) return false;
+    if (size > 0) memcpy(copy, value, size);
+    free(entry->value);
+    entry->value = copy;
+    entry->size = size;
+    entry->has_value = true;
+    return true;
+}
+
+static void set(struct store *store, const struct store_request *request) {
+    struct entry *entry = make_entry(store, request->key);
+    if (entry == NULL || !put_value(entry, request->value, request->size)) {
+        refuse(store, request, "the store is out of memory");
+        return;
+    }
+    answer_waiters(store, entry, STORE_OK, entry->value, entry->size);
+    answer(store, request, STORE_OK, NULL, 0);
+}
+
+static void get(struct store *store, const struct store_request *request, nanoseconds now) {
+    struct entry *entry = find_entry(store, request->key);
+    if (entry != NULL && entry->has_value) {
+        answer(store, request, STORE_OK, entry->value, entry->size);
+        return;
+    }
+    if (request->operation == STORE_GET) {
+        answer(store, request, STORE_NONE, NULL, 0);
+        return;
+    }
+    entry = make_entry(store, request->key);
+    if (entry == NULL || !add_waiter(store, entry, request, now))
+        refuse(store, request, "the store is out of memory");
+}
+
+static void add(struct store *store, const struct store_request *request) {
+    char text[32] = "";
+    int64_t delta, sum = 0;
+    if (request->size >= sizeof text) {
+        refuse(store, request, "add takes a whole number");
+        return;
+    }
+    if (request->size > 0) memcpy(text, request->value, request->size);
+    struct entry *entry = make_entry(store, request->key);
+    if (!str_to_int64(text, INT64_MIN, INT64_MAX, &delta)) {
+        refuse(store, request, "add takes a whole number");
+        return;
+    }
+    if (entry != NULL && entry->has_value) {
+        ((char *)entry->value)[entry->size] = '\0';
+        if (!str_to_int64(entry->value, INT64_MIN, INT64_MAX, &sum)) {
+            refuse(store, request, "the key holds something else than a whole number");
+            return;
+        }
+    }
+    if (__builtin_add_overflow(sum, delta, &sum)) {
+        refuse(store, request, "the sum does not fit in 64 bits");
+        return;
+    }
+    int size = snprintf(text, sizeof text, "%" PRId64, sum);
+    if (entry == NULL || !put_value(entry, text, (size_t)size)) {
+        refuse(store, request, "the store is out of memory");
+        return;
+    }
+    answer_waiters(store, entry, STORE_OK, entry->value, entry->size);
+    answer(store, request, STORE_OK, text, (size_t)size);
+}
+
+static void answer_gather(struct store *store, struct entry *entry) {
+    struct buffer all = {0};
+    for (uint32_t i = 0; i < store->world_size; i++) {
+        uint32_t size = entry->pieces[i].size;
+        uint8_t header[4] = {(uint8_t)size, (uint8_t)(size >> 8), (uint8_t)(size >> 16), (uint8_t)(size >> 24)};
+        buffer_append(&all, header, sizeof header);
+        buffer_append(&all, entry->pieces[i].value, size);
+    }
+    static const char why[] = "the store is out of memory";
+    if (all.failed)
+        answer_waiters(store, entry, STORE_INVALID, why, sizeof why - 1);
+    else
+        answer_waiters(store, entry, STORE_OK, all.data, all.size);
+    buffer_done(&all);
+    free_pieces(entry, store->world_size);
+}
+
+static void gather(struct store *store, const struct store_request *request, nanoseconds now) {
+    struct entry *entry = make_entry(store, request->key);
+    if (entry != NULL && entry->pieces == NULL)
+        entry->pieces = calloc(store->world_size, sizeof *entry->pieces);
+    if (entry == NULL || entry->pieces == NULL || request->rank >= store->world_size) {
+        refuse(store, request, "the store is out of memory");
+        return;
+    }
+    struct piece *piece = &entry->pieces[request->rank];
+    if (piece->value != NULL) {
+        refuse(store, request, "this rank has already given its part");
+        return;
+    }
+    piece->value = malloc(request->size + 1);
+    if (piece->value == NULL || !add_waiter(store, entry, request, now)) {
+        free(piece->value);
+        piece->value = NULL;
+        refuse(store, request, "the store is out of memory");
+        return;
+    }
+    if (request->size > 0) memcpy(piece->value, request->value, request->size);
+    piece->size = (uint32_t)request->size;
+    if (++entry->n_came == store->world_size) answer_gather(store, entry);
+}
+
+static void delete (struct store *store, const struct store_request *request) {
+    struct entry *entry = find_entry(store, request->key);
+    bool had = entry != NULL && entry->has_value;
+    if (had) {
+        entry->has_value = false;
+        free(entry->value);
+        entry->value = NULL;
+        if (entry->waiters == NULL && entry->pieces == NULL) {
+            (void)hash_remove(store->entries, request->key);
+            free_entry(entry, store->world_size);
+        }
+    }
+    answer(store, request, had ? STORE_OK : STORE_NONE, NULL, 0);
+}
+
+void store_ask(struct store *store, const struct store_request *request, nanoseconds now) {
+    switch (request->operation) {
+    case STORE_SET:
+        set(store, request);
+        break;
+    case STORE_GET:
+    case STORE_WAIT:
+        get(store, request, now);
+        break;
+    case STORE_ADD:
+        add(store, request);
+        break;
+    case STORE_GATHER:
+        gather(store, request, now);
+        break;
+    case STORE_DELETE:
+        delete (store, request);
+        break;
+    default:
+        refuse(store, request, "no such operation");
+    }
+}
+
+nanoseconds store_deadline(const struct store *store) {
+    return store->deadline;
+}
+
+/* The ranks that did not come to a gather, as an idset. */
+static void list_absent(const struct store *store, const struct entry *entry, struct buffer *out) {
+    struct idset absent = {0};
+    for (uint32_t i = 0; i < store->world_size; i++)
+        if (entry->pieces[i].value == NULL) (void)idset_add(&absent, i);
+    idset_format(&absent, out);
+    idset_done(&absent);
+}
+
+/* Answers the waiters whose time is over; the earliest deadline of the others, -1 without. */
+static nanoseconds expire_entry(struct store *store, struct entry *entry, nanoseconds now) {
+    struct buffer absent = {0};
+    nanoseconds first = -1;
+    for (struct waiter **link = &entry->waiters; *link != NULL;) {
+        struct waiter *waiter = *link;
+        if (waiter->deadline < 0 || waiter->deadline > now) {
+            if (waiter->deadline >= 0 && (first < 0 || waiter->deadline < first)) first = waiter->deadline;
+            link = &waiter->next;
+            continue;
+        }
+        *link = waiter->next;
+        if (entry->pieces != NULL && absent.size == 0) list_absent(store, entry, &absent);
+        store->answer(store->context, waiter->node, waiter->channel, STORE_TIMEOUT, absent.data, absent.size);
+        free(waiter);
+    }
+    buffer_done(&absent);
+    return first;
+}
+
+void store_expire(struct store *store, nanoseconds now) {
+    nanoseconds first = -1;
+    size_t at = 0;
+    uintptr_t value;
+    while (hash_next(store->entries, &at, &value) != NULL) {
+        nanoseconds deadline = expire_entry(store, (struct entry *)value, now);
+        if (deadline >= 0 && (first < 0 || deadline < first)) first = deadline;
+    }
+    store->deadline = first;
+}

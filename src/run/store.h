@@ -1,0 +1,38 @@
+/* The run's store: small values that all workers of an attempt share. Requests are answered at once, when a key comes, when all ranks
+ * gathered, or when their time is over. Pure: the time is given with each call. */
+#ifndef RUN_STORE_H
+#define RUN_STORE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/duration.h"
+
+enum store_operation { STORE_SET, STORE_GET, STORE_WAIT, STORE_ADD, STORE_GATHER, STORE_DELETE };
+enum store_status { STORE_OK, STORE_NONE, STORE_TIMEOUT, STORE_INVALID };
+
+struct store_request {
+    enum store_operation operation;
+    uint32_t rank, node, channel; /* who asks; node and channel come back with the answer */
+    const char *key;
+    const void *value;
+    size_t size;
+    nanoseconds timeout; /* negative: none */
+};
+
+typedef void store_answer(void *context, uint32_t node, uint32_t channel, enum store_status status,
+                          const void *value, size_t size);
+
+struct store; /* opaque */
+
+struct store *store_create(uint32_t world_size, store_answer *answer,
+                           void *context); /* NULL: memory is short */
+void store_destroy(struct store *store);   /* who still waits is not answered */
+
+void store_ask(struct store *store, const struct store_request *request, nanoseconds now);
+
+/* No wait runs out before this (monotonic; -1: none does). store_expire answers those whose time is over. */
+nanoseconds store_deadline(const struct store *store);
+void store_expire(struct store *store, nanoseconds now);
+
+#endif
