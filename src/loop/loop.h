@@ -45,8 +45,9 @@ struct loop_watch {
     void *context;
     void *state; /* the loop's; NULL when not running */
 };
-/* Watches a descriptor, level-triggered; error and hang-up count as readable. Changing the events of a running watch is
- * another start. Stop before closing the descriptor. Real loop only. */
+/* Watches a descriptor (made non-blocking), level-triggered; error and hang-up count as readable. Changing the events of a
+ * running watch is another start; no events at all let it rest without forgetting it. Stop before closing the descriptor.
+ * Real loop only (TY_EUNSUPPORTED). */
 int loop_watch_start(struct loop *loop, struct loop_watch *watch, int fd, unsigned events);
 void loop_watch_stop(struct loop *loop, struct loop_watch *watch);
 

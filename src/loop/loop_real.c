@@ -1,0 +1,210 @@
+/* The real loop, over libuv.
+ *
+ * libuv frees a handle only in its close callback, one turn later. So each running handle of ours has a small object of its own,
+ * which is let go of at once when the handle stops and freed when libuv is done with it; the owner's memory is free
+ * immediately, as loop.h promises. */
+#include <errno.h>
+#include <stdlib.h>
+#include <uv.h>
+
+#include "base/cleanup.h"
+#include "loop/backend.h"
+
+struct real_loop {
+    struct loop base;
+    uv_loop_t uv;
+    uv_prepare_t before_sleep;
+};
+
+struct real_timer {
+    uv_timer_t uv; /* first: the address that libuv gives back is ours */
+    struct real_loop *loop;
+    struct loop_timer *owner;
+};
+
+struct real_watch {
+    uv_poll_t uv;
+    struct real_loop *loop;
+    struct loop_watch *owner; /* NULL once stopped: libuv may still hold an event of this turn */
+    int fd;
+};
+
+struct real_signal {
+    uv_signal_t uv;
+    struct real_loop *loop;
+    struct loop_signal *owner;
+};
+
+static void free_closed(uv_handle_t *handle) {
+    free(handle);
+}
+
+static void timer_fired(uv_timer_t *uv) {
+    struct real_timer *state = (struct real_timer *)uv;
+    struct loop_timer *owner = state->owner;
+    state->loop->base.called = true;
+    owner->state = NULL; /* so that the callback can start it again */
+    uv_close((uv_handle_t *)uv, free_closed);
+    owner->callback(owner->context);
+}
+
+/* libuv counts whole milliseconds from the time it read at the start of the turn: read it again, and round up, so that no
+ * timer is early. */
+static int timer_start(struct loop *base, struct loop_timer *timer, nanoseconds delay) {
+    struct real_loop *loop = (struct real_loop *)base;
+    struct real_timer *state = timer->state;
+    if (state == NULL) {
+        state = malloc(sizeof *state);
+        if (state == NULL) return -ENOMEM;
+        state->loop = loop;
+        state->owner = timer;
+        (void)uv_timer_init(&loop->uv, &state->uv); /* cannot fail */
+        timer->state = state;
+    }
+    uv_update_time(&loop->uv);
+    uint64_t whole_ms = (uint64_t)((delay + NS_PER_MS - 1) / NS_PER_MS);
+    return uv_timer_start(&state->uv, timer_fired, whole_ms, 0);
+}
+
+static void timer_stop(struct loop *base, struct loop_timer *timer) {
+    (void)base;
+    uv_close((uv_handle_t *)timer->state, free_closed);
+    timer->state = NULL;
+}
+
+static void watch_fired(uv_poll_t *uv, int status, int events) {
+    struct real_watch *state = (struct real_watch *)uv;
+    if (state->owner == NULL) return;
+    state->loop->base.called = true;
+    unsigned told = 0;
+    if (status < 0 || (events & (UV_READABLE | UV_DISCONNECT)) != 0) told |= LOOP_READABLE;
+    if ((events & UV_WRITABLE) != 0) told |= LOOP_WRITABLE;
+    state->owner->callback(state->owner->context, told);
+}
+
+static void watch_stop(struct loop *base, struct loop_watch *watch) {
+    (void)base;
+    struct real_watch *state = TAKE(watch->state);
+    state->owner = NULL;
+    (void)uv_poll_stop(&state->uv);
+    uv_close((uv_handle_t *)&state->uv, free_closed);
+}
+
+static int watch_create(struct real_loop *loop, struct loop_watch *watch, int fd) {
+    struct real_watch *state = malloc(sizeof *state);
+    if (state == NULL) return -ENOMEM;
+    state->loop = loop;
+    state->owner = watch;
+    state->fd = fd;
+    int code = uv_poll_init(&loop->uv, &state->uv, fd);
+    if (code < 0) {
+        free(state); /* libuv keeps nothing of a handle that it refused */
+        return code;
+    }
+    watch->state = state;
+    return 0;
+}
+
+static int watch_start(struct loop *base, struct loop_watch *watch, int fd, unsigned events) {
+    struct real_watch *state = watch->state;
+    if (state != NULL && state->fd != fd) watch_stop(base, watch);
+    if (watch->state == NULL) {
+        int code = watch_create((struct real_loop *)base, watch, fd);
+        if (code < 0) return code;
+    }
+    state = watch->state;
+    int uv_events = 0;
+    if ((events & LOOP_READABLE) != 0) uv_events |= UV_READABLE;
+    if ((events & LOOP_WRITABLE) != 0) uv_events |= UV_WRITABLE;
+    return uv_poll_start(&state->uv, uv_events, watch_fired);
+}
+
+static void signal_fired(uv_signal_t *uv, int signal_number) {
+    struct real_signal *state = (struct real_signal *)uv;
+    if (state->owner == NULL) return;
+    state->loop->base.called = true;
+    state->owner->callback(state->owner->context, signal_number);
+}
+
+static void signal_stop(struct loop *base, struct loop_signal *handle) {
+    (void)base;
+    struct real_signal *state = TAKE(handle->state);
+    state->owner = NULL;
+    uv_close((uv_handle_t *)&state->uv, free_closed);
+}
+
+static int signal_start(struct loop *base, struct loop_signal *handle, int signal_number) {
+    struct real_loop *loop = (struct real_loop *)base;
+    if (handle->state != NULL) signal_stop(base, handle);
+    struct real_signal *state = malloc(sizeof *state);
+    if (state == NULL) return -ENOMEM;
+    state->loop = loop;
+    state->owner = handle;
+    int code = uv_signal_init(&loop->uv, &state->uv);
+    if (code < 0) {
+        free(state);
+        return code;
+    }
+    code = uv_signal_start(&state->uv, signal_fired, signal_number);
+    if (code < 0) {
+        uv_close((uv_handle_t *)&state->uv, free_closed);
+        return code;
+    }
+    handle->state = state;
+    return 0;
+}
+
+static nanoseconds now(struct loop *base) {
+    (void)base;
+    return clock_monotonic();
+}
+
+/* Timers run before libuv sleeps: what they queued must not wait for the next event. */
+static void before_sleep(uv_prepare_t *uv) {
+    loop_end_turn((struct loop *)uv->data);
+}
+
+static bool turn(struct loop *base, bool wait) {
+    struct real_loop *loop = (struct real_loop *)base;
+    return uv_run(&loop->uv, wait ? UV_RUN_ONCE : UV_RUN_NOWAIT) != 0 || base->called;
+}
+
+static void destroy(struct loop *base) {
+    struct real_loop *loop = (struct real_loop *)base;
+    uv_close((uv_handle_t *)&loop->before_sleep, NULL);
+    base->turn_end = NULL;
+    (void)uv_run(&loop->uv, UV_RUN_NOWAIT); /* the last closed handles are freed here */
+    (void)uv_loop_close(&loop->uv);
+    free(loop);
+}
+
+static const struct loop_backend real_backend = {
+    .destroy = destroy,
+    .now = now,
+    .turn = turn,
+    .timer_start = timer_start,
+    .timer_stop = timer_stop,
+    .watch_start = watch_start,
+    .watch_stop = watch_stop,
+    .signal_start = signal_start,
+    .signal_stop = signal_stop,
+};
+
+struct loop *loop_create(ty_error *err) {
+    CLEANUP_FREE struct real_loop *loop = calloc(1, sizeof *loop);
+    if (loop == NULL) {
+        (void)ty_fail_memory(err);
+        return NULL;
+    }
+    int code = uv_loop_init(&loop->uv);
+    if (code < 0) {
+        (void)ty_fail(err, code, "cannot make an event loop: %s", uv_strerror(code));
+        return NULL;
+    }
+    loop->base.backend = &real_backend;
+    (void)uv_prepare_init(&loop->uv, &loop->before_sleep); /* these two cannot fail */
+    (void)uv_prepare_start(&loop->before_sleep, before_sleep);
+    loop->before_sleep.data = loop;
+    uv_unref((uv_handle_t *)&loop->before_sleep);
+    return &TAKE(loop)->base;
+}
