@@ -16,8 +16,13 @@ struct real_loop {
     uv_prepare_t before_sleep;
 };
 
+/* A timer without delay is an idle handle: libuv 1.44 fires a timer that starts itself again at once within the same turn, and
+ * would never look at its descriptors again. */
 struct real_timer {
-    uv_timer_t uv; /* first: the address that libuv gives back is ours */
+    union {
+        uv_timer_t timer;
+        uv_idle_t idle;
+    } uv; /* first: the address that libuv gives back is ours */
     struct real_loop *loop;
     struct loop_timer *owner;
 };
@@ -39,37 +44,43 @@ static void free_closed(uv_handle_t *handle) {
     free(handle);
 }
 
-static void timer_fired(uv_timer_t *uv) {
-    struct real_timer *state = (struct real_timer *)uv;
+static void timer_stop(struct loop *base, struct loop_timer *timer) {
+    (void)base;
+    uv_close((uv_handle_t *)TAKE(timer->state), free_closed);
+}
+
+static void timer_due(struct real_timer *state) {
     struct loop_timer *owner = state->owner;
     state->loop->base.called = true;
-    owner->state = NULL; /* so that the callback can start it again */
-    uv_close((uv_handle_t *)uv, free_closed);
+    timer_stop(&state->loop->base, owner); /* first, so that the callback can start it again */
     owner->callback(owner->context);
 }
 
-/* libuv counts whole milliseconds from the time it read at the start of the turn: read it again, and round up, so that no
- * timer is early. */
-static int timer_start(struct loop *base, struct loop_timer *timer, nanoseconds delay) {
-    struct real_loop *loop = (struct real_loop *)base;
-    struct real_timer *state = timer->state;
-    if (state == NULL) {
-        state = malloc(sizeof *state);
-        if (state == NULL) return -ENOMEM;
-        state->loop = loop;
-        state->owner = timer;
-        (void)uv_timer_init(&loop->uv, &state->uv); /* cannot fail */
-        timer->state = state;
-    }
-    uv_update_time(&loop->uv);
-    uint64_t whole_ms = (uint64_t)((delay + NS_PER_MS - 1) / NS_PER_MS);
-    return uv_timer_start(&state->uv, timer_fired, whole_ms, 0);
+static void timer_fired(uv_timer_t *uv) {
+    timer_due((struct real_timer *)uv);
 }
 
-static void timer_stop(struct loop *base, struct loop_timer *timer) {
-    (void)base;
-    uv_close((uv_handle_t *)timer->state, free_closed);
-    timer->state = NULL;
+static void idle_fired(uv_idle_t *uv) {
+    timer_due((struct real_timer *)uv);
+}
+
+/* libuv counts whole milliseconds of the monotonic clock, rounded down, from when it last looked: what counts is the
+ * millisecond after the due time, so that no timer is early. None of these calls can fail. */
+static int timer_start(struct loop *base, struct loop_timer *timer, nanoseconds delay) {
+    struct real_loop *loop = (struct real_loop *)base;
+    struct real_timer *state = malloc(sizeof *state);
+    if (state == NULL) return -ENOMEM;
+    if (timer->state != NULL) timer_stop(base, timer);
+    state->loop = loop;
+    state->owner = timer;
+    timer->state = state;
+    if (delay == 0) {
+        (void)uv_idle_init(&loop->uv, &state->uv.idle);
+        return uv_idle_start(&state->uv.idle, idle_fired);
+    }
+    uint64_t due_ms = (uint64_t)((clock_monotonic() + delay + NS_PER_MS - 1) / NS_PER_MS);
+    (void)uv_timer_init(&loop->uv, &state->uv.timer);
+    return uv_timer_start(&state->uv.timer, timer_fired, due_ms - uv_now(&loop->uv), 0);
 }
 
 static void watch_fired(uv_poll_t *uv, int status, int events) {
