@@ -8,6 +8,8 @@
 
 #include "base/buffer.h"
 #include "base/quantity.h"
+#include "scaling/accelerator_type.h"
+#include "scaling/device.h"
 #include "scaling/label.h"
 
 /* One device as found on this machine. */
@@ -28,8 +30,6 @@ struct inventory {
     struct labels labels;          /* TPU slice labels and the like */
     struct resources extra;        /* TPU slice name and head resources (2.7) */
 };
-
-enum quantity_rule { QUANTITY_ANY, QUANTITY_WHOLE, QUANTITY_1_2_4_8 };
 
 /* A change to one variable of a worker's environment; value NULL unsets. */
 typedef int environment_change(void *context, const char *name, const char *value);
@@ -56,12 +56,6 @@ const struct accelerator *const *accelerator_all(size_t *n);
  * that has this resource name; NULL for resources that are not devices. */
 const struct accelerator *accelerator_for(const char *resource, const char *accelerator_type);
 
-/* True for GPU, TPU, NPU, HPU, RBLN, neuron_cores, FURIOSA, MBLT, MLU: counted as single devices. */
-bool accelerator_is_device(const char *resource);
-
-/* The rules of 1.7 and 3.6 for one amount of one resource; message as the spec gives it. */
-int accelerator_check_amount(const char *resource, quantity amount, ty_error *err);
-
 /* This machine's accelerators: at most one inventory a resource name (1.3's priority). Owned by the caller. */
 int accelerator_probe(struct inventory **inventories, size_t *n, ty_error *err);
 void accelerator_inventories_free(struct inventory *inventories, size_t n);
@@ -77,14 +71,5 @@ int accelerator_visible_entries(const char *value, struct buffer *entries);
 
 /* Device name -> type ("Tesla V100-SXM2-16GB" -> "V100", 1.5); false when there is none. */
 bool accelerator_classify(const char *name, char type[64]);
-
-/* Known type names with their vendor, NULL-terminated pairs are in accelerator_types(&n). */
-struct accelerator_type {
-    const char *type, *vendor, *resource;
-    const char *note; /* "" or why it is never detected */
-};
-const struct accelerator_type *accelerator_types(size_t *n);
-/* True when a node of type `have` serves a request for `want`: equal, or aliases (MI308X). */
-bool accelerator_type_matches(const char *want, const char *have);
 
 #endif

@@ -32,7 +32,8 @@ const char *document_where(const struct document *document, const json_t *value)
 /* The place where `key` stands in `map`. */
 const char *document_where_key(const struct document *document, const json_t *map, const char *key);
 
-/* Fails with the unknown key, its place, the nearest known one and the list of known keys. */
+/* Fails with the unknown key, its place, the nearest known one and the list of known keys. Without a
+ * document (NULL) the message has no place. */
 int document_check_keys(const struct document *document, const json_t *map, const char *what,
                         const char *const *known, size_t n, ty_error *err);
 

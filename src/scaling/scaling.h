@@ -47,6 +47,7 @@ struct scaling {
 
 void scaling_init(struct scaling *scaling);
 void scaling_done(struct scaling *scaling);
+int scaling_copy(struct scaling *to, const struct scaling *from); /* `to` held nothing; -ENOMEM */
 
 /* Fields from the tree of a config file or a JSON text with Python's field names (num_workers: 4 or [2, 8], ...). Fields
  * that are absent keep their value. `document` (may be NULL) gives places for messages. */
@@ -74,7 +75,7 @@ struct demand {
     size_t n_warnings;
 };
 
-/* Checks in the order of spec/train-api.md 1.2 and resolves per 1.4. `train_v1` is RAY_TRAIN_V2_ENABLED=0 (DESIGN.md 5.4). */
+/* Checks in the order of spec/train-api.md 1.2 and resolves per 1.4; `scaling` is never changed. `train_v1` is RAY_TRAIN_V2_ENABLED=0 (DESIGN.md 5.4). */
 int scaling_resolve(const struct scaling *scaling, bool train_v1, struct demand *demand, ty_error *err);
 void demand_done(struct demand *demand);
 

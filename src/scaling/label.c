@@ -1,0 +1,309 @@
+/* Labels and selectors (spec/placement.md 3.4): the syntax is that of Kubernetes labels, the forms of an expression are
+ * "v", "!v", "in(a,b)" and "!in(a,b)". Lists are short, so they are sorted arrays. */
+#include "scaling/label.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+
+enum { NAME_LIMIT = 63, PREFIX_LIMIT = 253 };
+
+static bool is_word(const char *text, size_t size, size_t limit, const char *inner) {
+    if (size == 0 || size > limit) return false;
+    if (!isalnum((unsigned char)text[0]) || !isalnum((unsigned char)text[size - 1])) return false;
+    for (size_t i = 0; i < size; i++)
+        if (!isalnum((unsigned char)text[i]) && strchr(inner, text[i]) == NULL) return false;
+    return true;
+}
+
+static int check_key(const char *key, ty_error *err) {
+    const char *slash = strchr(key, '/');
+    const char *name = slash == NULL ? key : slash + 1;
+    bool good = is_word(name, strlen(name), NAME_LIMIT, "-_.");
+    if (slash != NULL) good = good && is_word(key, (size_t)(slash - key), PREFIX_LIMIT, "-.");
+    if (good) return 0;
+    return ty_fail(
+        err, TY_EUSAGE,
+        "label key \"%s\" must be [PREFIX/]NAME: letters, digits, '-', '_', '.', a letter or digit first "
+        "and last, NAME at most 63 and PREFIX at most 253 long",
+        key);
+}
+
+static int check_value(const char *key, const char *value, ty_error *err) {
+    if (value[0] == '\0' || is_word(value, strlen(value), NAME_LIMIT, "-_.")) return 0;
+    return ty_fail(
+        err, TY_EUSAGE,
+        "label %s: the value \"%s\" must be at most 63 letters, digits, '-', '_', '.', with a letter or "
+        "digit first and last",
+        key, value);
+}
+
+/* -- labels of a node -- */
+
+void labels_done(struct labels *labels) {
+    for (size_t i = 0; i < labels->n; i++) {
+        free(labels->items[i].key);
+        free(labels->items[i].value);
+    }
+    free(labels->items);
+    *labels = (struct labels){0};
+}
+
+/* Index of the first label whose key is not below `key`. */
+static size_t lower_bound(const struct labels *labels, const char *key) {
+    size_t low = 0, high = labels->n;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (strcmp(labels->items[middle].key, key) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static bool is_at(const struct labels *labels, size_t at, const char *key) {
+    return at < labels->n && strcmp(labels->items[at].key, key) == 0;
+}
+
+static int insert_label(struct labels *labels, size_t at, const char *key, char **value) {
+    struct label *items = reallocarray(labels->items, labels->n + 1, sizeof *items);
+    if (items == NULL) return -ENOMEM;
+    labels->items = items;
+    char *copy = strdup(key);
+    if (copy == NULL) return -ENOMEM;
+    memmove(items + at + 1, items + at, (labels->n - at) * sizeof *items);
+    items[at] = (struct label){copy, TAKE(*value)};
+    labels->n++;
+    return 0;
+}
+
+int labels_set(struct labels *labels, const char *key, const char *value, ty_error *err) {
+    int result = check_key(key, err);
+    if (result == 0) result = check_value(key, value, err);
+    if (result < 0) return result;
+    CLEANUP_FREE char *copy = strdup(value);
+    if (copy == NULL) return ty_fail_memory(err);
+    size_t at = lower_bound(labels, key);
+    if (!is_at(labels, at, key)) return insert_label(labels, at, key, &copy) < 0 ? ty_fail_memory(err) : 0;
+    free(labels->items[at].value);
+    labels->items[at].value = TAKE(copy);
+    return 0;
+}
+
+const char *labels_get(const struct labels *labels, const char *key) {
+    size_t at = lower_bound(labels, key);
+    return is_at(labels, at, key) ? labels->items[at].value : NULL;
+}
+
+/* -- one constraint -- */
+
+static void constraint_done(struct label_constraint *constraint) {
+    for (size_t i = 0; i < constraint->n_values; i++)
+        free(constraint->values[i]);
+    free(constraint->values);
+    free(constraint->key);
+    *constraint = (struct label_constraint){0};
+}
+
+/* Adds a value at its sorted place; one that is there already changes nothing. */
+static int add_value(struct label_constraint *constraint, const char *value) {
+    size_t at = 0;
+    while (at < constraint->n_values && strcmp(constraint->values[at], value) < 0)
+        at++;
+    if (at < constraint->n_values && strcmp(constraint->values[at], value) == 0) return 0;
+    char **values = reallocarray(constraint->values, constraint->n_values + 1, sizeof *values);
+    if (values == NULL) return -ENOMEM;
+    constraint->values = values;
+    char *copy = strdup(value);
+    if (copy == NULL) return -ENOMEM;
+    memmove(values + at + 1, values + at, (constraint->n_values - at) * sizeof *values);
+    values[at] = copy;
+    constraint->n_values++;
+    return 0;
+}
+
+struct value_list {
+    struct label_constraint *constraint;
+    ty_error *err;
+};
+
+static int add_checked_value(void *context, char *value) {
+    struct value_list *list = context;
+    const char *key = list->constraint->key;
+    if (value[0] == '\0')
+        return ty_fail(list->err, TY_EUSAGE, "label %s: a value in \"in(...)\" is empty", key);
+    int result = check_value(key, value, list->err);
+    if (result < 0) return result;
+    return add_value(list->constraint, value) < 0 ? ty_fail_memory(list->err) : 0;
+}
+
+/* `text` is what follows "in(". */
+static int parse_list(struct label_constraint *constraint, const char *text, ty_error *err) {
+    size_t size = strlen(text);
+    if (size == 0 || text[size - 1] != ')')
+        return ty_fail(err, TY_EUSAGE, "label %s: \"in(%s\" has no closing parenthesis", constraint->key, text);
+    CLEANUP_FREE char *values = strndup(text, size - 1);
+    if (values == NULL) return ty_fail_memory(err);
+    struct value_list list = {constraint, err};
+    int result = str_split(values, ',', add_checked_value, &list);
+    return result == -ENOMEM ? ty_fail_memory(err) : result;
+}
+
+static int parse_expression(struct label_constraint *constraint, const char *expression, ty_error *err) {
+    const char *rest = expression;
+    constraint->op = str_prefix(rest, "!", &rest) ? LABEL_NOT_IN : LABEL_IN;
+    if (str_prefix(rest, "in(", &rest)) return parse_list(constraint, rest, err);
+    int result = check_value(constraint->key, rest, err);
+    if (result < 0) return result;
+    return add_value(constraint, rest) < 0 ? ty_fail_memory(err) : 0;
+}
+
+static bool constraint_equal(const struct label_constraint *a, const struct label_constraint *b) {
+    if (a->op != b->op || a->n_values != b->n_values || strcmp(a->key, b->key) != 0) return false;
+    for (size_t i = 0; i < a->n_values; i++)
+        if (strcmp(a->values[i], b->values[i]) != 0) return false;
+    return true;
+}
+
+static bool constraint_match(const struct label_constraint *constraint, const struct labels *labels) {
+    const char *value = labels_get(labels, constraint->key);
+    bool found = false;
+    for (size_t i = 0; i < constraint->n_values && value != NULL && !found; i++)
+        found = strcmp(constraint->values[i], value) == 0;
+    return found == (constraint->op == LABEL_IN);
+}
+
+static int constraint_copy(struct label_constraint *to, const struct label_constraint *from) {
+    *to = (struct label_constraint){.key = strdup(from->key), .op = from->op};
+    int result = to->key == NULL ? -ENOMEM : 0;
+    for (size_t i = 0; i < from->n_values && result == 0; i++)
+        result = add_value(to, from->values[i]);
+    if (result < 0) constraint_done(to);
+    return result;
+}
+
+/* -- selectors -- */
+
+void label_selector_done(struct label_selector *selector) {
+    for (size_t i = 0; i < selector->n; i++)
+        constraint_done(&selector->items[i]);
+    free(selector->items);
+    *selector = (struct label_selector){0};
+}
+
+static bool has_constraint(const struct label_selector *selector, const struct label_constraint *constraint) {
+    for (size_t i = 0; i < selector->n; i++)
+        if (constraint_equal(&selector->items[i], constraint)) return true;
+    return false;
+}
+
+/* Moves the constraint to the end of the selector, or frees it when the selector has it. */
+static int take_constraint(struct label_selector *selector, struct label_constraint *constraint) {
+    if (has_constraint(selector, constraint)) {
+        constraint_done(constraint);
+        return 0;
+    }
+    struct label_constraint *items = reallocarray(selector->items, selector->n + 1, sizeof *items);
+    if (items == NULL) {
+        constraint_done(constraint);
+        return -ENOMEM;
+    }
+    selector->items = items;
+    items[selector->n++] = *constraint;
+    return 0;
+}
+
+int label_selector_copy(struct label_selector *to, const struct label_selector *from) {
+    struct label_selector copy = {0};
+    for (size_t i = 0; i < from->n; i++) {
+        struct label_constraint constraint;
+        int result = constraint_copy(&constraint, &from->items[i]);
+        if (result == 0) result = take_constraint(&copy, &constraint);
+        if (result == 0) continue;
+        label_selector_done(&copy);
+        return result;
+    }
+    *to = copy;
+    return 0;
+}
+
+int label_selector_add(struct label_selector *selector, const char *key, const char *expression,
+                       ty_error *err) {
+    int result = check_key(key, err);
+    if (result < 0) return result;
+    struct label_constraint constraint = {.key = strdup(key)};
+    result = constraint.key == NULL ? ty_fail_memory(err) : parse_expression(&constraint, expression, err);
+    if (result < 0) {
+        constraint_done(&constraint);
+        return result;
+    }
+    return take_constraint(selector, &constraint) < 0 ? ty_fail_memory(err) : 0;
+}
+
+struct selector_list {
+    struct label_selector selector;
+    ty_error *err;
+};
+
+static int add_piece(void *context, char *piece) {
+    struct selector_list *list = context;
+    char *equals = strchr(piece, '=');
+    if (equals == NULL)
+        return ty_fail(list->err, TY_EUSAGE,
+                       "label selector \"%s\" must be KEY=VALUE, with VALUE one of v, !v, in(a,b), !in(a,b)",
+                       piece);
+    *equals = '\0';
+    return label_selector_add(&list->selector, piece, equals + 1, list->err);
+}
+
+int label_selector_parse(struct label_selector *selector, const char *text, ty_error *err) {
+    struct selector_list list = {.err = err};
+    if (label_selector_copy(&list.selector, selector) < 0) return ty_fail_memory(err);
+    int result = str_split(text, ',', add_piece, &list);
+    if (result < 0) {
+        label_selector_done(&list.selector);
+        return result == -ENOMEM ? ty_fail_memory(err) : result;
+    }
+    label_selector_done(selector);
+    *selector = list.selector;
+    return 0;
+}
+
+bool label_selector_match(const struct label_selector *selector, const struct labels *labels) {
+    for (size_t i = 0; i < selector->n; i++)
+        if (!constraint_match(&selector->items[i], labels)) return false;
+    return true;
+}
+
+bool label_selector_equal(const struct label_selector *a, const struct label_selector *b) {
+    if (a->n != b->n) return false;
+    for (size_t i = 0; i < a->n; i++)
+        if (!has_constraint(b, &a->items[i])) return false;
+    return true;
+}
+
+static void format_constraint(const struct label_constraint *constraint, struct buffer *out) {
+    bool in = constraint->op == LABEL_IN;
+    buffer_text(out, constraint->key);
+    if (constraint->n_values == 1) {
+        const char *value = constraint->values[0];
+        buffer_printf(out, "%s%s", in ? " " : " not ", value[0] == '\0' ? "\"\"" : value);
+        return;
+    }
+    buffer_text(out, in ? " in (" : " not in (");
+    for (size_t i = 0; i < constraint->n_values; i++)
+        buffer_printf(out, "%s%s", i > 0 ? ", " : "", constraint->values[i]);
+    buffer_char(out, ')');
+}
+
+void label_selector_format(const struct label_selector *selector, struct buffer *out) {
+    for (size_t i = 0; i < selector->n; i++) {
+        if (i > 0) buffer_text(out, " and ");
+        format_constraint(&selector->items[i], out);
+    }
+}

@@ -1,0 +1,236 @@
+/* The scaling config as JSON or YAML, in the field names of Python's ScalingConfig: types are checked here, with the place of
+ * the value in the message; whether the values go together is checked when the config is resolved. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "scaling/parts.h"
+
+struct reader {
+    struct scaling *scaling;
+    const struct document *document; /* may be NULL */
+    const char *field;
+    ty_error *err;
+};
+
+static const char *type_name(const json_t *value) {
+    static const char *const names[] = {
+        [JSON_OBJECT] = "a map",    [JSON_ARRAY] = "a list",
+        [JSON_STRING] = "text",     [JSON_INTEGER] = "a whole number",
+        [JSON_REAL] = "a fraction", [JSON_TRUE] = "true",
+        [JSON_FALSE] = "false",     [JSON_NULL] = "null",
+    };
+    return names[json_typeof(value)];
+}
+
+/* Puts the place before a message about `value`. */
+static int at(const struct reader *reader, const json_t *value, int code) {
+    if (reader->document == NULL) return code;
+    return ty_wrap(reader->err, "%s", document_where(reader->document, value));
+}
+
+static int refuse(const struct reader *reader, const json_t *value, const char *rule) {
+    int code =
+        ty_fail(reader->err, TY_EUSAGE, "`%s` must be %s, not %s", reader->field, rule, type_name(value));
+    return at(reader, value, code);
+}
+
+static int read_bool(const struct reader *reader, const json_t *value, bool *to) {
+    if (!json_is_boolean(value)) return refuse(reader, value, "true or false");
+    *to = json_is_true(value);
+    return 0;
+}
+
+/* Text without NUL bytes, or null for "not given". */
+static int read_text(const struct reader *reader, const json_t *value, char **to) {
+    if (!json_is_string(value) && !json_is_null(value)) return refuse(reader, value, "text or null");
+    const char *text = json_string_value(value);
+    if (text != NULL && (text[0] == '\0' || strlen(text) != json_string_length(value)))
+        return at(reader, value,
+                  ty_fail(reader->err, TY_EUSAGE, "`%s` must not be empty nor hold a NUL byte", reader->field));
+    return scaling_copy_text(to, text) < 0 ? ty_fail_memory(reader->err) : 0;
+}
+
+static int read_num_workers(const struct reader *reader, const json_t *value) {
+    struct scaling *scaling = reader->scaling;
+    bool is_pair = json_is_array(value) && json_array_size(value) == 2;
+    const json_t *min = is_pair ? json_array_get(value, 0) : value;
+    const json_t *max = is_pair ? json_array_get(value, 1) : value;
+    if (!json_is_integer(min) || !json_is_integer(max))
+        return refuse(reader, value, "an int or a tuple of two ints (MIN, MAX)");
+    scaling->min_workers = json_integer_value(min);
+    scaling->max_workers = json_integer_value(max);
+    scaling->elastic = is_pair;
+    return 0;
+}
+
+static int read_use_gpu(const struct reader *reader, const json_t *value) {
+    return read_bool(reader, value, &reader->scaling->use_gpu);
+}
+
+static int read_use_tpu(const struct reader *reader, const json_t *value) {
+    return read_bool(reader, value, &reader->scaling->use_tpu);
+}
+
+/* "8GiB": text is taken as an amount only when a unit makes it clear that it is one. */
+static int read_amount_text(const struct reader *reader, const char *name, const json_t *value,
+                            struct resources *resources) {
+    const char *text = json_string_value(value);
+    size_t size = strlen(text);
+    quantity amount;
+    if (size == 0 || strchr("KMGTPiBk", text[size - 1]) == NULL)
+        return ty_fail(reader->err, TY_EUSAGE, "`%s`: the amount of %s must be a number, not text",
+                       reader->field, name);
+    if (quantity_parse(text, name, &amount, reader->err) < 0)
+        return ty_wrap(reader->err, "`%s`", reader->field);
+    double number = quantity_to_double(amount);
+    return scaling_set_amount(resources, reader->field, name, number, reader->err);
+}
+
+static int read_amount(const struct reader *reader, const char *name, const json_t *value,
+                       struct resources *resources) {
+    int result;
+    if (json_is_number(value))
+        result = scaling_set_amount(resources, reader->field, name, json_number_value(value), reader->err);
+    else if (json_is_string(value))
+        result = read_amount_text(reader, name, value, resources);
+    else
+        result = ty_fail(reader->err, TY_EUSAGE, "`%s`: the amount of %s must be a number, not %s",
+                         reader->field, name, type_name(value));
+    return result < 0 ? at(reader, value, result) : 0;
+}
+
+static int read_resources(const struct reader *reader, const json_t *value, struct resources *to, bool *given) {
+    struct resources resources = {0};
+    const char *name;
+    json_t *amount;
+    int result = 0;
+    if (!json_is_object(value) && !json_is_null(value))
+        return refuse(reader, value, "a map of names to amounts, or null");
+    json_object_foreach((json_t *)value, name, amount) {
+        result = read_amount(reader, name, amount, &resources);
+        if (result < 0) break;
+    }
+    if (result < 0) {
+        resources_done(&resources);
+        return result;
+    }
+    resources_done(to);
+    *to = resources;
+    *given = !json_is_null(value);
+    return 0;
+}
+
+static int read_per_worker(const struct reader *reader, const json_t *value) {
+    return read_resources(reader, value, &reader->scaling->resources_per_worker,
+                          &reader->scaling->has_resources);
+}
+
+static int read_trainer(const struct reader *reader, const json_t *value) {
+    return read_resources(reader, value, &reader->scaling->trainer_resources,
+                          &reader->scaling->has_trainer_resources);
+}
+
+static int read_strategy(const struct reader *reader, const json_t *value) {
+    if (!json_is_string(value)) return refuse(reader, value, "PACK, SPREAD, STRICT_PACK or STRICT_SPREAD");
+    int result =
+        placement_strategy_parse(json_string_value(value), &reader->scaling->placement_strategy, reader->err);
+    return result < 0 ? at(reader, value, result) : 0;
+}
+
+static int read_type(const struct reader *reader, const json_t *value) {
+    return read_text(reader, value, &reader->scaling->accelerator_type);
+}
+
+static int read_topology(const struct reader *reader, const json_t *value) {
+    return read_text(reader, value, &reader->scaling->topology);
+}
+
+static int read_interval(const struct reader *reader, const json_t *value) {
+    if (!json_is_number(value)) return refuse(reader, value, "a number of seconds");
+    reader->scaling->elastic_resize_monitor_interval_s = json_number_value(value);
+    return 0;
+}
+
+static int read_selector(const struct reader *reader, const json_t *map, struct label_selector *selector) {
+    const char *key;
+    json_t *value;
+    if (!json_is_object(map)) return refuse(reader, map, "a map of labels to text, or a list of such maps");
+    json_object_foreach((json_t *)map, key, value) {
+        if (!json_is_string(value) || strlen(json_string_value(value)) != json_string_length(value))
+            return at(reader, value,
+                      ty_fail(reader->err, TY_EUSAGE, "`label_selector`: the value of %s must be text, not %s",
+                              key, type_name(value)));
+        if (label_selector_add(selector, key, json_string_value(value), reader->err) == 0) continue;
+        return at(reader, value, ty_wrap(reader->err, "`label_selector`"));
+    }
+    return 0;
+}
+
+static int read_label_selector(const struct reader *reader, const json_t *value) {
+    struct scaling *scaling = reader->scaling;
+    bool is_list = json_is_array(value);
+    size_t n = json_is_null(value) ? 0 : is_list ? json_array_size(value) : 1;
+    struct label_selector *selectors = calloc(n > 0 ? n : 1, sizeof *selectors);
+    int result = selectors == NULL ? ty_fail_memory(reader->err) : 0;
+    for (size_t i = 0; i < n && result == 0; i++)
+        result = read_selector(reader, is_list ? json_array_get(value, i) : value, &selectors[i]);
+    if (result < 0) {
+        scaling_selectors_done(selectors, selectors == NULL ? 0 : n);
+        return result;
+    }
+    scaling_selectors_done(scaling->selectors, scaling->n_selectors);
+    scaling->selectors = selectors;
+    scaling->n_selectors = n;
+    scaling->selector_per_worker = is_list;
+    return 0;
+}
+
+static const struct field {
+    const char *name;
+    int (*read)(const struct reader *reader, const json_t *value);
+} fields[] = {
+    {"trainer_resources", read_trainer},
+    {"num_workers", read_num_workers},
+    {"use_gpu", read_use_gpu},
+    {"resources_per_worker", read_per_worker},
+    {"placement_strategy", read_strategy},
+    {"accelerator_type", read_type},
+    {"label_selector", read_label_selector},
+    {"use_tpu", read_use_tpu},
+    {"topology", read_topology},
+    {"elastic_resize_monitor_interval_s", read_interval},
+};
+
+static int read_fields(struct reader *reader, const json_t *map) {
+    const char *known[ARRAY_SIZE(fields)];
+    for (size_t i = 0; i < ARRAY_SIZE(fields); i++)
+        known[i] = fields[i].name;
+    int result =
+        document_check_keys(reader->document, map, "scaling config", known, ARRAY_SIZE(fields), reader->err);
+    for (size_t i = 0; i < ARRAY_SIZE(fields) && result == 0; i++) {
+        const json_t *value = json_object_get(map, fields[i].name);
+        reader->field = fields[i].name;
+        if (value != NULL) result = fields[i].read(reader, value);
+    }
+    return result;
+}
+
+int scaling_read(struct scaling *scaling, const json_t *map, const struct document *document, ty_error *err) {
+    struct scaling made;
+    struct reader reader = {&made, document, "", err};
+    if (!json_is_object(map)) {
+        reader.field = "scaling config";
+        return refuse(&reader, map, "a map of fields");
+    }
+    if (scaling_copy(&made, scaling) < 0) return ty_fail_memory(err);
+    int result = read_fields(&reader, map);
+    if (result < 0) {
+        scaling_done(&made);
+        return result;
+    }
+    scaling_done(scaling);
+    *scaling = made;
+    return 0;
+}

@@ -1,0 +1,186 @@
+/* From the config to the demand (spec/train-api.md 1.4). Nothing of the config is changed or borrowed. */
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "scaling/accelerator_type.h"
+#include "scaling/parts.h"
+#include "scaling/tpu.h"
+
+enum { TYPE_AMOUNT = QUANTITY_ONE / 1000 }; /* so that at most 1000 workers share a node of the type */
+
+void demand_done(struct demand *demand) {
+    resources_done(&demand->per_worker);
+    resources_done(&demand->trainer);
+    free(demand->accelerator_type);
+    scaling_selectors_done(demand->selectors, demand->n_selectors);
+    scaling_slice_done(&demand->tpu);
+    for (size_t i = 0; i < demand->n_warnings; i++)
+        free(demand->warnings[i]);
+    free(demand->warnings);
+    *demand = (struct demand){0};
+}
+
+static int copy_without_zeros(struct resources *to, const struct resources *from) {
+    for (size_t i = 0; i < from->n; i++)
+        if (from->items[i].amount != 0 && resources_set(to, from->items[i].name, from->items[i].amount) < 0)
+            return -ENOMEM;
+    return 0;
+}
+
+static int default_resources(const struct scaling *scaling, const struct tpu_demand *tpu, int64_t units,
+                             struct resources *resources) {
+    if (scaling->use_gpu) return resources_set(resources, "GPU", QUANTITY_ONE);
+    if (!scaling->use_tpu) return resources_set(resources, "CPU", QUANTITY_ONE);
+    int64_t chips = tpu->workers_per_slice > 0 ? tpu->chips_per_host : 1;
+    return resources_set(resources, "TPU", chips * units * QUANTITY_ONE);
+}
+
+/* A worker of a slice has a CPU unless its user wrote an amount, 0 included (1.6). */
+static bool lacks_cpu(const struct scaling *scaling, const struct tpu_demand *tpu) {
+    return tpu->workers_per_slice > 0 && !resources_has(&scaling->resources_per_worker, "CPU");
+}
+
+int scaling_resolve_worker(const struct scaling *scaling, const struct tpu_demand *tpu,
+                           struct resources *resources, ty_error *err) {
+    int64_t units;
+    int result = tpu_units_per_chip(&units, err);
+    if (result < 0) return result;
+    if (lacks_cpu(scaling, tpu)) result = resources_set(resources, "CPU", QUANTITY_ONE);
+    if (result == 0)
+        result = scaling->has_resources ? copy_without_zeros(resources, &scaling->resources_per_worker)
+                                        : default_resources(scaling, tpu, units, resources);
+    if (result == 0 && scaling->use_gpu && resources_get(resources, "GPU") == 0)
+        result = resources_set(resources, "GPU", QUANTITY_ONE);
+    return result < 0 ? ty_fail_memory(err) : 0;
+}
+
+/* For a TPU the name that nodes carry ("v6e" -> "TPU-V6E"), else as given. */
+static int resolve_type(const struct scaling *scaling, char **type, ty_error *err) {
+    CLEANUP(buffer_done)
+    struct buffer text = {0};
+    char generation[16];
+    if (scaling->accelerator_type == NULL) return 0;
+    if (scaling->use_tpu) {
+        int result = tpu_generation(scaling->accelerator_type, generation, err);
+        if (result < 0) return result;
+        for (char *at = generation; *at != '\0'; at++)
+            *at = (char)toupper((unsigned char)*at);
+    }
+    buffer_printf(&text, "%s%s", scaling->use_tpu ? "TPU-" : "",
+                  scaling->use_tpu ? generation : scaling->accelerator_type);
+    *type = buffer_take(&text);
+    return *type == NULL ? ty_fail_memory(err) : 0;
+}
+
+static int add_type(struct resources *resources, const char *type, ty_error *err) {
+    CLEANUP(buffer_done)
+    struct buffer name = {0};
+    if (type == NULL) return 0;
+    buffer_printf(&name, ACCELERATOR_TYPE_PREFIX "%s", type);
+    if (name.failed) return ty_fail_memory(err);
+    if (resources_has(resources, name.data)) return 0;
+    return resources_set(resources, name.data, TYPE_AMOUNT) < 0 ? ty_fail_memory(err) : 0;
+}
+
+static int resolve_trainer(const struct scaling *scaling, bool train_v1, struct resources *trainer) {
+    if (scaling->has_trainer_resources) return copy_without_zeros(trainer, &scaling->trainer_resources);
+    return train_v1 ? resources_set(trainer, "CPU", QUANTITY_ONE) : 0;
+}
+
+/* Selectors that constrain nothing are none. */
+static int resolve_selectors(const struct scaling *scaling, struct demand *demand) {
+    size_t constraints = 0;
+    for (size_t i = 0; i < scaling->n_selectors; i++)
+        constraints += scaling->selectors[i].n;
+    if (constraints == 0) return 0;
+    if (scaling_selectors_copy(&demand->selectors, scaling->selectors, scaling->n_selectors) < 0)
+        return -ENOMEM;
+    demand->n_selectors = scaling->n_selectors;
+    return 0;
+}
+
+static int warn(struct demand *demand, const char *text) {
+    char **warnings = reallocarray(demand->warnings, demand->n_warnings + 1, sizeof *warnings);
+    if (warnings == NULL) return -ENOMEM;
+    demand->warnings = warnings;
+    warnings[demand->n_warnings] = strdup(text);
+    if (warnings[demand->n_warnings] == NULL) return -ENOMEM;
+    demand->n_warnings++;
+    return 0;
+}
+
+static int add_warnings(const struct scaling *scaling, bool train_v1, struct demand *demand) {
+    quantity gpu = resources_get(&demand->per_worker, "GPU");
+    int result = 0;
+    if (scaling->has_trainer_resources && !train_v1)
+        result = warn(demand,
+                      "`trainer_resources` is deprecated (ray-project/ray issue 49454): it is still reserved "
+                      "beside rank 0; leave it out to give the trainer nothing");
+    if (result == 0 && gpu > 0 && gpu < QUANTITY_ONE && demand->max_workers > 1)
+        result = warn(demand,
+                      "workers that hold less than one GPU share it, and two ranks on one device fail inside "
+                      "NCCL: use the backend gloo, or whole GPUs");
+    if (result == 0 && scaling->topology != NULL && !scaling->use_tpu)
+        result = warn(demand, "`topology` has no effect without `use_tpu=True`");
+    return result;
+}
+
+static int resolve(const struct scaling *scaling, bool train_v1, struct demand *demand, ty_error *err) {
+    int result = scaling_validate_first(scaling, err);
+    if (result == 0) result = scaling_resolve_slice(scaling, &demand->tpu, err);
+    if (result == 0) result = scaling_resolve_worker(scaling, &demand->tpu, &demand->per_worker, err);
+    if (result == 0) result = scaling_validate_rest(scaling, &demand->per_worker, err);
+    if (result == 0) result = resolve_type(scaling, &demand->accelerator_type, err);
+    if (result == 0) result = add_type(&demand->per_worker, demand->accelerator_type, err);
+    if (result < 0) return result;
+    demand->min_workers = (size_t)scaling->min_workers;
+    demand->max_workers = (size_t)scaling->max_workers;
+    demand->elastic = scaling->elastic;
+    demand->strategy = scaling->placement_strategy;
+    if (resolve_trainer(scaling, train_v1, &demand->trainer) < 0 || resolve_selectors(scaling, demand) < 0 ||
+        add_warnings(scaling, train_v1, demand) < 0)
+        return ty_fail_memory(err);
+    return 0;
+}
+
+int scaling_resolve(const struct scaling *scaling, bool train_v1, struct demand *demand, ty_error *err) {
+    struct demand made = {0};
+    int result = resolve(scaling, train_v1, &made, err);
+    if (result == 0) {
+        struct resources total = {0};
+        result = demand_total(&made, made.max_workers, &total, err); /* refuses what cannot be counted */
+        resources_done(&total);
+    }
+    if (result < 0)
+        demand_done(&made);
+    else
+        *demand = made;
+    return result;
+}
+
+static int add_amount(struct resources *total, const char *name, quantity amount, size_t times, ty_error *err) {
+    quantity product, sum;
+    if (!quantity_multiply(amount, (int64_t)times, &product) ||
+        __builtin_add_overflow(product, resources_get(total, name), &sum) || sum > QUANTITY_MAX)
+        return ty_fail(err, TY_EUSAGE, "the total of resource %s is too large: %g for each of %zu workers",
+                       name, quantity_to_double(amount), times);
+    return sum > 0 && resources_set(total, name, sum) < 0 ? ty_fail_memory(err) : 0;
+}
+
+int demand_total(const struct demand *demand, size_t workers, struct resources *total, ty_error *err) {
+    struct resources sum = {0};
+    int result = 0;
+    for (size_t i = 0; i < demand->per_worker.n && result == 0; i++)
+        result = add_amount(&sum, demand->per_worker.items[i].name, demand->per_worker.items[i].amount, workers,
+                            err);
+    for (size_t i = 0; i < demand->trainer.n && result == 0; i++)
+        result = add_amount(&sum, demand->trainer.items[i].name, demand->trainer.items[i].amount, 1, err);
+    if (result < 0)
+        resources_done(&sum);
+    else
+        *total = sum;
+    return result;
+}

@@ -1,0 +1,76 @@
+/* How workers and TPU slices go together (spec/train-api.md 1.6 and the decision at its head): W workers fill a slice when
+ * each holds its TPU; H, the hosts of a slice, is taken when each host shall have one worker with fewer chips. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "scaling/device.h"
+#include "scaling/parts.h"
+#include "scaling/tpu.h"
+
+void scaling_slice_done(struct tpu_demand *tpu) {
+    free(tpu->topology);
+    free(tpu->generation);
+    free(tpu->pod_type);
+    *tpu = (struct tpu_demand){0};
+}
+
+static bool both_multiples(const struct scaling *scaling, int64_t of) {
+    return of > 0 && scaling->min_workers % of == 0 && scaling->max_workers % of == 0;
+}
+
+static int refuse_count(const struct scaling *scaling, const struct tpu_shape *shape, int64_t full,
+                        int64_t hosts, ty_error *err) {
+    int64_t count = scaling->min_workers;
+    const char *field = "num_workers";
+    char or_hosts[80] = "";
+    if (scaling->elastic) {
+        bool max_is_wrong = count % full == 0;
+        count = max_is_wrong ? scaling->max_workers : count;
+        field = max_is_wrong ? "max_workers" : "min_workers";
+    }
+    if (hosts > 0)
+        (void)snprintf(or_hosts, sizeof or_hosts, ", or of %lld, one for each host of a slice",
+                       (long long)hosts);
+    return ty_fail(err, TY_EUSAGE,
+                   "`num_workers`: %s=%lld must be a multiple of %lld, the workers of one %s slice of %s%s",
+                   field, (long long)count, (long long)full, shape->topology, shape->generation, or_hosts);
+}
+
+static int choose_workers(const struct scaling *scaling, const struct tpu_shape *shape, int64_t *workers,
+                          ty_error *err) {
+    int64_t units, full, hosts = 0;
+    int result = tpu_units_per_chip(&units, err);
+    if (result < 0) return result;
+    quantity chip = units * QUANTITY_ONE, per_host = shape->chips_per_host * chip;
+    quantity per_worker =
+        scaling->has_resources ? resources_get(&scaling->resources_per_worker, "TPU") : per_host;
+    result = accelerator_check_amount("TPU", per_worker, err);
+    if (result < 0) return result;
+    result = tpu_workers_per_slice(shape->chips * chip, per_worker, &full, err);
+    if (result < 0) return result;
+    if (shape->hosts > 1 && per_worker < per_host) hosts = shape->hosts;
+    if (!both_multiples(scaling, full) && !both_multiples(scaling, hosts))
+        return refuse_count(scaling, shape, full, hosts, err);
+    *workers = both_multiples(scaling, full) ? full : hosts;
+    return 0;
+}
+
+static int keep_shape(struct tpu_demand *tpu, const struct tpu_shape *shape) {
+    tpu->chips_per_host = shape->chips_per_host;
+    tpu->hosts_per_slice = shape->hosts;
+    tpu->chips_per_slice = shape->chips;
+    if (scaling_copy_text(&tpu->topology, shape->topology) < 0 ||
+        scaling_copy_text(&tpu->generation, shape->generation) < 0)
+        return -ENOMEM;
+    return scaling_copy_text(&tpu->pod_type, shape->pod_type);
+}
+
+int scaling_resolve_slice(const struct scaling *scaling, struct tpu_demand *tpu, ty_error *err) {
+    struct tpu_shape shape;
+    if (!scaling->use_tpu || scaling->topology == NULL || scaling->accelerator_type == NULL) return 0;
+    int result = tpu_shape_of(scaling->accelerator_type, scaling->topology, 0, true, &shape, err);
+    if (result == 0) result = choose_workers(scaling, &shape, &tpu->workers_per_slice, err);
+    if (result < 0) return result;
+    return keep_shape(tpu, &shape) < 0 ? ty_fail_memory(err) : 0;
+}
