@@ -8,6 +8,7 @@
 
 #include "base/duration.h"
 #include "base/quantity.h"
+#include "cluster/cluster.h"
 
 /* One device, or a part of it. */
 struct lease_claim {
@@ -16,33 +17,47 @@ struct lease_claim {
     quantity amount;   /* QUANTITY_ONE for a whole device */
 };
 
+/* A lease of somebody's, as read: the claims are believed, the user is the owner of the file. */
 struct lease_holder {
-    int pid;
+    int pid; /* as the holder sees itself; another one in another container */
     char run[128];
     char user[64];
     nanoseconds since; /* wall clock */
+    char file[64];     /* its name in the lease directory */
     struct lease_claim *claims;
     size_t n;
 };
 
 struct lease; /* opaque: a claim of ours */
 
-/* One process at a time looks and claims: between lease_begin and lease_end the directory is locked (short). */
+/* The claim of `amount` of device `index`, by its UUID where known. */
+void lease_claim_device(const struct node_devices *devices, size_t index, quantity amount,
+                        struct lease_claim *claim);
+
+/* One process at a time looks and claims: between lease_begin and lease_end the directory is locked (short). Waits ten
+ * seconds at most: TY_EBUSY. A directory that somebody else could tamper with is refused: -EPERM. */
 int lease_begin(int *directory, ty_error *err);
 void lease_end(int directory);
 
-/* Who holds what now, but for us. Owned by the caller. */
-int lease_holders(int directory, struct lease_holder **holders, size_t *n, ty_error *err);
+/* Who holds what now, but for `own` (may be NULL); void files are removed on the way. Owned by the caller. */
+int lease_holders(int directory, const struct lease *own, struct lease_holder **holders, size_t *n,
+                  ty_error *err);
 void lease_holders_free(struct lease_holder *holders, size_t n);
 
-/* Claims; to be called between begin and end, after a look at the holders. */
-int lease_claim(int directory, const char *run, const struct lease_claim *claims, size_t n, struct lease **lease,
-                ty_error *err);
-int lease_fd(const struct lease *lease); /* to be handed on to agents; close-on-exec is set */
-void lease_release(struct lease *lease); /* unlinks and unlocks; NULL is fine */
+/* Takes what `holders` have off what is free on the one node of `cluster`, by device id or UUID; claims to other devices are
+ * passed over. 0, or -ENOMEM. */
+int lease_apply(const struct lease_holder *holders, size_t n, struct cluster *cluster, ty_error *err);
 
-/* A descriptor that turns readable when any of `holders` may have gone (pidfds and inotify behind one epoll), so that a
- * run that waits need not poll; the caller closes. */
+/* Claims; to be called between begin and end, after a look at the holders. */
+int lease_claim(int directory, const char *run, const struct lease_claim *claims, size_t n,
+                struct lease **lease, ty_error *err);
+int lease_fd(const struct lease *lease); /* to be handed on to agents; close-on-exec is set */
+void lease_release(
+    struct lease *lease); /* unlinks and closes (agents that still have it keep it locked, but it counts no
+                                          * more); NULL is fine */
+
+/* A descriptor that turns readable when any of `holders` may have gone, so that a run that waits need not poll: then look
+ * again, and when it is still held, watch again with a new descriptor. The caller closes. */
 int lease_watch(const struct lease_holder *holders, size_t n, ty_error *err);
 
 #endif

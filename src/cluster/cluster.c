@@ -1,0 +1,182 @@
+/* The set of nodes: names lie end to end in blocks, nodes in one array, and two compact indexes find a node by its name and a
+ * shape by its content, so that adding a node is O(1) and costs its name and some forty bytes. */
+#include "cluster/cluster.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "cluster/shape.h"
+#include "cluster/slots.h"
+
+enum { BLOCK_SIZE = 64 * 1024, NAME_MAX_SIZE = 4096 };
+
+struct name_block {
+    struct name_block *next;
+    size_t used, size;
+    char text[];
+};
+
+struct cluster_names {
+    struct name_block *blocks;
+    struct slots nodes;
+    struct slots shapes;
+    const struct node_shape **shape_list; /* owned; the shapes are in the cluster's list */
+    size_t n_shapes, shape_capacity;
+};
+
+static uint64_t hash_name(const void *nodes, uint32_t item) {
+    const char *name = ((const struct node *)nodes)[item].name;
+    return str_hash(name, strlen(name));
+}
+
+static bool name_equal(const void *nodes, uint32_t item, const void *name) {
+    return strcmp(((const struct node *)nodes)[item].name, name) == 0;
+}
+
+static uint64_t hash_shape(const void *shapes, uint32_t item) {
+    return node_shape_hash(((const struct node_shape *const *)shapes)[item]);
+}
+
+static bool shape_equal(const void *shapes, uint32_t item, const void *shape) {
+    return node_shape_equal(((const struct node_shape *const *)shapes)[item], shape);
+}
+
+static struct slots_of by_name(const struct cluster *cluster) {
+    return (struct slots_of){hash_name, name_equal, cluster->nodes};
+}
+
+static struct slots_of by_content(const struct cluster *cluster) {
+    return (struct slots_of){hash_shape, shape_equal, cluster->names->shape_list};
+}
+
+struct cluster *cluster_create(void) {
+    struct cluster *cluster = calloc(1, sizeof *cluster);
+    if (cluster == NULL) return NULL;
+    cluster->names = calloc(1, sizeof *cluster->names);
+    if (cluster->names != NULL) return cluster;
+    free(cluster);
+    return NULL;
+}
+
+static void free_names(struct cluster_names *names) {
+    while (names->blocks != NULL) {
+        struct name_block *next = names->blocks->next;
+        free(names->blocks);
+        names->blocks = next;
+    }
+    slots_done(&names->nodes);
+    slots_done(&names->shapes);
+    free(names->shape_list);
+    free(names);
+}
+
+void cluster_destroy(struct cluster *cluster) {
+    if (cluster == NULL) return;
+    for (size_t i = 0; i < cluster->n; i++)
+        node_use_destroy(cluster->nodes[i].use);
+    while (cluster->shapes != NULL) {
+        struct node_shape *next = cluster->shapes->next;
+        node_shape_done(cluster->shapes);
+        free(cluster->shapes);
+        cluster->shapes = next;
+    }
+    free_names(cluster->names);
+    free(cluster->nodes);
+    free(cluster);
+}
+
+/* The array with room for one more of `size` bytes behind `n`, or NULL: half as much again, so that little of a big array
+ * lies idle. */
+static void *grow(void *array, size_t n, size_t *capacity, size_t size) {
+    if (n < *capacity) return array;
+    size_t wanted = n < 16 ? 16 : n + n / 2;
+    void *grown = reallocarray(array, wanted, size);
+    if (grown != NULL) *capacity = wanted;
+    return grown;
+}
+
+static int keep_shape(struct cluster *cluster, struct node_shape *shape) {
+    struct cluster_names *names = cluster->names;
+    void *grown = grow(names->shape_list, names->n_shapes, &names->shape_capacity, sizeof *names->shape_list);
+    if (grown == NULL) return -ENOMEM;
+    names->shape_list = grown;
+    names->shape_list[names->n_shapes] = shape;
+    struct slots_of of = by_content(cluster);
+    if (slots_add(&names->shapes, &of, (uint32_t)names->n_shapes) < 0) return -ENOMEM;
+    names->n_shapes++;
+    shape->next = cluster->shapes;
+    cluster->shapes = shape;
+    return 0;
+}
+
+const struct node_shape *cluster_shape(struct cluster *cluster, struct node_shape *shape, ty_error *err) {
+    if (node_shape_complete(shape, err) < 0) return NULL;
+    struct slots_of of = by_content(cluster);
+    int64_t found = slots_find(&cluster->names->shapes, &of, node_shape_hash(shape), shape);
+    if (found != SLOTS_NONE) {
+        node_shape_done(shape);
+        return cluster->names->shape_list[found];
+    }
+    struct node_shape *kept = malloc(sizeof *kept);
+    if (kept == NULL) return (void)ty_fail_memory(err), NULL;
+    *kept = *shape;
+    if (keep_shape(cluster, kept) < 0) {
+        free(kept);
+        return (void)ty_fail_memory(err), NULL;
+    }
+    *shape = (struct node_shape){0};
+    return kept;
+}
+
+/* A copy of `name` in the blocks. Taken back by the next call when `*block` is not charged with it. */
+static char *copy_name(struct cluster_names *names, const char *name, size_t size) {
+    struct name_block *block = names->blocks;
+    if (block == NULL || block->size - block->used < size) {
+        block = malloc(sizeof *block + BLOCK_SIZE);
+        if (block == NULL) return NULL;
+        *block = (struct name_block){.next = names->blocks, .size = BLOCK_SIZE};
+        names->blocks = block;
+    }
+    return memcpy(block->text + block->used, name, size);
+}
+
+static int check_name(const char *name, ty_error *err) {
+    size_t length = strnlen(name, NAME_MAX_SIZE);
+    if (length == 0) return ty_fail(err, TY_EUSAGE, "a node's name is empty");
+    if (length == NAME_MAX_SIZE)
+        return ty_fail(err, TY_EUSAGE, "node name %.40s...: more than %d bytes", name, NAME_MAX_SIZE - 1);
+    for (const char *c = name; *c != '\0'; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            return ty_fail(err, TY_EUSAGE, "node name %s: control characters are not allowed", name);
+    return 0;
+}
+
+int cluster_add_node(struct cluster *cluster, const char *name, const struct node_shape *shape,
+                     struct node_use **use, ty_error *err) {
+    if (check_name(name, err) < 0) return TY_EUSAGE;
+    struct cluster_names *names = cluster->names;
+    size_t size = strlen(name) + 1;
+    struct slots_of of = by_name(cluster);
+    if (slots_find(&names->nodes, &of, str_hash(name, size - 1), name) != SLOTS_NONE)
+        return ty_fail(err, TY_EUSAGE, "node %s is there twice; names must differ", name);
+    if (cluster->n == SLOTS_MAX) return ty_fail(err, TY_EUSAGE, "more than %d nodes", SLOTS_MAX);
+    struct node *nodes = grow(cluster->nodes, cluster->n, &cluster->capacity, sizeof *nodes);
+    if (nodes == NULL) return ty_fail_memory(err);
+    cluster->nodes = nodes;
+    char *copy = copy_name(names, name, size);
+    if (copy == NULL) return ty_fail_memory(err);
+    nodes[cluster->n] = (struct node){.name = copy, .shape = shape};
+    of = by_name(cluster);
+    if (slots_add(&names->nodes, &of, (uint32_t)cluster->n) < 0) return ty_fail_memory(err);
+    names->blocks->used += size;
+    if (use != NULL) nodes[cluster->n].use = TAKE(*use);
+    cluster->n++;
+    return 0;
+}
+
+quantity node_available(const struct node *node, const char *resource) {
+    return resources_get(node->use != NULL ? &node->use->available : &node->shape->total, resource);
+}

@@ -1,0 +1,46 @@
+/* What other runs hold, taken off what is free on this machine's node. */
+#include <string.h>
+
+#include "base/str.h"
+#include "cluster/lease.h"
+
+static bool is_device(const struct node_devices *devices, size_t index, const char *id) {
+    char number[24];
+    if (devices->uuids != NULL && strcmp(devices->uuids[index], id) == 0) return true;
+    return strcmp(node_device_id(devices, index, number), id) == 0;
+}
+
+static void take_claim(const struct node *node, const struct lease_claim *claim) {
+    for (size_t i = 0; i < node->shape->n_devices; i++) {
+        const struct node_devices *devices = &node->shape->devices[i];
+        if (strcmp(devices->resource, claim->resource) != 0) continue;
+        for (size_t at = 0; at < devices->n; at++) {
+            quantity *left = &node->use->device_free[i][at];
+            if (is_device(devices, at, claim->id)) *left = *left > claim->amount ? *left - claim->amount : 0;
+        }
+    }
+}
+
+static int sum_devices(const struct node *node) {
+    for (size_t i = 0; i < node->shape->n_devices; i++) {
+        quantity sum = 0;
+        for (size_t at = 0; at < node->shape->devices[i].n; at++)
+            sum += node->use->device_free[i][at];
+        int rc = resources_set(&node->use->available, node->shape->devices[i].resource, sum);
+        if (rc < 0) return rc;
+    }
+    return 0;
+}
+
+int lease_apply(const struct lease_holder *holders, size_t n, struct cluster *cluster, ty_error *err) {
+    if (n == 0 || cluster->n == 0) return 0;
+    struct node *node = &cluster->nodes[0];
+    if (node->use == NULL) {
+        int rc = node_use_create(node->shape, &(struct resources){0}, &node->use, err);
+        if (rc < 0) return rc;
+    }
+    for (size_t i = 0; i < n; i++)
+        for (size_t c = 0; c < holders[i].n; c++)
+            take_claim(node, &holders[i].claims[c]);
+    return sum_devices(node) < 0 ? ty_fail_memory(err) : 0;
+}

@@ -1,0 +1,52 @@
+/* Waiting for a lease to end without polling. The kernel tells of a lease file's last close, also when its holder was killed,
+ * as the end of writing to it; a polite end is told as its removal. */
+#include <errno.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "cluster/lease.h"
+#include "cluster/lease_directory.h"
+
+static bool has_gone(int directory, const struct lease_holder *holder) {
+    int fd CLEANUP_FD = lease_file_open(directory, holder->file);
+    return fd < 0 || !lease_file_held(fd);
+}
+
+static int readable_now(void) {
+    return eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+}
+
+/* A user has 128 inotify instances; without one, a look each second is better than a run that fails. */
+static int readable_each_second(void) {
+    int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    struct itimerspec second = {.it_value.tv_sec = 1, .it_interval.tv_sec = 1};
+    if (fd >= 0) (void)timerfd_settime(fd, 0, &second, NULL);
+    return fd;
+}
+
+static int watch_directory(const char *path) {
+    int fd CLEANUP_FD = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    uint32_t events = IN_CLOSE_WRITE | IN_DELETE | IN_MOVED_FROM | IN_ONLYDIR | IN_DONT_FOLLOW;
+    if (fd < 0 || inotify_add_watch(fd, path, events) < 0) return readable_each_second();
+    return TAKE_FD(fd);
+}
+
+int lease_watch(const struct lease_holder *holders, size_t n, ty_error *err) {
+    int directory CLEANUP_FD = lease_directory_open(err);
+    if (directory < 0) return directory;
+    int fd CLEANUP_FD = watch_directory(lease_directory_path());
+    /* Who went before the watch began is seen now. This also catches the kernel's order at the last close, which tells of the
+     * end of writing just before it drops the lock. */
+    for (size_t i = 0; fd >= 0 && i < n; i++)
+        if (has_gone(directory, &holders[i])) {
+            (void)close(fd);
+            fd = readable_now();
+            break;
+        }
+    if (fd < 0) return ty_fail(err, -errno, "cannot watch %s: %s", lease_directory_path(), strerror(errno));
+    return TAKE_FD(fd);
+}

@@ -1,0 +1,97 @@
+/* What is free on a node of which something is taken, made from the amounts that a cluster file calls available. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "cluster/cluster.h"
+
+/* One block: the pointers, then the amounts of all devices, all free. */
+static quantity **all_devices_free(const struct node_shape *shape) {
+    size_t n = 0;
+    for (size_t i = 0; i < shape->n_devices; i++)
+        n += shape->devices[i].n;
+    quantity **free_of = malloc(shape->n_devices * sizeof *free_of + n * sizeof **free_of);
+    if (free_of == NULL) return NULL;
+    quantity *amounts = (quantity *)(free_of + shape->n_devices);
+    for (size_t i = 0; i < n; i++)
+        amounts[i] = QUANTITY_ONE;
+    for (size_t i = 0; i < shape->n_devices; i++) {
+        free_of[i] = amounts;
+        amounts += shape->devices[i].n;
+    }
+    return free_of;
+}
+
+static struct node_use *all_free(const struct node_shape *shape) {
+    struct node_use *use = calloc(1, sizeof *use);
+    if (use == NULL) return NULL;
+    if (shape->n_devices > 0) use->device_free = all_devices_free(shape);
+    if ((shape->n_devices == 0 || use->device_free != NULL) &&
+        resources_copy(&use->available, &shape->total) == 0)
+        return use;
+    node_use_destroy(use);
+    return NULL;
+}
+
+static int refuse_unknown(const struct node_shape *shape, const char *name, ty_error *err) {
+    const char **names = calloc(shape->total.n + 1, sizeof *names);
+    if (names == NULL) return ty_fail_memory(err);
+    for (size_t i = 0; i < shape->total.n; i++)
+        names[i] = shape->total.items[i].name;
+    const char *nearest = str_nearest(name, names, shape->total.n);
+    int rc = ty_fail(err, TY_EUSAGE, "available %s: the node has no such resource%s%s%s", name,
+                     nearest != NULL ? " (did you mean " : "", nearest != NULL ? nearest : "",
+                     nearest != NULL ? "?)" : "");
+    free(names);
+    return rc;
+}
+
+static int check_available(const struct node_shape *shape, const struct resource *available, ty_error *err) {
+    quantity total = resources_get(&shape->total, available->name);
+    if (available->amount > 0 && total == 0) return refuse_unknown(shape, available->name, err);
+    if (available->amount < 0)
+        return ty_fail(err, TY_EUSAGE, "available %s cannot be negative", available->name);
+    if (available->amount > total)
+        return ty_fail(err, TY_EUSAGE, "available %s is %.10g, but the node has %.10g", available->name,
+                       quantity_to_double(available->amount), quantity_to_double(total));
+    return 0;
+}
+
+/* Takes `used` from the devices, lowest first. */
+static void take_lowest(quantity *device_free, size_t n, quantity used) {
+    for (size_t i = 0; i < n && used > 0; i++) {
+        quantity taken = used < device_free[i] ? used : device_free[i];
+        device_free[i] -= taken;
+        used -= taken;
+    }
+}
+
+int node_use_create(const struct node_shape *shape, const struct resources *available, struct node_use **use,
+                    ty_error *err) {
+    for (size_t i = 0; i < available->n; i++) {
+        int rc = check_available(shape, &available->items[i], err);
+        if (rc < 0) return rc;
+    }
+    struct node_use *made = all_free(shape);
+    if (made == NULL) return ty_fail_memory(err);
+    for (size_t i = 0; i < made->available.n; i++) {
+        struct resource *resource = &made->available.items[i];
+        if (resources_has(available, resource->name))
+            resource->amount = resources_get(available, resource->name);
+    }
+    for (size_t i = 0; i < shape->n_devices; i++) {
+        const char *name = shape->devices[i].resource;
+        take_lowest(made->device_free[i], shape->devices[i].n,
+                    resources_get(&shape->total, name) - resources_get(&made->available, name));
+    }
+    *use = made;
+    return 0;
+}
+
+void node_use_destroy(struct node_use *use) {
+    if (use == NULL) return;
+    resources_done(&use->available);
+    free(use->device_free);
+    free(use);
+}

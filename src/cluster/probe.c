@@ -1,0 +1,238 @@
+/* This machine as a cluster of one node: what the kernel lets us use and what the accelerator room found, then what the
+ * user says instead (spec/accelerators.md 1.4: explicit before detected). */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "cluster/cluster.h"
+#include "cluster/machine.h"
+
+static const struct inventory *find_inventory(const struct inventory *inventories, size_t n,
+                                              const char *resource) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(inventories[i].vendor->resource, resource) == 0) return &inventories[i];
+    return NULL;
+}
+
+static int set(struct resources *resources, const char *name, quantity amount, ty_error *err) {
+    return resources_set(resources, name, amount) < 0 ? ty_fail_memory(err) : 0;
+}
+
+/* -- what the user says -- */
+
+static int add_count(struct resources *given, const char *name, const char *option, double count,
+                     ty_error *err) {
+    quantity amount;
+    if (count < 0) return 0;
+    int rc = quantity_from_double(count, option, &amount, err);
+    return rc < 0 ? rc : set(given, name, amount, err);
+}
+
+/* num_cpus, num_gpus and node_resources as one list. */
+static int gather_given(const struct cluster_overrides *overrides, struct resources *given, ty_error *err) {
+    if (overrides == NULL) return 0;
+    int rc = add_count(given, "CPU", "num_cpus", overrides->num_cpus, err);
+    if (rc == 0) rc = add_count(given, "GPU", "num_gpus", overrides->num_gpus, err);
+    for (size_t i = 0; rc == 0 && i < overrides->node_resources.n; i++) {
+        const struct resource *resource = &overrides->node_resources.items[i];
+        if (resources_has(given, resource->name))
+            return ty_fail(err, TY_EUSAGE, "node_resources: %s is given by num_%ss already", resource->name,
+                           strcmp(resource->name, "CPU") == 0 ? "cpu" : "gpu");
+        rc = set(given, resource->name, resource->amount, err);
+    }
+    return rc;
+}
+
+/* -- devices -- */
+
+struct texts {
+    char **items;
+    size_t n;
+};
+
+static void texts_done(struct texts *texts) {
+    for (size_t i = 0; i < texts->n; i++)
+        free(texts->items[i]);
+    free(texts->items);
+    *texts = (struct texts){0};
+}
+
+static int texts_add(struct texts *texts, const char *text) {
+    char **items = reallocarray(texts->items, texts->n + 1, sizeof *items);
+    if (items == NULL) return -ENOMEM;
+    texts->items = items;
+    items[texts->n] = strdup(text);
+    if (items[texts->n] == NULL) return -ENOMEM;
+    texts->n++;
+    return 0;
+}
+
+/* The ids that an inherited visible-devices variable names. -1 when there is no such variable. */
+static int read_visible(const struct accelerator *vendor, struct texts *ids) {
+    const char *value = vendor == NULL || vendor->visible == NULL ? NULL : getenv(vendor->visible);
+    struct buffer entries CLEANUP(buffer_done) = {0};
+    int n = accelerator_visible_entries(value, &entries);
+    const char *at = entries.data;
+    for (int i = 0; i < n; i++, at += strlen(at) + 1)
+        if (texts_add(ids, at) < 0) return -ENOMEM;
+    return n < 0 ? -1 : 0;
+}
+
+static int refuse_count(const struct accelerator *vendor, const char *resource, size_t wanted,
+                        const struct texts *ids, ty_error *err) {
+    struct buffer list CLEANUP(buffer_done) = {0};
+    for (size_t i = 0; i < ids->n; i++)
+        buffer_printf(&list, "%s%s", i > 0 ? ", " : "", ids->items[i]);
+    return ty_fail(err, TY_EUSAGE, "Attempting to start node with %zu %s, but %s contains [%s]", wanted,
+                   resource, vendor->visible, list.data != NULL ? list.data : "");
+}
+
+static int copy_devices(const struct inventory *inventory, size_t n, struct node_devices *devices) {
+    devices->ids = calloc(n + 1, sizeof *devices->ids);
+    devices->uuids = calloc(n + 1, sizeof *devices->uuids);
+    devices->bus_ids = calloc(n + 1, sizeof *devices->bus_ids);
+    if (devices->ids == NULL || devices->uuids == NULL || devices->bus_ids == NULL) return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        char number[24];
+        const struct device *device = i < inventory->n ? &inventory->devices[i] : NULL;
+        (void)snprintf(number, sizeof number, "%zu", i);
+        devices->ids[i] = strdup(device != NULL ? device->id : number);
+        devices->uuids[i] = strdup(device != NULL ? device->uuid : "");
+        devices->bus_ids[i] = strdup(device != NULL ? device->bus_id : "");
+        if (devices->ids[i] == NULL || devices->uuids[i] == NULL || devices->bus_ids[i] == NULL) return -ENOMEM;
+    }
+    return 0;
+}
+
+static struct node_devices *add_devices(struct node_shape *shape, const char *resource, size_t n) {
+    struct node_devices *grown = reallocarray(shape->devices, shape->n_devices + 1, sizeof *grown);
+    if (grown == NULL) return NULL;
+    shape->devices = grown;
+    char *name = strdup(resource);
+    if (name == NULL) return NULL;
+    grown[shape->n_devices] = (struct node_devices){.resource = name, .n = n};
+    return &grown[shape->n_devices++];
+}
+
+/* The first `n` of the devices that are there; logical ones beyond, or where there are none: then an inherited variable names
+ * them, so that the masks of nested runs add up. */
+static int name_devices(struct node_shape *shape, const struct inventory *inventory, const char *resource,
+                        size_t n, ty_error *err) {
+    struct texts visible CLEANUP(texts_done) = {0};
+    const struct accelerator *vendor = inventory != NULL ? inventory->vendor : accelerator_for(resource, NULL);
+    bool real = inventory != NULL && inventory->n > 0;
+    int rc = read_visible(vendor, &visible);
+    if (rc == -ENOMEM) return ty_fail_memory(err);
+    if (rc == 0 && n > visible.n && (real || visible.n > 0))
+        return refuse_count(vendor, resource, n, &visible, err);
+    struct node_devices *devices = add_devices(shape, resource, n);
+    if (devices == NULL) return ty_fail_memory(err);
+    if (real) return copy_devices(inventory, n, devices) < 0 ? ty_fail_memory(err) : 0;
+    if (visible.n == 0) return 0;
+    for (size_t i = n; i < visible.n; i++)
+        free(visible.items[i]);
+    visible.n = 0;
+    devices->ids = TAKE(visible.items);
+    return 0;
+}
+
+/* -- the node -- */
+
+static int copy_labels(struct node_shape *shape, const struct labels *labels, ty_error *err) {
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < labels->n; i++)
+        rc = labels_set(&shape->labels, labels->items[i].key, labels->items[i].value, err);
+    return rc;
+}
+
+/* A type is advertised only by a node that has such devices (1.1); the first one is the node's. */
+static int add_type(struct node_shape *shape, const struct inventory *inventory, ty_error *err) {
+    char name[128];
+    if (inventory->type[0] == '\0') return 0;
+    (void)snprintf(name, sizeof name, "accelerator_type:%s", inventory->type);
+    if (shape->accelerator_type != NULL) return set(&shape->total, name, QUANTITY_ONE, err);
+    shape->accelerator_type = strdup(inventory->type);
+    return shape->accelerator_type == NULL ? ty_fail_memory(err) : 0;
+}
+
+static int add_inventory(struct node_shape *shape, const struct inventory *inventory, ty_error *err) {
+    int rc = add_type(shape, inventory, err);
+    if (rc == 0) rc = copy_labels(shape, &inventory->labels, err);
+    for (size_t i = 0; rc == 0 && i < inventory->extra.n; i++)
+        rc = set(&shape->total, inventory->extra.items[i].name, inventory->extra.items[i].amount, err);
+    return rc;
+}
+
+static int probe_pools(struct resources *total, ty_error *err) {
+    int64_t cores = machine_quota_cores("", machine_affinity_cores()), memory = machine_memory("");
+    int rc = set(total, "CPU", cores * QUANTITY_ONE, err);
+    return rc < 0 || memory == 0 ? rc : set(total, "memory", memory * QUANTITY_ONE, err);
+}
+
+static int fill_shape(struct node_shape *shape, const struct inventory *inventories, size_t n,
+                      const struct resources *given, ty_error *err) {
+    int rc = probe_pools(&shape->total, err);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        if (inventories[i].n > 0)
+            rc = set(&shape->total, inventories[i].vendor->resource, (quantity)inventories[i].n * QUANTITY_ONE,
+                     err);
+    for (size_t i = 0; rc == 0 && i < given->n; i++)
+        rc = set(&shape->total, given->items[i].name, given->items[i].amount, err);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        if (inventories[i].n > 0 && resources_get(&shape->total, inventories[i].vendor->resource) > 0)
+            rc = add_inventory(shape, &inventories[i], err);
+    return rc;
+}
+
+/* Amounts that cluster_shape refuses get no names here. */
+static int name_all_devices(struct node_shape *shape, const struct inventory *inventories, size_t n,
+                            ty_error *err) {
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < shape->total.n; i++) {
+        const struct resource *resource = &shape->total.items[i];
+        quantity most = (quantity)NODE_MAX_DEVICES * QUANTITY_ONE;
+        if (!accelerator_is_device(resource->name) || resource->amount % QUANTITY_ONE != 0) continue;
+        if (resource->amount == 0 || resource->amount > most) continue;
+        rc = name_devices(shape, find_inventory(inventories, n, resource->name), resource->name,
+                          (size_t)(resource->amount / QUANTITY_ONE), err);
+    }
+    return rc;
+}
+
+static int add_machine(struct cluster *cluster, struct node_shape *shape, ty_error *err) {
+    char name[HOST_NAME_MAX + 1] = "";
+    if (gethostname(name, sizeof name - 1) < 0 || name[0] == '\0')
+        (void)snprintf(name, sizeof name, "localhost");
+    const struct node_shape *shared = cluster_shape(cluster, shape, err);
+    return shared == NULL ? err->code : cluster_add_node(cluster, name, shared, NULL, err);
+}
+
+static int probe_into(struct cluster *cluster, const struct inventory *inventories, size_t n,
+                      const struct resources *given, ty_error *err) {
+    struct node_shape shape CLEANUP(node_shape_done) = {0};
+    int rc = fill_shape(&shape, inventories, n, given, err);
+    if (rc == 0) rc = name_all_devices(&shape, inventories, n, err);
+    return rc < 0 ? rc : add_machine(cluster, &shape, err);
+}
+
+int cluster_probe(const struct cluster_overrides *overrides, struct cluster **cluster, ty_error *err) {
+    ty_error unseen = {0};
+    if (err == NULL) err = &unseen;
+    struct resources given CLEANUP(resources_done) = {0};
+    struct inventory *inventories = NULL;
+    size_t n = 0;
+    int rc = gather_given(overrides, &given, err);
+    if (rc == 0) rc = accelerator_probe(&inventories, &n, err);
+    if (rc < 0) return rc;
+    struct cluster *made = cluster_create();
+    rc = made == NULL ? ty_fail_memory(err) : probe_into(made, inventories, n, &given, err);
+    accelerator_inventories_free(inventories, n);
+    if (rc == 0)
+        *cluster = made;
+    else
+        cluster_destroy(made);
+    return rc;
+}

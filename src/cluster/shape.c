@@ -1,0 +1,199 @@
+/* Node shapes: what follows from a node's type and labels is added, what no node can have is refused, and equal shapes are
+ * told by content. */
+#include "cluster/shape.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "scaling/accelerator_type.h"
+#include "scaling/device.h"
+#include "scaling/tpu.h"
+
+static void free_texts(char **texts, size_t n) {
+    if (texts == NULL) return;
+    for (size_t i = 0; i < n; i++)
+        free(texts[i]);
+    free(texts);
+}
+
+void node_shape_done(struct node_shape *shape) {
+    resources_done(&shape->total);
+    labels_done(&shape->labels);
+    free(shape->accelerator_type);
+    for (size_t i = 0; i < shape->n_devices; i++) {
+        struct node_devices *devices = &shape->devices[i];
+        free(devices->resource);
+        free_texts(devices->ids, devices->n);
+        free_texts(devices->uuids, devices->n);
+        free_texts(devices->bus_ids, devices->n);
+    }
+    free(shape->devices);
+    *shape = (struct node_shape){0};
+}
+
+const char *node_device_id(const struct node_devices *devices, size_t index, char text[24]) {
+    if (devices->ids != NULL) return devices->ids[index];
+    (void)snprintf(text, 24, "%zu", index);
+    return text;
+}
+
+/* -- checks -- */
+
+static int check_name(const char *name, ty_error *err) {
+    if (str_prefix(name, "node:", NULL))
+        return ty_fail(err, TY_EUSAGE, "resource %s: names that begin with node: are Trainyard's own", name);
+    return resource_check_name(name, err);
+}
+
+static int check_amount(const struct resource *resource, ty_error *err) {
+    const char *name = resource->name;
+    if (resource->amount < 0) return ty_fail(err, TY_EUSAGE, "resource %s cannot be negative", name);
+    if (resource->amount % QUANTITY_ONE != 0)
+        return ty_fail(err, TY_EUSAGE, "resource %s must be a whole number on a node, but it is %.10g", name,
+                       quantity_to_double(resource->amount));
+    if (accelerator_is_device(name) && resource->amount / QUANTITY_ONE > NODE_MAX_DEVICES)
+        return ty_fail(err, TY_EUSAGE, "resource %s: at most %d devices on a node, but it is %.10g", name,
+                       NODE_MAX_DEVICES, quantity_to_double(resource->amount));
+    return 0;
+}
+
+static int check_total(struct resources *total, ty_error *err) {
+    for (size_t i = total->n; i-- > 0;) {
+        const struct resource *resource = &total->items[i];
+        if (check_name(resource->name, err) < 0 || check_amount(resource, err) < 0) return TY_EUSAGE;
+        if (resource->amount == 0) resources_remove(total, resource->name);
+    }
+    return 0;
+}
+
+/* -- what follows -- */
+
+static int set_if_absent(struct resources *total, const char *name, ty_error *err) {
+    if (resources_has(total, name)) return 0;
+    return resources_set(total, name, QUANTITY_ONE) < 0 ? ty_fail_memory(err) : 0;
+}
+
+static int add_type_resource(struct resources *total, const char *type, ty_error *err) {
+    char name[128];
+    (void)snprintf(name, sizeof name, ACCELERATOR_TYPE_PREFIX "%s", type);
+    return set_if_absent(total, name, err);
+}
+
+/* spec/accelerators.md 1.1: a type is a custom resource and a label; a type of two names (1.2) serves both. */
+static int add_type(struct node_shape *shape, ty_error *err) {
+    const char *type = shape->accelerator_type;
+    if (type == NULL) return 0;
+    if (type[0] == '\0' || strlen(type) > 63)
+        return ty_fail(err, TY_EUSAGE, "accelerator_type must be 1 to 63 characters, not \"%s\"", type);
+    const char *alias = accelerator_type_alias(type);
+    int rc = add_type_resource(&shape->total, type, err);
+    if (rc == 0 && alias != NULL) rc = add_type_resource(&shape->total, alias, err);
+    if (rc < 0 || labels_get(&shape->labels, "ray.io/accelerator-type") != NULL) return rc;
+    return labels_set(&shape->labels, "ray.io/accelerator-type", type, err);
+}
+
+/* spec/accelerators.md 2.7: each host of a slice advertises the slice, worker 0 also the head of its pod type. */
+static int add_slice(struct node_shape *shape, ty_error *err) {
+    const char *slice = labels_get(&shape->labels, "ray.io/tpu-slice-name");
+    const char *worker = labels_get(&shape->labels, "ray.io/tpu-worker-id");
+    const char *pod = labels_get(&shape->labels, "ray.io/tpu-pod-type");
+    if (slice == NULL || worker == NULL || pod == NULL || slice[0] == '\0') return 0;
+    int64_t id;
+    if (!str_to_int64(worker, 0, INT32_MAX, &id))
+        return ty_fail(err, TY_EUSAGE, "label ray.io/tpu-worker-id must be a whole number from 0, not \"%s\"",
+                       worker);
+    char pod_type[32], head[64];
+    int rc = tpu_pod_type(pod, pod_type, err);
+    if (rc < 0) return ty_wrap(err, "label ray.io/tpu-pod-type");
+    (void)snprintf(head, sizeof head, "TPU-%s-head", pod_type);
+    rc = set_if_absent(&shape->total, slice, err);
+    if (rc == 0 && id == 0) rc = set_if_absent(&shape->total, head, err);
+    return rc;
+}
+
+static const struct node_devices *find_devices(const struct node_shape *shape, const char *resource) {
+    for (size_t i = 0; i < shape->n_devices; i++)
+        if (strcmp(shape->devices[i].resource, resource) == 0) return &shape->devices[i];
+    return NULL;
+}
+
+static int add_devices(struct node_shape *shape, const struct resource *resource, ty_error *err) {
+    size_t n = (size_t)(resource->amount / QUANTITY_ONE);
+    const struct node_devices *known = find_devices(shape, resource->name);
+    if (known != NULL && known->n == n) return 0;
+    if (known != NULL)
+        return ty_fail(err, TY_EFAULT, "resource %s is %zu but %zu devices are named", resource->name, n,
+                       known->n);
+    struct node_devices *grown = reallocarray(shape->devices, shape->n_devices + 1, sizeof *grown);
+    if (grown == NULL) return ty_fail_memory(err);
+    shape->devices = grown;
+    char *name = strdup(resource->name);
+    if (name == NULL) return ty_fail_memory(err);
+    grown[shape->n_devices++] = (struct node_devices){.resource = name, .n = n};
+    return 0;
+}
+
+int node_shape_complete(struct node_shape *shape, ty_error *err) {
+    int rc = check_total(&shape->total, err);
+    if (rc == 0) rc = add_type(shape, err);
+    if (rc == 0) rc = add_slice(shape, err);
+    for (size_t i = 0; rc == 0 && i < shape->total.n; i++)
+        if (accelerator_is_device(shape->total.items[i].name))
+            rc = add_devices(shape, &shape->total.items[i], err);
+    return rc;
+}
+
+/* -- equality -- */
+
+static uint64_t mix(uint64_t hash, const char *text) {
+    return (hash ^ str_hash(text, strlen(text))) * 0x9e3779b97f4a7c15u;
+}
+
+uint64_t node_shape_hash(const struct node_shape *shape) {
+    uint64_t hash = shape->total.n;
+    for (size_t i = 0; i < shape->total.n; i++)
+        hash = mix(hash ^ (uint64_t)shape->total.items[i].amount, shape->total.items[i].name);
+    for (size_t i = 0; i < shape->labels.n; i++)
+        hash = mix(mix(hash, shape->labels.items[i].key), shape->labels.items[i].value);
+    return hash ^ hash >> 32;
+}
+
+static bool resources_equal(const struct resources *a, const struct resources *b) {
+    if (a->n != b->n) return false;
+    for (size_t i = 0; i < a->n; i++)
+        if (a->items[i].amount != b->items[i].amount || strcmp(a->items[i].name, b->items[i].name) != 0)
+            return false;
+    return true;
+}
+
+static bool labels_equal(const struct labels *a, const struct labels *b) {
+    if (a->n != b->n) return false;
+    for (size_t i = 0; i < a->n; i++)
+        if (strcmp(a->items[i].key, b->items[i].key) != 0 || strcmp(a->items[i].value, b->items[i].value) != 0)
+            return false;
+    return true;
+}
+
+static bool texts_equal(char *const *a, char *const *b, size_t n) {
+    if (a == NULL || b == NULL) return a == b;
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(a[i], b[i]) != 0) return false;
+    return true;
+}
+
+static bool devices_equal(const struct node_devices *a, const struct node_devices *b) {
+    return a->n == b->n && strcmp(a->resource, b->resource) == 0 && texts_equal(a->ids, b->ids, a->n) &&
+           texts_equal(a->uuids, b->uuids, a->n) && texts_equal(a->bus_ids, b->bus_ids, a->n);
+}
+
+bool node_shape_equal(const struct node_shape *a, const struct node_shape *b) {
+    if (!resources_equal(&a->total, &b->total) || !labels_equal(&a->labels, &b->labels)) return false;
+    if (!str_equal(a->accelerator_type, b->accelerator_type) || a->n_devices != b->n_devices) return false;
+    for (size_t i = 0; i < a->n_devices; i++)
+        if (!devices_equal(&a->devices[i], &b->devices[i])) return false;
+    return true;
+}

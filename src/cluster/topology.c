@@ -1,0 +1,30 @@
+/* The side of --bind numa that is always there: is it worth while, and the call into the module. */
+#include "cluster/topology.h"
+
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/module.h"
+
+bool topology_worthwhile(void) {
+    struct buffer text CLEANUP(buffer_done) = {0};
+    struct idset nodes CLEANUP(idset_done) = {0};
+    if (file_read("/sys/devices/system/node/has_cpu", 64 * 1024, &text, NULL) < 0) return false;
+    while (text.size > 0 && text.data[text.size - 1] == '\n')
+        text.size--;
+    buffer_text(&text, "");
+    return !text.failed && idset_parse(&nodes, text.data, NULL) >= 0 && idset_count(&nodes) > 1;
+}
+
+int topology_place(const struct topology_request *request, struct topology_place *place, ty_error *err) {
+    static const struct topology_module *module;
+    if (module == NULL) {
+        ty_error why = {0};
+        module = module_load("topology", &why);
+        if (module == NULL) return ty_fail(err, why.code, "%s", why.message);
+    }
+    return module->place(request, place, err);
+}
+
+void topology_place_done(struct topology_place *place) {
+    idset_done(&place->cores);
+}

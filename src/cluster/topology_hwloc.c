@@ -1,0 +1,106 @@
+/* The module topology: hwloc's view of the machine, read once. Only cores that this process may use are given out. hwloc reads
+ * HWLOC_SYNTHETIC and HWLOC_XMLFILE, by which other machines are tried. */
+#include <hwloc.h>
+#include <trainyard/api.h>
+
+#include "base/cleanup.h"
+#include "cluster/topology.h"
+
+static void free_bitmap(hwloc_bitmap_t *bitmap) {
+    hwloc_bitmap_free(*bitmap);
+}
+
+static int load(hwloc_topology_t *topology, ty_error *err) {
+    hwloc_topology_t made;
+    if (hwloc_topology_init(&made) < 0) return ty_fail_memory(err);
+    if (hwloc_topology_set_io_types_filter(made, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) == 0 &&
+        hwloc_topology_load(made) == 0) {
+        *topology = made;
+        return 0;
+    }
+    hwloc_topology_destroy(made);
+    return ty_fail(err, TY_EUNSUPPORTED, "hwloc cannot read this machine's topology");
+}
+
+/* Kept for the life of the process: reading it takes tens of milliseconds. */
+static int get_topology(hwloc_topology_t *topology, ty_error *err) {
+    static hwloc_topology_t kept;
+    int rc = kept == NULL ? load(&kept, err) : 0;
+    *topology = kept;
+    return rc;
+}
+
+/* Adds the NUMA nodes nearest to the devices; none when no device is known. */
+static void add_near_devices(hwloc_topology_t topology, const struct topology_request *request,
+                             hwloc_bitmap_t nodes) {
+    for (size_t i = 0; i < request->n; i++) {
+        hwloc_obj_t device = request->bus_ids[i][0] == '\0'
+                                 ? NULL
+                                 : hwloc_get_pcidev_by_busidstring(topology, request->bus_ids[i]);
+        hwloc_obj_t near = device == NULL ? NULL : hwloc_get_non_io_ancestor_obj(topology, device);
+        if (near != NULL) hwloc_bitmap_or(nodes, nodes, near->nodeset);
+    }
+}
+
+/* NUMA nodes that have cores, by logical index; their number when `wanted` is NULL. */
+static size_t each_node(hwloc_topology_t topology, hwloc_bitmap_t wanted, size_t first, size_t end) {
+    size_t n = 0;
+    hwloc_obj_t node = NULL;
+    while ((node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)) != NULL) {
+        if (node->cpuset == NULL || hwloc_bitmap_iszero(node->cpuset)) continue;
+        if (wanted != NULL && n >= first && n < end) hwloc_bitmap_set(wanted, node->os_index);
+        n++;
+    }
+    return n;
+}
+
+/* With fewer workers than nodes each has several whole ones; else neighbours in rank share one. */
+static void add_share(hwloc_topology_t topology, const struct topology_request *request, hwloc_bitmap_t nodes) {
+    size_t n = each_node(topology, NULL, 0, 0), of = request->of > 0 ? request->of : 1;
+    size_t first = request->index * n / of, end = (request->index + 1) * n / of;
+    (void)each_node(topology, nodes, first, end > first ? end : first + 1);
+}
+
+static int bitmap_to_idset(hwloc_const_bitmap_t bitmap, struct idset *set) {
+    int id;
+    hwloc_bitmap_foreach_begin(id, bitmap) {
+        int rc = idset_add(set, id);
+        if (rc < 0) return rc;
+    }
+    hwloc_bitmap_foreach_end();
+    return 0;
+}
+
+/* Takes off what this process may not use, which says nothing about a machine of hwloc's imagination. */
+static void keep_allowed(hwloc_topology_t topology, hwloc_bitmap_t cores) {
+    hwloc_bitmap_t own CLEANUP(free_bitmap)
+    = hwloc_bitmap_alloc();
+    if (own == NULL || !hwloc_topology_is_thissystem(topology)) return;
+    if (hwloc_get_cpubind(topology, own, HWLOC_CPUBIND_PROCESS) == 0) hwloc_bitmap_and(cores, cores, own);
+}
+
+static int place_worker(const struct topology_request *request, struct topology_place *place, ty_error *err) {
+    hwloc_topology_t topology;
+    int rc = get_topology(&topology, err);
+    if (rc < 0) return rc;
+    hwloc_bitmap_t nodes CLEANUP(free_bitmap)
+    = hwloc_bitmap_alloc();
+    hwloc_bitmap_t cores CLEANUP(free_bitmap)
+    = hwloc_bitmap_alloc();
+    if (nodes == NULL || cores == NULL) return ty_fail_memory(err);
+    add_near_devices(topology, request, nodes);
+    if (hwloc_bitmap_iszero(nodes)) add_share(topology, request, nodes);
+    hwloc_cpuset_from_nodeset(topology, cores, nodes);
+    keep_allowed(topology, cores);
+    struct topology_place made = {.numa_node =
+                                      hwloc_bitmap_weight(nodes) == 1 ? hwloc_bitmap_first(nodes) : -1};
+    if (bitmap_to_idset(cores, &made.cores) < 0) {
+        idset_done(&made.cores);
+        return ty_fail_memory(err);
+    }
+    *place = made;
+    return 0;
+}
+
+TY_API extern const struct topology_module trainyard_topology;
+const struct topology_module trainyard_topology = {.version = TY_VERSION, .place = place_worker};

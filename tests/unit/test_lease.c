@@ -1,0 +1,498 @@
+/* Leases: claims seen by others, void files removed, unsafe directories refused, waiting told by the kernel; and many processes
+ * that compete for four devices, some of them killed, never hold more than there is. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/cleanup.h"
+#include "cluster/lease.h"
+
+enum { N_DEVICES = 4 };
+
+static char top[PATH_MAX], directory[PATH_MAX + 16];
+
+static int make_directory(void **state) {
+    (void)state;
+    (void)snprintf(top, sizeof top, "/tmp/trainyard-test-XXXXXX");
+    if (mkdtemp(top) == NULL) return -1;
+    (void)snprintf(directory, sizeof directory, "%s/leases", top);
+    return setenv("TRAINYARD_LEASE_DIR", directory, 1);
+}
+
+static int remove_directory(void **state) {
+    (void)state;
+    char command[PATH_MAX + 16];
+    (void)snprintf(command, sizeof command, "rm -rf '%s'", top);
+    return system(command);
+}
+
+static size_t count_files(void) {
+    char command[PATH_MAX + 64];
+    (void)snprintf(command, sizeof command, "ls -A '%s' | wc -l", directory);
+    FILE *pipe = popen(command, "r");
+    unsigned long n = 0;
+    assert_non_null(pipe);
+    assert_int_equal(fscanf(pipe, "%lu", &n), 1);
+    assert_int_equal(pclose(pipe), 0);
+    return n;
+}
+
+static struct lease_claim claim_of(const char *id, quantity amount) {
+    struct lease_claim claim = {.resource = "GPU", .amount = amount};
+    (void)snprintf(claim.id, sizeof claim.id, "%s", id);
+    return claim;
+}
+
+static struct lease *claim(const char *id, quantity amount) {
+    int lock;
+    struct lease *lease = NULL;
+    struct lease_claim one = claim_of(id, amount);
+    assert_int_equal(lease_begin(&lock, NULL), 0);
+    assert_int_equal(lease_claim(lock, "a run", &one, 1, &lease, NULL), 0);
+    lease_end(lock);
+    return lease;
+}
+
+static size_t look(const struct lease *own, struct lease_holder **holders) {
+    int lock;
+    size_t n = 0;
+    ty_error err = {0};
+    if (lease_begin(&lock, &err) < 0) fail_msg("%s", err.message);
+    assert_int_equal(lease_holders(lock, own, holders, &n, NULL), 0);
+    lease_end(lock);
+    return n;
+}
+
+static size_t count_holders(const struct lease *own) {
+    struct lease_holder *holders = NULL;
+    size_t n = look(own, &holders);
+    lease_holders_free(holders, n);
+    return n;
+}
+
+static void test_claim_and_release(void **state) {
+    (void)state;
+    mode_t mask = umask(0077);
+    assert_int_equal(count_holders(NULL), 0);
+    struct lease *lease = claim("GPU-1f2e", QUANTITY_ONE / 2);
+    (void)umask(mask);
+    struct stat status;
+    assert_int_equal(stat(directory, &status), 0);
+    assert_int_equal(status.st_mode & 07777, 01777);
+    assert_int_equal(fstat(lease_fd(lease), &status), 0);
+    assert_int_equal(status.st_mode & 07777, 0644);
+    assert_true((fcntl(lease_fd(lease), F_GETFD) & FD_CLOEXEC) != 0);
+
+    struct lease_holder *holders = NULL;
+    assert_int_equal(look(NULL, &holders), 1);
+    assert_int_equal(holders[0].pid, getpid());
+    assert_string_equal(holders[0].run, "a run");
+    assert_true(holders[0].user[0] != '\0');
+    assert_true(holders[0].since > 0 && holders[0].since <= clock_wall());
+    assert_int_equal(holders[0].n, 1);
+    assert_string_equal(holders[0].claims[0].resource, "GPU");
+    assert_string_equal(holders[0].claims[0].id, "GPU-1f2e");
+    assert_int_equal(holders[0].claims[0].amount, QUANTITY_ONE / 2);
+    lease_holders_free(holders, 1);
+    assert_int_equal(count_holders(lease), 0);
+
+    lease_release(lease);
+    lease_release(NULL);
+    assert_int_equal(count_holders(NULL), 0);
+    assert_int_equal(count_files(), 0);
+}
+
+static void test_two_leases_of_one_process(void **state) {
+    (void)state;
+    struct lease *first = claim("0", QUANTITY_ONE), *second = claim("1", QUANTITY_ONE);
+    assert_int_equal(count_holders(NULL), 2);
+    assert_int_equal(count_holders(first), 1);
+    lease_release(first);
+    assert_int_equal(count_holders(second), 0);
+    lease_release(second);
+}
+
+static pid_t start_holder(const char *id) {
+    int ready[2];
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)claim(id, QUANTITY_ONE);
+        (void)!write(ready[1], "x", 1);
+        for (;;)
+            (void)pause();
+    }
+    char byte;
+    (void)close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    (void)close(ready[0]);
+    return child;
+}
+
+static void end_holder(pid_t child) {
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+static void test_killed_holder(void **state) {
+    (void)state;
+    pid_t child = start_holder("0");
+    assert_int_equal(count_holders(NULL), 1);
+    end_holder(child);
+    assert_int_equal(count_files(), 1);
+    assert_int_equal(count_holders(NULL), 0);
+    assert_int_equal(count_files(), 0);
+}
+
+static bool is_readable(int fd, int timeout_ms) {
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    return poll(&wait, 1, timeout_ms) == 1;
+}
+
+static void test_watch(void **state) {
+    (void)state;
+    for (int way = 0; way < 3; way++) {
+        struct lease *lease = way == 0 ? claim("0", QUANTITY_ONE) : NULL;
+        pid_t child = way > 0 ? start_holder("0") : -1;
+        struct lease_holder *holders = NULL;
+        assert_int_equal(look(NULL, &holders), 1);
+        if (way == 2) end_holder(child); /* gone before the watch begins */
+        int fd = lease_watch(holders, 1, NULL);
+        assert_true(fd >= 0);
+        if (way < 2) assert_false(is_readable(fd, 0));
+        if (way == 0) lease_release(lease);
+        if (way == 1) end_holder(child);
+        assert_true(is_readable(fd, 10000));
+        (void)close(fd);
+        lease_holders_free(holders, 1);
+        assert_int_equal(count_holders(NULL), 0);
+    }
+}
+
+/* The lease of a killed controller lives on in its agent, and goes with it. */
+static void test_lock_is_inherited(void **state) {
+    (void)state;
+    struct lease *lease = claim("0", QUANTITY_ONE);
+    pid_t agent = fork();
+    if (agent == 0)
+        for (;;)
+            (void)pause();
+    (void)close(lease_fd(lease)); /* as the kernel does for a killed holder; the file stays */
+    assert_int_equal(count_holders(NULL), 1);
+    end_holder(agent);
+    assert_int_equal(count_holders(NULL), 0);
+    free(lease);
+}
+
+static void test_planted(void **state) {
+    (void)state;
+    char path[PATH_MAX + 64];
+    ty_error err = {0};
+    int lock;
+
+    assert_int_equal(symlink("/tmp", directory), 0);
+    assert_int_equal(lease_begin(&lock, &err), -EPERM);
+    assert_non_null(strstr(err.message, directory));
+    assert_int_equal(unlink(directory), 0);
+
+    int file = open(directory, O_CREAT | O_WRONLY | O_CLOEXEC, 0666);
+    assert_true(file >= 0 && close(file) == 0);
+    assert_int_equal(lease_begin(&lock, &err), -EPERM);
+    assert_int_equal(unlink(directory), 0);
+
+    assert_int_equal(mkdir(directory, 0777), 0);
+    assert_int_equal(chmod(directory, 0777), 0);
+    assert_int_equal(lease_begin(&lock, &err), -EPERM);
+    assert_non_null(strstr(err.message, "1777"));
+
+    assert_int_equal(chmod(directory, 0700), 0); /* a private one is the owner's business */
+    assert_int_equal(count_holders(NULL), 0);
+    struct stat status;
+    assert_int_equal(stat(directory, &status), 0);
+    assert_int_equal(status.st_mode & 07777, 0700);
+
+    (void)snprintf(path, sizeof path, "%s/1-a.lease", directory);
+    assert_int_equal(symlink("/etc/passwd", path), 0);
+    (void)snprintf(path, sizeof path, "%s/1-b.lease", directory);
+    assert_int_equal(mkfifo(path, 0666), 0);
+    (void)snprintf(path, sizeof path, "%s/1-c.lease", directory);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(count_holders(NULL), 0);
+    assert_int_equal(access("/etc/passwd", F_OK), 0);
+}
+
+static void test_foreign_directory(void **state) {
+    (void)state;
+    if (geteuid() != 0) skip();
+    int lock;
+    assert_int_equal(mkdir(directory, 0755), 0);
+    assert_int_equal(chown(directory, 12345, 12345), 0);
+    assert_int_equal(lease_begin(&lock, NULL), -EPERM);
+    assert_int_equal(chmod(directory, 01777), 0);
+    assert_int_equal(count_holders(NULL), 0);
+}
+
+/* Two users of one machine: each sees and respects what the other holds. */
+static void test_another_user(void **state) {
+    (void)state;
+    if (geteuid() != 0) skip();
+    assert_int_equal(chmod(top, 0755), 0);
+    struct lease *lease = claim("0", QUANTITY_ONE);
+    pid_t child = fork();
+    if (child == 0) {
+        struct lease_holder *holders = NULL;
+        if (setresuid(12345, 12345, 12345) < 0) _exit(1);
+        size_t n = look(NULL, &holders);
+        if (n != 1 || strcmp(holders[0].claims[0].id, "0") != 0) _exit(2);
+        lease_holders_free(holders, n);
+        lease_release(claim("1", QUANTITY_ONE));
+        (void)claim("2", QUANTITY_ONE);
+        _exit(count_holders(NULL) == 2 ? 0 : 3);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(count_holders(NULL), 1);
+    lease_release(lease);
+}
+
+/* Locked files whose text is nonsense hold nothing and harm nobody. */
+static void test_nonsense(void **state) {
+    (void)state;
+    static const char *const texts[] = {"",
+                                        "{",
+                                        "[]",
+                                        "{\"claims\": 3}",
+                                        "{\"claims\": [3, {}, {\"amount\": -5}]}",
+                                        "{\"pid\": \"x\", \"claims\": [{\"resource\": 1, \"amount\": 9e99}]}"};
+    assert_int_equal(count_holders(NULL), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        struct lease *lease = claim("0", QUANTITY_ONE);
+        assert_int_equal(ftruncate(lease_fd(lease), 0), 0);
+        assert_int_equal(pwrite(lease_fd(lease), texts[i], strlen(texts[i]), 0), strlen(texts[i]));
+        struct lease_holder *holders = NULL;
+        size_t n = look(NULL, &holders);
+        for (size_t h = 0; h < n; h++)
+            for (size_t c = 0; c < holders[h].n; c++)
+                assert_int_equal(holders[h].claims[c].amount, 0);
+        lease_holders_free(holders, n);
+        lease_release(lease);
+    }
+}
+
+/* -- what others hold, on this machine's node -- */
+
+static char *text(const char *value) {
+    char *copy = strdup(value);
+    assert_non_null(copy);
+    return copy;
+}
+
+static struct cluster *four_devices(bool uuids) {
+    struct cluster *cluster = cluster_create();
+    struct node_shape shape = {0};
+    assert_int_equal(resources_parse(&shape.total, "CPU=8,GPU=4", NULL), 0);
+    shape.devices = calloc(1, sizeof *shape.devices);
+    shape.n_devices = 1;
+    shape.devices[0] = (struct node_devices){.resource = text("GPU"), .n = N_DEVICES};
+    if (uuids) {
+        shape.devices[0].uuids = calloc(N_DEVICES, sizeof(char *));
+        for (size_t i = 0; i < N_DEVICES; i++)
+            shape.devices[0].uuids[i] = text(i == 2 ? "GPU-two" : "");
+    }
+    const struct node_shape *shared = cluster_shape(cluster, &shape, NULL);
+    assert_int_equal(cluster_add_node(cluster, "here", shared, NULL, NULL), 0);
+    return cluster;
+}
+
+static void test_apply(void **state) {
+    (void)state;
+    struct cluster *cluster = four_devices(true);
+    struct node *node = &cluster->nodes[0];
+    struct lease_claim claims[] = {claim_of("0", QUANTITY_ONE), claim_of("GPU-two", QUANTITY_ONE / 4),
+                                   claim_of("GPU-other", QUANTITY_ONE), claim_of("7", QUANTITY_ONE)};
+    struct lease_holder holders[] = {{.claims = claims, .n = 4}, {.claims = &claims[1], .n = 1}};
+    assert_int_equal(lease_apply(NULL, 0, cluster, NULL), 0);
+    assert_null(node->use);
+    assert_int_equal(lease_apply(holders, 2, cluster, NULL), 0);
+    const quantity left[] = {0, QUANTITY_ONE, QUANTITY_ONE / 2, QUANTITY_ONE};
+    assert_memory_equal(node->use->device_free[0], left, sizeof left);
+    assert_int_equal(node_available(node, "GPU"), 5 * QUANTITY_ONE / 2);
+    assert_int_equal(node_available(node, "CPU"), 8 * QUANTITY_ONE);
+
+    struct lease_claim own;
+    lease_claim_device(&node->shape->devices[0], 2, QUANTITY_ONE, &own);
+    assert_string_equal(own.id, "GPU-two");
+    lease_claim_device(&node->shape->devices[0], 3, QUANTITY_ONE, &own);
+    assert_string_equal(own.id, "3");
+    assert_string_equal(own.resource, "GPU");
+    cluster_destroy(cluster);
+}
+
+/* -- many processes compete -- */
+
+/* What is held, counted beside the leases: a claimant adds when it has its lease and takes off before it releases. */
+struct board {
+    int64_t held[N_DEVICES];
+    int64_t grants, violations;
+};
+
+static uint32_t next_random(uint32_t *seed) {
+    *seed = *seed * 1664525u + 1013904223u;
+    return *seed >> 8;
+}
+
+static bool pick(const struct node *node, quantity amount, size_t *device) {
+    for (size_t i = 0; i < N_DEVICES; i++)
+        if (node->use == NULL || node->use->device_free[0][i] >= amount) {
+            *device = i;
+            return true;
+        }
+    return false;
+}
+
+static void note(struct board *board, size_t device, quantity amount) {
+    if (__atomic_add_fetch(&board->held[device], amount, __ATOMIC_SEQ_CST) > QUANTITY_ONE)
+        __atomic_add_fetch(&board->violations, 1, __ATOMIC_SEQ_CST);
+    __atomic_add_fetch(&board->grants, 1, __ATOMIC_SEQ_CST);
+}
+
+static void unnote(struct board *board, size_t device, quantity amount) {
+    __atomic_sub_fetch(&board->held[device], amount, __ATOMIC_SEQ_CST);
+}
+
+/* One look, one claim if there is room, held for a moment. The board is written under the directory's lock. */
+static void compete_once(struct board *board, quantity amount) {
+    struct cluster *cluster = four_devices(false);
+    struct lease_holder *holders = NULL;
+    struct lease *lease = NULL;
+    size_t n = 0, device;
+    int lock;
+    if (lease_begin(&lock, NULL) < 0 || lease_holders(lock, NULL, &holders, &n, NULL) < 0 ||
+        lease_apply(holders, n, cluster, NULL) < 0)
+        _exit(1);
+    bool room = pick(&cluster->nodes[0], amount, &device);
+    if (room) {
+        struct lease_claim mine;
+        lease_claim_device(&cluster->nodes[0].shape->devices[0], device, amount, &mine);
+        if (lease_claim(lock, "race", &mine, 1, &lease, NULL) < 0) _exit(1);
+        note(board, device, amount);
+    }
+    lease_end(lock);
+    (void)usleep(200);
+    if (room) unnote(board, device, amount);
+    lease_release(lease);
+    lease_holders_free(holders, n);
+    cluster_destroy(cluster);
+}
+
+static void compete(struct board *board, int rounds, uint32_t seed) {
+    static const quantity amounts[] = {QUANTITY_ONE, QUANTITY_ONE / 2, QUANTITY_ONE / 4, QUANTITY_ONE / 10};
+    for (int i = 0; i < rounds; i++)
+        compete_once(board, amounts[next_random(&seed) % ARRAY_SIZE(amounts)]);
+}
+
+static pid_t start_claimant(struct board *board, int rounds, uint32_t seed) {
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        compete(board, rounds, seed);
+        _exit(0);
+    }
+    return child;
+}
+
+static struct board *make_board(void) {
+    struct board *board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(board, MAP_FAILED);
+    return board;
+}
+
+static void test_race(void **state) {
+    (void)state;
+    enum { CLAIMANTS = 16, ROUNDS = 40 };
+    struct board *board = make_board();
+    pid_t children[CLAIMANTS];
+    for (size_t i = 0; i < CLAIMANTS; i++)
+        children[i] = start_claimant(board, ROUNDS, (uint32_t)i);
+    for (size_t i = 0; i < CLAIMANTS; i++) {
+        int status;
+        assert_int_equal(waitpid(children[i], &status, 0), children[i]);
+        assert_int_equal(status, 0);
+    }
+    assert_int_equal(board->violations, 0);
+    assert_true(board->grants > CLAIMANTS);
+    assert_int_equal(count_holders(NULL), 0);
+    assert_int_equal(count_files(), 0);
+    assert_int_equal(munmap(board, sizeof *board), 0);
+}
+
+/* The sums over all leases that are held, as anybody can read them, never pass what there is. */
+static void check_sums(void) {
+    struct lease_holder *holders = NULL;
+    size_t n = look(NULL, &holders);
+    quantity sums[N_DEVICES] = {0};
+    for (size_t h = 0; h < n; h++)
+        for (size_t c = 0; c < holders[h].n; c++)
+            sums[atoi(holders[h].claims[c].id)] += holders[h].claims[c].amount;
+    for (size_t i = 0; i < N_DEVICES; i++)
+        assert_in_range(sums[i], 0, QUANTITY_ONE);
+    lease_holders_free(holders, n);
+}
+
+static void test_race_with_kills(void **state) {
+    (void)state;
+    enum { CLAIMANTS = 8, KILLS = 100 };
+    struct board *board = make_board(); /* only its grants count here: who is killed takes nothing off */
+    pid_t children[CLAIMANTS];
+    uint32_t seed = 7;
+    for (size_t i = 0; i < CLAIMANTS; i++)
+        children[i] = start_claimant(board, INT_MAX, (uint32_t)i);
+    for (int kills = 0; kills < KILLS; kills++) {
+        size_t victim = next_random(&seed) % CLAIMANTS;
+        (void)usleep(next_random(&seed) % 2000);
+        check_sums();
+        end_holder(children[victim]);
+        children[victim] = start_claimant(board, INT_MAX, next_random(&seed));
+    }
+    for (size_t i = 0; i < CLAIMANTS; i++)
+        end_holder(children[i]);
+    assert_true(board->grants > 0);
+    assert_int_equal(count_holders(NULL), 0);
+    assert_int_equal(count_files(), 0);
+    assert_int_equal(munmap(board, sizeof *board), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_directory, remove_directory)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(test_planted),
+        TEST(test_foreign_directory),
+        TEST(test_claim_and_release),
+        TEST(test_two_leases_of_one_process),
+        TEST(test_killed_holder),
+        TEST(test_watch),
+        TEST(test_lock_is_inherited),
+        TEST(test_another_user),
+        TEST(test_nonsense),
+        cmocka_unit_test(test_apply),
+        TEST(test_race),
+        TEST(test_race_with_kills),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
