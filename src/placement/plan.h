@@ -10,17 +10,17 @@
 
 /* A grant of devices of one resource to one worker: positions in the shape's node_devices. */
 struct grant {
-    uint16_t devices;   /* which of shape->devices */
+    uint16_t devices; /* which of shape->devices */
     uint16_t n;
-    uint32_t first;     /* into plan->positions: n positions, ascending as granted */
+    uint32_t first; /* into plan->positions: n positions, ascending as granted */
 };
 
 /* Workers in world rank order. */
 struct plan_worker {
-    uint32_t node;       /* index in the cluster */
+    uint32_t node; /* index in the cluster */
     uint32_t node_rank, local_rank, local_world_size;
-    int32_t slice;       /* index in plan->slices, -1 without slices */
-    uint32_t bundle;     /* which bundle of the demand it came from (per-worker selectors) */
+    int32_t slice;   /* index in plan->slices, -1 without slices */
+    uint32_t bundle; /* which bundle of the demand it came from (per-worker selectors) */
     uint32_t first_grant;
     uint32_t n_grants;
 };
@@ -39,7 +39,7 @@ struct plan_short {
 
 struct plan {
     enum plan_verdict verdict;
-    size_t n_workers;   /* what fits between the demand's least and most; 0 unless feasible */
+    size_t n_workers; /* what fits between the demand's least and most; 0 unless feasible */
     struct plan_worker *workers;
     struct grant *grants;
     uint16_t *positions;
@@ -47,7 +47,8 @@ struct plan {
     uint32_t *node_order; /* node index by node rank, n_nodes_used of them */
     struct plan_slice *slices;
     size_t n_slices;
-    char *reason;       /* one sentence, NULL when feasible: what is short, where, and the smallest change that would fit */
+    char *
+        reason; /* one sentence, NULL when feasible: what is short, where, and the smallest change that would fit */
     struct plan_short *shorts;
     size_t n_shorts;
     struct resources total; /* with the trainer's */
@@ -69,7 +70,7 @@ void plan_worker_devices(const struct plan *plan, const struct cluster *cluster,
 void plan_format_json(const struct plan *plan, const struct cluster *cluster, const struct demand *demand,
                       struct buffer *out);
 /* A drawing for a person: each node, its devices as cells and who holds them; or the refusal. `colour` uses SGR codes. */
-void plan_format_text(const struct plan *plan, const struct cluster *cluster, const struct demand *demand, bool colour,
-                      struct buffer *out);
+void plan_format_text(const struct plan *plan, const struct cluster *cluster, const struct demand *demand,
+                      bool colour, struct buffer *out);
 
 #endif

@@ -1,8 +1,12 @@
 /* The gang planner: places all bundles of a gang or none, on nodes whose free amounts it keeps (spec/placement.md 3.2).
- * Nodes alike (same shape, same free amounts) form one class, so a decision costs by classes, not by nodes. */
+ * Nodes alike (same shape, same free amounts) form one class, so a decision costs by classes, not by nodes.
+ *
+ * Like the reference it is greedy: STRICT_SPREAD and PACK do not take a choice back, so they can miss a placement that a
+ * search would find. Ties go to the lower bundle and the lower node; the same input gives the same answer. */
 #ifndef PLACEMENT_PLANNER_H
 #define PLACEMENT_PLANNER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "cluster/cluster.h"
@@ -20,23 +24,44 @@ struct gang {
     const uint32_t *kind_of; /* n kind indices, NULL: all of kind 0 */
     size_t n;
     enum placement_strategy strategy;
-    const uint32_t *excluded; /* nodes that STRICT_SPREAD must not use (host bundles of this gang already); n_excluded */
+    const uint32_t
+        *excluded; /* nodes that STRICT_SPREAD must not use (host bundles of this gang already); n_excluded */
     size_t n_excluded;
-    int64_t soft_target;      /* STRICT_PACK: node tried first; -1 none */
+    int64_t soft_target; /* STRICT_PACK: node tried first; negative: none */
+    const char *domain;  /* a label: all nodes must agree in its value (spec 3.2 step 9); NULL: none */
 };
 
 enum planner_result { PLANNER_PLACED, PLANNER_BUSY, PLANNER_INFEASIBLE };
 
 struct planner; /* opaque */
 
-struct planner *planner_create(const struct cluster *cluster); /* borrows the cluster; NULL when memory is short */
+/* Borrows the cluster and copies what is free on it; `idle` takes all of it as free. NULL when memory is short. */
+struct planner *planner_create(const struct cluster *cluster, bool idle);
 void planner_destroy(struct planner *planner);
 
-/* On PLANNER_PLACED node_of[i] is the node of bundle i and the amounts are taken until planner_release. A planner_result, or
- * -ENOMEM. Devices are assigned per 3.6; `positions` when not NULL receives them, see planner.c's accessor. */
-int planner_place(struct planner *planner, const struct gang *gang, uint32_t *node_of);
+/* Device positions that one bundle of the gang may need: the length of a row of `positions` below. */
+size_t gang_stride(const struct gang *gang);
 
-/* Gives back what a placed gang holds. */
-void planner_release(struct planner *planner, const struct gang *gang, const uint32_t *node_of);
+/* A planner_result, or -ENOMEM. On PLANNER_PLACED node_of[i] is the node of bundle i, and row i of `positions` (n rows of
+ * gang_stride; NULL when that is 0) holds the devices granted to it: for each of its device resources, by name in byte
+ * order, the positions in the shape's node_devices, ascending (one for a part of a device). The amounts are then taken until
+ * planner_release. On another result the arrays hold nothing of use, and nothing is taken. */
+int planner_place(struct planner *planner, const struct gang *gang, uint32_t *node_of, uint16_t *positions);
+
+/* Gives back what a placed gang holds, devices to where they were. */
+void planner_release(struct planner *planner, const struct gang *gang, const uint32_t *node_of,
+                     const uint16_t *positions);
+
+/* Places bundle by bundle where the caller says, in its order: node_of is given. PLANNER_PLACED or PLANNER_BUSY. */
+int planner_place_at(struct planner *planner, const struct gang *gang, const uint32_t *node_of,
+                     uint16_t *positions);
+
+/* How many alike bundles fit now, at most `limit`: exact for each strategy without a domain. Or -ENOMEM. */
+int64_t planner_capacity(struct planner *planner, const struct bundle_kind *kind,
+                         enum placement_strategy strategy, int64_t limit);
+
+/* What is free now of resource number `resource` in the total of the node's shape, and of its device `position`. */
+quantity planner_free(const struct planner *planner, uint32_t node, size_t resource);
+quantity planner_device_free(const struct planner *planner, uint32_t node, size_t resource, size_t position);
 
 #endif

@@ -1,0 +1,351 @@
+/* Classes of alike nodes: a hash table from state to class, and in each class a pairing heap of its nodes by number. The
+ * heap's links lie with the nodes, so that a class needs no memory of its own; since no two classes share a node there are
+ * never more classes than nodes, and one spare for the node that moves. */
+#include "placement/classes.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- heap of a class ---- */
+
+static uint32_t meld(struct heap_link *links, uint32_t a, uint32_t b) {
+    if (a == NONE) return b;
+    if (b == NONE) return a;
+    uint32_t root = a < b ? a : b, other = a < b ? b : a;
+    links[other].next = links[root].child;
+    links[other].back = root;
+    if (links[root].child != NONE) links[links[root].child].back = other;
+    links[root].child = other;
+    return root;
+}
+
+/* One heap of a list of siblings: pairs from the left, then all of them from the right. */
+static uint32_t meld_siblings(struct heap_link *links, uint32_t first) {
+    uint32_t pairs = NONE;
+    while (first != NONE) {
+        uint32_t a = first, b = links[a].next;
+        first = b == NONE ? NONE : links[b].next;
+        uint32_t pair = meld(links, a, b);
+        links[pair].next = pairs;
+        pairs = pair;
+    }
+    uint32_t root = NONE;
+    while (pairs != NONE) {
+        uint32_t pair = pairs;
+        pairs = links[pair].next;
+        root = meld(links, root, pair);
+    }
+    if (root != NONE) links[root].next = links[root].back = NONE;
+    return root;
+}
+
+static uint32_t heap_insert(struct heap_link *links, uint32_t root, uint32_t node) {
+    links[node] = (struct heap_link){NONE, NONE, NONE};
+    return meld(links, root, node);
+}
+
+static uint32_t heap_remove(struct heap_link *links, uint32_t root, uint32_t node) {
+    struct heap_link *link = &links[node];
+    uint32_t children = meld_siblings(links, link->child);
+    if (node == root) return children;
+    if (links[link->back].child == node) {
+        links[link->back].child = link->next;
+    } else {
+        links[link->back].next = link->next;
+    }
+    if (link->next != NONE) links[link->next].back = link->back;
+    return meld(links, root, children);
+}
+
+/* ---- table of classes ---- */
+
+static uint64_t mix(uint64_t hash, uint64_t word) {
+    hash = (hash ^ word) * UINT64_C(0x9E3779B97F4A7C15);
+    return hash ^ (hash >> 29);
+}
+
+static uint64_t hash_state(uint32_t shape, enum pool pool, const quantity *amounts, size_t n_amounts,
+                           const uint16_t *devices, size_t n_devices) {
+    uint64_t hash = mix(((uint64_t)shape << 2) | pool, n_devices);
+    for (size_t i = 0; i < n_amounts; i++)
+        hash = mix(hash, (uint64_t)amounts[i]);
+    uint64_t word = 0;
+    for (size_t i = 0; i < n_devices; i++) {
+        word = (word << 16) | devices[i];
+        if (i % 4 == 3) hash = mix(hash, word);
+    }
+    return mix(hash, word);
+}
+
+static void log_change(struct classes *classes, uint32_t slot) {
+    classes->log[classes->log_end++ & classes->log_mask] = slot;
+}
+
+/* Removal from linear probing without tombstones: what follows moves up as far as its own place allows. */
+static void table_remove(struct classes *classes, uint32_t slot) {
+    uint32_t mask = classes->mask, hole = (uint32_t)class_at(classes, slot)->hash & mask;
+    while (classes->table[hole] != slot)
+        hole = (hole + 1) & mask;
+    for (uint32_t at = (hole + 1) & mask; classes->table[at] != NONE; at = (at + 1) & mask) {
+        uint32_t home = (uint32_t)class_at(classes, classes->table[at])->hash & mask;
+        if (((at - home) & mask) < ((at - hole) & mask)) continue;
+        classes->table[hole] = classes->table[at];
+        hole = at;
+    }
+    classes->table[hole] = NONE;
+}
+
+static void class_free(struct classes *classes, uint32_t slot) {
+    const struct node_class *class = class_at(classes, slot);
+    table_remove(classes, slot);
+    if (class->next != NONE) class_at(classes, class->next)->back = class->back;
+    if (class->back != NONE) class_at(classes, class->back)->next = class->next;
+    if (class->back == NONE) classes->shapes[class->shape].first_class = class->next;
+    classes->freed[classes->n_freed++] = slot;
+    classes->n_classes--;
+}
+
+static bool class_is_hand(const struct classes *classes, uint32_t slot, uint64_t hash, enum pool pool) {
+    const struct node_class *class = class_at(classes, slot);
+    const struct shape_info *info = &classes->shapes[classes->hand.shape];
+    return class->hash == hash && class->shape == classes->hand.shape && class->pool == pool &&
+           !memcmp(class_amounts(class), classes->hand.amounts, info->shape->total.n * sizeof(quantity)) &&
+           !memcmp(class_devices(classes, class), classes->sorted, info->n_positions * sizeof(uint16_t));
+}
+
+static uint32_t class_make(struct classes *classes, uint64_t hash, enum pool pool) {
+    struct shape_info *info = &classes->shapes[classes->hand.shape];
+    uint32_t slot = classes->n_freed ? classes->freed[--classes->n_freed] : classes->n_slots++;
+    struct node_class *class = class_at(classes, slot);
+    *class = (struct node_class){.hash = hash, .shape = classes->hand.shape, .first = NONE, .pool = pool};
+    class->next = info->first_class;
+    class->back = NONE;
+    if (class->next != NONE) class_at(classes, class->next)->back = slot;
+    info->first_class = slot;
+    memcpy(class_amounts(class), classes->hand.amounts, info->shape->total.n * sizeof(quantity));
+    memcpy(class_devices(classes, class), classes->sorted, info->n_positions * sizeof(uint16_t));
+    classes->n_classes++;
+    return slot;
+}
+
+/* The class of what is in the hand, made when there is none. */
+static uint32_t class_find(struct classes *classes, enum pool pool) {
+    const struct shape_info *info = &classes->shapes[classes->hand.shape];
+    uint64_t hash = hash_state(classes->hand.shape, pool, classes->hand.amounts, info->shape->total.n,
+                               classes->sorted, info->n_positions);
+    uint32_t at = (uint32_t)hash & classes->mask;
+    for (; classes->table[at] != NONE; at = (at + 1) & classes->mask)
+        if (class_is_hand(classes, classes->table[at], hash, pool)) return classes->table[at];
+    return classes->table[at] = class_make(classes, hash, pool);
+}
+
+static void insertion_sort(uint16_t *items, size_t n) {
+    for (size_t i = 1; i < n; i++) {
+        uint16_t item = items[i];
+        size_t at = i;
+        for (; at > 0 && items[at - 1] > item; at--)
+            items[at] = items[at - 1];
+        items[at] = item;
+    }
+}
+
+static void sort_devices(struct classes *classes) {
+    const struct shape_info *info = &classes->shapes[classes->hand.shape];
+    memcpy(classes->sorted, classes->hand.devices, info->n_positions * sizeof(uint16_t));
+    for (size_t i = 0; i < info->shape->total.n; i++) {
+        int32_t at = classes->devices_at[info->first_resource + i];
+        if (at >= 0) insertion_sort(classes->sorted + at, classes->devices_n[info->first_resource + i]);
+    }
+}
+
+/* ---- the hand ---- */
+
+static void hold(struct classes *classes, uint32_t node, uint32_t shape) {
+    classes->hand.node = node;
+    classes->hand.shape = shape;
+    classes->hand.devices = classes->devices + classes->first_position[node];
+}
+
+void classes_take(struct classes *classes, uint32_t node) {
+    uint32_t slot = classes->class_of[node];
+    struct node_class *class = class_at(classes, slot);
+    hold(classes, node, class->shape);
+    memcpy(classes->hand.amounts, class_amounts(class),
+           classes->shapes[class->shape].shape->total.n * sizeof(quantity));
+    class->first = heap_remove(classes->links, class->first, node);
+    class->n_nodes--;
+    classes->class_of[node] = NONE;
+    if (class->n_nodes == 0) class_free(classes, slot);
+    log_change(classes, slot);
+}
+
+void classes_put(struct classes *classes, enum pool pool) {
+    sort_devices(classes);
+    uint32_t slot = class_find(classes, pool);
+    struct node_class *class = class_at(classes, slot);
+    class->first = heap_insert(classes->links, class->first, classes->hand.node);
+    class->n_nodes++;
+    classes->class_of[classes->hand.node] = slot;
+    log_change(classes, slot);
+}
+
+void classes_move(struct classes *classes, uint32_t node, enum pool pool) {
+    classes_take(classes, node);
+    classes_put(classes, pool);
+}
+
+/* ---- set-up ---- */
+
+static int pointer_order(const void *a, const void *b) {
+    uintptr_t x = (uintptr_t)((const struct shape_info *)a)->shape;
+    uintptr_t y = (uintptr_t)((const struct shape_info *)b)->shape;
+    return x < y ? -1 : x > y;
+}
+
+/* The cluster's shapes by address, so that a node's shape is found by bisection. */
+static int list_shapes(struct classes *classes) {
+    size_t n = 0;
+    for (const struct node_shape *shape = classes->cluster->shapes; shape; shape = shape->next)
+        n++;
+    classes->shapes = calloc(n + 1, sizeof *classes->shapes);
+    if (!classes->shapes) return -ENOMEM;
+    for (const struct node_shape *shape = classes->cluster->shapes; shape; shape = shape->next)
+        classes->shapes[classes->n_shapes++] = (struct shape_info){.shape = shape, .first_class = NONE};
+    qsort(classes->shapes, n, sizeof *classes->shapes, pointer_order);
+    return 0;
+}
+
+static uint32_t find_shape(const struct classes *classes, const struct node_shape *shape, uint32_t guess) {
+    if (classes->shapes[guess].shape == shape) return guess; /* neighbours mostly share one */
+    struct shape_info key = {.shape = shape};
+    const struct shape_info *found =
+        bsearch(&key, classes->shapes, classes->n_shapes, sizeof key, pointer_order);
+    return (uint32_t)(found - classes->shapes);
+}
+
+static int find_devices(const struct node_shape *shape, const char *resource) {
+    for (size_t d = 0; d < shape->n_devices; d++)
+        if (!strcmp(shape->devices[d].resource, resource)) return (int)d;
+    return -1;
+}
+
+static int lay_out_shapes(struct classes *classes) {
+    size_t n = 0;
+    for (uint32_t s = 0; s < classes->n_shapes; s++) {
+        classes->shapes[s].first_resource = (uint32_t)n;
+        n += classes->shapes[s].shape->total.n;
+    }
+    classes->devices_at = malloc((n + 1) * sizeof *classes->devices_at);
+    classes->devices_n = calloc(n + 1, sizeof *classes->devices_n);
+    if (!classes->devices_at || !classes->devices_n) return -ENOMEM;
+    for (uint32_t s = 0; s < classes->n_shapes; s++) {
+        struct shape_info *info = &classes->shapes[s];
+        for (size_t i = 0; i < info->shape->total.n; i++) {
+            int d = find_devices(info->shape, info->shape->total.items[i].name);
+            classes->devices_at[info->first_resource + i] = d < 0 ? -1 : (int32_t)info->n_positions;
+            if (d < 0) continue;
+            classes->devices_n[info->first_resource + i] = (uint32_t)info->shape->devices[d].n;
+            info->n_positions += (uint32_t)info->shape->devices[d].n;
+        }
+    }
+    return 0;
+}
+
+static int claim_nodes(struct classes *classes) {
+    size_t n = classes->cluster->n, positions = 0;
+    classes->class_of = malloc((n + 1) * sizeof *classes->class_of);
+    classes->links = malloc((n + 1) * sizeof *classes->links);
+    classes->first_position = malloc((n + 1) * sizeof *classes->first_position);
+    if (!classes->class_of || !classes->links || !classes->first_position) return -ENOMEM;
+    for (size_t i = 0, shape = 0; i < n; i++) {
+        shape = find_shape(classes, classes->cluster->nodes[i].shape, (uint32_t)shape);
+        classes->class_of[i] = (uint32_t)shape; /* until it has a class */
+        if (classes->shapes[shape].n_nodes++ == 0) classes->shapes[shape].first_node = (uint32_t)i;
+        classes->first_position[i] = (uint32_t)positions;
+        positions += classes->shapes[shape].n_positions;
+    }
+    classes->devices = malloc((positions + 1) * sizeof *classes->devices);
+    return classes->devices ? 0 : -ENOMEM;
+}
+
+static uint32_t power_of_two(size_t least) {
+    uint32_t power = 16;
+    while (power < least)
+        power *= 2;
+    return power;
+}
+
+static int claim_classes(struct classes *classes) {
+    size_t n = classes->cluster->n + 1, amounts = 0, positions = 0;
+    for (uint32_t s = 0; s < classes->n_shapes; s++) {
+        const struct shape_info *info = &classes->shapes[s];
+        if (info->shape->total.n > amounts) amounts = info->shape->total.n;
+        if (info->n_positions > positions) positions = info->n_positions;
+    }
+    classes->devices_offset = sizeof(struct node_class) + amounts * sizeof(quantity);
+    classes->stride = (classes->devices_offset + positions * sizeof(uint16_t) + 7) & ~(size_t)7;
+    classes->mask = power_of_two(2 * n) - 1;
+    classes->log_mask = power_of_two(4 * n) - 1;
+    classes->records = malloc(n * classes->stride);
+    classes->freed = malloc(n * sizeof *classes->freed);
+    classes->table = malloc((classes->mask + (size_t)1) * sizeof *classes->table);
+    classes->log = malloc((classes->log_mask + (size_t)1) * sizeof *classes->log);
+    classes->hand.amounts = malloc((amounts + 1) * sizeof(quantity));
+    classes->sorted = malloc((positions + 1) * sizeof(uint16_t));
+    if (!classes->records || !classes->freed || !classes->table || !classes->log || !classes->hand.amounts ||
+        !classes->sorted)
+        return -ENOMEM;
+    memset(classes->table, 0xff, (classes->mask + (size_t)1) * sizeof *classes->table);
+    return 0;
+}
+
+static void read_devices(struct classes *classes, const struct node_use *use, const struct node_shape *shape,
+                         size_t resource, uint32_t first_resource) {
+    int32_t at = classes->devices_at[first_resource + resource];
+    if (at < 0) return;
+    int d = find_devices(shape, shape->total.items[resource].name);
+    for (size_t i = 0; i < shape->devices[d].n; i++)
+        classes->hand.devices[at + (ptrdiff_t)i] = (uint16_t)(use ? use->device_free[d][i] : QUANTITY_ONE);
+}
+
+static void add_node(struct classes *classes, uint32_t node, bool idle) {
+    hold(classes, node, classes->class_of[node]);
+    const struct shape_info *info = &classes->shapes[classes->hand.shape];
+    const struct node_use *use = idle ? NULL : classes->cluster->nodes[node].use;
+    for (size_t i = 0; i < info->shape->total.n; i++) {
+        const struct resource *item = &info->shape->total.items[i];
+        classes->hand.amounts[i] = use ? resources_get(&use->available, item->name) : item->amount;
+        read_devices(classes, use, info->shape, i, info->first_resource);
+    }
+    classes_put(classes, POOL_FREE);
+}
+
+int classes_init(struct classes *classes, const struct cluster *cluster, bool idle) {
+    *classes = (struct classes){.cluster = cluster};
+    if (cluster->n >= NONE || list_shapes(classes) < 0 || lay_out_shapes(classes) < 0 ||
+        claim_nodes(classes) < 0 || claim_classes(classes) < 0) {
+        classes_done(classes);
+        return -ENOMEM;
+    }
+    for (uint32_t i = 0; i < cluster->n; i++)
+        add_node(classes, i, idle);
+    return 0;
+}
+
+void classes_done(struct classes *classes) {
+    free(classes->shapes);
+    free(classes->devices_at);
+    free(classes->devices_n);
+    free(classes->class_of);
+    free(classes->links);
+    free(classes->first_position);
+    free(classes->devices);
+    free(classes->records);
+    free(classes->freed);
+    free(classes->table);
+    free(classes->log);
+    free(classes->hand.amounts);
+    free(classes->sorted);
+    *classes = (struct classes){0};
+}

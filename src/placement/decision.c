@@ -1,0 +1,133 @@
+/* Order of placing, grants and their undoing. */
+#include "placement/decision.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KINDS_WITH_TOURNAMENT = 64 };
+
+static int reserve_room(struct workroom *room, size_t n_words, size_t n_queues) {
+    if (n_words > room->n_words) {
+        uint32_t *words = realloc(room->words, n_words * sizeof *words);
+        if (!words) return -ENOMEM;
+        room->words = words;
+        room->n_words = n_words;
+    }
+    if (n_queues > room->n_queues) {
+        struct kind_queue *queues = realloc(room->queues, n_queues * sizeof *queues);
+        if (!queues) return -ENOMEM;
+        room->queues = queues;
+        room->n_queues = n_queues;
+    }
+    return 0;
+}
+
+static int queue_order(const void *a, const void *b) {
+    const struct kind_queue *x = a, *y = b;
+    int order = kind_order(x->kind, y->kind);
+    return order ? order : (x->number > y->number) - (x->number < y->number);
+}
+
+static uint32_t kind_number(const struct gang *gang, size_t bundle) {
+    return gang->kind_of ? gang->kind_of[bundle] : 0;
+}
+
+/* Queues that want the same form one group: its bundles go by index, whatever their labels. */
+static void mark_groups(struct decision *decision) {
+    size_t n = decision->gang->n_kinds;
+    for (size_t end = n, i = n; i-- > 0;) {
+        if (i + 1 < n && kind_order(decision->queues[i].kind, decision->queues[i + 1].kind)) end = i + 1;
+        decision->queues[i].group_end = (uint32_t)end;
+        decision->queue_of[decision->queues[i].number] = (uint32_t)i;
+    }
+}
+
+static void fill_queues(struct decision *decision) {
+    const struct gang *gang = decision->gang;
+    for (size_t i = 0; i < gang->n; i++)
+        decision->queues[decision->queue_of[kind_number(gang, i)]].end++;
+    uint32_t at = 0;
+    for (size_t q = 0; q < gang->n_kinds; q++) {
+        uint32_t count = decision->queues[q].end;
+        decision->queues[q].next = decision->queues[q].end = at;
+        at += count;
+    }
+    for (size_t i = 0; i < gang->n; i++)
+        decision->by_kind[decision->queues[decision->queue_of[kind_number(gang, i)]].end++] = (uint32_t)i;
+}
+
+static int bundle_order(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void order_bundles(struct decision *decision) {
+    const struct gang *gang = decision->gang;
+    memcpy(decision->sequence, decision->by_kind, gang->n * sizeof *decision->sequence);
+    for (uint32_t q = 0; q < gang->n_kinds; q = decision->queues[q].group_end) {
+        uint32_t last = decision->queues[q].group_end - 1, first = decision->queues[q].next;
+        if (last == q) continue;
+        qsort(decision->sequence + first, decision->queues[last].end - first, sizeof *decision->sequence,
+              bundle_order);
+    }
+}
+
+int decision_begin(struct decision *decision, struct workroom *room) {
+    const struct gang *gang = decision->gang;
+    kind_table_trim(decision->table);
+    if (reserve_room(room, 2 * gang->n + gang->n_kinds, gang->n_kinds) < 0) return -ENOMEM;
+    decision->queues = room->queues;
+    decision->sequence = room->words;
+    decision->by_kind = room->words + gang->n;
+    decision->queue_of = room->words + 2 * gang->n;
+    decision->touched = room->touched;
+    for (size_t k = 0; k < gang->n_kinds; k++) {
+        struct kind *kind = kind_find(decision->table, decision->classes, &gang->kinds[k], 1, false);
+        if (!kind) return -ENOMEM;
+        decision->queues[k] = (struct kind_queue){.kind = kind, .number = (uint32_t)k};
+    }
+    if (gang->n_kinds > 1) qsort(decision->queues, gang->n_kinds, sizeof *decision->queues, queue_order);
+    mark_groups(decision);
+    fill_queues(decision);
+    order_bundles(decision);
+    if (decision->node_of) memset(decision->node_of, 0xff, gang->n * sizeof *decision->node_of);
+    return 0;
+}
+
+void decision_take(struct decision *decision, uint32_t node) {
+    if (node_pool(decision->classes, node) == POOL_FREE) decision->touched[decision->n_touched++] = node;
+    classes_take(decision->classes, node);
+}
+
+void decision_grant(struct decision *decision, uint32_t bundle) {
+    hand_grant(decision->classes, bundle_kind(decision, bundle), bundle_positions(decision, bundle));
+    decision->node_of[bundle] = decision->classes->hand.node;
+}
+
+uint32_t decision_best(struct decision *decision, struct kind *kind) {
+    bool keep = decision->gang->n_kinds <= KINDS_WITH_TOURNAMENT;
+    uint32_t slot = kind_best(kind, decision->table, decision->classes, keep, &decision->failed);
+    return slot == NONE ? NONE : class_at(decision->classes, slot)->first;
+}
+
+void bundles_release(struct classes *classes, const struct decision *decision, const uint32_t *node_of) {
+    uint32_t held = NONE;
+    for (uint32_t i = 0; i < decision->gang->n; i++) {
+        if (node_of[i] == NONE) continue;
+        if (node_of[i] != held) {
+            if (held != NONE) classes_put(classes, POOL_FREE);
+            held = node_of[i];
+            classes_take(classes, held);
+        }
+        hand_return(classes, bundle_kind(decision, i), bundle_positions(decision, i));
+    }
+    if (held != NONE) classes_put(classes, POOL_FREE);
+}
+
+void decision_end(struct decision *decision, bool placed) {
+    if (!placed) bundles_release(decision->classes, decision, decision->node_of);
+    for (size_t i = 0; i < decision->n_touched; i++)
+        if (node_pool(decision->classes, decision->touched[i]) != POOL_FREE)
+            classes_move(decision->classes, decision->touched[i], POOL_FREE);
+}

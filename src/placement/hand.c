@@ -1,0 +1,104 @@
+/* Grants to the node in the hand, and their return (spec/placement.md 3.6). */
+#include <string.h>
+
+#include "placement/kind.h"
+#include "scaling/device.h"
+
+bool hand_fits(const struct classes *classes, const struct kind *kind) {
+    const struct hand *hand = &classes->hand;
+    return kind_count_on(kind, classes, hand->shape, hand->amounts, hand->devices, 1) == 1;
+}
+
+/* A part: the device with the least that is enough. Whole ones: the lowest that are wholly free. */
+static size_t grant_devices(uint16_t *devices, size_t n, quantity amount, uint16_t *positions) {
+    size_t granted = 0, need = (size_t)(amount / QUANTITY_ONE);
+    if (amount >= QUANTITY_ONE) {
+        for (size_t i = 0; granted < need; i++) {
+            if (devices[i] != QUANTITY_ONE) continue;
+            devices[i] = 0;
+            positions[granted++] = (uint16_t)i;
+        }
+        return granted;
+    }
+    size_t best = n;
+    for (size_t i = 0; i < n; i++)
+        if (devices[i] >= amount && (best == n || devices[i] < devices[best])) best = i;
+    devices[best] = (uint16_t)(devices[best] - amount);
+    positions[0] = (uint16_t)best;
+    return 1;
+}
+
+static size_t return_devices(uint16_t *devices, quantity amount, const uint16_t *positions) {
+    size_t n = amount < QUANTITY_ONE ? 1 : (size_t)(amount / QUANTITY_ONE);
+    for (size_t i = 0; i < n; i++)
+        devices[positions[i]] =
+            (uint16_t)(devices[positions[i]] + (amount < QUANTITY_ONE ? amount : (quantity)QUANTITY_ONE));
+    return n;
+}
+
+void hand_grant(struct classes *classes, const struct kind *kind, uint16_t *positions) {
+    const struct hand *hand = &classes->hand;
+    const struct shape_info *info = &classes->shapes[hand->shape];
+    const uint16_t *bound = kind_bound(kind, hand->shape);
+    for (size_t i = 0; i < kind->n_wanted; i++) {
+        hand->amounts[bound[i]] -= kind->wanted[i].amount;
+        uint32_t resource = info->first_resource + bound[i];
+        if (kind->wanted[i].device && classes->devices_at[resource] >= 0)
+            positions += grant_devices(hand->devices + classes->devices_at[resource],
+                                       classes->devices_n[resource], kind->wanted[i].amount, positions);
+    }
+}
+
+void hand_return(struct classes *classes, const struct kind *kind, const uint16_t *positions) {
+    const struct hand *hand = &classes->hand;
+    const struct shape_info *info = &classes->shapes[hand->shape];
+    const uint16_t *bound = kind_bound(kind, hand->shape);
+    for (size_t i = 0; i < kind->n_wanted; i++) {
+        hand->amounts[bound[i]] += kind->wanted[i].amount;
+        uint32_t resource = info->first_resource + bound[i];
+        if (kind->wanted[i].device && classes->devices_at[resource] >= 0)
+            positions += return_devices(hand->devices + classes->devices_at[resource], kind->wanted[i].amount,
+                                        positions);
+    }
+}
+
+/* ---- a return without the kind ---- */
+
+static size_t positions_of(const struct resource *item) {
+    if (!item->amount || !accelerator_is_device(item->name)) return 0;
+    return item->amount < QUANTITY_ONE ? 1 : (size_t)(item->amount / QUANTITY_ONE);
+}
+
+size_t resources_positions(const struct resources *resources) {
+    size_t n = 0;
+    for (size_t i = 0; i < resources->n; i++)
+        n += positions_of(&resources->items[i]);
+    return n;
+}
+
+/* Where the row has this resource's devices: behind those of all names before it. */
+static size_t position_offset(const struct resources *resources, const char *name) {
+    size_t offset = 0;
+    for (size_t i = 0; i < resources->n; i++)
+        if (strcmp(resources->items[i].name, name) < 0) offset += positions_of(&resources->items[i]);
+    return offset;
+}
+
+void hand_return_resources(struct classes *classes, const struct resources *resources,
+                           const uint16_t *positions) {
+    const struct hand *hand = &classes->hand;
+    const struct shape_info *info = &classes->shapes[hand->shape];
+    const struct resources *total = &info->shape->total;
+    for (size_t i = 0; i < resources->n; i++) {
+        const struct resource *item = &resources->items[i];
+        size_t at = 0;
+        while (at < total->n && !kind_same_resource(item->name, total->items[at].name))
+            at++;
+        if (!item->amount || at == total->n) continue;
+        hand->amounts[at] += item->amount;
+        int32_t devices = classes->devices_at[info->first_resource + at];
+        if (devices >= 0 && positions_of(item))
+            (void)return_devices(hand->devices + devices, item->amount,
+                                 positions + position_offset(resources, item->name));
+    }
+}

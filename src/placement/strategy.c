@@ -1,0 +1,236 @@
+/* The four strategies of spec/placement.md 3.2, steps 2 and 5 to 8. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "placement/decision.h"
+
+/* ---- what can be said before trying ---- */
+
+/* Step 2: every bundle must fit the totals of a node at all. */
+static bool is_feasible(const struct decision *decision) {
+    for (size_t q = 0; q < decision->gang->n_kinds; q++)
+        if (decision->queues[q].next < decision->queues[q].end && !decision->queues[q].kind->n_shapes)
+            return false;
+    return true;
+}
+
+/* The same when some nodes are excluded: a shape counts only if a node of it is left. */
+static bool is_feasible_without(const struct decision *decision) {
+    const struct classes *classes = decision->classes;
+    for (size_t q = 0; q < decision->gang->n_kinds; q++) {
+        const struct kind *kind = decision->queues[q].kind;
+        bool fits = false;
+        for (uint32_t s = 0; s < kind->n_shapes && !fits; s++) {
+            uint32_t slot = classes->shapes[kind->shapes[s]].first_class;
+            for (; slot != NONE && !fits; slot = class_at(classes, slot)->next)
+                fits = class_at(classes, slot)->pool == POOL_FREE;
+        }
+        if (!fits && decision->queues[q].next < decision->queues[q].end) return false;
+    }
+    return true;
+}
+
+/* A gang that is larger than the number of classes is worth counting first: a refusal is then as cheap as a look. */
+static bool has_room(const struct decision *decision, bool one_each) {
+    const struct classes *classes = decision->classes;
+    if (decision->gang->n < classes->n_classes) return true;
+    for (size_t q = 0; q < decision->gang->n_kinds; q++) {
+        const struct kind_queue *queue = &decision->queues[q];
+        int64_t need = queue->end - queue->next;
+        for (uint32_t slot = 0; slot < classes->n_slots && need > 0; slot++) {
+            const struct node_class *class = class_at(classes, slot);
+            if (class->first == NONE || class->pool != POOL_FREE) continue;
+            int64_t each = kind_count(queue->kind, classes, slot, one_each ? 1 : need);
+            need -= each > need / class->n_nodes ? need : each * class->n_nodes;
+        }
+        if (need > 0) return false;
+        if (decision->gang->n_kinds > classes->n_classes) return true;
+    }
+    return true;
+}
+
+static int refused(const struct decision *decision) {
+    return decision->failed ? decision->failed : PLANNER_BUSY;
+}
+
+/* ---- PACK ---- */
+
+/* The queue whose next bundle goes first among queues `from` to the end of its group that accept the node in the hand. */
+static struct kind_queue *next_for_hand(const struct decision *decision, uint32_t from) {
+    struct kind_queue *best = NULL;
+    for (uint32_t q = from; q < decision->queues[from].group_end; q++) {
+        struct kind_queue *queue = &decision->queues[q];
+        if (queue->next == queue->end || !kind_bound(queue->kind, decision->classes->hand.shape)) continue;
+        if (!best || decision->by_kind[queue->next] < decision->by_kind[best->next]) best = queue;
+    }
+    return best;
+}
+
+/* Places on the node in the hand whatever still fits, in the order of placing. */
+static size_t fill_hand(struct decision *decision) {
+    size_t placed = 0;
+    for (uint32_t q = 0; q < decision->gang->n_kinds; q = decision->queues[q].group_end) {
+        struct kind_queue *queue;
+        while ((queue = next_for_hand(decision, q)) && hand_fits(decision->classes, queue->kind)) {
+            decision_grant(decision, decision->by_kind[queue->next++]);
+            placed++;
+        }
+    }
+    return placed;
+}
+
+static struct kind *first_remaining(const struct decision *decision) {
+    const struct kind_queue *best = NULL;
+    for (uint32_t q = 0; q < decision->gang->n_kinds; q++) {
+        const struct kind_queue *queue = &decision->queues[q];
+        if (queue->next < queue->end &&
+            (!best || decision->by_kind[queue->next] < decision->by_kind[best->next]))
+            best = queue;
+        if (best && q + 1 == queue->group_end) break;
+    }
+    return best->kind;
+}
+
+static int place_packed(struct decision *decision) {
+    for (size_t placed = 0; placed < decision->gang->n;) {
+        uint32_t node = decision_best(decision, first_remaining(decision));
+        if (node == NONE) return refused(decision);
+        decision_take(decision, node);
+        placed += fill_hand(decision);
+        classes_put(decision->classes, POOL_ASIDE);
+    }
+    return PLANNER_PLACED;
+}
+
+/* ---- SPREAD and STRICT_SPREAD ---- */
+
+static int place_apart(struct decision *decision, enum pool then) {
+    for (size_t i = 0; i < decision->gang->n; i++) {
+        uint32_t bundle = decision->sequence[i];
+        uint32_t node = decision_best(decision, bundle_kind(decision, bundle));
+        if (node == NONE) return refused(decision);
+        decision_take(decision, node);
+        decision_grant(decision, bundle);
+        classes_put(decision->classes, then);
+    }
+    return PLANNER_PLACED;
+}
+
+static int place_strictly_apart(struct decision *decision) {
+    const struct gang *gang = decision->gang;
+    for (size_t i = 0; i < gang->n_excluded; i++) {
+        if (gang->excluded[i] >= decision->classes->cluster->n) continue;
+        decision_take(decision, gang->excluded[i]);
+        classes_put(decision->classes, POOL_ASIDE);
+    }
+    if (gang->n > decision->classes->cluster->n - decision->n_touched) return PLANNER_INFEASIBLE;
+    if (decision->n_touched && !is_feasible_without(decision)) return PLANNER_INFEASIBLE;
+    if (!has_room(decision, true)) return PLANNER_BUSY;
+    return place_apart(decision, POOL_ASIDE);
+}
+
+/* ---- STRICT_PACK ---- */
+
+/* Places the whole gang on the node in the hand, or as much as fits. */
+static bool fill_all(struct decision *decision) {
+    for (size_t i = 0; i < decision->gang->n; i++) {
+        struct kind *kind = bundle_kind(decision, decision->sequence[i]);
+        if (!hand_fits(decision->classes, kind)) return false;
+        decision_grant(decision, decision->sequence[i]);
+    }
+    return true;
+}
+
+static void empty_hand(struct decision *decision) {
+    for (size_t i = 0; i < decision->gang->n; i++) {
+        uint32_t bundle = decision->sequence[i];
+        if (decision->node_of[bundle] == NONE) return;
+        hand_return(decision->classes, bundle_kind(decision, bundle), bundle_positions(decision, bundle));
+        decision->node_of[bundle] = NONE;
+    }
+}
+
+static bool try_node(struct decision *decision, uint32_t node) {
+    decision_take(decision, node);
+    bool placed = fill_all(decision);
+    if (!placed) empty_hand(decision);
+    classes_put(decision->classes, POOL_ASIDE);
+    return placed;
+}
+
+static int add_selector(struct label_selector *all, const struct label_selector *selector) {
+    if (!selector || !selector->n) return 0;
+    struct label_constraint *items = realloc(all->items, (all->n + selector->n) * sizeof *items);
+    if (!items) return -ENOMEM;
+    all->items = items; /* borrows what the constraints point to */
+    for (size_t i = 0; i < selector->n; i++)
+        all->items[all->n++] = selector->items[i];
+    return 0;
+}
+
+/* All bundles as one: the sum of what they want, every label that one of them asks for. */
+static struct kind *sum_of_unlike(struct decision *decision) {
+    struct resources sum = {0};
+    struct label_selector all = {0};
+    struct kind *kind = NULL;
+    int error = 0;
+    for (size_t q = 0; q < decision->gang->n_kinds && !error; q++) {
+        const struct kind_queue *queue = &decision->queues[q];
+        if (queue->next == queue->end) continue;
+        for (size_t i = 0; i < queue->kind->n_wanted && !error; i++) {
+            const struct wanted *wanted = &queue->kind->wanted[i];
+            quantity need = QUANTITY_MAX, had = resources_get(&sum, wanted->name);
+            if (!quantity_multiply(wanted->amount, queue->end - queue->next, &need)) need = QUANTITY_MAX;
+            error = resources_set(&sum, wanted->name, need > QUANTITY_MAX - had ? QUANTITY_MAX : need + had);
+        }
+        if (!error) error = add_selector(&all, &queue->kind->selector);
+    }
+    struct bundle_kind bundle = {.resources = &sum, .selector = &all};
+    if (!error) kind = kind_find(decision->table, decision->classes, &bundle, 1, true);
+    free(all.items);
+    resources_done(&sum);
+    return kind;
+}
+
+static size_t count_kinds(const struct decision *decision) {
+    size_t n = 0;
+    for (size_t q = 0; q < decision->gang->n_kinds; q++)
+        n += decision->queues[q].next < decision->queues[q].end;
+    return n;
+}
+
+static struct kind *gang_as_one(struct decision *decision) {
+    if (count_kinds(decision) != 1) return sum_of_unlike(decision);
+    const struct bundle_kind *bundle =
+        &decision->gang->kinds[decision->gang->kind_of ? decision->gang->kind_of[0] : 0];
+    return kind_find(decision->table, decision->classes, bundle, (int64_t)decision->gang->n, false);
+}
+
+static int place_together(struct decision *decision) {
+    struct kind *kind = gang_as_one(decision);
+    if (!kind) return -ENOMEM;
+    if (!kind->n_shapes) return PLANNER_INFEASIBLE;
+    int64_t target = decision->gang->soft_target;
+    if (target >= 0 && (uint64_t)target < decision->classes->cluster->n && try_node(decision, (uint32_t)target))
+        return PLANNER_PLACED;
+    for (;;) {
+        uint32_t node = decision_best(decision, kind);
+        if (node == NONE) return refused(decision);
+        if (try_node(decision, node)) return PLANNER_PLACED;
+    }
+}
+
+int strategy_place(struct decision *decision) {
+    if (decision->classes->cluster->n == 0 || !is_feasible(decision)) return PLANNER_INFEASIBLE;
+    switch (decision->gang->strategy) {
+    case PLACE_PACK:
+        return has_room(decision, false) ? place_packed(decision) : PLANNER_BUSY;
+    case PLACE_SPREAD:
+        return has_room(decision, false) ? place_apart(decision, POOL_USED) : PLANNER_BUSY;
+    case PLACE_STRICT_PACK:
+        return place_together(decision);
+    case PLACE_STRICT_SPREAD:
+        return place_strictly_apart(decision);
+    }
+    return PLANNER_INFEASIBLE;
+}
