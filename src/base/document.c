@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,38 @@ static int read_root(struct tree *tree, json_t **root) {
     return result < 0 ? result : tree_end(tree);
 }
 
+static bool is_too_deep(const json_t *value, int depth) {
+    if (!json_is_object(value) && !json_is_array(value)) return false;
+    if (depth > TREE_DEEPEST) return true;
+    const char *key;
+    json_t *member;
+    size_t i;
+    json_object_foreach((json_t *)value, key, member) {
+        if (is_too_deep(member, depth + 1)) return true;
+    }
+    json_array_foreach(value, i, member) {
+        if (is_too_deep(member, depth + 1)) return true;
+    }
+    return false;
+}
+
+/* JSON that YAML cannot read: "\ud83d\ude00", keys of more than 1024 characters. It is read without places. */
+static bool read_json(const char *text, size_t size, struct document *document) {
+    size_t begin = 0;
+    while (begin < size && strchr(" \t\r\n", text[begin]) != NULL)
+        begin++;
+    if (begin == size || (text[begin] != '{' && text[begin] != '[')) return false;
+    json_t *value = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
+    if (value == NULL || is_too_deep(value, 1)) {
+        json_decref(value);
+        return false;
+    }
+    json_decref(document->root);
+    places_done(&document->places);
+    document->root = value;
+    return true;
+}
+
 int document_parse(const char *text, size_t size, const char *name, struct document **document, ty_error *err) {
     struct document *parsed = calloc(1, sizeof *parsed);
     if (parsed == NULL) return ty_fail_memory(err);
@@ -41,7 +74,12 @@ int document_parse(const char *text, size_t size, const char *name, struct docum
     struct tree tree = {.name = name, .places = &parsed->places, .err = err};
     int result = parsed->name == NULL ? ty_fail_memory(err) : tree_from_text(&tree, size > 0 ? text : "", size);
     if (result == 0) result = read_root(&tree, &parsed->root);
+    bool no_yaml = tree.parser.error == YAML_SCANNER_ERROR || tree.parser.error == YAML_PARSER_ERROR;
     tree_done(&tree);
+    if (no_yaml && read_json(text, size, parsed)) {
+        if (err != NULL) *err = (ty_error){0};
+        result = 0;
+    }
     if (result < 0)
         document_destroy(parsed);
     else
@@ -66,6 +104,7 @@ json_t *document_root(const struct document *document) {
 }
 
 static const char *where(const struct document *document, const void *of) {
+    if (document == NULL) return NULL;
     struct place *place = places_get(&document->places, of);
     if (place == NULL) return document->name;
     if (place->text == NULL &&
@@ -97,15 +136,16 @@ static int refuse_key(const char *place, const char *what, const char *key, cons
         buffer_printf(&list, "%s%s", i > 0 ? ", " : "", known[i]);
     if (list.failed) return ty_fail_memory(err);
     const char *nearest = str_nearest(key, known, n);
-    return ty_fail(err, TY_EUSAGE, "%s: %s has no key \"%.80s\"%s%s%s; known: %s", place, what, key,
-                   nearest != NULL ? "; did you mean \"" : "", nearest != NULL ? nearest : "",
-                   nearest != NULL ? "\"?" : "", n > 0 ? list.data : "none");
+    return ty_fail(err, TY_EUSAGE, "%s%s%s has no key \"%.80s\"%s%s%s; known: %s", place != NULL ? place : "",
+                   place != NULL ? ": " : "", what, key, nearest != NULL ? " (did you mean \"" : "",
+                   nearest != NULL ? nearest : "", nearest != NULL ? "\"?)" : "", n > 0 ? list.data : "none");
 }
 
 int document_check_keys(const struct document *document, const json_t *map, const char *what,
                         const char *const *known, size_t n, ty_error *err) {
     if (!json_is_object(map))
-        return ty_fail(err, TY_EUSAGE, "%s: %s must be a map of keys and values", document_where(document, map),
+        return ty_fail(err, TY_EUSAGE, "%s%s%s must be a map of keys and values",
+                       document != NULL ? document_where(document, map) : "", document != NULL ? ": " : "",
                        what);
     const char *key;
     json_t *value;

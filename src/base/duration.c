@@ -68,9 +68,9 @@ void duration_format(nanoseconds duration, struct buffer *out) {
     for (size_t i = 0; i < ARRAY_SIZE(units); i++) {
         double value = size / units[i].unit;
         int scale = value < 9.995 ? 100 : value < 99.95 ? 10 : 1;
-        int64_t scaled = llround(value * scale);
-        if ((double)scaled * units[i].unit / scale >= units[i].next) continue;
-        int64_t whole = scaled / scale, rest = scaled % scale;
+        double rounded = round(value * scale);
+        if (rounded * units[i].unit / scale >= units[i].next) continue;
+        int64_t whole = (int64_t)rounded / scale, rest = (int64_t)rounded % scale;
         buffer_printf(out, "%s%lld", duration < 0 ? "-" : "", (long long)whole);
         if (scale == 100 && rest % 10 == 0) {
             rest /= 10;

@@ -67,7 +67,7 @@ const char *ty_error_name(int code) {
         TY_ERROR_CODES(TY_X)
 #undef TY_X
     }
-    const char *name = strerrorname_np(-code);
+    const char *name = code > -4096 ? strerrorname_np(-code) : NULL; /* the kernel has no errno above 4095 */
     return name != NULL ? name : "unknown";
 }
 

@@ -24,7 +24,7 @@ void hostlist_nth(const struct hostlist *list, size_t index, struct buffer *out)
 /* Calls `each` for every name in order (borrowed during the call); stops at a value other than 0 and returns it. */
 int hostlist_each(const struct hostlist *list, int (*each)(void *context, const char *name), void *context);
 
-/* The shortest bracket form of `names`, neighbours joined, order kept. */
+/* `names` in bracket form: neighbours that differ in one number are joined, order kept. */
 void hostlist_compress(const char *const *names, size_t n, struct buffer *out);
 
 #endif

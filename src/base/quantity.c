@@ -14,23 +14,23 @@
 __extension__ typedef unsigned __int128 uint128;
 
 static int refuse_negative(const char *what, const char *text, ty_error *err) {
-    return ty_fail(err, TY_EUSAGE, "%s cannot be negative, but it is %s", what, text);
+    return ty_fail(err, TY_EUSAGE, "%s cannot be negative, but it is %.80s", what, text);
 }
 
 static int refuse_precision(const char *what, const char *text, ty_error *err) {
-    return ty_fail(err, TY_EUSAGE, "the precision of %s cannot go beyond 0.0001, but it is %s", what, text);
+    return ty_fail(err, TY_EUSAGE, "the precision of %s cannot go beyond 0.0001, but it is %.80s", what, text);
 }
 
 static int refuse_overflow(const char *what, const char *text, ty_error *err) {
-    return ty_fail(err, TY_EUSAGE, "%s is too large: it is %s, and at most 461168601842738 is possible", what,
-                   text);
+    return ty_fail(err, TY_EUSAGE, "%s is too large: it is %.80s, and at most 461168601842738 is possible",
+                   what, text);
 }
 
 int quantity_from_double(double value, const char *what, quantity *amount, ty_error *err) {
     char text[32];
     (void)snprintf(text, sizeof text, "%.10g", value);
     if (isnan(value) || isinf(value))
-        return ty_fail(err, TY_EUSAGE, "%s must be a finite number, but it is %s", what, text);
+        return ty_fail(err, TY_EUSAGE, "%s must be a finite number, but it is %.80s", what, text);
     if (value < 0) return refuse_negative(what, text, err);
     double scaled = value * QUANTITY_ONE;
     /* 0.57 * 10000 is a hair below 5700 in binary: a count that is whole but for rounding is that whole count. */
@@ -106,9 +106,10 @@ int quantity_parse(const char *text, const char *what, quantity *amount, ty_erro
     bool negative = text[0] == '-';
     uint64_t factor = split_number(text + negative, &number) ? suffix_factor(number.suffix) : 0;
     if (factor == 0)
-        return ty_fail(err, TY_EUSAGE,
-                       "%s must be a number with an optional K, M, G, T, P, Ki, Mi, Gi, Ti or Pi, not \"%s\"",
-                       what, text);
+        return ty_fail(
+            err, TY_EUSAGE,
+            "%s must be a number with an optional K, M, G, T, P, Ki, Mi, Gi, Ti or Pi, not \"%.80s\"", what,
+            text);
     if (negative) return refuse_negative(what, text, err);
     uint128 scaled;
     bool positive;

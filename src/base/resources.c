@@ -74,7 +74,7 @@ static int parse_piece(void *context, char *piece) {
     char *equals = strchr(piece, '=');
     if (equals == NULL || equals == piece)
         return ty_fail(parse->err, TY_EUSAGE,
-                       "resource \"%s\" must be NAME=AMOUNT, as in CPU=4,GPU=0.5,memory=8GiB", piece);
+                       "resource \"%.80s\" must be NAME=AMOUNT, as in CPU=4,GPU=0.5,memory=8GiB", piece);
     *equals = '\0';
     if (resources_has(&parse->resources, piece))
         return ty_fail(parse->err, TY_EUSAGE, "resource \"%s\" is given twice", piece);

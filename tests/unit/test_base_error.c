@@ -1,0 +1,126 @@
+/* Errors: one line, a code, and wrapping. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+
+static void null_error_keeps_the_code(void **state) {
+    (void)state;
+    assert_int_equal(ty_fail(NULL, TY_EUSAGE, "x"), TY_EUSAGE);
+    assert_int_equal(ty_wrap(NULL, "x"), TY_EFAULT);
+    assert_int_equal(ty_fail_memory(NULL), -ENOMEM);
+}
+
+static void fills_code_and_text(void **state) {
+    (void)state;
+    ty_error err = {0};
+    errno = ENOENT;
+    assert_int_equal(ty_fail(&err, -EACCES, "cannot open %s", "a"), -EACCES);
+    assert_int_equal(err.code, -EACCES);
+    assert_string_equal(err.message, "cannot open a");
+    assert_int_equal(errno, ENOENT);
+}
+
+static void one_line(void **state) {
+    (void)state;
+    ty_error err = {0};
+    (void)ty_fail(&err, TY_EUSAGE, "\n a\r\nb\tc\x1b[1m\x7f \n");
+    assert_string_equal(err.message, "a  b c [1m");
+    (void)ty_fail(&err, TY_EUSAGE, "%s", "");
+    assert_string_equal(err.message, "");
+}
+
+static void long_text_is_cut_between_characters(void **state) {
+    (void)state;
+    char text[2000];
+    memset(text, 'a', sizeof text);
+    text[sizeof text - 1] = '\0';
+    ty_error err = {0};
+    (void)ty_fail(&err, TY_EUSAGE, "%s", text);
+    assert_int_equal(strlen(err.message), TY_ERROR_MESSAGE_SIZE - 1);
+    for (size_t before = TY_ERROR_MESSAGE_SIZE - 5; before < TY_ERROR_MESSAGE_SIZE; before++) {
+        (void)ty_fail(&err, TY_EUSAGE, "%.*s\xf0\x9f\x98\x80%s", (int)before, text, "tail");
+        size_t size = strlen(err.message);
+        assert_true(size < TY_ERROR_MESSAGE_SIZE);
+        assert_int_equal(strspn(err.message, "a"), before);
+        assert_true(size == before || size >= before + 4);
+    }
+}
+
+static void wrapping_puts_the_object_before(void **state) {
+    (void)state;
+    ty_error err = {0};
+    (void)ty_fail(&err, TY_ENODE, "lost after %d s", 5);
+    assert_int_equal(ty_wrap(&err, "node %s", "n1"), TY_ENODE);
+    assert_int_equal(err.code, TY_ENODE);
+    assert_string_equal(err.message, "node n1: lost after 5 s");
+}
+
+static void wrapping_nothing_is_a_fault(void **state) {
+    (void)state;
+    ty_error err = {0};
+    assert_int_equal(ty_wrap(&err, "node n1"), TY_EFAULT);
+    assert_int_equal(err.code, TY_EFAULT);
+    assert_string_equal(err.message, "node n1");
+}
+
+static void own_message_may_be_an_argument(void **state) {
+    (void)state;
+    ty_error err = {0};
+    (void)ty_fail(&err, TY_EUSAGE, "inner");
+    (void)ty_fail(&err, TY_ESTART, "outer (%s)", err.message);
+    assert_string_equal(err.message, "outer (inner)");
+}
+
+static void names(void **state) {
+    (void)state;
+    assert_string_equal(ty_error_name(0), "success");
+    assert_string_equal(ty_error_name(12), "success");
+    assert_string_equal(ty_error_name(TY_EUSAGE), "TY_EUSAGE");
+    assert_string_equal(ty_error_name(TY_EFAULT), "TY_EFAULT");
+    assert_string_equal(ty_error_name(-EINVAL), "EINVAL");
+    assert_string_equal(ty_error_name(-99999), "unknown");
+    assert_string_equal(ty_error_name(INT32_MIN), "unknown");
+}
+
+static void exit_statuses(void **state) {
+    (void)state;
+    static const int expected[][2] = {{0, 0},
+                                      {3, 0},
+                                      {TY_EUSAGE, 2},
+                                      {TY_EEXISTS, 2},
+                                      {TY_EBUSY, 3},
+                                      {TY_ESTART, 4},
+                                      {TY_EINFEASIBLE, 3},
+                                      {TY_ENODE, 5},
+                                      {TY_EWORKER, 1},
+                                      {TY_ETIMEOUT, 124},
+                                      {TY_EINTERRUPTED, 130},
+                                      {TY_EVERSION, 4},
+                                      {-EINVAL, 1},
+                                      {-99999, 1}};
+    for (size_t i = 0; i < ARRAY_SIZE(expected); i++)
+        assert_int_equal(ty_error_exit_status(expected[i][0]), expected[i][1]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(null_error_keeps_the_code),
+        cmocka_unit_test(fills_code_and_text),
+        cmocka_unit_test(one_line),
+        cmocka_unit_test(long_text_is_cut_between_characters),
+        cmocka_unit_test(wrapping_puts_the_object_before),
+        cmocka_unit_test(wrapping_nothing_is_a_fault),
+        cmocka_unit_test(own_message_may_be_an_argument),
+        cmocka_unit_test(names),
+        cmocka_unit_test(exit_statuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

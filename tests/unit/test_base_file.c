@@ -1,0 +1,179 @@
+/* Files: reading with a limit, making directories, publishing, absolute paths. */
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/cleanup.h"
+#include "base/file.h"
+
+static char directory[64];
+
+static int enter_directory(void **state) {
+    (void)state;
+    (void)strcpy(directory, "/tmp/test_base_file.XXXXXX");
+    return mkdtemp(directory) == NULL || chdir(directory) < 0 ? -1 : 0;
+}
+
+static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *walk) {
+    (void)status, (void)kind, (void)walk;
+    return remove(path);
+}
+
+static int leave_directory(void **state) {
+    (void)state;
+    return chdir("/") < 0 ? -1 : nftw(directory, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static void expect_content(const char *path, const char *content) {
+    CLEANUP(buffer_done)
+    struct buffer read = {0};
+    assert_int_equal(file_read(path, 1 << 20, &read, NULL), 0);
+    assert_string_equal(read.data, content);
+}
+
+static void reading_names_what_is_wrong(void **state) {
+    (void)state;
+    CLEANUP(buffer_done)
+    struct buffer out = {0};
+    ty_error err = {0};
+    buffer_text(&out, "kept");
+    assert_int_equal(file_read("missing", 10, &out, &err), -ENOENT);
+    assert_string_equal(err.message, "cannot open missing: No such file or directory");
+    assert_int_equal(file_read(".", 10, &out, &err), -EISDIR);
+    assert_string_equal(err.message, "cannot read .: Is a directory");
+    assert_int_equal(file_publish("long", "12345678901", 11, 0600, NULL), 0);
+    assert_int_equal(file_read("long", 10, &out, &err), TY_EUSAGE);
+    assert_string_equal(err.message, "long is too long: at most 10 bytes are read");
+    assert_string_equal(out.data, "kept");
+    assert_int_equal(out.size, 4);
+}
+
+static void reading_appends(void **state) {
+    (void)state;
+    CLEANUP(buffer_done)
+    struct buffer out = {0};
+    assert_int_equal(file_publish("digits", "1234567890", 10, 0600, NULL), 0);
+    assert_int_equal(file_publish("nothing", "", 0, 0600, NULL), 0);
+    assert_int_equal(file_read("nothing", 10, &out, NULL), 0);
+    assert_string_equal(out.data, "");
+    assert_int_equal(file_read("digits", 10, &out, NULL), 0);
+    assert_int_equal(file_read("digits", 10, &out, NULL), 0);
+    assert_string_equal(out.data, "12345678901234567890");
+}
+
+static void reads_standard_input(void **state) {
+    (void)state;
+    int saved = dup(STDIN_FILENO), ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(file_write_all(ends[1], "piped", 5), 0);
+    (void)close(ends[1]);
+    (void)dup2(ends[0], STDIN_FILENO);
+    (void)close(ends[0]);
+    expect_content("-", "piped");
+    (void)dup2(saved, STDIN_FILENO);
+    (void)close(saved);
+}
+
+static void writing_reports_errno(void **state) {
+    (void)state;
+    assert_int_equal(file_write_all(-1, "a", 1), -EBADF);
+    assert_int_equal(file_write_all(-1, "a", 0), 0);
+    CLEANUP_FD int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    assert_int_equal(file_write_all(full, "a", 1), -ENOSPC);
+}
+
+static bool is_directory(const char *path) {
+    struct stat status;
+    return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+static void makes_every_directory(void **state) {
+    (void)state;
+    ty_error err = {0};
+    CLEANUP_FREE char *absolute = NULL;
+    assert_int_equal(file_make_directories("a/b//c/", 0755, &err), 0);
+    assert_true(is_directory("a/b/c"));
+    assert_int_equal(file_make_directories("a/b/c", 0755, &err), 0);
+    assert_true(asprintf(&absolute, "%s/x/y", directory) > 0);
+    assert_int_equal(file_make_directories(absolute, 0755, &err), 0);
+    assert_true(is_directory("x/y"));
+    assert_int_equal(file_make_directories("/", 0755, &err), 0);
+    assert_int_equal(file_publish("a/file", "", 0, 0600, &err), 0);
+    assert_int_equal(file_make_directories("a/file/c", 0755, &err), -ENOTDIR);
+    assert_string_equal(err.message, "cannot make directory a/file: Not a directory");
+}
+
+static void publishing_replaces_the_whole_file(void **state) {
+    (void)state;
+    ty_error err = {0};
+    struct stat status;
+    mode_t mask = umask(077);
+    assert_int_equal(file_publish("f", "old and long", 12, 0644, &err), 0);
+    assert_int_equal(stat("f", &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0644);
+    assert_int_equal(file_publish("f", "new", 3, 0600, &err), 0);
+    expect_content("f", "new");
+    assert_int_equal(stat("f", &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0600);
+    (void)umask(mask);
+}
+
+static void a_failed_publication_leaves_nothing(void **state) {
+    (void)state;
+    ty_error err = {0};
+    assert_int_equal(mkdir("only", 0755), 0);
+    assert_int_equal(mkdir("only/target", 0755), 0);
+    assert_int_equal(file_publish("missing/f", "x", 1, 0600, &err), -ENOENT);
+    assert_string_equal(err.message, "cannot write beside missing/f: No such file or directory");
+    assert_int_equal(file_publish("only/target", "x", 1, 0600, &err), -EISDIR);
+    assert_int_equal(rmdir("only/target"), 0);
+    assert_int_equal(rmdir("only"), 0); /* empty: nothing was left beside */
+}
+
+static void expect_absolute(const char *path, const char *expected) {
+    CLEANUP_FREE char *absolute = file_absolute(path);
+    assert_string_equal(absolute, expected);
+}
+
+static void absolute_paths(void **state) {
+    (void)state;
+    assert_int_equal(setenv("HOME", "/home/me", 1), 0);
+    expect_absolute("/", "/");
+    expect_absolute("//a/.//b/./", "/a/b");
+    expect_absolute("/a/../b", "/a/../b");
+    expect_absolute("~", "/home/me");
+    expect_absolute("~/runs", "/home/me/runs");
+    expect_absolute("/a/~/b", "/a/~/b");
+    char expected[128];
+    (void)snprintf(expected, sizeof expected, "%s/a/~you/.b", directory);
+    expect_absolute("./a/~you/.b", expected);
+    (void)snprintf(expected, sizeof expected, "%s/~you", directory);
+    expect_absolute("~you", expected);
+    expect_absolute("", directory);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reading_names_what_is_wrong),
+        cmocka_unit_test(reading_appends),
+        cmocka_unit_test(reads_standard_input),
+        cmocka_unit_test(writing_reports_errno),
+        cmocka_unit_test(makes_every_directory),
+        cmocka_unit_test(publishing_replaces_the_whole_file),
+        cmocka_unit_test(a_failed_publication_leaves_nothing),
+        cmocka_unit_test(absolute_paths),
+    };
+    return cmocka_run_group_tests(tests, enter_directory, leave_directory);
+}

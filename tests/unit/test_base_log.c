@@ -1,0 +1,84 @@
+/* Logging: levels and the sink. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/log.h"
+
+static void keep(void *context, enum log_level level, const char *subsystem, const char *text) {
+    buffer_printf(context, "%d %s %s\n", (int)level, subsystem, text);
+    errno = EIO;
+}
+
+static void log_at_every_level(void) {
+    log_error("agent", "lost %s", "n1");
+    log_warning("agent", "late");
+    log_info("agent", "started");
+    log_debug("agent", "woke");
+}
+
+static void expect_at(const char *level, const char *expected) {
+    CLEANUP(buffer_done)
+    struct buffer out = {0};
+    if (level == NULL)
+        (void)unsetenv("TRAINYARD_LOG");
+    else
+        (void)setenv("TRAINYARD_LOG", level, 1);
+    log_set_sink(keep, &out);
+    errno = ENOENT;
+    log_at_every_level();
+    assert_int_equal(errno, ENOENT);
+    assert_string_equal(out.data, expected);
+    log_set_sink(NULL, NULL);
+}
+
+static void silent_without_a_sink(void **state) {
+    (void)state;
+    CLEANUP(buffer_done)
+    struct buffer out = {0};
+    log_at_every_level();
+    log_set_sink(keep, &out);
+    log_set_sink(NULL, NULL);
+    log_at_every_level();
+    assert_int_equal(out.size, 0);
+}
+
+static void the_level_limits(void **state) {
+    (void)state;
+    expect_at("error", "0 agent lost n1\n");
+    expect_at("warning", "0 agent lost n1\n1 agent late\n");
+    expect_at("info", "0 agent lost n1\n1 agent late\n2 agent started\n");
+    expect_at("debug", "0 agent lost n1\n1 agent late\n2 agent started\n3 agent woke\n");
+    expect_at(NULL, "0 agent lost n1\n1 agent late\n");
+    expect_at("loud", "0 agent lost n1\n1 agent late\n");
+}
+
+static void long_text_is_cut(void **state) {
+    (void)state;
+    CLEANUP(buffer_done)
+    struct buffer out = {0};
+    char text[5000];
+    memset(text, 'a', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    log_set_sink(keep, &out);
+    log_error("x", "%s", text);
+    assert_int_equal(out.size, strlen("0 x \n") + 1023);
+    log_set_sink(NULL, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(silent_without_a_sink),
+        cmocka_unit_test(the_level_limits),
+        cmocka_unit_test(long_text_is_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,13 @@
+/* A module with one function; the build gives it several names and versions. */
+#include <trainyard/api.h>
+
+static int answer(void) {
+    return 42;
+}
+
+extern const struct module {
+    const char *version;
+    int (*answer)(void);
+} MODULE_SYMBOL TY_API;
+
+const struct module MODULE_SYMBOL = {MODULE_VERSION, answer};
