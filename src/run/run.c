@@ -34,7 +34,8 @@ int run_create(const struct run_config *config, const struct run_ops *ops, void 
     run->attempt = config->first_attempt - 1;
     run->workers = calloc(config->n_workers, sizeof *run->workers);
     run->nodes = calloc(config->n_nodes, sizeof *run->nodes);
-    if (run->workers == NULL || run->nodes == NULL) {
+    if (config->checkpoint != NULL) run->checkpoint = strdup(config->checkpoint);
+    if (run->workers == NULL || run->nodes == NULL || (config->checkpoint != NULL && run->checkpoint == NULL)) {
         run_destroy(run);
         return ty_fail_memory(err);
     }
@@ -353,6 +354,11 @@ void run_worker_started(struct run *run, uint32_t rank, int pid, nanoseconds tim
 
 void run_worker_ready(struct run *run, uint32_t rank, nanoseconds time) {
     if (move_worker(run, rank, WORKER_READY)) run_record(run, EVENT_READY, (int)rank, -1, time, NULL);
+}
+
+void run_worker_rendezvous(struct run *run, uint32_t rank, nanoseconds time) {
+    if (rank < run->config.n_workers && run->workers[rank].state == WORKER_READY)
+        run_record(run, EVENT_RENDEZVOUS, (int)rank, -1, time, NULL);
 }
 
 static void describe_exit(struct run_failure *failure, const char *cause) {

@@ -46,7 +46,8 @@ struct run_config {
     nanoseconds time_limit;  /* 0: none */
     nanoseconds grace;
     nanoseconds start_limit;
-    uint64_t report_base; /* reports are numbered from here + 1 */
+    uint64_t report_base;   /* reports are numbered from here + 1 */
+    const char *checkpoint; /* path of the last committed one when resumed, NULL; copied */
 };
 
 /* How a worker stands or ended. */
@@ -111,6 +112,7 @@ void run_batch(
     struct run *run); /* what follows until the next call happened at once, as far as the agent can tell */
 void run_worker_started(struct run *run, uint32_t rank, int pid, nanoseconds time);
 void run_worker_ready(struct run *run, uint32_t rank, nanoseconds time);
+void run_worker_rendezvous(struct run *run, uint32_t rank, nanoseconds time);
 void run_worker_exited(struct run *run, uint32_t rank, int wait_status, bool stopped, const char *cause,
                        const void *tail, size_t tail_size, nanoseconds time);
 void run_worker_gone(struct run *run, uint32_t rank, nanoseconds time);

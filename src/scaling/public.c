@@ -50,7 +50,7 @@ static int format_demand(const struct demand *demand, char **json, ty_error *err
     return 0;
 }
 
-int ty_scaling_resolve(const char *config_json, char **resolved_json, ty_error *err) {
+int scaling_resolve_json(const char *config_json, char **resolved_json, ty_error *err) {
     struct document *document = NULL;
     struct demand demand = {0};
     CLEANUP(scaling_done)

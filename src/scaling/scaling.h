@@ -77,6 +77,8 @@ struct demand {
 
 /* Checks in the order of spec/train-api.md 1.2 and resolves per 1.4; `scaling` is never changed. `train_v1` is RAY_TRAIN_V2_ENABLED=0 (DESIGN.md 5.4). */
 int scaling_resolve(const struct scaling *scaling, bool train_v1, struct demand *demand, ty_error *err);
+/* What ty_scaling_resolve of <trainyard/scaling.h> does. */
+int scaling_resolve_json(const char *config_json, char **resolved_json, ty_error *err);
 void demand_done(struct demand *demand);
 
 /* Per-worker amounts times `workers`, plus the trainer's. */

@@ -502,7 +502,7 @@ static void json_goes_in_and_comes_out(void **state) {
     const char *config =
         "{\"num_workers\": [4, 8], \"use_tpu\": true, \"topology\": \"4x4\", \"accelerator_type\": "
         "\"TPU-V6E\", \"trainer_resources\": {\"CPU\": 1}}";
-    assert_int_equal(ty_scaling_resolve(config, &json, &err), 0);
+    assert_int_equal(scaling_resolve_json(config, &json, &err), 0);
     json_t *root = json_loads(json, 0, NULL);
     free(json);
     int num, min, max, elastic, per_slice, slices;
@@ -520,11 +520,11 @@ static void json_goes_in_and_comes_out(void **state) {
     static const char *const bad[] = {"", "[]", "{", "{\"num_workers\": NaN}", "nonsense", "{\"a\": 1}"};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         json = NULL;
-        assert_int_equal(ty_scaling_resolve(bad[i], &json, &err), TY_EUSAGE);
+        assert_int_equal(scaling_resolve_json(bad[i], &json, &err), TY_EUSAGE);
         assert_null(json);
     }
-    assert_int_equal(ty_scaling_resolve(NULL, &json, &err), TY_EUSAGE);
-    assert_int_equal(ty_scaling_resolve("{}", NULL, &err), TY_EUSAGE);
+    assert_int_equal(scaling_resolve_json(NULL, &json, &err), TY_EUSAGE);
+    assert_int_equal(scaling_resolve_json("{}", NULL, &err), TY_EUSAGE);
 }
 
 static void device_amounts_follow_their_vendor(void **state) {

@@ -1,0 +1,89 @@
+/* A list of "K=V" with an index by name. A removed variable leaves no gap: the last one takes its place. */
+#include "base/environment.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/hash.h"
+
+void environment_done(struct environment *environment) {
+    for (size_t i = 0; i < environment->n; i++)
+        free(environment->items[i]);
+    free(environment->items);
+    hash_destroy(environment->index);
+    *environment = (struct environment){0};
+}
+
+static int reserve_one(struct environment *environment) {
+    if (environment->index == NULL && (environment->index = hash_create()) == NULL) return -ENOMEM;
+    if (environment->n + 1 < environment->capacity) return 0;
+    size_t capacity = environment->capacity == 0 ? 64 : environment->capacity * 2;
+    char **items = realloc(environment->items, capacity * sizeof *items);
+    if (items == NULL) return -ENOMEM;
+    environment->items = items;
+    environment->capacity = capacity;
+    return 0;
+}
+
+static char *join(const char *name, const char *value) {
+    size_t name_size = strlen(name), value_size = strlen(value);
+    char *item = malloc(name_size + value_size + 2);
+    if (item == NULL) return NULL;
+    memcpy(item, name, name_size);
+    item[name_size] = '=';
+    memcpy(item + name_size + 1, value, value_size + 1);
+    return item;
+}
+
+static int remove_name(struct environment *environment, const char *name) {
+    uintptr_t *at = environment->index == NULL ? NULL : hash_get(environment->index, name);
+    if (at == NULL) return 0;
+    size_t position = (size_t)*at;
+    char *last = environment->items[environment->n - 1];
+    CLEANUP_FREE char *last_name = strndup(last, (size_t)(strchr(last, '=') - last));
+    if (last_name == NULL) return -ENOMEM;
+    free(environment->items[position]);
+    environment->items[position] = last;
+    environment->items[--environment->n] = NULL;
+    if (position < environment->n) (void)hash_set(environment->index, last_name, position);
+    (void)hash_remove(environment->index, name);
+    return 0;
+}
+
+int environment_set(struct environment *environment, const char *name, const char *value) {
+    if (value == NULL) return remove_name(environment, name);
+    if (reserve_one(environment) < 0) return -ENOMEM;
+    char *item = join(name, value);
+    if (item == NULL) return -ENOMEM;
+    uintptr_t *at = hash_get(environment->index, name);
+    if (at != NULL) {
+        free(environment->items[*at]);
+        environment->items[*at] = item;
+        return 0;
+    }
+    if (hash_set(environment->index, name, environment->n) < 0) {
+        free(item);
+        return -ENOMEM;
+    }
+    environment->items[environment->n++] = item;
+    environment->items[environment->n] = NULL;
+    return 0;
+}
+
+int environment_add(struct environment *environment, char *const *list) {
+    for (; *list != NULL; list++) {
+        const char *equals = strchr(*list, '=');
+        if (equals == NULL || equals == *list) continue;
+        CLEANUP_FREE char *name = strndup(*list, (size_t)(equals - *list));
+        if (name == NULL || environment_set(environment, name, equals + 1) < 0) return -ENOMEM;
+    }
+    return 0;
+}
+
+const char *environment_get(const struct environment *environment, const char *name) {
+    uintptr_t *at = environment->index == NULL ? NULL : hash_get(environment->index, name);
+    return at == NULL ? NULL : strchr(environment->items[*at], '=') + 1;
+}

@@ -1,0 +1,220 @@
+/* One run from request to result: check, plan, directory, journal, drive. Nothing is made before the plan stands (or the run is
+ * known to wait). */
+#include "controller/controller.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "controller/directory.h"
+#include "controller/drive.h"
+#include "worker/result.h"
+
+/* One run on its way. */
+struct passage {
+    const struct run_request *request;
+    struct prepared prepared;
+    struct lease_holder *holders;
+    size_t n_holders;
+    ty_error wait; /* why it must wait; code 0: planned */
+    char *name, *path;
+    int directory; /* locked; -1 */
+    struct journal *journal;
+    struct drive_resume resume;
+};
+
+static int choose_name(struct passage *passage, ty_error *err) {
+    char made[64];
+    const char *name = passage->request->name;
+    if (name == NULL) {
+        controller_make_name(made);
+        name = made;
+    }
+    passage->name = strdup(name);
+    if (passage->name == NULL) return ty_fail_memory(err);
+    passage->path = controller_run_path(passage->request->storage_path, name, err);
+    return passage->path == NULL ? (err != NULL && err->code < 0 ? err->code : TY_EUSAGE) : 0;
+}
+
+static int refuse_to_wait(const struct passage *passage, ty_error *err) {
+    if (passage->n_holders == 0) return ty_fail(err, TY_EBUSY, "%s", passage->wait.message);
+    const struct lease_holder *first = &passage->holders[0];
+    return ty_fail(err, TY_EBUSY, "%s; run %s of %s (pid %d) holds devices, and this run is not to wait",
+                   passage->wait.message, first->run, first->user, first->pid);
+}
+
+/* Plans, or learns that it must wait for others. */
+static int plan(struct passage *passage, ty_error *err) {
+    int result = prepare_plan(passage->request, passage->name, &passage->prepared, &passage->holders,
+                              &passage->n_holders, &passage->wait);
+    if (result == TY_EBUSY && passage->n_holders > 0 && !passage->request->no_wait) {
+        log_warning("controller", "waiting: %s; run %s of %s (pid %d) holds devices", passage->wait.message,
+                    passage->holders[0].run, passage->holders[0].user, passage->holders[0].pid);
+        return 0;
+    }
+    if (result == TY_EBUSY) return refuse_to_wait(passage, err);
+    if (result < 0) return ty_fail(err, result, "%s", passage->wait.message);
+    passage->wait = (ty_error){0};
+    return 0;
+}
+
+static int find_last_attempt(void *context, int64_t sequence, const struct run_event *event) {
+    (void)sequence;
+    struct drive_resume *resume = context;
+    if (event->attempt > resume->attempts) resume->attempts = event->attempt;
+    return 0;
+}
+
+static int find_last_checkpoint(void *context, const struct journal_checkpoint *checkpoint) {
+    struct passage *passage = context;
+    struct buffer path = {0};
+    buffer_printf(&path, "%s/%s", passage->path, checkpoint->name);
+    free(passage->resume.checkpoint);
+    passage->resume.checkpoint = buffer_take(&path);
+    return 0;
+}
+
+/* Where an earlier controller of the run left it. */
+static int read_past(struct passage *passage, ty_error *err) {
+    int result = journal_each_event(passage->journal, 0, find_last_attempt, &passage->resume, err);
+    if (result >= 0) result = journal_each_checkpoint(passage->journal, find_last_checkpoint, passage, err);
+    if (result >= 0) result = journal_last_number(passage->journal, &passage->resume.last_number, err);
+    return result;
+}
+
+static int open_journal(struct passage *passage, ty_error *err) {
+    bool existed = false;
+    passage->directory = directory_open(passage->path, passage->request->resume, &existed, err);
+    if (passage->directory < 0) return passage->directory;
+    char file[4096];
+    (void)snprintf(file, sizeof file, "%s/run.db", passage->path);
+    bool past = existed && access(file, F_OK) == 0;
+    int result = journal_open(passage->path, past ? JOURNAL_APPEND : JOURNAL_CREATE, &passage->journal, err);
+    return result < 0 || !past ? result : read_past(passage, err);
+}
+
+static void record_run(struct passage *passage) {
+    const struct run_request *request = passage->request;
+    char host[256] = "";
+    json_t *argv = json_array();
+    (void)gethostname(host, sizeof host - 1);
+    for (const char *const *word = request->argv; *word != NULL; word++)
+        (void)json_array_append_new(argv, json_stringn_nocheck(*word, strlen(*word)));
+    json_t *data = json_pack("{s:s, s:o, s:s, s:i, s:s, s:s, s:I, s:i, s:f}", "name", passage->name, "argv",
+                             argv, "version", TY_VERSION, "pid", (int)getpid(), "host", host, "engine",
+                             passage->prepared.engine->name, "num_workers",
+                             (json_int_t)passage->prepared.demand.max_workers, "max_failures",
+                             request->max_failures, "submitted", (double)clock_wall() / 1e9);
+    CLEANUP_FREE char *text = data == NULL ? NULL : json_dumps(data, JSON_COMPACT);
+    json_decref(data);
+    struct run_event event = {clock_wall(), EVENT_RUN, 0, -1, -1, text};
+    (void)journal_event(passage->journal, &event, NULL);
+}
+
+static void warn(const struct demand *demand) {
+    for (size_t i = 0; i < demand->n_warnings; i++)
+        log_warning("scaling", "%s", demand->warnings[i]);
+}
+
+static void add_values(struct ty_result *result) {
+    json_t *object = result->metrics == NULL ? NULL : json_loads(result->metrics, 0, NULL);
+    const char *key;
+    json_t *value;
+    result->values = calloc(json_object_size(object) + 1, sizeof *result->values);
+    json_object_foreach(object, key, value) {
+        double number = json_number_value(value);
+        const char *text = json_string_value(value);
+        if (text != NULL && sscanf(text, "%lf", &number) != 1) continue;
+        if (result->values == NULL || (text == NULL && !json_is_number(value))) continue;
+        char *name = strdup(key);
+        if (name != NULL) result->values[result->n_values++] = (struct result_metric){name, number};
+    }
+    json_decref(object);
+}
+
+static int make_result(struct passage *passage, struct drive_end *end, ty_result **out, ty_error *err) {
+    struct ty_result *result = calloc(1, sizeof *result);
+    if (result == NULL) return ty_fail_memory(err);
+    *result = (struct ty_result){
+        .name = TAKE(passage->name),
+        .path = TAKE(passage->path),
+        .metrics = TAKE(end->metrics),
+        .checkpoint = TAKE(end->checkpoint),
+        .failure = TAKE(end->failure),
+        .attempts = end->attempts,
+        .num_workers = (int)end->n_workers,
+        .exits = TAKE(end->exits),
+        .status = end->status,
+    };
+    add_values(result);
+    *out = result;
+    return 0;
+}
+
+/* The outcome as an error code with its line. */
+static int tell_outcome(const struct drive_end *end, ty_error *err) {
+    switch (end->outcome) {
+    case OUTCOME_SUCCEEDED:
+        return 0;
+    case OUTCOME_START_FAILED:
+        return ty_fail(err, TY_ESTART, "%s", end->cause.text);
+    case OUTCOME_NODE_LOST:
+        return ty_fail(err, TY_ENODE, "%s", end->cause.text);
+    case OUTCOME_TIME_LIMIT:
+        return ty_fail(err, TY_ETIMEOUT, "%s", end->cause.text);
+    case OUTCOME_INTERRUPTED:
+        return ty_fail(err, TY_EINTERRUPTED, "interrupted by signal %d", end->status - 128);
+    default:
+        return ty_fail(err, TY_EWORKER, "%s", end->cause.text);
+    }
+}
+
+static int run_passage(struct passage *passage, ty_result **result, ty_error *err) {
+    struct drive_end end;
+    int code = prepare_check(passage->request, &passage->prepared, err);
+    if (code >= 0) code = choose_name(passage, err);
+    if (code >= 0) code = plan(passage, err);
+    if (code >= 0) code = open_journal(passage, err);
+    if (code < 0) return code;
+    warn(&passage->prepared.demand);
+    record_run(passage);
+    struct drive_config config = {
+        .request = passage->request,
+        .prepared = &passage->prepared,
+        .journal = passage->journal,
+        .name = passage->name,
+        .path = passage->path,
+        .holders = passage->holders,
+        .n_holders = passage->wait.code == 0 ? 0 : passage->n_holders,
+        .wait_reason = passage->wait.message,
+        .resume = passage->resume,
+    };
+    code = drive(&config, &end, err);
+    if (code < 0) {
+        drive_end_done(&end);
+        return code;
+    }
+    code = make_result(passage, &end, result, err);
+    if (code >= 0) code = tell_outcome(&end, err);
+    drive_end_done(&end);
+    return code;
+}
+
+int controller_run(const struct run_request *request, ty_result **result, ty_error *err) {
+    struct passage passage = {.request = request, .directory = -1};
+    *result = NULL;
+    int code = run_passage(&passage, result, err);
+    lease_holders_free(passage.holders, passage.n_holders);
+    journal_close(passage.journal);
+    prepare_done(&passage.prepared);
+    if (passage.directory >= 0) (void)close(passage.directory);
+    free(passage.name);
+    free(passage.path);
+    free(passage.resume.checkpoint);
+    return code;
+}

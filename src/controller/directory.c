@@ -1,0 +1,87 @@
+/* Names, paths and the lock of runs. */
+#include "controller/directory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "controller/controller.h"
+
+enum { NAME_MAX_BYTES = 200 };
+
+void controller_make_name(char name[64]) {
+    unsigned char random[2] = {0};
+    struct tm now;
+    time_t seconds = time(NULL);
+    (void)getrandom(random, sizeof random, 0);
+    (void)localtime_r(&seconds, &now);
+    size_t size = strftime(name, 64, "run-%Y%m%d-%H%M%S", &now);
+    (void)snprintf(name + size, 64 - size, "-%02x%02x", random[0], random[1]);
+}
+
+int controller_check_name(const char *name, ty_error *err) {
+    size_t size = strlen(name);
+    bool plain = size > 0 && size <= NAME_MAX_BYTES && name[0] != '.' && name[0] != '-';
+    for (const char *c = name; plain && *c != '\0'; c++)
+        plain = *c != '/' && (unsigned char)*c >= ' ' && *c != 127;
+    if (plain) return 0;
+    return ty_fail(err, TY_EUSAGE,
+                   "the run name \"%.80s\" is not usable: 1 to 200 bytes, no '/', no control characters, no "
+                   "'.' or '-' first",
+                   name);
+}
+
+char *controller_run_path(const char *storage_path, const char *name, ty_error *err) {
+    CLEANUP_FREE char *storage = file_absolute(storage_path == NULL ? "~/trainyard_runs" : storage_path);
+    struct buffer path = {0};
+    if (storage == NULL) {
+        (void)ty_fail(err, -errno, "storage path %s: %s", storage_path, strerror(errno));
+        return NULL;
+    }
+    buffer_printf(&path, "%s/%s", storage, name);
+    if (path.failed) (void)ty_fail_memory(err);
+    return buffer_take(&path);
+}
+
+bool controller_alive(const char *run_path) {
+    CLEANUP_FD int fd = open(run_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+}
+
+static int make_directory(const char *path, bool resume, bool *existed, ty_error *err) {
+    CLEANUP_FREE char *parent = strdup(path);
+    if (parent == NULL) return ty_fail_memory(err);
+    *strrchr(parent, '/') = '\0';
+    int result = parent[0] == '\0' ? 0 : file_make_directories(parent, 0777, err);
+    if (result < 0) return ty_wrap(err, "storage path");
+    *existed = mkdir(path, 0777) < 0;
+    if (!*existed) return 0;
+    if (errno != EEXIST) return ty_fail(err, TY_EUSAGE, "cannot make %s: %s", path, strerror(errno));
+    if (resume) return 0;
+    return ty_fail(err, TY_EEXISTS, "the run %s exists already: choose another name, or resume it (--resume)",
+                   path);
+}
+
+int directory_open(const char *path, bool resume, bool *existed, ty_error *err) {
+    struct buffer logs = {0};
+    int result = make_directory(path, resume, existed, err);
+    if (result < 0) return result;
+    CLEANUP_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return ty_fail(err, TY_EUSAGE, "cannot open %s: %s", path, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return ty_fail(err, TY_EEXISTS, "the run %s goes on: its controller lives", path);
+    buffer_printf(&logs, "%s/logs", path);
+    result = logs.failed ? ty_fail_memory(err) : file_make_directories(logs.data, 0777, err);
+    buffer_done(&logs);
+    return result < 0 ? result : TAKE_FD(fd);
+}

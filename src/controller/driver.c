@@ -1,0 +1,117 @@
+/* The module `driver`: ty_fit as a run whose program is this very executable. */
+#include "worker/driver.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "controller/controller.h"
+#include "scaling/scaling.h"
+#include "worker/function.h"
+#include "worker/link.h"
+
+extern char **environ;
+
+/* The command line of this process, for the workers to have the same. */
+struct command_line {
+    struct buffer text;
+    const char **argv;
+};
+
+static void command_line_done(struct command_line *line) {
+    free(line->argv);
+    buffer_done(&line->text);
+}
+
+static int read_command_line(struct command_line *line, ty_error *err) {
+    int result = file_read("/proc/self/cmdline", 64 << 20, &line->text, err);
+    if (result < 0) return result;
+    size_t n = 0;
+    for (size_t i = 0; i < line->text.size; i++)
+        n += line->text.data[i] == '\0';
+    line->argv = calloc(n + 1, sizeof *line->argv);
+    if (line->argv == NULL) return ty_fail_memory(err);
+    const char *at = line->text.data;
+    for (size_t i = 0; i < n; i++, at += strlen(at) + 1)
+        line->argv[i] = at;
+    return 0;
+}
+
+static int check_run(const ty_run_config *run, ty_error *err) {
+    if (run->max_failures < -1)
+        return ty_fail(err, TY_EUSAGE, "max_failures is %d; allowed: 0 or more, or -1 for no bound",
+                       run->max_failures);
+    if (!(run->time_limit_s >= 0) || run->time_limit_s > 3e9)
+        return ty_fail(err, TY_EUSAGE, "time_limit_s is %g; allowed: 0 (none) up to 3e9", run->time_limit_s);
+    if (!(run->grace_s >= 0) || run->grace_s > 86400)
+        return ty_fail(err, TY_EUSAGE, "grace_s is %g; allowed: 0 (5 seconds) up to 86400", run->grace_s);
+    return 0;
+}
+
+static void fill_request(struct run_request *request, const ty_run_config *run) {
+    request->name = run->name;
+    request->storage_path = run->storage_path;
+    request->resume = run->resume;
+    request->max_failures = run->max_failures;
+    request->time_limit = (nanoseconds)(run->time_limit_s * 1e9);
+    request->grace = (nanoseconds)(run->grace_s * 1e9);
+    request->backend = run->backend;
+    request->isolate_devices = run->isolate_devices;
+    request->no_wait = run->no_wait;
+    request->quiet = run->quiet;
+}
+
+/* This process's environment, and which function to call. */
+static int make_environment(const ty_trainer_config *trainer, struct environment *environment, ty_error *err) {
+    char function[WORKER_FUNCTION_SIZE];
+    int result = worker_function_name(trainer->train, function, err);
+    if (result < 0) return result;
+    if (environment_add(environment, environ) < 0 ||
+        environment_set(environment, WORKER_FUNCTION_VARIABLE, function) < 0)
+        return ty_fail_memory(err);
+    return 0;
+}
+
+static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *err) {
+    static const ty_run_config default_run;
+    static const ty_scaling_config default_scaling;
+    char executable[PATH_MAX];
+    CLEANUP(command_line_done)
+    struct command_line line = {0};
+    CLEANUP(environment_done)
+    struct environment environment = {0};
+    const ty_run_config *run = trainer->run == NULL ? &default_run : trainer->run;
+    struct scaling scaling;
+    ssize_t size = readlink("/proc/self/exe", executable, sizeof executable - 1);
+    if (size < 0) return ty_fail(err, -errno, "cannot read /proc/self/exe: %s", strerror(errno));
+    executable[size] = '\0';
+    int code = check_run(run, err);
+    if (code >= 0) code = read_command_line(&line, err);
+    if (code >= 0) code = make_environment(trainer, &environment, err);
+    if (code < 0) return code;
+    scaling_init(&scaling);
+    code = scaling_from_public(&scaling, trainer->scaling == NULL ? &default_scaling : trainer->scaling, err);
+    if (code >= 0) {
+        struct run_request request = {.scaling = &scaling,
+                                      .argv = line.argv,
+                                      .executable = executable,
+                                      .environment = environment.items,
+                                      .payload = trainer->config,
+                                      .payload_size = trainer->config_size};
+        fill_request(&request, run);
+        code = controller_run(&request, result, err);
+    }
+    scaling_done(&scaling);
+    return code;
+}
+
+extern const struct driver trainyard_driver;
+TY_API const struct driver trainyard_driver = {
+    .version = TY_VERSION, .fit = fit, .scaling_resolve = scaling_resolve_json};

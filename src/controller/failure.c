@@ -1,0 +1,92 @@
+/* The screen: a headline, the last lines of output, one folded line for the rest, the proof of death, the logs. */
+#include "controller/failure.h"
+
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/idset.h"
+
+static void add_headline(const struct failure_context *context, const struct run_failure *failure,
+                         struct buffer *out) {
+    buffer_printf(out, "first cause: %s", failure->text);
+    if (failure->node >= 0)
+        buffer_printf(out, ", on node %s",
+                      context->cluster->nodes[context->plan->node_order[failure->node]].name);
+    if (failure->time > context->started && context->started > 0) {
+        buffer_text(out, ", ");
+        duration_format(failure->time - context->started, out);
+        buffer_text(out, " after the launch");
+    }
+    buffer_char(out, '\n');
+}
+
+static void add_tail(const struct run_failure *failure, struct buffer *out) {
+    if (failure->tail_size == 0) return;
+    buffer_printf(out, "  last lines of rank %d:\n", failure->rank);
+    const char *at = failure->tail, *end = at + failure->tail_size;
+    while (at < end) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        const char *stop = newline == NULL ? end : newline;
+        buffer_text(out, "    | ");
+        buffer_append(out, at, (size_t)(stop - at));
+        buffer_char(out, '\n');
+        at = stop + 1;
+    }
+}
+
+/* "ranks 0-1,3 were told to stop", and so on, a line for each way to end. */
+static void add_ranks(struct buffer *out, struct idset *ranks, const char *what) {
+    size_t n = idset_count(ranks);
+    if (n > 0) {
+        buffer_text(out, n == 1 ? "  rank " : "  ranks ");
+        idset_format(ranks, out);
+        buffer_printf(out, " %s\n", what);
+    }
+    idset_done(ranks);
+}
+
+static void add_others(const struct failure_context *context, const struct run_failure *failure,
+                       struct buffer *out) {
+    struct idset stopped = {0}, failed = {0}, finished = {0}, unstarted = {0};
+    for (uint32_t rank = 0; rank < context->plan->n_workers; rank++) {
+        const struct run_worker *worker = run_worker(context->run, rank);
+        if ((int)rank == failure->rank) continue;
+        struct idset *set = worker->stopped  ? &stopped
+                            : worker->failed ? &failed
+                            : worker->exited ? &finished
+                                             : &unstarted;
+        (void)idset_add(set, rank);
+    }
+    add_ranks(out, &failed, "failed after it");
+    add_ranks(out, &stopped, "stopped when told to");
+    add_ranks(out, &finished, "had finished");
+    add_ranks(out, &unstarted, "did not run to an end of its own");
+}
+
+static void add_proof(const struct failure_context *context, struct buffer *out) {
+    uint32_t leftovers = 0;
+    if (!run_clean(context->run, &leftovers)) {
+        buffer_text(out, "  not every node could prove that nothing is left of the run\n");
+        return;
+    }
+    buffer_text(out, "  nothing is left of the run");
+    if (leftovers > 0)
+        buffer_printf(out, "; %u leftover process%s ended", leftovers, leftovers == 1 ? " was" : "es were");
+    if (context->stop_time > 0) {
+        buffer_text(out, "; all were gone ");
+        duration_format(context->stop_time, out);
+        buffer_text(out, " after the failure");
+    }
+    buffer_char(out, '\n');
+}
+
+void failure_format(const struct failure_context *context, struct buffer *out) {
+    const struct run_failure *failure = run_failure(context->run);
+    if (failure->outcome == OUTCOME_NONE) return;
+    add_headline(context, failure, out);
+    add_tail(failure, out);
+    add_others(context, failure, out);
+    add_proof(context, out);
+    if (failure->rank >= 0)
+        buffer_printf(out, "  all of its output: %s/logs/rank-%d.log\n", context->path, failure->rank);
+}

@@ -1,0 +1,22 @@
+/* The first cause on one screen. */
+#ifndef CONTROLLER_FAILURE_H
+#define CONTROLLER_FAILURE_H
+
+#include "base/buffer.h"
+#include "placement/plan.h"
+#include "run/run.h"
+
+struct failure_context {
+    const struct run *run;
+    const struct plan *plan;
+    const struct cluster *cluster;
+    const char *path;      /* the run's directory */
+    nanoseconds started;   /* wall: when the attempt was launched */
+    nanoseconds stop_time; /* between the failure and the last worker's end */
+};
+
+/* Which rank failed first, where and how; its last lines; the other ranks folded; whether anything is left; where to look. Appends
+ * nothing when nothing failed. */
+void failure_format(const struct failure_context *context, struct buffer *out);
+
+#endif

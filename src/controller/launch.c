@@ -1,0 +1,220 @@
+/* Shared variables are computed once and sent once a node; a worker's own ones travel with it. */
+#include "controller/launch.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/str.h"
+#include "cluster/topology.h"
+#include "worker/link.h"
+
+extern char **environ;
+
+struct launch {
+    struct launch_context context;
+    struct framework_context framework;
+    struct environment shared;
+    size_t *first; /* ranks of node n: ranks[first[n]] up to ranks[first[n + 1]] */
+    uint32_t *ranks;
+    char directory[4096];
+};
+
+/* What an outer run set for this process is not for our workers. */
+static int drop_outer_run(struct environment *environment) {
+    static const char *const names[] = {
+        WORKER_FD_VARIABLE,      WORKER_PID_VARIABLE,        WORKER_TOKEN_VARIABLE,   WORKER_PATH_VARIABLE,
+        WORKER_PAYLOAD_VARIABLE, WORKER_CHECKPOINT_VARIABLE, WORKER_BACKEND_VARIABLE, "TRAINYARD_DEVICES",
+        "TRAINYARD_RUN",         "TRAINYARD_ATTEMPT"};
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        if (environment_set(environment, names[i], NULL) < 0) return -1;
+    return 0;
+}
+
+static int set_shared(void *context, const char *name, const char *value) {
+    return environment_set(context, name, value);
+}
+
+/* Ranks sorted by node, in rank order within one: a counting sort. */
+static int group_ranks(struct launch *launch) {
+    const struct plan *plan = launch->context.prepared->plan;
+    launch->first = calloc(plan->n_nodes_used + 2, sizeof *launch->first);
+    launch->ranks = calloc(plan->n_workers, sizeof *launch->ranks);
+    if (launch->first == NULL || launch->ranks == NULL) return -1;
+    for (size_t rank = 0; rank < plan->n_workers; rank++)
+        launch->first[plan->workers[rank].node_rank + 2]++;
+    for (size_t node = 0; node < plan->n_nodes_used; node++)
+        launch->first[node + 2] += launch->first[node + 1];
+    for (size_t rank = 0; rank < plan->n_workers; rank++)
+        launch->ranks[launch->first[plan->workers[rank].node_rank + 1]++] = (uint32_t)rank;
+    return 0;
+}
+
+static int fill(struct launch *launch, ty_error *err) {
+    const struct run_request *request = launch->context.request;
+    char *const *inherited = request->environment == NULL ? environ : request->environment;
+    if (environment_add(&launch->shared, inherited) < 0 || drop_outer_run(&launch->shared) < 0 ||
+        group_ranks(launch) < 0)
+        return ty_fail_memory(err);
+    launch->framework.user_environment = launch->shared.items;
+    /* The framework looks at what the user set; what it sets itself goes into a list of its own first. */
+    struct environment added = {0};
+    int result = launch->context.prepared->framework->shared(&launch->framework, set_shared, &added, err);
+    if (result >= 0 &&
+        environment_add(&launch->shared, added.items == NULL ? &(char *){NULL} : added.items) < 0)
+        result = ty_fail_memory(err);
+    environment_done(&added);
+    launch->framework.user_environment = launch->shared.items;
+    return result;
+}
+
+int launch_create(const struct launch_context *context, struct launch **out, ty_error *err) {
+    struct launch *launch = calloc(1, sizeof *launch);
+    if (launch == NULL) return ty_fail_memory(err);
+    launch->context = *context;
+    launch->framework = (struct framework_context){
+        .plan = context->prepared->plan,
+        .cluster = context->prepared->cluster,
+        .demand = &context->prepared->demand,
+        .run_name = context->name,
+        .run_path = context->path,
+        .token = context->token,
+        .attempt = context->attempt,
+        .max_failures = context->request->max_failures,
+        .master_address = context->master_address,
+        .master_port = context->master_port,
+        .isolate_devices = context->request->isolate_devices,
+        .backend = context->request->backend,
+    };
+    if (getcwd(launch->directory, sizeof launch->directory) == NULL) (void)strcpy(launch->directory, "/");
+    int result = fill(launch, err);
+    if (result < 0) {
+        launch_destroy(launch);
+        return result;
+    }
+    *out = launch;
+    return 0;
+}
+
+void launch_destroy(struct launch *launch) {
+    if (launch == NULL) return;
+    environment_done(&launch->shared);
+    free(launch->first);
+    free(launch->ranks);
+    free(launch);
+}
+
+/* Own variables of a worker: "K=V" sets, "K" removes. */
+struct own_variables {
+    char **items;
+    size_t n, capacity;
+};
+
+static int add_own(void *context, const char *name, const char *value) {
+    struct own_variables *own = context;
+    if (own->n == own->capacity) {
+        size_t capacity = own->capacity == 0 ? 32 : own->capacity * 2;
+        char **items = realloc(own->items, capacity * sizeof *items);
+        if (items == NULL) return -1;
+        own->items = items;
+        own->capacity = capacity;
+    }
+    struct buffer text = {0};
+    buffer_text(&text, name);
+    if (value != NULL) buffer_printf(&text, "=%s", value);
+    own->items[own->n] = buffer_take(&text);
+    if (own->items[own->n] == NULL) return -1;
+    own->n++;
+    return 0;
+}
+
+static void free_worker(Wire__LaunchWorker *worker) {
+    if (worker == NULL) return;
+    for (size_t i = 0; i < worker->n_environment; i++)
+        free(worker->environment[i]);
+    free(worker->environment);
+    if (worker->cpus != protobuf_c_empty_string) free(worker->cpus);
+    free(worker);
+}
+
+/* Cores near the worker's devices, where the user wants that and the machine has more than one NUMA node. */
+static void bind(const struct launch *launch, uint32_t rank, Wire__LaunchWorker *out) {
+    if (!launch->context.request->bind_numa || launch->context.prepared->cluster->logical ||
+        !topology_worthwhile())
+        return;
+    const struct plan_worker *worker = &launch->context.prepared->plan->workers[rank];
+    struct topology_request request = {.index = worker->local_rank, .of = worker->local_world_size};
+    struct topology_place place = {0};
+    if (topology_place(&request, &place, NULL) < 0) return;
+    struct buffer cpus = {0};
+    idset_format(&place.cores, &cpus);
+    char *text = buffer_take(&cpus);
+    if (text != NULL) out->cpus = text;
+    topology_place_done(&place);
+}
+
+static Wire__LaunchWorker *make_worker(const struct launch *launch, uint32_t rank, ty_error *err) {
+    struct own_variables own = {0};
+    Wire__LaunchWorker *out = malloc(sizeof *out);
+    if (out == NULL) return NULL;
+    wire__launch_worker__init(out);
+    out->rank = rank;
+    out->local_rank = launch->context.prepared->plan->workers[rank].local_rank;
+    int result = launch->context.prepared->framework->worker(&launch->framework, rank, add_own, &own, err);
+    out->environment = own.items;
+    out->n_environment = own.n;
+    bind(launch, rank, out);
+    if (result >= 0) return out;
+    free_worker(out);
+    return NULL;
+}
+
+static void fill_message(const struct launch *launch, Wire__Launch *message) {
+    const struct launch_context *context = &launch->context;
+    const struct run_request *request = context->request;
+    message->run = (char *)context->name;
+    message->attempt = (uint32_t)context->attempt;
+    message->token = (char *)context->token;
+    message->run_path = (char *)context->path;
+    message->working_directory = (char *)launch->directory;
+    message->argv = (char **)request->argv;
+    while (request->argv[message->n_argv] != NULL)
+        message->n_argv++;
+    if (request->executable != NULL) message->executable = (char *)request->executable;
+    message->environment = launch->shared.items;
+    message->n_environment = launch->shared.n;
+    message->payload = (ProtobufCBinaryData){request->payload_size, (uint8_t *)request->payload};
+    message->grace_ms = (uint32_t)((request->grace > 0 ? request->grace : 5 * NS_PER_S) / NS_PER_MS);
+    message->report_base = context->report_base;
+    if (context->checkpoint != NULL) message->checkpoint = (char *)context->checkpoint;
+    message->quiet = request->quiet;
+}
+
+int launch_frame(const struct launch *launch, uint32_t node_rank, struct buffer *out, ty_error *err) {
+    size_t first = launch->first[node_rank], n = launch->first[node_rank + 1] - first;
+    Wire__Launch body = WIRE__LAUNCH__INIT;
+    Wire__Message message = WIRE__MESSAGE__INIT;
+    fill_message(launch, &body);
+    body.hold_port = node_rank == 0;
+    bool raw = launch->context.request->no_prefix;
+    body.prefix = !raw;
+    body.escape = !raw || (launch->context.prepared->plan->n_workers > 1 && isatty(STDOUT_FILENO));
+    body.workers = calloc(n, sizeof *body.workers);
+    int result = body.workers == NULL ? ty_fail_memory(err) : 0;
+    for (size_t i = 0; i < n && result >= 0; i++) {
+        body.workers[i] = make_worker(launch, launch->ranks[first + i], err);
+        if (body.workers[i] == NULL)
+            result = err != NULL && err->code < 0 ? err->code : ty_fail_memory(err);
+        else
+            body.n_workers++;
+    }
+    message.body_case = WIRE__MESSAGE__BODY_LAUNCH;
+    message.launch = &body;
+    if (result >= 0 && (result = frame_message(&message, out)) < 0) (void)ty_fail_memory(err);
+    for (size_t i = 0; i < body.n_workers; i++)
+        free_worker(body.workers[i]);
+    free(body.workers);
+    return result;
+}

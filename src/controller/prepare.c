@@ -1,0 +1,113 @@
+/* Request -> demand -> cluster -> plan -> lease. */
+#include "controller/prepare.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+
+int prepare_check(const struct run_request *request, struct prepared *prepared, ty_error *err) {
+    int result = engine_find(request->engine, &prepared->engine, err);
+    if (result < 0) return result;
+    result = framework_find(request->framework, &prepared->framework, err);
+    if (result < 0) return result;
+    if (request->name != NULL && (result = controller_check_name(request->name, err)) < 0) return result;
+    result = scaling_resolve(request->scaling, request->train_v1, &prepared->demand, err);
+    if (result < 0) return result;
+    if (prepared->demand.max_workers == 0)
+        return ty_fail(err, TY_EUSAGE,
+                       "num_workers must be at least 1 here; 0 (local mode) runs without workers");
+    return 0;
+}
+
+static int look_at_cluster(const struct run_request *request, struct prepared *prepared, ty_error *err) {
+    cluster_destroy(TAKE(prepared->cluster));
+    if (request->cluster_file != NULL) return cluster_read(request->cluster_file, &prepared->cluster, err);
+    struct cluster_overrides none = {.num_cpus = -1, .num_gpus = -1};
+    return cluster_probe(request->overrides == NULL ? &none : request->overrides, &prepared->cluster, err);
+}
+
+static bool needs_devices(const struct demand *demand) {
+    for (size_t i = 0; i < demand->per_worker.n; i++)
+        if (accelerator_is_device(demand->per_worker.items[i].name)) return true;
+    return false;
+}
+
+/* Places all workers on the cluster as it stands. */
+static int plan(struct prepared *prepared, ty_error *err) {
+    plan_destroy(TAKE(prepared->plan));
+    int result = plan_make(prepared->cluster, &prepared->demand, &prepared->plan, err);
+    if (result < 0 || prepared->plan->verdict == PLAN_FEASIBLE) return result;
+    return ty_fail(err, prepared->plan->verdict == PLAN_BUSY ? TY_EBUSY : TY_EINFEASIBLE, "%s",
+                   prepared->plan->reason);
+}
+
+/* Every device of the plan as a claim; the number of them. `claims` may be NULL. */
+static size_t list_claims(const struct prepared *prepared, struct lease_claim *claims) {
+    const struct plan *plan = prepared->plan;
+    const struct cluster *cluster = prepared->cluster;
+    size_t at = 0;
+    for (size_t rank = 0; rank < plan->n_workers; rank++) {
+        const struct plan_worker *worker = &plan->workers[rank];
+        const struct node_shape *shape = cluster->nodes[worker->node].shape;
+        for (uint32_t g = 0; g < worker->n_grants; g++) {
+            const struct grant *grant = &plan->grants[worker->first_grant + g];
+            const struct node_devices *devices = &shape->devices[grant->devices];
+            quantity amount = resources_get(&prepared->demand.per_worker, devices->resource);
+            if (amount > QUANTITY_ONE) amount = QUANTITY_ONE;
+            for (uint32_t i = 0; i < grant->n; i++, at++)
+                if (claims != NULL)
+                    lease_claim_device(devices, plan->positions[grant->first + i], amount, &claims[at]);
+        }
+    }
+    return at;
+}
+
+static int claim(int directory, const char *run_name, struct prepared *prepared, ty_error *err) {
+    size_t n = list_claims(prepared, NULL);
+    CLEANUP_FREE struct lease_claim *claims = calloc(n + 1, sizeof *claims);
+    if (claims == NULL) return ty_fail_memory(err);
+    (void)list_claims(prepared, claims);
+    return lease_claim(directory, run_name, claims, n, &prepared->lease, err);
+}
+
+static int plan_and_claim(const char *run_name, struct prepared *prepared, struct lease_holder **holders,
+                          size_t *n_holders, ty_error *err) {
+    int directory;
+    int result = lease_begin(&directory, err);
+    if (result < 0) return result;
+    result = lease_holders(directory, NULL, holders, n_holders, err);
+    if (result >= 0) result = lease_apply(*holders, *n_holders, prepared->cluster, err);
+    if (result >= 0) result = plan(prepared, err);
+    if (result >= 0) result = claim(directory, run_name, prepared, err);
+    lease_end(directory);
+    return result;
+}
+
+int prepare_plan(const struct run_request *request, const char *run_name, struct prepared *prepared,
+                 struct lease_holder **holders, size_t *n_holders, ty_error *err) {
+    nanoseconds begin = clock_monotonic();
+    *holders = NULL;
+    *n_holders = 0;
+    int result = look_at_cluster(request, prepared, err);
+    if (result < 0) return result;
+    if (prepared->cluster->logical || !needs_devices(&prepared->demand))
+        result = plan(prepared, err);
+    else
+        result = plan_and_claim(run_name, prepared, holders, n_holders, err);
+    if (result != TY_EBUSY) {
+        lease_holders_free(*holders, *n_holders);
+        *holders = NULL;
+        *n_holders = 0;
+    }
+    prepared->plan_time = clock_monotonic() - begin;
+    return result;
+}
+
+void prepare_done(struct prepared *prepared) {
+    lease_release(TAKE(prepared->lease));
+    plan_destroy(TAKE(prepared->plan));
+    cluster_destroy(TAKE(prepared->cluster));
+    demand_done(&prepared->demand);
+}

@@ -1,0 +1,135 @@
+/* Written to standard error. Redrawn when something changed, at most ten times a second, and once a second for the clock; the
+ * timer runs only while a line is shown. */
+#include "controller/progress.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/file.h"
+
+static const nanoseconds PLAIN_INTERVAL = 10 * NS_PER_S;
+static const nanoseconds REDRAW_INTERVAL = 100 * NS_PER_MS;
+
+static void tick(void *context);
+
+void progress_open(struct progress *progress, struct loop *loop, const struct run *run, const char *name,
+                   enum progress_mode mode) {
+    *progress = (struct progress){.loop = loop, .run = run, .name = name, .started = clock_monotonic()};
+    progress->timer = (struct loop_timer){.callback = tick, .context = progress};
+    if (mode == PROGRESS_PLAIN) progress->style = PROGRESS_STYLE_PLAIN;
+    if (mode == PROGRESS_AUTO && isatty(STDERR_FILENO)) progress->style = PROGRESS_STYLE_LINE;
+}
+
+/* "loss 0.31  step 40": names and numbers only, control characters left out. */
+static void format_metrics(const json_t *object, struct buffer *out) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value) {
+        if (out->size > 100) break;
+        if (!json_is_number(value) && !json_is_string(value)) continue;
+        buffer_text(out, out->size > 0 ? "  " : "");
+        for (const char *c = key; *c != '\0'; c++)
+            buffer_char(out, (unsigned char)*c < ' ' || *c == 127 ? '?' : *c);
+        if (json_is_string(value))
+            buffer_printf(out, " %.12s", json_string_value(value));
+        else
+            buffer_printf(out, " %.4g", json_number_value(value));
+    }
+}
+
+void progress_metrics(struct progress *progress, const char *metrics, size_t size) {
+    if (progress->style == PROGRESS_STYLE_QUIET) return;
+    struct buffer text = {0};
+    json_t *object = json_loadb(metrics, size, 0, NULL);
+    if (object != NULL) format_metrics(object, &text);
+    json_decref(object);
+    (void)snprintf(progress->metrics, sizeof progress->metrics, "%s", text.size > 0 ? text.data : "");
+    buffer_done(&text);
+}
+
+static void format_states(const struct progress *progress, struct buffer *out) {
+    uint32_t counts[WORKER_STATE_COUNT];
+    run_count(progress->run, counts);
+    const char *separator = "";
+    for (int state = 0; state < WORKER_STATE_COUNT; state++) {
+        if (counts[state] == 0) continue;
+        buffer_printf(out, "%s%u %s", separator, counts[state], worker_state_name((enum worker_state)state));
+        separator = ", ";
+    }
+}
+
+static void format_line(const struct progress *progress, struct buffer *out) {
+    nanoseconds elapsed = (clock_monotonic() - progress->started) / NS_PER_S;
+    buffer_printf(out, "%s  %02lld:%02lld  ", progress->name, (long long)elapsed / 60, (long long)elapsed % 60);
+    format_states(progress, out);
+    if (run_attempt(progress->run) > 1) buffer_printf(out, "  attempt %d", run_attempt(progress->run));
+    if (progress->metrics[0] != '\0') buffer_printf(out, "  %s", progress->metrics);
+}
+
+static size_t terminal_width(void) {
+    struct winsize size;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col : 80;
+}
+
+static void write_text(struct buffer *text) {
+    if (!text->failed) (void)file_write_all(STDERR_FILENO, text->data, text->size);
+    buffer_done(text);
+}
+
+static void draw_line(struct progress *progress) {
+    struct buffer text = {0};
+    buffer_text(&text, "\r\033[2K");
+    size_t begin = text.size;
+    format_line(progress, &text);
+    if (text.size - begin >= terminal_width()) text.size = begin + terminal_width() - 1;
+    write_text(&text);
+    progress->visible = true;
+    progress->shown = clock_monotonic();
+    (void)loop_timer_start(progress->loop, &progress->timer, NS_PER_S);
+}
+
+static void print_line(struct progress *progress) {
+    struct buffer text = {0};
+    buffer_text(&text, "trainyard: ");
+    format_line(progress, &text);
+    buffer_char(&text, '\n');
+    write_text(&text);
+    progress->shown = clock_monotonic();
+}
+
+void progress_show(struct progress *progress) {
+    nanoseconds since = clock_monotonic() - progress->shown;
+    switch (progress->style) {
+    case PROGRESS_STYLE_LINE:
+        if (!progress->visible || since >= REDRAW_INTERVAL) draw_line(progress);
+        break;
+    case PROGRESS_STYLE_PLAIN:
+        if (progress->shown == 0 || since >= PLAIN_INTERVAL) print_line(progress);
+        (void)loop_timer_start(progress->loop, &progress->timer, PLAIN_INTERVAL);
+        break;
+    default:
+        break;
+    }
+}
+
+static void tick(void *context) {
+    struct progress *progress = context;
+    progress->shown = 0;
+    progress_show(progress);
+}
+
+void progress_hide(struct progress *progress) {
+    static const char erase[] = "\r\033[2K";
+    if (!progress->visible) return;
+    (void)file_write_all(STDERR_FILENO, erase, sizeof erase - 1);
+    progress->visible = false;
+}
+
+void progress_close(struct progress *progress) {
+    progress_hide(progress);
+    loop_timer_stop(progress->loop, &progress->timer);
+}

@@ -1,0 +1,30 @@
+/* The live line: on a terminal, one line that shows workers by state, the time gone by and the latest metrics; elsewhere quiet.
+ * With PROGRESS_PLAIN whole lines, at most one in ten seconds. */
+#ifndef CONTROLLER_PROGRESS_H
+#define CONTROLLER_PROGRESS_H
+
+#include "controller/controller.h"
+#include "loop/loop.h"
+#include "run/run.h"
+
+struct progress {
+    struct loop *loop;
+    const struct run *run;
+    const char *name;
+    enum { PROGRESS_STYLE_QUIET, PROGRESS_STYLE_LINE, PROGRESS_STYLE_PLAIN } style;
+    nanoseconds started, shown; /* monotonic */
+    bool visible;               /* the live line stands on the terminal */
+    char metrics[160];
+    struct loop_timer timer;
+};
+
+void progress_open(struct progress *progress, struct loop *loop, const struct run *run, const char *name,
+                   enum progress_mode mode);
+/* The latest report of rank 0, a JSON object. */
+void progress_metrics(struct progress *progress, const char *metrics, size_t size);
+/* Takes the line away, so that output can be written; progress_show brings it back. */
+void progress_hide(struct progress *progress);
+void progress_show(struct progress *progress);
+void progress_close(struct progress *progress);
+
+#endif

@@ -1,0 +1,77 @@
+/* Pipes and terminals are opened anew through /proc, so that setting O_NONBLOCK does not reach whoever shares the
+ * descriptor; regular files never block, and what cannot be opened anew (sockets) is written as it is. */
+#include "controller/sink.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int open_anew(int fd) {
+    char path[32];
+    struct stat status;
+    if (fstat(fd, &status) < 0 || !(S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode))) return -1;
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+}
+
+/* Writes until all is taken, or would block. The number of bytes taken. */
+static size_t write_some(struct sink *sink, const char *bytes, size_t size) {
+    size_t done = 0;
+    while (done < size) {
+        ssize_t n = write(sink->fd, bytes + done, size - done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN) break;
+        if (n < 0) {
+            sink->broken = true;
+            return size;
+        }
+        done += (size_t)n;
+    }
+    return done;
+}
+
+static void write_queue(void *context, unsigned events) {
+    (void)events;
+    struct sink *sink = context;
+    bool was_full = sink_full(sink);
+    buffer_consume(&sink->queue, write_some(sink, sink->queue.data, sink->queue.size));
+    if (sink->queue.size > 0) return;
+    buffer_done(&sink->queue);
+    loop_watch_stop(sink->loop, &sink->watch);
+    if (was_full && sink->drained != NULL) sink->drained(sink->context);
+}
+
+void sink_open(struct sink *sink, struct loop *loop, int fd, void (*drained)(void *context), void *context) {
+    *sink = (struct sink){.loop = loop, .fd = open_anew(fd), .drained = drained, .context = context};
+    sink->owned = sink->fd >= 0;
+    if (!sink->owned) sink->fd = fd;
+    sink->watch = (struct loop_watch){.callback = write_queue, .context = sink};
+}
+
+void sink_write(struct sink *sink, const void *bytes, size_t size) {
+    if (sink->broken) return;
+    size_t done = sink->queue.size > 0 ? 0 : write_some(sink, bytes, size);
+    if (done == size) return;
+    bool idle = sink->queue.size == 0;
+    buffer_append(&sink->queue, (const char *)bytes + done, size - done);
+    if (idle) (void)loop_watch_start(sink->loop, &sink->watch, sink->fd, LOOP_WRITABLE);
+}
+
+bool sink_full(const struct sink *sink) {
+    return sink->queue.size > SINK_HIGH;
+}
+
+void sink_close(struct sink *sink) {
+    while (sink->queue.size > 0 && !sink->broken) {
+        struct pollfd ready = {sink->fd, POLLOUT, 0};
+        if (poll(&ready, 1, -1) < 0 && errno != EINTR) break;
+        buffer_consume(&sink->queue, write_some(sink, sink->queue.data, sink->queue.size));
+    }
+    loop_watch_stop(sink->loop, &sink->watch);
+    buffer_done(&sink->queue);
+    if (sink->owned) (void)close(sink->fd);
+    sink->fd = -1;
+}

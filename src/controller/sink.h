@@ -1,0 +1,30 @@
+/* Where relayed output goes: a descriptor that never blocks the loop. What it does not take at once is queued; a full queue is
+ * told to the owner, who then stops reading what fills it. */
+#ifndef CONTROLLER_SINK_H
+#define CONTROLLER_SINK_H
+
+#include <stdbool.h>
+
+#include "base/buffer.h"
+#include "loop/loop.h"
+
+enum { SINK_HIGH = 1 << 20 };
+
+struct sink {
+    struct loop *loop;
+    int fd; /* written to; our own open file where it could be opened anew, so that O_NONBLOCK is ours alone */
+    bool owned;  /* fd is our own open file, non-blocking */
+    bool broken; /* nobody reads it any more: what comes is dropped */
+    struct buffer queue;
+    struct loop_watch watch;
+    void (*drained)(void *context); /* after it was full */
+    void *context;
+};
+
+void sink_open(struct sink *sink, struct loop *loop, int fd, void (*drained)(void *context), void *context);
+void sink_write(struct sink *sink, const void *bytes, size_t size);
+bool sink_full(const struct sink *sink);
+/* Writes what is queued, waiting for a slow reader, and closes what was opened. Bounded only by the reader. */
+void sink_close(struct sink *sink);
+
+#endif
