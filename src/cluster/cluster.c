@@ -162,7 +162,8 @@ int cluster_add_node(struct cluster *cluster, const char *name, const struct nod
     struct slots_of of = by_name(cluster);
     if (slots_find(&names->nodes, &of, str_hash(name, size - 1), name) != SLOTS_NONE)
         return ty_fail(err, TY_EUSAGE, "node %s is there twice; names must differ", name);
-    if (cluster->n == SLOTS_MAX) return ty_fail(err, TY_EUSAGE, "more than %d nodes", SLOTS_MAX);
+    if (cluster->n == CLUSTER_MAX_NODES)
+        return ty_fail(err, TY_EUSAGE, "more than %d nodes", CLUSTER_MAX_NODES);
     struct node *nodes = grow(cluster->nodes, cluster->n, &cluster->capacity, sizeof *nodes);
     if (nodes == NULL) return ty_fail_memory(err);
     cluster->nodes = nodes;

@@ -49,6 +49,8 @@ struct node {
     struct node_use *use;           /* NULL: all of it is free */
 };
 
+enum { CLUSTER_MAX_NODES = 4 * 1024 * 1024 };
+
 struct cluster {
     struct node *nodes;
     size_t n;

@@ -53,7 +53,8 @@ static const char *kind(const json_t *value) {
 
 static int refuse_key(const char *key, const char *const *known, size_t n, ty_error *err) {
     const char *nearest = str_nearest(key, known, n);
-    struct buffer list CLEANUP(buffer_done) = {0};
+    CLEANUP(buffer_done)
+    struct buffer list = {0};
     for (size_t i = 0; i < n; i++)
         buffer_printf(&list, "%s%s", i > 0 ? ", " : "", known[i]);
     return ty_fail(err, TY_EUSAGE, "unknown key %s%s%s%s; known: %s", key,
@@ -152,8 +153,8 @@ static int read_shape(json_t *node, struct node_shape *shape, ty_error *err) {
 
 static int add_node(void *context, const char *name) {
     struct entry *entry = context;
-    struct node_use *use CLEANUP(node_use_cleanup)
-    = NULL;
+    CLEANUP(node_use_cleanup)
+    struct node_use *use = NULL;
     int rc = 0;
     if (entry->available != NULL) rc = node_use_create(entry->shape, entry->available, &use, entry->err);
     if (rc == 0) rc = cluster_add_node(entry->cluster, name, entry->shape, &use, entry->err);
@@ -161,11 +162,15 @@ static int add_node(void *context, const char *name) {
 }
 
 static int add_nodes(struct entry *entry, const char *names, json_t *available) {
-    struct resources amounts CLEANUP(resources_done) = {0};
-    struct hostlist *list CLEANUP(hostlist_cleanup)
-    = NULL;
+    CLEANUP(resources_done)
+    struct resources amounts = {0};
+    CLEANUP(hostlist_cleanup)
+    struct hostlist *list = NULL;
     int rc = hostlist_parse(names, &list, entry->err);
     if (rc < 0) return rc;
+    if (hostlist_count(list) > CLUSTER_MAX_NODES)
+        return ty_fail(entry->err, TY_EUSAGE, "%zu nodes in one list; at most %d are possible",
+                       hostlist_count(list), CLUSTER_MAX_NODES);
     if (available != NULL) {
         rc = read_amounts(available, "available", &amounts, entry->err);
         entry->available = &amounts;
@@ -174,7 +179,8 @@ static int add_nodes(struct entry *entry, const char *names, json_t *available) 
 }
 
 static int read_contents(struct cluster *cluster, json_t *node, const char *names, ty_error *err) {
-    struct node_shape shape CLEANUP(node_shape_done) = {0};
+    CLEANUP(node_shape_done)
+    struct node_shape shape = {0};
     json_t *available;
     int rc = check_keys(node, node_keys, ARRAY_SIZE(node_keys), err);
     if (rc == 0) rc = read_shape(node, &shape, err);

@@ -54,7 +54,7 @@ static int lock_directory(int fd, ty_error *err) {
 }
 
 int lease_begin(int *directory, ty_error *err) {
-    int fd CLEANUP_FD = lease_directory_open(err);
+    CLEANUP_FD int fd = lease_directory_open(err);
     if (fd < 0) return fd;
     int rc = lock_directory(fd, err);
     if (rc == 0) *directory = TAKE_FD(fd);
@@ -87,10 +87,10 @@ static json_t *describe(const char *run, const struct lease_claim *claims, size_
 }
 
 static int write_claims(int fd, const char *run, const struct lease_claim *claims, size_t n, ty_error *err) {
-    json_t *json CLEANUP(cleanup_json)
-    = describe(run, claims, n);
+    CLEANUP(cleanup_json)
+    json_t *json = describe(run, claims, n);
     if (json == NULL || json_array_size(json_object_get(json, "claims")) != n) return ty_fail_memory(err);
-    char *text CLEANUP_FREE = json_dumps(json, JSON_COMPACT);
+    CLEANUP_FREE char *text = json_dumps(json, JSON_COMPACT);
     if (text == NULL) return ty_fail_memory(err);
     size_t size = strlen(text);
     if (size > LEASE_FILE_MAX) return ty_fail(err, TY_EUSAGE, "a lease of %zu devices is too big", n);
@@ -171,7 +171,7 @@ static void read_user(int fd, char *user, size_t size) {
 static json_t *read_json(int fd) {
     struct stat status;
     if (fstat(fd, &status) < 0 || status.st_size <= 0 || status.st_size > LEASE_FILE_MAX) return NULL;
-    char *text CLEANUP_FREE = malloc((size_t)status.st_size);
+    CLEANUP_FREE char *text = malloc((size_t)status.st_size);
     if (text == NULL) return NULL;
     ssize_t size = pread(fd, text, (size_t)status.st_size, 0);
     return size <= 0 ? NULL : json_loadb(text, (size_t)size, 0, NULL);
@@ -179,8 +179,8 @@ static json_t *read_json(int fd) {
 
 /* False when the file says nothing that can be understood; then it holds nothing. */
 static bool read_holder(int fd, const char *name, struct lease_holder *holder) {
-    json_t *json CLEANUP(cleanup_json)
-    = read_json(fd);
+    CLEANUP(cleanup_json)
+    json_t *json = read_json(fd);
     const json_t *list = json_object_get(json, "claims");
     *holder = (struct lease_holder){.n = json_array_size(list)};
     holder->claims = calloc(holder->n + 1, sizeof *holder->claims);
@@ -207,7 +207,7 @@ static bool is_lease_name(const char *name) {
 
 /* 1 when `name` is held and was read, 0 when it holds nothing. A void file of another user's may have to stay. */
 static int look(int directory, const char *name, struct lease_holder *holder) {
-    int fd CLEANUP_FD = lease_file_open(directory, name);
+    CLEANUP_FD int fd = lease_file_open(directory, name);
     if (fd < 0) return 0;
     if (!lease_file_held(fd)) {
         (void)unlinkat(directory, name, 0);

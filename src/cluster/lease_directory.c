@@ -49,7 +49,7 @@ int lease_directory_open(ty_error *err) {
     bool made = mkdir(path, SHARED_MODE) == 0;
     if (!made && errno != EEXIST)
         return ty_fail(err, -errno, "cannot make the lease directory %s: %s", path, strerror(errno));
-    int fd CLEANUP_FD = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    CLEANUP_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && (errno == ENOTDIR || errno == ELOOP))
         return ty_fail(
             err, -EPERM,

@@ -12,7 +12,7 @@
 #include "cluster/lease_directory.h"
 
 static bool has_gone(int directory, const struct lease_holder *holder) {
-    int fd CLEANUP_FD = lease_file_open(directory, holder->file);
+    CLEANUP_FD int fd = lease_file_open(directory, holder->file);
     return fd < 0 || !lease_file_held(fd);
 }
 
@@ -29,16 +29,16 @@ static int readable_each_second(void) {
 }
 
 static int watch_directory(const char *path) {
-    int fd CLEANUP_FD = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    CLEANUP_FD int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     uint32_t events = IN_CLOSE_WRITE | IN_DELETE | IN_MOVED_FROM | IN_ONLYDIR | IN_DONT_FOLLOW;
     if (fd < 0 || inotify_add_watch(fd, path, events) < 0) return readable_each_second();
     return TAKE_FD(fd);
 }
 
 int lease_watch(const struct lease_holder *holders, size_t n, ty_error *err) {
-    int directory CLEANUP_FD = lease_directory_open(err);
+    CLEANUP_FD int directory = lease_directory_open(err);
     if (directory < 0) return directory;
-    int fd CLEANUP_FD = watch_directory(lease_directory_path());
+    CLEANUP_FD int fd = watch_directory(lease_directory_path());
     /* Who went before the watch began is seen now. This also catches the kernel's order at the last close, which tells of the
      * end of writing just before it drops the lock. */
     for (size_t i = 0; fd >= 0 && i < n; i++)

@@ -14,7 +14,7 @@ struct slots {
     size_t n;
 };
 
-enum { SLOTS_NONE = -1, SLOTS_MAX = 1 << 30 };
+enum { SLOTS_NONE = -1 };
 
 struct slots_of {
     uint64_t (*hash)(const void *items, uint32_t item);

@@ -126,6 +126,7 @@ static void test_refusals(void **state) {
         {"nodes:\n  - {name: 7, resources: {CPU: 1}}\n", AT, "name must be a string"},
         {"nodes:\n  - {name: \"\", resources: {CPU: 1}}\n", AT, "a name is missing"},
         {"nodes:\n  - {name: \"n[1-\", resources: {CPU: 1}}\n", AT, "n[1-"},
+        {"nodes:\n  - {name: \"n[1-5000000]\", resources: {CPU: 1}}\n", AT, "5000000 nodes"},
         {NODE("accelerator_type: A100"), AT, "resources is missing"},
         {NODE("resources: 4"), AT, "resources must be a map, not a number"},
         {NODE("resources: {CPU: true}"), AT, "CPU must be a number"},

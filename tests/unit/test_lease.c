@@ -477,6 +477,56 @@ static void test_race_with_kills(void **state) {
     assert_int_equal(munmap(board, sizeof *board), 0);
 }
 
+/* Waits until a whole device is free, claims it, and goes on to its end without releasing it: the kernel does. */
+static void wait_and_take(void) {
+    for (;;) {
+        struct cluster *cluster = four_devices(false);
+        struct lease_holder *holders = NULL;
+        struct lease *lease = NULL;
+        size_t n = 0, device;
+        int lock;
+        if (lease_begin(&lock, NULL) < 0 || lease_holders(lock, NULL, &holders, &n, NULL) < 0 ||
+            lease_apply(holders, n, cluster, NULL) < 0)
+            _exit(1);
+        if (pick(&cluster->nodes[0], QUANTITY_ONE, &device)) {
+            struct lease_claim mine;
+            lease_claim_device(&cluster->nodes[0].shape->devices[0], device, QUANTITY_ONE, &mine);
+            _exit(lease_claim(lock, "wait", &mine, 1, &lease, NULL) < 0 ? 1 : 0);
+        }
+        lease_end(lock);
+        int fd = lease_watch(holders, n, NULL);
+        if (fd < 0 || !is_readable(fd, 20000)) _exit(2);
+        (void)close(fd);
+        lease_holders_free(holders, n);
+        cluster_destroy(cluster);
+    }
+}
+
+/* No end of a lease goes unheard: each of many in a queue gets its turn. */
+static void test_queue(void **state) {
+    (void)state;
+    enum { WAITERS = 48, HOLDERS = 4 };
+    pid_t holders[HOLDERS], waiters[WAITERS];
+    for (size_t i = 0; i < HOLDERS; i++) {
+        char id[8];
+        (void)snprintf(id, sizeof id, "%zu", i);
+        holders[i] = start_holder(id);
+    }
+    for (size_t i = 0; i < WAITERS; i++) {
+        waiters[i] = fork();
+        if (waiters[i] == 0) wait_and_take();
+    }
+    (void)usleep(20000);
+    for (size_t i = 0; i < HOLDERS; i++)
+        end_holder(holders[i]);
+    for (size_t i = 0; i < WAITERS; i++) {
+        int status;
+        assert_int_equal(waitpid(waiters[i], &status, 0), waiters[i]);
+        assert_int_equal(status, 0);
+    }
+    assert_int_equal(count_holders(NULL), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_directory, remove_directory)
 
 int main(void) {
@@ -493,6 +543,7 @@ int main(void) {
         cmocka_unit_test(test_apply),
         TEST(test_race),
         TEST(test_race_with_kills),
+        TEST(test_queue),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
