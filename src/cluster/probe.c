@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "cluster/cluster.h"
 #include "cluster/machine.h"
+#include "scaling/accelerator_type.h"
 
 static const struct inventory *find_inventory(const struct inventory *inventories, size_t n,
                                               const char *resource) {
@@ -155,7 +156,7 @@ static int copy_labels(struct node_shape *shape, const struct labels *labels, ty
 static int add_type(struct node_shape *shape, const struct inventory *inventory, ty_error *err) {
     char name[128];
     if (inventory->type[0] == '\0') return 0;
-    (void)snprintf(name, sizeof name, "accelerator_type:%s", inventory->type);
+    (void)snprintf(name, sizeof name, ACCELERATOR_TYPE_PREFIX "%s", inventory->type);
     if (shape->accelerator_type != NULL) return set(&shape->total, name, QUANTITY_ONE, err);
     shape->accelerator_type = strdup(inventory->type);
     return shape->accelerator_type == NULL ? ty_fail_memory(err) : 0;
