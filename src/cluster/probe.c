@@ -8,7 +8,7 @@
 
 #include "base/cleanup.h"
 #include "cluster/cluster.h"
-#include "cluster/machine.h"
+#include "cluster/usable.h"
 #include "scaling/accelerator_type.h"
 
 static const struct inventory *find_inventory(const struct inventory *inventories, size_t n,
@@ -171,7 +171,7 @@ static int add_inventory(struct node_shape *shape, const struct inventory *inven
 }
 
 static int probe_pools(struct resources *total, ty_error *err) {
-    int64_t cores = machine_quota_cores("", machine_affinity_cores()), memory = machine_memory("");
+    int64_t cores = usable_quota_cores("", usable_affinity_cores()), memory = usable_memory("");
     int rc = set(total, "CPU", cores * QUANTITY_ONE, err);
     return rc < 0 || memory == 0 ? rc : set(total, "memory", memory * QUANTITY_ONE, err);
 }

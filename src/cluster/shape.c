@@ -93,7 +93,9 @@ static int add_type(struct node_shape *shape, ty_error *err) {
     int rc = add_type_resource(&shape->total, type, err);
     if (rc == 0 && alias != NULL) rc = add_type_resource(&shape->total, alias, err);
     if (rc < 0 || labels_get(&shape->labels, "ray.io/accelerator-type") != NULL) return rc;
-    return labels_set(&shape->labels, "ray.io/accelerator-type", type, err);
+    /* Any name is a legal type (1.2), but not any name is a label's value: such a type goes without the label. */
+    rc = labels_set(&shape->labels, "ray.io/accelerator-type", type, NULL);
+    return rc == -ENOMEM ? ty_fail_memory(err) : 0;
 }
 
 /* spec/accelerators.md 2.7: each host of a slice advertises the slice, worker 0 also the head of its pod type. */

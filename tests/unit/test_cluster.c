@@ -14,7 +14,7 @@
 
 #include "base/file.h"
 #include "cluster/cluster.h"
-#include "cluster/machine.h"
+#include "cluster/usable.h"
 
 static struct node_shape make_shape(const char *resources) {
     struct node_shape shape = {0};
@@ -118,6 +118,12 @@ static void test_type(void **state) {
     assert_int_equal(resources_get(&shared->total, "accelerator_type:AMD-Instinct-MI308X-OAM"), QUANTITY_ONE);
     assert_int_equal(resources_get(&shared->total, "accelerator_type:AMD-Instinct-MI308X"), QUANTITY_ONE);
     assert_string_equal(labels_get(&shared->labels, "ray.io/accelerator-type"), "AMD-Instinct-MI308X-OAM");
+
+    shape = make_shape("GPU=1");
+    shape.accelerator_type = strdup("Odd GPU (rev. 2)"); /* no label value, but a type */
+    shared = cluster_shape(cluster, &shape, NULL);
+    assert_int_equal(resources_get(&shared->total, "accelerator_type:Odd GPU (rev. 2)"), QUANTITY_ONE);
+    assert_null(labels_get(&shared->labels, "ray.io/accelerator-type"));
     cluster_destroy(cluster);
 }
 
@@ -217,14 +223,14 @@ static void write_file(const char *path, const char *text) {
 
 static void test_no_limits(void **state) {
     (void)state;
-    assert_int_equal(machine_quota_cores(tree, 8), 8);
-    assert_int_equal(machine_memory(tree), 0);
+    assert_int_equal(usable_quota_cores(tree, 8), 8);
+    assert_int_equal(usable_memory(tree), 0);
     write_file("/proc/meminfo", "MemTotal:       1024 kB\nMemFree: 5 kB\n");
     write_file("/proc/self/cgroup", "0::/a/b\n");
-    assert_int_equal(machine_memory(tree), 1024 * 1024);
-    assert_int_equal(machine_quota_cores(tree, 8), 8);
-    assert_true(machine_affinity_cores() >= 1);
-    assert_true(machine_memory("") > 0);
+    assert_int_equal(usable_memory(tree), 1024 * 1024);
+    assert_int_equal(usable_quota_cores(tree, 8), 8);
+    assert_true(usable_affinity_cores() >= 1);
+    assert_true(usable_memory("") > 0);
 }
 
 static void test_limits_v2(void **state) {
@@ -233,14 +239,14 @@ static void test_limits_v2(void **state) {
     write_file("/proc/meminfo", "MemTotal:       1024 kB\n");
     write_file("/sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
     write_file("/sys/fs/cgroup/a/b/memory.max", "max\n");
-    assert_int_equal(machine_quota_cores(tree, 8), 8);
+    assert_int_equal(usable_quota_cores(tree, 8), 8);
     write_file("/sys/fs/cgroup/a/cpu.max", "250000 100000\n"); /* set on the parent */
     write_file("/sys/fs/cgroup/a/memory.max", "524288\n");
-    assert_int_equal(machine_quota_cores(tree, 8), 3);
-    assert_int_equal(machine_quota_cores(tree, 2), 2);
-    assert_int_equal(machine_memory(tree), 524288);
+    assert_int_equal(usable_quota_cores(tree, 8), 3);
+    assert_int_equal(usable_quota_cores(tree, 2), 2);
+    assert_int_equal(usable_memory(tree), 524288);
     write_file("/sys/fs/cgroup/a/b/cpu.max", "1000 100000\n");
-    assert_int_equal(machine_quota_cores(tree, 8), 1);
+    assert_int_equal(usable_quota_cores(tree, 8), 1);
 }
 
 static void test_limits_v1(void **state) {
@@ -251,10 +257,10 @@ static void test_limits_v1(void **state) {
     write_file("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
     write_file("/sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes", "4096\n");
     write_file("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
-    assert_int_equal(machine_quota_cores(tree, 8), 2);
-    assert_int_equal(machine_memory(tree), 4096);
+    assert_int_equal(usable_quota_cores(tree, 8), 2);
+    assert_int_equal(usable_memory(tree), 4096);
     write_file("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
-    assert_int_equal(machine_quota_cores(tree, 8), 8);
+    assert_int_equal(usable_quota_cores(tree, 8), 8);
 }
 
 int main(void) {

@@ -10,7 +10,7 @@
 
 #include "base/cleanup.h"
 #include "cluster/cluster.h"
-#include "cluster/machine.h"
+#include "cluster/usable.h"
 
 /* -- the accelerator room, as this test would have it -- */
 
@@ -126,8 +126,8 @@ static void test_bare_machine(void **state) {
     assert_int_equal(gethostname(host, sizeof host - 1), 0);
     assert_int_equal(cluster_probe(NULL, &cluster, NULL), 0);
     assert_string_equal(cluster->nodes[0].name, host);
-    assert_int_equal(total(cluster, "CPU"), machine_quota_cores("", machine_affinity_cores()) * QUANTITY_ONE);
-    assert_int_equal(total(cluster, "memory"), machine_memory("") * QUANTITY_ONE);
+    assert_int_equal(total(cluster, "CPU"), usable_quota_cores("", usable_affinity_cores()) * QUANTITY_ONE);
+    assert_int_equal(total(cluster, "memory"), usable_memory("") * QUANTITY_ONE);
     assert_int_equal(cluster->nodes[0].shape->n_devices, 0);
     cluster_destroy(cluster);
 }

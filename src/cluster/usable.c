@@ -1,7 +1,7 @@
 /* Reads affinity, /proc/meminfo and the control groups. A limit may be set on any group from ours up to the root, so all of
  * them are read and the least counts. Inside a container our group's path may be that of the host and absent here: then the
  * root of the mount is the container's own. */
-#include "cluster/machine.h"
+#include "cluster/usable.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 
 enum { PATH_SIZE = 4096, FILE_LIMIT = 1024 * 1024, MOST_CPUS = 1 << 20 };
 
-int64_t machine_affinity_cores(void) {
+int64_t usable_affinity_cores(void) {
     for (size_t n = 1024; n <= MOST_CPUS; n *= 2) {
         cpu_set_t *set = CPU_ALLOC(n);
         if (set == NULL) return 1;
@@ -137,14 +137,14 @@ static double least_limit(const char *root, const struct hierarchy *hierarchies,
     return limit;
 }
 
-int64_t machine_quota_cores(const char *root, int64_t cores) {
+int64_t usable_quota_cores(const char *root, int64_t cores) {
     double limit = least_limit(root, cpu_hierarchies, ARRAY_SIZE(cpu_hierarchies), (double)cores);
     int64_t whole = (int64_t)limit;
     if ((double)whole < limit) whole++;
     return whole < 1 ? 1 : whole;
 }
 
-int64_t machine_memory(const char *root) {
+int64_t usable_memory(const char *root) {
     char path[PATH_SIZE];
     CLEANUP(buffer_done)
     struct buffer text = {0};
