@@ -1,0 +1,467 @@
+/* The run's state machine, driven by hand: each op is written to a log as one word, so that a course of events reads as a line. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/buffer.h"
+#include "run/run.h"
+
+enum { MAX_WORKERS = 8 };
+
+struct world {
+    struct run *run;
+    struct buffer log;    /* ops but records, in order */
+    struct buffer events; /* kinds of recorded events */
+    nanoseconds timers[RUN_TIMERS];
+    int fail_start;   /* node whose agent cannot be started, -1 */
+    int fail_publish; /* the next publish fails */
+    bool ended;
+    uint32_t node_of[MAX_WORKERS];
+};
+
+static nanoseconds wall(void *context) {
+    (void)context;
+    return 1000;
+}
+
+static int start_node(void *context, uint32_t node, ty_error *err) {
+    struct world *world = context;
+    buffer_printf(&world->log, " start%u", node);
+    return (int)node == world->fail_start ? ty_fail(err, TY_ESTART, "no agent here") : 0;
+}
+
+static void launch(void *context, uint32_t node, int attempt) {
+    buffer_printf(&((struct world *)context)->log, " launch%u.%d", node, attempt);
+}
+
+static void stop(void *context, uint32_t node, bool kill, const char *reason) {
+    assert_true(reason[0] != '\0');
+    buffer_printf(&((struct world *)context)->log, " %s%u", kill ? "kill" : "stop", node);
+}
+
+static void finish(void *context, uint32_t node) {
+    buffer_printf(&((struct world *)context)->log, " finish%u", node);
+}
+
+static void abandon(void *context, uint32_t node) {
+    buffer_printf(&((struct world *)context)->log, " abandon%u", node);
+}
+
+static void set_timer(void *context, enum run_timer timer, nanoseconds delay) {
+    ((struct world *)context)->timers[timer] = delay;
+}
+
+static void record(void *context, const struct run_event *event) {
+    assert_true(event->time > 0);
+    buffer_printf(&((struct world *)context)->events, " %s", run_event_name(event->kind));
+}
+
+static int publish(void *context, uint64_t number, int attempt, const char *const *files, size_t n, char **path,
+                   ty_error *err) {
+    struct world *world = context;
+    buffer_printf(&world->log, " publish%llu.%d(", (unsigned long long)number, attempt);
+    for (size_t i = 0; i < n; i++)
+        buffer_printf(&world->log, "%s%s", i > 0 ? "," : "", files[i]);
+    buffer_text(&world->log, ")");
+    if (world->fail_publish) return ty_fail(err, -28, "disk full");
+    *path = strdup("/run/checkpoint");
+    return 0;
+}
+
+static void discard(void *context, uint64_t number, int attempt) {
+    buffer_printf(&((struct world *)context)->log, " discard%llu.%d", (unsigned long long)number, attempt);
+}
+
+static void answer(void *context, uint32_t node, uint32_t channel, uint64_t number, const char *path,
+                   const char *error) {
+    (void)node;
+    assert_true((path == NULL) != (error == NULL));
+    buffer_printf(&((struct world *)context)->log, " %s%u.%llu", path != NULL ? "ok" : "error", channel,
+                  (unsigned long long)number);
+}
+
+static void ended(void *context) {
+    struct world *world = context;
+    assert_false(world->ended);
+    world->ended = true;
+}
+
+static const struct run_ops ops = {wall,      start_node, launch,  stop,    finish, abandon,
+                                   set_timer, record,     publish, discard, answer, ended};
+
+static void open_world(struct world *world, uint32_t n_workers, uint32_t n_nodes, int max_failures) {
+    *world = (struct world){.fail_start = -1};
+    for (uint32_t i = 0; i < n_workers; i++)
+        world->node_of[i] = i * n_nodes / n_workers;
+    struct run_config config = {.n_workers = n_workers,
+                                .n_nodes = n_nodes,
+                                .node_of = world->node_of,
+                                .max_failures = max_failures,
+                                .first_attempt = 1,
+                                .time_limit = 60 * NS_PER_S,
+                                .grace = 5 * NS_PER_S,
+                                .start_limit = 30 * NS_PER_S};
+    assert_int_equal(run_create(&config, &ops, world, &world->run, NULL), 0);
+}
+
+static void close_world(struct world *world) {
+    run_destroy(world->run);
+    buffer_done(&world->log);
+    buffer_done(&world->events);
+}
+
+/* The log since the last look. */
+static void expect(struct world *world, const char *log) {
+    assert_string_equal(world->log.size > 0 ? world->log.data : "", log);
+    buffer_clear(&world->log);
+    buffer_text(&world->log, "");
+}
+
+/* One node, all workers started. */
+static void start_all(struct world *world, uint32_t n_workers) {
+    run_start(world->run);
+    run_node_up(world->run, 0, "{}");
+    for (uint32_t i = 0; i < n_workers; i++)
+        run_worker_started(world->run, i, 100 + (int)i, 1);
+    buffer_clear(&world->log);
+    buffer_text(&world->log, "");
+}
+
+static void end_worker(struct world *world, uint32_t rank, int wait_status, bool stopped) {
+    run_worker_exited(world->run, rank, wait_status, stopped, NULL, NULL, 0, 1);
+    run_worker_gone(world->run, rank, 1);
+}
+
+static void success_is_told_after_every_bye(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 4, 2, 0);
+    run_start(world.run);
+    expect(&world, " start0 start1");
+    run_node_up(world.run, 1, NULL);
+    expect(&world, "");
+    run_node_up(world.run, 0, NULL);
+    expect(&world, " launch0.1 launch1.1");
+    assert_true(world.timers[TIMER_START] < 0);
+    for (uint32_t i = 0; i < 4; i++)
+        run_worker_started(world.run, i, 1, 1);
+    for (uint32_t i = 0; i < 4; i++)
+        end_worker(&world, i, 0, false);
+    expect(&world, " finish0 finish1");
+    run_node_bye(world.run, 0, true, 0);
+    assert_false(world.ended);
+    run_node_bye(world.run, 1, true, 2);
+    assert_true(world.ended);
+    uint32_t leftovers;
+    assert_true(run_clean(world.run, &leftovers));
+    assert_int_equal(leftovers, 2);
+    assert_int_equal(run_outcome(world.run), OUTCOME_SUCCEEDED);
+    assert_int_equal(run_exit_status(world.run), 0);
+    for (int timer = 0; timer < RUN_TIMERS; timer++)
+        assert_true(world.timers[timer] < 0);
+    close_world(&world);
+}
+
+static void the_first_failure_decides(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 3, 1, 0);
+    start_all(&world, 3);
+    run_batch(world.run);
+    run_worker_exited(world.run, 1, 3 << 8, false, NULL, "boom\n", 5, 7);
+    expect(&world, " stop0");
+    assert_int_equal(world.timers[TIMER_STOP], 10 * NS_PER_S);
+    run_batch(world.run);
+    end_worker(&world, 0, 9, false);
+    end_worker(&world, 2, 15, true);
+    expect(&world, "");
+    run_worker_gone(world.run, 1, 1);
+    expect(&world, " finish0");
+    run_node_bye(world.run, 0, true, 0);
+    assert_int_equal(run_exit_status(world.run), 3);
+    assert_int_equal(run_failure(world.run)->rank, 1);
+    assert_string_equal(run_failure(world.run)->text, "rank 1 exited with code 3");
+    assert_memory_equal(run_failure(world.run)->tail, "boom\n", 5);
+    assert_true(run_worker(world.run, 2)->stopped);
+    assert_false(run_worker(world.run, 2)->failed);
+    close_world(&world);
+}
+
+static void of_failures_at_once_a_signal_is_the_cause(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 1, 0);
+    start_all(&world, 2);
+    run_batch(world.run);
+    end_worker(&world, 0, 1 << 8, false);
+    end_worker(&world, 1, 11, false);
+    run_node_bye(world.run, 0, true, 0);
+    assert_int_equal(run_exit_status(world.run), 128 + 11);
+    assert_string_equal(run_failure(world.run)->text, "rank 1 was killed by signal 11 (SIGSEGV)");
+    close_world(&world);
+}
+
+static void a_failed_attempt_is_followed_by_another(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 1, 1);
+    start_all(&world, 2);
+    end_worker(&world, 0, 1 << 8, false);
+    expect(&world, " stop0");
+    end_worker(&world, 1, 15, true);
+    expect(&world, " launch0.2");
+    assert_int_equal(run_attempt(world.run), 2);
+    run_worker_started(world.run, 0, 1, 1);
+    run_worker_started(world.run, 1, 1, 1);
+    end_worker(&world, 1, 2 << 8, false);
+    end_worker(&world, 0, 15, true);
+    expect(&world, " stop0 finish0");
+    run_node_bye(world.run, 0, true, 0);
+    assert_int_equal(run_exit_status(world.run), 2);
+    close_world(&world);
+}
+
+static void what_cannot_be_started_is_not_tried_again(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 1, -1);
+    run_start(world.run);
+    run_node_up(world.run, 0, NULL);
+    run_worker_start_failed(world.run, 0, "no such file", 1);
+    run_worker_start_failed(world.run, 1, "no such file", 1);
+    run_node_bye(world.run, 0, true, 0);
+    assert_true(world.ended);
+    assert_int_equal(run_exit_status(world.run), 4);
+    assert_string_equal(run_failure(world.run)->text, "rank 0 could not be started: no such file");
+    close_world(&world);
+}
+
+static void an_agent_that_cannot_be_started_ends_the_run(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 2, 0);
+    world.fail_start = 1;
+    run_start(world.run);
+    expect(&world, " start0 start1 abandon0");
+    assert_true(world.ended);
+    assert_int_equal(run_exit_status(world.run), 4);
+    close_world(&world);
+}
+
+static void a_lost_node_takes_its_workers_along(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 4, 2, 0);
+    run_start(world.run);
+    run_node_up(world.run, 0, NULL);
+    run_node_up(world.run, 1, NULL);
+    for (uint32_t i = 0; i < 4; i++)
+        run_worker_started(world.run, i, 1, 1);
+    expect(&world, " start0 start1 launch0.1 launch1.1");
+    run_node_lost(world.run, 1, "killed");
+    expect(&world, " stop0");
+    end_worker(&world, 0, 15, true);
+    end_worker(&world, 1, 15, true);
+    expect(&world, " finish0");
+    run_node_bye(world.run, 0, true, 0);
+    assert_int_equal(run_exit_status(world.run), 5);
+    close_world(&world);
+}
+
+static void a_lost_node_is_started_again_for_the_next_attempt(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 1, 1);
+    start_all(&world, 2);
+    run_node_lost(world.run, 0, "killed");
+    expect(&world, " start0");
+    run_node_up(world.run, 0, NULL);
+    expect(&world, " launch0.2");
+    close_world(&world);
+}
+
+static void interrupts_stop_then_kill(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 1, 1, 3);
+    start_all(&world, 1);
+    run_interrupt(world.run, 2);
+    expect(&world, " stop0");
+    run_interrupt(world.run, 2);
+    expect(&world, " kill0");
+    end_worker(&world, 0, 9, true);
+    expect(&world, " finish0");
+    run_node_bye(world.run, 0, true, 0);
+    assert_int_equal(run_exit_status(world.run), 130);
+    assert_int_equal(run_outcome(world.run), OUTCOME_INTERRUPTED);
+    close_world(&world);
+}
+
+static void an_interrupt_before_the_launch_starts_nothing(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 2, 0);
+    run_start(world.run);
+    run_node_up(world.run, 0, NULL);
+    run_interrupt(world.run, 15);
+    expect(&world, " start0 start1 finish0 abandon1");
+    run_node_bye(world.run, 0, true, 0);
+    assert_true(world.ended);
+    assert_int_equal(run_exit_status(world.run), 143);
+    close_world(&world);
+}
+
+static void limits_end_what_does_not_answer(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 1, 1, 0);
+    run_start(world.run);
+    run_timer_fired(world.run, TIMER_START);
+    expect(&world, " start0 abandon0");
+    assert_true(world.ended);
+    assert_int_equal(run_exit_status(world.run), 4);
+    close_world(&world);
+
+    open_world(&world, 1, 1, 2);
+    start_all(&world, 1);
+    run_timer_fired(world.run, TIMER_LIMIT);
+    expect(&world, " stop0");
+    run_timer_fired(world.run, TIMER_STOP);
+    expect(&world, " abandon0");
+    assert_true(world.ended);
+    assert_int_equal(run_exit_status(world.run), 124);
+    assert_string_equal(run_failure(world.run)->text, "the time limit of 1 min passed");
+    close_world(&world);
+
+    open_world(&world, 1, 1, 0);
+    start_all(&world, 1);
+    end_worker(&world, 0, 0, false);
+    run_timer_fired(world.run, TIMER_FINISH);
+    expect(&world, " finish0 abandon0");
+    assert_true(world.ended);
+    uint32_t leftovers;
+    assert_false(run_clean(world.run, &leftovers));
+    assert_int_equal(run_exit_status(world.run), 0);
+    close_world(&world);
+}
+
+static void late_and_doubled_events_change_nothing(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 1, 0);
+    run_worker_started(world.run, 0, 1, 1);
+    run_worker_exited(world.run, 7, 0, false, NULL, NULL, 0, 1);
+    run_node_up(world.run, 5, NULL);
+    run_node_bye(world.run, 0, true, 0);
+    start_all(&world, 2);
+    run_node_up(world.run, 0, NULL);
+    run_worker_started(world.run, 0, 1, 1);
+    run_node_bye(world.run, 0, true, 0);
+    end_worker(&world, 0, 0, false);
+    end_worker(&world, 0, 9, false);
+    assert_int_equal(run_state_of(world.run), RUN_RUNNING);
+    expect(&world, "");
+    uint32_t counts[WORKER_STATE_COUNT];
+    run_count(world.run, counts);
+    assert_int_equal(counts[WORKER_GONE], 1);
+    assert_int_equal(counts[WORKER_STARTED], 1);
+    close_world(&world);
+}
+
+static void a_checkpoint_is_whole_when_all_ranks_reported(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 3, 1, 0);
+    start_all(&world, 3);
+    run_report(world.run, 0, REPORT_METRICS, 1, NULL, 0, 0);
+    run_report(world.run, 1, REPORT_BEGIN, 1, NULL, 0, 0);
+    run_report(world.run, 2, REPORT_BEGIN, 1, NULL, 0, 0);
+    run_report(world.run, 1, REPORT_COMMIT, 1, "[1]", 3, 11);
+    expect(&world, "");
+    run_report(world.run, 2, REPORT_COMMIT, 1, "[2]", 3, 12);
+    expect(&world, " publish1.1([1],[2]) ok11.1 ok12.1");
+    assert_string_equal(run_checkpoint(world.run), "/run/checkpoint");
+    run_report(world.run, 0, REPORT_BEGIN, 2, NULL, 0, 0);
+    run_report(world.run, 0, REPORT_COMMIT, 2, "[]", 2, 13);
+    run_report(world.run, 1, REPORT_METRICS, 2, NULL, 0, 0);
+    expect(&world, "");
+    world.fail_publish = 1;
+    run_report(world.run, 2, REPORT_METRICS, 2, NULL, 0, 0);
+    expect(&world, " publish2.1([]) discard2.1 error13.2");
+    close_world(&world);
+}
+
+static void a_checkpoint_that_cannot_be_whole_is_told(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 3, 1, 0);
+    start_all(&world, 3);
+    run_report(world.run, 0, REPORT_BEGIN, 1, NULL, 0, 0);
+    run_report(world.run, 0, REPORT_COMMIT, 1, "[]", 2, 5);
+    end_worker(&world, 1, 0, false);
+    expect(&world, " discard1.1 error5.1");
+    run_report(world.run, 2, REPORT_BEGIN, 1, NULL, 0, 0);
+    run_report(world.run, 2, REPORT_COMMIT, 1, "[]", 2, 6);
+    expect(&world, " discard1.1 error6.1");
+    run_report(world.run, 2, REPORT_COMMIT, 9, "[]", 2, 7);
+    expect(&world, " error7.9");
+    close_world(&world);
+
+    open_world(&world, 2, 1, 0);
+    start_all(&world, 2);
+    run_report(world.run, 0, REPORT_BEGIN, 1, NULL, 0, 0);
+    run_report(world.run, 1, REPORT_BEGIN, 1, NULL, 0, 0);
+    run_report(world.run, 0, REPORT_ABORT, 1, "disk full", 9, 1);
+    run_report(world.run, 1, REPORT_COMMIT, 1, "[]", 2, 2);
+    expect(&world, " discard1.1 error2.1");
+    run_report(world.run, 0, REPORT_BEGIN, 2, NULL, 0, 0);
+    run_report(world.run, 1, REPORT_BEGIN, 2, NULL, 0, 0);
+    run_report(world.run, 0, REPORT_COMMIT, 2, "[]", 2, 3);
+    end_worker(&world, 1, 9, false);
+    expect(&world, " stop0 discard2.1 error3.2");
+    close_world(&world);
+}
+
+static void numbers_go_on_in_the_next_attempt(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 1, 1);
+    start_all(&world, 2);
+    run_report(world.run, 0, REPORT_METRICS, 1, NULL, 0, 0);
+    run_report(world.run, 0, REPORT_METRICS, 2, NULL, 0, 0);
+    run_report(world.run, 1, REPORT_BEGIN, 1, NULL, 0, 0);
+    end_worker(&world, 0, 1 << 8, false);
+    end_worker(&world, 1, 15, true);
+    expect(&world, " stop0 discard1.1 launch0.2");
+    assert_int_equal(run_report_base(world.run), 2);
+    run_report(world.run, 0, REPORT_BEGIN, 2, NULL, 0, 0);
+    expect(&world, "");
+    close_world(&world);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(success_is_told_after_every_bye),
+        cmocka_unit_test(the_first_failure_decides),
+        cmocka_unit_test(of_failures_at_once_a_signal_is_the_cause),
+        cmocka_unit_test(a_failed_attempt_is_followed_by_another),
+        cmocka_unit_test(what_cannot_be_started_is_not_tried_again),
+        cmocka_unit_test(an_agent_that_cannot_be_started_ends_the_run),
+        cmocka_unit_test(a_lost_node_takes_its_workers_along),
+        cmocka_unit_test(a_lost_node_is_started_again_for_the_next_attempt),
+        cmocka_unit_test(interrupts_stop_then_kill),
+        cmocka_unit_test(an_interrupt_before_the_launch_starts_nothing),
+        cmocka_unit_test(limits_end_what_does_not_answer),
+        cmocka_unit_test(late_and_doubled_events_change_nothing),
+        cmocka_unit_test(a_checkpoint_is_whole_when_all_ranks_reported),
+        cmocka_unit_test(a_checkpoint_that_cannot_be_whole_is_told),
+        cmocka_unit_test(numbers_go_on_in_the_next_attempt),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

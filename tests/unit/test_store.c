@@ -1,0 +1,145 @@
+/* The run's store: what each request is answered, and when. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/buffer.h"
+#include "run/store.h"
+
+static void note_answer(void *context, uint32_t node, uint32_t channel, enum store_status status,
+                        const void *value, size_t size) {
+    static const char *const names[] = {"ok", "none", "timeout", "invalid"};
+    buffer_printf(context, " %u/%u:%s", node, channel, names[status]);
+    if (size > 0) buffer_printf(context, "=%.*s", (int)size, (const char *)value);
+}
+
+static struct buffer answers;
+static struct store *store;
+
+static int open_store(void **state) {
+    (void)state;
+    store = store_create(3, note_answer, &answers);
+    return store == NULL;
+}
+
+static int close_store(void **state) {
+    (void)state;
+    store_destroy(store);
+    buffer_done(&answers);
+    return 0;
+}
+
+static void ask(enum store_operation operation, uint32_t rank, const char *key, const char *value,
+                nanoseconds timeout, nanoseconds now) {
+    struct store_request request = {
+        operation, rank, 1, 10 + rank, key, value, value == NULL ? 0 : strlen(value), timeout};
+    store_ask(store, &request, now);
+}
+
+static void expect(const char *text) {
+    assert_string_equal(answers.size > 0 ? answers.data : "", text);
+    buffer_done(&answers);
+}
+
+static void a_value_is_there_once_set(void **state) {
+    (void)state;
+    ask(STORE_GET, 0, "k", NULL, -1, 0);
+    ask(STORE_SET, 1, "k", "v", -1, 0);
+    ask(STORE_GET, 0, "k", NULL, -1, 0);
+    ask(STORE_SET, 1, "k", "", -1, 0);
+    ask(STORE_WAIT, 2, "k", NULL, -1, 0);
+    ask(STORE_DELETE, 2, "k", NULL, -1, 0);
+    ask(STORE_DELETE, 2, "k", NULL, -1, 0);
+    expect(" 1/10:none 1/11:ok 1/10:ok=v 1/11:ok 1/12:ok 1/12:ok 1/12:none");
+}
+
+static void waiters_are_answered_by_a_set_or_by_their_limit(void **state) {
+    (void)state;
+    assert_int_equal(store_deadline(store), -1);
+    ask(STORE_WAIT, 0, "k", NULL, 50, 100);
+    ask(STORE_WAIT, 1, "k", NULL, -1, 100);
+    ask(STORE_WAIT, 2, "other", NULL, 90, 100);
+    expect("");
+    assert_int_equal(store_deadline(store), 150);
+    store_expire(store, 149);
+    expect("");
+    store_expire(store, 150);
+    expect(" 1/10:timeout");
+    assert_int_equal(store_deadline(store), 190);
+    ask(STORE_SET, 2, "k", "v", -1, 160);
+    expect(" 1/11:ok=v 1/12:ok");
+    store_expire(store, 200);
+    expect(" 1/12:timeout");
+    assert_int_equal(store_deadline(store), -1);
+}
+
+static void add_counts(void **state) {
+    (void)state;
+    ask(STORE_WAIT, 2, "n", NULL, -1, 0);
+    ask(STORE_ADD, 0, "n", "5", -1, 0);
+    ask(STORE_ADD, 1, "n", "-7", -1, 0);
+    expect(" 1/12:ok=5 1/10:ok=5 1/11:ok=-2");
+    ask(STORE_ADD, 0, "n", "x", -1, 0);
+    ask(STORE_SET, 0, "word", "abc", -1, 0);
+    ask(STORE_ADD, 0, "word", "1", -1, 0);
+    ask(STORE_SET, 0, "big", "9223372036854775807", -1, 0);
+    ask(STORE_ADD, 0, "big", "1", -1, 0);
+    expect(
+        " 1/10:invalid=add takes a whole number 1/10:ok 1/10:invalid=the key holds something else than a whole "
+        "number 1/10:ok 1/10:invalid=the sum does not fit in 64 bits");
+}
+
+/* Sizes of the pieces, for they hold NUL bytes. */
+static size_t gathered;
+
+static void note_size(void *context, uint32_t node, uint32_t channel, enum store_status status,
+                      const void *value, size_t size) {
+    (void)context;
+    (void)node;
+    (void)channel;
+    static const unsigned char all[] = {1, 0, 0, 0, 'a', 0, 0, 0, 0, 2, 0, 0, 0, 'c', 'c'};
+    assert_int_equal(status, STORE_OK);
+    assert_int_equal(size, sizeof all);
+    assert_memory_equal(value, all, sizeof all);
+    gathered++;
+}
+
+static void gather_answers_all_when_the_last_one_came(void **state) {
+    (void)state;
+    store_destroy(store);
+    store = store_create(3, note_size, NULL);
+    for (int round = 0; round < 2; round++) {
+        gathered = 0;
+        ask(STORE_GATHER, 2, "g", "cc", -1, 0);
+        ask(STORE_GATHER, 0, "g", "a", -1, 0);
+        assert_int_equal(gathered, 0);
+        ask(STORE_GATHER, 1, "g", "", -1, 0);
+        assert_int_equal(gathered, 3);
+    }
+}
+
+static void gather_names_who_did_not_come(void **state) {
+    (void)state;
+    ask(STORE_GATHER, 1, "g", "b", 10, 0);
+    ask(STORE_GATHER, 1, "g", "b", 10, 0);
+    store_expire(store, 10);
+    expect(" 1/11:invalid=this rank has already given its part 1/11:timeout=0,2");
+    ask(STORE_GATHER, 7, "g", "b", 10, 0);
+    assert_non_null(strstr(answers.data, "invalid"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_value_is_there_once_set, open_store, close_store),
+        cmocka_unit_test_setup_teardown(waiters_are_answered_by_a_set_or_by_their_limit, open_store,
+                                        close_store),
+        cmocka_unit_test_setup_teardown(add_counts, open_store, close_store),
+        cmocka_unit_test_setup_teardown(gather_answers_all_when_the_last_one_came, open_store, close_store),
+        cmocka_unit_test_setup_teardown(gather_names_who_did_not_come, open_store, close_store),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
