@@ -1,0 +1,151 @@
+/* What run/ asks for, carried out: agents started and told, timers set, events and checkpoints written. What is sent leaves at the end
+ * of the turn, after the journal's commit. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "checkpoint/checkpoint.h"
+#include "controller/drive_internal.h"
+
+static int start_node(void *context, uint32_t node, ty_error *err) {
+    return peer_start(&((struct drive *)context)->peers[node], err);
+}
+
+static nanoseconds wall(void *context) {
+    (void)context;
+    return clock_wall();
+}
+
+/* The parts of the launch that are alike for all nodes wait for the first node of the attempt. */
+static int make_launch(struct drive *drive, int attempt, ty_error *err) {
+    const struct peer *first = &drive->peers[0];
+    struct launch_context context = {
+        .request = drive->config->request,
+        .prepared = drive->config->prepared,
+        .name = drive->config->name,
+        .path = drive->config->path,
+        .token = drive->token,
+        .attempt = attempt,
+        .report_base = run_report_base(drive->run),
+        .checkpoint = run_checkpoint(drive->run),
+        .master_address = first->address,
+        .master_port = first->port,
+    };
+    launch_destroy(TAKE(drive->launch));
+    store_destroy(TAKE(drive->store));
+    drive->launched = clock_wall();
+    return launch_create(&context, &drive->launch, err);
+}
+
+static void launch(void *context, uint32_t node, int attempt) {
+    struct drive *drive = context;
+    ty_error err = {0};
+    int result = node == 0 ? make_launch(drive, attempt, &err) : 0;
+    if (result >= 0 && node == 0) {
+        drive->store =
+            store_create((uint32_t)drive->config->prepared->plan->n_workers, peer_answer_store, drive);
+        if (drive->store == NULL) result = ty_fail_memory(&err);
+    }
+    if (result >= 0 && drive->launch != NULL)
+        result = launch_frame(drive->launch, node, channel_out(drive->peers[node].channel), &err);
+    if (result < 0) {
+        if (drive->error.code == 0) drive->error = err;
+        run_interrupt(drive->run, 0);
+    }
+}
+
+static void stop(void *context, uint32_t node, bool kill, const char *reason) {
+    struct drive *drive = context;
+    Wire__Stop body = WIRE__STOP__INIT;
+    Wire__Message message = WIRE__MESSAGE__INIT;
+    if (drive->failed == 0) drive->failed = clock_monotonic();
+    body.kill = kill;
+    body.reason = (char *)reason;
+    message.body_case = WIRE__MESSAGE__BODY_STOP;
+    message.stop = &body;
+    peer_send(&drive->peers[node], &message);
+}
+
+static void finish(void *context, uint32_t node) {
+    struct drive *drive = context;
+    Wire__Finish body = WIRE__FINISH__INIT;
+    Wire__Message message = WIRE__MESSAGE__INIT;
+    if (drive->ended == 0) drive->ended = clock_monotonic();
+    message.body_case = WIRE__MESSAGE__BODY_FINISH;
+    message.finish = &body;
+    peer_send(&drive->peers[node], &message);
+}
+
+static void abandon(void *context, uint32_t node) {
+    peer_abandon(&((struct drive *)context)->peers[node]);
+}
+
+static void set_timer(void *context, enum run_timer timer, nanoseconds delay) {
+    struct drive *drive = context;
+    if (delay < 0)
+        loop_timer_stop(drive->loop, &drive->timers[timer].handle);
+    else
+        (void)loop_timer_start(drive->loop, &drive->timers[timer].handle, delay);
+}
+
+static void record(void *context, const struct run_event *event) {
+    struct drive *drive = context;
+    ty_error err = {0};
+    int result = journal_event(drive->config->journal, event, &err);
+    drive_keep_journal_error(drive, result, &err);
+}
+
+static int publish(void *context, uint64_t number, int attempt, const char *const *files, size_t n, char **path,
+                   ty_error *err) {
+    struct drive *drive = context;
+    int result = checkpoint_publish(drive->config->path, number, attempt, files, n, path, err);
+    if (result < 0) return result;
+    char name[CHECKPOINT_NAME_SIZE];
+    checkpoint_name(number, name);
+    struct journal_checkpoint row = {number, attempt, clock_wall(), name, drive->metrics.data};
+    ty_error journal_error = {0};
+    result = journal_checkpoint(drive->config->journal, &row, &journal_error);
+    if (result >= 0) result = journal_commit_durable(drive->config->journal, &journal_error);
+    drive_keep_journal_error(drive, result, &journal_error);
+    return 0;
+}
+
+static void discard(void *context, uint64_t number, int attempt) {
+    const struct drive *drive = context;
+    checkpoint_discard(drive->config->path, number, attempt);
+}
+
+static void answer_commit(void *context, uint32_t node, uint32_t channel, uint64_t number, const char *path,
+                          const char *error) {
+    struct drive *drive = context;
+    Wire__Committed body = WIRE__COMMITTED__INIT;
+    Wire__Message message = WIRE__MESSAGE__INIT;
+    body.channel = channel;
+    body.number = number;
+    if (path != NULL) body.path = (char *)path;
+    if (error != NULL) body.error = (char *)error;
+    message.body_case = WIRE__MESSAGE__BODY_COMMITTED;
+    message.committed = &body;
+    peer_send(&drive->peers[node], &message);
+}
+
+static void on_run_ended(void *context) {
+    struct drive *drive = context;
+    loop_stop(drive->loop);
+}
+
+const struct run_ops drive_ops = {
+    .wall = wall,
+    .start_node = start_node,
+    .launch = launch,
+    .stop = stop,
+    .finish = finish,
+    .abandon = abandon,
+    .set_timer = set_timer,
+    .record = record,
+    .publish = publish,
+    .discard = discard,
+    .answer = answer_commit,
+    .ended = on_run_ended,
+};

@@ -1,0 +1,80 @@
+/* What the files of a drive share: the drive itself, its agents, its timers. */
+#ifndef CONTROLLER_DRIVE_INTERNAL_H
+#define CONTROLLER_DRIVE_INTERNAL_H
+
+#include "controller/drive.h"
+#include "controller/launch.h"
+#include "controller/progress.h"
+#include "controller/sink.h"
+#include "run/store.h"
+#include "wire/channel.h"
+
+/* An agent and our end of its channel. */
+struct peer {
+    struct drive *drive;
+    uint32_t node; /* node rank */
+    struct channel *channel;
+    struct engine_handle handle;
+    char address[64];
+    uint16_t port;
+};
+
+struct timer_slot {
+    struct drive *drive;
+    enum run_timer timer;
+    struct loop_timer handle;
+};
+
+struct drive {
+    const struct drive_config *config;
+    struct loop *loop;
+    struct run *run;
+    struct store *store;
+    struct launch *launch;
+    struct peer *peers;
+    uint32_t *node_of;
+    struct timer_slot timers[RUN_TIMERS];
+    struct loop_timer store_timer;
+    struct loop_signal signals[3];
+    struct loop_watch lease_watch;
+    int lease_fd;          /* readable when a holder may have gone; -1 unless the run waits */
+    struct sink output[2]; /* standard output, standard error */
+    struct progress progress;
+    char token[33];
+    struct buffer metrics;               /* of rank 0 */
+    nanoseconds launched, failed, ended; /* wall, monotonic, monotonic */
+    int interrupted;                     /* signal that came while the run waited */
+    ty_error error;                      /* what ended the run from outside of run/: the journal, the launch */
+};
+
+/* Name of the node with this node rank. */
+const char *drive_node_name(const struct drive *drive, uint32_t node);
+
+/* A journal that cannot be written does not stop the training; the run's end tells it. */
+void drive_keep_journal_error(struct drive *drive, int result, const ty_error *err);
+/* Records an event of the whole run with the JSON text in `data`, which is freed. */
+void drive_record(struct drive *drive, enum run_event_kind kind, struct buffer *data);
+
+/* -- act.c: what run/ asks for */
+extern const struct run_ops drive_ops;
+
+/* -- peer.c: agents */
+int peer_start(struct peer *peer, ty_error *err);
+void peer_send(struct peer *peer, const Wire__Message *message);
+/* Ends the agent, by force when `by_force` or when it takes too long; its wait status, or 0. */
+int peer_reap(struct peer *peer, bool by_force);
+void peer_on_store_timer(void *context); /* context: the drive */
+/* Ends an agent that does not answer, and all that ran there. */
+void peer_abandon(struct peer *peer);
+/* Answers of the store travel this way. */
+void peer_answer_store(void *context, uint32_t node, uint32_t channel, enum store_status status,
+                       const void *value, size_t size);
+void peer_on_drained(void *context); /* a sink took what it had; context: the drive */
+
+/* -- wait.c: devices that others hold. drive_begin is called when they are ours. */
+int wait_begin(struct drive *drive, const char *reason, const struct lease_holder *holders, size_t n,
+               ty_error *err);
+void wait_end(struct drive *drive);
+int drive_begin(struct drive *drive, ty_error *err);
+
+#endif

@@ -1,0 +1,256 @@
+/* Agents: started, heard, reaped. Their messages become events of run/, rows of the journal, answers of the store, lines of output. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "controller/drive_internal.h"
+#include "controller/sweep.h"
+
+static const int END_LIMIT_MS = 2000;
+
+void peer_answer_store(void *context, uint32_t node, uint32_t channel, enum store_status status,
+                       const void *value, size_t size) {
+    struct drive *drive = context;
+    Wire__StoreReply body = WIRE__STORE_REPLY__INIT;
+    Wire__Message message = WIRE__MESSAGE__INIT;
+    body.channel = channel;
+    body.status = (Wire__StoreReply__Status)status;
+    body.value = (ProtobufCBinaryData){size, (uint8_t *)value};
+    message.body_case = WIRE__MESSAGE__BODY_STORE_REPLY;
+    message.store_reply = &body;
+    if (drive->peers[node].channel != NULL) (void)channel_send(drive->peers[node].channel, &message);
+}
+
+void peer_send(struct peer *peer, const Wire__Message *message) {
+    if (peer->channel != NULL) (void)channel_send(peer->channel, message);
+}
+
+/* Waits for the end of an agent, by force when it takes too long. Its wait status, or 0. */
+int peer_reap(struct peer *peer, bool by_force) {
+    int status = 0;
+    if (peer->handle.pid <= 0) return 0;
+    struct pollfd ended = {peer->handle.pidfd, POLLIN, 0};
+    if (by_force || peer->handle.pidfd < 0 || poll(&ended, 1, END_LIMIT_MS) != 1)
+        (void)kill(peer->handle.pid, SIGKILL);
+    while (waitpid(peer->handle.pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (peer->handle.pidfd >= 0) (void)close(peer->handle.pidfd);
+    peer->handle = (struct engine_handle){-1, -1, -1};
+    return status;
+}
+
+void peer_abandon(struct peer *peer) {
+    (void)peer_reap(peer, true);
+    channel_destroy(TAKE(peer->channel));
+    (void)sweep_token(peer->drive->token);
+}
+
+static void on_hello(struct peer *peer, const Wire__Hello *hello) {
+    struct drive *drive = peer->drive;
+    if (hello->protocol != FRAME_PROTOCOL || strcmp(hello->version, TY_VERSION) != 0) {
+        struct buffer why = {0};
+        buffer_printf(&why, "the agent of node %s is version %s, this is " TY_VERSION,
+                      drive_node_name(drive, peer->node), hello->version);
+        peer_abandon(peer);
+        run_node_lost(drive->run, peer->node, why.failed ? "wrong version" : why.data);
+        buffer_done(&why);
+        return;
+    }
+    (void)snprintf(peer->address, sizeof peer->address, "%s", hello->address);
+    peer->port = (uint16_t)hello->port;
+    struct buffer data = {0};
+    buffer_text(&data, "{\"name\": ");
+    buffer_json_string(&data, drive_node_name(drive, peer->node), strlen(drive_node_name(drive, peer->node)));
+    buffer_printf(&data, ", \"pid\": %d, \"address\": \"%s\", \"port\": %u}", hello->pid, peer->address,
+                  peer->port);
+    run_node_up(drive->run, peer->node, data.failed ? NULL : data.data);
+    buffer_done(&data);
+}
+
+static void on_worker_event(struct drive *drive, const Wire__WorkerEvent *event) {
+    switch (event->kind) {
+    case WIRE__WORKER_EVENT__KIND__STARTED:
+        run_worker_started(drive->run, event->rank, event->pid, event->time);
+        break;
+    case WIRE__WORKER_EVENT__KIND__READY:
+        run_worker_ready(drive->run, event->rank, event->time);
+        break;
+    case WIRE__WORKER_EVENT__KIND__RENDEZVOUS:
+        run_worker_rendezvous(drive->run, event->rank, event->time);
+        break;
+    case WIRE__WORKER_EVENT__KIND__EXITED:
+        run_worker_exited(drive->run, event->rank, event->wait_status, event->stopped, event->text,
+                          event->tail.data, event->tail.len, event->time);
+        break;
+    case WIRE__WORKER_EVENT__KIND__GONE:
+        run_worker_gone(drive->run, event->rank, event->time);
+        break;
+    case WIRE__WORKER_EVENT__KIND__START_FAILED:
+        run_worker_start_failed(drive->run, event->rank, event->text, event->time);
+        break;
+    default:
+        break;
+    }
+}
+
+static void keep_metrics(struct drive *drive, const ProtobufCBinaryData *metrics) {
+    buffer_clear(&drive->metrics);
+    buffer_append(&drive->metrics, metrics->data, metrics->len);
+    buffer_char(&drive->metrics, '\0');
+    progress_metrics(&drive->progress, (const char *)metrics->data, metrics->len);
+}
+
+static void on_report(struct drive *drive, const Wire__Report *report) {
+    enum report_kind kind = (enum report_kind)report->kind;
+    if (kind == REPORT_METRICS || kind == REPORT_BEGIN) {
+        struct journal_report row = {run_attempt(drive->run),
+                                     (int)report->rank,
+                                     report->number,
+                                     report->time,
+                                     (const char *)report->metrics.data,
+                                     report->metrics.len};
+        ty_error err = {0};
+        int result = journal_report(drive->config->journal, &row, &err);
+        drive_keep_journal_error(drive, result, &err);
+        if (report->rank == 0) keep_metrics(drive, &report->metrics);
+    }
+    run_report(drive->run, report->rank, kind, report->number, report->files.data, report->files.len,
+               report->channel);
+}
+
+static void arm_store_timer(struct drive *drive) {
+    nanoseconds deadline = store_deadline(drive->store);
+    if (deadline < 0) return;
+    nanoseconds delay = deadline - loop_now(drive->loop);
+    (void)loop_timer_start(drive->loop, &drive->store_timer, delay > 0 ? delay : 0);
+}
+
+void peer_on_store_timer(void *context) {
+    struct drive *drive = context;
+    if (drive->store == NULL) return;
+    store_expire(drive->store, loop_now(drive->loop));
+    arm_store_timer(drive);
+}
+
+static void on_store_request(struct peer *peer, const Wire__StoreRequest *body) {
+    struct drive *drive = peer->drive;
+    struct store_request request = {
+        .operation = (enum store_operation)body->operation,
+        .rank = body->rank,
+        .node = peer->node,
+        .channel = body->channel,
+        .key = body->key,
+        .value = body->value.data,
+        .size = body->value.len,
+        .timeout = body->timeout_ms < 0 ? -1 : body->timeout_ms * NS_PER_MS,
+    };
+    if (drive->store == NULL) return;
+    store_ask(drive->store, &request, loop_now(drive->loop));
+    arm_store_timer(drive);
+}
+
+static void on_log(const Wire__Log *log) {
+    log_write((enum log_level)log->level, "agent", "%s", log->text);
+}
+
+static void on_message(void *context, const Wire__Message *message) {
+    struct peer *peer = context;
+    struct drive *drive = peer->drive;
+    switch (message->body_case) {
+    case WIRE__MESSAGE__BODY_HELLO:
+        on_hello(peer, message->hello);
+        break;
+    case WIRE__MESSAGE__BODY_EVENTS:
+        run_batch(drive->run);
+        for (size_t i = 0; i < message->events->n_events; i++)
+            on_worker_event(drive, message->events->events[i]);
+        break;
+    case WIRE__MESSAGE__BODY_REPORTS:
+        for (size_t i = 0; i < message->reports->n_reports; i++)
+            on_report(drive, message->reports->reports[i]);
+        break;
+    case WIRE__MESSAGE__BODY_STORE_REQUEST:
+        on_store_request(peer, message->store_request);
+        break;
+    case WIRE__MESSAGE__BODY_BYE:
+        run_node_bye(drive->run, peer->node, message->bye->clean, message->bye->leftovers);
+        break;
+    case WIRE__MESSAGE__BODY_LOG:
+        on_log(message->log);
+        break;
+    default:
+        log_warning("controller", "node %s sent a message of an unknown kind",
+                    drive_node_name(drive, peer->node));
+    }
+}
+
+static void pause_peers(struct drive *drive, bool paused) {
+    for (size_t node = 0; node < drive->config->prepared->plan->n_nodes_used; node++)
+        if (drive->peers[node].channel != NULL) channel_pause(drive->peers[node].channel, paused);
+}
+
+static void on_output(void *context, uint32_t rank, int stream, const uint8_t *bytes, size_t size) {
+    (void)rank;
+    struct drive *drive = ((struct peer *)context)->drive;
+    struct sink *sink = &drive->output[stream == 2];
+    progress_hide(&drive->progress);
+    sink_write(sink, bytes, size);
+    if (sink_full(sink)) pause_peers(drive, true);
+}
+
+void peer_on_drained(void *context) {
+    struct drive *drive = context;
+    if (!sink_full(&drive->output[0]) && !sink_full(&drive->output[1])) pause_peers(drive, false);
+}
+
+static void describe_agent_end(const struct drive *drive, uint32_t node, int status, const ty_error *reason,
+                               struct buffer *out) {
+    buffer_printf(out, "the agent of node %s ", drive_node_name(drive, node));
+    if (reason->code != 0)
+        buffer_printf(out, "could not be understood: %s", reason->message);
+    else if (WIFSIGNALED(status))
+        buffer_printf(out, "was killed by signal %d (SIG%s)", WTERMSIG(status), sigabbrev_np(WTERMSIG(status)));
+    else
+        buffer_printf(out, "ended with code %d before its time", WEXITSTATUS(status));
+}
+
+static void on_closed(void *context, const ty_error *reason) {
+    struct peer *peer = context;
+    struct drive *drive = peer->drive;
+    struct buffer why = {0};
+    channel_destroy(TAKE(peer->channel));
+    bool gone = run_node_state(drive->run, peer->node) == NODE_GONE;
+    int status = peer_reap(peer, false);
+    if (gone) return;
+    (void)sweep_token(drive->token);
+    describe_agent_end(drive, peer->node, status, reason, &why);
+    run_node_lost(drive->run, peer->node, why.failed ? "its agent ended" : why.data);
+    buffer_done(&why);
+}
+
+static const struct channel_events peer_events = {
+    .message = on_message, .output = on_output, .closed = on_closed};
+
+int peer_start(struct peer *peer, ty_error *err) {
+    struct drive *drive = peer->drive;
+    struct prepared *prepared = drive->config->prepared;
+    uint32_t node = peer->node;
+    struct engine_agent agent = {prepared->plan->node_order[node], drive_node_name(drive, node), node};
+    struct buffer log = {0};
+    buffer_printf(&log, "%s/logs/agent-%s.log", drive->config->path, agent.node_name);
+    int result =
+        log.failed
+            ? ty_fail_memory(err)
+            : prepared->engine->start_agent(&agent, prepared->lease == NULL ? -1 : lease_fd(prepared->lease),
+                                            log.data, &peer->handle, err);
+    buffer_done(&log);
+    if (result < 0) return result;
+    return channel_create(drive->loop, peer->handle.channel_fd, &peer_events, peer, &peer->channel, err);
+}
