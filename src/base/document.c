@@ -174,7 +174,7 @@ static int give_value(struct stream *stream, const char *key, int depth) {
         place = NULL;
         return ty_fail_memory(tree->err);
     }
-    json_t *value;
+    json_t *value = NULL;
     int result = tree_value(tree, depth, &value);
     if (result < 0) return result;
     result = stream->entry(stream->context, key, value, place, tree->err);

@@ -3,6 +3,7 @@
 #include "base/hostlist.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -197,7 +198,7 @@ static void write_number(const struct part *part, size_t index, struct buffer *o
     const struct range *range = part->ranges;
     for (; index > range->last - range->first; range++)
         index -= (size_t)(range->last - range->first + 1);
-    buffer_printf(out, "%0*llu", range->width, (unsigned long long)(range->first + index));
+    buffer_printf(out, "%0*" PRIu64, range->width, range->first + index);
 }
 
 static void write_name(const struct hostlist *list, const struct item *item, size_t index, struct buffer *out) {

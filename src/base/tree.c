@@ -160,7 +160,7 @@ static int fill_list(struct tree *tree, json_t *list, int depth) {
     for (;;) {
         int result = tree_next(tree);
         if (result < 0 || tree->event.type == YAML_SEQUENCE_END_EVENT) return result;
-        json_t *item;
+        json_t *item = NULL;
         result = tree_value(tree, depth + 1, &item);
         if (result < 0) return result;
         if (json_array_append_new(list, item) < 0) return ty_fail_memory(tree->err);
@@ -184,7 +184,7 @@ static int add_member(struct tree *tree, json_t *map, int depth) {
     void *member = json_object_iter_at(map, key);
     result = keep_place(tree, json_object_iter_key(member));
     if (result == 0) result = tree_next(tree);
-    json_t *value;
+    json_t *value = NULL;
     if (result == 0) result = tree_value(tree, depth + 1, &value);
     if (result < 0) return result;
     (void)json_object_iter_set_new(map, member, value); /* replaces in place: nothing is allocated */
