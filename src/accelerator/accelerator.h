@@ -43,8 +43,8 @@ struct accelerator {
     /* Finds this machine's devices. 0 with n == 0 when there are none or no driver is present; an error only for what the
      * user must mend (conflicting variables). */
     int (*detect)(struct inventory *inventory, ty_error *err);
-    /* Optional: how many devices of `host_devices` the ids name and what else to set (TPU bounds, ONEAPI selector);
-     * NULL: visible = ids joined by commas. */
+    /* Optional: where more is to be set than visible = ids joined by commas (TPU bounds, ONEAPI selector). `n` is above 0;
+     * `host_devices` is how many the node has. */
     int (*set_visible)(const struct accelerator *self, const char *const *ids, size_t n, size_t host_devices,
                        environment_change *change, void *context);
 };
@@ -60,8 +60,9 @@ const struct accelerator *accelerator_for(const char *resource, const char *acce
 int accelerator_probe(struct inventory **inventories, size_t *n, ty_error *err);
 void accelerator_inventories_free(struct inventory *inventories, size_t n);
 
-/* Sets the visible-devices variables for a worker that is to see `ids` (the node's ids, in order). With `inherited` non-NULL
- * the ids are positions' names already mapped (1.3 nested masks). Honours opt_out and RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO. */
+/* Sets the visible-devices variables for a worker that is to see `ids` (the node's ids, in order; under an inherited variable
+ * they are its entries already, so that masks nest). Honours opt_out and RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO. What `change` returns
+ * when that is not 0, or -ENOMEM. */
 int accelerator_set_visible(const struct accelerator *accelerator, const char *const *ids, size_t n,
                             size_t host_devices, environment_change *change, void *context);
 
@@ -69,7 +70,8 @@ int accelerator_set_visible(const struct accelerator *accelerator, const char *c
  * `entries` ("" and NoDevFiles: 0). */
 int accelerator_visible_entries(const char *value, struct buffer *entries);
 
-/* Device name -> type ("Tesla V100-SXM2-16GB" -> "V100", 1.5); false when there is none. */
+/* Device name -> type ("Tesla V100-SXM2-16GB" -> "V100", 1.5); also an AMD PCI id ("0x74a1"), a TPU pod type ("v5litepod-16") and a
+ * Furiosa architecture ("rngd+"). False when there is none. */
 bool accelerator_classify(const char *name, char type[64]);
 
 #endif

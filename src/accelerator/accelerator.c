@@ -1,0 +1,160 @@
+/* The table of vendors and what is the same for all: choosing one for each resource, and writing the variable that shows a
+ * worker its devices. */
+#include "accelerator/accelerator.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "accelerator/vendors.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+
+static const struct accelerator *const vendors[] = {
+#define X(name) &accelerator_##name,
+    ACCELERATOR_VENDORS(X)
+#undef X
+};
+
+const struct accelerator *const *accelerator_all(size_t *n) {
+    *n = ARRAY_SIZE(vendors);
+    return vendors;
+}
+
+/* Which vendor's devices have types that begin so; only GPU has several vendors. */
+static const struct accelerator *gpu_vendor(const char *type) {
+    static const struct {
+        const char *prefix;
+        const struct accelerator *vendor;
+    } rows[] = {
+        {"AMD-", &accelerator_amd},
+        {"Intel-GPU-", &accelerator_intel},
+        {"MetaX", &accelerator_metax},
+        {"MXC", &accelerator_metax},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(rows) && type != NULL; i++)
+        if (str_prefix(type, rows[i].prefix, NULL)) return rows[i].vendor;
+    return &accelerator_nvidia;
+}
+
+const struct accelerator *accelerator_for(const char *resource, const char *accelerator_type) {
+    if (strcmp(resource, "GPU") == 0) return gpu_vendor(accelerator_type);
+    for (size_t i = 0; i < ARRAY_SIZE(vendors); i++)
+        if (strcmp(vendors[i]->resource, resource) == 0) return vendors[i];
+    return NULL;
+}
+
+/* -- probing -- */
+
+/* The order in which vendors are asked: for GPU the first that has devices is the machine's (1.3). */
+static const struct accelerator *const probe_order[] = {
+    &accelerator_amd,     &accelerator_intel,      &accelerator_metax,    &accelerator_nvidia,
+    &accelerator_google,  &accelerator_neuron,     &accelerator_habana,   &accelerator_ascend,
+    &accelerator_furiosa, &accelerator_rebellions, &accelerator_mobilint, &accelerator_cambricon,
+};
+_Static_assert(ARRAY_SIZE(probe_order) == ARRAY_SIZE(vendors), "every vendor is asked");
+
+static bool has_resource(const struct inventory *inventories, size_t n, const char *resource) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(inventories[i].vendor->resource, resource) == 0) return true;
+    return false;
+}
+
+/* The label of a type is left out where the name that a device gives itself is no label value. */
+static int probe_vendor(const struct accelerator *vendor, struct inventory *inventory, ty_error *err) {
+    *inventory = (struct inventory){.vendor = vendor};
+    int result = vendor->detect(inventory, err);
+    if (result < 0) return result == -ENOMEM ? ty_fail_memory(err) : result;
+    if (inventory->type[0] != '\0' && inventory->n > 0)
+        (void)labels_set(&inventory->labels, "ray.io/accelerator-type", inventory->type, NULL);
+    return 0;
+}
+
+static int probe_all(struct inventory *found, size_t *n, ty_error *err) {
+    for (size_t i = 0; i < ARRAY_SIZE(probe_order); i++) {
+        struct inventory *inventory = &found[*n];
+        if (has_resource(found, *n, probe_order[i]->resource)) continue;
+        int result = probe_vendor(probe_order[i], inventory, err);
+        if (result == 0 && inventory->n > 0)
+            ++*n;
+        else
+            inventory_done(inventory);
+        if (result < 0) return result;
+    }
+    return 0;
+}
+
+int accelerator_probe(struct inventory **inventories, size_t *n, ty_error *err) {
+    size_t found = 0;
+    struct inventory *made = calloc(ARRAY_SIZE(vendors), sizeof *made);
+    if (made == NULL) return ty_fail_memory(err);
+    int result = probe_all(made, &found, err);
+    if (result < 0) {
+        accelerator_inventories_free(made, found);
+        return result;
+    }
+    *inventories = made;
+    *n = found;
+    return 0;
+}
+
+void accelerator_inventories_free(struct inventory *inventories, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        inventory_done(&inventories[i]);
+    free(inventories);
+}
+
+/* -- what a worker sees -- */
+
+bool environment_true(const char *name) {
+    static const char *const no[] = {"", "0", "false", "no", "off"};
+    const char *value = getenv(name);
+    if (value == NULL) return false;
+    for (size_t i = 0; i < ARRAY_SIZE(no); i++)
+        if (strcasecmp(value, no[i]) == 0) return false;
+    return true;
+}
+
+bool join_ids(const char *const *ids, size_t n, struct buffer *out) {
+    buffer_text(out, "");
+    for (size_t i = 0; i < n; i++)
+        buffer_printf(out, "%s%s", i > 0 ? "," : "", ids[i]);
+    return !out->failed;
+}
+
+static bool opted_out(const struct accelerator *accelerator) {
+    for (const char *const *name = accelerator->opt_out; *name != NULL; name++)
+        if (environment_true(*name)) return true;
+    return false;
+}
+
+int accelerator_set_visible(const struct accelerator *accelerator, const char *const *ids, size_t n,
+                            size_t host_devices, environment_change *change, void *context) {
+    CLEANUP(buffer_done)
+    struct buffer value = {0};
+    if (opted_out(accelerator)) return 0;
+    if (n == 0 && !environment_true("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO")) return 0;
+    if (n > 0 && accelerator->set_visible != NULL)
+        return accelerator->set_visible(accelerator, ids, n, host_devices, change, context);
+    return join_ids(ids, n, &value) ? change(context, accelerator->visible, value.data) : -ENOMEM;
+}
+
+struct entries {
+    struct buffer *out;
+    int n;
+};
+
+static int add_entry(void *context, char *piece) {
+    struct entries *entries = context;
+    if (piece[0] == '\0') return 0;
+    buffer_append(entries->out, piece, strlen(piece) + 1);
+    entries->n++;
+    return 0;
+}
+
+int accelerator_visible_entries(const char *value, struct buffer *entries) {
+    if (value == NULL) return -1;
+    if (value[0] == '\0' || strcmp(value, "NoDevFiles") == 0) return 0;
+    struct entries found = {entries, 0};
+    return str_split(value, ',', add_entry, &found) < 0 || entries->failed ? 0 : found.n;
+}

@@ -1,0 +1,82 @@
+/* The list of devices that a detector fills, and the inherited variable that shortens it. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "accelerator/machine.h"
+#include "accelerator/vendors.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+
+void inventory_done(struct inventory *inventory) {
+    free(inventory->devices);
+    labels_done(&inventory->labels);
+    resources_done(&inventory->extra);
+    *inventory = (struct inventory){0};
+}
+
+struct device *inventory_add(struct inventory *inventory) {
+    struct device *devices = reallocarray(inventory->devices, inventory->n + 1, sizeof *devices);
+    if (devices == NULL) return NULL;
+    inventory->devices = devices;
+    struct device *device = &devices[inventory->n];
+    *device = (struct device){0};
+    (void)snprintf(device->id, sizeof device->id, "%zu", inventory->n);
+    inventory->n++;
+    return device;
+}
+
+int inventory_add_many(struct inventory *inventory, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (inventory_add(inventory) == NULL) return -ENOMEM;
+    return 0;
+}
+
+int inventory_add_numbered(struct inventory *inventory, const char *directory, const char *prefix) {
+    CLEANUP(idset_done)
+    struct idset numbers = {0};
+    int result = machine_numbers(directory, prefix, "", false, &numbers);
+    if (result == -ENOMEM) return result;
+    return result < 0 ? 0 : inventory_add_many(inventory, idset_count(&numbers));
+}
+
+void inventory_set_type(struct inventory *inventory, const char *type) {
+    (void)snprintf(inventory->type, sizeof inventory->type, "%s", type);
+}
+
+/* The device that an entry of the variable means: an index, or a UUID or its beginning. NULL for others (MIG). */
+static const struct device *find_device(const struct inventory *inventory, const char *entry) {
+    int64_t index;
+    if (str_to_int64(entry, 0, INT32_MAX, &index))
+        return (size_t)index < inventory->n ? &inventory->devices[index] : NULL;
+    for (size_t i = 0; i < inventory->n; i++)
+        if (str_prefix(inventory->devices[i].uuid, entry, NULL)) return &inventory->devices[i];
+    return NULL;
+}
+
+int inventory_restrict(struct inventory *inventory, const char *value) {
+    CLEANUP(buffer_done)
+    struct buffer entries = {0};
+    struct inventory left = {0};
+    int n = accelerator_visible_entries(value, &entries);
+    if (entries.failed) return -ENOMEM;
+    if (n < 0) return 0;
+    const char *entry = entries.data;
+    for (int i = 0; i < n; i++, entry += strlen(entry) + 1) {
+        /* Several MIG instances lie on one device; other entries cannot be more than there are devices (1.4). */
+        if (left.n >= inventory->n && !str_prefix(entry, "MIG-", NULL)) break;
+        const struct device *found = find_device(inventory, entry);
+        struct device *device = inventory_add(&left);
+        if (device == NULL) {
+            free(left.devices);
+            return -ENOMEM;
+        }
+        if (found != NULL) *device = *found;
+        (void)snprintf(device->id, sizeof device->id, "%s", entry);
+    }
+    free(inventory->devices);
+    inventory->devices = left.devices;
+    inventory->n = left.n;
+    return 0;
+}

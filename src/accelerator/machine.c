@@ -1,0 +1,129 @@
+/* Reads small files and directories below the system root. */
+#include "accelerator/machine.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+
+/* The path below the system root; false when it is too long. */
+static bool locate(const char *path, char *out, size_t size) {
+    const char *root = getenv("TRAINYARD_SYSROOT");
+    int length = snprintf(out, size, "%s%s", root == NULL ? "" : root, path);
+    return length >= 0 && (size_t)length < size;
+}
+
+bool machine_has(const char *path) {
+    char real[MACHINE_PATH_SIZE];
+    return locate(path, real, sizeof real) && access(real, F_OK) == 0;
+}
+
+bool machine_read(const char *path, char *text, size_t size) {
+    char real[MACHINE_PATH_SIZE];
+    if (!locate(path, real, sizeof real)) return false;
+    CLEANUP_FD int fd = open(real, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return false;
+    ssize_t got = read(fd, text, size);
+    if (got < 0 || (size_t)got >= size) return false;
+    while (got > 0 && isspace((unsigned char)text[got - 1]))
+        got--;
+    text[got] = '\0';
+    return true;
+}
+
+static bool to_number(const char *text, int64_t *number) {
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 0);
+    if (errno != 0 || end == text || (*end != '\0' && !isspace((unsigned char)*end))) return false;
+    *number = value;
+    return true;
+}
+
+bool machine_read_number(const char *path, int64_t *number) {
+    char text[64];
+    return machine_read(path, text, sizeof text) && to_number(text, number);
+}
+
+bool machine_link(const char *path, char *name, size_t size) {
+    char real[MACHINE_PATH_SIZE], target[MACHINE_PATH_SIZE];
+    if (!locate(path, real, sizeof real)) return false;
+    ssize_t length = readlink(real, target, sizeof target - 1);
+    if (length <= 0) return false;
+    target[length] = '\0';
+    const char *slash = strrchr(target, '/');
+    const char *last = slash == NULL ? target : slash + 1;
+    if (strlen(last) >= size) return false;
+    memcpy(name, last, strlen(last) + 1);
+    return true;
+}
+
+bool machine_property(const char *path, const char *key, int64_t *value) {
+    char text[8192], *rest = text;
+    if (!machine_read(path, text, sizeof text)) return false;
+    for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
+        const char *after;
+        if (!str_prefix(line, key, &after) || (*after != ' ' && *after != ':')) continue;
+        return to_number(after + strspn(after, ": \t"), value);
+    }
+    return false;
+}
+
+/* Entries by name in byte order, so that what is found does not depend on the file system. */
+int machine_each(const char *directory, int (*each)(void *context, const char *name), void *context) {
+    char real[MACHINE_PATH_SIZE];
+    struct dirent **entries;
+    if (!locate(directory, real, sizeof real)) return -ENAMETOOLONG;
+    int n = scandir(real, &entries, NULL, alphasort);
+    if (n < 0) return errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
+    int result = 0;
+    for (int i = 0; i < n; i++) {
+        if (result == 0 && entries[i]->d_name[0] != '.') result = each(context, entries[i]->d_name);
+        free(entries[i]);
+    }
+    free(entries);
+    return result;
+}
+
+struct numbered {
+    const char *directory, *prefix, *suffix;
+    bool directories;
+    struct idset *numbers;
+};
+
+static bool is_directory(const char *directory, const char *name) {
+    char path[MACHINE_PATH_SIZE], real[MACHINE_PATH_SIZE];
+    struct stat status;
+    int length = snprintf(path, sizeof path, "%s/%s", directory, name);
+    if (length < 0 || (size_t)length >= sizeof path || !locate(path, real, sizeof real)) return true;
+    return stat(real, &status) < 0 || S_ISDIR(status.st_mode);
+}
+
+static int add_number(void *context, const char *name) {
+    const struct numbered *numbered = context;
+    const char *digits;
+    char text[16];
+    int64_t number;
+    if (!str_prefix(name, numbered->prefix, &digits)) return 0;
+    size_t size = strspn(digits, "0123456789");
+    if (size == 0 || size >= sizeof text || strcmp(digits + size, numbered->suffix) != 0) return 0;
+    memcpy(text, digits, size);
+    text[size] = '\0';
+    if (!str_to_int64(text, 0, IDSET_MAX - 1, &number)) return 0;
+    if (!numbered->directories && is_directory(numbered->directory, name)) return 0;
+    return idset_add(numbered->numbers, number);
+}
+
+int machine_numbers(const char *directory, const char *prefix, const char *suffix, bool directories,
+                    struct idset *numbers) {
+    struct numbered numbered = {directory, prefix, suffix, directories, numbers};
+    return machine_each(directory, add_number, &numbered);
+}

@@ -1,0 +1,160 @@
+/* NVIDIA: devices through NVML, which is loaded when it is there and left again; without it there are none. Variable:
+ * CUDA_VISIBLE_DEVICES. TRAINYARD_NVML_LIBRARY names another library than libnvidia-ml.so.1. */
+#include <ctype.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "accelerator/vendors.h"
+#include "base/cleanup.h"
+
+/* The part of NVML's interface that is used here, written out so that its header is not needed to build. */
+struct nvml_device; /* opaque */
+
+struct nvml_pci_info {
+    char bus_id_legacy[16];
+    unsigned domain, bus, device, device_id, subsystem_id;
+    char bus_id[32];
+};
+
+struct nvml_memory {
+    unsigned long long total, free, used;
+};
+
+struct nvml {
+    void *library;
+    int (*init)(void);
+    int (*shutdown)(void);
+    int (*count)(unsigned *count);
+    int (*by_index)(unsigned index, struct nvml_device **device);
+    int (*name)(struct nvml_device *device, char *name, unsigned size);
+    int (*uuid)(struct nvml_device *device, char *uuid, unsigned size);
+    int (*pci_info)(struct nvml_device *device, struct nvml_pci_info *info);
+    int (*memory)(struct nvml_device *device, struct nvml_memory *memory);
+};
+
+/* A function of the library; POSIX lets an object pointer be one. */
+static bool find(const struct nvml *nvml, const char *symbol, void *function) {
+    void *address = dlsym(nvml->library, symbol);
+    memcpy(function, &address, sizeof address);
+    return address != NULL;
+}
+
+static bool find_all(struct nvml *nvml) {
+    return find(nvml, "nvmlInit_v2", &nvml->init) && find(nvml, "nvmlShutdown", &nvml->shutdown) &&
+           find(nvml, "nvmlDeviceGetCount_v2", &nvml->count) &&
+           find(nvml, "nvmlDeviceGetHandleByIndex_v2", &nvml->by_index) &&
+           find(nvml, "nvmlDeviceGetName", &nvml->name) && find(nvml, "nvmlDeviceGetUUID", &nvml->uuid) &&
+           find(nvml, "nvmlDeviceGetPciInfo_v3", &nvml->pci_info) &&
+           find(nvml, "nvmlDeviceGetMemoryInfo", &nvml->memory);
+}
+
+static bool open_nvml(struct nvml *nvml) {
+    const char *name = getenv("TRAINYARD_NVML_LIBRARY");
+    nvml->library = dlopen(name == NULL || name[0] == '\0' ? "libnvidia-ml.so.1" : name, RTLD_NOW | RTLD_LOCAL);
+    if (nvml->library == NULL) return false;
+    if (find_all(nvml) && nvml->init() == 0) return true;
+    (void)dlclose(nvml->library);
+    return false;
+}
+
+static void close_nvml(const struct nvml *nvml) {
+    (void)nvml->shutdown();
+    (void)dlclose(nvml->library);
+}
+
+/* Questions that a driver does not answer leave the field unknown. */
+static void describe(const struct nvml *nvml, struct nvml_device *handle, struct device *device) {
+    struct nvml_pci_info pci = {0};
+    struct nvml_memory memory = {0};
+    if (nvml->name(handle, device->name, sizeof device->name) != 0) device->name[0] = '\0';
+    if (nvml->uuid(handle, device->uuid, sizeof device->uuid) != 0) device->uuid[0] = '\0';
+    if (nvml->pci_info(handle, &pci) == 0)
+        (void)snprintf(device->bus_id, sizeof device->bus_id, "%04x:%02x:%02x.0", pci.domain, pci.bus,
+                       pci.device);
+    if (nvml->memory(handle, &memory) == 0) device->memory_bytes = (int64_t)memory.total;
+}
+
+static int list_devices(const struct nvml *nvml, struct inventory *inventory) {
+    unsigned count = 0;
+    if (nvml->count(&count) != 0) return 0;
+    for (unsigned i = 0; i < count; i++) {
+        struct nvml_device *handle;
+        struct device *device = inventory_add(inventory);
+        if (device == NULL) return -ENOMEM;
+        if (nvml->by_index(i, &handle) == 0) describe(nvml, handle, device);
+    }
+    return 0;
+}
+
+static int detect(struct inventory *inventory, ty_error *err) {
+    (void)err;
+    struct nvml nvml = {0};
+    if (!open_nvml(&nvml)) return 0;
+    int result = list_devices(&nvml, inventory);
+    close_nvml(&nvml);
+    if (result < 0) return result;
+    if (inventory->n > 0) (void)nvidia_type(inventory->devices[0].name, inventory->type);
+    return inventory_restrict(inventory, getenv(accelerator_nvidia.visible));
+}
+
+/* -- names -- */
+
+static const char *skip_blanks(const char *text) {
+    while (isspace((unsigned char)*text))
+        text++;
+    return text;
+}
+
+static const char *skip_word(const char *text) {
+    while (*text != '\0' && !isspace((unsigned char)*text))
+        text++;
+    return skip_blanks(text);
+}
+
+/* Rules 2 and 3 of 1.5: words in capitals behind the vendor's, up to the first that holds a digit, which is cut where its
+ * capitals and digits end. False when no such word comes. */
+static bool capitals(const char *name, struct buffer *out) {
+    for (const char *at = skip_word(skip_blanks(name)); *at != '\0'; at = skip_word(at)) {
+        size_t size = 0;
+        bool digit = false;
+        for (; isupper((unsigned char)at[size]) || isdigit((unsigned char)at[size]); size++)
+            digit = digit || isdigit((unsigned char)at[size]);
+        if (size == 0) return false;
+        buffer_printf(out, "%s%.*s", out->size > 0 ? "-" : "", (int)size, at);
+        if (digit) return true;
+        if (at[size] != '\0' && !isspace((unsigned char)at[size])) return false;
+    }
+    return false;
+}
+
+/* Rule 4: all words but the vendor's own name. */
+static void join_words(const char *name, struct buffer *out) {
+    const char *at = skip_blanks(name);
+    if (strncmp(at, "NVIDIA", 6) == 0 && isspace((unsigned char)at[6])) at = skip_word(at);
+    for (; *at != '\0'; at = skip_word(at))
+        buffer_printf(out, "%s%.*s", out->size > 0 ? "-" : "", (int)strcspn(at, " \t\n\v\f\r"), at);
+}
+
+bool nvidia_type(const char *name, char type[64]) {
+    CLEANUP(buffer_done)
+    struct buffer out = {0};
+    if (!capitals(name, &out) || out.size < 2) {
+        buffer_clear(&out);
+        join_words(name, &out);
+    }
+    if (out.failed || out.size == 0 || out.size >= 64) return false;
+    memcpy(type, out.data, out.size + 1);
+    return true;
+}
+
+const struct accelerator accelerator_nvidia = {
+    .vendor = "nvidia",
+    .resource = "GPU",
+    .visible = "CUDA_VISIBLE_DEVICES",
+    .opt_out = OPT_OUT("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"),
+    .rule = QUANTITY_ANY,
+    .detect = detect,
+};

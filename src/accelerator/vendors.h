@@ -1,0 +1,69 @@
+/* What the vendors' files share: their tables, and the steps that most of their detectors take. */
+#ifndef ACCELERATOR_VENDORS_H
+#define ACCELERATOR_VENDORS_H
+
+#include "accelerator/accelerator.h"
+#include "base/idset.h"
+
+/* X(name): one file a vendor, in the order of spec/accelerators.md 1.3 (Apple has no Linux). */
+#define ACCELERATOR_VENDORS(X) \
+    X(nvidia)                  \
+    X(amd)                     \
+    X(intel)                   \
+    X(metax)                   \
+    X(google)                  \
+    X(neuron)                  \
+    X(habana)                  \
+    X(ascend)                  \
+    X(rebellions)              \
+    X(furiosa)                 \
+    X(mobilint)                \
+    X(cambricon)
+
+#define X(name) extern const struct accelerator accelerator_##name;
+ACCELERATOR_VENDORS(X)
+#undef X
+
+/* A list of variables for accelerator.opt_out. */
+#define OPT_OUT(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* 1, true, yes, on (any case) are set; 0, false, no, off, "" and unset are not; anything else is. */
+bool environment_true(const char *name);
+
+/* Adds a device called by its index; NULL when memory is short. */
+struct device *inventory_add(struct inventory *inventory);
+/* Adds `n` of them; -ENOMEM. */
+int inventory_add_many(struct inventory *inventory, size_t n);
+/* Adds one for each PREFIX<number> in a directory. -ENOMEM. */
+int inventory_add_numbered(struct inventory *inventory, const char *directory, const char *prefix);
+/* Leaves only what the value of an inherited variable names, in its order, under its names. NULL leaves all. -ENOMEM. */
+int inventory_restrict(struct inventory *inventory, const char *value);
+void inventory_set_type(struct inventory *inventory, const char *type);
+void inventory_done(struct inventory *inventory);
+
+/* `ids` joined by commas; false when memory is short. */
+bool join_ids(const char *const *ids, size_t n, struct buffer *out);
+
+/* The type of a PCI device id (1.6), or NULL. */
+const char *amd_type(int64_t device_id);
+/* "rngd+" -> "FURIOSA_RNGDPLUS" (1.3). */
+bool furiosa_type(const char *arch, char type[64]);
+/* Rules of 1.5 for a device name. */
+bool nvidia_type(const char *name, char type[64]);
+/* "Intel(R) Data Center GPU Max 1550" -> "Intel-GPU-Max-1550". */
+bool intel_type(const char *name, char type[64]);
+
+/* The type of a pod type: "v5litepod-16" -> "TPU-V5LITEPOD". */
+bool tpu_type(const char *pod_type, char type[64]);
+
+/* What is known of this TPU host; "" and -1 when unknown. */
+struct tpu_host {
+    char pod_type[64], topology[64], slice[256];
+    int64_t worker_id;
+};
+/* Fills what is still unknown from the metadata server of Google's cloud. Waits half a second at most in all. */
+void metadata_fill(struct tpu_host *host);
+/* Reads a reply's body for `key: 'value'` lines, as tpu-env has them. */
+bool metadata_find(const char *text, const char *key, char *value, size_t size);
+
+#endif
