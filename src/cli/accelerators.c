@@ -1,0 +1,241 @@
+/* `trainyard accelerators`: what this machine has, the known types, the type of a device name, TPU arithmetic. */
+#include <stdio.h>
+#include <string.h>
+
+#include "accelerator/accelerator.h"
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/quantity.h"
+#include "base/str.h"
+#include "cli/command.h"
+#include "cli/terminal.h"
+#include "scaling/accelerator_type.h"
+#include "scaling/tpu.h"
+
+struct accelerators_options {
+    int64_t chips_per_vm; /* 0: not given */
+};
+
+static int set_chips(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    if (str_to_int64(value, 1, 1024, &((struct accelerators_options *)target)->chips_per_vm)) return 0;
+    return ty_fail(err, TY_EUSAGE, "chips_per_vm must be positive: a whole number from 1 to 1024");
+}
+
+static const struct option_spec specs[] = {
+    {"chips-per-vm", 0, "N", "with tpu: chips of one host, where it is not the usual number", set_chips, 0,
+     NULL},
+};
+static const struct option_group accelerators_group = {"Options", specs, ARRAY_SIZE(specs)};
+
+static void json_member(const char *before, const char *name, const char *value, struct buffer *out) {
+    buffer_printf(out, "%s\"%s\": ", before, name);
+    buffer_json_string(out, value, strlen(value));
+}
+
+static void device_json(const struct inventory *inventory, size_t index, struct buffer *out) {
+    const struct device *device = &inventory->devices[index];
+    json_member("{", "resource", inventory->vendor->resource, out);
+    json_member(", ", "vendor", inventory->vendor->vendor, out);
+    if (inventory->type[0] != '\0')
+        json_member(", ", "type", inventory->type, out);
+    else
+        buffer_text(out, ", \"type\": null");
+    json_member(", ", "id", device->id, out);
+    json_member(", ", "uuid", device->uuid, out);
+    json_member(", ", "name", device->name, out);
+    json_member(", ", "bus_id", device->bus_id, out);
+    buffer_printf(out, ", \"memory_bytes\": %lld}", (long long)device->memory_bytes);
+}
+
+static void devices_json(const struct inventory *inventories, size_t n, struct buffer *out) {
+    buffer_text(out, "{\"devices\": [");
+    bool first = true;
+    for (size_t i = 0; i < n; i++) {
+        for (size_t d = 0; d < inventories[i].n; d++) {
+            buffer_text(out, first ? "" : ", ");
+            device_json(&inventories[i], d, out);
+            first = false;
+        }
+    }
+    buffer_text(out, "]}\n");
+}
+
+static void device_row(const struct inventory *inventory, size_t index, struct table *table) {
+    const struct device *device = &inventory->devices[index];
+    char memory[32] = "-";
+    if (device->memory_bytes > 0)
+        (void)snprintf(memory, sizeof memory, "%.1f GiB", (double)device->memory_bytes / (1 << 30));
+    const char *const cells[] = {inventory->vendor->resource,
+                                 device->id,
+                                 inventory->type,
+                                 device->name,
+                                 memory,
+                                 device->bus_id,
+                                 device->uuid};
+    for (size_t i = 0; i < ARRAY_SIZE(cells); i++)
+        table_cell(table, *cells[i] != '\0' ? cells[i] : "-");
+}
+
+static void devices_text(const struct inventory *inventories, size_t n, struct buffer *out) {
+    static const char *const heads[] = {"RESOURCE", "ID", "TYPE", "NAME", "MEMORY", "BUS", "UUID"};
+    CLEANUP(table_done)
+    struct table table = {.n_columns = ARRAY_SIZE(heads)};
+    size_t devices = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
+        table_cell(&table, heads[i]);
+    for (size_t i = 0; i < n; i++)
+        for (size_t d = 0; d < inventories[i].n; d++, devices++)
+            device_row(&inventories[i], d, &table);
+    if (devices > 0)
+        table_format(&table, out);
+    else
+        buffer_text(out, "No accelerators here: no driver of a known vendor shows a device to this process.\n");
+}
+
+static int list_devices(int format, struct buffer *out, ty_error *err) {
+    struct inventory *inventories = NULL;
+    size_t n = 0;
+    int result = accelerator_probe(&inventories, &n, err);
+    if (result < 0) return result;
+    if (format == FORMAT_JSON)
+        devices_json(inventories, n, out);
+    else
+        devices_text(inventories, n, out);
+    accelerator_inventories_free(inventories, n);
+    return 0;
+}
+
+static void types_json(const struct accelerator_type *types, size_t n, struct buffer *out) {
+    buffer_text(out, "{\"types\": [");
+    for (size_t i = 0; i < n; i++) {
+        json_member(i > 0 ? ",\n  {" : "\n  {", "type", types[i].type, out);
+        json_member(", ", "vendor", types[i].vendor, out);
+        json_member(", ", "resource", types[i].resource, out);
+        json_member(", ", "note", types[i].note, out);
+        buffer_char(out, '}');
+    }
+    buffer_text(out, "\n]}\n");
+}
+
+static void types_text(const struct accelerator_type *types, size_t n, struct buffer *out) {
+    static const char *const heads[] = {"TYPE", "VENDOR", "RESOURCE", "NOTE"};
+    CLEANUP(table_done)
+    struct table table = {.n_columns = ARRAY_SIZE(heads)};
+    for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
+        table_cell(&table, heads[i]);
+    for (size_t i = 0; i < n; i++) {
+        table_cell(&table, types[i].type);
+        table_cell(&table, types[i].vendor);
+        table_cell(&table, types[i].resource);
+        table_cell(&table, types[i].note);
+    }
+    table_format(&table, out);
+}
+
+static int list_types(int format, struct buffer *out) {
+    size_t n = 0;
+    const struct accelerator_type *types = accelerator_types(&n);
+    if (format == FORMAT_JSON)
+        types_json(types, n, out);
+    else
+        types_text(types, n, out);
+    return 0;
+}
+
+static int classify(const char *name, int format, struct buffer *out) {
+    char type[64];
+    bool known = accelerator_classify(name, type);
+    if (format == FORMAT_TEXT) {
+        terminal_escape(known ? type : "none", strlen(known ? type : "none"), out);
+    } else {
+        json_member("{", "name", name, out);
+        if (known)
+            json_member(", ", "type", type, out);
+        else
+            buffer_text(out, ", \"type\": null");
+        buffer_char(out, '}');
+    }
+    buffer_char(out, '\n');
+    return 0;
+}
+
+static int tpu(const char *type, const char *topology, int64_t chips_per_vm, struct buffer *out,
+               ty_error *err) {
+    struct tpu_shape shape;
+    int result = tpu_shape_of(type, topology, chips_per_vm, true, &shape, err);
+    if (result < 0) return result;
+    buffer_printf(out, "{\"chips\":%lld,\"chips_per_host\":%lld,\"hosts\":%lld,\"pod_type\":\"%s\"}\n",
+                  (long long)shape.chips, (long long)shape.chips_per_host, (long long)shape.hosts,
+                  shape.pod_type);
+    return 0;
+}
+
+/* The words of each form, its own name among them. */
+static const struct form {
+    const char *name;
+    size_t n_words;
+    const char *usage;
+} forms[] = {{"types", 1, "trainyard accelerators types"},
+             {"classify", 2, "trainyard accelerators classify NAME"},
+             {"tpu", 3, "trainyard accelerators tpu TYPE TOPOLOGY [--chips-per-vm N]"}};
+
+static int find_form(const struct arguments *arguments, ty_error *err) {
+    const char *names[ARRAY_SIZE(forms)];
+    for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {
+        names[i] = forms[i].name;
+        if (!str_equal(forms[i].name, arguments->words[0])) continue;
+        if (arguments->n_words == forms[i].n_words) return (int)i;
+        return ty_fail(err, TY_EUSAGE, "%s takes %zu arguments, not %zu: %s", forms[i].name,
+                       forms[i].n_words - 1, arguments->n_words - 1, forms[i].usage);
+    }
+    const char *near = str_nearest(arguments->words[0], names, ARRAY_SIZE(forms));
+    return ty_fail(err, TY_EUSAGE, "'%.80s' must be one of types, classify, tpu%s%s%s", arguments->words[0],
+                   near != NULL ? "; did you mean " : "", near != NULL ? near : "", near != NULL ? "?" : "");
+}
+
+static int answer(const struct arguments *arguments, const struct accelerators_options *options, int format,
+                  struct buffer *out, ty_error *err) {
+    char **words = arguments->words;
+    int form = arguments->n_words > 0 ? find_form(arguments, err) : (int)ARRAY_SIZE(forms);
+    if (form < 0) return form;
+    if (options->chips_per_vm > 0 && form != 2)
+        return ty_fail(err, TY_EUSAGE, "--chips-per-vm goes with tpu only: %s", forms[2].usage);
+    switch (form) {
+    case 0:
+        return list_types(format, out);
+    case 1:
+        return classify(words[1], format, out);
+    case 2:
+        return tpu(words[1], words[2], options->chips_per_vm, out, err);
+    default:
+        return list_devices(format, out, err);
+    }
+}
+
+static int accelerators_run(const struct arguments *arguments, ty_error *err) {
+    struct accelerators_options options = {0};
+    struct format_options format = {0};
+    int result = options_apply(arguments, (void *[]){&options, &format}, err);
+    if (result < 0) return result;
+    CLEANUP(buffer_done)
+    struct buffer text = {0};
+    result = answer(arguments, &options, format.format, &text, err);
+    return result < 0 ? result : cli_print(&text, err);
+}
+
+const struct command command_accelerators = {
+    .name = "accelerators",
+    .summary = "list this machine's accelerators, the known types, and TPU arithmetic",
+    .usage = (const char *const[]){"[--format text|json]", "types", "classify NAME",
+                                   "tpu TYPE TOPOLOGY [--chips-per-vm N]", NULL},
+    .description = "Without a word: the devices that the drivers of this machine show to this process. types: "
+                   "the accelerator types that "
+                   "--accelerator-type knows. classify: the type of a device's name. tpu: chips, hosts and pod "
+                   "type of a slice, as JSON.",
+    .examples =
+        (const char *const[]){"trainyard accelerators tpu TPU-V6E 4x4", "a slice of 16 chips on 4 hosts", NULL},
+    .groups = (const struct option_group *const[]){&accelerators_group, &format_group, NULL},
+    .max_words = 4,
+    .run = accelerators_run,
+};

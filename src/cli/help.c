@@ -1,0 +1,230 @@
+/* `trainyard help`: the overview, a command's help, and the man pages, all from the tables of the commands. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "cli/command.h"
+
+enum { TEXT_WIDTH = 100, OPTION_COLUMN = 34 };
+
+/* Sets words in lines from column `at`, later lines from `indent`; a blank line between paragraphs is kept. */
+static void wrap(const char *text, size_t at, size_t indent, struct buffer *out) {
+    bool first = true;
+    for (const char *word = text; *word != '\0';) {
+        size_t size = strcspn(word, " \n");
+        if (!first && at + 1 + size > TEXT_WIDTH) {
+            buffer_printf(out, "\n%*s", (int)indent, "");
+            at = indent;
+            first = true;
+        }
+        if (!first) buffer_char(out, ' ');
+        buffer_append(out, word, size);
+        at += size + (first ? 0 : 1);
+        first = false;
+        word += size;
+        if (str_prefix(word, "\n\n", NULL)) {
+            buffer_printf(out, "\n\n%*s", (int)indent, "");
+            at = indent;
+            first = true;
+        }
+        word += strspn(word, " \n");
+    }
+    buffer_char(out, '\n');
+}
+
+static void option_text_line(const struct option_spec *option, struct buffer *out) {
+    CLEANUP(buffer_done)
+    struct buffer names = {0};
+    buffer_text(&names, "  ");
+    if (option->letter != 0) buffer_printf(&names, "-%c, ", option->letter);
+    buffer_printf(&names, "--%s", option->name);
+    if (option->argument != NULL) buffer_printf(&names, " %s", option->argument);
+    if (names.failed) {
+        out->failed = true;
+        return;
+    }
+    buffer_text(out, names.data);
+    if (names.size + 2 > OPTION_COLUMN)
+        buffer_printf(out, "\n%*s", OPTION_COLUMN, "");
+    else
+        buffer_printf(out, "%*s", (int)(OPTION_COLUMN - names.size), "");
+    wrap(option->help, OPTION_COLUMN, OPTION_COLUMN, out);
+}
+
+static void groups_text(const struct command *command, struct buffer *out) {
+    for (size_t g = 0; command->groups[g] != NULL; g++) {
+        buffer_printf(out, "\n%s:\n", command->groups[g]->title);
+        for (size_t i = 0; i < command->groups[g]->n; i++)
+            option_text_line(&command->groups[g]->options[i], out);
+    }
+}
+
+static void examples_text(const struct command *command, struct buffer *out) {
+    if (command->examples == NULL) return;
+    buffer_text(out, "\nExamples:\n");
+    for (size_t i = 0; command->examples[i] != NULL; i += 2)
+        buffer_printf(out, "  %s\n      %s\n", command->examples[i], command->examples[i + 1]);
+}
+
+static void overview_text(struct buffer *out) {
+    buffer_text(out, "Usage: trainyard COMMAND [OPTION...]\n\n"
+                     "Runs a training function, or any program, on many workers.\n\nCommands:\n");
+    for (size_t i = 0; cli_commands[i] != NULL; i++)
+        buffer_printf(out, "  %-14s%s\n", cli_commands[i]->name, cli_commands[i]->summary);
+    buffer_text(out, "\nTo begin:\n"
+                     "  trainyard accelerators              what this machine has\n"
+                     "  trainyard plan -n 4 --use-gpu       who would go where\n"
+                     "  trainyard run -n 4 -- ./train       run it\n"
+                     "\n`trainyard COMMAND --help` and `man trainyard-COMMAND` say more.\n");
+}
+
+void command_help_text(const struct command *command, struct buffer *out) {
+    if (command == NULL) {
+        overview_text(out);
+        return;
+    }
+    for (size_t i = 0; command->usage[i] != NULL; i++)
+        buffer_printf(out, "%s trainyard %s %s\n", i == 0 ? "Usage:" : "      ", command->name,
+                      command->usage[i]);
+    buffer_printf(out, "\ntrainyard %s: %s.\n", command->name, command->summary);
+    if (command->description[0] != '\0') {
+        buffer_char(out, '\n');
+        wrap(command->description, 0, 0, out);
+    }
+    groups_text(command, out);
+    examples_text(command, out);
+}
+
+static const char exit_status_text[] = "0 success; a failed worker's own code, or 128 plus its signal (the "
+                                       "first failure decides); 2 wrong usage or config; 3 the "
+                                       "request cannot fit; 4 workers could not be started; 5 an agent or node "
+                                       "was lost; 124 the time limit passed; 130 "
+                                       "interrupted.";
+
+struct help_options {
+    bool man;
+};
+
+static const struct option_spec help_specs[] = {
+    {"man", 0, NULL, "print the manual page in roff instead", option_flag, offsetof(struct help_options, man),
+     NULL},
+};
+static const struct option_group help_group = {"Options", help_specs, ARRAY_SIZE(help_specs)};
+
+static int help_run(const struct arguments *arguments, ty_error *err) {
+    struct help_options options = {0};
+    int result = options_apply(arguments, (void *[]){&options}, err);
+    if (result < 0) return result;
+    const char *name = arguments->n_words > 0 ? arguments->words[0] : NULL;
+    const struct command *command = name != NULL ? command_find(name) : NULL;
+    if (name != NULL && command == NULL && !str_equal(name, "trainyard")) return command_unknown(name, err);
+    CLEANUP(buffer_done)
+    struct buffer text = {0};
+    if (options.man)
+        command_man_text(command, &text);
+    else
+        command_help_text(command, &text);
+    return cli_print(&text, err);
+}
+
+/* Text in roff: backslashes and dashes kept as such, no line taken for a request. */
+static void roff(const char *text, struct buffer *out) {
+    for (; *text != '\0'; text++) {
+        if (*text == '\\')
+            buffer_text(out, "\\e");
+        else if (*text == '-')
+            buffer_text(out, "\\-");
+        else if (str_prefix(text, "\n\n", NULL)) {
+            buffer_text(out, "\n.PP\n");
+            text++;
+        } else
+            buffer_char(out, *text);
+        if (*text == '\n' && (text[1] == '.' || text[1] == '\'')) buffer_text(out, "\\&");
+    }
+}
+
+static void roff_options(const struct command *command, struct buffer *out) {
+    for (size_t g = 0; command->groups[g] != NULL; g++) {
+        buffer_printf(out, ".SS %s\n", command->groups[g]->title);
+        for (size_t i = 0; i < command->groups[g]->n; i++) {
+            const struct option_spec *option = &command->groups[g]->options[i];
+            buffer_text(out, ".TP\n");
+            if (option->letter != 0) buffer_printf(out, "\\fB\\-%c\\fR, ", option->letter);
+            buffer_text(out, "\\fB\\-\\-");
+            roff(option->name, out);
+            buffer_text(out, "\\fR");
+            if (option->argument != NULL) {
+                buffer_text(out, " \\fI");
+                roff(option->argument, out);
+                buffer_text(out, "\\fR");
+            }
+            buffer_char(out, '\n');
+            roff(option->help, out);
+            buffer_text(out, ".\n");
+        }
+    }
+}
+
+static void roff_command(const struct command *command, struct buffer *out) {
+    buffer_text(out, ".SH SYNOPSIS\n.nf\n");
+    for (size_t i = 0; command->usage[i] != NULL; i++) {
+        buffer_printf(out, "\\fBtrainyard %s\\fR ", command->name);
+        roff(command->usage[i], out);
+        buffer_char(out, '\n');
+    }
+    buffer_text(out, ".fi\n.SH DESCRIPTION\n");
+    roff(command->description[0] != '\0' ? command->description : command->summary, out);
+    buffer_text(out, "\n");
+    if (command->groups[0] != NULL) {
+        buffer_text(out, ".SH OPTIONS\n");
+        roff_options(command, out);
+    }
+    if (command->examples == NULL) return;
+    buffer_text(out, ".SH EXAMPLES\n");
+    for (size_t i = 0; command->examples[i] != NULL; i += 2) {
+        buffer_text(out, ".TP\n\\fB");
+        roff(command->examples[i], out);
+        buffer_text(out, "\\fR\n");
+        roff(command->examples[i + 1], out);
+        buffer_text(out, "\n");
+    }
+}
+
+static void roff_overview(struct buffer *out) {
+    buffer_text(out, ".SH SYNOPSIS\n\\fBtrainyard\\fR \\fICOMMAND\\fR [\\fIOPTION\\fR...]\n.SH COMMANDS\n");
+    for (size_t i = 0; cli_commands[i] != NULL; i++) {
+        buffer_printf(out, ".TP\n\\fBtrainyard\\-%s\\fR(1)\n", cli_commands[i]->name);
+        roff(cli_commands[i]->summary, out);
+        buffer_char(out, '\n');
+    }
+}
+
+void command_man_text(const struct command *command, struct buffer *out) {
+    const char *dash = command != NULL ? "-" : "", *name = command != NULL ? command->name : "";
+    buffer_printf(out,
+                  ".TH TRAINYARD%s%s 1 \"\" \"trainyard " TY_VERSION "\" \"Trainyard\"\n.SH NAME\ntrainyard",
+                  dash, name);
+    roff(dash, out);
+    buffer_printf(out, "%s \\- ", name);
+    roff(command != NULL ? command->summary : "run a training function on many workers", out);
+    buffer_char(out, '\n');
+    if (command != NULL)
+        roff_command(command, out);
+    else
+        roff_overview(out);
+    buffer_text(out, ".SH EXIT STATUS\n");
+    roff(exit_status_text, out);
+    buffer_text(out, "\n");
+}
+
+const struct command command_help = {
+    .name = "help",
+    .summary = "show how to use a command",
+    .usage = (const char *const[]){"[--man] [COMMAND]", NULL},
+    .description = "",
+    .groups = (const struct option_group *const[]){&help_group, NULL},
+    .max_words = 1,
+    .run = help_run,
+};

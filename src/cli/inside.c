@@ -1,0 +1,13 @@
+/* Finding the worker that a command was called from. */
+#include "cli/inside.h"
+
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "worker/link.h"
+
+ty_worker *inside_worker(ty_error *err) {
+    if (getenv(WORKER_FD_VARIABLE) != NULL) return ty_worker_self(err);
+    (void)ty_fail(err, TY_EUSAGE, "this works inside a worker only: start one with trainyard run -n 1 -- PROG");
+    return NULL;
+}

@@ -1,0 +1,300 @@
+/* `trainyard logs`: what the workers of a run wrote, from its logs/rank-N.log; with --follow also what they go on to write. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/idset.h"
+#include "base/str.h"
+#include "cli/command.h"
+#include "cli/run_directory.h"
+#include "cli/run_summary.h"
+#include "cli/terminal.h"
+#include "controller/controller.h"
+
+struct logs_options {
+    const char *storage_path;
+    struct idset ranks;
+    bool all_ranks;
+    int64_t tail; /* -1: all */
+    bool follow, no_prefix;
+};
+
+static int set_ranks(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    struct logs_options *options = target;
+    int result = idset_parse(&options->ranks, value, err);
+    if (result < 0) return result;
+    if (idset_count(&options->ranks) == 0)
+        return ty_fail(err, TY_EUSAGE, "must be a rank, or ranks as in 0-3,7");
+    options->all_ranks = false;
+    return 0;
+}
+
+static int set_tail(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    if (str_to_int64(value, 0, INT32_MAX, &((struct logs_options *)target)->tail)) return 0;
+    return ty_fail(err, TY_EUSAGE, "must be a whole number of lines from 0 to %d", INT32_MAX);
+}
+
+#define AT(field) offsetof(struct logs_options, field)
+
+static const struct option_spec specs[] = {
+    {"rank", 0, "R[,R-R...]", "only these ranks", set_ranks, 0, NULL},
+    {"follow", 'f', NULL, "go on with what is written until the run ends", option_flag, AT(follow), NULL},
+    {"tail", 0, "N", "only the last N lines of each rank", set_tail, 0, NULL},
+    {"no-prefix", 0, NULL, "lines as they are, without [rank N]", option_flag, AT(no_prefix), NULL},
+    {"storage-path", 0, "DIR", "where runs are kept (default: ~/trainyard_runs)", option_text, AT(storage_path),
+     NULL},
+};
+static const struct option_group logs_group = {"Options", specs, ARRAY_SIZE(specs)};
+
+/* One rank's file, read from its front to its end. */
+struct log_file {
+    int rank, fd;
+    struct buffer line; /* the beginning of a line whose end is not written yet */
+};
+
+struct logs {
+    const struct logs_options *options;
+    char *directory;
+    bool escape;            /* standard output is a terminal */
+    struct log_file *files; /* by rank */
+    size_t n;
+    struct buffer out;
+};
+
+enum { CHUNK = 64 * 1024, LINE_MAX_HELD = 1024 * 1024 };
+
+static void put_line(struct logs *logs, int rank, const char *text, size_t size) {
+    if (!logs->options->no_prefix) buffer_printf(&logs->out, "[rank %d] ", rank);
+    if (logs->escape)
+        terminal_escape(text, size, &logs->out);
+    else
+        buffer_append(&logs->out, text, size);
+    buffer_char(&logs->out, '\n');
+}
+
+static int flush(struct logs *logs, ty_error *err) {
+    int result = cli_print(&logs->out, err);
+    buffer_clear(&logs->out);
+    return result;
+}
+
+/* Whole lines go out; what is left waits for its newline, but not without bound. */
+static void put_lines(struct logs *logs, struct log_file *file, bool last) {
+    size_t at = 0;
+    for (;;) {
+        char *text = file->line.data + at, *end = NULL;
+        if (file->line.size > at) end = memchr(text, '\n', file->line.size - at);
+        if (end == NULL) break;
+        put_line(logs, file->rank, text, (size_t)(end - text));
+        at += (size_t)(end - text) + 1;
+    }
+    buffer_consume(&file->line, at);
+    if (file->line.size == 0 || (!last && file->line.size < LINE_MAX_HELD)) return;
+    put_line(logs, file->rank, file->line.data, file->line.size);
+    buffer_clear(&file->line);
+}
+
+/* Prints what the file has beyond what was read. */
+static int drain(struct logs *logs, struct log_file *file, bool last, ty_error *err) {
+    for (;;) {
+        char *room = buffer_reserve(&file->line, CHUNK);
+        if (room == NULL) return ty_fail_memory(err);
+        ssize_t size = read(file->fd, room, CHUNK);
+        if (size < 0 && errno == EINTR) continue;
+        if (size < 0)
+            return ty_fail(err, -errno, "cannot read %.200s/rank-%d.log: %s", logs->directory, file->rank,
+                           strerror(errno));
+        file->line.size += (size_t)size;
+        put_lines(logs, file, last && size == 0);
+        int result = flush(logs, err);
+        if (result < 0 || size == 0) return result;
+    }
+}
+
+/* Moves to where the last `lines` lines begin, looking back from the end. */
+static void seek_tail(int fd, int64_t lines) {
+    off_t at = lseek(fd, 0, SEEK_END);
+    char chunk[4096];
+    bool at_end = true; /* the newline that ends the file ends its last line, and begins none */
+    while (at > 0) {
+        size_t size = at < (off_t)sizeof chunk ? (size_t)at : sizeof chunk;
+        if (pread(fd, chunk, size, at - (off_t)size) != (ssize_t)size) break;
+        for (size_t i = size; i > 0; i--) {
+            if (chunk[i - 1] == '\n' && !at_end && --lines <= 0) {
+                (void)lseek(fd, at - (off_t)size + (off_t)i, SEEK_SET);
+                return;
+            }
+            at_end = false;
+        }
+        at -= (off_t)size;
+    }
+    (void)lseek(fd, 0, SEEK_SET);
+}
+
+static bool wanted(const struct logs *logs, int rank) {
+    return logs->options->all_ranks || idset_has(&logs->options->ranks, rank);
+}
+
+/* The rank of "rank-12.log", or -1. */
+static int rank_of(const char *name) {
+    const char *number = NULL;
+    size_t size = strlen(name);
+    char digits[16];
+    int64_t rank = -1;
+    if (!str_prefix(name, "rank-", &number) || size < 10 || size > 20 || !str_equal(name + size - 4, ".log"))
+        return -1;
+    memcpy(digits, number, size - 9);
+    digits[size - 9] = '\0';
+    return str_to_int64(digits, 0, IDSET_MAX, &rank) ? (int)rank : -1;
+}
+
+static bool is_known(const struct logs *logs, int rank) {
+    for (size_t i = 0; i < logs->n; i++)
+        if (logs->files[i].rank == rank) return true;
+    return false;
+}
+
+static int add_file(struct logs *logs, const char *name, int rank, bool tail, ty_error *err) {
+    CLEANUP_FREE char *path = NULL;
+    struct log_file *files = reallocarray(logs->files, logs->n + 1, sizeof *files);
+    if (files == NULL || asprintf(&path, "%s/%s", logs->directory, name) < 0) {
+        if (files != NULL) logs->files = files;
+        return ty_fail_memory(err);
+    }
+    logs->files = files;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return ty_fail(err, -errno, "cannot read %.300s: %s", path, strerror(errno));
+    if (tail && logs->options->tail == 0) (void)lseek(fd, 0, SEEK_END);
+    if (tail && logs->options->tail > 0) seek_tail(fd, logs->options->tail);
+    files[logs->n++] = (struct log_file){.rank = rank, .fd = fd};
+    return 0;
+}
+
+static int compare_ranks(const void *a, const void *b) {
+    return ((const struct log_file *)a)->rank - ((const struct log_file *)b)->rank;
+}
+
+/* Opens the files that are there and not yet open. */
+static int find_files(struct logs *logs, bool tail, ty_error *err) {
+    DIR *stream = opendir(logs->directory);
+    if (stream == NULL && errno == ENOENT) return 0;
+    if (stream == NULL) return ty_fail(err, -errno, "cannot read %.300s: %s", logs->directory, strerror(errno));
+    int result = 0;
+    for (struct dirent *entry = readdir(stream); entry != NULL && result >= 0; entry = readdir(stream)) {
+        int rank = rank_of(entry->d_name);
+        if (rank < 0 || !wanted(logs, rank) || is_known(logs, rank)) continue;
+        result = add_file(logs, entry->d_name, rank, tail, err);
+    }
+    (void)closedir(stream);
+    if (logs->n > 0) qsort(logs->files, logs->n, sizeof *logs->files, compare_ranks);
+    return result;
+}
+
+static int drain_all(struct logs *logs, bool last, ty_error *err) {
+    int result = 0;
+    for (size_t i = 0; i < logs->n && result >= 0; i++)
+        result = drain(logs, &logs->files[i], last, err);
+    return result;
+}
+
+/* Sleeps until something is written or the controller ends. True when it ended. */
+static bool wait_change(int notify, int controller) {
+    struct pollfd watched[] = {{.fd = notify, .events = POLLIN}, {.fd = controller, .events = POLLIN}};
+    char events[16 * 1024];
+    while (poll(watched, controller >= 0 ? 2 : 1, -1) < 0 && errno == EINTR)
+        continue;
+    if (watched[0].revents != 0) (void)!read(notify, events, sizeof events);
+    return controller >= 0 && watched[1].revents != 0;
+}
+
+static int follow(struct logs *logs, const char *name, const char *run_path, ty_error *err) {
+    CLEANUP_FD int notify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (notify < 0 || inotify_add_watch(notify, logs->directory, IN_CREATE | IN_MODIFY | IN_MOVED_TO) < 0)
+        return ty_fail(err, -errno, "cannot watch %.300s: %s", logs->directory, strerror(errno));
+    (void)inotify_add_watch(notify, run_path, IN_MODIFY | IN_DELETE); /* the journal's end wakes us too */
+    struct run_summary summary;
+    int result = run_summary_read(name, run_path, &summary, err);
+    if (result < 0) return result;
+    CLEANUP_FD int controller = summary.pid > 0 ? (int)syscall(SYS_pidfd_open, (pid_t)summary.pid, 0) : -1;
+    run_summary_done(&summary);
+    for (bool over = !controller_alive(run_path); result >= 0;) {
+        result = find_files(logs, false, err);
+        if (result >= 0) result = drain_all(logs, over, err);
+        if (over || result < 0) break;
+        over = wait_change(notify, controller) || !controller_alive(run_path);
+    }
+    return result;
+}
+
+static int check_ranks(const struct logs *logs, const char *name, ty_error *err) {
+    if (logs->options->all_ranks || logs->options->follow) return 0;
+    for (int64_t rank = idset_next(&logs->options->ranks, -1); rank >= 0;
+         rank = idset_next(&logs->options->ranks, rank))
+        if (!is_known(logs, (int)rank))
+            return ty_fail(err, TY_EUSAGE, "--rank %lld: run %.100s has no log of that rank", (long long)rank,
+                           name);
+    return 0;
+}
+
+static int show(struct logs *logs, const char *name, const char *run_path, ty_error *err) {
+    if (asprintf(&logs->directory, "%s/logs", run_path) < 0) {
+        logs->directory = NULL;
+        return ty_fail_memory(err);
+    }
+    int result = find_files(logs, true, err);
+    if (result >= 0) result = check_ranks(logs, name, err);
+    if (result >= 0 && logs->options->follow) return follow(logs, name, run_path, err);
+    return result >= 0 ? drain_all(logs, true, err) : result;
+}
+
+static void logs_done(struct logs *logs) {
+    for (size_t i = 0; i < logs->n; i++) {
+        (void)close(logs->files[i].fd);
+        buffer_done(&logs->files[i].line);
+    }
+    free(logs->files);
+    free(logs->directory);
+    buffer_done(&logs->out);
+}
+
+static int logs_run(const struct arguments *arguments, ty_error *err) {
+    struct logs_options options = {.all_ranks = true, .tail = -1};
+    int result = options_apply(arguments, (void *[]){&options}, err);
+    CLEANUP_FREE char *path = NULL;
+    if (result >= 0) {
+        path = run_directory_find(options.storage_path, arguments->words[0], err);
+        if (path == NULL) result = err->code;
+    }
+    if (result >= 0) {
+        struct logs logs = {.options = &options, .escape = isatty(STDOUT_FILENO) != 0};
+        result = show(&logs, arguments->words[0], path, err);
+        logs_done(&logs);
+    }
+    idset_done(&options.ranks);
+    return result;
+}
+
+const struct command command_logs = {
+    .name = "logs",
+    .summary = "show what the workers of a run wrote",
+    .usage = (const char *const[]){"NAME [OPTION...]", NULL},
+    .description = "The whole output of each rank, in rank order, each line with its rank in front. On a "
+                   "terminal control characters are "
+                   "shown, not obeyed; elsewhere the bytes are as they were written.",
+    .groups = (const struct option_group *const[]){&logs_group, NULL},
+    .min_words = 1,
+    .max_words = 1,
+    .missing = "of which run? `trainyard status` lists them",
+    .run = logs_run,
+};

@@ -1,0 +1,99 @@
+/* The `trainyard` command: finds the subcommand, takes its command line apart, runs it, and tells a failure once, in one line on
+ * standard error, with the exit status that DESIGN.md 5.3 gives it. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/str.h"
+#include "cli/command.h"
+#include "cli/terminal.h"
+
+const struct command *const cli_commands[] = {
+    &command_run,    &command_plan,  &command_accelerators, &command_status,  &command_logs,
+    &command_report, &command_store, &command_help,         &command_version, NULL,
+};
+
+const struct command *command_find(const char *name) {
+    for (size_t i = 0; cli_commands[i] != NULL; i++)
+        if (str_equal(cli_commands[i]->name, name)) return cli_commands[i];
+    return NULL;
+}
+
+int command_unknown(const char *name, ty_error *err) {
+    const char *names[ARRAY_SIZE(cli_commands)];
+    size_t n = 0;
+    for (; cli_commands[n] != NULL; n++)
+        names[n] = cli_commands[n]->name;
+    const char *near = str_nearest(name, names, n);
+    if (near != NULL) return ty_fail(err, TY_EUSAGE, "unknown command '%.80s'; did you mean %s?", name, near);
+    return ty_fail(err, TY_EUSAGE, "unknown command '%.80s'; `trainyard help` lists those there are", name);
+}
+
+int cli_print(const struct buffer *text, ty_error *err) {
+    if (text->failed) return ty_fail_memory(err);
+    int result = file_write_all(STDOUT_FILENO, text->data, text->size);
+    if (result == -EPIPE) return 0;
+    if (result < 0) return ty_fail(err, result, "cannot write to standard output: %s", strerror(-result));
+    return 0;
+}
+
+static int check_words(const struct command *command, const struct arguments *arguments, ty_error *err) {
+    if (arguments->n_words < command->min_words) return ty_fail(err, TY_EUSAGE, "%s", command->missing);
+    if (!command->rest && arguments->n_words > command->max_words)
+        return ty_fail(err, TY_EUSAGE,
+                       "unexpected argument '%.80s'; `trainyard %s --help` shows what goes here",
+                       arguments->words[command->max_words], command->name);
+    return 0;
+}
+
+static int print_help(const struct command *command, ty_error *err) {
+    CLEANUP(buffer_done)
+    struct buffer text = {0};
+    command_help_text(command, &text);
+    return cli_print(&text, err);
+}
+
+static int run_command(const struct command *command, int argc, char **argv, ty_error *err) {
+    CLEANUP(arguments_done)
+    struct arguments arguments = {0};
+    int result = options_parse(command->groups, command->rest, argc, argv, &arguments, err);
+    if (result < 0) return result;
+    if (arguments.help) return print_help(command, err);
+    result = check_words(command, &arguments, err);
+    if (result < 0) return result;
+    return command->run(&arguments, err);
+}
+
+/* `trainyard`, `trainyard --help` and `trainyard --version` beside the commands' names. */
+static int dispatch(int argc, char **argv, const struct command **command, ty_error *err) {
+    static const char *const helps[] = {"-h", "--help"};
+    if (argc < 2)
+        return ty_fail(err, TY_EUSAGE,
+                       "which command? `trainyard help` lists them; to begin: trainyard run -n 4 -- PROG");
+    const char *name = argv[1];
+    for (size_t i = 0; i < ARRAY_SIZE(helps); i++)
+        if (str_equal(name, helps[i])) return print_help(NULL, err);
+    if (str_equal(name, "--version") || str_equal(name, "-V")) name = command_version.name;
+    *command = command_find(name);
+    if (*command != NULL) return run_command(*command, argc - 1, argv + 1, err);
+    if (name[0] == '-')
+        return ty_fail(err, TY_EUSAGE,
+                       "unknown option %.80s; the command comes first: trainyard run [OPTION...]", name);
+    return command_unknown(name, err);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1 && str_equal(argv[1], "agent")) return command_agent_main(argc - 1, argv + 1);
+    (void)signal(SIGPIPE, SIG_IGN);
+    ty_error err = {0};
+    const struct command *command = NULL;
+    int result = dispatch(argc, argv, &command, &err);
+    if (result >= 0) return result;
+    terminal_error(command != NULL ? command->name : NULL, err.message);
+    return ty_error_exit_status(result);
+}

@@ -1,0 +1,76 @@
+/* Options as tables: one entry per option feeds the parser (argp), `--help` and the man page, so they cannot drift.
+ *
+ * Parsing has two steps. options_parse looks at the shape of the command line alone (known names, arguments present) and
+ * gathers what was given; options_apply then sets the values in the order in which they were given. Between the two a command
+ * can read its config file, so that what the command line says wins over it. */
+#ifndef CLI_OPTIONS_H
+#define CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/error.h"
+
+struct option_spec {
+    const char *name;     /* long name, without dashes */
+    char letter;          /* short name, 0: none */
+    const char *argument; /* what follows, as help shows it ("N|MIN:MAX"); NULL: a flag */
+    const char *help;     /* one sentence or two; the first letter small, no full stop at the end */
+    /* Sets the value in the group's target; fails with what is allowed (the caller names option and value). */
+    int (*set)(const struct option_spec *option, void *target, const char *value, ty_error *err);
+    size_t offset;              /* of the field in the target, for the setters below */
+    const char *const *choices; /* option_choice: NULL-terminated; the field is an int, the index */
+};
+
+/* Options that belong together, and are set in one struct. */
+struct option_group {
+    const char *title; /* heading in help: "Scaling" */
+    const struct option_spec *options;
+    size_t n;
+};
+
+/* Setters for plain fields. */
+int option_flag(const struct option_spec *option, void *target, const char *value,
+                ty_error *err); /* bool: true */
+int option_text(const struct option_spec *option, void *target, const char *value,
+                ty_error *err); /* const char *, not "" */
+int option_choice(const struct option_spec *option, void *target, const char *value, ty_error *err); /* int */
+int option_duration(const struct option_spec *option, void *target, const char *value,
+                    ty_error *err); /* nanoseconds */
+
+struct option_given {
+    const struct option_spec *option;
+    size_t group;      /* index of its group in the command */
+    const char *value; /* in argv; NULL for a flag */
+};
+
+/* A command line taken apart. Everything borrowed from argv. */
+struct arguments {
+    struct option_given *given; /* owned, in order */
+    size_t n_given;
+    char **words; /* owned, NULL-terminated: what is no option */
+    size_t n_words;
+    bool help; /* --help was among them; nothing else counts then */
+};
+
+void arguments_done(struct arguments *arguments);
+
+/* `groups` is NULL-terminated. With `rest` the first word ends the options: it and all that follow are words. argv[0] is
+ * skipped. */
+int options_parse(const struct option_group *const *groups, bool rest, int argc, char **argv,
+                  struct arguments *arguments, ty_error *err);
+
+/* The last value given for an option, or NULL. */
+const char *options_value(const struct arguments *arguments, const char *name);
+
+/* Calls the setters; targets[i] belongs to groups[i]. The message gets "--name value: " in front. */
+int options_apply(const struct arguments *arguments, void *const *targets, ty_error *err);
+
+/* --format text|json, for the commands that print data; its target is a struct format_options. */
+enum output_format { FORMAT_TEXT, FORMAT_JSON };
+struct format_options {
+    int format;
+};
+extern const struct option_group format_group;
+
+#endif

@@ -1,0 +1,296 @@
+/* Replays a run's journal into a summary. The start that is measured is that of the first attempt, the one that a person waited for. */
+#include "cli/run_summary.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "controller/controller.h"
+#include "journal/journal.h"
+
+const char *run_standing_name(enum run_standing standing) {
+    static const char *const names[] = {
+#define X(name, text) text,
+        RUN_STANDINGS(X)
+#undef X
+    };
+    return names[standing];
+}
+
+const char *worker_standing_name(enum worker_standing standing) {
+    static const char *const names[] = {
+#define X(name, text) text,
+        WORKER_STANDINGS(X)
+#undef X
+    };
+    return names[standing];
+}
+
+const char *start_phase_name(enum start_phase_kind phase) {
+    static const char *const names[] = {
+#define X(name, text) text,
+        START_PHASES(X)
+#undef X
+    };
+    return names[phase];
+}
+
+/* What is remembered of one worker while events go by. */
+struct worker_memory {
+    enum worker_standing standing;
+    nanoseconds started, ready, rendezvous; /* in the first attempt; 0: not yet */
+};
+
+struct reading {
+    struct run_summary *summary;
+    struct worker_memory *workers; /* by rank */
+    size_t n_workers;
+    nanoseconds last_event, launched; /* launched: the first node got its orders */
+    bool ended, failed;               /* failed: out of memory */
+};
+
+static json_int_t get_int(const json_t *data, const char *key, json_int_t otherwise) {
+    const json_t *value = json_object_get(data, key);
+    return json_is_integer(value) ? json_integer_value(value) : otherwise;
+}
+
+/* Replaces an owned text by data's, when it is there. */
+static void take_text(struct reading *reading, char **text, const json_t *data, const char *key) {
+    const char *value = json_string_value(json_object_get(data, key));
+    if (value == NULL) return;
+    char *copy = strdup(value);
+    if (copy == NULL) reading->failed = true;
+    free(*text);
+    *text = copy;
+}
+
+static void drop_text(char **text) {
+    free(*text);
+    *text = NULL;
+}
+
+/* argv as one line; words with blanks in quotes. */
+static char *join_command(const json_t *argv) {
+    struct buffer line = {0};
+    size_t i = 0;
+    const json_t *word = NULL;
+    json_array_foreach(argv, i, word) {
+        const char *text = json_is_string(word) ? json_string_value(word) : "?";
+        bool plain = *text != '\0' && text[strcspn(text, " \t\n'\"\\$`;&|<>*?()")] == '\0';
+        buffer_printf(&line, plain ? "%s%s" : "%s'%s'", i > 0 ? " " : "", text);
+    }
+    return buffer_take(&line);
+}
+
+static void on_run(struct reading *reading, const struct run_event *event, const json_t *data) {
+    struct run_summary *summary = reading->summary;
+    summary->began = event->time;
+    summary->pid = get_int(data, "pid", 0);
+    take_text(reading, &summary->host, data, "host");
+    take_text(reading, &summary->version, data, "version");
+    free(summary->command);
+    summary->command = join_command(json_object_get(data, "argv"));
+    summary->workers = get_int(data, "num_workers", summary->workers);
+    drop_text(&summary->outcome);
+    drop_text(&summary->cause);
+    summary->status = summary->cause_rank = -1;
+    reading->ended = false;
+}
+
+static void on_attempt(struct reading *reading, const struct run_event *event, const json_t *data) {
+    struct run_summary *summary = reading->summary;
+    drop_text(&summary->waits_for);
+    summary->attempts = event->attempt;
+    summary->workers = get_int(data, "workers", summary->workers);
+    summary->nodes = (size_t)get_int(data, "nodes", (json_int_t)summary->nodes);
+    if (summary->workers < 0 || summary->workers > 10 * 1000 * 1000) summary->workers = 0;
+    size_t n = (size_t)summary->workers;
+    if (n > reading->n_workers) {
+        struct worker_memory *workers = reallocarray(reading->workers, n, sizeof *workers);
+        if (workers == NULL) {
+            reading->failed = true;
+            return;
+        }
+        memset(workers + reading->n_workers, 0, (n - reading->n_workers) * sizeof *workers);
+        reading->workers = workers;
+        reading->n_workers = n;
+    }
+    for (size_t i = 0; i < n; i++)
+        reading->workers[i].standing = WORKER_WAITING;
+}
+
+static struct start_phase *phase_of(struct reading *reading, enum start_phase_kind kind) {
+    return &reading->summary->phases[kind];
+}
+
+static void note_phase(struct start_phase *phase, nanoseconds duration, int rank) {
+    if (phase->known && phase->duration >= duration) return;
+    phase->known = true;
+    phase->duration = duration > 0 ? duration : 0;
+    phase->rank = rank;
+}
+
+static bool get_seconds(const json_t *data, nanoseconds *duration) {
+    const json_t *seconds = json_object_get(data, "seconds");
+    if (!json_is_number(seconds)) return false;
+    *duration = (nanoseconds)(json_number_value(seconds) * (double)NS_PER_S);
+    return true;
+}
+
+static void on_plan(struct reading *reading, const struct run_event *event, const json_t *data) {
+    nanoseconds duration = 0;
+    if (event->attempt <= 1 && get_seconds(data, &duration))
+        note_phase(phase_of(reading, PHASE_PLAN), duration, -1);
+}
+
+static void on_node(struct reading *reading, const struct run_event *event, const json_t *data) {
+    struct start_phase *phase = phase_of(reading, PHASE_AGENT);
+    nanoseconds duration = 0;
+    if (event->attempt > 1 || !get_seconds(data, &duration)) return;
+    if (phase->known && phase->duration >= duration) return;
+    note_phase(phase, duration, -1);
+    take_text(reading, &phase->node_name, data, "name");
+}
+
+static void on_worker(struct reading *reading, const struct run_event *event, const json_t *data) {
+    struct worker_memory *worker = &reading->workers[event->rank];
+    bool first = event->attempt <= 1;
+    switch ((int)event->kind) {
+    case EVENT_STARTED:
+        worker->standing = WORKER_STARTED;
+        if (first) worker->started = event->time;
+        if (first && reading->launched > 0)
+            note_phase(phase_of(reading, PHASE_SPAWN), event->time - reading->launched, event->rank);
+        break;
+    case EVENT_READY:
+        worker->standing = WORKER_READY;
+        if (first) worker->ready = event->time;
+        if (first && worker->started > 0)
+            note_phase(phase_of(reading, PHASE_LOADER), event->time - worker->started, event->rank);
+        break;
+    case EVENT_RENDEZVOUS:
+        if (first) worker->rendezvous = event->time;
+        if (first && worker->ready > 0)
+            note_phase(phase_of(reading, PHASE_RENDEZVOUS), event->time - worker->ready, event->rank);
+        break;
+    case EVENT_EXITED:
+        worker->standing = json_is_true(json_object_get(data, "stopped")) ? WORKER_STOPPED
+                           : get_int(data, "code", -1) == 0               ? WORKER_SUCCEEDED
+                                                                          : WORKER_FAILED;
+        break;
+    case EVENT_START_FAILED:
+        worker->standing = WORKER_FAILED;
+        break;
+    default:
+        break;
+    }
+}
+
+static void on_end(struct reading *reading, const json_t *data) {
+    struct run_summary *summary = reading->summary;
+    reading->ended = true;
+    take_text(reading, &summary->outcome, data, "outcome");
+    take_text(reading, &summary->cause, data, "cause");
+    summary->status = (int)get_int(data, "status", -1);
+    summary->cause_rank = (int)get_int(data, "rank", -1);
+}
+
+static int on_event(void *context, int64_t sequence, const struct run_event *event) {
+    (void)sequence;
+    struct reading *reading = context;
+    json_t *data = event->data != NULL ? json_loads(event->data, JSON_ALLOW_NUL, NULL) : NULL;
+    reading->last_event = event->time;
+    if (event->kind == EVENT_RUN) on_run(reading, event, data);
+    if (event->kind == EVENT_WAIT) take_text(reading, &reading->summary->waits_for, data, "reason");
+    if (event->kind == EVENT_PLAN) on_plan(reading, event, data);
+    if (event->kind == EVENT_ATTEMPT) on_attempt(reading, event, data);
+    if (event->kind == EVENT_NODE) on_node(reading, event, data);
+    if (event->kind == EVENT_LAUNCHED && reading->launched == 0) reading->launched = event->time;
+    if (event->rank >= 0 && (size_t)event->rank < reading->n_workers) on_worker(reading, event, data);
+    if (event->kind == EVENT_RUN_END) on_end(reading, data);
+    json_decref(data);
+    return reading->failed ? -1 : 0;
+}
+
+static int on_report(void *context, const struct journal_report *report) {
+    struct reading *reading = context;
+    json_decref(reading->summary->metrics);
+    reading->summary->metrics = json_loadb(report->metrics, report->metrics_size, JSON_ALLOW_NUL, NULL);
+    return 0;
+}
+
+static int on_checkpoint(void *context, const struct journal_checkpoint *checkpoint) {
+    struct reading *reading = context;
+    reading->summary->checkpoints++;
+    free(reading->summary->last_checkpoint);
+    reading->summary->last_checkpoint = strdup(checkpoint->name);
+    return 0;
+}
+
+/* The first report of all counts from the last worker that became able to make it. */
+static void measure_first_report(struct reading *reading, nanoseconds first) {
+    nanoseconds able = 0;
+    for (size_t i = 0; i < reading->n_workers; i++) {
+        const struct worker_memory *worker = &reading->workers[i];
+        nanoseconds at = worker->rendezvous > 0 ? worker->rendezvous
+                         : worker->ready > 0    ? worker->ready
+                                                : worker->started;
+        if (at > able && at <= first) able = at;
+    }
+    if (able > 0) note_phase(phase_of(reading, PHASE_REPORT), first - able, -1);
+}
+
+static int read_all(struct journal *journal, struct reading *reading, ty_error *err) {
+    nanoseconds first = 0;
+    int result = journal_each_event(journal, 0, on_event, reading, err);
+    if (reading->failed) return ty_fail_memory(err);
+    if (result >= 0) result = journal_each_report(journal, 0, 1, on_report, reading, err);
+    if (result >= 0) result = journal_each_checkpoint(journal, on_checkpoint, reading, err);
+    if (result >= 0) result = journal_count_reports(journal, &reading->summary->reports, &first, err);
+    if (result >= 0 && first > 0) measure_first_report(reading, first);
+    return result;
+}
+
+static enum run_standing stand(const struct reading *reading) {
+    const struct run_summary *summary = reading->summary;
+    if (!reading->ended) return controller_alive(summary->path) ? STANDING_RUNNING : STANDING_DIED;
+    if (str_equal(summary->outcome, "succeeded")) return STANDING_SUCCEEDED;
+    if (str_equal(summary->outcome, "interrupted")) return STANDING_INTERRUPTED;
+    return STANDING_FAILED;
+}
+
+int run_summary_read(const char *name, const char *run_path, struct run_summary *summary, ty_error *err) {
+    *summary =
+        (struct run_summary){.status = -1, .cause_rank = -1, .name = strdup(name), .path = strdup(run_path)};
+    struct journal *journal = NULL;
+    struct reading reading = {.summary = summary};
+    int result = summary->name != NULL && summary->path != NULL ? 0 : ty_fail_memory(err);
+    if (result >= 0) result = journal_open(run_path, JOURNAL_READ, &journal, err);
+    if (result >= 0) result = read_all(journal, &reading, err);
+    journal_close(journal);
+    if (result < 0) {
+        free(reading.workers);
+        run_summary_done(summary);
+        return result;
+    }
+    for (size_t i = 0; i < reading.n_workers && i < (size_t)summary->workers; i++)
+        summary->by_standing[reading.workers[i].standing]++;
+    free(reading.workers);
+    summary->standing = stand(&reading);
+    summary->ended = summary->standing == STANDING_RUNNING ? 0 : reading.last_event;
+    return 0;
+}
+
+void run_summary_done(struct run_summary *summary) {
+    char *const texts[] = {summary->name,    summary->path,      summary->host,
+                           summary->version, summary->command,   summary->outcome,
+                           summary->cause,   summary->waits_for, summary->last_checkpoint};
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+        free(texts[i]);
+    for (size_t i = 0; i < START_PHASES_N; i++)
+        free(summary->phases[i].node_name);
+    json_decref(summary->metrics);
+    *summary = (struct run_summary){0};
+}

@@ -1,0 +1,98 @@
+/* What the journal of a run says, gathered for a person: where the run stands, how its workers are, what it reported, and where the
+ * seconds of its start went. */
+#ifndef CLI_RUN_SUMMARY_H
+#define CLI_RUN_SUMMARY_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/duration.h"
+#include "base/error.h"
+
+/* X(name, text) */
+#define RUN_STANDINGS(X)                   \
+    X(STANDING_RUNNING, "running")         \
+    X(STANDING_SUCCEEDED, "succeeded")     \
+    X(STANDING_FAILED, "failed")           \
+    X(STANDING_INTERRUPTED, "interrupted") \
+    X(STANDING_DIED, "died") /* its controller is gone and did not end it */
+
+enum run_standing {
+#define X(name, text) name,
+    RUN_STANDINGS(X)
+#undef X
+};
+
+const char *run_standing_name(enum run_standing standing);
+
+/* X(name, text) of one worker in the last attempt */
+#define WORKER_STANDINGS(X)          \
+    X(WORKER_WAITING, "waiting")     \
+    X(WORKER_STARTED, "started")     \
+    X(WORKER_READY, "ready")         \
+    X(WORKER_SUCCEEDED, "succeeded") \
+    X(WORKER_STOPPED, "stopped")     \
+    X(WORKER_FAILED, "failed")       \
+    X(WORKER_STANDINGS_N, NULL)
+
+enum worker_standing {
+#define X(name, text) name,
+    WORKER_STANDINGS(X)
+#undef X
+};
+
+const char *worker_standing_name(enum worker_standing standing);
+
+/* X(name, text): the parts of a start, in their order */
+#define START_PHASES(X)                      \
+    X(PHASE_PLAN, "plan")                    \
+    X(PHASE_AGENT, "agent")                  \
+    X(PHASE_SPAWN, "spawn")                  \
+    X(PHASE_LOADER, "interpreter or loader") \
+    X(PHASE_RENDEZVOUS, "rendezvous")        \
+    X(PHASE_REPORT, "first report")          \
+    X(START_PHASES_N, NULL)
+
+enum start_phase_kind {
+#define X(name, text) name,
+    START_PHASES(X)
+#undef X
+};
+
+const char *start_phase_name(enum start_phase_kind phase);
+
+/* The longest that any node or rank took for it. */
+struct start_phase {
+    bool known;
+    nanoseconds duration;
+    int rank;        /* the slowest; -1 where it is not about ranks */
+    char *node_name; /* owned; the slowest node, else NULL */
+};
+
+struct run_summary {
+    char *name, *path; /* owned, as all strings here; NULL when unknown */
+    enum run_standing standing;
+    int64_t pid; /* of the controller, 0 when unknown */
+    char *host, *version, *command;
+    nanoseconds began, ended; /* wall; ended: of the last event when the run is over, else 0 */
+    char *outcome, *cause;    /* of the end; NULL before, and without a failure */
+    int status;               /* exit status, -1 before the end */
+    int cause_rank;           /* -1 when none */
+    char *waits_for;          /* what it waits for now, or NULL */
+    int attempts;
+    int64_t workers;
+    size_t nodes;
+    size_t by_standing[WORKER_STANDINGS_N];
+    uint64_t reports;
+    json_t *metrics; /* owned; latest of rank 0, NULL without */
+    size_t checkpoints;
+    char *last_checkpoint;
+    struct start_phase phases[START_PHASES_N];
+};
+
+/* Reads the journal below `run_path`, which may still be written. */
+int run_summary_read(const char *name, const char *run_path, struct run_summary *summary, ty_error *err);
+void run_summary_done(struct run_summary *summary);
+
+#endif

@@ -1,0 +1,231 @@
+/* Options of the scaling config and of the cluster. A list option given several times adds up; a plain one counts the last
+ * time; both replace what the config file says. */
+#include "cli/scaling_options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "scaling/device.h"
+
+static int set_workers(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    return scaling_parse_workers(&((struct scaling_options *)target)->scaling, value, err);
+}
+
+static int set_use_gpu(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option, (void)value, (void)err;
+    ((struct scaling_options *)target)->scaling.use_gpu = true;
+    return 0;
+}
+
+static int set_use_tpu(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option, (void)value, (void)err;
+    ((struct scaling_options *)target)->scaling.use_tpu = true;
+    return 0;
+}
+
+static int set_owned(char **field, const char *value, ty_error *err) {
+    if (*value == '\0') return ty_fail(err, TY_EUSAGE, "must not be empty");
+    char *copy = strdup(value);
+    if (copy == NULL) return ty_fail_memory(err);
+    free(*field);
+    *field = copy;
+    return 0;
+}
+
+static int set_topology(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    return set_owned(&((struct scaling_options *)target)->scaling.topology, value, err);
+}
+
+static int set_accelerator_type(const struct option_spec *option, void *target, const char *value,
+                                ty_error *err) {
+    (void)option;
+    return set_owned(&((struct scaling_options *)target)->scaling.accelerator_type, value, err);
+}
+
+/* Adds to a list of amounts, whose names must be fit for resources. */
+static int parse_amounts(struct resources *resources, const char *value, ty_error *err) {
+    if (*value == '\0') return ty_fail(err, TY_EUSAGE, "must not be empty: NAME=AMOUNT, as in CPU=4,GPU=0.5");
+    int result = resources_parse(resources, value, err);
+    for (size_t i = 0; i < resources->n && result >= 0; i++)
+        result = resource_check_name(resources->items[i].name, err);
+    return result;
+}
+
+/* The first time, what the file said is dropped. */
+static int add_resources(struct resources *resources, bool *own, bool *has, const char *value, ty_error *err) {
+    if (!*own) resources_done(resources);
+    *own = *has = true;
+    return parse_amounts(resources, value, err);
+}
+
+static int set_resources(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    struct scaling_options *options = target;
+    return add_resources(&options->scaling.resources_per_worker, &options->own_resources,
+                         &options->scaling.has_resources, value, err);
+}
+
+static int set_trainer_resources(const struct option_spec *option, void *target, const char *value,
+                                 ty_error *err) {
+    (void)option;
+    struct scaling_options *options = target;
+    return add_resources(&options->scaling.trainer_resources, &options->own_trainer_resources,
+                         &options->scaling.has_trainer_resources, value, err);
+}
+
+static int set_placement(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    return placement_strategy_parse(value, &((struct scaling_options *)target)->scaling.placement_strategy,
+                                    err);
+}
+
+static void drop_selectors(struct scaling *scaling) {
+    for (size_t i = 0; i < scaling->n_selectors; i++)
+        label_selector_done(&scaling->selectors[i]);
+    free(scaling->selectors);
+    scaling->selectors = NULL;
+    scaling->n_selectors = 0;
+    scaling->selector_per_worker = false;
+}
+
+static int set_labels(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    struct scaling_options *options = target;
+    struct scaling *scaling = &options->scaling;
+    if (!options->own_labels) drop_selectors(scaling);
+    options->own_labels = true;
+    if (scaling->n_selectors == 0) {
+        scaling->selectors = calloc(1, sizeof *scaling->selectors);
+        if (scaling->selectors == NULL) return ty_fail_memory(err);
+        scaling->n_selectors = 1;
+    }
+    return label_selector_parse(&scaling->selectors[0], value, err);
+}
+
+static const struct option_spec scaling_specs[] = {
+    {"num-workers", 'n', "N|MIN:MAX",
+     "how many workers; MIN:MAX takes as many as fit, at least MIN (default: 1)", set_workers, 0, NULL},
+    {"use-gpu", 0, NULL, "each worker holds a GPU, or as many as --resources says", set_use_gpu, 0, NULL},
+    {"use-tpu", 0, NULL, "each worker holds the TPU chips of a host, or as many as --resources says",
+     set_use_tpu, 0, NULL},
+    {"topology", 0, "T", "topology of the TPU slices: 4x4, 2x2x2", set_topology, 0, NULL},
+    {"accelerator-type", 0, "X",
+     "only nodes with this accelerator: A100, TPU-V6E; `trainyard accelerators types` lists the known ones",
+     set_accelerator_type, 0, NULL},
+    {"resources", 0, "NAME=AMOUNT[,...]",
+     "what each worker needs: CPU=4,GPU=0.5,memory=8GiB,custom=1 (default: CPU=1, with --use-gpu GPU=1)",
+     set_resources, 0, NULL},
+    {"placement", 0, "PACK|SPREAD|STRICT_PACK|STRICT_SPREAD",
+     "workers together on few nodes or apart on many; STRICT refuses what cannot be so (default: PACK)",
+     set_placement, 0, NULL},
+    {"label-selector", 0, "KEY=VALUE[,...]",
+     "only nodes with these labels; VALUE may be !v, in(a,b) or !in(a,b)", set_labels, 0, NULL},
+    {"trainer-resources", 0, "NAME=AMOUNT[,...]", "reserved beside rank 0 (deprecated)", set_trainer_resources,
+     0, NULL},
+    {"config", 0, "FILE",
+     "YAML or JSON with the fields of ScalingConfig, or with the sections scaling_config and run_config; "
+     "options win over it",
+     option_text, offsetof(struct scaling_options, config), NULL},
+};
+const struct option_group scaling_group = {"Scaling", scaling_specs, ARRAY_SIZE(scaling_specs)};
+
+int scaling_options_init(struct scaling_options *options, const struct arguments *arguments, ty_error *err) {
+    *options = (struct scaling_options){0};
+    scaling_init(&options->scaling);
+    const char *path = options_value(arguments, "config");
+    if (path == NULL) return 0;
+    if (*path == '\0') return ty_fail(err, TY_EUSAGE, "--config '': must not be empty");
+    int result = config_file_read(path, &options->scaling, &options->settings, err);
+    if (result < 0) scaling_options_done(options);
+    return result;
+}
+
+void scaling_options_done(struct scaling_options *options) {
+    scaling_done(&options->scaling);
+    run_settings_done(&options->settings);
+}
+
+enum { MAX_COUNT = 1000000000 };
+
+static int set_count(double *count, const char *value, ty_error *err) {
+    int64_t number = 0;
+    if (!str_to_int64(value, 0, MAX_COUNT, &number))
+        return ty_fail(err, TY_EUSAGE, "must be a whole number from 0 to %d", MAX_COUNT);
+    *count = (double)number;
+    return 0;
+}
+
+static int set_cpus(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    return set_count(&((struct cluster_options *)target)->overrides.num_cpus, value, err);
+}
+
+static int set_gpus(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    return set_count(&((struct cluster_options *)target)->overrides.num_gpus, value, err);
+}
+
+static int set_node_resources(const struct option_spec *option, void *target, const char *value,
+                              ty_error *err) {
+    (void)option;
+    struct resources *resources = &((struct cluster_options *)target)->overrides.node_resources;
+    int result = parse_amounts(resources, value, err);
+    for (size_t i = 0; i < resources->n && result >= 0; i++)
+        if (resources->items[i].amount % QUANTITY_ONE != 0)
+            result =
+                ty_fail(err, TY_EUSAGE, "%.80s must be a whole number on a node", resources->items[i].name);
+    return result;
+}
+
+static int set_engine(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    static const char *const names[] = {"auto", "local", "slurm"};
+    (void)option;
+    if (str_equal(value, "slurm")) return ty_fail(err, TY_EUSAGE, "engine slurm is not available: local is");
+    if (!str_equal(value, "auto") && !str_equal(value, "local")) {
+        const char *near = str_nearest(value, names, 2);
+        return ty_fail(err, TY_EUSAGE, "must be auto or local%s%s%s", near != NULL ? "; did you mean " : "",
+                       near != NULL ? near : "", near != NULL ? "?" : "");
+    }
+    ((struct cluster_options *)target)->engine = value;
+    return 0;
+}
+
+static const struct option_spec cluster_specs[] = {
+    {"engine", 0, "auto|local|slurm", "where agents run (default: auto)", set_engine, 0, NULL},
+    {"cluster", 0, "FILE", "nodes from a cluster file instead of this machine; `run` gives each an agent here",
+     option_text, offsetof(struct cluster_options, cluster_file), NULL},
+    {"num-cpus", 0, "N", "CPUs of this machine, instead of those found", set_cpus, 0, NULL},
+    {"num-gpus", 0, "N", "GPUs of this machine, instead of those found; may be more than there are", set_gpus,
+     0, NULL},
+    {"node-resources", 0, "NAME=AMOUNT[,...]", "other resources of this machine, added or replaced",
+     set_node_resources, 0, NULL},
+};
+const struct option_group cluster_group = {"Cluster", cluster_specs, ARRAY_SIZE(cluster_specs)};
+
+void cluster_options_init(struct cluster_options *options) {
+    *options = (struct cluster_options){.overrides = {.num_cpus = -1, .num_gpus = -1}};
+}
+
+void cluster_options_done(struct cluster_options *options) {
+    resources_done(&options->overrides.node_resources);
+}
+
+int cluster_options_check(const struct cluster_options *options, ty_error *err) {
+    if (options->cluster_file == NULL) return 0;
+    const char *other = options->overrides.num_cpus >= 0          ? "num-cpus"
+                        : options->overrides.num_gpus >= 0        ? "num-gpus"
+                        : options->overrides.node_resources.n > 0 ? "node-resources"
+                                                                  : NULL;
+    if (other == NULL) return 0;
+    return ty_fail(err, TY_EUSAGE,
+                   "--%s says what this machine has, --cluster %.200s replaces it: give one of the two", other,
+                   options->cluster_file);
+}
+
+bool scaling_train_v1(void) {
+    return str_equal(getenv("RAY_TRAIN_V2_ENABLED"), "0");
+}

@@ -1,0 +1,322 @@
+/* `trainyard status`: the runs below a storage path, or one of them in detail; from their journals alone. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/duration.h"
+#include "base/str.h"
+#include "cli/command.h"
+#include "cli/run_directory.h"
+#include "cli/run_summary.h"
+#include "cli/terminal.h"
+
+struct status_options {
+    const char *storage_path;
+};
+
+static const struct option_spec specs[] = {
+    {"storage-path", 0, "DIR", "where runs are kept (default: ~/trainyard_runs)", option_text,
+     offsetof(struct status_options, storage_path), NULL},
+};
+static const struct option_group status_group = {"Options", specs, ARRAY_SIZE(specs)};
+
+static nanoseconds run_time(const struct run_summary *summary) {
+    return (summary->ended > 0 ? summary->ended : clock_wall()) - summary->began;
+}
+
+static void format_time(nanoseconds wall, struct buffer *out) {
+    time_t seconds = (time_t)(wall / NS_PER_S);
+    struct tm local;
+    char text[32];
+    if (localtime_r(&seconds, &local) == NULL || strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &local) == 0)
+        return;
+    buffer_text(out, text);
+}
+
+/* "loss 0.31, step 40" */
+static void format_metrics(json_t *metrics, struct buffer *out) {
+    const char *name = NULL;
+    json_t *value = NULL;
+    size_t n = 0;
+    json_object_foreach(metrics, name, value) {
+        if (n++ > 0) buffer_text(out, ", ");
+        terminal_escape(name, strlen(name), out);
+        if (json_is_number(value)) {
+            buffer_printf(out, " %.6g", json_number_value(value));
+        } else if (json_is_string(value)) {
+            buffer_char(out, ' ');
+            terminal_escape(json_string_value(value), json_string_length(value), out);
+        } else {
+            CLEANUP_FREE char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+            buffer_printf(out, " %s", text != NULL ? text : "?");
+        }
+    }
+}
+
+static json_t *phases_json(const struct run_summary *summary) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < START_PHASES_N; i++) {
+        const struct start_phase *phase = &summary->phases[i];
+        if (!phase->known) continue;
+        json_t *one = json_pack("{s:s, s:f}", "phase", start_phase_name((enum start_phase_kind)i), "seconds",
+                                (double)phase->duration / (double)NS_PER_S);
+        if (phase->rank >= 0) (void)json_object_set_new(one, "slowest_rank", json_integer(phase->rank));
+        if (phase->node_name != NULL)
+            (void)json_object_set_new(one, "slowest_node", json_string(phase->node_name));
+        (void)json_array_append_new(list, one);
+    }
+    return list;
+}
+
+static json_t *workers_json(const struct run_summary *summary) {
+    json_t *map = json_object();
+    for (size_t i = 0; i < WORKER_STANDINGS_N; i++)
+        (void)json_object_set_new(map, worker_standing_name((enum worker_standing)i),
+                                  json_integer((json_int_t)summary->by_standing[i]));
+    return map;
+}
+
+static json_t *run_json(const struct run_summary *summary, bool details) {
+    json_t *map = json_pack("{s:s, s:s, s:s, s:I, s:i, s:f, s:f, s:I, s:I, s:s?, s:O?}", "name", summary->name,
+                            "path", summary->path, "state", run_standing_name(summary->standing), "workers",
+                            (json_int_t)summary->workers, "attempts", summary->attempts, "began",
+                            (double)summary->began / (double)NS_PER_S, "seconds",
+                            (double)run_time(summary) / (double)NS_PER_S, "reports",
+                            (json_int_t)summary->reports, "checkpoints", (json_int_t)summary->checkpoints,
+                            "last_checkpoint", summary->last_checkpoint, "metrics", summary->metrics);
+    if (!details || map == NULL) return map;
+    json_t *more =
+        json_pack("{s:s?, s:s?, s:s?, s:I, s:I, s:o, s:s?, s:s?, s:o}", "command", summary->command, "host",
+                  summary->host, "version", summary->version, "pid", (json_int_t)summary->pid, "nodes",
+                  (json_int_t)summary->nodes, "workers_by_state", workers_json(summary), "cause",
+                  summary->cause, "waits_for", summary->waits_for, "start_up", phases_json(summary));
+    json_t *status = summary->status >= 0 ? json_integer(summary->status) : json_null();
+    (void)json_object_set_new(map, "exit_status", status);
+    json_t *rank = summary->cause_rank >= 0 ? json_integer(summary->cause_rank) : json_null();
+    (void)json_object_set_new(map, "cause_rank", rank);
+    if (more != NULL) (void)json_object_update_new(map, more);
+    return map;
+}
+
+static void put_json(json_t *value, struct buffer *out) {
+    CLEANUP_FREE char *text = value != NULL ? json_dumps(value, JSON_INDENT(1)) : NULL;
+    json_decref(value);
+    if (text != NULL)
+        buffer_printf(out, "%s\n", text);
+    else
+        out->failed = true;
+}
+
+static void label(const char *name, struct buffer *out) {
+    buffer_printf(out, "%-13s", name);
+}
+
+static void line(const char *name, const char *text, struct buffer *out) {
+    if (text == NULL) return;
+    label(name, out);
+    terminal_escape(text, strlen(text), out);
+    buffer_char(out, '\n');
+}
+
+static void workers_text(const struct run_summary *summary, struct buffer *out) {
+    label("workers", out);
+    buffer_printf(out, "%lld on %zu node%s:", (long long)summary->workers, summary->nodes,
+                  summary->nodes == 1 ? "" : "s");
+    const char *between = " ";
+    for (size_t i = 0; i < WORKER_STANDINGS_N; i++) {
+        if (summary->by_standing[i] == 0) continue;
+        buffer_printf(out, "%s%zu %s", between, summary->by_standing[i],
+                      worker_standing_name((enum worker_standing)i));
+        between = ", ";
+    }
+    buffer_printf(out, "\n%-13s%d\n", "attempts", summary->attempts);
+}
+
+static void results_text(const struct run_summary *summary, struct buffer *out) {
+    label("reports", out);
+    buffer_printf(out, "%llu", (unsigned long long)summary->reports);
+    if (summary->metrics != NULL) buffer_text(out, "; the last of rank 0: ");
+    format_metrics(summary->metrics, out);
+    buffer_char(out, '\n');
+    label("checkpoints", out);
+    buffer_printf(out, "%zu", summary->checkpoints);
+    if (summary->last_checkpoint != NULL) buffer_text(out, "; the last: ");
+    if (summary->last_checkpoint != NULL)
+        terminal_escape(summary->last_checkpoint, strlen(summary->last_checkpoint), out);
+    buffer_char(out, '\n');
+}
+
+static void cause_text(const struct run_summary *summary, struct buffer *out) {
+    if (summary->cause == NULL) return;
+    label("first cause", out);
+    if (summary->cause_rank >= 0) buffer_printf(out, "rank %d: ", summary->cause_rank);
+    terminal_escape(summary->cause, strcspn(summary->cause, "\n"), out);
+    buffer_char(out, '\n');
+}
+
+static void phases_text(const struct run_summary *summary, struct buffer *out) {
+    bool any = false;
+    for (size_t i = 0; i < START_PHASES_N; i++) {
+        const struct start_phase *phase = &summary->phases[i];
+        if (!phase->known) continue;
+        if (!any) buffer_text(out, "\nWhere the start went:\n");
+        any = true;
+        CLEANUP(buffer_done)
+        struct buffer duration = {0};
+        duration_format(phase->duration, &duration);
+        buffer_printf(out, "  %-24s%10s", start_phase_name((enum start_phase_kind)i),
+                      duration.data != NULL ? duration.data : "?");
+        if (phase->rank >= 0) buffer_printf(out, "   slowest: rank %d", phase->rank);
+        if (phase->node_name != NULL) buffer_text(out, "   slowest: node ");
+        if (phase->node_name != NULL) terminal_escape(phase->node_name, strlen(phase->node_name), out);
+        buffer_char(out, '\n');
+    }
+}
+
+static void run_text(const struct run_summary *summary, struct buffer *out) {
+    line("run", summary->name, out);
+    label("state", out);
+    buffer_text(out, run_standing_name(summary->standing));
+    if (summary->status >= 0) buffer_printf(out, ", exit status %d", summary->status);
+    if (summary->standing == STANDING_RUNNING && summary->pid > 0)
+        buffer_printf(out, ", process %lld", (long long)summary->pid);
+    buffer_char(out, '\n');
+    line("path", summary->path, out);
+    line("command", summary->command, out);
+    label("began", out);
+    format_time(summary->began, out);
+    buffer_text(out, summary->ended > 0 ? ", took " : ", for ");
+    duration_format(run_time(summary), out);
+    buffer_char(out, '\n');
+    if (summary->standing == STANDING_RUNNING) line("waits for", summary->waits_for, out);
+    workers_text(summary, out);
+    results_text(summary, out);
+    cause_text(summary, out);
+    phases_text(summary, out);
+}
+
+static int show_one(const char *storage_path, const char *name, int format, struct buffer *out, ty_error *err) {
+    CLEANUP_FREE char *path = run_directory_find(storage_path, name, err);
+    if (path == NULL) return err->code;
+    struct run_summary summary;
+    int result = run_summary_read(name, path, &summary, err);
+    if (result < 0) return result;
+    if (format == FORMAT_JSON)
+        put_json(run_json(&summary, true), out);
+    else
+        run_text(&summary, out);
+    run_summary_done(&summary);
+    return 0;
+}
+
+static void cell(struct table *table, struct buffer *text) {
+    buffer_char(text, '\0');
+    table_cell(table, text->data != NULL ? text->data : "");
+    buffer_clear(text);
+}
+
+static void run_row(const struct run_summary *summary, struct table *table) {
+    CLEANUP(buffer_done)
+    struct buffer text = {0};
+    table_cell(table, summary->name);
+    table_cell(table, run_standing_name(summary->standing));
+    buffer_printf(&text, "%lld", (long long)summary->workers);
+    cell(table, &text);
+    duration_format(clock_wall() - summary->began, &text);
+    cell(table, &text);
+    duration_format(run_time(summary), &text);
+    cell(table, &text);
+    format_metrics(summary->metrics, &text);
+    cell(table, &text);
+}
+
+/* Newest first. */
+static int compare_began(const void *a, const void *b) {
+    const struct run_summary *x = a, *y = b;
+    return (x->began < y->began) - (x->began > y->began);
+}
+
+static void list_text(const struct run_summary *runs, size_t n, struct buffer *out) {
+    static const char *const heads[] = {"NAME", "STATE", "WORKERS", "AGE", "DURATION", "LAST METRICS"};
+    CLEANUP(table_done)
+    struct table table = {.n_columns = ARRAY_SIZE(heads)};
+    if (n == 0) {
+        buffer_text(out, "No runs here yet. To begin: trainyard run -n 4 -- PROG\n");
+        return;
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
+        table_cell(&table, heads[i]);
+    for (size_t i = 0; i < n; i++)
+        run_row(&runs[i], &table);
+    table_format(&table, out);
+}
+
+static void list_json(const struct run_summary *runs, size_t n, struct buffer *out) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        (void)json_array_append_new(list, run_json(&runs[i], false));
+    put_json(json_pack("{s:o}", "runs", list), out);
+}
+
+/* A run whose journal cannot be read is told, and the others are shown. */
+static size_t read_runs(const char *storage_path, char **names, size_t n, struct run_summary *runs) {
+    size_t n_read = 0;
+    for (size_t i = 0; i < n; i++) {
+        ty_error err = {0};
+        CLEANUP_FREE char *path = run_directory_find(storage_path, names[i], &err);
+        if (path != NULL && run_summary_read(names[i], path, &runs[n_read], &err) >= 0)
+            n_read++;
+        else
+            terminal_warning("status", err.message);
+    }
+    if (n_read > 0) qsort(runs, n_read, sizeof *runs, compare_began);
+    return n_read;
+}
+
+static int show_all(const char *storage_path, int format, struct buffer *out, ty_error *err) {
+    char **names = NULL;
+    size_t n = 0;
+    int result = run_directory_names(storage_path, &names, &n, err);
+    if (result < 0) return result;
+    CLEANUP_FREE struct run_summary *runs = calloc(n + 1, sizeof *runs);
+    size_t n_runs = runs != NULL ? read_runs(storage_path, names, n, runs) : 0;
+    run_directory_names_free(names, n);
+    if (runs == NULL) return ty_fail_memory(err);
+    if (format == FORMAT_JSON)
+        list_json(runs, n_runs, out);
+    else
+        list_text(runs, n_runs, out);
+    for (size_t i = 0; i < n_runs; i++)
+        run_summary_done(&runs[i]);
+    return 0;
+}
+
+static int status_run(const struct arguments *arguments, ty_error *err) {
+    struct status_options options = {0};
+    struct format_options format = {0};
+    int result = options_apply(arguments, (void *[]){&options, &format}, err);
+    if (result < 0) return result;
+    CLEANUP(buffer_done)
+    struct buffer text = {0};
+    if (arguments->n_words > 0)
+        result = show_one(options.storage_path, arguments->words[0], format.format, &text, err);
+    else
+        result = show_all(options.storage_path, format.format, &text, err);
+    return result < 0 ? result : cli_print(&text, err);
+}
+
+const struct command command_status = {
+    .name = "status",
+    .summary = "show the runs, or one of them in detail",
+    .usage = (const char *const[]){"[NAME] [OPTION...]", NULL},
+    .description =
+        "Reads the journals of the runs, also while they go on. With NAME: its attempts, workers by state, "
+        "checkpoints, latest "
+        "metrics and first cause, and where the seconds of its start went, with the slowest rank of each part.",
+    .groups = (const struct option_group *const[]){&status_group, &format_group, NULL},
+    .max_words = 1,
+    .run = status_run,
+};

@@ -1,0 +1,124 @@
+/* `trainyard store`: the run's shared store, from inside a worker. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/duration.h"
+#include "base/error.h"
+#include "base/str.h"
+#include "cli/command.h"
+#include "cli/inside.h"
+
+struct store_options {
+    nanoseconds timeout;
+};
+
+static const struct option_spec specs[] = {
+    {"timeout", 0, "DURATION", "with wait: how long at most (default: 5m)", option_duration,
+     offsetof(struct store_options, timeout), NULL},
+};
+static const struct option_group store_group = {"Options", specs, ARRAY_SIZE(specs)};
+
+struct request {
+    ty_worker *worker;
+    const char *key, *value;
+    nanoseconds timeout;
+};
+
+static int print_value(const void *value, size_t size, ty_error *err) {
+    CLEANUP(buffer_done)
+    struct buffer text = {0};
+    buffer_append(&text, value, size);
+    buffer_char(&text, '\n');
+    return cli_print(&text, err);
+}
+
+static int do_set(const struct request *request, ty_error *err) {
+    return ty_store_set(request->worker, request->key, request->value, strlen(request->value), err);
+}
+
+static int do_get(const struct request *request, ty_error *err) {
+    CLEANUP_FREE void *value = NULL;
+    size_t size = 0;
+    int result = ty_store_get(request->worker, request->key, &value, &size, err);
+    if (result < 0) return result;
+    if (result == 0) return EXIT_FAILURE; /* no such key: told by the status alone, as scripts want it */
+    return print_value(value, size, err);
+}
+
+static int do_wait(const struct request *request, ty_error *err) {
+    CLEANUP_FREE void *value = NULL;
+    size_t size = 0;
+    int result = ty_store_wait(request->worker, request->key, (double)request->timeout / (double)NS_PER_S,
+                               &value, &size, err);
+    return result < 0 ? result : print_value(value, size, err);
+}
+
+static int do_add(const struct request *request, ty_error *err) {
+    int64_t delta = 0, sum = 0;
+    if (!str_to_int64(request->value, INT64_MIN, INT64_MAX, &delta))
+        return ty_fail(err, TY_EUSAGE, "add %.80s: '%.80s' must be a whole number", request->key,
+                       request->value);
+    int result = ty_store_add(request->worker, request->key, delta, &sum, err);
+    if (result < 0) return result;
+    CLEANUP(buffer_done)
+    struct buffer text = {0};
+    buffer_printf(&text, "%lld\n", (long long)sum);
+    return cli_print(&text, err);
+}
+
+static const struct verb {
+    const char *name;
+    size_t n_words;
+    const char *usage;
+    int (*act)(const struct request *request, ty_error *err);
+} verbs[] = {{"get", 2, "get KEY", do_get},
+             {"set", 3, "set KEY VALUE", do_set},
+             {"wait", 2, "wait KEY [--timeout DURATION]", do_wait},
+             {"add", 3, "add KEY NUMBER", do_add}};
+
+static const struct verb *find_verb(const struct arguments *arguments, ty_error *err) {
+    const char *names[ARRAY_SIZE(verbs)];
+    for (size_t i = 0; i < ARRAY_SIZE(verbs); i++) {
+        names[i] = verbs[i].name;
+        if (!str_equal(verbs[i].name, arguments->words[0])) continue;
+        if (arguments->n_words == verbs[i].n_words) return &verbs[i];
+        (void)ty_fail(err, TY_EUSAGE, "%s takes %zu arguments, not %zu: trainyard store %s", verbs[i].name,
+                      verbs[i].n_words - 1, arguments->n_words - 1, verbs[i].usage);
+        return NULL;
+    }
+    const char *near = str_nearest(arguments->words[0], names, ARRAY_SIZE(verbs));
+    (void)ty_fail(err, TY_EUSAGE, "'%.80s' must be one of get, set, wait, add%s%s%s", arguments->words[0],
+                  near != NULL ? "; did you mean " : "", near != NULL ? near : "", near != NULL ? "?" : "");
+    return NULL;
+}
+
+static int store_run(const struct arguments *arguments, ty_error *err) {
+    struct store_options options = {.timeout = 300 * NS_PER_S};
+    int result = options_apply(arguments, (void *[]){&options}, err);
+    if (result < 0) return result;
+    const struct verb *verb = find_verb(arguments, err);
+    if (verb == NULL) return err->code;
+    struct request request = {.key = arguments->words[1], .timeout = options.timeout};
+    if (arguments->n_words > 2) request.value = arguments->words[2];
+    request.worker = inside_worker(err);
+    return request.worker == NULL ? err->code : verb->act(&request, err);
+}
+
+const struct command command_store = {
+    .name = "store",
+    .summary = "read and write the run's shared store from inside a worker",
+    .usage = (const char *const[]){"get KEY", "set KEY VALUE", "wait KEY [--timeout DURATION]",
+                                   "add KEY NUMBER", NULL},
+    .description = "Small values that all workers of the run share. get prints the value, or ends with status "
+                   "1 when there is none; wait "
+                   "waits for it; add adds to a number and prints the sum. A value that begins with a dash "
+                   "goes behind --.",
+    .groups = (const struct option_group *const[]){&store_group, NULL},
+    .min_words = 1,
+    .max_words = 4,
+    .missing = "what to do? get KEY, set KEY VALUE, wait KEY or add KEY NUMBER",
+    .run = store_run,
+};

@@ -1,0 +1,108 @@
+/* Text on a terminal: escapes, colour, columns. A worker's output, a metric's or a node's name may hold anything. */
+#include "cli/terminal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/str.h"
+
+bool terminal_colour(int fd) {
+    const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM");
+    if (no_colour != NULL && *no_colour != '\0') return false;
+    return isatty(fd) != 0 && term != NULL && *term != '\0' && !str_equal(term, "dumb");
+}
+
+/* Bytes of the UTF-8 sequence at `text`, 0 when there is none: no overlong forms, surrogates or values beyond U+10FFFF. */
+static size_t sequence(const unsigned char *text, size_t size, unsigned *character) {
+    static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t length = text[0] < 0x80 ? 1 : text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : text[0] >= 0xc0 ? 2 : 0;
+    if (length == 0 || length > size || text[0] > 0xf4) return 0;
+    unsigned value = length == 1 ? text[0] : text[0] & (0x7fu >> length);
+    for (size_t i = 1; i < length; i++) {
+        if ((text[i] & 0xc0) != 0x80) return 0;
+        value = value << 6 | (text[i] & 0x3fu);
+    }
+    if (value < least[length] || value > 0x10ffff || (value >= 0xd800 && value <= 0xdfff)) return 0;
+    *character = value;
+    return length;
+}
+
+/* Direction marks and the like change what a line seems to say. */
+static bool is_misleading(unsigned character) {
+    return (character >= 0x80 && character <= 0x9f) || (character >= 0x202a && character <= 0x202e) ||
+           (character >= 0x2066 && character <= 0x2069);
+}
+
+void terminal_escape(const char *text, size_t size, struct buffer *out) {
+    for (size_t at = 0; at < size;) {
+        unsigned character = 0;
+        size_t length = sequence((const unsigned char *)text + at, size - at, &character);
+        if (length == 0 || (character < ' ' && character != '\t') || character == 0x7f)
+            buffer_printf(out, "\\x%02x", (unsigned char)text[at]);
+        else if (is_misleading(character))
+            buffer_printf(out, "\\u%04x", character);
+        else
+            buffer_append(out, text + at, length);
+        at += length == 0 ? 1 : length;
+    }
+}
+
+static void tell(const char *command, const char *kind, const char *message) {
+    CLEANUP(buffer_done)
+    struct buffer line = {0};
+    buffer_text(&line, "trainyard");
+    if (command != NULL) buffer_printf(&line, " %s", command);
+    buffer_printf(&line, ": %s", kind);
+    terminal_escape(message, strlen(message), &line);
+    buffer_char(&line, '\n');
+    if (!line.failed) (void)file_write_all(STDERR_FILENO, line.data, line.size);
+}
+
+void terminal_error(const char *command, const char *message) {
+    tell(command, "", message);
+}
+
+void terminal_warning(const char *command, const char *message) {
+    tell(command, "warning: ", message);
+}
+
+void table_cell(struct table *table, const char *text) {
+    terminal_escape(text, strlen(text), &table->cells);
+    buffer_append(&table->cells, "", 1);
+}
+
+void table_done(struct table *table) {
+    buffer_done(&table->cells);
+}
+
+/* Columns that a text takes, one for each character. */
+static size_t width(const char *text) {
+    size_t n = 0;
+    for (; *text != '\0'; text++)
+        n += ((unsigned char)*text & 0xc0) != 0x80;
+    return n;
+}
+
+enum { MAX_COLUMNS = 16 };
+
+void table_format(const struct table *table, struct buffer *out) {
+    size_t widest[MAX_COLUMNS] = {0}, column = 0;
+    const char *end = table->cells.data + table->cells.size;
+    for (const char *cell = table->cells.data; cell < end; cell += strlen(cell) + 1) {
+        if (width(cell) > widest[column]) widest[column] = width(cell);
+        column = (column + 1) % table->n_columns;
+    }
+    for (const char *cell = table->cells.data; cell < end; cell += strlen(cell) + 1) {
+        bool last = column + 1 == table->n_columns;
+        buffer_text(out, cell);
+        if (!last) buffer_printf(out, "%*s", (int)(widest[column] - width(cell) + 2), "");
+        while (last && out->size > 0 && out->data[out->size - 1] == ' ')
+            out->size--;
+        if (last) buffer_char(out, '\n');
+        column = last ? 0 : column + 1;
+    }
+}

@@ -1,0 +1,171 @@
+"""What every end-to-end test uses: the built command, a place of its own for each test, and the proof that nothing is left.
+
+Each test gets a temporary directory with its own HOME, storage path and lease directory. The path of that directory is in the
+environment of every process that the test starts, so a process that outlives the test is found by it, whatever its
+parent or session has become.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BUILD = os.path.abspath(os.environ.get("TRAINYARD_BUILD", os.path.join(HERE, "..", "..", "build")))
+COMMAND = os.path.join(BUILD, "trainyard")
+
+
+class Finished:
+    """A command that ended: its exit status (128 + signal) and what it printed."""
+
+    def __init__(self, status, out, err, args):
+        self.status = status if status >= 0 else 128 - status
+        self.out = out
+        self.err = err
+        self.args = args
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+    def __repr__(self):
+        return "%s: exit status %d\n--- stdout\n%s--- stderr\n%s" % (
+            " ".join(map(repr, self.args)), self.status, self.out[-4000:], self.err[-4000:])
+
+
+def processes_with(mark):
+    """Pids of the processes whose environment holds `mark`, but for this one."""
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open("/proc/%s/environ" % name, "rb") as file:
+                environment = file.read()
+            with open("/proc/%s/stat" % name) as file:
+                state = file.read().rsplit(")", 1)[1].split()[0]
+        except OSError:
+            continue
+        if mark.encode() in environment and state not in "ZX":
+            found.append(int(name))
+    return found
+
+
+class Case(unittest.TestCase):
+    longMessage = True
+    maxDiff = None
+
+    def setUp(self):
+        self.place = tempfile.mkdtemp(prefix="trainyard-test-")
+        self.addCleanup(shutil.rmtree, self.place, True)
+        self.addCleanup(self.check_nothing_left)
+        self.storage = os.path.join(self.place, "runs")
+        self.leases = os.path.join(self.place, "leases")
+        drop = ("TRAINYARD_", "CUDA_", "HIP_", "RAY_", "TPU_", "NO_COLOR")
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(drop)}
+        self.environment.update(HOME=self.place, TRAINYARD_LEASE_DIR=self.leases, TMPDIR=self.place)
+
+    # -- starting things
+
+    def environment_with(self, changes):
+        environment = dict(self.environment)
+        for name, value in (changes or {}).items():
+            if value is None:
+                environment.pop(name, None)
+            else:
+                environment[name] = value
+        return environment
+
+    def start(self, *args, env=None, **more):
+        """Starts `trainyard args...` and gives the Popen; the test must wait for it."""
+        process = subprocess.Popen(
+            [COMMAND, *map(str, args)], cwd=more.pop("cwd", self.place), env=self.environment_with(env),
+            stdin=more.pop("stdin", subprocess.DEVNULL), stdout=more.pop("stdout", subprocess.PIPE),
+            stderr=more.pop("stderr", subprocess.PIPE), text=True, errors="surrogateescape", **more)
+        self.addCleanup(process.stdout and process.stdout.close or (lambda: None))
+        self.addCleanup(process.stderr and process.stderr.close or (lambda: None))
+        return process
+
+    def finish(self, process, timeout=60):
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            self.fail("did not end in %s s: %r" % (timeout, Finished(process.returncode, out, err, process.args)))
+        return Finished(process.returncode, out or "", err or "", process.args)
+
+    def trainyard(self, *args, timeout=60, env=None, **more):
+        return self.finish(self.start(*args, env=env, **more), timeout)
+
+    def run_workers(self, *args, timeout=60, env=None, **more):
+        """`trainyard run` with this test's storage path."""
+        return self.trainyard("run", "--storage-path", self.storage, *args, timeout=timeout, env=env, **more)
+
+    def write(self, name, text):
+        """A file in the test's place; gives its path."""
+        path = os.path.join(self.place, name)
+        with open(path, "wb") as file:
+            file.write(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    # -- what must hold
+
+    def assert_status(self, status, finished):
+        self.assertEqual(status, finished.status, repr(finished))
+        return finished
+
+    def assert_line(self, finished, command, *words):
+        """One line on standard error, which names the command and holds all words (case-blind)."""
+        lines = finished.err.splitlines()
+        self.assertEqual(1, len(lines), repr(finished))
+        self.assertTrue(lines[0].startswith("trainyard %s: " % command if command else "trainyard: "), repr(finished))
+        for word in words:
+            self.assertIn(word.lower(), lines[0].lower(), repr(finished))
+
+    def assert_usage(self, finished, command, *words):
+        """Exit status 2, one line, nothing printed, nothing made, nothing started."""
+        self.assert_status(2, finished)
+        self.assertEqual("", finished.out, repr(finished))
+        self.assert_line(finished, command, *words)
+        self.assert_nothing_made()
+
+    def assert_nothing_made(self):
+        self.assertFalse(os.path.exists(self.storage), "the storage path was made")
+        self.assertFalse(os.path.exists(os.path.join(self.place, "trainyard_runs")), "the default storage path was made")
+        self.assertEqual([], self.lease_files(), "leases were made")
+        self.assertEqual([], processes_with(self.place), "processes were started")
+
+    def lease_files(self):
+        """Leases; the directory's own files begin with a dot."""
+        try:
+            return [name for name in os.listdir(self.leases) if not name.startswith(".")]
+        except FileNotFoundError:
+            return []
+
+    def check_nothing_left(self):
+        deadline = time.monotonic() + 5
+        left = processes_with(self.place)
+        while left and time.monotonic() < deadline:
+            time.sleep(0.01)
+            left = processes_with(self.place)
+        told = []
+        for pid in left:
+            try:
+                with open("/proc/%d/cmdline" % pid, "rb") as file:
+                    told.append("%d: %s" % (pid, file.read().replace(b"\0", b" ").decode(errors="replace")))
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+        self.assertEqual([], told, "processes outlived the test")
+
+
+def main():
+    if not os.access(COMMAND, os.X_OK):
+        sys.exit("no command at %s: build first, or set TRAINYARD_BUILD" % COMMAND)
+    unittest.main(module="__main__")

@@ -1,0 +1,316 @@
+"""Every bad input of every option and of the config and cluster files: one line that names it and what is allowed, exit status 2,
+nothing started or created (spec/faults.md X1, X2)."""
+
+import os
+import time
+
+from harness import Case, main
+
+NUMBERS = ["", " ", "x", "-1", "1.5", "nan", "inf", "1e3", "0x10", "99999999999999999999", "4,", "+4"]
+PROGRAM = ["--", "/bin/true"]
+
+# option: (a value that is good, values that are not, words of the message)
+SCALING = {
+    "--num-workers": ("2", [*NUMBERS, "4:2", ":", "1:", ":4", "0:4", "1:2:3", "-1:4", "99999999999"], []),
+    "--topology": ("4x4", [""], []),
+    "--accelerator-type": ("A100", [""], []),
+    "--resources": ("CPU=1", [
+        "", "CPU", "CPU=", "=1", "CPU=x", "CPU=-1", "CPU=nan", "CPU=inf", "CPU=1e400", "CPU=1,CPU=2", "cpu=1", "Gpu=1",
+        "CPU=0.00005", "bundle=1", "CPU=1,,GPU=1", "CPU=99999999999999999999", "memory=8XiB", "a=1=2"], []),
+    "--placement": ("PACK", ["", "pack ", "PAKC", "STRICT", "NONE"], ["PACK", "STRICT_SPREAD"]),
+    "--label-selector": ("zone=a", [
+        "", "zone", "=a", "zone=-spot", "zone=spot_", "zone=in()", "zone=in(spot,", "zone=!!!in(a)",
+        "zone=in(H100, TPU!GPU)", "zone=" + "a" * 64, "zone=a b"], []),
+    "--trainer-resources": ("CPU=1", ["", "CPU", "CPU=-1", "CPU=nan", "CPU=1,CPU=1"], []),
+    "--config": (None, ["", "/nonexistent/x.yaml", "/"], []),
+    "--engine": ("local", ["", "slurm", "Local", "kubernetes"], ["local"]),
+    "--cluster": (None, ["", "/nonexistent/x.yaml", "/"], []),
+    "--num-cpus": ("1", NUMBERS, ["whole number"]),
+    "--num-gpus": ("1", NUMBERS, ["whole number"]),
+    "--node-resources": ("a=1", ["", "a", "a=-1", "a=x", "a=1,a=2", "a=1.5"], []),
+}
+RUN = {
+    "--name": ("a", ["", ".", "..", "a/b", ".a", "-a", "a\nb", "\x1b[1m", "x" * 201, "x" * 4096], []),
+    "--storage-path": (None, [""], []),
+    "--env": ("A=1", ["", "=1", "1A=2", "A-B=1", "NOT_SET_ANYWHERE", "RANK=1", "WORLD_SIZE=2", "TRAINYARD_FD=3", "A B=1"], []),
+    "--framework": ("plain", ["", "pytorch", "tensorflow"], ["plain|torch|jax"]),
+    "--backend": ("gloo", ["", "mpi", "GLOO"], ["gloo|nccl"]),
+    "--max-failures": ("1", ["", "x", "-2", "1.5", "nan", "99999999999999999999"], ["-1"]),
+    "--time-limit": ("1h", ["", "x", "-1", "nan", "inf", "1w", "1h30", "1e400", "h"], []),
+    "--grace": ("1s", ["", "x", "-1", "nan", "infinity", "5 parsecs"], []),
+    "--bind": ("none", ["", "cores"], ["numa|none"]),
+    "--progress": ("plain", ["", "fancy", "Auto"], ["auto|plain|none"]),
+}
+FLAGS = ["--use-gpu", "--use-tpu"]
+RUN_FLAGS = ["--resume", "--no-wait", "--isolate-devices", "--no-prefix", "--quiet"]
+
+
+class Options(Case):
+    def check(self, command, options, tail):
+        for option, (_, bad, words) in options.items():
+            for value in bad:
+                with self.subTest(option=option, value=value[:30]):
+                    started = time.monotonic()
+                    finished = self.trainyard(command, "%s=%s" % (option, value), *tail)
+                    # a file is named by its path, which says more than the option
+                    named = value if value and option == "--cluster" else option
+                    self.assert_usage(finished, command, named, *words)
+                    self.assertLess(time.monotonic() - started, 10)
+                    self.assertLess(len(finished.err), 1100)
+
+    def test_plan(self):
+        self.check("plan", SCALING, [])
+
+    def test_run(self):
+        self.check("run", {**SCALING, **RUN}, ["--storage-path", self.storage, *PROGRAM])
+
+    def test_missing_value(self):
+        for command, options in (("plan", SCALING), ("run", {**SCALING, **RUN})):
+            for option in options:
+                with self.subTest(command=command, option=option):
+                    self.assert_usage(self.trainyard(command, option), command, option, "needs a value")
+
+    def test_unwanted_value(self):
+        for command, flags in (("plan", FLAGS), ("run", FLAGS + RUN_FLAGS)):
+            for flag in flags:
+                with self.subTest(command=command, flag=flag):
+                    self.assert_usage(self.trainyard(command, flag + "=yes"), command, flag, "takes no value", "yes")
+
+    def test_unknown_names_the_nearest(self):
+        for command, wrong, right in (
+                ("plan", "--num-worker", "--num-workers"), ("plan", "--num_workers", "--num-workers"),
+                ("plan", "--use-gpus", "--use-gpu"), ("run", "--max-failure", "--max-failures"),
+                ("run", "--storage_path", "--storage-path"), ("run", "--isolate-device", "--isolate-devices"),
+                ("status", "--fromat", "--format"), ("logs", "--folow", "--follow")):
+            with self.subTest(wrong):
+                self.assert_usage(self.trainyard(command, wrong, "4"), command, wrong, "did you mean %s?" % right)
+
+    def test_unknown_without_a_near_one(self):
+        self.assert_usage(self.trainyard("plan", "--frobnicate"), "plan", "--frobnicate", "--help")
+        self.assert_usage(self.trainyard("plan", "-Z"), "plan", "-Z")
+        self.assert_usage(self.trainyard("plan", "-n4Z"), "plan", "4Z")
+
+    def test_no_program(self):
+        self.assert_usage(self.trainyard("run", "-n", "2"), "run", "which program")
+        self.assert_usage(self.trainyard("run", "-n", "2", "--"), "run", "which program")
+        self.assert_usage(self.run_workers("--", ""), "run", "empty")
+
+    def test_unexpected_words(self):
+        self.assert_usage(self.trainyard("plan", "-n", "2", "extra"), "plan", "extra")
+        self.assert_usage(self.trainyard("version", "x"), "version", "'x'")
+        self.assert_usage(self.trainyard("status", "a", "b"), "status", "'b'")
+        self.assert_usage(self.trainyard("logs"), "logs", "which run")
+
+    def test_contradictions(self):
+        cluster = self.write("cluster.yaml", "nodes: [{name: a, resources: {CPU: 1}}]")
+        for other in (["--num-gpus", "1"], ["--num-cpus", "1"], ["--node-resources", "x=1"]):
+            for command in ("plan", "run"):
+                with self.subTest(command=command, other=other):
+                    self.assert_usage(self.trainyard(command, "--cluster", cluster, *other, *(PROGRAM if command == "run" else [])),
+                                      command, other[0], "--cluster")
+
+    def test_scaling_rules(self):
+        rules = [
+            (["--use-gpu", "--use-tpu"], "cannot specify both"),
+            (["--resources", "GPU=1"], "`use_gpu` is False but `GPU` was found in"),
+            (["--use-gpu", "--resources", "GPU=0"], "`use_gpu` is True but `GPU` is set to 0"),
+            (["--resources", "TPU=1"], "`use_tpu` is False but `TPU` was found in"),
+            (["--use-tpu", "--resources", "TPU=0"], "`use_tpu` is True but `TPU` is set to 0"),
+            (["-n", "2", "--use-tpu"], "`topology` must be specified"),
+            (["-n", "2", "--use-tpu", "--topology", "4x4"], "`accelerator_type` must be specified"),
+            (["-n", "3", "--use-tpu", "--topology", "2x2x2", "--accelerator-type", "TPU-V4"], "must be a multiple of"),
+            (["-n", "2", "--use-tpu", "--topology", "2x2x2", "--accelerator-type", "TPU-V4", "--label-selector", "a=b"],
+             "cannot set `label_selector`"),
+            (["--use-gpu", "--resources", "GPU=1.5"], "1.5"),
+            (["--use-tpu", "--topology", "3x3", "--accelerator-type", "TPU-V6E", "-n", "2"], "3x3"),
+            (["--use-gpu", "--accelerator-type", "A10O"], "A10O"),
+        ]
+        for args, words in rules:
+            for command in ("plan", "run"):
+                with self.subTest(command=command, args=args):
+                    tail = ["--storage-path", self.storage, *PROGRAM] if command == "run" else []
+                    self.assert_usage(self.trainyard(command, *args, *tail), command, words)
+
+    def test_logs_options(self):
+        for args in (["--rank", "x"], ["--rank", "-1"], ["--rank", ""], ["--tail", "-1"], ["--tail", "x"], ["--rank", "3-1"]):
+            with self.subTest(args):
+                self.assert_usage(self.trainyard("logs", "a", "%s=%s" % tuple(args)), "logs", args[0])
+
+    def test_report_words(self):
+        for word in ("loss", "=1", "loss=", "loss=x", "loss=1x", "loss=0x1", "n" * 256 + "=1"):
+            with self.subTest(word[:20]):
+                self.assert_usage(self.trainyard("report", "--", word), "report", word[:20])
+        self.assert_usage(self.trainyard("report", "a=1", "a=2"), "report", "twice")
+        self.assert_usage(self.trainyard("report"), "report", "nothing to report")
+
+    def test_store_words(self):
+        self.assert_usage(self.trainyard("store"), "store", "get KEY")
+        self.assert_usage(self.trainyard("store", "gte", "k"), "store", "did you mean get")
+        self.assert_usage(self.trainyard("store", "get"), "store", "get KEY")
+        self.assert_usage(self.trainyard("store", "set", "k"), "store", "set KEY VALUE")
+        self.assert_usage(self.trainyard("store", "add", "k", "-1"), "store", "--")
+        self.assert_usage(self.trainyard("store", "wait", "k", "--timeout", "x"), "store", "--timeout")
+
+
+# what is in the file, words of the message
+CONFIGS = [
+    (b"", ["empty"]),
+    (b"   \n# nothing\n", ["empty"]),
+    (b"5", ["map"]),
+    (b"[1, 2]", ["map"]),
+    (b"text", ["map"]),
+    (b"num_workers: x\n", ["num_workers", ":1"]),
+    (b"num_workers: -1\n", ["num_workers", "-1"]),
+    (b"num_workers: true\n", ["num_workers"]),
+    (b"num_workers: 1.5\n", ["num_workers"]),
+    (b"num_workers: 99999999999999999999\n", ["num_workers"]),
+    (b"num_workers: [4, 2]\n", ["must be <="]),
+    (b"num_workers: [1, 2, 3]\n", ["num_workers"]),
+    (b"num_workers: [0, 2]\n", ["num_workers"]),
+    (b"num_worker: 2\n", ["num_worker", "num_workers"]),
+    (b"num_workers: 1\nnum_workers: 2\n", ["num_workers", ":2"]),
+    (b"use_gpu: 1\n", ["use_gpu"]),
+    (b"use_gpu: 'yes'\n", ["use_gpu"]),
+    (b"resources_per_worker: 4\n", ["resources_per_worker"]),
+    (b"resources_per_worker: {CPU: -1}\n", ["CPU", "negative"]),
+    (b"resources_per_worker: {CPU: x}\n", ["CPU"]),
+    (b"resources_per_worker: {CPU: .nan}\n", [":1"]),
+    (b"resources_per_worker: {CPU: .inf}\n", [":1"]),
+    (b"resources_per_worker: {CPU: 1e400}\n", [":1"]),
+    (b"resources_per_worker: {cpu: 1}\n", ["cpu", "CPU"]),
+    (b"resources_per_worker: {CPU: 1, CPU: 2}\n", ["CPU"]),
+    (b"resources_per_worker: {'': 1}\n", [":1"]),
+    (b"resources_per_worker: {bundle: 1}\n", ["bundle"]),
+    (b"resources_per_worker: {CPU: 0.00005}\n", ["0.0001"]),
+    (b"placement_strategy: PAKC\n", ["PAKC", "PACK"]),
+    (b"placement_strategy: 3\n", ["placement_strategy"]),
+    (b"accelerator_type: [A100]\n", ["accelerator_type"]),
+    (b"accelerator_type: A10O\nuse_gpu: true\n", ["A10O"]),
+    (b"topology: 4\n", ["topology"]),
+    (b"label_selector: 3\n", ["label_selector"]),
+    (b"label_selector: {zone: 3}\n", ["zone"]),
+    (b"label_selector: {zone: in()}\n", ["zone", "in("]),
+    (b"num_workers: 2\nlabel_selector: [{zone: a}]\n", ["same length as `num_workers`"]),
+    (b"elastic_resize_monitor_interval_s: -1\n", ["non-negative"]),
+    (b"use_gpu: true\nuse_tpu: true\n", ["cannot specify both"]),
+    (b"a: &x 1\nb: *x\n", []),
+    (b"a: !!python/object 1\n", []),
+    (b"num_workers: 1\n---\nnum_workers: 2\n", []),
+    (b"num_workers: 1\x00\n", []),
+    ("num_workers: 1\n".encode("utf-16"), []),
+    (b"num_workers: [\n", []),
+    (b"{\"num_workers\": 1,", []),
+    (b"[" * 100000, []),
+    (b"{a: " * 100, []),
+    (b"num_workers: 1 # " + b"x" * (1 << 21), []),
+    (b"scaling_config: 3\n", ["scaling_config"]),
+    (b"scaling_config: {num_workers: 1}\nrun_confg: {}\n", ["run_confg", "run_config"]),
+    (b"scaling_config: {num_workers: 1}\nnum_workers: 1\n", ["num_workers"]),
+    (b"run_config: 3\n", ["run_config"]),
+    (b"run_config: {nam: x}\n", ["nam", "name"]),
+    (b"run_config: {name: 3}\n", ["name"]),
+    (b"run_config: {name: ''}\n", ["name"]),
+    (b"run_config: {storage_path: [x]}\n", ["storage_path"]),
+    (b"run_config: {failure_config: 3}\n", ["failure_config"]),
+    (b"run_config: {failure_config: {max_failure: 3}}\n", ["max_failure", "max_failures"]),
+    (b"run_config: {failure_config: {max_failures: -2}}\n", ["max_failures", "-1"]),
+    (b"run_config: {failure_config: {max_failures: x}}\n", ["max_failures"]),
+    (b"run_config: {worker_runtime_env: {env_vars: {A: 1}}}\n", ["A must be a text"]),
+    (b"run_config: {worker_runtime_env: {env_vars: {RANK: '1'}}}\n", ["RANK"]),
+    (b"run_config: {worker_runtime_env: {env_vars: {'A=B': '1'}}}\n", ["A=B"]),
+    (b"run_config: {worker_runtime_env: {pip: [x]}}\n", ["pip"]),
+]
+
+
+class ConfigFile(Case):
+    def test_bad(self):
+        for i, (text, words) in enumerate(CONFIGS):
+            path = self.write("config-%d.yaml" % i, text)
+            for command in ("plan", "run"):
+                with self.subTest(command=command, text=text[:60]):
+                    tail = ["--storage-path", self.storage, *PROGRAM] if command == "run" else []
+                    finished = self.trainyard(command, "--config", path, *tail)
+                    self.assert_usage(finished, command, *words)
+
+    def test_names_the_file(self):
+        path = self.write("config.yaml", "use_gpu: false\nnum_worker: 2\n")
+        self.assert_usage(self.trainyard("plan", "--config", path), "plan", path + ":2:")
+
+    def test_bad_name_in_file(self):
+        path = self.write("config.yaml", "run_config: {name: a/b}\n")
+        self.assert_usage(self.run_workers("--config", path, *PROGRAM), "run", "name", "a/b")
+
+    def test_huge(self):
+        path = os.path.join(self.place, "huge.yaml")
+        with open(path, "wb") as file:
+            file.truncate(100 << 20)
+        started = time.monotonic()
+        self.assert_usage(self.trainyard("plan", "--config", path), "plan", path)
+        self.assertLess(time.monotonic() - started, 5)
+
+    def test_not_readable(self):
+        self.assert_usage(self.trainyard("plan", "--config", self.place), "plan", self.place)
+
+    def test_byte_order_mark_is_fine(self):
+        path = self.write("bom.yaml", b"\xef\xbb\xbfnum_workers: 1\n")
+        self.assert_status(0, self.trainyard("plan", "--config", path))
+
+    def test_empty_map_is_the_default(self):
+        path = self.write("empty.json", "{}")
+        self.assert_status(0, self.trainyard("plan", "--config", path))
+
+
+CLUSTERS = [
+    (b"", []),
+    (b"nodes: 3\n", ["nodes"]),
+    (b"nodes: []\n", ["nodes"]),
+    (b"[]\n", []),
+    (b"node: [{name: a}]\n", ["node"]),
+    (b"nodes: [3]\n", [":1"]),
+    (b"nodes: [{resources: {CPU: 1}}]\n", ["name"]),
+    (b"nodes: [{name: 3, resources: {CPU: 1}}]\n", ["name"]),
+    (b"nodes: [{name: '', resources: {CPU: 1}}]\n", ["name"]),
+    (b"nodes: [{name: a, resources: {CPU: 1}}, {name: a, resources: {CPU: 1}}]\n", ["a"]),
+    (b"nodes: [{name: 'a[1-3]', resources: {CPU: 1}}, {name: a2, resources: {CPU: 1}}]\n", ["a2"]),
+    (b"nodes: [{name: 'a[3-1]', resources: {CPU: 1}}]\n", ["a[3-1]"]),
+    (b"nodes: [{name: 'a[1', resources: {CPU: 1}}]\n", []),
+    (b"nodes: [{name: 'a[0-99999999999]', resources: {CPU: 1}}]\n", []),
+    (b"nodes: [{name: a, resource: {CPU: 1}}]\n", ["resource", "resources"]),
+    (b"nodes: [{name: a, resources: 3}]\n", ["resources"]),
+    (b"nodes: [{name: a, resources: {CPU: -1}}]\n", ["CPU"]),
+    (b"nodes: [{name: a, resources: {CPU: x}}]\n", ["CPU"]),
+    (b"nodes: [{name: a, resources: {CPU: 1.5}}]\n", ["CPU"]),
+    (b"nodes: [{name: a, resources: {CPU: .nan}}]\n", []),
+    (b"nodes: [{name: a, resources: {cpu: 1}}]\n", ["cpu", "CPU"]),
+    (b"nodes: [{name: a, resources: {GPU: 1000000}}]\n", ["GPU"]),
+    (b"nodes: [{name: a, resources: {CPU: 1, CPU: 2}}]\n", ["CPU"]),
+    (b"nodes: [{name: a, resources: {CPU: 1}, available: {CPU: 2}}]\n", ["CPU"]),
+    (b"nodes: [{name: a, resources: {CPU: 1}, available: {GPU: 1}}]\n", ["GPU"]),
+    (b"nodes: [{name: a, resources: {CPU: 1}, available: {CPU: -1}}]\n", ["CPU"]),
+    (b"nodes: [{name: a, resources: {CPU: 1}, labels: 3}]\n", ["labels"]),
+    (b"nodes: [{name: a, resources: {CPU: 1}, labels: {zone: 3}}]\n", ["zone"]),
+    (b"nodes: [{name: a, resources: {CPU: 1}, labels: {zone: '-a'}}]\n", ["-a"]),
+    (b"nodes: [{name: a, resources: {CPU: 1}, labels: {zone: a, zone: b}}]\n", ["zone"]),
+    (b"nodes: [{name: a, resources: {CPU: 1}, accelerator_type: 3}]\n", ["accelerator_type"]),
+    (b"nodes: [{name: a, resources: {CPU: 1}, name: b}]\n", ["name"]),
+    (b"nodes: [{name: a, resources: {CPU: 1}}\n", []),
+    (b"nodes: [{name: \"a\x1b[31m\", resources: {CPU: 1}}]\n", []),
+    (b"nodes: [{name: a\x00, resources: {CPU: 1}}]\n", []),
+    ("nodes: [{name: a, resources: {CPU: 1}}]\n".encode("utf-16"), []),
+]
+
+
+class ClusterFile(Case):
+    def test_bad(self):
+        for i, (text, words) in enumerate(CLUSTERS):
+            path = self.write("cluster-%d.yaml" % i, text)
+            for command in ("plan", "run"):
+                with self.subTest(command=command, text=text[:80]):
+                    tail = ["--storage-path", self.storage, *PROGRAM] if command == "run" else []
+                    finished = self.trainyard(command, "--cluster", path, *tail)
+                    self.assert_usage(finished, command, path, *words)
+                    self.assertNotIn("\x1b", finished.err)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""The command itself: version, help, manual pages, names of commands and options, outside of a worker."""
+
+import os
+import subprocess
+
+from harness import COMMAND, Case, main
+
+COMMANDS = ["run", "plan", "accelerators", "status", "logs", "report", "store", "help", "version"]
+
+
+class Version(Case):
+    def test_text_and_json_agree(self):
+        text = self.assert_status(0, self.trainyard("version")).out
+        data = self.assert_status(0, self.trainyard("version", "--format", "json")).json
+        self.assertTrue(text.startswith("trainyard " + data["trainyard"]), text)
+        for name, version in data["libraries"].items():
+            self.assertIn("%s %s" % (name, version), text)
+
+    def test_option_forms(self):
+        expected = self.trainyard("version").out
+        self.assertEqual(expected, self.trainyard("--version").out)
+        self.assertEqual(expected, self.trainyard("-V").out)
+
+    def test_no_heavy_library_is_linked(self):
+        if not os.path.exists("/usr/bin/readelf"):
+            self.fail("readelf of binutils is needed")
+        needed = subprocess.run(["readelf", "-d", COMMAND], capture_output=True, text=True, check=True).stdout
+        for heavy in ("sqlite", "libssl", "libcrypto", "gloo", "openblas", "hwloc", "microhttpd", "stdc++", "nccl"):
+            self.assertNotIn(heavy, needed)
+
+
+class Help(Case):
+    def test_overview_lists_every_command(self):
+        out = self.assert_status(0, self.trainyard("help")).out
+        for name in COMMANDS:
+            self.assertIn("\n  %s " % name, out)
+        self.assertEqual(out, self.trainyard("--help").out)
+        self.assertEqual(out, self.trainyard("-h").out)
+
+    def test_each_command(self):
+        for name in COMMANDS:
+            with self.subTest(name):
+                out = self.assert_status(0, self.trainyard(name, "--help")).out
+                self.assertTrue(out.startswith("Usage: trainyard %s" % name), out)
+                self.assertEqual(out, self.trainyard("help", name).out)
+                self.assertLessEqual(max(map(len, out.splitlines())), 110)
+
+    def test_help_behind_program_is_the_programs(self):
+        out = self.run_workers("--quiet", "--", "/bin/echo", "--help").out
+        self.assertNotIn("Usage:", out)
+
+    def test_help_wins_over_a_wrong_value(self):
+        self.assert_status(0, self.trainyard("plan", "-n", "x", "--help"))
+
+    def test_every_option_is_in_the_manual_page(self):
+        for name in COMMANDS:
+            with self.subTest(name):
+                text = self.trainyard(name, "--help").out
+                page = self.assert_status(0, self.trainyard("help", "--man", name)).out
+                self.assertTrue(page.startswith(".TH TRAINYARD"), page)
+                for word in text.split():
+                    if word.startswith("--") and len(word) > 2 and word[2:].replace("-", "").isalpha():
+                        self.assertIn(word.replace("-", "\\-"), page)
+
+    def test_unknown(self):
+        self.assert_usage(self.trainyard("help", "plam"), "help", "plam", "did you mean plan")
+
+
+class Names(Case):
+    def test_no_command(self):
+        self.assert_usage(self.trainyard(), None, "which command")
+
+    def test_nearest_command(self):
+        for wrong, right in (("rnu", "run"), ("plna", "plan"), ("stauts", "status"), ("acelerators", "accelerators")):
+            with self.subTest(wrong):
+                self.assert_usage(self.trainyard(wrong), None, wrong, "did you mean %s?" % right)
+
+    def test_no_near_command(self):
+        self.assert_usage(self.trainyard("frobnicate"), None, "frobnicate", "trainyard help")
+
+    def test_option_before_command(self):
+        self.assert_usage(self.trainyard("--name", "x", "run"), None, "--name", "command comes first")
+
+    def test_control_characters_are_shown(self):
+        finished = self.trainyard("\x1b[31mred\x1b[0m\nline")
+        self.assert_usage(finished, None, "unknown command")
+        self.assertNotIn("\x1b", finished.err)
+
+    def test_agent_is_not_for_people(self):
+        self.assert_usage(self.trainyard("agent"), "agent", "trainyard run")
+        self.assert_usage(self.trainyard("agent", "--channel-fd", "x", "--name", "n"), "agent")
+
+
+class OutsideOfAWorker(Case):
+    def test_report(self):
+        self.assert_usage(self.trainyard("report", "loss=1"), "report", "inside a worker")
+
+    def test_store(self):
+        for words in (["get", "k"], ["set", "k", "v"], ["wait", "k"], ["add", "k", "1"]):
+            with self.subTest(words):
+                self.assert_usage(self.trainyard("store", *words), "store", "inside a worker")
+
+
+class EmptyStorage(Case):
+    def test_status_of_no_runs(self):
+        finished = self.assert_status(0, self.trainyard("status", "--storage-path", self.storage))
+        self.assertIn("No runs", finished.out)
+        data = self.trainyard("status", "--storage-path", self.storage, "--format", "json").json
+        self.assertEqual({"runs": []}, data)
+        self.assert_nothing_made()
+
+    def test_unknown_run(self):
+        for command in ("status", "logs"):
+            with self.subTest(command):
+                self.assert_usage(self.trainyard(command, "nope", "--storage-path", self.storage), command, "nope")
+
+    def test_a_name_is_no_path(self):
+        for name in ("../x", "a/b", ".hidden", "", "x" * 4096, "a\nb"):
+            for command in ("status", "logs"):
+                with self.subTest(command=command, name=name[:10]):
+                    self.assert_usage(self.trainyard(command, "--storage-path", self.storage, "--", name), command)
+
+
+if __name__ == "__main__":
+    main()
