@@ -14,7 +14,7 @@ setup:
 	@scripts/setup
 
 $(BUILD)/build.ninja: | setup
-	@$(MESON) setup $(BUILD) --prefix=$(PREFIX) >/dev/null
+	@$(MESON) setup $(BUILD) >/dev/null
 
 $(SANITIZED)/build.ninja: | setup
 	@$(MESON) setup $(SANITIZED) -Db_sanitize=address,undefined -Db_lundef=false >/dev/null
@@ -38,9 +38,13 @@ bench-peers:
 soak: setup all
 	@tests/soak $(BUILD)
 
+# The library finds its modules, and pkg-config its files, beside themselves: what was built can be put anywhere.
 install: all
-	@$(MESON) configure $(BUILD) --prefix=$(PREFIX) >/dev/null
-	@$(MESON) install -C $(BUILD) --quiet
+	@rm -rf $(BUILD)/stage
+	@DESTDIR=$(abspath $(BUILD))/stage $(MESON) install -C $(BUILD) --no-rebuild --quiet
+	@mkdir -p $(PREFIX)
+	@cp -a $(BUILD)/stage/usr/local/. $(PREFIX)/
+	@rm -rf $(BUILD)/stage
 
 clean:
 	@rm -rf $(BUILD) $(SANITIZED)

@@ -1,0 +1,50 @@
+/* Frameworks by name, and what their files share. */
+#include "framework/framework.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "framework/shared.h"
+
+static const struct framework *const frameworks[] = {&framework_plain, &framework_torch, &framework_jax};
+
+int framework_find(const char *name, const struct framework **framework, ty_error *err) {
+    if (name == NULL) name = framework_plain.name;
+    for (size_t i = 0; i < ARRAY_SIZE(frameworks); i++) {
+        if (!str_equal(name, frameworks[i]->name)) continue;
+        *framework = frameworks[i];
+        return 0;
+    }
+    return ty_fail(err, TY_EUSAGE, "framework \"%.80s\" is unknown; allowed: plain, torch, jax", name);
+}
+
+void variables_set(struct variables *variables, const char *name, const char *value) {
+    if (variables->result >= 0) variables->result = variables->change(variables->context, name, value);
+}
+
+void variables_format(struct variables *variables, const char *name, const char *format, ...) {
+    char text[4096];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    variables_set(variables, name, text);
+}
+
+int variables_end(const struct variables *variables, ty_error *err) {
+    return variables->result < 0 ? ty_fail_memory(err) : 0;
+}
+
+const char *framework_inherited(const struct framework_context *context, const char *name) {
+    size_t size = strlen(name);
+    for (char *const *item = context->user_environment; item != NULL && *item != NULL; item++)
+        if (strncmp(*item, name, size) == 0 && (*item)[size] == '=') return *item + size + 1;
+    return NULL;
+}
+
+long framework_whole(const struct framework_context *context, const char *resource) {
+    return (long)(resources_get(&context->demand->per_worker, resource) / QUANTITY_ONE);
+}

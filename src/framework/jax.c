@@ -1,0 +1,26 @@
+/* jax: what plain sets, and the platform that the workers hold, unless the user chose one. No options. */
+#include "framework/shared.h"
+
+static const char *platform(const struct framework_context *context) {
+    const struct resources *per_worker = &context->demand->per_worker;
+    if (resources_get(per_worker, "TPU") > 0) return "tpu";
+    return resources_get(per_worker, "GPU") > 0 ? "cuda" : NULL;
+}
+
+static int shared(const struct framework_context *context, environment_change *change, void *change_context,
+                  ty_error *err) {
+    struct variables out = {change, change_context, 0};
+    int result = framework_plain.shared(context, change, change_context, err);
+    if (result < 0) return result;
+    const char *chosen = framework_inherited(context, "JAX_PLATFORMS");
+    if ((chosen == NULL || chosen[0] == '\0') && platform(context) != NULL)
+        variables_set(&out, "JAX_PLATFORMS", platform(context));
+    return variables_end(&out, err);
+}
+
+static int worker(const struct framework_context *context, size_t rank, environment_change *change,
+                  void *change_context, ty_error *err) {
+    return framework_plain.worker(context, rank, change, change_context, err);
+}
+
+const struct framework framework_jax = {.name = "jax", .shared = shared, .worker = worker};

@@ -1,0 +1,67 @@
+/* plain: ranks, sizes and addresses under the names that torchrun uses, the visible devices, and the place in a run of several TPU
+ * slices. Any program can read them. No options. */
+#include "framework/shared.h"
+
+/* More than one slice: workers find each other across slices by these (spec/accelerators.md 2.12). What is left of an outer
+ * run must not make one slice look like several. */
+static void share_slices(const struct framework_context *context, struct variables *variables) {
+    size_t slices = context->plan->n_slices;
+    if (slices > 1) {
+        variables_set(variables, "MEGASCALE_COORDINATOR_ADDRESS", context->master_address);
+        variables_format(variables, "MEGASCALE_NUM_SLICES", "%zu", slices);
+        if (framework_inherited(context, "MEGASCALE_PORT") == NULL)
+            variables_set(variables, "MEGASCALE_PORT", "8081");
+    }
+}
+
+/* One thread for each whole CPU of the worker, so that workers of one node do not fight for cores. */
+static void share_threads(const struct framework_context *context, struct variables *variables) {
+    long cpus = framework_whole(context, "CPU");
+    if (framework_inherited(context, "OMP_NUM_THREADS") == NULL)
+        variables_format(variables, "OMP_NUM_THREADS", "%ld", cpus > 0 ? cpus : 1);
+}
+
+static int shared(const struct framework_context *context, environment_change *change, void *change_context,
+                  ty_error *err) {
+    struct variables out = {change, change_context, 0};
+    variables_format(&out, "WORLD_SIZE", "%zu", context->plan->n_workers);
+    variables_set(&out, "MASTER_ADDR", context->master_address);
+    variables_format(&out, "MASTER_PORT", "%u", context->master_port);
+    variables_set(&out, "ROLE_NAME", "default");
+    variables_format(&out, "ROLE_WORLD_SIZE", "%zu", context->plan->n_workers);
+    variables_format(&out, "GROUP_WORLD_SIZE", "%zu", context->plan->n_nodes_used);
+    variables_set(&out, "TORCHELASTIC_RUN_ID", context->run_name);
+    variables_format(&out, "TORCHELASTIC_RESTART_COUNT", "%d", context->attempt - 1);
+    variables_format(&out, "TORCHELASTIC_MAX_RESTARTS", "%d", context->max_failures);
+    variables_set(&out, "TORCHELASTIC_USE_AGENT_STORE", "False");
+    variables_set(&out, "TRAINYARD_RUN", context->run_name);
+    variables_format(&out, "TRAINYARD_ATTEMPT", "%d", context->attempt);
+    if (context->backend != NULL) variables_set(&out, "TRAINYARD_BACKEND", context->backend);
+    share_threads(context, &out);
+    share_slices(context, &out);
+    return variables_end(&out, err);
+}
+
+static int worker(const struct framework_context *context, size_t rank, environment_change *change,
+                  void *change_context, ty_error *err) {
+    const struct plan_worker *worker = &context->plan->workers[rank];
+    struct variables out = {change, change_context, 0};
+    struct buffer devices = {0};
+    variables_format(&out, "RANK", "%zu", rank);
+    variables_format(&out, "ROLE_RANK", "%zu", rank);
+    variables_format(&out, "LOCAL_RANK", "%u", worker->local_rank);
+    variables_format(&out, "LOCAL_WORLD_SIZE", "%u", worker->local_world_size);
+    variables_format(&out, "NODE_RANK", "%u", worker->node_rank);
+    variables_format(&out, "GROUP_RANK", "%u", worker->node_rank);
+    variables_format(&out, "TORCHELASTIC_ERROR_FILE", "%s/logs/rank-%zu.error.json", context->run_path, rank);
+    if (context->plan->n_slices > 1) variables_format(&out, "MEGASCALE_SLICE_ID", "%d", worker->slice);
+    plan_worker_devices(context->plan, context->cluster, rank, context->isolate_devices, &devices);
+    variables_set(&out, "TRAINYARD_DEVICES", devices.size > 0 ? devices.data : "");
+    buffer_done(&devices);
+    if (out.result >= 0)
+        out.result = plan_worker_environment(context->plan, context->cluster, rank, context->isolate_devices,
+                                             change, change_context);
+    return variables_end(&out, err);
+}
+
+const struct framework framework_plain = {.name = "plain", .shared = shared, .worker = worker};

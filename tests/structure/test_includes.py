@@ -1,0 +1,64 @@
+"""Includes point one way only (DESIGN.md 2): a room uses the rooms above it; rooms that are pure make no system call."""
+import pathlib
+import re
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOMS = ['base', 'loop', 'scaling', 'accelerator', 'cluster', 'placement', 'wire', 'run', 'journal', 'checkpoint',
+         'collective', 'worker', 'framework', 'agent', 'engine', 'controller', 'cli']
+PURE = ['scaling', 'placement', 'run']
+PURE_FILES = ['wire/frame.c', 'wire/frame.h']
+SYSTEM = {'unistd.h', 'fcntl.h', 'poll.h', 'spawn.h', 'time.h', 'dirent.h', 'pthread.h', 'uv.h', 'sys/socket.h', 'sys/stat.h',
+          'sys/mman.h', 'sys/epoll.h', 'sys/syscall.h', 'sys/time.h', 'sys/file.h', 'netdb.h', 'sched.h'}
+
+
+def sources():
+    for path in sorted((ROOT / 'src').glob('*/*')):
+        if path.suffix in ('.c', '.h', '.cc'):
+            yield path
+
+
+def includes(path):
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        match = re.match(r'#include ([<"])([^>"]+)[>"]', line)
+        if match:
+            yield number, match.group(1), match.group(2)
+
+
+class Includes(unittest.TestCase):
+    def test_rooms_are_the_ones_of_the_design(self):
+        found = {path.parent.name for path in sources()}
+        self.assertEqual(found, set(ROOMS))
+
+    def test_a_room_uses_only_rooms_above_it(self):
+        wrong = []
+        for path in sources():
+            own = ROOMS.index(path.parent.name)
+            for number, kind, name in includes(path):
+                if kind == '"' and ROOMS.index(name.split('/')[0]) > own:
+                    wrong.append(f'{path.relative_to(ROOT)}:{number}: {name}')
+        self.assertEqual(wrong, [])
+
+    def test_includes_of_ours_name_their_room(self):
+        wrong = [f'{path.relative_to(ROOT)}:{number}: {name}' for path in sources() for number, kind, name in includes(path)
+                 if kind == '"' and name.split('/')[0] not in ROOMS]
+        self.assertEqual(wrong, [])
+
+    def test_pure_rooms_include_nothing_that_makes_system_calls(self):
+        wrong = []
+        for path in sources():
+            place = str(path.relative_to(ROOT / 'src'))
+            if path.parent.name not in PURE and place not in PURE_FILES:
+                continue
+            wrong += [f'{place}:{number}: {name}' for number, kind, name in includes(path) if kind == '<' and name in SYSTEM]
+        self.assertEqual(wrong, [])
+
+    def test_public_headers_include_only_public_ones(self):
+        wrong = [f'{path.name}:{number}: {name}' for path in sorted((ROOT / 'include/trainyard').glob('*.h'))
+                 for number, kind, name in includes(path)
+                 if kind == '"' or not (name.startswith('trainyard/') or name in ('stdbool.h', 'stddef.h', 'stdint.h'))]
+        self.assertEqual(wrong, [])
+
+
+if __name__ == '__main__':
+    unittest.main()
