@@ -58,16 +58,8 @@ static int fill(struct launch *launch, ty_error *err) {
     if (environment_add(&launch->shared, inherited) < 0 || drop_outer_run(&launch->shared) < 0 ||
         group_ranks(launch) < 0)
         return ty_fail_memory(err);
-    launch->framework.user_environment = launch->shared.items;
-    /* The framework looks at what the user set; what it sets itself goes into a list of its own first. */
-    struct environment added = {0};
-    int result = launch->context.prepared->framework->shared(&launch->framework, set_shared, &added, err);
-    if (result >= 0 &&
-        environment_add(&launch->shared, added.items == NULL ? &(char *){NULL} : added.items) < 0)
-        result = ty_fail_memory(err);
-    environment_done(&added);
-    launch->framework.user_environment = launch->shared.items;
-    return result;
+    launch->framework.user_environment = inherited;
+    return launch->context.prepared->framework->shared(&launch->framework, set_shared, &launch->shared, err);
 }
 
 int launch_create(const struct launch_context *context, struct launch **out, ty_error *err) {

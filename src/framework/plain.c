@@ -2,8 +2,8 @@
  * slices. Any program can read them. No options. */
 #include "framework/shared.h"
 
-/* More than one slice: workers find each other across slices by these (spec/accelerators.md 2.12). What is left of an outer
- * run must not make one slice look like several. */
+/* Across slices workers find each other by these (spec/accelerators.md 2.12); a single slice has none of them, whatever an outer
+ * run left. */
 static void share_slices(const struct framework_context *context, struct variables *variables) {
     size_t slices = context->plan->n_slices;
     if (slices > 1) {
@@ -11,6 +11,10 @@ static void share_slices(const struct framework_context *context, struct variabl
         variables_format(variables, "MEGASCALE_NUM_SLICES", "%zu", slices);
         if (framework_inherited(context, "MEGASCALE_PORT") == NULL)
             variables_set(variables, "MEGASCALE_PORT", "8081");
+    } else if (slices == 1) {
+        variables_set(variables, "MEGASCALE_COORDINATOR_ADDRESS", NULL);
+        variables_set(variables, "MEGASCALE_NUM_SLICES", NULL);
+        variables_set(variables, "MEGASCALE_SLICE_ID", NULL);
     }
 }
 
