@@ -44,7 +44,7 @@ static int lock_directory(int fd, ty_error *err) {
         if (errno != EWOULDBLOCK && errno != EINTR)
             return ty_fail(err, -errno, "cannot lock %s: %s", lease_directory_path(), strerror(errno));
         if (clock_monotonic() > deadline)
-            return ty_fail(err, TY_EBUSY,
+            return ty_fail(err, -ETIMEDOUT,
                            "lease directory %s has been locked by another process for 10 s; is one stopped?",
                            lease_directory_path());
         (void)nanosleep(&pause, NULL);

@@ -35,7 +35,7 @@ void lease_claim_device(const struct node_devices *devices, size_t index, quanti
                         struct lease_claim *claim);
 
 /* One process at a time looks and claims: between lease_begin and lease_end the directory is locked (short). Waits ten
- * seconds at most: TY_EBUSY. A directory that somebody else could tamper with is refused: -EPERM. */
+ * seconds at most: -ETIMEDOUT. A directory that somebody else could tamper with is refused: -EPERM. */
 int lease_begin(int *directory, ty_error *err);
 void lease_end(int directory);
 
