@@ -3,11 +3,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/inotify.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/buffer.h"
@@ -16,9 +17,7 @@
 #include "base/str.h"
 #include "cli/command.h"
 #include "cli/run_directory.h"
-#include "cli/run_summary.h"
 #include "cli/terminal.h"
-#include "controller/controller.h"
 
 struct logs_options {
     const char *storage_path;
@@ -208,33 +207,57 @@ static int drain_all(struct logs *logs, bool last, ty_error *err) {
     return result;
 }
 
-/* Sleeps until something is written or the controller ends. True when it ended. */
-static bool wait_change(int notify, int controller) {
-    struct pollfd watched[] = {{.fd = notify, .events = POLLIN}, {.fd = controller, .events = POLLIN}};
-    char events[16 * 1024];
-    while (poll(watched, controller >= 0 ? 2 : 1, -1) < 0 && errno == EINTR)
+/* Blocks until the controller lets go of the run's directory, which it does in dying too; then closes the pipe's end. */
+struct end_watch {
+    int directory, pipe;
+};
+
+static void *watch_end(void *context) {
+    const struct end_watch *watch = context;
+    while (flock(watch->directory, LOCK_SH) < 0 && errno == EINTR)
         continue;
-    if (watched[0].revents != 0) (void)!read(notify, events, sizeof events);
-    return controller >= 0 && watched[1].revents != 0;
+    (void)flock(watch->directory, LOCK_UN);
+    (void)close(watch->pipe);
+    return NULL;
 }
 
-static int follow(struct logs *logs, const char *name, const char *run_path, ty_error *err) {
+/* A descriptor that hangs up when the run is over, and the watch behind it, which must stay as long as this process. */
+static int watch_run(const char *run_path, ty_error *err) {
+    static struct end_watch watch;
+    int ends[2];
+    pthread_t thread;
+    watch.directory = open(run_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (watch.directory < 0 || pipe2(ends, O_CLOEXEC) < 0)
+        return ty_fail(err, -errno, "cannot watch %.300s: %s", run_path, strerror(errno));
+    watch.pipe = ends[1];
+    int result = -pthread_create(&thread, NULL, watch_end, &watch);
+    if (result < 0) return ty_fail(err, result, "cannot watch %.300s: %s", run_path, strerror(-result));
+    (void)pthread_detach(thread);
+    return ends[0];
+}
+
+/* Sleeps until something is written or the run ends. True when it ended. */
+static bool wait_change(int notify, int end) {
+    struct pollfd watched[] = {{.fd = notify, .events = POLLIN}, {.fd = end, .events = POLLIN}};
+    char events[16 * 1024];
+    while (poll(watched, ARRAY_SIZE(watched), -1) < 0 && errno == EINTR)
+        continue;
+    if (watched[0].revents != 0) (void)!read(notify, events, sizeof events);
+    return watched[1].revents != 0;
+}
+
+static int follow(struct logs *logs, const char *run_path, ty_error *err) {
     CLEANUP_FD int notify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     if (notify < 0 || inotify_add_watch(notify, logs->directory, IN_CREATE | IN_MODIFY | IN_MOVED_TO) < 0)
         return ty_fail(err, -errno, "cannot watch %.300s: %s", logs->directory, strerror(errno));
-    (void)inotify_add_watch(notify, run_path, IN_MODIFY | IN_DELETE); /* the journal's end wakes us too */
-    struct run_summary summary;
-    int result = run_summary_read(name, run_path, &summary, err);
-    if (result < 0) return result;
-    CLEANUP_FD int controller = summary.pid > 0 ? (int)syscall(SYS_pidfd_open, (pid_t)summary.pid, 0) : -1;
-    run_summary_done(&summary);
-    for (bool over = !controller_alive(run_path); result >= 0;) {
-        result = find_files(logs, false, err);
+    CLEANUP_FD int end = watch_run(run_path, err);
+    if (end < 0) return end;
+    for (bool over = false;;) {
+        int result = find_files(logs, false, err);
         if (result >= 0) result = drain_all(logs, over, err);
-        if (over || result < 0) break;
-        over = wait_change(notify, controller) || !controller_alive(run_path);
+        if (over || result < 0) return result;
+        over = wait_change(notify, end);
     }
-    return result;
 }
 
 static int check_ranks(const struct logs *logs, const char *name, ty_error *err) {
@@ -254,7 +277,7 @@ static int show(struct logs *logs, const char *name, const char *run_path, ty_er
     }
     int result = find_files(logs, true, err);
     if (result >= 0) result = check_ranks(logs, name, err);
-    if (result >= 0 && logs->options->follow) return follow(logs, name, run_path, err);
+    if (result >= 0 && logs->options->follow) return follow(logs, run_path, err);
     return result >= 0 ? drain_all(logs, true, err) : result;
 }
 

@@ -288,7 +288,7 @@ CLUSTERS = [
     (b"nodes: [{name: a, resources: {CPU: 1}, available: {GPU: 1}}]\n", ["GPU"]),
     (b"nodes: [{name: a, resources: {CPU: 1}, available: {CPU: -1}}]\n", ["CPU"]),
     (b"nodes: [{name: a, resources: {CPU: 1}, labels: 3}]\n", ["labels"]),
-    (b"nodes: [{name: a, resources: {CPU: 1}, labels: {zone: 3}}]\n", ["zone"]),
+    (b"nodes: [{name: a, resources: {CPU: 1}, labels: {zone: [a]}}]\n", ["zone"]),
     (b"nodes: [{name: a, resources: {CPU: 1}, labels: {zone: '-a'}}]\n", ["-a"]),
     (b"nodes: [{name: a, resources: {CPU: 1}, labels: {zone: a, zone: b}}]\n", ["zone"]),
     (b"nodes: [{name: a, resources: {CPU: 1}, accelerator_type: 3}]\n", ["accelerator_type"]),

@@ -16,7 +16,8 @@ class PlanCase(Case):
     def plan(self, cluster, *args, env=None):
         path = self.write("cluster.json", json.dumps(cluster))
         finished = self.trainyard("plan", "--cluster", path, "--format", "json", *args, env=env)
-        self.assertEqual("", finished.err, repr(finished))
+        for line in finished.err.splitlines():
+            self.assertTrue(line.startswith("trainyard plan: warning: "), repr(finished))
         self.assertIn(finished.status, (0, 3), repr(finished))
         self.assertEqual(finished.json["feasible"], finished.status == 0, repr(finished))
         return finished.json
@@ -123,7 +124,8 @@ class Shape(PlanCase):
 F, I = "busy", "infeasible"
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
-# name: cluster, arguments, and for each strategy the workers per node, or the verdict
+# name: cluster, arguments, and for each strategy the workers per node, or the verdict: busy only where it fits once others finish,
+# which is narrower than the "failed" of the specification
 PLACEMENTS = {
     "P4": (nodes(*[{"CPU": 8, "GPU": 4}] * 3), ["-n", "6", "--use-gpu", "--resources", "CPU=1,GPU=2"], [2, 2, 2], [2, 2, 2], I, I),
     "P5": (nodes({"CPU": 8, "GPU": 4}, {"CPU": 8, "GPU": 8}), ["-n", "4", "--use-gpu", "--resources", "CPU=1,GPU=2"], [0, 4], [1, 3],
@@ -136,7 +138,7 @@ PLACEMENTS = {
     "P16": ({"nodes": [{"name": "n0", "resources": {"CPU": 10}, "available": {"CPU": 4}}]}, ["-n", "2", "--resources", "CPU=4"], F, F, F, I),
     "P17": ({"nodes": [{"name": "n0", "resources": {"CPU": 8, "GPU": 4}, "available": {"GPU": 2}},
                        {"name": "n1", "resources": {"CPU": 8, "GPU": 4}}]}, ["-n", "3", "--use-gpu"], [0, 3], [1, 2], [0, 3], I),
-    "P26a": (nodes({"CPU": 2}), ["-n", "2", "--resources", "CPU=2"], F, F, I, I),
+    "P26a": (nodes({"CPU": 2}), ["-n", "2", "--resources", "CPU=2"], I, I, I, I),
     "P26c": (nodes({"CPU": 2}, {"CPU": 1}, {"CPU": 10}), ["-n", "2", "--resources", "CPU=2"], None, None, None, [1, 0, 1]),
     "L10": (nodes({"CPU": 2}), ["--resources", "CPU=1,object_store_memory=1"], I, I, I, I),
     "L11": (nodes({"CPU": 2, "GPU": 1}), ["--use-gpu", "--accelerator-type", "A100"], I, I, I, I),
@@ -151,11 +153,7 @@ class Placement(PlanCase):
                     if one is None:
                         continue
                     if isinstance(one, str):
-                        # one gang that no set of alike nodes can ever hold is never worth waiting for
-                        plan = self.plan(cluster, "--placement", strategy, *args)
-                        self.assertFalse(plan["feasible"], plan)
-                        if one == I:
-                            self.assertEqual(I, plan["verdict"], plan)
+                        self.refused(one, cluster, "--placement", strategy, *args)
                         continue
                     plan = self.fits(cluster, "--placement", strategy, *args)
                     counts = [sum(worker["node"] == node["name"] for worker in plan["workers"]) for node in cluster["nodes"]]
