@@ -1,0 +1,487 @@
+/* A refusal explained: first whether one worker fits any node at all (labels, type, amounts, devices, all together), then what
+ * all of them lack. */
+#include "placement/explain.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "placement/kind.h"
+#include "scaling/accelerator_type.h"
+#include "scaling/device.h"
+
+/* What is being explained: one bundle, and the nodes on which it is looked at. */
+struct view {
+    struct proposal *proposal;
+    const struct resources *wanted;
+    const struct label_selector *selector; /* NULL: any */
+    bool with_trainer;                     /* the bundle is worker 0 with the trainer beside it */
+    struct plan *plan;
+    struct buffer *out;
+    int failed;
+};
+
+int plan_add_short(struct plan *plan, const char *resource, quantity need, quantity have) {
+    struct plan_short *shorts = realloc(plan->shorts, (plan->n_shorts + 1) * sizeof *shorts);
+    if (!shorts) return -ENOMEM;
+    plan->shorts = shorts;
+    char *name = strdup(resource);
+    if (!name) return -ENOMEM;
+    shorts[plan->n_shorts++] = (struct plan_short){name, need, have};
+    return 0;
+}
+
+static void add_short(struct view *view, const char *resource, quantity need, quantity have) {
+    if (plan_add_short(view->plan, resource, need, have) < 0) view->failed = -ENOMEM;
+}
+
+/* ---- words ---- */
+
+/* "CPU 4", "memory 8 GiB". */
+static void say_amount(struct buffer *out, const char *name, quantity amount) {
+    struct resource item = {(char *)(uintptr_t)name, amount};
+    resources_format(&(struct resources){&item, 1}, out);
+}
+
+/* "4", "8 GiB": the same without the name. */
+static void say_number(struct buffer *out, const char *name, quantity amount) {
+    CLEANUP(buffer_done)
+    struct buffer text = {0};
+    say_amount(&text, name, amount);
+    buffer_char(&text, '\0');
+    const char *rest;
+    if (!text.failed) buffer_text(out, str_prefix(text.data, name, &rest) ? rest + (*rest == ' ') : text.data);
+}
+
+static void say_nodes(struct buffer *out, size_t n) {
+    buffer_printf(out, "%zu node%s", n, n == 1 ? "" : "s");
+}
+
+static const char *free_word(const struct view *view) {
+    return view->proposal->idle || view->plan->verdict == PLAN_INFEASIBLE ? "" : " free";
+}
+
+static const char *per_whom(const struct view *view) {
+    return view->with_trainer ? "for the two" : "per worker";
+}
+
+/* ---- looking at nodes ---- */
+
+static size_t resource_index(const struct node_shape *shape, const char *name) {
+    size_t i = 0;
+    while (i < shape->total.n && !kind_same_resource(name, shape->total.items[i].name))
+        i++;
+    return i;
+}
+
+static quantity free_on(const struct view *view, uint32_t node, const char *name) {
+    const struct node_shape *shape = view->proposal->cluster->nodes[node].shape;
+    size_t i = resource_index(shape, name);
+    return i < shape->total.n ? planner_free(view->proposal->planner, node, i) : 0;
+}
+
+static const char *wanted_type(const struct view *view) {
+    const char *type = NULL;
+    for (size_t i = 0; i < view->wanted->n && !type; i++)
+        (void)str_prefix(view->wanted->items[i].name, ACCELERATOR_TYPE_PREFIX, &type);
+    return type;
+}
+
+static bool labels_match(const struct view *view, uint32_t node) {
+    return !view->selector ||
+           label_selector_match(view->selector, &view->proposal->cluster->nodes[node].shape->labels);
+}
+
+/* Nodes of the right labels and type; what is short is told of these. */
+static bool is_candidate(const struct view *view, uint32_t node) {
+    if (!labels_match(view, node)) return false;
+    const struct node_shape *shape = view->proposal->cluster->nodes[node].shape;
+    for (size_t i = 0; i < view->wanted->n; i++) {
+        const char *name = view->wanted->items[i].name;
+        if (str_prefix(name, ACCELERATOR_TYPE_PREFIX, NULL) && resource_index(shape, name) == shape->total.n)
+            return false;
+    }
+    return true;
+}
+
+static size_t count_nodes(const struct view *view, bool (*is)(const struct view *, uint32_t)) {
+    size_t n = 0;
+    for (uint32_t i = 0; i < view->proposal->cluster->n; i++)
+        n += is(view, i);
+    return n;
+}
+
+/* How much of a resource one worker could get on a node: of devices, whole ones or the largest part. */
+static quantity usable_on(const struct view *view, uint32_t node, const struct resource *wanted) {
+    quantity have = free_on(view, node, wanted->name);
+    if (!accelerator_is_device(wanted->name) || have == 0) return have;
+    const struct node_shape *shape = view->proposal->cluster->nodes[node].shape;
+    size_t i = resource_index(shape, wanted->name), n = (size_t)(shape->total.items[i].amount / QUANTITY_ONE);
+    quantity whole = 0, largest = 0;
+    for (size_t p = 0; p < n; p++) {
+        quantity part = planner_device_free(view->proposal->planner, node, i, p);
+        whole += part == QUANTITY_ONE ? QUANTITY_ONE : 0;
+        if (part > largest) largest = part;
+    }
+    return wanted->amount < QUANTITY_ONE ? largest : whole;
+}
+
+struct most {
+    quantity amount;
+    uint32_t node;
+};
+
+static struct most most_of(const struct view *view, const struct resource *wanted) {
+    struct most most = {.amount = -1};
+    for (uint32_t i = 0; i < view->proposal->cluster->n; i++) {
+        if (!is_candidate(view, i)) continue;
+        quantity here = usable_on(view, i, wanted);
+        if (here > most.amount) most = (struct most){here, i};
+    }
+    return most;
+}
+
+/* ---- one worker ---- */
+
+struct tally {
+    const char *value;
+    size_t n;
+};
+
+/* "a (2 nodes), b (1 node)": what `value_of` says of the nodes, up to some. False when it says nothing of any. */
+static bool say_values(const struct view *view,
+                       const char *(*value_of)(const struct node_shape *, const char *), const char *key) {
+    enum { SHOWN = 6 };
+    struct tally tallies[SHOWN];
+    size_t n = 0, others = 0;
+    for (uint32_t i = 0; i < view->proposal->cluster->n; i++) {
+        const char *value = value_of(view->proposal->cluster->nodes[i].shape, key);
+        size_t at = 0;
+        while (value && at < n && strcmp(tallies[at].value, value))
+            at++;
+        if (value && at < n) tallies[at].n++;
+        if (value && at == n && n < SHOWN)
+            tallies[n++] = (struct tally){value, 1};
+        else if (value && at == n)
+            others++;
+    }
+    for (size_t i = 0; i < n; i++) {
+        buffer_printf(view->out, "%s%s (", i ? ", " : "", tallies[i].value);
+        say_nodes(view->out, tallies[i].n);
+        buffer_char(view->out, ')');
+    }
+    if (others) buffer_printf(view->out, " and others");
+    return n > 0;
+}
+
+static const char *label_of(const struct node_shape *shape, const char *key) {
+    return labels_get(&shape->labels, key);
+}
+
+static const char *type_of(const struct node_shape *shape, const char *key) {
+    (void)key;
+    if (shape->accelerator_type) return shape->accelerator_type;
+    const char *type = NULL;
+    for (size_t i = 0; i < shape->total.n && !type; i++)
+        (void)str_prefix(shape->total.items[i].name, ACCELERATOR_TYPE_PREFIX, &type);
+    return type;
+}
+
+static bool explain_labels(struct view *view) {
+    if (count_nodes(view, labels_match)) return false;
+    buffer_text(view->out, "no node has the labels ");
+    label_selector_format(view->selector, view->out);
+    for (size_t i = 0; i < view->selector->n; i++) {
+        const char *key = view->selector->items[i].key;
+        buffer_printf(view->out, "%s%s here is ", i ? "; " : ": ", key);
+        if (!say_values(view, label_of, key)) buffer_text(view->out, "on no node");
+    }
+    buffer_text(view->out, "; change the selector or label a node so");
+    for (size_t i = 0; i < view->wanted->n; i++)
+        add_short(view, view->wanted->items[i].name, view->wanted->items[i].amount, 0);
+    return true;
+}
+
+static bool explain_type(struct view *view) {
+    const char *type = wanted_type(view);
+    if (!type || count_nodes(view, is_candidate)) return false;
+    buffer_printf(view->out, "no node has accelerator type %s: ", type);
+    size_t before = view->out->size;
+    buffer_text(view->out, "the types here are ");
+    if (!say_values(view, type_of, NULL)) {
+        view->out->size = before;
+        buffer_text(view->out, "no node here has a known type");
+    }
+    for (size_t i = 0; i < view->wanted->n; i++)
+        if (str_prefix(view->wanted->items[i].name, ACCELERATOR_TYPE_PREFIX, NULL))
+            add_short(view, view->wanted->items[i].name, view->wanted->items[i].amount, 0);
+    return true;
+}
+
+static bool is_broken_device(const struct resource *wanted) {
+    return accelerator_is_device(wanted->name) && wanted->amount > QUANTITY_ONE &&
+           wanted->amount % QUANTITY_ONE != 0;
+}
+
+/* The nodes that the sentence is about, when these are not all. */
+static void say_which_nodes(const struct view *view) {
+    const char *type = wanted_type(view);
+    if (type) buffer_printf(view->out, " of type %s", type);
+    if (!view->selector || !view->selector->n) return;
+    buffer_text(view->out, " with ");
+    label_selector_format(view->selector, view->out);
+}
+
+static void say_lack(const struct view *view, const struct resource *wanted, struct most most) {
+    const char *name = wanted->name;
+    bool whole = accelerator_is_device(name) && wanted->amount >= QUANTITY_ONE;
+    buffer_text(view->out, "no node");
+    say_which_nodes(view);
+    buffer_text(view->out, " has ");
+    say_amount(view->out, name, wanted->amount);
+    buffer_text(view->out, free_word(view));
+    if (whole && *free_word(view)) buffer_text(view->out, " in whole devices");
+    if (view->with_trainer) buffer_text(view->out, " for worker 0 and the trainer");
+    buffer_text(view->out, ": ");
+    if (most.amount <= 0) {
+        buffer_printf(view->out, "there is no %s%s on any; add nodes with ", name, free_word(view));
+        say_amount(view->out, name, wanted->amount);
+        return;
+    }
+    buffer_text(view->out, "the most is ");
+    say_number(view->out, name, most.amount);
+    buffer_printf(view->out, " on node %s; ask for at most ", view->proposal->cluster->nodes[most.node].name);
+    say_number(view->out, name, most.amount);
+    buffer_printf(view->out, " %s %s", name, per_whom(view));
+}
+
+static void say_broken(const struct view *view, const struct resource *wanted) {
+    say_amount(view->out, wanted->name, wanted->amount);
+    buffer_printf(view->out, " is more than one device but not whole: ask for %lld or %lld %s per worker",
+                  (long long)(wanted->amount / QUANTITY_ONE), (long long)(wanted->amount / QUANTITY_ONE + 1),
+                  wanted->name);
+}
+
+static bool explain_amounts(struct view *view) {
+    bool said = false;
+    for (size_t i = 0; i < view->wanted->n; i++) {
+        const struct resource *wanted = &view->wanted->items[i];
+        struct most most = most_of(view, wanted);
+        bool broken = is_broken_device(wanted);
+        if (!broken && (wanted->amount == 0 || most.amount >= wanted->amount)) continue;
+        add_short(view, wanted->name, wanted->amount, most.amount < 0 ? 0 : most.amount);
+        if (!said && broken) say_broken(view, wanted);
+        if (!said && !broken) say_lack(view, wanted, most);
+        said = true;
+    }
+    return said;
+}
+
+/* How much of the wish a node lacks, each resource as a share. */
+static double lack_on(const struct view *view, uint32_t node) {
+    double lack = 0;
+    for (size_t i = 0; i < view->wanted->n; i++) {
+        const struct resource *wanted = &view->wanted->items[i];
+        quantity have = usable_on(view, node, wanted);
+        if (have < wanted->amount) lack += (double)(wanted->amount - have) / (double)wanted->amount;
+    }
+    return lack;
+}
+
+/* Each amount is somewhere, but no node has all: told of the node that lacks least. */
+static void explain_together(struct view *view) {
+    uint32_t nearest = 0;
+    double least = -1;
+    for (uint32_t i = 0; i < view->proposal->cluster->n; i++) {
+        double lack = is_candidate(view, i) ? lack_on(view, i) : 0;
+        if (!is_candidate(view, i) || (least >= 0 && lack >= least)) continue;
+        nearest = i;
+        least = lack;
+    }
+    buffer_text(view->out, "no node");
+    say_which_nodes(view);
+    buffer_text(view->out, " has ");
+    resources_format(view->wanted, view->out);
+    buffer_printf(view->out, "%s together: node %s comes nearest, with ", free_word(view),
+                  view->proposal->cluster->nodes[nearest].name);
+    const char *between = "";
+    for (size_t i = 0; i < view->wanted->n; i++) {
+        const struct resource *wanted = &view->wanted->items[i];
+        quantity have = usable_on(view, nearest, wanted);
+        if (have >= wanted->amount) continue;
+        buffer_text(view->out, between);
+        say_amount(view->out, wanted->name, have);
+        add_short(view, wanted->name, wanted->amount, have);
+        between = ", ";
+    }
+    buffer_printf(view->out, "; ask for no more than that %s", per_whom(view));
+}
+
+static void explain_one(struct view *view) {
+    if (explain_labels(view) || explain_type(view) || explain_amounts(view)) return;
+    explain_together(view);
+}
+
+/* ---- all workers ---- */
+
+static quantity total_need(const struct demand *demand, const char *name, size_t n) {
+    quantity need, trainer = resources_get(&demand->trainer, name);
+    if (!quantity_multiply(resources_get(&demand->per_worker, name), (int64_t)n, &need)) return QUANTITY_MAX;
+    return need > QUANTITY_MAX - trainer ? QUANTITY_MAX : need + trainer;
+}
+
+static quantity sum_of(const struct view *view, const char *name) {
+    quantity sum = 0;
+    for (uint32_t i = 0; i < view->proposal->cluster->n; i++) {
+        quantity here = is_candidate(view, i) ? free_on(view, i, name) : 0;
+        sum = here > QUANTITY_MAX - sum ? QUANTITY_MAX : sum + here;
+    }
+    return sum;
+}
+
+static void say_workers(const struct view *view, size_t n) {
+    const struct demand *demand = view->proposal->demand;
+    buffer_printf(view->out, "%s%zu worker%s", demand->elastic ? "at least " : "", n, n == 1 ? "" : "s");
+    if (demand->per_worker.n) buffer_text(view->out, " of ");
+    resources_format(&demand->per_worker, view->out);
+    if (!demand->trainer.n) return;
+    buffer_text(view->out, " and the trainer's ");
+    resources_format(&demand->trainer, view->out);
+}
+
+static void say_fewer(const struct view *view, int64_t most) {
+    if (most > 0) buffer_printf(view->out, "use at most %lld worker%s", (long long)most, most == 1 ? "" : "s");
+}
+
+/* A resource of which all candidates together have too little. */
+static bool explain_sums(struct view *view, size_t n, int64_t most) {
+    bool said = false;
+    for (size_t i = 0; i < view->proposal->first.n; i++) {
+        const char *name = view->proposal->first.items[i].name;
+        quantity need = total_need(view->proposal->demand, name, n), have = sum_of(view, name);
+        if (need <= have) continue;
+        add_short(view, name, need, have);
+        if (said) continue;
+        said = true;
+        say_workers(view, n);
+        buffer_text(view->out, " need ");
+        say_number(view->out, name, need);
+        buffer_printf(view->out, " %s, the cluster has ", name);
+        say_number(view->out, name, have);
+        buffer_printf(view->out, "%s: ", free_word(view));
+        say_fewer(view, most);
+        buffer_text(view->out, most > 0 ? " or add " : "add ");
+        say_number(view->out, name, need - have);
+        buffer_printf(view->out, " %s", name);
+    }
+    return said;
+}
+
+/* Enough in sum, but in pieces that no worker can use. Told of the resource that holds fewest workers. */
+static void explain_pieces(struct view *view, size_t n, int64_t most) {
+    const struct resources *wanted = view->wanted;
+    const struct resource *scarce = NULL;
+    int64_t fewest = INT64_MAX;
+    for (size_t i = 0; i < wanted->n; i++) {
+        int64_t holds = 0;
+        for (uint32_t node = 0; node < view->proposal->cluster->n; node++)
+            if (is_candidate(view, node))
+                holds += free_on(view, node, wanted->items[i].name) / wanted->items[i].amount;
+        if (holds >= fewest) continue;
+        fewest = holds;
+        scarce = &wanted->items[i];
+    }
+    say_workers(view, n);
+    buffer_printf(view->out, " do not fit on single nodes, only %lld do%s: ", (long long)most,
+                  *free_word(view) ? " now" : "");
+    say_fewer(view, most);
+    if (!scarce) return;
+    buffer_printf(view->out, "%s%s per worker", most > 0 ? " or less " : "use less ", scarce->name);
+    quantity have;
+    if (quantity_multiply(scarce->amount, most, &have))
+        add_short(view, scarce->name, total_need(view->proposal->demand, scarce->name, n), have);
+}
+
+static void explain_strict_pack(struct view *view, size_t n, int64_t most) {
+    buffer_text(view->out, "STRICT_PACK wants all of ");
+    say_workers(view, n);
+    buffer_printf(view->out, " on one node%s: ", *free_word(view) ? " now" : "");
+    for (size_t i = 0; i < view->proposal->first.n; i++) {
+        const struct resource *item = &view->proposal->first.items[i];
+        quantity need = total_need(view->proposal->demand, item->name, n);
+        struct most have = most_of(view, &(struct resource){item->name, QUANTITY_ONE});
+        if (need > have.amount) add_short(view, item->name, need, have.amount < 0 ? 0 : have.amount);
+    }
+    buffer_printf(view->out, "the most that one holds is %lld; ", (long long)most);
+    say_fewer(view, most);
+    buffer_text(view->out, most > 0 ? " or the strategy PACK" : "use the strategy PACK");
+}
+
+static void explain_strict_spread(struct view *view, size_t n, int64_t most) {
+    buffer_printf(view->out, "STRICT_SPREAD wants %zu nodes, one for each worker, and %lld can hold one%s: ", n,
+                  (long long)most, *free_word(view) ? " now" : "");
+    say_fewer(view, most);
+    buffer_text(view->out, most > 0 ? " or the strategy SPREAD" : "use the strategy SPREAD");
+    add_short(view, "nodes", (quantity)n * QUANTITY_ONE, most * QUANTITY_ONE);
+}
+
+static int explain_many(struct view *view) {
+    const struct demand *demand = view->proposal->demand;
+    size_t n = demand->min_workers;
+    int64_t most = proposal_most(view->proposal, n - 1);
+    if (most < 0) return (int)most;
+    if (demand->n_selectors > 1) view->selector = NULL;
+    if (demand->strategy == PLACE_STRICT_PACK) {
+        explain_strict_pack(view, n, most);
+    } else if (demand->strategy == PLACE_STRICT_SPREAD) {
+        explain_strict_spread(view, n, most);
+    } else if (!explain_sums(view, n, most)) {
+        explain_pieces(view, n, most);
+    }
+    return view->failed;
+}
+
+/* ---- the whole ---- */
+
+static int explain(struct view *view) {
+    struct proposal *proposal = view->proposal;
+    if (proposal->cluster->n == 0) {
+        buffer_text(view->out, "there are no nodes: add some, or leave out --cluster to use this machine");
+        for (size_t i = 0; i < view->wanted->n; i++)
+            add_short(view, view->wanted->items[i].name,
+                      total_need(proposal->demand, view->wanted->items[i].name, proposal->demand->min_workers),
+                      0);
+        return view->failed;
+    }
+    size_t n_kinds = 1 + (proposal->demand->n_selectors > 1 ? proposal->demand->min_workers : 1);
+    for (size_t k = 1; k <= n_kinds;
+         k++) { /* the trainer's bundle last: most often the worker alone is the trouble */
+        const struct bundle_kind *kind = &proposal->kinds[k % n_kinds];
+        int64_t fits = planner_capacity(proposal->planner, kind, PLACE_PACK, 1);
+        if (fits < 0) return (int)fits;
+        if (fits) continue;
+        view->wanted = kind->resources;
+        view->selector = kind->selector;
+        view->with_trainer = k == n_kinds && proposal->demand->trainer.n > 0;
+        explain_one(view);
+        return view->failed;
+    }
+    return explain_many(view);
+}
+
+int explain_refusal(struct plan *plan, struct proposal *proposal) {
+    if (proposal->demand->tpu.workers_per_slice > 0) return explain_slices(plan, proposal);
+    CLEANUP(buffer_done)
+    struct buffer out = {0};
+    struct view view = {.proposal = proposal,
+                        .wanted = proposal->kinds[1].resources,
+                        .selector = proposal->kinds[1].selector,
+                        .plan = plan,
+                        .out = &out};
+    int result = explain(&view);
+    if (result < 0) return result;
+    plan->reason = buffer_take(&out);
+    return plan->reason ? 0 : -ENOMEM;
+}

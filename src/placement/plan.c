@@ -1,0 +1,260 @@
+/* A plan from a proposal: ranks, grants by rank, slices; and the verdict when the proposal was not accepted. */
+#include "placement/plan.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "placement/explain.h"
+#include "placement/kind.h"
+#include "placement/proposal.h"
+#include "placement/ranks.h"
+#include "scaling/device.h"
+
+/* ---- grants: rows of positions turned into lists by resource ---- */
+
+/* The device resources of a bundle as its row of positions has them: by name. */
+struct row_part {
+    const char *resource;
+    uint16_t n;
+};
+
+struct row {
+    struct row_part *parts;
+    size_t n;
+};
+
+static int part_order(const void *a, const void *b) {
+    return strcmp(((const struct row_part *)a)->resource, ((const struct row_part *)b)->resource);
+}
+
+static int row_of(const struct resources *resources, struct row *row) {
+    row->n = 0;
+    row->parts = calloc(resources->n + 1, sizeof *row->parts);
+    if (!row->parts) return -ENOMEM;
+    for (size_t i = 0; i < resources->n; i++) {
+        const struct resource *item = &resources->items[i];
+        if (!item->amount || !accelerator_is_device(item->name)) continue;
+        quantity n = item->amount < QUANTITY_ONE ? 1 : item->amount / QUANTITY_ONE;
+        row->parts[row->n++] = (struct row_part){item->name, (uint16_t)n};
+    }
+    qsort(row->parts, row->n, sizeof *row->parts, part_order);
+    return 0;
+}
+
+static uint16_t devices_index(const struct node_shape *shape, const char *resource) {
+    size_t d = 0;
+    while (d < shape->n_devices && strcmp(shape->devices[d].resource, resource))
+        d++;
+    return (uint16_t)d;
+}
+
+static uint32_t write_grants(struct plan *plan, const struct row *row, const struct node_shape *shape,
+                             uint32_t *n_grants, uint32_t position) {
+    for (size_t i = 0; i < row->n; i++) {
+        plan->grants[(*n_grants)++] =
+            (struct grant){devices_index(shape, row->parts[i].resource), row->parts[i].n, position};
+        position += row->parts[i].n;
+    }
+    return position;
+}
+
+/* ---- ranks ---- */
+
+static bool ids_are_numbers(const struct node_devices *devices) {
+    int64_t number;
+    for (size_t i = 0; devices->ids && i < devices->n; i++)
+        if (!str_to_int64(devices->ids[i], 0, INT64_MAX, &number)) return false;
+    return true;
+}
+
+static struct rank_key lowest_id(const struct node_devices *devices, const uint16_t *positions, size_t n) {
+    struct rank_key key = {.number = INT64_MAX};
+    bool numbers = ids_are_numbers(devices);
+    for (size_t i = 0; i < n; i++) {
+        const char *id = devices->ids ? devices->ids[positions[i]] : NULL;
+        int64_t number = positions[i];
+        if (!numbers && (!key.text || strcmp(id, key.text) < 0)) key.text = id;
+        if (numbers && id) (void)str_to_int64(id, 0, INT64_MAX, &number);
+        if (numbers && number < key.number) key.number = number;
+    }
+    return key;
+}
+
+/* The key goes by the GPU where there is one, else by the first device resource. */
+static struct rank_key key_of(const struct row *row, const struct node_shape *shape,
+                              const uint16_t *positions) {
+    struct rank_key key = {0};
+    for (size_t i = 0; i < row->n; i++) {
+        bool gpu = !strcmp(row->parts[i].resource, "GPU");
+        if (i == 0 || gpu)
+            key = lowest_id(&shape->devices[devices_index(shape, row->parts[i].resource)], positions,
+                            row->parts[i].n);
+        positions += row->parts[i].n;
+    }
+    return key;
+}
+
+struct rows {
+    struct row first, other;
+};
+
+static const struct row *row_for(const struct rows *rows, uint32_t bundle) {
+    return bundle == 0 ? &rows->first : &rows->other;
+}
+
+static int order_ranks(const struct proposal *proposal, const struct rows *rows, uint32_t *order) {
+    struct rank_key *keys = calloc(proposal->n + 1, sizeof *keys);
+    if (!keys) return -ENOMEM;
+    for (uint32_t i = 0; i < proposal->n; i++)
+        keys[i] = key_of(row_for(rows, i), proposal->cluster->nodes[proposal->node_of[i]].shape,
+                         proposal->positions + i * proposal->stride);
+    int result = ranks_order(proposal->node_of, keys, proposal->n, proposal->cluster->n, -1, order);
+    free(keys);
+    return result;
+}
+
+static int claim_plan(struct plan *plan, const struct proposal *proposal, const struct rows *rows) {
+    size_t n = proposal->n, n_grants = rows->first.n + (n - 1) * rows->other.n;
+    plan->workers = calloc(n, sizeof *plan->workers);
+    plan->node_order = calloc(n, sizeof *plan->node_order);
+    plan->grants = calloc(n_grants + 1, sizeof *plan->grants);
+    plan->positions = malloc((n * proposal->stride + 1) * sizeof *plan->positions);
+    plan->slices = calloc(proposal->n_slices + 1, sizeof *plan->slices);
+    return plan->workers && plan->node_order && plan->grants && plan->positions && plan->slices ? 0 : -ENOMEM;
+}
+
+static void write_worker(struct plan *plan, const struct proposal *proposal, const struct rows *rows,
+                         uint32_t rank, uint32_t bundle, uint32_t *at_grant, uint32_t *at_position) {
+    const struct row *row = row_for(rows, bundle);
+    struct plan_worker *worker = &plan->workers[rank];
+    worker->node = proposal->node_of[bundle];
+    worker->bundle = bundle;
+    worker->slice = -1;
+    worker->first_grant = *at_grant;
+    worker->n_grants = (uint32_t)row->n;
+    uint32_t end =
+        write_grants(plan, row, proposal->cluster->nodes[worker->node].shape, at_grant, *at_position);
+    memcpy(plan->positions + *at_position, proposal->positions + bundle * proposal->stride,
+           (end - *at_position) * sizeof *plan->positions);
+    *at_position = end;
+}
+
+static int write_places(struct plan *plan, size_t n) {
+    uint32_t *nodes = malloc((n + 1) * sizeof *nodes);
+    struct rank_place *places = malloc((n + 1) * sizeof *places);
+    for (size_t i = 0; nodes && places && i < n; i++)
+        nodes[i] = plan->workers[i].node;
+    if (nodes && places) ranks_locate(nodes, n, 0, places);
+    for (size_t i = 0; nodes && places && i < n; i++) {
+        plan->workers[i].node_rank = places[i].node_rank;
+        plan->workers[i].local_rank = places[i].local_rank;
+        plan->workers[i].local_world_size = places[i].local_world_size;
+        plan->node_order[places[i].node_rank] = plan->workers[i].node;
+        plan->n_nodes_used = places[i].node_rank + (size_t)1;
+    }
+    int result = nodes && places ? 0 : -ENOMEM;
+    free(nodes);
+    free(places);
+    return result;
+}
+
+/* Bundles of a slice are consecutive, and so are their ranks: no two slices share a node. */
+static void write_slices(struct plan *plan, const struct proposal *proposal) {
+    plan->n_slices = proposal->n_slices;
+    for (size_t s = 0; s < proposal->n_slices; s++) {
+        const struct chosen_slice *chosen = &proposal->slices[s];
+        plan->slices[s] = (struct plan_slice){chosen->name, chosen->first_bundle, chosen->n_bundles};
+        for (uint32_t i = 0; i < chosen->n_bundles; i++)
+            plan->workers[chosen->first_bundle + i].slice = (int32_t)s;
+    }
+}
+
+static int write_workers(struct plan *plan, const struct proposal *proposal, const struct rows *rows) {
+    uint32_t *order = malloc(proposal->n * sizeof *order), grant = 0, position = 0;
+    int result = order ? order_ranks(proposal, rows, order) : -ENOMEM;
+    if (result == 0) result = claim_plan(plan, proposal, rows);
+    for (uint32_t rank = 0; result == 0 && rank < proposal->n; rank++)
+        write_worker(plan, proposal, rows, rank, order[rank], &grant, &position);
+    free(order);
+    if (result == 0) result = write_places(plan, proposal->n);
+    if (result == 0) write_slices(plan, proposal);
+    return result;
+}
+
+static int write_plan(struct plan *plan, const struct proposal *proposal) {
+    struct rows rows = {0};
+    int result = row_of(&proposal->first, &rows.first);
+    if (result == 0) result = row_of(&proposal->demand->per_worker, &rows.other);
+    if (result == 0) result = write_workers(plan, proposal, &rows);
+    free(rows.first.parts);
+    free(rows.other.parts);
+    if (result == 0) plan->n_workers = proposal->n;
+    return result;
+}
+
+/* ---- the verdict ---- */
+
+static bool anything_taken(const struct cluster *cluster) {
+    for (size_t i = 0; i < cluster->n; i++)
+        if (cluster->nodes[i].use) return true;
+    return false;
+}
+
+/* Not now. Would it fit with nothing taken? Either way the reason is told of the nodes as they are then. */
+static int refuse(struct plan *plan, struct proposal *proposal) {
+    const struct demand *demand = proposal->demand;
+    plan->verdict = PLAN_INFEASIBLE;
+    if (!anything_taken(proposal->cluster)) return explain_refusal(plan, proposal);
+    struct proposal idle;
+    int result = proposal_init(&idle, proposal->cluster, demand, true);
+    if (result == 0) result = proposal_place(&idle, demand->min_workers, demand->min_workers);
+    if (result > 0) plan->verdict = PLAN_BUSY;
+    proposal_withdraw(&idle);
+    if (result >= 0) result = explain_refusal(plan, result > 0 ? proposal : &idle);
+    proposal_done(&idle);
+    return result;
+}
+
+static int make(struct plan *plan, const struct cluster *cluster, const struct demand *demand, ty_error *err) {
+    if (demand->max_workers == 0)
+        return demand_total(demand, 0, &plan->total, err); /* local mode: no worker to place */
+    struct proposal proposal;
+    int result = proposal_init(&proposal, cluster, demand, false);
+    if (result == 0) result = proposal_place(&proposal, demand->min_workers, demand->max_workers);
+    if (result > 0)
+        result = write_plan(plan, &proposal);
+    else if (result == 0)
+        result = refuse(plan, &proposal);
+    proposal_done(&proposal);
+    if (result < 0) return ty_fail_memory(err);
+    return demand_total(demand, plan->n_workers ? plan->n_workers : demand->min_workers, &plan->total, err);
+}
+
+int plan_make(const struct cluster *cluster, const struct demand *demand, struct plan **plan, ty_error *err) {
+    struct plan *made = calloc(1, sizeof *made);
+    if (!made) return ty_fail_memory(err);
+    int result = make(made, cluster, demand, err);
+    if (result < 0) {
+        plan_destroy(made);
+        return result;
+    }
+    *plan = made;
+    return 0;
+}
+
+void plan_destroy(struct plan *plan) {
+    if (!plan) return;
+    free(plan->workers);
+    free(plan->grants);
+    free(plan->positions);
+    free(plan->node_order);
+    free(plan->slices);
+    free(plan->reason);
+    for (size_t i = 0; i < plan->n_shorts; i++)
+        free(plan->shorts[i].resource);
+    free(plan->shorts);
+    resources_done(&plan->total);
+    free(plan);
+}

@@ -1,0 +1,226 @@
+/* The plan drawn for a person: a row for each node, a cell for each device with the rank that holds it.
+ *
+ *     8 workers on 2 nodes (PACK), each CPU 4, GPU 1
+ *
+ *       gpu01  GPU [0][1][2][3][#][.]  CPU 16 of 64  ranks 0-3
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "placement/plan.h"
+#include "scaling/accelerator_type.h"
+#include "scaling/device.h"
+
+enum { SHOWN_NODES = 20, SHOWN_DEVICES = 32, HUES = 6 };
+
+struct drawing {
+    const struct plan *plan;
+    const struct cluster *cluster;
+    const struct demand *demand;
+    bool colour;
+    struct buffer *out;
+    int name_width, cell_width;
+    bool has_free, has_taken;
+};
+
+/* ---- colours ---- */
+
+static void paint(const struct drawing *drawing, const char *code) {
+    if (drawing->colour) buffer_printf(drawing->out, "\033[%sm", code);
+}
+
+/* Neighbouring ranks get unlike colours. */
+static void paint_rank(const struct drawing *drawing, size_t rank) {
+    if (drawing->colour) buffer_printf(drawing->out, "\033[%zum", 31 + rank % HUES);
+}
+
+/* ---- cells ---- */
+
+static bool holds(const struct drawing *drawing, const struct plan_worker *worker, size_t devices,
+                  size_t position) {
+    for (uint32_t g = 0; g < worker->n_grants; g++) {
+        const struct grant *grant = &drawing->plan->grants[worker->first_grant + g];
+        for (uint16_t i = 0; grant->devices == devices && i < grant->n; i++)
+            if (drawing->plan->positions[grant->first + i] == position) return true;
+    }
+    return false;
+}
+
+/* "3", "3+4", or "3..9" for more than two that share; "" when no worker of the plan holds it. Returns the first rank. */
+static size_t label_cell(const struct drawing *drawing, size_t first, size_t n, size_t devices, size_t position,
+                         char label[48]) {
+    size_t holders = 0, lowest = 0, highest = 0;
+    for (size_t rank = first; rank < first + n; rank++) {
+        if (!holds(drawing, &drawing->plan->workers[rank], devices, position)) continue;
+        if (holders++ == 0) lowest = rank;
+        highest = rank;
+    }
+    label[0] = '\0';
+    if (holders == 1) (void)snprintf(label, 48, "%zu", lowest);
+    if (holders > 1) (void)snprintf(label, 48, holders == 2 ? "%zu+%zu" : "%zu..%zu", lowest, highest);
+    return lowest;
+}
+
+static bool is_taken(const struct node *node, size_t devices, size_t position) {
+    return node->use && node->use->device_free[devices][position] < QUANTITY_ONE;
+}
+
+static void draw_cell(struct drawing *drawing, const struct node *node, size_t first, size_t n, size_t devices,
+                      size_t position) {
+    char label[48];
+    size_t rank = label_cell(drawing, first, n, devices, position, label);
+    const char *text = label;
+    if (!label[0]) {
+        bool taken = is_taken(node, devices, position);
+        text = taken ? "#" : ".";
+        *(taken ? &drawing->has_taken : &drawing->has_free) = true;
+        paint(drawing, "2");
+    } else {
+        paint_rank(drawing, rank);
+    }
+    buffer_printf(drawing->out, "[%*s]", drawing->cell_width, text);
+    paint(drawing, "0");
+}
+
+static void draw_devices(struct drawing *drawing, const struct node *node, size_t first, size_t n) {
+    for (size_t d = 0; d < node->shape->n_devices; d++) {
+        const struct node_devices *devices = &node->shape->devices[d];
+        if (!resources_get(&drawing->demand->per_worker, devices->resource)) continue;
+        buffer_printf(drawing->out, "  %s ", devices->resource);
+        for (size_t p = 0; p < devices->n && p < SHOWN_DEVICES; p++)
+            draw_cell(drawing, node, first, n, d, p);
+        if (devices->n > SHOWN_DEVICES)
+            buffer_printf(drawing->out, " and %zu more", devices->n - SHOWN_DEVICES);
+    }
+}
+
+/* ---- rows ---- */
+
+static void draw_amount(const struct drawing *drawing, const struct node *node, const struct resource *item,
+                        size_t n, bool with_trainer) {
+    struct resource taken = {item->name, item->amount * (quantity)n};
+    struct resource total = {item->name, resources_get(&node->shape->total, item->name)};
+    const char *type;
+    if (accelerator_is_device(item->name) || str_prefix(item->name, ACCELERATOR_TYPE_PREFIX, &type)) return;
+    if (with_trainer) taken.amount += resources_get(&drawing->demand->trainer, item->name);
+    buffer_text(drawing->out, "  ");
+    resources_format(&(struct resources){&taken, 1}, drawing->out);
+    buffer_text(drawing->out, " of ");
+    struct buffer text = {0};
+    resources_format(&(struct resources){&total, 1}, &text);
+    if (!text.failed && text.size > strlen(item->name))
+        buffer_append(drawing->out, text.data + strlen(item->name) + 1, text.size - strlen(item->name) - 1);
+    buffer_done(&text);
+}
+
+static void draw_ranks(const struct drawing *drawing, size_t first, size_t n) {
+    if (n == 1) buffer_printf(drawing->out, "  rank %zu\n", first);
+    if (n > 1) buffer_printf(drawing->out, "  ranks %zu-%zu\n", first, first + n - 1);
+}
+
+static void draw_slice(const struct drawing *drawing, size_t first) {
+    const struct plan *plan = drawing->plan;
+    int32_t slice = plan->workers[first].slice;
+    if (slice < 0 || plan->slices[slice].first_worker != first) return;
+    buffer_printf(drawing->out, "  slice %d: %s (%s)\n", slice, plan->slices[slice].name,
+                  drawing->demand->tpu.pod_type);
+}
+
+static void draw_node(struct drawing *drawing, size_t first, size_t n) {
+    const struct node *node = &drawing->cluster->nodes[drawing->plan->workers[first].node];
+    draw_slice(drawing, first);
+    buffer_text(drawing->out, "  ");
+    paint(drawing, "1");
+    buffer_printf(drawing->out, "%-*s", drawing->name_width, node->name);
+    paint(drawing, "0");
+    draw_devices(drawing, node, first, n);
+    for (size_t i = 0; i < drawing->demand->per_worker.n; i++)
+        draw_amount(drawing, node, &drawing->demand->per_worker.items[i], n, first == 0);
+    draw_ranks(drawing, first, n);
+}
+
+/* Widths of the names and cells that will be drawn. */
+static void measure(struct drawing *drawing) {
+    const struct plan *plan = drawing->plan;
+    drawing->cell_width = 1;
+    for (size_t i = 0, first = 0; i < plan->n_nodes_used && i < SHOWN_NODES; i++) {
+        const struct node *node = &drawing->cluster->nodes[plan->node_order[i]];
+        size_t n = plan->workers[first].local_world_size;
+        int width = (int)strlen(node->name);
+        if (width > drawing->name_width) drawing->name_width = width;
+        for (size_t d = 0; d < node->shape->n_devices; d++)
+            for (size_t p = 0; p < node->shape->devices[d].n && p < SHOWN_DEVICES; p++) {
+                char label[48];
+                (void)label_cell(drawing, first, n, d, p, label);
+                width = (int)strlen(label);
+                if (width > drawing->cell_width) drawing->cell_width = width;
+            }
+        first += n;
+    }
+}
+
+static void draw_title(const struct drawing *drawing) {
+    const struct plan *plan = drawing->plan;
+    buffer_printf(drawing->out, "%zu worker%s on %zu node%s (%s)", plan->n_workers,
+                  plan->n_workers == 1 ? "" : "s", plan->n_nodes_used, plan->n_nodes_used == 1 ? "" : "s",
+                  placement_strategy_name(drawing->demand->strategy));
+    if (drawing->demand->per_worker.n) buffer_text(drawing->out, ", each ");
+    resources_format(&drawing->demand->per_worker, drawing->out);
+    if (drawing->demand->trainer.n) buffer_text(drawing->out, "; beside rank 0 the trainer: ");
+    resources_format(&drawing->demand->trainer, drawing->out);
+    if (drawing->demand->elastic)
+        buffer_printf(drawing->out, "; from %zu to %zu were asked for", drawing->demand->min_workers,
+                      drawing->demand->max_workers);
+    buffer_text(drawing->out, "\n\n");
+}
+
+static void draw_plan(struct drawing *drawing) {
+    const struct plan *plan = drawing->plan;
+    measure(drawing);
+    draw_title(drawing);
+    size_t first = 0, shown = 0;
+    for (; shown < plan->n_nodes_used && shown < SHOWN_NODES; shown++) {
+        size_t n = plan->workers[first].local_world_size;
+        draw_node(drawing, first, n);
+        first += n;
+    }
+    if (shown < plan->n_nodes_used)
+        buffer_printf(drawing->out, "  ... and %zu more nodes with ranks %zu-%zu (--format json lists all)\n",
+                      plan->n_nodes_used - shown, first, plan->n_workers - 1);
+    if (drawing->has_free || drawing->has_taken)
+        buffer_printf(drawing->out, "\n  %s%s%s\n", drawing->has_free ? "[.] stays free" : "",
+                      drawing->has_free && drawing->has_taken ? ", " : "",
+                      drawing->has_taken ? "[#] taken by others" : "");
+}
+
+static void draw_refusal(const struct drawing *drawing) {
+    const struct plan *plan = drawing->plan;
+    paint(drawing, "1");
+    buffer_text(drawing->out, "does not fit");
+    paint(drawing, "0");
+    buffer_printf(drawing->out, ": %s\n", plan->reason);
+    for (size_t i = 0; i < plan->n_shorts; i++) {
+        const struct plan_short *item = &plan->shorts[i];
+        buffer_printf(drawing->out, "\n  %s: need ", item->resource);
+        quantity_format(item->need, drawing->out);
+        buffer_text(drawing->out, ", have ");
+        quantity_format(item->have, drawing->out);
+    }
+    buffer_printf(drawing->out, "\n\n%s\n",
+                  plan->verdict == PLAN_BUSY ? "It fits once others have finished."
+                                             : "It never fits these nodes.");
+}
+
+void plan_format_text(const struct plan *plan, const struct cluster *cluster, const struct demand *demand,
+                      bool colour, struct buffer *out) {
+    struct drawing drawing = {.plan = plan, .cluster = cluster, .demand = demand, .colour = colour, .out = out};
+    if (plan->verdict != PLAN_FEASIBLE) {
+        draw_refusal(&drawing);
+    } else if (plan->n_workers == 0) {
+        buffer_text(out, "local mode: the training function runs in the caller, no worker is placed\n");
+    } else {
+        draw_plan(&drawing);
+    }
+}

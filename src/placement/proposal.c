@@ -1,0 +1,158 @@
+/* Elastic demands are planned at the most that fits. What fits one by one bounds that from above and is counted by classes; the
+ * bound nearly always holds, else the search goes down from it in doubling steps. */
+#include "placement/proposal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "placement/slices.h"
+
+/* ---- the gang ---- */
+
+static int sum_first(struct proposal *proposal) {
+    const struct demand *demand = proposal->demand;
+    if (resources_copy(&proposal->first, &demand->per_worker) < 0) return -ENOMEM;
+    for (size_t i = 0; i < demand->trainer.n; i++) {
+        const struct resource *item = &demand->trainer.items[i];
+        if (!item->amount) continue;
+        quantity sum = resources_get(&proposal->first, item->name) + item->amount; /* both at most 2^62 */
+        if (resources_set(&proposal->first, item->name, sum > QUANTITY_MAX ? QUANTITY_MAX : sum) < 0)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+/* kinds[0] is bundle 0's; then one a selector, or one for all. */
+static int make_kinds(struct proposal *proposal) {
+    const struct demand *demand = proposal->demand;
+    size_t n = demand->n_selectors > 1 ? demand->n_selectors : 1;
+    proposal->kinds = calloc(n + 1, sizeof *proposal->kinds);
+    if (!proposal->kinds) return -ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        proposal->kinds[i + 1] =
+            (struct bundle_kind){&demand->per_worker, demand->n_selectors ? &demand->selectors[i] : NULL};
+    proposal->kinds[0] = (struct bundle_kind){&proposal->first, proposal->kinds[1].selector};
+    return 0;
+}
+
+static int grow_kind_of(struct proposal *proposal, size_t n) {
+    if (n <= proposal->n_kind_of) return 0;
+    uint32_t *kind_of = realloc(proposal->kind_of, n * sizeof *kind_of);
+    if (!kind_of) return -ENOMEM;
+    proposal->kind_of = kind_of;
+    for (size_t i = proposal->n_kind_of; i < n; i++)
+        kind_of[i] = i == 0 ? 0 : proposal->demand->n_selectors > 1 ? (uint32_t)i + 1 : 1;
+    proposal->n_kind_of = n;
+    return 0;
+}
+
+struct gang proposal_gang(const struct proposal *proposal, size_t n) {
+    const struct demand *demand = proposal->demand;
+    return (struct gang){.kinds = proposal->kinds,
+                         .n_kinds = demand->n_selectors > 1 ? n + 1 : 2,
+                         .kind_of = proposal->kind_of,
+                         .n = n,
+                         .strategy = demand->strategy,
+                         .soft_target = -1};
+}
+
+int proposal_init(struct proposal *proposal, const struct cluster *cluster, const struct demand *demand,
+                  bool idle) {
+    *proposal = (struct proposal){.cluster = cluster, .demand = demand, .idle = idle};
+    proposal->planner = planner_create(cluster, idle);
+    if (!proposal->planner || sum_first(proposal) < 0 || make_kinds(proposal) < 0) return -ENOMEM;
+    struct gang gang = proposal_gang(proposal, 0);
+    proposal->stride = gang_stride(&gang);
+    return 0;
+}
+
+void proposal_done(struct proposal *proposal) {
+    planner_destroy(proposal->planner);
+    resources_done(&proposal->first);
+    free(proposal->kinds);
+    free(proposal->kind_of);
+    free(proposal->node_of);
+    free(proposal->positions);
+    free(proposal->slices);
+    *proposal = (struct proposal){0};
+}
+
+/* ---- placing ---- */
+
+static int make_room(struct proposal *proposal, size_t n) {
+    if (grow_kind_of(proposal, n) < 0) return -ENOMEM;
+    uint32_t *node_of = realloc(proposal->node_of, (n + 1) * sizeof *node_of);
+    if (node_of) proposal->node_of = node_of;
+    uint16_t *positions = realloc(proposal->positions, (n * proposal->stride + 1) * sizeof *positions);
+    if (positions) proposal->positions = positions;
+    return node_of && positions ? 0 : -ENOMEM;
+}
+
+/* 1, 0 or -ENOMEM, as proposal_place. */
+static int place(struct proposal *proposal, size_t n) {
+    if (make_room(proposal, n) < 0) return -ENOMEM;
+    struct gang gang = proposal_gang(proposal, n);
+    int result = planner_place(proposal->planner, &gang, proposal->node_of, proposal->positions);
+    if (result == PLANNER_PLACED) proposal->n = n;
+    return result < 0 ? result : result == PLANNER_PLACED;
+}
+
+void proposal_withdraw(struct proposal *proposal) {
+    if (!proposal->n) return;
+    struct gang gang = proposal_gang(proposal, proposal->n);
+    planner_release(proposal->planner, &gang, proposal->node_of, proposal->positions);
+    proposal->n = 0;
+    proposal->n_slices = 0;
+}
+
+/* Between `fits` (placed when tried) and `fails`. */
+static int bisect(struct proposal *proposal, size_t fits, size_t fails) {
+    while (fails - fits > 1) {
+        size_t middle = fits + (fails - fits) / 2;
+        int result = place(proposal, middle);
+        if (result < 0) return result;
+        if (result) proposal_withdraw(proposal);
+        *(result ? &fits : &fails) = middle;
+    }
+    return place(proposal, fits);
+}
+
+static int search_down(struct proposal *proposal, size_t least, size_t most) {
+    size_t fails = most + 1;
+    for (size_t step = 1, n = most;; step *= 2) {
+        int result = place(proposal, n);
+        if (result < 0 || (!result && n == least)) return result;
+        if (result && fails - n == 1) return 1;
+        if (result) {
+            proposal_withdraw(proposal);
+            return bisect(proposal, n, fails);
+        }
+        fails = n;
+        n = n - least > step ? n - step : least;
+    }
+}
+
+int proposal_place(struct proposal *proposal, size_t least, size_t most) {
+    const struct demand *demand = proposal->demand;
+    if (demand->tpu.workers_per_slice > 0) {
+        if (make_room(proposal, slices_bound(proposal, most)) < 0) return -ENOMEM;
+        return slices_place(proposal, least, most);
+    }
+    if (demand->n_selectors <= 1) {
+        int64_t bound =
+            planner_capacity(proposal->planner, &proposal->kinds[1], demand->strategy, (int64_t)most);
+        if (bound < 0) return (int)bound;
+        if ((size_t)bound < most) most = (size_t)bound;
+    }
+    return most < least ? 0 : search_down(proposal, least, most);
+}
+
+int64_t proposal_most(struct proposal *proposal, size_t most) {
+    if (most == 0) return 0;
+    int result = proposal_place(proposal, 1, most);
+    if (result <= 0) return result;
+    int64_t n = (int64_t)proposal->n;
+    proposal_withdraw(proposal);
+    return n;
+}
