@@ -1,5 +1,5 @@
-/* The table of vendors and what is the same for all: choosing one for each resource, and writing the variable that shows a
- * worker its devices. */
+/* The table of vendors and what is the same for all: choosing one for each resource, and writing the
+ * variable that shows a worker its devices. */
 #include "accelerator/accelerator.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
-/* Accelerators of every vendor behind one table: what they are called as a resource, how they are found, which type name
- * they have, and which variable makes them visible to a process (spec/accelerators.md 1). One file a vendor. */
+/* Accelerators of every vendor behind one table: what they are called as a resource, how they are found,
+ * which type name they have, and which variable makes them visible to a process (spec/accelerators.md 1).
+ * One file a vendor. */
 #ifndef ACCELERATOR_ACCELERATOR_H
 #define ACCELERATOR_ACCELERATOR_H
 
@@ -39,12 +40,11 @@ struct accelerator {
     const char *resource;      /* "GPU" */
     const char *visible;       /* "CUDA_VISIBLE_DEVICES"; NULL when there is none */
     const char *const *opt_out; /* variables that, when true, leave `visible` alone; NULL-terminated */
-    enum quantity_rule rule;
-    /* Finds this machine's devices. 0 with n == 0 when there are none or no driver is present; an error only for what the
-     * user must mend (conflicting variables). */
+    /* Finds this machine's devices. 0 with n == 0 when there are none or no driver is present; an error only
+     * for what the user must mend (conflicting variables). */
     int (*detect)(struct inventory *inventory, ty_error *err);
-    /* Optional: where more is to be set than visible = ids joined by commas (TPU bounds, ONEAPI selector). `n` is above 0;
-     * `host_devices` is how many the node has. */
+    /* Optional: where more is to be set than visible = ids joined by commas (TPU bounds, ONEAPI selector).
+     * `n` is above 0; `host_devices` is how many the node has. */
     int (*set_visible)(const struct accelerator *self, const char *const *ids, size_t n, size_t host_devices,
                        environment_change *change, void *context);
 };
@@ -52,26 +52,26 @@ struct accelerator {
 /* All vendors in the order of 1.3; *n of them. */
 const struct accelerator *const *accelerator_all(size_t *n);
 
-/* The vendor whose variable serves a resource of a node: by accelerator type when known ("AMD-..." for GPU), else the first
- * that has this resource name; NULL for resources that are not devices. */
+/* The vendor whose variable serves a resource of a node: by accelerator type when known ("AMD-..." for GPU),
+ * else the first that has this resource name; NULL for resources that are not devices. */
 const struct accelerator *accelerator_for(const char *resource, const char *accelerator_type);
 
 /* This machine's accelerators: at most one inventory a resource name (1.3's priority). Owned by the caller. */
 int accelerator_probe(struct inventory **inventories, size_t *n, ty_error *err);
 void accelerator_inventories_free(struct inventory *inventories, size_t n);
 
-/* Sets the visible-devices variables for a worker that is to see `ids` (the node's ids, in order; under an inherited variable
- * they are its entries already, so that masks nest). Honours opt_out and RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO. What `change` returns
- * when that is not 0, or -ENOMEM. */
+/* Sets the visible-devices variables for a worker that is to see `ids` (the node's ids, in order; under an
+ * inherited variable they are its entries already, so that masks nest). Honours opt_out and
+ * RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO. What `change` returns when that is not 0, or -ENOMEM. */
 int accelerator_set_visible(const struct accelerator *accelerator, const char *const *ids, size_t n,
                             size_t host_devices, environment_change *change, void *context);
 
-/* Entries of a visible-devices variable: -1 when unset (all), else the number of entries, each appended NUL-terminated to
- * `entries` ("" and NoDevFiles: 0). */
+/* Entries of a visible-devices variable: -1 when unset (all), else the number of entries, each appended
+ * NUL-terminated to `entries` ("" and NoDevFiles: 0). */
 int accelerator_visible_entries(const char *value, struct buffer *entries);
 
-/* Device name -> type ("Tesla V100-SXM2-16GB" -> "V100", 1.5); also an AMD PCI id ("0x74a1"), a TPU pod type ("v5litepod-16") and a
- * Furiosa architecture ("rngd+"). False when there is none. */
+/* Device name -> type ("Tesla V100-SXM2-16GB" -> "V100", 1.5); also an AMD PCI id ("0x74a1"), a TPU pod type
+ * ("v5litepod-16") and a Furiosa architecture ("rngd+"). False when there is none. */
 bool accelerator_classify(const char *name, char type[64]);
 
 #endif

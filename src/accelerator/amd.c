@@ -1,5 +1,6 @@
-/* AMD: devices from the topology of the kernel's compute driver (kfd), types from their PCI device id. Variable: HIP_VISIBLE_DEVICES;
- * CUDA_VISIBLE_DEVICES is accepted in its place, as ROCm does, and ROCR_VISIBLE_DEVICES is refused. */
+/* AMD: devices from the topology of the kernel's compute driver (kfd), types from their PCI device id.
+ * Variable: HIP_VISIBLE_DEVICES; CUDA_VISIBLE_DEVICES is accepted in its place, as ROCm does, and
+ * ROCR_VISIBLE_DEVICES is refused. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,7 +127,6 @@ const struct accelerator accelerator_amd = {
     .resource = "GPU",
     .visible = "HIP_VISIBLE_DEVICES",
     .opt_out = OPT_OUT("RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES"),
-    .rule = QUANTITY_ANY,
     .detect = detect,
     .set_visible = set_visible,
 };

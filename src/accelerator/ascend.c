@@ -1,5 +1,5 @@
-/* Huawei Ascend: /dev/davinci<n>. The type is known only to its runtime, so that it is left to the operator. Variable:
- * ASCEND_RT_VISIBLE_DEVICES. */
+/* Huawei Ascend: /dev/davinci<n>. The type is known only to its runtime, so that it is left to the operator.
+ * Variable: ASCEND_RT_VISIBLE_DEVICES. */
 #include <stdlib.h>
 
 #include "accelerator/vendors.h"
@@ -15,6 +15,5 @@ const struct accelerator accelerator_ascend = {
     .resource = "NPU",
     .visible = "ASCEND_RT_VISIBLE_DEVICES",
     .opt_out = OPT_OUT("RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES"),
-    .rule = QUANTITY_ANY,
     .detect = detect,
 };

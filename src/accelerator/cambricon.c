@@ -14,6 +14,5 @@ const struct accelerator accelerator_cambricon = {
     .resource = "MLU",
     .visible = "MLU_VISIBLE_DEVICES",
     .opt_out = OPT_OUT("RAY_EXPERIMENTAL_NOSET_MLU_VISIBLE_DEVICES"),
-    .rule = QUANTITY_ANY,
     .detect = detect,
 };

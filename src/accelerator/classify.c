@@ -1,4 +1,5 @@
-/* From the name that a device has to its accelerator type (spec/accelerators.md 1.5, 1.6, 6.1), whichever vendor it is of. */
+/* From the name that a device has to its accelerator type (spec/accelerators.md 1.5, 1.6, 6.1), whichever
+ * vendor it is of. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
-/* Furiosa: /dev/rngd/npu<n>mgmt, or /dev/npu<n> of the first generation. Variable: FURIOSA_DEVICES, whose entries are "npu:3", a bare
- * number, or "npu:3:0" with a core, which is left out here because whole devices are counted. */
+/* Furiosa: /dev/rngd/npu<n>mgmt, or /dev/npu<n> of the first generation. Variable: FURIOSA_DEVICES, whose
+ * entries are "npu:3", a bare number, or "npu:3:0" with a core, which is left out here because whole devices
+ * are counted. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -96,7 +97,6 @@ const struct accelerator accelerator_furiosa = {
     .resource = "FURIOSA",
     .visible = "FURIOSA_DEVICES",
     .opt_out = OPT_OUT("RAY_EXPERIMENTAL_NOSET_FURIOSA_DEVICES"),
-    .rule = QUANTITY_WHOLE,
     .detect = detect,
     .set_visible = set_visible,
 };

@@ -1,6 +1,7 @@
-/* Google TPU: chips are /dev/accel<n>, else VFIO groups that hold a device of Google's PCI vendor id (spec/accelerators.md 2.6). What
- * slice this host belongs to is in the environment or at the metadata server, which is asked only where there are chips.
- * Variables: TPU_VISIBLE_CHIPS and the bounds of 2.5. A chip counts as RAY_TPU_RESOURCE_PER_CHIP devices. */
+/* Google TPU: chips are /dev/accel<n>, else VFIO groups that hold a device of Google's PCI vendor id
+ * (spec/accelerators.md 2.6). What slice this host belongs to is in the environment or at the metadata
+ * server, which is asked only where there are chips. Variables: TPU_VISIBLE_CHIPS and the bounds of 2.5. A
+ * chip counts as RAY_TPU_RESOURCE_PER_CHIP devices. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -176,7 +177,8 @@ static int show_all(environment_change *change, void *context) {
     return result == 0 ? change(context, "TPU_HOST_BOUNDS", NULL) : result;
 }
 
-/* All chips of the host need no variable, unless an inherited one hides some: then what is left is said again. */
+/* All chips of the host need no variable, unless an inherited one hides some: then what is left is said
+ * again. */
 static int set_visible(const struct accelerator *self, const char *const *ids, size_t n, size_t host_devices,
                        environment_change *change, void *context) {
     CLEANUP(idset_done)
@@ -201,7 +203,6 @@ const struct accelerator accelerator_google = {
     .resource = "TPU",
     .visible = "TPU_VISIBLE_CHIPS",
     .opt_out = OPT_OUT("RAY_EXPERIMENTAL_NOSET_TPU_VISIBLE_CHIPS"),
-    .rule = QUANTITY_1_2_4_8,
     .detect = detect,
     .set_visible = set_visible,
 };

@@ -1,4 +1,5 @@
-/* Intel Gaudi: /dev/accel/accel<n> of Habana's PCI vendor id, or /dev/hl<n> of older drivers. Variable: HABANA_VISIBLE_MODULES. */
+/* Intel Gaudi: /dev/accel/accel<n> of Habana's PCI vendor id, or /dev/hl<n> of older drivers. Variable:
+ * HABANA_VISIBLE_MODULES. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +64,5 @@ const struct accelerator accelerator_habana = {
     .resource = "HPU",
     .visible = "HABANA_VISIBLE_MODULES",
     .opt_out = OPT_OUT("RAY_EXPERIMENTAL_NOSET_HABANA_VISIBLE_MODULES"),
-    .rule = QUANTITY_WHOLE,
     .detect = detect,
 };

@@ -1,5 +1,6 @@
-/* Intel data centre and Arc GPUs, found by PCI id among the machine's render devices, so that a processor's built-in graphics is not
- * taken for one. Variables: ZE_AFFINITY_MASK, and ONEAPI_DEVICE_SELECTOR beside it or alone. */
+/* Intel data centre and Arc GPUs, found by PCI id among the machine's render devices, so that a processor's
+ * built-in graphics is not taken for one. Variables: ZE_AFFINITY_MASK, and ONEAPI_DEVICE_SELECTOR beside it
+ * or alone. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,7 +104,6 @@ const struct accelerator accelerator_intel = {
     .visible = "ZE_AFFINITY_MASK",
     .opt_out =
         OPT_OUT("RAY_EXPERIMENTAL_NOSET_ZE_AFFINITY_MASK", "RAY_EXPERIMENTAL_NOSET_ONEAPI_DEVICE_SELECTOR"),
-    .rule = QUANTITY_ANY,
     .detect = detect,
     .set_visible = set_visible,
 };

@@ -45,7 +45,8 @@ void inventory_set_type(struct inventory *inventory, const char *type) {
     (void)snprintf(inventory->type, sizeof inventory->type, "%s", type);
 }
 
-/* The device that an entry of the variable means: an index, or a UUID or its beginning. NULL for others (MIG). */
+/* The device that an entry of the variable means: an index, or a UUID or its beginning. NULL for others
+ * (MIG). */
 static const struct device *find_device(const struct inventory *inventory, const char *entry) {
     int64_t index;
     if (str_to_int64(entry, 0, INT32_MAX, &index))
@@ -64,7 +65,8 @@ int inventory_restrict(struct inventory *inventory, const char *value) {
     if (n < 0) return 0;
     const char *entry = entries.data;
     for (int i = 0; i < n; i++, entry += strlen(entry) + 1) {
-        /* Several MIG instances lie on one device; other entries cannot be more than there are devices (1.4). */
+        /* Several MIG instances lie on one device; other entries cannot be more than there are devices
+         * (1.4). */
         if (left.n >= inventory->n && !str_prefix(entry, "MIG-", NULL)) break;
         const struct device *found = find_device(inventory, entry);
         struct device *device = inventory_add(&left);

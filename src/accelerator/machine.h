@@ -1,5 +1,5 @@
-/* Looking at /dev, /sys and /proc of this machine. All paths are taken below $TRAINYARD_SYSROOT when that is set, so that a tree of
- * files can stand for a machine that is not there. */
+/* Looking at /dev, /sys and /proc of this machine. All paths are taken below $TRAINYARD_SYSROOT when that is
+ * set, so that a tree of files can stand for a machine that is not there. */
 #ifndef ACCELERATOR_MACHINE_H
 #define ACCELERATOR_MACHINE_H
 
@@ -21,12 +21,14 @@ bool machine_link(const char *path, char *name, size_t size);
 /* The value of "KEY VALUE" or "KEY: VALUE" lines in a small file. */
 bool machine_property(const char *path, const char *key, int64_t *value);
 
-/* Adds the number of every entry PREFIX<number>SUFFIX of a directory that is not a directory itself (with `directories`: whatever
- * it is). 0 when the directory is missing; -errno when it cannot be read or memory is short. */
+/* Adds the number of every entry PREFIX<number>SUFFIX of a directory that is not a directory itself (with
+ * `directories`: whatever it is). 0 when the directory is missing; -errno when it cannot be read or memory
+ * is short. */
 int machine_numbers(const char *directory, const char *prefix, const char *suffix, bool directories,
                     struct idset *numbers);
 
-/* Calls `each` with the name of every entry of a directory, in byte order, until it returns other than 0, which is returned. */
+/* Calls `each` with the name of every entry of a directory, in byte order, until it returns other than 0,
+ * which is returned. */
 int machine_each(const char *directory, int (*each)(void *context, const char *name), void *context);
 
 #endif

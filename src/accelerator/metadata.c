@@ -1,5 +1,6 @@
-/* The metadata server of Google's cloud, over plain HTTP to a link-local address: what slice a TPU host belongs to. GCE_METADATA_HOST
- * (ADDRESS[:PORT]) names another one. Whatever goes wrong leaves the answers unknown, within the limit in all. */
+/* The metadata server of Google's cloud, over plain HTTP to a link-local address: what slice a TPU host
+ * belongs to. GCE_METADATA_HOST (ADDRESS[:PORT]) names another one. Whatever goes wrong leaves the answers
+ * unknown, within the limit in all. */
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
@@ -73,7 +74,8 @@ static bool receive(int fd, nanoseconds deadline, char *reply) {
     return false;
 }
 
-/* The body of an attribute, inside `reply`; NULL when there is none. HTTP/1.0, so that it comes in one piece. */
+/* The body of an attribute, inside `reply`; NULL when there is none. HTTP/1.0, so that it comes in one
+ * piece. */
 static const char *ask(const char *attribute, nanoseconds deadline, char *reply) {
     char request[256];
     CLEANUP_FD int fd = connect_server(deadline);

@@ -1,4 +1,5 @@
-/* MetaX GPUs: render devices of its PCI vendor id. Variable: CUDA_VISIBLE_DEVICES, as for the libraries it stands in for. */
+/* MetaX GPUs: render devices of its PCI vendor id. Variable: CUDA_VISIBLE_DEVICES, as for the libraries it
+ * stands in for. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +37,5 @@ const struct accelerator accelerator_metax = {
     .resource = "GPU",
     .visible = "CUDA_VISIBLE_DEVICES",
     .opt_out = OPT_OUT("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"),
-    .rule = QUANTITY_ANY,
     .detect = detect,
 };

@@ -24,6 +24,5 @@ const struct accelerator accelerator_mobilint = {
     .resource = "MBLT",
     .visible = "MBLT_DEVICES",
     .opt_out = OPT_OUT("RAY_EXPERIMENTAL_NOSET_MBLT_RT_VISIBLE_DEVICES"),
-    .rule = QUANTITY_WHOLE,
     .detect = detect,
 };

@@ -1,5 +1,6 @@
-/* AWS Neuron: devices are /dev/neuron<n>, and what is counted are their cores: as the driver says, else as the kind of EC2 machine
- * has them (spec/accelerators.md 1.3). Variable: NEURON_RT_VISIBLE_CORES, which also takes ranges. */
+/* AWS Neuron: devices are /dev/neuron<n>, and what is counted are their cores: as the driver says, else as
+ * the kind of EC2 machine has them (spec/accelerators.md 1.3). Variable: NEURON_RT_VISIBLE_CORES, which also
+ * takes ranges. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,6 +79,5 @@ const struct accelerator accelerator_neuron = {
     .resource = "neuron_cores",
     .visible = "NEURON_RT_VISIBLE_CORES",
     .opt_out = OPT_OUT("RAY_EXPERIMENTAL_NOSET_NEURON_RT_VISIBLE_CORES"),
-    .rule = QUANTITY_WHOLE,
     .detect = detect,
 };

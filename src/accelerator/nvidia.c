@@ -1,5 +1,5 @@
-/* NVIDIA: devices through NVML, which is loaded when it is there and left again; without it there are none. Variable:
- * CUDA_VISIBLE_DEVICES. TRAINYARD_NVML_LIBRARY names another library than libnvidia-ml.so.1. */
+/* NVIDIA: devices through NVML, which is loaded when it is there and left again; without it there are none.
+ * Variable: CUDA_VISIBLE_DEVICES. TRAINYARD_NVML_LIBRARY names another library than libnvidia-ml.so.1. */
 #include <ctype.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -114,8 +114,8 @@ static const char *skip_word(const char *text) {
     return skip_blanks(text);
 }
 
-/* Rules 2 and 3 of 1.5: words in capitals behind the vendor's, up to the first that holds a digit, which is cut where its
- * capitals and digits end. False when no such word comes. */
+/* Rules 2 and 3 of 1.5: words in capitals behind the vendor's, up to the first that holds a digit, which is
+ * cut where its capitals and digits end. False when no such word comes. */
 static bool capitals(const char *name, struct buffer *out) {
     for (const char *at = skip_word(skip_blanks(name)); *at != '\0'; at = skip_word(at)) {
         size_t size = 0;
@@ -155,6 +155,5 @@ const struct accelerator accelerator_nvidia = {
     .resource = "GPU",
     .visible = "CUDA_VISIBLE_DEVICES",
     .opt_out = OPT_OUT("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"),
-    .rule = QUANTITY_ANY,
     .detect = detect,
 };

@@ -14,6 +14,5 @@ const struct accelerator accelerator_rebellions = {
     .resource = "RBLN",
     .visible = "RBLN_DEVICES",
     .opt_out = OPT_OUT("RAY_EXPERIMENTAL_NOSET_RBLN_RT_VISIBLE_DEVICES"),
-    .rule = QUANTITY_WHOLE,
     .detect = detect,
 };

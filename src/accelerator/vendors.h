@@ -36,7 +36,8 @@ struct device *inventory_add(struct inventory *inventory);
 int inventory_add_many(struct inventory *inventory, size_t n);
 /* Adds one for each PREFIX<number> in a directory. -ENOMEM. */
 int inventory_add_numbered(struct inventory *inventory, const char *directory, const char *prefix);
-/* Leaves only what the value of an inherited variable names, in its order, under its names. NULL leaves all. -ENOMEM. */
+/* Leaves only what the value of an inherited variable names, in its order, under its names. NULL leaves all.
+ * -ENOMEM. */
 int inventory_restrict(struct inventory *inventory, const char *value);
 void inventory_set_type(struct inventory *inventory, const char *type);
 void inventory_done(struct inventory *inventory);
@@ -61,7 +62,8 @@ struct tpu_host {
     char pod_type[64], topology[64], slice[256];
     int64_t worker_id;
 };
-/* Fills what is still unknown from the metadata server of Google's cloud. Waits half a second at most in all. */
+/* Fills what is still unknown from the metadata server of Google's cloud. Waits half a second at most in
+ * all. */
 void metadata_fill(struct tpu_host *host);
 /* Reads a reply's body for `key: 'value'` lines, as tpu-env has them. */
 bool metadata_find(const char *text, const char *key, char *value, size_t size);

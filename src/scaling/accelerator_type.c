@@ -1,5 +1,5 @@
-/* The table of accelerator types. Nodes may also be of types that are not in it, because detectors make a type from the
- * name a device gives itself; those are known by how they begin. */
+/* The table of accelerator types. Nodes may also be of types that are not in it, because detectors make a
+ * type from the name a device gives itself; those are known by how they begin. */
 #include "scaling/accelerator_type.h"
 
 #include <string.h>
@@ -106,12 +106,12 @@ int accelerator_type_check(const char *type, ty_error *err) {
     }
     if (is_made(type)) return 0;
     const char *nearest = str_nearest(type, names, ARRAY_SIZE(names));
-    return ty_fail(
-        err, TY_EUSAGE,
-        "`accelerator_type`=\"%s\" is not known%s%s%s; `trainyard accelerators types` lists them, and a node's "
-        "own type can be asked for as the resource " ACCELERATOR_TYPE_PREFIX "TYPE=0.001",
-        type, nearest == NULL ? "" : ", nearest is \"", nearest == NULL ? "" : nearest,
-        nearest == NULL ? "" : "\"");
+    return ty_fail(err, TY_EUSAGE,
+                   "`accelerator_type`=\"%.80s\" is not known%s%s%s; `trainyard accelerators types` lists "
+                   "them, and a node's "
+                   "own type can be asked for as the resource " ACCELERATOR_TYPE_PREFIX "TYPE=0.001",
+                   type, nearest == NULL ? "" : ", nearest is \"", nearest == NULL ? "" : nearest,
+                   nearest == NULL ? "" : "\"");
 }
 
 const char *accelerator_type_alias(const char *type) {

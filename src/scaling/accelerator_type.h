@@ -1,4 +1,5 @@
-/* The names of accelerator types (spec/accelerators.md 1.2): what a scaling config may ask for and a node may be. Pure. */
+/* The names of accelerator types (spec/accelerators.md 1.2): what a scaling config may ask for and a node
+ * may be. Pure. */
 #ifndef SCALING_ACCELERATOR_TYPE_H
 #define SCALING_ACCELERATOR_TYPE_H
 
@@ -18,8 +19,8 @@ struct accelerator_type {
 /* Known type names, *n of them; static storage. */
 const struct accelerator_type *accelerator_types(size_t *n);
 
-/* 0 for a known type and for names that a detector makes from a device's own ("GeForce-RTX-4090"); else TY_EUSAGE with
- * the nearest known name. */
+/* 0 for a known type and for names that a detector makes from a device's own ("GeForce-RTX-4090"); else
+ * TY_EUSAGE with the nearest known name. */
 int accelerator_type_check(const char *type, ty_error *err);
 
 /* The other name of the same type ("AMD-Instinct-MI308X" and "-OAM"), or NULL. */

@@ -8,6 +8,8 @@
 #include "base/cleanup.h"
 #include "scaling/tpu.h"
 
+enum quantity_rule { QUANTITY_ANY, QUANTITY_WHOLE, QUANTITY_1_2_4_8 };
+
 static const struct device_resource {
     const char *name;
     enum quantity_rule rule;
@@ -29,11 +31,6 @@ bool accelerator_is_device(const char *resource) {
     return find(resource) != NULL;
 }
 
-enum quantity_rule accelerator_rule(const char *resource) {
-    const struct device_resource *device = find(resource);
-    return device == NULL ? QUANTITY_ANY : device->rule;
-}
-
 static bool is_1_2_4_8(quantity amount) {
     return amount == QUANTITY_ONE || amount == 2 * QUANTITY_ONE || amount == 4 * QUANTITY_ONE ||
            amount == 8 * QUANTITY_ONE;
@@ -47,13 +44,14 @@ static bool good_tpu_amount(quantity amount) {
 }
 
 static int refuse(const char *resource, quantity amount, const char *rule, ty_error *err) {
-    return ty_fail(err, TY_EUSAGE, "The quantity of resource %s must be %s, but it is %g", resource, rule,
+    return ty_fail(err, TY_EUSAGE, "The quantity of resource %.80s must be %s, but it is %g", resource, rule,
                    quantity_to_double(amount));
 }
 
 int accelerator_check_amount(const char *resource, quantity amount, ty_error *err) {
     const struct device_resource *device = find(resource);
-    if (amount < 0) return ty_fail(err, TY_EUSAGE, "The quantity of resource %s cannot be negative", resource);
+    if (amount < 0)
+        return ty_fail(err, TY_EUSAGE, "The quantity of resource %.80s cannot be negative", resource);
     if (device == NULL || amount == 0) return 0;
     if (device->rule == QUANTITY_1_2_4_8 && !good_tpu_amount(amount))
         return refuse(resource, amount, "1, 2, 4 or 8", err);
@@ -65,8 +63,8 @@ int accelerator_check_amount(const char *resource, quantity amount, ty_error *er
 
 static int check_case(const char *name, const char *known, ty_error *err) {
     if (strcasecmp(name, known) != 0 || strcmp(name, known) == 0) return 0;
-    return ty_fail(err, TY_EUSAGE, "resource names are case-sensitive: \"%s\" must be written \"%s\"", name,
-                   known);
+    return ty_fail(err, TY_EUSAGE, "resource names are case-sensitive: \"%.80s\" must be written \"%.80s\"",
+                   name, known);
 }
 
 int resource_check_name(const char *name, ty_error *err) {
@@ -75,7 +73,7 @@ int resource_check_name(const char *name, ty_error *err) {
         return ty_fail(err, TY_EUSAGE, "the resource name \"bundle\" is reserved; choose another");
     for (const char *at = name; *at != '\0'; at++)
         if (iscntrl((unsigned char)*at))
-            return ty_fail(err, TY_EUSAGE, "resource \"%s\": a name may hold no control characters", name);
+            return ty_fail(err, TY_EUSAGE, "resource \"%.80s\": a name may hold no control characters", name);
     for (size_t i = 0; i < ARRAY_SIZE(devices); i++)
         if (check_case(name, devices[i].name, err) < 0) return TY_EUSAGE;
     for (size_t i = 0; i < ARRAY_SIZE(pools); i++)

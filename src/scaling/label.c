@@ -1,5 +1,5 @@
-/* Labels and selectors (spec/placement.md 3.4): the syntax is that of Kubernetes labels, the forms of an expression are
- * "v", "!v", "in(a,b)" and "!in(a,b)". Lists are short, so they are sorted arrays. */
+/* Labels and selectors (spec/placement.md 3.4): the syntax is that of Kubernetes labels, the forms of an
+ * expression are "v", "!v", "in(a,b)" and "!in(a,b)". Lists are short, so they are sorted arrays. */
 #include "scaling/label.h"
 
 #include <ctype.h>
@@ -28,7 +28,7 @@ static int check_key(const char *key, ty_error *err) {
     if (good) return 0;
     return ty_fail(
         err, TY_EUSAGE,
-        "label key \"%s\" must be [PREFIX/]NAME: letters, digits, '-', '_', '.', a letter or digit first "
+        "label key \"%.80s\" must be [PREFIX/]NAME: letters, digits, '-', '_', '.', a letter or digit first "
         "and last, NAME at most 63 and PREFIX at most 253 long",
         key);
 }
@@ -37,7 +37,7 @@ static int check_value(const char *key, const char *value, ty_error *err) {
     if (value[0] == '\0' || is_word(value, strlen(value), NAME_LIMIT, "-_.")) return 0;
     return ty_fail(
         err, TY_EUSAGE,
-        "label %s: the value \"%s\" must be at most 63 letters, digits, '-', '_', '.', with a letter or "
+        "label %.80s: the value \"%.80s\" must be at most 63 letters, digits, '-', '_', '.', with a letter or "
         "digit first and last",
         key, value);
 }
@@ -136,7 +136,7 @@ static int add_checked_value(void *context, char *value) {
     struct value_list *list = context;
     const char *key = list->constraint->key;
     if (value[0] == '\0')
-        return ty_fail(list->err, TY_EUSAGE, "label %s: a value in \"in(...)\" is empty", key);
+        return ty_fail(list->err, TY_EUSAGE, "label %.80s: a value in \"in(...)\" is empty", key);
     int result = check_value(key, value, list->err);
     if (result < 0) return result;
     return add_value(list->constraint, value) < 0 ? ty_fail_memory(list->err) : 0;
@@ -146,7 +146,8 @@ static int add_checked_value(void *context, char *value) {
 static int parse_list(struct label_constraint *constraint, const char *text, ty_error *err) {
     size_t size = strlen(text);
     if (size == 0 || text[size - 1] != ')')
-        return ty_fail(err, TY_EUSAGE, "label %s: \"in(%s\" has no closing parenthesis", constraint->key, text);
+        return ty_fail(err, TY_EUSAGE, "label %.80s: \"in(%.80s\" has no closing parenthesis", constraint->key,
+                       text);
     CLEANUP_FREE char *values = strndup(text, size - 1);
     if (values == NULL) return ty_fail_memory(err);
     struct value_list list = {constraint, err};
@@ -255,7 +256,7 @@ static int add_piece(void *context, char *piece) {
     char *equals = strchr(piece, '=');
     if (equals == NULL)
         return ty_fail(list->err, TY_EUSAGE,
-                       "label selector \"%s\" must be KEY=VALUE, with VALUE one of v, !v, in(a,b), !in(a,b)",
+                       "label selector \"%.80s\" must be KEY=VALUE, with VALUE one of v, !v, in(a,b), !in(a,b)",
                        piece);
     *equals = '\0';
     return label_selector_add(&list->selector, piece, equals + 1, list->err);

@@ -1,5 +1,6 @@
-/* The scaling config as JSON or YAML, in the field names of Python's ScalingConfig: types are checked here, with the place of
- * the value in the message; whether the values go together is checked when the config is resolved. */
+/* The scaling config as JSON or YAML, in the field names of Python's ScalingConfig: types are checked here,
+ * with the place of the value in the message; whether the values go together is checked when the config is
+ * resolved. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,7 +81,7 @@ static int read_amount_text(const struct reader *reader, const char *name, const
     size_t size = strlen(text);
     quantity amount;
     if (size == 0 || strchr("KMGTPiBk", text[size - 1]) == NULL)
-        return ty_fail(reader->err, TY_EUSAGE, "`%s`: the amount of %s must be a number, not text",
+        return ty_fail(reader->err, TY_EUSAGE, "`%s`: the amount of %.80s must be a number, not text",
                        reader->field, name);
     if (quantity_parse(text, name, &amount, reader->err) < 0)
         return ty_wrap(reader->err, "`%s`", reader->field);
@@ -96,7 +97,7 @@ static int read_amount(const struct reader *reader, const char *name, const json
     else if (json_is_string(value))
         result = read_amount_text(reader, name, value, resources);
     else
-        result = ty_fail(reader->err, TY_EUSAGE, "`%s`: the amount of %s must be a number, not %s",
+        result = ty_fail(reader->err, TY_EUSAGE, "`%s`: the amount of %.80s must be a number, not %s",
                          reader->field, name, type_name(value));
     return result < 0 ? at(reader, value, result) : 0;
 }
@@ -160,8 +161,9 @@ static int read_selector(const struct reader *reader, const json_t *map, struct 
     json_object_foreach((json_t *)map, key, value) {
         if (!json_is_string(value) || strlen(json_string_value(value)) != json_string_length(value))
             return at(reader, value,
-                      ty_fail(reader->err, TY_EUSAGE, "`label_selector`: the value of %s must be text, not %s",
-                              key, type_name(value)));
+                      ty_fail(reader->err, TY_EUSAGE,
+                              "`label_selector`: the value of %.80s must be text, not %s", key,
+                              type_name(value)));
         if (label_selector_add(selector, key, json_string_value(value), reader->err) == 0) continue;
         return at(reader, value, ty_wrap(reader->err, "`label_selector`"));
     }

@@ -1,5 +1,5 @@
-/* The scaling config as a value: defaults, release, copy, and the faces of C and of the command line. Checks that need the
- * whole config are in validate.c; the face of JSON and YAML is read.c. */
+/* The scaling config as a value: defaults, release, copy, and the faces of C and of the command line. Checks
+ * that need the whole config are in validate.c; the face of JSON and YAML is read.c. */
 #include "scaling/scaling.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ int placement_strategy_parse(const char *text, enum placement_strategy *strategy
     const char *nearest = str_nearest(text, strategy_names, ARRAY_SIZE(strategy_names));
     return ty_fail(
         err, TY_EUSAGE,
-        "Invalid placement group strategy: `placement_strategy`=\"%s\" must be PACK, SPREAD, STRICT_PACK or "
+        "Invalid placement group strategy: `placement_strategy`=\"%.80s\" must be PACK, SPREAD, STRICT_PACK or "
         "STRICT_SPREAD%s%s%s",
         text, nearest == NULL ? "" : " (nearest is ", nearest == NULL ? "" : nearest,
         nearest == NULL ? "" : ")");
@@ -105,7 +105,7 @@ int scaling_copy(struct scaling *to, const struct scaling *from) {
 static int refuse_workers(const char *text, ty_error *err) {
     return ty_fail(
         err, TY_EUSAGE,
-        "the number of workers \"%s\" must be a whole number, or MIN:MAX with 1 <= MIN <= MAX; at most %d",
+        "the number of workers \"%.80s\" must be a whole number, or MIN:MAX with 1 <= MIN <= MAX; at most %d",
         text, SCALING_MAX_WORKERS);
 }
 
@@ -135,7 +135,7 @@ int scaling_set_amount(struct resources *resources, const char *field, const cha
     CLEANUP(buffer_done)
     struct buffer what = {0};
     quantity exact;
-    buffer_printf(&what, "The quantity of resource %s", name);
+    buffer_printf(&what, "The quantity of resource %.80s", name);
     if (what.failed) return ty_fail_memory(err);
     if (resource_check_name(name, err) < 0 || quantity_from_double(amount, what.data, &exact, err) < 0)
         return ty_wrap(err, "`%s`", field);
@@ -149,7 +149,7 @@ static int take_resources(struct resources *to, bool *given, const ty_resources 
         const ty_resource *item = &from->items[i];
         if (item->name == NULL) return ty_fail(err, TY_EUSAGE, "`%s`: a resource name is NULL", field);
         if (resources_has(to, item->name))
-            return ty_fail(err, TY_EUSAGE, "`%s`: resource \"%s\" is given twice", field, item->name);
+            return ty_fail(err, TY_EUSAGE, "`%s`: resource \"%.80s\" is given twice", field, item->name);
         int result = scaling_set_amount(to, field, item->name, item->amount, err);
         if (result < 0) return result;
     }

@@ -1,4 +1,5 @@
-/* The scaling config as given, and the demand that it resolves to (spec/train-api.md 1, spec/accelerators.md 2.12). Pure. */
+/* The scaling config as given, and the demand that it resolves to (spec/train-api.md 1, spec/accelerators.md
+ * 2.12). Pure. */
 #ifndef SCALING_SCALING_H
 #define SCALING_SCALING_H
 
@@ -27,7 +28,8 @@ int placement_strategy_parse(const char *text, enum placement_strategy *strategy
 
 enum { SCALING_MAX_WORKERS = 10 * 1000 * 1000 };
 
-/* What the user wrote, in the field names of ScalingConfig; nothing derived. scaling_init gives the defaults. */
+/* What the user wrote, in the field names of ScalingConfig; nothing derived. scaling_init gives the
+ * defaults. */
 struct scaling {
     int64_t min_workers, max_workers; /* equal unless elastic; 0 is local mode */
     bool elastic;
@@ -49,8 +51,8 @@ void scaling_init(struct scaling *scaling);
 void scaling_done(struct scaling *scaling);
 int scaling_copy(struct scaling *to, const struct scaling *from); /* `to` held nothing; -ENOMEM */
 
-/* Fields from the tree of a config file or a JSON text with Python's field names (num_workers: 4 or [2, 8], ...). Fields
- * that are absent keep their value. `document` (may be NULL) gives places for messages. */
+/* Fields from the tree of a config file or a JSON text with Python's field names (num_workers: 4 or [2, 8],
+ * ...). Fields that are absent keep their value. `document` (may be NULL) gives places for messages. */
 int scaling_read(struct scaling *scaling, const json_t *map, const struct document *document, ty_error *err);
 int scaling_from_public(struct scaling *scaling, const ty_scaling_config *config, ty_error *err);
 /* "4" or "2:8", as -n takes it. */
@@ -75,7 +77,8 @@ struct demand {
     size_t n_warnings;
 };
 
-/* Checks in the order of spec/train-api.md 1.2 and resolves per 1.4; `scaling` is never changed. `train_v1` is RAY_TRAIN_V2_ENABLED=0 (DESIGN.md 5.4). */
+/* Checks in the order of spec/train-api.md 1.2 and resolves per 1.4; `scaling` is never changed. `train_v1`
+ * is RAY_TRAIN_V2_ENABLED=0 (DESIGN.md 5.4). */
 int scaling_resolve(const struct scaling *scaling, bool train_v1, struct demand *demand, ty_error *err);
 /* What ty_scaling_resolve of <trainyard/scaling.h> does. */
 int scaling_resolve_json(const char *config_json, char **resolved_json, ty_error *err);

@@ -1,5 +1,6 @@
-/* How workers and TPU slices go together (spec/train-api.md 1.6 and the decision at its head): W workers fill a slice when
- * each holds its TPU; H, the hosts of a slice, is taken when each host shall have one worker with fewer chips. */
+/* How workers and TPU slices go together (spec/train-api.md 1.6 and the decision at its head): W workers
+ * fill a slice when each holds its TPU; H, the hosts of a slice, is taken when each host shall have one
+ * worker with fewer chips. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* TPU arithmetic (spec/accelerators.md 2.1-2.4): a table of generations, one row each, and the formulas of 2.2 over it. */
+/* TPU arithmetic (spec/accelerators.md 2.1-2.4): a table of generations, one row each, and the formulas of
+ * 2.2 over it. */
 #include "scaling/tpu.h"
 
 #include <ctype.h>
@@ -65,7 +66,7 @@ static bool normalise(const char *text, char *out, size_t size) {
 
 static int refuse_type(const char *text, ty_error *err) {
     return ty_fail(err, TY_EUSAGE,
-                   "Invalid accelerator_type: \"%s\" is no TPU; known are TPU-V2, TPU-V3, TPU-V4, TPU-V5P, "
+                   "Invalid accelerator_type: \"%.80s\" is no TPU; known are TPU-V2, TPU-V3, TPU-V4, TPU-V5P, "
                    "TPU-V5LITEPOD (also called v5e), TPU-V6E and TPU-V7X",
                    text);
 }
@@ -112,7 +113,7 @@ static int read_topology(const char *topology, struct dims *dims, int64_t *chips
     if (parse_dims(topology, dims) && multiply_dims(dims, chips)) return 0;
     return ty_fail(
         err, TY_EUSAGE,
-        "Invalid accelerator topology: '%s' must be positive whole numbers joined by x, such as 4x4 or "
+        "Invalid accelerator topology: '%.80s' must be positive whole numbers joined by x, such as 4x4 or "
         "2x2x2",
         topology);
 }
@@ -160,13 +161,14 @@ static int refuse_topology(const struct generation *generation, const char *topo
                        (long long)generation->cubes_up_to[0], (long long)generation->cubes_up_to[1],
                        (long long)generation->cubes_up_to[2]);
     return ty_fail(err, TY_EUSAGE,
-                   "Invalid accelerator topology: '%s' for accelerator version: '%s'; valid are: %s%s",
+                   "Invalid accelerator topology: '%.80s' for accelerator version: '%s'; valid are: %s%s",
                    topology, generation->name, generation->topologies, range);
 }
 
 /* -- shapes -- */
 
-/* Hosts of 1, 4 or 8 chips serve exactly these topologies as a whole slice; all others are made of hosts of 4. */
+/* Hosts of 1, 4 or 8 chips serve exactly these topologies as a whole slice; all others are made of hosts of
+ * 4. */
 static int64_t default_chips_per_host(const struct generation *generation, const char *topology,
                                       int64_t chips) {
     return generation->small_hosts && is_listed("1x1 2x2 2x4 ", topology) ? chips : DEFAULT_CHIPS_PER_HOST;
@@ -237,11 +239,12 @@ static const struct generation *read_pod_type(const char *text, char pod_type[32
                                               ty_error *err) {
     const struct generation *generation = split_pod_type(text, pod_type, cores);
     if (generation != NULL && *cores >= generation->cores_per_chip) return generation;
-    (void)ty_fail(err, TY_EUSAGE,
-                  "Invalid accelerator_type: pod type \"%s\" must be a TPU generation, a dash and a number of "
-                  "cores, such "
-                  "as v4-16 or v6e-8",
-                  text);
+    (void)ty_fail(
+        err, TY_EUSAGE,
+        "Invalid accelerator_type: pod type \"%.80s\" must be a TPU generation, a dash and a number of "
+        "cores, such "
+        "as v4-16 or v6e-8",
+        text);
     return NULL;
 }
 
@@ -280,8 +283,8 @@ int tpu_units_per_chip(int64_t *units, ty_error *err) {
     const char *text = getenv("RAY_TPU_RESOURCE_PER_CHIP");
     int64_t value = 1;
     if (text != NULL && text[0] != '\0' && !str_to_int64(text, 1, 1024, &value))
-        return ty_fail(err, TY_EUSAGE, "RAY_TPU_RESOURCE_PER_CHIP must be a positive whole number, not \"%s\"",
-                       text);
+        return ty_fail(err, TY_EUSAGE,
+                       "RAY_TPU_RESOURCE_PER_CHIP must be a positive whole number, not \"%.80s\"", text);
     *units = value;
     return 0;
 }

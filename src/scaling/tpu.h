@@ -24,10 +24,11 @@ bool tpu_topology_valid(const char *generation, const char *topology);
  * `validate` also demands a topology of 2.3. */
 int tpu_shape_of(const char *accelerator_type, const char *topology, int64_t chips_per_vm, bool validate,
                  struct tpu_shape *shape, ty_error *err);
-/* W: workers of one slice of `units` TPU when each holds `per_worker`; TY_EUSAGE "divide evenly" / "must be positive". */
+/* W: workers of one slice of `units` TPU when each holds `per_worker`; TY_EUSAGE "divide evenly" / "must be
+ * positive". */
 int tpu_workers_per_slice(quantity units, quantity per_worker, int64_t *workers, ty_error *err);
-/* Slices that hold `workers` workers: at least 1, also where topology or type is NULL or wrong; per_worker 0 means all
- * chips of a host. */
+/* Slices that hold `workers` workers: at least 1, also where topology or type is NULL or wrong; per_worker 0
+ * means all chips of a host. */
 int64_t tpu_slices_for_workers(const char *topology, const char *accelerator_type, int64_t workers,
                                quantity per_worker);
 

@@ -1,5 +1,6 @@
-/* The checks of a whole scaling config in the order of spec/train-api.md 1.2, one function a row. The type checks of row 10
- * happen where the value is read. Row 8 is in slice.c, as it needs the arithmetic of TPU slices. */
+/* The checks of a whole scaling config in the order of spec/train-api.md 1.2, one function a row. The type
+ * checks of row 10 happen where the value is read. Row 8 is in slice.c, as it needs the arithmetic of TPU
+ * slices. */
 #include <math.h>
 
 #include "base/cleanup.h"
@@ -137,7 +138,8 @@ static int check_unwanted_gpu(const struct scaling *scaling, ty_error *err) {
         "`GPU`");
 }
 
-/* Asks what was written: a zero that resolution drops would become 1 again (row 15, and the decision at the page's head). */
+/* Asks what was written: a zero that resolution drops would become 1 again (row 15, and the decision at the
+ * page's head). */
 static int check_missing_gpu(const struct scaling *scaling, ty_error *err) {
     if (!scaling->use_gpu || !resources_has(&scaling->resources_per_worker, "GPU") || given(scaling, "GPU") > 0)
         return 0;

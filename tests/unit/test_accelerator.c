@@ -1,5 +1,5 @@
-/* Accelerators: spec/accelerators.md 1 and 2.5-2.7, vectors 6.1 and 6.2. Machines are trees of files in a temporary directory; the
- * driver of NVIDIA is fake_nvml.so beside this program. */
+/* Accelerators: spec/accelerators.md 1 and 2.5-2.7, vectors 6.1 and 6.2. Machines are trees of files in a
+ * temporary directory; the driver of NVIDIA is fake_nvml.so beside this program. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -622,10 +622,8 @@ static void vendors_serve_their_resources(void **state) {
     (void)state;
     size_t n;
     const struct accelerator *const *all = accelerator_all(&n);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         assert_true(accelerator_is_device(all[i]->resource));
-        assert_int_equal(all[i]->rule, accelerator_rule(all[i]->resource));
-    }
     assert_ptr_equal(accelerator_for("GPU", NULL), &accelerator_nvidia);
     assert_ptr_equal(accelerator_for("GPU", "GeForce-RTX-4090"), &accelerator_nvidia);
     assert_ptr_equal(accelerator_for("GPU", "AMD-Instinct-MI210"), &accelerator_amd);
