@@ -1,0 +1,75 @@
+/* The journal's face: it loads the module with the first journal and hands every call on. */
+#include "journal/journal.h"
+
+#include <stdatomic.h>
+
+#include "base/module.h"
+#include "journal/journal_module.h"
+
+static _Atomic(const struct journal_module *) loaded;
+
+/* Loading twice gives the same module, so threads that race here agree. */
+static const struct journal_module *load(ty_error *err) {
+    if (loaded == NULL) loaded = module_load("journal", err);
+    return loaded;
+}
+
+int journal_open(const char *run_path, enum journal_mode mode, struct journal **journal, ty_error *err) {
+    const struct journal_module *module = load(err);
+    if (module == NULL) return ty_wrap(err, "cannot open the journal of %s", run_path);
+    return module->open(run_path, mode, journal, err);
+}
+
+void journal_close(struct journal *journal) {
+    if (journal != NULL) loaded->close(journal);
+}
+
+int journal_event(struct journal *journal, const struct run_event *event, ty_error *err) {
+    return loaded->event(journal, event, err);
+}
+
+int journal_report(struct journal *journal, const struct journal_report *report, ty_error *err) {
+    return loaded->report(journal, report, err);
+}
+
+int journal_checkpoint(struct journal *journal, const struct journal_checkpoint *checkpoint, ty_error *err) {
+    return loaded->checkpoint(journal, checkpoint, err);
+}
+
+int journal_commit(struct journal *journal, ty_error *err) {
+    return loaded->commit(journal, false, err);
+}
+
+int journal_commit_durable(struct journal *journal, ty_error *err) {
+    return loaded->commit(journal, true, err);
+}
+
+bool journal_dirty(const struct journal *journal) {
+    return loaded->dirty(journal);
+}
+
+int journal_each_event(struct journal *journal, int64_t after_sequence,
+                       int (*each)(void *context, int64_t sequence, const struct run_event *event),
+                       void *context, ty_error *err) {
+    return loaded->each_event(journal, after_sequence, each, context, err);
+}
+
+int journal_each_report(struct journal *journal, int rank, size_t limit,
+                        int (*each)(void *context, const struct journal_report *report), void *context,
+                        ty_error *err) {
+    return loaded->each_report(journal, rank, limit, each, context, err);
+}
+
+int journal_each_checkpoint(struct journal *journal,
+                            int (*each)(void *context, const struct journal_checkpoint *checkpoint),
+                            void *context, ty_error *err) {
+    return loaded->each_checkpoint(journal, each, context, err);
+}
+
+int journal_count_reports(struct journal *journal, uint64_t *count, nanoseconds *first, ty_error *err) {
+    return loaded->count_reports(journal, count, first, err);
+}
+
+int journal_last_number(struct journal *journal, uint64_t *number, ty_error *err) {
+    return loaded->last_number(journal, number, err);
+}

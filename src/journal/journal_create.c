@@ -1,0 +1,61 @@
+/* Makes a journal that holds no rows yet. It is built in memory, written beside and renamed, so that a reader, or whoever comes
+ * after a killed writer, finds a whole journal or none; nothing is synced here, since the first durable commit does that. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "journal/journal_schema.h"
+#include "journal/journal_sqlite.h"
+
+/* Bytes 18 and 19 of a database are 2 when it is written ahead (sqlite.org/fileformat2.html, 1.3.3); SQLite would spend
+ * a transaction of its own on them. */
+enum { WRITE_VERSION = 18, READ_VERSION = 19, WRITTEN_AHEAD = 2 };
+
+static unsigned char *build_image(size_t *size) {
+    sqlite3 *db = NULL;
+    sqlite3_int64 bytes = 0;
+    unsigned char *image = NULL;
+    int rc = sqlite3_open_v2(":memory:", &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+                             NULL);
+    if (rc == SQLITE_OK) rc = sqlite3_exec(db, "BEGIN;" JOURNAL_SCHEMA "COMMIT", NULL, NULL, NULL);
+    if (rc == SQLITE_OK) image = sqlite3_serialize(db, "main", &bytes, 0);
+    (void)sqlite3_close(db);
+    if (image != NULL) image[WRITE_VERSION] = image[READ_VERSION] = WRITTEN_AHEAD;
+    *size = (size_t)bytes;
+    return image;
+}
+
+static int write_new(const char *path, const void *image, size_t size) {
+    CLEANUP_FD int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0) return -errno;
+    return file_write_all(fd, image, size);
+}
+
+/* The run's directory is locked by its controller, so nobody else makes a journal between the look and the rename. */
+static int publish(const char *beside, const char *path, const void *image, size_t size) {
+    if (access(path, F_OK) == 0) return -EEXIST;
+    int result = write_new(beside, image, size);
+    if (result == 0 && rename(beside, path) < 0) result = -errno;
+    if (result < 0) (void)unlink(beside);
+    return result;
+}
+
+int journal_create(const char *path, ty_error *err) {
+    CLEANUP_FREE char *beside = NULL;
+    if (asprintf(&beside, "%s.new", path) < 0) {
+        beside = NULL;
+        return ty_fail_memory(err);
+    }
+    size_t size;
+    unsigned char *image = build_image(&size);
+    if (image == NULL) return ty_fail_memory(err);
+    int result = publish(beside, path, image, size);
+    sqlite3_free(image);
+    if (result < 0) return ty_fail(err, result, "cannot create %s: %s", path, strerror(-result));
+    return 0;
+}

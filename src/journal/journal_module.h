@@ -1,0 +1,31 @@
+/* What the face of the journal (journal.c) and its module (journal_*.c, which alone link SQLite) agree on: the struct that the module exports as `trainyard_journal`. The members do what journal.h says of their namesakes. */
+#ifndef JOURNAL_JOURNAL_MODULE_H
+#define JOURNAL_JOURNAL_MODULE_H
+
+#include "journal/journal.h"
+
+struct journal_module {
+    const char *version;
+    int (*open)(const char *run_path, enum journal_mode mode, struct journal **journal, ty_error *err);
+    void (*close)(struct journal *journal);
+    int (*event)(struct journal *journal, const struct run_event *event, ty_error *err);
+    int (*report)(struct journal *journal, const struct journal_report *report, ty_error *err);
+    int (*checkpoint)(struct journal *journal, const struct journal_checkpoint *checkpoint, ty_error *err);
+    int (*commit)(struct journal *journal, bool durable, ty_error *err);
+    bool (*dirty)(const struct journal *journal);
+    int (*each_event)(struct journal *journal, int64_t after_sequence,
+                      int (*each)(void *context, int64_t sequence, const struct run_event *event), void *context,
+                      ty_error *err);
+    int (*each_report)(struct journal *journal, int rank, size_t limit,
+                       int (*each)(void *context, const struct journal_report *report), void *context,
+                       ty_error *err);
+    int (*each_checkpoint)(struct journal *journal,
+                           int (*each)(void *context, const struct journal_checkpoint *checkpoint),
+                           void *context, ty_error *err);
+    int (*count_reports)(struct journal *journal, uint64_t *count, nanoseconds *first, ty_error *err);
+    int (*last_number)(struct journal *journal, uint64_t *number, ty_error *err);
+};
+
+extern const struct journal_module trainyard_journal;
+
+#endif

@@ -1,0 +1,176 @@
+/* Reading: each call runs its own statement, so that callbacks may read and write the same journal. */
+#include <limits.h>
+#include <stdlib.h>
+
+#include "base/str.h"
+#include "journal/journal_sqlite.h"
+
+/* Hands one row to the caller's callback. */
+typedef int hand_row(struct journal *journal, sqlite3_stmt *row, const void *call, ty_error *err);
+
+static int each_row(struct journal *journal, sqlite3_stmt *statement, hand_row *hand, const void *call,
+                    ty_error *err) {
+    for (;;) {
+        int rc = sqlite3_step(statement);
+        if (rc == SQLITE_DONE) return 0;
+        if (rc != SQLITE_ROW) return sqlite_fail(journal, rc, "read", err);
+        int result = hand(journal, statement, call, err);
+        if (result != 0) return result;
+    }
+}
+
+/* Prepares `sql`, binds ?1 and ?2, walks. */
+static int query(struct journal *journal, const char *sql, int64_t first, int64_t second, hand_row *hand,
+                 const void *call, ty_error *err) {
+    int result = journal_kept_error(journal, err);
+    if (result < 0) return result;
+    sqlite3_stmt *statement = NULL;
+    int rc = sqlite3_prepare_v2(journal->db, sql, -1, &statement, NULL);
+    int parameters = sqlite3_bind_parameter_count(statement);
+    if (rc == SQLITE_OK && parameters > 0) rc = sqlite3_bind_int64(statement, 1, first);
+    if (rc == SQLITE_OK && parameters > 1) rc = sqlite3_bind_int64(statement, 2, second);
+    result =
+        rc == SQLITE_OK ? each_row(journal, statement, hand, call, err) : sqlite_fail(journal, rc, "read", err);
+    (void)sqlite3_finalize(statement);
+    return result;
+}
+
+static const char *text(sqlite3_stmt *row, int column) {
+    return (const char *)sqlite3_column_text(row, column);
+}
+
+struct event_call {
+    int (*each)(void *context, int64_t sequence, const struct run_event *event);
+    void *context;
+};
+
+static int kind_of(const char *name) {
+    for (int kind = 0; kind < RUN_EVENT_KINDS; kind++)
+        if (str_equal(run_event_name((enum run_event_kind)kind), name)) return kind;
+    return -1;
+}
+
+static int hand_event(struct journal *journal, sqlite3_stmt *row, const void *call, ty_error *err) {
+    const struct event_call *to = call;
+    int kind = kind_of(text(row, 2));
+    if (kind < 0)
+        return ty_fail(err, TY_ECORRUPT, "%s has an event of unknown kind \"%.40s\"", journal->path,
+                       text(row, 2));
+    struct run_event event = {
+        .time = sqlite3_column_int64(row, 1),
+        .kind = (enum run_event_kind)kind,
+        .attempt = sqlite3_column_int(row, 3),
+        .rank = sqlite3_column_int(row, 4),
+        .node = sqlite3_column_int(row, 5),
+        .data = text(row, 6),
+    };
+    return to->each(to->context, sqlite3_column_int64(row, 0), &event);
+}
+
+int module_each_event(struct journal *journal, int64_t after_sequence,
+                      int (*each)(void *context, int64_t sequence, const struct run_event *event),
+                      void *context, ty_error *err) {
+    struct event_call call = {each, context};
+    return query(journal,
+                 "SELECT sequence, time, kind, attempt, rank, node, data FROM events WHERE sequence > ?1"
+                 " ORDER BY sequence",
+                 after_sequence, 0, hand_event, &call, err);
+}
+
+struct report_call {
+    int (*each)(void *context, const struct journal_report *report);
+    void *context;
+};
+
+static int hand_report(struct journal *journal, sqlite3_stmt *row, const void *call, ty_error *err) {
+    (void)journal, (void)err;
+    const struct report_call *to = call;
+    struct journal_report report = {
+        .time = sqlite3_column_int64(row, 0),
+        .attempt = sqlite3_column_int(row, 1),
+        .rank = sqlite3_column_int(row, 2),
+        .number = (uint64_t)sqlite3_column_int64(row, 3),
+        .metrics = text(row, 4),
+        .metrics_size = (size_t)sqlite3_column_bytes(row, 4),
+    };
+    return to->each(to->context, &report);
+}
+
+#define REPORT_COLUMNS "time, attempt, rank, number, metrics"
+
+/* The newest are found from the end of the table, without an index that every report would have to pay for. */
+int module_each_report(struct journal *journal, int rank, size_t limit,
+                       int (*each)(void *context, const struct journal_report *report), void *context,
+                       ty_error *err) {
+    struct report_call call = {each, context};
+    if (limit == 0)
+        return query(journal, "SELECT " REPORT_COLUMNS " FROM reports WHERE ?1 < 0 OR rank = ?1 ORDER BY id",
+                     rank, 0, hand_report, &call, err);
+    int64_t most = limit < INT64_MAX ? (int64_t)limit : INT64_MAX;
+    return query(journal,
+                 "SELECT " REPORT_COLUMNS " FROM (SELECT id, " REPORT_COLUMNS
+                 " FROM reports WHERE ?1 < 0 OR rank = ?1 ORDER BY id DESC LIMIT ?2) ORDER BY id",
+                 rank, most, hand_report, &call, err);
+}
+
+struct checkpoint_call {
+    int (*each)(void *context, const struct journal_checkpoint *checkpoint);
+    void *context;
+};
+
+static int hand_checkpoint(struct journal *journal, sqlite3_stmt *row, const void *call, ty_error *err) {
+    (void)journal, (void)err;
+    const struct checkpoint_call *to = call;
+    struct journal_checkpoint checkpoint = {
+        .number = (uint64_t)sqlite3_column_int64(row, 0),
+        .time = sqlite3_column_int64(row, 1),
+        .attempt = sqlite3_column_int(row, 2),
+        .name = text(row, 3),
+        .metrics = text(row, 4),
+    };
+    return to->each(to->context, &checkpoint);
+}
+
+int module_each_checkpoint(struct journal *journal,
+                           int (*each)(void *context, const struct journal_checkpoint *checkpoint),
+                           void *context, ty_error *err) {
+    struct checkpoint_call call = {each, context};
+    return query(journal, "SELECT number, time, attempt, name, metrics FROM checkpoints ORDER BY number", 0, 0,
+                 hand_checkpoint, &call, err);
+}
+
+struct numbers {
+    int64_t *first, *second; /* the second may be NULL */
+};
+
+static int hand_numbers(struct journal *journal, sqlite3_stmt *row, const void *call, ty_error *err) {
+    (void)journal, (void)err;
+    const struct numbers *to = call;
+    *to->first = sqlite3_column_int64(row, 0);
+    if (to->second != NULL) *to->second = sqlite3_column_int64(row, 1);
+    return 0;
+}
+
+/* Rows are numbered from 1 and never removed, so the last id is their count, however many there are. */
+int module_count_reports(struct journal *journal, uint64_t *count, nanoseconds *first, ty_error *err) {
+    int64_t reports = 0, time = 0;
+    struct numbers call = {&reports, &time};
+    int result = query(journal, "SELECT (SELECT max(id) FROM reports), (SELECT time FROM reports WHERE id = 1)",
+                       0, 0, hand_numbers, &call, err);
+    if (result < 0) return result;
+    *count = (uint64_t)reports;
+    *first = time;
+    return 0;
+}
+
+int module_last_number(struct journal *journal, uint64_t *number, ty_error *err) {
+    int64_t last = 0;
+    struct numbers call = {&last, NULL};
+    int result = query(journal,
+                       "SELECT max(coalesce((SELECT max(number) FROM reports), 0),"
+                       " coalesce((SELECT max(number) FROM checkpoints), 0))",
+                       0, 0, hand_numbers, &call, err);
+    if (result < 0) return result;
+    *number = (uint64_t)last;
+    return 0;
+}

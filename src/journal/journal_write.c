@@ -1,0 +1,166 @@
+/* Writing: rows gather in one transaction until the commit. The first failure rolls the transaction back and is kept. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "journal/journal_sqlite.h"
+
+int journal_kept_error(const struct journal *journal, ty_error *err) {
+    if (journal->error.code != 0 && err != NULL) *err = journal->error;
+    return journal->error.code;
+}
+
+static int keep(struct journal *journal, ty_error *err) {
+    if (sqlite3_get_autocommit(journal->db) == 0) (void)sqlite3_exec(journal->db, "ROLLBACK", NULL, NULL, NULL);
+    journal->dirty = false;
+    return journal_kept_error(journal, err);
+}
+
+static int keep_failure(struct journal *journal, int rc, ty_error *err) {
+    (void)sqlite_fail(journal, rc, "write", &journal->error);
+    return keep(journal, err);
+}
+
+/* Runs a statement that gives no rows and leaves it ready for the next time. */
+static int run(sqlite3_stmt *statement) {
+    (void)sqlite3_step(statement);
+    return sqlite3_reset(statement);
+}
+
+static int prepare(struct journal *journal, sqlite3_stmt **statement, const char *sql) {
+    if (*statement != NULL) return SQLITE_OK;
+    return sqlite3_prepare_v3(journal->db, sql, -1, SQLITE_PREPARE_PERSISTENT, statement, NULL);
+}
+
+/* Makes `statement` ready to be bound, inside a transaction. */
+static int begin(struct journal *journal, sqlite3_stmt **statement, const char *sql, ty_error *err) {
+    int result = journal_kept_error(journal, err);
+    if (result < 0) return result;
+    if (!journal->writable)
+        return ty_fail(err, -EROFS, "cannot write %s: it was opened for reading", journal->path);
+    int rc = prepare(journal, statement, sql);
+    if (rc == SQLITE_OK && !journal->dirty) {
+        rc = prepare(journal, &journal->begin, "BEGIN IMMEDIATE");
+        if (rc == SQLITE_OK) rc = run(journal->begin);
+        journal->dirty = rc == SQLITE_OK;
+    }
+    return rc == SQLITE_OK ? 0 : keep_failure(journal, rc, err);
+}
+
+/* Texts are bound without a copy: they outlive the step, and the next call binds new ones. */
+static int insert(struct journal *journal, sqlite3_stmt *statement, int rc, ty_error *err) {
+    if (rc == SQLITE_OK) rc = run(statement);
+    return rc == SQLITE_OK ? 0 : keep_failure(journal, rc, err);
+}
+
+static int bind_text(sqlite3_stmt *statement, int at, const char *text, size_t size) {
+    if (text == NULL) return sqlite3_bind_null(statement, at);
+    return sqlite3_bind_text64(statement, at, text, size, SQLITE_STATIC, SQLITE_UTF8);
+}
+
+static int bind_string(sqlite3_stmt *statement, int at, const char *text) {
+    return bind_text(statement, at, text, text != NULL ? strlen(text) : 0);
+}
+
+int module_event(struct journal *journal, const struct run_event *event, ty_error *err) {
+    int result =
+        begin(journal, &journal->insert_event,
+              "INSERT INTO events(time, kind, attempt, rank, node, data) VALUES(?1, ?2, ?3, ?4, ?5, ?6)", err);
+    if (result < 0) return result;
+    sqlite3_stmt *statement = journal->insert_event;
+    int rc = sqlite3_bind_int64(statement, 1, event->time);
+    rc |= bind_string(statement, 2, run_event_name(event->kind));
+    rc |= sqlite3_bind_int(statement, 3, event->attempt);
+    rc |= sqlite3_bind_int(statement, 4, event->rank);
+    rc |= sqlite3_bind_int(statement, 5, event->node);
+    rc |= bind_string(statement, 6, event->data);
+    return insert(journal, statement, rc, err);
+}
+
+int module_report(struct journal *journal, const struct journal_report *report, ty_error *err) {
+    int result =
+        begin(journal, &journal->insert_report,
+              "INSERT INTO reports(time, attempt, rank, number, metrics) VALUES(?1, ?2, ?3, ?4, ?5)", err);
+    if (result < 0) return result;
+    sqlite3_stmt *statement = journal->insert_report;
+    int rc = sqlite3_bind_int64(statement, 1, report->time);
+    rc |= sqlite3_bind_int(statement, 2, report->attempt);
+    rc |= sqlite3_bind_int(statement, 3, report->rank);
+    rc |= sqlite3_bind_int64(statement, 4, (sqlite3_int64)report->number);
+    rc |= bind_text(statement, 5, report->metrics, report->metrics_size);
+    return insert(journal, statement, rc, err);
+}
+
+/* A checkpoint that was renamed into place by a controller that died before it wrote the row is committed a second time. */
+int module_checkpoint(struct journal *journal, const struct journal_checkpoint *checkpoint, ty_error *err) {
+    int result = begin(journal, &journal->insert_checkpoint,
+                       "INSERT OR REPLACE INTO checkpoints(number, time, attempt, name, metrics)"
+                       " VALUES(?1, ?2, ?3, ?4, ?5)",
+                       err);
+    if (result < 0) return result;
+    sqlite3_stmt *statement = journal->insert_checkpoint;
+    int rc = sqlite3_bind_int64(statement, 1, (sqlite3_int64)checkpoint->number);
+    rc |= sqlite3_bind_int64(statement, 2, checkpoint->time);
+    rc |= sqlite3_bind_int(statement, 3, checkpoint->attempt);
+    rc |= bind_string(statement, 4, checkpoint->name);
+    rc |= bind_string(statement, 5, checkpoint->metrics);
+    return insert(journal, statement, rc, err);
+}
+
+static int sync_directory(const char *path) {
+    CLEANUP_FREE char *directory = strdup(path);
+    if (directory == NULL) return -ENOMEM;
+    *strrchr(directory, '/') = '\0';
+    CLEANUP_FD int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 || fsync(fd) < 0 ? -errno : 0;
+}
+
+/* Brings a file of the connection, named by its SQLITE_FCNTL_ operation, to the disk. */
+static int sync_file(struct journal *journal, int which) {
+    sqlite3_file *file = NULL;
+    int rc = sqlite3_file_control(journal->db, "main", which, &file);
+    if (rc != SQLITE_OK || file == NULL || file->pMethods == NULL) return rc;
+    return file->pMethods->xSync(file, SQLITE_SYNC_NORMAL);
+}
+
+/* SQLite syncs the log only when it is carried over (synchronous = NORMAL), and the new file never before that. */
+static int sync_all(struct journal *journal, ty_error *err) {
+    int rc = sync_file(journal, SQLITE_FCNTL_JOURNAL_POINTER);
+    if (rc == SQLITE_OK && !journal->anchored) rc = sync_file(journal, SQLITE_FCNTL_FILE_POINTER);
+    if (rc != SQLITE_OK) return keep_failure(journal, rc, err);
+    if (journal->anchored) return 0;
+    int result = sync_directory(journal->path);
+    if (result < 0) {
+        (void)ty_fail(&journal->error, result, "cannot sync the directory of %s: %s", journal->path,
+                      strerror(-result));
+        return keep(journal, err);
+    }
+    journal->anchored = true;
+    return 0;
+}
+
+/* SQLite syncs the head of a new log at once, which would cost every run a millisecond for a log that has nothing before
+ * it to protect; so the first commit goes without. */
+static int commit(struct journal *journal) {
+    int rc = prepare(journal, &journal->commit, "COMMIT");
+    if (rc == SQLITE_OK) rc = run(journal->commit);
+    if (rc == SQLITE_OK && journal->fresh)
+        rc = sqlite3_exec(journal->db, JOURNAL_SYNCHRONOUS, NULL, NULL, NULL);
+    if (rc == SQLITE_OK) journal->fresh = journal->dirty = false;
+    return rc;
+}
+
+int module_commit(struct journal *journal, bool durable, ty_error *err) {
+    int result = journal_kept_error(journal, err);
+    if (result < 0) return result;
+    int rc = journal->dirty ? commit(journal) : SQLITE_OK;
+    if (rc != SQLITE_OK) return keep_failure(journal, rc, err);
+    return durable ? sync_all(journal, err) : 0;
+}
+
+bool module_dirty(const struct journal *journal) {
+    return journal->dirty;
+}
