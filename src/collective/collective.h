@@ -1,8 +1,16 @@
-/* What stands behind ty_comm: a backend's table. The Gloo backend is a module (gloo.cc, symbol `trainyard_gloo`), loaded when a
- * communicator is first made; nccl.c loads libnccl.so.2 and libcuda.so.1 itself, with our own prototypes. */
+/* What stands behind ty_comm: who speaks to whom, and the tables of the two backends.
+ *
+ * Every call is agreed before any data moves: each rank tells what it is about to do, and learns the lowest and the highest of
+ * all ranks' calls in about log2(ranks) messages; when the two differ, every rank knows whose call differs and how. A wrong argument
+ * takes part as an invalid call, so that the other ranks need not wait for it. The agreement is also the barrier.
+ *
+ * The Gloo backend is a module (gloo.cc, symbol `trainyard_gloo`), loaded when a communicator is first made; it carries the
+ * agreement and all host buffers. nccl.c loads libnccl.so.2 and libcuda.so.1 itself, with our own prototypes, and carries
+ * device buffers. */
 #ifndef COLLECTIVE_COLLECTIVE_H
 #define COLLECTIVE_COLLECTIVE_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <trainyard/collective.h>
@@ -28,22 +36,70 @@ struct comm_config {
     struct comm_exchange exchange;
 };
 
+/* Makes the communicator; every rank must call it. What `config` points to is borrowed until comm_destroy. */
 int comm_create(const struct comm_config *config, ty_comm **comm, ty_error *err);
 void comm_destroy(ty_comm *comm); /* NULL is fine */
 
-/* A backend. Every call is already checked (not NULL, in range, equal on all ranks). Returns 0 or a code with the error;
- * TY_EUNSUPPORTED for a type or reduction that the library has not. Blocks until the result is in the buffer. */
+/* A communicator that never stood: each call fails with `why`. Static storage; the next call replaces it. */
+ty_comm *comm_unusable(const ty_error *why);
+
+/* X(name, text) */
+#define COMM_OPERATIONS(X)                   \
+    X(COMM_ALL_REDUCE, "all_reduce")         \
+    X(COMM_BROADCAST, "broadcast")           \
+    X(COMM_ALL_GATHER, "all_gather")         \
+    X(COMM_REDUCE_SCATTER, "reduce_scatter") \
+    X(COMM_BARRIER, "barrier")
+
+enum comm_operation {
+#define X(name, text) name,
+    COMM_OPERATIONS(X)
+#undef X
+};
+
+/* One call of one rank. Compared as bytes: no padding, all zero but for what the operation uses. */
+struct comm_call {
+    uint64_t number; /* calls of this communicator before it */
+    uint64_t count;
+    int32_t root;
+    uint8_t operation, type, reduction;
+    uint8_t device;  /* device buffers */
+    uint8_t invalid; /* its arguments are wrong */
+    uint8_t zero[7];
+};
+static_assert(sizeof(struct comm_call) == 32, "compared and sent as bytes");
+
+/* What ranks tell each other in an agreement: begins with the own call as lowest and highest. */
+struct comm_vote {
+    struct comm_call lowest, highest;
+    int32_t lowest_rank, highest_rank;
+    int32_t failure; /* 0, TY_ETIMEOUT or TY_ECOMM: it came to no end */
+    int32_t suspect; /* with a failure: the rank that was waited for */
+};
+
+/* "all_reduce(count 10, float32, sum)". */
+void comm_call_format(const struct comm_call *call, struct buffer *out);
+
+/* Bytes of one element; 0 for what is no type. */
+size_t comm_type_size(ty_data_type type);
+
+/* A backend. Every call is already checked (not NULL, in range, equal on all ranks, count above 0). Returns 0 or a code with the
+ * error; TY_EUNSUPPORTED for a type or reduction that the library has not. Blocks until the result is in the buffer. After
+ * a failure only `destroy` is called. */
 struct comm_backend {
     const char *version; /* TY_VERSION: a module's first member */
     const char *name;
     int (*create)(const struct comm_config *config, void **state, ty_error *err);
-    void (*destroy)(void *state);
-    int (*all_reduce)(void *state, void *buffer, size_t count, ty_data_type type, ty_reduction reduction, ty_error *err);
+    void (*destroy)(void *state); /* peers that wait for this rank see the connection close */
+    /* Merges all ranks' votes into everyone's; a failure of the network is told in the vote, to all ranks that it can reach. */
+    int (*agree)(void *state, struct comm_vote *vote, ty_error *err);
+    int (*all_reduce)(void *state, void *buffer, size_t count, ty_data_type type, ty_reduction reduction,
+                      ty_error *err);
     int (*broadcast)(void *state, void *buffer, size_t count, ty_data_type type, int root, ty_error *err);
-    int (*all_gather)(void *state, const void *input, void *output, size_t count, ty_data_type type, ty_error *err);
+    int (*all_gather)(void *state, const void *input, void *output, size_t count, ty_data_type type,
+                      ty_error *err);
     int (*reduce_scatter)(void *state, const void *input, void *output, size_t count, ty_data_type type,
                           ty_reduction reduction, ty_error *err);
-    int (*barrier)(void *state, ty_error *err);
 };
 
 #endif

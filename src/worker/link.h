@@ -18,6 +18,7 @@
 #ifndef WORKER_LINK_H
 #define WORKER_LINK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/buffer.h"
@@ -25,28 +26,40 @@
 #include "base/error.h"
 
 /* Variables that an agent sets for its workers, beside those that DESIGN.md 5.3 names. */
-#define WORKER_FD_VARIABLE "TRAINYARD_FD"           /* descriptor of the socket */
-#define WORKER_PID_VARIABLE "TRAINYARD_PID"         /* pid of the worker itself: others open a channel of their own */
-#define WORKER_TOKEN_VARIABLE "TRAINYARD_TOKEN"     /* marks every process of the run; no secret */
-#define WORKER_PATH_VARIABLE "TRAINYARD_RUN_PATH"   /* the run's directory */
+#define WORKER_FD_VARIABLE "TRAINYARD_FD"   /* descriptor of the socket */
+#define WORKER_PID_VARIABLE "TRAINYARD_PID" /* pid of the worker itself: others open a channel of their own */
+#define WORKER_TOKEN_VARIABLE "TRAINYARD_TOKEN"        /* marks every process of the run; no secret */
+#define WORKER_PATH_VARIABLE "TRAINYARD_RUN_PATH"      /* the run's directory */
 #define WORKER_PAYLOAD_VARIABLE "TRAINYARD_PAYLOAD_FD" /* descriptor of the launch's payload; absent without */
 #define WORKER_CHECKPOINT_VARIABLE "TRAINYARD_CHECKPOINT" /* last committed checkpoint; absent without */
-#define WORKER_BACKEND_VARIABLE "TRAINYARD_BACKEND" /* gloo or nccl; absent: by default */
+#define WORKER_BACKEND_VARIABLE "TRAINYARD_BACKEND"       /* gloo or nccl; absent: by default */
+#define WORKER_ADDRESS_VARIABLE \
+    "TRAINYARD_ADDRESS" /* address of this node that peers can reach; absent: loopback */
+#define WORKER_FUNCTION_VARIABLE \
+    "TRAINYARD_FUNCTION" /* the training function, see function.h; absent without */
 
-enum { WORKER_QUEUE_MAX = 1 << 20, WORKER_LINE_MAX = 1 << 20, WORKER_VALUE_MAX = 1 << 20, WORKER_KEY_MAX = 255 };
+enum {
+    WORKER_QUEUE_MAX = 1 << 20,
+    WORKER_LINE_MAX = 1 << 20,
+    WORKER_VALUE_MAX = 1 << 20,
+    WORKER_KEY_MAX = 255
+};
 
 struct link; /* opaque */
 
-/* The link of this process from its environment; opens a channel of its own when this is not the worker itself. */
+/* The link of this process from its environment; opens a channel of its own when this is not the worker itself.
+ * TY_EUNSUPPORTED outside a run; a variable that is wrong is TY_EUSAGE and named. */
 int link_open(struct link **link, ty_error *err);
-void link_close(struct link *link); /* sends what is queued first */
+void link_close(struct link *link);           /* what is queued and not flushed is lost; NULL is fine */
+bool link_is_worker(const struct link *link); /* false in a child of the worker */
 
-/* Queues a line without an answer; sends it when the socket takes it, waits only above WORKER_QUEUE_MAX. */
+/* A line without an answer, newline included: sent when the socket takes it, else queued; waits only above WORKER_QUEUE_MAX.
+ * TY_ECOMM when the agent is gone, and ever after. */
 int link_post(struct link *link, const void *line, size_t size, ty_error *err);
-int link_flush(struct link *link, ty_error *err);
+int link_flush(struct link *link, ty_error *err); /* waits until the socket has taken all that is queued */
 
-/* Sends a line and waits for its answer. `answer` receives the line without its newline; `value` the bytes that follow a
- * "value" answer. Timeout (negative: none) only bounds the wait for the agent itself. */
+/* Sends a line, newline and the bytes behind it included, after what is queued, and waits for its answer. `answer`
+ * (cleared first) receives the line without its newline; `value` (cleared first, may be NULL) the bytes behind a "value". */
 int link_request(struct link *link, const void *line, size_t size, struct buffer *answer, struct buffer *value,
                  ty_error *err);
 

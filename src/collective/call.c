@@ -1,0 +1,53 @@
+/* Calls in words, and the sizes of their elements. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "collective/collective.h"
+
+static const struct {
+    const char *name;
+    size_t size;
+} types[] = {
+#define TY_X(name, text, bytes) {text, bytes},
+    TY_DATA_TYPES(TY_X)
+#undef TY_X
+};
+
+static const char *const reductions[] = {
+#define TY_X(name, text) text,
+    TY_REDUCTIONS(TY_X)
+#undef TY_X
+};
+
+static const char *const operations[] = {
+#define X(name, text) text,
+    COMM_OPERATIONS(X)
+#undef X
+};
+
+size_t comm_type_size(ty_data_type type) {
+    return (size_t)type < ARRAY_SIZE(types) ? types[type].size : 0;
+}
+
+static void append_root(const struct comm_call *call, struct buffer *out) {
+    if (call->operation == COMM_BROADCAST) buffer_printf(out, ", root %" PRId32, call->root);
+}
+
+static void append_reduction(const struct comm_call *call, struct buffer *out) {
+    if (call->operation != COMM_ALL_REDUCE && call->operation != COMM_REDUCE_SCATTER) return;
+    buffer_printf(out, ", %s", call->reduction < ARRAY_SIZE(reductions) ? reductions[call->reduction] : "?");
+}
+
+void comm_call_format(const struct comm_call *call, struct buffer *out) {
+    const char *name = call->operation < ARRAY_SIZE(operations) ? operations[call->operation] : "?";
+    if (call->operation == COMM_BARRIER) {
+        buffer_printf(out, "%s()", name);
+        return;
+    }
+    buffer_printf(out, "%s(count %" PRIu64 ", %s", name, call->count,
+                  call->type < ARRAY_SIZE(types) ? types[call->type].name : "?");
+    append_reduction(call, out);
+    append_root(call, out);
+    buffer_text(out, call->device ? ", device)" : ")");
+}

@@ -1,0 +1,83 @@
+/* The communicator of all workers of the attempt, made when first asked for; the ranks find each other through the run's store. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "collective/collective.h"
+#include "worker/worker.h"
+
+#define TIMEOUT_VARIABLE "TRAINYARD_COLLECTIVE_TIMEOUT_S"
+
+static int read_timeout(nanoseconds *timeout, ty_error *err) {
+    const char *text = getenv(TIMEOUT_VARIABLE);
+    double seconds;
+    *timeout = 30 * 60 * NS_PER_S;
+    if (text == NULL || text[0] == '\0') return 0;
+    if (!str_to_double(text, &seconds) || seconds < 1e-3 || seconds > 1e9)
+        return ty_fail(err, TY_EUSAGE,
+                       TIMEOUT_VARIABLE " is \"%.40s\", but must be a number of seconds from 0.001 to 1e9",
+                       text);
+    *timeout = (nanoseconds)(seconds * 1e9);
+    return 0;
+}
+
+/* comm_exchange over the link. The key is made this attempt's own: an earlier one may have left half of its pieces. */
+static int gather(void *context, const char *key, const void *value, size_t size, nanoseconds timeout,
+                  struct buffer *all, ty_error *err) {
+    ty_worker *worker = context;
+    buffer_clear(&worker->line);
+    buffer_printf(&worker->line, "gather trainyard/%d/%s %" PRId64 " %zu\n", worker->attempt, key,
+                  (timeout + NS_PER_MS - 1) / NS_PER_MS, size);
+    buffer_append(&worker->line, value, size);
+    int rc = worker_request(worker, all, err);
+    if (rc < 0) return rc;
+    const char *missing;
+    if (str_prefix(worker->answer.data, "timeout", &missing))
+        return ty_fail(err, TY_ETIMEOUT, "rank%s %s did not come", strpbrk(missing, ",-") != NULL ? "s" : "",
+                       missing[0] == ' ' ? missing + 1 : "?");
+    if (str_prefix(worker->answer.data, "value ", NULL)) return 0;
+    return ty_fail(err, TY_EPROTOCOL, "the agent's answer \"%.80s\" is not understood", worker->answer.data);
+}
+
+static int create(ty_worker *worker, ty_error *err) {
+    struct comm_config config = {
+        .rank = worker->rank,
+        .size = worker->world_size,
+        .backend = getenv(WORKER_BACKEND_VARIABLE),
+        .devices = worker->devices,
+        .n_devices = worker->n_devices,
+        .address = getenv(WORKER_ADDRESS_VARIABLE),
+        .exchange = {.gather = gather, .context = worker},
+    };
+    struct link *link;
+    static const char stands[] = "rendezvous\n";
+    int rc = read_timeout(&config.timeout, err);
+    if (rc == 0) rc = comm_create(&config, &worker->comm, err);
+    if (rc < 0) return ty_wrap(err, "rank %d: no communicator", worker->rank);
+    rc = worker_link(worker, &link, err);
+    if (rc == 0) rc = link_post(link, stands, sizeof stands - 1, err);
+    if (rc < 0) comm_destroy(TAKE(worker->comm));
+    return rc;
+}
+
+ty_comm *ty_comm_get(ty_worker *worker, ty_error *err) {
+    ty_error why = {0};
+    if (worker == NULL) {
+        (void)ty_fail(err, TY_EUSAGE, "the worker is NULL: take it from ty_worker_self");
+        return NULL;
+    }
+    if (worker->comm == NULL && create(worker, &why) < 0) {
+        if (err != NULL) *err = why;
+        return NULL;
+    }
+    return worker->comm;
+}
+
+ty_comm *ty_comm_of(ty_worker *worker) {
+    ty_error why = {0};
+    ty_comm *comm = ty_comm_get(worker, &why);
+    return comm != NULL ? comm : comm_unusable(&why);
+}

@@ -1,0 +1,107 @@
+/* The worker of this process: made when first asked for, kept until the process ends, and shared with nobody: a child that
+ * this process forks talks to the agent over a channel of its own. */
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "worker/worker.h"
+
+static struct {
+    struct ty_worker worker;
+    bool made;
+} self;
+
+/* Reports that the socket did not take at once must not be lost at the end of the process. */
+static void flush_at_exit(void) {
+    struct ty_worker *worker = &self.worker;
+    if (worker->link != NULL && worker->pid == getpid()) (void)link_flush(worker->link, NULL);
+}
+
+ty_worker *ty_worker_self(ty_error *err) {
+    if (self.made) return &self.worker;
+    struct link *link = NULL;
+    if (link_open(&link, err) < 0) return NULL;
+    if (worker_read_environment(&self.worker, err) < 0) {
+        link_close(link);
+        return NULL;
+    }
+    self.worker.link = link;
+    self.worker.pid = getpid();
+    static const char ready[] = "ready\n";
+    if (link_is_worker(link) && link_post(link, ready, sizeof ready - 1, err) < 0) {
+        worker_done(&self.worker);
+        return NULL;
+    }
+    (void)atexit(flush_at_exit); /* when there is no room for it only queued reports are at risk */
+    self.made = true;
+    return &self.worker;
+}
+
+int worker_link(struct ty_worker *worker, struct link **link, ty_error *err) {
+    pid_t pid = getpid();
+    if (worker->link == NULL || worker->pid != pid) {
+        link_close(TAKE(worker->link)); /* the parent's: its queue is the parent's to send */
+        int rc = link_open(&worker->link, err);
+        if (rc < 0) return rc;
+        worker->pid = pid;
+    }
+    *link = worker->link;
+    return 0;
+}
+
+int worker_request(struct ty_worker *worker, struct buffer *value, ty_error *err) {
+    if (worker->line.failed) {
+        buffer_done(&worker->line);
+        return ty_fail_memory(err);
+    }
+    struct link *link;
+    int rc = worker_link(worker, &link, err);
+    if (rc == 0) rc = link_request(link, worker->line.data, worker->line.size, &worker->answer, value, err);
+    if (rc < 0) return rc;
+    const char *text;
+    if (str_prefix(worker->answer.data, "error ", &text)) return ty_fail(err, TY_EUSAGE, "%s", text);
+    return 0;
+}
+
+int ty_world_rank(const ty_worker *worker) {
+    return worker->rank;
+}
+
+int ty_world_size(const ty_worker *worker) {
+    return worker->world_size;
+}
+
+int ty_local_rank(const ty_worker *worker) {
+    return worker->local_rank;
+}
+
+int ty_local_world_size(const ty_worker *worker) {
+    return worker->local_world_size;
+}
+
+int ty_node_rank(const ty_worker *worker) {
+    return worker->node_rank;
+}
+
+int ty_attempt(const ty_worker *worker) {
+    return worker->attempt;
+}
+
+const char *ty_run_name(const ty_worker *worker) {
+    return worker->run_name;
+}
+
+const char *ty_run_path(const ty_worker *worker) {
+    return worker->run_path;
+}
+
+const int *ty_devices(const ty_worker *worker, size_t *n) {
+    *n = worker->n_devices;
+    return worker->n_devices > 0 ? worker->devices : NULL;
+}
+
+const char *ty_checkpoint_latest(const ty_worker *worker) {
+    return worker->checkpoint;
+}

@@ -1,0 +1,14 @@
+/* The module `driver` (symbol trainyard_driver): all that only the process that calls ty_fit needs. libtrainyard loads it when
+ * first asked, so that a worker does not carry it. */
+#ifndef WORKER_DRIVER_H
+#define WORKER_DRIVER_H
+
+#include <trainyard/trainer.h>
+
+struct driver {
+    const char *version; /* TY_VERSION */
+    int (*fit)(const ty_trainer_config *trainer, ty_result **result, ty_error *err);
+    int (*scaling_resolve)(const char *config_json, char **resolved_json, ty_error *err);
+};
+
+#endif

@@ -1,0 +1,44 @@
+/* The part of the public interface that only a driver uses: checked here, done by the module `driver`. */
+#include <errno.h>
+
+#include "base/error.h"
+#include "base/module.h"
+#include "trainyard/version.h"
+#include "worker/driver.h"
+#include "worker/worker.h"
+
+const char *ty_version(void) {
+    return TY_VERSION;
+}
+
+static int load_driver(const struct driver **driver, ty_error *err) {
+    static const struct driver *loaded;
+    ty_error failure = {0};
+    if (loaded == NULL) loaded = module_load("driver", &failure);
+    if (loaded == NULL) return ty_fail(err, failure.code, "%s", failure.message);
+    *driver = loaded;
+    return 0;
+}
+
+int ty_fit(const ty_trainer_config *trainer, ty_result **result, ty_error *err) {
+    const struct driver *driver;
+    if (trainer == NULL || result == NULL)
+        return ty_fail(err, TY_EUSAGE, "ty_fit: the %s is NULL", trainer == NULL ? "config" : "result");
+    if (trainer->train == NULL)
+        return ty_fail(err, TY_EUSAGE, "ty_fit: train is NULL, but must be a training function");
+    if (trainer->config == NULL && trainer->config_size > 0)
+        return ty_fail(err, TY_EUSAGE, "ty_fit: config is NULL, but config_size is %zu", trainer->config_size);
+    if (!worker_is_initialised())
+        return ty_fail(err, TY_EUSAGE, "ty_fit: call ty_init(&argc, &argv) as the first line of main");
+    int rc = load_driver(&driver, err);
+    return rc < 0 ? rc : driver->fit(trainer, result, err);
+}
+
+int ty_scaling_resolve(const char *config_json, char **resolved_json, ty_error *err) {
+    const struct driver *driver;
+    if (config_json == NULL || resolved_json == NULL)
+        return ty_fail(err, TY_EUSAGE, "ty_scaling_resolve: the %s is NULL",
+                       config_json == NULL ? "config" : "result");
+    int rc = load_driver(&driver, err);
+    return rc < 0 ? rc : driver->scaling_resolve(config_json, resolved_json, err);
+}

@@ -1,0 +1,284 @@
+/* The worker's end of the protocol in link.h.
+ *
+ * Messages of one process must not be torn apart by those of another that holds the same socket (a child asking for a channel
+ * of its own). Linux passes a send of up to LINK_WHOLE bytes to a local socket whole or not at all, so the shared
+ * socket carries nothing longer; who has more to say moves to a channel of its own first. */
+#include "worker/link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+
+enum { LINK_WHOLE = 16 << 10, LINK_READ = 64 << 10, LINK_ANSWER_MAX = 256 << 20 };
+
+struct link {
+    int fd;
+    bool own;          /* a channel of this process alone; closed with the link */
+    bool worker;       /* this process is the worker itself */
+    bool broken;       /* the agent is gone */
+    struct buffer out; /* whole lines; the first `sent` bytes are on their way */
+    size_t sent;
+    struct buffer in; /* received, not yet read */
+};
+
+static int fail_gone(struct link *link, int error, ty_error *err) {
+    link->broken = true;
+    return ty_fail(err, TY_ECOMM, "the agent of this worker is gone%s%s", error != 0 ? ": " : "",
+                   error != 0 ? strerror(error) : "");
+}
+
+static int wait_for(struct link *link, short events, ty_error *err) {
+    struct pollfd fd = {.fd = link->fd, .events = events};
+    while (poll(&fd, 1, -1) < 0)
+        if (errno != EINTR) return fail_gone(link, errno, err);
+    return 0;
+}
+
+/* How many bytes the socket took at once, 0 when it is full. */
+static ssize_t send_some(struct link *link, const void *bytes, size_t size, ty_error *err) {
+    for (;;) {
+        ssize_t n = send(link->fd, bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n >= 0) return n;
+        if (errno == EAGAIN) return 0;
+        if (errno != EINTR) return fail_gone(link, errno, err);
+    }
+}
+
+static int send_all(struct link *link, const char *bytes, size_t size, ty_error *err) {
+    while (size > 0) {
+        ssize_t n = send_some(link, bytes, size, err);
+        if (n < 0) return (int)n;
+        if (n == 0 && wait_for(link, POLLOUT, err) < 0) return TY_ECOMM;
+        bytes += n;
+        size -= (size_t)n;
+    }
+    return 0;
+}
+
+/* The next piece of the queue for one send: whole lines, at most LINK_WHOLE bytes, or the rest of a line once begun. */
+static size_t next_piece(const struct link *link) {
+    size_t size = link->out.size - link->sent;
+    if (size <= LINK_WHOLE) return size;
+    const char *from = link->out.data + link->sent;
+    const char *end = memrchr(from, '\n', LINK_WHOLE);
+    return end != NULL ? (size_t)(end - from) + 1 : LINK_WHOLE;
+}
+
+/* Sends of the queue what the socket takes now. */
+static int drain(struct link *link, ty_error *err) {
+    while (link->sent < link->out.size) {
+        ssize_t n = send_some(link, link->out.data + link->sent, next_piece(link), err);
+        if (n < 0) return (int)n;
+        if (n == 0) break;
+        link->sent += (size_t)n;
+    }
+    if (link->sent == link->out.size) {
+        buffer_clear(&link->out);
+        link->sent = 0;
+    } else if (link->sent > WORKER_QUEUE_MAX / 2) {
+        buffer_consume(&link->out, link->sent);
+        link->sent = 0;
+    }
+    return 0;
+}
+
+static int drain_below(struct link *link, size_t limit, ty_error *err) {
+    int rc = drain(link, err);
+    while (rc == 0 && link->out.size - link->sent > limit) {
+        rc = wait_for(link, POLLOUT, err);
+        if (rc == 0) rc = drain(link, err);
+    }
+    return rc;
+}
+
+int link_flush(struct link *link, ty_error *err) {
+    if (link->broken) return fail_gone(link, 0, err);
+    return drain_below(link, 0, err);
+}
+
+static int send_descriptor(struct link *link, int fd, ty_error *err) {
+    static char line[] = "open\n";
+    struct iovec bytes = {.iov_base = line, .iov_len = sizeof line - 1};
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control = {0};
+    struct msghdr message = {.msg_iov = &bytes,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof control.bytes};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    *header =
+        (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
+    memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    while (sendmsg(link->fd, &message, MSG_NOSIGNAL) < 0) {
+        if (errno == EAGAIN && wait_for(link, POLLOUT, err) < 0) return TY_ECOMM;
+        if (errno != EINTR && errno != EAGAIN) return fail_gone(link, errno, err);
+    }
+    return 0;
+}
+
+/* Goes on over a channel of this process alone. What was queued goes the old way, and the agent reads it first. */
+static int move_to_own_channel(struct link *link, ty_error *err) {
+    int rc = drain_below(link, 0, err);
+    if (rc < 0) return rc;
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
+        return ty_fail(err, -errno, "cannot make a channel to the agent: %s", strerror(errno));
+    rc = send_descriptor(link, ends[1], err);
+    (void)close(ends[1]);
+    if (rc < 0) {
+        (void)close(ends[0]);
+        return rc;
+    }
+    link->fd = ends[0];
+    link->own = true;
+    return 0;
+}
+
+static int read_variable(const char *name, int64_t *number, ty_error *err) {
+    const char *text = getenv(name);
+    if (text == NULL) return ty_fail(err, TY_EUSAGE, "%s is not set, although " WORKER_FD_VARIABLE " is", name);
+    if (str_to_int64(text, 0, INT32_MAX, number)) return 0;
+    return ty_fail(err, TY_EUSAGE, "%s is \"%.64s\", but must be a number from 0 to %d", name, text, INT32_MAX);
+}
+
+static int inherited_socket(int *fd, bool *worker, ty_error *err) {
+    if (getenv(WORKER_FD_VARIABLE) == NULL)
+        return ty_fail(err, TY_EUNSUPPORTED,
+                       "this process is no worker of a run (" WORKER_FD_VARIABLE
+                       " is not set): start it with trainyard run or ty_fit");
+    int64_t number, pid;
+    int rc = read_variable(WORKER_FD_VARIABLE, &number, err);
+    if (rc == 0) rc = read_variable(WORKER_PID_VARIABLE, &pid, err);
+    if (rc < 0) return rc;
+    int kind = 0;
+    if (getsockopt((int)number, SOL_SOCKET, SO_TYPE, &kind, &(socklen_t){sizeof kind}) < 0 ||
+        kind != SOCK_STREAM)
+        return ty_fail(err, TY_EUSAGE,
+                       WORKER_FD_VARIABLE " is %" PRId64
+                                          ", which is not the socket to the agent in this process "
+                                          "(was it closed when the process was started?)",
+                       number);
+    *fd = (int)number;
+    *worker = pid == getpid();
+    return 0;
+}
+
+int link_open(struct link **link, ty_error *err) {
+    struct link made = {0};
+    int rc = inherited_socket(&made.fd, &made.worker, err);
+    if (rc < 0) return rc;
+    if (!made.worker) {
+        rc = move_to_own_channel(&made, err);
+        if (rc < 0) return rc;
+    }
+    struct link *result = malloc(sizeof *result);
+    if (result == NULL) {
+        if (made.own) (void)close(made.fd);
+        return ty_fail_memory(err);
+    }
+    *result = made;
+    *link = result;
+    return 0;
+}
+
+void link_close(struct link *link) {
+    if (link == NULL) return;
+    if (link->own) (void)close(link->fd);
+    buffer_done(&link->out);
+    buffer_done(&link->in);
+    free(link);
+}
+
+bool link_is_worker(const struct link *link) {
+    return link->worker;
+}
+
+static int make_room_for(struct link *link, size_t size, ty_error *err) {
+    if (link->broken) return fail_gone(link, 0, err);
+    if (size <= LINK_WHOLE || link->own) return 0;
+    return move_to_own_channel(link, err);
+}
+
+int link_post(struct link *link, const void *line, size_t size, ty_error *err) {
+    int rc = make_room_for(link, size, err);
+    if (rc < 0) return rc;
+    ssize_t sent = 0;
+    if (link->out.size == 0) {
+        sent = send_some(link, line, size, err);
+        if (sent < 0) return (int)sent;
+        if ((size_t)sent == size) return 0;
+    }
+    buffer_append(&link->out, (const char *)line + sent, size - (size_t)sent);
+    if (link->out.failed) return ty_fail_memory(err);
+    return drain_below(link, WORKER_QUEUE_MAX, err);
+}
+
+/* Waits for more bytes behind what `in` holds. */
+static int receive(struct link *link, ty_error *err) {
+    char *to = buffer_reserve(&link->in, LINK_READ);
+    if (to == NULL) return ty_fail_memory(err);
+    for (;;) {
+        ssize_t n = recv(link->fd, to, LINK_READ, MSG_CMSG_CLOEXEC);
+        if (n > 0) {
+            link->in.size += (size_t)n;
+            return 0;
+        }
+        if (n == 0) return fail_gone(link, 0, err);
+        if (errno == EAGAIN && wait_for(link, POLLIN, err) < 0) return TY_ECOMM;
+        if (errno != EINTR && errno != EAGAIN) return fail_gone(link, errno, err);
+    }
+}
+
+static int read_line(struct link *link, struct buffer *answer, ty_error *err) {
+    const char *end;
+    while (link->in.size == 0 || (end = memchr(link->in.data, '\n', link->in.size)) == NULL) {
+        if (link->in.size > WORKER_LINE_MAX) {
+            link->broken = true;
+            return ty_fail(err, TY_EPROTOCOL, "the agent's answer is longer than %d bytes", WORKER_LINE_MAX);
+        }
+        int rc = receive(link, err);
+        if (rc < 0) return rc;
+    }
+    size_t size = (size_t)(end - link->in.data);
+    buffer_append(answer, link->in.data, size);
+    buffer_consume(&link->in, size + 1);
+    return answer->failed ? ty_fail_memory(err) : 0;
+}
+
+static int read_value(struct link *link, const char *size_text, struct buffer *value, ty_error *err) {
+    int64_t size;
+    if (!str_to_int64(size_text, 0, LINK_ANSWER_MAX, &size)) {
+        link->broken = true;
+        return ty_fail(err, TY_EPROTOCOL, "the agent's answer \"value %.40s\" is not understood", size_text);
+    }
+    while (link->in.size < (size_t)size) {
+        int rc = receive(link, err);
+        if (rc < 0) return rc;
+    }
+    if (value != NULL) buffer_append(value, link->in.data, (size_t)size);
+    buffer_consume(&link->in, (size_t)size);
+    return value != NULL && value->failed ? ty_fail_memory(err) : 0;
+}
+
+int link_request(struct link *link, const void *line, size_t size, struct buffer *answer, struct buffer *value,
+                 ty_error *err) {
+    buffer_clear(answer);
+    if (value != NULL) buffer_clear(value);
+    int rc = make_room_for(link, size, err);
+    if (rc == 0) rc = drain_below(link, 0, err);
+    if (rc == 0) rc = send_all(link, line, size, err);
+    if (rc == 0) rc = read_line(link, answer, err);
+    if (rc < 0) return rc;
+    const char *rest;
+    return str_prefix(answer->data, "value ", &rest) ? read_value(link, rest, value, err) : 0;
+}

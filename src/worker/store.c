@@ -1,0 +1,110 @@
+/* The run's store as seen from a worker: one request each, answered by the controller through the agent. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "worker/worker.h"
+
+static int check_key(const ty_worker *worker, const char *key, ty_error *err) {
+    if (worker == NULL) return ty_fail(err, TY_EUSAGE, "store: the worker is NULL");
+    size_t size = key != NULL ? strnlen(key, WORKER_KEY_MAX + 1) : 0;
+    bool good = size > 0 && size <= WORKER_KEY_MAX;
+    for (size_t i = 0; good && i < size; i++)
+        good = (unsigned char)key[i] > ' ' && key[i] != 0x7f;
+    if (good) return 0;
+    return ty_fail(err, TY_EUSAGE,
+                   "store key \"%.64s\" must be 1 to %d bytes without blanks and control characters",
+                   key != NULL ? key : "", WORKER_KEY_MAX);
+}
+
+static int unexpected(const ty_worker *worker, ty_error *err) {
+    return ty_fail(err, TY_EPROTOCOL, "the agent's answer \"%.80s\" is not understood", worker->answer.data);
+}
+
+static bool answered(const ty_worker *worker, const char *word) {
+    return str_equal(worker->answer.data, word);
+}
+
+static bool answered_value(const ty_worker *worker) {
+    return str_prefix(worker->answer.data, "value ", NULL);
+}
+
+/* Hands the bytes over, with a NUL behind them. */
+static int take_value(struct buffer *from, void **value, size_t *size, ty_error *err) {
+    size_t n = from->size;
+    char *bytes = buffer_take(from);
+    if (bytes == NULL) return ty_fail_memory(err);
+    *value = bytes;
+    if (size != NULL) *size = n;
+    return 1;
+}
+
+int ty_store_set(ty_worker *worker, const char *key, const void *value, size_t size, ty_error *err) {
+    int rc = check_key(worker, key, err);
+    if (rc < 0) return rc;
+    if (value == NULL && size > 0) return ty_fail(err, TY_EUSAGE, "store key %s: the value is NULL", key);
+    if (size > WORKER_VALUE_MAX)
+        return ty_fail(err, TY_EUSAGE, "store key %s: a value of %zu bytes is over the limit of %d", key, size,
+                       WORKER_VALUE_MAX);
+    buffer_clear(&worker->line);
+    buffer_printf(&worker->line, "set %s %zu\n", key, size);
+    buffer_append(&worker->line, value, size);
+    rc = worker_request(worker, NULL, err);
+    if (rc < 0) return rc;
+    return answered(worker, "ok") ? 0 : unexpected(worker, err);
+}
+
+int ty_store_get(ty_worker *worker, const char *key, void **value, size_t *size, ty_error *err) {
+    int rc = check_key(worker, key, err);
+    if (rc < 0) return rc;
+    buffer_clear(&worker->line);
+    buffer_printf(&worker->line, "get %s\n", key);
+    struct buffer bytes = {0};
+    rc = worker_request(worker, &bytes, err);
+    if (rc == 0 && answered_value(worker))
+        rc = take_value(&bytes, value, size, err);
+    else if (rc == 0 && !answered(worker, "none"))
+        rc = unexpected(worker, err);
+    buffer_done(&bytes);
+    return rc;
+}
+
+int ty_store_wait(ty_worker *worker, const char *key, double timeout_s, void **value, size_t *size,
+                  ty_error *err) {
+    int rc = check_key(worker, key, err);
+    if (rc < 0) return rc;
+    if (!(timeout_s >= 0))
+        return ty_fail(err, TY_EUSAGE, "store key %s: the time-out must not be negative", key);
+    int64_t timeout_ms = timeout_s < 1e12 ? (int64_t)ceil(timeout_s * 1e3) : -1; /* beyond 30,000 years: none */
+    buffer_clear(&worker->line);
+    buffer_printf(&worker->line, "wait %s %" PRId64 "\n", key, timeout_ms);
+    struct buffer bytes = {0};
+    rc = worker_request(worker, &bytes, err);
+    if (rc == 0 && answered_value(worker))
+        rc = take_value(&bytes, value, size, err);
+    else if (rc == 0 && answered(worker, "timeout"))
+        rc = ty_fail(err, TY_ETIMEOUT, "store key %s was not set within %g s", key, timeout_s);
+    else if (rc == 0)
+        rc = unexpected(worker, err);
+    buffer_done(&bytes);
+    return rc;
+}
+
+int ty_store_add(ty_worker *worker, const char *key, int64_t delta, int64_t *sum, ty_error *err) {
+    int rc = check_key(worker, key, err);
+    if (rc < 0) return rc;
+    buffer_clear(&worker->line);
+    buffer_printf(&worker->line, "add %s %" PRId64 "\n", key, delta);
+    struct buffer bytes = {0};
+    int64_t total;
+    rc = worker_request(worker, &bytes, err);
+    if (rc == 0 &&
+        (!answered_value(worker) || bytes.size == 0 || !str_to_int64(bytes.data, INT64_MIN, INT64_MAX, &total)))
+        rc = unexpected(worker, err);
+    if (rc == 0 && sum != NULL) *sum = total;
+    buffer_done(&bytes);
+    return rc;
+}

@@ -1,0 +1,37 @@
+/* What a ty_worker holds: its place in the run, read once from the environment, and its link to the agent. */
+#ifndef WORKER_WORKER_H
+#define WORKER_WORKER_H
+
+#include <sys/types.h>
+#include <trainyard/collective.h>
+#include <trainyard/worker.h>
+
+#include "base/buffer.h"
+#include "worker/link.h"
+
+struct ty_worker {
+    int rank, world_size, local_rank, local_world_size, node_rank, attempt;
+    char *run_name, *run_path, *checkpoint; /* owned; no checkpoint: NULL */
+    int *devices;                           /* owned */
+    size_t n_devices;
+    pid_t pid;            /* of the process that the link belongs to */
+    struct link *link;    /* reach it through worker_link */
+    struct buffer line;   /* the message in the making; kept for its memory */
+    struct buffer answer; /* the last answer */
+    ty_comm *comm;        /* NULL until first asked for */
+};
+
+/* Fills `worker` from the environment, but for its link. TY_EUSAGE names the variable that is missing or wrong. */
+int worker_read_environment(struct ty_worker *worker, ty_error *err);
+void worker_done(struct ty_worker *worker);
+
+/* The link of this process: after a fork a child gets a channel of its own. */
+int worker_link(struct ty_worker *worker, struct link **link, ty_error *err);
+
+/* Sends worker->line as a request; the answer is in worker->answer. An answer "error TEXT" is TY_EUSAGE with that text. */
+int worker_request(struct ty_worker *worker, struct buffer *value, ty_error *err);
+
+/* True once ty_init was called in this process. */
+bool worker_is_initialised(void);
+
+#endif
