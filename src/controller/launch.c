@@ -131,13 +131,30 @@ static void free_worker(Wire__LaunchWorker *worker) {
     free(worker);
 }
 
+/* PCI addresses of the worker's devices, as many as are known; the number of them. */
+static size_t list_bus_ids(const struct prepared *prepared, const struct plan_worker *worker,
+                           const char **bus_ids, size_t room) {
+    const struct node_shape *shape = prepared->cluster->nodes[worker->node].shape;
+    size_t n = 0;
+    for (uint32_t g = 0; g < worker->n_grants; g++) {
+        const struct grant *grant = &prepared->plan->grants[worker->first_grant + g];
+        const struct node_devices *devices = &shape->devices[grant->devices];
+        for (uint32_t i = 0; i < grant->n && n < room && devices->bus_ids != NULL; i++)
+            bus_ids[n++] = devices->bus_ids[prepared->plan->positions[grant->first + i]];
+    }
+    return n;
+}
+
 /* Cores near the worker's devices, where the user wants that and the machine has more than one NUMA node. */
 static void bind(const struct launch *launch, uint32_t rank, Wire__LaunchWorker *out) {
-    if (!launch->context.request->bind_numa || launch->context.prepared->cluster->logical ||
-        !topology_worthwhile())
-        return;
-    const struct plan_worker *worker = &launch->context.prepared->plan->workers[rank];
-    struct topology_request request = {.index = worker->local_rank, .of = worker->local_world_size};
+    const struct prepared *prepared = launch->context.prepared;
+    if (!launch->context.request->bind_numa || prepared->cluster->logical || !topology_worthwhile()) return;
+    const struct plan_worker *worker = &prepared->plan->workers[rank];
+    const char *bus_ids[64];
+    struct topology_request request = {.bus_ids = bus_ids,
+                                       .n = list_bus_ids(prepared, worker, bus_ids, ARRAY_SIZE(bus_ids)),
+                                       .index = worker->local_rank,
+                                       .of = worker->local_world_size};
     struct topology_place place = {0};
     if (topology_place(&request, &place, NULL) < 0) return;
     struct buffer cpus = {0};
