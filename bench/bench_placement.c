@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/duration.h"
+#include "placement/plan.h"
 #include "placement/planner.h"
 
 static uint64_t random_state = 42;
@@ -105,6 +106,34 @@ static void bench_big(uint32_t n, bool unlike, enum placement_strategy strategy,
     free(big.positions);
     resources_done(&wanted);
     cluster_destroy(cluster);
+}
+
+/* ---- a whole plan: elastic search, ranks and devices, or the refusal in words ---- */
+
+static void bench_plan(uint32_t n, enum placement_strategy strategy, size_t least, size_t most) {
+    struct cluster *cluster = gpu_cluster(n, false);
+    struct demand demand = {
+        .min_workers = least, .max_workers = most, .elastic = least != most, .strategy = strategy};
+    demand.per_worker = parse("CPU=4,GPU=1,memory=1000000");
+    ty_error err = {0};
+    struct plan *plan = NULL;
+    nanoseconds start = clock_monotonic();
+    if (plan_make(cluster, &demand, &plan, &err) < 0) stop_on(&err);
+    double took = seconds(start);
+    printf("placement plan %ux%zu..%zu %s %.4f s %zu workers\n", n, least, most,
+           placement_strategy_name(strategy), took, plan->n_workers);
+    plan_destroy(plan);
+    demand_done(&demand);
+    cluster_destroy(cluster);
+}
+
+static void bench_plans(void) {
+    for (uint32_t n = 10000; n <= 100000; n *= 10)
+        for (int strategy = PLACE_PACK; strategy <= PLACE_SPREAD; strategy++) {
+            bench_plan(n, (enum placement_strategy)strategy, (size_t)n * 8, (size_t)n * 8);
+            bench_plan(n, (enum placement_strategy)strategy, 1, (size_t)n * 10);
+            bench_plan(n, (enum placement_strategy)strategy, (size_t)n * 8 + 1, (size_t)n * 8 + 1);
+        }
 }
 
 /* ---- many small gangs in a steady state: one goes at random, one comes ---- */
@@ -261,6 +290,7 @@ int main(void) {
                 bench_big(n, unlike, (enum placement_strategy)strategy, (size_t)n * 8);
     for (int strategy = PLACE_PACK; strategy <= PLACE_SPREAD; strategy++)
         bench_big(100000, false, (enum placement_strategy)strategy, 800001);
+    bench_plans();
     for (int unlike = 0; unlike < 2; unlike++)
         for (int strategy = PLACE_PACK; strategy <= PLACE_STRICT_SPREAD; strategy++) {
             bench_steady(5000, unlike, (enum placement_strategy)strategy, one, 1);

@@ -17,20 +17,24 @@ static double score_class(const struct kind *kind, const struct classes *classes
     return score;
 }
 
-/* ---- the tournament ---- */
-
-/* Unused nodes first, then the score, then the lowest node. */
-static bool is_better(const struct classes *classes, uint32_t a, double score_a, uint32_t b, double score_b) {
-    const struct node_class *x = class_at(classes, a), *y = class_at(classes, b);
-    if (x->pool != y->pool) return x->pool < y->pool;
-    if (score_a > score_b || score_a < score_b) return score_a > score_b;
-    return x->first < y->first;
+static struct standing standing_of(const struct kind *kind, const struct classes *classes, uint32_t slot) {
+    const struct node_class *class = class_at(classes, slot);
+    return (struct standing){score_class(kind, classes, slot), class->pool, class->first};
 }
 
-static uint32_t play(const struct kind *kind, const struct classes *classes, uint32_t at) {
+/* Unused nodes first, then the score, then the lowest node. */
+static bool is_better(const struct standing *a, const struct standing *b) {
+    if (a->pool != b->pool) return a->pool < b->pool;
+    if (a->score > b->score || a->score < b->score) return a->score > b->score;
+    return a->first < b->first;
+}
+
+/* ---- the tournament ---- */
+
+static uint32_t play(const struct kind *kind, uint32_t at) {
     uint32_t a = kind->winner[2 * at], b = kind->winner[2 * at + 1];
     if (a == NONE || b == NONE) return a == NONE ? b : a;
-    return is_better(classes, a, kind->score[a], b, kind->score[b]) ? a : b;
+    return is_better(&kind->standings[a], &kind->standings[b]) ? a : b;
 }
 
 static int resize_tournament(struct kind *kind, struct kind_table *table, uint32_t n_slots) {
@@ -38,38 +42,51 @@ static int resize_tournament(struct kind *kind, struct kind_table *table, uint32
     while (leaves < n_slots)
         leaves *= 2;
     if (leaves == kind->leaves) return 0;
-    double *score = malloc(leaves * sizeof *score);
+    struct standing *standings = malloc(leaves * sizeof *standings);
     uint32_t *winner = malloc(2 * (size_t)leaves * sizeof *winner);
-    if (!score || !winner) {
-        free(score);
+    if (!standings || !winner) {
+        free(standings);
         free(winner);
         return -ENOMEM;
     }
-    free(kind->score);
+    free(kind->standings);
     free(kind->winner);
-    table->bytes += (leaves - kind->leaves) * (sizeof *score + 2 * sizeof *winner);
-    kind->score = score;
+    table->bytes += (leaves - kind->leaves) * (sizeof *standings + 2 * sizeof *winner);
+    kind->standings = standings;
     kind->winner = winner;
     kind->leaves = leaves;
     return 0;
 }
 
+static void enter(struct kind *kind, const struct classes *classes, uint32_t slot) {
+    kind->standings[slot] = standing_of(kind, classes, slot);
+    kind->winner[kind->leaves + slot] = kind->standings[slot].score < 0 ? NONE : slot;
+}
+
 static void replay_all(struct kind *kind, const struct classes *classes) {
     for (uint32_t slot = 0; slot < kind->leaves; slot++) {
-        kind->score[slot] = slot < classes->n_slots ? score_class(kind, classes, slot) : -1;
-        kind->winner[kind->leaves + slot] = kind->score[slot] < 0 ? NONE : slot;
+        kind->winner[kind->leaves + slot] = NONE;
+        if (slot < classes->n_slots) enter(kind, classes, slot);
     }
     for (uint32_t at = kind->leaves - 1; at >= 1; at--)
-        kind->winner[at] = play(kind, classes, at);
+        kind->winner[at] = play(kind, at);
 }
 
 static void replay_one(struct kind *kind, const struct classes *classes, uint32_t slot) {
-    kind->score[slot] = score_class(kind, classes, slot);
-    kind->winner[kind->leaves + slot] = kind->score[slot] < 0 ? NONE : slot;
+    enter(kind, classes, slot);
     for (uint32_t at = (kind->leaves + slot) / 2; at >= 1; at /= 2) {
-        uint32_t winner = play(kind, classes, at);
+        uint32_t winner = play(kind, at);
         if (winner == kind->winner[at] && winner != slot) return;
         kind->winner[at] = winner;
+    }
+}
+
+/* A node that is alone in its class leaves a slot and enters the same one: that is one change. */
+static void replay_log(struct kind *kind, const struct classes *classes) {
+    for (uint64_t at = kind->seen; at < classes->log_end; at++) {
+        uint32_t slot = classes->log[at & classes->log_mask];
+        if (at + 1 < classes->log_end && classes->log[(at + 1) & classes->log_mask] == slot) continue;
+        replay_one(kind, classes, slot);
     }
 }
 
@@ -80,8 +97,7 @@ static int follow_log(struct kind *kind, struct kind_table *table, const struct 
         if (resize_tournament(kind, table, classes->n_slots) < 0) return -ENOMEM;
         replay_all(kind, classes);
     } else {
-        for (uint64_t at = kind->seen; at < classes->log_end; at++)
-            replay_one(kind, classes, classes->log[at & classes->log_mask]);
+        replay_log(kind, classes);
     }
     kind->seen = classes->log_end;
     return 0;
@@ -89,14 +105,14 @@ static int follow_log(struct kind *kind, struct kind_table *table, const struct 
 
 static uint32_t scan_best(const struct kind *kind, const struct classes *classes) {
     uint32_t best = NONE;
-    double best_score = -1;
+    struct standing best_standing = {.score = -1};
     for (uint32_t s = 0; s < kind->n_shapes; s++) {
         uint32_t slot = classes->shapes[kind->shapes[s]].first_class;
         for (; slot != NONE; slot = class_at(classes, slot)->next) {
-            double score = score_class(kind, classes, slot);
-            if (score < 0 || (best != NONE && !is_better(classes, slot, score, best, best_score))) continue;
+            struct standing standing = standing_of(kind, classes, slot);
+            if (standing.score < 0 || (best != NONE && !is_better(&standing, &best_standing))) continue;
             best = slot;
-            best_score = score;
+            best_standing = standing;
         }
     }
     return best;

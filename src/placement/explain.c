@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "placement/kind.h"
+#include "placement/words.h"
 #include "scaling/accelerator_type.h"
 #include "scaling/device.h"
 
@@ -38,26 +39,6 @@ static void add_short(struct view *view, const char *resource, quantity need, qu
 }
 
 /* ---- words ---- */
-
-/* "CPU 4", "memory 8 GiB". */
-static void say_amount(struct buffer *out, const char *name, quantity amount) {
-    struct resource item = {(char *)(uintptr_t)name, amount};
-    resources_format(&(struct resources){&item, 1}, out);
-}
-
-/* "4", "8 GiB": the same without the name. */
-static void say_number(struct buffer *out, const char *name, quantity amount) {
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
-    say_amount(&text, name, amount);
-    buffer_char(&text, '\0');
-    const char *rest;
-    if (!text.failed) buffer_text(out, str_prefix(text.data, name, &rest) ? rest + (*rest == ' ') : text.data);
-}
-
-static void say_nodes(struct buffer *out, size_t n) {
-    buffer_printf(out, "%zu node%s", n, n == 1 ? "" : "s");
-}
 
 static const char *free_word(const struct view *view) {
     return view->proposal->idle || view->plan->verdict == PLAN_INFEASIBLE ? "" : " free";
@@ -169,7 +150,7 @@ static bool say_values(const struct view *view,
     }
     for (size_t i = 0; i < n; i++) {
         buffer_printf(view->out, "%s%s (", i ? ", " : "", tallies[i].value);
-        say_nodes(view->out, tallies[i].n);
+        say_count(view->out, tallies[i].n, "node");
         buffer_char(view->out, ')');
     }
     if (others) buffer_printf(view->out, " and others");
@@ -303,7 +284,7 @@ static void explain_together(struct view *view) {
     buffer_text(view->out, "no node");
     say_which_nodes(view);
     buffer_text(view->out, " has ");
-    resources_format(view->wanted, view->out);
+    say_resources(view->out, view->wanted);
     buffer_printf(view->out, "%s together: node %s comes nearest, with ", free_word(view),
                   view->proposal->cluster->nodes[nearest].name);
     const char *between = "";
@@ -343,12 +324,13 @@ static quantity sum_of(const struct view *view, const char *name) {
 
 static void say_workers(const struct view *view, size_t n) {
     const struct demand *demand = view->proposal->demand;
-    buffer_printf(view->out, "%s%zu worker%s", demand->elastic ? "at least " : "", n, n == 1 ? "" : "s");
+    if (demand->elastic) buffer_text(view->out, "at least ");
+    say_count(view->out, n, "worker");
     if (demand->per_worker.n) buffer_text(view->out, " of ");
-    resources_format(&demand->per_worker, view->out);
+    say_resources(view->out, &demand->per_worker);
     if (!demand->trainer.n) return;
     buffer_text(view->out, " and the trainer's ");
-    resources_format(&demand->trainer, view->out);
+    say_resources(view->out, &demand->trainer);
 }
 
 static void say_fewer(const struct view *view, int64_t most) {

@@ -7,6 +7,13 @@
 #include "placement/explain.h"
 #include "placement/kind.h"
 #include "placement/slices.h"
+#include "placement/words.h"
+
+struct lack {
+    uint32_t node;
+    const char *resource;
+    quantity need, have;
+};
 
 struct slice_view {
     struct proposal *proposal;
@@ -49,28 +56,46 @@ static void say_broken_slice(const struct slice_view *view) {
     }
 }
 
-/* The first host that cannot hold its share: which resource it lacks. */
-static bool say_full_host(const struct slice_view *view, const struct slice *slice) {
-    const struct cluster *cluster = view->proposal->cluster;
-    for (uint32_t h = 0; h < slice->n_hosts; h++) {
-        const struct slice_host *host = &view->list->hosts[slice->first_host + h];
-        const struct resources *total = &cluster->nodes[host->node].shape->total;
-        for (size_t i = 0; i < view->proposal->demand->per_worker.n; i++) {
-            const struct resource *item = &view->proposal->demand->per_worker.items[i];
-            size_t at = 0;
-            while (at < total->n && !kind_same_resource(item->name, total->items[at].name))
-                at++;
-            quantity have = at < total->n ? planner_free(view->proposal->planner, host->node, at) : 0;
-            if (have >= item->amount * host->quota) continue;
-            buffer_printf(view->out, ", and node %s of slice %s has %s ", cluster->nodes[host->node].name,
-                          slice->name, item->name);
-            quantity_format(have, view->out);
-            buffer_text(view->out, " where its workers need ");
-            quantity_format(item->amount * host->quota, view->out);
-            return true;
+/* A resource of which a host of the slice has less than its workers need; false when it holds them. */
+static bool find_lack(const struct slice_view *view, const struct slice_host *host, bool with_trainer,
+                      struct lack *lack) {
+    const struct proposal *proposal = view->proposal;
+    const struct resources *total = &proposal->cluster->nodes[host->node].shape->total;
+    for (size_t i = 0; i < proposal->demand->per_worker.n; i++) {
+        const struct resource *item = &proposal->demand->per_worker.items[i];
+        size_t at = 0;
+        while (at < total->n && !kind_same_resource(item->name, total->items[at].name))
+            at++;
+        quantity have = at < total->n ? planner_free(proposal->planner, host->node, at) : 0;
+        quantity need = item->amount * host->quota;
+        if (with_trainer) need += resources_get(&proposal->demand->trainer, item->name);
+        *lack = (struct lack){host->node, item->name, need, have};
+        if (have < lack->need) return true;
+    }
+    return false;
+}
+
+/* The first host of a usable slice that cannot hold its share; else the first that would have rank 0 and cannot hold the
+ * trainer beside it. */
+static bool find_full_host(const struct slice_view *view, struct lack *lack) {
+    for (int with_trainer = 0; with_trainer < 2; with_trainer++) {
+        for (size_t h = 0; h < view->list->n_hosts; h++) {
+            const struct slice_host *host = &view->list->hosts[h];
+            bool first = h == 0 || host->slice != host[-1].slice;
+            if (!host->usable || (with_trainer && !first)) continue;
+            if (find_lack(view, host, with_trainer, lack)) return true;
         }
     }
     return false;
+}
+
+static bool say_lack(const struct slice_view *view, struct lack *lack) {
+    if (!find_full_host(view, lack)) return false;
+    buffer_printf(view->out, ", and node %s has ", view->proposal->cluster->nodes[lack->node].name);
+    say_amount(view->out, lack->resource, lack->have);
+    buffer_text(view->out, " where its workers need ");
+    say_number(view->out, lack->resource, lack->need);
+    return true;
 }
 
 static void say_slices(const struct slice_view *view, size_t have, const char *how) {
@@ -88,7 +113,8 @@ static void say_way_out(const struct slice_view *view) {
     }
 }
 
-static void explain(const struct slice_view *view) {
+/* True when one host's lack of `*lack` is the trouble. */
+static bool explain(const struct slice_view *view, struct lack *lack) {
     const struct demand *demand = view->proposal->demand;
     size_t usable = 0;
     for (size_t s = 0; s < view->list->n; s++)
@@ -107,27 +133,35 @@ static void explain(const struct slice_view *view) {
                       demand->tpu.pod_type);
     } else {
         say_slices(view, (size_t)(view->most / demand->tpu.workers_per_slice), "free");
-        for (size_t s = 0; s < view->list->n; s++)
-            if (view->list->slices[s].usable && say_full_host(view, &view->list->slices[s])) break;
-        say_way_out(view);
+        bool lacks = say_lack(view, lack);
+        if (lacks)
+            buffer_printf(view->out, ": ask for less %s per worker or add a slice", lack->resource);
+        else
+            say_way_out(view);
+        return lacks;
     }
+    return false;
+}
+
+static int explain_view(struct slice_view *view, struct plan *plan) {
+    const struct demand *demand = view->proposal->demand;
+    size_t per_slice = (size_t)demand->tpu.workers_per_slice;
+    struct lack lack;
+    view->needed = (demand->min_workers + per_slice - 1) / per_slice;
+    view->most = demand->min_workers > per_slice ? proposal_most(view->proposal, demand->min_workers - 1) : 0;
+    if (view->most < 0) return (int)view->most;
+    if (explain(view, &lack)) return plan_add_short(plan, lack.resource, lack.need, lack.have);
+    return plan_add_short(plan, "TPU", (quantity)view->needed * view->list->units_per_slice,
+                          view->most / (int64_t)per_slice * view->list->units_per_slice);
 }
 
 int explain_slices(struct plan *plan, struct proposal *proposal) {
-    const struct demand *demand = proposal->demand;
     CLEANUP(buffer_done)
     struct buffer out = {0};
     struct slice_list list;
-    if (slices_find(proposal->cluster, demand, &list) < 0) return -ENOMEM;
-    size_t per_slice = (size_t)demand->tpu.workers_per_slice;
+    if (slices_find(proposal->cluster, proposal->demand, &list) < 0) return -ENOMEM;
     struct slice_view view = {.proposal = proposal, .list = &list, .out = &out};
-    view.needed = (demand->min_workers + per_slice - 1) / per_slice;
-    view.most = demand->min_workers > per_slice ? proposal_most(proposal, demand->min_workers - 1) : 0;
-    if (view.most >= 0) explain(&view);
-    size_t have = view.most > 0 ? (size_t)view.most / per_slice : 0;
-    int result = view.most < 0 ? (int)view.most
-                               : plan_add_short(plan, "TPU", (quantity)view.needed * list.units_per_slice,
-                                                (quantity)have * list.units_per_slice);
+    int result = explain_view(&view, plan);
     slices_done(&list);
     if (result < 0) return result;
     plan->reason = buffer_take(&out);

@@ -59,7 +59,7 @@ static void kind_destroy(struct kind *kind) {
     label_selector_done(&kind->selector);
     free(kind->shapes);
     free(kind->bound);
-    free(kind->score);
+    free(kind->standings);
     free(kind->winner);
     free(kind);
 }

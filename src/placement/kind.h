@@ -13,6 +13,13 @@ struct wanted {
     bool device;
 };
 
+/* What a class is worth to a kind; the tournament compares these alone, for the classes themselves lie far apart. */
+struct standing {
+    double score;   /* negative: does not fit */
+    uint32_t pool;  /* of the class */
+    uint32_t first; /* its lowest node */
+};
+
 struct kind {
     uint64_t hash;
     struct kind *chain;
@@ -26,8 +33,8 @@ struct kind {
     uint16_t *bound;  /* for each of them, n_wanted indices into the shape's total */
     uint32_t n_shapes, n_all_shapes;
 
-    double *score;    /* of each class, by slot */
-    uint32_t *winner; /* tournament, leaves from `leaves` on; NONE where nothing fits */
+    struct standing *standings; /* of each class, by slot */
+    uint32_t *winner;           /* tournament, leaves from `leaves` on; NONE where nothing fits */
     uint32_t leaves;
     uint64_t seen; /* how far of the classes' log is in it */
 };

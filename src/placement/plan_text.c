@@ -10,6 +10,7 @@
 
 #include "base/str.h"
 #include "placement/plan.h"
+#include "placement/words.h"
 #include "scaling/accelerator_type.h"
 #include "scaling/device.h"
 
@@ -100,19 +101,13 @@ static void draw_devices(struct drawing *drawing, const struct node *node, size_
 
 static void draw_amount(const struct drawing *drawing, const struct node *node, const struct resource *item,
                         size_t n, bool with_trainer) {
-    struct resource taken = {item->name, item->amount * (quantity)n};
-    struct resource total = {item->name, resources_get(&node->shape->total, item->name)};
-    const char *type;
-    if (accelerator_is_device(item->name) || str_prefix(item->name, ACCELERATOR_TYPE_PREFIX, &type)) return;
-    if (with_trainer) taken.amount += resources_get(&drawing->demand->trainer, item->name);
+    if (accelerator_is_device(item->name) || str_prefix(item->name, ACCELERATOR_TYPE_PREFIX, NULL)) return;
+    quantity taken = item->amount * (quantity)n;
+    if (with_trainer) taken += resources_get(&drawing->demand->trainer, item->name);
     buffer_text(drawing->out, "  ");
-    resources_format(&(struct resources){&taken, 1}, drawing->out);
+    say_amount(drawing->out, item->name, taken);
     buffer_text(drawing->out, " of ");
-    struct buffer text = {0};
-    resources_format(&(struct resources){&total, 1}, &text);
-    if (!text.failed && text.size > strlen(item->name))
-        buffer_append(drawing->out, text.data + strlen(item->name) + 1, text.size - strlen(item->name) - 1);
-    buffer_done(&text);
+    say_number(drawing->out, item->name, resources_get(&node->shape->total, item->name));
 }
 
 static void draw_ranks(const struct drawing *drawing, size_t first, size_t n) {
@@ -162,17 +157,18 @@ static void measure(struct drawing *drawing) {
 }
 
 static void draw_title(const struct drawing *drawing) {
-    const struct plan *plan = drawing->plan;
-    buffer_printf(drawing->out, "%zu worker%s on %zu node%s (%s)", plan->n_workers,
-                  plan->n_workers == 1 ? "" : "s", plan->n_nodes_used, plan->n_nodes_used == 1 ? "" : "s",
-                  placement_strategy_name(drawing->demand->strategy));
-    if (drawing->demand->per_worker.n) buffer_text(drawing->out, ", each ");
-    resources_format(&drawing->demand->per_worker, drawing->out);
-    if (drawing->demand->trainer.n) buffer_text(drawing->out, "; beside rank 0 the trainer: ");
-    resources_format(&drawing->demand->trainer, drawing->out);
-    if (drawing->demand->elastic)
-        buffer_printf(drawing->out, "; from %zu to %zu were asked for", drawing->demand->min_workers,
-                      drawing->demand->max_workers);
+    const struct demand *demand = drawing->demand;
+    say_count(drawing->out, drawing->plan->n_workers, "worker");
+    buffer_text(drawing->out, " on ");
+    say_count(drawing->out, drawing->plan->n_nodes_used, "node");
+    buffer_printf(drawing->out, " (%s)", placement_strategy_name(demand->strategy));
+    if (demand->per_worker.n) buffer_text(drawing->out, ", each ");
+    say_resources(drawing->out, &demand->per_worker);
+    if (demand->trainer.n) buffer_text(drawing->out, "; beside rank 0 the trainer: ");
+    say_resources(drawing->out, &demand->trainer);
+    if (demand->elastic)
+        buffer_printf(drawing->out, "; from %zu to %zu were asked for", demand->min_workers,
+                      demand->max_workers);
     buffer_text(drawing->out, "\n\n");
 }
 

@@ -149,7 +149,10 @@ int proposal_place(struct proposal *proposal, size_t least, size_t most) {
 }
 
 int64_t proposal_most(struct proposal *proposal, size_t most) {
+    const struct demand *demand = proposal->demand;
     if (most == 0) return 0;
+    if (demand->tpu.workers_per_slice == 0 && demand->n_selectors <= 1 && demand->trainer.n == 0)
+        return planner_capacity(proposal->planner, &proposal->kinds[1], demand->strategy, (int64_t)most);
     int result = proposal_place(proposal, 1, most);
     if (result <= 0) return result;
     int64_t n = (int64_t)proposal->n;

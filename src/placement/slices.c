@@ -94,6 +94,8 @@ static void judge(struct slice_list *list, const struct cluster *cluster, const 
         list->n_intact += intact;
         slice->usable =
             intact && share_out(list, cluster, slice, demand) && suits_strategy(list, slice, demand);
+        for (uint32_t h = 0; h < slice->n_hosts; h++)
+            list->hosts[slice->first_host + h].usable = slice->usable;
     }
 }
 

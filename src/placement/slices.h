@@ -9,6 +9,7 @@ struct slice_host {
     uint32_t node, slice;
     int64_t worker_id;
     int64_t quota; /* workers that go here */
+    bool usable;   /* as its slice is */
 };
 
 struct slice {

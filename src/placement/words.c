@@ -1,0 +1,36 @@
+/* Amounts in words. */
+#include "placement/words.h"
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "scaling/accelerator_type.h"
+
+void say_amount(struct buffer *out, const char *name, quantity amount) {
+    struct resource item = {(char *)(uintptr_t)name, amount};
+    resources_format(&(struct resources){&item, 1}, out);
+}
+
+void say_number(struct buffer *out, const char *name, quantity amount) {
+    CLEANUP(buffer_done)
+    struct buffer text = {0};
+    say_amount(&text, name, amount);
+    buffer_char(&text, '\0');
+    const char *rest;
+    if (!text.failed) buffer_text(out, str_prefix(text.data, name, &rest) ? rest + (*rest == ' ') : text.data);
+}
+
+void say_resources(struct buffer *out, const struct resources *resources) {
+    const char *type, *between = "";
+    for (size_t i = 0; i < resources->n; i++) {
+        buffer_text(out, between);
+        if (str_prefix(resources->items[i].name, ACCELERATOR_TYPE_PREFIX, &type))
+            buffer_printf(out, "type %s", type);
+        else
+            say_amount(out, resources->items[i].name, resources->items[i].amount);
+        between = ", ";
+    }
+}
+
+void say_count(struct buffer *out, size_t n, const char *thing) {
+    buffer_printf(out, "%zu %s%s", n, thing, n == 1 ? "" : "s");
+}
