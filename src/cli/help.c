@@ -1,4 +1,5 @@
 /* `trainyard help`: the overview, a command's help, and the man pages, all from the tables of the commands. */
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -203,9 +204,10 @@ static void roff_overview(struct buffer *out) {
 
 void command_man_text(const struct command *command, struct buffer *out) {
     const char *dash = command != NULL ? "-" : "", *name = command != NULL ? command->name : "";
-    buffer_printf(out,
-                  ".TH TRAINYARD%s%s 1 \"\" \"trainyard " TY_VERSION "\" \"Trainyard\"\n.SH NAME\ntrainyard",
-                  dash, name);
+    buffer_printf(out, ".TH TRAINYARD%s", dash);
+    for (const char *letter = name; *letter != '\0'; letter++)
+        buffer_char(out, (char)toupper((unsigned char)*letter));
+    buffer_text(out, " 1 \"\" \"trainyard " TY_VERSION "\" \"Trainyard\"\n.SH NAME\ntrainyard");
     roff(dash, out);
     buffer_printf(out, "%s \\- ", name);
     roff(command != NULL ? command->summary : "run a training function on many workers", out);

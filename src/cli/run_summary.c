@@ -47,8 +47,9 @@ struct reading {
     struct run_summary *summary;
     struct worker_memory *workers; /* by rank */
     size_t n_workers;
-    nanoseconds last_event, launched; /* launched: the first node got its orders */
-    bool ended, failed;               /* failed: out of memory */
+    nanoseconds last_event;
+    nanoseconds began, launched; /* of the first attempt: its begin, and when the nodes got their orders */
+    bool ended, failed;          /* failed: out of memory */
 };
 
 static json_int_t get_int(const json_t *data, const char *key, json_int_t otherwise) {
@@ -103,6 +104,7 @@ static void on_attempt(struct reading *reading, const struct run_event *event, c
     struct run_summary *summary = reading->summary;
     drop_text(&summary->waits_for);
     summary->attempts = event->attempt;
+    if (reading->began == 0) reading->began = event->time;
     summary->workers = get_int(data, "workers", summary->workers);
     summary->nodes = (size_t)get_int(data, "nodes", (json_int_t)summary->nodes);
     if (summary->workers < 0 || summary->workers > 10 * 1000 * 1000) summary->workers = 0;
@@ -147,8 +149,8 @@ static void on_plan(struct reading *reading, const struct run_event *event, cons
 
 static void on_node(struct reading *reading, const struct run_event *event, const json_t *data) {
     struct start_phase *phase = phase_of(reading, PHASE_AGENT);
-    nanoseconds duration = 0;
-    if (event->attempt > 1 || !get_seconds(data, &duration)) return;
+    nanoseconds duration = event->time - reading->began;
+    if (event->attempt > 1) return;
     if (phase->known && phase->duration >= duration) return;
     note_phase(phase, duration, -1);
     take_text(reading, &phase->node_name, data, "name");

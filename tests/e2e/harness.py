@@ -103,9 +103,14 @@ class Case(unittest.TestCase):
     def trainyard(self, *args, timeout=60, env=None, **more):
         return self.finish(self.start(*args, env=env, **more), timeout)
 
+    def start_run(self, *args, env=None, **more):
+        """`trainyard run` with this test's storage path, on as many logical CPUs as any test wants."""
+        own = () if {"--cluster", "--num-cpus", "--config"} & set(args) else ("--num-cpus", "1024")
+        return self.start("run", "--storage-path", self.storage, *own, *args, env=env, **more)
+
     def run_workers(self, *args, timeout=60, env=None, **more):
-        """`trainyard run` with this test's storage path."""
-        return self.trainyard("run", "--storage-path", self.storage, *args, timeout=timeout, env=env, **more)
+        """The same, to its end."""
+        return self.finish(self.start_run(*args, env=env, **more), timeout)
 
     def write(self, name, text):
         """A file in the test's place; gives its path."""

@@ -1,0 +1,224 @@
+"""`trainyard status` and `logs` of runs that go on and that ended, and what workers tell with `report` and `store`."""
+
+import os
+import signal
+import subprocess
+import time
+
+from harness import COMMAND, Case, main
+
+
+def shell(script):
+    """A worker that runs a script, in which @ is the command."""
+    return ["--", "/bin/sh", "-c", script.replace("@ ", COMMAND + " ")]
+
+
+class RunCase(Case):
+    def status(self, *names):
+        return self.assert_status(0, self.trainyard("status", *names, "--storage-path", self.storage, "--format", "json")).json
+
+    def status_text(self, *names):
+        return self.assert_status(0, self.trainyard("status", *names, "--storage-path", self.storage)).out
+
+    def logs(self, *args):
+        return self.assert_status(0, self.trainyard("logs", "--storage-path", self.storage, *args)).out
+
+    def wait_for(self, condition, what, limit=20):
+        deadline = time.monotonic() + limit
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, "waited %d s for %s" % (limit, what))
+            time.sleep(0.01)
+
+
+class Status(RunCase):
+    def test_succeeded(self):
+        self.assert_status(0, self.run_workers("--name", "good", "-n", "3", *shell("@ report loss=0.5 step=$RANK; echo done")))
+        one = self.status("good")
+        self.assertEqual("succeeded", one["state"])
+        self.assertEqual(0, one["exit_status"])
+        self.assertEqual((3, 1, 1), (one["workers"], one["nodes"], one["attempts"]))
+        self.assertEqual(3, one["workers_by_state"]["succeeded"])
+        self.assertEqual(3, one["reports"])
+        self.assertEqual({"loss": 0.5, "step": 0}, one["metrics"])
+        self.assertIsNone(one["cause"])
+        self.assertEqual(["good"], [run["name"] for run in self.status()["runs"]])
+        text = self.status_text("good")
+        self.assertIn("succeeded, exit status 0", text)
+        self.assertIn("loss 0.5, step 0", text)
+        self.assertIn("loss 0.5, step 0", self.status_text())
+
+    def test_where_the_start_went(self):
+        self.run_workers("--name", "good", "-n", "4", *shell("@ report a=1"))
+        phases = {part["phase"]: part for part in self.status("good")["start_up"]}
+        for name in ("plan", "agent", "spawn", "first report"):
+            self.assertIn(name, phases)
+            self.assertGreaterEqual(phases[name]["seconds"], 0)
+        self.assertIn(phases["spawn"]["slowest_rank"], range(4))
+        self.assertEqual(os.uname().nodename, phases["agent"]["slowest_node"])
+        self.assertIn("Where the start went", self.status_text("good"))
+
+    def test_failed_names_the_first_cause(self):
+        finished = self.run_workers("--name", "bad", "-n", "3", *shell('if [ "$RANK" = 1 ]; then exit 7; fi; sleep 60'))
+        self.assert_status(7, finished)
+        one = self.status("bad")
+        self.assertEqual(("failed", 7, 1), (one["state"], one["exit_status"], one["cause_rank"]))
+        self.assertIn("7", one["cause"])
+        self.assertEqual((1, 2), (one["workers_by_state"]["failed"], one["workers_by_state"]["stopped"]))
+        self.assertIn("rank 1: ", self.status_text("bad"))
+
+    def test_running_then_interrupted(self):
+        run = self.start_run("--name", "long", "-n", "2", *shell("@ report step=1; sleep 60"))
+        self.wait_for(lambda: os.path.exists(os.path.join(self.storage, "long", "run.db")), "the journal")
+        self.wait_for(lambda: self.status("long")["reports"] == 2, "both reports")
+        one = self.status("long")
+        self.assertEqual(("running", run.pid, None), (one["state"], one["pid"], one["exit_status"]))
+        self.assertIn("running, process %d" % run.pid, self.status_text("long"))
+        run.send_signal(signal.SIGINT)
+        self.assert_status(130, self.finish(run))
+        self.assertEqual("interrupted", self.status("long")["state"])
+
+    def test_died(self):
+        run = self.start_run("--name", "long", "-n", "2", *shell("@ report step=1; sleep 60"))
+        self.wait_for(lambda: os.path.exists(os.path.join(self.storage, "long", "run.db")), "the journal")
+        self.wait_for(lambda: self.status("long")["reports"] == 2, "both reports")
+        run.kill()
+        self.finish(run)
+        self.assertEqual("died", self.status("long")["state"])
+        self.assertIn("died", self.status_text())
+
+    def test_newest_first(self):
+        for name in ("b", "a", "c"):
+            self.run_workers("--name", name, "-n", "1", "--", "/bin/true")
+        self.assertEqual(["c", "a", "b"], [run["name"] for run in self.status()["runs"]])
+
+    def test_a_damaged_journal_hides_no_other_run(self):
+        self.run_workers("--name", "good", "-n", "1", "--", "/bin/true")
+        os.mkdir(os.path.join(self.storage, "damaged"))
+        with open(os.path.join(self.storage, "damaged", "run.db"), "w") as file:
+            file.write("not a database" * 100)
+        finished = self.assert_status(0, self.trainyard("status", "--storage-path", self.storage))
+        self.assertIn("good", finished.out)
+        self.assert_line(finished, "status", "warning", "damaged")
+        self.assertNotEqual(0, self.trainyard("status", "damaged", "--storage-path", self.storage).status)
+
+    def test_nearest_name(self):
+        self.run_workers("--name", "digits", "-n", "1", "--", "/bin/true")
+        finished = self.assert_status(2, self.trainyard("status", "digit", "--storage-path", self.storage))
+        self.assert_line(finished, "status", "digit", "did you mean digits?")
+
+    def test_escapes_are_shown(self):
+        self.run_workers("--name", "x", "-n", "1", *shell('@ report "$(printf "a\\033[31m")=1"'))
+        self.assertNotIn("\x1b", self.status_text("x") + self.status_text())
+
+
+class Logs(RunCase):
+    def test_rank_order_and_prefix(self):
+        self.run_workers("--name", "a", "-n", "3", *shell('echo "one $RANK"; echo "two $RANK" >&2'))
+        expected = "".join("[rank %d] one %d\n[rank %d] two %d\n" % ((rank,) * 4) for rank in range(3))
+        self.assertEqual(expected, self.logs("a"))
+        self.assertEqual("one 1\ntwo 1\n", self.logs("a", "--rank", "1", "--no-prefix"))
+        self.assertEqual("[rank 0] two 0\n[rank 2] two 2\n", self.logs("a", "--rank", "0,2", "--tail", "1"))
+        self.assertEqual("", self.logs("a", "--tail", "0"))
+
+    def test_tail_counts_lines(self):
+        self.run_workers("--name", "a", "-n", "1", *shell("seq 1 20000; printf end"))
+        self.assertEqual("19999\n20000\nend\n", self.logs("a", "--no-prefix", "--tail", "3"))
+        self.assertEqual(20001, len(self.logs("a", "--tail", "99999").splitlines()))
+
+    def test_bytes_as_written_off_a_terminal_and_harmless_on_one(self):
+        self.run_workers("--name", "a", "-n", "1", *shell("printf '\\033[31mred\\n'"))
+        self.assertIn("\x1b[31mred", self.logs("a"))
+        command = "%s logs a --storage-path %s" % (COMMAND, self.storage)
+        shown = subprocess.run(["script", "-qec", command, "/dev/null"], capture_output=True, text=True, check=True,
+                               env=self.environment, stdin=subprocess.DEVNULL).stdout
+        self.assertIn("\\x1b[31mred", shown)
+        self.assertNotIn("\x1b[31m", shown)
+
+    def test_no_such_rank(self):
+        self.run_workers("--name", "a", "-n", "1", "--", "/bin/true")
+        finished = self.assert_status(2, self.trainyard("logs", "a", "--rank", "5", "--storage-path", self.storage))
+        self.assert_line(finished, "logs", "--rank 5")
+
+    def test_follow_until_the_end(self):
+        gate = os.path.join(self.place, "gate")
+        os.mkfifo(gate)
+        run = self.start_run("--name", "a", "-n", "2", *shell('echo "before $RANK"; [ $RANK = 1 ] || read line < %s; echo "after $RANK"' % gate))
+        self.wait_for(lambda: os.path.exists(os.path.join(self.storage, "a", "logs", "rank-1.log")), "the logs")
+        follower = self.start("logs", "a", "--follow", "--storage-path", self.storage)
+        with open(gate, "w") as file:
+            file.write("go\n")
+        self.assert_status(0, self.finish(run))
+        finished = self.assert_status(0, self.finish(follower))
+        self.assertEqual(sorted("[rank %d] %s %d" % (rank, word, rank) for rank in range(2) for word in ("before", "after")),
+                         sorted(finished.out.splitlines()))
+
+    def test_follow_ends_when_the_controller_is_killed(self):
+        run = self.start_run("--name", "a", "-n", "1", *shell("echo begun; sleep 60"))
+        log = os.path.join(self.storage, "a", "logs", "rank-0.log")
+        self.wait_for(lambda: os.path.exists(log) and os.path.getsize(log) > 0, "the log")
+        follower = self.start("logs", "a", "-f", "--storage-path", self.storage)
+        self.assertEqual("[rank 0] begun\n", follower.stdout.readline())
+        run.kill()
+        self.finish(run)
+        self.assert_status(0, self.finish(follower))
+
+    def test_follow_of_an_ended_run(self):
+        self.run_workers("--name", "a", "-n", "1", *shell("echo x"))
+        self.assertEqual("[rank 0] x\n", self.logs("a", "--follow"))
+
+    def test_reader_that_goes_away(self):
+        self.run_workers("--name", "a", "-n", "1", "--quiet", *shell("seq 1 100000"))
+        out = subprocess.run("%s logs a --storage-path %s | head -n 1" % (COMMAND, self.storage), shell=True, capture_output=True,
+                             text=True, env=self.environment, timeout=30)
+        self.assertEqual(("[rank 0] 1\n", ""), (out.stdout, out.stderr))
+
+
+class FromInside(RunCase):
+    def test_store(self):
+        script = """
+            @ store set "from-$RANK" "value $RANK" || exit 20
+            other=$(( (RANK + 1) % WORLD_SIZE ))
+            [ "$(@ store wait from-$other)" = "value $other" ] || exit 21
+            [ "$(@ store get from-$other)" = "value $other" ] || exit 22
+            @ store get nothing; [ $? = 1 ] || exit 23
+            @ store wait nothing --timeout 20ms 2>error.$RANK; [ $? = 124 ] || exit 24
+            [ "$(wc -l < error.$RANK)" = 1 ] || exit 25
+            @ store add count 5 > /dev/null || exit 26
+            while [ "$(@ store get count)" != 15 ]; do :; done
+            [ "$(@ store add down-$RANK -- -15)" = -15 ] || exit 27
+        """
+        self.assert_status(0, self.run_workers("-n", "3", *shell(script)))
+
+    def test_metrics_that_are_no_numbers(self):
+        self.run_workers("--name", "a", "-n", "1", *shell("@ report loss=nan up=inf down=-inf tiny=1e-300"))
+        metrics = self.status("a")["metrics"]
+        self.assertEqual(["loss", "up", "down", "tiny"], list(metrics))
+        self.assertEqual(("NaN", "Infinity", "-Infinity"), (metrics["loss"], metrics["up"], metrics["down"]))
+        self.assertEqual(1e-300, metrics["tiny"])
+        self.assertIn("loss NaN, up Infinity", self.status_text("a"))
+
+    def test_checkpoint(self):
+        script = 'mkdir "d$RANK"; echo "part $RANK" > "d$RANK/part-$RANK"; @ report step=1 --checkpoint "d$RANK"'
+        self.assert_status(0, self.run_workers("--name", "a", "-n", "2", *shell(script)))
+        one = self.status("a")
+        self.assertEqual((1, "checkpoint_000001"), (one["checkpoints"], one["last_checkpoint"]))
+        for rank in range(2):
+            with open(os.path.join(self.storage, "a", "checkpoint_000001", "part-%d" % rank)) as file:
+                self.assertEqual("part %d\n" % rank, file.read())
+
+    def test_checkpoint_that_is_no_directory(self):
+        finished = self.run_workers("-n", "1", *shell("@ report a=1 --checkpoint /nonexistent/x"))
+        self.assert_status(2, finished)
+        self.assertIn("/nonexistent/x", finished.err + finished.out)
+
+    def test_a_run_inside_a_worker_is_a_run_of_its_own(self):
+        inner = "echo inner $RANK of $WORLD_SIZE in $TRAINYARD_RUN"
+        script = "%s run --storage-path %s/inner --num-cpus 2 --name inner -n 2 -- /bin/sh -c '%s'" % (COMMAND, self.place, inner)
+        finished = self.run_workers("--name", "outer", "-n", "1", "--", "/bin/sh", "-c", script)
+        self.assert_status(0, finished)
+        for rank in range(2):
+            self.assertIn("[rank %d] inner %d of 2 in inner" % (rank, rank), finished.out)
+
+
+if __name__ == "__main__":
+    main()
