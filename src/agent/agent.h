@@ -11,11 +11,11 @@
 #include "base/error.h"
 
 struct agent_config {
-    int channel_fd;        /* stream socket to the controller */
-    int lease_fd;          /* kept open while this process lives, so that its lease does; -1 without */
-    unsigned node;         /* index in the plan's node order */
+    int channel_fd; /* stream socket to the controller */
+    int lease_fd;   /* kept open while this process lives, so that its lease does; -1 without */
+    unsigned node;  /* index in the plan's node order */
     const char *node_name;
-    const char *log_path;  /* file for its own messages, NULL: none */
+    const char *log_path; /* file for its own messages, NULL: none */
 };
 
 /* Runs the agent until its end; the process's exit status. Used by `trainyard agent`. */

@@ -1,0 +1,243 @@
+/* The life of one worker. Its process group is looked after until it is empty: what its exit leaves behind there is asked to
+ * end, then killed, and only then the worker is gone. */
+#include "agent/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+
+/* How long the kernel may take to end a killed process before it is told to be stuck (in uninterruptible sleep). */
+#define STUCK_AFTER (10 * NS_PER_S)
+
+static Wire__WorkerEvent new_event(const struct child *child, Wire__WorkerEvent__Kind kind) {
+    Wire__WorkerEvent event = WIRE__WORKER_EVENT__INIT;
+    event.kind = kind;
+    event.rank = child->rank;
+    event.pid = child->pid;
+    event.stopped = child->told;
+    return event;
+}
+
+static void set_text(Wire__WorkerEvent *event, const char *text) {
+    char *copy = text[0] != '\0' ? strdup(text) : NULL;
+    if (copy != NULL) event->text = copy;
+}
+
+static void fail_start(struct child *child, const char *why) {
+    Wire__WorkerEvent event = new_event(child, WIRE__WORKER_EVENT__KIND__START_FAILED);
+    set_text(&event, why);
+    child->stage = CHILD_GONE;
+    outbox_event(child->outbox, event);
+}
+
+/* Says that it is gone, once that holds. */
+static void settle(struct child *child) {
+    if (child->stage != CHILD_EXITED || !child->group_gone) return;
+    if (!relay_has_ended(&child->relay) || child->speaker.n_channels > 0) return;
+    child->stage = CHILD_GONE;
+    outbox_event(child->outbox, new_event(child, WIRE__WORKER_EVENT__KIND__GONE));
+    relay_done(&child->relay);
+}
+
+static void part_ended(void *context) {
+    settle(context);
+}
+
+/* The ends of its pipes and its socket: [0] ours, [1] the worker's. */
+struct ends {
+    int output[2], error[2], socket[2];
+};
+
+static void close_pair(int pair[2]) {
+    for (int i = 0; i < 2; i++)
+        if (pair[i] >= 0) (void)close(pair[i]);
+}
+
+static void close_ends(struct ends *ends) {
+    close_pair(ends->output);
+    close_pair(ends->error);
+    close_pair(ends->socket);
+}
+
+static int open_ends(struct ends *ends, ty_error *err) {
+    struct rlimit limit = {0};
+    if (pipe2(ends->output, O_CLOEXEC) == 0 && pipe2(ends->error, O_CLOEXEC) == 0 &&
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends->socket) == 0)
+        return 0;
+    int code = errno;
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    if (code != EMFILE) return ty_fail(err, TY_ESTART, "cannot make a pipe: %s", strerror(code));
+    return ty_fail(err, TY_ESTART,
+                   "this node's agent has no descriptor left for another worker (limit %llu: ulimit -Hn)",
+                   (unsigned long long)limit.rlim_cur);
+}
+
+/* Our ends are read from before the worker runs; each part owns its end from here on. */
+static int listen_to(struct child *child, const Wire__Launch *body, struct ends *ends,
+                     struct worker_channels *channels, ty_error *err) {
+    struct relay_config config = {.rank = child->rank,
+                                  .run_path = body->run_path,
+                                  .prefix = body->prefix,
+                                  .escape = body->escape,
+                                  .quiet = body->quiet};
+    int fds[2] = {TAKE_FD(ends->output[0]), TAKE_FD(ends->error[0])};
+    int result = relay_start(&child->relay, child->outbox, &config, fds, part_ended, child, err);
+    if (result < 0) return result;
+    child->speaker = (struct speaker){.all = channels,
+                                      .rank = child->rank,
+                                      .reports = body->report_base,
+                                      .ended = part_ended,
+                                      .context = child};
+    return speaker_start(&child->speaker, TAKE_FD(ends->socket[0]), err);
+}
+
+void child_start(struct child *child, struct launch *launch, size_t index, struct worker_channels *channels) {
+    ty_error err = {0};
+    struct ends ends = {{-1, -1}, {-1, -1}, {-1, -1}};
+    int result = open_ends(&ends, &err);
+    if (result == 0) result = listen_to(child, launch->body, &ends, channels, &err);
+    if (result == 0)
+        result = launch_worker(launch, index, ends.output[1], ends.error[1], ends.socket[1], &child->pid, &err);
+    close_ends(&ends);
+    if (result < 0) {
+        child_done(child);
+        fail_start(child, err.message);
+        return;
+    }
+    child->stage = CHILD_RUNNING;
+    outbox_event(child->outbox, new_event(child, WIRE__WORKER_EVENT__KIND__STARTED));
+}
+
+/* After its leader was reaped, the number of a group is in use as long as a process is in it; a process that has that number
+ * as its own can only exist when the group is empty. */
+static bool is_group_empty(pid_t leader) {
+    if (kill(-leader, 0) < 0) return errno == ESRCH;
+    return kill(leader, 0) == 0;
+}
+
+/* To the whole group; and to the worker itself, when it has left its group. */
+static void signal_all(const struct child *child, int signal_number) {
+    bool leads = child->stage == CHILD_RUNNING && getpgid(child->pid) == child->pid;
+    if (child->stage == CHILD_RUNNING && !leads) (void)kill(child->pid, signal_number);
+    if (leads || child->stage == CHILD_RUNNING || !is_group_empty(child->pid))
+        (void)kill(-child->pid, signal_number);
+}
+
+static void start_deadline(struct child *child, nanoseconds delay);
+
+/* A process that even KILL does not end is waited for without end by nobody. */
+static void give_up(struct child *child) {
+    char text[128];
+    (void)snprintf(text, sizeof text, "process %d does not end after SIGKILL (stuck in the kernel?)",
+                   child->pid);
+    outbox_log(child->outbox, LOG_LEVEL_ERROR, "rank %u: %s", child->rank, text);
+    child->stop = STOP_GIVEN_UP;
+    relay_finish(&child->relay);
+    speaker_finish(&child->speaker);
+    child->stage = CHILD_GONE;
+    Wire__WorkerEvent event = new_event(child, WIRE__WORKER_EVENT__KIND__GONE);
+    set_text(&event, text);
+    outbox_event(child->outbox, event);
+}
+
+static void kill_now(struct child *child) {
+    child->stop = STOP_KILLED;
+    signal_all(child, SIGKILL);
+    start_deadline(child, STUCK_AFTER);
+}
+
+static void on_deadline(void *context) {
+    struct child *child = context;
+    child_check_group(child);
+    if (child->stage == CHILD_GONE || child->group_gone) return;
+    if (child->stop == STOP_KILLED)
+        give_up(child);
+    else
+        kill_now(child);
+}
+
+static void start_deadline(struct child *child, nanoseconds delay) {
+    child->deadline =
+        (struct loop_timer){.callback = on_deadline, .context = child, .state = child->deadline.state};
+    (void)loop_timer_start(child->outbox->loop, &child->deadline, delay);
+}
+
+static void ask_to_end(struct child *child, nanoseconds grace) {
+    child->stop = STOP_ASKED;
+    signal_all(child, SIGTERM);
+    signal_all(child, SIGCONT);
+    start_deadline(child, grace);
+}
+
+void child_stop(struct child *child, bool kill, nanoseconds grace) {
+    if (child->stage == CHILD_GONE) return;
+    child->told = true;
+    if (child->stage == CHILD_PLANNED)
+        fail_start(child, "stopped before it was started");
+    else if (kill && child->stop < STOP_KILLED)
+        kill_now(child);
+    else if (child->stop == STOP_NONE)
+        ask_to_end(child, grace);
+}
+
+/* What is known about an end that says little by itself. */
+static void describe_end(struct child *child, int wait_status, long peak_kib, Wire__WorkerEvent *event) {
+    CLEANUP(buffer_done)
+    struct buffer text = {0};
+    bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
+    if (killed && child->stop != STOP_KILLED && oom_take(child->oom)) oom_describe(child->oom, peak_kib, &text);
+    if (WIFSIGNALED(wait_status) && WCOREDUMP(wait_status)) buffer_text(&text, "core dumped");
+    if (text.size > 0) event->text = buffer_take(&text);
+    if (event->text == NULL) event->text = (char *)protobuf_c_empty_string;
+}
+
+static void say_exited(struct child *child, int wait_status, long peak_kib) {
+    Wire__WorkerEvent event = new_event(child, WIRE__WORKER_EVENT__KIND__EXITED);
+    event.wait_status = wait_status;
+    describe_end(child, wait_status, peak_kib, &event);
+    struct buffer tail = {0};
+    if (wait_status != 0) relay_tail(&child->relay, &tail);
+    event.tail.len = tail.size;
+    event.tail.data = (uint8_t *)buffer_take(&tail);
+    outbox_event(child->outbox, event);
+}
+
+void child_reaped(struct child *child, int wait_status, long peak_kib) {
+    relay_take(&child->relay);
+    speaker_take(&child->speaker);
+    say_exited(child, wait_status, peak_kib);
+    child->stage = CHILD_EXITED;
+    if (is_group_empty(child->pid)) {
+        child_check_group(child);
+        return;
+    }
+    if (child->stop == STOP_KILLED)
+        signal_all(child, SIGKILL); /* one that was forked while the group was killed */
+    else if (child->stop == STOP_NONE)
+        ask_to_end(child, child->grace);
+}
+
+void child_check_group(struct child *child) {
+    if (child->stage != CHILD_EXITED || child->group_gone || !is_group_empty(child->pid)) return;
+    child->group_gone = true; /* what is left of its output may take as long as the controller needs */
+    loop_timer_stop(child->outbox->loop, &child->deadline);
+    relay_finish(&child->relay);
+    speaker_finish(&child->speaker);
+    settle(child);
+}
+
+void child_done(struct child *child) {
+    if (child->outbox == NULL) return;
+    loop_timer_stop(child->outbox->loop, &child->deadline);
+    relay_done(&child->relay);
+    speaker_done(&child->speaker);
+}

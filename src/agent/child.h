@@ -1,0 +1,55 @@
+/* One worker as its agent sees it: started, its output and its words passed on, stopped, seen to exit, and gone. */
+#ifndef AGENT_CHILD_H
+#define AGENT_CHILD_H
+
+#include "agent/launch.h"
+#include "agent/oom.h"
+#include "agent/relay.h"
+#include "agent/worker_channel.h"
+
+/* X(name, what holds in it) */
+#define CHILD_STAGES(X)                                                            \
+    X(CHILD_PLANNED, "not started yet")                                            \
+    X(CHILD_RUNNING, "executed, not reaped")                                       \
+    X(CHILD_EXITED, "reaped; its group, its pipes or its channels are still open") \
+    X(CHILD_GONE, "nothing of it is left, or it never started")
+
+enum child_stage {
+#define X(name, meaning) name,
+    CHILD_STAGES(X)
+#undef X
+};
+
+/* How far its stop has come. */
+enum child_stop { STOP_NONE, STOP_ASKED, STOP_KILLED, STOP_GIVEN_UP };
+
+struct child {
+    struct outbox *outbox;
+    struct oom *oom;
+    uint32_t rank;
+    enum child_stage stage;
+    enum child_stop stop;
+    bool told;       /* the controller wanted it to stop */
+    bool group_gone; /* no process of its group is left */
+    pid_t pid;
+    nanoseconds grace;
+    struct loop_timer deadline;
+    struct relay relay;
+    struct speaker speaker;
+};
+
+/* Starts worker `index` of the launch, or says why that failed: it is then gone. */
+void child_start(struct child *child, struct launch *launch, size_t index, struct worker_channels *channels);
+
+/* Asks it to end (TERM and CONT to its group, KILL after the grace), or kills it at once. One that was not started is gone. */
+void child_stop(struct child *child, bool kill, nanoseconds grace);
+
+/* It was reaped with this status. `peak_kib` is the most memory that it used. */
+void child_reaped(struct child *child, int wait_status, long peak_kib);
+
+/* Some process was reaped: looks whether this exited child's group is empty now. */
+void child_check_group(struct child *child);
+
+void child_done(struct child *child); /* frees; a zeroed one is fine */
+
+#endif

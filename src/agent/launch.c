@@ -1,0 +1,216 @@
+/* From the launch message to an executed worker: its environment, its program, its cores, its descriptors. */
+#include "agent/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/idset.h"
+#include "base/str.h"
+#include "worker/link.h"
+
+Wire__Launch *launch_copy(const Wire__Launch *body) {
+    size_t size = wire__launch__get_packed_size(body);
+    CLEANUP_FREE uint8_t *bytes = malloc(size + 1);
+    if (bytes == NULL) return NULL;
+    (void)wire__launch__pack(body, bytes);
+    return wire__launch__unpack(NULL, size, bytes);
+}
+
+static size_t name_size(const char *entry) {
+    return strcspn(entry, "=");
+}
+
+static char **find_entry(char **list, size_t n, const char *name, size_t size) {
+    for (size_t i = 0; i < n; i++)
+        if (list[i][0] == name[0] && strncmp(list[i], name, size) == 0 && list[i][size] == '=') return &list[i];
+    return NULL;
+}
+
+/* "K=V" replaces or adds, "K" alone removes. The list has room for one more. */
+static void set_entry(char **list, size_t *n, char *entry) {
+    size_t size = name_size(entry);
+    if (size == 0) return;
+    char **found = find_entry(list, *n, entry, size);
+    if (entry[size] == '=') {
+        if (found == NULL) found = &list[(*n)++];
+        *found = entry;
+    } else if (found != NULL) {
+        *found = list[--*n];
+    }
+}
+
+static char *make_variable(const char *name, const char *value) {
+    char *entry;
+    int size = value != NULL ? asprintf(&entry, "%s=%s", name, value) : asprintf(&entry, "%s", name);
+    return size < 0 ? NULL : entry;
+}
+
+static const char *or_null(const char *text) {
+    return text[0] != '\0' ? text : NULL;
+}
+
+/* Variables of an outer run, inside whose worker this one was started, are replaced or removed. */
+static int make_base(struct launch *launch) {
+    const Wire__Launch *body = launch->body;
+    char socket_text[12], payload_text[12];
+    (void)snprintf(socket_text, sizeof socket_text, "%d", WORKER_SOCKET);
+    (void)snprintf(payload_text, sizeof payload_text, "%d", WORKER_PAYLOAD);
+    const char *const made[][2] = {{WORKER_FD_VARIABLE, socket_text},
+                                   {WORKER_TOKEN_VARIABLE, body->token},
+                                   {WORKER_PATH_VARIABLE, body->run_path},
+                                   {WORKER_PAYLOAD_VARIABLE, body->payload.len > 0 ? payload_text : NULL},
+                                   {WORKER_CHECKPOINT_VARIABLE, or_null(body->checkpoint)},
+                                   {WORKER_PID_VARIABLE, NULL}};
+    _Static_assert(ARRAY_SIZE(made) == ARRAY_SIZE(((struct launch *)0)->constants), "one place each");
+    launch->base = reallocarray(NULL, body->n_environment + ARRAY_SIZE(made), sizeof(char *));
+    if (launch->base == NULL) return -ENOMEM;
+    if (body->n_environment > 0) memcpy(launch->base, body->environment, body->n_environment * sizeof(char *));
+    launch->n_base = body->n_environment;
+    for (size_t i = 0; i < ARRAY_SIZE(made); i++) {
+        launch->constants[i] = make_variable(made[i][0], made[i][1]);
+        if (launch->constants[i] == NULL) return -ENOMEM;
+        set_entry(launch->base, &launch->n_base, launch->constants[i]);
+    }
+    return 0;
+}
+
+static int make_argv(struct launch *launch) {
+    const Wire__Launch *body = launch->body;
+    launch->argv = calloc(body->n_argv + 1, sizeof(char *));
+    if (launch->argv == NULL) return -ENOMEM;
+    if (body->n_argv > 0) memcpy(launch->argv, body->argv, body->n_argv * sizeof(char *));
+    return 0;
+}
+
+/* A sealed file in memory: whoever inherits it can only read it. */
+static int make_payload(struct launch *launch, ty_error *err) {
+    const ProtobufCBinaryData *payload = &launch->body->payload;
+    if (payload->len == 0) return 0;
+    launch->payload_fd = memfd_create("trainyard-payload", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int code =
+        launch->payload_fd < 0 ? -errno : file_write_all(launch->payload_fd, payload->data, payload->len);
+    if (code == 0 &&
+        fcntl(launch->payload_fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
+        code = -errno;
+    if (code < 0)
+        return ty_fail(err, TY_ESTART, "cannot pass the payload of %zu bytes to workers: %s", payload->len,
+                       strerror(-code));
+    return 0;
+}
+
+int launch_init(struct launch *launch, const Wire__Launch *body, const struct rlimit *nofile, ty_error *err) {
+    *launch = (struct launch){.payload_fd = -1, .null_fd = -1, .nofile = *nofile};
+    launch->body = launch_copy(body);
+    if (launch->body == NULL || make_base(launch) < 0 || make_argv(launch) < 0) {
+        launch_done(launch);
+        return ty_fail_memory(err);
+    }
+    launch->null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int result =
+        launch->null_fd < 0 ? ty_fail(err, TY_ESTART, "cannot open /dev/null: %s", strerror(errno)) : 0;
+    if (result == 0) result = make_payload(launch, err);
+    if (result < 0) launch_done(launch);
+    return result;
+}
+
+void launch_done(struct launch *launch) {
+    if (launch->body == NULL) return;
+    if (launch->payload_fd >= 0) (void)close(launch->payload_fd);
+    if (launch->null_fd >= 0) (void)close(launch->null_fd);
+    for (size_t i = 0; i < ARRAY_SIZE(launch->constants); i++)
+        free(launch->constants[i]);
+    free(launch->base);
+    free(launch->argv);
+    free(launch->program);
+    wire__launch__free_unpacked(launch->body, NULL);
+    *launch = (struct launch){0};
+}
+
+/* The worker's complete environment; the caller frees the list. Its last entry is the one whose pid is filled in by the child. */
+static char **make_environment(const struct launch *launch, const Wire__LaunchWorker *worker, char *pid_entry) {
+    char **list = reallocarray(NULL, launch->n_base + worker->n_environment + 2, sizeof *list);
+    if (list == NULL) return NULL;
+    size_t n = launch->n_base;
+    memcpy(list, launch->base, n * sizeof *list);
+    for (size_t i = 0; i < worker->n_environment; i++)
+        set_entry(list, &n, worker->environment[i]);
+    list[n++] = pid_entry;
+    list[n] = NULL;
+    return list;
+}
+
+/* Looked up once for all workers that have the same PATH. */
+static const char *find_program(struct launch *launch, char **environment, ty_error *err) {
+    const Wire__Launch *body = launch->body;
+    if (body->executable[0] != '\0') return body->executable;
+    size_t n = 0;
+    while (environment[n] != NULL)
+        n++;
+    char **entry = find_entry(environment, n, "PATH", strlen("PATH"));
+    const char *search = entry != NULL ? *entry + strlen("PATH=") : NULL;
+    if (launch->program != NULL && str_equal(search, launch->search)) return launch->program;
+    free(launch->program);
+    launch->search = search;
+    launch->program = spawn_find(body->argv[0], search,
+                                 or_null(body->working_directory) != NULL ? body->working_directory : ".", err);
+    return launch->program;
+}
+
+static int parse_cpus(const char *text, cpu_set_t *cpus, ty_error *err) {
+    struct idset ids = {0};
+    int result = idset_parse(&ids, text, err);
+    CPU_ZERO(cpus);
+    for (int64_t id = IDSET_END; result == 0 && (id = idset_next(&ids, id)) != IDSET_END;)
+        if (id < CPU_SETSIZE)
+            CPU_SET((size_t)id, cpus);
+        else
+            result = ty_fail(err, TY_ESTART, "core %lld is beyond the %d that can be bound", (long long)id,
+                             CPU_SETSIZE);
+    idset_done(&ids);
+    return result;
+}
+
+/* An own open file each, so that no worker's reading moves another's place. */
+static int open_payload(const struct launch *launch, int *fd, ty_error *err) {
+    if (launch->payload_fd < 0) return 0;
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", launch->payload_fd);
+    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (*fd < 0) return ty_fail(err, TY_ESTART, "cannot open the payload again: %s", strerror(errno));
+    return 0;
+}
+
+int launch_worker(struct launch *launch, size_t index, int output_fd, int error_fd, int socket_fd, pid_t *pid,
+                  ty_error *err) {
+    const Wire__Launch *body = launch->body;
+    const Wire__LaunchWorker *worker = body->workers[index];
+    char pid_entry[sizeof WORKER_PID_VARIABLE + SPAWN_PID_SIZE] = WORKER_PID_VARIABLE "=";
+    CLEANUP_FREE char **environment = make_environment(launch, worker, pid_entry);
+    if (environment == NULL) return ty_fail_memory(err);
+    if (body->n_argv == 0)
+        return ty_fail(err, TY_ESTART, "the launch of rank %u names no program", worker->rank);
+    cpu_set_t cpus;
+    bool bound = worker->cpus[0] != '\0';
+    if (bound && parse_cpus(worker->cpus, &cpus, err) < 0) return TY_ESTART;
+    CLEANUP_FD int payload_fd = -1;
+    if (open_payload(launch, &payload_fd, err) < 0) return TY_ESTART;
+    struct spawn spawn = {
+        .path = find_program(launch, environment, err),
+        .argv = launch->argv,
+        .envp = environment,
+        .directory = or_null(body->working_directory),
+        .fds = {launch->null_fd, output_fd, error_fd, socket_fd, payload_fd},
+        .cpus = bound ? &cpus : NULL,
+        .nofile = &launch->nofile,
+        .pid_text = pid_entry + sizeof WORKER_PID_VARIABLE,
+    };
+    return spawn.path == NULL ? TY_ESTART : spawn_start(&spawn, pid, err);
+}

@@ -1,0 +1,38 @@
+/* What the controller asked an agent to start, kept for the length of the attempt, and how one worker of it is executed. */
+#ifndef AGENT_LAUNCH_H
+#define AGENT_LAUNCH_H
+
+#include <stdbool.h>
+#include <sys/resource.h>
+
+#include "agent/spawn.h"
+#include "wire/trainyard.pb-c.h"
+
+/* Where a worker finds what it inherits. */
+enum { WORKER_SOCKET = 3, WORKER_PAYLOAD = 4 };
+
+struct launch {
+    Wire__Launch *body; /* owned */
+    char *constants[6]; /* owned: variables that are the same for all workers */
+    char **base;        /* owned list of borrowed entries: the environment that all share */
+    size_t n_base;
+    char **argv;        /* owned list of borrowed words */
+    char *program;      /* owned: what was found last, in `search` */
+    const char *search; /* the PATH that it was found in; borrowed */
+    int payload_fd;     /* -1: none */
+    int null_fd;
+    struct rlimit nofile; /* of workers */
+};
+
+/* A copy, to be freed with wire__launch__free_unpacked(copy, NULL); NULL when memory is short. */
+Wire__Launch *launch_copy(const Wire__Launch *body);
+
+/* Copies `body`. `nofile` is the limit that workers get. */
+int launch_init(struct launch *launch, const Wire__Launch *body, const struct rlimit *nofile, ty_error *err);
+void launch_done(struct launch *launch); /* a zeroed one is fine */
+
+/* Executes worker number `index` of the launch with these ends of its pipes and of its socket. */
+int launch_worker(struct launch *launch, size_t index, int output_fd, int error_fd, int socket_fd, pid_t *pid,
+                  ty_error *err);
+
+#endif

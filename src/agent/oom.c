@@ -1,0 +1,116 @@
+/* The memory cgroup of this process, version 2 or 1: memory.events or memory.oom_control count the processes that the kernel
+ * killed in it, also when the limit that was reached is that of a parent or of the machine. */
+#include "agent/oom.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/str.h"
+
+enum { FILE_MAX = 64 << 10 };
+
+static bool read_file(const char *directory, const char *name, struct buffer *out) {
+    char path[640];
+    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
+    buffer_clear(out);
+    return file_read(path, FILE_MAX, out, NULL) == 0 && out->size > 0;
+}
+
+/* The number behind `name` in a file of lines "name number". */
+static bool read_counter(const char *directory, const char *file, const char *name, uint64_t *value) {
+    CLEANUP(buffer_done)
+    struct buffer text = {0};
+    if (!read_file(directory, file, &text)) return false;
+    size_t size = strlen(name);
+    for (const char *line = text.data; line != NULL; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, name, size) != 0 || line[size] != ' ') continue;
+        *value = strtoull(line + size, NULL, 10);
+        return true;
+    }
+    return false;
+}
+
+static bool read_kills(const struct oom *oom, uint64_t *kills) {
+    return read_counter(oom->directory, oom->v1 ? "memory.oom_control" : "memory.events", "oom_kill", kills);
+}
+
+/* One line "number:controllers:path" of /proc/self/cgroup. In a container the path may be that of another view: then the mount
+ * itself is our cgroup. */
+static void try_line(struct oom *oom, const char *line) {
+    char controllers[128], path[400];
+    controllers[0] = '\0';
+    bool v2 = sscanf(line, "0::%399[^\n]", path) == 1;
+    if (!v2 && sscanf(line, "%*d:%127[^:\n]:%399[^\n]", controllers, path) != 2) return;
+    bool v1 = !v2 && strcmp(controllers, "memory") == 0;
+    if ((!v1 && !v2) || (v2 && oom->v1)) return;
+    const char *mount = v1 ? "/sys/fs/cgroup/memory" : "/sys/fs/cgroup";
+    struct oom found = {.v1 = v1};
+    (void)snprintf(found.directory, sizeof found.directory, "%s%s", mount, path);
+    if (!read_kills(&found, &found.kills)) {
+        (void)snprintf(found.directory, sizeof found.directory, "%s", mount);
+        if (!read_kills(&found, &found.kills)) return;
+    }
+    *oom = found;
+}
+
+void oom_init(struct oom *oom) {
+    CLEANUP(buffer_done)
+    struct buffer text = {0};
+    *oom = (struct oom){0};
+    if (!read_file("/proc/self", "cgroup", &text)) return;
+    for (const char *line = text.data; line != NULL; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        try_line(oom, line);
+    }
+}
+
+bool oom_take(struct oom *oom) {
+    uint64_t kills;
+    if (oom->directory[0] == '\0' || !read_kills(oom, &kills) || kills <= oom->kills) return false;
+    oom->kills++;
+    return true;
+}
+
+/* The least of the limits of version 2, from our cgroup up to the mount. */
+static uint64_t limit_of_parents(const char *directory) {
+    CLEANUP(buffer_done)
+    struct buffer text = {0};
+    char path[512];
+    uint64_t least = UINT64_MAX;
+    (void)snprintf(path, sizeof path, "%s", directory);
+    while (str_prefix(path, "/sys/fs/cgroup/", NULL)) {
+        if (read_file(path, "memory.max", &text) && text.data[0] != 'm') {
+            uint64_t limit = strtoull(text.data, NULL, 10);
+            if (limit < least) least = limit;
+        }
+        *strrchr(path, '/') = '\0';
+    }
+    return least;
+}
+
+static void append_size(uint64_t bytes, struct buffer *out) {
+    uint64_t mib = bytes >> 20;
+    if (mib >= 10 * 1024)
+        buffer_printf(out, "%.1f GiB", (double)mib / 1024);
+    else
+        buffer_printf(out, "%" PRIu64 " MiB", mib);
+}
+
+void oom_describe(const struct oom *oom, long peak_kib, struct buffer *out) {
+    uint64_t machine = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t limit = UINT64_MAX;
+    if (!oom->v1)
+        limit = limit_of_parents(oom->directory);
+    else if (!read_counter(oom->directory, "memory.stat", "hierarchical_memory_limit", &limit))
+        limit = UINT64_MAX;
+    buffer_text(out, limit < machine ? "out of memory: limit " : "out of memory: the machine has ");
+    append_size(limit < machine ? limit : machine, out);
+    buffer_text(out, ", peak ");
+    append_size((uint64_t)peak_kib << 10, out);
+}

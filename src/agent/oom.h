@@ -1,0 +1,24 @@
+/* Whether the kernel killed a worker for want of memory: the memory cgroup's counter of such kills, before and after. */
+#ifndef AGENT_OOM_H
+#define AGENT_OOM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buffer.h"
+
+struct oom {
+    char directory[512]; /* of this process's memory cgroup; "": not found, nothing is ever told */
+    bool v1;
+    uint64_t kills; /* seen and accounted for */
+};
+
+void oom_init(struct oom *oom);
+
+/* True when there was a kill that was not accounted for yet; accounts for it. Ask after a SIGKILL that was not ours. */
+bool oom_take(struct oom *oom);
+
+/* Appends "out of memory: limit 512 MiB, peak 498 MiB". */
+void oom_describe(const struct oom *oom, long peak_kib, struct buffer *out);
+
+#endif

@@ -1,0 +1,222 @@
+/* Batches for the controller, and rest for those who read too fast for it. */
+#include "agent/outbox.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+
+enum { BATCH_BYTES = 256 << 10, KEPT_BYTES = 16 << 10 };
+
+int outbox_watch(struct outbox *outbox, struct source *source, int fd, void (*callback)(void *, unsigned),
+                 void *context) {
+    *source =
+        (struct source){.fd = fd, .events = LOOP_READABLE, .watch = {.callback = callback, .context = context}};
+    int code = loop_watch_start(outbox->loop, &source->watch, fd, LOOP_READABLE);
+    if (code < 0) source->fd = -1;
+    return code;
+}
+
+void outbox_expect(struct outbox *outbox, struct source *source, unsigned events) {
+    if (source->events == events) return;
+    source->events = events;
+    (void)loop_watch_start(outbox->loop, &source->watch, source->fd, events);
+}
+
+static void stop_resting(struct outbox *outbox, struct source *source) {
+    struct source **link = &outbox->resting;
+    while (*link != source)
+        link = &(*link)->next_resting;
+    *link = source->next_resting;
+    source->resting = false;
+}
+
+void outbox_close(struct outbox *outbox, struct source *source) {
+    if (source->fd < 0) return;
+    if (source->resting) stop_resting(outbox, source);
+    loop_watch_stop(outbox->loop, &source->watch);
+    (void)close(source->fd);
+    source->fd = -1;
+}
+
+static void send_reports(struct outbox *outbox);
+static void send_events(struct outbox *outbox, struct outbox_events *events);
+
+static bool is_full(struct outbox *outbox) {
+    if (outbox->channel == NULL) return false;
+    if (outbox->bytes.size > BATCH_BYTES) {
+        send_events(outbox, &outbox->early);
+        send_reports(outbox);
+    }
+    if (channel_full(outbox->channel)) channel_flush(outbox->channel);
+    return channel_full(outbox->channel);
+}
+
+bool outbox_must_rest(struct outbox *outbox, struct source *source) {
+    if (!is_full(outbox)) return false;
+    if (source->resting) return true;
+    outbox_expect(outbox, source, 0);
+    source->resting = true;
+    source->next_resting = outbox->resting;
+    outbox->resting = source;
+    return true;
+}
+
+/* One that finds the channel full again goes back to the list, and ends the loop. */
+static void wake_all(void *context) {
+    struct outbox *outbox = context;
+    while (outbox->resting != NULL && !is_full(outbox)) {
+        struct source *source = outbox->resting;
+        stop_resting(outbox, source);
+        outbox_expect(outbox, source, LOOP_READABLE);
+        source->watch.callback(source->watch.context, LOOP_READABLE);
+    }
+}
+
+void outbox_wake(struct outbox *outbox) {
+    if (outbox->resting == NULL || (outbox->channel != NULL && channel_full(outbox->channel))) return;
+    outbox->wake = (struct loop_timer){.callback = wake_all, .context = outbox, .state = outbox->wake.state};
+    (void)loop_timer_start(outbox->loop, &outbox->wake, 0);
+}
+
+/* Room for one more item; false when memory is short. */
+static bool make_room(void **items, size_t n, size_t *capacity, size_t item_size) {
+    if (n < *capacity) return true;
+    size_t wanted = *capacity > 0 ? 2 * *capacity : 16;
+    void *bigger = reallocarray(*items, wanted, item_size);
+    if (bigger == NULL) return false;
+    *items = bigger;
+    *capacity = wanted;
+    return true;
+}
+
+static void free_event(Wire__WorkerEvent *event) {
+    if (event->text != protobuf_c_empty_string) free(event->text);
+    free(event->tail.data);
+}
+
+void outbox_event(struct outbox *outbox, Wire__WorkerEvent event) {
+    bool late = event.kind == WIRE__WORKER_EVENT__KIND__EXITED || event.kind == WIRE__WORKER_EVENT__KIND__GONE;
+    struct outbox_events *events = late ? &outbox->late : &outbox->early;
+    event.time = clock_wall();
+    if (outbox->channel == NULL ||
+        !make_room((void **)&events->items, events->n, &events->capacity, sizeof *events->items)) {
+        outbox->failed = true;
+        free_event(&event);
+        return;
+    }
+    events->items[events->n++] = event;
+}
+
+void outbox_report(struct outbox *outbox, Wire__Report report, const void *bytes, size_t size) {
+    size_t offset = outbox->bytes.size;
+    if (outbox->channel == NULL || !make_room((void **)&outbox->reports, outbox->n_reports,
+                                              &outbox->reports_capacity, sizeof *outbox->reports)) {
+        outbox->failed = true;
+        return;
+    }
+    buffer_append(&outbox->bytes, bytes, size);
+    ProtobufCBinaryData data = {.len = size, .data = (uint8_t *)offset};
+    if (report.kind == WIRE__REPORT__KIND__METRICS || report.kind == WIRE__REPORT__KIND__BEGIN)
+        report.metrics = data;
+    else
+        report.files = data;
+    outbox->reports[outbox->n_reports++] = report;
+}
+
+void outbox_send(struct outbox *outbox, const Wire__Message *message) {
+    if (outbox->channel != NULL && channel_send(outbox->channel, message) == -ENOMEM) outbox->failed = true;
+}
+
+void outbox_log(struct outbox *outbox, int level, const char *format, ...) {
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    log_write((enum log_level)level, "agent", "%s", text);
+    Wire__Log log = WIRE__LOG__INIT;
+    log.level = (uint32_t)level;
+    log.text = text;
+    Wire__Message message = WIRE__MESSAGE__INIT;
+    message.body_case = WIRE__MESSAGE__BODY_LOG;
+    message.log = &log;
+    outbox_send(outbox, &message);
+}
+
+/* protobuf-c wants arrays of pointers: to items that lie side by side. */
+static void **point_at(void *items, size_t n, size_t item_size) {
+    void **pointers = reallocarray(NULL, n, sizeof *pointers);
+    for (size_t i = 0; pointers != NULL && i < n; i++)
+        pointers[i] = (char *)items + i * item_size;
+    return pointers;
+}
+
+static void send_events(struct outbox *outbox, struct outbox_events *events) {
+    if (events->n == 0) return;
+    Wire__WorkerEvents body = WIRE__WORKER_EVENTS__INIT;
+    body.n_events = events->n;
+    body.events = (Wire__WorkerEvent **)point_at(events->items, events->n, sizeof *events->items);
+    Wire__Message message = WIRE__MESSAGE__INIT;
+    message.body_case = WIRE__MESSAGE__BODY_EVENTS;
+    message.events = &body;
+    if (body.events != NULL)
+        outbox_send(outbox, &message);
+    else
+        outbox->failed = true;
+    free(body.events);
+    for (size_t i = 0; i < events->n; i++)
+        free_event(&events->items[i]);
+    free(events->items);
+    *events = (struct outbox_events){0};
+}
+
+static void place_bytes(ProtobufCBinaryData *data, const struct buffer *bytes) {
+    if (data->len > 0) data->data = (uint8_t *)bytes->data + (size_t)data->data;
+}
+
+static void send_reports(struct outbox *outbox) {
+    if (outbox->n_reports == 0) return;
+    Wire__Reports body = WIRE__REPORTS__INIT;
+    body.n_reports = outbox->n_reports;
+    body.reports = (Wire__Report **)point_at(outbox->reports, outbox->n_reports, sizeof *outbox->reports);
+    for (size_t i = 0; i < outbox->n_reports; i++) {
+        place_bytes(&outbox->reports[i].metrics, &outbox->bytes);
+        place_bytes(&outbox->reports[i].files, &outbox->bytes);
+    }
+    Wire__Message message = WIRE__MESSAGE__INIT;
+    message.body_case = WIRE__MESSAGE__BODY_REPORTS;
+    message.reports = &body;
+    if (body.reports != NULL && !outbox->bytes.failed)
+        outbox_send(outbox, &message);
+    else
+        outbox->failed = true;
+    free(body.reports);
+    outbox->n_reports = 0;
+    buffer_clear(&outbox->bytes);
+    if (outbox->bytes.capacity <= KEPT_BYTES && !outbox->bytes.failed) return;
+    buffer_done(&outbox->bytes);
+    free(TAKE(outbox->reports));
+    outbox->reports_capacity = 0;
+}
+
+void outbox_flush(struct outbox *outbox) {
+    send_events(outbox, &outbox->early);
+    send_reports(outbox);
+    send_events(outbox, &outbox->late);
+    if (outbox->channel != NULL) channel_flush(outbox->channel);
+    outbox_wake(outbox);
+}
+
+void outbox_done(struct outbox *outbox) {
+    loop_timer_stop(outbox->loop, &outbox->wake);
+    send_events(outbox, &outbox->early);
+    send_reports(outbox);
+    send_events(outbox, &outbox->late);
+    free(outbox->reports);
+    buffer_done(&outbox->bytes);
+}

@@ -1,0 +1,64 @@
+/* What the agent has to say to the controller, gathered during a turn of the loop and sent at its end.
+ *
+ * The order that a rank may rely on: started and ready, then its reports, then exited and gone. What happened in one
+ * turn goes in one message, so that the controller can tell what was simultaneous. When the controller does not keep up,
+ * whoever reads from a worker rests (struct source) until it does; when it is gone, everything said is dropped and nobody rests. */
+#ifndef AGENT_OUTBOX_H
+#define AGENT_OUTBOX_H
+
+#include "loop/loop.h"
+#include "wire/channel.h"
+
+/* A descriptor of a worker that is read only while the controller keeps up. */
+struct source {
+    struct loop_watch watch;
+    int fd;          /* -1: closed */
+    unsigned events; /* that it waits for */
+    bool resting;    /* in the outbox's list */
+    struct source *next_resting;
+};
+
+struct outbox_events {
+    Wire__WorkerEvent *items;
+    size_t n, capacity;
+};
+
+struct outbox { /* zero-initialised but for `loop` and `channel` */
+    struct loop *loop;
+    struct channel *channel; /* NULL: the controller is gone */
+    struct source *resting;
+    struct loop_timer wake;
+    struct outbox_events early, late; /* before and after the reports */
+    Wire__Report *reports;            /* their bytes are offsets into `bytes` until they are sent */
+    size_t n_reports, reports_capacity;
+    struct buffer bytes;
+    bool failed; /* memory ran out: something was lost */
+};
+
+void outbox_done(struct outbox *outbox); /* but for the channel */
+
+/* Starts to read from `fd`, which the source then owns. */
+int outbox_watch(struct outbox *outbox, struct source *source, int fd, void (*callback)(void *, unsigned),
+                 void *context);
+void outbox_close(struct outbox *outbox, struct source *source); /* twice is fine */
+
+/* Changes what the source waits for; not to be called on one that rests. */
+void outbox_expect(struct outbox *outbox, struct source *source, unsigned events);
+
+/* True when the caller must not read: the source rests, and its callback comes again when there is room. */
+bool outbox_must_rest(struct outbox *outbox, struct source *source);
+/* Wakes those that rest, when there is room: their callbacks are called in the next turn, readable or not. */
+void outbox_wake(struct outbox *outbox);
+
+/* Takes over event->text and event->tail.data, malloc'ed or NULL. The time is filled in. */
+void outbox_event(struct outbox *outbox, Wire__WorkerEvent event);
+/* Copies `bytes` (metrics or files, by kind). */
+void outbox_report(struct outbox *outbox, Wire__Report report, const void *bytes, size_t size);
+void outbox_send(struct outbox *outbox, const Wire__Message *message);
+void outbox_log(struct outbox *outbox, int level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The end of a turn: everything is sent. */
+void outbox_flush(struct outbox *outbox);
+
+#endif

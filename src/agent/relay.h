@@ -1,0 +1,51 @@
+/* The output of one worker: read from its two pipes, written to its log as it is, and sent to the controller as whole lines.
+ * Nothing is dropped: when the controller does not keep up, the pipes are not read, and the worker waits in its write. */
+#ifndef AGENT_RELAY_H
+#define AGENT_RELAY_H
+
+#include "agent/lines.h"
+#include "agent/outbox.h"
+
+enum { RELAY_TAIL_BYTES = 4 << 10, RELAY_TAIL_LINES = 20 };
+
+struct relay_config {
+    uint32_t rank;
+    const char *run_path; /* its logs/ takes the log, "": none; borrowed for the relay's life */
+    bool prefix, escape;
+    bool quiet; /* to the log only */
+};
+
+struct relay_stream {
+    struct relay *relay;
+    struct source source;
+    struct lines lines;
+    int number; /* 1 or 2 */
+};
+
+struct relay {
+    struct outbox *outbox;
+    struct relay_config config;
+    struct relay_stream streams[2];
+    void (*ended)(void *context); /* both streams are read to their end and closed */
+    void *context;
+    int log_fd;         /* -1: not opened yet */
+    uint64_t unlogged;  /* bytes that could not be written to the log */
+    struct buffer tail; /* the last bytes of both streams */
+    bool finishing;     /* an empty pipe is as good as a closed one */
+};
+
+/* Takes over the reading ends of both pipes, also when it fails. */
+int relay_start(struct relay *relay, struct outbox *outbox, const struct relay_config *config, const int fds[2],
+                void (*ended)(void *context), void *context, ty_error *err);
+void relay_done(struct relay *relay); /* closes and frees; a zeroed one is fine */
+bool relay_has_ended(const struct relay *relay);
+
+/* Takes what lies in the pipes now, as long as the controller keeps up. */
+void relay_take(struct relay *relay);
+/* Nobody that matters writes any more: takes what lies in the pipes and ends, even if a stranger still holds them open. */
+void relay_finish(struct relay *relay);
+
+/* Appends the last lines of output, escaped, without prefix. */
+void relay_tail(const struct relay *relay, struct buffer *out);
+
+#endif

@@ -1,0 +1,261 @@
+/* The start of one process. spawn_start prepares everything, run_child (in the child) only makes system calls, and what they
+ * failed with is read from the shared memory after the child is gone: no pipe is needed. */
+#include "agent/spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+
+enum { STACK_SIZE = 16 << 10, SCRIPT_HEAD = 256 };
+
+enum step { STEP_NONE, STEP_GROUP, STEP_DESCRIPTORS, STEP_LIMIT, STEP_DIRECTORY, STEP_CPUS, STEP_EXECUTE };
+
+/* Shared with the child. */
+struct child {
+    const struct spawn *spawn;
+    int fds[SPAWN_FDS]; /* all above the places where they go */
+    pid_t parent;
+    volatile enum step step; /* at which it failed */
+    volatile int error;
+};
+
+/* The sanitizers must not see the child: it runs on another stack in memory that is not its own. */
+#define IN_CHILD __attribute__((no_sanitize("address", "undefined", "thread")))
+
+IN_CHILD static void write_pid(char *to, long pid) {
+    char digits[SPAWN_PID_SIZE];
+    int n = 0;
+    do {
+        digits[n++] = (char)('0' + pid % 10);
+        pid /= 10;
+    } while (pid > 0);
+    while (n > 0)
+        *to++ = digits[--n];
+    *to = '\0';
+}
+
+/* A signal that this process ignores would stay ignored; one that it catches must not reach its handler here. */
+IN_CHILD static void reset_signals(void) {
+    static const int changed[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGPIPE, SIGALRM,
+                                  SIGTERM, SIGCHLD, SIGUSR1, SIGUSR2};
+    struct sigaction action;
+    action.sa_handler = SIG_DFL;
+    action.sa_flags = 0;
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof changed / sizeof changed[0]; i++)
+        (void)sigaction(changed[i], &action, NULL);
+    (void)sigprocmask(SIG_SETMASK, &action.sa_mask, NULL);
+}
+
+IN_CHILD static bool place_descriptors(const int *fds) {
+    for (int i = 0; i < SPAWN_FDS; i++)
+        if (fds[i] < 0)
+            (void)close(i);
+        else if (dup2(fds[i], i) < 0)
+            return false;
+    return true;
+}
+
+IN_CHILD static enum step set_up_and_execute(struct child *child) {
+    const struct spawn *spawn = child->spawn;
+    if (setpgid(0, 0) < 0) return STEP_GROUP;
+    /* The parent may have died before the kernel was told. */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) return STEP_GROUP;
+    if (getppid() != child->parent) _exit(127);
+    if (!place_descriptors(child->fds)) return STEP_DESCRIPTORS;
+    if (spawn->nofile != NULL && setrlimit(RLIMIT_NOFILE, spawn->nofile) < 0) return STEP_LIMIT;
+    if (spawn->directory != NULL && chdir(spawn->directory) < 0) return STEP_DIRECTORY;
+    if (spawn->cpus != NULL && sched_setaffinity(0, sizeof *spawn->cpus, spawn->cpus) < 0) return STEP_CPUS;
+    if (spawn->pid_text != NULL) write_pid(spawn->pid_text, getpid());
+    reset_signals();
+    (void)execve(spawn->path, spawn->argv, spawn->envp);
+    return STEP_EXECUTE;
+}
+
+IN_CHILD static int run_child(void *context) {
+    struct child *child = context;
+    child->step = set_up_and_execute(child);
+    child->error = errno;
+    _exit(127);
+}
+
+/* Descriptors that lie where others are to go are moved up first, so that no order of placing can lose one. */
+static int lift_descriptors(const int *from, int *to, bool *lifted, ty_error *err) {
+    for (int i = 0; i < SPAWN_FDS; i++) {
+        to[i] = from[i];
+        if (from[i] < 0 || from[i] >= SPAWN_FDS) continue;
+        to[i] = fcntl(from[i], F_DUPFD_CLOEXEC, SPAWN_FDS);
+        if (to[i] < 0) return ty_fail(err, TY_ESTART, "cannot start a process: %s", strerror(errno));
+        lifted[i] = true;
+    }
+    return 0;
+}
+
+/* `err` says what the child could not do. */
+static int fail_step(const struct child *child, ty_error *err) {
+    const char *why = strerror(child->error);
+    switch (child->step) {
+    case STEP_EXECUTE:
+        return ty_fail(err, TY_ESTART, "cannot execute %s: %s", child->spawn->path, why);
+    case STEP_DIRECTORY:
+        return ty_fail(err, TY_ESTART, "cannot enter directory %s: %s", child->spawn->directory, why);
+    case STEP_CPUS:
+        return ty_fail(err, TY_ESTART, "cannot bind a worker to its cores: %s", why);
+    default:
+        return ty_fail(err, TY_ESTART, "cannot set up a process: %s", why);
+    }
+}
+
+static int fail_clone(int code, ty_error *err) {
+    struct rlimit limit;
+    if (code == EAGAIN && getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        return ty_fail(err, TY_ESTART,
+                       "cannot start another process: the limit of processes is reached "
+                       "(ulimit -u: %llu, or the limit of the container)",
+                       (unsigned long long)limit.rlim_cur);
+    return ty_fail(err, TY_ESTART, "cannot start another process: %s", strerror(code));
+}
+
+/* Signals stay out while the child runs in our memory: a handler of ours must not run there. */
+static int start_once(struct child *child, pid_t *pid, ty_error *err) {
+    static _Alignas(16) char stack[STACK_SIZE]; /* one child at a time uses it: we wait for it */
+    sigset_t all, before;
+    sigfillset(&all);
+    (void)sigprocmask(SIG_BLOCK, &all, &before);
+    child->parent = getpid();
+    child->step = STEP_NONE;
+    pid_t started = clone(run_child, stack + STACK_SIZE, CLONE_VM | CLONE_VFORK | SIGCHLD, child);
+    int code = errno;
+    if (started > 0 && child->step != STEP_NONE)
+        while (waitpid(started, NULL, 0) < 0 && errno == EINTR) {
+        }
+    (void)sigprocmask(SIG_SETMASK, &before, NULL);
+    if (started < 0) return fail_clone(code, err);
+    if (child->step != STEP_NONE) return fail_step(child, err);
+    *pid = started;
+    return 0;
+}
+
+/* The first bytes of an executable that the kernel refused, as text; false when it is none. */
+static bool read_script_head(const struct spawn *spawn, char head[SCRIPT_HEAD]) {
+    CLEANUP_FD int directory = AT_FDCWD;
+    if (spawn->directory != NULL) directory = open(spawn->directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    CLEANUP_FD int fd = openat(directory, spawn->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return false;
+    ssize_t size = read(fd, head, SCRIPT_HEAD - 1);
+    if (size < 0 || memchr(head, '\0', (size_t)size) != NULL) return false;
+    head[size] = '\0';
+    return true;
+}
+
+/* "No such file" of a file that is there means the interpreter of its first line. */
+static int name_interpreter(const struct spawn *spawn, int code, ty_error *err) {
+    char head[SCRIPT_HEAD];
+    if (!read_script_head(spawn, head) || strncmp(head, "#!", 2) != 0) return code;
+    char *name = head + 2 + strspn(head + 2, " \t");
+    name[strcspn(name, " \t\r\n")] = '\0';
+    return ty_fail(err, code, "cannot execute %s: No such file or directory (its interpreter %s)", spawn->path,
+                   name);
+}
+
+static int start_script(struct child *child, pid_t *pid, ty_error *err) {
+    const struct spawn *original = child->spawn;
+    size_t n = 0;
+    while (original->argv[n] != NULL)
+        n++;
+    CLEANUP_FREE char **argv = calloc(n + 3, sizeof *argv);
+    if (argv == NULL) return ty_fail_memory(err);
+    static char shell[] = "/bin/sh";
+    argv[0] = shell;
+    argv[1] = (char *)original->path;
+    for (size_t i = 1; i < n; i++)
+        argv[i + 1] = original->argv[i];
+    struct spawn script = *original;
+    script.path = shell;
+    script.argv = argv;
+    child->spawn = &script;
+    int result = start_once(child, pid, err);
+    child->spawn = original;
+    return result;
+}
+
+static int start(struct child *child, pid_t *pid, ty_error *err) {
+    int result = start_once(child, pid, err);
+    if (result == 0 || child->step != STEP_EXECUTE) return result;
+    char head[SCRIPT_HEAD];
+    if (child->error == ENOENT) return name_interpreter(child->spawn, result, err);
+    if (child->error == ENOEXEC && read_script_head(child->spawn, head)) return start_script(child, pid, err);
+    return result;
+}
+
+int spawn_start(const struct spawn *spawn, pid_t *pid, ty_error *err) {
+    struct child child = {.spawn = spawn};
+    bool lifted[SPAWN_FDS] = {false};
+    int result = lift_descriptors(spawn->fds, child.fds, lifted, err);
+    if (result == 0) result = start(&child, pid, err);
+    for (int i = 0; i < SPAWN_FDS; i++)
+        if (lifted[i]) (void)close(child.fds[i]);
+    return result;
+}
+
+static bool is_executable(const char *path) {
+    struct stat status;
+    return access(path, X_OK) == 0 && stat(path, &status) == 0 && !S_ISDIR(status.st_mode);
+}
+
+/* One entry of PATH joined with the name; an empty entry is the working directory. */
+static char *join_entry(const char *directory, const char *entry, size_t size, const char *name) {
+    struct buffer path = {0};
+    if (size == 0 || entry[0] != '/') buffer_printf(&path, "%s/", directory);
+    buffer_append(&path, entry, size);
+    if (size > 0) buffer_char(&path, '/');
+    buffer_text(&path, name);
+    return buffer_take(&path);
+}
+
+static char *search_path(const char *name, const char *search, const char *directory, ty_error *err) {
+    const char *refused = NULL;
+    for (const char *at = search;; at++) {
+        size_t size = strcspn(at, ":");
+        char *path = join_entry(directory, at, size, name);
+        if (path == NULL) {
+            (void)ty_fail_memory(err);
+            return NULL;
+        }
+        if (is_executable(path)) return path;
+        if (access(path, F_OK) == 0) refused = "Permission denied";
+        free(path);
+        at += size;
+        if (*at == '\0') break;
+    }
+    if (refused != NULL)
+        (void)ty_fail(err, TY_ESTART, "cannot execute %s: %s", name, refused);
+    else
+        (void)ty_fail(err, TY_ESTART, "cannot execute %s: No such file or directory in PATH=%s", name, search);
+    return NULL;
+}
+
+char *spawn_find(const char *name, const char *search, const char *directory, ty_error *err) {
+    if (name[0] == '\0') {
+        (void)ty_fail(err, TY_ESTART, "cannot execute a program without a name");
+        return NULL;
+    }
+    if (strchr(name, '/') == NULL)
+        return search_path(name, search != NULL ? search : "/usr/local/bin:/usr/bin:/bin", directory, err);
+    char *path = strdup(name);
+    if (path == NULL) (void)ty_fail_memory(err);
+    return path;
+}

@@ -1,0 +1,165 @@
+/* Finding what outlived its worker. /proc is read only when the kernel says that there are children; descendants are found by
+ * their parents, so that one that hides in a session or group of its own is found too. */
+#include "agent/sweep.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+#define RESCAN_EVERY (5 * NS_PER_MS)
+#define GIVE_UP_AFTER (10 * NS_PER_S)
+
+struct process {
+    pid_t pid, parent;
+    bool ours;
+};
+
+struct table {
+    struct process *items;
+    size_t n, capacity;
+};
+
+static bool has_children(void) {
+    siginfo_t info;
+    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+/* The parent of a process: the second number behind the last ")" of its stat, as its name may hold anything. */
+static pid_t read_parent(int proc, const char *name) {
+    char path[64], text[512];
+    (void)snprintf(path, sizeof path, "%.20s/stat", name);
+    CLEANUP_FD int fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
+    ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (size <= 0) return 0;
+    text[size] = '\0';
+    const char *end = strrchr(text, ')');
+    return end != NULL && end[1] != '\0' && end[2] != '\0' ? (pid_t)strtol(end + 3, NULL, 10) : 0;
+}
+
+static void read_processes(struct table *table) {
+    DIR *proc = opendir("/proc");
+    if (proc == NULL) return;
+    for (const struct dirent *entry; (entry = readdir(proc)) != NULL;) {
+        if (entry->d_name[0] < '0' || entry->d_name[0] > '9') continue;
+        if (table->n == table->capacity) {
+            size_t capacity = 2 * table->capacity + 256;
+            struct process *items = reallocarray(table->items, capacity, sizeof *items);
+            if (items == NULL) break;
+            table->items = items;
+            table->capacity = capacity;
+        }
+        table->items[table->n++] = (struct process){.pid = (pid_t)strtol(entry->d_name, NULL, 10),
+                                                    .parent = read_parent(dirfd(proc), entry->d_name)};
+    }
+    (void)closedir(proc);
+}
+
+static bool is_ours(const struct table *table, pid_t pid) {
+    for (size_t i = 0; i < table->n; i++)
+        if (table->items[i].ours && table->items[i].pid == pid) return true;
+    return false;
+}
+
+/* Marks the descendants of this process; returns how many more were found. */
+static size_t mark(struct table *table) {
+    size_t marked = 0;
+    for (size_t i = 0; i < table->n; i++) {
+        struct process *process = &table->items[i];
+        if (process->ours || (process->parent != getpid() && !is_ours(table, process->parent))) continue;
+        process->ours = true;
+        marked++;
+    }
+    return marked;
+}
+
+static void end_process(struct sweep *sweep, pid_t pid) {
+    bool known = idset_has(&sweep->found, pid);
+    if (!known) {
+        sweep->leftovers++;
+        (void)idset_add(&sweep->found, pid);
+    }
+    if (sweep->killing) {
+        (void)kill(pid, SIGKILL);
+    } else if (!known) {
+        (void)kill(pid, SIGTERM);
+        (void)kill(pid, SIGCONT);
+    }
+}
+
+static void end_descendants(struct sweep *sweep) {
+    struct table table = {0};
+    read_processes(&table);
+    while (mark(&table) > 0) {
+    }
+    for (size_t i = 0; i < table.n; i++)
+        if (table.items[i].ours) end_process(sweep, table.items[i].pid);
+    free(table.items);
+}
+
+static void stop(struct sweep *sweep, bool clean) {
+    sweep->running = false;
+    loop_timer_stop(sweep->loop, &sweep->timer);
+    idset_done(&sweep->found);
+    sweep->ended(sweep->context, clean);
+}
+
+static void on_timer(void *context);
+
+static void start_timer(struct sweep *sweep, nanoseconds delay) {
+    sweep->timer = (struct loop_timer){.callback = on_timer, .context = sweep, .state = sweep->timer.state};
+    (void)loop_timer_start(sweep->loop, &sweep->timer, delay);
+}
+
+static void start_killing(struct sweep *sweep) {
+    sweep->killing = true;
+    sweep->give_up = loop_now(sweep->loop) + GIVE_UP_AFTER;
+}
+
+/* The grace is over; or, while killing, some may have been forked after the last look. */
+static void on_timer(void *context) {
+    struct sweep *sweep = context;
+    if (!has_children()) {
+        stop(sweep, true);
+        return;
+    }
+    if (!sweep->killing) start_killing(sweep);
+    if (loop_now(sweep->loop) > sweep->give_up) {
+        stop(sweep, false);
+        return;
+    }
+    end_descendants(sweep);
+    start_timer(sweep, RESCAN_EVERY);
+}
+
+void sweep_start(struct sweep *sweep, nanoseconds grace) {
+    sweep->running = true;
+    sweep->killing = false;
+    bool left = has_children();
+    if (left && grace > 0) end_descendants(sweep);
+    start_timer(sweep, left ? grace : 0);
+}
+
+void sweep_kill(struct sweep *sweep) {
+    if (sweep->running && !sweep->killing) start_timer(sweep, 0);
+}
+
+void sweep_check(struct sweep *sweep) {
+    if (!sweep->running) return;
+    if (!has_children())
+        start_timer(sweep, 0);
+    else if (!sweep->killing)
+        end_descendants(sweep); /* its orphans are ours now */
+}
+
+void sweep_done(struct sweep *sweep) {
+    loop_timer_stop(sweep->loop, &sweep->timer);
+    idset_done(&sweep->found);
+}

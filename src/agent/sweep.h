@@ -1,0 +1,31 @@
+/* The proof of a clean end: after the workers of an attempt are gone, this process, which adopts the orphans among their
+ * descendants, must have no child left. What is left is asked to end, then killed, and counted. */
+#ifndef AGENT_SWEEP_H
+#define AGENT_SWEEP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/idset.h"
+#include "loop/loop.h"
+
+struct sweep {
+    struct loop *loop;
+    void (*ended)(void *context, bool clean); /* never called from within a call of ours */
+    void *context;
+    bool running;
+    bool killing;
+    nanoseconds give_up; /* when, after killing began */
+    struct idset found;  /* pids told to end */
+    struct loop_timer timer;
+    uint32_t leftovers; /* processes found, in all sweeps */
+};
+
+/* Begins; `grace` 0 kills at once. */
+void sweep_start(struct sweep *sweep, nanoseconds grace);
+void sweep_kill(struct sweep *sweep); /* no more grace */
+/* Some child was reaped. */
+void sweep_check(struct sweep *sweep);
+void sweep_done(struct sweep *sweep);
+
+#endif

@@ -1,0 +1,358 @@
+/* Channels of workers: bytes in, lines to worker_request.c, answers out.
+ *
+ * A channel is freed only by those who call into it from outside (a watch, an answer of the controller, the agent), after they are
+ * done with it: channel_close just lets go of the descriptor. */
+#include "agent/worker_channel.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/worker_request.h"
+#include "base/cleanup.h"
+#include "worker/link.h"
+
+enum { READ_SIZE = 64 << 10, SLOTS_MAX = 1 << 16 };
+
+static char read_buffer[READ_SIZE + 1]; /* of all channels: what is not understood yet is copied out of it */
+
+static bool is_open(const struct worker_channel *channel) {
+    return channel->source.fd >= 0;
+}
+
+/* Writable while answers wait (and nothing is read then: who does not read answers gets no more); readable otherwise, but for a
+ * channel that is stalled. */
+static void watch(struct worker_channel *channel) {
+    struct source *source = &channel->source;
+    if (!is_open(channel) || source->resting) return;
+    unsigned events = channel->out.size > 0 ? LOOP_WRITABLE : channel->stalled ? 0 : LOOP_READABLE;
+    outbox_expect(channel->speaker->all->outbox, source, events);
+}
+
+static void channel_close(struct worker_channel *channel) {
+    outbox_close(channel->speaker->all->outbox, &channel->source);
+    while (channel->n_fds > 0)
+        (void)close(channel->fds[--channel->n_fds]);
+}
+
+static void free_channel(struct worker_channel *channel) {
+    channel_close(channel);
+    channel->speaker->all->slots[channel->number % SLOTS_MAX] = NULL;
+    buffer_done(&channel->in);
+    buffer_done(&channel->out);
+    free(channel);
+}
+
+/* Frees a channel that was closed; the last one of a worker is told. */
+static void release(struct worker_channel *channel) {
+    struct speaker *speaker = channel->speaker;
+    if (is_open(channel)) return;
+    struct worker_channel **link = &speaker->channels;
+    while (*link != channel)
+        link = &(*link)->next;
+    *link = channel->next;
+    free_channel(channel);
+    if (--speaker->n_channels == 0) speaker->ended(speaker->context);
+}
+
+static void send_out(struct worker_channel *channel) {
+    size_t sent = 0;
+    while (sent < channel->out.size && is_open(channel)) {
+        ssize_t n = send(channel->source.fd, channel->out.data + sent, channel->out.size - sent,
+                         MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n >= 0)
+            sent += (size_t)n;
+        else if (errno == EAGAIN)
+            break;
+        else if (errno != EINTR)
+            channel_close(channel);
+    }
+    buffer_consume(&channel->out, sent);
+    if (channel->out.size == 0) buffer_done(&channel->out);
+}
+
+void channel_answer(struct worker_channel *channel, const char *format, ...) {
+    char text[2048];
+    va_list args;
+    va_start(args, format);
+    int size = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (size >= (int)sizeof text) size = sizeof text - 1;
+    for (int i = 0; i < size; i++)
+        if (text[i] == '\n') text[i] = ' ';
+    buffer_append(&channel->out, text, size > 0 ? (size_t)size : 0);
+    buffer_char(&channel->out, '\n');
+}
+
+void channel_answer_value(struct worker_channel *channel, const void *bytes, size_t size) {
+    buffer_printf(&channel->out, "value %zu\n", size);
+    buffer_append(&channel->out, bytes, size);
+}
+
+/* Takes one line and its value from the front; 0 when it must wait. */
+static size_t take_line(struct worker_channel *channel, char *bytes, size_t size) {
+    char *end = memchr(bytes, '\n', size);
+    size_t length = (size_t)((end != NULL ? end : bytes + size) - bytes);
+    if (channel->skipping) {
+        channel->skipping = end == NULL;
+        return end != NULL ? length + 1 : size;
+    }
+    if (length > WORKER_LINE_MAX) {
+        channel->stalled = channel->waiting != WAITING_NOTHING;
+        if (channel->stalled) return 0;
+        channel_answer(channel, "error a line is longer than %d bytes", WORKER_LINE_MAX);
+        channel->skipping = end == NULL;
+        return end != NULL ? length + 1 : size;
+    }
+    if (end == NULL) return 0;
+    *end = '\0';
+    long value = request_handle(channel, bytes, length, end + 1, size - length - 1);
+    *end = '\n';
+    return value < 0 ? 0 : length + 1 + (size_t)value;
+}
+
+static size_t drop_value(struct worker_channel *channel, size_t size) {
+    size_t dropped = channel->skip_bytes < size ? channel->skip_bytes : size;
+    channel->skip_bytes -= dropped;
+    return dropped;
+}
+
+/* Understands what it can; returns how many bytes that were. */
+static size_t understand(struct worker_channel *channel, char *bytes, size_t size) {
+    size_t at = 0;
+    channel->stalled = false;
+    while (at < size && is_open(channel)) {
+        size_t taken = channel->skip_bytes > 0 ? drop_value(channel, size - at)
+                                               : take_line(channel, bytes + at, size - at);
+        if (taken == 0) break;
+        at += taken;
+    }
+    return at;
+}
+
+/* Bytes that have just come, or none: then those that were left. */
+static void take_bytes(struct worker_channel *channel, char *bytes, size_t size) {
+    if (channel->in.size == 0) {
+        size_t taken = understand(channel, bytes, size);
+        buffer_append(&channel->in, bytes + taken, size - taken);
+    } else {
+        buffer_append(&channel->in, bytes, size);
+        size_t taken = understand(channel, channel->in.data, channel->in.size);
+        buffer_consume(&channel->in, taken);
+    }
+    if (channel->in.size == 0) buffer_done(&channel->in);
+    if (channel->in.failed || channel->out.failed) channel_close(channel);
+    send_out(channel);
+}
+
+static void keep_descriptors(struct worker_channel *channel, struct msghdr *message) {
+    for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header != NULL;
+         header = CMSG_NXTHDR(message, header)) {
+        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+        size_t n = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < n; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
+            if (channel->n_fds < CHANNEL_FDS)
+                channel->fds[channel->n_fds++] = fd;
+            else
+                (void)close(fd);
+        }
+    }
+}
+
+static ssize_t receive(struct worker_channel *channel) {
+    struct iovec bytes = {.iov_base = read_buffer, .iov_len = READ_SIZE};
+    union {
+        char bytes[CMSG_SPACE(sizeof(int) * CHANNEL_FDS)];
+        struct cmsghdr align;
+    } control;
+    struct msghdr message = {.msg_iov = &bytes,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof control.bytes};
+    ssize_t n = recvmsg(channel->source.fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n >= 0 && message.msg_controllen > 0) keep_descriptors(channel, &message);
+    return n;
+}
+
+static bool may_read(struct worker_channel *channel) {
+    return is_open(channel) && !channel->stalled && channel->out.size == 0 &&
+           !outbox_must_rest(channel->speaker->all->outbox, &channel->source);
+}
+
+/* One read; false when there is nothing more to take now. At its end a channel is closed. */
+static bool read_once(struct worker_channel *channel) {
+    if (!may_read(channel)) return false;
+    ssize_t n = receive(channel);
+    if (n < 0 && errno == EINTR) return true;
+    if (n < 0 && errno == EAGAIN && !channel->speaker->finishing) return false;
+    if (n <= 0) {
+        channel_close(channel);
+        return false;
+    }
+    take_bytes(channel, read_buffer, (size_t)n);
+    return true;
+}
+
+/* After its worker is gone, a channel that cannot be read on is of no use. */
+static void read_to_end(struct worker_channel *channel) {
+    while (read_once(channel)) {
+    }
+    if (is_open(channel) && !channel->source.resting) channel_close(channel);
+}
+
+static void on_ready(void *context, unsigned events) {
+    struct worker_channel *channel = context;
+    if ((events & LOOP_WRITABLE) != 0) {
+        send_out(channel);
+        if (channel->out.size == 0 && channel->in.size > 0) take_bytes(channel, read_buffer, 0);
+    }
+    if (channel->speaker->finishing)
+        read_to_end(channel);
+    else if ((events & LOOP_READABLE) != 0)
+        (void)read_once(channel);
+    watch(channel);
+    release(channel);
+}
+
+/* A free place in the table: its index, or negative. */
+static long find_slot(struct worker_channels *all) {
+    for (size_t i = 0; i < all->n_slots; i++)
+        if (all->slots[(all->opened + i) % all->n_slots] == NULL)
+            return (long)((all->opened + i) % all->n_slots);
+    if (all->n_slots == SLOTS_MAX) return -EMFILE;
+    size_t n = all->n_slots > 0 ? 2 * all->n_slots : 64;
+    struct worker_channel **slots = reallocarray(all->slots, n, sizeof(struct worker_channel *));
+    if (slots == NULL) return -ENOMEM;
+    memset(slots + all->n_slots, 0, (n - all->n_slots) * sizeof(struct worker_channel *));
+    long found = (long)all->n_slots;
+    all->slots = slots;
+    all->n_slots = n;
+    return found;
+}
+
+static int enter(struct worker_channel *channel, int fd) {
+    struct worker_channels *all = channel->speaker->all;
+    long slot = find_slot(all);
+    if (slot < 0) return (int)slot;
+    int code = outbox_watch(all->outbox, &channel->source, fd, on_ready, channel);
+    if (code < 0) return code;
+    channel->number = (uint32_t)slot | ++all->opened << 16;
+    all->slots[slot] = channel;
+    channel->next = channel->speaker->channels;
+    channel->speaker->channels = channel;
+    channel->speaker->n_channels++;
+    return 0;
+}
+
+int channel_open(struct speaker *speaker, int fd) {
+    struct worker_channel *channel = calloc(1, sizeof *channel);
+    int code = channel == NULL ? -ENOMEM : 0;
+    if (channel != NULL) {
+        channel->speaker = speaker;
+        code = enter(channel, fd);
+    }
+    if (code == 0) return 0;
+    free(channel);
+    (void)close(fd);
+    return code;
+}
+
+int speaker_start(struct speaker *speaker, int fd, ty_error *err) {
+    int code = channel_open(speaker, fd);
+    if (code == 0) return 0;
+    return ty_fail(err, TY_ESTART, "cannot make the channel of rank %u: %s", speaker->rank, strerror(-code));
+}
+
+void speaker_done(struct speaker *speaker) {
+    while (speaker->channels != NULL) {
+        struct worker_channel *channel = speaker->channels;
+        speaker->channels = channel->next;
+        free_channel(channel);
+    }
+    speaker->n_channels = 0;
+}
+
+/* At most what the socket's own buffer can hold: a stranger that goes on writing must not hold us. */
+void speaker_take(struct speaker *speaker) {
+    for (struct worker_channel *channel = speaker->channels, *next; channel != NULL; channel = next) {
+        next = channel->next;
+        for (int reads = 8; reads > 0 && read_once(channel); reads--) {
+        }
+        watch(channel);
+        release(channel);
+    }
+}
+
+void speaker_finish(struct speaker *speaker) {
+    speaker->finishing = true;
+    for (struct worker_channel *channel = speaker->channels, *next; channel != NULL; channel = next) {
+        next = channel->next;
+        read_to_end(channel);
+        release(channel);
+    }
+}
+
+static struct worker_channel *find_waiting(struct worker_channels *all, uint32_t number) {
+    size_t slot = number % SLOTS_MAX;
+    struct worker_channel *channel = slot < all->n_slots ? all->slots[slot] : NULL;
+    return channel != NULL && channel->number == number && channel->waiting != WAITING_NOTHING ? channel : NULL;
+}
+
+/* The answer is in `out`; lines that waited for it are next. */
+static void go_on(struct worker_channel *channel) {
+    channel->waiting = WAITING_NOTHING;
+    take_bytes(channel, read_buffer, 0);
+    watch(channel);
+    release(channel);
+}
+
+static void answer_store(struct worker_channel *channel, const Wire__StoreReply *reply) {
+    switch (reply->status) {
+    case WIRE__STORE_REPLY__STATUS__OK:
+        if (channel->waiting == WAITING_OK)
+            channel_answer(channel, "ok");
+        else
+            channel_answer_value(channel, reply->value.data, reply->value.len);
+        break;
+    case WIRE__STORE_REPLY__STATUS__NONE:
+        channel_answer(channel, "none");
+        break;
+    case WIRE__STORE_REPLY__STATUS__TIMEOUT:
+        if (channel->waiting == WAITING_IDSET)
+            channel_answer(channel, "timeout %.*s", (int)reply->value.len, (const char *)reply->value.data);
+        else
+            channel_answer(channel, "timeout");
+        break;
+    default:
+        channel_answer(channel, "error %.*s", (int)reply->value.len, (const char *)reply->value.data);
+        break;
+    }
+}
+
+void worker_channels_store_reply(struct worker_channels *all, const Wire__StoreReply *reply) {
+    struct worker_channel *channel = find_waiting(all, reply->channel);
+    if (channel == NULL || channel->waiting == WAITING_COMMIT) return;
+    answer_store(channel, reply);
+    go_on(channel);
+}
+
+void worker_channels_committed(struct worker_channels *all, const Wire__Committed *committed) {
+    struct worker_channel *channel = find_waiting(all, committed->channel);
+    if (channel == NULL || channel->waiting != WAITING_COMMIT) return;
+    if (committed->path[0] != '\0')
+        channel_answer(channel, "ok %s", committed->path);
+    else
+        channel_answer(channel, "error %s",
+                       committed->error[0] != '\0' ? committed->error : "the checkpoint failed");
+    go_on(channel);
+}
+
+void worker_channels_done(struct worker_channels *all) {
+    free(all->slots);
+}

@@ -1,0 +1,52 @@
+/* The agent's end of the protocol in worker/link.h (docs/worker-protocol.md): channels of workers, and of processes that
+ * workers started. What they say goes to the outbox; what the controller answers goes back to the channel that asked.
+ *
+ * A channel has at most one request that waits for the controller. Lines that need no answer are taken meanwhile; the next
+ * that needs one waits in the channel, and with it everything behind. */
+#ifndef AGENT_WORKER_CHANNEL_H
+#define AGENT_WORKER_CHANNEL_H
+
+#include "agent/outbox.h"
+
+struct worker_channel; /* opaque */
+
+/* All channels of an agent. */
+struct worker_channels {
+    struct outbox *outbox;
+    struct worker_channel **slots; /* by the lower half of their number */
+    size_t n_slots;
+    uint32_t opened;      /* makes the upper half of numbers */
+    const char *run_path; /* of the current launch; borrowed */
+    uint32_t attempt;
+};
+
+/* One worker as a speaker. */
+struct speaker {
+    struct worker_channels *all;
+    uint32_t rank;
+    uint64_t reports; /* number of its last report */
+    bool ready, rendezvous;
+    bool finishing; /* an empty socket is as good as a closed one */
+    unsigned n_channels;
+    struct worker_channel *channels;
+    void (*ended)(void *context); /* its last channel was closed */
+    void *context;
+};
+
+enum { SPEAKER_CHANNELS_MAX = 256 };
+
+void worker_channels_done(struct worker_channels *all);
+
+/* Opens a worker's first channel on `fd`, which it takes over, also when it fails. The speaker is filled in before. */
+int speaker_start(struct speaker *speaker, int fd, ty_error *err);
+void speaker_done(struct speaker *speaker); /* closes all channels without a call to `ended` */
+
+/* As relay_take and relay_finish. */
+void speaker_take(struct speaker *speaker);
+void speaker_finish(struct speaker *speaker);
+
+/* Answers of the controller. One for a channel that is gone is dropped. */
+void worker_channels_store_reply(struct worker_channels *all, const Wire__StoreReply *reply);
+void worker_channels_committed(struct worker_channels *all, const Wire__Committed *committed);
+
+#endif

@@ -1,0 +1,320 @@
+/* The lines that a worker may say, one handler each. Everything here reads bytes of a program that nobody checked: each
+ * part of a line has a bound, and what does not fit is answered with what would have. */
+#include "agent/worker_request.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/metrics.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "checkpoint/checkpoint.h"
+#include "worker/link.h"
+
+/* A line in the hands of its handler. */
+struct request {
+    struct worker_channel *channel;
+    char *at; /* what is left of the line, NUL-terminated */
+    const char *value;
+    size_t available;
+};
+
+static long refuse(struct request *request, const char *why) {
+    if (request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER; /* answers keep their order */
+    channel_answer(request->channel, "error %s", why);
+    return 0;
+}
+
+/* The next word, "" at the end of the line. */
+static char *next_word(struct request *request) {
+    char *word = request->at;
+    char *end = word + strcspn(word, " ");
+    request->at = end + (*end == ' ');
+    *end = '\0';
+    return word;
+}
+
+/* Handlers split a line in place, and may have to see it again: what they cut is put together from the end. */
+static void restore_words(char *line, size_t size) {
+    for (size_t i = 0; i < size; i++)
+        if (line[i] == '\0') line[i] = ' ';
+}
+
+static bool is_key(const char *key) {
+    size_t size = strlen(key);
+    if (size == 0 || size > WORKER_KEY_MAX) return false;
+    for (size_t i = 0; i < size; i++)
+        if ((unsigned char)key[i] <= ' ' || key[i] == 0x7f) return false;
+    return true;
+}
+
+#define BAD_KEY "a key must be 1 to 255 bytes without blanks and control characters"
+#define BAD_TIMEOUT "a time-out must be a whole number of milliseconds, -1 for none"
+#define BAD_SIZE "a size must be a whole number of at most 1048576 bytes"
+_Static_assert(WORKER_KEY_MAX == 255 && WORKER_VALUE_MAX == 1048576, "the texts above say so");
+
+static void say(struct request *request, bool *said, Wire__WorkerEvent__Kind kind) {
+    if (*said) return;
+    *said = true;
+    Wire__WorkerEvent event = WIRE__WORKER_EVENT__INIT;
+    event.kind = kind;
+    event.rank = request->channel->speaker->rank;
+    outbox_event(request->channel->speaker->all->outbox, event);
+}
+
+static long handle_ready(struct request *request) {
+    say(request, &request->channel->speaker->ready, WIRE__WORKER_EVENT__KIND__READY);
+    return 0;
+}
+
+static long handle_rendezvous(struct request *request) {
+    say(request, &request->channel->speaker->rendezvous, WIRE__WORKER_EVENT__KIND__RENDEZVOUS);
+    return 0;
+}
+
+static void report(struct worker_channel *channel, Wire__Report__Kind kind, uint64_t number, const char *bytes,
+                   size_t size) {
+    Wire__Report report = WIRE__REPORT__INIT;
+    report.kind = kind;
+    report.rank = channel->speaker->rank;
+    report.number = number;
+    report.time = clock_wall();
+    if (kind == WIRE__REPORT__KIND__COMMIT) report.channel = channel->number;
+    outbox_report(channel->speaker->all->outbox, report, bytes, size);
+}
+
+/* Metrics of a report, kept as they came, or corrected where JSON has no number for them. */
+static long handle_metrics(struct request *request, Wire__Report__Kind kind) {
+    struct speaker *speaker = request->channel->speaker;
+    CLEANUP(buffer_done)
+    struct buffer corrected = {0};
+    ty_error err = {0};
+    size_t size = strlen(request->at);
+    int result = metrics_check(request->at, size, &corrected, &err);
+    if (result < 0) return refuse(request, err.message);
+    if (kind == WIRE__REPORT__KIND__BEGIN && request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER;
+    if (result > 0)
+        report(request->channel, kind, ++speaker->reports, corrected.data, corrected.size);
+    else
+        report(request->channel, kind, ++speaker->reports, request->at, size);
+    return 0;
+}
+
+static long handle_report(struct request *request) {
+    return handle_metrics(request, WIRE__REPORT__KIND__METRICS);
+}
+
+static long handle_checkpoint(struct request *request) {
+    struct speaker *speaker = request->channel->speaker;
+    uint64_t before = speaker->reports;
+    long result = handle_metrics(request, WIRE__REPORT__KIND__BEGIN);
+    if (speaker->reports == before) return result;
+    CLEANUP(buffer_done)
+    struct buffer path = {0};
+    checkpoint_staging_path(speaker->all->run_path, speaker->reports, (int)speaker->all->attempt, &path);
+    channel_answer(request->channel, "directory %" PRIu64 " %s", speaker->reports,
+                   path.failed ? "" : path.data);
+    return 0;
+}
+
+static bool next_number(struct request *request, uint64_t *number) {
+    int64_t value;
+    if (!str_to_int64(next_word(request), 1, (int64_t)request->channel->speaker->reports, &value)) return false;
+    *number = (uint64_t)value;
+    return true;
+}
+
+static long handle_commit(struct request *request) {
+    uint64_t number;
+    if (request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER;
+    if (!next_number(request, &number))
+        return refuse(request, "the number must be that of a checkpoint that was begun");
+    if (!metrics_is_list(request->at, strlen(request->at)))
+        return refuse(request, "files must be a JSON list on one line");
+    request->channel->waiting = WAITING_COMMIT;
+    report(request->channel, WIRE__REPORT__KIND__COMMIT, number, request->at, strlen(request->at));
+    return 0;
+}
+
+static long handle_abort(struct request *request) {
+    uint64_t number;
+    if (request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER;
+    if (!next_number(request, &number))
+        return refuse(request, "the number must be that of a checkpoint that was begun");
+    report(request->channel, WIRE__REPORT__KIND__ABORT, number, request->at, strlen(request->at));
+    channel_answer(request->channel, "ok");
+    return 0;
+}
+
+/* Sends a request to the store, whose answer the channel then waits for. */
+static void ask_store(struct request *request, Wire__StoreRequest__Operation operation, char *key,
+                      ProtobufCBinaryData value, int64_t timeout_ms, enum waiting waiting) {
+    struct worker_channel *channel = request->channel;
+    Wire__StoreRequest body = WIRE__STORE_REQUEST__INIT;
+    body.operation = operation;
+    body.rank = channel->speaker->rank;
+    body.channel = channel->number;
+    body.key = key;
+    body.value = value;
+    body.timeout_ms = timeout_ms;
+    Wire__Message message = WIRE__MESSAGE__INIT;
+    message.body_case = WIRE__MESSAGE__BODY_STORE_REQUEST;
+    message.store_request = &body;
+    channel->waiting = waiting;
+    outbox_send(channel->speaker->all->outbox, &message);
+}
+
+/* A value that follows a line: its size, or REQUEST_LATER while it is not whole, or -2 when refused (a long one is dropped). */
+static long take_value(struct request *request, ProtobufCBinaryData *value) {
+    int64_t size;
+    if (!str_to_int64(next_word(request), 0, INT64_MAX, &size)) {
+        (void)refuse(request, BAD_SIZE);
+        return -2;
+    }
+    if (size > WORKER_VALUE_MAX) {
+        (void)refuse(request, BAD_SIZE);
+        request->channel->skip_bytes = (size_t)size;
+        return -2;
+    }
+    if ((size_t)size > request->available) return REQUEST_LATER;
+    *value = (ProtobufCBinaryData){.len = (size_t)size, .data = (uint8_t *)request->value};
+    return (long)size;
+}
+
+static long handle_set(struct request *request) {
+    ProtobufCBinaryData value;
+    if (request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER;
+    char *key = next_word(request);
+    long size = take_value(request, &value);
+    if (size < 0) return size == REQUEST_LATER ? REQUEST_LATER : 0;
+    if (is_key(key))
+        ask_store(request, WIRE__STORE_REQUEST__OPERATION__SET, key, value, -1, WAITING_OK);
+    else
+        (void)refuse(request, BAD_KEY);
+    return size;
+}
+
+static long handle_gather(struct request *request) {
+    ProtobufCBinaryData value;
+    int64_t timeout_ms;
+    if (request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER;
+    char *key = next_word(request);
+    bool timed = str_to_int64(next_word(request), -1, INT64_MAX, &timeout_ms);
+    long size = take_value(request, &value);
+    if (size < 0) return size == REQUEST_LATER ? REQUEST_LATER : 0;
+    if (!is_key(key))
+        (void)refuse(request, BAD_KEY);
+    else if (!timed)
+        (void)refuse(request, BAD_TIMEOUT);
+    else
+        ask_store(request, WIRE__STORE_REQUEST__OPERATION__GATHER, key, value, timeout_ms, WAITING_IDSET);
+    return size;
+}
+
+static long handle_get(struct request *request) {
+    if (request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER;
+    char *key = next_word(request);
+    if (!is_key(key)) return refuse(request, BAD_KEY);
+    ask_store(request, WIRE__STORE_REQUEST__OPERATION__GET, key, (ProtobufCBinaryData){0}, -1, WAITING_VALUE);
+    return 0;
+}
+
+static long handle_wait(struct request *request) {
+    int64_t timeout_ms;
+    if (request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER;
+    char *key = next_word(request);
+    if (!is_key(key)) return refuse(request, BAD_KEY);
+    if (!str_to_int64(next_word(request), -1, INT64_MAX, &timeout_ms)) return refuse(request, BAD_TIMEOUT);
+    ask_store(request, WIRE__STORE_REQUEST__OPERATION__WAIT, key, (ProtobufCBinaryData){0}, timeout_ms,
+              WAITING_VALUE);
+    return 0;
+}
+
+static long handle_add(struct request *request) {
+    int64_t delta;
+    if (request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER;
+    char *key = next_word(request);
+    char *text = next_word(request);
+    if (!is_key(key)) return refuse(request, BAD_KEY);
+    if (!str_to_int64(text, INT64_MIN, INT64_MAX, &delta))
+        return refuse(request, "a delta must be a whole number");
+    ProtobufCBinaryData value = {.len = strlen(text), .data = (uint8_t *)text};
+    ask_store(request, WIRE__STORE_REQUEST__OPERATION__ADD, key, value, -1, WAITING_VALUE);
+    return 0;
+}
+
+static bool is_local_stream(int fd) {
+    int domain, type;
+    socklen_t size = sizeof domain;
+    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) < 0 || domain != AF_UNIX) return false;
+    return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
+}
+
+static long handle_open(struct request *request) {
+    struct worker_channel *channel = request->channel;
+    if (channel->n_fds == 0) return refuse(request, "a socket must come with an open");
+    int fd = channel->fds[0];
+    channel->n_fds--;
+    memmove(channel->fds, channel->fds + 1, channel->n_fds * sizeof fd);
+    bool fits = is_local_stream(fd) && channel->speaker->n_channels < SPEAKER_CHANNELS_MAX;
+    if (fits && channel_open(channel->speaker, fd) == 0) return 0;
+    if (!fits) (void)close(fd);
+    return refuse(request, "no other channel can be opened");
+}
+
+/* X(word, handler, the form that is told when there is no such word) */
+#define REQUESTS(X)                    \
+    X("report", handle_report)         \
+    X("ready", handle_ready)           \
+    X("rendezvous", handle_rendezvous) \
+    X("checkpoint", handle_checkpoint) \
+    X("commit", handle_commit)         \
+    X("abort", handle_abort)           \
+    X("set", handle_set)               \
+    X("get", handle_get)               \
+    X("wait", handle_wait)             \
+    X("add", handle_add)               \
+    X("gather", handle_gather)         \
+    X("open", handle_open)
+
+static const struct verb {
+    const char *word;
+    size_t size;
+    long (*handle)(struct request *request);
+} verbs[] = {
+#define X(word, handle) {word, sizeof word - 1, handle},
+    REQUESTS(X)
+#undef X
+};
+
+static const struct verb *find_verb(const char *line, size_t size) {
+    for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
+        if (size >= verbs[i].size && memcmp(line, verbs[i].word, verbs[i].size) == 0 &&
+            (line[verbs[i].size] == ' ' || line[verbs[i].size] == '\0'))
+            return &verbs[i];
+    return NULL;
+}
+
+long request_handle(struct worker_channel *channel, char *line, size_t size, const char *value,
+                    size_t available) {
+    struct request request = {.channel = channel, .at = line, .value = value, .available = available};
+    long result;
+    const struct verb *verb = find_verb(line, size);
+    if (memchr(line, '\0', size) != NULL) {
+        result = refuse(&request, "a line must not hold a NUL byte");
+    } else if (verb == NULL) {
+        result =
+            refuse(&request,
+                   "unknown word: report, ready, rendezvous, checkpoint, commit, abort, set, get, wait, add, "
+                   "gather and open are known");
+    } else {
+        request.at = line + verb->size + (line[verb->size] == ' ');
+        result = verb->handle(&request);
+        if (result == REQUEST_LATER) restore_words(line, size);
+    }
+    if (result == REQUEST_LATER) channel->stalled = channel->waiting != WAITING_NOTHING;
+    return result;
+}

@@ -1,0 +1,43 @@
+/* What a channel's two files share: worker_channel.c moves bytes, worker_request.c understands lines. */
+#ifndef AGENT_WORKER_REQUEST_H
+#define AGENT_WORKER_REQUEST_H
+
+#include "agent/worker_channel.h"
+#include "base/buffer.h"
+
+enum { CHANNEL_FDS = 4 };
+
+/* What waits for the controller's answer. */
+enum waiting { WAITING_NOTHING, WAITING_COMMIT, WAITING_OK, WAITING_VALUE, WAITING_IDSET };
+
+struct worker_channel {
+    struct speaker *speaker;
+    struct worker_channel *next;
+    struct source source;
+    uint32_t number;
+    enum waiting waiting;
+    bool stalled;         /* a line in `in` cannot be taken before the answer */
+    bool skipping;        /* a line too long is dropped up to its end */
+    size_t skip_bytes;    /* of a value too long, still to be dropped */
+    struct buffer in;     /* received, not yet understood */
+    struct buffer out;    /* answers that the socket did not take yet */
+    int fds[CHANNEL_FDS]; /* received, not yet used by an "open" */
+    unsigned n_fds;
+};
+
+enum { REQUEST_LATER = -1 };
+
+/* Handles one line (NUL-terminated in place of its newline). `value` points behind it, where `available` bytes have come. Returns
+ * the bytes of value that belonged to it, or REQUEST_LATER: more bytes, or the answer to an earlier request, must come first. */
+long request_handle(struct worker_channel *channel, char *line, size_t size, const char *value,
+                    size_t available);
+
+/* Adds an answer, a newline is put behind it. */
+void channel_answer(struct worker_channel *channel, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void channel_answer_value(struct worker_channel *channel, const void *bytes, size_t size);
+
+/* Opens a channel on `fd`, which it takes over, also when it fails. */
+int channel_open(struct speaker *speaker, int fd);
+
+#endif
