@@ -1,0 +1,46 @@
+/* reports N [PAUSE_US]: reports N times and times each call. Prints when it began (CLOCK_MONOTONIC, ns) and the 50th, 99th and
+ * 99.9th percentile and the longest call (ns). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <trainyard/trainyard.h>
+#include <unistd.h>
+
+static long now(void) {
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000L + t.tv_nsec;
+}
+
+static int by_length(const void *a, const void *b) {
+    long x = *(const long *)a, y = *(const long *)b;
+    return (x > y) - (x < y);
+}
+
+static int fail(const ty_error *err) {
+    (void)fprintf(stderr, "reports: %s\n", err->message);
+    return 1;
+}
+
+int main(int argc, char **argv) {
+    long n = argc > 1 ? atol(argv[1]) : 0;
+    unsigned pause_us = argc > 2 ? (unsigned)atoi(argv[2]) : 0;
+    long *took = n > 0 ? malloc((size_t)n * sizeof *took) : NULL;
+    if (took == NULL) return 2;
+    ty_error err = {0};
+    ty_worker *worker = ty_worker_self(&err);
+    if (worker == NULL) return fail(&err);
+    long began = now();
+    for (long i = 0; i < n; i++) {
+        if (pause_us > 0) (void)usleep(pause_us);
+        long start = now();
+        int result =
+            ty_report(worker, TY_METRICS({"loss", 1.0 / (double)(i + 1)}, {"step", (double)i}), NULL, &err);
+        took[i] = now() - start;
+        if (result < 0) return fail(&err);
+    }
+    qsort(took, (size_t)n, sizeof *took, by_length);
+    printf("%ld %ld %ld %ld %ld\n", began, took[n / 2], took[n * 99 / 100], took[n * 999 / 1000], took[n - 1]);
+    free(took);
+    return 0;
+}

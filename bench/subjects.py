@@ -1,0 +1,46 @@
+"""Workers that things are done to: programs/subject.c, and the file through which they tell who they are."""
+import mmap
+import os
+import struct
+import time
+from collections import namedtuple
+
+ENTRY = struct.Struct("<qiiii40x")  # struct entry of subject.c
+RANKS = 1024
+
+Entry = namedtuple("Entry", "told_ns signal pid daemon ready")
+
+
+class Subjects:
+    """A command of n subjects: `argv` is their program; started by whoever launches it."""
+
+    def __init__(self, bench, n, mode):
+        self.n = n
+        self.path = os.path.join(bench.directory, f"subjects-{time.monotonic_ns()}")
+        with open(self.path, "wb") as f:
+            f.truncate(RANKS * ENTRY.size)
+        with open(self.path, "r+b") as f:
+            self._map = mmap.mmap(f.fileno(), RANKS * ENTRY.size)
+        self.argv = [bench.program("subject"), self.path, mode]
+
+    def entries(self):
+        return [Entry(*ENTRY.unpack_from(self._map, rank * ENTRY.size)) for rank in range(self.n)]
+
+    def wait_ready(self, child, seconds=20):
+        """The entries once all are there; None when the launcher ended, or it took too long."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and child.poll() is None:
+            entries = self.entries()
+            if all(entry.ready for entry in entries):
+                return entries
+            time.sleep(0.002)
+        return None
+
+    def close(self):
+        self._map.close()
+        os.unlink(self.path)
+
+
+def parent(pid):
+    with open(f"/proc/{pid}/stat", "rb") as f:
+        return int(f.read().rsplit(b")", 1)[1].split()[1])
