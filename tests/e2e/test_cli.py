@@ -101,6 +101,32 @@ class OutsideOfAWorker(Case):
                 self.assert_usage(self.trainyard("store", *words), "store", "inside a worker")
 
 
+class Environment(Case):
+    SHOW = ["--no-prefix", "--", "/bin/sh", "-c", 'echo "${A-unset} ${B-unset} ${OMP_NUM_THREADS-unset}"']
+
+    def show(self, *args, env=None):
+        return self.assert_status(0, self.run_workers(*args, *self.SHOW, env=env)).out.rstrip("\n")
+
+    def test_inherited_given_and_repeated(self):
+        self.assertEqual("here unset 1", self.show(env={"A": "here"}))
+        self.assertEqual("there x=y $(z) 1", self.show("--env", "A=there", "--env", "B=1", "--env", "B=x=y $(z)", env={"A": "here"}))
+        self.assertEqual("here unset 7", self.show("--env", "A", "--env", "OMP_NUM_THREADS=7", env={"A": "here"}))
+        self.assertEqual(" unset 1", self.show("--env", "A="))
+
+    def test_config_file_below_options(self):
+        path = self.write("c.yaml", "run_config: {name: from-file, worker_runtime_env: {env_vars: {A: file, B: file}}}\n")
+        self.assertEqual("file option 1", self.show("--config", path, "--env", "B=option", env={"A": "here"}))
+        self.assertEqual(["from-file"], os.listdir(self.storage))
+
+    def test_no_shell_reads_anything(self):
+        marks = {"BASH_ENV": self.write("mark.sh", "echo sourced\n"), "ENV": os.path.join(self.place, "mark.sh")}
+        name = "a b;$(touch %s)&|" % "x"
+        finished = self.run_workers("--name", name, "--no-prefix", "--", "/bin/echo", "$HOME", "`id`", "*", ";", env=marks)
+        self.assertEqual("$HOME `id` * ;\n", self.assert_status(0, finished).out)
+        self.assertEqual([name], os.listdir(self.storage))
+        self.assertFalse(os.path.exists(os.path.join(self.place, "x")))
+
+
 class EmptyStorage(Case):
     def test_status_of_no_runs(self):
         finished = self.assert_status(0, self.trainyard("status", "--storage-path", self.storage))
