@@ -3,6 +3,7 @@
 #include "controller/controller.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "controller/directory.h"
 #include "controller/drive.h"
 #include "worker/result.h"
@@ -121,17 +123,29 @@ static void warn(const struct demand *demand) {
         log_warning("scaling", "%s", demand->warnings[i]);
 }
 
+/* What is not finite travels as one of three strings (docs/worker-protocol.md). */
+static bool metric_value(const json_t *value, double *number) {
+    static const struct {
+        const char *text;
+        double value;
+    } special[] = {{"NaN", (double)NAN}, {"Infinity", (double)INFINITY}, {"-Infinity", -(double)INFINITY}};
+    *number = json_number_value(value);
+    for (size_t i = 0; i < ARRAY_SIZE(special); i++) {
+        if (!str_equal(json_string_value(value), special[i].text)) continue;
+        *number = special[i].value;
+        return true;
+    }
+    return json_is_number(value);
+}
+
 static void add_values(struct ty_result *result) {
     json_t *object = result->metrics == NULL ? NULL : json_loads(result->metrics, 0, NULL);
     const char *key;
     json_t *value;
     result->values = calloc(json_object_size(object) + 1, sizeof *result->values);
     json_object_foreach(object, key, value) {
-        double number = json_number_value(value);
-        const char *text = json_string_value(value);
-        if (text != NULL && sscanf(text, "%lf", &number) != 1) continue;
-        if (result->values == NULL || (text == NULL && !json_is_number(value))) continue;
-        char *name = strdup(key);
+        double number;
+        char *name = result->values != NULL && metric_value(value, &number) ? strdup(key) : NULL;
         if (name != NULL) result->values[result->n_values++] = (struct result_metric){name, number};
     }
     json_decref(object);

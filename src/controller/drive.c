@@ -31,6 +31,7 @@ const char *drive_node_name(const struct drive *drive, uint32_t node) {
 void drive_keep_journal_error(struct drive *drive, int result, const ty_error *err) {
     if (result >= 0 || drive->error.code != 0) return;
     drive->error = *err;
+    progress_hide(&drive->progress);
     log_error("journal", "%s; the run goes on without it", err->message);
 }
 
@@ -131,6 +132,12 @@ static int make_token(char token[33]) {
     return 0;
 }
 
+/* What whoever started us wants ignored stays so: nohup, or a shell that runs us in the background. */
+static bool is_ignored(int signal_number) {
+    struct sigaction action;
+    return sigaction(signal_number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 static int open_drive(struct drive *drive, const struct drive_config *config, ty_error *err) {
     *drive = (struct drive){.config = config, .lease_fd = -1};
     if (make_token(drive->token) < 0) return ty_fail(err, -errno, "no random bytes: %s", strerror(errno));
@@ -144,7 +151,8 @@ static int open_drive(struct drive *drive, const struct drive_config *config, ty
     drive->store_timer = (struct loop_timer){.callback = peer_on_store_timer, .context = drive};
     for (size_t i = 0; i < ARRAY_SIZE(handled_signals); i++) {
         drive->signals[i] = (struct loop_signal){.callback = on_signal, .context = drive};
-        (void)loop_signal_start(drive->loop, &drive->signals[i], handled_signals[i]);
+        if (!is_ignored(handled_signals[i]))
+            (void)loop_signal_start(drive->loop, &drive->signals[i], handled_signals[i]);
     }
     sink_open(&drive->output[0], drive->loop, STDOUT_FILENO, peer_on_drained, drive);
     sink_open(&drive->output[1], drive->loop, STDERR_FILENO, peer_on_drained, drive);

@@ -17,8 +17,6 @@
 #include "worker/function.h"
 #include "worker/link.h"
 
-extern char **environ;
-
 /* The command line of this process, for the workers to have the same. */
 struct command_line {
     struct buffer text;

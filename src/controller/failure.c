@@ -87,6 +87,6 @@ void failure_format(const struct failure_context *context, struct buffer *out) {
     add_tail(failure, out);
     add_others(context, failure, out);
     add_proof(context, out);
-    if (failure->rank >= 0)
+    if (failure->rank >= 0 && failure->outcome == OUTCOME_FAILED)
         buffer_printf(out, "  all of its output: %s/logs/rank-%d.log\n", context->path, failure->rank);
 }

@@ -11,8 +11,6 @@
 #include "cluster/topology.h"
 #include "worker/link.h"
 
-extern char **environ;
-
 struct launch {
     struct launch_context context;
     struct framework_context framework;
@@ -210,7 +208,7 @@ int launch_frame(const struct launch *launch, uint32_t node_rank, struct buffer 
     bool raw = launch->context.request->no_prefix;
     body.prefix = !raw;
     body.escape = !raw || (launch->context.prepared->plan->n_workers > 1 && isatty(STDOUT_FILENO));
-    body.workers = calloc(n, sizeof *body.workers);
+    body.workers = calloc(n, sizeof(Wire__LaunchWorker *));
     int result = body.workers == NULL ? ty_fail_memory(err) : 0;
     for (size_t i = 0; i < n && result >= 0; i++) {
         body.workers[i] = make_worker(launch, launch->ranks[first + i], err);

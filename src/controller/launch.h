@@ -19,7 +19,7 @@ struct launch_context {
 
 struct launch; /* opaque: what is alike for all nodes */
 
-int launch_create(const struct launch_context *context, struct launch **launch, ty_error *err);
+int launch_create(const struct launch_context *context, struct launch **out, ty_error *err);
 void launch_destroy(struct launch *launch);
 
 /* The frame for a node, appended to `out`. */

@@ -86,8 +86,13 @@ static void on_worker_event(struct drive *drive, const Wire__WorkerEvent *event)
         run_worker_rendezvous(drive->run, event->rank, event->time);
         break;
     case WIRE__WORKER_EVENT__KIND__EXITED:
-        run_worker_exited(drive->run, event->rank, event->wait_status, event->stopped, event->text,
-                          event->tail.data, event->tail.len, event->time);
+        run_worker_exited(drive->run, event->rank,
+                          &(struct run_exit){.wait_status = event->wait_status,
+                                             .stopped = event->stopped,
+                                             .cause = event->text,
+                                             .tail = event->tail.data,
+                                             .tail_size = event->tail.len,
+                                             .time = event->time});
         break;
     case WIRE__WORKER_EVENT__KIND__GONE:
         run_worker_gone(drive->run, event->rank, event->time);
@@ -121,8 +126,12 @@ static void on_report(struct drive *drive, const Wire__Report *report) {
         drive_keep_journal_error(drive, result, &err);
         if (report->rank == 0) keep_metrics(drive, &report->metrics);
     }
-    run_report(drive->run, report->rank, kind, report->number, report->files.data, report->files.len,
-               report->channel);
+    run_report(drive->run, &(struct run_report){.rank = report->rank,
+                                                .kind = kind,
+                                                .number = report->number,
+                                                .files = report->files.data,
+                                                .size = report->files.len,
+                                                .channel = report->channel});
 }
 
 static void arm_store_timer(struct drive *drive) {
@@ -156,7 +165,8 @@ static void on_store_request(struct peer *peer, const Wire__StoreRequest *body) 
     arm_store_timer(drive);
 }
 
-static void on_log(const Wire__Log *log) {
+static void on_log(struct drive *drive, const Wire__Log *log) {
+    progress_hide(&drive->progress);
     log_write((enum log_level)log->level, "agent", "%s", log->text);
 }
 
@@ -183,7 +193,7 @@ static void on_message(void *context, const Wire__Message *message) {
         run_node_bye(drive->run, peer->node, message->bye->clean, message->bye->leftovers);
         break;
     case WIRE__MESSAGE__BODY_LOG:
-        on_log(message->log);
+        on_log(drive, message->log);
         break;
     default:
         log_warning("controller", "node %s sent a message of an unknown kind",
@@ -216,7 +226,7 @@ static void describe_agent_end(const struct drive *drive, uint32_t node, int sta
     if (reason->code != 0)
         buffer_printf(out, "could not be understood: %s", reason->message);
     else if (WIFSIGNALED(status))
-        buffer_printf(out, "was killed by signal %d (SIG%s)", WTERMSIG(status), sigabbrev_np(WTERMSIG(status)));
+        buffer_printf(out, "was killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
     else
         buffer_printf(out, "ended with code %d before its time", WEXITSTATUS(status));
 }

@@ -2,13 +2,12 @@
  * given to somebody else in between is never hit. */
 #include "controller/sweep.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -18,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/duration.h"
 #include "base/file.h"
+#include "base/str.h"
 #include "worker/link.h"
 
 enum { ENVIRONMENT_MAX = 8 << 20 };
@@ -48,10 +48,10 @@ static int sweep_once(const char *token) {
     DIR *proc = opendir("/proc");
     if (proc == NULL) return 0;
     for (struct dirent *entry; (entry = readdir(proc)) != NULL;) {
-        if (!isdigit((unsigned char)entry->d_name[0])) continue;
-        int pid = atoi(entry->d_name);
-        if (pid == getpid() || !carries_token(pid, token)) continue;
-        kill_held(pid, token);
+        int64_t pid;
+        if (!str_to_int64(entry->d_name, 1, INT_MAX, &pid)) continue;
+        if (pid == getpid() || !carries_token((int)pid, token)) continue;
+        kill_held((int)pid, token);
         found++;
     }
     (void)closedir(proc);

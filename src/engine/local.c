@@ -16,8 +16,6 @@
 #include "engine/engine.h"
 #include "engine/local.h"
 
-extern char **environ;
-
 enum { AGENT_CHANNEL_FD = 3, AGENT_LEASE_FD = 4 };
 
 /* Actions of the child: the descriptors at their places, all else is close-on-exec. */

@@ -105,24 +105,23 @@ static void fail_pending(struct pending *pending, const char *why) {
     if (pending->error == NULL) pending->error = strdup(why);
 }
 
-static void add_files(struct run *run, struct pending *pending, uint32_t rank, const void *files, size_t size,
-                      uint32_t channel) {
-    char *copy = malloc(size + 1);
+static void add_files(struct run *run, struct pending *pending, const struct run_report *report) {
+    uint32_t node = run->config.node_of[report->rank];
+    char *copy = malloc(report->size + 1);
     if (pending->files == NULL || pending->waiters == NULL || copy == NULL) {
         free(copy);
-        run->ops->answer(run->context, run->config.node_of[rank], channel, pending->number, NULL,
-                         "out of memory");
+        run->ops->answer(run->context, node, report->channel, pending->number, NULL, "out of memory");
         return;
     }
-    memcpy(copy, files, size);
-    copy[size] = '\0';
+    memcpy(copy, report->files, report->size);
+    copy[report->size] = '\0';
     pending->files[pending->n_files] = copy;
-    pending->waiters[pending->n_files++] = (struct commit_waiter){run->config.node_of[rank], channel};
+    pending->waiters[pending->n_files++] = (struct commit_waiter){node, report->channel};
 }
 
-/* A commit or an abort of a checkpoint that is not pending: of an ended attempt, or never begun. */
-static void refuse_commit(struct run *run, uint32_t rank, uint64_t number, uint32_t channel) {
-    run->ops->answer(run->context, run->config.node_of[rank], channel, number, NULL,
+/* A commit of a checkpoint that is not pending: of an ended attempt, or never begun. */
+static void refuse_commit(struct run *run, const struct run_report *report) {
+    run->ops->answer(run->context, run->config.node_of[report->rank], report->channel, report->number, NULL,
                      "no such checkpoint is being written");
 }
 
@@ -135,46 +134,48 @@ static void arrive(struct run *run, uint32_t rank, uint64_t number) {
     settle(run, pending);
 }
 
-static void conclude(struct run *run, uint32_t rank, bool written, uint64_t number, const void *files,
-                     size_t size, uint32_t channel) {
-    struct pending *pending = find_pending(run, number);
-    if (pending == NULL || run->workers[rank].writing != number) {
-        if (written) refuse_commit(run, rank, number, channel);
+static void conclude(struct run *run, const struct run_report *report) {
+    struct pending *pending = find_pending(run, report->number);
+    bool written = report->kind == REPORT_COMMIT;
+    if (pending == NULL || run->workers[report->rank].writing != report->number) {
+        if (written) refuse_commit(run, report);
         return;
     }
     pending->settled++;
-    run->workers[rank].writing = 0;
+    run->workers[report->rank].writing = 0;
     if (written) {
-        add_files(run, pending, rank, files, size, channel);
+        add_files(run, pending, report);
     } else {
         struct buffer why = {0};
-        buffer_printf(&why, "rank %u: %.*s", rank, (int)size, (const char *)files);
+        buffer_printf(&why, "rank %u: %.*s", report->rank, (int)report->size, (const char *)report->files);
         fail_pending(pending, why.failed ? "a rank could not write its files" : why.data);
         buffer_done(&why);
     }
     settle(run, pending);
 }
 
-void run_report(struct run *run, uint32_t rank, enum report_kind kind, uint64_t number, const void *files,
-                size_t size, uint32_t channel) {
-    if (rank >= run->config.n_workers || number <= run->report_base) return;
+static void begin_writing(struct run *run, const struct run_report *report) {
+    struct run_worker *worker = &run->workers[report->rank];
+    struct pending *pending = begin(run, report->number);
+    if (pending == NULL || worker->writing != 0) return;
+    pending->begun++;
+    worker->writing = report->number;
+}
+
+void run_report(struct run *run, const struct run_report *report) {
+    if (report->rank >= run->config.n_workers || report->number <= run->report_base) return;
     if (run->state != RUN_RUNNING && run->state != RUN_STOPPING) return;
-    struct pending *pending;
-    switch (kind) {
-    case REPORT_METRICS:
-        arrive(run, rank, number);
-        break;
+    switch (report->kind) {
     case REPORT_BEGIN:
-        pending = begin(run, number);
-        if (pending != NULL && run->workers[rank].writing == 0) {
-            pending->begun++;
-            run->workers[rank].writing = number;
-        }
-        arrive(run, rank, number);
+        begin_writing(run, report);
+        arrive(run, report->rank, report->number);
+        break;
+    case REPORT_METRICS:
+        arrive(run, report->rank, report->number);
         break;
     case REPORT_COMMIT:
     case REPORT_ABORT:
-        conclude(run, rank, kind == REPORT_COMMIT, number, files, size, channel);
+        conclude(run, report);
         break;
     default:
         break;
@@ -185,7 +186,12 @@ void run_reports_rank_ended(struct run *run, uint32_t rank) {
     uint64_t made = run->workers[rank].reports, writing = run->workers[rank].writing;
     char why[128];
     static const char unfinished[] = "ended while it wrote its files";
-    if (writing != 0) conclude(run, rank, false, writing, unfinished, sizeof unfinished - 1, 0);
+    if (writing != 0)
+        conclude(run, &(struct run_report){.rank = rank,
+                                           .kind = REPORT_ABORT,
+                                           .number = writing,
+                                           .files = unfinished,
+                                           .size = sizeof unfinished - 1});
     (void)snprintf(why, sizeof why, "rank %u ended after %llu reports, so that this one can never be whole",
                    rank, (unsigned long long)(made - run->report_base));
     for (struct pending *pending = run->pending, *next; pending != NULL; pending = next) {

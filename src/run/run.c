@@ -14,6 +14,7 @@
 
 /* Beyond the grace: the agent's own kill and the news of it. */
 static const nanoseconds STOP_MARGIN = 5 * NS_PER_S;
+/* Beyond the grace of what workers left behind. */
 static const nanoseconds FINISH_LIMIT = 10 * NS_PER_S;
 
 const char *run_outcome_name(enum run_outcome outcome) {
@@ -273,7 +274,7 @@ static void end_when_bye(struct run *run) {
 /* Agents are told that it is over; each proves that nothing is left and says bye. */
 static void finish(struct run *run) {
     if (!move_run(run, RUN_FINISHING)) return;
-    run->ops->set_timer(run->context, TIMER_FINISH, FINISH_LIMIT);
+    run->ops->set_timer(run->context, TIMER_FINISH, run->config.grace + FINISH_LIMIT);
     for (uint32_t node = 0; node < run->config.n_nodes; node++) {
         if (move_node(run, node, NODE_FINISHING)) {
             run->n_bye++;
@@ -363,14 +364,16 @@ void run_worker_rendezvous(struct run *run, uint32_t rank, nanoseconds time) {
 
 static void describe_exit(struct run_failure *failure, const char *cause) {
     int status = failure->wait_status;
-    if (cause != NULL && cause[0] != '\0')
-        set_text(failure, "rank %d: %s", failure->rank, cause);
-    else if (WIFSIGNALED(status))
-        set_text(failure, "rank %d was killed by signal %d (SIG%s)%s", failure->rank, WTERMSIG(status),
-                 sigabbrev_np(WTERMSIG(status)) == NULL ? "?" : sigabbrev_np(WTERMSIG(status)),
-                 WCOREDUMP(status) ? ", core dumped" : "");
-    else
-        set_text(failure, "rank %d exited with code %d", failure->rank, WEXITSTATUS(status));
+    bool known = cause != NULL && cause[0] != '\0';
+    if (!known) cause = WIFSIGNALED(status) && WCOREDUMP(status) ? "core dumped" : "";
+    const char *comma = cause[0] != '\0' ? ", " : "";
+    if (!WIFSIGNALED(status)) {
+        set_text(failure, "rank %d exited with code %d%s%s", failure->rank, WEXITSTATUS(status), comma, cause);
+        return;
+    }
+    const char *name = sigabbrev_np(WTERMSIG(status));
+    set_text(failure, "rank %d was killed by signal %d%s%s%s%s%s", failure->rank, WTERMSIG(status),
+             name != NULL ? " (SIG" : "", name != NULL ? name : "", name != NULL ? ")" : "", comma, cause);
 }
 
 static void record_exit(struct run *run, uint32_t rank, const char *cause, nanoseconds time) {
@@ -395,24 +398,23 @@ static char *copy_bytes(const void *bytes, size_t size) {
     return copy == NULL ? NULL : memcpy(copy, bytes, size);
 }
 
-void run_worker_exited(struct run *run, uint32_t rank, int wait_status, bool stopped, const char *cause,
-                       const void *tail, size_t tail_size, nanoseconds time) {
+void run_worker_exited(struct run *run, uint32_t rank, const struct run_exit *exit) {
     if (!move_worker(run, rank, WORKER_EXITED)) return;
     struct run_worker *worker = &run->workers[rank];
-    worker->wait_status = wait_status;
+    worker->wait_status = exit->wait_status;
     worker->exited = true;
-    worker->stopped = stopped;
-    worker->failed = wait_status != 0 && !stopped;
-    record_exit(run, rank, cause, time);
+    worker->stopped = exit->stopped;
+    worker->failed = exit->wait_status != 0 && !exit->stopped;
+    record_exit(run, rank, exit->cause, exit->time);
     if (worker->failed) {
         struct run_failure failure = {.outcome = OUTCOME_FAILED,
                                       .rank = (int)rank,
                                       .node = (int)run->config.node_of[rank],
-                                      .wait_status = wait_status,
-                                      .time = time,
-                                      .tail = copy_bytes(tail, tail_size)};
-        failure.tail_size = failure.tail == NULL ? 0 : tail_size;
-        describe_exit(&failure, cause);
+                                      .wait_status = exit->wait_status,
+                                      .time = exit->time,
+                                      .tail = copy_bytes(exit->tail, exit->tail_size)};
+        failure.tail_size = failure.tail == NULL ? 0 : exit->tail_size;
+        describe_exit(&failure, exit->cause);
         fail(run, &failure);
     }
     run_reports_rank_ended(run, rank);
@@ -473,6 +475,13 @@ void run_timer_fired(struct run *run, enum run_timer timer) {
     }
 }
 
+/* Agents still give what workers left behind its grace: no more of it. */
+static void hurry(struct run *run) {
+    for (uint32_t node = 0; node < run->config.n_nodes; node++)
+        if (run->nodes[node].state == NODE_FINISHING)
+            run->ops->stop(run->context, node, true, "interrupted again");
+}
+
 void run_interrupt(struct run *run, int signal_number) {
     run->interrupts++;
     if (run->interrupts == 1) run->interrupt_signal = signal_number;
@@ -480,6 +489,8 @@ void run_interrupt(struct run *run, int signal_number) {
         stop_attempt(run, "interrupted");
     else if (run->state == RUN_STOPPING && run->interrupts > 1)
         stop_workers(run, true, "interrupted again");
+    else if (run->state == RUN_FINISHING && run->interrupts > 1)
+        hurry(run);
 }
 
 /* -- how it stands ------------------------------------------------------------------------------------------------- */

@@ -98,11 +98,21 @@ struct run_ops {
 
 struct run; /* opaque */
 
-int run_create(const struct run_config *config, const struct run_ops *ops, void *context, struct run **run,
+int run_create(const struct run_config *config, const struct run_ops *ops, void *context, struct run **out,
                ty_error *err);
 void run_destroy(struct run *run);
 
 void run_start(struct run *run);
+
+/* How a worker ended; pointers are borrowed during the call. */
+struct run_exit {
+    int wait_status;
+    bool stopped;      /* after it was told to */
+    const char *cause; /* what is known beyond the status, NULL or "" */
+    const void *tail;  /* last lines of its output */
+    size_t tail_size;
+    nanoseconds time; /* wall */
+};
 
 /* Events. An event that does not fit (late, doubled, of an earlier attempt) changes nothing. */
 void run_node_up(struct run *run, uint32_t node, const char *data_json);
@@ -113,8 +123,7 @@ void run_batch(
 void run_worker_started(struct run *run, uint32_t rank, int pid, nanoseconds time);
 void run_worker_ready(struct run *run, uint32_t rank, nanoseconds time);
 void run_worker_rendezvous(struct run *run, uint32_t rank, nanoseconds time);
-void run_worker_exited(struct run *run, uint32_t rank, int wait_status, bool stopped, const char *cause,
-                       const void *tail, size_t tail_size, nanoseconds time);
+void run_worker_exited(struct run *run, uint32_t rank, const struct run_exit *exit);
 void run_worker_gone(struct run *run, uint32_t rank, nanoseconds time);
 void run_worker_start_failed(struct run *run, uint32_t rank, const char *why, nanoseconds time);
 void run_timer_fired(struct run *run, enum run_timer timer);
@@ -122,10 +131,17 @@ void run_timer_fired(struct run *run, enum run_timer timer);
 /* Stop politely (a signal's number for the exit status 128 + n), then, when called again, at once. */
 void run_interrupt(struct run *run, int signal_number);
 
-/* Reports (report.c). `files` is a JSON list or the reason of an abort. */
+/* Reports (report.c). */
 enum report_kind { REPORT_METRICS, REPORT_BEGIN, REPORT_COMMIT, REPORT_ABORT };
-void run_report(struct run *run, uint32_t rank, enum report_kind kind, uint64_t number, const void *files,
-                size_t size, uint32_t channel);
+struct run_report {
+    uint32_t rank;
+    enum report_kind kind;
+    uint64_t number;
+    const void *files; /* a JSON list (COMMIT), or the reason (ABORT); borrowed */
+    size_t size;
+    uint32_t channel; /* who waits for the answer */
+};
+void run_report(struct run *run, const struct run_report *report);
 
 /* How it stands. */
 enum run_state run_state_of(const struct run *run);

@@ -134,8 +134,19 @@ static void start_all(struct world *world, uint32_t n_workers) {
 }
 
 static void end_worker(struct world *world, uint32_t rank, int wait_status, bool stopped) {
-    run_worker_exited(world->run, rank, wait_status, stopped, NULL, NULL, 0, 1);
+    run_worker_exited(world->run, rank,
+                      &(struct run_exit){.wait_status = wait_status, .stopped = stopped, .time = 1});
     run_worker_gone(world->run, rank, 1);
+}
+
+static void report(struct world *world, uint32_t rank, enum report_kind kind, uint64_t number,
+                   const char *files, uint32_t channel) {
+    run_report(world->run, &(struct run_report){.rank = rank,
+                                                .kind = kind,
+                                                .number = number,
+                                                .files = files,
+                                                .size = files == NULL ? 0 : strlen(files),
+                                                .channel = channel});
 }
 
 static void success_is_told_after_every_bye(void **state) {
@@ -174,7 +185,8 @@ static void the_first_failure_decides(void **state) {
     open_world(&world, 3, 1, 0);
     start_all(&world, 3);
     run_batch(world.run);
-    run_worker_exited(world.run, 1, 3 << 8, false, NULL, "boom\n", 5, 7);
+    run_worker_exited(world.run, 1,
+                      &(struct run_exit){.wait_status = 3 << 8, .tail = "boom\n", .tail_size = 5, .time = 7});
     expect(&world, " stop0");
     assert_int_equal(world.timers[TIMER_STOP], 10 * NS_PER_S);
     run_batch(world.run);
@@ -303,6 +315,46 @@ static void interrupts_stop_then_kill(void **state) {
     close_world(&world);
 }
 
+static void a_second_interrupt_hurries_what_workers_left_behind(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 1, 1, 0);
+    start_all(&world, 1);
+    end_worker(&world, 0, 0, false);
+    expect(&world, " finish0");
+    assert_int_equal(world.timers[TIMER_FINISH], 15 * NS_PER_S); /* the grace is theirs too */
+    run_interrupt(world.run, 2);
+    expect(&world, "");
+    run_interrupt(world.run, 2);
+    expect(&world, " kill0");
+    run_node_bye(world.run, 0, true, 1);
+    assert_int_equal(run_exit_status(world.run), 0);
+    close_world(&world);
+}
+
+static void what_the_agent_knows_stands_behind_the_signal(void **state) {
+    (void)state;
+    static const struct {
+        int wait_status;
+        const char *cause, *text;
+    } cases[] = {
+        {9, "out of memory: limit 64 MiB, peak 63 MiB",
+         "rank 0 was killed by signal 9 (SIGKILL), out of memory: limit 64 MiB, peak 63 MiB"},
+        {11 | 0x80, "core dumped", "rank 0 was killed by signal 11 (SIGSEGV), core dumped"},
+        {6 | 0x80, NULL, "rank 0 was killed by signal 6 (SIGABRT), core dumped"},
+        {40, "", "rank 0 was killed by signal 40"}, /* a real-time signal has no name */
+        {3 << 8, "why", "rank 0 exited with code 3, why"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct world world;
+        open_world(&world, 1, 1, 0);
+        start_all(&world, 1);
+        run_worker_exited(world.run, 0, cases[i].wait_status, false, cases[i].cause, NULL, 0, 1);
+        assert_string_equal(run_failure(world.run)->text, cases[i].text);
+        close_world(&world);
+    }
+}
+
 static void an_interrupt_before_the_launch_starts_nothing(void **state) {
     (void)state;
     struct world world;
@@ -356,7 +408,7 @@ static void late_and_doubled_events_change_nothing(void **state) {
     struct world world;
     open_world(&world, 2, 1, 0);
     run_worker_started(world.run, 0, 1, 1);
-    run_worker_exited(world.run, 7, 0, false, NULL, NULL, 0, 1);
+    run_worker_exited(world.run, 7, &(struct run_exit){.time = 1});
     run_node_up(world.run, 5, NULL);
     run_node_bye(world.run, 0, true, 0);
     start_all(&world, 2);
@@ -379,20 +431,20 @@ static void a_checkpoint_is_whole_when_all_ranks_reported(void **state) {
     struct world world;
     open_world(&world, 3, 1, 0);
     start_all(&world, 3);
-    run_report(world.run, 0, REPORT_METRICS, 1, NULL, 0, 0);
-    run_report(world.run, 1, REPORT_BEGIN, 1, NULL, 0, 0);
-    run_report(world.run, 2, REPORT_BEGIN, 1, NULL, 0, 0);
-    run_report(world.run, 1, REPORT_COMMIT, 1, "[1]", 3, 11);
+    report(&world, 0, REPORT_METRICS, 1, NULL, 0);
+    report(&world, 1, REPORT_BEGIN, 1, NULL, 0);
+    report(&world, 2, REPORT_BEGIN, 1, NULL, 0);
+    report(&world, 1, REPORT_COMMIT, 1, "[1]", 11);
     expect(&world, "");
-    run_report(world.run, 2, REPORT_COMMIT, 1, "[2]", 3, 12);
+    report(&world, 2, REPORT_COMMIT, 1, "[2]", 12);
     expect(&world, " publish1.1([1],[2]) ok11.1 ok12.1");
     assert_string_equal(run_checkpoint(world.run), "/run/checkpoint");
-    run_report(world.run, 0, REPORT_BEGIN, 2, NULL, 0, 0);
-    run_report(world.run, 0, REPORT_COMMIT, 2, "[]", 2, 13);
-    run_report(world.run, 1, REPORT_METRICS, 2, NULL, 0, 0);
+    report(&world, 0, REPORT_BEGIN, 2, NULL, 0);
+    report(&world, 0, REPORT_COMMIT, 2, "[]", 13);
+    report(&world, 1, REPORT_METRICS, 2, NULL, 0);
     expect(&world, "");
     world.fail_publish = 1;
-    run_report(world.run, 2, REPORT_METRICS, 2, NULL, 0, 0);
+    report(&world, 2, REPORT_METRICS, 2, NULL, 0);
     expect(&world, " publish2.1([]) discard2.1 error13.2");
     close_world(&world);
 }
@@ -402,27 +454,27 @@ static void a_checkpoint_that_cannot_be_whole_is_told(void **state) {
     struct world world;
     open_world(&world, 3, 1, 0);
     start_all(&world, 3);
-    run_report(world.run, 0, REPORT_BEGIN, 1, NULL, 0, 0);
-    run_report(world.run, 0, REPORT_COMMIT, 1, "[]", 2, 5);
+    report(&world, 0, REPORT_BEGIN, 1, NULL, 0);
+    report(&world, 0, REPORT_COMMIT, 1, "[]", 5);
     end_worker(&world, 1, 0, false);
     expect(&world, " discard1.1 error5.1");
-    run_report(world.run, 2, REPORT_BEGIN, 1, NULL, 0, 0);
-    run_report(world.run, 2, REPORT_COMMIT, 1, "[]", 2, 6);
+    report(&world, 2, REPORT_BEGIN, 1, NULL, 0);
+    report(&world, 2, REPORT_COMMIT, 1, "[]", 6);
     expect(&world, " discard1.1 error6.1");
-    run_report(world.run, 2, REPORT_COMMIT, 9, "[]", 2, 7);
+    report(&world, 2, REPORT_COMMIT, 9, "[]", 7);
     expect(&world, " error7.9");
     close_world(&world);
 
     open_world(&world, 2, 1, 0);
     start_all(&world, 2);
-    run_report(world.run, 0, REPORT_BEGIN, 1, NULL, 0, 0);
-    run_report(world.run, 1, REPORT_BEGIN, 1, NULL, 0, 0);
-    run_report(world.run, 0, REPORT_ABORT, 1, "disk full", 9, 1);
-    run_report(world.run, 1, REPORT_COMMIT, 1, "[]", 2, 2);
+    report(&world, 0, REPORT_BEGIN, 1, NULL, 0);
+    report(&world, 1, REPORT_BEGIN, 1, NULL, 0);
+    report(&world, 0, REPORT_ABORT, 1, "disk full", 1);
+    report(&world, 1, REPORT_COMMIT, 1, "[]", 2);
     expect(&world, " discard1.1 error2.1");
-    run_report(world.run, 0, REPORT_BEGIN, 2, NULL, 0, 0);
-    run_report(world.run, 1, REPORT_BEGIN, 2, NULL, 0, 0);
-    run_report(world.run, 0, REPORT_COMMIT, 2, "[]", 2, 3);
+    report(&world, 0, REPORT_BEGIN, 2, NULL, 0);
+    report(&world, 1, REPORT_BEGIN, 2, NULL, 0);
+    report(&world, 0, REPORT_COMMIT, 2, "[]", 3);
     end_worker(&world, 1, 9, false);
     expect(&world, " stop0 discard2.1 error3.2");
     close_world(&world);
@@ -433,14 +485,14 @@ static void numbers_go_on_in_the_next_attempt(void **state) {
     struct world world;
     open_world(&world, 2, 1, 1);
     start_all(&world, 2);
-    run_report(world.run, 0, REPORT_METRICS, 1, NULL, 0, 0);
-    run_report(world.run, 0, REPORT_METRICS, 2, NULL, 0, 0);
-    run_report(world.run, 1, REPORT_BEGIN, 1, NULL, 0, 0);
+    report(&world, 0, REPORT_METRICS, 1, NULL, 0);
+    report(&world, 0, REPORT_METRICS, 2, NULL, 0);
+    report(&world, 1, REPORT_BEGIN, 1, NULL, 0);
     end_worker(&world, 0, 1 << 8, false);
     end_worker(&world, 1, 15, true);
     expect(&world, " stop0 discard1.1 launch0.2");
     assert_int_equal(run_report_base(world.run), 2);
-    run_report(world.run, 0, REPORT_BEGIN, 2, NULL, 0, 0);
+    report(&world, 0, REPORT_BEGIN, 2, NULL, 0);
     expect(&world, "");
     close_world(&world);
 }
@@ -456,6 +508,8 @@ int main(void) {
         cmocka_unit_test(a_lost_node_takes_its_workers_along),
         cmocka_unit_test(a_lost_node_is_started_again_for_the_next_attempt),
         cmocka_unit_test(interrupts_stop_then_kill),
+        cmocka_unit_test(a_second_interrupt_hurries_what_workers_left_behind),
+        cmocka_unit_test(what_the_agent_knows_stands_behind_the_signal),
         cmocka_unit_test(an_interrupt_before_the_launch_starts_nothing),
         cmocka_unit_test(limits_end_what_does_not_answer),
         cmocka_unit_test(late_and_doubled_events_change_nothing),
