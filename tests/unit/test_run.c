@@ -349,7 +349,9 @@ static void what_the_agent_knows_stands_behind_the_signal(void **state) {
         struct world world;
         open_world(&world, 1, 1, 0);
         start_all(&world, 1);
-        run_worker_exited(world.run, 0, cases[i].wait_status, false, cases[i].cause, NULL, 0, 1);
+        run_worker_exited(
+            world.run, 0,
+            &(struct run_exit){.wait_status = cases[i].wait_status, .cause = cases[i].cause, .time = 1});
         assert_string_equal(run_failure(world.run)->text, cases[i].text);
         close_world(&world);
     }
