@@ -140,7 +140,7 @@ static bool say_values(const struct view *view,
     for (uint32_t i = 0; i < view->proposal->cluster->n; i++) {
         const char *value = value_of(view->proposal->cluster->nodes[i].shape, key);
         size_t at = 0;
-        while (value && at < n && strcmp(tallies[at].value, value))
+        while (value && at < n && !str_equal(tallies[at].value, value))
             at++;
         if (value && at < n) tallies[at].n++;
         if (value && at == n && n < SHOWN)
@@ -241,7 +241,7 @@ static void say_lack(const struct view *view, const struct resource *wanted, str
 static void say_broken(const struct view *view, const struct resource *wanted) {
     say_amount(view->out, wanted->name, wanted->amount);
     buffer_printf(view->out, " is more than one device but not whole: ask for %lld or %lld %s per worker",
-                  (long long)(wanted->amount / QUANTITY_ONE), (long long)(wanted->amount / QUANTITY_ONE + 1),
+                  (long long)(wanted->amount / QUANTITY_ONE), (long long)(wanted->amount / QUANTITY_ONE) + 1,
                   wanted->name);
 }
 
@@ -337,6 +337,16 @@ static void say_fewer(const struct view *view, int64_t most) {
     if (most > 0) buffer_printf(view->out, "use at most %lld worker%s", (long long)most, most == 1 ? "" : "s");
 }
 
+static void say_whose_sum(const struct view *view) {
+    if (!wanted_type(view) && (!view->selector || !view->selector->n)) {
+        buffer_text(view->out, "the cluster has ");
+        return;
+    }
+    buffer_text(view->out, "the nodes");
+    say_which_nodes(view);
+    buffer_text(view->out, " have ");
+}
+
 /* A resource of which all candidates together have too little. */
 static bool explain_sums(struct view *view, size_t n, int64_t most) {
     bool said = false;
@@ -350,7 +360,8 @@ static bool explain_sums(struct view *view, size_t n, int64_t most) {
         say_workers(view, n);
         buffer_text(view->out, " need ");
         say_number(view->out, name, need);
-        buffer_printf(view->out, " %s, the cluster has ", name);
+        buffer_printf(view->out, " %s, ", name);
+        say_whose_sum(view);
         say_number(view->out, name, have);
         buffer_printf(view->out, "%s: ", free_word(view));
         say_fewer(view, most);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "placement/explain.h"
 #include "placement/kind.h"
 #include "placement/slices.h"
@@ -30,7 +31,7 @@ static void say_pod_types(const struct cluster *cluster, struct buffer *out) {
     for (size_t i = 0; i < cluster->n && n < SHOWN; i++) {
         const char *type = labels_get(&cluster->nodes[i].shape->labels, "ray.io/tpu-pod-type");
         size_t at = 0;
-        while (type && at < n && strcmp(shown[at], type))
+        while (type && at < n && !str_equal(shown[at], type))
             at++;
         if (type && at == n) shown[n++] = type;
     }

@@ -6,7 +6,8 @@
 
 bool hand_fits(const struct classes *classes, const struct kind *kind) {
     const struct hand *hand = &classes->hand;
-    return kind_count_on(kind, classes, hand->shape, hand->amounts, hand->devices, 1) == 1;
+    struct node_state state = {hand->shape, hand->amounts, hand->devices};
+    return kind_count_on(kind, classes, &state, 1) == 1;
 }
 
 /* A part: the device with the least that is enough. Whole ones: the lowest that are wholly free. */

@@ -65,7 +65,7 @@ static void kind_destroy(struct kind *kind) {
 }
 
 void kind_table_done(struct kind_table *table) {
-    for (size_t i = 0; i < sizeof table->buckets / sizeof *table->buckets; i++) {
+    for (size_t i = 0; i < KIND_BUCKETS; i++) {
         for (struct kind *kind = table->buckets[i], *next; kind; kind = next) {
             next = kind->chain;
             kind_destroy(kind);
@@ -186,8 +186,7 @@ static struct kind *kind_create(const struct classes *classes, const struct bund
 struct kind *kind_find(struct kind_table *table, const struct classes *classes,
                        const struct bundle_kind *bundle, int64_t times, bool loose) {
     uint64_t hash = hash_bundle(bundle, times, loose);
-    struct kind **bucket =
-        &table->buckets[(hash ^ (hash >> 32)) % (sizeof table->buckets / sizeof *table->buckets)];
+    struct kind **bucket = &table->buckets[(hash ^ (hash >> 32)) % KIND_BUCKETS];
     for (struct kind *kind = *bucket; kind; kind = kind->chain)
         if (kind->hash == hash && is_bundle(kind, bundle, times, loose)) return kind;
     struct kind *kind = kind_create(classes, bundle, times, loose);
@@ -223,8 +222,8 @@ static quantity wanted_amount(const struct kind *kind, const char *name) {
 }
 
 static bool is_custom(const char *name) {
-    return strcmp(name, "GPU") && strcmp(name, "object_store_memory") && strcmp(name, "memory") &&
-           strcmp(name, "CPU");
+    return !str_equal(name, "GPU") && !str_equal(name, "object_store_memory") && !str_equal(name, "memory") &&
+           !str_equal(name, "CPU");
 }
 
 static int more_first(quantity a, quantity b) {
@@ -258,29 +257,29 @@ int kind_order(const struct kind *a, const struct kind *b) {
 
 /* ---- against a class ---- */
 
-/* How often one wanted resource fits, at most `limit`. */
-static int64_t count_wanted_on(const struct kind *kind, const struct classes *classes,
-                               const struct shape_info *info, const struct wanted *wanted, uint16_t index,
-                               const quantity *amounts, const uint16_t *devices, int64_t limit) {
-    int64_t count = amounts[index] / wanted->amount;
-    int32_t at = classes->devices_at[info->first_resource + index];
-    if (count && wanted->device && at >= 0 && !kind->loose)
-        count = device_count(wanted->amount, devices + at, classes->devices_n[info->first_resource + index]);
-    return count < limit ? count : limit;
+/* How often one wanted resource fits; `index` is its place in the shape's total. */
+static int64_t count_one(const struct kind *kind, const struct classes *classes, const struct node_state *state,
+                         const struct wanted *wanted, uint16_t index) {
+    int64_t count = state->amounts[index] / wanted->amount;
+    uint32_t resource = classes->shapes[state->shape].first_resource + index;
+    int32_t at = classes->devices_at[resource];
+    if (count == 0 || !wanted->device || at < 0 || kind->loose) return count;
+    return device_count(wanted->amount, state->devices + at, classes->devices_n[resource]);
 }
 
-int64_t kind_count_on(const struct kind *kind, const struct classes *classes, uint32_t shape,
-                      const quantity *amounts, const uint16_t *devices, int64_t limit) {
-    const uint16_t *bound = kind_bound(kind, shape);
+int64_t kind_count_on(const struct kind *kind, const struct classes *classes, const struct node_state *state,
+                      int64_t limit) {
+    const uint16_t *bound = kind_bound(kind, state->shape);
     if (!bound) return 0;
-    for (size_t i = 0; i < kind->n_wanted && limit; i++)
-        limit = count_wanted_on(kind, classes, &classes->shapes[shape], &kind->wanted[i], bound[i], amounts,
-                                devices, limit);
+    for (size_t i = 0; i < kind->n_wanted && limit; i++) {
+        int64_t count = count_one(kind, classes, state, &kind->wanted[i], bound[i]);
+        if (count < limit) limit = count;
+    }
     return limit;
 }
 
 int64_t kind_count(const struct kind *kind, const struct classes *classes, uint32_t slot, int64_t limit) {
     const struct node_class *class = class_at(classes, slot);
-    return kind_count_on(kind, classes, class->shape, class_amounts(class), class_devices(classes, class),
-                         limit);
+    struct node_state state = {class->shape, class_amounts(class), class_devices(classes, class)};
+    return kind_count_on(kind, classes, &state, limit);
 }

@@ -39,8 +39,10 @@ struct kind {
     uint64_t seen; /* how far of the classes' log is in it */
 };
 
+enum { KIND_BUCKETS = 1024 };
+
 struct kind_table {
-    struct kind *buckets[1024];
+    struct kind *buckets[KIND_BUCKETS];
     size_t n;
     size_t bytes; /* of all tournaments */
 };
@@ -62,9 +64,14 @@ const uint16_t *kind_bound(const struct kind *kind, uint32_t shape);
 /* How many such bundles fit a node of this class, at most `limit`. */
 int64_t kind_count(const struct kind *kind, const struct classes *classes, uint32_t slot, int64_t limit);
 
-/* The same for these amounts and devices of a node of `shape`. */
-int64_t kind_count_on(const struct kind *kind, const struct classes *classes, uint32_t shape,
-                      const quantity *amounts, const uint16_t *devices, int64_t limit);
+/* The same for a node in some state. */
+struct node_state {
+    uint32_t shape;
+    const quantity *amounts;
+    const uint16_t *devices;
+};
+int64_t kind_count_on(const struct kind *kind, const struct classes *classes, const struct node_state *state,
+                      int64_t limit);
 
 /* True when a node's resource `have` serves `want`: the same name, or two names of one accelerator type. */
 bool kind_same_resource(const char *want, const char *have);

@@ -45,19 +45,9 @@ static int row_of(const struct resources *resources, struct row *row) {
 
 static uint16_t devices_index(const struct node_shape *shape, const char *resource) {
     size_t d = 0;
-    while (d < shape->n_devices && strcmp(shape->devices[d].resource, resource))
+    while (d < shape->n_devices && !str_equal(shape->devices[d].resource, resource))
         d++;
     return (uint16_t)d;
-}
-
-static uint32_t write_grants(struct plan *plan, const struct row *row, const struct node_shape *shape,
-                             uint32_t *n_grants, uint32_t position) {
-    for (size_t i = 0; i < row->n; i++) {
-        plan->grants[(*n_grants)++] =
-            (struct grant){devices_index(shape, row->parts[i].resource), row->parts[i].n, position};
-        position += row->parts[i].n;
-    }
-    return position;
 }
 
 /* ---- ranks ---- */
@@ -125,20 +115,26 @@ static int claim_plan(struct plan *plan, const struct proposal *proposal, const 
     return plan->workers && plan->node_order && plan->grants && plan->positions && plan->slices ? 0 : -ENOMEM;
 }
 
-static void write_worker(struct plan *plan, const struct proposal *proposal, const struct rows *rows,
-                         uint32_t rank, uint32_t bundle, uint32_t *at_grant, uint32_t *at_position) {
-    const struct row *row = row_for(rows, bundle);
-    struct plan_worker *worker = &plan->workers[rank];
-    worker->node = proposal->node_of[bundle];
-    worker->bundle = bundle;
+/* Where the next worker's grants and positions go. */
+struct write_head {
+    uint32_t grant, position;
+};
+
+static void write_worker(struct plan *plan, const struct proposal *proposal, const struct row *row,
+                         struct plan_worker *worker, struct write_head *at) {
+    worker->node = proposal->node_of[worker->bundle];
     worker->slice = -1;
-    worker->first_grant = *at_grant;
+    worker->first_grant = at->grant;
     worker->n_grants = (uint32_t)row->n;
-    uint32_t end =
-        write_grants(plan, row, proposal->cluster->nodes[worker->node].shape, at_grant, *at_position);
-    memcpy(plan->positions + *at_position, proposal->positions + bundle * proposal->stride,
-           (end - *at_position) * sizeof *plan->positions);
-    *at_position = end;
+    const uint16_t *positions = proposal->positions + worker->bundle * proposal->stride;
+    for (size_t i = 0; i < row->n; i++) {
+        const struct row_part *part = &row->parts[i];
+        uint16_t devices = devices_index(proposal->cluster->nodes[worker->node].shape, part->resource);
+        plan->grants[at->grant++] = (struct grant){devices, part->n, at->position};
+        memcpy(plan->positions + at->position, positions, part->n * sizeof *positions);
+        at->position += part->n;
+        positions += part->n;
+    }
 }
 
 static int write_places(struct plan *plan, size_t n) {
@@ -172,11 +168,14 @@ static void write_slices(struct plan *plan, const struct proposal *proposal) {
 }
 
 static int write_workers(struct plan *plan, const struct proposal *proposal, const struct rows *rows) {
-    uint32_t *order = malloc(proposal->n * sizeof *order), grant = 0, position = 0;
+    uint32_t *order = malloc(proposal->n * sizeof *order);
+    struct write_head at = {0};
     int result = order ? order_ranks(proposal, rows, order) : -ENOMEM;
     if (result == 0) result = claim_plan(plan, proposal, rows);
-    for (uint32_t rank = 0; result == 0 && rank < proposal->n; rank++)
-        write_worker(plan, proposal, rows, rank, order[rank], &grant, &position);
+    for (size_t rank = 0; result == 0 && rank < proposal->n; rank++) {
+        plan->workers[rank].bundle = order[rank];
+        write_worker(plan, proposal, row_for(rows, order[rank]), &plan->workers[rank], &at);
+    }
     free(order);
     if (result == 0) result = write_places(plan, proposal->n);
     if (result == 0) write_slices(plan, proposal);

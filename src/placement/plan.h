@@ -47,14 +47,17 @@ struct plan {
     uint32_t *node_order; /* node index by node rank, n_nodes_used of them */
     struct plan_slice *slices;
     size_t n_slices;
-    char *
-        reason; /* one sentence, NULL when feasible: what is short, where, and the smallest change that would fit */
+    /* One sentence, NULL when feasible: what is short, where, and the smallest change that would fit. */
+    char *reason;
     struct plan_short *shorts;
     size_t n_shorts;
     struct resources total; /* with the trainer's */
 };
 
-/* Places every worker of the demand or none. 0 also when it does not fit (see verdict); negative for want of memory. */
+/* Places every worker of the demand or none: the most that fit for an elastic one. PLAN_BUSY means that it would fit with nothing
+ * taken on the nodes, PLAN_INFEASIBLE that it would not even then. `max_workers` 0 (local mode) is feasible and places
+ * nobody. The plan keeps names of the cluster, which must outlive it. 0 also when it does not fit; negative for want of
+ * memory. */
 int plan_make(const struct cluster *cluster, const struct demand *demand, struct plan **plan, ty_error *err);
 void plan_destroy(struct plan *plan);
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/str.h"
 #include "placement/decision.h"
 
 struct planner {
@@ -85,7 +86,7 @@ static size_t list_domains(const struct classes *classes, const char *key, struc
     size_t kept = 0;
     for (size_t i = 0; i < n; i++) {
         size_t at = 0;
-        while (at < kept && strcmp(domains[at].value, domains[i].value))
+        while (at < kept && !str_equal(domains[at].value, domains[i].value))
             at++;
         if (at == kept) domains[kept++] = domains[i];
     }

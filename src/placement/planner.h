@@ -57,7 +57,7 @@ int planner_place_at(struct planner *planner, const struct gang *gang, const uin
                      uint16_t *positions);
 
 /* How many alike bundles fit now, at most `limit`: exact for each strategy without a domain. Or -ENOMEM. */
-int64_t planner_capacity(struct planner *planner, const struct bundle_kind *kind,
+int64_t planner_capacity(struct planner *planner, const struct bundle_kind *bundle,
                          enum placement_strategy strategy, int64_t limit);
 
 /* What is free now of resource number `resource` in the total of the node's shape, and of its device `position`. */

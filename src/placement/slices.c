@@ -168,7 +168,7 @@ static int name_order(const void *a, const void *b) {
 static int place_chosen(struct proposal *proposal, const struct slice_list *list, const struct slice **chosen,
                         size_t n) {
     size_t per_slice = (size_t)proposal->demand->tpu.workers_per_slice;
-    qsort(chosen, n, sizeof *chosen, name_order);
+    qsort(chosen, n, sizeof(const struct slice *), name_order);
     for (size_t s = 0; s < n; s++) {
         list_nodes(list, chosen[s], proposal->node_of + s * per_slice);
         proposal->slices[s] =
@@ -207,12 +207,12 @@ static size_t drop(const struct slice **fitting, size_t n, const struct slice *s
  * room for the next. */
 static int choose(struct proposal *proposal, const struct slice_list *list, const struct slice **fitting,
                   size_t n, size_t least, size_t most) {
-    const struct slice **chosen = calloc(n + 1, sizeof *chosen);
+    const struct slice **chosen = calloc(n + 1, sizeof(const struct slice *));
     if (!chosen) return -ENOMEM;
     int result = 0;
     while (!result && n > 0 && n >= least) {
         size_t take = n < most ? n : most;
-        memcpy(chosen, fitting, take * sizeof *chosen);
+        memcpy(chosen, fitting, take * sizeof(const struct slice *));
         result = place_chosen(proposal, list, chosen, take);
         n = drop(fitting, n, chosen[0]);
     }
@@ -234,7 +234,7 @@ int slices_place(struct proposal *proposal, size_t least, size_t most) {
     if (most < least) return 0;
     struct slice_list list;
     if (slices_find(proposal->cluster, proposal->demand, &list) < 0) return -ENOMEM;
-    const struct slice **fitting = calloc(list.n + 1, sizeof *fitting);
+    const struct slice **fitting = calloc(list.n + 1, sizeof(const struct slice *));
     struct chosen_slice *chosen = realloc(proposal->slices, (list.n + 1) * sizeof *chosen);
     if (chosen) proposal->slices = chosen;
     int64_t n = fitting && chosen ? list_fitting(proposal, &list, fitting) : -ENOMEM;

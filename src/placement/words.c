@@ -16,6 +16,7 @@ void say_number(struct buffer *out, const char *name, quantity amount) {
     say_amount(&text, name, amount);
     buffer_char(&text, '\0');
     const char *rest;
+    out->failed = out->failed || text.failed;
     if (!text.failed) buffer_text(out, str_prefix(text.data, name, &rest) ? rest + (*rest == ' ') : text.data);
 }
 

@@ -1,5 +1,8 @@
 /* Plans: ranks, devices and what each worker sees of them (spec/train-api.md 8, vectors 55 to 76, 106, 107), TPU slices, elastic
  * demands, refusals in words, and the JSON of DESIGN.md 5.3. */
+/* The tables below say of each node and request only what matters. */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -587,6 +590,13 @@ static void test_refusals_of_all_workers(void **state) {
     expect_refusal(CLUSTER({"a", "CPU=10", "CPU=4"}), (struct ask){.min = 2, .per_worker = "CPU=4"}, PLAN_BUSY,
                    "2 workers of CPU 4 need 8 CPU, the cluster has 4 free: use at most 1 worker or add 4 CPU",
                    "CPU 8/4"); /* P16 */
+    expect_refusal(
+        CLUSTER({"a", "GPU=4", .type = "A100", .labels = "zone=a"}, {"b", "GPU=4", .type = "A100"}),
+        (struct ask){.min = 5, .per_worker = "GPU=1,accelerator_type:A100=0.001", .selector = "zone=a"},
+        PLAN_INFEASIBLE,
+        "5 workers of GPU 1, type A100 need 5 GPU, the nodes of type A100 with zone a have 4: use at most 4 "
+        "workers or add 1 GPU",
+        "GPU 5/4");
 }
 
 static void test_refusals_of_slices(void **state) {
