@@ -7,6 +7,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "cli/command.h"
 #include "cli/run_environment.h"
@@ -154,6 +155,15 @@ static int tell_outcome(int code, const ty_result *result, const ty_error *err) 
     return status != 0 ? status : EXIT_FAILURE;
 }
 
+/* What the run has to say while it goes on. */
+static void tell_log(void *context, enum log_level level, const char *subsystem, const char *text) {
+    (void)context, (void)subsystem;
+    if (level == LOG_LEVEL_WARNING)
+        terminal_warning("run", text);
+    else
+        terminal_error("run", text);
+}
+
 static int start(const struct run_options *options, const struct scaling_options *scaling,
                  const struct cluster_options *cluster, char **program, ty_error *err) {
     run_environment_leave_outer();
@@ -166,6 +176,7 @@ static int start(const struct run_options *options, const struct scaling_options
     request.argv = (const char *const *)program;
     request.environment = environment.items;
     ty_result *result = NULL;
+    log_set_sink(tell_log, NULL);
     code = controller_run(&request, &result, err);
     int status = tell_outcome(code, result, err);
     ty_result_free(result);

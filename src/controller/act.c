@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "controller/drive_internal.h"
 
@@ -89,17 +90,17 @@ static void set_timer(void *context, enum run_timer timer, nanoseconds delay) {
         (void)loop_timer_start(drive->loop, &drive->timers[timer].handle, delay);
 }
 
-/* A restart is told when it happens: the first cause of an attempt that was followed by another is not on the last screen. */
-static void tell_restart(struct drive *drive) {
+/* A restart is told when it happens: only the last attempt's first cause is on the screen at the end. */
+static void tell_restart(struct drive *drive, const struct run_event *event) {
     const struct run_failure *failure = run_failure(drive->run);
-    if (failure->outcome == OUTCOME_NONE) return;
+    if (event->kind != EVENT_ATTEMPT || failure->outcome == OUTCOME_NONE) return;
     progress_hide(&drive->progress);
-    log_warning("controller", "attempt %d failed: %s", run_attempt(drive->run), failure->text);
+    log_warning("controller", "%s: attempt %d begins", failure->text, event->attempt);
 }
 
 static void record(void *context, const struct run_event *event) {
     struct drive *drive = context;
-    if (event->kind == EVENT_ATTEMPT_END) tell_restart(drive);
+    tell_restart(drive, event);
     ty_error err = {0};
     int result = journal_event(drive->config->journal, event, &err);
     drive_keep_journal_error(drive, result, &err);

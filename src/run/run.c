@@ -116,20 +116,29 @@ static void start_nodes(struct run *run) {
     }
 }
 
-static void begin_attempt(struct run *run, const char *reason) {
-    char data[160];
+static void record_attempt(struct run *run) {
+    const char *reason = run->failure.outcome == OUTCOME_NONE ? "start" : run->failure.text;
+    struct buffer data = {0};
+    buffer_printf(&data, "{\"workers\": %u, \"nodes\": %u, \"reason\": ", run->config.n_workers,
+                  run->config.n_nodes);
+    buffer_json_string(&data, reason, strlen(reason));
+    buffer_text(&data, "}");
+    run_record(run, EVENT_ATTEMPT, -1, -1, 0, data.failed ? NULL : data.data);
+    buffer_done(&data);
+}
+
+/* The failure of the attempt before it is the reason, and is then forgotten. */
+static void begin_attempt(struct run *run) {
     run->attempt++;
     run->again = false;
     run->report_base = run->last_number;
+    record_attempt(run);
     free(run->failure.tail);
     run->failure = (struct run_failure){.rank = -1, .node = -1};
     for (uint32_t i = 0; i < run->config.n_workers; i++) {
         (void)move_worker(run, i, WORKER_PLANNED);
         run->workers[i] = (struct run_worker){.state = WORKER_PLANNED, .reports = run->report_base};
     }
-    (void)snprintf(data, sizeof data, "{\"workers\": %u, \"nodes\": %u, \"reason\": \"%s\"}",
-                   run->config.n_workers, run->config.n_nodes, reason);
-    run_record(run, EVENT_ATTEMPT, -1, -1, 0, data);
     run->ops->set_timer(run->context, TIMER_START, run->config.start_limit);
     start_nodes(run);
     launch_when_up(run);
@@ -138,7 +147,7 @@ static void begin_attempt(struct run *run, const char *reason) {
 void run_start(struct run *run) {
     if (!move_run(run, RUN_STARTING)) return;
     if (run->config.time_limit > 0) run->ops->set_timer(run->context, TIMER_LIMIT, run->config.time_limit);
-    begin_attempt(run, "start");
+    begin_attempt(run);
 }
 
 /* The gang is launched when every node is up, all in one go. */
@@ -250,8 +259,7 @@ static void end_attempt(struct run *run) {
     run->failures++;
     for (uint32_t node = 0; node < run->config.n_nodes; node++)
         (void)move_node(run, node, NODE_UP);
-    char reason[] = "after a failure";
-    if (move_run(run, RUN_STARTING)) begin_attempt(run, reason);
+    if (move_run(run, RUN_STARTING)) begin_attempt(run);
 }
 
 static void end_when_gone(struct run *run) {
