@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
 #include "base/str.h"
 #include "worker/function.h"
 #include "worker/worker.h"
@@ -63,9 +62,8 @@ void ty_init(int *argc, char ***argv) {
     initialised = true;
     const char *function = getenv(WORKER_FUNCTION_VARIABLE);
     if (function == NULL) return;
-    CLEANUP_FREE char *name = strdup(function); /* the variable itself is removed before the function runs */
     ty_error error = {0};
-    int status = name != NULL ? run_function(name, &error) : ty_fail_memory(&error);
+    int status = run_function(function, &error);
     if (status < 0) {
         (void)fprintf(stderr, "trainyard: %s\n", error.message);
         status = ty_error_exit_status(error.code);
