@@ -1,0 +1,146 @@
+/* Reading and writing through one megabyte of memory is as fast as copy_file_range here, and the checksum of what was written costs
+ * no second look at it; a file that changes meanwhile gets the checksum of what was stored. */
+#include "checkpoint/bytes.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "base/file.h"
+
+enum { CLONE_MIN = 64 << 10, PUSH = 8 << 20 };
+
+struct pass {
+    struct bytes *bytes;
+    int from, to; /* `to` is -1 when only the checksum is wanted */
+    int64_t at;
+    int64_t pushed; /* up to here the kernel was asked to write */
+    XXH3_state_t hash;
+};
+
+bool digest_equal(const struct digest *a, const struct digest *b) {
+    return a->size == b->size && strcmp(a->xxh3, b->xxh3) == 0;
+}
+
+int bytes_init(struct bytes *bytes) {
+    *bytes = (struct bytes){.room = malloc(BYTES_ROOM)};
+    return bytes->room != NULL ? 0 : -ENOMEM;
+}
+
+void bytes_done(struct bytes *bytes) {
+    free(bytes->room);
+    bytes->room = NULL;
+}
+
+static void finish(const struct pass *pass, struct digest *digest) {
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&pass->hash));
+    for (size_t i = 0; i < sizeof canonical.digest; i++)
+        for (int half = 0; half < 2; half++)
+            digest->xxh3[2 * i + (size_t)half] =
+                "0123456789abcdef"[canonical.digest[i] >> (half == 0 ? 4 : 0) & 15];
+    digest->xxh3[DIGEST_SIZE - 1] = '\0';
+    digest->size = pass->at;
+}
+
+/* Syncing later finds most of the work done. Errors are the business of that sync. */
+static void push(struct pass *pass) {
+    if (pass->to < 0 || pass->at - pass->pushed < PUSH) return;
+    (void)sync_file_range(pass->to, pass->pushed, pass->at - pass->pushed, SYNC_FILE_RANGE_WRITE);
+    pass->pushed = pass->at;
+}
+
+/* One piece of at most `most` bytes: 1, 0 at the end, -errno. */
+static int step(struct pass *pass, int64_t most) {
+    size_t size = most < BYTES_ROOM ? (size_t)most : BYTES_ROOM;
+    ssize_t n = read(pass->from, pass->bytes->room, size);
+    if (n < 0) return errno == EINTR ? 1 : -errno;
+    if (n == 0) return 0;
+    (void)XXH3_128bits_update(&pass->hash, pass->bytes->room, (size_t)n);
+    int result = pass->to >= 0 ? file_write_all(pass->to, pass->bytes->room, (size_t)n) : 0;
+    if (result < 0) return result;
+    pass->at += n;
+    push(pass);
+    return 1;
+}
+
+/* A hole counts as zeros and takes no room on the disk. */
+static void skip(struct pass *pass, int64_t to) {
+    memset(pass->bytes->room, 0, BYTES_ROOM);
+    while (pass->at < to) {
+        int64_t size = to - pass->at < BYTES_ROOM ? to - pass->at : BYTES_ROOM;
+        (void)XXH3_128bits_update(&pass->hash, pass->bytes->room, (size_t)size);
+        pass->at += size;
+    }
+}
+
+/* Goes on behind the hole at `at`, of a file whose size is `size`. */
+static int pass_hole(struct pass *pass, int64_t size) {
+    int64_t data = lseek(pass->from, pass->at, SEEK_DATA);
+    if (data < 0 && errno != ENXIO) return -errno; /* ENXIO: a hole up to the end */
+    skip(pass, data >= 0 ? data : size);
+    if (lseek(pass->from, pass->at, SEEK_SET) < 0) return -errno;
+    if (pass->to >= 0 && lseek(pass->to, pass->at, SEEK_SET) < 0) return -errno;
+    return 0;
+}
+
+static int pass_sparse(struct pass *pass, int64_t size) {
+    while (pass->at < size) {
+        int result = pass_hole(pass, size);
+        if (result < 0) return result;
+        int64_t hole = lseek(pass->from, pass->at, SEEK_HOLE);
+        if (hole < 0 && errno != ENXIO) return -errno;
+        if (lseek(pass->from, pass->at, SEEK_SET) < 0) return -errno;
+        while (pass->at < hole && (result = step(pass, hole - pass->at)) > 0) {
+        }
+        if (result < 0) return result;
+        if (pass->at < hole) break; /* cut off meanwhile */
+    }
+    return pass->to >= 0 && ftruncate(pass->to, pass->at) < 0 ? -errno : 0;
+}
+
+static int pass_whole(struct pass *pass) {
+    int result = 1;
+    while (result > 0)
+        result = step(pass, BYTES_ROOM);
+    return result;
+}
+
+static int pass_all(struct bytes *bytes, int from, int to, const struct stat *status, struct digest *digest) {
+    struct pass pass = {.bytes = bytes, .from = from, .to = to};
+    (void)XXH3_128bits_reset(&pass.hash);
+    (void)posix_fadvise(from, 0, 0, POSIX_FADV_SEQUENTIAL);
+    bool sparse = status->st_blocks * 512 < status->st_size;
+    int result = sparse ? pass_sparse(&pass, status->st_size) : pass_whole(&pass);
+    if (result == 0) finish(&pass, digest);
+    return result;
+}
+
+/* Shared blocks cost nothing to copy; then the copy itself is read for the checksum. */
+static bool clone(struct bytes *bytes, int from, int to, const struct stat *status) {
+    if (bytes->cannot_clone || status->st_size < CLONE_MIN) return false;
+    if (ioctl(to, FICLONE, from) == 0) return true;
+    bytes->cannot_clone = true;
+    return false;
+}
+
+int bytes_copy(struct bytes *bytes, int from, int to, struct digest *digest) {
+    struct stat status;
+    if (fstat(from, &status) < 0) return -errno;
+    if (clone(bytes, from, to, &status)) return bytes_digest(bytes, to, digest);
+    return pass_all(bytes, from, to, &status, digest);
+}
+
+int bytes_digest(struct bytes *bytes, int fd, struct digest *digest) {
+    struct stat status;
+    if (fstat(fd, &status) < 0) return -errno;
+    return pass_all(bytes, fd, -1, &status, digest);
+}

@@ -1,0 +1,34 @@
+/* What the two halves of checkpoint_copy share: the tree (copy.c) and one regular file of it (copy_file.c). */
+#ifndef CHECKPOINT_COPY_H
+#define CHECKPOINT_COPY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buffer.h"
+#include "checkpoint/bytes.h"
+#include "checkpoint/tree.h"
+
+/* A file from COPY_SYNC_AT_ONCE bytes on is synced when it is written; smaller ones at the end. */
+enum { COPY_SYNC_AT_ONCE = 1 << 20 };
+
+struct copy {
+    const char *source, *staging; /* for messages */
+    int to;                       /* the staging directory */
+    struct stat to_status;
+    struct bytes bytes;
+    struct buffer made; /* paths in the staging directory, a NUL after each, in the order of their making */
+    size_t n_made;
+    struct buffer *files; /* the JSON list */
+};
+
+/* Copies a regular file to its place; what already stands there must be equal. `digest` tells what was copied. */
+int copy_file(struct copy *copy, const struct tree_entry *entry, struct digest *digest, ty_error *err);
+
+/* Remembers what was made, to be synced or undone. */
+int copy_note_made(struct copy *copy, const char *path, ty_error *err);
+
+int copy_fail(const struct copy *copy, const struct tree_entry *entry, int code, ty_error *err);
+int copy_fail_conflict(const struct copy *copy, const char *path, ty_error *err);
+
+#endif

@@ -1,0 +1,77 @@
+/* Reading manifests and the lists that workers send. */
+#include "checkpoint/manifest.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "checkpoint/bytes.h"
+#include "checkpoint/names.h"
+#include "checkpoint/tree.h"
+
+static bool is_inner_path(const char *path) {
+    if (path == NULL || *path == '\0') return false;
+    for (const char *at = path;;) {
+        size_t size = strcspn(at, "/");
+        if (size == 0 || (size == 1 && at[0] == '.') || (size == 2 && at[0] == '.' && at[1] == '.'))
+            return false;
+        at += size;
+        if (*at == '\0') return true;
+        at++;
+    }
+}
+
+static bool is_hash(const char *text) {
+    return strlen(text) == DIGEST_SIZE - 1 && strspn(text, "0123456789abcdef") == DIGEST_SIZE - 1;
+}
+
+bool manifest_entry_read(const json_t *value, struct manifest_entry *entry) {
+    const json_t *size = json_object_get(value, "size"), *hash = json_object_get(value, "xxh3");
+    *entry = (struct manifest_entry){
+        .path = json_string_value(json_object_get(value, "path")),
+        .link = json_string_value(json_object_get(value, "link")),
+        .size = json_integer_value(size),
+        .xxh3 = json_string_value(hash),
+    };
+    if (!is_inner_path(entry->path)) return false;
+    if (entry->link != NULL) return size == NULL && hash == NULL;
+    if (!json_is_integer(size) || entry->size < 0) return false;
+    return hash == NULL || (entry->xxh3 != NULL && is_hash(entry->xxh3));
+}
+
+static int read_all(int fd, struct buffer *out) {
+    for (;;) {
+        char *to = buffer_reserve(out, BYTES_ROOM);
+        if (to == NULL) return -ENOMEM;
+        ssize_t n = read(fd, to, BYTES_ROOM);
+        if (n < 0 && errno != EINTR) return -errno;
+        if (n == 0) return 0;
+        if (n > 0) out->size += (size_t)n;
+        if (out->size > MANIFEST_MAX) return -EFBIG;
+    }
+}
+
+int manifest_read(int directory, const char *name, json_t **metadata, ty_error *err) {
+    CLEANUP(buffer_done)
+    struct buffer text = {0};
+    CLEANUP_FD int fd = tree_open_file(directory, MANIFEST_NAME);
+    int result = fd < 0 ? fd : read_all(fd, &text);
+    if (result == -ENOENT) {
+        *metadata = NULL;
+        return 0;
+    }
+    if (result < 0)
+        return ty_fail(err, result, "cannot read %s/" MANIFEST_NAME ": %s", name, strerror(-result));
+    json_error_t where;
+    json_t *read = json_loadb(text.data, text.size, 0, &where);
+    if (json_is_object(read)) {
+        *metadata = read;
+        return 0;
+    }
+    const char *why = read == NULL ? where.text : "it is another value";
+    json_decref(read);
+    return ty_fail(err, TY_EUSAGE, "%s/" MANIFEST_NAME " is not a JSON object: %s", name, why);
+}

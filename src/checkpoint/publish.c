@@ -1,0 +1,198 @@
+/* The controller's side: what lies in the staging directory is compared with what the ranks say, then committed by a rename. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/str.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/names.h"
+#include "checkpoint/tree.h"
+
+struct publication {
+    const char *staging;
+    json_t *awaited; /* path -> entry of a list that was not found yet */
+    json_t *files;   /* the manifest's list */
+};
+
+static void drop(json_t **value) {
+    json_decref(*value);
+}
+
+#define CLEANUP_JSON CLEANUP(drop)
+
+static int await(struct publication *publication, json_t *value, size_t rank, ty_error *err) {
+    struct manifest_entry entry;
+    if (!manifest_entry_read(value, &entry))
+        return ty_fail(err, TY_EPROTOCOL, "rank %zu lists a file of its checkpoint wrongly", rank);
+    const json_t *other = json_object_get(publication->awaited, entry.path);
+    if (other != NULL && !json_equal(other, value))
+        return ty_fail(
+            err, TY_EUSAGE,
+            "%s is in the checkpoints of rank %zu and of another one with other content: give files that"
+            " differ a name of their own in each rank",
+            entry.path, rank);
+    return json_object_set(publication->awaited, entry.path, value) < 0 ? ty_fail_memory(err) : 0;
+}
+
+static int await_list(struct publication *publication, const char *list, size_t rank, ty_error *err) {
+    json_error_t where;
+    CLEANUP_JSON json_t *values = json_loads(list, JSON_REJECT_DUPLICATES, &where);
+    if (!json_is_array(values))
+        return ty_fail(err, TY_EPROTOCOL, "rank %zu gives no JSON list of the files of its checkpoint", rank);
+    int result = 0;
+    size_t i;
+    json_t *value;
+    json_array_foreach(values, i, value) if (result == 0) result = await(publication, value, rank, err);
+    return result;
+}
+
+static int sync_file(const struct publication *publication, const struct tree_entry *entry, ty_error *err) {
+    CLEANUP_FD int fd = tree_open_file(entry->directory, entry->name);
+    int result = fd < 0 ? fd : fsync(fd) < 0 ? -errno : 0;
+    if (result == 0) return 0;
+    return ty_fail(err, result, "cannot sync %s/%s: %s", publication->staging, entry->path, strerror(-result));
+}
+
+/* `made` is stolen; NULL stands for want of memory. */
+static int list(struct publication *publication, json_t *made, ty_error *err) {
+    return json_array_append_new(publication->files, made) < 0 ? ty_fail_memory(err) : 0;
+}
+
+static int found_file(struct publication *publication, const struct tree_entry *entry, ty_error *err) {
+    json_t *awaited = json_object_get(publication->awaited, entry->path);
+    json_int_t size = entry->status.st_size;
+    if (awaited == NULL) {
+        int result = sync_file(publication, entry, err);
+        return result < 0 ? result
+                          : list(publication, json_pack("{s:s, s:I}", "path", entry->path, "size", size), err);
+    }
+    struct manifest_entry said;
+    if (!manifest_entry_read(awaited, &said) || said.link != NULL || said.size != size)
+        return ty_fail(err, TY_ECORRUPT, "%s/%s is not the file that its rank wrote: it has %lld bytes",
+                       publication->staging, entry->path, (long long)size);
+    return list(publication, json_incref(awaited), err);
+}
+
+static int found_link(struct publication *publication, const struct tree_entry *entry, ty_error *err) {
+    char target[PATH_MAX];
+    int result = tree_read_link(entry->directory, entry->name, target);
+    if (result < 0)
+        return ty_fail(err, result, "cannot read %s/%s: %s", publication->staging, entry->path,
+                       strerror(-result));
+    result = tree_check_link(publication->staging, entry, target, err);
+    if (result < 0) return result;
+    const json_t *awaited = json_object_get(publication->awaited, entry->path);
+    if (awaited != NULL && !str_equal(json_string_value(json_object_get(awaited, "link")), target))
+        return ty_fail(err, TY_ECORRUPT, "%s/%s is not the link that its rank wrote", publication->staging,
+                       entry->path);
+    return list(publication, json_pack("{s:s, s:s}", "path", entry->path, "link", target), err);
+}
+
+/* What a rank that was ended left unfinished goes; the user's metadata becomes part of the manifest. */
+static int found(void *context, enum tree_visit visit, const struct tree_entry *entry, ty_error *err) {
+    struct publication *publication = context;
+    mode_t mode = entry->status.st_mode;
+    if (visit == TREE_LEAVE) return sync_file(publication, entry, err);
+    if (S_ISREG(mode) && str_prefix(entry->name, PART_PREFIX, NULL)) {
+        (void)unlinkat(entry->directory, entry->name, 0);
+        return 0;
+    }
+    if (str_equal(entry->path, MANIFEST_NAME)) return 0;
+    int result = tree_check_entry(publication->staging, entry, err);
+    if (result < 0 || S_ISDIR(mode)) return result;
+    result = S_ISLNK(mode) ? found_link(publication, entry, err) : found_file(publication, entry, err);
+    if (result == 0) (void)json_object_del(publication->awaited, entry->path);
+    return result;
+}
+
+/* Fills `publication` from the lists and from what is there; the two must agree. */
+static int take_stock(struct publication *publication, int top, const char *const *files, size_t n,
+                      ty_error *err) {
+    for (size_t rank = 0; rank < n; rank++) {
+        int result = await_list(publication, files[rank], rank, err);
+        if (result < 0) return result;
+    }
+    int result = tree_walk(top, publication->staging, found, publication, err);
+    if (result < 0) return result;
+    void *missing = json_object_iter(publication->awaited);
+    if (missing == NULL) return 0;
+    return ty_fail(err, TY_ECORRUPT, "%s/%s is missing, which its rank wrote", publication->staging,
+                   json_object_iter_key(missing));
+}
+
+static int write_manifest(const struct publication *publication, int top, uint64_t number, int attempt,
+                          ty_error *err) {
+    CLEANUP_FREE char *path = NULL;
+    CLEANUP_FREE char *text = NULL;
+    CLEANUP_JSON json_t *metadata = NULL;
+    int result = manifest_read(top, publication->staging, &metadata, err);
+    if (result < 0) return result;
+    if (metadata == NULL) metadata = json_object();
+    json_t *ours = json_pack("{s:i, s:I, s:i, s:O}", "version", MANIFEST_VERSION, "number", (json_int_t)number,
+                             "attempt", attempt, "files", publication->files);
+    if (json_object_set_new(metadata, MANIFEST_KEY, ours) < 0) return ty_fail_memory(err);
+    text = json_dumps(metadata, JSON_INDENT(1) | JSON_ENSURE_ASCII);
+    if (text == NULL || asprintf(&path, "%s/" MANIFEST_NAME, publication->staging) < 0) {
+        path = NULL;
+        return ty_fail_memory(err);
+    }
+    return file_publish(path, text, strlen(text), 0644, err);
+}
+
+/* Where the file system knows no rename without replacing, the lock that the controller holds on the run must do. */
+static int rename_new(const char *from, const char *to) {
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) return 0;
+    if (errno != EINVAL) return -errno;
+    if (access(to, F_OK) == 0) return -EEXIST;
+    return rename(from, to) < 0 ? -errno : 0;
+}
+
+/* A checkpoint whose name may not have reached the disk gets its old name back. */
+static int commit(const char *run_path, const char *staging, const char *path, ty_error *err) {
+    CLEANUP_FD int run = tree_open(AT_FDCWD, run_path, true, err);
+    if (run < 0) return run;
+    int result = rename_new(staging, path);
+    if (result < 0) return ty_fail(err, result, "cannot rename %s to %s: %s", staging, path, strerror(-result));
+    if (fsync(run) == 0) return 0;
+    result = -errno;
+    (void)rename(path, staging);
+    return ty_fail(err, result, "cannot sync %s: %s", run_path, strerror(-result));
+}
+
+static int publish(const char *run_path, const char *staging, const char *path, uint64_t number, int attempt,
+                   const char *const *files, size_t n, ty_error *err) {
+    CLEANUP_JSON json_t *awaited = json_object();
+    CLEANUP_JSON json_t *list_of_files = json_array();
+    struct publication publication = {.staging = staging, .awaited = awaited, .files = list_of_files};
+    if (awaited == NULL || list_of_files == NULL) return ty_fail_memory(err);
+    CLEANUP_FD int top = tree_open(AT_FDCWD, staging, false, err);
+    if (top < 0) return top;
+    int result = take_stock(&publication, top, files, n, err);
+    if (result == 0) result = write_manifest(&publication, top, number, attempt, err);
+    return result < 0 ? result : commit(run_path, staging, path, err);
+}
+
+int checkpoint_publish(const char *run_path, uint64_t number, int attempt, const char *const *files, size_t n,
+                       char **path, ty_error *err) {
+    CLEANUP(buffer_done)
+    struct buffer staging = {0};
+    CLEANUP_FREE char *committed = NULL;
+    char name[CHECKPOINT_NAME_SIZE];
+    checkpoint_name(number, name);
+    checkpoint_staging_path(run_path, number, attempt, &staging);
+    if (staging.failed || asprintf(&committed, "%s/%s", run_path, name) < 0) {
+        committed = NULL;
+        return ty_fail_memory(err);
+    }
+    int result = publish(run_path, staging.data, committed, number, attempt, files, n, err);
+    if (result < 0) return ty_wrap(err, "%s", name);
+    *path = TAKE(committed);
+    return 0;
+}

@@ -1,0 +1,104 @@
+/* The walk of tree.h: recursion over descriptors, one open directory for each level. */
+#include "checkpoint/tree.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+
+struct walk {
+    const char *name;
+    tree_visitor *visitor;
+    void *context;
+    struct buffer path; /* of the directory that is being read, then of its entry */
+};
+
+static int walk_directory(struct walk *walk, int directory, int depth, ty_error *err);
+
+static int fail_at(const struct walk *walk, const char *what, int code, ty_error *err) {
+    const char *path = walk->path.data != NULL ? walk->path.data : "";
+    return ty_fail(err, -code, "cannot %s %s%s%s: %s", what, walk->name, *path != '\0' ? "/" : "", path,
+                   strerror(code));
+}
+
+static int enter(struct walk *walk, const struct tree_entry *entry, ty_error *err) {
+    if (entry->depth + 1 >= TREE_DEPTH)
+        return ty_fail(err, TY_EUSAGE,
+                       "%s/%s is nested too deep: at most %d directories within each other are allowed",
+                       walk->name, entry->path, TREE_DEPTH);
+    CLEANUP_FD int fd = openat(entry->directory, entry->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) return 0;
+    if (fd < 0) return fail_at(walk, "open", errno, err);
+    return walk_directory(walk, fd, entry->depth + 1, err);
+}
+
+static int visit(struct walk *walk, int directory, const char *name, int depth, ty_error *err) {
+    struct tree_entry entry = {.directory = directory, .name = name, .path = walk->path.data, .depth = depth};
+    if (fstatat(directory, name, &entry.status, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : fail_at(walk, "read", errno, err);
+    int result = walk->visitor(walk->context, TREE_FOUND, &entry, err);
+    if (result < 0) return result;
+    if (result == TREE_SKIP || !S_ISDIR(entry.status.st_mode)) return 0;
+    result = enter(walk, &entry, err);
+    if (result < 0) return result;
+    entry.path = walk->path.data; /* may have moved */
+    return walk->visitor(walk->context, TREE_LEAVE, &entry, err);
+}
+
+static void cut(struct buffer *path, size_t size) {
+    path->size = size;
+    path->data[size] = '\0';
+}
+
+static int walk_entries(struct walk *walk, DIR *stream, int depth, ty_error *err) {
+    size_t size = walk->path.size;
+    for (;;) {
+        errno = 0;
+        const struct dirent *next = readdir(stream);
+        if (next == NULL) return errno == 0 ? 0 : fail_at(walk, "read", errno, err);
+        if (str_equal(next->d_name, ".") || str_equal(next->d_name, "..")) continue;
+        if (size > 0) buffer_char(&walk->path, '/');
+        buffer_text(&walk->path, next->d_name);
+        if (walk->path.failed) return ty_fail_memory(err);
+        int result = visit(walk, dirfd(stream), next->d_name, depth, err);
+        if (result < 0) return result;
+        cut(&walk->path, size);
+    }
+}
+
+static int walk_directory(struct walk *walk, int directory, int depth, ty_error *err) {
+    int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* an offset of its own */
+    DIR *stream = fd < 0 ? NULL : fdopendir(fd);
+    if (stream == NULL) {
+        int code = errno;
+        if (fd >= 0) (void)close(fd);
+        return fail_at(walk, "open", code, err);
+    }
+    int result = walk_entries(walk, stream, depth, err);
+    (void)closedir(stream);
+    return result;
+}
+
+int tree_walk(int top, const char *name, tree_visitor *visitor, void *context, ty_error *err) {
+    struct walk walk = {.name = name, .visitor = visitor, .context = context};
+    buffer_text(&walk.path, "");
+    int result = walk.path.failed ? ty_fail_memory(err) : walk_directory(&walk, top, 0, err);
+    buffer_done(&walk.path);
+    return result;
+}
+
+int tree_open(int at, const char *path, bool follow, ty_error *err) {
+    int fd = openat(at, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW));
+    if (fd < 0) return ty_fail(err, -errno, "cannot open the directory %s: %s", path, strerror(errno));
+    return fd;
+}
+
+int tree_open_file(int at, const char *path) {
+    int fd = openat(at, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}

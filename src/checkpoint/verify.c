@@ -1,0 +1,73 @@
+/* A committed checkpoint against its manifest. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "checkpoint/bytes.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/names.h"
+#include "checkpoint/tree.h"
+
+static int differs(const char *path, const struct manifest_entry *entry, const char *how, ty_error *err) {
+    return ty_fail(err, TY_ECORRUPT, "%s/%s %s", path, entry->path, how);
+}
+
+static int check_link(const char *path, int top, const struct manifest_entry *entry, ty_error *err) {
+    char target[PATH_MAX];
+    if (tree_read_link(top, entry->path, target) == 0 && str_equal(target, entry->link)) return 0;
+    return differs(path, entry, "is not the link that was stored", err);
+}
+
+static int check_file(const char *path, int top, const struct manifest_entry *entry, struct bytes *bytes,
+                      ty_error *err) {
+    struct stat status;
+    struct digest digest;
+    CLEANUP_FD int fd = tree_open_file(top, entry->path);
+    if (fd == -ENOENT || fd == -ENOTDIR) return differs(path, entry, "is missing", err);
+    if (fd < 0 || fstat(fd, &status) < 0 || !S_ISREG(status.st_mode))
+        return differs(path, entry, "cannot be read", err);
+    if (status.st_size != entry->size) return differs(path, entry, "has not the size that was stored", err);
+    if (entry->xxh3 == NULL) return 0;
+    int result = bytes_digest(bytes, fd, &digest);
+    if (result < 0) return ty_fail(err, result, "cannot read %s/%s: %s", path, entry->path, strerror(-result));
+    return str_equal(digest.xxh3, entry->xxh3) ? 0
+                                               : differs(path, entry, "has other content than was stored", err);
+}
+
+static int check_all(const char *path, int top, const json_t *files, struct bytes *bytes, ty_error *err) {
+    int result = 0;
+    for (size_t i = 0; result == 0 && i < json_array_size(files); i++) {
+        struct manifest_entry entry;
+        if (!manifest_entry_read(json_array_get(files, i), &entry))
+            return ty_fail(err, TY_ECORRUPT, "%s/" MANIFEST_NAME " is damaged at file %zu of its list", path,
+                           i);
+        result =
+            entry.link != NULL ? check_link(path, top, &entry, err) : check_file(path, top, &entry, bytes, err);
+    }
+    return result;
+}
+
+int checkpoint_verify(const char *path, ty_error *err) {
+    CLEANUP_FD int top = tree_open(AT_FDCWD, path, true, err);
+    if (top < 0) return top;
+    json_t *metadata = NULL;
+    int result = manifest_read(top, path, &metadata, err);
+    if (result == TY_EUSAGE) return ty_fail(err, TY_ECORRUPT, "%s/" MANIFEST_NAME " is damaged", path);
+    if (result < 0) return result;
+    const json_t *files = json_object_get(json_object_get(metadata, MANIFEST_KEY), "files");
+    struct bytes bytes = {0};
+    if (!json_is_array(files))
+        result = ty_fail(err, TY_ECORRUPT, "%s has no list of its files in " MANIFEST_NAME, path);
+    else if (bytes_init(&bytes) < 0)
+        result = ty_fail_memory(err);
+    else
+        result = check_all(path, top, files, &bytes, err);
+    bytes_done(&bytes);
+    json_decref(metadata);
+    return result;
+}

@@ -1,0 +1,808 @@
+/* Checkpoints: what is copied is what was there; ranks beside each other; what may not be in one; and above all that no death and no
+ * failing call, wherever it strikes, leaves a directory that looks complete and is not.
+ *
+ * The calls that change a file system are wrapped by the linker (meson.build): the k-th of them fails, or kills the process. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <linux/fs.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "checkpoint/checkpoint.h"
+
+#define BUFFER CLEANUP(buffer_done) struct buffer
+
+/* ---- calls that fail ---- */
+
+static long countdown;   /* the call at which it reaches 0 fails; never when negative */
+static int fault;        /* errno of the failure; 0: the process dies instead */
+static bool clone_works; /* FICLONE is imitated */
+
+static bool strikes(void) {
+    if (countdown < 0 || countdown-- != 0) return false;
+    if (fault == 0) (void)raise(SIGKILL);
+    errno = fault;
+    return true;
+}
+
+#define WRAP(name, parameters, arguments)                \
+    int __real_##name parameters;                        \
+    int __wrap_##name parameters;                        \
+    int __wrap_##name parameters {                       \
+        return strikes() ? -1 : __real_##name arguments; \
+    }
+
+WRAP(fsync, (int fd), (fd))
+WRAP(syncfs, (int fd), (fd))
+WRAP(fchmod, (int fd, mode_t mode), (fd, mode))
+WRAP(mkdirat, (int at, const char *path, mode_t mode), (at, path, mode))
+WRAP(symlinkat, (const char *target, int at, const char *path), (target, at, path))
+WRAP(rename, (const char *from, const char *to), (from, to))
+WRAP(renameat2, (int a, const char *from, int b, const char *to, unsigned flags), (a, from, b, to, flags))
+
+ssize_t __real_write(int fd, const void *bytes, size_t size);
+ssize_t __wrap_write(int fd, const void *bytes, size_t size);
+ssize_t __wrap_write(int fd, const void *bytes, size_t size) {
+    return strikes() ? -1 : __real_write(fd, bytes, size);
+}
+
+int __real_ioctl(int fd, unsigned long request, int from);
+int __wrap_ioctl(int fd, unsigned long request, int from);
+int __wrap_ioctl(int fd, unsigned long request, int from) {
+    if (request != FICLONE || !clone_works) return __real_ioctl(fd, request, from);
+    char room[4096];
+    off_t at = 0;
+    for (ssize_t n; (n = pread(from, room, sizeof room, at)) > 0; at += n)
+        if (pwrite(fd, room, (size_t)n, at) != n) return -1;
+    return 0;
+}
+
+/* ---- a run's directory and a tree to be copied ---- */
+
+static char base[64], run_path[96], source[96], staging[160];
+
+static char *in(const char *directory, const char *name) {
+    static char path[4][512];
+    static int turn;
+    turn = (turn + 1) % 4;
+    (void)snprintf(path[turn], sizeof path[turn], "%s/%s", directory, name);
+    return path[turn];
+}
+
+static void put_sized(const char *path, const char *bytes, size_t size) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, bytes, size), size);
+    assert_int_equal(close(fd), 0);
+}
+
+static void put(const char *path, const char *text) {
+    put_sized(path, text, strlen(text));
+}
+
+static void shell(const char *command) {
+    BUFFER line = {0};
+    buffer_printf(&line, "cd %s && %s", base, command);
+    assert_int_equal(system(line.data), 0);
+}
+
+static bool exists(const char *path) {
+    struct stat status;
+    return lstat(path, &status) == 0;
+}
+
+static int set_up(void **state) {
+    (void)state;
+    countdown = -1;
+    clone_works = false;
+    strcpy(base, "/tmp/test_checkpoint.XXXXXX");
+    if (mkdtemp(base) == NULL) return -1;
+    (void)snprintf(run_path, sizeof run_path, "%s/run", base);
+    (void)snprintf(source, sizeof source, "%s/source", base);
+    (void)snprintf(staging, sizeof staging, "%s/.checkpoint_000012.attempt-1", run_path);
+    return mkdir(run_path, 0755) < 0 ? -1 : mkdir(source, 0755);
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    countdown = -1;
+    shell("chmod -R u+rwx . && rm -rf run source other");
+    return rmdir(base);
+}
+
+static void small_tree(void) {
+    put(in(source, "model.bin"), "weights");
+    put(in(source, "empty"), "");
+    assert_int_equal(mkdir(in(source, "shard"), 0750), 0);
+    put(in(source, "shard/0.bin"), "zero");
+    assert_int_equal(symlink("shard/0.bin", in(source, "latest")), 0);
+}
+
+static int open_descriptors(void) {
+    DIR *directory = opendir("/proc/self/fd");
+    int n = 0;
+    while (readdir(directory) != NULL)
+        n++;
+    (void)closedir(directory);
+    return n;
+}
+
+static int copy_from(const char *from, struct buffer *files, ty_error *err) {
+    return checkpoint_copy(from, staging, files, err);
+}
+
+static int publish(const struct buffer *files, char **path, ty_error *err) {
+    const char *lists[] = {files->data};
+    return checkpoint_publish(run_path, 12, 1, lists, 1, path, err);
+}
+
+static void copy_well(struct buffer *files) {
+    ty_error err = {0};
+    if (copy_from(source, files, &err) < 0) fail_msg("%s", err.message);
+}
+
+static char *publish_well(const struct buffer *files) {
+    char *path = NULL;
+    ty_error err = {0};
+    if (publish(files, &path, &err) < 0) fail_msg("%s", err.message);
+    return path;
+}
+
+static void verify_well(const char *path) {
+    ty_error err = {0};
+    if (checkpoint_verify(path, &err) < 0) fail_msg("%s", err.message);
+}
+
+static void expect_refusal(int result, int code, const ty_error *err, const char *word) {
+    if (result != code || err->code != code || strstr(err->message, word) == NULL)
+        fail_msg("%d: %d %s", result, err->code, err->message);
+}
+
+/* Copying the source is refused, and nothing of it stays. */
+static void expect_no_copy(int code, const char *word) {
+    BUFFER files = {0};
+    buffer_text(&files, "before");
+    ty_error err = {0};
+    int before = open_descriptors();
+    expect_refusal(copy_from(source, &files, &err), code, &err, word);
+    assert_string_equal(files.data, "before");
+    assert_int_equal(files.size, 6);
+    assert_int_equal(open_descriptors(), before);
+    if (exists(staging)) assert_int_equal(rmdir(staging), 0);
+}
+
+/* ---- names ---- */
+
+static void names(void **state) {
+    (void)state;
+    char name[CHECKPOINT_NAME_SIZE];
+    checkpoint_name(12, name);
+    assert_string_equal(name, "checkpoint_000012");
+    checkpoint_name(UINT64_MAX, name);
+    assert_string_equal(name, "checkpoint_18446744073709551615");
+    BUFFER path = {0};
+    checkpoint_staging_path("/r", 7, 3, &path);
+    assert_string_equal(path.data, "/r/.checkpoint_000007.attempt-3");
+}
+
+/* ---- what is refused ---- */
+
+static void sources_that_are_none(void **state) {
+    (void)state;
+    BUFFER files = {0};
+    ty_error err = {0};
+    expect_refusal(copy_from(in(base, "nothing"), &files, &err), -ENOENT, &err, "nothing");
+    put(in(base, "other"), "a file");
+    expect_refusal(copy_from(in(base, "other"), &files, &err), -ENOTDIR, &err, "other");
+    assert_false(exists(staging));
+}
+
+static void staging_that_cannot_be(void **state) {
+    (void)state;
+    BUFFER files = {0};
+    ty_error err = {0};
+    expect_refusal(checkpoint_copy(source, in(base, "no/where"), &files, &err), -ENOENT, &err, "no/where");
+    assert_int_equal(symlink(source, staging), 0); /* planted */
+    assert_true(copy_from(source, &files, &err) < 0);
+    assert_non_null(strstr(err.message, staging));
+}
+
+static void links_that_lead_out(void **state) {
+    (void)state;
+    static const char *const targets[] = {"/etc/passwd", "..",     "../source/x", "a/..",
+                                          "a/../../x",   "./../x", "../.."};
+    put(in(source, "a"), "stays out of the staging directory");
+    for (size_t i = 0; i < ARRAY_SIZE(targets); i++) {
+        assert_int_equal(symlink(targets[i], in(source, "link")), 0);
+        expect_no_copy(TY_EUSAGE, "source/link");
+        assert_int_equal(unlink(in(source, "link")), 0);
+    }
+    shell("mkdir source/d && ln -s ../../x source/d/link");
+    expect_no_copy(TY_EUSAGE, "source/d/link");
+}
+
+static void what_is_no_file(void **state) {
+    (void)state;
+    put(in(source, "a"), "a");
+    assert_int_equal(mkfifo(in(source, "pipe"), 0600), 0);
+    expect_no_copy(TY_EUSAGE, "source/pipe");
+    assert_int_equal(unlink(in(source, "pipe")), 0);
+    put(in(source, "caf\xe9"), "Latin-1");
+    expect_no_copy(TY_EUSAGE, "UTF-8");
+    assert_int_equal(unlink(in(source, "caf\xe9")), 0);
+    put(in(source, ".trainyard-part-x"), "");
+    expect_no_copy(TY_EUSAGE, "unfinished");
+}
+
+static void a_copy_into_itself(void **state) {
+    (void)state;
+    BUFFER files = {0};
+    ty_error err = {0};
+    put(in(run_path, "x"), "x");
+    expect_refusal(copy_from(run_path, &files, &err), TY_EUSAGE, &err, "into which");
+    assert_int_equal(rmdir(staging), 0);
+    assert_int_equal(mkdir(staging, 0755), 0);
+    expect_refusal(copy_from(staging, &files, &err), TY_EUSAGE, &err, "into which");
+}
+
+static void too_deep_a_tree(void **state) {
+    (void)state;
+    shell("d=source; for i in $(seq 120); do d=$d/d; done; mkdir -p $d");
+    expect_no_copy(TY_EUSAGE, "100 directories");
+}
+
+/* ---- what is copied ---- */
+
+static void a_small_tree(void **state) {
+    (void)state;
+    small_tree();
+    BUFFER files = {0};
+    copy_well(&files);
+    CLEANUP_FREE char *path = publish_well(&files);
+    assert_string_equal(path, in(run_path, "checkpoint_000012"));
+    assert_false(exists(staging));
+    verify_well(path);
+    shell("diff -r --no-dereference source run/checkpoint_000012 | grep -v metadata.json | wc -l | grep -qx 0");
+    shell("test $(stat -c %a run/checkpoint_000012/shard) = 750");
+    shell("test \"$(readlink run/checkpoint_000012/latest)\" = shard/0.bin");
+    /* XXH3-128 of nothing and of "weights", by another program: xxhsum -H2 */
+    shell("grep -q 99aa06d3014798d86001c324468d497f run/checkpoint_000012/.metadata.json");
+}
+
+static void odd_names(void **state) {
+    (void)state;
+    static const char *const odd[] = {"a b",          "new\nline",
+                                      "tab\t",        "quote\"back\\slash",
+                                      "-rf",          "~",
+                                      "$(x)",         "%s%n",
+                                      "\x01",         "h\xc3\xa9llo \xe2\x82\xac \xf0\x9f\x9a\x82",
+                                      "\xef\xbf\xbd", ".hidden",
+                                      "...",          "{\"path\": 1}"};
+    for (size_t i = 0; i < ARRAY_SIZE(odd); i++)
+        put(in(source, odd[i]), odd[i]);
+    BUFFER files = {0};
+    copy_well(&files);
+    assert_null(strchr(files.data, '\n'));
+    CLEANUP_FREE char *path = publish_well(&files);
+    verify_well(path);
+    for (size_t i = 0; i < ARRAY_SIZE(odd); i++)
+        assert_true(exists(in(path, odd[i])));
+}
+
+static void sparse_and_linked_files(void **state) {
+    (void)state;
+    shell("truncate -s 3G source/hole && printf x | dd of=source/hole bs=1 seek=1G conv=notrunc status=none"
+          " && truncate -s 64M source/all-hole && seq 300000 > source/a && ln source/a source/b");
+    BUFFER files = {0};
+    copy_well(&files);
+    CLEANUP_FREE char *path = publish_well(&files);
+    shell("cmp source/a run/checkpoint_000012/b && test $(du -k run/checkpoint_000012/hole | cut -f1) -lt 1024"
+          " && test $(stat -c %s run/checkpoint_000012/hole) = 3221225472"
+          " && test $(stat -c %s run/checkpoint_000012/all-hole) = 67108864"
+          " && test \"$(tail -c +1073741825 run/checkpoint_000012/hole | head -c 1)\" = x");
+    verify_well(path);
+}
+
+static void a_hole_counts_as_zeros(void **state) {
+    (void)state;
+    shell("truncate -s 5M source/hole && head -c 5M /dev/zero > source/zeros");
+    BUFFER files = {0};
+    copy_well(&files);
+    CLEANUP(json_decrefp) json_t *list = json_loads(files.data, 0, NULL);
+    assert_int_equal(json_array_size(list), 2);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(list, 0), "xxh3")),
+                        json_string_value(json_object_get(json_array_get(list, 1), "xxh3")));
+}
+
+static void many_files(void **state) {
+    (void)state;
+    shell("mkdir source/d && cd source/d && seq 2000 | split -l 1 -a 4 - f");
+    BUFFER files = {0};
+    copy_well(&files);
+    CLEANUP_FREE char *path = publish_well(&files);
+    verify_well(path);
+    shell("diff -r source/d run/checkpoint_000012/d");
+}
+
+static void shared_blocks(void **state) {
+    (void)state;
+    clone_works = true;
+    shell("seq 100000 > source/large");
+    BUFFER files = {0};
+    copy_well(&files);
+    CLEANUP_FREE char *path = publish_well(&files);
+    shell("cmp source/large run/checkpoint_000012/large");
+    verify_well(path);
+}
+
+static void read_only_files(void **state) {
+    (void)state;
+    shell("mkdir source/d && echo x > source/d/f && chmod 400 source/d/f && chmod 500 source/d");
+    BUFFER files = {0};
+    copy_well(&files);
+    CLEANUP_FREE char *path = publish_well(&files);
+    shell("test $(stat -c %a run/checkpoint_000012/d/f) = 400");
+    verify_well(path);
+}
+
+static void an_empty_checkpoint(void **state) {
+    (void)state;
+    BUFFER files = {0};
+    copy_well(&files);
+    assert_string_equal(files.data, "[]");
+    CLEANUP_FREE char *path = publish_well(&files);
+    verify_well(path);
+}
+
+/* ---- metadata ---- */
+
+static void the_users_metadata_stays(void **state) {
+    (void)state;
+    small_tree();
+    put(in(source, ".metadata.json"), "{\"epoch\": 3, \"trainyard\": {\"files\": [\"of an older one\"]}}");
+    BUFFER files = {0};
+    copy_well(&files);
+    assert_null(strstr(files.data, "metadata"));
+    CLEANUP_FREE char *path = publish_well(&files);
+    verify_well(path);
+    CLEANUP(json_decrefp) json_t *metadata = json_load_file(in(path, ".metadata.json"), 0, NULL);
+    assert_int_equal(json_integer_value(json_object_get(metadata, "epoch")), 3);
+    const json_t *ours = json_object_get(metadata, "trainyard");
+    assert_int_equal(json_integer_value(json_object_get(ours, "version")), 1);
+    assert_int_equal(json_integer_value(json_object_get(ours, "number")), 12);
+    assert_int_equal(json_integer_value(json_object_get(ours, "attempt")), 1);
+    assert_int_equal(json_array_size(json_object_get(ours, "files")), 4);
+}
+
+static void bad_metadata_is_refused(void **state) {
+    (void)state;
+    static const char *const bad[] = {"", "[]", "{\"a\": ", "\xff"};
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        put(in(source, ".metadata.json"), bad[i]);
+        BUFFER files = {0};
+        copy_well(&files);
+        char *path = NULL;
+        ty_error err = {0};
+        expect_refusal(publish(&files, &path, &err), TY_EUSAGE, &err, ".metadata.json");
+        assert_null(path);
+        checkpoint_discard(run_path, 12, 1);
+        assert_false(exists(staging));
+    }
+}
+
+/* ---- several ranks ---- */
+
+static void ranks_beside_each_other(void **state) {
+    (void)state;
+    enum { RANKS = 4 };
+    pid_t ranks[RANKS];
+    shell("seq 50000 > source/shared && mkdir source/d && echo same > source/d/common");
+    for (int rank = 0; rank < RANKS; rank++) {
+        ranks[rank] = fork();
+        if (ranks[rank] != 0) continue;
+        char command[256], from[128];
+        (void)snprintf(from, sizeof from, "%s/other/%d", base, rank);
+        (void)snprintf(command, sizeof command,
+                       "mkdir -p other && cp -r source other/%d && seq %d 70000 > other/%d/d/own-%d", rank,
+                       rank, rank, rank);
+        shell(command);
+        BUFFER files = {0};
+        ty_error err = {0};
+        if (copy_from(from, &files, &err) < 0) fail_msg("%s", err.message);
+        (void)snprintf(command, sizeof command, "%s.list", from);
+        put(command, files.data);
+        _exit(0);
+    }
+    struct buffer lists[RANKS] = {0};
+    const char *texts[RANKS];
+    for (int rank = 0; rank < RANKS; rank++) {
+        int status = -1;
+        assert_int_equal(waitpid(ranks[rank], &status, 0), ranks[rank]);
+        assert_int_equal(status, 0);
+        char name[32];
+        (void)snprintf(name, sizeof name, "other/%d.list", rank);
+        FILE *list = fopen(in(base, name), "r");
+        assert_non_null(list);
+        for (int c; (c = fgetc(list)) != EOF;)
+            buffer_char(&lists[rank], (char)c);
+        assert_int_equal(fclose(list), 0);
+        texts[rank] = lists[rank].data;
+    }
+    CLEANUP_FREE char *path = NULL;
+    assert_int_equal(checkpoint_publish(run_path, 12, 1, texts, RANKS, &path, NULL), 0);
+    for (int rank = 0; rank < RANKS; rank++)
+        buffer_done(&lists[rank]);
+    verify_well(path);
+    CLEANUP(json_decrefp) json_t *metadata = json_load_file(in(path, ".metadata.json"), 0, NULL);
+    assert_int_equal(json_array_size(json_object_get(json_object_get(metadata, "trainyard"), "files")),
+                     RANKS + 2);
+    shell("test -z \"$(find run -name '.trainyard-part*')\"");
+}
+
+static void ranks_that_differ(void **state) {
+    (void)state;
+    small_tree();
+    BUFFER files = {0};
+    copy_well(&files);
+    put(in(source, "model.bin"), "others!");
+    ty_error err = {0};
+    BUFFER second = {0};
+    expect_refusal(copy_from(source, &second, &err), TY_EUSAGE, &err, "model.bin");
+    shell("rm -r source/* && mkdir source/model.bin");
+    expect_refusal(copy_from(source, &second, &err), TY_EUSAGE, &err, "model.bin");
+    shell("rm -r source/* && echo > source/shard");
+    expect_refusal(copy_from(source, &second, &err), TY_EUSAGE, &err, "shard");
+    shell("rm -r source/* && ln -s empty source/latest");
+    expect_refusal(copy_from(source, &second, &err), TY_EUSAGE, &err, "latest");
+    shell("rm -r source/* && ln -s . source/shard");
+    expect_refusal(copy_from(source, &second, &err), TY_EUSAGE, &err, "shard");
+    CLEANUP_FREE char *path = publish_well(&files); /* the first rank's is unharmed */
+    verify_well(path);
+}
+
+/* ---- publishing ---- */
+
+static void lists_that_are_wrong(void **state) {
+    (void)state;
+    static const char *const wrong[] = {
+        "",
+        "{}",
+        "[1]",
+        "[{}]",
+        "[",
+        "[{\"path\": \"a\"}]",
+        "[{\"path\": \"/a\", \"size\": 1}]",
+        "[{\"path\": \"../a\", \"size\": 1}]",
+        "[{\"path\": \"a/../b\", \"size\": 1}]",
+        "[{\"path\": \"a//b\", \"size\": 1}]",
+        "[{\"path\": \"\", \"size\": 1}]",
+        "[{\"path\": \"a\", \"size\": -1}]",
+        "[{\"path\": \"a\", \"size\": 1.5}]",
+        "[{\"path\": \"a\", \"size\": 1, \"xxh3\": \"zz\"}]",
+        "[{\"path\": \"a\", \"size\": 1, \"xxh3\": 5}]",
+        "[{\"path\": \"a\", \"size\": 1, \"link\": \"b\"}]",
+        "[{\"path\": \"a\\u0000b\", \"size\": 1}]",
+        "[{\"path\": \"a\", \"size\": 1, \"size\": 2}]",
+    };
+    assert_int_equal(mkdir(staging, 0755), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+        const char *lists[] = {"[]", wrong[i]};
+        char *path = NULL;
+        ty_error err = {0};
+        expect_refusal(checkpoint_publish(run_path, 12, 1, lists, 2, &path, &err), TY_EPROTOCOL, &err,
+                       "rank 1");
+        assert_null(path);
+    }
+}
+
+static void lists_that_are_not_so(void **state) {
+    (void)state;
+    small_tree();
+    BUFFER files = {0};
+    copy_well(&files);
+    char *path = NULL;
+    ty_error err = {0};
+    put(in(staging, "model.bin"), "torn");
+    expect_refusal(publish(&files, &path, &err), TY_ECORRUPT, &err, "model.bin");
+    assert_int_equal(unlink(in(staging, "model.bin")), 0);
+    expect_refusal(publish(&files, &path, &err), TY_ECORRUPT, &err, "model.bin is missing");
+    put(in(staging, "model.bin"), "weights");
+    assert_int_equal(unlink(in(staging, "latest")), 0);
+    put(in(staging, "latest"), "no link");
+    expect_refusal(publish(&files, &path, &err), TY_ECORRUPT, &err, "latest");
+    const char *lists[] = {files.data, "[{\"path\": \"model.bin\", \"size\": 9}]"};
+    expect_refusal(checkpoint_publish(run_path, 12, 1, lists, 2, &path, &err), TY_EUSAGE, &err, "model.bin");
+    assert_null(path);
+    assert_false(exists(in(run_path, "checkpoint_000012")));
+}
+
+static void a_directory_is_listed(void **state) {
+    (void)state;
+    shell("mkdir -p run/.checkpoint_000012.attempt-1/d && cd run/.checkpoint_000012.attempt-1 && echo one > d/a"
+          " && ln -s d/a link && echo rest > .trainyard-part-0123");
+    const char *lists[] = {"[]", "[]"};
+    CLEANUP_FREE char *path = NULL;
+    assert_int_equal(checkpoint_publish(run_path, 12, 1, lists, 2, &path, NULL), 0);
+    verify_well(path);
+    assert_false(exists(in(path, ".trainyard-part-0123")));
+    put(in(path, "d/a"), "two!"); /* only the size is known */
+    verify_well(path);
+    put(in(path, "d/a"), "three");
+    ty_error err = {0};
+    expect_refusal(checkpoint_verify(path, &err), TY_ECORRUPT, &err, "d/a");
+}
+
+static void a_listed_directory_has_rules_too(void **state) {
+    (void)state;
+    assert_int_equal(mkdir(staging, 0755), 0);
+    assert_int_equal(symlink("/etc/passwd", in(staging, "link")), 0);
+    const char *lists[] = {"[]"};
+    char *path = NULL;
+    ty_error err = {0};
+    expect_refusal(checkpoint_publish(run_path, 12, 1, lists, 1, &path, &err), TY_EUSAGE, &err, "link");
+    assert_null(path);
+}
+
+static void a_number_is_published_once(void **state) {
+    (void)state;
+    small_tree();
+    BUFFER files = {0};
+    copy_well(&files);
+    free(publish_well(&files));
+    buffer_clear(&files);
+    copy_well(&files);
+    char *path = NULL;
+    ty_error err = {0};
+    expect_refusal(publish(&files, &path, &err), -EEXIST, &err, "checkpoint_000012");
+    verify_well(in(run_path, "checkpoint_000012"));
+    checkpoint_discard(run_path, 12, 1);
+    expect_refusal(publish(&files, &path, &err), -ENOENT, &err, "checkpoint_000012");
+    checkpoint_discard(run_path, 12, 1);
+}
+
+/* ---- loading ---- */
+
+static void damage_is_found(void **state) {
+    (void)state;
+    small_tree();
+    BUFFER files = {0};
+    copy_well(&files);
+    CLEANUP_FREE char *path = publish_well(&files);
+    static const char *const damage[][3] = {
+        {"printf weightz > model.bin", "model.bin has other content", "printf weights > model.bin"},
+        {"printf weight > model.bin", "model.bin has not the size", "printf weights > model.bin"},
+        {"rm model.bin", "model.bin is missing", "printf weights > model.bin"},
+        {"rm model.bin && mkdir model.bin", "model.bin cannot be read",
+         "rmdir model.bin && printf weights > model.bin"},
+        {"mv shard x", "shard/0.bin is missing", "mv x shard"},
+        {"ln -sf empty latest", "latest is not the link", "ln -sf shard/0.bin latest"},
+        {"mv .metadata.json x", "no list", "mv x .metadata.json"},
+        {"cp .metadata.json x && truncate -s 100 .metadata.json", "is damaged", "mv x .metadata.json"},
+        {"cp .metadata.json x && echo '{}' > .metadata.json", "no list", "mv x .metadata.json"},
+        {"cp .metadata.json x && echo '{\"trainyard\": {\"files\": [3]}}' > .metadata.json",
+         "damaged at file 0", "mv x .metadata.json"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(damage); i++) {
+        BUFFER command = {0};
+        buffer_printf(&command, "cd run/checkpoint_000012 && %s", damage[i][0]);
+        shell(command.data);
+        ty_error err = {0};
+        expect_refusal(checkpoint_verify(path, &err), TY_ECORRUPT, &err, damage[i][1]);
+        assert_non_null(strstr(err.message, path));
+        buffer_clear(&command);
+        buffer_printf(&command, "cd run/checkpoint_000012 && %s", damage[i][2]);
+        shell(command.data);
+        verify_well(path);
+    }
+    ty_error err = {0};
+    expect_refusal(checkpoint_verify(in(run_path, "nothing"), &err), -ENOENT, &err, "nothing");
+}
+
+/* ---- removing ---- */
+
+static void discarding(void **state) {
+    (void)state;
+    checkpoint_discard(run_path, 12, 1);
+    shell(
+        "mkdir -p run/.checkpoint_000012.attempt-1/a/b && cd run/.checkpoint_000012.attempt-1 && echo x > a/b/c"
+        " && ln -s ../../../source out && chmod 500 a/b");
+    put(in(source, "precious"), "stays");
+    checkpoint_discard(run_path, 12, 2);
+    assert_true(exists(staging));
+    checkpoint_discard(run_path, 12, 1);
+    assert_false(exists(staging));
+    assert_true(exists(in(source, "precious")));
+    assert_int_equal(symlink(source, staging), 0); /* planted */
+    checkpoint_discard(run_path, 12, 1);
+    assert_true(exists(in(source, "precious")));
+}
+
+static void sweeping(void **state) {
+    (void)state;
+    shell("cd run && mkdir -p logs checkpoint_000003/a checkpoint_000009/b checkpoint_000010 checkpoint_10"
+          " checkpoint_000011x .checkpoint_000010.attempt-2/c .checkpoint_000004.attempt-1 && echo > run.db"
+          " && echo > checkpoint_000044 && ln -s logs checkpoint_000055");
+    assert_int_equal(checkpoint_sweep(run_path, 9, NULL), 0);
+    shell("cd run && test \"$(ls -A | sort | tr '\\n' ' ')\" = \"checkpoint_000003 checkpoint_000009"
+          " checkpoint_000011x checkpoint_000044 checkpoint_000055 checkpoint_10 logs run.db \"");
+    ty_error err = {0};
+    expect_refusal(checkpoint_sweep(in(base, "nothing"), 9, &err), -ENOENT, &err, "nothing");
+}
+
+/* ---- faults ---- */
+
+static void tree_with_all_sorts(void) {
+    small_tree();
+    shell("seq 400000 > source/large"); /* is synced by itself */
+}
+
+/* Whatever stands under the name of a checkpoint is a whole one. True when there is one. */
+static bool expect_whole_or_none(void) {
+    char *path = in(run_path, "checkpoint_000012");
+    if (!exists(path)) return false;
+    verify_well(path);
+    shell("for f in model.bin empty shard/0.bin large; do cmp source/$f run/checkpoint_000012/$f; done");
+    return true;
+}
+
+static void every_call_fails_once(int code) {
+    tree_with_all_sorts();
+    int before = open_descriptors();
+    for (long k = 0;; k++) {
+        BUFFER files = {0};
+        char *path = NULL;
+        ty_error err = {0};
+        fault = code;
+        countdown = k;
+        int result = copy_from(source, &files, &err);
+        bool copied = result == 0;
+        if (copied) result = publish(&files, &path, &err);
+        bool struck = countdown < 0;
+        countdown = -1;
+        assert_int_equal(open_descriptors(), before);
+        if (result < 0) {
+            assert_int_equal(err.code, result);
+            assert_false(exists(in(run_path, "checkpoint_000012")));
+            if (!copied) assert_true(!exists(staging) || rmdir(staging) == 0);
+            checkpoint_discard(run_path, 12, 1);
+            assert_false(exists(staging));
+        } else {
+            assert_true(expect_whole_or_none());
+            shell("rm -r run/checkpoint_000012");
+        }
+        free(path);
+        if (!struck) {
+            assert_true(k > 20);
+            return;
+        }
+    }
+}
+
+static void every_call_fails_with_eio(void **state) {
+    (void)state;
+    every_call_fails_once(EIO);
+}
+
+static void every_call_fails_with_a_full_disk(void **state) {
+    (void)state;
+    every_call_fails_once(ENOSPC);
+}
+
+static void a_full_disk_says_how_much(void **state) {
+    (void)state;
+    shell("seq 400000 > source/large");
+    fault = ENOSPC;
+    countdown = 0; /* its first write */
+    BUFFER files = {0};
+    ty_error err = {0};
+    assert_int_equal(copy_from(source, &files, &err), -ENOSPC);
+    assert_non_null(strstr(err.message, "source/large"));
+    assert_non_null(strstr(err.message, "needs 2688895 bytes"));
+    assert_non_null(strstr(err.message, "are free"));
+}
+
+/* Interrupted calls are no failures. */
+static void a_death_at_every_call(void **state) {
+    (void)state;
+    tree_with_all_sorts();
+    int published = 0;
+    for (long k = 0;; k++) {
+        pid_t child = fork();
+        if (child == 0) {
+            fault = 0;
+            countdown = k;
+            BUFFER files = {0};
+            char *path = NULL;
+            if (copy_from(source, &files, NULL) < 0) _exit(1);
+            _exit(publish(&files, &path, NULL) < 0 ? 2 : 0);
+        }
+        int status = -1;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        bool whole = expect_whole_or_none();
+        if (whole) published++;
+        if (!WIFSIGNALED(status)) {
+            assert_int_equal(status, 0);
+            assert_true(whole && k > 20);
+            break;
+        }
+        assert_int_equal(checkpoint_sweep(run_path, 11, NULL), 0);
+        shell("test -z \"$(ls -A run)\"");
+    }
+    assert_true(published >= 2); /* once killed between the rename and the sync of the directory */
+}
+
+static void deaths_at_any_moment(void **state) {
+    (void)state;
+    tree_with_all_sorts();
+    srand(20250101);
+    for (int trial = 0; trial < 40; trial++) {
+        pid_t child = fork();
+        if (child == 0) {
+            BUFFER files = {0};
+            char *path = NULL;
+            if (copy_from(source, &files, NULL) < 0) _exit(1);
+            _exit(publish(&files, &path, NULL) < 0 ? 2 : 0);
+        }
+        (void)usleep((useconds_t)(rand() % 20000));
+        assert_int_equal(kill(child, SIGKILL), 0);
+        assert_int_equal(waitpid(child, NULL, 0), child);
+        (void)expect_whole_or_none();
+        assert_int_equal(checkpoint_sweep(run_path, 11, NULL), 0);
+        shell("test -z \"$(ls -A run)\"");
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names),
+        TEST(sources_that_are_none),
+        TEST(staging_that_cannot_be),
+        TEST(links_that_lead_out),
+        TEST(what_is_no_file),
+        TEST(a_copy_into_itself),
+        TEST(too_deep_a_tree),
+        TEST(a_small_tree),
+        TEST(odd_names),
+        TEST(sparse_and_linked_files),
+        TEST(a_hole_counts_as_zeros),
+        TEST(many_files),
+        TEST(shared_blocks),
+        TEST(read_only_files),
+        TEST(an_empty_checkpoint),
+        TEST(the_users_metadata_stays),
+        TEST(bad_metadata_is_refused),
+        TEST(ranks_beside_each_other),
+        TEST(ranks_that_differ),
+        TEST(lists_that_are_wrong),
+        TEST(lists_that_are_not_so),
+        TEST(a_directory_is_listed),
+        TEST(a_listed_directory_has_rules_too),
+        TEST(a_number_is_published_once),
+        TEST(damage_is_found),
+        TEST(discarding),
+        TEST(sweeping),
+        TEST(every_call_fails_with_eio),
+        TEST(every_call_fails_with_a_full_disk),
+        TEST(a_full_disk_says_how_much),
+        TEST(a_death_at_every_call),
+        TEST(deaths_at_any_moment),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
