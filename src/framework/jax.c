@@ -1,4 +1,5 @@
-/* jax: what plain sets, and the platform that the workers hold, unless the user chose one. No options. */
+/* jax: what plain sets, and the platform that the workers hold, unless the user chose one. A process of JAX takes every device
+ * that it sees, so each worker sees its own only. No options. */
 #include "framework/shared.h"
 
 static const char *platform(const struct framework_context *context) {
@@ -20,7 +21,9 @@ static int shared(const struct framework_context *context, environment_change *c
 
 static int worker(const struct framework_context *context, size_t rank, environment_change *change,
                   void *change_context, ty_error *err) {
-    return framework_plain.worker(context, rank, change, change_context, err);
+    struct framework_context own = *context;
+    own.isolate_devices = true;
+    return framework_plain.worker(&own, rank, change, change_context, err);
 }
 
 const struct framework framework_jax = {.name = "jax", .shared = shared, .worker = worker};

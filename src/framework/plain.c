@@ -1,5 +1,7 @@
 /* plain: ranks, sizes and addresses under the names that torchrun uses, the visible devices, and the place in a run of several TPU
  * slices. Any program can read them. No options. */
+#include <limits.h>
+
 #include "framework/shared.h"
 
 /* Across slices workers find each other by these (spec/accelerators.md 2.12); a single slice has none of them, whatever an outer
@@ -25,9 +27,24 @@ static void share_threads(const struct framework_context *context, struct variab
         variables_format(variables, "OMP_NUM_THREADS", "%ld", cpus > 0 ? cpus : 1);
 }
 
+/* A TPU host's place in its slice. What the workers inherit is that of the host where the run was started. */
+static void place_in_slice(const struct framework_context *context, const struct plan_worker *worker,
+                           struct variables *variables) {
+    static const char *const names[][2] = {{"TPU_NAME", "ray.io/tpu-slice-name"},
+                                           {"TPU_WORKER_ID", "ray.io/tpu-worker-id"},
+                                           {"TPU_TOPOLOGY", "ray.io/tpu-topology"},
+                                           {"TPU_ACCELERATOR_TYPE", "ray.io/tpu-pod-type"}};
+    const struct labels *labels = &context->cluster->nodes[worker->node].shape->labels;
+    for (size_t i = 0; worker->slice >= 0 && i < sizeof names / sizeof names[0]; i++)
+        if (labels_get(labels, names[i][1]) != NULL)
+            variables_set(variables, names[i][0], labels_get(labels, names[i][1]));
+}
+
 static int shared(const struct framework_context *context, environment_change *change, void *change_context,
                   ty_error *err) {
     struct variables out = {change, change_context, 0};
+    int restarts =
+        context->max_failures < 0 ? INT_MAX : context->max_failures; /* torchrun knows no "for ever" */
     variables_format(&out, "WORLD_SIZE", "%zu", context->plan->n_workers);
     variables_set(&out, "MASTER_ADDR", context->master_address);
     variables_format(&out, "MASTER_PORT", "%u", context->master_port);
@@ -36,7 +53,7 @@ static int shared(const struct framework_context *context, environment_change *c
     variables_format(&out, "GROUP_WORLD_SIZE", "%zu", context->plan->n_nodes_used);
     variables_set(&out, "TORCHELASTIC_RUN_ID", context->run_name);
     variables_format(&out, "TORCHELASTIC_RESTART_COUNT", "%d", context->attempt - 1);
-    variables_format(&out, "TORCHELASTIC_MAX_RESTARTS", "%d", context->max_failures);
+    variables_format(&out, "TORCHELASTIC_MAX_RESTARTS", "%d", restarts);
     variables_set(&out, "TORCHELASTIC_USE_AGENT_STORE", "False");
     variables_set(&out, "TRAINYARD_RUN", context->run_name);
     variables_format(&out, "TRAINYARD_ATTEMPT", "%d", context->attempt);
@@ -59,6 +76,7 @@ static int worker(const struct framework_context *context, size_t rank, environm
     variables_format(&out, "GROUP_RANK", "%u", worker->node_rank);
     variables_format(&out, "TORCHELASTIC_ERROR_FILE", "%s/logs/rank-%zu.error.json", context->run_path, rank);
     if (context->plan->n_slices > 1) variables_format(&out, "MEGASCALE_SLICE_ID", "%d", worker->slice);
+    place_in_slice(context, worker, &out);
     plan_worker_devices(context->plan, context->cluster, rank, context->isolate_devices, &devices);
     variables_set(&out, "TRAINYARD_DEVICES", devices.size > 0 ? devices.data : "");
     buffer_done(&devices);

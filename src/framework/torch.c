@@ -2,8 +2,14 @@
 #include "base/str.h"
 #include "framework/shared.h"
 
+/* A backend may be given by device: "cpu:gloo,cuda:nccl". */
+static int is_nccl(void *context, char *piece) {
+    (void)context;
+    return str_equal(piece, "nccl") || str_equal(piece, "cuda:nccl");
+}
+
 static bool uses_nccl(const struct framework_context *context) {
-    if (context->backend != NULL) return str_equal(context->backend, "nccl");
+    if (context->backend != NULL) return str_split(context->backend, ',', is_nccl, NULL) == 1;
     return resources_get(&context->demand->per_worker, "GPU") > 0;
 }
 
