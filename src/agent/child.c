@@ -17,6 +17,8 @@
 
 /* How long the kernel may take to end a killed process before it is told to be stuck (in uninterruptible sleep). */
 #define STUCK_AFTER (10 * NS_PER_S)
+/* What closes its channel this long before its end did not do so by ending. */
+#define SILENT_BEFORE_END (100 * NS_PER_MS)
 
 static Wire__WorkerEvent new_event(const struct child *child, Wire__WorkerEvent__Kind kind) {
     Wire__WorkerEvent event = WIRE__WORKER_EVENT__INIT;
@@ -48,8 +50,14 @@ static void settle(struct child *child) {
     relay_done(&child->relay);
 }
 
-static void part_ended(void *context) {
+static void output_ended(void *context) {
     settle(context);
+}
+
+static void channels_ended(void *context) {
+    struct child *child = context;
+    child->silent_since = loop_now(child->outbox->loop);
+    settle(child);
 }
 
 /* The ends of its pipes and its socket: [0] ours, [1] the worker's. */
@@ -90,12 +98,12 @@ static int listen_to(struct child *child, const Wire__Launch *body, struct ends 
                                   .escape = body->escape,
                                   .quiet = body->quiet};
     int fds[2] = {TAKE_FD(ends->output[0]), TAKE_FD(ends->error[0])};
-    int result = relay_start(&child->relay, child->outbox, &config, fds, part_ended, child, err);
+    int result = relay_start(&child->relay, child->outbox, &config, fds, output_ended, child, err);
     if (result < 0) return result;
     child->speaker = (struct speaker){.all = channels,
                                       .rank = child->rank,
                                       .reports = body->report_base,
-                                      .ended = part_ended,
+                                      .ended = channels_ended,
                                       .context = child};
     return speaker_start(&child->speaker, TAKE_FD(ends->socket[0]), err);
 }
@@ -189,6 +197,12 @@ void child_stop(struct child *child, bool kill, nanoseconds grace) {
         ask_to_end(child, grace);
 }
 
+/* A worker that used its channel, and closed it well before its end. */
+static bool fell_silent(const struct child *child) {
+    return child->speaker.ready && child->silent_since > 0 &&
+           loop_now(child->outbox->loop) - child->silent_since > SILENT_BEFORE_END;
+}
+
 /* What is known about an end that says little by itself. */
 static void describe_end(struct child *child, int wait_status, long peak_kib, Wire__WorkerEvent *event) {
     CLEANUP(buffer_done)
@@ -196,6 +210,8 @@ static void describe_end(struct child *child, int wait_status, long peak_kib, Wi
     bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
     if (killed && child->stop != STOP_KILLED && oom_take(child->oom)) oom_describe(child->oom, peak_kib, &text);
     if (WIFSIGNALED(wait_status) && WCOREDUMP(wait_status)) buffer_text(&text, "core dumped");
+    if (text.size == 0 && wait_status != 0 && fell_silent(child))
+        buffer_text(&text, "it had closed its report channel");
     if (text.size > 0) event->text = buffer_take(&text);
     if (event->text == NULL) event->text = (char *)protobuf_c_empty_string;
 }

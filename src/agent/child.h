@@ -33,6 +33,7 @@ struct child {
     bool group_gone; /* no process of its group is left */
     pid_t pid;
     nanoseconds grace;
+    nanoseconds silent_since; /* its channels were closed then; 0: they are open */
     struct loop_timer deadline;
     struct relay relay;
     struct speaker speaker;

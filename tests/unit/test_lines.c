@@ -98,7 +98,7 @@ static void every_byte_at_every_place(void **state) {
             bool plain = c == '\t' || (c >= ' ' && c < 0x7f);
             if (c == '\n' || c == '\r') continue;
             (void)snprintf(wanted, sizeof wanted, plain ? "%.*s%c%s\n" : "%.*s\\x%02x%s\n", (int)at, line, c,
-                           "xxxxxxxxxxxxxxxxxxx" + at);
+                           &"xxxxxxxxxxxxxxxxxxx"[at]);
             CLEANUP(buffer_done) struct buffer out = {0};
             convert(shown, line, sizeof line, sizeof line, &out);
             assert_string_equal(out.data, wanted);

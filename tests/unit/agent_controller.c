@@ -1,0 +1,346 @@
+/* A controller that hears everything, and decides nothing. */
+#include "agent_controller.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/agent.h"
+
+enum { WAIT_MS = 60000 };
+
+char controller_worker[256];
+
+void controller_send(struct controller *c, const Wire__Message *message) {
+    struct buffer out = {0};
+    assert_int_equal(frame_message(message, &out), 0);
+    size_t sent = 0;
+    while (sent < out.size) {
+        ssize_t n = send(c->fd, out.data + sent, out.size - sent, MSG_NOSIGNAL);
+        assert_true(n > 0);
+        sent += (size_t)n;
+    }
+    buffer_done(&out);
+}
+
+void controller_reply_store(struct controller *c, uint32_t channel, Wire__StoreReply__Status status,
+                            const char *value) {
+    Wire__StoreReply reply = WIRE__STORE_REPLY__INIT;
+    reply.channel = channel;
+    reply.status = status;
+    reply.value = (ProtobufCBinaryData){.len = strlen(value), .data = (uint8_t *)value};
+    Wire__Message message = WIRE__MESSAGE__INIT;
+    message.body_case = WIRE__MESSAGE__BODY_STORE_REPLY;
+    message.store_reply = &reply;
+    controller_send(c, &message);
+}
+
+static void hear_event(struct controller *c, const Wire__WorkerEvent *event) {
+    assert_true(event->rank < RANKS_MAX);
+    struct heard *heard = &c->ranks[event->rank];
+    assert_false(heard->gone);
+    switch (event->kind) {
+    case WIRE__WORKER_EVENT__KIND__STARTED:
+        assert_false(heard->started);
+        heard->started = true;
+        heard->pid = event->pid;
+        break;
+    case WIRE__WORKER_EVENT__KIND__READY:
+        assert_true(heard->started && !heard->exited && !heard->ready);
+        heard->ready = true;
+        break;
+    case WIRE__WORKER_EVENT__KIND__RENDEZVOUS:
+        heard->rendezvous = true;
+        break;
+    case WIRE__WORKER_EVENT__KIND__EXITED:
+        assert_true(heard->started && !heard->exited);
+        heard->exited = true;
+        heard->wait_status = event->wait_status;
+        heard->stopped = event->stopped;
+        buffer_append(&heard->tail, event->tail.data, event->tail.len);
+        break;
+    case WIRE__WORKER_EVENT__KIND__GONE:
+        assert_true(heard->exited);
+        heard->gone = true;
+        break;
+    default:
+        heard->failed = heard->gone = true;
+        heard->stopped = event->stopped;
+    }
+    assert_true(event->time > 0);
+    if (event->text[0] != '\0') (void)snprintf(heard->text, sizeof heard->text, "%s", event->text);
+}
+
+static void hear_report(struct controller *c, const Wire__Report *report) {
+    struct heard *heard = &c->ranks[report->rank];
+    assert_true(heard->started && !heard->gone);
+    const ProtobufCBinaryData *metrics = &report->metrics;
+    switch (report->kind) {
+    case WIRE__REPORT__KIND__METRICS:
+    case WIRE__REPORT__KIND__BEGIN:
+        heard->n_reports++;
+        assert_int_equal(report->number, heard->last_number + 1);
+        heard->last_number = report->number;
+        (void)snprintf(c->last_metrics, sizeof c->last_metrics, "%.*s", (int)metrics->len,
+                       (char *)metrics->data);
+        break;
+    default:
+        c->commit_number = report->number;
+        c->commit_channel = report->channel;
+        (void)snprintf(c->last_files, sizeof c->last_files, "%.*s", (int)report->files.len,
+                       (char *)report->files.data);
+    }
+}
+
+static void hear_store(struct controller *c, const Wire__StoreRequest *request) {
+    c->n_store++;
+    c->store_channel = request->channel;
+    c->store_value_size = request->value.len;
+    c->store_timeout = request->timeout_ms;
+    (void)snprintf(c->store_key, sizeof c->store_key, "%d %s", (int)request->operation, request->key);
+    if (c->answer_store)
+        controller_reply_store(c, request->channel, WIRE__STORE_REPLY__STATUS__OK, request->key);
+}
+
+static void hear_message(struct controller *c, const Wire__Message *message) {
+    switch (message->body_case) {
+    case WIRE__MESSAGE__BODY_HELLO:
+        c->hello = true;
+        c->port = message->hello->port;
+        (void)snprintf(c->address, sizeof c->address, "%s", message->hello->address);
+        break;
+    case WIRE__MESSAGE__BODY_EVENTS:
+        for (size_t i = 0; i < message->events->n_events; i++)
+            hear_event(c, message->events->events[i]);
+        break;
+    case WIRE__MESSAGE__BODY_REPORTS:
+        for (size_t i = 0; i < message->reports->n_reports; i++)
+            hear_report(c, message->reports->reports[i]);
+        break;
+    case WIRE__MESSAGE__BODY_STORE_REQUEST:
+        hear_store(c, message->store_request);
+        break;
+    case WIRE__MESSAGE__BODY_BYE:
+        c->bye = true;
+        c->clean = message->bye->clean;
+        c->leftovers = message->bye->leftovers;
+        break;
+    case WIRE__MESSAGE__BODY_LOG:
+        (void)snprintf(c->log, sizeof c->log, "%s", message->log->text);
+        break;
+    default:
+        fail_msg("unexpected message %d", (int)message->body_case);
+    }
+}
+
+static void hear_frame(struct controller *c, const struct frame *frame) {
+    if (frame->kind == FRAME_MESSAGE) {
+        Wire__Message *message = frame_unpack(frame, NULL);
+        assert_non_null(message);
+        hear_message(c, message);
+        wire__message__free_unpacked(message, NULL);
+        return;
+    }
+    uint32_t rank;
+    int stream;
+    const uint8_t *bytes;
+    size_t size;
+    assert_int_equal(frame_output(frame, &rank, &stream, &bytes, &size), 0);
+    assert_true(size > 0 && bytes[size - 1] == '\n');
+    assert_false(c->ranks[rank].gone);
+    c->n_output += size;
+    if (c->ranks[rank].output[stream - 1].size < 1 << 20)
+        buffer_append(&c->ranks[rank].output[stream - 1], bytes, size);
+}
+
+void controller_hear(struct controller *c) {
+    static char bytes[1 << 16];
+    struct pollfd ready = {.fd = c->fd, .events = POLLIN};
+    assert_int_equal(poll(&ready, 1, WAIT_MS), 1);
+    ssize_t n = recv(c->fd, bytes, sizeof bytes, 0);
+    if (n <= 0) {
+        c->closed = true;
+        return;
+    }
+    buffer_append(&c->in, bytes, (size_t)n);
+    size_t at = 0;
+    struct frame frame;
+    for (int64_t used;
+         (used = frame_next((uint8_t *)c->in.data + at, c->in.size - at, FRAME_MAX, &frame, NULL)) != 0;) {
+        assert_true(used > 0);
+        hear_frame(c, &frame);
+        at += (size_t)used;
+    }
+    buffer_consume(&c->in, at);
+}
+
+bool controller_all_gone(const struct controller *c, unsigned n) {
+    for (unsigned i = 0; i < n; i++)
+        if (!c->ranks[i].gone) return false;
+    return true;
+}
+
+static unsigned count_descriptors(void) {
+    unsigned n = 0;
+    DIR *directory = opendir("/proc/self/fd");
+    while (readdir(directory) != NULL)
+        n++;
+    closedir(directory);
+    return n;
+}
+
+static unsigned descriptors_before;
+
+/* In the agent's process, before it begins. */
+static void set_up_agent(const struct begin_options *options) {
+    struct rlimit limit = {.rlim_cur = options->descriptors, .rlim_max = options->descriptors};
+    if (options->descriptors > 0 && setrlimit(RLIMIT_NOFILE, &limit) < 0) _exit(100);
+    if (options->cgroup == NULL) return;
+    char path[300];
+    (void)snprintf(path, sizeof path, "%s/cgroup.procs", options->cgroup);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || dprintf(fd, "%d", getpid()) < 0) _exit(101);
+    close(fd);
+}
+
+struct controller *controller_begin_with(struct begin_options options) {
+    struct controller *c = calloc(1, sizeof *c);
+    assert_non_null(c);
+    descriptors_before = count_descriptors();
+    int ends[2];
+    (void)snprintf(c->run_path, sizeof c->run_path, "/tmp/test-agent-XXXXXX");
+    assert_non_null(mkdtemp(c->run_path));
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    c->agent = fork();
+    if (c->agent == 0) {
+        close(ends[0]);
+        set_up_agent(&options);
+        struct agent_config config = {.channel_fd = ends[1], .lease_fd = -1, .node = 7, .node_name = "n7"};
+        _exit(agent_main(&config));
+    }
+    close(ends[1]);
+    c->fd = ends[0];
+    HEAR_UNTIL(c, c->hello);
+    return c;
+}
+
+struct controller *controller_begin(void) {
+    return controller_begin_with((struct begin_options){0});
+}
+
+static void send_finish(struct controller *c) {
+    Wire__Finish finish = WIRE__FINISH__INIT;
+    Wire__Message message = WIRE__MESSAGE__INIT;
+    message.body_case = WIRE__MESSAGE__BODY_FINISH;
+    message.finish = &finish;
+    controller_send(c, &message);
+}
+
+void controller_finish(struct controller *c) {
+    if (!c->bye) send_finish(c);
+    HEAR_UNTIL(c, c->bye);
+}
+
+void controller_vanish(struct controller *c) {
+    close(c->fd);
+    c->fd = -1;
+}
+
+int controller_end(struct controller *c) {
+    int status;
+    if (c->fd >= 0) {
+        controller_finish(c);
+        controller_vanish(c);
+    }
+    assert_int_equal(waitpid(c->agent, &status, 0), c->agent);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* this test adopts what an agent leaves: nothing */
+    assert_int_equal(errno, ECHILD);
+    char command[128];
+    (void)snprintf(command, sizeof command, "rm -rf %s", c->run_path);
+    assert_int_equal(system(command), 0);
+    for (int i = 0; i < RANKS_MAX; i++) {
+        buffer_done(&c->ranks[i].tail);
+        buffer_done(&c->ranks[i].output[0]);
+        buffer_done(&c->ranks[i].output[1]);
+    }
+    buffer_done(&c->in);
+    free(c);
+    assert_int_equal(count_descriptors(), descriptors_before);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* A worker built with sanitizers must still die of its signals. */
+static char sanitizers[] =
+    "ASAN_OPTIONS=detect_leaks=0:handle_segv=0:handle_sigbus=0:handle_sigill=0:handle_sigfpe=0:handle_abort=0";
+static char *plain_environment[] = {"PATH=/usr/bin:/bin", "LANG=C",   "TRAINYARD_PAYLOAD_FD=99",
+                                    "SHARED=1",           sanitizers, NULL};
+
+void controller_launch(struct controller *c, struct launch_options options) {
+    Wire__Launch body = WIRE__LAUNCH__INIT;
+    char rank_text[RANKS_MAX][16];
+    char *rank_environment[RANKS_MAX][2];
+    Wire__LaunchWorker workers[RANKS_MAX], *pointers[RANKS_MAX];
+    char *own[] = {controller_worker, "worker", (char *)options.mode, NULL};
+    char **argv = options.argv != NULL ? options.argv : own;
+    char **environment = options.environment != NULL ? options.environment : plain_environment;
+    for (unsigned i = 0; i < options.n; i++) {
+        wire__launch_worker__init(&workers[i]);
+        (void)snprintf(rank_text[i], sizeof rank_text[i], "RANK=%u", i);
+        rank_environment[i][0] = rank_text[i];
+        rank_environment[i][1] = (char *)options.worker_environment;
+        workers[i].rank = i;
+        workers[i].environment = rank_environment[i];
+        workers[i].n_environment = options.worker_environment != NULL ? 2 : 1;
+        pointers[i] = &workers[i];
+    }
+    body.run = "test";
+    body.attempt = 1;
+    body.token = "token-of-test";
+    body.run_path = c->run_path;
+    body.working_directory = options.working_directory != NULL ? (char *)options.working_directory : "/";
+    body.argv = argv;
+    while (argv[body.n_argv] != NULL)
+        body.n_argv++;
+    body.environment = environment;
+    while (environment[body.n_environment] != NULL)
+        body.n_environment++;
+    if (options.payload != NULL)
+        body.payload =
+            (ProtobufCBinaryData){.len = strlen(options.payload), .data = (uint8_t *)options.payload};
+    body.workers = pointers;
+    body.n_workers = options.n;
+    body.grace_ms = options.grace_ms > 0 ? options.grace_ms : 5000;
+    body.prefix = options.prefix;
+    body.escape = options.escape;
+    body.quiet = options.quiet;
+    body.hold_port = !options.release_port;
+    body.report_base = options.report_base;
+    Wire__Message message = WIRE__MESSAGE__INIT;
+    message.body_case = WIRE__MESSAGE__BODY_LAUNCH;
+    message.launch = &body;
+    for (unsigned i = 0; i < options.n; i++) {
+        struct heard *heard = &c->ranks[i];
+        buffer_done(&heard->tail);
+        buffer_done(&heard->output[0]);
+        buffer_done(&heard->output[1]);
+        *heard = (struct heard){.last_number = options.report_base};
+    }
+    controller_send(c, &message);
+}
+
+void controller_stop(struct controller *c, bool kill) {
+    Wire__Stop body = WIRE__STOP__INIT;
+    body.kill = kill;
+    Wire__Message message = WIRE__MESSAGE__INIT;
+    message.body_case = WIRE__MESSAGE__BODY_STOP;
+    message.stop = &body;
+    controller_send(c, &message);
+}
