@@ -14,6 +14,8 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
+#define MODULE_DIRECTORY "trainyard-modules"
+
 /* The loader's name of the object that holds this code; for the main program that name is empty, or whatever argv[0]
  * said, so the kernel is asked instead. */
 static bool own_path(char path[PATH_MAX]) {
@@ -25,20 +27,28 @@ static bool own_path(char path[PATH_MAX]) {
     return realpath(main_program ? "/proc/self/exe" : map->l_name, path) != NULL;
 }
 
+/* Takes the last name off an absolute path; "/" stays. */
+static void cut_name(char *path) {
+    char *slash = strrchr(path, '/');
+    slash[slash == path ? 1 : 0] = '\0';
+}
+
 const char *module_home(void) {
     static char home[PATH_MAX];
     if (home[0] != '\0') return home;
     char path[PATH_MAX];
     if (!own_path(path)) return "";
-    char *slash = strrchr(path, '/');
-    slash[slash == path ? 1 : 0] = '\0';
+    cut_name(path);
+    char *directory = strrchr(path, '/');
+    if (strcmp(directory, "/" MODULE_DIRECTORY) == 0)
+        cut_name(path); /* a module uses others, and the command, too */
     memcpy(home, path, strlen(path) + 1);
     return home;
 }
 
 /* Writes to `path` the first of the places where the file exists. */
 static bool find_module(const char *name, char *path, size_t size) {
-    static const char *const beside[] = {"trainyard-modules", "../lib/trainyard-modules"};
+    static const char *const beside[] = {MODULE_DIRECTORY, "../lib/" MODULE_DIRECTORY};
     for (size_t i = 0; i < ARRAY_SIZE(beside); i++) {
         int length = snprintf(path, size, "%s/%s/%s.so", module_home(), beside[i], name);
         if (length > 0 && (size_t)length < size && access(path, F_OK) == 0) return true;
