@@ -138,8 +138,10 @@ static double test_accuracy(void) {
 /* Rank 0 hands over the network with its report; the others only report. */
 static int report(ty_worker *worker, int epoch, float loss, ty_error *err) {
     char directory[] = "/tmp/digits-XXXXXX", path[64];
-    ty_metrics metrics = TY_METRICS({"epoch", epoch}, {"loss", loss}, {"accuracy", test_accuracy()});
+    double accuracy = test_accuracy();
+    ty_metrics metrics = TY_METRICS({"epoch", epoch}, {"loss", loss}, {"accuracy", accuracy});
     if (ty_world_rank(worker) != 0 || epoch % 10 != 0) return ty_report(worker, metrics, NULL, err);
+    printf("epoch %d: loss %.4f, test accuracy %.1f%%\n", epoch, loss, 100 * accuracy);
     if (mkdtemp(directory) == NULL) return -1;
     snprintf(path, sizeof path, "%s/network.f32", directory);
     FILE *file = fopen(path, "wb");

@@ -50,7 +50,7 @@ static int count(ty_worker *worker, const void *config, size_t config_size) {
     if (rank == 0) printf("attempt %d begins behind step %d\n", ty_attempt(worker), step);
     while (step < wanted->steps && !ty_stop_requested(worker)) {
         step++;
-        if (step == wanted->fail_at && ty_attempt(worker) == 1) {
+        if (rank == 0 && step == wanted->fail_at && ty_attempt(worker) == 1) {
             fprintf(stderr, "failing on purpose at step %d\n", step);
             return 7;
         }

@@ -53,6 +53,8 @@ static int run_function(const char *name, ty_error *err) {
     if (worker == NULL) return TY_ECOMM;
     /* A program that this worker starts is no worker, though it may be this very program. */
     (void)unsetenv(WORKER_FUNCTION_VARIABLE);
+    (void)setvbuf(stdout, NULL, _IOLBF,
+                  0); /* the agent relays lines, and they are to be seen as they are written */
     return exit_status(function(worker, config, size));
 }
 
