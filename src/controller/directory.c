@@ -20,10 +20,10 @@
 enum { NAME_MAX_BYTES = 200 };
 
 void controller_make_name(char name[64]) {
-    unsigned char random[2] = {0};
+    unsigned char random[2];
     struct tm now;
     time_t seconds = time(NULL);
-    (void)getrandom(random, sizeof random, 0);
+    if (getrandom(random, sizeof random, 0) < 0) memset(random, 0, sizeof random);
     (void)localtime_r(&seconds, &now);
     size_t size = strftime(name, 64, "run-%Y%m%d-%H%M%S", &now);
     (void)snprintf(name + size, 64 - size, "-%02x%02x", random[0], random[1]);
@@ -63,7 +63,8 @@ static int make_directory(const char *path, bool resume, bool *existed, ty_error
     if (parent == NULL) return ty_fail_memory(err);
     *strrchr(parent, '/') = '\0';
     int result = parent[0] == '\0' ? 0 : file_make_directories(parent, 0777, err);
-    if (result < 0) return ty_wrap(err, "storage path");
+    if (result == -ENOMEM) return result;
+    if (result < 0) return ty_fail(err, TY_EUSAGE, "storage path %s: %s", parent, err != NULL ? err->message : "");
     *existed = mkdir(path, 0777) < 0;
     if (!*existed) return 0;
     if (errno != EEXIST) return ty_fail(err, TY_EUSAGE, "cannot make %s: %s", path, strerror(errno));

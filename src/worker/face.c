@@ -3,9 +3,9 @@
 
 #include "base/error.h"
 #include "base/module.h"
-#include "trainyard/version.h"
 #include "worker/driver.h"
 #include "worker/worker.h"
+#include <trainyard/version.h>
 
 const char *ty_version(void) {
     return TY_VERSION;
