@@ -20,6 +20,7 @@
 #include "agent/held_port.h"
 #include "agent/sweep.h"
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "base/log.h"
 
 enum { SPAWNS_A_TURN = 8 };
@@ -319,14 +320,6 @@ static void say_hello(struct agent *agent) {
     channel_flush(agent->outbox.channel);
 }
 
-/* The missing ones of descriptors 0 to 2 would otherwise be taken by pipes. */
-static void open_standard_descriptors(void) {
-    int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    while (fd >= 0 && fd <= STDERR_FILENO)
-        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (fd >= 0) (void)close(fd);
-}
-
 static void reset_signals(void) {
     sigset_t none;
     sigemptyset(&none);
@@ -340,7 +333,7 @@ static void reset_signals(void) {
 /* What a process inherits is for its parent to say; an agent has no terminal, no signal blocked or ignored, and hands nothing on to
  * workers that it does not mean to. */
 static void set_up_process(struct agent *agent) {
-    open_standard_descriptors();
+    file_open_standard();
     reset_signals();
     (void)setsid(); /* fails for the leader of a group, which is as good */
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);

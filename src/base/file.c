@@ -47,6 +47,13 @@ int file_read(const char *path, size_t limit, struct buffer *out, ty_error *err)
     return result;
 }
 
+void file_open_standard(void) {
+    int fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO)
+        fd = open("/dev/null", O_RDWR);
+    if (fd >= 0) (void)close(fd);
+}
+
 int file_write_all(int fd, const void *bytes, size_t size) {
     const char *at = bytes;
     while (size > 0) {

@@ -11,6 +11,9 @@
 /* The whole file appended to `out`; more than `limit` bytes is TY_EUSAGE, naming the limit. "-" is standard input. */
 int file_read(const char *path, size_t limit, struct buffer *out, ty_error *err);
 
+/* Those of descriptors 0 to 2 that are closed become /dev/null, so that nothing which is opened later stands in their place. */
+void file_open_standard(void);
+
 /* All bytes, through EINTR and short writes. 0, or -errno. Blocking descriptors only. */
 int file_write_all(int fd, const void *bytes, size_t size);
 

@@ -89,6 +89,7 @@ static int dispatch(int argc, char **argv, const struct command **command, ty_er
 
 int main(int argc, char **argv) {
     if (argc > 1 && str_equal(argv[1], "agent")) return command_agent_main(argc - 1, argv + 1);
+    file_open_standard();
     (void)signal(SIGPIPE, SIG_IGN);
     ty_error err = {0};
     const struct command *command = NULL;

@@ -151,7 +151,8 @@ static int tell_outcome(int code, const ty_result *result, const ty_error *err) 
     if (code >= 0) return EXIT_SUCCESS;
     if (result != NULL && ty_result_failure(result) != NULL) print_failure(ty_result_failure(result));
     terminal_error("run", err->message);
-    int status = code == TY_EWORKER && result != NULL ? ty_result_status(result) : ty_error_exit_status(code);
+    bool of_workers = (code == TY_EWORKER || code == TY_EINTERRUPTED) && result != NULL;
+    int status = of_workers ? ty_result_status(result) : ty_error_exit_status(code);
     return status != 0 ? status : EXIT_FAILURE;
 }
 

@@ -182,7 +182,8 @@ static int tell_outcome(const struct drive_end *end, ty_error *err) {
     case OUTCOME_TIME_LIMIT:
         return ty_fail(err, TY_ETIMEOUT, "%s", end->cause.text);
     case OUTCOME_INTERRUPTED:
-        return ty_fail(err, TY_EINTERRUPTED, "interrupted by signal %d", end->status - 128);
+        return ty_fail(err, TY_EINTERRUPTED, "interrupted by signal %d (SIG%s)", end->status - 128,
+                       sigabbrev_np(end->status - 128));
     default:
         return ty_fail(err, TY_EWORKER, "%s", end->cause.text);
     }

@@ -64,7 +64,8 @@ static int make_directory(const char *path, bool resume, bool *existed, ty_error
     *strrchr(parent, '/') = '\0';
     int result = parent[0] == '\0' ? 0 : file_make_directories(parent, 0777, err);
     if (result == -ENOMEM) return result;
-    if (result < 0) return ty_fail(err, TY_EUSAGE, "storage path %s: %s", parent, err != NULL ? err->message : "");
+    if (result < 0)
+        return ty_fail(err, TY_EUSAGE, "storage path %s: %s", parent, err != NULL ? err->message : "");
     *existed = mkdir(path, 0777) < 0;
     if (!*existed) return 0;
     if (errno != EEXIST) return ty_fail(err, TY_EUSAGE, "cannot make %s: %s", path, strerror(errno));
