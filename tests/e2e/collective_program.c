@@ -23,12 +23,14 @@ static int sum(ty_error *err) {
 static int run(const char *mode, ty_error *err) {
     double numbers[4] = {0};
     if (strcmp(mode, "sum") == 0) return sum(err);
-    if (strcmp(mode, "mismatch") == 0) return ty_all_reduce(comm, numbers, rank == 1 ? 3 : 4, TY_FLOAT64, TY_SUM, err);
+    if (strcmp(mode, "mismatch") == 0)
+        return ty_all_reduce(comm, numbers, rank == 1 ? 3 : 4, TY_FLOAT64, TY_SUM, err);
     if (strcmp(mode, "late") == 0) {
         if (rank == 1) sleep(60);
         return ty_barrier(comm, err);
     }
-    if (strcmp(mode, "leave") == 0) return rank == 1 ? 0 : ty_barrier(comm, err); /* rank 1 ends well, but too early */
+    if (strcmp(mode, "leave") == 0)
+        return rank == 1 ? 0 : ty_barrier(comm, err); /* rank 1 ends well, but too early */
     return ty_barrier(NULL, err);
 }
 
