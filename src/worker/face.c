@@ -1,11 +1,10 @@
 /* The part of the public interface that only a driver uses: checked here, done by the module `driver`. */
-#include <errno.h>
+#include <trainyard/version.h>
 
 #include "base/error.h"
 #include "base/module.h"
 #include "worker/driver.h"
 #include "worker/worker.h"
-#include <trainyard/version.h>
 
 const char *ty_version(void) {
     return TY_VERSION;
