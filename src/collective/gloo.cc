@@ -271,18 +271,17 @@ class State {
     void agree(comm_vote *vote) {
         const auto deadline = steady_clock::now() + timeout_;
         for (size_t i = 0; i < rounds_.size(); i++)
-            attempt(*rounds_[i], vote, rounds_[i]->from,
-                    [&] { rounds_[i]->receiver->recv(rounds_[i]->from, slot(i)); });
+            attempt(vote, rounds_[i]->from, [&] { rounds_[i]->receiver->recv(rounds_[i]->from, slot(i)); });
         for (size_t i = 0; i < rounds_.size(); i++) {
             Round &round = *rounds_[i];
             round.out = *vote;
-            attempt(round, vote, round.to, [&] { round.sender->send(round.to, slot(i)); });
-            if (vote->failure == 0) attempt(round, vote, round.from, [&] { receive(round, vote, deadline); });
+            attempt(vote, round.to, [&] { round.sender->send(round.to, slot(i)); });
+            if (vote->failure == 0) attempt(vote, round.from, [&] { receive(round, vote, deadline); });
         }
         // Peers that have come take the message at once; a failure is given a moment to reach those that still can.
         const auto patience = vote->failure == 0 ? timeout_ : milliseconds(100);
         for (auto &round : rounds_)
-            attempt(*round, vote, round->to, [&] { round->sender->waitSend(patience); });
+            attempt(vote, round->to, [&] { round->sender->waitSend(patience); });
     }
 
   private:
@@ -290,7 +289,7 @@ class State {
         return gloo::Slot::build(kAgreeSlot, static_cast<uint32_t>(round));
     }
 
-    template <typename Step> static void attempt(Round &, comm_vote *vote, int peer, Step step) {
+    template <typename Step> static void attempt(comm_vote *vote, int peer, Step step) {
         try {
             step();
         } catch (const gloo::Exception &) {

@@ -55,8 +55,13 @@ static int create(ty_worker *worker, ty_error *err) {
     struct link *link;
     static const char stands[] = "rendezvous\n";
     int rc = read_timeout(&config.timeout, err);
-    if (rc == 0) rc = comm_create(&config, &worker->comm, err);
-    if (rc < 0) return ty_wrap(err, "rank %d: no communicator", worker->rank);
+    if (rc < 0) return rc;
+    rc = comm_create(&config, &worker->comm, &worker->comm_failure);
+    if (rc < 0) {
+        (void)ty_wrap(&worker->comm_failure, "rank %d: no communicator", worker->rank);
+        if (err != NULL) *err = worker->comm_failure;
+        return rc;
+    }
     rc = worker_link(worker, &link, err);
     if (rc == 0) rc = link_post(link, stands, sizeof stands - 1, err);
     if (rc < 0) comm_destroy(TAKE(worker->comm));
@@ -69,7 +74,8 @@ ty_comm *ty_comm_get(ty_worker *worker, ty_error *err) {
         (void)ty_fail(err, TY_EUSAGE, "the worker is NULL: take it from ty_worker_self");
         return NULL;
     }
-    if (worker->comm == NULL && create(worker, &why) < 0) {
+    if (worker->comm_failure.code != 0) why = worker->comm_failure;
+    if (why.code != 0 || (worker->comm == NULL && create(worker, &why) < 0)) {
         if (err != NULL) *err = why;
         return NULL;
     }

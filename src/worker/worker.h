@@ -14,11 +14,12 @@ struct ty_worker {
     char *run_name, *run_path, *checkpoint; /* owned; no checkpoint: NULL */
     int *devices;                           /* owned */
     size_t n_devices;
-    pid_t pid;            /* of the process that the link belongs to */
-    struct link *link;    /* reach it through worker_link */
-    struct buffer line;   /* the message in the making; kept for its memory */
-    struct buffer answer; /* the last answer */
-    ty_comm *comm;        /* NULL until first asked for */
+    pid_t pid;             /* of the process that the link belongs to */
+    struct link *link;     /* reach it through worker_link */
+    struct buffer line;    /* the message in the making; kept for its memory */
+    struct buffer answer;  /* the last answer */
+    ty_comm *comm;         /* NULL until first asked for */
+    ty_error comm_failure; /* code not 0: the ranks did not find each other, and will not a second time */
 };
 
 /* Fills `worker` from the environment, but for its link. TY_EUSAGE names the variable that is missing or wrong. */
