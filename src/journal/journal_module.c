@@ -79,10 +79,10 @@ static int read_version(struct journal *journal, int *rc, ty_error *err) {
 }
 
 static void close_database(struct journal *journal) {
-    sqlite3_stmt *statements[] = {journal->begin, journal->commit, journal->insert_event,
-                                  journal->insert_report, journal->insert_checkpoint};
+    sqlite3_stmt **statements[] = {&journal->begin, &journal->commit, &journal->insert_event,
+                                   &journal->insert_report, &journal->insert_checkpoint};
     for (size_t i = 0; i < ARRAY_SIZE(statements); i++)
-        (void)sqlite3_finalize(statements[i]);
+        (void)sqlite3_finalize(TAKE(*statements[i]));
     (void)sqlite3_close(TAKE(journal->db));
 }
 
@@ -171,8 +171,9 @@ static int module_open(const char *run_path, enum journal_mode mode, struct jour
     return 0;
 }
 
+/* Closing carries the log over into the file and syncs it. */
 static void module_close(struct journal *journal) {
-    if (journal->writable && journal->error.code == 0) (void)module_commit(journal, false, NULL);
+    if (journal->writable) (void)module_commit(journal, false, NULL);
     free_journal(journal);
 }
 

@@ -15,7 +15,7 @@ struct journal {
     bool writable;
     bool fresh;     /* just created: the head of its log needs no sync */
     bool dirty;     /* a transaction is open */
-    bool anchored;  /* the file and its name in the directory are on the disk */
+    bool anchored;  /* the file as it was created is on the disk */
     ty_error error; /* of the first write that failed, given by every call after it */
     sqlite3_stmt *begin, *commit, *insert_event, *insert_report, *insert_checkpoint;
 };

@@ -1,11 +1,7 @@
 /* Writing: rows gather in one transaction until the commit. The first failure rolls the transaction back and is kept. */
 #include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/cleanup.h"
 #include "journal/journal_sqlite.h"
 
 int journal_kept_error(const struct journal *journal, ty_error *err) {
@@ -13,15 +9,11 @@ int journal_kept_error(const struct journal *journal, ty_error *err) {
     return journal->error.code;
 }
 
-static int keep(struct journal *journal, ty_error *err) {
+static int keep_failure(struct journal *journal, int rc, ty_error *err) {
+    (void)sqlite_fail(journal, rc, "write", &journal->error);
     if (sqlite3_get_autocommit(journal->db) == 0) (void)sqlite3_exec(journal->db, "ROLLBACK", NULL, NULL, NULL);
     journal->dirty = false;
     return journal_kept_error(journal, err);
-}
-
-static int keep_failure(struct journal *journal, int rc, ty_error *err) {
-    (void)sqlite_fail(journal, rc, "write", &journal->error);
-    return keep(journal, err);
 }
 
 /* Runs a statement that gives no rows and leaves it ready for the next time. */
@@ -110,14 +102,6 @@ int module_checkpoint(struct journal *journal, const struct journal_checkpoint *
     return insert(journal, statement, rc, err);
 }
 
-static int sync_directory(const char *path) {
-    CLEANUP_FREE char *directory = strdup(path);
-    if (directory == NULL) return -ENOMEM;
-    *strrchr(directory, '/') = '\0';
-    CLEANUP_FD int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return fd < 0 || fsync(fd) < 0 ? -errno : 0;
-}
-
 /* Brings a file of the connection, named by its SQLITE_FCNTL_ operation, to the disk. */
 static int sync_file(struct journal *journal, int which) {
     sqlite3_file *file = NULL;
@@ -126,18 +110,12 @@ static int sync_file(struct journal *journal, int which) {
     return file->pMethods->xSync(file, SQLITE_SYNC_NORMAL);
 }
 
-/* SQLite syncs the log only when it is carried over (synchronous = NORMAL), and the new file never before that. */
+/* SQLite syncs the log only when it carries it over (synchronous = NORMAL), and the file never before that. With the
+ * first sync of a log it also syncs the directory, and so the file's own name. */
 static int sync_all(struct journal *journal, ty_error *err) {
     int rc = sync_file(journal, SQLITE_FCNTL_JOURNAL_POINTER);
     if (rc == SQLITE_OK && !journal->anchored) rc = sync_file(journal, SQLITE_FCNTL_FILE_POINTER);
     if (rc != SQLITE_OK) return keep_failure(journal, rc, err);
-    if (journal->anchored) return 0;
-    int result = sync_directory(journal->path);
-    if (result < 0) {
-        (void)ty_fail(&journal->error, result, "cannot sync the directory of %s: %s", journal->path,
-                      strerror(-result));
-        return keep(journal, err);
-    }
     journal->anchored = true;
     return 0;
 }
