@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,4 +153,13 @@ uint64_t str_hash(const char *bytes, size_t size) {
     for (size_t i = 0; i < size; i++)
         hash = (hash ^ (unsigned char)bytes[i]) * 0x100000001b3;
     return hash;
+}
+
+const char *str_signal(int number, char text[32]) {
+    const char *name = sigabbrev_np(number);
+    if (name != NULL)
+        (void)snprintf(text, 32, "signal %d (SIG%s)", number, name);
+    else
+        (void)snprintf(text, 32, "signal %d", number);
+    return text;
 }

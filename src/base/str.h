@@ -26,6 +26,9 @@ bool str_is_decimal(const char *text);
  * word's length, at least 1), or NULL. */
 const char *str_nearest(const char *word, const char *const *names, size_t n);
 
+/* "signal 9 (SIGKILL)", or "signal 40" where it has no name; returns `text`. */
+const char *str_signal(int number, char text[32]);
+
 /* 64-bit FNV-1a. */
 uint64_t str_hash(const char *bytes, size_t size);
 

@@ -136,8 +136,8 @@ static void fill_request(struct run_request *request, const struct run_options *
 
 /* The first cause, on one screen; made of workers' output, so it is escaped. */
 static void print_failure(const char *failure) {
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
+    buffer_text(&text, "trainyard run: ");
     while (*failure != '\0') {
         size_t size = strcspn(failure, "\n");
         terminal_escape(failure, size, &text);
@@ -149,8 +149,10 @@ static void print_failure(const char *failure) {
 
 static int tell_outcome(int code, const ty_result *result, const ty_error *err) {
     if (code >= 0) return EXIT_SUCCESS;
-    if (result != NULL && ty_result_failure(result) != NULL) print_failure(ty_result_failure(result));
-    terminal_error("run", err->message);
+    if (result != NULL && ty_result_failure(result) != NULL)
+        print_failure(ty_result_failure(result));
+    else
+        terminal_error("run", err->message);
     bool of_workers = (code == TY_EWORKER || code == TY_EINTERRUPTED) && result != NULL;
     int status = of_workers ? ty_result_status(result) : ty_error_exit_status(code);
     return status != 0 ? status : EXIT_FAILURE;

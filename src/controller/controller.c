@@ -172,6 +172,7 @@ static int make_result(struct passage *passage, struct drive_end *end, ty_result
 
 /* The outcome as an error code with its line. */
 static int tell_outcome(const struct drive_end *end, ty_error *err) {
+    char text[32];
     switch (end->outcome) {
     case OUTCOME_SUCCEEDED:
         return 0;
@@ -182,8 +183,7 @@ static int tell_outcome(const struct drive_end *end, ty_error *err) {
     case OUTCOME_TIME_LIMIT:
         return ty_fail(err, TY_ETIMEOUT, "%s", end->cause.text);
     case OUTCOME_INTERRUPTED:
-        return ty_fail(err, TY_EINTERRUPTED, "interrupted by signal %d (SIG%s)", end->status - 128,
-                       sigabbrev_np(end->status - 128));
+        return ty_fail(err, TY_EINTERRUPTED, "interrupted by %s", str_signal(end->status - 128, text));
     default:
         return ty_fail(err, TY_EWORKER, "%s", end->cause.text);
     }

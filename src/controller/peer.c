@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "controller/drive_internal.h"
 #include "controller/sweep.h"
 
@@ -222,11 +223,12 @@ void peer_on_drained(void *context) {
 
 static void describe_agent_end(const struct drive *drive, uint32_t node, int status, const ty_error *reason,
                                struct buffer *out) {
+    char text[32];
     buffer_printf(out, "the agent of node %s ", drive_node_name(drive, node));
     if (reason->code != 0)
         buffer_printf(out, "could not be understood: %s", reason->message);
     else if (WIFSIGNALED(status))
-        buffer_printf(out, "was killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+        buffer_printf(out, "was killed by %s", str_signal(WTERMSIG(status), text));
     else
         buffer_printf(out, "ended with code %d before its time", WEXITSTATUS(status));
 }

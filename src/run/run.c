@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #include "base/buffer.h"
+#include "base/str.h"
 #include "run/internal.h"
 
 /* Beyond the grace: the agent's own kill and the news of it. */
@@ -379,9 +380,9 @@ static void describe_exit(struct run_failure *failure, const char *cause) {
         set_text(failure, "rank %d exited with code %d%s%s", failure->rank, WEXITSTATUS(status), comma, cause);
         return;
     }
-    const char *name = sigabbrev_np(WTERMSIG(status));
-    set_text(failure, "rank %d was killed by signal %d%s%s%s%s%s", failure->rank, WTERMSIG(status),
-             name != NULL ? " (SIG" : "", name != NULL ? name : "", name != NULL ? ")" : "", comma, cause);
+    char text[32];
+    set_text(failure, "rank %d was killed by %s%s%s", failure->rank, str_signal(WTERMSIG(status), text), comma,
+             cause);
 }
 
 static void record_exit(struct run *run, uint32_t rank, const char *cause, nanoseconds time) {
