@@ -36,11 +36,12 @@ static size_t write_some(struct sink *sink, const char *bytes, size_t size) {
 static void write_queue(void *context, unsigned events) {
     (void)events;
     struct sink *sink = context;
-    bool was_full = sink_full(sink);
     buffer_consume(&sink->queue, write_some(sink, sink->queue.data, sink->queue.size));
     if (sink->queue.size > 0) return;
     buffer_done(&sink->queue);
     loop_watch_stop(sink->loop, &sink->watch);
+    bool was_full = sink->was_full;
+    sink->was_full = false;
     if (was_full && sink->drained != NULL) sink->drained(sink->context);
 }
 
@@ -57,6 +58,7 @@ void sink_write(struct sink *sink, const void *bytes, size_t size) {
     if (done == size) return;
     bool idle = sink->queue.size == 0;
     buffer_append(&sink->queue, (const char *)bytes + done, size - done);
+    if (sink_full(sink)) sink->was_full = true;
     if (idle) (void)loop_watch_start(sink->loop, &sink->watch, sink->fd, LOOP_WRITABLE);
 }
 

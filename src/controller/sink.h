@@ -13,8 +13,9 @@ enum { SINK_HIGH = 1 << 20 };
 struct sink {
     struct loop *loop;
     int fd; /* written to; our own open file where it could be opened anew, so that O_NONBLOCK is ours alone */
-    bool owned;  /* fd is our own open file, non-blocking */
-    bool broken; /* nobody reads it any more: what comes is dropped */
+    bool owned;    /* fd is our own open file, non-blocking */
+    bool was_full; /* `drained` is owed */
+    bool broken;   /* nobody reads it any more: what comes is dropped */
     struct buffer queue;
     struct loop_watch watch;
     void (*drained)(void *context); /* after it was full */
