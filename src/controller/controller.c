@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "checkpoint/checkpoint.h"
 #include "controller/directory.h"
 #include "controller/drive.h"
 #include "worker/result.h"
@@ -28,6 +29,7 @@ struct passage {
     int directory; /* locked; -1 */
     struct journal *journal;
     struct drive_resume resume;
+    uint64_t last_checkpoint; /* its number, 0 without */
 };
 
 static int choose_name(struct passage *passage, ty_error *err) {
@@ -78,6 +80,7 @@ static int find_last_checkpoint(void *context, const struct journal_checkpoint *
     buffer_printf(&path, "%s/%s", passage->path, checkpoint->name);
     free(passage->resume.checkpoint);
     passage->resume.checkpoint = buffer_take(&path);
+    passage->last_checkpoint = checkpoint->number;
     return 0;
 }
 
@@ -86,6 +89,8 @@ static int read_past(struct passage *passage, ty_error *err) {
     int result = journal_each_event(passage->journal, 0, find_last_attempt, &passage->resume, err);
     if (result >= 0) result = journal_each_checkpoint(passage->journal, find_last_checkpoint, passage, err);
     if (result >= 0) result = journal_last_number(passage->journal, &passage->resume.last_number, err);
+    /* What that controller had begun and the journal does not know was never committed. */
+    if (result >= 0) result = checkpoint_sweep(passage->path, passage->last_checkpoint, err);
     return result;
 }
 

@@ -263,7 +263,6 @@ int drive(const struct drive_config *config, struct drive_end *end, ty_error *er
     int result = open_drive(&drive, config, err);
     if (result >= 0) {
         result = run_loop(&drive, end, err);
-        (void)journal_commit_durable(config->journal, NULL);
         close_drive(&drive);
     }
     (void)prctl(PR_SET_CHILD_SUBREAPER, was_subreaper);
