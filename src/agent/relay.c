@@ -11,8 +11,8 @@
 #include "base/file.h"
 #include "base/log.h"
 
-/* A pipe holds 64 KiB by default; one whose reads come full gets PIPE_SIZE, so that its writer waits less often. */
-enum { READ_SIZE = 256 << 10, PIPE_DEFAULT = 64 << 10, PIPE_SIZE = 256 << 10 };
+/* A pipe holds 64 KiB by default; one whose reads come half full gets PIPE_SIZE, so that its writer waits less often. */
+enum { READ_SIZE = 256 << 10, PIPE_HALF_FULL = 32 << 10, PIPE_SIZE = 512 << 10 };
 
 static char read_buffer[READ_SIZE]; /* of all relays: nothing stays in it */
 
@@ -95,6 +95,11 @@ static void end_stream(struct relay_stream *stream) {
     relay->ended(relay->context);
 }
 
+static void enlarge(struct relay_stream *stream) {
+    stream->enlarged = true;
+    (void)fcntl(stream->source.fd, F_SETPIPE_SZ, PIPE_SIZE); /* the limit of this user may refuse it */
+}
+
 /* One read; false when there is nothing more to take now. */
 static bool read_once(struct relay_stream *stream) {
     struct source *source = &stream->source;
@@ -107,7 +112,7 @@ static bool read_once(struct relay_stream *stream) {
         return false;
     }
     take_bytes(stream, read_buffer, (size_t)n);
-    if (n == PIPE_DEFAULT) (void)fcntl(source->fd, F_SETPIPE_SZ, PIPE_SIZE); /* may be refused */
+    if (n >= PIPE_HALF_FULL && !stream->enlarged) enlarge(stream);
     return true;
 }
 
@@ -155,7 +160,7 @@ bool relay_has_ended(const struct relay *relay) {
 /* Each pipe at most once over: a writer that is faster than we are must not hold us. */
 void relay_take(struct relay *relay) {
     for (int i = 0; i < 2; i++)
-        for (int reads = PIPE_SIZE / PIPE_DEFAULT; reads > 0 && read_once(&relay->streams[i]); reads--) {
+        for (int reads = 1 + PIPE_SIZE / READ_SIZE; reads > 0 && read_once(&relay->streams[i]); reads--) {
         }
 }
 

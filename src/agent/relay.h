@@ -19,7 +19,8 @@ struct relay_stream {
     struct relay *relay;
     struct source source;
     struct lines lines;
-    int number; /* 1 or 2 */
+    int number;    /* 1 or 2 */
+    bool enlarged; /* its pipe holds more than by default */
 };
 
 struct relay {
