@@ -149,6 +149,10 @@ class Bench:
     def storage(self):
         return os.path.join(self.directory, "runs")
 
+    def clear_storage(self):
+        """Forgets all runs, so that what one wrote does not fill the page cache of the next."""
+        shutil.rmtree(self.storage(), ignore_errors=True)
+
     def mpirun(self, n, *program, options=()):
         if self.peers["mpirun"]:
             return None

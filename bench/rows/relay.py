@@ -46,6 +46,7 @@ def _rates(bench, contestants, size):
             if hangs[name] >= 2 or i >= (REPEATS if name in ("ours", "cat") else PEER_REPEATS):
                 continue
             took = _time_drained(bench, contestants[name])
+            bench.clear_storage()
             if took is None:
                 hangs[name] += 1
             else:
