@@ -22,6 +22,7 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "cluster/lease.h"
 
 enum { SPAWNS_A_TURN = 8 };
 #define GRACE_DEFAULT (5 * NS_PER_S)
@@ -395,6 +396,7 @@ int agent_main(const struct agent_config *config) {
     } else {
         log_error("agent", "%s", err.message);
     }
+    if (agent.lost && config->lease_fd >= 0) lease_abandoned(config->lease_fd);
     bool failed = code < 0 || agent.lost || agent.unclean;
     close_agent(&agent);
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <limits.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/file.h"
@@ -139,6 +141,18 @@ void lease_release(struct lease *lease) {
     }
     if (lease->directory >= 0) (void)close(lease->directory);
     free(lease);
+}
+
+/* The kernel knows the name; once it is removed that ends in " (deleted)", and no such file is there. */
+void lease_abandoned(int fd) {
+    char link[64], path[PATH_MAX];
+    struct stat held, named;
+    (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t size = readlink(link, path, sizeof path - 1);
+    if (size <= 0) return;
+    path[size] = '\0';
+    if (fstat(fd, &held) < 0 || lstat(path, &named) < 0) return;
+    if (held.st_dev == named.st_dev && held.st_ino == named.st_ino) (void)unlink(path);
 }
 
 /* -- reading -- */

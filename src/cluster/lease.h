@@ -56,6 +56,9 @@ void lease_release(
     struct lease *lease); /* unlinks and closes (agents that still have it keep it locked, but it counts no
                                           * more); NULL is fine */
 
+/* For a process that was handed lease_fd and outlives the holder, at its own end: removes the file, which would be void from then on. */
+void lease_abandoned(int fd);
+
 /* A descriptor that turns readable when any of `holders` may have gone, so that a run that waits need not poll: then look
  * again, and when it is still held, watch again with a new descriptor. The caller closes. */
 int lease_watch(const struct lease_holder *holders, size_t n, ty_error *err);

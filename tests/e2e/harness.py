@@ -39,19 +39,22 @@ class Finished:
 
 
 def processes_with(mark):
-    """Pids of the processes whose environment holds `mark`, but for this one."""
+    """Pids of the processes whose environment or words hold `mark`, or that are at home below it, but for this one."""
     found = []
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
             continue
         try:
             with open("/proc/%s/environ" % name, "rb") as file:
-                environment = file.read()
+                marks = file.read()
+            with open("/proc/%s/cmdline" % name, "rb") as file:
+                marks += file.read()
+            marks += os.fsencode(os.readlink("/proc/%s/cwd" % name))
             with open("/proc/%s/stat" % name) as file:
                 state = file.read().rsplit(")", 1)[1].split()[0]
         except OSError:
             continue
-        if mark.encode() in environment and state not in "ZX":
+        if mark.encode() in marks and state not in "ZX":
             found.append(int(name))
     return found
 

@@ -1,0 +1,178 @@
+"""Runs under test: where their processes are, what they tell, and the proof that nothing of them is left.
+
+Workers work in `self.work`; all else below the test's place is the product's, so that any file that it leaves behind is found.
+"""
+
+import os
+import random
+import re
+import stat
+import sys
+import time
+
+import harness
+from harness import COMMAND, Case, processes_with
+
+PYTHON = sys.executable
+NEVER = "100000"  # seconds that a worker would sleep if nobody ended it
+
+# What may stay of a run: its journal (with its companions when the writer was killed), logs, checkpoints.
+KEPT = re.compile(r"^(run\.db(-wal|-shm)?|logs(/(rank-\d+|agent-[^/]+)\.log)?|checkpoint_\d{6,}(/.*)?)$")
+
+
+def soak(name, default):
+    """How often a loop runs: the environment's say, for a long soak, or the test's."""
+    return int(os.environ.get("TRAINYARD_TEST_" + name, default))
+
+
+def seeds(count):
+    """As many random generators, always the same ones; TRAINYARD_TEST_SEED begins elsewhere."""
+    first = int(os.environ.get("TRAINYARD_TEST_SEED", 1))
+    return ((seed, random.Random(seed)) for seed in range(first, first + count))
+
+
+def parents():
+    """Parent of each process."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open("/proc/%s/stat" % name) as file:
+                    found[int(name)] = int(file.read().rsplit(")", 1)[1].split()[1])
+            except OSError:
+                pass
+    return found
+
+
+def children(pid):
+    return sorted(child for child, parent in parents().items() if parent == pid)
+
+
+def try_kill(pid, number):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def files_below(path):
+    found = []
+    for directory, names, files in os.walk(path):
+        found += [os.path.relpath(os.path.join(directory, name), path) for name in names + files]
+    return sorted(found)
+
+
+def held_elsewhere(names):
+    """Those of these names in /dev/shm that a living process has open or mapped."""
+    held = set()
+    for pid in os.listdir("/proc"):
+        if not pid.isdigit():
+            continue
+        try:
+            links = [os.readlink("/proc/%s/fd/%s" % (pid, fd)) for fd in os.listdir("/proc/%s/fd" % pid)]
+            with open("/proc/%s/maps" % pid) as file:
+                text = "\n".join(links) + "\n" + file.read()
+        except OSError:
+            continue
+        held |= {name for name in names if "/dev/shm/" + name in text}
+    return held
+
+
+class RunCase(Case):
+    def setUp(self):
+        super().setUp()
+        self.work = os.path.join(self.place, "work")
+        os.mkdir(self.work)
+        self.shared_memory = set(os.listdir("/dev/shm"))
+
+    def wait_for(self, condition, what, process=None, seconds=30):
+        """Waits until `condition()` is true, which some process brings about; its value."""
+        deadline = time.monotonic() + seconds
+        while True:
+            value = condition()
+            if value:
+                return value
+            if process is not None and process.poll() is not None:
+                self.fail("ended before there was %s: %r" % (what, self.finish(process)))
+            self.assertLess(time.monotonic(), deadline, "waited %s s for %s" % (seconds, what))
+            time.sleep(0.002)
+
+    def wait_for_files(self, process, *names):
+        self.wait_for(lambda: all(os.path.exists(os.path.join(self.work, name)) for name in names), ", ".join(names), process)
+
+    def read(self, *path):
+        with open(os.path.join(self.work, *path)) as file:
+            return file.read()
+
+    def forget(self):
+        """What workers of an earlier run told by files."""
+        for name in os.listdir(self.work):
+            if name.partition(".")[0] in ("ready", "daemon", "there", "go"):
+                os.unlink(os.path.join(self.work, name))
+
+    def start_run(self, *args, env=None, **more):
+        return super().start_run(*args, env=env, cwd=more.pop("cwd", self.work), **more)
+
+    def shell(self, script, *args, env=None, **more):
+        """Starts a run of `sh -c script`."""
+        return self.start_run(*args, "--", "sh", "-c", script, env=env, **more)
+
+    def python(self, source, *args, env=None, **more):
+        """Starts a run of a Python program."""
+        path = os.path.join(self.work, "program.py")
+        if not os.path.exists(path):
+            with open(path, "w") as file:
+                file.write(source)
+        return self.start_run(*args, "--", PYTHON, "-S", "-E", path, env=env, **more)
+
+    def ready(self, process, n):
+        """All of `n` ranks have made their file ready.RANK."""
+        self.wait_for_files(process, *("ready.%d" % rank for rank in range(n)))
+
+    def agents(self, process):
+        return self.wait_for(lambda: children(process.pid), "the agents", process)
+
+    def status(self, name):
+        return self.assert_status(0, self.trainyard("status", name, "--storage-path", self.storage, "--format", "json")).json
+
+    def leftovers(self, extra=()):
+        """Everything of ended runs that should not be there, in words."""
+        told = ["process %d" % pid for pid in processes_with(self.place)]
+        told += ["lease %s" % name for name in self.lease_files()]
+        for path in files_below(self.place):
+            mode = os.lstat(os.path.join(self.place, path)).st_mode
+            top, _, rest = path.partition("/")
+            if stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode):
+                told.append("socket or pipe %s" % path)
+            elif top == "runs":
+                name, _, kept = rest.partition("/")
+                if kept and not KEPT.match(kept):
+                    told.append("file %s" % path)
+            elif top not in ("work", "leases") and path not in extra:
+                told.append("file %s" % path)
+        new = set(os.listdir("/dev/shm")) - self.shared_memory
+        told += ["shared memory %s" % name for name in sorted(new - held_elsewhere(new))] if new else []
+        return told
+
+    def assert_clean(self, extra=()):
+        """Nothing is left; what the kernel still takes down after a kill may take its time."""
+        deadline = time.monotonic() + 10
+        while True:
+            told = self.leftovers(extra)
+            if not told:
+                return
+            if time.monotonic() > deadline:
+                self.fail("left behind: " + ", ".join(told))
+            time.sleep(0.005)
+
+    def assert_ended(self, name, *states):
+        """The run's directory tells how it ended."""
+        one = self.status(name)
+        self.assertIn(one["state"], states, one)
+        text = self.assert_status(0, self.trainyard("status", name, "--storage-path", self.storage)).out
+        self.assertIn(one["state"], text)
+        self.assert_status(0, self.trainyard("logs", name, "--storage-path", self.storage))
+        return one
+
+
+main = harness.main
