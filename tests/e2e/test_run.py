@@ -168,11 +168,11 @@ class NotStarted(RunCase):
     def assert_not_started(self, finished, *words):
         self.assert_status(4, finished)
         self.assertEqual("", finished.out)
-        last = finished.err.splitlines()[-1]
-        self.assertTrue(last.startswith("trainyard run: "), repr(finished))
-        self.assertIn("could not be started", last)
+        headline = finished.err.splitlines()[0]
+        self.assertTrue(headline.startswith("trainyard run: "), repr(finished))
+        self.assertIn("could not be started", headline)
         for word in words:
-            self.assertIn(word, last, repr(finished))
+            self.assertIn(word, headline, repr(finished))
         self.assertNotIn("all of its output", finished.err)
 
     def test_no_such_program(self):
