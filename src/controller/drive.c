@@ -15,10 +15,12 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "controller/drive_internal.h"
 #include "controller/failure.h"
 
 static const nanoseconds START_LIMIT = 60 * NS_PER_S;
+static const nanoseconds OUTPUT_LIMIT = 5 * NS_PER_S; /* for news that stood behind output that was dropped */
 
 static const int handled_signals[] = {SIGINT, SIGTERM, SIGHUP};
 
@@ -65,9 +67,18 @@ static void record_plan(struct drive *drive) {
     drive_record(drive, EVENT_PLAN, &data);
 }
 
+static nanoseconds grace_of(const struct drive *drive) {
+    nanoseconds grace = drive->config->request->grace;
+    return grace > 0 ? grace : 5 * NS_PER_S;
+}
+
 static void on_timer(void *context) {
     struct timer_slot *slot = context;
-    run_timer_fired(slot->drive->run, slot->timer);
+    bool end_awaited = slot->timer == TIMER_STOP || slot->timer == TIMER_FINISH;
+    if (end_awaited && peer_drop_output(slot->drive)) /* the news of the end may be stuck behind it */
+        (void)loop_timer_start(slot->drive->loop, &slot->handle, OUTPUT_LIMIT);
+    else
+        run_timer_fired(slot->drive->run, slot->timer);
 }
 
 static void on_turn_end(void *context) {
@@ -83,6 +94,16 @@ static void on_turn_end(void *context) {
     if (drive->run != NULL && run_state_of(drive->run) != RUN_ENDED) progress_show(&drive->progress);
 }
 
+static void tell_interrupt(struct drive *drive, int signal_number) {
+    struct buffer grace = {0};
+    char name[32];
+    duration_format(grace_of(drive), &grace);
+    progress_hide(&drive->progress);
+    log_warning("controller", "%s: workers have %s to end; once more ends them at once",
+                str_signal(signal_number, name), grace.failed ? "their grace" : grace.data);
+    buffer_done(&grace);
+}
+
 static void on_signal(void *context, int signal_number) {
     struct drive *drive = context;
     if (drive->run == NULL) {
@@ -90,6 +111,11 @@ static void on_signal(void *context, int signal_number) {
         loop_stop(drive->loop);
         return;
     }
+    if (drive->interrupted == 0)
+        tell_interrupt(drive, signal_number);
+    else
+        (void)peer_drop_output(drive);
+    drive->interrupted = signal_number;
     run_interrupt(drive->run, signal_number);
 }
 
@@ -113,7 +139,7 @@ int drive_begin(struct drive *drive, ty_error *err) {
         .report_base = drive->config->resume.last_number,
         .checkpoint = drive->config->resume.checkpoint,
         .time_limit = request->time_limit,
-        .grace = request->grace > 0 ? request->grace : 5 * NS_PER_S,
+        .grace = grace_of(drive),
         .start_limit = START_LIMIT,
     };
     int result = run_create(&config, &drive_ops, drive, &drive->run, err);

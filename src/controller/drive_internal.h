@@ -39,11 +39,12 @@ struct drive {
     struct loop_watch lease_watch;
     int lease_fd;          /* readable when a holder may have gone; -1 unless the run waits */
     struct sink output[2]; /* standard output, standard error */
+    bool output_told;      /* that it cannot be written */
     struct progress progress;
     char token[33];
     struct buffer metrics;               /* of rank 0 */
     nanoseconds launched, failed, ended; /* wall, monotonic, monotonic */
-    int interrupted;                     /* signal that came while the run waited */
+    int interrupted;                     /* the last signal that came; 0 */
     ty_error error;                      /* what ended the run from outside of run/: the journal, the launch */
 };
 
@@ -69,6 +70,8 @@ void peer_abandon(struct peer *peer);
 /* Answers of the store travel this way. */
 void peer_answer_store(void *context, uint32_t node, uint32_t channel, enum store_status status,
                        const void *value, size_t size);
+/* False when the output flows; else what nobody takes is dropped, so that agents are heard again. */
+bool peer_drop_output(struct drive *drive);
 void peer_on_drained(void *context); /* a sink took what it had; context: the drive */
 
 /* -- wait.c: devices that others hold. drive_begin is called when they are ours. */

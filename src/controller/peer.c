@@ -207,12 +207,32 @@ static void pause_peers(struct drive *drive, bool paused) {
         if (drive->peers[node].channel != NULL) channel_pause(drive->peers[node].channel, paused);
 }
 
+/* Who goes away knows it; a full disk is told once. Nothing is lost: the logs have all. */
+static void tell_output_error(struct drive *drive, const struct sink *sink) {
+    if (sink->error == 0 || sink->error == EPIPE || sink->error == ECANCELED || drive->output_told) return;
+    drive->output_told = true;
+    log_warning("controller", "cannot write the workers' output: %s; it is in %s/logs", strerror(sink->error),
+                drive->config->path);
+}
+
+bool peer_drop_output(struct drive *drive) {
+    bool stuck = sink_full(&drive->output[0]) || sink_full(&drive->output[1]);
+    if (!stuck) return false;
+    sink_discard(&drive->output[0]);
+    sink_discard(&drive->output[1]);
+    pause_peers(drive, false);
+    log_warning("controller", "nobody takes the workers' output: the rest of it is only in %s/logs",
+                drive->config->path);
+    return true;
+}
+
 static void on_output(void *context, uint32_t rank, int stream, const uint8_t *bytes, size_t size) {
     (void)rank;
     struct drive *drive = ((struct peer *)context)->drive;
     struct sink *sink = &drive->output[stream == 2];
     progress_hide(&drive->progress);
     sink_write(sink, bytes, size);
+    tell_output_error(drive, sink);
     if (sink_full(sink)) pause_peers(drive, true);
 }
 

@@ -25,7 +25,7 @@ static size_t write_some(struct sink *sink, const char *bytes, size_t size) {
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EAGAIN) break;
         if (n < 0) {
-            sink->broken = true;
+            sink->error = errno;
             return size;
         }
         done += (size_t)n;
@@ -53,7 +53,7 @@ void sink_open(struct sink *sink, struct loop *loop, int fd, void (*drained)(voi
 }
 
 void sink_write(struct sink *sink, const void *bytes, size_t size) {
-    if (sink->broken) return;
+    if (sink->error != 0) return;
     size_t done = sink->queue.size > 0 ? 0 : write_some(sink, bytes, size);
     if (done == size) return;
     bool idle = sink->queue.size == 0;
@@ -66,8 +66,15 @@ bool sink_full(const struct sink *sink) {
     return sink->queue.size > SINK_HIGH;
 }
 
+void sink_discard(struct sink *sink) {
+    if (sink->error == 0) sink->error = ECANCELED;
+    loop_watch_stop(sink->loop, &sink->watch);
+    buffer_done(&sink->queue);
+    sink->was_full = false;
+}
+
 void sink_close(struct sink *sink) {
-    while (sink->queue.size > 0 && !sink->broken) {
+    while (sink->queue.size > 0 && sink->error == 0) {
         struct pollfd ready = {sink->fd, POLLOUT, 0};
         if (poll(&ready, 1, -1) < 0 && errno != EINTR) break;
         buffer_consume(&sink->queue, write_some(sink, sink->queue.data, sink->queue.size));

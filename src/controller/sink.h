@@ -15,7 +15,7 @@ struct sink {
     int fd; /* written to; our own open file where it could be opened anew, so that O_NONBLOCK is ours alone */
     bool owned;    /* fd is our own open file, non-blocking */
     bool was_full; /* `drained` is owed */
-    bool broken;   /* nobody reads it any more: what comes is dropped */
+    int error;     /* errno of a write that failed, such as EPIPE: what comes is dropped; 0 */
     struct buffer queue;
     struct loop_watch watch;
     void (*drained)(void *context); /* after it was full */
@@ -25,6 +25,8 @@ struct sink {
 void sink_open(struct sink *sink, struct loop *loop, int fd, void (*drained)(void *context), void *context);
 void sink_write(struct sink *sink, const void *bytes, size_t size);
 bool sink_full(const struct sink *sink);
+/* Drops what is queued and what comes. */
+void sink_discard(struct sink *sink);
 /* Writes what is queued, waiting for a slow reader, and closes what was opened. Bounded only by the reader. */
 void sink_close(struct sink *sink);
 
