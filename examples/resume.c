@@ -7,7 +7,6 @@
  * program goes on counting. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <trainyard/trainyard.h>
 #include <unistd.h>
 

@@ -2,6 +2,7 @@
  * read as text at any time after the first append. */
 #include "base/buffer.h"
 
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

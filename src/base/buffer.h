@@ -3,7 +3,6 @@
 #ifndef BASE_BUFFER_H
 #define BASE_BUFFER_H
 
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 

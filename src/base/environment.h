@@ -2,7 +2,6 @@
 #ifndef BASE_ENVIRONMENT_H
 #define BASE_ENVIRONMENT_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 /* Zero-initialised is empty. `items` is ready for execve: n pointers to "K=V" and a NULL. */

@@ -5,7 +5,6 @@
 #define BASE_HOSTLIST_H
 
 #include <stddef.h>
-#include <stdint.h>
 
 #include "base/buffer.h"
 #include "base/error.h"

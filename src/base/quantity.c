@@ -2,13 +2,10 @@
  * so that what a person writes is what is counted. */
 #include "base/quantity.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/cleanup.h"
 #include "base/str.h"
 
 __extension__ typedef unsigned __int128 uint128;

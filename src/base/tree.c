@@ -3,11 +3,9 @@
 #include "base/tree.h"
 
 #include <errno.h>
-#include <stdio.h>
+#include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "base/cleanup.h"
 
 static int begin_parser(struct tree *tree) {
     if (yaml_parser_initialize(&tree->parser) == 0) {

@@ -3,7 +3,6 @@
 #define BASE_TREE_H
 
 #include <jansson.h>
-#include <stdbool.h>
 #include <yaml.h>
 
 #include "base/error.h"

@@ -2,7 +2,6 @@
 #ifndef CHECKPOINT_COPY_H
 #define CHECKPOINT_COPY_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/buffer.h"

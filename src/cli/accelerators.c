@@ -5,7 +5,6 @@
 #include "accelerator/accelerator.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
-#include "base/quantity.h"
 #include "base/str.h"
 #include "cli/command.h"
 #include "cli/terminal.h"

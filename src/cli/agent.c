@@ -4,7 +4,6 @@
 
 #include <limits.h>
 #include <stdint.h>
-#include <string.h>
 
 #include "base/str.h"
 #include "cli/command.h"

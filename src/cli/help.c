@@ -1,6 +1,5 @@
 /* `trainyard help`: the overview, a command's help, and the man pages, all from the tables of the commands. */
 #include <ctype.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/buffer.h"

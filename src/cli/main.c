@@ -2,7 +2,6 @@
  * standard error, with the exit status that DESIGN.md 5.3 gives it. */
 #include <errno.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -1,5 +1,4 @@
 /* `trainyard status`: the runs below a storage path, or one of them in detail; from their journals alone. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -7,7 +6,6 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/duration.h"
-#include "base/str.h"
 #include "cli/command.h"
 #include "cli/run_directory.h"
 #include "cli/run_summary.h"

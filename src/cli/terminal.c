@@ -1,7 +1,6 @@
 /* Text on a terminal: escapes, colour, columns. A worker's output, a metric's or a node's name may hold anything. */
 #include "cli/terminal.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,6 +1,5 @@
 /* Calls in words, and the sizes of their elements. */
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "base/cleanup.h"
 #include "collective/collective.h"

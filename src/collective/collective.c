@@ -1,7 +1,6 @@
 /* The face of the collectives: checks a call, has all ranks agree on it, and lets the backend move the data. */
 #include "collective/collective.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

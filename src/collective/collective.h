@@ -11,7 +11,6 @@
 #define COLLECTIVE_COLLECTIVE_H
 
 #include <assert.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <trainyard/collective.h>
 

@@ -7,14 +7,12 @@
 #include "collective/nccl.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/cleanup.h"
-#include "base/str.h"
 
 /* NCCL's and CUDA's own types and constants, as far as they are used here. */
 typedef struct ncclComm nccl_comm;

@@ -2,7 +2,6 @@
 #include "controller/failure.h"
 
 #include <string.h>
-#include <sys/wait.h>
 
 #include "base/idset.h"
 

@@ -2,7 +2,6 @@
 #include "controller/prepare.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"

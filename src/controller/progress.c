@@ -4,7 +4,6 @@
 
 #include <jansson.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 
 static const nanoseconds PLAIN_INTERVAL = 10 * NS_PER_S;
 static const nanoseconds REDRAW_INTERVAL = 100 * NS_PER_MS;
+enum { METRICS_WIDTH = 100 };
 
 static void tick(void *context);
 
@@ -24,21 +24,54 @@ void progress_open(struct progress *progress, struct loop *loop, const struct ru
     if (mode == PROGRESS_AUTO && isatty(STDERR_FILENO)) progress->style = PROGRESS_STYLE_LINE;
 }
 
-/* "loss 0.31  step 40": names and numbers only, control characters left out. */
+/* Length of the sequence at `text` that a terminal would obey: C0 and C1 controls, marks that turn the direction. 0 for others.
+ * The text is well-formed UTF-8. */
+static size_t control_size(const unsigned char *text) {
+    if (text[0] < ' ' || text[0] == 127) return 1;
+    if (text[0] == 0xc2 && text[1] < 0xa0) return 2;
+    bool turns = text[0] == 0xe2 && ((text[1] == 0x80 && text[2] >= 0xaa && text[2] <= 0xae) ||
+                                     (text[1] == 0x81 && text[2] >= 0xa6 && text[2] <= 0xa9));
+    return turns ? 3 : 0;
+}
+
+static void add_name(const char *name, struct buffer *out) {
+    while (*name != '\0') {
+        size_t size = control_size((const unsigned char *)name);
+        buffer_char(out, size > 0 ? '?' : *name);
+        name += size > 0 ? size : 1;
+    }
+}
+
+/* "loss 0.31  step 40" */
 static void format_metrics(const json_t *object, struct buffer *out) {
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)object, key, value) {
-        if (out->size > 100) break;
+        if (out->size > METRICS_WIDTH) break;
         if (!json_is_number(value) && !json_is_string(value)) continue;
         buffer_text(out, out->size > 0 ? "  " : "");
-        for (const char *c = key; *c != '\0'; c++)
-            buffer_char(out, (unsigned char)*c < ' ' || *c == 127 ? '?' : *c);
+        add_name(key, out);
+        buffer_char(out, ' ');
         if (json_is_string(value))
-            buffer_printf(out, " %.12s", json_string_value(value));
+            add_name(json_string_value(value), out);
         else
-            buffer_printf(out, " %.4g", json_number_value(value));
+            buffer_printf(out, "%.4g", json_number_value(value));
     }
+}
+
+/* Bytes of the text that fit into so many columns. Characters from U+3000 on are counted as wide ones. */
+static size_t fitting_size(const char *text, size_t size, size_t columns) {
+    size_t at = 0;
+    while (at < size) {
+        size_t wide = (unsigned char)text[at] >= 0xe3 ? 2 : 1;
+        size_t next = at + 1;
+        while (next < size && ((unsigned char)text[next] & 0xc0) == 0x80)
+            next++;
+        if (columns < wide) break;
+        columns -= wide;
+        at = next;
+    }
+    return at;
 }
 
 void progress_metrics(struct progress *progress, const char *metrics, size_t size) {
@@ -47,7 +80,8 @@ void progress_metrics(struct progress *progress, const char *metrics, size_t siz
     json_t *object = json_loadb(metrics, size, 0, NULL);
     if (object != NULL) format_metrics(object, &text);
     json_decref(object);
-    (void)snprintf(progress->metrics, sizeof progress->metrics, "%s", text.size > 0 ? text.data : "");
+    size_t shown = fitting_size(text.data, text.size, METRICS_WIDTH);
+    (void)snprintf(progress->metrics, sizeof progress->metrics, "%.*s", (int)shown, shown > 0 ? text.data : "");
     buffer_done(&text);
 }
 
@@ -64,7 +98,8 @@ static void format_states(const struct progress *progress, struct buffer *out) {
 
 static void format_line(const struct progress *progress, struct buffer *out) {
     nanoseconds elapsed = (clock_monotonic() - progress->started) / NS_PER_S;
-    buffer_printf(out, "%s  %02lld:%02lld  ", progress->name, (long long)elapsed / 60, (long long)elapsed % 60);
+    add_name(progress->name, out);
+    buffer_printf(out, "  %02lld:%02lld  ", (long long)elapsed / 60, (long long)elapsed % 60);
     format_states(progress, out);
     if (run_attempt(progress->run) > 1) buffer_printf(out, "  attempt %d", run_attempt(progress->run));
     if (progress->metrics[0] != '\0') buffer_printf(out, "  %s", progress->metrics);
@@ -85,7 +120,8 @@ static void draw_line(struct progress *progress) {
     buffer_text(&text, "\r\033[2K");
     size_t begin = text.size;
     format_line(progress, &text);
-    if (text.size - begin >= terminal_width()) text.size = begin + terminal_width() - 1;
+    if (!text.failed)
+        text.size = begin + fitting_size(text.data + begin, text.size - begin, terminal_width() - 1);
     write_text(&text);
     progress->visible = true;
     progress->shown = clock_monotonic();

@@ -14,7 +14,7 @@ struct progress {
     enum { PROGRESS_STYLE_QUIET, PROGRESS_STYLE_LINE, PROGRESS_STYLE_PLAIN } style;
     nanoseconds started, shown; /* monotonic */
     bool visible;               /* the live line stands on the terminal */
-    char metrics[160];
+    char metrics[512];
     struct loop_timer timer;
 };
 

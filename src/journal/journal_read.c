@@ -1,6 +1,4 @@
 /* Reading: each call runs its own statement, so that callbacks may read and write the same journal. */
-#include <limits.h>
-#include <stdlib.h>
 
 #include "base/str.h"
 #include "journal/journal_sqlite.h"

@@ -7,7 +7,6 @@
 #define LOOP_LOOP_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "base/duration.h"
 #include "base/error.h"

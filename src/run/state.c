@@ -1,6 +1,8 @@
 /* The tables of state.h, unrolled. */
 #include "run/state.h"
 
+#include <stdint.h>
+
 #define LIFECYCLE(kind, STATES)                            \
     const char *kind##_name(enum kind state) {             \
         static const char *const names[] = {STATES(NAME)}; \

@@ -4,7 +4,6 @@
 #define RUN_STATE_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 /* X(name, text, states that may follow) */
 #define RUN_STATES(X)                                                                         \

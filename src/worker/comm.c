@@ -1,5 +1,4 @@
 /* The communicator of all workers of the attempt, made when first asked for; the ranks find each other through the run's store. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,6 @@
 #include "worker/function.h"
 
 #include <elf.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <link.h>
 #include <stdio.h>

@@ -14,7 +14,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
 #include "base/str.h"
 
 enum { LINK_WHOLE = 16 << 10, LINK_READ = 64 << 10, LINK_ANSWER_MAX = 256 << 20 };

@@ -19,10 +19,8 @@
 #define WORKER_LINK_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "base/buffer.h"
-#include "base/duration.h"
 #include "base/error.h"
 
 /* Variables that an agent sets for its workers, beside those that DESIGN.md 5.3 names. */

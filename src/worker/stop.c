@@ -1,6 +1,5 @@
 /* Being asked to stop: the run sends SIGTERM. Until the program asks for the first time SIGTERM ends it, as in any program. */
 #include <signal.h>
-#include <string.h>
 
 #include "worker/worker.h"
 

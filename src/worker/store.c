@@ -1,8 +1,6 @@
 /* The run's store as seen from a worker: one request each, answered by the controller through the agent. */
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/str.h"
