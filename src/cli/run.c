@@ -128,6 +128,7 @@ static void fill_request(struct run_request *request, const struct run_options *
         .no_prefix = options->no_prefix,
         .isolate_devices = options->isolate_devices,
         .no_wait = options->no_wait,
+        .alone = true,
         .quiet = options->quiet,
         .bind_numa = options->bind == 0,
         .progress = modes[options->progress],

@@ -33,6 +33,7 @@ struct run_request {
     nanoseconds grace;        /* 0: 5 s */
     bool no_prefix, isolate_devices, no_wait, quiet;
     bool bind_numa; /* workers near their devices' cores, where there are several NUMA nodes */
+    bool alone; /* this process does nothing but the run, and has no other children */
     enum progress_mode progress;
 };
 

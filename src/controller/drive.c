@@ -18,6 +18,7 @@
 #include "base/str.h"
 #include "controller/drive_internal.h"
 #include "controller/failure.h"
+#include "controller/sweep.h"
 
 static const nanoseconds START_LIMIT = 60 * NS_PER_S;
 static const nanoseconds OUTPUT_LIMIT = 5 * NS_PER_S; /* for news that stood behind output that was dropped */
@@ -142,6 +143,7 @@ int drive_begin(struct drive *drive, ty_error *err) {
         .grace = grace_of(drive),
         .start_limit = START_LIMIT,
     };
+    drive->since = sweep_clock();
     int result = run_create(&config, &drive_ops, drive, &drive->run, err);
     if (result < 0) return result;
     progress_open(&drive->progress, drive->loop, drive->run, drive->config->name,

@@ -32,6 +32,7 @@ struct drive {
     struct store *store;
     struct launch *launch;
     struct peer *peers;
+    uint64_t since; /* sweep_clock before the first agent */
     uint32_t *node_of;
     struct timer_slot timers[RUN_TIMERS];
     struct loop_timer store_timer;

@@ -1,6 +1,7 @@
 /* Shared variables are computed once and sent once a node; a worker's own ones travel with it. */
 #include "controller/launch.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -184,7 +185,6 @@ static void fill_message(const struct launch *launch, Wire__Launch *message) {
     const struct run_request *request = context->request;
     message->run = (char *)context->name;
     message->attempt = (uint32_t)context->attempt;
-    message->token = (char *)context->token;
     message->run_path = (char *)context->path;
     message->working_directory = (char *)launch->directory;
     message->argv = (char **)request->argv;
@@ -200,11 +200,18 @@ static void fill_message(const struct launch *launch, Wire__Launch *message) {
     message->quiet = request->quiet;
 }
 
+void node_token(const char *run_token, uint32_t node_rank, char token[NODE_TOKEN_SIZE]) {
+    (void)snprintf(token, NODE_TOKEN_SIZE, "%s-%u", run_token, node_rank);
+}
+
 int launch_frame(const struct launch *launch, uint32_t node_rank, struct buffer *out, ty_error *err) {
     size_t first = launch->first[node_rank], n = launch->first[node_rank + 1] - first;
     Wire__Launch body = WIRE__LAUNCH__INIT;
     Wire__Message message = WIRE__MESSAGE__INIT;
+    char token[NODE_TOKEN_SIZE];
     fill_message(launch, &body);
+    node_token(launch->context.token, node_rank, token);
+    body.token = token;
     body.hold_port = node_rank == 0;
     bool raw = launch->context.request->no_prefix;
     body.prefix = !raw;

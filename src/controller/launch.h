@@ -17,6 +17,10 @@ struct launch_context {
     uint16_t master_port;
 };
 
+enum { NODE_TOKEN_SIZE = 48 };
+/* What marks the processes of a node: the token of the run and the node's rank. */
+void node_token(const char *run_token, uint32_t node_rank, char token[NODE_TOKEN_SIZE]);
+
 struct launch; /* opaque: what is alike for all nodes */
 
 int launch_create(const struct launch_context *context, struct launch **out, ty_error *err);

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -47,10 +48,27 @@ int peer_reap(struct peer *peer, bool by_force) {
     return status;
 }
 
+/* Ends what the agent, which had this pid, left behind. */
+static void sweep_after(const struct peer *peer, int pid) {
+    const struct drive *drive = peer->drive;
+    size_t n = drive->config->prepared->plan->n_nodes_used;
+    CLEANUP_FREE int *agents = calloc(n, sizeof *agents);
+    char token[NODE_TOKEN_SIZE];
+    node_token(drive->token, peer->node, token);
+    struct sweep_scope scope = {.token = token, .agent = pid, .since = drive->since, .agents = agents};
+    for (size_t node = 0; agents != NULL && node < n; node++)
+        if (drive->peers[node].handle.pid > 0) agents[scope.n_agents++] = drive->peers[node].handle.pid;
+    scope.alone = drive->config->request->alone && agents != NULL;
+    if (sweep_node(&scope) < 0)
+        log_error("controller", "node %s: some of its processes do not end",
+                  drive_node_name(drive, peer->node));
+}
+
 void peer_abandon(struct peer *peer) {
+    int pid = peer->handle.pid;
     (void)peer_reap(peer, true);
     channel_destroy(TAKE(peer->channel));
-    (void)sweep_token(peer->drive->token);
+    sweep_after(peer, pid);
 }
 
 static void on_hello(struct peer *peer, const Wire__Hello *hello) {
@@ -259,9 +277,10 @@ static void on_closed(void *context, const ty_error *reason) {
     struct buffer why = {0};
     channel_destroy(TAKE(peer->channel));
     bool gone = run_node_state(drive->run, peer->node) == NODE_GONE;
+    int pid = peer->handle.pid;
     int status = peer_reap(peer, false);
     if (gone) return;
-    (void)sweep_token(drive->token);
+    sweep_after(peer, pid);
     describe_agent_end(drive, peer->node, status, reason, &why);
     run_node_lost(drive->run, peer->node, why.failed ? "its agent ended" : why.data);
     buffer_done(&why);

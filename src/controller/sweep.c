@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/buffer.h"
@@ -20,7 +22,7 @@
 #include "base/str.h"
 #include "worker/link.h"
 
-enum { ENVIRONMENT_MAX = 8 << 20 };
+enum { ENVIRONMENT_MAX = 8 << 20, STAT_MAX = 4096 };
 
 static bool carries_token(int pid, const char *token) {
     char path[64];
@@ -34,34 +36,78 @@ static bool carries_token(int pid, const char *token) {
     return memmem(text.data, text.size, wanted, (size_t)size + 1) != NULL;
 }
 
-static void kill_held(int pid, const char *token) {
+struct family {
+    int parent, session;
+    uint64_t began;
+};
+
+/* The fields 4, 6 and 22 of its stat; they are counted from the last ")", as the name in field 2 may hold anything. */
+static bool read_family(int pid, struct family *family) {
+    char path[64];
+    CLEANUP(buffer_done)
+    struct buffer text = {0};
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    if (file_read(path, STAT_MAX, &text, NULL) < 0 || text.size == 0) return false;
+    const char *end = memrchr(text.data, ')', text.size);
+    return end != NULL &&
+           sscanf(end + 1,
+                  " %*c %d %*d %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %" SCNu64,
+                  &family->parent, &family->session, &family->began) == 3;
+}
+
+static bool has_children(void) {
+    siginfo_t info;
+    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+uint64_t sweep_clock(void) {
+    struct timespec now;
+    if (!has_children()) return 0;
+    (void)clock_gettime(CLOCK_BOOTTIME, &now);
+    uint64_t ticks = (uint64_t)sysconf(_SC_CLK_TCK);
+    return (uint64_t)now.tv_sec * ticks + (uint64_t)now.tv_nsec * ticks / NS_PER_S;
+}
+
+static bool is_orphan(int pid, const struct sweep_scope *scope) {
+    struct family family;
+    if (!read_family(pid, &family) || family.parent != getpid() || family.began <= scope->since) return false;
+    for (size_t i = 0; i < scope->n_agents; i++)
+        if (scope->agents[i] == pid) return false;
+    return scope->alone || family.session == scope->agent;
+}
+
+static bool is_leftover(int pid, const struct sweep_scope *scope) {
+    return carries_token(pid, scope->token) || is_orphan(pid, scope);
+}
+
+static void kill_held(int pid, const struct sweep_scope *scope) {
     CLEANUP_FD int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    if (pidfd < 0 || !carries_token(pid, token)) return;
+    if (pidfd < 0 || !is_leftover(pid, scope)) return;
     (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
     struct pollfd ended = {pidfd, POLLIN, 0};
     (void)poll(&ended, 1, 500);
     (void)waitpid(pid, NULL, WNOHANG);
 }
 
-static int sweep_once(const char *token) {
+static int sweep_once(const struct sweep_scope *scope) {
     int found = 0;
     DIR *proc = opendir("/proc");
     if (proc == NULL) return 0;
     for (struct dirent *entry; (entry = readdir(proc)) != NULL;) {
         int64_t pid;
         if (!str_to_int64(entry->d_name, 1, INT_MAX, &pid)) continue;
-        if (pid == getpid() || !carries_token((int)pid, token)) continue;
-        kill_held((int)pid, token);
+        if (pid == getpid() || !is_leftover((int)pid, scope)) continue;
+        kill_held((int)pid, scope);
         found++;
     }
     (void)closedir(proc);
     return found;
 }
 
-int sweep_token(const char *token) {
+int sweep_node(const struct sweep_scope *scope) {
     nanoseconds end = clock_monotonic() + 2 * NS_PER_S;
     int killed = 0;
-    for (int found; (found = sweep_once(token)) > 0;) {
+    for (int found; (found = sweep_once(scope)) > 0;) {
         killed += found;
         if (clock_monotonic() > end) return -1;
     }
