@@ -146,3 +146,7 @@ void buffer_json_string(struct buffer *buffer, const char *text, size_t size) {
     }
     buffer_char(buffer, '"');
 }
+
+void buffer_json_text(struct buffer *buffer, const char *text) {
+    buffer_json_string(buffer, text, strlen(text));
+}

@@ -10,20 +10,20 @@
     X(EVENT_WAIT, "wait", "reason holders[{run pid user since}]")                                       \
     X(EVENT_PLAN, "plan", "seconds nodes[name] ranks[node rank of each world rank] devices")            \
     X(EVENT_ATTEMPT, "attempt", "workers nodes reason")                                                 \
-    X(EVENT_NODE, "node", "name pid address port seconds")                                              \
-    X(EVENT_NODE_LOST, "node_lost", "name reason")                                                      \
+    X(EVENT_NODE, "node", "name pid address port")                                                      \
+    X(EVENT_NODE_LOST, "node_lost", "reason")                                                           \
     X(EVENT_LAUNCHED, "launched", "")                                                                   \
     X(EVENT_STARTED, "started", "pid")                                                                  \
     X(EVENT_READY, "ready", "")                                                                         \
     X(EVENT_RENDEZVOUS, "rendezvous", "")                                                               \
-    X(EVENT_EXITED, "exited", "code or signal, cause, stopped")                                         \
+    X(EVENT_EXITED, "exited", "code or signal, stopped, cause")                                         \
     X(EVENT_GONE, "gone", "")                                                                           \
     X(EVENT_START_FAILED, "start_failed", "cause")                                                      \
     X(EVENT_CHECKPOINT, "checkpoint", "number path")                                                    \
     X(EVENT_STOP, "stop", "reason kill")                                                                \
-    X(EVENT_CLEAN, "clean", "leftovers clean seconds")                                                  \
-    X(EVENT_ATTEMPT_END, "attempt_end", "outcome cause rank")                                           \
-    X(EVENT_RUN_END, "run_end", "outcome status cause rank seconds")
+    X(EVENT_CLEAN, "clean", "clean leftovers")                                                          \
+    X(EVENT_ATTEMPT_END, "attempt_end", "outcome status rank cause")                                    \
+    X(EVENT_RUN_END, "run_end", "outcome status rank cause")
 
 enum run_event_kind {
 #define X(name, text, data) name,

@@ -41,17 +41,25 @@ struct run {
     struct run_failure failure;
     uint64_t failure_batch;
     int interrupts, interrupt_signal;
-    bool again;     /* another attempt follows this one */
-    bool restarted; /* the current attempt is not the first of this run */
-    bool unclean;
+    bool unclean; /* some node did not prove that nothing is left */
     uint32_t leftovers;
     uint64_t report_base, last_number;
     struct pending *pending; /* newest first */
     char *checkpoint;
 };
 
+/* Records (record.c): `rank` and `node` are -1 for none, `time` 0 is now. */
 void run_record(struct run *run, enum run_event_kind kind, int rank, int node, nanoseconds time,
                 const char *data);
+void run_record_text(struct run *run, enum run_event_kind kind, int rank, int node, const char *key,
+                     const char *text);
+void run_record_attempt(struct run *run);
+void run_record_started(struct run *run, uint32_t rank, nanoseconds time);
+void run_record_exit(struct run *run, uint32_t rank, const char *cause, nanoseconds time);
+void run_record_checkpoint(struct run *run, uint64_t number, const char *path);
+void run_record_stop(struct run *run, bool kill, const char *reason);
+void run_record_clean(struct run *run, uint32_t node, bool clean, uint32_t leftovers);
+void run_record_end(struct run *run, enum run_event_kind kind); /* EVENT_ATTEMPT_END or EVENT_RUN_END */
 
 /* A rank has ended: a checkpoint that still waits for a report of it can never be whole (report.c). */
 void run_reports_rank_ended(struct run *run, uint32_t rank);

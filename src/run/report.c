@@ -1,5 +1,5 @@
-/* Reports and the checkpoints that they carry: a checkpoint is whole when every rank has made the report of its number and every
- * rank that began to write has written all. */
+/* Reports and the checkpoints that they carry: a checkpoint is whole when every rank has made the report of its number
+ * and every rank that began to write has written all. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,15 +43,6 @@ static void answer_all(struct run *run, const struct pending *pending, const cha
     }
 }
 
-static void record_checkpoint(struct run *run, const struct pending *pending, const char *path) {
-    struct buffer data = {0};
-    buffer_printf(&data, "{\"number\": %llu, \"path\": ", (unsigned long long)pending->number);
-    buffer_json_string(&data, path, strlen(path));
-    buffer_text(&data, "}");
-    run_record(run, EVENT_CHECKPOINT, -1, -1, 0, data.failed ? NULL : data.data);
-    buffer_done(&data);
-}
-
 static void commit(struct run *run, struct pending *pending) {
     ty_error err = {0};
     char *path = NULL;
@@ -61,7 +52,7 @@ static void commit(struct run *run, struct pending *pending) {
         answer_all(run, pending, NULL, err.message);
         return;
     }
-    record_checkpoint(run, pending, path);
+    run_record_checkpoint(run, pending->number, path);
     free(run->checkpoint);
     run->checkpoint = path;
     answer_all(run, pending, path, NULL);

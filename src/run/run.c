@@ -1,8 +1,7 @@
 /* The run's state machine. Each event finds its state or changes nothing; each decision is made in one of the functions
- * begin_attempt, fail, end_attempt and finish. */
+ * begin_attempt, fail, end_attempt and finish. What happened is put into words in record.c. */
 #include "run/run.h"
 
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,15 +16,6 @@
 static const nanoseconds STOP_MARGIN = 5 * NS_PER_S;
 /* Beyond the grace of what workers left behind. */
 static const nanoseconds FINISH_LIMIT = 10 * NS_PER_S;
-
-const char *run_outcome_name(enum run_outcome outcome) {
-    static const char *const names[] = {
-#define X(name, text, status) [name] = text,
-        RUN_OUTCOMES(X)
-#undef X
-    };
-    return names[outcome];
-}
 
 int run_create(const struct run_config *config, const struct run_ops *ops, void *context, struct run **out,
                ty_error *err) {
@@ -56,23 +46,6 @@ void run_destroy(struct run *run) {
     free(run->workers);
     free(run->nodes);
     free(run);
-}
-
-void run_record(struct run *run, enum run_event_kind kind, int rank, int node, nanoseconds time,
-                const char *data) {
-    struct run_event event = {time, kind, run->attempt, rank, node, data};
-    if (event.time == 0) event.time = run->ops->wall(run->context);
-    run->ops->record(run->context, &event);
-}
-
-static void record_text(struct run *run, enum run_event_kind kind, int rank, int node, const char *key,
-                        const char *text) {
-    struct buffer data = {0};
-    buffer_printf(&data, "{\"%s\": ", key);
-    buffer_json_string(&data, text, strlen(text));
-    buffer_text(&data, "}");
-    run_record(run, kind, rank, node, 0, data.failed ? NULL : data.data);
-    buffer_done(&data);
 }
 
 static bool move_run(struct run *run, enum run_state to) {
@@ -117,23 +90,11 @@ static void start_nodes(struct run *run) {
     }
 }
 
-static void record_attempt(struct run *run) {
-    const char *reason = run->failure.outcome == OUTCOME_NONE ? "start" : run->failure.text;
-    struct buffer data = {0};
-    buffer_printf(&data, "{\"workers\": %u, \"nodes\": %u, \"reason\": ", run->config.n_workers,
-                  run->config.n_nodes);
-    buffer_json_string(&data, reason, strlen(reason));
-    buffer_text(&data, "}");
-    run_record(run, EVENT_ATTEMPT, -1, -1, 0, data.failed ? NULL : data.data);
-    buffer_done(&data);
-}
-
 /* The failure of the attempt before it is the reason, and is then forgotten. */
 static void begin_attempt(struct run *run) {
     run->attempt++;
-    run->again = false;
     run->report_base = run->last_number;
-    record_attempt(run);
+    run_record_attempt(run);
     free(run->failure.tail);
     run->failure = (struct run_failure){.rank = -1, .node = -1};
     for (uint32_t i = 0; i < run->config.n_workers; i++) {
@@ -165,12 +126,7 @@ static void launch_when_up(struct run *run) {
 }
 
 static void stop_workers(struct run *run, bool kill, const char *reason) {
-    struct buffer data = {0};
-    buffer_text(&data, "{\"reason\": ");
-    buffer_json_string(&data, reason, strlen(reason));
-    buffer_printf(&data, ", \"kill\": %s}", kill ? "true" : "false");
-    run_record(run, EVENT_STOP, -1, -1, 0, data.failed ? NULL : data.data);
-    buffer_done(&data);
+    run_record_stop(run, kill, reason);
     for (uint32_t node = 0; node < run->config.n_nodes; node++)
         if (run->nodes[node].state == NODE_LAUNCHED && run->nodes[node].n_alive > 0)
             run->ops->stop(run->context, node, kill, reason);
@@ -234,25 +190,12 @@ static enum run_outcome attempt_outcome(const struct run *run) {
     return run->failure.outcome == OUTCOME_NONE ? OUTCOME_SUCCEEDED : run->failure.outcome;
 }
 
-static void record_end(struct run *run, enum run_event_kind kind, enum run_outcome outcome) {
-    struct buffer data = {0};
-    buffer_printf(&data, "{\"outcome\": \"%s\", \"status\": %d", run_outcome_name(outcome),
-                  run_exit_status(run));
-    if (run->failure.outcome != OUTCOME_NONE) {
-        buffer_printf(&data, ", \"rank\": %d, \"cause\": ", run->failure.rank);
-        buffer_json_string(&data, run->failure.text, strlen(run->failure.text));
-    }
-    buffer_text(&data, "}");
-    run_record(run, kind, -1, -1, 0, data.failed ? NULL : data.data);
-    buffer_done(&data);
-}
-
 /* Every worker is gone: another attempt, or the end. */
 static void end_attempt(struct run *run) {
     run->ops->set_timer(run->context, TIMER_STOP, -1);
     run_reports_end(run);
     run->outcome = attempt_outcome(run);
-    record_end(run, EVENT_ATTEMPT_END, run->outcome);
+    run_record_end(run, EVENT_ATTEMPT_END);
     if (!retry_wanted(run)) {
         finish(run);
         return;
@@ -272,7 +215,7 @@ static void end_run(struct run *run) {
     if (!move_run(run, RUN_ENDED)) return;
     for (int timer = 0; timer < RUN_TIMERS; timer++)
         run->ops->set_timer(run->context, (enum run_timer)timer, -1);
-    record_end(run, EVENT_RUN_END, run->outcome);
+    run_record_end(run, EVENT_RUN_END);
     run->ops->ended(run->context);
 }
 
@@ -318,7 +261,7 @@ void run_node_lost(struct run *run, uint32_t node, const char *why) {
     enum node_state was = run->nodes[node].state;
     if (!move_node(run, node, NODE_LOST)) return;
     run_batch(run);
-    record_text(run, EVENT_NODE_LOST, -1, (int)node, "reason", why);
+    run_record_text(run, EVENT_NODE_LOST, -1, (int)node, "reason", why);
     if (was == NODE_FINISHING) {
         run->n_bye--;
         run->unclean = true;
@@ -339,14 +282,11 @@ void run_node_lost(struct run *run, uint32_t node, const char *why) {
 }
 
 void run_node_bye(struct run *run, uint32_t node, bool clean, uint32_t leftovers) {
-    char data[96];
     if (!move_node(run, node, NODE_GONE)) return;
     run->n_bye--;
     run->leftovers += leftovers;
     if (!clean) run->unclean = true;
-    (void)snprintf(data, sizeof data, "{\"clean\": %s, \"leftovers\": %u}", clean ? "true" : "false",
-                   leftovers);
-    run_record(run, EVENT_CLEAN, -1, (int)node, 0, data);
+    run_record_clean(run, node, clean, leftovers);
     end_when_bye(run);
 }
 
@@ -355,11 +295,9 @@ void run_batch(struct run *run) {
 }
 
 void run_worker_started(struct run *run, uint32_t rank, int pid, nanoseconds time) {
-    char data[32];
     if (!move_worker(run, rank, WORKER_STARTED)) return;
     run->workers[rank].pid = pid;
-    (void)snprintf(data, sizeof data, "{\"pid\": %d}", pid);
-    run_record(run, EVENT_STARTED, (int)rank, -1, time, data);
+    run_record_started(run, rank, time);
 }
 
 void run_worker_ready(struct run *run, uint32_t rank, nanoseconds time) {
@@ -385,23 +323,6 @@ static void describe_exit(struct run_failure *failure, const char *cause) {
              cause);
 }
 
-static void record_exit(struct run *run, uint32_t rank, const char *cause, nanoseconds time) {
-    const struct run_worker *worker = &run->workers[rank];
-    struct buffer data = {0};
-    if (WIFSIGNALED(worker->wait_status))
-        buffer_printf(&data, "{\"signal\": %d", WTERMSIG(worker->wait_status));
-    else
-        buffer_printf(&data, "{\"code\": %d", WEXITSTATUS(worker->wait_status));
-    if (worker->stopped) buffer_text(&data, ", \"stopped\": true");
-    if (cause != NULL && cause[0] != '\0') {
-        buffer_text(&data, ", \"cause\": ");
-        buffer_json_string(&data, cause, strlen(cause));
-    }
-    buffer_text(&data, "}");
-    run_record(run, EVENT_EXITED, (int)rank, -1, time, data.failed ? NULL : data.data);
-    buffer_done(&data);
-}
-
 static char *copy_bytes(const void *bytes, size_t size) {
     char *copy = size == 0 ? NULL : malloc(size);
     return copy == NULL ? NULL : memcpy(copy, bytes, size);
@@ -414,7 +335,7 @@ void run_worker_exited(struct run *run, uint32_t rank, const struct run_exit *ex
     worker->exited = true;
     worker->stopped = exit->stopped;
     worker->failed = exit->wait_status != 0 && !exit->stopped;
-    record_exit(run, rank, exit->cause, exit->time);
+    run_record_exit(run, rank, exit->cause, exit->time);
     if (worker->failed) {
         struct run_failure failure = {.outcome = OUTCOME_FAILED,
                                       .rank = (int)rank,
@@ -438,7 +359,7 @@ void run_worker_gone(struct run *run, uint32_t rank, nanoseconds time) {
 void run_worker_start_failed(struct run *run, uint32_t rank, const char *why, nanoseconds time) {
     if (!move_worker(run, rank, WORKER_GONE)) return;
     run->workers[rank].failed = true;
-    record_text(run, EVENT_START_FAILED, (int)rank, -1, "cause", why);
+    run_record_text(run, EVENT_START_FAILED, (int)rank, -1, "cause", why);
     struct run_failure failure = {.outcome = OUTCOME_START_FAILED,
                                   .rank = (int)rank,
                                   .node = (int)run->config.node_of[rank],
@@ -500,59 +421,4 @@ void run_interrupt(struct run *run, int signal_number) {
         stop_workers(run, true, "interrupted again");
     else if (run->state == RUN_FINISHING && run->interrupts > 1)
         hurry(run);
-}
-
-/* -- how it stands ------------------------------------------------------------------------------------------------- */
-
-enum run_state run_state_of(const struct run *run) {
-    return run->state;
-}
-
-int run_attempt(const struct run *run) {
-    return run->attempt;
-}
-
-uint64_t run_report_base(const struct run *run) {
-    return run->report_base;
-}
-
-const struct run_worker *run_worker(const struct run *run, uint32_t rank) {
-    return &run->workers[rank];
-}
-
-void run_count(const struct run *run, uint32_t counts[WORKER_STATE_COUNT]) {
-    memcpy(counts, run->counts, sizeof run->counts);
-}
-
-enum node_state run_node_state(const struct run *run, uint32_t node) {
-    return run->nodes[node].state;
-}
-
-const char *run_checkpoint(const struct run *run) {
-    return run->checkpoint;
-}
-
-enum run_outcome run_outcome(const struct run *run) {
-    return run->outcome;
-}
-
-const struct run_failure *run_failure(const struct run *run) {
-    return &run->failure;
-}
-
-int run_exit_status(const struct run *run) {
-    static const int statuses[] = {
-#define X(name, text, status) [name] = status,
-        RUN_OUTCOMES(X)
-#undef X
-    };
-    int status = run->failure.wait_status;
-    if (run->outcome == OUTCOME_INTERRUPTED) return 128 + run->interrupt_signal;
-    if (run->outcome != OUTCOME_FAILED) return statuses[run->outcome];
-    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
-
-bool run_clean(const struct run *run, uint32_t *leftovers) {
-    *leftovers = run->leftovers;
-    return !run->unclean;
 }

@@ -1,6 +1,6 @@
-/* What happens next: the state machine of a run. It hears events (a node is up, a worker exited, a report came, a timer fired) and
- * says through its ops what is to be done. No system call, no clock, no memory of descriptors: the real controller and the
- * simulated one drive the same code. */
+/* What happens next: the state machine of a run. It hears events (a node is up, a worker exited, a report came, a
+ * timer fired) and says through its ops what is to be done. No system call, no clock, no memory of descriptors: the
+ * real controller and a simulated one drive the same code. */
 #ifndef RUN_RUN_H
 #define RUN_RUN_H
 
@@ -27,7 +27,7 @@ enum run_outcome {
 #undef X
 };
 
-const char *run_outcome_name(enum run_outcome outcome);
+const char *run_outcome_name(enum run_outcome outcome); /* "node_lost"; static storage */
 
 /* The limits that a run waits under, one timer each. */
 enum run_timer {
@@ -77,7 +77,7 @@ struct run_failure {
 /* Carried out by the controller. None may call back into the run; events follow later. */
 struct run_ops {
     nanoseconds (*wall)(void *context);
-    /* Starts the agent of a node: run_node_up or run_node_lost follows. A failure here is told as run_node_lost by the run. */
+    /* Starts the agent of a node: run_node_up or run_node_lost follows. A failure here counts as run_node_lost. */
     int (*start_node)(void *context, uint32_t node, ty_error *err);
     void (*launch)(void *context, uint32_t node, int attempt);
     void (*stop)(void *context, uint32_t node, bool kill, const char *reason);
@@ -98,11 +98,12 @@ struct run_ops {
 
 struct run; /* opaque */
 
+/* Copies `config`; `ops` is borrowed for the run's life. 0 or -ENOMEM. */
 int run_create(const struct run_config *config, const struct run_ops *ops, void *context, struct run **out,
                ty_error *err);
-void run_destroy(struct run *run);
+void run_destroy(struct run *run); /* NULL is fine; what is pending is discarded */
 
-void run_start(struct run *run);
+void run_start(struct run *run); /* begins the first attempt; a second call changes nothing */
 
 /* How a worker ended; pointers are borrowed during the call. */
 struct run_exit {
@@ -114,12 +115,12 @@ struct run_exit {
     nanoseconds time; /* wall */
 };
 
-/* Events. An event that does not fit (late, doubled, of an earlier attempt) changes nothing. */
-void run_node_up(struct run *run, uint32_t node, const char *data_json);
+/* Events. An event that does not fit (late, doubled, of an earlier attempt) changes nothing. Times are wall. */
+void run_node_up(struct run *run, uint32_t node, const char *data_json); /* the data of EVENT_NODE, or NULL */
 void run_node_lost(struct run *run, uint32_t node, const char *why);
 void run_node_bye(struct run *run, uint32_t node, bool clean, uint32_t leftovers);
-void run_batch(
-    struct run *run); /* what follows until the next call happened at once, as far as the agent can tell */
+/* What follows until the next call of this happened at once, as far as the agent can tell. */
+void run_batch(struct run *run);
 void run_worker_started(struct run *run, uint32_t rank, int pid, nanoseconds time);
 void run_worker_ready(struct run *run, uint32_t rank, nanoseconds time);
 void run_worker_rendezvous(struct run *run, uint32_t rank, nanoseconds time);
@@ -143,12 +144,13 @@ struct run_report {
 };
 void run_report(struct run *run, const struct run_report *report);
 
-/* How it stands. */
+/* How it stands (standing.c). What is returned is borrowed until the next event. */
 enum run_state run_state_of(const struct run *run);
 int run_attempt(const struct run *run);
 uint64_t run_report_base(const struct run *run); /* of the current attempt */
 const struct run_worker *run_worker(const struct run *run, uint32_t rank);
-void run_count(const struct run *run, uint32_t counts[WORKER_STATE_COUNT]);
+int run_worker_exit(const struct run *run, uint32_t rank); /* exit code, 128 + signal; -1: no end was seen */
+void run_count(const struct run *run, uint32_t counts[WORKER_STATE_COUNT]); /* workers in each state */
 enum node_state run_node_state(const struct run *run, uint32_t node);
 const char *run_checkpoint(const struct run *run); /* path of the last committed one, NULL without */
 /* At the end: the outcome, the first cause of the last failed attempt, and the command's exit status. */

@@ -1,5 +1,6 @@
-/* The lifecycles of a run, its nodes and its workers, as tables: each state with its text and the states that may follow. Every
- * move goes through state_may_follow; an event that fits no state is late or doubled and changes nothing. */
+/* The lifecycles of a run, its nodes and its workers, as tables: each state with its text and the states that may
+ * follow. Every move goes through one of the _may_follow below; an event that fits no state is late or doubled and
+ * changes nothing. */
 #ifndef RUN_STATE_H
 #define RUN_STATE_H
 

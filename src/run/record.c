@@ -1,0 +1,95 @@
+/* The events of a run as the journal keeps them: what run/event.h names as data, put into JSON. */
+#include <stdio.h>
+#include <sys/wait.h>
+
+#include "base/buffer.h"
+#include "run/internal.h"
+
+void run_record(struct run *run, enum run_event_kind kind, int rank, int node, nanoseconds time,
+                const char *data) {
+    struct run_event event = {time, kind, run->attempt, rank, node, data};
+    if (event.time == 0) event.time = run->ops->wall(run->context);
+    run->ops->record(run->context, &event);
+}
+
+/* Frees the text. An event without its data is better than none when memory is short. */
+static void record_buffer(struct run *run, enum run_event_kind kind, int rank, int node, nanoseconds time,
+                          struct buffer *data) {
+    run_record(run, kind, rank, node, time, data->failed ? NULL : data->data);
+    buffer_done(data);
+}
+
+void run_record_text(struct run *run, enum run_event_kind kind, int rank, int node, const char *key,
+                     const char *text) {
+    struct buffer data = {0};
+    buffer_printf(&data, "{\"%s\": ", key);
+    buffer_json_text(&data, text);
+    buffer_char(&data, '}');
+    record_buffer(run, kind, rank, node, 0, &data);
+}
+
+void run_record_attempt(struct run *run) {
+    struct buffer data = {0};
+    buffer_printf(&data, "{\"workers\": %u, \"nodes\": %u, \"reason\": ", run->config.n_workers,
+                  run->config.n_nodes);
+    buffer_json_text(&data, run->failure.outcome == OUTCOME_NONE ? "start" : run->failure.text);
+    buffer_char(&data, '}');
+    record_buffer(run, EVENT_ATTEMPT, -1, -1, 0, &data);
+}
+
+void run_record_started(struct run *run, uint32_t rank, nanoseconds time) {
+    char data[32];
+    (void)snprintf(data, sizeof data, "{\"pid\": %d}", run->workers[rank].pid);
+    run_record(run, EVENT_STARTED, (int)rank, -1, time, data);
+}
+
+void run_record_exit(struct run *run, uint32_t rank, const char *cause, nanoseconds time) {
+    const struct run_worker *worker = &run->workers[rank];
+    struct buffer data = {0};
+    if (WIFSIGNALED(worker->wait_status))
+        buffer_printf(&data, "{\"signal\": %d", WTERMSIG(worker->wait_status));
+    else
+        buffer_printf(&data, "{\"code\": %d", WEXITSTATUS(worker->wait_status));
+    if (worker->stopped) buffer_text(&data, ", \"stopped\": true");
+    if (cause != NULL && cause[0] != '\0') {
+        buffer_text(&data, ", \"cause\": ");
+        buffer_json_text(&data, cause);
+    }
+    buffer_char(&data, '}');
+    record_buffer(run, EVENT_EXITED, (int)rank, -1, time, &data);
+}
+
+void run_record_checkpoint(struct run *run, uint64_t number, const char *path) {
+    struct buffer data = {0};
+    buffer_printf(&data, "{\"number\": %llu, \"path\": ", (unsigned long long)number);
+    buffer_json_text(&data, path);
+    buffer_char(&data, '}');
+    record_buffer(run, EVENT_CHECKPOINT, -1, -1, 0, &data);
+}
+
+void run_record_stop(struct run *run, bool kill, const char *reason) {
+    struct buffer data = {0};
+    buffer_text(&data, "{\"reason\": ");
+    buffer_json_text(&data, reason);
+    buffer_printf(&data, ", \"kill\": %s}", kill ? "true" : "false");
+    record_buffer(run, EVENT_STOP, -1, -1, 0, &data);
+}
+
+void run_record_clean(struct run *run, uint32_t node, bool clean, uint32_t leftovers) {
+    char data[64];
+    (void)snprintf(data, sizeof data, "{\"clean\": %s, \"leftovers\": %u}", clean ? "true" : "false",
+                   leftovers);
+    run_record(run, EVENT_CLEAN, -1, (int)node, 0, data);
+}
+
+void run_record_end(struct run *run, enum run_event_kind kind) {
+    struct buffer data = {0};
+    buffer_printf(&data, "{\"outcome\": \"%s\", \"status\": %d", run_outcome_name(run->outcome),
+                  run_exit_status(run));
+    if (run->failure.outcome != OUTCOME_NONE) {
+        buffer_printf(&data, ", \"rank\": %d, \"cause\": ", run->failure.rank);
+        buffer_json_text(&data, run->failure.text);
+    }
+    buffer_char(&data, '}');
+    record_buffer(run, kind, -1, -1, 0, &data);
+}

@@ -1,0 +1,75 @@
+/* How a run stands, and how it ended. */
+#include <string.h>
+#include <sys/wait.h>
+
+#include "run/internal.h"
+
+const char *run_outcome_name(enum run_outcome outcome) {
+    static const char *const names[] = {
+#define X(name, text, status) [name] = text,
+        RUN_OUTCOMES(X)
+#undef X
+    };
+    return names[outcome];
+}
+
+enum run_state run_state_of(const struct run *run) {
+    return run->state;
+}
+
+int run_attempt(const struct run *run) {
+    return run->attempt;
+}
+
+uint64_t run_report_base(const struct run *run) {
+    return run->report_base;
+}
+
+const struct run_worker *run_worker(const struct run *run, uint32_t rank) {
+    return &run->workers[rank];
+}
+
+void run_count(const struct run *run, uint32_t counts[WORKER_STATE_COUNT]) {
+    memcpy(counts, run->counts, sizeof run->counts);
+}
+
+enum node_state run_node_state(const struct run *run, uint32_t node) {
+    return run->nodes[node].state;
+}
+
+const char *run_checkpoint(const struct run *run) {
+    return run->checkpoint;
+}
+
+enum run_outcome run_outcome(const struct run *run) {
+    return run->outcome;
+}
+
+const struct run_failure *run_failure(const struct run *run) {
+    return &run->failure;
+}
+
+static int exit_code(int wait_status) {
+    return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+int run_worker_exit(const struct run *run, uint32_t rank) {
+    const struct run_worker *worker = &run->workers[rank];
+    return worker->exited ? exit_code(worker->wait_status) : -1;
+}
+
+int run_exit_status(const struct run *run) {
+    static const int statuses[] = {
+#define X(name, text, status) [name] = status,
+        RUN_OUTCOMES(X)
+#undef X
+    };
+    if (run->outcome == OUTCOME_INTERRUPTED) return 128 + run->interrupt_signal;
+    if (run->outcome == OUTCOME_FAILED) return exit_code(run->failure.wait_status);
+    return statuses[run->outcome];
+}
+
+bool run_clean(const struct run *run, uint32_t *leftovers) {
+    *leftovers = run->leftovers;
+    return !run->unclean;
+}
