@@ -85,7 +85,8 @@ static void forward(const float (*x)[PIXELS], int n) {
     }
 }
 
-/* The gradient of the mean cross-entropy over a batch of which `forward` has just been run; returns that mean. */
+/* The gradient of the mean cross-entropy over a batch of which `forward` has just been run; returns that
+ * mean. */
 static float backward(const float (*x)[PIXELS], const int *y, int n) {
     float loss = 0;
     memset(&gradient, 0, sizeof gradient);

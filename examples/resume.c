@@ -53,7 +53,8 @@ static int count(ty_worker *worker, const void *config, size_t config_size) {
             fprintf(stderr, "failing on purpose at step %d\n", step);
             return 7;
         }
-        /* Rank 0 holds the state; the others make the same reports, so that the checkpoint of a report is complete. */
+        /* Rank 0 holds the state; the others make the same reports, so that the checkpoint of a report is
+         * complete. */
         int rc = rank == 0 && step % 2 == 0 ? save_step(worker, step, &err)
                                             : ty_report(worker, TY_METRICS({"step", step}), NULL, &err);
         if (rc < 0) {

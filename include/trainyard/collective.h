@@ -1,4 +1,5 @@
-/* Collective operations among the workers of a run: host buffers through Gloo, device buffers through NCCL where it is loaded. */
+/* Collective operations among the workers of a run: host buffers through Gloo, device buffers through NCCL
+ * where it is loaded. */
 #ifndef TRAINYARD_COLLECTIVE_H
 #define TRAINYARD_COLLECTIVE_H
 
@@ -9,12 +10,12 @@ extern "C" {
 #endif
 
 /* X(name, text, bytes) */
-#define TY_DATA_TYPES(X)                                                                                     \
-    X(TY_FLOAT32, "float32", 4)                                                                              \
-    X(TY_FLOAT64, "float64", 8)                                                                              \
-    X(TY_INT32, "int32", 4)                                                                                  \
-    X(TY_INT64, "int64", 8)                                                                                  \
-    X(TY_FLOAT16, "float16", 2)                                                                              \
+#define TY_DATA_TYPES(X)        \
+    X(TY_FLOAT32, "float32", 4) \
+    X(TY_FLOAT64, "float64", 8) \
+    X(TY_INT32, "int32", 4)     \
+    X(TY_INT64, "int64", 8)     \
+    X(TY_FLOAT16, "float16", 2) \
     X(TY_BFLOAT16, "bfloat16", 2)
 
 typedef enum ty_data_type {
@@ -24,11 +25,11 @@ typedef enum ty_data_type {
 } ty_data_type;
 
 /* X(name, text) */
-#define TY_REDUCTIONS(X)                                                                                     \
-    X(TY_SUM, "sum")                                                                                         \
-    X(TY_PRODUCT, "product")                                                                                 \
-    X(TY_MIN, "min")                                                                                         \
-    X(TY_MAX, "max")                                                                                         \
+#define TY_REDUCTIONS(X)     \
+    X(TY_SUM, "sum")         \
+    X(TY_PRODUCT, "product") \
+    X(TY_MIN, "min")         \
+    X(TY_MAX, "max")         \
     X(TY_MEAN, "mean")
 
 typedef enum ty_reduction {
@@ -40,8 +41,8 @@ typedef enum ty_reduction {
 /* The communicator of all workers of the attempt. */
 typedef struct ty_comm ty_comm;
 
-/* The communicator, made when first asked for (all ranks must ask); owned by the worker. NULL with the error: TY_ETIMEOUT names
- * the ranks that did not come. */
+/* The communicator, made when first asked for (all ranks must ask); owned by the worker. NULL with the error:
+ * TY_ETIMEOUT names the ranks that did not come. */
 TY_API ty_comm *ty_comm_get(ty_worker *worker, ty_error *err);
 
 /* The same as an argument: ty_all_reduce(ty_comm(worker), ...); a failure shows in that call. */

@@ -14,22 +14,22 @@ extern "C" {
 #endif
 
 /* X(name, number, exit status of the command, meaning) */
-#define TY_ERROR_CODES(X)                                                                                    \
-    X(TY_EUSAGE, -10001, 2, "wrong value, option or file")                                                   \
-    X(TY_EEXISTS, -10002, 2, "the run name is taken")                                                        \
-    X(TY_EINFEASIBLE, -10003, 3, "the request never fits these nodes")                                       \
-    X(TY_EBUSY, -10004, 3, "the request fits once others have finished")                                     \
-    X(TY_ESTART, -10005, 4, "workers could not be started")                                                  \
-    X(TY_ENODE, -10006, 5, "an agent or node was lost")                                                      \
-    X(TY_EWORKER, -10007, 1, "a worker failed")                                                              \
-    X(TY_ETIMEOUT, -10008, 124, "the time limit passed")                                                     \
-    X(TY_EINTERRUPTED, -10009, 130, "interrupted")                                                           \
-    X(TY_EMISMATCH, -10010, 1, "ranks disagree about a collective call")                                     \
-    X(TY_ECOMM, -10011, 1, "a peer or the agent could not be reached")                                       \
-    X(TY_EPROTOCOL, -10012, 1, "a message could not be understood")                                          \
-    X(TY_EVERSION, -10013, 4, "two parts are of different versions or builds")                               \
-    X(TY_ECORRUPT, -10014, 1, "a file is damaged or incomplete")                                             \
-    X(TY_EUNSUPPORTED, -10015, 1, "not available here")                                                      \
+#define TY_ERROR_CODES(X)                                                      \
+    X(TY_EUSAGE, -10001, 2, "wrong value, option or file")                     \
+    X(TY_EEXISTS, -10002, 2, "the run name is taken")                          \
+    X(TY_EINFEASIBLE, -10003, 3, "the request never fits these nodes")         \
+    X(TY_EBUSY, -10004, 3, "the request fits once others have finished")       \
+    X(TY_ESTART, -10005, 4, "workers could not be started")                    \
+    X(TY_ENODE, -10006, 5, "an agent or node was lost")                        \
+    X(TY_EWORKER, -10007, 1, "a worker failed")                                \
+    X(TY_ETIMEOUT, -10008, 124, "the time limit passed")                       \
+    X(TY_EINTERRUPTED, -10009, 130, "interrupted")                             \
+    X(TY_EMISMATCH, -10010, 1, "ranks disagree about a collective call")       \
+    X(TY_ECOMM, -10011, 1, "a peer or the agent could not be reached")         \
+    X(TY_EPROTOCOL, -10012, 1, "a message could not be understood")            \
+    X(TY_EVERSION, -10013, 4, "two parts are of different versions or builds") \
+    X(TY_ECORRUPT, -10014, 1, "a file is damaged or incomplete")               \
+    X(TY_EUNSUPPORTED, -10015, 1, "not available here")                        \
     X(TY_EFAULT, -10016, 1, "an internal invariant does not hold")
 
 enum ty_error_code {
@@ -42,7 +42,7 @@ enum { TY_ERROR_MESSAGE_SIZE = 1024 };
 
 /* Owned by the caller, of fixed size, no pointers: `ty_error err = {0};` */
 typedef struct ty_error {
-    int code;                             /* 0: no error */
+    int code;                            /* 0: no error */
     char message[TY_ERROR_MESSAGE_SIZE]; /* one line, NUL-terminated, never a trailing newline */
 } ty_error;
 

@@ -22,10 +22,8 @@ typedef struct ty_resources {
     size_t n;
 } ty_resources;
 
-#define TY_RESOURCES(...)                                                                                    \
-    {                                                                                                        \
-        (const ty_resource[]){__VA_ARGS__}, sizeof((const ty_resource[]){__VA_ARGS__}) / sizeof(ty_resource) \
-    }
+#define TY_RESOURCES(...) \
+    { (const ty_resource[]){__VA_ARGS__}, sizeof((const ty_resource[]){__VA_ARGS__}) / sizeof(ty_resource) }
 
 /* One label constraint: {"zone", "in(a,b)"}; forms "v", "!v", "in(a,b)", "!in(a,b)". */
 typedef struct ty_label {
@@ -33,11 +31,12 @@ typedef struct ty_label {
     const char *value;
 } ty_label;
 
-/* Zero-initialised is the default config: one worker with one CPU. All pointers are borrowed during a call only. */
+/* Zero-initialised is the default config: one worker with one CPU. All pointers are borrowed during a call
+ * only. */
 typedef struct ty_scaling_config {
-    int num_workers;                   /* 0: the default, 1 */
-    int max_workers;                   /* elastic when larger than 0: num_workers is then the least */
-    bool use_gpu;                      /* one GPU a worker unless resources_per_worker says otherwise */
+    int num_workers; /* 0: the default, 1 */
+    int max_workers; /* elastic when larger than 0: num_workers is then the least */
+    bool use_gpu;    /* one GPU a worker unless resources_per_worker says otherwise */
     bool use_tpu;
     ty_resources resources_per_worker; /* items NULL: by the rules of use_gpu and use_tpu, else {CPU: 1} */
     ty_resources trainer_resources;    /* deprecated; reserved beside rank 0 */

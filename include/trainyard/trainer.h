@@ -9,10 +9,12 @@
 extern "C" {
 #endif
 
-/* Runs in every worker. `config` is a copy of the driver's bytes. What it returns is the worker's exit status: 0 success. */
+/* Runs in every worker. `config` is a copy of the driver's bytes. What it returns is the worker's exit status:
+ * 0 success. */
 typedef int ty_train_function(ty_worker *worker, const void *config, size_t config_size);
 
-/* How a run is named, stored and bounded. Zero-initialised is the default. Pointers are borrowed during ty_fit. */
+/* How a run is named, stored and bounded. Zero-initialised is the default. Pointers are borrowed during
+ * ty_fit. */
 typedef struct ty_run_config {
     const char *name;         /* NULL: run-YYYYMMDD-HHMMSS-xxxx */
     const char *storage_path; /* NULL: ~/trainyard_runs */
@@ -28,8 +30,8 @@ typedef struct ty_run_config {
 
 typedef struct ty_trainer_config {
     ty_train_function *train;
-    const void *config; /* handed to every worker */
-    size_t config_size; /* bytes, up to 1 GiB */
+    const void *config;               /* handed to every worker */
+    size_t config_size;               /* bytes, up to 1 GiB */
     const ty_scaling_config *scaling; /* NULL: the default */
     const ty_run_config *run;         /* NULL: the default */
 } ty_trainer_config;
@@ -39,9 +41,10 @@ typedef struct ty_result ty_result;
 
 /* Starts the workers, waits for their end, and gives the result.
  *
- * 0 when every worker succeeded. TY_EUSAGE, TY_EEXISTS, TY_EINFEASIBLE, TY_EBUSY: nothing was started. TY_EWORKER: a worker
- * failed; `err` tells the first cause. TY_ESTART, TY_ENODE, TY_ETIMEOUT, TY_EINTERRUPTED. `*result` is also set when the run started
- * and failed, and is the caller's to ty_result_free. Only one run at a time in a process; ty_init must have been called. */
+ * 0 when every worker succeeded. TY_EUSAGE, TY_EEXISTS, TY_EINFEASIBLE, TY_EBUSY: nothing was started.
+ * TY_EWORKER: a worker failed; `err` tells the first cause. TY_ESTART, TY_ENODE, TY_ETIMEOUT, TY_EINTERRUPTED.
+ * `*result` is also set when the run started and failed, and is the caller's to ty_result_free. Only one run at
+ * a time in a process; ty_init must have been called. */
 TY_API int ty_fit(const ty_trainer_config *trainer, ty_result **result, ty_error *err);
 
 TY_API void ty_result_free(ty_result *result); /* NULL is fine */
@@ -51,12 +54,14 @@ TY_API const char *ty_result_path(const ty_result *result); /* the run's directo
 TY_API const char *ty_result_metrics(const ty_result *result);
 /* 1 and the value of one metric of that report, 0 when it is not there. */
 TY_API int ty_result_metric(const ty_result *result, const char *name, double *value);
-TY_API const char *ty_result_checkpoint(const ty_result *result); /* directory of the last committed one, or NULL */
+TY_API const char *
+ty_result_checkpoint(const ty_result *result); /* directory of the last committed one, or NULL */
 TY_API int ty_result_attempts(const ty_result *result);
 TY_API int ty_result_num_workers(const ty_result *result);
 /* How worker `rank` of the last attempt ended: exit code, 128 + signal, or -1 when it was never started. */
 TY_API int ty_result_exit(const ty_result *result, int rank);
-/* What failed first and how, its last lines of output, and what became of the rest: lines for a person. NULL without a failure. */
+/* What failed first and how, its last lines of output, and what became of the rest: lines for a person. NULL
+ * without a failure. */
 TY_API const char *ty_result_failure(const ty_result *result);
 
 #ifdef __cplusplus

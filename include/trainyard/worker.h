@@ -12,16 +12,18 @@
 extern "C" {
 #endif
 
-/* This process as a worker of a run. One a process; owned by the library, valid until the process ends. Not to be used
- * by two threads at once. */
+/* This process as a worker of a run. One a process; owned by the library, valid until the process ends. Not to
+ * be used by two threads at once. */
 typedef struct ty_worker ty_worker;
 
-/* The first line of main in a program that calls ty_fit. In the driver it returns at once. In a worker (started by
- * ty_fit from this same executable) it runs the training function and ends the process with what that returned. */
+/* The first line of main in a program that calls ty_fit. In the driver it returns at once. In a worker (started
+ * by ty_fit from this same executable) it runs the training function and ends the process with what that
+ * returned. */
 TY_API void ty_init(int *argc, char ***argv);
 
-/* The worker of this process when it was started by `trainyard run` or ty_fit, also from a program that never calls
- * ty_init; NULL with TY_EUNSUPPORTED outside a run. The first call tells the agent that the worker is ready. */
+/* The worker of this process when it was started by `trainyard run` or ty_fit, also from a program that never
+ * calls ty_init; NULL with TY_EUNSUPPORTED outside a run. The first call tells the agent that the worker is
+ * ready. */
 TY_API ty_worker *ty_worker_self(ty_error *err);
 
 TY_API int ty_world_rank(const ty_worker *worker);
@@ -29,11 +31,12 @@ TY_API int ty_world_size(const ty_worker *worker);
 TY_API int ty_local_rank(const ty_worker *worker);
 TY_API int ty_local_world_size(const ty_worker *worker);
 TY_API int ty_node_rank(const ty_worker *worker);
-TY_API int ty_attempt(const ty_worker *worker); /* 1 for the first */
+TY_API int ty_attempt(const ty_worker *worker);          /* 1 for the first */
 TY_API const char *ty_run_name(const ty_worker *worker); /* borrowed for the life of the process */
 TY_API const char *ty_run_path(const ty_worker *worker); /* the run's directory; borrowed likewise */
 
-/* Indices, within the visible devices, of this worker's own; *n of them; borrowed. NULL and 0 without devices. */
+/* Indices, within the visible devices, of this worker's own; *n of them; borrowed. NULL and 0 without
+ * devices. */
 TY_API const int *ty_devices(const ty_worker *worker, size_t *n);
 
 /* One named number of a report. Not-a-number and infinities are kept as such. */
@@ -47,30 +50,32 @@ typedef struct ty_metrics {
     size_t n;
 } ty_metrics;
 
-#define TY_METRICS(...)                                                                                      \
-    ((ty_metrics){(const ty_metric[]){__VA_ARGS__}, sizeof((const ty_metric[]){__VA_ARGS__}) / sizeof(ty_metric)})
+#define TY_METRICS(...)                             \
+    ((ty_metrics){(const ty_metric[]){__VA_ARGS__}, \
+                  sizeof((const ty_metric[]){__VA_ARGS__}) / sizeof(ty_metric)})
 
 /* Hands metrics, and perhaps a checkpoint, over to the run.
  *
- * Without a checkpoint (NULL) the call queues and returns; it waits only when more than 1 MiB is queued. Nothing is lost as
- * long as the process lives or ends by exit. With a checkpoint, a directory whose files are copied, it returns once the
- * checkpoint of this report is committed, for which every rank must have made the report of the same number. The
- * directory stays the caller's. 0; TY_EUSAGE for a bad name or directory; TY_ECOMM when the agent is gone. */
+ * Without a checkpoint (NULL) the call queues and returns; it waits only when more than 1 MiB is queued.
+ * Nothing is lost as long as the process lives or ends by exit. With a checkpoint, a directory whose files are
+ * copied, it returns once the checkpoint of this report is committed, for which every rank must have made the
+ * report of the same number. The directory stays the caller's. 0; TY_EUSAGE for a bad name or directory;
+ * TY_ECOMM when the agent is gone. */
 TY_API int ty_report(ty_worker *worker, ty_metrics metrics, const char *checkpoint, ty_error *err);
 
-/* Directory of the last committed checkpoint of the run, read-only to the caller, or NULL when there is none. Borrowed until the
- * next ty_report with a checkpoint. */
+/* Directory of the last committed checkpoint of the run, read-only to the caller, or NULL when there is none.
+ * Borrowed until the next ty_report with a checkpoint. */
 TY_API const char *ty_checkpoint_latest(const ty_worker *worker);
 
-/* True once the run asked this worker to stop (Ctrl-C, preemption, another rank's failure). The first call takes over
- * SIGTERM, which until then ends the process at once; afterwards the worker has the run's grace to save and return. */
+/* True once the run asked this worker to stop (Ctrl-C, preemption, another rank's failure). The first call
+ * takes over SIGTERM, which until then ends the process at once; afterwards the worker has the run's grace to
+ * save and return. */
 TY_API bool ty_stop_requested(ty_worker *worker);
 
-/* The run's store: small values shared by all workers. Keys are 1 to 255 bytes without blanks and control characters; values
- * are up to 1 MiB of any bytes.
- * ty_store_get: 1 and the value (malloc'd, the caller's, *size bytes and a NUL behind them), 0 when there is none.
- * ty_store_wait: as get, but waits up to `timeout_s` for the key; TY_ETIMEOUT. ty_store_add adds to a decimal number (absent: 0)
- * and gives the sum. */
+/* The run's store: small values shared by all workers. Keys are 1 to 255 bytes without blanks and control
+ * characters; values are up to 1 MiB of any bytes. ty_store_get: 1 and the value (malloc'd, the caller's, *size
+ * bytes and a NUL behind them), 0 when there is none. ty_store_wait: as get, but waits up to `timeout_s` for
+ * the key; TY_ETIMEOUT. ty_store_add adds to a decimal number (absent: 0) and gives the sum. */
 TY_API int ty_store_set(ty_worker *worker, const char *key, const void *value, size_t size, ty_error *err);
 TY_API int ty_store_get(ty_worker *worker, const char *key, void **value, size_t *size, ty_error *err);
 TY_API int ty_store_wait(ty_worker *worker, const char *key, double timeout_s, void **value, size_t *size,

@@ -1,5 +1,5 @@
-/* The growable run of bytes of buffer.h. Whatever is appended is followed by a NUL outside `size`, so that `data` can be
- * read as text at any time after the first append. */
+/* The growable run of bytes of buffer.h. Whatever is appended is followed by a NUL outside `size`, so that
+ * `data` can be read as text at any time after the first append. */
 #include "base/buffer.h"
 
 #include <stdarg.h>
@@ -95,8 +95,8 @@ char *buffer_take(struct buffer *buffer) {
     return data;
 }
 
-/* Length of the well-formed UTF-8 sequence at `bytes` (Unicode 15, table 3-7), or minus the number of bytes that belong to
- * the broken one and become one U+FFFD. */
+/* Length of the well-formed UTF-8 sequence at `bytes` (Unicode 15, table 3-7), or minus the number of bytes
+ * that belong to the broken one and become one U+FFFD. */
 static int utf8_sequence(const unsigned char *bytes, size_t size) {
     unsigned char lead = bytes[0];
     if (lead < 0x80) return 1;

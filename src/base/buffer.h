@@ -1,5 +1,6 @@
-/* A growable run of bytes: text is built and input is gathered in it. Zero-initialised is empty: `struct buffer b = {0};`
- * Growing past memory sets `failed`; further appends do nothing, so a long build is checked once at its end. */
+/* A growable run of bytes: text is built and input is gathered in it. Zero-initialised is empty: `struct buffer
+ * b = {0};` Growing past memory sets `failed`; further appends do nothing, so a long build is checked once at
+ * its end. */
 #ifndef BASE_BUFFER_H
 #define BASE_BUFFER_H
 
@@ -13,10 +14,11 @@ struct buffer {
     bool failed;
 };
 
-void buffer_done(struct buffer *buffer); /* frees; leaves it empty and usable; suits CLEANUP */
+void buffer_done(struct buffer *buffer);  /* frees; leaves it empty and usable; suits CLEANUP */
 void buffer_clear(struct buffer *buffer); /* size 0, memory kept */
 
-/* Room for `size` more bytes behind the end; NULL when memory is short. The caller adds to `size` what it wrote. */
+/* Room for `size` more bytes behind the end; NULL when memory is short. The caller adds to `size` what it
+ * wrote. */
 char *buffer_reserve(struct buffer *buffer, size_t size);
 
 void buffer_append(struct buffer *buffer, const void *bytes, size_t size);

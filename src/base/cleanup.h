@@ -18,19 +18,19 @@ static inline void cleanup_fd(int *fd) {
 #define CLEANUP_FD CLEANUP(cleanup_fd)
 
 /* The value of a pointer variable, which becomes NULL. */
-#define TAKE(pointer)                                                                                        \
-    __extension__({                                                                                          \
-        __typeof__(pointer) taken_ = (pointer);                                                              \
-        (pointer) = NULL;                                                                                    \
-        taken_;                                                                                              \
+#define TAKE(pointer)                           \
+    __extension__({                             \
+        __typeof__(pointer) taken_ = (pointer); \
+        (pointer) = NULL;                       \
+        taken_;                                 \
     })
 
 /* The value of a descriptor variable, which becomes -1. */
-#define TAKE_FD(fd)                                                                                          \
-    __extension__({                                                                                          \
-        int taken_ = (fd);                                                                                   \
-        (fd) = -1;                                                                                           \
-        taken_;                                                                                              \
+#define TAKE_FD(fd)        \
+    __extension__({        \
+        int taken_ = (fd); \
+        (fd) = -1;         \
+        taken_;            \
     })
 
 #define ARRAY_SIZE(array) (sizeof(array) / sizeof((array)[0]))

@@ -1,8 +1,8 @@
-/* Configuration as a person wrote it: YAML 1.1 core or JSON read into one tree (the tree of jansson), with the line and column
- * of every value kept, so that a message can say where. Refuses: keys twice in a map, anchors and aliases, tags, several
- * documents, nesting deeper than 64, NUL bytes, UTF-16, more than `limit` bytes, and an empty file. Plain scalars
- * follow YAML's core schema: true/false, null/~, decimal integers and reals; all else is a string; quoted scalars are
- * strings; .nan and .inf are refused. */
+/* Configuration as a person wrote it: YAML 1.1 core or JSON read into one tree (the tree of jansson), with the
+ * line and column of every value kept, so that a message can say where. Refuses: keys twice in a map, anchors
+ * and aliases, tags, several documents, nesting deeper than 64, NUL bytes, UTF-16, more than `limit` bytes, and
+ * an empty file. Plain scalars follow YAML's core schema: true/false, null/~, decimal integers and reals; all
+ * else is a string; quoted scalars are strings; .nan and .inf are refused. */
 #ifndef BASE_DOCUMENT_H
 #define BASE_DOCUMENT_H
 
@@ -19,14 +19,17 @@ void document_destroy(struct document *document);
 
 json_t *document_root(const struct document *document); /* borrowed */
 
-/* Streams a document whose root is a map: `entry` is called with each value of the list under `list_key`, which it
- * borrows and which is freed after the call, so that a file of 100,000 nodes costs the memory of one; every other key of
- * the root is given with `entry(context, key, value)` as well. `where` is "FILE:LINE:COLUMN" of the value. */
+/* Streams a document whose root is a map: `entry` is called with each value of the list under `list_key`, which
+ * it borrows and which is freed after the call, so that a file of 100,000 nodes costs the memory of one; every
+ * other key of the root is given with `entry(context, key, value)` as well. `where` is "FILE:LINE:COLUMN" of
+ * the value. */
 typedef int document_entry(void *context, const char *key, json_t *value, const char *where, ty_error *err);
-int document_stream(const char *path, const char *list_key, document_entry *entry, void *context, ty_error *err);
+int document_stream(const char *path, const char *list_key, document_entry *entry, void *context,
+                    ty_error *err);
 
-/* "FILE:LINE:COLUMN" of a value of the tree, for a message; the result lives as long as the document. All true, false and
- * null are one value to jansson: for them it is only "FILE", and document_where_key tells the place. */
+/* "FILE:LINE:COLUMN" of a value of the tree, for a message; the result lives as long as the document. All true,
+ * false and null are one value to jansson: for them it is only "FILE", and document_where_key tells the
+ * place. */
 const char *document_where(const struct document *document, const json_t *value);
 
 /* The place where `key` stands in `map`. */

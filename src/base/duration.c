@@ -53,7 +53,8 @@ int duration_parse(const char *text, nanoseconds *duration, ty_error *err) {
     return 0;
 }
 
-/* The number with three significant figures and no trailing zeros, from the smallest unit in which it stays below the next. */
+/* The number with three significant figures and no trailing zeros, from the smallest unit in which it stays
+ * below the next. */
 void duration_format(nanoseconds duration, struct buffer *out) {
     static const struct {
         const char *name;

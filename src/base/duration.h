@@ -1,5 +1,5 @@
-/* Durations in the text form of Flux RFC 23: a number and one of ms, s, m, h, d ("1.5h", "500ms", "90"; seconds when there
- * is no unit). One time type in all of Trainyard: nanoseconds in an int64_t. */
+/* Durations in the text form of Flux RFC 23: a number and one of ms, s, m, h, d ("1.5h", "500ms", "90"; seconds
+ * when there is no unit). One time type in all of Trainyard: nanoseconds in an int64_t. */
 #ifndef BASE_DURATION_H
 #define BASE_DURATION_H
 

@@ -1,12 +1,13 @@
-/* The two ways in which an error is told: a code, and one line of text in a struct that the caller owns. Nothing here
- * allocates, so that running out of memory can be told like any other failure. */
+/* The two ways in which an error is told: a code, and one line of text in a struct that the caller owns.
+ * Nothing here allocates, so that running out of memory can be told like any other failure. */
 #include "base/error.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-/* One line: control characters become spaces, the ends are trimmed, and a cut never leaves half a UTF-8 sequence. */
+/* One line: control characters become spaces, the ends are trimmed, and a cut never leaves half a UTF-8
+ * sequence. */
 static void store_line(char *to, const char *text) {
     size_t size = 0;
     for (; *text != '\0' && size < TY_ERROR_MESSAGE_SIZE - 1; text++) {

@@ -9,12 +9,13 @@
 #include <stdarg.h>
 #include <trainyard/error.h>
 
-/* Fills `err` (may be NULL) and returns `code`. Newlines and control characters in the text become spaces; a text
- * that is too long is cut. Allocates nothing; errno is kept. */
+/* Fills `err` (may be NULL) and returns `code`. Newlines and control characters in the text become spaces; a
+ * text that is too long is cut. Allocates nothing; errno is kept. */
 int ty_fail(ty_error *err, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int ty_vfail(ty_error *err, int code, const char *format, va_list args) __attribute__((format(printf, 3, 0)));
 
-/* Puts "format: " before the message already in `err` and returns its code (TY_EFAULT when err is NULL or empty). */
+/* Puts "format: " before the message already in `err` and returns its code (TY_EFAULT when err is NULL or
+ * empty). */
 int ty_wrap(ty_error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* -ENOMEM with its message. */

@@ -135,7 +135,8 @@ static const char *home_directory(void) {
     return user != NULL ? user->pw_dir : "/";
 }
 
-/* `base`/`path` without doubled slashes and "." steps; ".." stays, since only the file system knows where it leads. */
+/* `base`/`path` without doubled slashes and "." steps; ".." stays, since only the file system knows where it
+ * leads. */
 static char *join(const char *base, const char *path) {
     struct buffer out = {0};
     const char *sources[] = {base, path};

@@ -8,10 +8,12 @@
 #include "base/buffer.h"
 #include "base/error.h"
 
-/* The whole file appended to `out`; more than `limit` bytes is TY_EUSAGE, naming the limit. "-" is standard input. */
+/* The whole file appended to `out`; more than `limit` bytes is TY_EUSAGE, naming the limit. "-" is standard
+ * input. */
 int file_read(const char *path, size_t limit, struct buffer *out, ty_error *err);
 
-/* Those of descriptors 0 to 2 that are closed become /dev/null, so that nothing which is opened later stands in their place. */
+/* Those of descriptors 0 to 2 that are closed become /dev/null, so that nothing which is opened later stands in
+ * their place. */
 void file_open_standard(void);
 
 /* All bytes, through EINTR and short writes. 0, or -errno. Blocking descriptors only. */
@@ -23,7 +25,8 @@ int file_make_directories(const char *path, mode_t mode, ty_error *err);
 /* Writes beside, fsyncs, renames over `path`, fsyncs the directory: readers see the old bytes or the new. */
 int file_publish(const char *path, const void *bytes, size_t size, mode_t mode, ty_error *err);
 
-/* Absolute form of `path` (a leading ~/ is the home), which need not exist; the caller frees. NULL: see errno. */
+/* Absolute form of `path` (a leading ~/ is the home), which need not exist; the caller frees. NULL: see
+ * errno. */
 char *file_absolute(const char *path);
 
 #endif

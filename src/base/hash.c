@@ -1,6 +1,6 @@
-/* The map of hash.h: entries lie in one array in the order of insertion, and a table of slots beside it holds their
- * numbers. A removed entry keeps its slot, without a key, until the table is next rebuilt, so that probing still
- * passes over it and a walk may remove what it visits. */
+/* The map of hash.h: entries lie in one array in the order of insertion, and a table of slots beside it holds
+ * their numbers. A removed entry keeps its slot, without a key, until the table is next rebuilt, so that
+ * probing still passes over it and a walk may remove what it visits. */
 #include "base/hash.h"
 
 #include <errno.h>

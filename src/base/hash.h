@@ -7,7 +7,7 @@
 
 struct hash; /* opaque */
 
-struct hash *hash_create(void); /* NULL when memory is short */
+struct hash *hash_create(void);       /* NULL when memory is short */
 void hash_destroy(struct hash *hash); /* NULL is fine; values are the caller's */
 
 /* 1 when the key was new, 0 when its value was replaced, -ENOMEM. */

@@ -1,5 +1,6 @@
-/* Host lists, kept as they are written: a list is items, an item is parts, a part is literal text and, perhaps, a bracket
- * of ranges. Name number i of an item is read like a number whose digits are the brackets, the last one turning fastest. */
+/* Host lists, kept as they are written: a list is items, an item is parts, a part is literal text and, perhaps,
+ * a bracket of ranges. Name number i of an item is read like a number whose digits are the brackets, the last
+ * one turning fastest. */
 #include "base/hostlist.h"
 
 #include <errno.h>
@@ -51,7 +52,8 @@ size_t hostlist_count(const struct hostlist *list) {
     return list->n_items == 0 ? 0 : list->items[list->n_items - 1].end;
 }
 
-/* The array with room for one more: it doubles each time its length is a power of two. NULL leaves it as it was. */
+/* The array with room for one more: it doubles each time its length is a power of two. NULL leaves it as it
+ * was. */
 static void *grow(void *array, size_t n, size_t size) {
     if ((n & (n - 1)) != 0) return array;
     return reallocarray(array, n == 0 ? 1 : 2 * n, size);

@@ -1,6 +1,6 @@
-/* Host lists in the form of Flux RFC 29 and Slurm: "gpu[01-04,7],login" names gpu01 gpu02 gpu03 gpu04 gpu7 login.
- * Leading zeros give the width. Several brackets in a name multiply: "r[1-2]n[1-3]". A list is not expanded in memory: a
- * range of a million hosts costs a few bytes. */
+/* Host lists in the form of Flux RFC 29 and Slurm: "gpu[01-04,7],login" names gpu01 gpu02 gpu03 gpu04 gpu7
+ * login. Leading zeros give the width. Several brackets in a name multiply: "r[1-2]n[1-3]". A list is not
+ * expanded in memory: a range of a million hosts costs a few bytes. */
 #ifndef BASE_HOSTLIST_H
 #define BASE_HOSTLIST_H
 
@@ -20,7 +20,8 @@ size_t hostlist_count(const struct hostlist *list);
 /* Name number `index` appended to `out` (not cleared first). */
 void hostlist_nth(const struct hostlist *list, size_t index, struct buffer *out);
 
-/* Calls `each` for every name in order (borrowed during the call); stops at a value other than 0 and returns it. */
+/* Calls `each` for every name in order (borrowed during the call); stops at a value other than 0 and returns
+ * it. */
 int hostlist_each(const struct hostlist *list, int (*each)(void *context, const char *name), void *context);
 
 /* `names` in bracket form: neighbours that differ in one number are joined, order kept. */

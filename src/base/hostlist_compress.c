@@ -1,5 +1,6 @@
-/* The way back from names to a host list: neighbours that differ in one number are joined into one bracket, pass after pass
- * from the right to the left of the names, because the rightmost bracket is the one that turns fastest. */
+/* The way back from names to a host list: neighbours that differ in one number are joined into one bracket,
+ * pass after pass from the right to the left of the names, because the rightmost bracket is the one that turns
+ * fastest. */
 #include <stdlib.h>
 #include <string.h>
 

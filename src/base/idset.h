@@ -1,4 +1,5 @@
-/* Sets of small non-negative integers (ranks, devices, cores), with the text form of Flux RFC 22: "0-3,7,12-15". */
+/* Sets of small non-negative integers (ranks, devices, cores), with the text form of Flux RFC 22:
+ * "0-3,7,12-15". */
 #ifndef BASE_IDSET_H
 #define BASE_IDSET_H
 
@@ -22,7 +23,8 @@ int idset_add_range(struct idset *set, int64_t first, int64_t last);
 void idset_remove(struct idset *set, int64_t id);
 bool idset_has(const struct idset *set, int64_t id);
 size_t idset_count(const struct idset *set);
-int64_t idset_next(const struct idset *set, int64_t after); /* smallest id > after (-1 to begin), or IDSET_END */
+int64_t idset_next(const struct idset *set,
+                   int64_t after); /* smallest id > after (-1 to begin), or IDSET_END */
 
 /* "" is the empty set. Refuses descending or overlapping ranges, signs and blanks. */
 int idset_parse(struct idset *set, const char *text, ty_error *err);

@@ -1,4 +1,5 @@
-/* Hands every message to the one sink of this process. The sink and the level are set once, before threads start. */
+/* Hands every message to the one sink of this process. The sink and the level are set once, before threads
+ * start. */
 #include "base/log.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* One way to tell what goes on: level, subsystem, text; the program that holds the process decides where it goes. */
+/* One way to tell what goes on: level, subsystem, text; the program that holds the process decides where it
+ * goes. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
@@ -6,7 +7,8 @@ enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_D
 
 typedef void log_sink(void *context, enum log_level level, const char *subsystem, const char *text);
 
-/* NULL silences (the default: a library does not print). The level comes from TRAINYARD_LOG=error|warning|info|debug. */
+/* NULL silences (the default: a library does not print). The level comes from
+ * TRAINYARD_LOG=error|warning|info|debug. */
 void log_set_sink(log_sink *sink, void *context);
 
 void log_write(enum log_level level, const char *subsystem, const char *format, ...)

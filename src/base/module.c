@@ -1,5 +1,5 @@
-/* Finds and loads the modules of module.h, and finds the command, both from where this code itself lies: beside it in a
- * build tree, ../bin and ../lib of an installed one, then the directories that were configured. */
+/* Finds and loads the modules of module.h, and finds the command, both from where this code itself lies: beside
+ * it in a build tree, ../bin and ../lib of an installed one, then the directories that were configured. */
 #include "base/module.h"
 
 #include <dlfcn.h>
@@ -16,8 +16,8 @@
 
 #define MODULE_DIRECTORY "trainyard-modules"
 
-/* The loader's name of the object that holds this code; for the main program that name is empty, or whatever argv[0]
- * said, so the kernel is asked instead. */
+/* The loader's name of the object that holds this code; for the main program that name is empty, or whatever
+ * argv[0] said, so the kernel is asked instead. */
 static bool own_path(char path[PATH_MAX]) {
     Dl_info info;
     struct link_map *map = NULL;

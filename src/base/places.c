@@ -11,7 +11,8 @@ void places_done(struct places *places) {
     *places = (struct places){0};
 }
 
-/* The slot of `of`, or the free one in which it belongs. Addresses of heap blocks differ above their lowest four bits. */
+/* The slot of `of`, or the free one in which it belongs. Addresses of heap blocks differ above their lowest
+ * four bits. */
 static struct place *find(struct place *slots, size_t n_slots, const void *of) {
     size_t at = (size_t)(((uintptr_t)of >> 4) * 0x9e3779b97f4a7c15 >> 32) & (n_slots - 1);
     while (slots[at].of != NULL && slots[at].of != of)

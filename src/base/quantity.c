@@ -1,5 +1,5 @@
-/* Fixed-point amounts and lists of them. Decimal text is read digit by digit in whole numbers, never through a double,
- * so that what a person writes is what is counted. */
+/* Fixed-point amounts and lists of them. Decimal text is read digit by digit in whole numbers, never through a
+ * double, so that what a person writes is what is counted. */
 #include "base/quantity.h"
 
 #include <math.h>
@@ -30,7 +30,8 @@ int quantity_from_double(double value, const char *what, quantity *amount, ty_er
         return ty_fail(err, TY_EUSAGE, "%s must be a finite number, but it is %.80s", what, text);
     if (value < 0) return refuse_negative(what, text, err);
     double scaled = value * QUANTITY_ONE;
-    /* 0.57 * 10000 is a hair below 5700 in binary: a count that is whole but for rounding is that whole count. */
+    /* 0.57 * 10000 is a hair below 5700 in binary: a count that is whole but for rounding is that whole
+     * count. */
     double nearest = nearbyint(scaled);
     if (fabs(scaled - nearest) <= nearest * 4 * __DBL_EPSILON__) scaled = nearest;
     if (scaled >= (double)QUANTITY_MAX) return refuse_overflow(what, text, err);

@@ -1,5 +1,5 @@
-/* Amounts of a resource as whole numbers of 1/10000, so that ten times 0.1 is 1 (spec/placement.md 3.5), and lists of named
- * amounts ("CPU=4,GPU=0.5,memory=8GiB"). */
+/* Amounts of a resource as whole numbers of 1/10000, so that ten times 0.1 is 1 (spec/placement.md 3.5), and
+ * lists of named amounts ("CPU=4,GPU=0.5,memory=8GiB"). */
 #ifndef BASE_QUANTITY_H
 #define BASE_QUANTITY_H
 
@@ -15,11 +15,12 @@ typedef int64_t quantity;
 enum { QUANTITY_ONE = 10000 };
 #define QUANTITY_MAX ((quantity)1 << 62)
 
-/* Truncates toward zero. Refuses NaN, infinities, negatives ("cannot be negative"), what is not zero but below 0.0001
- * ("cannot go beyond 0.0001") and overflow; the message names `what`. */
+/* Truncates toward zero. Refuses NaN, infinities, negatives ("cannot be negative"), what is not zero but below
+ * 0.0001 ("cannot go beyond 0.0001") and overflow; the message names `what`. */
 int quantity_from_double(double value, const char *what, quantity *amount, ty_error *err);
 
-/* A decimal number with an optional suffix K M G T P (powers of 1000), Ki Mi Gi Ti Pi (of 1024), each with an optional B. */
+/* A decimal number with an optional suffix K M G T P (powers of 1000), Ki Mi Gi Ti Pi (of 1024), each with an
+ * optional B. */
 int quantity_parse(const char *text, const char *what, quantity *amount, ty_error *err);
 
 double quantity_to_double(quantity amount);
@@ -44,12 +45,14 @@ struct resources {
 
 void resources_done(struct resources *resources);
 int resources_copy(struct resources *to, const struct resources *from); /* `to` was empty; -ENOMEM */
-int resources_set(struct resources *resources, const char *name, quantity amount); /* adds or replaces; -ENOMEM */
-quantity resources_get(const struct resources *resources, const char *name);       /* 0 when absent */
+int resources_set(struct resources *resources, const char *name,
+                  quantity amount);                                          /* adds or replaces; -ENOMEM */
+quantity resources_get(const struct resources *resources, const char *name); /* 0 when absent */
 bool resources_has(const struct resources *resources, const char *name);
 void resources_remove(struct resources *resources, const char *name);
 
-/* "CPU=4,GPU=0.5,memory=8GiB"; refuses an empty name, a missing '=', a name twice, and what quantity_parse refuses. */
+/* "CPU=4,GPU=0.5,memory=8GiB"; refuses an empty name, a missing '=', a name twice, and what quantity_parse
+ * refuses. */
 int resources_parse(struct resources *resources, const char *text, ty_error *err);
 
 /* {"CPU": 4, "GPU": 0.5} */

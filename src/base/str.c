@@ -1,5 +1,5 @@
-/* Words and lists in text: the small questions that every parser asks. Numbers are read by the C locale's rules whatever
- * the program has set, and only when the whole text is a number. */
+/* Words and lists in text: the small questions that every parser asks. Numbers are read by the C locale's rules
+ * whatever the program has set, and only when the whole text is a number. */
 #include "base/str.h"
 
 #include <ctype.h>

@@ -10,8 +10,8 @@
 bool str_prefix(const char *text, const char *prefix, const char **rest);
 bool str_equal(const char *a, const char *b); /* NULL equals only NULL */
 
-/* Calls `each` with every piece of `text` between commas that are outside () and [], white space trimmed; empty pieces
- * too. Stops and returns what `each` returns when that is not 0. */
+/* Calls `each` with every piece of `text` between commas that are outside () and [], white space trimmed; empty
+ * pieces too. Stops and returns what `each` returns when that is not 0. */
 int str_split(const char *text, char separator, int (*each)(void *context, char *piece), void *context);
 
 /* A whole decimal number from min to max; false, and `*value` untouched, for anything else (blanks, signs where
@@ -19,11 +19,12 @@ int str_split(const char *text, char separator, int (*each)(void *context, char 
 bool str_to_int64(const char *text, int64_t min, int64_t max, int64_t *value);
 bool str_to_double(const char *text, double *value); /* C locale; refuses NaN, Inf, hex and trailing text */
 
-/* True for a decimal number in any of the usual forms: "-1", ".5", "5.", "1e-3"; it may be too large for a double. */
+/* True for a decimal number in any of the usual forms: "-1", ".5", "5.", "1e-3"; it may be too large for a
+ * double. */
 bool str_is_decimal(const char *text);
 
-/* The one of `names` that is nearest to `word` (optimal string alignment distance, case-blind; at most a third of the
- * word's length, at least 1), or NULL. */
+/* The one of `names` that is nearest to `word` (optimal string alignment distance, case-blind; at most a third
+ * of the word's length, at least 1), or NULL. */
 const char *str_nearest(const char *word, const char *const *names, size_t n);
 
 /* "signal 9 (SIGKILL)", or "signal 40" where it has no name; returns `text`. */

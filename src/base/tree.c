@@ -1,5 +1,5 @@
-/* Builds values from the events of libyaml. What a configuration has no use for and an attacker has (aliases, tags, deep
- * nesting) is refused where the event arrives, before anything is built from it. */
+/* Builds values from the events of libyaml. What a configuration has no use for and an attacker has (aliases,
+ * tags, deep nesting) is refused where the event arrives, before anything is built from it. */
 #include "base/tree.h"
 
 #include <errno.h>

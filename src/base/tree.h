@@ -1,4 +1,5 @@
-/* From YAML events to jansson values, one value at a time; the inside of document.h. libyaml is seen nowhere else. */
+/* From YAML events to jansson values, one value at a time; the inside of document.h. libyaml is seen nowhere
+ * else. */
 #ifndef BASE_TREE_H
 #define BASE_TREE_H
 
@@ -31,7 +32,8 @@ int tree_begin(struct tree *tree);
 /* To the next event, which is neither an alias nor anchored nor tagged. */
 int tree_next(struct tree *tree);
 
-/* The value that begins with the current event, at `depth` (1 for the root); the current event is then its last. */
+/* The value that begins with the current event, at `depth` (1 for the root); the current event is then its
+ * last. */
 int tree_value(struct tree *tree, int depth, json_t **value);
 
 /* The current event must be a scalar: a key. Its text is borrowed until the next event. */

@@ -1,5 +1,6 @@
-/* Reading and writing through one megabyte of memory is as fast as copy_file_range here, and the checksum of what was written costs
- * no second look at it; a file that changes meanwhile gets the checksum of what was stored. */
+/* Reading and writing through one megabyte of memory is as fast as copy_file_range here, and the checksum of
+ * what was written costs no second look at it; a file that changes meanwhile gets the checksum of what was
+ * stored. */
 #include "checkpoint/bytes.h"
 
 #include <errno.h>

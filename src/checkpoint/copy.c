@@ -1,4 +1,5 @@
-/* The worker's side: a tree copied into the staging directory and synced, or everything that was made taken back. */
+/* The worker's side: a tree copied into the staging directory and synced, or everything that was made taken
+ * back. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -13,8 +14,8 @@
 #include "checkpoint/copy.h"
 #include "checkpoint/names.h"
 
-/* Up to so many new entries are synced one by one; more of them with one syncfs, since thousands of syncs would cost a commit
- * of the file system's journal each. */
+/* Up to so many new entries are synced one by one; more of them with one syncfs, since thousands of syncs would
+ * cost a commit of the file system's journal each. */
 enum { SYNC_EACH = 64 };
 
 int copy_fail(const struct copy *copy, const struct tree_entry *entry, int code, ty_error *err) {

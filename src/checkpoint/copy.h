@@ -21,7 +21,8 @@ struct copy {
     struct buffer *files; /* the JSON list */
 };
 
-/* Copies a regular file to its place; what already stands there must be equal. `digest` tells what was copied. */
+/* Copies a regular file to its place; what already stands there must be equal. `digest` tells what was
+ * copied. */
 int copy_file(struct copy *copy, const struct tree_entry *entry, struct digest *digest, ty_error *err);
 
 /* Remembers what was made, to be synced or undone. */

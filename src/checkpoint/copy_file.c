@@ -1,7 +1,8 @@
-/* One regular file of a checkpoint, copied into the staging directory in which other ranks copy at the same time.
+/* One regular file of a checkpoint, copied into the staging directory in which other ranks copy at the same
+ * time.
  *
- * It is written under a name of its own and takes its real one when it is whole, without replacing: so what stands there under a
- * real name is complete and can be compared, whoever put it there. */
+ * It is written under a name of its own and takes its real one when it is whole, without replacing: so what
+ * stands there under a real name is complete and can be compared, whoever put it there. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -27,8 +28,8 @@ static int open_part(const struct copy *copy, const char *path, char part[PATH_M
     return fd < 0 ? -errno : fd;
 }
 
-/* Gives the new file its name: 1, 0 when something stands there, -errno. Where the file system knows no rename without
- * replacing, a hard link does the same. */
+/* Gives the new file its name: 1, 0 when something stands there, -errno. Where the file system knows no rename
+ * without replacing, a hard link does the same. */
 static int place(const struct copy *copy, const char *part, const char *path) {
     if (renameat2(copy->to, part, copy->to, path, RENAME_NOREPLACE) == 0) return 1;
     if (errno == EINVAL && linkat(copy->to, part, copy->to, path, 0) == 0) {

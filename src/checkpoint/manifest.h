@@ -1,4 +1,5 @@
-/* The manifest of a checkpoint as a JSON tree: read, and checked entry by entry before anything relies on it. */
+/* The manifest of a checkpoint as a JSON tree: read, and checked entry by entry before anything relies on
+ * it. */
 #ifndef CHECKPOINT_MANIFEST_H
 #define CHECKPOINT_MANIFEST_H
 
@@ -19,8 +20,8 @@ struct manifest_entry {
 /* False for what is no entry: unknown forms, paths that are absolute or hold "..", negative sizes. */
 bool manifest_entry_read(const json_t *value, struct manifest_entry *entry);
 
-/* The object in .metadata.json of an open directory, the caller's; `*metadata` is NULL when there is no such file. `name` stands
- * for the directory in messages; a file that is no JSON object is TY_EUSAGE. */
+/* The object in .metadata.json of an open directory, the caller's; `*metadata` is NULL when there is no such
+ * file. `name` stands for the directory in messages; a file that is no JSON object is TY_EUSAGE. */
 int manifest_read(int directory, const char *name, json_t **metadata, ty_error *err);
 
 #endif

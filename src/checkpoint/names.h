@@ -3,7 +3,7 @@
 #define CHECKPOINT_NAMES_H
 
 #define MANIFEST_NAME ".metadata.json"
-#define MANIFEST_KEY "trainyard" /* ours in it; all others are the user's */
+#define MANIFEST_KEY "trainyard"       /* ours in it; all others are the user's */
 #define PART_PREFIX ".trainyard-part-" /* a file that is still being written */
 
 enum { MANIFEST_VERSION = 1, MANIFEST_MAX = 256 << 20 };

@@ -1,4 +1,5 @@
-/* The controller's side: what lies in the staging directory is compared with what the ranks say, then committed by a rename. */
+/* The controller's side: what lies in the staging directory is compared with what the ranks say, then committed
+ * by a rename. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -146,7 +147,8 @@ static int write_manifest(const struct publication *publication, int top, uint64
     return file_publish(path, text, strlen(text), 0644, err);
 }
 
-/* Where the file system knows no rename without replacing, the lock that the controller holds on the run must do. */
+/* Where the file system knows no rename without replacing, the lock that the controller holds on the run must
+ * do. */
 static int rename_new(const char *from, const char *to) {
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) return 0;
     if (errno != EINVAL) return -errno;

@@ -1,4 +1,5 @@
-/* Walking a directory tree without following a link, by descriptors, so that nothing planted meanwhile leads elsewhere. */
+/* Walking a directory tree without following a link, by descriptors, so that nothing planted meanwhile leads
+ * elsewhere. */
 #ifndef CHECKPOINT_TREE_H
 #define CHECKPOINT_TREE_H
 
@@ -15,7 +16,7 @@ enum tree_visit { TREE_FOUND, TREE_LEAVE };
 enum { TREE_SKIP = 1 }; /* given back for a directory that is not to be entered */
 
 struct tree_entry {
-    int directory;    /* descriptor of the directory that holds it, and its name there */
+    int directory; /* descriptor of the directory that holds it, and its name there */
     const char *name;
     const char *path; /* from the top, without a leading slash */
     int depth;        /* directories between the top and it: 0 in the top itself */
@@ -24,8 +25,9 @@ struct tree_entry {
 
 typedef int tree_visitor(void *context, enum tree_visit visit, const struct tree_entry *entry, ty_error *err);
 
-/* Visits everything below the directory `top` (kept open), in the order of the file system; `name` stands for it in
- * messages. Stops at the first negative value and returns it; otherwise 0. An entry that vanishes meanwhile is passed over. */
+/* Visits everything below the directory `top` (kept open), in the order of the file system; `name` stands for
+ * it in messages. Stops at the first negative value and returns it; otherwise 0. An entry that vanishes
+ * meanwhile is passed over. */
 int tree_walk(int top, const char *name, tree_visitor *visitor, void *context, ty_error *err);
 
 /* Opens a directory: -errno with the path named when it is none, or a link where `follow` is false. */
@@ -34,12 +36,12 @@ int tree_open(int at, const char *path, bool follow, ty_error *err);
 /* Opens a file for reading, never through a link, and never waiting for a pipe's other end; -errno. */
 int tree_open_file(int at, const char *path);
 
-/* What may not be in a checkpoint: sockets, pipes and devices; names that are not UTF-8, and those of unfinished files. TY_EUSAGE
- * names it. */
+/* What may not be in a checkpoint: sockets, pipes and devices; names that are not UTF-8, and those of
+ * unfinished files. TY_EUSAGE names it. */
 int tree_check_entry(const char *name, const struct tree_entry *entry, ty_error *err);
 
-/* A link may only lead inside: relative, ".." only at its start, and not above the top. Since every link obeys this from the
- * directory in which it lies, no path through several of them leads out. TY_EUSAGE names it. */
+/* A link may only lead inside: relative, ".." only at its start, and not above the top. Since every link obeys
+ * this from the directory in which it lies, no path through several of them leads out. TY_EUSAGE names it. */
 int tree_check_link(const char *name, const struct tree_entry *entry, const char *target, ty_error *err);
 
 /* Where a link leads to, NUL-terminated; 0 or -errno. */

@@ -1,4 +1,5 @@
-/* `trainyard accelerators`: what this machine has, the known types, the type of a device name, TPU arithmetic. */
+/* `trainyard accelerators`: what this machine has, the known types, the type of a device name, TPU
+ * arithmetic. */
 #include <stdio.h>
 #include <string.h>
 

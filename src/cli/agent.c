@@ -1,5 +1,5 @@
-/* `trainyard agent`: the process that an engine starts for each node. Not for people, and on the way of every start: the few
- * options are read by hand. */
+/* `trainyard agent`: the process that an engine starts for each node. Not for people, and on the way of every
+ * start: the few options are read by hand. */
 #include "agent/agent.h"
 
 #include <limits.h>

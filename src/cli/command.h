@@ -1,4 +1,5 @@
-/* A subcommand of `trainyard`: what help says about it, the shape of its command line, and its function. One file each. */
+/* A subcommand of `trainyard`: what help says about it, the shape of its command line, and its function. One
+ * file each. */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
 

@@ -1,4 +1,5 @@
-/* Reading --config. The scaling fields are the business of scaling/; here are the sections and the run config. */
+/* Reading --config. The scaling fields are the business of scaling/; here are the sections and the run
+ * config. */
 #include "cli/config_file.h"
 
 #include <errno.h>

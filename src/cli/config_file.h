@@ -24,7 +24,8 @@ enum { CONFIG_FILE_MAX = 1 << 20, CONFIG_MAX_FAILURES = 1000000 };
  * `scaling_config` and `run_config`. Both targets are initialised; fields that are absent keep their value. */
 int config_file_read(const char *path, struct scaling *scaling, struct run_settings *settings, ty_error *err);
 
-/* A variable name that a user may set for workers: TY_EUSAGE for what is no name, and for those that Trainyard sets. */
+/* A variable name that a user may set for workers: TY_EUSAGE for what is no name, and for those that Trainyard
+ * sets. */
 int config_check_variable(const char *name, ty_error *err);
 
 #endif

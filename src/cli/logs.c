@@ -1,4 +1,5 @@
-/* `trainyard logs`: what the workers of a run wrote, from its logs/rank-N.log; with --follow also what they go on to write. */
+/* `trainyard logs`: what the workers of a run wrote, from its logs/rank-N.log; with --follow also what they go
+ * on to write. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -207,7 +208,8 @@ static int drain_all(struct logs *logs, bool last, ty_error *err) {
     return result;
 }
 
-/* Blocks until the controller lets go of the run's directory, which it does in dying too; then closes the pipe's end. */
+/* Blocks until the controller lets go of the run's directory, which it does in dying too; then closes the
+ * pipe's end. */
 struct end_watch {
     int directory, pipe;
 };
@@ -221,7 +223,8 @@ static void *watch_end(void *context) {
     return NULL;
 }
 
-/* A descriptor that hangs up when the run is over, and the watch behind it, which must stay as long as this process. */
+/* A descriptor that hangs up when the run is over, and the watch behind it, which must stay as long as this
+ * process. */
 static int watch_run(const char *run_path, ty_error *err) {
     static struct end_watch watch;
     int ends[2];

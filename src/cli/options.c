@@ -1,5 +1,6 @@
-/* Option tables for argp: gathers what was given, and says in one line what is wrong with a command line. argp prints nothing
- * itself here; unlike it we refuse shortened names, so that a script cannot break when an option is added. */
+/* Option tables for argp: gathers what was given, and says in one line what is wrong with a command line. argp
+ * prints nothing itself here; unlike it we refuse shortened names, so that a script cannot break when an option
+ * is added. */
 #include "cli/options.h"
 
 #include <argp.h>

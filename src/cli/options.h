@@ -1,8 +1,10 @@
-/* Options as tables: one entry per option feeds the parser (argp), `--help` and the man page, so they cannot drift.
+/* Options as tables: one entry per option feeds the parser (argp), `--help` and the man page, so they cannot
+ * drift.
  *
- * Parsing has two steps. options_parse looks at the shape of the command line alone (known names, arguments present) and
- * gathers what was given; options_apply then sets the values in the order in which they were given. Between the two a command
- * can read its config file, so that what the command line says wins over it. */
+ * Parsing has two steps. options_parse looks at the shape of the command line alone (known names, arguments
+ * present) and gathers what was given; options_apply then sets the values in the order in which they were
+ * given. Between the two a command can read its config file, so that what the command line says wins over
+ * it. */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
@@ -55,8 +57,8 @@ struct arguments {
 
 void arguments_done(struct arguments *arguments);
 
-/* `groups` is NULL-terminated. With `rest` the first word ends the options: it and all that follow are words. argv[0] is
- * skipped. */
+/* `groups` is NULL-terminated. With `rest` the first word ends the options: it and all that follow are words.
+ * argv[0] is skipped. */
 int options_parse(const struct option_group *const *groups, bool rest, int argc, char **argv,
                   struct arguments *arguments, ty_error *err);
 

@@ -1,4 +1,5 @@
-/* `trainyard run`: any program on many workers. Takes the options together into one request; the controller does the rest. */
+/* `trainyard run`: any program on many workers. Takes the options together into one request; the controller
+ * does the rest. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

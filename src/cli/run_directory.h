@@ -6,11 +6,12 @@
 
 #include "base/error.h"
 
-/* The run's directory, which has a journal; the caller frees. NULL with TY_EUSAGE, which names the nearest run. */
+/* The run's directory, which has a journal; the caller frees. NULL with TY_EUSAGE, which names the nearest
+ * run. */
 char *run_directory_find(const char *storage_path, const char *name, ty_error *err);
 
-/* Names of all runs below the storage path (NULL: the default), *n of them, sorted; none when it does not exist. The caller
- * gives them back to run_directory_names_free. */
+/* Names of all runs below the storage path (NULL: the default), *n of them, sorted; none when it does not
+ * exist. The caller gives them back to run_directory_names_free. */
 int run_directory_names(const char *storage_path, char ***names, size_t *n, ty_error *err);
 void run_directory_names_free(char **names, size_t n);
 

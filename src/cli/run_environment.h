@@ -1,4 +1,5 @@
-/* What workers of `trainyard run` inherit: this process's environment, with --env and the config file's variables on top. */
+/* What workers of `trainyard run` inherit: this process's environment, with --env and the config file's
+ * variables on top. */
 #ifndef CLI_RUN_ENVIRONMENT_H
 #define CLI_RUN_ENVIRONMENT_H
 
@@ -18,7 +19,8 @@ void run_environment_done(struct run_environment *environment);
 /* NAME=VALUE, or NAME alone, which must be set here (it is inherited then). */
 int run_environment_add(struct run_environment *environment, const char *text, ty_error *err);
 
-/* Later ones win: this process's, those of the config file (NULL-terminated; may be NULL), those given. `*made` is the caller's. */
+/* Later ones win: this process's, those of the config file (NULL-terminated; may be NULL), those given. `*made`
+ * is the caller's. */
 int run_environment_make(const struct run_environment *given, char *const *file, struct environment *made,
                          ty_error *err);
 

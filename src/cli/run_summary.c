@@ -1,4 +1,5 @@
-/* Replays a run's journal into a summary. The start that is measured is that of the first attempt, the one that a person waited for. */
+/* Replays a run's journal into a summary. The start that is measured is that of the first attempt, the one that
+ * a person waited for. */
 #include "cli/run_summary.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* What the journal of a run says, gathered for a person: where the run stands, how its workers are, what it reported, and where the
- * seconds of its start went. */
+/* What the journal of a run says, gathered for a person: where the run stands, how its workers are, what it
+ * reported, and where the seconds of its start went. */
 #ifndef CLI_RUN_SUMMARY_H
 #define CLI_RUN_SUMMARY_H
 

@@ -1,4 +1,5 @@
-/* Text on a terminal: escapes, colour, columns. A worker's output, a metric's or a node's name may hold anything. */
+/* Text on a terminal: escapes, colour, columns. A worker's output, a metric's or a node's name may hold
+ * anything. */
 #include "cli/terminal.h"
 
 #include <stdlib.h>
@@ -15,7 +16,8 @@ bool terminal_colour(int fd) {
     return isatty(fd) != 0 && term != NULL && *term != '\0' && !str_equal(term, "dumb");
 }
 
-/* Bytes of the UTF-8 sequence at `text`, 0 when there is none: no overlong forms, surrogates or values beyond U+10FFFF. */
+/* Bytes of the UTF-8 sequence at `text`, 0 when there is none: no overlong forms, surrogates or values beyond
+ * U+10FFFF. */
 static size_t sequence(const unsigned char *text, size_t size, unsigned *character) {
     static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
     size_t length = text[0] < 0x80 ? 1 : text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : text[0] >= 0xc0 ? 2 : 0;

@@ -10,8 +10,8 @@
 /* True when `fd` is a terminal that takes colour, and NO_COLOR does not forbid it. */
 bool terminal_colour(int fd);
 
-/* Appends text so that a terminal shows it and does not obey it: control bytes as \x1b, C1 controls as \u009b, what is no
- * UTF-8 as \xff; tabs stay. */
+/* Appends text so that a terminal shows it and does not obey it: control bytes as \x1b, C1 controls as \u009b,
+ * what is no UTF-8 as \xff; tabs stay. */
 void terminal_escape(const char *text, size_t size, struct buffer *out);
 
 /* "trainyard run: message" on standard error, one line; `command` may be NULL. */
@@ -19,7 +19,8 @@ void terminal_error(const char *command, const char *message);
 /* "trainyard run: warning: message". */
 void terminal_warning(const char *command, const char *message);
 
-/* Rows of cells set in columns; every cell is escaped. Zero-initialised but for n_columns. The last column is not padded. */
+/* Rows of cells set in columns; every cell is escaped. Zero-initialised but for n_columns. The last column is
+ * not padded. */
 struct table {
     size_t n_columns;
     struct buffer cells; /* NUL-terminated texts, row by row */

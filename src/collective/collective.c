@@ -89,8 +89,8 @@ static void close_backends(struct ty_comm *comm) {
     if (comm->host_state != NULL) comm->host->destroy(TAKE(comm->host_state));
 }
 
-/* Every rank that gave up asks who else is here: the answer names those that did not come. Nothing is said about the others when
- * the exchange itself fails. */
+/* Every rank that gave up asks who else is here: the answer names those that did not come. Nothing is said
+ * about the others when the exchange itself fails. */
 static void find_missing(struct ty_comm *comm, ty_error *err) {
     static const nanoseconds patience = NS_PER_S;
     char key[64];
@@ -102,7 +102,8 @@ static void find_missing(struct ty_comm *comm, ty_error *err) {
     if (rc == TY_ETIMEOUT) (void)ty_fail(err, err->code, "%s: %s", err->message, missing.message);
 }
 
-/* The communicator is unusable from now on; the connections are closed, so that no peer waits for this rank in vain. */
+/* The communicator is unusable from now on; the connections are closed, so that no peer waits for this rank in
+ * vain. */
 static int give_up(struct ty_comm *comm, const struct comm_call *call, const ty_error *why, ty_error *err) {
     CLEANUP(buffer_done)
     struct buffer text = {0};
@@ -254,7 +255,8 @@ int ty_barrier(ty_comm *comm, ty_error *err) {
     return perform(comm, &request, err);
 }
 
-/* nccl where it is asked for, or where devices are held and NCCL is there; why not is kept for the call that needs it. */
+/* nccl where it is asked for, or where devices are held and NCCL is there; why not is kept for the call that
+ * needs it. */
 static int choose_backend(struct ty_comm *comm, ty_error *err) {
     const char *wanted = comm->config.backend;
     if (wanted != NULL && !str_equal(wanted, "gloo") && !str_equal(wanted, "nccl"))

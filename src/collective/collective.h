@@ -1,12 +1,13 @@
 /* What stands behind ty_comm: who speaks to whom, and the tables of the two backends.
  *
- * Every call is agreed before any data moves: each rank tells what it is about to do, and learns the lowest and the highest of
- * all ranks' calls in about log2(ranks) messages; when the two differ, every rank knows whose call differs and how. A wrong argument
- * takes part as an invalid call, so that the other ranks need not wait for it. The agreement is also the barrier.
+ * Every call is agreed before any data moves: each rank tells what it is about to do, and learns the lowest and
+ * the highest of all ranks' calls in about log2(ranks) messages; when the two differ, every rank knows whose
+ * call differs and how. A wrong argument takes part as an invalid call, so that the other ranks need not wait
+ * for it. The agreement is also the barrier.
  *
- * The Gloo backend is a module (gloo.cc, symbol `trainyard_gloo`), loaded when a communicator is first made; it carries the
- * agreement and all host buffers. nccl.c loads libnccl.so.2 and libcuda.so.1 itself, with our own prototypes, and carries
- * device buffers. */
+ * The Gloo backend is a module (gloo.cc, symbol `trainyard_gloo`), loaded when a communicator is first made; it
+ * carries the agreement and all host buffers. nccl.c loads libnccl.so.2 and libcuda.so.1 itself, with our own
+ * prototypes, and carries device buffers. */
 #ifndef COLLECTIVE_COLLECTIVE_H
 #define COLLECTIVE_COLLECTIVE_H
 
@@ -17,8 +18,8 @@
 #include "base/buffer.h"
 #include "base/duration.h"
 
-/* How ranks find each other: an all-gather of bytes through the run's store. `*all` receives world-size pieces (u32
- * little-endian size, bytes) in rank order. TY_ETIMEOUT names the ranks that did not come. */
+/* How ranks find each other: an all-gather of bytes through the run's store. `*all` receives world-size pieces
+ * (u32 little-endian size, bytes) in rank order. TY_ETIMEOUT names the ranks that did not come. */
 struct comm_exchange {
     int (*gather)(void *context, const char *key, const void *value, size_t size, nanoseconds timeout,
                   struct buffer *all, ty_error *err);
@@ -82,15 +83,16 @@ void comm_call_format(const struct comm_call *call, struct buffer *out);
 /* Bytes of one element; 0 for what is no type. */
 size_t comm_type_size(ty_data_type type);
 
-/* A backend. Every call is already checked (not NULL, in range, equal on all ranks, count above 0). Returns 0 or a code with the
- * error; TY_EUNSUPPORTED for a type or reduction that the library has not. Blocks until the result is in the buffer. After
- * a failure only `destroy` is called. */
+/* A backend. Every call is already checked (not NULL, in range, equal on all ranks, count above 0). Returns 0
+ * or a code with the error; TY_EUNSUPPORTED for a type or reduction that the library has not. Blocks until the
+ * result is in the buffer. After a failure only `destroy` is called. */
 struct comm_backend {
     const char *version; /* TY_VERSION: a module's first member */
     const char *name;
     int (*create)(const struct comm_config *config, void **state, ty_error *err);
     void (*destroy)(void *state); /* peers that wait for this rank see the connection close */
-    /* Merges all ranks' votes into everyone's; a failure of the network is told in the vote, to all ranks that it can reach. */
+    /* Merges all ranks' votes into everyone's; a failure of the network is told in the vote, to all ranks that
+     * it can reach. */
     int (*agree)(void *state, struct comm_vote *vote, ty_error *err);
     int (*all_reduce)(void *state, void *buffer, size_t count, ty_data_type type, ty_reduction reduction,
                       ty_error *err);

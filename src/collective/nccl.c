@@ -1,9 +1,10 @@
-/* The NCCL backend. Nothing of CUDA is linked: the few functions that are needed are looked up in the libraries that the
- * machine has, with the prototypes that NCCL 2 and the CUDA driver document.
+/* The NCCL backend. Nothing of CUDA is linked: the few functions that are needed are looked up in the libraries
+ * that the machine has, with the prototypes that NCCL 2 and the CUDA driver document.
  *
- * The communicator is of the kind that never blocks inside NCCL, so that this file can bound every wait.
- * The work is queued on CUDA's legacy default stream, so it comes after whatever the program queued there or on blocking streams
- * before, and the call returns when the result is in place. While it waits it asks NCCL for failures of peers. */
+ * The communicator is of the kind that never blocks inside NCCL, so that this file can bound every wait. The
+ * work is queued on CUDA's legacy default stream, so it comes after whatever the program queued there or on
+ * blocking streams before, and the call returns when the result is in place. While it waits it asks NCCL for
+ * failures of peers. */
 #include "collective/nccl.h"
 
 #include <dlfcn.h>
@@ -129,8 +130,8 @@ static int take_count(struct dl_phdr_info *info, size_t size, void *count) {
     return 1;
 }
 
-/* A process without libcuda in it cannot hold device memory, and is not made to load it. The search costs some file look-ups, so
- * it is made again only after something was loaded. */
+/* A process without libcuda in it cannot hold device memory, and is not made to load it. The search costs some
+ * file look-ups, so it is made again only after something was loaded. */
 static bool find_pointer_query(void) {
     static unsigned long long searched;
     unsigned long long loaded = 0;

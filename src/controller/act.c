@@ -1,5 +1,5 @@
-/* What run/ asks for, carried out: agents started and told, timers set, events and checkpoints written. What is sent leaves at the end
- * of the turn, after the journal's commit. */
+/* What run/ asks for, carried out: agents started and told, timers set, events and checkpoints written. What is
+ * sent leaves at the end of the turn, after the journal's commit. */
 
 #include "base/cleanup.h"
 #include "base/error.h"

@@ -1,5 +1,5 @@
-/* One run from request to result: check, plan, directory, journal, drive. Nothing is made before the plan stands (or the run is
- * known to wait). */
+/* One run from request to result: check, plan, directory, journal, drive. Nothing is made before the plan
+ * stands (or the run is known to wait). */
 #include "controller/controller.h"
 
 #include <jansson.h>

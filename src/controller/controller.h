@@ -1,5 +1,5 @@
-/* The controller: drives one run from the process that asks for it. Resolves, plans, claims devices, starts agents, then carries out
- * what run/ decides: journal first, then acts. */
+/* The controller: drives one run from the process that asks for it. Resolves, plans, claims devices, starts
+ * agents, then carries out what run/ decides: journal first, then acts. */
 #ifndef CONTROLLER_CONTROLLER_H
 #define CONTROLLER_CONTROLLER_H
 
@@ -11,7 +11,8 @@
 
 enum progress_mode { PROGRESS_AUTO, PROGRESS_PLAIN, PROGRESS_NONE };
 
-/* All that a run needs, from whichever face; borrowed during the call. Zero-initialised is the default but for `scaling` and `argv`. */
+/* All that a run needs, from whichever face; borrowed during the call. Zero-initialised is the default but for
+ * `scaling` and `argv`. */
 struct run_request {
     const struct scaling *scaling;
     bool train_v1;                             /* RAY_TRAIN_V2_ENABLED=0 */
@@ -33,7 +34,7 @@ struct run_request {
     nanoseconds grace;        /* 0: 5 s */
     bool no_prefix, isolate_devices, no_wait, quiet;
     bool bind_numa; /* workers near their devices' cores, where there are several NUMA nodes */
-    bool alone; /* this process does nothing but the run, and has no other children */
+    bool alone;     /* this process does nothing but the run, and has no other children */
     enum progress_mode progress;
 };
 

@@ -1,5 +1,5 @@
-/* One loop, one turn at a time: events come in and go to run/; at the end of the turn the journal is committed, and only then what
- * run/ wanted is sent. */
+/* One loop, one turn at a time: events come in and go to run/; at the end of the turn the journal is committed,
+ * and only then what run/ wanted is sent. */
 #include "controller/drive.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* The screen: a headline, the last lines of output, one folded line for the rest, the proof of death, the logs. */
+/* The screen: a headline, the last lines of output, one folded line for the rest, the proof of death, the
+ * logs. */
 #include "controller/failure.h"
 
 #include <string.h>

@@ -15,8 +15,8 @@ struct failure_context {
     nanoseconds stop_time; /* between the failure and the last worker's end */
 };
 
-/* Which rank failed first, where and how; its last lines; the other ranks folded; whether anything is left; where to look. Appends
- * nothing when nothing failed. */
+/* Which rank failed first, where and how; its last lines; the other ranks folded; whether anything is left;
+ * where to look. Appends nothing when nothing failed. */
 void failure_format(const struct failure_context *context, struct buffer *out);
 
 #endif

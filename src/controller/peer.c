@@ -1,4 +1,5 @@
-/* Agents: started, heard, reaped. Their messages become events of run/, rows of the journal, answers of the store, lines of output. */
+/* Agents: started, heard, reaped. Their messages become events of run/, rows of the journal, answers of the
+ * store, lines of output. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -117,7 +118,7 @@ static void on_worker_event(struct drive *drive, const Wire__WorkerEvent *event)
         run_worker_gone(drive->run, event->rank, event->time);
         break;
     case WIRE__WORKER_EVENT__KIND__START_FAILED:
-        run_worker_start_failed(drive->run, event->rank, event->text, event->time);
+        run_worker_start_failed(drive->run, event->rank, event->text, event->stopped, event->time);
         break;
     default:
         break;
@@ -197,7 +198,6 @@ static void on_message(void *context, const Wire__Message *message) {
         on_hello(peer, message->hello);
         break;
     case WIRE__MESSAGE__BODY_EVENTS:
-        run_batch(drive->run);
         for (size_t i = 0; i < message->events->n_events; i++)
             on_worker_event(drive, message->events->events[i]);
         break;

@@ -1,4 +1,5 @@
-/* Before anything starts: the request is checked, the cluster looked at, every worker placed, devices claimed. */
+/* Before anything starts: the request is checked, the cluster looked at, every worker placed, devices
+ * claimed. */
 #ifndef CONTROLLER_PREPARE_H
 #define CONTROLLER_PREPARE_H
 
@@ -21,8 +22,8 @@ struct prepared {
 /* Checks all that can be checked without looking at nodes. */
 int prepare_check(const struct run_request *request, struct prepared *prepared, ty_error *err);
 
-/* Plans and claims. TY_EINFEASIBLE, or TY_EBUSY: then `*holders` (the caller's) are the runs that hold what is short, none when
- * nobody can be waited for. May be called again. */
+/* Plans and claims. TY_EINFEASIBLE, or TY_EBUSY: then `*holders` (the caller's) are the runs that hold what is
+ * short, none when nobody can be waited for. May be called again. */
 int prepare_plan(const struct run_request *request, const char *run_name, struct prepared *prepared,
                  struct lease_holder **holders, size_t *n_holders, ty_error *err);
 

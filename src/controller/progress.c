@@ -1,5 +1,5 @@
-/* Written to standard error. Redrawn when something changed, at most ten times a second, and once a second for the clock; the
- * timer runs only while a line is shown. */
+/* Written to standard error. Redrawn when something changed, at most ten times a second, and once a second for
+ * the clock; the timer runs only while a line is shown. */
 #include "controller/progress.h"
 
 #include <jansson.h>
@@ -24,8 +24,8 @@ void progress_open(struct progress *progress, struct loop *loop, const struct ru
     if (mode == PROGRESS_AUTO && isatty(STDERR_FILENO)) progress->style = PROGRESS_STYLE_LINE;
 }
 
-/* Length of the sequence at `text` that a terminal would obey: C0 and C1 controls, marks that turn the direction. 0 for others.
- * The text is well-formed UTF-8. */
+/* Length of the sequence at `text` that a terminal would obey: C0 and C1 controls, marks that turn the
+ * direction. 0 for others. The text is well-formed UTF-8. */
 static size_t control_size(const unsigned char *text) {
     if (text[0] < ' ' || text[0] == 127) return 1;
     if (text[0] == 0xc2 && text[1] < 0xa0) return 2;

@@ -1,5 +1,5 @@
-/* The live line: on a terminal, one line that shows workers by state, the time gone by and the latest metrics; elsewhere quiet.
- * With PROGRESS_PLAIN whole lines, at most one in ten seconds. */
+/* The live line: on a terminal, one line that shows workers by state, the time gone by and the latest metrics;
+ * elsewhere quiet. With PROGRESS_PLAIN whole lines, at most one in ten seconds. */
 #ifndef CONTROLLER_PROGRESS_H
 #define CONTROLLER_PROGRESS_H
 

@@ -1,5 +1,5 @@
-/* Where relayed output goes: a descriptor that never blocks the loop. What it does not take at once is queued; a full queue is
- * told to the owner, who then stops reading what fills it. */
+/* Where relayed output goes: a descriptor that never blocks the loop. What it does not take at once is queued;
+ * a full queue is told to the owner, who then stops reading what fills it. */
 #ifndef CONTROLLER_SINK_H
 #define CONTROLLER_SINK_H
 

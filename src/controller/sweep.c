@@ -1,5 +1,5 @@
-/* /proc is read, each process that matches is held by a pidfd before it is looked at again and killed, so that a pid that was
- * given to somebody else in between is never hit. */
+/* /proc is read, each process that matches is held by a pidfd before it is looked at again and killed, so that
+ * a pid that was given to somebody else in between is never hit. */
 #include "controller/sweep.h"
 
 #include <dirent.h>
@@ -41,7 +41,8 @@ struct family {
     uint64_t began;
 };
 
-/* The fields 4, 6 and 22 of its stat; they are counted from the last ")", as the name in field 2 may hold anything. */
+/* The fields 4, 6 and 22 of its stat; they are counted from the last ")", as the name in field 2 may hold
+ * anything. */
 static bool read_family(int pid, struct family *family) {
     char path[64];
     CLEANUP(buffer_done)

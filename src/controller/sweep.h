@@ -6,7 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What tells the processes of a dead agent from others. Its orphans became children of this process, a sub-reaper. */
+/* What tells the processes of a dead agent from others. Its orphans became children of this process, a
+ * sub-reaper. */
 struct sweep_scope {
     const char *token; /* in the environment of its workers, as TRAINYARD_TOKEN */
     int agent;         /* the pid that it had: orphans of its session are its own */
@@ -18,12 +19,12 @@ struct sweep_scope {
                  * dead one, even with an emptied environment in a session of its own */
 };
 
-/* The last moment at which a child of this process may have begun that is none of the run's, in the kernel's ticks since the boot: now;
- * 0 when there is no child. */
+/* The last moment at which a child of this process may have begun that is none of the run's, in the kernel's
+ * ticks since the boot: now; 0 when there is no child. */
 uint64_t sweep_clock(void);
 
-/* Kills what belongs to the scope until nothing is found, for at most two seconds, and reaps those that became our children. The
- * number of processes killed; -1 when some are left. */
+/* Kills what belongs to the scope until nothing is found, for at most two seconds, and reaps those that became
+ * our children. The number of processes killed; -1 when some are left. */
 int sweep_node(const struct sweep_scope *scope);
 
 #endif

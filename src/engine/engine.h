@@ -11,7 +11,8 @@ struct engine_agent {
     uint32_t node_rank;
 };
 
-/* An agent that was started: the controller's end of its channel, and its process where it is one of ours (else -1). */
+/* An agent that was started: the controller's end of its channel, and its process where it is one of ours (else
+ * -1). */
 struct engine_handle {
     int channel_fd;
     int pid;

@@ -1,5 +1,5 @@
-/* The local engine: agents are processes of this machine, one for each node of the plan. A cluster file's nodes are logical: their
- * agents all run here. No options. */
+/* The local engine: agents are processes of this machine, one for each node of the plan. A cluster file's nodes
+ * are logical: their agents all run here. No options. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -54,7 +54,8 @@ static int spawn(const char *command, char *const *argv, int channel, int lease,
     return result;
 }
 
-/* dup2 onto itself would leave close-on-exec set, and one descriptor could lie where another is to go: both are kept above. */
+/* dup2 onto itself would leave close-on-exec set, and one descriptor could lie where another is to go: both are
+ * kept above. */
 static int move_up(int *fd) {
     if (*fd < 0 || *fd > AGENT_LEASE_FD) return 0;
     int moved = fcntl(*fd, F_DUPFD_CLOEXEC, AGENT_LEASE_FD + 1);

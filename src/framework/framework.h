@@ -1,5 +1,5 @@
-/* What a framework expects to find in a worker's environment. One file each: plain (rank, world size, addresses as torchrun sets
- * them), torch, jax (TPU and multi-slice variables). Pure: works on a plan. */
+/* What a framework expects to find in a worker's environment. One file each: plain (rank, world size, addresses
+ * as torchrun sets them), torch, jax (TPU and multi-slice variables). Pure: works on a plan. */
 #ifndef FRAMEWORK_FRAMEWORK_H
 #define FRAMEWORK_FRAMEWORK_H
 
@@ -24,7 +24,8 @@ struct framework_context {
 
 struct framework {
     const char *name; /* "plain" */
-    /* Variables alike for all workers, and those of one rank: `change` is called with each (value NULL removes). */
+    /* Variables alike for all workers, and those of one rank: `change` is called with each (value NULL
+     * removes). */
     int (*shared)(const struct framework_context *context, environment_change *change, void *change_context,
                   ty_error *err);
     int (*worker)(const struct framework_context *context, size_t rank, environment_change *change,

@@ -1,11 +1,11 @@
-/* plain: ranks, sizes and addresses under the names that torchrun uses, the visible devices, and the place in a run of several TPU
- * slices. Any program can read them. No options. */
+/* plain: ranks, sizes and addresses under the names that torchrun uses, the visible devices, and the place in a
+ * run of several TPU slices. Any program can read them. No options. */
 #include <limits.h>
 
 #include "framework/shared.h"
 
-/* Across slices workers find each other by these (spec/accelerators.md 2.12); a single slice has none of them, whatever an outer
- * run left. */
+/* Across slices workers find each other by these (spec/accelerators.md 2.12); a single slice has none of them,
+ * whatever an outer run left. */
 static void share_slices(const struct framework_context *context, struct variables *variables) {
     size_t slices = context->plan->n_slices;
     if (slices > 1) {

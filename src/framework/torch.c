@@ -1,4 +1,5 @@
-/* torch: what plain sets, and that a broken NCCL communicator ends its process instead of hanging it. No options. */
+/* torch: what plain sets, and that a broken NCCL communicator ends its process instead of hanging it. No
+ * options. */
 #include "base/str.h"
 #include "framework/shared.h"
 

@@ -1,8 +1,10 @@
-/* The journal: the run's SQLite file, {run}/run.db. One writer, many readers; what a run is, is what its events say.
+/* The journal: the run's SQLite file, {run}/run.db. One writer, many readers; what a run is, is what its events
+ * say.
  *
- * SQLite is loaded when a journal is first opened: the functions below call the module (journal_module.c), whose struct is
- * `trainyard_journal`. Writes gather in a transaction until journal_commit, which the controller calls before it acts.
- * A commit survives the death of the process; journal_commit_durable, used for checkpoints and the end, that of the machine too. */
+ * SQLite is loaded when a journal is first opened: the functions below call the module (journal_module.c),
+ * whose struct is `trainyard_journal`. Writes gather in a transaction until journal_commit, which the
+ * controller calls before it acts. A commit survives the death of the process; journal_commit_durable, used for
+ * checkpoints and the end, that of the machine too. */
 #ifndef JOURNAL_JOURNAL_H
 #define JOURNAL_JOURNAL_H
 
@@ -34,10 +36,11 @@ struct journal; /* opaque */
 
 enum journal_mode { JOURNAL_CREATE, JOURNAL_APPEND, JOURNAL_READ };
 
-/* CREATE fails where the file exists; APPEND recovers what a dead writer left; READ never writes, also beside a live
- * writer. TY_ECORRUPT names the file. */
+/* CREATE fails where the file exists; APPEND recovers what a dead writer left; READ never writes, also beside a
+ * live writer. TY_ECORRUPT names the file. */
 int journal_open(const char *run_path, enum journal_mode mode, struct journal **journal, ty_error *err);
-void journal_close(struct journal *journal); /* commits durably, so nothing need be synced just before; NULL is fine */
+void journal_close(
+    struct journal *journal); /* commits durably, so nothing need be synced just before; NULL is fine */
 
 /* A failed write (disk full, ...) is kept: it and every later call give that error; nothing is half written. */
 int journal_event(struct journal *journal, const struct run_event *event, ty_error *err);
@@ -49,14 +52,15 @@ bool journal_dirty(const struct journal *journal); /* something waits for a comm
 
 /* Readers: `each` is called in order and may stop with a value other than 0, which is returned. */
 int journal_each_event(struct journal *journal, int64_t after_sequence,
-                       int (*each)(void *context, int64_t sequence, const struct run_event *event), void *context,
-                       ty_error *err);
+                       int (*each)(void *context, int64_t sequence, const struct run_event *event),
+                       void *context, ty_error *err);
 /* Reports of a rank (-1: all), the last `limit` of them (0: all), oldest first. */
 int journal_each_report(struct journal *journal, int rank, size_t limit,
-                        int (*each)(void *context, const struct journal_report *report), void *context, ty_error *err);
+                        int (*each)(void *context, const struct journal_report *report), void *context,
+                        ty_error *err);
 int journal_each_checkpoint(struct journal *journal,
-                            int (*each)(void *context, const struct journal_checkpoint *checkpoint), void *context,
-                            ty_error *err);
+                            int (*each)(void *context, const struct journal_checkpoint *checkpoint),
+                            void *context, ty_error *err);
 /* Number of reports of every rank and attempt together; time of the first one in *first (0 without). */
 int journal_count_reports(struct journal *journal, uint64_t *count, nanoseconds *first, ty_error *err);
 /* Highest report number of any rank in any attempt, 0 without. */

@@ -1,5 +1,6 @@
-/* Makes a journal that holds no rows yet. It is built in memory, written beside and renamed, so that a reader, or whoever comes
- * after a killed writer, finds a whole journal or none; nothing is synced here, since the first durable commit does that. */
+/* Makes a journal that holds no rows yet. It is built in memory, written beside and renamed, so that a reader,
+ * or whoever comes after a killed writer, finds a whole journal or none; nothing is synced here, since the
+ * first durable commit does that. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,8 +13,8 @@
 #include "journal/journal_schema.h"
 #include "journal/journal_sqlite.h"
 
-/* Bytes 18 and 19 of a database are 2 when it is written ahead (sqlite.org/fileformat2.html, 1.3.3); SQLite would spend
- * a transaction of its own on them. */
+/* Bytes 18 and 19 of a database are 2 when it is written ahead (sqlite.org/fileformat2.html, 1.3.3); SQLite
+ * would spend a transaction of its own on them. */
 enum { WRITE_VERSION = 18, READ_VERSION = 19, WRITTEN_AHEAD = 2 };
 
 static unsigned char *build_image(size_t *size) {
@@ -36,7 +37,8 @@ static int write_new(const char *path, const void *image, size_t size) {
     return file_write_all(fd, image, size);
 }
 
-/* The run's directory is locked by its controller, so nobody else makes a journal between the look and the rename. */
+/* The run's directory is locked by its controller, so nobody else makes a journal between the look and the
+ * rename. */
 static int publish(const char *beside, const char *path, const void *image, size_t size) {
     if (access(path, F_OK) == 0) return -EEXIST;
     int result = write_new(beside, image, size);

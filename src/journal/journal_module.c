@@ -1,9 +1,10 @@
 /* The module: opens and closes journals, and gives the table of functions to the face.
  *
- * A writer holds an ordinary write-ahead connection. A reader never writes to the database, and uses the gentlest way that works:
- * without a write-ahead log (the run ended in order) the file alone; beside a live or dead writer the log through its shared
- * index; and where the index can neither be opened nor made (a dead writer's run in a directory that is read-only), the
- * log through an index in this process's memory, without locks. */
+ * A writer holds an ordinary write-ahead connection. A reader never writes to the database, and uses the
+ * gentlest way that works: without a write-ahead log (the run ended in order) the file alone; beside a live or
+ * dead writer the log through its shared index; and where the index can neither be opened nor made (a dead
+ * writer's run in a directory that is read-only), the log through an index in this process's memory, without
+ * locks. */
 #include "journal/journal_module.h"
 
 #include <errno.h>
@@ -19,7 +20,8 @@
 
 enum { BUSY_MS = 2000 };
 
-/* 4 MiB of log before it is carried over into the file: seldom enough for a flood of reports, and a short stop for each. */
+/* 4 MiB of log before it is carried over into the file: seldom enough for a flood of reports, and a short stop
+ * for each. */
 #define TUNING "PRAGMA cache_size = -1024; PRAGMA wal_autocheckpoint = 1000"
 
 static int code_of(sqlite3 *db, int rc) {

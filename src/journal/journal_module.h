@@ -1,4 +1,6 @@
-/* What the face of the journal (journal.c) and its module (journal_*.c, which alone link SQLite) agree on: the struct that the module exports as `trainyard_journal`. The members do what journal.h says of their namesakes. */
+/* What the face of the journal (journal.c) and its module (journal_*.c, which alone link SQLite) agree on: the
+ * struct that the module exports as `trainyard_journal`. The members do what journal.h says of their
+ * namesakes. */
 #ifndef JOURNAL_JOURNAL_MODULE_H
 #define JOURNAL_JOURNAL_MODULE_H
 
@@ -14,8 +16,8 @@ struct journal_module {
     int (*commit)(struct journal *journal, bool durable, ty_error *err);
     bool (*dirty)(const struct journal *journal);
     int (*each_event)(struct journal *journal, int64_t after_sequence,
-                      int (*each)(void *context, int64_t sequence, const struct run_event *event), void *context,
-                      ty_error *err);
+                      int (*each)(void *context, int64_t sequence, const struct run_event *event),
+                      void *context, ty_error *err);
     int (*each_report)(struct journal *journal, int rank, size_t limit,
                        int (*each)(void *context, const struct journal_report *report), void *context,
                        ty_error *err);

@@ -20,7 +20,8 @@ struct journal {
     sqlite3_stmt *begin, *commit, *insert_event, *insert_report, *insert_checkpoint;
 };
 
-/* "cannot VERB PATH: why", from what SQLite says about its last call, which returned `rc`; the code it stands for. */
+/* "cannot VERB PATH: why", from what SQLite says about its last call, which returned `rc`; the code it stands
+ * for. */
 int sqlite_fail(struct journal *journal, int rc, const char *verb, ty_error *err);
 
 /* Writes the bytes of a complete journal without rows to `path`, which did not exist. (journal_create.c) */
@@ -36,14 +37,14 @@ int module_commit(struct journal *journal, bool durable, ty_error *err);
 bool module_dirty(const struct journal *journal);
 
 int module_each_event(struct journal *journal, int64_t after_sequence,
-                      int (*each)(void *context, int64_t sequence, const struct run_event *event), void *context,
-                      ty_error *err);
+                      int (*each)(void *context, int64_t sequence, const struct run_event *event),
+                      void *context, ty_error *err);
 int module_each_report(struct journal *journal, int rank, size_t limit,
                        int (*each)(void *context, const struct journal_report *report), void *context,
                        ty_error *err);
 int module_each_checkpoint(struct journal *journal,
-                           int (*each)(void *context, const struct journal_checkpoint *checkpoint), void *context,
-                           ty_error *err);
+                           int (*each)(void *context, const struct journal_checkpoint *checkpoint),
+                           void *context, ty_error *err);
 int module_count_reports(struct journal *journal, uint64_t *count, nanoseconds *first, ty_error *err);
 int module_last_number(struct journal *journal, uint64_t *number, ty_error *err);
 

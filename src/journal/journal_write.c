@@ -1,4 +1,5 @@
-/* Writing: rows gather in one transaction until the commit. The first failure rolls the transaction back and is kept. */
+/* Writing: rows gather in one transaction until the commit. The first failure rolls the transaction back and is
+ * kept. */
 #include <errno.h>
 #include <string.h>
 
@@ -86,7 +87,8 @@ int module_report(struct journal *journal, const struct journal_report *report, 
     return insert(journal, statement, rc, err);
 }
 
-/* A checkpoint that was renamed into place by a controller that died before it wrote the row is committed a second time. */
+/* A checkpoint that was renamed into place by a controller that died before it wrote the row is committed a
+ * second time. */
 int module_checkpoint(struct journal *journal, const struct journal_checkpoint *checkpoint, ty_error *err) {
     int result = begin(journal, &journal->insert_checkpoint,
                        "INSERT OR REPLACE INTO checkpoints(number, time, attempt, name, metrics)"
@@ -110,8 +112,8 @@ static int sync_file(struct journal *journal, int which) {
     return file->pMethods->xSync(file, SQLITE_SYNC_NORMAL);
 }
 
-/* SQLite syncs the log only when it carries it over (synchronous = NORMAL), and the file never before that. With the
- * first sync of a log it also syncs the directory, and so the file's own name. */
+/* SQLite syncs the log only when it carries it over (synchronous = NORMAL), and the file never before that.
+ * With the first sync of a log it also syncs the directory, and so the file's own name. */
 static int sync_all(struct journal *journal, ty_error *err) {
     int rc = sync_file(journal, SQLITE_FCNTL_JOURNAL_POINTER);
     if (rc == SQLITE_OK && !journal->anchored) rc = sync_file(journal, SQLITE_FCNTL_FILE_POINTER);
@@ -120,8 +122,8 @@ static int sync_all(struct journal *journal, ty_error *err) {
     return 0;
 }
 
-/* SQLite syncs the head of a new log at once, which would cost every run a millisecond for a log that has nothing before
- * it to protect; so the first commit goes without. */
+/* SQLite syncs the head of a new log at once, which would cost every run a millisecond for a log that has
+ * nothing before it to protect; so the first commit goes without. */
 static int commit(struct journal *journal) {
     int rc = prepare(journal, &journal->commit, "COMMIT");
     if (rc == SQLITE_OK) rc = run(journal->commit);

@@ -1,8 +1,9 @@
-/* The event loop's face. Two loops stand behind it: the real one (libuv, loop_real.c) and the simulated one (a virtual clock and
- * no descriptors, loop_sim.c). One thread, no polling; a loop with nothing to wait for sleeps without a tick.
+/* The event loop's face. Two loops stand behind it: the real one (libuv, loop_real.c) and the simulated one (a
+ * virtual clock and no descriptors, loop_sim.c). One thread, no polling; a loop with nothing to wait for sleeps
+ * without a tick.
  *
- * A handle (timer, watch) is embedded in its owner, which must outlive it: after stopping one, its callback is not called
- * again, and the memory may be reused at once. */
+ * A handle (timer, watch) is embedded in its owner, which must outlive it: after stopping one, its callback is
+ * not called again, and the memory may be reused at once. */
 #ifndef LOOP_LOOP_H
 #define LOOP_LOOP_H
 
@@ -25,7 +26,8 @@ void loop_run(struct loop *loop);
 bool loop_turn(struct loop *loop, bool wait);
 void loop_stop(struct loop *loop);
 
-/* Called at the end of every turn in which a callback ran, before the loop sleeps: batches are written there. One a loop. */
+/* Called at the end of every turn in which a callback ran, before the loop sleeps: batches are written there.
+ * One a loop. */
 void loop_on_turn_end(struct loop *loop, void (*callback)(void *context), void *context);
 
 struct loop_timer {
@@ -44,9 +46,9 @@ struct loop_watch {
     void *context;
     void *state; /* the loop's; NULL when not running */
 };
-/* Watches a descriptor (made non-blocking), level-triggered; error and hang-up count as readable. Changing the events of a
- * running watch is another start; no events at all let it rest without forgetting it. Stop before closing the descriptor.
- * Real loop only (TY_EUNSUPPORTED). */
+/* Watches a descriptor (made non-blocking), level-triggered; error and hang-up count as readable. Changing the
+ * events of a running watch is another start; no events at all let it rest without forgetting it. Stop before
+ * closing the descriptor. Real loop only (TY_EUNSUPPORTED). */
 int loop_watch_start(struct loop *loop, struct loop_watch *watch, int fd, unsigned events);
 void loop_watch_stop(struct loop *loop, struct loop_watch *watch);
 

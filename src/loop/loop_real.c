@@ -1,8 +1,8 @@
 /* The real loop, over libuv.
  *
- * libuv frees a handle only in its close callback, one turn later. So each running handle of ours has a small object of its own,
- * which is let go of at once when the handle stops and freed when libuv is done with it; the owner's memory is free
- * immediately, as loop.h promises. */
+ * libuv frees a handle only in its close callback, one turn later. So each running handle of ours has a small
+ * object of its own, which is let go of at once when the handle stops and freed when libuv is done with it; the
+ * owner's memory is free immediately, as loop.h promises. */
 #include <errno.h>
 #include <stdlib.h>
 #include <uv.h>
@@ -16,8 +16,8 @@ struct real_loop {
     uv_prepare_t before_sleep;
 };
 
-/* A timer without delay is an idle handle: libuv 1.44 fires a timer that starts itself again at once within the same turn, and
- * would never look at its descriptors again. */
+/* A timer without delay is an idle handle: libuv 1.44 fires a timer that starts itself again at once within the
+ * same turn, and would never look at its descriptors again. */
 struct real_timer {
     union {
         uv_timer_t timer;
@@ -64,8 +64,8 @@ static void idle_fired(uv_idle_t *uv) {
     timer_due((struct real_timer *)uv);
 }
 
-/* libuv counts whole milliseconds of the monotonic clock, rounded down, from when it last looked: what counts is the
- * millisecond after the due time, so that no timer is early. None of these calls can fail. */
+/* libuv counts whole milliseconds of the monotonic clock, rounded down, from when it last looked: what counts
+ * is the millisecond after the due time, so that no timer is early. None of these calls can fail. */
 static int timer_start(struct loop *base, struct loop_timer *timer, nanoseconds delay) {
     struct real_loop *loop = (struct real_loop *)base;
     struct real_timer *state = malloc(sizeof *state);

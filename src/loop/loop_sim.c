@@ -1,5 +1,6 @@
-/* The simulated loop: a virtual clock and a heap of timers. Time jumps to the next timer, so that hours pass in no time and the
- * same schedule runs the same way every time: timers of one instant fire in the order in which they were started. */
+/* The simulated loop: a virtual clock and a heap of timers. Time jumps to the next timer, so that hours pass in
+ * no time and the same schedule runs the same way every time: timers of one instant fire in the order in which
+ * they were started. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -1,4 +1,5 @@
-/* What can happen to a run, as the journal records it: the state of a run is what replaying its events gives. */
+/* What can happen to a run, as the journal records it: the state of a run is what replaying its events
+ * gives. */
 #ifndef RUN_EVENT_H
 #define RUN_EVENT_H
 

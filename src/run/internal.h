@@ -37,9 +37,7 @@ struct run {
     struct node_slot *nodes;
     uint32_t n_up, n_alive, n_bye;
     uint32_t counts[WORKER_STATE_COUNT];
-    uint64_t batch;
     struct run_failure failure;
-    uint64_t failure_batch;
     int interrupts, interrupt_signal;
     bool unclean; /* some node did not prove that nothing is left */
     uint32_t leftovers;

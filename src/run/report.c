@@ -1,5 +1,5 @@
-/* Reports and the checkpoints that they carry: a checkpoint is whole when every rank has made the report of its number
- * and every rank that began to write has written all. */
+/* Reports and the checkpoints that they carry: a checkpoint is whole when every rank has made the report of its
+ * number and every rank that began to write has written all. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

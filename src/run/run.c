@@ -1,7 +1,8 @@
-/* The run's state machine. Each event finds its state or changes nothing; each decision is made in one of the functions
- * begin_attempt, fail, end_attempt and finish. What happened is put into words in record.c. */
+/* The run's state machine. Each event finds its state or changes nothing; each decision is made in one of the
+ * functions begin_attempt, fail, end_attempt and finish. What happened is put into words in record.c. */
 #include "run/run.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include <sys/wait.h>
 
 #include "base/buffer.h"
+#include "base/cleanup.h"
 #include "base/str.h"
 #include "run/internal.h"
 
@@ -76,7 +78,8 @@ static bool move_worker(struct run *run, uint32_t rank, enum worker_state to) {
     return true;
 }
 
-/* -- the course of things ------------------------------------------------------------------------------------------ */
+/* -- the course of things
+ * ------------------------------------------------------------------------------------------ */
 
 static void finish(struct run *run);
 static void end_attempt(struct run *run);
@@ -148,17 +151,23 @@ static void stop_attempt(struct run *run, const char *reason) {
     if (run->n_alive > 0) stop_workers(run, false, reason);
 }
 
-/* Notes a failure; the first one is the cause. Of those that happened at once, a signal tells more than an exit code, which is
- * often only the echo of a peer's death. */
+/* Ended by what no peer's end brings about; an exit code, SIGABRT or SIGPIPE is often only the echo of a death elsewhere. */
+static bool is_crash(const struct run_failure *failure) {
+    static const int signals[] = {SIGKILL, SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGSYS};
+    bool found = false;
+    for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+        found |= WIFSIGNALED(failure->wait_status) && WTERMSIG(failure->wait_status) == signals[i];
+    return failure->outcome == OUTCOME_FAILED && found;
+}
+
+/* Notes a failure; the first one is the cause. A failure that comes after it is of a rank that had not yet been told to stop: they
+ * happened as good as at once, and then a crash is the cause of the rest. */
 static bool note_failure(struct run *run, const struct run_failure *failure) {
     bool first = run->failure.outcome == OUTCOME_NONE;
-    bool better = !first && run->failure_batch == run->batch && run->failure.outcome == OUTCOME_FAILED &&
-                  failure->outcome == OUTCOME_FAILED && WIFSIGNALED(failure->wait_status) &&
-                  !WIFSIGNALED(run->failure.wait_status);
+    bool better = run->failure.outcome == OUTCOME_FAILED && is_crash(failure) && !is_crash(&run->failure);
     if (!first && !better) return false;
     free(run->failure.tail);
     run->failure = *failure;
-    run->failure_batch = run->batch;
     return true;
 }
 
@@ -239,7 +248,8 @@ static void finish(struct run *run) {
     end_when_bye(run);
 }
 
-/* -- events -------------------------------------------------------------------------------------------------------- */
+/* -- events
+ * -------------------------------------------------------------------------------------------------------- */
 
 void run_node_up(struct run *run, uint32_t node, const char *data_json) {
     if (node >= run->config.n_nodes || run->nodes[node].state != NODE_CONNECTING) return;
@@ -260,7 +270,6 @@ void run_node_lost(struct run *run, uint32_t node, const char *why) {
     if (node >= run->config.n_nodes) return;
     enum node_state was = run->nodes[node].state;
     if (!move_node(run, node, NODE_LOST)) return;
-    run_batch(run);
     run_record_text(run, EVENT_NODE_LOST, -1, (int)node, "reason", why);
     if (was == NODE_FINISHING) {
         run->n_bye--;
@@ -288,10 +297,6 @@ void run_node_bye(struct run *run, uint32_t node, bool clean, uint32_t leftovers
     if (!clean) run->unclean = true;
     run_record_clean(run, node, clean, leftovers);
     end_when_bye(run);
-}
-
-void run_batch(struct run *run) {
-    run->batch++;
 }
 
 void run_worker_started(struct run *run, uint32_t rank, int pid, nanoseconds time) {
@@ -356,16 +361,17 @@ void run_worker_gone(struct run *run, uint32_t rank, nanoseconds time) {
     end_when_gone(run);
 }
 
-void run_worker_start_failed(struct run *run, uint32_t rank, const char *why, nanoseconds time) {
+void run_worker_start_failed(struct run *run, uint32_t rank, const char *why, bool stopped, nanoseconds time) {
     if (!move_worker(run, rank, WORKER_GONE)) return;
-    run->workers[rank].failed = true;
+    run->workers[rank].stopped = stopped;
+    run->workers[rank].failed = !stopped;
     run_record_text(run, EVENT_START_FAILED, (int)rank, -1, "cause", why);
     struct run_failure failure = {.outcome = OUTCOME_START_FAILED,
                                   .rank = (int)rank,
                                   .node = (int)run->config.node_of[rank],
                                   .time = time};
     set_text(&failure, "rank %u could not be started: %s", rank, why);
-    fail(run, &failure);
+    if (!stopped) fail(run, &failure);
     end_when_gone(run);
 }
 
@@ -391,7 +397,6 @@ void run_timer_fired(struct run *run, enum run_timer timer) {
         duration_format(run->config.time_limit, &text);
         set_text(&failure, "the time limit of %s passed", text.failed ? "the run" : text.data);
         buffer_done(&text);
-        run_batch(run);
         fail(run, &failure);
         break;
     case TIMER_STOP:

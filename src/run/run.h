@@ -1,6 +1,6 @@
-/* What happens next: the state machine of a run. It hears events (a node is up, a worker exited, a report came, a
- * timer fired) and says through its ops what is to be done. No system call, no clock, no memory of descriptors: the
- * real controller and a simulated one drive the same code. */
+/* What happens next: the state machine of a run. It hears events (a node is up, a worker exited, a report came,
+ * a timer fired) and says through its ops what is to be done. No system call, no clock, no memory of
+ * descriptors: the real controller and a simulated one drive the same code. */
 #ifndef RUN_RUN_H
 #define RUN_RUN_H
 
@@ -77,12 +77,14 @@ struct run_failure {
 /* Carried out by the controller. None may call back into the run; events follow later. */
 struct run_ops {
     nanoseconds (*wall)(void *context);
-    /* Starts the agent of a node: run_node_up or run_node_lost follows. A failure here counts as run_node_lost. */
+    /* Starts the agent of a node: run_node_up or run_node_lost follows. A failure here counts as
+     * run_node_lost. */
     int (*start_node)(void *context, uint32_t node, ty_error *err);
     void (*launch)(void *context, uint32_t node, int attempt);
     void (*stop)(void *context, uint32_t node, bool kill, const char *reason);
     void (*finish)(void *context, uint32_t node);
-    /* Ends a node that does not answer, by force; all that ran there is gone when it returns. No event follows. */
+    /* Ends a node that does not answer, by force; all that ran there is gone when it returns. No event
+     * follows. */
     void (*abandon)(void *context, uint32_t node);
     void (*set_timer)(void *context, enum run_timer timer, nanoseconds delay); /* negative: cancel */
     void (*record)(void *context, const struct run_event *event);
@@ -119,14 +121,13 @@ struct run_exit {
 void run_node_up(struct run *run, uint32_t node, const char *data_json); /* the data of EVENT_NODE, or NULL */
 void run_node_lost(struct run *run, uint32_t node, const char *why);
 void run_node_bye(struct run *run, uint32_t node, bool clean, uint32_t leftovers);
-/* What follows until the next call of this happened at once, as far as the agent can tell. */
-void run_batch(struct run *run);
 void run_worker_started(struct run *run, uint32_t rank, int pid, nanoseconds time);
 void run_worker_ready(struct run *run, uint32_t rank, nanoseconds time);
 void run_worker_rendezvous(struct run *run, uint32_t rank, nanoseconds time);
 void run_worker_exited(struct run *run, uint32_t rank, const struct run_exit *exit);
 void run_worker_gone(struct run *run, uint32_t rank, nanoseconds time);
-void run_worker_start_failed(struct run *run, uint32_t rank, const char *why, nanoseconds time);
+/* `stopped`: it was told to stop before its turn came, which is no failure. */
+void run_worker_start_failed(struct run *run, uint32_t rank, const char *why, bool stopped, nanoseconds time);
 void run_timer_fired(struct run *run, enum run_timer timer);
 
 /* Stop politely (a signal's number for the exit status 128 + n), then, when called again, at once. */

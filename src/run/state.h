@@ -1,6 +1,6 @@
-/* The lifecycles of a run, its nodes and its workers, as tables: each state with its text and the states that may
- * follow. Every move goes through one of the _may_follow below; an event that fits no state is late or doubled and
- * changes nothing. */
+/* The lifecycles of a run, its nodes and its workers, as tables: each state with its text and the states that
+ * may follow. Every move goes through one of the _may_follow below; an event that fits no state is late or
+ * doubled and changes nothing. */
 #ifndef RUN_STATE_H
 #define RUN_STATE_H
 
@@ -15,7 +15,8 @@
     X(RUN_FINISHING, "finishing", 1u << RUN_ENDED)                                            \
     X(RUN_ENDED, "ended", 0)
 
-/* A node is lost when its agent went before its time, and gone when it said bye. A lost one may be started again. */
+/* A node is lost when its agent went before its time, and gone when it said bye. A lost one may be started
+ * again. */
 #define NODE_STATES(X)                                                                   \
     X(NODE_ABSENT, "absent", 1u << NODE_CONNECTING)                                      \
     X(NODE_CONNECTING, "connecting", 1u << NODE_UP | 1u << NODE_LOST)                    \

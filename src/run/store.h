@@ -1,5 +1,6 @@
 /* The run's store: small values that all workers of an attempt share. Requests are answered at once, when a key
- * comes, when all ranks gathered, or when their time is over. Pure: the (monotonic) time is given with each call. */
+ * comes, when all ranks gathered, or when their time is over. Pure: the (monotonic) time is given with each
+ * call. */
 #ifndef RUN_STORE_H
 #define RUN_STORE_H
 
@@ -20,8 +21,8 @@ struct store_request {
     nanoseconds timeout; /* negative: none */
 };
 
-/* NONE: no such key. TIMEOUT: the value is the idset of the ranks that a gather lacked. INVALID: it says why, in words.
- * The value is borrowed during the call; it may not ask the store. */
+/* NONE: no such key. TIMEOUT: the value is the idset of the ranks that a gather lacked. INVALID: it says why,
+ * in words. The value is borrowed during the call; it may not ask the store. */
 typedef void store_answer(void *context, uint32_t node, uint32_t channel, enum store_status status,
                           const void *value, size_t size);
 

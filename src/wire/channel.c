@@ -1,9 +1,10 @@
 /* The channel of channel.h: two byte queues, one watch.
  *
- * Reading takes what one large read gives and hands on every whole frame of it; the room for the next read grows while the
- * peer fills it and is given back when traffic is small, so that an idle channel costs its struct. Writing sends the
- * whole queue with one call. When writing fails nothing more is sent, and the receiving side is shut down, so that what the
- * peer said before its end is still handed on and the end itself is seen in every case. */
+ * Reading takes what one large read gives and hands on every whole frame of it; the room for the next read
+ * grows while the peer fills it and is given back when traffic is small, so that an idle channel costs its
+ * struct. Writing sends the whole queue with one call. When writing fails nothing more is sent, and the
+ * receiving side is shut down, so that what the peer said before its end is still handed on and the end itself
+ * is seen in every case. */
 #include "wire/channel.h"
 
 #include <errno.h>
@@ -66,8 +67,8 @@ static void free_channel(struct channel *channel) {
     free(channel);
 }
 
-/* Callbacks run between enter and leave: the owner may destroy the channel in them, and its memory stays until the
- * outermost leave, which is false when the channel is gone. */
+/* Callbacks run between enter and leave: the owner may destroy the channel in them, and its memory stays until
+ * the outermost leave, which is false when the channel is gone. */
 static bool enter(struct channel *channel) {
     bool outermost = !channel->dispatching;
     channel->dispatching = true;
@@ -130,7 +131,8 @@ static void note_end(struct channel *channel) {
         (void)ty_fail(&channel->reason, TY_EPROTOCOL, "the peer ended in the middle of a message");
 }
 
-/* Hands on all whole frames, then the end when it has come. The owner may pause or destroy the channel meanwhile. */
+/* Hands on all whole frames, then the end when it has come. The owner may pause or destroy the channel
+ * meanwhile. */
 static void dispatch(struct channel *channel) {
     bool outermost = enter(channel);
     int result = 1;

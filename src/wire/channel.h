@@ -1,11 +1,11 @@
 /* One end of the channel between the controller and an agent, on a loop: frames in, frames out, credits.
  *
- * The channel never blocks. What is sent is queued and written at the end of the loop's turn (channel_flush), so that a batch
- * costs one system call. Above CHANNEL_HIGH queued bytes the channel is `full`; its owner then stops reading what it forwards
- * until `drained` is called (back-pressure, no loss).
+ * The channel never blocks. What is sent is queued and written at the end of the loop's turn (channel_flush),
+ * so that a batch costs one system call. Above CHANNEL_HIGH queued bytes the channel is `full`; its owner then
+ * stops reading what it forwards until `drained` is called (back-pressure, no loss).
  *
- * The first message is a Hello: an end that has neither sent nor received one takes nothing else, and at most FRAME_MAX_HELLO
- * bytes. Any callback may destroy the channel. */
+ * The first message is a Hello: an end that has neither sent nor received one takes nothing else, and at most
+ * FRAME_MAX_HELLO bytes. Any callback may destroy the channel. */
 #ifndef WIRE_CHANNEL_H
 #define WIRE_CHANNEL_H
 
@@ -19,8 +19,9 @@ enum { CHANNEL_HIGH = 1 << 20, CHANNEL_LOW = 256 << 10 };
 struct channel_events {
     void (*message)(void *context, const Wire__Message *message); /* borrowed during the call */
     void (*output)(void *context, uint32_t rank, int stream, const uint8_t *bytes, size_t size);
-    void (*drained)(void *context);                               /* may be NULL */
-    void (*closed)(void *context, const ty_error *reason);        /* once: peer's end (code 0) or an error; may destroy it */
+    void (*drained)(void *context); /* may be NULL */
+    void (*closed)(void *context,
+                   const ty_error *reason); /* once: peer's end (code 0) or an error; may destroy it */
 };
 
 struct channel; /* opaque */
@@ -36,7 +37,7 @@ int channel_send(struct channel *channel, const Wire__Message *message);
 struct buffer *channel_out(struct channel *channel);
 bool channel_full(const struct channel *channel);
 bool channel_empty(const struct channel *channel); /* everything queued has been written */
-void channel_flush(struct channel *channel);        /* writes what the socket takes; the rest follows by itself */
+void channel_flush(struct channel *channel); /* writes what the socket takes; the rest follows by itself */
 void channel_pause(struct channel *channel, bool paused); /* nothing is handed on meanwhile */
 
 #endif

@@ -1,13 +1,14 @@
-/* The frames of frame.h. Everything here reads bytes that another process wrote: sizes are checked against the limit before
- * they are used, reserved bytes must be zero, and unpacking a message may not take more memory than UNPACK_MAX however the
- * bytes are arranged. */
+/* The frames of frame.h. Everything here reads bytes that another process wrote: sizes are checked against the
+ * limit before they are used, reserved bytes must be zero, and unpacking a message may not take more memory
+ * than UNPACK_MAX however the bytes are arranged. */
 #include "wire/frame.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Two bytes can stand for a whole empty event of a hundred: without a bound a frame of 64 MiB would unpack to gigabytes. */
+/* Two bytes can stand for a whole empty event of a hundred: without a bound a frame of 64 MiB would unpack to
+ * gigabytes. */
 enum { UNPACK_MAX = 512 << 20 };
 
 static void store_u32(uint8_t *to, uint32_t value) {

@@ -14,7 +14,13 @@
 #include "base/error.h"
 #include "wire/trainyard.pb-c.h"
 
-enum { FRAME_PROTOCOL = 1, FRAME_HEADER = 8, FRAME_OUTPUT_HEADER = 8, FRAME_MAX = 64 << 20, FRAME_MAX_HELLO = 64 << 10 };
+enum {
+    FRAME_PROTOCOL = 1,
+    FRAME_HEADER = 8,
+    FRAME_OUTPUT_HEADER = 8,
+    FRAME_MAX = 64 << 20,
+    FRAME_MAX_HELLO = 64 << 10
+};
 enum frame_kind { FRAME_MESSAGE = 1, FRAME_OUTPUT = 2 };
 
 struct frame {
@@ -23,7 +29,8 @@ struct frame {
     size_t size;
 };
 
-/* Looks for one frame at the front of `bytes`: the number of bytes it takes, 0 when it is not whole yet, TY_EPROTOCOL. */
+/* Looks for one frame at the front of `bytes`: the number of bytes it takes, 0 when it is not whole yet,
+ * TY_EPROTOCOL. */
 int64_t frame_next(const uint8_t *bytes, size_t size, size_t limit, struct frame *frame, ty_error *err);
 
 /* Appends a message as a frame. */
@@ -32,8 +39,8 @@ int frame_message(const Wire__Message *message, struct buffer *out);
 /* The message of a frame, to be freed with wire__message__free_unpacked(m, NULL); NULL with TY_EPROTOCOL. */
 Wire__Message *frame_unpack(const struct frame *frame, ty_error *err);
 
-/* An output frame: room for the header is made by frame_output_begin, which returns an offset for frame_output_end, called
- * after the lines were appended to `out`. */
+/* An output frame: room for the header is made by frame_output_begin, which returns an offset for
+ * frame_output_end, called after the lines were appended to `out`. */
 size_t frame_output_begin(struct buffer *out, uint32_t rank, int stream);
 void frame_output_end(struct buffer *out, size_t offset);
 int frame_output(const struct frame *frame, uint32_t *rank, int *stream, const uint8_t **bytes, size_t *size);

@@ -1,4 +1,5 @@
-/* The communicator of all workers of the attempt, made when first asked for; the ranks find each other through the run's store. */
+/* The communicator of all workers of the attempt, made when first asked for; the ranks find each other through
+ * the run's store. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,8 @@ static int read_timeout(nanoseconds *timeout, ty_error *err) {
     return 0;
 }
 
-/* comm_exchange over the link. The key is made this attempt's own: an earlier one may have left half of its pieces. */
+/* comm_exchange over the link. The key is made this attempt's own: an earlier one may have left half of its
+ * pieces. */
 static int gather(void *context, const char *key, const void *value, size_t size, nanoseconds timeout,
                   struct buffer *all, ty_error *err) {
     ty_worker *worker = context;

@@ -1,5 +1,5 @@
-/* The worker of this process: made when first asked for, kept until the process ends, and shared with nobody: a child that
- * this process forks talks to the agent over a channel of its own. */
+/* The worker of this process: made when first asked for, kept until the process ends, and shared with nobody: a
+ * child that this process forks talks to the agent over a channel of its own. */
 #include <stdlib.h>
 #include <unistd.h>
 

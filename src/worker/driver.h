@@ -1,5 +1,5 @@
-/* The module `driver` (symbol trainyard_driver): all that only the process that calls ty_fit needs. libtrainyard loads it when
- * first asked, so that a worker does not carry it. */
+/* The module `driver` (symbol trainyard_driver): all that only the process that calls ty_fit needs.
+ * libtrainyard loads it when first asked, so that a worker does not carry it. */
 #ifndef WORKER_DRIVER_H
 #define WORKER_DRIVER_H
 

@@ -1,5 +1,5 @@
-/* ty_init: in a worker that ty_fit started it runs the training function and ends the process; elsewhere it only notes that it
- * was called, for ty_fit to rely on. */
+/* ty_init: in a worker that ty_fit started it runs the training function and ends the process; elsewhere it
+ * only notes that it was called, for ty_fit to rely on. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* The worker's end of the protocol in link.h.
  *
- * Messages of one process must not be torn apart by those of another that holds the same socket (a child asking for a channel
- * of its own). Linux passes a send of up to LINK_WHOLE bytes to a local socket whole or not at all, so the shared
- * socket carries nothing longer; who has more to say moves to a channel of its own first. */
+ * Messages of one process must not be torn apart by those of another that holds the same socket (a child asking
+ * for a channel of its own). Linux passes a send of up to LINK_WHOLE bytes to a local socket whole or not at
+ * all, so the shared socket carries nothing longer; who has more to say moves to a channel of its own first. */
 #include "worker/link.h"
 
 #include <errno.h>
@@ -62,7 +62,8 @@ static int send_all(struct link *link, const char *bytes, size_t size, ty_error 
     return 0;
 }
 
-/* The next piece of the queue for one send: whole lines, at most LINK_WHOLE bytes, or the rest of a line once begun. */
+/* The next piece of the queue for one send: whole lines, at most LINK_WHOLE bytes, or the rest of a line once
+ * begun. */
 static size_t next_piece(const struct link *link) {
     size_t size = link->out.size - link->sent;
     if (size <= LINK_WHOLE) return size;
@@ -125,7 +126,8 @@ static int send_descriptor(struct link *link, int fd, ty_error *err) {
     return 0;
 }
 
-/* Goes on over a channel of this process alone. What was queued goes the old way, and the agent reads it first. */
+/* Goes on over a channel of this process alone. What was queued goes the old way, and the agent reads it
+ * first. */
 static int move_to_own_channel(struct link *link, ty_error *err) {
     int rc = drain_below(link, 0, err);
     if (rc < 0) return rc;

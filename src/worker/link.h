@@ -51,13 +51,14 @@ int link_open(struct link **link, ty_error *err);
 void link_close(struct link *link);           /* what is queued and not flushed is lost; NULL is fine */
 bool link_is_worker(const struct link *link); /* false in a child of the worker */
 
-/* A line without an answer, newline included: sent when the socket takes it, else queued; waits only above WORKER_QUEUE_MAX.
- * TY_ECOMM when the agent is gone, and ever after. */
+/* A line without an answer, newline included: sent when the socket takes it, else queued; waits only above
+ * WORKER_QUEUE_MAX. TY_ECOMM when the agent is gone, and ever after. */
 int link_post(struct link *link, const void *line, size_t size, ty_error *err);
 int link_flush(struct link *link, ty_error *err); /* waits until the socket has taken all that is queued */
 
-/* Sends a line, newline and the bytes behind it included, after what is queued, and waits for its answer. `answer`
- * (cleared first) receives the line without its newline; `value` (cleared first, may be NULL) the bytes behind a "value". */
+/* Sends a line, newline and the bytes behind it included, after what is queued, and waits for its answer.
+ * `answer` (cleared first) receives the line without its newline; `value` (cleared first, may be NULL) the
+ * bytes behind a "value". */
 int link_request(struct link *link, const void *line, size_t size, struct buffer *answer, struct buffer *value,
                  ty_error *err);
 

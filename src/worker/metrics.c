@@ -1,5 +1,5 @@
-/* Writes metrics as JSON. This is the time that a report costs a training loop, so whole numbers take a short way, and
- * nothing is allocated once the buffer has grown. */
+/* Writes metrics as JSON. This is the time that a report costs a training loop, so whole numbers take a short
+ * way, and nothing is allocated once the buffer has grown. */
 #include "worker/metrics.h"
 
 #include <float.h>
@@ -14,7 +14,8 @@
 
 enum { NAME_MAX_BYTES = 255 };
 
-/* 15 digits name every number that has a shorter form than 17 digits, but for those so small that their precision shrinks. */
+/* 15 digits name every number that has a shorter form than 17 digits, but for those so small that their
+ * precision shrinks. */
 static void append_real(struct buffer *out, double value) {
     char text[40];
     int digits = fabs(value) < DBL_MIN ? 1 : DBL_DIG;

@@ -1,5 +1,5 @@
-/* Reports: a line that is queued, or, with a checkpoint, the exchange that ends when the checkpoint is committed
- * (DESIGN.md 4, "Reports do not block"). */
+/* Reports: a line that is queued, or, with a checkpoint, the exchange that ends when the checkpoint is
+ * committed (DESIGN.md 4, "Reports do not block"). */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -65,7 +65,8 @@ static int begin_checkpoint(struct ty_worker *worker, ty_metrics metrics, int64_
     return 0;
 }
 
-/* Tells the run that this rank's files will not come, so that the other ranks need not wait. Returns the code in `err`. */
+/* Tells the run that this rank's files will not come, so that the other ranks need not wait. Returns the code
+ * in `err`. */
 static int abort_checkpoint(struct ty_worker *worker, int64_t number, const ty_error *why) {
     buffer_clear(&worker->line);
     buffer_printf(&worker->line, "abort %" PRId64 " %s\n", number, why->message);

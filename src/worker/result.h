@@ -10,7 +10,7 @@ struct ty_result {
     struct result_metric {
         char *name;
         double value;
-    } *values; /* the numbers among them */
+    } * values; /* the numbers among them */
     size_t n_values;
     char *checkpoint; /* directory of the last committed one, NULL without */
     char *failure;    /* the first cause on one screen, NULL after a success */

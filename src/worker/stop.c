@@ -1,4 +1,5 @@
-/* Being asked to stop: the run sends SIGTERM. Until the program asks for the first time SIGTERM ends it, as in any program. */
+/* Being asked to stop: the run sends SIGTERM. Until the program asks for the first time SIGTERM ends it, as in
+ * any program. */
 #include <signal.h>
 
 #include "worker/worker.h"

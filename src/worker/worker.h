@@ -22,14 +22,16 @@ struct ty_worker {
     ty_error comm_failure; /* code not 0: the ranks did not find each other, and will not a second time */
 };
 
-/* Fills `worker` from the environment, but for its link. TY_EUSAGE names the variable that is missing or wrong. */
+/* Fills `worker` from the environment, but for its link. TY_EUSAGE names the variable that is missing or
+ * wrong. */
 int worker_read_environment(struct ty_worker *worker, ty_error *err);
 void worker_done(struct ty_worker *worker);
 
 /* The link of this process: after a fork a child gets a channel of its own. */
 int worker_link(struct ty_worker *worker, struct link **link, ty_error *err);
 
-/* Sends worker->line as a request; the answer is in worker->answer. An answer "error TEXT" is TY_EUSAGE with that text. */
+/* Sends worker->line as a request; the answer is in worker->answer. An answer "error TEXT" is TY_EUSAGE with
+ * that text. */
 int worker_request(struct ty_worker *worker, struct buffer *value, ty_error *err);
 
 /* True once ty_init was called in this process. */

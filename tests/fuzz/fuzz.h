@@ -1,5 +1,5 @@
-/* What every fuzz target has: the entry that libFuzzer and replay.c call, and small helpers. A target checks what must
- * hold for any input with fuzz_require, which ends the process. */
+/* What every fuzz target has: the entry that libFuzzer and replay.c call, and small helpers. A target checks
+ * what must hold for any input with fuzz_require, which ends the process. */
 #ifndef FUZZ_H
 #define FUZZ_H
 

@@ -1,4 +1,5 @@
-/* Cluster files: any bytes are read or refused with their place; of what was read, no more is free than there is. */
+/* Cluster files: any bytes are read or refused with their place; of what was read, no more is free than there
+ * is. */
 #include <sys/mman.h>
 #include <unistd.h>
 

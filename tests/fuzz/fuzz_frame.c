@@ -1,15 +1,17 @@
-/* Frames and messages: no input is read beyond its end; a message that is understood is written and read again to the same
- * bytes. The input is taken both as a stream of frames and as one message. */
+/* Frames and messages: no input is read beyond its end; a message that is understood is written and read again
+ * to the same bytes. The input is taken both as a stream of frames and as one message. */
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "fuzz.h"
 #include "wire/frame.h"
 
-/* NULL for what protobuf-c writes but does not read: it keeps fields that it does not know, among them number 0. */
+/* NULL for what protobuf-c writes but does not read: it keeps fields that it does not know, among them number
+ * 0. */
 static Wire__Message *write_and_read(const Wire__Message *message, struct buffer *out) {
     struct frame frame;
     fuzz_require(frame_message(message, out) == 0);
-    fuzz_require(frame_next((const uint8_t *)out->data, out->size, FRAME_MAX, &frame, NULL) == (int64_t)out->size);
+    fuzz_require(frame_next((const uint8_t *)out->data, out->size, FRAME_MAX, &frame, NULL) ==
+                 (int64_t)out->size);
     Wire__Message *again = frame_unpack(&frame, NULL);
     fuzz_require(again == NULL || again->body_case == message->body_case);
     return again;

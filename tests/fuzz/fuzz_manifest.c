@@ -1,5 +1,5 @@
-/* The list of files that a worker gives for its checkpoint, and the manifest: no entry that is accepted names a place outside the
- * checkpoint or a size that cannot be. */
+/* The list of files that a worker gives for its checkpoint, and the manifest: no entry that is accepted names a
+ * place outside the checkpoint or a size that cannot be. */
 #include "base/cleanup.h"
 #include "checkpoint/manifest.h"
 #include "fuzz.h"

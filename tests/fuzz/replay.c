@@ -1,5 +1,5 @@
-/* Runs every file of a corpus directory through a fuzz target, so that what once was found stays found. Files come in the
- * order of their names; a crash leaves the name of the last one on standard output. */
+/* Runs every file of a corpus directory through a fuzz target, so that what once was found stays found. Files
+ * come in the order of their names; a crash leaves the name of the last one on standard output. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* The controller's side of an agent under test: starts agent_main in a process of its own, speaks frames with it, and keeps what it
- * hears of each rank. What it hears out of order fails the test. */
+/* The controller's side of an agent under test: starts agent_main in a process of its own, speaks frames with
+ * it, and keeps what it hears of each rank. What it hears out of order fails the test. */
 #ifndef TESTS_AGENT_CONTROLLER_H
 #define TESTS_AGENT_CONTROLLER_H
 

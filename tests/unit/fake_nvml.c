@@ -1,4 +1,5 @@
-/* Stands in for libnvidia-ml.so.1: $FAKE_NVML is "COUNT:NAME", and a driver that does not answer when it is unset. */
+/* Stands in for libnvidia-ml.so.1: $FAKE_NVML is "COUNT:NAME", and a driver that does not answer when it is
+ * unset. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* The agent as its controller sees it (agent_controller.h), with workers that this program itself is (agent_worker.h). */
+/* The agent as its controller sees it (agent_controller.h), with workers that this program itself is
+ * (agent_worker.h). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
-/* Out of memory is an ordinary error: each scenario is run with its first, second, third ... allocation failing, until it
- * gets through; every time it must say -ENOMEM and leave nothing behind. Linked with --wrap for the allocating functions. */
+/* Out of memory is an ordinary error: each scenario is run with its first, second, third ... allocation
+ * failing, until it gets through; every time it must say -ENOMEM and leave nothing behind. Linked with --wrap
+ * for the allocating functions. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

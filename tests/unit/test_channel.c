@@ -1,5 +1,5 @@
-/* Channels over real sockets and the real loop: order, back-pressure, the end of the peer, hostile peers, and callbacks that
- * pause or destroy the channel under them. */
+/* Channels over real sockets and the real loop: order, back-pressure, the end of the peer, hostile peers, and
+ * callbacks that pause or destroy the channel under them. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,8 @@
-/* Checkpoints: what is copied is what was there; ranks beside each other; what may not be in one; and above all that no death and no
- * failing call, wherever it strikes, leaves a directory that looks complete and is not.
+/* Checkpoints: what is copied is what was there; ranks beside each other; what may not be in one; and above all
+ * that no death and no failing call, wherever it strikes, leaves a directory that looks complete and is not.
  *
- * The calls that change a file system are wrapped by the linker (meson.build): the k-th of them fails, or kills the process. */
+ * The calls that change a file system are wrapped by the linker (meson.build): the k-th of them fails, or kills
+ * the process. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-/* Nodes and shapes: sharing, refusals, what follows from types and TPU labels, amounts in use; and what limits of the kernel
- * make of a machine. */
+/* Nodes and shapes: sharing, refusals, what follows from types and TPU labels, amounts in use; and what limits
+ * of the kernel make of a machine. */
 #include <errno.h>
 #include <limits.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* Collectives among real processes over Gloo: every type, operation and reduction against a plain computation; then everything
- * that can go wrong with a call. */
+/* Collectives among real processes over Gloo: every type, operation and reduction against a plain computation;
+ * then everything that can go wrong with a call. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -99,7 +99,8 @@ static double get(const void *buffer, size_t i, ty_data_type type) {
     return NAN;
 }
 
-/* What rank `rank` holds at place i: small powers of two and their negatives, so that every reduction is exact in every type. */
+/* What rank `rank` holds at place i: small powers of two and their negatives, so that every reduction is exact
+ * in every type. */
 static double given(int rank, size_t i) {
     static const double values[] = {1, 2, -1, 4, -2, 1, 0, 2};
     return values[((size_t)rank * 3 + i) % 8];

@@ -1,5 +1,5 @@
-/* The journal: what is written is read, by the writer, beside it and after it; a killed writer loses nothing that it committed; a
- * failed write leaves nothing half done; other files are refused by name. */
+/* The journal: what is written is read, by the writer, beside it and after it; a killed writer loses nothing
+ * that it committed; a failed write leaves nothing half done; other files are refused by name. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -377,7 +377,8 @@ static void a_live_writer_read_by_the_powerless(void **state) {
     journal_close(writer);
 }
 
-/* Commits numbered reports without end, telling each commit over a pipe; killed at a random moment, what it told is there. */
+/* Commits numbered reports without end, telling each commit over a pipe; killed at a random moment, what it
+ * told is there. */
 static void what_was_committed_survives_a_kill(void **state) {
     (void)state;
     srand(20240607);

@@ -1,5 +1,5 @@
-/* Leases: claims seen by others, void files removed, unsafe directories refused, waiting told by the kernel; and many processes
- * that compete for four devices, some of them killed, never hold more than there is. */
+/* Leases: claims seen by others, void files removed, unsafe directories refused, waiting told by the kernel;
+ * and many processes that compete for four devices, some of them killed, never hold more than there is. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -345,7 +345,8 @@ static void test_apply(void **state) {
 
 /* -- many processes compete -- */
 
-/* What is held, counted beside the leases: a claimant adds when it has its lease and takes off before it releases. */
+/* What is held, counted beside the leases: a claimant adds when it has its lease and takes off before it
+ * releases. */
 struct board {
     int64_t held[N_DEVICES];
     int64_t grants, violations;
@@ -477,7 +478,8 @@ static void test_race_with_kills(void **state) {
     assert_int_equal(munmap(board, sizeof *board), 0);
 }
 
-/* Waits until a whole device is free, claims it, and goes on to its end without releasing it: the kernel does. */
+/* Waits until a whole device is free, claims it, and goes on to its end without releasing it: the kernel
+ * does. */
 static void wait_and_take(void) {
     for (;;) {
         struct cluster *cluster = four_devices(false);

@@ -1,4 +1,5 @@
-/* Output made into lines: every kind of end, escapes, pieces of long lines, and that no cut of the input changes anything. */
+/* Output made into lines: every kind of end, escapes, pieces of long lines, and that no cut of the input
+ * changes anything. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* Both event loops: order of timers, ends of turns, watches that stop inside callbacks, signals, nothing left behind. */
+/* Both event loops: order of timers, ends of turns, watches that stop inside callbacks, signals, nothing left
+ * behind. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

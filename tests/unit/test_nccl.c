@@ -1,5 +1,5 @@
-/* Device buffers, with a stand-in for NCCL and CUDA (fake_nccl.c) whose path is the program's argument: what is asked of them, how
- * their failures are told, and that no wait is without an end. */
+/* Device buffers, with a stand-in for NCCL and CUDA (fake_nccl.c) whose path is the program's argument: what is
+ * asked of them, how their failures are told, and that no wait is without an end. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* The planner and the plan when memory is short: every allocation of each scenario fails once; the answer is -ENOMEM, nothing
- * stays taken and nothing leaks. Linked with --wrap for the allocating functions. */
+/* The planner and the plan when memory is short: every allocation of each scenario fails once; the answer is
+ * -ENOMEM, nothing stays taken and nothing leaks. Linked with --wrap for the allocating functions. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* Plans: ranks, devices and what each worker sees of them (spec/train-api.md 8, vectors 55 to 76, 106, 107), TPU slices, elastic
- * demands, refusals in words, and the JSON of DESIGN.md 5.3. */
+/* Plans: ranks, devices and what each worker sees of them (spec/train-api.md 8, vectors 55 to 76, 106, 107),
+ * TPU slices, elastic demands, refusals in words, and the JSON of DESIGN.md 5.3. */
 /* The tables below say of each node and request only what matters. */
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 

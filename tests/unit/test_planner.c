@@ -1,5 +1,6 @@
-/* The gang planner against the vectors of spec/placement.md 6.5 and 6.6, and against random clusters: every placement keeps to
- * capacities, labels and strategy, comes whole or not at all, is the same each time, and is given back to the last part. */
+/* The gang planner against the vectors of spec/placement.md 6.5 and 6.6, and against random clusters: every
+ * placement keeps to capacities, labels and strategy, comes whole or not at all, is the same each time, and is
+ * given back to the last part. */
 /* The tables below say of each node and request only what matters. */
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 

@@ -1,4 +1,5 @@
-/* The run's state machine, driven by hand: each op is written to a log as one word, so that a course of events reads as a line. */
+/* The run's state machine, driven by hand: each op is written to a log as one word, so that a course of events
+ * reads as a line. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -184,14 +185,12 @@ static void the_first_failure_decides(void **state) {
     struct world world;
     open_world(&world, 3, 1, 0);
     start_all(&world, 3);
-    run_batch(world.run);
     run_worker_exited(world.run, 1,
                       &(struct run_exit){.wait_status = 3 << 8, .tail = "boom\n", .tail_size = 5, .time = 7});
     expect(&world, " stop0");
     assert_int_equal(world.timers[TIMER_STOP], 10 * NS_PER_S);
-    run_batch(world.run);
-    end_worker(&world, 0, 9, false);
-    end_worker(&world, 2, 15, true);
+    end_worker(&world, 0, 6, false); /* a signal that may be an echo */
+    end_worker(&world, 2, 9, true);
     expect(&world, "");
     run_worker_gone(world.run, 1, 1);
     expect(&world, " finish0");
@@ -205,12 +204,11 @@ static void the_first_failure_decides(void **state) {
     close_world(&world);
 }
 
-static void of_failures_at_once_a_signal_is_the_cause(void **state) {
+static void of_failures_at_once_a_crash_is_the_cause(void **state) {
     (void)state;
     struct world world;
     open_world(&world, 2, 1, 0);
     start_all(&world, 2);
-    run_batch(world.run);
     end_worker(&world, 0, 1 << 8, false);
     end_worker(&world, 1, 11, false);
     run_node_bye(world.run, 0, true, 0);
@@ -245,12 +243,15 @@ static void what_cannot_be_started_is_not_tried_again(void **state) {
     open_world(&world, 2, 1, -1);
     run_start(world.run);
     run_node_up(world.run, 0, NULL);
-    run_worker_start_failed(world.run, 0, "no such file", 1);
-    run_worker_start_failed(world.run, 1, "no such file", 1);
+    run_worker_start_failed(world.run, 0, "no such file", false, 1);
+    run_worker_start_failed(world.run, 1, "stopped before it was started", true, 1);
     run_node_bye(world.run, 0, true, 0);
     assert_true(world.ended);
     assert_int_equal(run_exit_status(world.run), 4);
     assert_string_equal(run_failure(world.run)->text, "rank 0 could not be started: no such file");
+    assert_true(run_worker(world.run, 0)->failed);
+    assert_true(run_worker(world.run, 1)->stopped);
+    assert_false(run_worker(world.run, 1)->failed);
     close_world(&world);
 }
 
@@ -503,7 +504,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(success_is_told_after_every_bye),
         cmocka_unit_test(the_first_failure_decides),
-        cmocka_unit_test(of_failures_at_once_a_signal_is_the_cause),
+        cmocka_unit_test(of_failures_at_once_a_crash_is_the_cause),
         cmocka_unit_test(a_failed_attempt_is_followed_by_another),
         cmocka_unit_test(what_cannot_be_started_is_not_tried_again),
         cmocka_unit_test(an_agent_that_cannot_be_started_ends_the_run),

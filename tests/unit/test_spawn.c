@@ -1,4 +1,5 @@
-/* Starting one process: what it gets, and how every way of failing is told, without a process or descriptor left. */
+/* Starting one process: what it gets, and how every way of failing is told, without a process or descriptor
+ * left. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* Cores and memory near a worker, on machines of hwloc's imagination. hwloc reads the environment once a process, so each machine
- * is tried in a process of its own. */
+/* Cores and memory near a worker, on machines of hwloc's imagination. hwloc reads the environment once a
+ * process, so each machine is tried in a process of its own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* Frames: what goes in comes out, whatever way the bytes are cut; what is not a frame is refused before it is believed. */
+/* Frames: what goes in comes out, whatever way the bytes are cut; what is not a frame is refused before it is
+ * believed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* The worker's side of docs/worker-protocol.md. The test plays the agent on the other end of the socket; each worker is a forked
- * process with an environment of its own, because a process is one worker for life. */
+/* The worker's side of docs/worker-protocol.md. The test plays the agent on the other end of the socket; each
+ * worker is a forked process with an environment of its own, because a process is one worker for life. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -68,7 +68,8 @@ static void set_environment(int fd) {
     (void)setenv(WORKER_PID_VARIABLE, text, 1);
 }
 
-/* Starts a worker that runs `body` and exits with 0; `exit` and not `_exit`, so that queued reports are flushed. */
+/* Starts a worker that runs `body` and exits with 0; `exit` and not `_exit`, so that queued reports are
+ * flushed. */
 static struct agent start(void (*body)(void)) {
     int pair[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);

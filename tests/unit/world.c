@@ -1,5 +1,5 @@
-/* The store of world.h answers gathers only: the piece of each rank under a key, to all when the last has come or the first one's
- * time is over. */
+/* The store of world.h answers gathers only: the piece of each rank under a key, to all when the last has come
+ * or the first one's time is over. */
 #include "world.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* A world of ranks for tests of the collectives: forked processes, and this process as the store in which they find each other. */
+/* A world of ranks for tests of the collectives: forked processes, and this process as the store in which they
+ * find each other. */
 #ifndef TESTS_WORLD_H
 #define TESTS_WORLD_H
 
