@@ -328,6 +328,7 @@ static void reset_signals(void) {
         if (i != SIGKILL && i != SIGSTOP) (void)signal(i, SIG_DFL);
     (void)signal(SIGHUP, SIG_IGN);
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a log at the limit of file sizes is a failed write */
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "base/log.h"
 
 /* How long the kernel may take to end a killed process before it is told to be stuck (in uninterruptible sleep). */
@@ -186,9 +187,25 @@ static void ask_to_end(struct child *child, nanoseconds grace) {
     start_deadline(child, grace);
 }
 
+/* True for a process that was on its way out before we asked: its end is its own, and may be what the others failed for.
+ * (Flags are the seventh field behind the name, which may hold anything.) */
+static bool is_ending(pid_t pid) {
+    enum { PF_EXITING = 0x4, PF_SIGNALED = 0x400 }; /* linux/sched.h; the second one while it dumps its core */
+    char path[32], text[512];
+    unsigned flags = 0;
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (size <= 0) return false;
+    text[size] = '\0';
+    const char *end = strrchr(text, ')');
+    return end != NULL && sscanf(end + 1, " %*c %*d %*d %*d %*d %*d %u", &flags) == 1 &&
+           (flags & (PF_EXITING | PF_SIGNALED)) != 0;
+}
+
 void child_stop(struct child *child, bool kill, nanoseconds grace) {
     if (child->stage == CHILD_GONE) return;
-    child->told = true;
+    child->told = child->told || child->stage != CHILD_RUNNING || !is_ending(child->pid);
     if (child->stage == CHILD_PLANNED)
         fail_start(child, "stopped before it was started");
     else if (kill && child->stop < STOP_KILLED)
@@ -203,13 +220,22 @@ static bool fell_silent(const struct child *child) {
            loop_now(child->outbox->loop) - child->silent_since > SILENT_BEFORE_END;
 }
 
+/* Where the core went is for the kernel's pattern to say: a file, or a program behind a "|". */
+static void describe_core(struct buffer *out) {
+    CLEANUP(buffer_done)
+    struct buffer pattern = {0};
+    buffer_text(out, "core dumped");
+    if (file_read("/proc/sys/kernel/core_pattern", 4096, &pattern, NULL) < 0 || pattern.size == 0) return;
+    buffer_printf(out, " (core_pattern: %.*s)", (int)strcspn(pattern.data, " \n"), pattern.data);
+}
+
 /* What is known about an end that says little by itself. */
 static void describe_end(struct child *child, int wait_status, long peak_kib, Wire__WorkerEvent *event) {
     CLEANUP(buffer_done)
     struct buffer text = {0};
     bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
     if (killed && child->stop != STOP_KILLED && oom_take(child->oom)) oom_describe(child->oom, peak_kib, &text);
-    if (WIFSIGNALED(wait_status) && WCOREDUMP(wait_status)) buffer_text(&text, "core dumped");
+    if (WIFSIGNALED(wait_status) && WCOREDUMP(wait_status)) describe_core(&text);
     if (text.size == 0 && wait_status != 0 && fell_silent(child))
         buffer_text(&text, "it had closed its report channel");
     if (text.size > 0) event->text = buffer_take(&text);

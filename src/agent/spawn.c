@@ -50,7 +50,7 @@ IN_CHILD static void write_pid(char *to, long pid) {
 /* A signal that this process ignores would stay ignored; one that it catches must not reach its handler here. */
 IN_CHILD static void reset_signals(void) {
     static const int changed[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGPIPE, SIGALRM,
-                                  SIGTERM, SIGCHLD, SIGUSR1, SIGUSR2};
+                                  SIGTERM, SIGCHLD, SIGUSR1, SIGUSR2, SIGXFSZ};
     struct sigaction action;
     action.sa_handler = SIG_DFL;
     action.sa_flags = 0;

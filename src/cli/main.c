@@ -90,6 +90,7 @@ int main(int argc, char **argv) {
     if (argc > 1 && str_equal(argv[1], "agent")) return command_agent_main(argc - 1, argv + 1);
     file_open_standard();
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); /* what cannot be written is told, by whoever writes */
     ty_error err = {0};
     const struct command *command = NULL;
     int result = dispatch(argc, argv, &command, &err);

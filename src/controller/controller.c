@@ -2,11 +2,14 @@
  * stands (or the run is known to wait). */
 #include "controller/controller.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -194,6 +197,17 @@ static int tell_outcome(const struct drive_end *end, ty_error *err) {
     }
 }
 
+/* A run whose records are lost has not succeeded. */
+static int tell_loss(int directory, const struct drive_end *end, const char *path, ty_error *err) {
+    if (end->unrecorded.code < 0) return ty_fail(err, end->unrecorded.code, "%s", end->unrecorded.message);
+    struct stat status;
+    bool gone =
+        fstat(directory, &status) < 0 || status.st_nlink == 0 || faccessat(directory, "run.db", F_OK, 0) < 0;
+    if (!gone) return 0;
+    return ty_fail(err, -ENOENT, "%s was removed while the run went on: run.db, logs and checkpoints are lost",
+                   path);
+}
+
 static int run_passage(struct passage *passage, ty_result **result, ty_error *err) {
     struct drive_end end;
     int code = prepare_check(passage->request, &passage->prepared, err);
@@ -221,6 +235,7 @@ static int run_passage(struct passage *passage, ty_result **result, ty_error *er
     }
     code = make_result(passage, &end, result, err);
     if (code >= 0) code = tell_outcome(&end, err);
+    if (code >= 0) code = tell_loss(passage->directory, &end, (*result)->path, err);
     drive_end_done(&end);
     return code;
 }

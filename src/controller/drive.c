@@ -32,8 +32,8 @@ const char *drive_node_name(const struct drive *drive, uint32_t node) {
 
 /* A journal that cannot be written does not stop the training; the run's end tells it. */
 void drive_keep_journal_error(struct drive *drive, int result, const ty_error *err) {
-    if (result >= 0 || drive->error.code != 0) return;
-    drive->error = *err;
+    if (result >= 0 || drive->unrecorded.code != 0) return;
+    drive->unrecorded = *err;
     progress_hide(&drive->progress);
     log_error("journal", "%s; the run goes on without it", err->message);
 }
@@ -229,6 +229,7 @@ static void describe_end(struct drive *drive, struct drive_end *end) {
     const struct plan *plan = drive->config->prepared->plan;
     end->outcome = run_outcome(drive->run);
     end->status = run_exit_status(drive->run);
+    end->unrecorded = drive->unrecorded;
     end->attempts = run_attempt(drive->run);
     end->cause = *run_failure(drive->run);
     end->cause.tail = NULL;

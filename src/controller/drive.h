@@ -34,6 +34,7 @@ struct drive_end {
     struct run_failure cause; /* without its tail */
     int *exits;               /* of each worker, see ty_result_exit; the caller's */
     uint32_t n_workers;
+    ty_error unrecorded; /* why the journal lacks something; code 0: it has all */
 };
 
 void drive_end_done(struct drive_end *end);

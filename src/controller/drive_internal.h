@@ -46,7 +46,8 @@ struct drive {
     struct buffer metrics;               /* of rank 0 */
     nanoseconds launched, failed, ended; /* wall, monotonic, monotonic */
     int interrupted;                     /* the last signal that came; 0 */
-    ty_error error;                      /* what ended the run from outside of run/: the journal, the launch */
+    ty_error unrecorded;                 /* the first failure of the journal */
+    ty_error error;                      /* what ended the run from outside of run/: the launch, a wait */
 };
 
 /* Name of the node with this node rank. */

@@ -263,10 +263,10 @@ static void describe_agent_end(const struct drive *drive, uint32_t node, int sta
                                struct buffer *out) {
     char text[32];
     buffer_printf(out, "the agent of node %s ", drive_node_name(drive, node));
-    if (reason->code != 0)
-        buffer_printf(out, "could not be understood: %s", reason->message);
-    else if (WIFSIGNALED(status))
+    if (WIFSIGNALED(status)) /* perhaps in the middle of a message */
         buffer_printf(out, "was killed by %s", str_signal(WTERMSIG(status), text));
+    else if (reason->code != 0)
+        buffer_printf(out, "could not be understood: %s", reason->message);
     else
         buffer_printf(out, "ended with code %d before its time", WEXITSTATUS(status));
 }
