@@ -1,5 +1,5 @@
-/* Makes a journal that holds no rows yet. It is built in memory, written beside and renamed, so that a reader,
- * or whoever comes after a killed writer, finds a whole journal or none; nothing is synced here, since the
+/* Makes a journal that holds no rows yet. It is built in memory and written to a file without a name, which then gets one, so
+ * that a reader, or whoever comes after a killed writer, finds a whole journal or none; nothing is synced here, since the
  * first durable commit does that. */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,6 +31,21 @@ static unsigned char *build_image(size_t *size) {
     return image;
 }
 
+/* A killed writer leaves nothing behind. -EOPNOTSUPP where the file system has no files without a name. */
+static int publish_nameless(const char *path, const void *image, size_t size) {
+    CLEANUP_FREE char *directory = strdup(path);
+    char link[64];
+    if (directory == NULL) return -ENOMEM;
+    *strrchr(directory, '/') = '\0';
+    CLEANUP_FD int fd = open(directory, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0644);
+    if (fd < 0) return errno == EISDIR ? -EOPNOTSUPP : -errno;
+    int result = file_write_all(fd, image, size);
+    (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (result == 0 && linkat(AT_FDCWD, link, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0)
+        result = errno == ENOENT ? -EOPNOTSUPP : -errno; /* no /proc */
+    return result;
+}
+
 static int write_new(const char *path, const void *image, size_t size) {
     CLEANUP_FD int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd < 0) return -errno;
@@ -39,7 +54,12 @@ static int write_new(const char *path, const void *image, size_t size) {
 
 /* The run's directory is locked by its controller, so nobody else makes a journal between the look and the
  * rename. */
-static int publish(const char *beside, const char *path, const void *image, size_t size) {
+static int publish_beside(const char *path, const void *image, size_t size) {
+    CLEANUP_FREE char *beside = NULL;
+    if (asprintf(&beside, "%s.new", path) < 0) {
+        beside = NULL;
+        return -ENOMEM;
+    }
     if (access(path, F_OK) == 0) return -EEXIST;
     int result = write_new(beside, image, size);
     if (result == 0 && rename(beside, path) < 0) result = -errno;
@@ -48,15 +68,11 @@ static int publish(const char *beside, const char *path, const void *image, size
 }
 
 int journal_create(const char *path, ty_error *err) {
-    CLEANUP_FREE char *beside = NULL;
-    if (asprintf(&beside, "%s.new", path) < 0) {
-        beside = NULL;
-        return ty_fail_memory(err);
-    }
     size_t size;
     unsigned char *image = build_image(&size);
     if (image == NULL) return ty_fail_memory(err);
-    int result = publish(beside, path, image, size);
+    int result = publish_nameless(path, image, size);
+    if (result == -EOPNOTSUPP) result = publish_beside(path, image, size);
     sqlite3_free(image);
     if (result < 0) return ty_fail(err, result, "cannot create %s: %s", path, strerror(-result));
     return 0;
