@@ -23,6 +23,7 @@ struct node_slot {
     enum node_state state;
     uint32_t n_workers; /* of the plan */
     uint32_t n_alive;   /* launched and not gone */
+    bool leaving;       /* its agent ends by itself */
 };
 
 struct run {
@@ -35,7 +36,7 @@ struct run {
     int failures;
     struct run_worker *workers;
     struct node_slot *nodes;
-    uint32_t n_up, n_alive, n_bye;
+    uint32_t n_up, n_alive, n_bye, n_leaving;
     uint32_t counts[WORKER_STATE_COUNT];
     struct run_failure failure;
     int interrupts, interrupt_signal;

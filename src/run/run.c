@@ -215,8 +215,9 @@ static void end_attempt(struct run *run) {
     if (move_run(run, RUN_STARTING)) begin_attempt(run);
 }
 
+/* An agent that leaves is waited for: a next attempt needs a new one. */
 static void end_when_gone(struct run *run) {
-    if (run->n_alive > 0) return;
+    if (run->n_alive > 0 || run->n_leaving > 0) return;
     if (run->state == RUN_RUNNING || run->state == RUN_STOPPING) end_attempt(run);
 }
 
@@ -270,6 +271,8 @@ void run_node_lost(struct run *run, uint32_t node, const char *why) {
     if (node >= run->config.n_nodes) return;
     enum node_state was = run->nodes[node].state;
     if (!move_node(run, node, NODE_LOST)) return;
+    if (run->nodes[node].leaving) run->n_leaving--;
+    run->nodes[node].leaving = false;
     run_record_text(run, EVENT_NODE_LOST, -1, (int)node, "reason", why);
     if (was == NODE_FINISHING) {
         run->n_bye--;
@@ -333,6 +336,16 @@ static char *copy_bytes(const void *bytes, size_t size) {
     return copy == NULL ? NULL : memcpy(copy, bytes, size);
 }
 
+/* A worker was told to stop, and not by this run: its agent was told to end. */
+static void note_leaving(struct run *run, uint32_t rank, nanoseconds time) {
+    uint32_t node = run->config.node_of[rank];
+    struct run_failure failure = {.outcome = OUTCOME_NODE_LOST, .rank = -1, .node = (int)node, .time = time};
+    set_text(&failure, "the agent of rank %u was told to end", rank);
+    run->nodes[node].leaving = true;
+    run->n_leaving++;
+    fail(run, &failure);
+}
+
 void run_worker_exited(struct run *run, uint32_t rank, const struct run_exit *exit) {
     if (!move_worker(run, rank, WORKER_EXITED)) return;
     struct run_worker *worker = &run->workers[rank];
@@ -341,6 +354,7 @@ void run_worker_exited(struct run *run, uint32_t rank, const struct run_exit *ex
     worker->stopped = exit->stopped;
     worker->failed = exit->wait_status != 0 && !exit->stopped;
     run_record_exit(run, rank, exit->cause, exit->time);
+    if (worker->stopped && run->state == RUN_RUNNING) note_leaving(run, rank, exit->time);
     if (worker->failed) {
         struct run_failure failure = {.outcome = OUTCOME_FAILED,
                                       .rank = (int)rank,
@@ -378,8 +392,9 @@ void run_worker_start_failed(struct run *run, uint32_t rank, const char *why, bo
 /* Nodes that do not answer within a limit are ended by force. */
 static void abandon(struct run *run, enum node_state state, const char *why) {
     for (uint32_t node = 0; node < run->config.n_nodes; node++) {
-        if (run->nodes[node].state != state || (state == NODE_LAUNCHED && run->nodes[node].n_alive == 0))
-            continue;
+        const struct node_slot *slot = &run->nodes[node];
+        bool idle = state == NODE_LAUNCHED && slot->n_alive == 0 && !slot->leaving;
+        if (slot->state != state || idle) continue;
         run->ops->abandon(run->context, node);
         run_node_lost(run, node, why);
     }

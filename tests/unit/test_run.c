@@ -406,6 +406,41 @@ static void limits_end_what_does_not_answer(void **state) {
     close_world(&world);
 }
 
+static void an_agent_that_is_told_to_end_is_a_lost_node(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 2, 1);
+    run_start(world.run);
+    run_node_up(world.run, 0, NULL);
+    run_node_up(world.run, 1, NULL);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        run_worker_started(world.run, rank, 100, 1);
+    expect(&world, " start0 start1 launch0.1 launch1.1");
+    end_worker(&world, 1, 0, true); /* nobody here told it to stop */
+    expect(&world, " stop0 stop1");
+    assert_string_equal(run_failure(world.run)->text, "the agent of rank 1 was told to end");
+    assert_int_equal(run_failure(world.run)->node, 1);
+    end_worker(&world, 0, 15, true);
+    expect(&world, ""); /* the next attempt needs a new agent, when the old one is gone */
+    run_node_bye(world.run, 1, true, 0);
+    expect(&world, "");
+    run_node_lost(world.run, 1, "ended");
+    expect(&world, " start1");
+    run_node_up(world.run, 1, NULL);
+    expect(&world, " launch0.2 launch1.2");
+    for (uint32_t rank = 0; rank < 2; rank++)
+        run_worker_started(world.run, rank, 100, 1);
+    end_worker(&world, 0, 0, true);
+    expect(&world, " stop0 stop1");
+    end_worker(&world, 1, 0, true);
+    run_timer_fired(world.run, TIMER_STOP); /* it does not leave */
+    expect(&world, " abandon0 finish1");
+    run_node_bye(world.run, 1, true, 0);
+    assert_true(world.ended);
+    assert_int_equal(run_exit_status(world.run), 5);
+    close_world(&world);
+}
+
 static void late_and_doubled_events_change_nothing(void **state) {
     (void)state;
     struct world world;
@@ -515,6 +550,7 @@ int main(void) {
         cmocka_unit_test(what_the_agent_knows_stands_behind_the_signal),
         cmocka_unit_test(an_interrupt_before_the_launch_starts_nothing),
         cmocka_unit_test(limits_end_what_does_not_answer),
+        cmocka_unit_test(an_agent_that_is_told_to_end_is_a_lost_node),
         cmocka_unit_test(late_and_doubled_events_change_nothing),
         cmocka_unit_test(a_checkpoint_is_whole_when_all_ranks_reported),
         cmocka_unit_test(a_checkpoint_that_cannot_be_whole_is_told),
