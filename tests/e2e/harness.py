@@ -98,7 +98,11 @@ class Case(unittest.TestCase):
         try:
             out, err = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
-            process.kill()
+            for pid in [process.pid, *processes_with(self.place)]:  # all that may hold its output open
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
             out, err = process.communicate()
             self.fail("did not end in %s s: %r" % (timeout, Finished(process.returncode, out, err, process.args)))
         return Finished(process.returncode, out or "", err or "", process.args)
