@@ -14,9 +14,9 @@ struct sweep_scope {
     uint64_t since;    /* sweep_clock before the first agent was started */
     const int *agents; /* pids of the agents that live */
     size_t n_agents;
-    bool
-        alone; /* this process starts nothing but agents: every other child that began after that is an orphan of the
-                 * dead one, even with an emptied environment in a session of its own */
+    /* This process starts nothing but agents: every other child that began after that is an orphan of the dead one,
+     * even with an emptied environment in a session of its own. */
+    bool alone;
 };
 
 /* The last moment at which a child of this process may have begun that is none of the run's, in the kernel's

@@ -17,9 +17,8 @@ struct framework_context {
     uint16_t master_port;
     bool isolate_devices;
     const char *backend; /* NULL: by default */
-    char *const *
-        user_environment; /* the environment that workers inherit (K=V, NULL-terminated): what is set there stays
-                                      (OMP_NUM_THREADS, JAX_PLATFORMS, MEGASCALE_PORT) */
+    /* What workers inherit (K=V, NULL-terminated): what is set there stays (OMP_NUM_THREADS, JAX_PLATFORMS). */
+    char *const *user_environment;
 };
 
 struct framework {

@@ -39,8 +39,8 @@ enum journal_mode { JOURNAL_CREATE, JOURNAL_APPEND, JOURNAL_READ };
 /* CREATE fails where the file exists; APPEND recovers what a dead writer left; READ never writes, also beside a
  * live writer. TY_ECORRUPT names the file. */
 int journal_open(const char *run_path, enum journal_mode mode, struct journal **journal, ty_error *err);
-void journal_close(
-    struct journal *journal); /* commits durably, so nothing need be synced just before; NULL is fine */
+/* Commits durably, so nothing need be synced just before; NULL is fine. */
+void journal_close(struct journal *journal);
 
 /* A failed write (disk full, ...) is kept: it and every later call give that error; nothing is half written. */
 int journal_event(struct journal *journal, const struct run_event *event, ty_error *err);
