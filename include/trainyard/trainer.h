@@ -31,7 +31,7 @@ typedef struct ty_run_config {
 typedef struct ty_trainer_config {
     ty_train_function *train;
     const void *config;               /* handed to every worker */
-    size_t config_size;               /* bytes, up to 1 GiB */
+    size_t config_size;               /* bytes, up to 32 MiB: what is larger belongs in a file */
     const ty_scaling_config *scaling; /* NULL: the default */
     const ty_run_config *run;         /* NULL: the default */
 } ty_trainer_config;
@@ -54,8 +54,8 @@ TY_API const char *ty_result_path(const ty_result *result); /* the run's directo
 TY_API const char *ty_result_metrics(const ty_result *result);
 /* 1 and the value of one metric of that report, 0 when it is not there. */
 TY_API int ty_result_metric(const ty_result *result, const char *name, double *value);
-TY_API const char *
-ty_result_checkpoint(const ty_result *result); /* directory of the last committed one, or NULL */
+/* Directory of the last committed checkpoint, NULL without; borrowed from the result. */
+TY_API const char *ty_result_checkpoint(const ty_result *result);
 TY_API int ty_result_attempts(const ty_result *result);
 TY_API int ty_result_num_workers(const ty_result *result);
 /* How worker `rank` of the last attempt ended: exit code, 128 + signal, or -1 when it was never started. */

@@ -1,6 +1,7 @@
 /* Shared variables are computed once and sent once a node; a worker's own ones travel with it. */
 #include "controller/launch.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,6 +205,17 @@ void node_token(const char *run_token, uint32_t node_rank, char token[NODE_TOKEN
     (void)snprintf(token, NODE_TOKEN_SIZE, "%s-%u", run_token, node_rank);
 }
 
+static int append_frame(const Wire__Message *message, uint32_t node_rank, struct buffer *out, ty_error *err) {
+    int result = frame_message(message, out);
+    if (result == -ENOMEM) return ty_fail_memory(err);
+    if (result < 0)
+        return ty_fail(
+            err, TY_EUSAGE,
+            "program, environment and config of the %zu workers of node %u must be less than %d bytes",
+            message->launch->n_workers, node_rank, FRAME_MAX);
+    return 0;
+}
+
 int launch_frame(const struct launch *launch, uint32_t node_rank, struct buffer *out, ty_error *err) {
     size_t first = launch->first[node_rank], n = launch->first[node_rank + 1] - first;
     Wire__Launch body = WIRE__LAUNCH__INIT;
@@ -227,7 +239,7 @@ int launch_frame(const struct launch *launch, uint32_t node_rank, struct buffer 
     }
     message.body_case = WIRE__MESSAGE__BODY_LAUNCH;
     message.launch = &body;
-    if (result >= 0 && (result = frame_message(&message, out)) < 0) (void)ty_fail_memory(err);
+    if (result >= 0) result = append_frame(&message, node_rank, out, err);
     for (size_t i = 0; i < body.n_workers; i++)
         free_worker(body.workers[i]);
     free(body.workers);

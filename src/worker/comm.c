@@ -40,7 +40,7 @@ static int gather(void *context, const char *key, const void *value, size_t size
         return ty_fail(err, TY_ETIMEOUT, "rank%s %s did not come", strpbrk(missing, ",-") != NULL ? "s" : "",
                        missing[0] == ' ' ? missing + 1 : "?");
     if (str_prefix(worker->answer.data, "value ", NULL)) return 0;
-    return ty_fail(err, TY_EPROTOCOL, "the agent's answer \"%.80s\" is not understood", worker->answer.data);
+    return worker_fail_answer(worker, err);
 }
 
 static int create(ty_worker *worker, ty_error *err) {

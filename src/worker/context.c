@@ -64,6 +64,10 @@ int worker_request(struct ty_worker *worker, struct buffer *value, ty_error *err
     return 0;
 }
 
+int worker_fail_answer(const struct ty_worker *worker, ty_error *err) {
+    return ty_fail(err, TY_EPROTOCOL, "the agent's answer \"%.80s\" is not understood", worker->answer.data);
+}
+
 int ty_world_rank(const ty_worker *worker) {
     return worker->rank;
 }

@@ -19,6 +19,9 @@ static int load_driver(const struct driver **driver, ty_error *err) {
     return 0;
 }
 
+/* A config travels in one message to each node; with all else it must stay below the limit of a message. */
+enum { CONFIG_MAX = 32 << 20 };
+
 int ty_fit(const ty_trainer_config *trainer, ty_result **result, ty_error *err) {
     const struct driver *driver;
     if (trainer == NULL || result == NULL)
@@ -27,6 +30,10 @@ int ty_fit(const ty_trainer_config *trainer, ty_result **result, ty_error *err) 
         return ty_fail(err, TY_EUSAGE, "ty_fit: train is NULL, but must be a training function");
     if (trainer->config == NULL && trainer->config_size > 0)
         return ty_fail(err, TY_EUSAGE, "ty_fit: config is NULL, but config_size is %zu", trainer->config_size);
+    if (trainer->config_size > CONFIG_MAX)
+        return ty_fail(err, TY_EUSAGE,
+                       "ty_fit: config_size is %zu; allowed: up to %d bytes, so put what is larger into a file",
+                       trainer->config_size, CONFIG_MAX);
     if (!worker_is_initialised())
         return ty_fail(err, TY_EUSAGE, "ty_fit: call ty_init(&argc, &argv) as the first line of main");
     int rc = load_driver(&driver, err);

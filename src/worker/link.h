@@ -1,20 +1,21 @@
 /* The worker's end of its socket to the agent, in the protocol of docs/worker-protocol.md: lines of text.
  *
- *   to the agent                       answer
- *   ready                              -
- *   rendezvous                         -                    (the communicator stands)
- *   report METRICS                     -                    METRICS: a JSON object on one line
- *   checkpoint METRICS                 directory NUMBER PATH | error TEXT
- *   commit NUMBER FILES                ok PATH | error TEXT FILES: a JSON list, [] lets the run list the directory
- *   abort NUMBER TEXT                  ok
- *   set KEY SIZE\n<bytes>              ok | error TEXT
- *   get KEY                            value SIZE\n<bytes> | none
- *   wait KEY TIMEOUT_MS                value SIZE\n<bytes> | timeout
- *   add KEY DELTA                      value SIZE\n<bytes>  (decimal)
- *   gather KEY TIMEOUT_MS SIZE\n<bytes>  value SIZE\n<bytes> | timeout IDSET   (pieces: u32 little-endian size, bytes)
- *   open                               -                    with a socket in SCM_RIGHTS: another channel of this worker
+ *   to the agent                          answer
+ *   ready                                 -
+ *   rendezvous                            -                         the communicator stands
+ *   report METRICS                        -                         METRICS: a JSON object on one line
+ *   checkpoint METRICS                    directory NUMBER PATH
+ *   commit NUMBER FILES                   ok PATH                   FILES: a JSON list, []: the run lists them
+ *   abort NUMBER TEXT                     ok
+ *   set KEY SIZE\n<bytes>                 ok
+ *   get KEY                               value SIZE\n<bytes>, none
+ *   wait KEY TIMEOUT_MS                   value SIZE\n<bytes>, timeout
+ *   add KEY DELTA                         value SIZE\n<bytes>       the sum, decimal
+ *   gather KEY TIMEOUT_MS SIZE\n<bytes>   value SIZE\n<bytes>, timeout IDSET; pieces: u32 little-endian size, bytes
+ *   open                                  -                         with a socket in SCM_RIGHTS: another channel
  *
- * An unknown or malformed line is answered "error TEXT" and the channel goes on. One request at a time on a channel. */
+ * Any request may be answered "error TEXT", an unknown or malformed line always is, and the channel goes on. One
+ * request at a time on a channel. */
 #ifndef WORKER_LINK_H
 #define WORKER_LINK_H
 

@@ -37,10 +37,6 @@ static int report_metrics(struct ty_worker *worker, ty_metrics metrics, ty_error
     return rc;
 }
 
-static int unexpected(const struct ty_worker *worker, ty_error *err) {
-    return ty_fail(err, TY_EPROTOCOL, "the agent's answer \"%.80s\" is not understood", worker->answer.data);
-}
-
 /* Takes "directory NUMBER PATH" apart; `path` lies in the answer. */
 static int begin_checkpoint(struct ty_worker *worker, ty_metrics metrics, int64_t *number, char **path,
                             ty_error *err) {
@@ -48,9 +44,9 @@ static int begin_checkpoint(struct ty_worker *worker, ty_metrics metrics, int64_
     if (rc == 0) rc = worker_request(worker, NULL, err);
     if (rc < 0) return rc;
     const char *rest;
-    if (!str_prefix(worker->answer.data, "directory ", &rest)) return unexpected(worker, err);
+    if (!str_prefix(worker->answer.data, "directory ", &rest)) return worker_fail_answer(worker, err);
     const char *space = strchr(rest, ' ');
-    if (space == NULL) return unexpected(worker, err);
+    if (space == NULL) return worker_fail_answer(worker, err);
     CLEANUP_FREE char *digits = strndup(rest, (size_t)(space - rest));
     char *directory = strdup(space + 1);
     if (digits == NULL || directory == NULL) {
@@ -59,7 +55,7 @@ static int begin_checkpoint(struct ty_worker *worker, ty_metrics metrics, int64_
     }
     if (!str_to_int64(digits, 0, INT64_MAX, number)) {
         free(directory);
-        return unexpected(worker, err);
+        return worker_fail_answer(worker, err);
     }
     *path = directory;
     return 0;
@@ -84,7 +80,7 @@ static int commit_checkpoint(struct ty_worker *worker, int64_t number, const str
     int rc = worker_request(worker, NULL, err);
     if (rc < 0) return rc;
     const char *path;
-    if (!str_prefix(worker->answer.data, "ok ", &path)) return unexpected(worker, err);
+    if (!str_prefix(worker->answer.data, "ok ", &path)) return worker_fail_answer(worker, err);
     char *committed = strdup(path);
     if (committed == NULL) return ty_fail_memory(err);
     free(worker->checkpoint);

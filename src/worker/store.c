@@ -18,10 +18,6 @@ static int check_key(const ty_worker *worker, const char *key, ty_error *err) {
                    key != NULL ? key : "", WORKER_KEY_MAX);
 }
 
-static int unexpected(const ty_worker *worker, ty_error *err) {
-    return ty_fail(err, TY_EPROTOCOL, "the agent's answer \"%.80s\" is not understood", worker->answer.data);
-}
-
 static bool answered(const ty_worker *worker, const char *word) {
     return str_equal(worker->answer.data, word);
 }
@@ -52,7 +48,7 @@ int ty_store_set(ty_worker *worker, const char *key, const void *value, size_t s
     buffer_append(&worker->line, value, size);
     rc = worker_request(worker, NULL, err);
     if (rc < 0) return rc;
-    return answered(worker, "ok") ? 0 : unexpected(worker, err);
+    return answered(worker, "ok") ? 0 : worker_fail_answer(worker, err);
 }
 
 int ty_store_get(ty_worker *worker, const char *key, void **value, size_t *size, ty_error *err) {
@@ -65,7 +61,7 @@ int ty_store_get(ty_worker *worker, const char *key, void **value, size_t *size,
     if (rc == 0 && answered_value(worker))
         rc = take_value(&bytes, value, size, err);
     else if (rc == 0 && !answered(worker, "none"))
-        rc = unexpected(worker, err);
+        rc = worker_fail_answer(worker, err);
     buffer_done(&bytes);
     return rc;
 }
@@ -86,7 +82,7 @@ int ty_store_wait(ty_worker *worker, const char *key, double timeout_s, void **v
     else if (rc == 0 && answered(worker, "timeout"))
         rc = ty_fail(err, TY_ETIMEOUT, "store key %s was not set within %g s", key, timeout_s);
     else if (rc == 0)
-        rc = unexpected(worker, err);
+        rc = worker_fail_answer(worker, err);
     buffer_done(&bytes);
     return rc;
 }
@@ -101,7 +97,7 @@ int ty_store_add(ty_worker *worker, const char *key, int64_t delta, int64_t *sum
     rc = worker_request(worker, &bytes, err);
     if (rc == 0 &&
         (!answered_value(worker) || bytes.size == 0 || !str_to_int64(bytes.data, INT64_MIN, INT64_MAX, &total)))
-        rc = unexpected(worker, err);
+        rc = worker_fail_answer(worker, err);
     if (rc == 0 && sum != NULL) *sum = total;
     buffer_done(&bytes);
     return rc;

@@ -34,6 +34,9 @@ int worker_link(struct ty_worker *worker, struct link **link, ty_error *err);
  * that text. */
 int worker_request(struct ty_worker *worker, struct buffer *value, ty_error *err);
 
+/* TY_EPROTOCOL: the last answer is none that its request can have. */
+int worker_fail_answer(const struct ty_worker *worker, ty_error *err);
+
 /* True once ty_init was called in this process. */
 bool worker_is_initialised(void);
 

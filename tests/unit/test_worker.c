@@ -610,7 +610,11 @@ static void test_fit_checks_its_arguments(void **state) {
     trainer.config_size = 3;
     assert_int_equal(ty_fit(&trainer, &result, &err), TY_EUSAGE);
     assert_true(MENTIONS(err.message, "config is NULL"));
-    trainer.config_size = 0;
+    trainer.config = "";
+    trainer.config_size = (32 << 20) + 1;
+    assert_int_equal(ty_fit(&trainer, &result, &err), TY_EUSAGE);
+    assert_true(MENTIONS(err.message, "33554433"));
+    trainer.config_size = 32 << 20;
     assert_int_equal(ty_fit(&trainer, &result, &err), TY_EUSAGE);
     assert_true(MENTIONS(err.message, "ty_init"));
     assert_int_equal(ty_scaling_resolve(NULL, NULL, &err), TY_EUSAGE);
