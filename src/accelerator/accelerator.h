@@ -40,6 +40,7 @@ struct accelerator {
     const char *resource;      /* "GPU" */
     const char *visible;       /* "CUDA_VISIBLE_DEVICES"; NULL when there is none */
     const char *const *opt_out; /* variables that, when true, leave `visible` alone; NULL-terminated */
+    bool exclusive; /* one process only may open a device: a worker never sees those of others */
     /* Finds this machine's devices. 0 with n == 0 when there are none or no driver is present; an error only
      * for what the user must mend (conflicting variables). */
     int (*detect)(struct inventory *inventory, ty_error *err);

@@ -203,6 +203,7 @@ const struct accelerator accelerator_google = {
     .resource = "TPU",
     .visible = "TPU_VISIBLE_CHIPS",
     .opt_out = OPT_OUT("RAY_EXPERIMENTAL_NOSET_TPU_VISIBLE_CHIPS"),
+    .exclusive = true,
     .detect = detect,
     .set_visible = set_visible,
 };

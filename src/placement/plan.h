@@ -61,8 +61,8 @@ struct plan {
 int plan_make(const struct cluster *cluster, const struct demand *demand, struct plan **plan, ty_error *err);
 void plan_destroy(struct plan *plan);
 
-/* The visible-devices ids of a worker: the union of this run's devices on its node in order, or with `own` only its own. Calls
- * `change` with each variable (also TPU bounds). */
+/* The visible-devices ids of a worker: the union of this run's devices on its node, in order; only its own with `own`, and
+ * for TPU chips, which one process alone can open. Calls `change` with each variable (also TPU bounds). */
 int plan_worker_environment(const struct plan *plan, const struct cluster *cluster, size_t rank, bool own,
                             environment_change *change, void *context);
 /* Own device indices within the visible list ("0,1"), for TRAINYARD_DEVICES; "" without devices. */

@@ -88,14 +88,18 @@ static void sort_by_id(struct visible *visible, const struct node_devices *devic
 static int find_visible(const struct plan *plan, const struct cluster *cluster, size_t rank, size_t devices,
                         bool own, struct visible *visible) {
     const struct plan_worker *worker = &plan->workers[rank];
-    size_t first = own ? rank : rank - worker->local_rank;
-    size_t last = own ? rank : first + worker->local_world_size - 1;
+    const struct node_shape *shape = cluster->nodes[worker->node].shape;
+    const struct accelerator *accelerator =
+        accelerator_for(shape->devices[devices].resource, shape->accelerator_type);
+    bool alone = own || (accelerator && accelerator->exclusive);
+    size_t first = alone ? rank : rank - worker->local_rank;
+    size_t last = alone ? rank : first + worker->local_world_size - 1;
     size_t n = count_positions(plan, first, last, devices);
     *visible = (struct visible){.devices = calloc(n + 1, sizeof *visible->devices)};
     if (!visible->devices) return -ENOMEM;
     collect(plan, first, last, rank, devices, visible);
     drop_doubles(visible);
-    sort_by_id(visible, &cluster->nodes[worker->node].shape->devices[devices]);
+    sort_by_id(visible, &shape->devices[devices]);
     return 0;
 }
 
