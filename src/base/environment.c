@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,13 +30,8 @@ static int reserve_one(struct environment *environment) {
 }
 
 static char *join(const char *name, const char *value) {
-    size_t name_size = strlen(name), value_size = strlen(value);
-    char *item = malloc(name_size + value_size + 2);
-    if (item == NULL) return NULL;
-    memcpy(item, name, name_size);
-    item[name_size] = '=';
-    memcpy(item + name_size + 1, value, value_size + 1);
-    return item;
+    char *item;
+    return asprintf(&item, "%s=%s", name, value) < 0 ? NULL : item;
 }
 
 static int remove_name(struct environment *environment, const char *name) {

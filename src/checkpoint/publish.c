@@ -17,9 +17,12 @@
 #include "checkpoint/tree.h"
 
 struct publication {
-    const char *staging;
-    json_t *awaited; /* path -> entry of a list that was not found yet */
-    json_t *files;   /* the manifest's list */
+    uint64_t number;
+    int attempt;
+    const char *run_path, *staging;
+    const char *path; /* that it gets */
+    json_t *awaited;  /* path -> entry of a list that was not found yet */
+    json_t *files;    /* the manifest's list */
 };
 
 static void drop(json_t **value) {
@@ -114,10 +117,10 @@ static int found(void *context, enum tree_visit visit, const struct tree_entry *
 }
 
 /* Fills `publication` from the lists and from what is there; the two must agree. */
-static int take_stock(struct publication *publication, int top, const char *const *files, size_t n,
+static int take_stock(struct publication *publication, int top, const char *const *lists, size_t n,
                       ty_error *err) {
     for (size_t rank = 0; rank < n; rank++) {
-        int result = await_list(publication, files[rank], rank, err);
+        int result = await_list(publication, lists[rank], rank, err);
         if (result < 0) return result;
     }
     int result = tree_walk(top, publication->staging, found, publication, err);
@@ -128,16 +131,16 @@ static int take_stock(struct publication *publication, int top, const char *cons
                    json_object_iter_key(missing));
 }
 
-static int write_manifest(const struct publication *publication, int top, uint64_t number, int attempt,
-                          ty_error *err) {
+static int write_manifest(const struct publication *publication, int top, ty_error *err) {
     CLEANUP_FREE char *path = NULL;
     CLEANUP_FREE char *text = NULL;
     CLEANUP_JSON json_t *metadata = NULL;
     int result = manifest_read(top, publication->staging, &metadata, err);
     if (result < 0) return result;
     if (metadata == NULL) metadata = json_object();
-    json_t *ours = json_pack("{s:i, s:I, s:i, s:O}", "version", MANIFEST_VERSION, "number", (json_int_t)number,
-                             "attempt", attempt, "files", publication->files);
+    json_t *ours = json_pack("{s:i, s:I, s:i, s:O}", "version", MANIFEST_VERSION, "number",
+                             (json_int_t)publication->number, "attempt", publication->attempt, "files",
+                             publication->files);
     if (json_object_set_new(metadata, MANIFEST_KEY, ours) < 0) return ty_fail_memory(err);
     text = json_dumps(metadata, JSON_INDENT(1) | JSON_ENSURE_ASCII);
     if (text == NULL || asprintf(&path, "%s/" MANIFEST_NAME, publication->staging) < 0) {
@@ -157,28 +160,27 @@ static int rename_new(const char *from, const char *to) {
 }
 
 /* A checkpoint whose name may not have reached the disk gets its old name back. */
-static int commit(const char *run_path, const char *staging, const char *path, ty_error *err) {
-    CLEANUP_FD int run = tree_open(AT_FDCWD, run_path, true, err);
+static int commit(const struct publication *publication, ty_error *err) {
+    const char *staging = publication->staging, *path = publication->path;
+    CLEANUP_FD int run = tree_open(AT_FDCWD, publication->run_path, true, err);
     if (run < 0) return run;
     int result = rename_new(staging, path);
     if (result < 0) return ty_fail(err, result, "cannot rename %s to %s: %s", staging, path, strerror(-result));
     if (fsync(run) == 0) return 0;
     result = -errno;
     (void)rename(path, staging);
-    return ty_fail(err, result, "cannot sync %s: %s", run_path, strerror(-result));
+    return ty_fail(err, result, "cannot sync %s: %s", publication->run_path, strerror(-result));
 }
 
-static int publish(const char *run_path, const char *staging, const char *path, uint64_t number, int attempt,
-                   const char *const *files, size_t n, ty_error *err) {
-    CLEANUP_JSON json_t *awaited = json_object();
-    CLEANUP_JSON json_t *list_of_files = json_array();
-    struct publication publication = {.staging = staging, .awaited = awaited, .files = list_of_files};
-    if (awaited == NULL || list_of_files == NULL) return ty_fail_memory(err);
-    CLEANUP_FD int top = tree_open(AT_FDCWD, staging, false, err);
+static int publish(struct publication *publication, const char *const *lists, size_t n, ty_error *err) {
+    CLEANUP_JSON json_t *awaited = publication->awaited = json_object();
+    CLEANUP_JSON json_t *files = publication->files = json_array();
+    if (awaited == NULL || files == NULL) return ty_fail_memory(err);
+    CLEANUP_FD int top = tree_open(AT_FDCWD, publication->staging, false, err);
     if (top < 0) return top;
-    int result = take_stock(&publication, top, files, n, err);
-    if (result == 0) result = write_manifest(&publication, top, number, attempt, err);
-    return result < 0 ? result : commit(run_path, staging, path, err);
+    int result = take_stock(publication, top, lists, n, err);
+    if (result == 0) result = write_manifest(publication, top, err);
+    return result < 0 ? result : commit(publication, err);
 }
 
 int checkpoint_publish(const char *run_path, uint64_t number, int attempt, const char *const *files, size_t n,
@@ -193,8 +195,9 @@ int checkpoint_publish(const char *run_path, uint64_t number, int attempt, const
         committed = NULL;
         return ty_fail_memory(err);
     }
-    int result = publish(run_path, staging.data, committed, number, attempt, files, n, err);
-    if (result < 0) return ty_wrap(err, "%s", name);
+    struct publication publication = {
+        .number = number, .attempt = attempt, .run_path = run_path, .staging = staging.data, .path = committed};
+    if (publish(&publication, files, n, err) < 0) return ty_wrap(err, "%s", name);
     *path = TAKE(committed);
     return 0;
 }
