@@ -2,9 +2,9 @@
  *
  *     resume NAME STEPS [FAIL_AT]
  *
- * Two workers count to STEPS and save every second step. With FAIL_AT the first attempt fails on purpose at that step: the run
- * starts its workers again, and they go on from the last checkpoint. Called again with the same name and more STEPS, the
- * program goes on counting. */
+ * Two workers count to STEPS and save every second step. With FAIL_AT the first attempt fails on purpose at that step:
+ * the run starts its workers again, and they go on from the last checkpoint. Called again with the same name and more
+ * STEPS, the program goes on counting. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <trainyard/trainyard.h>
@@ -32,10 +32,9 @@ static int save_step(ty_worker *worker, int step, ty_error *err) {
     if (mkdtemp(directory) == NULL) return -1;
     snprintf(path, sizeof path, "%s/step", directory);
     FILE *file = fopen(path, "w");
-    if (file == NULL) return -1;
-    fprintf(file, "%d\n", step);
-    fclose(file);
-    int rc = ty_report(worker, TY_METRICS({"step", step}), directory, err);
+    int written = file != NULL && fprintf(file, "%d\n", step) > 0;
+    if (file != NULL && fclose(file) != 0) written = 0;
+    int rc = written ? ty_report(worker, TY_METRICS({"step", step}), directory, err) : -1;
     unlink(path);
     rmdir(directory);
     return rc;
@@ -58,7 +57,7 @@ static int count(ty_worker *worker, const void *config, size_t config_size) {
         int rc = rank == 0 && step % 2 == 0 ? save_step(worker, step, &err)
                                             : ty_report(worker, TY_METRICS({"step", step}), NULL, &err);
         if (rc < 0) {
-            fprintf(stderr, "step %d: %s\n", step, err.message);
+            fprintf(stderr, "step %d: %s\n", step, err.code < 0 ? err.message : "it cannot be written");
             return 1;
         }
     }
