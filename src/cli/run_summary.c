@@ -97,8 +97,14 @@ static void on_run(struct reading *reading, const struct run_event *event, const
     summary->workers = get_int(data, "num_workers", summary->workers);
     drop_text(&summary->outcome);
     drop_text(&summary->cause);
+    drop_text(&summary->waits_for);
     summary->status = summary->cause_rank = -1;
     reading->ended = false;
+}
+
+static void on_wait(struct reading *reading, const struct run_event *event, const json_t *data) {
+    if (reading->summary->waits_for == NULL) reading->summary->waits_since = event->time;
+    take_text(reading, &reading->summary->waits_for, data, "reason");
 }
 
 static void on_attempt(struct reading *reading, const struct run_event *event, const json_t *data) {
@@ -206,7 +212,7 @@ static int on_event(void *context, int64_t sequence, const struct run_event *eve
     json_t *data = event->data != NULL ? json_loads(event->data, JSON_ALLOW_NUL, NULL) : NULL;
     reading->last_event = event->time;
     if (event->kind == EVENT_RUN) on_run(reading, event, data);
-    if (event->kind == EVENT_WAIT) take_text(reading, &reading->summary->waits_for, data, "reason");
+    if (event->kind == EVENT_WAIT) on_wait(reading, event, data);
     if (event->kind == EVENT_PLAN) on_plan(reading, event, data);
     if (event->kind == EVENT_ATTEMPT) on_attempt(reading, event, data);
     if (event->kind == EVENT_NODE) on_node(reading, event, data);
@@ -258,7 +264,8 @@ static int read_all(struct journal *journal, struct reading *reading, ty_error *
 
 static enum run_standing stand(const struct reading *reading) {
     const struct run_summary *summary = reading->summary;
-    if (!reading->ended) return controller_alive(summary->path) ? STANDING_RUNNING : STANDING_DIED;
+    if (!reading->ended && !controller_alive(summary->path)) return STANDING_DIED;
+    if (!reading->ended) return summary->waits_for != NULL ? STANDING_WAITING : STANDING_RUNNING;
     if (str_equal(summary->outcome, "succeeded")) return STANDING_SUCCEEDED;
     if (str_equal(summary->outcome, "interrupted")) return STANDING_INTERRUPTED;
     return STANDING_FAILED;
@@ -282,7 +289,7 @@ int run_summary_read(const char *name, const char *run_path, struct run_summary 
         summary->by_standing[reading.workers[i].standing]++;
     free(reading.workers);
     summary->standing = stand(&reading);
-    summary->ended = summary->standing == STANDING_RUNNING ? 0 : reading.last_event;
+    summary->ended = reading.ended || summary->standing == STANDING_DIED ? reading.last_event : 0;
     return 0;
 }
 

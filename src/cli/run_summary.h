@@ -12,6 +12,7 @@
 
 /* X(name, text) */
 #define RUN_STANDINGS(X)                   \
+    X(STANDING_WAITING, "waiting")         \
     X(STANDING_RUNNING, "running")         \
     X(STANDING_SUCCEEDED, "succeeded")     \
     X(STANDING_FAILED, "failed")           \
@@ -79,7 +80,8 @@ struct run_summary {
     char *outcome, *cause;    /* of the end; NULL before, and without a failure */
     int status;               /* exit status, -1 before the end */
     int cause_rank;           /* -1 when none */
-    char *waits_for;          /* what it waits for now, or NULL */
+    char *waits_for;          /* what it waits for now, and who has it; or NULL */
+    nanoseconds waits_since;  /* wall */
     int attempts;
     int64_t workers;
     size_t nodes;

@@ -95,6 +95,9 @@ static json_t *run_json(const struct run_summary *summary, bool details) {
     (void)json_object_set_new(map, "exit_status", status);
     json_t *rank = summary->cause_rank >= 0 ? json_integer(summary->cause_rank) : json_null();
     (void)json_object_set_new(map, "cause_rank", rank);
+    json_t *since =
+        summary->waits_for != NULL ? json_real((double)summary->waits_since / (double)NS_PER_S) : json_null();
+    (void)json_object_set_new(map, "waits_since", since);
     if (more != NULL) (void)json_object_update_new(map, more);
     return map;
 }
@@ -174,13 +177,19 @@ static void phases_text(const struct run_summary *summary, struct buffer *out) {
     }
 }
 
+static void waits_text(const struct run_summary *summary, struct buffer *out) {
+    label("waits since", out);
+    format_time(summary->waits_since, out);
+    buffer_char(out, '\n');
+    line("waits for", summary->waits_for, out);
+}
+
 static void run_text(const struct run_summary *summary, struct buffer *out) {
     line("run", summary->name, out);
     label("state", out);
     buffer_text(out, run_standing_name(summary->standing));
     if (summary->status >= 0) buffer_printf(out, ", exit status %d", summary->status);
-    if (summary->standing == STANDING_RUNNING && summary->pid > 0)
-        buffer_printf(out, ", process %lld", (long long)summary->pid);
+    if (summary->ended == 0 && summary->pid > 0) buffer_printf(out, ", process %lld", (long long)summary->pid);
     buffer_char(out, '\n');
     line("path", summary->path, out);
     line("command", summary->command, out);
@@ -189,7 +198,7 @@ static void run_text(const struct run_summary *summary, struct buffer *out) {
     buffer_text(out, summary->ended > 0 ? ", took " : ", for ");
     duration_format(run_time(summary), out);
     buffer_char(out, '\n');
-    if (summary->standing == STANDING_RUNNING) line("waits for", summary->waits_for, out);
+    if (summary->standing == STANDING_WAITING) waits_text(summary, out);
     workers_text(summary, out);
     results_text(summary, out);
     cause_text(summary, out);

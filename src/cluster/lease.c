@@ -157,9 +157,12 @@ void lease_abandoned(int fd) {
 
 /* -- reading -- */
 
+/* Whoever may write here: nothing that would move a terminal's cursor. */
 static void copy_text(char *to, size_t size, const json_t *value) {
     const char *text = json_string_value(value);
     (void)snprintf(to, size, "%s", text != NULL ? text : "");
+    for (char *c = to; *c != '\0'; c++)
+        if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
 }
 
 static void read_claim(const json_t *json, struct lease_claim *claim) {

@@ -48,23 +48,16 @@ static int choose_name(struct passage *passage, ty_error *err) {
     return passage->path == NULL ? (err != NULL && err->code < 0 ? err->code : TY_EUSAGE) : 0;
 }
 
-static int refuse_to_wait(const struct passage *passage, ty_error *err) {
-    if (passage->n_holders == 0) return ty_fail(err, TY_EBUSY, "%s", passage->wait.message);
-    const struct lease_holder *first = &passage->holders[0];
-    return ty_fail(err, TY_EBUSY, "%s; run %s of %s (pid %d) holds devices, and this run is not to wait",
-                   passage->wait.message, first->run, first->user, first->pid);
-}
-
 /* Plans, or learns that it must wait for others. */
 static int plan(struct passage *passage, ty_error *err) {
     int result = prepare_plan(passage->request, passage->name, &passage->prepared, &passage->holders,
                               &passage->n_holders, &passage->wait);
+    if (result == TY_EBUSY)
+        wait_describe(&passage->prepared.demand, passage->holders, passage->n_holders, &passage->wait);
     if (result == TY_EBUSY && passage->n_holders > 0 && !passage->request->no_wait) {
-        log_warning("controller", "waiting: %s; run %s of %s (pid %d) holds devices", passage->wait.message,
-                    passage->holders[0].run, passage->holders[0].user, passage->holders[0].pid);
+        log_warning("controller", "waiting: %s", passage->wait.message);
         return 0;
     }
-    if (result == TY_EBUSY) return refuse_to_wait(passage, err);
     if (result < 0) return ty_fail(err, result, "%s", passage->wait.message);
     passage->wait = (ty_error){0};
     return 0;

@@ -37,6 +37,9 @@ struct drive_end {
     ty_error unrecorded; /* why the journal lacks something; code 0: it has all */
 };
 
+/* Adds to the reason why a run must wait who holds what it wants, and since when. */
+void wait_describe(const struct demand *demand, const struct lease_holder *holders, size_t n, ty_error *reason);
+
 void drive_end_done(struct drive_end *end);
 
 /* 0 when the run was driven to an end of whatever kind; negative when it could not even begin. */

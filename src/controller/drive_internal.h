@@ -38,6 +38,7 @@ struct drive {
     struct loop_timer store_timer;
     struct loop_signal signals[3];
     struct loop_watch lease_watch;
+    struct loop_timer wait_timer;
     int lease_fd;          /* readable when a holder may have gone; -1 unless the run waits */
     struct sink output[2]; /* standard output, standard error */
     bool output_told;      /* that it cannot be written */
