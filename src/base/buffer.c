@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 enum { SMALLEST = 64 };
 
 void buffer_done(struct buffer *buffer) {
@@ -95,26 +97,6 @@ char *buffer_take(struct buffer *buffer) {
     return data;
 }
 
-/* Length of the well-formed UTF-8 sequence at `bytes` (Unicode 15, table 3-7), or minus the number of bytes
- * that belong to the broken one and become one U+FFFD. */
-static int utf8_sequence(const unsigned char *bytes, size_t size) {
-    unsigned char lead = bytes[0];
-    if (lead < 0x80) return 1;
-    int length = lead >= 0xc2 && lead <= 0xdf   ? 2
-                 : lead >= 0xe0 && lead <= 0xef ? 3
-                 : lead >= 0xf0 && lead <= 0xf4 ? 4
-                                                : 0;
-    if (length == 0) return -1;
-    unsigned char low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
-    unsigned char high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
-    for (int i = 1; i < length; i++) {
-        if ((size_t)i >= size || bytes[i] < low || bytes[i] > high) return -i;
-        low = 0x80;
-        high = 0xbf;
-    }
-    return length;
-}
-
 static void json_escape(struct buffer *buffer, unsigned char c) {
     static const char short_forms[] = "\"\"\\\\\bb\ff\nn\rr\tt";
     for (const char *form = short_forms; *form != '\0'; form += 2) {
@@ -131,7 +113,7 @@ void buffer_json_string(struct buffer *buffer, const char *text, size_t size) {
     for (size_t at = 0, plain = 0; plain < size;) {
         int length = 0;
         while (at < size && bytes[at] >= ' ' && bytes[at] != '"' && bytes[at] != '\\') {
-            length = utf8_sequence(bytes + at, size - at);
+            length = utf8_sequence(text + at, size - at, NULL);
             if (length < 0) break;
             at += (size_t)length;
         }

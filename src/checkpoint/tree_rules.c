@@ -4,35 +4,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/buffer.h"
-#include "base/cleanup.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "checkpoint/names.h"
 #include "checkpoint/tree.h"
-
-static size_t count_replacements(const char *text) {
-    size_t n = 0;
-    while ((text = strstr(text, "\xef\xbf\xbd")) != NULL) {
-        text += 3;
-        n++;
-    }
-    return n;
-}
-
-/* JSON gives a name that is not UTF-8 replacement characters which it did not have. */
-static bool is_utf8(const char *name) {
-    CLEANUP(buffer_done)
-    struct buffer json = {0};
-    buffer_json_string(&json, name, strlen(name));
-    return !json.failed && count_replacements(json.data) == count_replacements(name);
-}
 
 int tree_check_entry(const char *name, const struct tree_entry *entry, ty_error *err) {
     mode_t mode = entry->status.st_mode;
     if (!S_ISREG(mode) && !S_ISDIR(mode) && !S_ISLNK(mode))
         return ty_fail(err, TY_EUSAGE, "%s/%s is no file, directory or link: a checkpoint cannot hold it", name,
                        entry->path);
-    if (!is_utf8(entry->name))
+    if (!utf8_valid(entry->name, strlen(entry->name)))
         return ty_fail(err, TY_EUSAGE, "the name of %s/%s is not UTF-8: a checkpoint cannot hold it", name,
                        entry->path);
     if (str_prefix(entry->name, PART_PREFIX, NULL))
@@ -57,7 +39,7 @@ static bool leads_inside(const char *target, int depth) {
 }
 
 int tree_check_link(const char *name, const struct tree_entry *entry, const char *target, ty_error *err) {
-    if (!is_utf8(target))
+    if (!utf8_valid(target, strlen(target)))
         return ty_fail(err, TY_EUSAGE,
                        "the link %s/%s leads to a name that is not UTF-8: a checkpoint cannot hold it", name,
                        entry->path);

@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/str.h"
+#include "base/utf8.h"
 
 bool terminal_colour(int fd) {
     const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM");
@@ -16,39 +17,23 @@ bool terminal_colour(int fd) {
     return isatty(fd) != 0 && term != NULL && *term != '\0' && !str_equal(term, "dumb");
 }
 
-/* Bytes of the UTF-8 sequence at `text`, 0 when there is none: no overlong forms, surrogates or values beyond
- * U+10FFFF. */
-static size_t sequence(const unsigned char *text, size_t size, unsigned *character) {
-    static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t length = text[0] < 0x80 ? 1 : text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : text[0] >= 0xc0 ? 2 : 0;
-    if (length == 0 || length > size || text[0] > 0xf4) return 0;
-    unsigned value = length == 1 ? text[0] : text[0] & (0x7fu >> length);
-    for (size_t i = 1; i < length; i++) {
-        if ((text[i] & 0xc0) != 0x80) return 0;
-        value = value << 6 | (text[i] & 0x3fu);
-    }
-    if (value < least[length] || value > 0x10ffff || (value >= 0xd800 && value <= 0xdfff)) return 0;
-    *character = value;
-    return length;
-}
-
 /* Direction marks and the like change what a line seems to say. */
-static bool is_misleading(unsigned character) {
+static bool is_misleading(uint32_t character) {
     return (character >= 0x80 && character <= 0x9f) || (character >= 0x202a && character <= 0x202e) ||
            (character >= 0x2066 && character <= 0x2069);
 }
 
 void terminal_escape(const char *text, size_t size, struct buffer *out) {
     for (size_t at = 0; at < size;) {
-        unsigned character = 0;
-        size_t length = sequence((const unsigned char *)text + at, size - at, &character);
-        if (length == 0 || (character < ' ' && character != '\t') || character == 0x7f)
+        uint32_t character = 0;
+        int length = utf8_sequence(text + at, size - at, &character);
+        if (length < 0 || (character < ' ' && character != '\t') || character == 0x7f)
             buffer_printf(out, "\\x%02x", (unsigned char)text[at]);
         else if (is_misleading(character))
             buffer_printf(out, "\\u%04x", character);
         else
-            buffer_append(out, text + at, length);
-        at += length == 0 ? 1 : length;
+            buffer_append(out, text + at, (size_t)length);
+        at += length < 0 ? 1 : (size_t)length;
     }
 }
 

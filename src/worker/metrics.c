@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/utf8.h"
 
 enum { NAME_MAX_BYTES = 255 };
 
@@ -38,14 +39,13 @@ static void append_number(struct buffer *out, double value) {
 }
 
 static int append_name(struct buffer *out, const char *name, ty_error *err) {
-    static const char replaced[] = "\xef\xbf\xbd"; /* what the writer puts where a name is not UTF-8 */
     size_t size = name != NULL ? strnlen(name, NAME_MAX_BYTES + 1) : 0;
     if (size == 0 || size > NAME_MAX_BYTES)
         return ty_fail(err, TY_EUSAGE, "metric name \"%.40s%s\" must be 1 to %d bytes of UTF-8",
                        name != NULL ? name : "", size > 40 ? "..." : "", NAME_MAX_BYTES);
     size_t before = out->size;
     buffer_json_string(out, name, size);
-    if (!out->failed && strstr(out->data + before, replaced) != NULL && strstr(name, replaced) == NULL)
+    if (!out->failed && !utf8_valid(name, size))
         return ty_fail(err, TY_EUSAGE, "metric name \"%.*s\" must be UTF-8", (int)(out->size - before - 2),
                        out->data + before + 1);
     return 0;

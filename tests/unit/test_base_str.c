@@ -10,6 +10,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "base/utf8.h"
 
 static int join_pieces(void *context, char *piece) {
     buffer_printf(context, "<%s>", piece);
@@ -111,6 +112,44 @@ static void fnv_vectors(void **state) {
     assert_true(str_hash("foobar", 6) == 0x85944171f73967e8);
 }
 
+static void test_utf8_sequences(void **state) {
+    static const struct {
+        const char *text;
+        int length;
+        uint32_t character;
+    } cases[] = {
+        {"a", 1, 'a'},
+        {"\x7f", 1, 0x7f},
+        {"\xc2\x80", 2, 0x80},
+        {"\xdf\xbf", 2, 0x7ff},
+        {"\xe0\xa0\x80", 3, 0x800},
+        {"\xef\xbf\xbf", 3, 0xffff},
+        {"\xf0\x90\x80\x80", 4, 0x10000},
+        {"\xf4\x8f\xbf\xbf", 4, 0x10ffff},
+        {"\x80", -1, 0},             /* a continuation alone */
+        {"\xc1\xbf", -1, 0},         /* overlong */
+        {"\xe0\x9f\xbf", -1, 0},     /* overlong */
+        {"\xed\xa0\x80", -1, 0},     /* a surrogate */
+        {"\xf4\x90\x80\x80", -1, 0}, /* beyond U+10FFFF */
+        {"\xf5\x80", -1, 0},
+        {"\xe2\x82", -2, 0}, /* cut off */
+        {"\xf0\x9f\x98z", -3, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uint32_t character = 0;
+        size_t size = strlen(cases[i].text);
+        assert_int_equal(utf8_sequence(cases[i].text, size, &character), cases[i].length);
+        assert_int_equal(character, cases[i].character);
+        assert_int_equal(utf8_valid(cases[i].text, size), cases[i].length > 0);
+    }
+    assert_true(utf8_valid("", 0));
+    assert_true(utf8_valid("gr\xc3\xb6\xc3\x9f"
+                           "e",
+                           7));
+    assert_false(utf8_valid("gr\xc3", 3));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(splits_outside_brackets),
@@ -120,6 +159,7 @@ int main(void) {
         cmocka_unit_test(real_numbers),
         cmocka_unit_test(nearest_name),
         cmocka_unit_test(fnv_vectors),
+        cmocka_unit_test(test_utf8_sequences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

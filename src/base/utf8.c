@@ -1,0 +1,33 @@
+/* One sequence at a time: the first byte tells how many follow, and the range of the second. */
+#include "base/utf8.h"
+
+int utf8_sequence(const char *text, size_t size, uint32_t *character) {
+    const unsigned char *bytes = (const unsigned char *)text;
+    unsigned char lead = bytes[0];
+    int length = lead < 0x80                    ? 1
+                 : lead >= 0xc2 && lead <= 0xdf ? 2
+                 : lead >= 0xe0 && lead <= 0xef ? 3
+                 : lead >= 0xf0 && lead <= 0xf4 ? 4
+                                                : 0;
+    if (length == 0) return -1;
+    unsigned char low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
+    unsigned char high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
+    uint32_t value = length == 1 ? lead : lead & (0x7fu >> length);
+    for (int i = 1; i < length; i++) {
+        if ((size_t)i >= size || bytes[i] < low || bytes[i] > high) return -i;
+        value = value << 6 | (bytes[i] & 0x3fu);
+        low = 0x80;
+        high = 0xbf;
+    }
+    if (character != NULL) *character = value;
+    return length;
+}
+
+bool utf8_valid(const char *text, size_t size) {
+    for (size_t at = 0; at < size;) {
+        int length = utf8_sequence(text + at, size - at, NULL);
+        if (length < 0) return false;
+        at += (size_t)length;
+    }
+    return true;
+}
