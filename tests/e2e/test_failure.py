@@ -71,8 +71,9 @@ class FailureCase(Case):
 class FirstCause(FailureCase):
     def test_the_whole_screen(self):
         cluster = self.write("cluster.yaml", "nodes: [{name: 'n[1-2]', resources: {CPU: 2}}]\n")
-        script = ("echo hello $RANK; [ $RANK = 1 ] && exit 0; : > ready.$RANK; while [ ! -e ready.0 -o ! -e ready.2 -o ! -e ready.3 ]; "
-                  "do sleep 0.01; done; [ $RANK = 2 ] && echo 'the reason' && exit 7; sleep " + NEVER)
+        script = ("echo hello $RANK; echo $$ > ready.$RANK; [ $RANK = 1 ] && exit 0; [ $RANK = 2 ] || sleep %s; "
+                  "while [ ! -s ready.0 -o ! -s ready.1 -o ! -s ready.3 ] || kill -0 $(cat ready.1); do sleep 0.01; done 2> /dev/null; "
+                  "echo 'the reason'; exit 7" % NEVER)
         finished = self.run_workers("--name", "r", "-n", 4, "--cluster", cluster, "--", "sh", "-c", script)
         lines = self.cause(self.assert_status(7, finished))
         self.assertEqual("rank 2 exited with code 7, on node n2", lines[0])
@@ -186,7 +187,8 @@ class Killed(FailureCase):
         plain = subprocess.Popen(["sh", "-c", "kill -SEGV $$"], cwd=self.place, preexec_fn=allow)
         _, status = os.waitpid(plain.pid, 0)
         plain.returncode = 0
-        process = self.start("run", "--storage-path", self.storage, "--", "sh", "-c", "kill -SEGV $$", preexec_fn=allow)
+        process = self.start("run", "--storage-path", self.storage, "--", "sh", "-c", "kill -SEGV $$", preexec_fn=allow,
+                             env={"ASAN_OPTIONS": "disable_coredump=0"})
         line = self.cause(self.assert_status(139, self.finish(process)))[0]
         self.assertEqual(os.WCOREDUMP(status), "core dumped" in line, line)
 

@@ -15,8 +15,8 @@ PIECE = 64 << 10  # a longer line is shown in pieces of about this size
 
 with open(COMMAND, "rb") as command:
     SANITIZED = b"__asan_init" in command.read()
-# Of controller and agent together; AddressSanitizer keeps shadows and freed blocks beside.
-MEMORY_LIMIT_KIB = (128 if SANITIZED else 32) << 10
+# Of controller and agent together; AddressSanitizer keeps shadows and up to 256 MiB of freed blocks in each.
+MEMORY_LIMIT_KIB = (640 if SANITIZED else 32) << 10
 
 UNSHOWN = re.compile(rb"\\x([0-9a-f]{2})")
 
