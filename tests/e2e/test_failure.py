@@ -314,13 +314,12 @@ time.sleep(100000)
         self.ranks(1, script, "--max-failures", 1, status=0)
 
     def test_zombies_are_reaped_while_the_run_goes_on(self):
-        script = "for i in 1 2 3 4 5 6 7 8; do (sh -c 'exit 3' &) ; done; : > ready.$RANK; while [ ! -e go ]; do sleep 0.01; done"
+        script = "for i in 1 2 3 4 5 6 7 8; do (sh -c 'exit 3' &) ; done; echo $$ > ready.$RANK; while [ ! -e go ]; do sleep 0.01; done"
         process = self.begin(1, script)
         agent = children(process.pid)[0]
 
-        def zombies():
-            return [pid for pid in children(agent) if read("/proc/%d/stat" % pid).rsplit(")", 1)[1].split()[0] == "Z"]
-        self.wait_for(lambda: not zombies() and len(children(agent)) == 1, process)
+        worker = self.pid_of(0)
+        self.wait_for(lambda: children(agent) == [worker], process)
         self.write("go", "")
         self.ends_clean(process, 0)
 
