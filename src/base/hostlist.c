@@ -15,7 +15,8 @@ enum { MOST_DIGITS = 18 };
 
 struct range {
     uint64_t first, last;
-    int width; /* digits at least */
+    size_t end; /* numbers in the bracket up to and with this range */
+    int width;  /* digits at least */
 };
 
 struct part {
@@ -119,9 +120,10 @@ static int read_bracket(struct reader *reader, struct part *part) {
         if (result < 0) return result;
         struct range *ranges = grow(part->ranges, part->n_ranges, sizeof range);
         if (ranges == NULL) return -ENOMEM;
+        part->count += (size_t)(range.last - range.first + 1);
+        range.end = part->count;
         part->ranges = ranges;
         part->ranges[part->n_ranges++] = range;
-        part->count += (size_t)(range.last - range.first + 1);
         if (part->count > HOSTLIST_MAX) return refuse(reader, "too many hosts");
         if (*reader->at == ']') break;
         if (*reader->at != ',')
@@ -197,10 +199,16 @@ int hostlist_parse(const char *text, struct hostlist **list, ty_error *err) {
 }
 
 static void write_number(const struct part *part, size_t index, struct buffer *out) {
-    const struct range *range = part->ranges;
-    for (; index > range->last - range->first; range++)
-        index -= (size_t)(range->last - range->first + 1);
-    buffer_printf(out, "%0*" PRIu64, range->width, range->first + index);
+    size_t low = 0, high = part->n_ranges - 1;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (index < part->ranges[middle].end)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    const struct range *range = &part->ranges[low];
+    buffer_printf(out, "%0*" PRIu64, range->width, range->last - (range->end - 1 - index));
 }
 
 static void write_name(const struct hostlist *list, const struct item *item, size_t index, struct buffer *out) {

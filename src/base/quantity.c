@@ -15,7 +15,7 @@ static int refuse_negative(const char *what, const char *text, ty_error *err) {
 }
 
 static int refuse_precision(const char *what, const char *text, ty_error *err) {
-    return ty_fail(err, TY_EUSAGE, "the precision of %s cannot go beyond 0.0001, but it is %.80s", what, text);
+    return ty_fail(err, TY_EUSAGE, "%s: the precision cannot go beyond 0.0001, but it is %.80s", what, text);
 }
 
 static int refuse_overflow(const char *what, const char *text, ty_error *err) {

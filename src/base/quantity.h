@@ -37,6 +37,9 @@ struct resource {
     quantity amount;
 };
 
+/* Names are found by looking through a list, so those who read one from outside refuse more than this. */
+enum { RESOURCES_MAX = 1000 };
+
 /* Named amounts in the order in which they were added; no name twice. Zero-initialised is empty. */
 struct resources {
     struct resource *items; /* owned */
@@ -51,8 +54,8 @@ quantity resources_get(const struct resources *resources, const char *name); /* 
 bool resources_has(const struct resources *resources, const char *name);
 void resources_remove(struct resources *resources, const char *name);
 
-/* "CPU=4,GPU=0.5,memory=8GiB"; refuses an empty name, a missing '=', a name twice, and what quantity_parse
- * refuses. */
+/* "CPU=4,GPU=0.5,memory=8GiB"; refuses an empty name, a missing '=', a name twice, more than
+ * RESOURCES_MAX, and what quantity_parse refuses. */
 int resources_parse(struct resources *resources, const char *text, ty_error *err);
 
 /* {"CPU": 4, "GPU": 0.5} */

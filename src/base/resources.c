@@ -78,6 +78,8 @@ static int parse_piece(void *context, char *piece) {
     *equals = '\0';
     if (resources_has(&parse->resources, piece))
         return ty_fail(parse->err, TY_EUSAGE, "resource \"%s\" is given twice", piece);
+    if (parse->resources.n == RESOURCES_MAX)
+        return ty_fail(parse->err, TY_EUSAGE, "more than %d resources", RESOURCES_MAX);
     quantity amount;
     int result = quantity_parse(equals + 1, piece, &amount, parse->err);
     if (result < 0) return result;

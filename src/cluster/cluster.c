@@ -25,6 +25,7 @@ struct cluster_names {
     struct slots shapes;
     const struct node_shape **shape_list; /* owned; the shapes are in the cluster's list */
     size_t n_shapes, shape_capacity;
+    size_t n_devices; /* of all nodes */
 };
 
 static uint64_t hash_name(const void *nodes, uint32_t item) {
@@ -154,6 +155,22 @@ static int check_name(const char *name, ty_error *err) {
     return 0;
 }
 
+static size_t count_devices(const struct node_shape *shape) {
+    size_t n = 0;
+    for (size_t i = 0; i < shape->n_devices; i++)
+        n += shape->devices[i].n;
+    return n;
+}
+
+/* Before the arrays grow. */
+static int check_room(const struct cluster *cluster, size_t devices, ty_error *err) {
+    if (cluster->n == CLUSTER_MAX_NODES)
+        return ty_fail(err, TY_EUSAGE, "more than %d nodes", CLUSTER_MAX_NODES);
+    if (cluster->names->n_devices + devices > CLUSTER_MAX_DEVICES)
+        return ty_fail(err, TY_EUSAGE, "more than %d devices on all nodes together", CLUSTER_MAX_DEVICES);
+    return 0;
+}
+
 int cluster_add_node(struct cluster *cluster, const char *name, const struct node_shape *shape,
                      struct node_use **use, ty_error *err) {
     if (check_name(name, err) < 0) return TY_EUSAGE;
@@ -162,8 +179,8 @@ int cluster_add_node(struct cluster *cluster, const char *name, const struct nod
     struct slots_of of = by_name(cluster);
     if (slots_find(&names->nodes, &of, str_hash(name, size - 1), name) != SLOTS_NONE)
         return ty_fail(err, TY_EUSAGE, "node %s is there twice; names must differ", name);
-    if (cluster->n == CLUSTER_MAX_NODES)
-        return ty_fail(err, TY_EUSAGE, "more than %d nodes", CLUSTER_MAX_NODES);
+    size_t devices = count_devices(shape);
+    if (check_room(cluster, devices, err) < 0) return TY_EUSAGE;
     struct node *nodes = grow(cluster->nodes, cluster->n, &cluster->capacity, sizeof *nodes);
     if (nodes == NULL) return ty_fail_memory(err);
     cluster->nodes = nodes;
@@ -173,6 +190,7 @@ int cluster_add_node(struct cluster *cluster, const char *name, const struct nod
     of = by_name(cluster);
     if (slots_add(&names->nodes, &of, (uint32_t)cluster->n) < 0) return ty_fail_memory(err);
     names->blocks->used += size;
+    names->n_devices += devices;
     if (use != NULL) nodes[cluster->n].use = TAKE(*use);
     cluster->n++;
     return 0;

@@ -17,7 +17,8 @@ struct node_devices {
         bus_ids; /* n PCI addresses, "" where unknown; NULL: none is known. Binding to near cores goes by them */
 };
 
-enum { NODE_MAX_DEVICES = 65535 }; /* of one resource on one node; a plan's positions are 16 bits */
+/* Of one resource on one node, and of all nodes together: a plan looks at each of them. */
+enum { NODE_MAX_DEVICES = 4096, CLUSTER_MAX_DEVICES = 16 * 1024 * 1024 };
 
 /* What nodes of one kind have. */
 struct node_shape {

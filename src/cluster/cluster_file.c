@@ -98,6 +98,9 @@ static int read_amount(const json_t *value, const char *what, quantity *amount, 
 static int read_amounts(json_t *map, const char *in, struct resources *amounts, ty_error *err) {
     const char *name;
     json_t *value;
+    if (json_object_size(map) > RESOURCES_MAX)
+        return ty_fail(err, TY_EUSAGE, "%s: %zu names; at most %d are possible", in, json_object_size(map),
+                       RESOURCES_MAX);
     json_object_foreach(map, name, value) {
         char what[160];
         quantity amount;

@@ -89,6 +89,8 @@ int labels_set(struct labels *labels, const char *key, const char *value, ty_err
     CLEANUP_FREE char *copy = strdup(value);
     if (copy == NULL) return ty_fail_memory(err);
     size_t at = lower_bound(labels, key);
+    if (!is_at(labels, at, key) && labels->n == LABELS_MAX)
+        return ty_fail(err, TY_EUSAGE, "more than %d labels", LABELS_MAX);
     if (!is_at(labels, at, key)) return insert_label(labels, at, key, &copy) < 0 ? ty_fail_memory(err) : 0;
     free(labels->items[at].value);
     labels->items[at].value = TAKE(copy);
@@ -139,6 +141,8 @@ static int add_checked_value(void *context, char *value) {
         return ty_fail(list->err, TY_EUSAGE, "label %.80s: a value in \"in(...)\" is empty", key);
     int result = check_value(key, value, list->err);
     if (result < 0) return result;
+    if (list->constraint->n_values == LABELS_MAX)
+        return ty_fail(list->err, TY_EUSAGE, "label %.80s: more than %d values", key, LABELS_MAX);
     return add_value(list->constraint, value) < 0 ? ty_fail_memory(list->err) : 0;
 }
 
@@ -237,6 +241,8 @@ int label_selector_add(struct label_selector *selector, const char *key, const c
                        ty_error *err) {
     int result = check_key(key, err);
     if (result < 0) return result;
+    if (selector->n == LABELS_MAX)
+        return ty_fail(err, TY_EUSAGE, "a label selector of more than %d constraints", LABELS_MAX);
     struct label_constraint constraint = {.key = strdup(key)};
     result = constraint.key == NULL ? ty_fail_memory(err) : parse_expression(&constraint, expression, err);
     if (result < 0) {

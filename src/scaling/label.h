@@ -8,6 +8,10 @@
 #include "base/buffer.h"
 #include "base/error.h"
 
+/* Of labels of a node, constraints of a selector and values of a constraint: these lists are looked through,
+ * so more are refused. */
+enum { LABELS_MAX = 1000 };
+
 /* Labels of a node: few, sorted by key. Zero-initialised is none. */
 struct labels {
     struct label {

@@ -19,7 +19,7 @@ static const char *type_name(const json_t *value) {
     static const char *const names[] = {
         [JSON_OBJECT] = "a map",    [JSON_ARRAY] = "a list",
         [JSON_STRING] = "text",     [JSON_INTEGER] = "a whole number",
-        [JSON_REAL] = "a fraction", [JSON_TRUE] = "true",
+        [JSON_REAL] = "a number with a fraction or beyond 64 bits", [JSON_TRUE] = "true",
         [JSON_FALSE] = "false",     [JSON_NULL] = "null",
     };
     return names[json_typeof(value)];
@@ -81,8 +81,8 @@ static int read_amount_text(const struct reader *reader, const char *name, const
     size_t size = strlen(text);
     quantity amount;
     if (size == 0 || strchr("KMGTPiBk", text[size - 1]) == NULL)
-        return ty_fail(reader->err, TY_EUSAGE, "`%s`: the amount of %.80s must be a number, not text",
-                       reader->field, name);
+        return ty_fail(reader->err, TY_EUSAGE, "`%s`: the amount of %.80s must be a number, not the text \"%.80s\"",
+                       reader->field, name, text);
     if (quantity_parse(text, name, &amount, reader->err) < 0)
         return ty_wrap(reader->err, "`%s`", reader->field);
     double number = quantity_to_double(amount);
@@ -109,6 +109,10 @@ static int read_resources(const struct reader *reader, const json_t *value, stru
     int result = 0;
     if (!json_is_object(value) && !json_is_null(value))
         return refuse(reader, value, "a map of names to amounts, or null");
+    if (json_object_size(value) > RESOURCES_MAX)
+        return at(reader, value,
+                  ty_fail(reader->err, TY_EUSAGE, "`%s`: %zu names; at most %d are possible", reader->field,
+                          json_object_size(value), RESOURCES_MAX));
     json_object_foreach((json_t *)value, name, amount) {
         result = read_amount(reader, name, amount, &resources);
         if (result < 0) break;

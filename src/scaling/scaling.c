@@ -145,6 +145,9 @@ int scaling_set_amount(struct resources *resources, const char *field, const cha
 static int take_resources(struct resources *to, bool *given, const ty_resources *from, const char *field,
                           ty_error *err) {
     *given = from->items != NULL;
+    if (*given && from->n > RESOURCES_MAX)
+        return ty_fail(err, TY_EUSAGE, "`%s`: %zu names; at most %d are possible", field, from->n,
+                       RESOURCES_MAX);
     for (size_t i = 0; *given && i < from->n; i++) {
         const ty_resource *item = &from->items[i];
         if (item->name == NULL) return ty_fail(err, TY_EUSAGE, "`%s`: a resource name is NULL", field);

@@ -21,11 +21,12 @@ static void doubles_that_are_refused(void **state) {
     static const struct {
         double value;
         const char *part;
-    } cases[] = {{NAN, "GPU must be a finite number"},       {INFINITY, "GPU must be a finite number"},
-                 {-INFINITY, "GPU must be a finite number"}, {-1, "GPU cannot be negative"},
-                 {-1e-9, "GPU cannot be negative"},          {0.00009, "GPU cannot go beyond 0.0001"},
-                 {1e-300, "cannot go beyond 0.0001"},        {1e300, "GPU is too large"},
-                 {461168601842739.0, "GPU is too large"}};
+    } cases[] = {
+        {NAN, "GPU must be a finite number"},       {INFINITY, "GPU must be a finite number"},
+        {-INFINITY, "GPU must be a finite number"}, {-1, "GPU cannot be negative"},
+        {-1e-9, "GPU cannot be negative"},          {0.00009, "GPU: the precision cannot go beyond 0.0001"},
+        {1e-300, "cannot go beyond 0.0001"},        {1e300, "GPU is too large"},
+        {461168601842739.0, "GPU is too large"}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         quantity amount = 42;
         ty_error err = {0};
@@ -97,9 +98,9 @@ static void texts_that_are_refused(void **state) {
                  {"-1", "memory cannot be negative"},
                  {"-1GiB", "memory cannot be negative"},
                  {"-1e3", "memory cannot be negative"},
-                 {"0.00009", "memory cannot go beyond 0.0001"},
-                 {"1e-5", "memory cannot go beyond 0.0001"},
-                 {"0.0000000000000000000000000001", "memory cannot go beyond 0.0001"},
+                 {"0.00009", "memory: the precision cannot go beyond 0.0001"},
+                 {"1e-5", "memory: the precision cannot go beyond 0.0001"},
+                 {"0.0000000000000000000000000001", "memory: the precision cannot go beyond 0.0001"},
                  {"461168601842739", "memory is too large"},
                  {"99999999999999999999999999999999", "memory is too large"},
                  {"500000P", "memory is too large"},

@@ -34,7 +34,7 @@ static void what_is_refused_changes_nothing(void **state) {
                  {"CPU=four", "CPU must be a number"},
                  {"CPU=4=4", "CPU must be a number"},
                  {"CPU=-1", "CPU cannot be negative"},
-                 {"CPU=4,fast=0.00001", "fast cannot go beyond 0.0001"}};
+                 {"CPU=4,fast=0.00001", "fast: the precision cannot go beyond 0.0001"}};
     CLEANUP(resources_done)
     struct resources resources = {0};
     assert_int_equal(resources_set(&resources, "GPU", 5000), 0);
@@ -114,6 +114,22 @@ static void copies_are_apart(void **state) {
     expect_format(&second, "CPU 1, GPU 2", "{\"CPU\": 1, \"GPU\": 2}");
 }
 
+static void one_more_than_can_be(void **state) {
+    (void)state;
+    CLEANUP(resources_done)
+    struct resources resources = {0};
+    CLEANUP(buffer_done)
+    struct buffer text = {0};
+    ty_error err = {0};
+    for (int i = 0; i < RESOURCES_MAX; i++)
+        buffer_printf(&text, "%sr%d=1", i > 0 ? "," : "", i);
+    assert_int_equal(resources_parse(&resources, text.data, &err), 0);
+    assert_int_equal(resources.n, RESOURCES_MAX);
+    assert_int_equal(resources_parse(&resources, "more=1", &err), TY_EUSAGE);
+    assert_non_null(strstr(err.message, "1000"));
+    assert_int_equal(resources.n, RESOURCES_MAX);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_refused_changes_nothing),
@@ -121,6 +137,7 @@ int main(void) {
         cmocka_unit_test(bytes_for_people),
         cmocka_unit_test(sets_gets_removes),
         cmocka_unit_test(copies_are_apart),
+        cmocka_unit_test(one_more_than_can_be),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

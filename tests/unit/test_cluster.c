@@ -37,7 +37,7 @@ static void test_refused_shapes(void **state) {
     (void)state;
     expect_refused("GPU=1.5", "whole");
     expect_refused("CPU=0.5", "whole");
-    expect_refused("GPU=65536", "65535");
+    expect_refused("GPU=4097", "4096");
     expect_refused("bundle=1", "bundle");
     expect_refused("node:10.0.0.1=1", "node:");
     expect_refused("gpu=1", "GPU");

@@ -182,12 +182,42 @@ static void a_list_is_parsed_whole_or_not(void **state) {
     label_selector_done(&copy);
 }
 
+/* As many as there may be, then one more, which changes nothing. */
+static void numbers_are_limited(void **state) {
+    (void)state;
+    CLEANUP(labels_done)
+    struct labels labels = {0};
+    CLEANUP(label_selector_done)
+    struct label_selector selector = {0};
+    CLEANUP(buffer_done)
+    struct buffer list = {0};
+    ty_error err = {0};
+    for (int i = 0; i <= LABELS_MAX; i++) {
+        char key[16];
+        (void)snprintf(key, sizeof key, "k%d", i);
+        buffer_printf(&list, "%s%s", i > 0 ? "," : "in(", key);
+        int expected = i < LABELS_MAX ? 0 : TY_EUSAGE;
+        assert_int_equal(labels_set(&labels, key, "v", &err), expected);
+        assert_int_equal(label_selector_add(&selector, key, "v", &err), expected);
+    }
+    assert_int_equal(labels.n, LABELS_MAX);
+    assert_int_equal(labels_set(&labels, "k7", "other", &err), 0);
+    assert_string_equal(labels_get(&labels, "k7"), "other");
+    assert_int_equal(selector.n, LABELS_MAX);
+    label_selector_done(&selector);
+    buffer_char(&list, ')');
+    buffer_char(&list, '\0');
+    assert_int_equal(label_selector_add(&selector, "k", list.data, &err), TY_EUSAGE);
+    assert_non_null(strstr(err.message, "1000"));
+    assert_int_equal(selector.n, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(expressions_are_understood),     cmocka_unit_test(bad_expressions_are_refused),
         cmocka_unit_test(keys_follow_the_syntax),         cmocka_unit_test(lengths_are_limited),
         cmocka_unit_test(labels_are_sorted_and_replaced), cmocka_unit_test(selectors_match),
-        cmocka_unit_test(a_list_is_parsed_whole_or_not),
+        cmocka_unit_test(a_list_is_parsed_whole_or_not),  cmocka_unit_test(numbers_are_limited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -113,7 +113,7 @@ static void test_refusals(void **state) {
     expect_refused(-1, INFINITY, "", "num_gpus");
     expect_refused(1.5, -1, "", "CPU must be a whole number");
     expect_refused(-1, 0.5, "", "GPU must be a whole number");
-    expect_refused(-1, 70000, "", "65535");
+    expect_refused(-1, 4097, "", "4096");
     expect_refused(4, -1, "CPU=5", "CPU is given");
     expect_refused(-1, 4, "GPU=5", "GPU is given");
     expect_refused(-1, -1, "node:here=1", "node:");
