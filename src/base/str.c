@@ -148,6 +148,13 @@ const char *str_nearest(const char *word, const char *const *names, size_t n) {
     return nearest;
 }
 
+const char *str_hint(const char *word, const char *const *names, size_t n, char text[STR_HINT_SIZE]) {
+    const char *nearest = str_nearest(word, names, n);
+    text[0] = '\0';
+    if (nearest != NULL) (void)snprintf(text, STR_HINT_SIZE, "; did you mean %s?", nearest);
+    return text;
+}
+
 uint64_t str_hash(const char *bytes, size_t size) {
     uint64_t hash = 0xcbf29ce484222325;
     for (size_t i = 0; i < size; i++)

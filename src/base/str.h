@@ -27,6 +27,11 @@ bool str_is_decimal(const char *text);
  * of the word's length, at least 1), or NULL. */
 const char *str_nearest(const char *word, const char *const *names, size_t n);
 
+enum { STR_HINT_SIZE = 96 };
+
+/* "; did you mean NAME?" for the end of a message, "" when no name is near; returns `text`. */
+const char *str_hint(const char *word, const char *const *names, size_t n, char text[STR_HINT_SIZE]);
+
 /* "signal 9 (SIGKILL)", or "signal 40" where it has no name; returns `text`. */
 const char *str_signal(int number, char text[32]);
 

@@ -189,9 +189,9 @@ static int find_form(const struct arguments *arguments, ty_error *err) {
         return ty_fail(err, TY_EUSAGE, "%s takes %zu arguments, not %zu: %s", forms[i].name,
                        forms[i].n_words - 1, arguments->n_words - 1, forms[i].usage);
     }
-    const char *near = str_nearest(arguments->words[0], names, ARRAY_SIZE(forms));
-    return ty_fail(err, TY_EUSAGE, "'%.80s' must be one of types, classify, tpu%s%s%s", arguments->words[0],
-                   near != NULL ? "; did you mean " : "", near != NULL ? near : "", near != NULL ? "?" : "");
+    char hint[STR_HINT_SIZE];
+    return ty_fail(err, TY_EUSAGE, "'%.80s' must be one of types, classify, tpu%s", arguments->words[0],
+                   str_hint(arguments->words[0], names, ARRAY_SIZE(forms), hint));
 }
 
 static int answer(const struct arguments *arguments, const struct accelerators_options *options, int format,

@@ -244,10 +244,9 @@ int option_choice(const struct option_spec *option, void *target, const char *va
         *(int *)((char *)target + option->offset) = n;
         return 0;
     }
-    const char *near = str_nearest(value, option->choices, (size_t)n);
-    if (near != NULL)
-        return ty_fail(err, TY_EUSAGE, "must be one of %s; did you mean %s?", option->argument, near);
-    return ty_fail(err, TY_EUSAGE, "must be one of %s", option->argument);
+    char hint[STR_HINT_SIZE];
+    return ty_fail(err, TY_EUSAGE, "must be one of %s%s", option->argument,
+                   str_hint(value, option->choices, (size_t)n, hint));
 }
 
 int option_duration(const struct option_spec *option, void *target, const char *value, ty_error *err) {

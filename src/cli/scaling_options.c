@@ -182,13 +182,13 @@ static int set_node_resources(const struct option_spec *option, void *target, co
 }
 
 static int set_engine(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    static const char *const names[] = {"auto", "local", "slurm"};
+    static const char *const names[] = {"auto", "local"};
     (void)option;
     if (str_equal(value, "slurm")) return ty_fail(err, TY_EUSAGE, "engine slurm is not available: local is");
     if (!str_equal(value, "auto") && !str_equal(value, "local")) {
-        const char *near = str_nearest(value, names, 2);
-        return ty_fail(err, TY_EUSAGE, "must be auto or local%s%s%s", near != NULL ? "; did you mean " : "",
-                       near != NULL ? near : "", near != NULL ? "?" : "");
+        char hint[STR_HINT_SIZE];
+        return ty_fail(err, TY_EUSAGE, "must be auto or local%s",
+                       str_hint(value, names, ARRAY_SIZE(names), hint));
     }
     ((struct cluster_options *)target)->engine = value;
     return 0;

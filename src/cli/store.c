@@ -89,9 +89,9 @@ static const struct verb *find_verb(const struct arguments *arguments, ty_error 
                       verbs[i].n_words - 1, arguments->n_words - 1, verbs[i].usage);
         return NULL;
     }
-    const char *near = str_nearest(arguments->words[0], names, ARRAY_SIZE(verbs));
-    (void)ty_fail(err, TY_EUSAGE, "'%.80s' must be one of get, set, wait, add%s%s%s", arguments->words[0],
-                  near != NULL ? "; did you mean " : "", near != NULL ? near : "", near != NULL ? "?" : "");
+    char hint[STR_HINT_SIZE];
+    (void)ty_fail(err, TY_EUSAGE, "'%.80s' must be one of get, set, wait, add%s", arguments->words[0],
+                  str_hint(arguments->words[0], names, ARRAY_SIZE(verbs), hint));
     return NULL;
 }
 

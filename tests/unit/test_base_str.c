@@ -105,6 +105,14 @@ static void nearest_name(void **state) {
     assert_null(str_nearest(longest, names, ARRAY_SIZE(names)));
 }
 
+static void hints_name_the_nearest(void **state) {
+    static const char *const names[] = {"get", "wait"};
+    char text[STR_HINT_SIZE];
+    (void)state;
+    assert_string_equal(str_hint("wiat", names, 2, text), "; did you mean wait?");
+    assert_string_equal(str_hint("delete", names, 2, text), "");
+}
+
 static void fnv_vectors(void **state) {
     (void)state; /* from the reference tables of FNV-1a */
     assert_true(str_hash("", 0) == 0xcbf29ce484222325);
@@ -112,7 +120,7 @@ static void fnv_vectors(void **state) {
     assert_true(str_hash("foobar", 6) == 0x85944171f73967e8);
 }
 
-static void test_utf8_sequences(void **state) {
+static void utf8_sequences(void **state) {
     static const struct {
         const char *text;
         int length;
@@ -158,8 +166,9 @@ int main(void) {
         cmocka_unit_test(whole_numbers),
         cmocka_unit_test(real_numbers),
         cmocka_unit_test(nearest_name),
+        cmocka_unit_test(hints_name_the_nearest),
         cmocka_unit_test(fnv_vectors),
-        cmocka_unit_test(test_utf8_sequences),
+        cmocka_unit_test(utf8_sequences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
