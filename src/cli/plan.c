@@ -9,19 +9,13 @@
 #include "cli/terminal.h"
 #include "cluster/cluster.h"
 #include "cluster/lease.h"
-#include "scaling/device.h"
+#include "controller/prepare.h"
 
 struct plan_command {
     struct scaling_options scaling;
     struct cluster_options cluster;
     struct format_options format;
 };
-
-static bool needs_devices(const struct demand *demand) {
-    for (size_t i = 0; i < demand->per_worker.n; i++)
-        if (accelerator_is_device(demand->per_worker.items[i].name)) return true;
-    return false;
-}
 
 /* Takes off what other runs on this machine hold, so that the plan says when it would have to wait. */
 static int apply_leases(struct cluster *cluster, ty_error *err) {
@@ -42,7 +36,7 @@ static int find_cluster(const struct cluster_options *options, const struct dema
     if (options->cluster_file != NULL) return cluster_read(options->cluster_file, cluster, err);
     struct cluster *machine = NULL;
     int result = cluster_probe(&options->overrides, &machine, err);
-    if (result >= 0 && needs_devices(demand)) result = apply_leases(machine, err);
+    if (result >= 0 && prepare_needs_devices(demand)) result = apply_leases(machine, err);
     if (result < 0) {
         cluster_destroy(machine);
         return result;

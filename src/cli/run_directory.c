@@ -6,16 +6,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "controller/controller.h"
+#include "journal/journal.h"
 
 static bool has_journal(const char *directory, const char *name) {
     CLEANUP_FREE char *path = NULL;
-    if (name[0] == '.' || asprintf(&path, "%s/%s/run.db", directory, name) < 0) return false;
-    return access(path, F_OK) == 0;
+    if (name[0] == '.') return false;
+    if (asprintf(&path, "%s/%s", directory, name) < 0) {
+        path = NULL;
+        return false;
+    }
+    return journal_exists(path);
 }
 
 static int compare(const void *a, const void *b) {
@@ -83,12 +87,7 @@ char *run_directory_find(const char *storage_path, const char *name, ty_error *e
     if (controller_check_name(name, err) < 0) return NULL;
     CLEANUP_FREE char *path = controller_run_path(storage_path, name, err);
     if (path == NULL) return NULL;
-    CLEANUP_FREE char *journal = NULL;
-    if (asprintf(&journal, "%s/run.db", path) < 0) {
-        (void)ty_fail_memory(err);
-        return NULL;
-    }
-    if (access(journal, F_OK) == 0) return TAKE(path);
+    if (journal_exists(path)) return TAKE(path);
     fail_unknown(storage_path, name, path, err);
     return NULL;
 }

@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -94,9 +93,7 @@ static int open_journal(struct passage *passage, ty_error *err) {
     bool existed = false;
     passage->directory = directory_open(passage->path, passage->request->resume, &existed, err);
     if (passage->directory < 0) return passage->directory;
-    char file[4096];
-    (void)snprintf(file, sizeof file, "%s/run.db", passage->path);
-    bool past = existed && access(file, F_OK) == 0;
+    bool past = existed && journal_exists(passage->path);
     int result = journal_open(passage->path, past ? JOURNAL_APPEND : JOURNAL_CREATE, &passage->journal, err);
     return result < 0 || !past ? result : read_past(passage, err);
 }

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -219,12 +218,6 @@ void drive_end_done(struct drive_end *end) {
     *end = (struct drive_end){0};
 }
 
-static int worker_exit(const struct run_worker *worker) {
-    if (!worker->exited) return -1;
-    int status = worker->wait_status;
-    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
-
 static void describe_end(struct drive *drive, struct drive_end *end) {
     const struct plan *plan = drive->config->prepared->plan;
     end->outcome = run_outcome(drive->run);
@@ -236,7 +229,7 @@ static void describe_end(struct drive *drive, struct drive_end *end) {
     end->n_workers = (uint32_t)plan->n_workers;
     end->exits = calloc(plan->n_workers, sizeof *end->exits);
     for (uint32_t rank = 0; end->exits != NULL && rank < end->n_workers; rank++)
-        end->exits[rank] = worker_exit(run_worker(drive->run, rank));
+        end->exits[rank] = run_worker_exit(drive->run, rank);
     if (drive->metrics.size > 0) end->metrics = strdup(drive->metrics.data);
     if (run_checkpoint(drive->run) != NULL) end->checkpoint = strdup(run_checkpoint(drive->run));
     struct failure_context context = {drive->run,

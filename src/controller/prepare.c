@@ -27,7 +27,7 @@ static int look_at_cluster(const struct run_request *request, struct prepared *p
     return cluster_probe(request->overrides == NULL ? &none : request->overrides, &prepared->cluster, err);
 }
 
-static bool needs_devices(const struct demand *demand) {
+bool prepare_needs_devices(const struct demand *demand) {
     for (size_t i = 0; i < demand->per_worker.n; i++)
         if (accelerator_is_device(demand->per_worker.items[i].name)) return true;
     return false;
@@ -91,7 +91,7 @@ int prepare_plan(const struct run_request *request, const char *run_name, struct
     *n_holders = 0;
     int result = look_at_cluster(request, prepared, err);
     if (result < 0) return result;
-    if (prepared->cluster->logical || !needs_devices(&prepared->demand))
+    if (prepared->cluster->logical || !prepare_needs_devices(&prepared->demand))
         result = plan(prepared, err);
     else
         result = plan_and_claim(run_name, prepared, holders, n_holders, err);

@@ -22,6 +22,9 @@ struct prepared {
 /* Checks all that can be checked without looking at nodes. */
 int prepare_check(const struct run_request *request, struct prepared *prepared, ty_error *err);
 
+/* True when some worker holds a device, which other runs of this machine may hold as well. */
+bool prepare_needs_devices(const struct demand *demand);
+
 /* Plans and claims. TY_EINFEASIBLE, or TY_EBUSY: then `*holders` (the caller's) are the runs that hold what is
  * short, none when nobody can be waited for. May be called again. */
 int prepare_plan(const struct run_request *request, const char *run_name, struct prepared *prepared,

@@ -2,7 +2,10 @@
 #include "journal/journal.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/module.h"
 #include "journal/journal_module.h"
 
@@ -12,6 +15,15 @@ static _Atomic(const struct journal_module *) loaded;
 static const struct journal_module *load(ty_error *err) {
     if (loaded == NULL) loaded = module_load("journal", err);
     return loaded;
+}
+
+bool journal_exists(const char *run_path) {
+    CLEANUP_FREE char *path = NULL;
+    if (asprintf(&path, "%s/run.db", run_path) < 0) {
+        path = NULL;
+        return false;
+    }
+    return access(path, F_OK) == 0;
 }
 
 int journal_open(const char *run_path, enum journal_mode mode, struct journal **journal, ty_error *err) {

@@ -34,6 +34,9 @@ struct journal_checkpoint {
 
 struct journal; /* opaque */
 
+/* True when there is a journal in the run's directory. */
+bool journal_exists(const char *run_path);
+
 enum journal_mode { JOURNAL_CREATE, JOURNAL_APPEND, JOURNAL_READ };
 
 /* CREATE fails where the file exists; APPEND recovers what a dead writer left; READ never writes, also beside a
