@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/document.h"
 #include "base/str.h"
+#include "worker/link.h"
 
 void run_settings_done(struct run_settings *settings) {
     free(settings->name);
@@ -21,28 +22,9 @@ void run_settings_done(struct run_settings *settings) {
 
 int config_check_variable(const char *name, ty_error *err) {
     static const char *const ours[] = {
-        "RANK",
-        "WORLD_SIZE",
-        "LOCAL_RANK",
-        "LOCAL_WORLD_SIZE",
-        "NODE_RANK",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "GROUP_RANK",
-        "ROLE_RANK",
-        "ROLE_NAME",
-        "ROLE_WORLD_SIZE",
-        "GROUP_WORLD_SIZE",
-        "TRAINYARD_RUN",
-        "TRAINYARD_ATTEMPT",
-        "TRAINYARD_DEVICES",
-        "TRAINYARD_FD",
-        "TRAINYARD_PID",
-        "TRAINYARD_TOKEN",
-        "TRAINYARD_RUN_PATH",
-        "TRAINYARD_PAYLOAD_FD",
-        "TRAINYARD_CHECKPOINT",
-        "TRAINYARD_BACKEND",
+        "RANK",           "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK",       "MASTER_ADDR",
+        "MASTER_PORT",    "GROUP_RANK", "ROLE_RANK",  "ROLE_NAME",        "ROLE_WORLD_SIZE", "GROUP_WORLD_SIZE",
+        WORKER_VARIABLES,
     };
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
     if (*name == '\0' || (*name >= '0' && *name <= '9') || name[strspn(name, letters)] != '\0')

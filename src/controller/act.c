@@ -16,8 +16,8 @@ static nanoseconds wall(void *context) {
     return clock_wall();
 }
 
-/* The parts of the launch that are alike for all nodes wait for the first node of the attempt. */
-static int make_launch(struct drive *drive, int attempt, ty_error *err) {
+/* What all nodes of an attempt share: the store, and the parts of the launch that are alike. */
+static int make_shared(struct drive *drive, int attempt, ty_error *err) {
     const struct peer *first = &drive->peers[0];
     struct launch_context context = {
         .request = drive->config->request,
@@ -34,18 +34,14 @@ static int make_launch(struct drive *drive, int attempt, ty_error *err) {
     launch_destroy(TAKE(drive->launch));
     store_destroy(TAKE(drive->store));
     drive->launched = clock_wall();
-    return launch_create(&context, &drive->launch, err);
+    drive->store = store_create((uint32_t)drive->config->prepared->plan->n_workers, peer_answer_store, drive);
+    return drive->store == NULL ? ty_fail_memory(err) : launch_create(&context, &drive->launch, err);
 }
 
 static void launch(void *context, uint32_t node, int attempt) {
     struct drive *drive = context;
     ty_error err = {0};
-    int result = node == 0 ? make_launch(drive, attempt, &err) : 0;
-    if (result >= 0 && node == 0) {
-        drive->store =
-            store_create((uint32_t)drive->config->prepared->plan->n_workers, peer_answer_store, drive);
-        if (drive->store == NULL) result = ty_fail_memory(&err);
-    }
+    int result = node == 0 ? make_shared(drive, attempt, &err) : 0;
     if (result >= 0 && drive->launch != NULL)
         result = launch_frame(drive->launch, node, channel_out(drive->peers[node].channel), &err);
     if (result < 0) {

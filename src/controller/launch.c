@@ -24,11 +24,7 @@ struct launch {
 
 /* What an outer run set for this process is not for our workers. */
 static int drop_outer_run(struct environment *environment) {
-    static const char *const names[] = {
-        WORKER_FD_VARIABLE,      WORKER_PID_VARIABLE,     WORKER_TOKEN_VARIABLE,
-        WORKER_PATH_VARIABLE,    WORKER_PAYLOAD_VARIABLE, WORKER_CHECKPOINT_VARIABLE,
-        WORKER_BACKEND_VARIABLE, WORKER_ADDRESS_VARIABLE, "TRAINYARD_DEVICES",
-        "TRAINYARD_RUN",         "TRAINYARD_ATTEMPT"};
+    static const char *const names[] = {WORKER_VARIABLES};
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         if (environment_set(environment, names[i], NULL) < 0) return -1;
     return 0;

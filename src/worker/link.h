@@ -25,17 +25,23 @@
 #include "base/error.h"
 
 /* Variables that an agent sets for its workers, beside those that DESIGN.md 5.3 names. */
-#define WORKER_FD_VARIABLE "TRAINYARD_FD"   /* descriptor of the socket */
-#define WORKER_PID_VARIABLE "TRAINYARD_PID" /* pid of the worker itself: others open a channel of their own */
+#define WORKER_FD_VARIABLE "TRAINYARD_FD"              /* descriptor of the socket */
+#define WORKER_PID_VARIABLE "TRAINYARD_PID"            /* pid of the worker itself; others open a channel */
 #define WORKER_TOKEN_VARIABLE "TRAINYARD_TOKEN"        /* marks every process of the run; no secret */
 #define WORKER_PATH_VARIABLE "TRAINYARD_RUN_PATH"      /* the run's directory */
 #define WORKER_PAYLOAD_VARIABLE "TRAINYARD_PAYLOAD_FD" /* descriptor of the launch's payload; absent without */
 #define WORKER_CHECKPOINT_VARIABLE "TRAINYARD_CHECKPOINT" /* last committed checkpoint; absent without */
 #define WORKER_BACKEND_VARIABLE "TRAINYARD_BACKEND"       /* gloo or nccl; absent: by default */
-#define WORKER_ADDRESS_VARIABLE \
-    "TRAINYARD_ADDRESS" /* address of this node that peers can reach; absent: loopback */
+#define WORKER_ADDRESS_VARIABLE "TRAINYARD_ADDRESS"       /* of this node, for peers; absent: loopback */
 #define WORKER_FUNCTION_VARIABLE \
     "TRAINYARD_FUNCTION" /* the training function, see function.h; absent without */
+
+/* All that a run sets under our own names for each worker, for an array: no user gives them, and what an outer run set
+ * is not for the workers of an inner one. */
+#define WORKER_VARIABLES                                                                                  \
+    "TRAINYARD_RUN", "TRAINYARD_ATTEMPT", "TRAINYARD_DEVICES", WORKER_FD_VARIABLE, WORKER_PID_VARIABLE,   \
+        WORKER_TOKEN_VARIABLE, WORKER_PATH_VARIABLE, WORKER_PAYLOAD_VARIABLE, WORKER_CHECKPOINT_VARIABLE, \
+        WORKER_BACKEND_VARIABLE, WORKER_ADDRESS_VARIABLE
 
 enum {
     WORKER_QUEUE_MAX = 1 << 20,
