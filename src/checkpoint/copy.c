@@ -191,7 +191,7 @@ static int copy_tree(struct copy *copy, int from, ty_error *err) {
 /* Another rank may make it at the same moment; it stays when this one fails, since others may be using it. */
 static int open_staging(const char *staging, ty_error *err) {
     if (mkdir(staging, 0755) < 0 && errno != EEXIST)
-        return ty_fail(err, -errno, "cannot make the directory %s: %s", staging, strerror(errno));
+        return ty_fail(err, -errno, "cannot make directory %s: %s", staging, strerror(errno));
     return tree_open(AT_FDCWD, staging, false, err);
 }
 

@@ -94,7 +94,7 @@ int tree_walk(int top, const char *name, tree_visitor *visitor, void *context, t
 
 int tree_open(int at, const char *path, bool follow, ty_error *err) {
     int fd = openat(at, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW));
-    if (fd < 0) return ty_fail(err, -errno, "cannot open the directory %s: %s", path, strerror(errno));
+    if (fd < 0) return ty_fail(err, -errno, "cannot open directory %s: %s", path, strerror(errno));
     return fd;
 }
 

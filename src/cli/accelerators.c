@@ -229,10 +229,10 @@ const struct command command_accelerators = {
     .summary = "list this machine's accelerators, the known types, and TPU arithmetic",
     .usage = (const char *const[]){"[--format text|json]", "types", "classify NAME",
                                    "tpu TYPE TOPOLOGY [--chips-per-vm N]", NULL},
-    .description = "Without a word: the devices that the drivers of this machine show to this process. types: "
-                   "the accelerator types that "
-                   "--accelerator-type knows. classify: the type of a device's name. tpu: chips, hosts and pod "
-                   "type of a slice, as JSON.",
+    .description =
+        "Without a word: the devices that the drivers of this machine show to this process. types: the "
+        "accelerator types that --accelerator-type knows. classify: the type of a device's name. tpu: "
+        "chips, hosts and pod type of a slice, as JSON.",
     .examples =
         (const char *const[]){"trainyard accelerators tpu TPU-V6E 4x4", "a slice of 16 chips on 4 hosts", NULL},
     .groups = (const struct option_group *const[]){&accelerators_group, &format_group, NULL},

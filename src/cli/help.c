@@ -97,11 +97,10 @@ void command_help_text(const struct command *command, struct buffer *out) {
     examples_text(command, out);
 }
 
-static const char exit_status_text[] = "0 success; a failed worker's own code, or 128 plus its signal (the "
-                                       "first failure decides); 2 wrong usage or config; 3 the "
-                                       "request cannot fit; 4 workers could not be started; 5 an agent or node "
-                                       "was lost; 124 the time limit passed; 130 "
-                                       "interrupted.";
+static const char exit_status_text[] =
+    "0 success; a failed worker's own code, or 128 plus its signal (the first failure decides); 2 wrong "
+    "usage or config; 3 the request cannot fit; 4 workers could not be started; 5 an agent or node was "
+    "lost; 124 the time limit passed; 130 interrupted.";
 
 struct help_options {
     bool man;

@@ -315,9 +315,9 @@ const struct command command_logs = {
     .name = "logs",
     .summary = "show what the workers of a run wrote",
     .usage = (const char *const[]){"NAME [OPTION...]", NULL},
-    .description = "The whole output of each rank, in rank order, each line with its rank in front. On a "
-                   "terminal control characters are "
-                   "shown, not obeyed; elsewhere the bytes are as they were written.",
+    .description =
+        "The whole output of each rank, in rank order, each line with its rank in front. On a terminal "
+        "control characters are shown, not obeyed; elsewhere the bytes are as they were written.",
     .groups = (const struct option_group *const[]){&logs_group, NULL},
     .min_words = 1,
     .max_words = 1,

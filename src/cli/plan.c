@@ -103,10 +103,8 @@ const struct command command_plan = {
     .summary = "show which worker would go on which node with which devices, or why that is impossible",
     .usage = (const char *const[]){"[OPTION...]", NULL},
     .description = "Plans as `trainyard run` would with the same options, for this machine or the nodes of a "
-                   "cluster file, and starts "
-                   "nothing. When the request does not fit, one sentence says what is short and the smallest "
-                   "change that would "
-                   "fit; the exit status is then 3.",
+                   "cluster file, and starts nothing. When the request does not fit, one sentence says what is "
+                   "short and the smallest change that would fit; the exit status is then 3.",
     .examples = (const char *const[]){"trainyard plan -n 8 --use-gpu --cluster cluster.yaml",
                                       "eight workers with a GPU each on the nodes of a file",
                                       "trainyard plan -n 4 --resources CPU=2 --format json",

@@ -83,9 +83,9 @@ const struct command command_report = {
     .summary = "hand over metrics, and perhaps a checkpoint, from inside a worker",
     .usage = (const char *const[]){"NAME=NUMBER... [--checkpoint DIR]", NULL},
     .description =
-        "For workers in any language: speaks to the worker's agent over the socket that the worker inherited. "
-        "Without a "
-        "checkpoint it returns at once; with one it returns when the checkpoint of this report is committed.",
+        "For workers in any language: speaks to the worker's agent over the socket that the worker "
+        "inherited. Without a checkpoint it returns at once; with one it returns when the checkpoint of "
+        "this report is committed.",
     .examples = (const char *const[]){"trainyard report loss=0.31 step=40 --checkpoint ./state",
                                       "two metrics and the files below ./state", NULL},
     .groups = (const struct option_group *const[]){&report_group, NULL},

@@ -210,14 +210,13 @@ const struct command command_run = {
     .name = "run",
     .summary = "run a program on many workers",
     .usage = (const char *const[]){"[OPTION...] [--] PROG [ARG...]", NULL},
-    .description = "Starts PROG once for each worker, with its ranks, devices and address in the environment "
-                   "as torchrun sets them, brings "
-                   "their output, metrics and checkpoints home, and starts them again when one dies, if asked "
-                   "to. When a worker "
-                   "fails, the others are stopped, the first cause is shown, and no process is left.\n\n"
-                   "Everything is kept in a directory of the run; `trainyard status NAME` and `trainyard logs "
-                   "NAME` show it, also "
-                   "while the run goes on.",
+    .description =
+        "Starts PROG once for each worker, with its ranks, devices and address in the environment as "
+        "torchrun sets them, brings their output, metrics and checkpoints home, and starts them again "
+        "when one dies, if asked to. When a worker fails, the others are stopped, the first cause is "
+        "shown, and no process is left.\n\n"
+        "Everything is kept in a directory of the run; `trainyard status NAME` and `trainyard logs NAME` "
+        "show it, also while the run goes on.",
     .examples =
         (const char *const[]){"trainyard run -n 4 -- ./train --epochs 10", "four workers with a CPU each",
                               "trainyard run -n 8 --use-gpu --max-failures 3 -- python train.py",

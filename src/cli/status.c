@@ -320,9 +320,9 @@ const struct command command_status = {
     .summary = "show the runs, or one of them in detail",
     .usage = (const char *const[]){"[NAME] [OPTION...]", NULL},
     .description =
-        "Reads the journals of the runs, also while they go on. With NAME: its attempts, workers by state, "
-        "checkpoints, latest "
-        "metrics and first cause, and where the seconds of its start went, with the slowest rank of each part.",
+        "Reads the journals of the runs, also while they go on. With NAME: its attempts, workers by "
+        "state, checkpoints, latest metrics and first cause, and where the seconds of its start went, "
+        "with the slowest rank of each part.",
     .groups = (const struct option_group *const[]){&status_group, &format_group, NULL},
     .max_words = 1,
     .run = status_run,

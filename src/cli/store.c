@@ -112,10 +112,10 @@ const struct command command_store = {
     .summary = "read and write the run's shared store from inside a worker",
     .usage = (const char *const[]){"get KEY", "set KEY VALUE", "wait KEY [--timeout DURATION]",
                                    "add KEY NUMBER", NULL},
-    .description = "Small values that all workers of the run share. get prints the value, or ends with status "
-                   "1 when there is none; wait "
-                   "waits for it; add adds to a number and prints the sum. A value that begins with a dash "
-                   "goes behind --.",
+    .description =
+        "Small values that all workers of the run share. get prints the value, or ends with status 1 "
+        "when there is none; wait waits for it; add adds to a number and prints the sum. A value that "
+        "begins with a dash goes behind --.",
     .groups = (const struct option_group *const[]){&store_group, NULL},
     .min_words = 1,
     .max_words = 4,

@@ -260,7 +260,7 @@ int ty_barrier(ty_comm *comm, ty_error *err) {
 static int choose_backend(struct ty_comm *comm, ty_error *err) {
     const char *wanted = comm->config.backend;
     if (wanted != NULL && !str_equal(wanted, "gloo") && !str_equal(wanted, "nccl"))
-        return ty_fail(err, TY_EUSAGE, "backend \"%.40s\" is unknown: gloo or nccl", wanted);
+        return ty_fail(err, TY_EUSAGE, "backend \"%.40s\" is unknown; allowed: gloo, nccl", wanted);
     if (str_equal(wanted, "gloo")) {
         (void)ty_fail(&comm->no_nccl, TY_EUNSUPPORTED,
                       "backend gloo works on host memory: choose backend nccl");

@@ -68,7 +68,7 @@ static int make_directory(const char *path, bool resume, bool *existed, ty_error
         return ty_fail(err, TY_EUSAGE, "storage path %s: %s", parent, err != NULL ? err->message : "");
     *existed = mkdir(path, 0777) < 0;
     if (!*existed) return 0;
-    if (errno != EEXIST) return ty_fail(err, TY_EUSAGE, "cannot make %s: %s", path, strerror(errno));
+    if (errno != EEXIST) return ty_fail(err, TY_EUSAGE, "cannot make directory %s: %s", path, strerror(errno));
     if (resume) return 0;
     return ty_fail(err, TY_EEXISTS, "the run %s exists already: choose another name, or resume it (--resume)",
                    path);

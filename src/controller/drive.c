@@ -167,7 +167,8 @@ static bool is_ignored(int signal_number) {
 
 static int open_drive(struct drive *drive, const struct drive_config *config, ty_error *err) {
     *drive = (struct drive){.config = config, .lease_fd = -1};
-    if (make_token(drive->token) < 0) return ty_fail(err, -errno, "no random bytes: %s", strerror(errno));
+    if (make_token(drive->token) < 0)
+        return ty_fail(err, -errno, "cannot get random bytes: %s", strerror(errno));
     drive->loop = loop_create(err);
     if (drive->loop == NULL) return err->code;
     loop_on_turn_end(drive->loop, on_turn_end, drive);
