@@ -176,8 +176,12 @@ static bool explain_labels(struct view *view) {
     label_selector_format(view->selector, view->out);
     for (size_t i = 0; i < view->selector->n; i++) {
         const char *key = view->selector->items[i].key;
-        buffer_printf(view->out, "%s%s here is ", i ? "; " : ": ", key);
-        if (!say_values(view, label_of, key)) buffer_text(view->out, "on no node");
+        buffer_text(view->out, i ? "; " : ": ");
+        size_t before = view->out->size;
+        buffer_printf(view->out, "%s here is ", key);
+        if (say_values(view, label_of, key)) continue;
+        view->out->size = before;
+        buffer_printf(view->out, "%s is on no node", key);
     }
     buffer_text(view->out, "; change the selector or label a node so");
     for (size_t i = 0; i < view->wanted->n; i++)
@@ -239,10 +243,11 @@ static void say_lack(const struct view *view, const struct resource *wanted, str
 }
 
 static void say_broken(const struct view *view, const struct resource *wanted) {
+    long long whole = (long long)(wanted->amount / QUANTITY_ONE);
     say_amount(view->out, wanted->name, wanted->amount);
-    buffer_printf(view->out, " is more than one device but not whole: ask for %lld or %lld %s per worker",
-                  (long long)(wanted->amount / QUANTITY_ONE), (long long)(wanted->amount / QUANTITY_ONE) + 1,
-                  wanted->name);
+    if (view->with_trainer) buffer_text(view->out, " of worker 0 and the trainer");
+    buffer_printf(view->out, " is more than one device but not whole: ask for %lld or %lld %s %s", whole,
+                  whole + 1, wanted->name, per_whom(view));
 }
 
 static bool explain_amounts(struct view *view) {
@@ -252,7 +257,9 @@ static bool explain_amounts(struct view *view) {
         struct most most = most_of(view, wanted);
         bool broken = is_broken_device(wanted);
         if (!broken && (wanted->amount == 0 || most.amount >= wanted->amount)) continue;
-        add_short(view, wanted->name, wanted->amount, most.amount < 0 ? 0 : most.amount);
+        quantity have = most.amount < 0 ? 0 : most.amount,
+                 whole = wanted->amount - wanted->amount % QUANTITY_ONE;
+        add_short(view, wanted->name, wanted->amount, broken && whole < have ? whole : have);
         if (!said && broken) say_broken(view, wanted);
         if (!said && !broken) say_lack(view, wanted, most);
         said = true;
@@ -347,6 +354,16 @@ static void say_whose_sum(const struct view *view) {
     buffer_text(view->out, " have ");
 }
 
+static void say_addition(const struct view *view, const char *name, quantity amount) {
+    const char *type;
+    if (str_prefix(name, ACCELERATOR_TYPE_PREFIX, &type)) {
+        buffer_printf(view->out, "a node of type %s", type);
+        return;
+    }
+    say_number(view->out, name, amount);
+    buffer_printf(view->out, " %s", name);
+}
+
 /* A resource of which all candidates together have too little. */
 static bool explain_sums(struct view *view, size_t n, int64_t most) {
     bool said = false;
@@ -366,8 +383,7 @@ static bool explain_sums(struct view *view, size_t n, int64_t most) {
         buffer_printf(view->out, "%s: ", free_word(view));
         say_fewer(view, most);
         buffer_text(view->out, most > 0 ? " or add " : "add ");
-        say_number(view->out, name, need - have);
-        buffer_printf(view->out, " %s", name);
+        say_addition(view, name, need - have);
     }
     return said;
 }
@@ -387,8 +403,8 @@ static void explain_pieces(struct view *view, size_t n, int64_t most) {
         scarce = &wanted->items[i];
     }
     say_workers(view, n);
-    buffer_printf(view->out, " do not fit on single nodes, only %lld do%s: ", (long long)most,
-                  *free_word(view) ? " now" : "");
+    buffer_printf(view->out, " do not fit on single nodes, only %lld %s%s: ", (long long)most,
+                  most == 1 ? "does" : "do", *free_word(view) ? " now" : "");
     say_fewer(view, most);
     if (!scarce) return;
     buffer_printf(view->out, "%s%s per worker", most > 0 ? " or less " : "use less ", scarce->name);

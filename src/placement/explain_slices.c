@@ -99,6 +99,31 @@ static bool say_lack(const struct slice_view *view, struct lack *lack) {
     return true;
 }
 
+/* The first whole slice over whose hosts the workers do not divide, as when a worker wants more than one host has. */
+static bool say_unfit_hosts(const struct slice_view *view, struct lack *lack) {
+    const struct demand *demand = view->proposal->demand;
+    for (size_t s = 0; s < view->list->n; s++) {
+        const struct slice *slice = &view->list->slices[s];
+        if (!slice->intact || slice->usable) continue;
+        quantity each = resources_get(&demand->per_worker, "TPU");
+        quantity have = resources_get(&view->proposal->cluster->nodes[slice->head].shape->total, "TPU");
+        *lack = (struct lack){slice->head, "TPU", each, have};
+        buffer_printf(view->out, "slice %s has ", slice->name);
+        say_count(view->out, slice->n_hosts, "host");
+        buffer_text(view->out, " of ");
+        say_amount(view->out, "TPU", have);
+        buffer_text(view->out, ", among which ");
+        say_count(view->out, (size_t)demand->tpu.workers_per_slice, "worker");
+        buffer_text(view->out, " of ");
+        say_amount(view->out, "TPU", each);
+        buffer_text(view->out, " cannot be divided: ask for ");
+        say_amount(view->out, "TPU", have);
+        buffer_text(view->out, " per worker");
+        return true;
+    }
+    return false;
+}
+
 static void say_slices(const struct slice_view *view, size_t have, const char *how) {
     const struct tpu_demand *tpu = &view->proposal->demand->tpu;
     buffer_printf(view->out, "%zu %s slice%s of %s (topology %s) %s needed, %zu %s here", view->needed, how,
@@ -128,7 +153,9 @@ static bool explain(const struct slice_view *view, struct lack *lack) {
         say_slices(view, view->list->n_intact, "whole");
         say_broken_slice(view);
         say_way_out(view);
-    } else if (demand->strategy != PLACE_PACK && usable < view->needed) {
+    } else if (usable < view->needed && (demand->strategy == PLACE_PACK || demand->strategy == PLACE_SPREAD)) {
+        return say_unfit_hosts(view, lack);
+    } else if (usable < view->needed) {
         buffer_printf(view->out, "%s does not go with %lld workers a slice of %s: use the strategy PACK",
                       placement_strategy_name(demand->strategy), (long long)demand->tpu.workers_per_slice,
                       demand->tpu.pod_type);

@@ -84,14 +84,14 @@ static void sort_by_id(struct visible *visible, const struct node_devices *devic
         qsort(visible->devices, visible->n, sizeof *visible->devices, numbers ? number_order : text_order);
 }
 
-/* The devices of one resource that the worker is to see, in order. The caller frees visible->devices. */
+/* The devices of one resource that the worker is to see, in order: none when it holds none itself. The caller frees visible->devices. */
 static int find_visible(const struct plan *plan, const struct cluster *cluster, size_t rank, size_t devices,
                         bool own, struct visible *visible) {
     const struct plan_worker *worker = &plan->workers[rank];
     const struct node_shape *shape = cluster->nodes[worker->node].shape;
     const struct accelerator *accelerator =
         accelerator_for(shape->devices[devices].resource, shape->accelerator_type);
-    bool alone = own || (accelerator && accelerator->exclusive);
+    bool alone = own || (accelerator && accelerator->exclusive) || !grant_of(plan, worker, devices);
     size_t first = alone ? rank : rank - worker->local_rank;
     size_t last = alone ? rank : first + worker->local_world_size - 1;
     size_t n = count_positions(plan, first, last, devices);

@@ -200,9 +200,9 @@ static void draw_refusal(const struct drawing *drawing) {
     for (size_t i = 0; i < plan->n_shorts; i++) {
         const struct plan_short *item = &plan->shorts[i];
         buffer_printf(drawing->out, "\n  %s: need ", item->resource);
-        quantity_format(item->need, drawing->out);
+        say_number(drawing->out, item->resource, item->need);
         buffer_text(drawing->out, ", have ");
-        quantity_format(item->have, drawing->out);
+        say_number(drawing->out, item->resource, item->have);
     }
     buffer_printf(drawing->out, "\n\n%s\n",
                   plan->verdict == PLAN_BUSY ? "It fits once others have finished."

@@ -90,10 +90,10 @@ static void judge(struct slice_list *list, const struct cluster *cluster, const 
     }
     for (size_t s = 0; s < list->n; s++) {
         struct slice *slice = &list->slices[s];
-        bool intact = slice->units == list->units_per_slice && (slice->has_head || slice->n_hosts == 1);
-        list->n_intact += intact;
+        slice->intact = slice->units == list->units_per_slice && (slice->has_head || slice->n_hosts == 1);
+        list->n_intact += slice->intact;
         slice->usable =
-            intact && share_out(list, cluster, slice, demand) && suits_strategy(list, slice, demand);
+            slice->intact && share_out(list, cluster, slice, demand) && suits_strategy(list, slice, demand);
         for (uint32_t h = 0; h < slice->n_hosts; h++)
             list->hosts[slice->first_host + h].usable = slice->usable;
     }

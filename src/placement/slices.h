@@ -16,7 +16,8 @@ struct slice {
     const char *name;
     uint32_t first_host, n_hosts, head; /* hosts by worker id; the node of the first */
     quantity units;                     /* sum of the TPU totals */
-    bool has_head, usable;              /* usable: intact, and the demand's workers divide over its hosts */
+    bool has_head, intact;              /* intact: all chips of the topology are there, and worker 0 */
+    bool usable;                        /* and the demand's workers divide over its hosts */
 };
 
 struct slice_list {

@@ -555,6 +555,15 @@ static void test_refusals_of_one_worker(void **state) {
         "no node has CPU 9 for worker 0 and the trainer: the most is 8 on node a; ask for at most 8 CPU "
         "for the two",
         "CPU 9/8");
+    expect_refusal(CLUSTER({"a", "GPU=4"}), (struct ask){.min = 1, .per_worker = "GPU=1", .trainer = "GPU=0.5"},
+                   PLAN_INFEASIBLE,
+                   "GPU 1.5 of worker 0 and the trainer is more than one device but not whole: ask for 1 or 2 "
+                   "GPU for the two",
+                   "GPU 1.5/1");
+    expect_refusal(CLUSTER({"a", "CPU=8"}), (struct ask){.min = 1, .per_worker = "CPU=1", .selector = "zone=b"},
+                   PLAN_INFEASIBLE,
+                   "no node has the labels zone b: zone is on no node; change the selector or label a node so",
+                   "CPU 1/0");
     expect_refusal(cluster_create(), (struct ask){.min = 2, .per_worker = "CPU=1"}, PLAN_INFEASIBLE,
                    "there are no nodes: add some, or leave out --cluster to use this machine", "CPU 2/0");
 }
@@ -600,6 +609,12 @@ static void test_refusals_of_all_workers(void **state) {
         "5 workers of GPU 1, type A100 need 5 GPU, the nodes of type A100 with zone a have 4: use at most 4 "
         "workers or add 1 GPU",
         "GPU 5/4");
+    expect_refusal(
+        CLUSTER({"a", "CPU=2000", .type = "T4"}),
+        (struct ask){.min = 1001, .per_worker = "CPU=1,accelerator_type:T4=0.001"}, PLAN_INFEASIBLE,
+        "1001 workers of CPU 1, type T4 need 1.001 accelerator_type:T4, the nodes of type T4 have 1: use at "
+        "most 1000 workers or add a node of type T4",
+        "accelerator_type:T4 1.001/1");
 }
 
 static void test_refusals_of_slices(void **state) {
@@ -626,6 +641,24 @@ static void test_refusals_of_slices(void **state) {
     ask_for_slices(&test, tpu_cluster(TEXTS("a0", "a1", "a2", "a3", NULL), "a2"), 4, 0, "TPU=4", 4);
     make_plan(&test);
     assert_int_equal(test.plan->verdict, PLAN_BUSY);
+    test_done(&test);
+    ask_for_slices(&test, tpu_cluster(TEXTS("a0", "a1", "a2", "a3", NULL), NULL), 2, 0, "TPU=8", 2);
+    make_plan(&test);
+    assert_int_equal(test.plan->verdict, PLAN_INFEASIBLE);
+    assert_string_equal(test.plan->reason,
+                        "slice slice-a has 4 hosts of TPU 4, among which 2 workers of TPU 8 cannot be divided: "
+                        "ask for TPU 4 per worker");
+    test_done(&test);
+}
+
+/* A worker that holds no device sees none, whatever the trainer beside rank 0 holds. */
+static void test_the_trainers_device_is_seen_by_rank_0(void **state) {
+    (void)state;
+    struct test test;
+    ask_for(&test, CLUSTER({"a", "CPU=8,GPU=4"}),
+            (struct ask){.min = 2, .per_worker = "CPU=1", .trainer = "GPU=1"});
+    make_plan(&test);
+    expect_visible(&test, "CUDA_VISIBLE_DEVICES", false, TEXTS("0", ""), NULL);
     test_done(&test);
 }
 
@@ -829,6 +862,7 @@ int main(void) {
         cmocka_unit_test(test_refusals_of_one_worker),
         cmocka_unit_test(test_refusals_of_all_workers),
         cmocka_unit_test(test_refusals_of_slices),
+        cmocka_unit_test(test_the_trainers_device_is_seen_by_rank_0),
         cmocka_unit_test(test_json_of_a_plan),
         cmocka_unit_test(test_json_of_a_refusal),
         cmocka_unit_test(test_drawing),
