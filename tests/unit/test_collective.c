@@ -408,7 +408,7 @@ static void test_backend_is_checked(void **state) {
     (void)state;
     config.backend = "mpi";
     assert_int_equal(comm_create(&config, &comm, &err), TY_EUSAGE);
-    assert_mentions(err.message, "\"mpi\" is unknown: gloo or nccl");
+    assert_mentions(err.message, "\"mpi\" is unknown; allowed: gloo, nccl");
     (void)setenv("TRAINYARD_CUDA_LIBRARY", "/nowhere/libcuda.so.1", 1);
     config.backend = "nccl";
     assert_int_equal(comm_create(&config, &comm, &err), TY_EUNSUPPORTED);
