@@ -3,6 +3,7 @@ import os
 import pathlib
 import re
 import subprocess
+import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -36,6 +37,13 @@ class Symbols(unittest.TestCase):
     def test_the_command_links_nothing_heavy(self):
         needed = run('readelf', '-d', str(BUILD / 'trainyard'))
         self.assertEqual([name for name in HEAVY if name in needed], [])
+
+    def test_a_worker_that_reads_its_rank_loads_nothing_heavy(self):
+        with tempfile.TemporaryDirectory() as place:
+            loaded = run(str(BUILD / 'trainyard'), 'run', '-n', '1', '--storage-path', place, '--env', 'LD_DEBUG=files', '--',
+                         'sh', '-c', f'{BUILD}/bench/rank 2>&1')
+        self.assertIn('libtrainyard.so', loaded)
+        self.assertEqual([name for name in HEAVY if name in loaded and 'asan' not in loaded], [])
 
 
 if __name__ == '__main__':
