@@ -1,5 +1,6 @@
 /* From the name that a device has to its accelerator type (spec/accelerators.md 1.5, 1.6, 6.1), whichever
  * vendor it is of. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,9 +22,32 @@ static bool classify_pci_id(const char *name, char type[TYPE_SIZE]) {
     return *end == '\0' && keep(amd_type(id), type);
 }
 
+/* "Apple M2 Pro" -> "M2-Pro". */
+static bool classify_apple(const char *chip, char type[TYPE_SIZE]) {
+    if (chip[0] == '\0' || !keep(chip, type)) return false;
+    for (char *blank = strchr(type, ' '); blank != NULL; blank = strchr(blank, ' '))
+        *blank = '-';
+    return true;
+}
+
+/* "GAUDI2" -> "Intel-GAUDI2". */
+static bool classify_gaudi(const char *name, char type[TYPE_SIZE]) {
+    char text[TYPE_SIZE + sizeof "Intel-"];
+    return snprintf(text, sizeof text, "Intel-%s", name) < (int)sizeof text && keep(text, type);
+}
+
+/* What is a type already. */
+static bool is_type(const char *name) {
+    return strpbrk(name, " \t") == NULL && accelerator_type_check(name, NULL) == 0;
+}
+
 bool accelerator_classify(const char *name, char type[TYPE_SIZE]) {
     if (str_prefix(name, "0x", NULL) || str_prefix(name, "0X", NULL)) return classify_pci_id(name, type);
     if (tpu_type(name, type)) return true;
+    if (is_type(name)) return keep(name, type);
+    const char *chip;
+    if (str_prefix(name, "Apple ", &chip)) return classify_apple(chip, type);
+    if (str_prefix(name, "GAUDI", NULL)) return classify_gaudi(name, type);
     if (strncasecmp(name, "rngd", 4) == 0 || strncasecmp(name, "warboy", 6) == 0)
         return furiosa_type(name, type);
     if (str_prefix(name, "Intel", NULL)) return intel_type(name, type);

@@ -160,10 +160,21 @@ static int classify(const char *name, int format, struct buffer *out) {
     return 0;
 }
 
+/* The shape of a slice that is named by its pod type alone, as far as it can be known. */
+static int tpu_pod_shape(const char *text, int64_t chips_per_vm, struct tpu_shape *shape, ty_error *err) {
+    int result = tpu_pod_type(text, shape->pod_type, err);
+    if (result == 0) result = tpu_pod_chips(shape->pod_type, &shape->chips, &shape->chips_per_host, err);
+    if (result == 0 && chips_per_vm > 0) shape->chips_per_host = chips_per_vm;
+    if (result == 0) result = tpu_pod_hosts(shape->pod_type, shape->chips_per_host, &shape->hosts, err);
+    return result < 0 ? ty_wrap(err, "tpu takes TYPE TOPOLOGY, or a pod type alone") : 0;
+}
+
+/* `topology` is NULL where `type` is a pod type. */
 static int tpu(const char *type, const char *topology, int64_t chips_per_vm, struct buffer *out,
                ty_error *err) {
     struct tpu_shape shape;
-    int result = tpu_shape_of(type, topology, chips_per_vm, true, &shape, err);
+    int result = topology == NULL ? tpu_pod_shape(type, chips_per_vm, &shape, err)
+                                  : tpu_shape_of(type, topology, chips_per_vm, true, &shape, err);
     if (result < 0) return result;
     buffer_printf(out, "{\"chips\":%lld,\"chips_per_host\":%lld,\"hosts\":%lld,\"pod_type\":\"%s\"}\n",
                   (long long)shape.chips, (long long)shape.chips_per_host, (long long)shape.hosts,
@@ -174,20 +185,21 @@ static int tpu(const char *type, const char *topology, int64_t chips_per_vm, str
 /* The words of each form, its own name among them. */
 static const struct form {
     const char *name;
-    size_t n_words;
-    const char *usage;
-} forms[] = {{"types", 1, "trainyard accelerators types"},
-             {"classify", 2, "trainyard accelerators classify NAME"},
-             {"tpu", 3, "trainyard accelerators tpu TYPE TOPOLOGY [--chips-per-vm N]"}};
+    size_t least, most;
+    const char *takes, *usage;
+} forms[] = {{"types", 1, 1, "no argument", "trainyard accelerators types"},
+             {"classify", 2, 2, "one argument", "trainyard accelerators classify NAME"},
+             {"tpu", 2, 3, "one or two arguments",
+              "trainyard accelerators tpu TYPE TOPOLOGY|POD_TYPE [--chips-per-vm N]"}};
 
 static int find_form(const struct arguments *arguments, ty_error *err) {
     const char *names[ARRAY_SIZE(forms)];
     for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {
         names[i] = forms[i].name;
         if (!str_equal(forms[i].name, arguments->words[0])) continue;
-        if (arguments->n_words == forms[i].n_words) return (int)i;
-        return ty_fail(err, TY_EUSAGE, "%s takes %zu arguments, not %zu: %s", forms[i].name,
-                       forms[i].n_words - 1, arguments->n_words - 1, forms[i].usage);
+        if (arguments->n_words >= forms[i].least && arguments->n_words <= forms[i].most) return (int)i;
+        return ty_fail(err, TY_EUSAGE, "%s takes %s, not %zu: %s", forms[i].name, forms[i].takes,
+                       arguments->n_words - 1, forms[i].usage);
     }
     char hint[STR_HINT_SIZE];
     return ty_fail(err, TY_EUSAGE, "'%.80s' must be one of types, classify, tpu%s", arguments->words[0],
@@ -227,12 +239,14 @@ static int accelerators_run(const struct arguments *arguments, ty_error *err) {
 const struct command command_accelerators = {
     .name = "accelerators",
     .summary = "list this machine's accelerators, the known types, and TPU arithmetic",
-    .usage = (const char *const[]){"[--format text|json]", "types", "classify NAME",
-                                   "tpu TYPE TOPOLOGY [--chips-per-vm N]", NULL},
+    .usage =
+        (const char *const[]){"[--format text|json]", "types", "classify NAME",
+                              "tpu TYPE TOPOLOGY [--chips-per-vm N]", "tpu POD_TYPE [--chips-per-vm N]", NULL},
     .description =
         "Without a word: the devices that the drivers of this machine show to this process. types: the "
         "accelerator types that --accelerator-type knows. classify: the type of a device's name. tpu: "
-        "chips, hosts and pod type of a slice, as JSON.",
+        "chips, hosts and pod type of a slice, named by type and topology or by its pod type (v6e-16), as "
+        "JSON.",
     .examples =
         (const char *const[]){"trainyard accelerators tpu TPU-V6E 4x4", "a slice of 16 chips on 4 hosts", NULL},
     .groups = (const struct option_group *const[]){&accelerators_group, &format_group, NULL},

@@ -6,7 +6,10 @@ NAMES = {
     "Tesla V100-SXM2-16GB": "V100", "Tesla P100-PCIE-16GB": "P100", "Tesla P4": "P4", "Tesla K80": "K80", "Tesla T4": "T4",
     "NVIDIA L4": "L4", "NVIDIA L40S": "L40S", "Ampere A100-SXM4-40GB": "A100", "NVIDIA H100 80GB HBM3": "H100",
     "NVIDIA H20": "H20", "NVIDIA B200": "B200", "NVIDIA GB300": "GB300", "NVIDIA GeForce RTX 5090": "GeForce-RTX-5090",
-    "NVIDIA GeForce RTX 4090": "GeForce-RTX-4090",
+    "NVIDIA GeForce RTX 4090": "GeForce-RTX-4090", "NVIDIA RTX PRO 6000 Blackwell Server Edition": "RTX-PRO-6000",
+    "Intel(R) Data Center GPU Max 1550": "Intel-GPU-Max-1550", "GAUDI2": "Intel-GAUDI2", "Intel-GAUDI2": "Intel-GAUDI2",
+    "Apple M2 Pro": "M2-Pro", "rngd+": "FURIOSA_RNGDPLUS", "0x740f": "AMD-Instinct-MI210", "v5litepod-16": "TPU-V5LITEPOD",
+    "TPU-V6E": "TPU-V6E",
 }
 
 # (type, topology): chips, chips per host, hosts, pod type
@@ -58,6 +61,22 @@ class Accelerators(Case):
             with self.subTest(kind=kind, topology=topology):
                 expected = '{"chips":%d,"chips_per_host":%d,"hosts":%d,"pod_type":"%s"}\n' % (chips, per_host, hosts, pod)
                 self.assertEqual(expected, self.assert_status(0, self.trainyard("accelerators", "tpu", kind, topology)).out)
+
+    def test_pod_types(self):
+        pods = {"v6e-16": (16, 4, 4), "v7x-16": (8, 4, 2), "tpu7x-16": (8, 4, 2), "v4-8": (4, 4, 1), "v6e-8": (8, 8, 1),
+                "v6e-4": (4, 4, 1), "v6e-1": (1, 1, 1), "v5litepod-32": (32, 4, 8), "TPU-V5P-16": (8, 4, 2)}
+        for pod, expected in pods.items():
+            with self.subTest(pod):
+                data = self.assert_status(0, self.trainyard("accelerators", "tpu", pod)).json
+                self.assertEqual(expected, (data["chips"], data["chips_per_host"], data["hosts"]))
+        hosts = {("8", "v5litepod-4"): 1, ("8", "v5litepod-8"): 1, ("8", "v5litepod-16"): 2, ("8", "v5litepod-32"): 4,
+                 ("4", "v5p-4"): 1, ("4", "v5p-8"): 1, ("4", "v5p-16"): 2}
+        for (chips, pod), expected in hosts.items():
+            with self.subTest(pod=pod, chips=chips):
+                self.assertEqual(expected, self.trainyard("accelerators", "tpu", pod, "--chips-per-vm", chips).json["hosts"])
+        for pod in ("v-8", "8", "tpu-8", "v2", "v2-", "random-string", "v6e-0", "v6e-x"):
+            with self.subTest(pod):
+                self.assert_usage(self.trainyard("accelerators", "tpu", pod), "accelerators", pod, "TOPOLOGY")
 
     def test_chips_per_vm(self):
         finished = self.trainyard("accelerators", "tpu", "v6e", "2x4", "--chips-per-vm", "4")
