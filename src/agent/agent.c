@@ -25,7 +25,6 @@
 #include "cluster/lease.h"
 
 enum { SPAWNS_A_TURN = 8 };
-#define GRACE_DEFAULT (5 * NS_PER_S)
 #define GRACE_LOST (1 * NS_PER_S)    /* without a controller nobody waits for a polite end */
 #define GOODBYE_LIMIT (5 * NS_PER_S) /* for the controller to take the last message */
 
@@ -60,7 +59,7 @@ struct agent {
 
 static nanoseconds grace_of(const struct agent *agent) {
     nanoseconds grace =
-        agent->launch.body != NULL ? (nanoseconds)agent->launch.body->grace_ms * NS_PER_MS : GRACE_DEFAULT;
+        agent->launch.body != NULL ? (nanoseconds)agent->launch.body->grace_ms * NS_PER_MS : 0;
     return agent->lost && grace > GRACE_LOST ? GRACE_LOST : grace;
 }
 

@@ -15,6 +15,7 @@
 #include "cli/scaling_options.h"
 #include "cli/terminal.h"
 #include "controller/controller.h"
+#include "run/run.h"
 #include "worker/result.h"
 
 struct run_options {
@@ -23,7 +24,7 @@ struct run_options {
     int framework, backend, progress, bind;
     bool has_max_failures;
     int max_failures;
-    nanoseconds time_limit, grace; /* grace -1: not given */
+    nanoseconds time_limit, grace;
     bool resume, no_wait, no_prefix, isolate_devices, quiet;
 };
 
@@ -123,9 +124,7 @@ static void fill_request(struct run_request *request, const struct run_options *
         .backend = options->backend == 0 ? NULL : backends[options->backend],
         .max_failures = options->max_failures,
         .time_limit = options->time_limit,
-        .grace = options->grace == 0  ? 1
-                 : options->grace > 0 ? options->grace
-                                      : 0, /* 0 is the default there */
+        .grace = options->grace,
         .no_prefix = options->no_prefix,
         .isolate_devices = options->isolate_devices,
         .no_wait = options->no_wait,
@@ -188,7 +187,7 @@ static int start(const struct run_options *options, const struct scaling_options
 }
 
 static int run_run(const struct arguments *arguments, ty_error *err) {
-    struct run_options options = {.grace = -1};
+    struct run_options options = {.grace = RUN_GRACE_DEFAULT};
     struct scaling_options scaling;
     struct cluster_options cluster;
     cluster_options_init(&cluster);

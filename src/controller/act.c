@@ -38,16 +38,11 @@ static int make_shared(struct drive *drive, int attempt, ty_error *err) {
     return drive->store == NULL ? ty_fail_memory(err) : launch_create(&context, &drive->launch, err);
 }
 
-static void launch(void *context, uint32_t node, int attempt) {
+static int launch(void *context, uint32_t node, int attempt, ty_error *err) {
     struct drive *drive = context;
-    ty_error err = {0};
-    int result = node == 0 ? make_shared(drive, attempt, &err) : 0;
-    if (result >= 0 && drive->launch != NULL)
-        result = launch_frame(drive->launch, node, channel_out(drive->peers[node].channel), &err);
-    if (result < 0) {
-        if (drive->error.code == 0) drive->error = err;
-        run_interrupt(drive->run, 0);
-    }
+    int result = node == 0 ? make_shared(drive, attempt, err) : 0;
+    return result < 0 ? result
+                      : launch_frame(drive->launch, node, channel_out(drive->peers[node].channel), err);
 }
 
 static void stop(void *context, uint32_t node, bool kill, const char *reason) {

@@ -44,7 +44,7 @@ static int choose_name(struct passage *passage, ty_error *err) {
     passage->name = strdup(name);
     if (passage->name == NULL) return ty_fail_memory(err);
     passage->path = controller_run_path(passage->request->storage_path, name, err);
-    return passage->path == NULL ? (err != NULL && err->code < 0 ? err->code : TY_EUSAGE) : 0;
+    return passage->path == NULL ? err->code : 0;
 }
 
 /* Plans, or learns that it must wait for others. */
@@ -232,6 +232,8 @@ static int run_passage(struct passage *passage, ty_result **result, ty_error *er
 
 int controller_run(const struct run_request *request, ty_result **result, ty_error *err) {
     struct passage passage = {.request = request, .directory = -1};
+    ty_error own = {0};
+    if (err == NULL) err = &own;
     *result = NULL;
     int code = run_passage(&passage, result, err);
     lease_holders_free(passage.holders, passage.n_holders);

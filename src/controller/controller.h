@@ -31,7 +31,7 @@ struct run_request {
     const char *backend;      /* NULL: by default */
     int max_failures;         /* -1: without bound */
     nanoseconds time_limit;   /* 0: none */
-    nanoseconds grace;        /* 0: 5 s */
+    nanoseconds grace;        /* between SIGTERM and SIGKILL; RUN_GRACE_DEFAULT is usual */
     bool no_prefix, isolate_devices, no_wait, quiet;
     bool bind_numa; /* workers near their devices' cores, where there are several NUMA nodes */
     bool alone;     /* this process does nothing but the run, and has no other children */

@@ -67,11 +67,6 @@ static void record_plan(struct drive *drive) {
     drive_record(drive, EVENT_PLAN, &data);
 }
 
-static nanoseconds grace_of(const struct drive *drive) {
-    nanoseconds grace = drive->config->request->grace;
-    return grace > 0 ? grace : 5 * NS_PER_S;
-}
-
 static void on_timer(void *context) {
     struct timer_slot *slot = context;
     bool end_awaited = slot->timer == TIMER_STOP || slot->timer == TIMER_FINISH;
@@ -97,7 +92,7 @@ static void on_turn_end(void *context) {
 static void tell_interrupt(struct drive *drive, int signal_number) {
     struct buffer grace = {0};
     char name[32];
-    duration_format(grace_of(drive), &grace);
+    duration_format(drive->config->request->grace, &grace);
     progress_hide(&drive->progress);
     log_warning("controller", "%s: workers have %s to end; once more ends them at once",
                 str_signal(signal_number, name), grace.failed ? "their grace" : grace.data);
@@ -139,7 +134,7 @@ int drive_begin(struct drive *drive, ty_error *err) {
         .report_base = drive->config->resume.last_number,
         .checkpoint = drive->config->resume.checkpoint,
         .time_limit = request->time_limit,
-        .grace = grace_of(drive),
+        .grace = request->grace,
         .start_limit = START_LIMIT,
     };
     drive->since = sweep_clock();

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "controller/controller.h"
+#include "run/run.h"
 #include "scaling/scaling.h"
 #include "worker/function.h"
 #include "worker/link.h"
@@ -59,7 +60,7 @@ static void fill_request(struct run_request *request, const ty_run_config *run) 
     request->resume = run->resume;
     request->max_failures = run->max_failures;
     request->time_limit = (nanoseconds)(run->time_limit_s * 1e9);
-    request->grace = (nanoseconds)(run->grace_s * 1e9);
+    request->grace = run->grace_s > 0 ? (nanoseconds)(run->grace_s * 1e9) : RUN_GRACE_DEFAULT;
     request->backend = run->backend;
     request->isolate_devices = run->isolate_devices;
     request->no_wait = run->no_wait;

@@ -191,7 +191,7 @@ static void fill_message(const struct launch *launch, Wire__Launch *message) {
     message->environment = launch->shared.items;
     message->n_environment = launch->shared.n;
     message->payload = (ProtobufCBinaryData){request->payload_size, (uint8_t *)request->payload};
-    message->grace_ms = (uint32_t)((request->grace > 0 ? request->grace : 5 * NS_PER_S) / NS_PER_MS);
+    message->grace_ms = (uint32_t)(request->grace / NS_PER_MS);
     message->report_base = context->report_base;
     if (context->checkpoint != NULL) message->checkpoint = (char *)context->checkpoint;
     message->quiet = request->quiet;

@@ -16,6 +16,11 @@
 #include "controller/drive_internal.h"
 #include "controller/sweep.h"
 
+/* Numbers on the wire are cast to those of run/. */
+_Static_assert((int)WIRE__REPORT__KIND__ABORT == (int)REPORT_ABORT, "kinds of reports");
+_Static_assert((int)WIRE__STORE_REQUEST__OPERATION__DELETE == (int)STORE_DELETE, "operations of the store");
+_Static_assert((int)WIRE__STORE_REPLY__STATUS__INVALID == (int)STORE_INVALID, "answers of the store");
+
 static const int END_LIMIT_MS = 2000;
 
 void peer_answer_store(void *context, uint32_t node, uint32_t channel, enum store_status status,

@@ -11,6 +11,7 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "run/internal.h"
 
@@ -52,6 +53,7 @@ void run_destroy(struct run *run) {
 
 static bool move_run(struct run *run, enum run_state to) {
     if (!run_state_may_follow(run->state, to)) return false;
+    log_debug("run", "%s -> %s", run_state_name(run->state), run_state_name(to));
     run->state = to;
     return true;
 }
@@ -59,6 +61,7 @@ static bool move_run(struct run *run, enum run_state to) {
 static bool move_node(struct run *run, uint32_t node, enum node_state to) {
     if (node >= run->config.n_nodes || !node_state_may_follow(run->nodes[node].state, to)) return false;
     enum node_state from = run->nodes[node].state;
+    log_debug("run", "node %u: %s -> %s", node, node_state_name(from), node_state_name(to));
     run->nodes[node].state = to;
     if (to == NODE_UP && from == NODE_CONNECTING) run->n_up++;
     if (to == NODE_LOST && from != NODE_CONNECTING) run->n_up--;
@@ -69,6 +72,7 @@ static bool move_worker(struct run *run, uint32_t rank, enum worker_state to) {
     if (rank >= run->config.n_workers) return false;
     struct run_worker *worker = &run->workers[rank];
     if (!worker_state_may_follow(worker->state, to)) return false;
+    log_debug("run", "rank %u: %s -> %s", rank, worker_state_name(worker->state), worker_state_name(to));
     struct node_slot *node = &run->nodes[run->config.node_of[rank]];
     run->counts[worker->state]--;
     run->counts[to]++;
@@ -78,8 +82,7 @@ static bool move_worker(struct run *run, uint32_t rank, enum worker_state to) {
     return true;
 }
 
-/* -- the course of things
- * ------------------------------------------------------------------------------------------ */
+/* -- the course of things */
 
 static void finish(struct run *run);
 static void end_attempt(struct run *run);
@@ -113,19 +116,6 @@ void run_start(struct run *run) {
     if (!move_run(run, RUN_STARTING)) return;
     if (run->config.time_limit > 0) run->ops->set_timer(run->context, TIMER_LIMIT, run->config.time_limit);
     begin_attempt(run);
-}
-
-/* The gang is launched when every node is up, all in one go. */
-static void launch_when_up(struct run *run) {
-    if (run->state != RUN_STARTING || run->n_up < run->config.n_nodes || !move_run(run, RUN_RUNNING)) return;
-    run->ops->set_timer(run->context, TIMER_START, -1);
-    for (uint32_t node = 0; node < run->config.n_nodes; node++)
-        (void)move_node(run, node, NODE_LAUNCHED);
-    for (uint32_t rank = 0; rank < run->config.n_workers; rank++)
-        (void)move_worker(run, rank, WORKER_LAUNCHED);
-    run_record(run, EVENT_LAUNCHED, -1, -1, 0, NULL);
-    for (uint32_t node = 0; node < run->config.n_nodes; node++)
-        run->ops->launch(run->context, node, run->attempt);
 }
 
 static void stop_workers(struct run *run, bool kill, const char *reason) {
@@ -249,22 +239,51 @@ static void finish(struct run *run) {
     end_when_bye(run);
 }
 
-/* -- events
- * -------------------------------------------------------------------------------------------------------- */
-
-void run_node_up(struct run *run, uint32_t node, const char *data_json) {
-    if (node >= run->config.n_nodes || run->nodes[node].state != NODE_CONNECTING) return;
-    (void)move_node(run, node, NODE_UP);
-    run_record(run, EVENT_NODE, -1, (int)node, 0, data_json);
-    launch_when_up(run);
-}
-
 /* The workers of a node went with it. */
 static void drop_workers(struct run *run, uint32_t node) {
     for (uint32_t rank = 0; rank < run->config.n_workers; rank++) {
         if (run->config.node_of[rank] != node) continue;
         if (move_worker(run, rank, WORKER_GONE)) run_reports_rank_ended(run, rank);
     }
+}
+
+/* Sends the launch to every node; from the first that it cannot be sent to on, nothing runs. */
+static void launch_nodes(struct run *run) {
+    struct run_failure failure = {.rank = -1};
+    ty_error err = {0};
+    for (uint32_t node = 0; node < run->config.n_nodes; node++) {
+        if (failure.outcome == OUTCOME_NONE && run->ops->launch(run->context, node, run->attempt, &err) < 0) {
+            failure.outcome = OUTCOME_START_FAILED;
+            failure.node = (int)node;
+            failure.time = run->ops->wall(run->context);
+            set_text(&failure, "the launch could not be sent: %s", err.message);
+        }
+        if (failure.outcome != OUTCOME_NONE) drop_workers(run, node);
+    }
+    if (failure.outcome == OUTCOME_NONE) return;
+    fail(run, &failure);
+    end_when_gone(run);
+}
+
+/* The gang is launched when every node is up, all in one go. */
+static void launch_when_up(struct run *run) {
+    if (run->state != RUN_STARTING || run->n_up < run->config.n_nodes || !move_run(run, RUN_RUNNING)) return;
+    run->ops->set_timer(run->context, TIMER_START, -1);
+    for (uint32_t node = 0; node < run->config.n_nodes; node++)
+        (void)move_node(run, node, NODE_LAUNCHED);
+    for (uint32_t rank = 0; rank < run->config.n_workers; rank++)
+        (void)move_worker(run, rank, WORKER_LAUNCHED);
+    run_record(run, EVENT_LAUNCHED, -1, -1, 0, NULL);
+    launch_nodes(run);
+}
+
+/* -- events */
+
+void run_node_up(struct run *run, uint32_t node, const char *data_json) {
+    if (node >= run->config.n_nodes || run->nodes[node].state != NODE_CONNECTING) return;
+    (void)move_node(run, node, NODE_UP);
+    run_record(run, EVENT_NODE, -1, (int)node, 0, data_json);
+    launch_when_up(run);
 }
 
 void run_node_lost(struct run *run, uint32_t node, const char *why) {

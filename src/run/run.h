@@ -38,6 +38,9 @@ enum run_timer {
     RUN_TIMERS
 };
 
+/* What workers get between being told to stop and being killed, unless the user says otherwise. */
+#define RUN_GRACE_DEFAULT (5 * NS_PER_S)
+
 struct run_config {
     uint32_t n_workers, n_nodes;
     const uint32_t *node_of; /* node rank of each world rank; borrowed for the run's life */
@@ -80,7 +83,8 @@ struct run_ops {
     /* Starts the agent of a node: run_node_up or run_node_lost follows. A failure here counts as
      * run_node_lost. */
     int (*start_node)(void *context, uint32_t node, ty_error *err);
-    void (*launch)(void *context, uint32_t node, int attempt);
+    /* Sends a node what its workers need. When it fails, nothing of this attempt will run there. */
+    int (*launch)(void *context, uint32_t node, int attempt, ty_error *err);
     void (*stop)(void *context, uint32_t node, bool kill, const char *reason);
     void (*finish)(void *context, uint32_t node);
     /* Ends a node that does not answer, by force; all that ran there is gone when it returns. No event

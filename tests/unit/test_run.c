@@ -1,5 +1,6 @@
 /* The run's state machine, driven by hand: each op is written to a log as one word, so that a course of events
  * reads as a line. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,6 +22,7 @@ struct world {
     struct buffer events; /* kinds of recorded events */
     nanoseconds timers[RUN_TIMERS];
     int fail_start;   /* node whose agent cannot be started, -1 */
+    int fail_launch;  /* node whose launch cannot be sent, -1 */
     int fail_publish; /* the next publish fails */
     bool ended;
     uint32_t node_of[MAX_WORKERS];
@@ -37,8 +39,10 @@ static int start_node(void *context, uint32_t node, ty_error *err) {
     return (int)node == world->fail_start ? ty_fail(err, TY_ESTART, "no agent here") : 0;
 }
 
-static void launch(void *context, uint32_t node, int attempt) {
-    buffer_printf(&((struct world *)context)->log, " launch%u.%d", node, attempt);
+static int launch(void *context, uint32_t node, int attempt, ty_error *err) {
+    struct world *world = context;
+    buffer_printf(&world->log, " launch%u.%d", node, attempt);
+    return (int)node == world->fail_launch ? ty_fail(err, -ENOMEM, "out of memory") : 0;
 }
 
 static void stop(void *context, uint32_t node, bool kill, const char *reason) {
@@ -97,7 +101,7 @@ static const struct run_ops ops = {wall,      start_node, launch,  stop,    fini
                                    set_timer, record,     publish, discard, answer, ended};
 
 static void open_world(struct world *world, uint32_t n_workers, uint32_t n_nodes, int max_failures) {
-    *world = (struct world){.fail_start = -1};
+    *world = (struct world){.fail_start = -1, .fail_launch = -1};
     for (uint32_t i = 0; i < n_workers; i++)
         world->node_of[i] = i * n_nodes / n_workers;
     struct run_config config = {.n_workers = n_workers,
@@ -264,6 +268,26 @@ static void an_agent_that_cannot_be_started_ends_the_run(void **state) {
     expect(&world, " start0 start1 abandon0");
     assert_true(world.ended);
     assert_int_equal(run_exit_status(world.run), 4);
+    close_world(&world);
+}
+
+static void a_launch_that_cannot_be_sent_ends_the_run(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 3, 3, 2);
+    world.fail_launch = 1;
+    run_start(world.run);
+    for (uint32_t node = 0; node < 3; node++)
+        run_node_up(world.run, node, NULL);
+    expect(&world, " start0 start1 start2 launch0.1 launch1.1 stop0");
+    run_worker_started(world.run, 0, 1, 1);
+    end_worker(&world, 0, 15, true);
+    expect(&world, " finish0 finish1 finish2");
+    for (uint32_t node = 0; node < 3; node++)
+        run_node_bye(world.run, node, true, 0);
+    assert_true(world.ended);
+    assert_int_equal(run_exit_status(world.run), 4);
+    assert_string_equal(run_failure(world.run)->text, "the launch could not be sent: out of memory");
     close_world(&world);
 }
 
@@ -543,6 +567,7 @@ int main(void) {
         cmocka_unit_test(a_failed_attempt_is_followed_by_another),
         cmocka_unit_test(what_cannot_be_started_is_not_tried_again),
         cmocka_unit_test(an_agent_that_cannot_be_started_ends_the_run),
+        cmocka_unit_test(a_launch_that_cannot_be_sent_ends_the_run),
         cmocka_unit_test(a_lost_node_takes_its_workers_along),
         cmocka_unit_test(a_lost_node_is_started_again_for_the_next_attempt),
         cmocka_unit_test(interrupts_stop_then_kill),
