@@ -142,11 +142,21 @@ int accelerator_set_visible(const struct accelerator *accelerator, const char *c
 struct entries {
     struct buffer *out;
     int n;
+    bool ended;
 };
 
+static bool has_entry(const struct entries *entries, const char *piece) {
+    const char *at = entries->out->data;
+    for (int i = 0; i < entries->n; i++, at += strlen(at) + 1)
+        if (strcmp(at, piece) == 0) return true;
+    return false;
+}
+
+/* As drivers read it: -1 ends the list. A device named twice is still one. */
 static int add_entry(void *context, char *piece) {
     struct entries *entries = context;
-    if (piece[0] == '\0') return 0;
+    entries->ended = entries->ended || piece[0] == '-';
+    if (entries->ended || piece[0] == '\0' || has_entry(entries, piece)) return 0;
     buffer_append(entries->out, piece, strlen(piece) + 1);
     entries->n++;
     return 0;
@@ -155,6 +165,6 @@ static int add_entry(void *context, char *piece) {
 int accelerator_visible_entries(const char *value, struct buffer *entries) {
     if (value == NULL) return -1;
     if (value[0] == '\0' || strcmp(value, "NoDevFiles") == 0) return 0;
-    struct entries found = {entries, 0};
+    struct entries found = {.out = entries};
     return str_split(value, ',', add_entry, &found) < 0 || entries->failed ? 0 : found.n;
 }

@@ -68,7 +68,7 @@ int accelerator_set_visible(const struct accelerator *accelerator, const char *c
                             size_t host_devices, environment_change *change, void *context);
 
 /* Entries of a visible-devices variable: -1 when unset (all), else the number of entries, each appended
- * NUL-terminated to `entries` ("" and NoDevFiles: 0). */
+ * NUL-terminated to `entries` ("", NoDevFiles and -1: 0); no entry twice. */
 int accelerator_visible_entries(const char *value, struct buffer *entries);
 
 /* Device name -> type ("Tesla V100-SXM2-16GB" -> "V100", 1.5); also an AMD PCI id ("0x74a1"), a TPU pod type

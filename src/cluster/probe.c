@@ -89,8 +89,9 @@ static int refuse_count(const struct accelerator *vendor, const char *resource, 
     struct buffer list = {0};
     for (size_t i = 0; i < ids->n; i++)
         buffer_printf(&list, "%s%s", i > 0 ? ", " : "", ids->items[i]);
-    return ty_fail(err, TY_EUSAGE, "Attempting to start node with %zu %s, but %s contains [%s]", wanted,
-                   resource, vendor->visible, list.data != NULL ? list.data : "");
+    return ty_fail(err, TY_EUSAGE,
+                   "Attempting to start node with %zu %s, but %s contains [%s]: at most %zu can be", wanted,
+                   resource, vendor->visible, list.data != NULL ? list.data : "", ids->n);
 }
 
 static int copy_devices(const struct inventory *inventory, size_t n, struct node_devices *devices) {

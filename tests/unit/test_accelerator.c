@@ -538,7 +538,8 @@ static void entries_of_a_variable(void **state) {
     assert_int_equal(accelerator_visible_entries(NULL, &entries), -1);
     assert_int_equal(accelerator_visible_entries("", &entries), 0);
     assert_int_equal(accelerator_visible_entries("NoDevFiles", &entries), 0);
-    assert_int_equal(accelerator_visible_entries("0, GPU-1 ,,2", &entries), 3);
+    assert_int_equal(accelerator_visible_entries("-1", &entries), 0);
+    assert_int_equal(accelerator_visible_entries("0, GPU-1 ,,2,0,-1,3", &entries), 3);
     assert_memory_equal(entries.data, "0\0GPU-1\0002", 10);
     buffer_done(&entries);
 }
