@@ -64,9 +64,11 @@ static int fail_parser(struct tree *tree) {
     if (parser->error == YAML_READER_ERROR)
         return ty_fail(tree->err, TY_EUSAGE, "%s: %s (at byte %zu)", tree->name, problem,
                        parser->problem_offset);
-    return ty_fail(tree->err, TY_EUSAGE, "%s:%zu:%zu: %s%s%s", tree->name, parser->problem_mark.line + 1,
-                   parser->problem_mark.column + 1, problem, parser->context != NULL ? " " : "",
-                   parser->context != NULL ? parser->context : "");
+    const char *context = parser->context != NULL ? parser->context : "";
+    const char *hint =
+        strcmp(context, "while scanning a tag") == 0 ? ": put text that begins with ! in quotes" : "";
+    return ty_fail(tree->err, TY_EUSAGE, "%s:%zu:%zu: %s%s%s%s", tree->name, parser->problem_mark.line + 1,
+                   parser->problem_mark.column + 1, problem, *context != '\0' ? " " : "", context, hint);
 }
 
 static void find_decoration(const yaml_event_t *event, const yaml_char_t **anchor, const yaml_char_t **tag) {
@@ -98,7 +100,8 @@ int tree_next(struct tree *tree) {
                            tree->event.data.alias.anchor);
     if (anchor != NULL)
         return tree_refuse(tree, "anchors are not supported (&%s): write the value out", anchor);
-    if (tag != NULL) return tree_refuse(tree, "tags are not supported (%s)", tag);
+    if (tag != NULL)
+        return tree_refuse(tree, "tags are not supported (%s): put text that begins with ! in quotes", tag);
     return 0;
 }
 

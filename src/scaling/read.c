@@ -1,6 +1,7 @@
 /* The scaling config as JSON or YAML, in the field names of Python's ScalingConfig: types are checked here,
  * with the place of the value in the message; whether the values go together is checked when the config is
  * resolved. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,14 +16,18 @@ struct reader {
     ty_error *err;
 };
 
-static const char *type_name(const json_t *value) {
-    static const char *const names[] = {
-        [JSON_OBJECT] = "a map",    [JSON_ARRAY] = "a list",
-        [JSON_STRING] = "text",     [JSON_INTEGER] = "a whole number",
-        [JSON_REAL] = "a number with a fraction or beyond 64 bits", [JSON_TRUE] = "true",
-        [JSON_FALSE] = "false",     [JSON_NULL] = "null",
-    };
-    return names[json_typeof(value)];
+/* "the text \"4\"", "1.5", "a list": the value where it is short, else its type. */
+static const char *describe(const json_t *value, char text[64]) {
+    if (json_is_object(value)) return "a map";
+    if (json_is_array(value)) return "a list";
+    if (json_is_null(value)) return "null";
+    if (json_is_boolean(value)) return json_is_true(value) ? "true" : "false";
+    if (json_is_string(value))
+        (void)snprintf(text, 64, "the text \"%.40s\"", json_string_value(value));
+    else
+        (void)snprintf(text, 64, "%s%.10g", json_is_real(value) ? "the real number " : "",
+                       json_number_value(value));
+    return text;
 }
 
 /* Puts the place before a message about `value`. */
@@ -32,8 +37,9 @@ static int at(const struct reader *reader, const json_t *value, int code) {
 }
 
 static int refuse(const struct reader *reader, const json_t *value, const char *rule) {
+    char text[64];
     int code =
-        ty_fail(reader->err, TY_EUSAGE, "`%s` must be %s, not %s", reader->field, rule, type_name(value));
+        ty_fail(reader->err, TY_EUSAGE, "`%s` must be %s, not %s", reader->field, rule, describe(value, text));
     return at(reader, value, code);
 }
 
@@ -81,8 +87,9 @@ static int read_amount_text(const struct reader *reader, const char *name, const
     size_t size = strlen(text);
     quantity amount;
     if (size == 0 || strchr("KMGTPiBk", text[size - 1]) == NULL)
-        return ty_fail(reader->err, TY_EUSAGE, "`%s`: the amount of %.80s must be a number, not the text \"%.80s\"",
-                       reader->field, name, text);
+        return ty_fail(reader->err, TY_EUSAGE,
+                       "`%s`: the amount of %.80s must be a number, not the text \"%.80s\"", reader->field,
+                       name, text);
     if (quantity_parse(text, name, &amount, reader->err) < 0)
         return ty_wrap(reader->err, "`%s`", reader->field);
     double number = quantity_to_double(amount);
@@ -92,13 +99,14 @@ static int read_amount_text(const struct reader *reader, const char *name, const
 static int read_amount(const struct reader *reader, const char *name, const json_t *value,
                        struct resources *resources) {
     int result;
+    char text[64];
     if (json_is_number(value))
         result = scaling_set_amount(resources, reader->field, name, json_number_value(value), reader->err);
     else if (json_is_string(value))
         result = read_amount_text(reader, name, value, resources);
     else
         result = ty_fail(reader->err, TY_EUSAGE, "`%s`: the amount of %.80s must be a number, not %s",
-                         reader->field, name, type_name(value));
+                         reader->field, name, describe(value, text));
     return result < 0 ? at(reader, value, result) : 0;
 }
 
@@ -161,13 +169,14 @@ static int read_interval(const struct reader *reader, const json_t *value) {
 static int read_selector(const struct reader *reader, const json_t *map, struct label_selector *selector) {
     const char *key;
     json_t *value;
+    char text[64];
     if (!json_is_object(map)) return refuse(reader, map, "a map of labels to text, or a list of such maps");
     json_object_foreach((json_t *)map, key, value) {
         if (!json_is_string(value) || strlen(json_string_value(value)) != json_string_length(value))
             return at(reader, value,
                       ty_fail(reader->err, TY_EUSAGE,
                               "`label_selector`: the value of %.80s must be text, not %s", key,
-                              type_name(value)));
+                              describe(value, text)));
         if (label_selector_add(selector, key, json_string_value(value), reader->err) == 0) continue;
         return at(reader, value, ty_wrap(reader->err, "`label_selector`"));
     }
