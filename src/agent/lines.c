@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 void lines_init(struct lines *lines, long rank, bool escape) {
     *lines = (struct lines){.escape = escape};
     if (rank >= 0)
@@ -40,26 +42,11 @@ static size_t plain_size(const char *bytes, size_t size) {
     return at;
 }
 
-static bool is_continuation(const unsigned char *bytes, size_t at, size_t size) {
-    return at < size && (bytes[at] & 0xc0) == 0x80;
-}
-
-/* Length of the well-formed UTF-8 sequence of several bytes that can be shown, or 0 (Unicode 15, table 3-7; U+0080 to U+009F are
- * control characters too). */
-static size_t sequence_size(const unsigned char *bytes, size_t size) {
-    unsigned char lead = bytes[0], second = size > 1 ? bytes[1] : 0;
-    size_t length = lead >= 0xc2 && lead <= 0xdf   ? 2
-                    : lead >= 0xe0 && lead <= 0xef ? 3
-                    : lead >= 0xf0 && lead <= 0xf4 ? 4
-                                                   : 0;
-    for (size_t i = 1; i < length; i++)
-        if (!is_continuation(bytes, i, size)) return 0;
-    if (lead == 0xc2 && second < 0xa0) return 0;
-    if (lead == 0xe0 && second < 0xa0) return 0;
-    if (lead == 0xed && second > 0x9f) return 0;
-    if (lead == 0xf0 && second < 0x90) return 0;
-    if (lead == 0xf4 && second > 0x8f) return 0;
-    return length;
+/* Length of the UTF-8 sequence of several bytes at the front that can be shown, or 0. */
+static size_t sequence_size(const char *bytes, size_t size) {
+    uint32_t character;
+    int length = utf8_sequence(bytes, size, &character);
+    return length > 1 && utf8_is_harmless(character) ? (size_t)length : 0;
 }
 
 /* Appends the bytes, with escapes where needed, through `to`, which has room for four times `size`. */
@@ -68,7 +55,7 @@ static char *escape_bytes(char *to, const char *bytes, size_t size) {
     size_t at = 0;
     while (at < size) {
         size_t plain = plain_size(bytes + at, size - at);
-        if (plain == 0) plain = sequence_size((const unsigned char *)bytes + at, size - at);
+        if (plain == 0) plain = sequence_size(bytes + at, size - at);
         memcpy(to, bytes + at, plain);
         to += plain;
         at += plain;

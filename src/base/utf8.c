@@ -31,3 +31,9 @@ bool utf8_valid(const char *text, size_t size) {
     }
     return true;
 }
+
+bool utf8_is_harmless(uint32_t character) {
+    bool control = (character < ' ' && character != '\t') || (character >= 0x7f && character <= 0x9f);
+    bool turns = (character >= 0x202a && character <= 0x202e) || (character >= 0x2066 && character <= 0x2069);
+    return !control && !turns;
+}

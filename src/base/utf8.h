@@ -12,4 +12,8 @@ int utf8_sequence(const char *text, size_t size, uint32_t *character);
 
 bool utf8_valid(const char *text, size_t size);
 
+/* False for what moves the cursor, sets a terminal's state or turns the direction of a line: control characters (C0 but for
+ * the tab, DEL, C1) and direction marks (U+202A to U+202E, U+2066 to U+2069). */
+bool utf8_is_harmless(uint32_t character);
+
 #endif

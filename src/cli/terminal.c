@@ -17,22 +17,17 @@ bool terminal_colour(int fd) {
     return isatty(fd) != 0 && term != NULL && *term != '\0' && !str_equal(term, "dumb");
 }
 
-/* Direction marks and the like change what a line seems to say. */
-static bool is_misleading(uint32_t character) {
-    return (character >= 0x80 && character <= 0x9f) || (character >= 0x202a && character <= 0x202e) ||
-           (character >= 0x2066 && character <= 0x2069);
-}
-
 void terminal_escape(const char *text, size_t size, struct buffer *out) {
     for (size_t at = 0; at < size;) {
         uint32_t character = 0;
         int length = utf8_sequence(text + at, size - at, &character);
-        if (length < 0 || (character < ' ' && character != '\t') || character == 0x7f)
-            buffer_printf(out, "\\x%02x", (unsigned char)text[at]);
-        else if (is_misleading(character))
+        bool harmless = length > 0 && utf8_is_harmless(character);
+        if (harmless)
+            buffer_append(out, text + at, (size_t)length);
+        else if (length > 1)
             buffer_printf(out, "\\u%04x", character);
         else
-            buffer_append(out, text + at, (size_t)length);
+            buffer_printf(out, "\\x%02x", (unsigned char)text[at]);
         at += length < 0 ? 1 : (size_t)length;
     }
 }

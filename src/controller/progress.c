@@ -4,11 +4,13 @@
 
 #include <jansson.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/buffer.h"
 #include "base/file.h"
+#include "base/utf8.h"
 
 static const nanoseconds PLAIN_INTERVAL = 10 * NS_PER_S;
 static const nanoseconds REDRAW_INTERVAL = 100 * NS_PER_MS;
@@ -24,21 +26,17 @@ void progress_open(struct progress *progress, struct loop *loop, const struct ru
     if (mode == PROGRESS_AUTO && isatty(STDERR_FILENO)) progress->style = PROGRESS_STYLE_LINE;
 }
 
-/* Length of the sequence at `text` that a terminal would obey: C0 and C1 controls, marks that turn the
- * direction. 0 for others. The text is well-formed UTF-8. */
-static size_t control_size(const unsigned char *text) {
-    if (text[0] < ' ' || text[0] == 127) return 1;
-    if (text[0] == 0xc2 && text[1] < 0xa0) return 2;
-    bool turns = text[0] == 0xe2 && ((text[1] == 0x80 && text[2] >= 0xaa && text[2] <= 0xae) ||
-                                     (text[1] == 0x81 && text[2] >= 0xa6 && text[2] <= 0xa9));
-    return turns ? 3 : 0;
-}
-
+/* Names and values are a worker's: what could reach out of the line shows as '?'. */
 static void add_name(const char *name, struct buffer *out) {
-    while (*name != '\0') {
-        size_t size = control_size((const unsigned char *)name);
-        buffer_char(out, size > 0 ? '?' : *name);
-        name += size > 0 ? size : 1;
+    size_t size = strlen(name);
+    for (size_t at = 0; at < size;) {
+        uint32_t character;
+        int length = utf8_sequence(name + at, size - at, &character);
+        if (length > 0 && utf8_is_harmless(character) && character != '\t')
+            buffer_append(out, name + at, (size_t)length);
+        else
+            buffer_char(out, '?');
+        at += length > 0 ? (size_t)length : 1;
     }
 }
 

@@ -158,6 +158,17 @@ static void utf8_sequences(void **state) {
     assert_false(utf8_valid("gr\xc3", 3));
 }
 
+static void utf8_harmless_characters(void **state) {
+    (void)state;
+    static const uint32_t harmful[] = {0,    7,    '\n', '\r',   0x1b,   0x1f,   0x7f,
+                                       0x80, 0x9b, 0x9f, 0x202a, 0x202e, 0x2066, 0x2069};
+    static const uint32_t harmless[] = {'\t', ' ', '~', 0xa0, 0xe9, 0x2029, 0x202f, 0x2065, 0x206a, 0x1f600};
+    for (size_t i = 0; i < sizeof harmful / sizeof harmful[0]; i++)
+        assert_false(utf8_is_harmless(harmful[i]));
+    for (size_t i = 0; i < sizeof harmless / sizeof harmless[0]; i++)
+        assert_true(utf8_is_harmless(harmless[i]));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(splits_outside_brackets),
@@ -169,6 +180,7 @@ int main(void) {
         cmocka_unit_test(hints_name_the_nearest),
         cmocka_unit_test(fnv_vectors),
         cmocka_unit_test(utf8_sequences),
+        cmocka_unit_test(utf8_harmless_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
