@@ -130,8 +130,7 @@ static bool opted_out(const struct accelerator *accelerator) {
 
 int accelerator_set_visible(const struct accelerator *accelerator, const char *const *ids, size_t n,
                             size_t host_devices, environment_change *change, void *context) {
-    CLEANUP(buffer_done)
-    struct buffer value = {0};
+    CLEANUP(buffer_done) struct buffer value = {0};
     if (opted_out(accelerator)) return 0;
     if (n == 0 && !environment_true("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO")) return 0;
     if (n > 0 && accelerator->set_visible != NULL)

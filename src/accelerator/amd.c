@@ -95,8 +95,7 @@ static int read_visible(const char **value, ty_error *err) {
 }
 
 static int detect(struct inventory *inventory, ty_error *err) {
-    CLEANUP(idset_done)
-    struct idset nodes = {0};
+    CLEANUP(idset_done) struct idset nodes = {0};
     const char *visible = NULL;
     if (!machine_has("/dev/kfd") || machine_numbers(NODES, "", "", true, &nodes) < 0) return 0;
     for (int64_t node = idset_next(&nodes, -1); node != IDSET_END; node = idset_next(&nodes, node)) {
@@ -113,8 +112,7 @@ static int detect(struct inventory *inventory, ty_error *err) {
 static int set_visible(const struct accelerator *self, const char *const *ids, size_t n, size_t host_devices,
                        environment_change *change, void *context) {
     (void)host_devices;
-    CLEANUP(buffer_done)
-    struct buffer value = {0};
+    CLEANUP(buffer_done) struct buffer value = {0};
     if (!join_ids(ids, n, &value)) return -ENOMEM;
     int result = change(context, self->visible, value.data);
     if (result == 0 && getenv("CUDA_VISIBLE_DEVICES") != NULL)

@@ -14,8 +14,7 @@
 
 /* '+' becomes "plus", what is neither letter nor digit goes, the rest is in capitals. */
 bool furiosa_type(const char *arch, char type[64]) {
-    CLEANUP(buffer_done)
-    struct buffer out = {0};
+    CLEANUP(buffer_done) struct buffer out = {0};
     buffer_text(&out, "FURIOSA_");
     for (; *arch != '\0'; arch++) {
         if (*arch == '+') buffer_text(&out, "PLUS");
@@ -48,16 +47,14 @@ static int add_number(void *context, char *entry) {
 }
 
 static int restrict_to(struct inventory *inventory, const char *value) {
-    CLEANUP(buffer_done)
-    struct buffer numbers = {0};
+    CLEANUP(buffer_done) struct buffer numbers = {0};
     buffer_text(&numbers, "");
     if (str_split(value, ',', add_number, &numbers) < 0 || numbers.failed) return -ENOMEM;
     return inventory_restrict(inventory, numbers.data);
 }
 
 static int find_devices(struct inventory *inventory) {
-    CLEANUP(idset_done)
-    struct idset numbers = {0};
+    CLEANUP(idset_done) struct idset numbers = {0};
     int result = machine_numbers("/dev/rngd", "npu", "mgmt", false, &numbers);
     if (result == -ENOMEM) return result;
     size_t n = idset_count(&numbers);
@@ -84,8 +81,7 @@ static int detect(struct inventory *inventory, ty_error *err) {
 static int set_visible(const struct accelerator *self, const char *const *ids, size_t n, size_t host_devices,
                        environment_change *change, void *context) {
     (void)host_devices;
-    CLEANUP(buffer_done)
-    struct buffer value = {0};
+    CLEANUP(buffer_done) struct buffer value = {0};
     for (size_t i = 0; i < n; i++)
         buffer_printf(&value, "%s%s%s", i > 0 ? "," : "",
                       str_prefix(ids[i], "npu:", NULL) ? "" : "npu:", ids[i]);

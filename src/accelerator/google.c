@@ -42,10 +42,8 @@ static bool is_google_group(int64_t number) {
 
 /* What cannot be read is not counted. */
 static size_t count_chips(void) {
-    CLEANUP(idset_done)
-    struct idset accel = {0};
-    CLEANUP(idset_done)
-    struct idset groups = {0};
+    CLEANUP(idset_done) struct idset accel = {0};
+    CLEANUP(idset_done) struct idset groups = {0};
     size_t n = 0;
     if (machine_numbers("/dev", "accel", "", false, &accel) < 0) return 0;
     if (idset_count(&accel) > 0) return idset_count(&accel);
@@ -181,10 +179,8 @@ static int show_all(environment_change *change, void *context) {
  * again. */
 static int set_visible(const struct accelerator *self, const char *const *ids, size_t n, size_t host_devices,
                        environment_change *change, void *context) {
-    CLEANUP(idset_done)
-    struct idset chips = {0};
-    CLEANUP(buffer_done)
-    struct buffer visible = {0};
+    CLEANUP(idset_done) struct idset chips = {0};
+    CLEANUP(buffer_done) struct buffer visible = {0};
     int64_t units;
     if (tpu_units_per_chip(&units, NULL) < 0) units = 1;
     bool numbered = units_to_chips(ids, n, units, &chips);

@@ -47,8 +47,7 @@ static int add_device(struct inventory *inventory, int64_t number) {
 
 static int detect(struct inventory *inventory, ty_error *err) {
     (void)err;
-    CLEANUP(idset_done)
-    struct idset numbers = {0};
+    CLEANUP(idset_done) struct idset numbers = {0};
     if (machine_numbers("/dev/accel", "accel", "", false, &numbers) < 0) return 0;
     for (int64_t number = idset_next(&numbers, -1); number != IDSET_END; number = idset_next(&numbers, number))
         if (add_device(inventory, number) < 0) return -ENOMEM;

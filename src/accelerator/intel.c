@@ -71,8 +71,7 @@ static const char *selected(const char *selector) {
 
 static int detect(struct inventory *inventory, ty_error *err) {
     (void)err;
-    CLEANUP(idset_done)
-    struct idset minors = {0};
+    CLEANUP(idset_done) struct idset minors = {0};
     if (machine_numbers("/dev/dri", "renderD", "", false, &minors) < 0) return 0;
     for (int64_t minor = idset_next(&minors, -1); minor != IDSET_END; minor = idset_next(&minors, minor))
         if (add_device(inventory, minor) < 0) return -ENOMEM;
@@ -86,10 +85,8 @@ static int detect(struct inventory *inventory, ty_error *err) {
 static int set_visible(const struct accelerator *self, const char *const *ids, size_t n, size_t host_devices,
                        environment_change *change, void *context) {
     (void)host_devices;
-    CLEANUP(buffer_done)
-    struct buffer mask = {0};
-    CLEANUP(buffer_done)
-    struct buffer selector = {0};
+    CLEANUP(buffer_done) struct buffer mask = {0};
+    CLEANUP(buffer_done) struct buffer selector = {0};
     buffer_text(&selector, "level_zero:");
     for (size_t i = 0; i < n; i++)
         buffer_printf(&selector, "%s%zu", i > 0 ? "," : "", i);

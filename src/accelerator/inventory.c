@@ -34,8 +34,7 @@ int inventory_add_many(struct inventory *inventory, size_t n) {
 }
 
 int inventory_add_numbered(struct inventory *inventory, const char *directory, const char *prefix) {
-    CLEANUP(idset_done)
-    struct idset numbers = {0};
+    CLEANUP(idset_done) struct idset numbers = {0};
     int result = machine_numbers(directory, prefix, "", false, &numbers);
     if (result == -ENOMEM) return result;
     return result < 0 ? 0 : inventory_add_many(inventory, idset_count(&numbers));
@@ -57,8 +56,7 @@ static const struct device *find_device(const struct inventory *inventory, const
 }
 
 int inventory_restrict(struct inventory *inventory, const char *value) {
-    CLEANUP(buffer_done)
-    struct buffer entries = {0};
+    CLEANUP(buffer_done) struct buffer entries = {0};
     struct inventory left = {0};
     int n = accelerator_visible_entries(value, &entries);
     if (entries.failed) return -ENOMEM;

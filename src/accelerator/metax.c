@@ -24,8 +24,7 @@ static int add_device(struct inventory *inventory, int64_t minor) {
 
 static int detect(struct inventory *inventory, ty_error *err) {
     (void)err;
-    CLEANUP(idset_done)
-    struct idset minors = {0};
+    CLEANUP(idset_done) struct idset minors = {0};
     if (machine_numbers("/dev/dri", "renderD", "", false, &minors) < 0) return 0;
     for (int64_t minor = idset_next(&minors, -1); minor != IDSET_END; minor = idset_next(&minors, minor))
         if (add_device(inventory, minor) < 0) return -ENOMEM;

@@ -48,8 +48,7 @@ static int64_t count_cores(const struct idset *devices) {
 
 /* "0-3,7" is written out, as the entries of other vendors are. */
 static int expand(const char *value, struct buffer *out) {
-    CLEANUP(idset_done)
-    struct idset cores = {0};
+    CLEANUP(idset_done) struct idset cores = {0};
     if (idset_parse(&cores, value, NULL) < 0) {
         buffer_text(out, value);
         return 0;
@@ -62,10 +61,8 @@ static int expand(const char *value, struct buffer *out) {
 
 static int detect(struct inventory *inventory, ty_error *err) {
     (void)err;
-    CLEANUP(idset_done)
-    struct idset devices = {0};
-    CLEANUP(buffer_done)
-    struct buffer visible = {0};
+    CLEANUP(idset_done) struct idset devices = {0};
+    CLEANUP(buffer_done) struct buffer visible = {0};
     const char *value = getenv(accelerator_neuron.visible);
     if (machine_numbers("/dev", "neuron", "", false, &devices) < 0 || idset_count(&devices) == 0) return 0;
     if (inventory_add_many(inventory, (size_t)count_cores(&devices)) < 0) return -ENOMEM;

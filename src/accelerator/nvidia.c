@@ -139,8 +139,7 @@ static void join_words(const char *name, struct buffer *out) {
 }
 
 bool nvidia_type(const char *name, char type[64]) {
-    CLEANUP(buffer_done)
-    struct buffer out = {0};
+    CLEANUP(buffer_done) struct buffer out = {0};
     if (!capitals(name, &out) || out.size < 2) {
         buffer_clear(&out);
         join_words(name, &out);

@@ -222,8 +222,7 @@ static bool fell_silent(const struct child *child) {
 
 /* Where the core went is for the kernel's pattern to say: a file, or a program behind a "|". */
 static void describe_core(struct buffer *out) {
-    CLEANUP(buffer_done)
-    struct buffer pattern = {0};
+    CLEANUP(buffer_done) struct buffer pattern = {0};
     buffer_text(out, "core dumped");
     if (file_read("/proc/sys/kernel/core_pattern", 4096, &pattern, NULL) < 0 || pattern.size == 0) return;
     buffer_printf(out, " (core_pattern: %.*s)", (int)strcspn(pattern.data, " \n"), pattern.data);
@@ -231,8 +230,7 @@ static void describe_core(struct buffer *out) {
 
 /* What is known about an end that says little by itself. */
 static void describe_end(struct child *child, int wait_status, long peak_kib, Wire__WorkerEvent *event) {
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
     if (killed && child->stop != STOP_KILLED && oom_take(child->oom)) oom_describe(child->oom, peak_kib, &text);
     if (WIFSIGNALED(wait_status) && WCOREDUMP(wait_status)) describe_core(&text);

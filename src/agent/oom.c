@@ -23,8 +23,7 @@ static bool read_file(const char *directory, const char *name, struct buffer *ou
 
 /* The number behind `name` in a file of lines "name number". */
 static bool read_counter(const char *directory, const char *file, const char *name, uint64_t *value) {
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     if (!read_file(directory, file, &text)) return false;
     size_t size = strlen(name);
     for (const char *line = text.data; line != NULL; line = strchr(line, '\n')) {
@@ -60,8 +59,7 @@ static void try_line(struct oom *oom, const char *line) {
 }
 
 void oom_init(struct oom *oom) {
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     *oom = (struct oom){0};
     if (!read_file("/proc/self", "cgroup", &text)) return;
     for (const char *line = text.data; line != NULL; line = strchr(line, '\n')) {
@@ -79,8 +77,7 @@ bool oom_take(struct oom *oom) {
 
 /* The least of the limits of version 2, from our cgroup up to the mount. */
 static uint64_t limit_of_parents(const char *directory) {
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     char path[512];
     uint64_t least = UINT64_MAX;
     (void)snprintf(path, sizeof path, "%s", directory);

@@ -17,8 +17,7 @@ enum { READ_SIZE = 256 << 10, PIPE_HALF_FULL = 32 << 10, PIPE_SIZE = 512 << 10 }
 static char read_buffer[READ_SIZE]; /* of all relays: nothing stays in it */
 
 static int open_log(const struct relay *relay) {
-    CLEANUP(buffer_done)
-    struct buffer path = {0};
+    CLEANUP(buffer_done) struct buffer path = {0};
     buffer_printf(&path, "%s/logs", relay->config.run_path);
     if (path.failed) return -1;
     size_t directory = path.size;

@@ -92,8 +92,7 @@ static const char *name_of(const char *path) {
 }
 
 int document_read(const char *path, size_t limit, struct document **document, ty_error *err) {
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     int result = file_read(path, limit, &text, err);
     if (result < 0) return result;
     return document_parse(text.data, text.size, name_of(path), document, err);
@@ -130,8 +129,7 @@ static bool is_known(const char *key, const char *const *known, size_t n) {
 
 static int refuse_key(const char *place, const char *what, const char *key, const char *const *known, size_t n,
                       ty_error *err) {
-    CLEANUP(buffer_done)
-    struct buffer list = {0};
+    CLEANUP(buffer_done) struct buffer list = {0};
     for (size_t i = 0; i < n; i++)
         buffer_printf(&list, "%s%s", i > 0 ? ", " : "", known[i]);
     if (list.failed) return ty_fail_memory(err);

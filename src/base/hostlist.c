@@ -238,8 +238,7 @@ void hostlist_nth(const struct hostlist *list, size_t index, struct buffer *out)
 }
 
 int hostlist_each(const struct hostlist *list, int (*each)(void *context, const char *name), void *context) {
-    CLEANUP(buffer_done)
-    struct buffer name = {0};
+    CLEANUP(buffer_done) struct buffer name = {0};
     size_t index = 0;
     for (size_t i = 0; i < list->n_items; i++) {
         for (size_t begin = index; index < list->items[i].end; index++) {

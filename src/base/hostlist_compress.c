@@ -88,8 +88,7 @@ static size_t join(const char *const *names, size_t n, struct buffer *out) {
 }
 
 void hostlist_compress(const char *const *names, size_t n, struct buffer *out) {
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     CLEANUP_FREE const char **pieces = n == 0 ? NULL : malloc(n * sizeof *pieces);
     if (n > 0 && pieces == NULL) out->failed = true;
     if (pieces == NULL) return;

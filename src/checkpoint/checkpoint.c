@@ -52,8 +52,7 @@ static int remove_tree(int at, const char *name) {
 }
 
 void checkpoint_discard(const char *run_path, uint64_t number, int attempt) {
-    CLEANUP(buffer_done)
-    struct buffer staging = {0};
+    CLEANUP(buffer_done) struct buffer staging = {0};
     checkpoint_staging_path(run_path, number, attempt, &staging);
     if (!staging.failed) (void)remove_tree(AT_FDCWD, staging.data);
 }

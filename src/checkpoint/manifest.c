@@ -54,8 +54,7 @@ static int read_all(int fd, struct buffer *out) {
 }
 
 int manifest_read(int directory, const char *name, json_t **metadata, ty_error *err) {
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     CLEANUP_FD int fd = tree_open_file(directory, MANIFEST_NAME);
     int result = fd < 0 ? fd : read_all(fd, &text);
     if (result == -ENOENT) {

@@ -185,8 +185,7 @@ static int publish(struct publication *publication, const char *const *lists, si
 
 int checkpoint_publish(const char *run_path, uint64_t number, int attempt, const char *const *files, size_t n,
                        char **path, ty_error *err) {
-    CLEANUP(buffer_done)
-    struct buffer staging = {0};
+    CLEANUP(buffer_done) struct buffer staging = {0};
     CLEANUP_FREE char *committed = NULL;
     char name[CHECKPOINT_NAME_SIZE];
     checkpoint_name(number, name);

@@ -79,8 +79,7 @@ static void device_row(const struct inventory *inventory, size_t index, struct t
 
 static void devices_text(const struct inventory *inventories, size_t n, struct buffer *out) {
     static const char *const heads[] = {"RESOURCE", "ID", "TYPE", "NAME", "MEMORY", "BUS", "UUID"};
-    CLEANUP(table_done)
-    struct table table = {.n_columns = ARRAY_SIZE(heads)};
+    CLEANUP(table_done) struct table table = {.n_columns = ARRAY_SIZE(heads)};
     size_t devices = 0;
     for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
         table_cell(&table, heads[i]);
@@ -120,8 +119,7 @@ static void types_json(const struct accelerator_type *types, size_t n, struct bu
 
 static void types_text(const struct accelerator_type *types, size_t n, struct buffer *out) {
     static const char *const heads[] = {"TYPE", "VENDOR", "RESOURCE", "NOTE"};
-    CLEANUP(table_done)
-    struct table table = {.n_columns = ARRAY_SIZE(heads)};
+    CLEANUP(table_done) struct table table = {.n_columns = ARRAY_SIZE(heads)};
     for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
         table_cell(&table, heads[i]);
     for (size_t i = 0; i < n; i++) {
@@ -230,8 +228,7 @@ static int accelerators_run(const struct arguments *arguments, ty_error *err) {
     struct format_options format = {0};
     int result = options_apply(arguments, (void *[]){&options, &format}, err);
     if (result < 0) return result;
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     result = answer(arguments, &options, format.format, &text, err);
     return result < 0 ? result : cli_print(&text, err);
 }

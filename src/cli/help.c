@@ -35,8 +35,7 @@ static void wrap(const char *text, size_t at, size_t indent, struct buffer *out)
 }
 
 static void option_text_line(const struct option_spec *option, struct buffer *out) {
-    CLEANUP(buffer_done)
-    struct buffer names = {0};
+    CLEANUP(buffer_done) struct buffer names = {0};
     buffer_text(&names, "  ");
     if (option->letter != 0) buffer_printf(&names, "-%c, ", option->letter);
     buffer_printf(&names, "--%s", option->name);
@@ -119,8 +118,7 @@ static int help_run(const struct arguments *arguments, ty_error *err) {
     const char *name = arguments->n_words > 0 ? arguments->words[0] : NULL;
     const struct command *command = name != NULL ? command_find(name) : NULL;
     if (name != NULL && command == NULL && !str_equal(name, "trainyard")) return command_unknown(name, err);
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     if (options.man)
         command_man_text(command, &text);
     else

@@ -51,15 +51,13 @@ static int check_words(const struct command *command, const struct arguments *ar
 }
 
 static int print_help(const struct command *command, ty_error *err) {
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     command_help_text(command, &text);
     return cli_print(&text, err);
 }
 
 static int run_command(const struct command *command, int argc, char **argv, ty_error *err) {
-    CLEANUP(arguments_done)
-    struct arguments arguments = {0};
+    CLEANUP(arguments_done) struct arguments arguments = {0};
     int result = options_parse(command->groups, command->rest, argc, argv, &arguments, err);
     if (result < 0) return result;
     if (arguments.help) return print_help(command, err);

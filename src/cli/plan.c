@@ -47,8 +47,7 @@ static int find_cluster(const struct cluster_options *options, const struct dema
 
 static int show(const struct plan *plan, const struct cluster *cluster, const struct demand *demand, int format,
                 ty_error *err) {
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     if (format == FORMAT_JSON) {
         plan_format_json(plan, cluster, demand, &text);
         if (text.size > 0 && text.data[text.size - 1] != '\n') buffer_char(&text, '\n');

@@ -170,8 +170,7 @@ static void tell_log(void *context, enum log_level level, const char *subsystem,
 
 static int start(const struct run_options *options, const struct scaling_options *scaling,
                  const struct cluster_options *cluster, char **program, ty_error *err) {
-    CLEANUP(environment_done)
-    struct environment environment = {0};
+    CLEANUP(environment_done) struct environment environment = {0};
     int code = run_environment_make(&options->environment, scaling->settings.environment, &environment, err);
     if (code < 0) return code;
     struct run_request request;

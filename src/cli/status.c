@@ -165,8 +165,7 @@ static void phases_text(const struct run_summary *summary, struct buffer *out) {
         if (!phase->known) continue;
         if (!any) buffer_text(out, "\nWhere the start went:\n");
         any = true;
-        CLEANUP(buffer_done)
-        struct buffer duration = {0};
+        CLEANUP(buffer_done) struct buffer duration = {0};
         duration_format(phase->duration, &duration);
         buffer_printf(out, "  %-24s%10s", start_phase_name((enum start_phase_kind)i),
                       duration.data != NULL ? duration.data : "?");
@@ -226,8 +225,7 @@ static void cell(struct table *table, struct buffer *text) {
 }
 
 static void run_row(const struct run_summary *summary, struct table *table) {
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     table_cell(table, summary->name);
     table_cell(table, run_standing_name(summary->standing));
     buffer_printf(&text, "%lld", (long long)summary->workers);
@@ -248,8 +246,7 @@ static int compare_began(const void *a, const void *b) {
 
 static void list_text(const struct run_summary *runs, size_t n, struct buffer *out) {
     static const char *const heads[] = {"NAME", "STATE", "WORKERS", "AGE", "DURATION", "LAST METRICS"};
-    CLEANUP(table_done)
-    struct table table = {.n_columns = ARRAY_SIZE(heads)};
+    CLEANUP(table_done) struct table table = {.n_columns = ARRAY_SIZE(heads)};
     if (n == 0) {
         buffer_text(out, "No runs here yet. To begin: trainyard run -n 4 -- PROG\n");
         return;
@@ -306,8 +303,7 @@ static int status_run(const struct arguments *arguments, ty_error *err) {
     struct format_options format = {0};
     int result = options_apply(arguments, (void *[]){&options, &format}, err);
     if (result < 0) return result;
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     if (arguments->n_words > 0)
         result = show_one(options.storage_path, arguments->words[0], format.format, &text, err);
     else

@@ -28,8 +28,7 @@ struct request {
 };
 
 static int print_value(const void *value, size_t size, ty_error *err) {
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     buffer_append(&text, value, size);
     buffer_char(&text, '\n');
     return cli_print(&text, err);
@@ -63,8 +62,7 @@ static int do_add(const struct request *request, ty_error *err) {
                        request->value);
     int result = ty_store_add(request->worker, request->key, delta, &sum, err);
     if (result < 0) return result;
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     buffer_printf(&text, "%lld\n", (long long)sum);
     return cli_print(&text, err);
 }

@@ -33,8 +33,7 @@ void terminal_escape(const char *text, size_t size, struct buffer *out) {
 }
 
 static void tell(const char *command, const char *kind, const char *message) {
-    CLEANUP(buffer_done)
-    struct buffer line = {0};
+    CLEANUP(buffer_done) struct buffer line = {0};
     buffer_text(&line, "trainyard");
     if (command != NULL) buffer_printf(&line, " %s", command);
     buffer_printf(&line, ": %s", kind);

@@ -22,8 +22,7 @@ static int version_run(const struct arguments *arguments, ty_error *err) {
                                  {"jansson", jansson_version_str()},
                                  {"libyaml", yaml_get_version_string()}};
     bool json = format.format == FORMAT_JSON;
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     buffer_printf(&text, json ? "{\"trainyard\": \"%s\", \"libraries\": {" : "trainyard %s (", TY_VERSION);
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
         buffer_printf(&text, json ? "%s\"%s\": \"%s\"" : "%s%s %s", i > 0 ? ", " : "", parts[i].name,

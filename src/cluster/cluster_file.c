@@ -53,8 +53,7 @@ static const char *kind(const json_t *value) {
 
 static int refuse_key(const char *key, const char *const *known, size_t n, ty_error *err) {
     const char *nearest = str_nearest(key, known, n);
-    CLEANUP(buffer_done)
-    struct buffer list = {0};
+    CLEANUP(buffer_done) struct buffer list = {0};
     for (size_t i = 0; i < n; i++)
         buffer_printf(&list, "%s%s", i > 0 ? ", " : "", known[i]);
     return ty_fail(err, TY_EUSAGE, "unknown key %s%s%s%s; known: %s", key,
@@ -156,8 +155,7 @@ static int read_shape(json_t *node, struct node_shape *shape, ty_error *err) {
 
 static int add_node(void *context, const char *name) {
     struct entry *entry = context;
-    CLEANUP(node_use_cleanup)
-    struct node_use *use = NULL;
+    CLEANUP(node_use_cleanup) struct node_use *use = NULL;
     int rc = 0;
     if (entry->available != NULL) rc = node_use_create(entry->shape, entry->available, &use, entry->err);
     if (rc == 0) rc = cluster_add_node(entry->cluster, name, entry->shape, &use, entry->err);
@@ -165,10 +163,8 @@ static int add_node(void *context, const char *name) {
 }
 
 static int add_nodes(struct entry *entry, const char *names, json_t *available) {
-    CLEANUP(resources_done)
-    struct resources amounts = {0};
-    CLEANUP(hostlist_cleanup)
-    struct hostlist *list = NULL;
+    CLEANUP(resources_done) struct resources amounts = {0};
+    CLEANUP(hostlist_cleanup) struct hostlist *list = NULL;
     int rc = hostlist_parse(names, &list, entry->err);
     if (rc < 0) return rc;
     if (hostlist_count(list) > CLUSTER_MAX_NODES)
@@ -182,8 +178,7 @@ static int add_nodes(struct entry *entry, const char *names, json_t *available) 
 }
 
 static int read_contents(struct cluster *cluster, json_t *node, const char *names, ty_error *err) {
-    CLEANUP(node_shape_done)
-    struct node_shape shape = {0};
+    CLEANUP(node_shape_done) struct node_shape shape = {0};
     json_t *available;
     int rc = check_keys(node, node_keys, ARRAY_SIZE(node_keys), err);
     if (rc == 0) rc = read_shape(node, &shape, err);

@@ -89,8 +89,7 @@ static json_t *describe(const char *run, const struct lease_claim *claims, size_
 }
 
 static int write_claims(int fd, const char *run, const struct lease_claim *claims, size_t n, ty_error *err) {
-    CLEANUP(cleanup_json)
-    json_t *json = describe(run, claims, n);
+    CLEANUP(cleanup_json) json_t *json = describe(run, claims, n);
     if (json == NULL || json_array_size(json_object_get(json, "claims")) != n) return ty_fail_memory(err);
     CLEANUP_FREE char *text = json_dumps(json, JSON_COMPACT);
     if (text == NULL) return ty_fail_memory(err);
@@ -196,8 +195,7 @@ static json_t *read_json(int fd) {
 
 /* False when the file says nothing that can be understood; then it holds nothing. */
 static bool read_holder(int fd, const char *name, struct lease_holder *holder) {
-    CLEANUP(cleanup_json)
-    json_t *json = read_json(fd);
+    CLEANUP(cleanup_json) json_t *json = read_json(fd);
     const json_t *list = json_object_get(json, "claims");
     *holder = (struct lease_holder){.n = json_array_size(list)};
     holder->claims = calloc(holder->n + 1, sizeof *holder->claims);

@@ -74,8 +74,7 @@ static int texts_add(struct texts *texts, const char *text) {
 /* The ids that an inherited visible-devices variable names. -1 when there is no such variable. */
 static int read_visible(const struct accelerator *vendor, struct texts *ids) {
     const char *value = vendor == NULL || vendor->visible == NULL ? NULL : getenv(vendor->visible);
-    CLEANUP(buffer_done)
-    struct buffer entries = {0};
+    CLEANUP(buffer_done) struct buffer entries = {0};
     int n = accelerator_visible_entries(value, &entries);
     const char *at = entries.data;
     for (int i = 0; i < n; i++, at += strlen(at) + 1)
@@ -85,8 +84,7 @@ static int read_visible(const struct accelerator *vendor, struct texts *ids) {
 
 static int refuse_count(const struct accelerator *vendor, const char *resource, size_t wanted,
                         const struct texts *ids, ty_error *err) {
-    CLEANUP(buffer_done)
-    struct buffer list = {0};
+    CLEANUP(buffer_done) struct buffer list = {0};
     for (size_t i = 0; i < ids->n; i++)
         buffer_printf(&list, "%s%s", i > 0 ? ", " : "", ids->items[i]);
     return ty_fail(err, TY_EUSAGE,
@@ -125,8 +123,7 @@ static struct node_devices *add_devices(struct node_shape *shape, const char *re
  * them, so that the masks of nested runs add up. */
 static int name_devices(struct node_shape *shape, const struct inventory *inventory, const char *resource,
                         size_t n, ty_error *err) {
-    CLEANUP(texts_done)
-    struct texts visible = {0};
+    CLEANUP(texts_done) struct texts visible = {0};
     const struct accelerator *vendor = inventory != NULL ? inventory->vendor : accelerator_for(resource, NULL);
     bool real = inventory != NULL && inventory->n > 0;
     int rc = read_visible(vendor, &visible);
@@ -217,8 +214,7 @@ static int add_machine(struct cluster *cluster, struct node_shape *shape, ty_err
 
 static int probe_into(struct cluster *cluster, const struct inventory *inventories, size_t n,
                       const struct resources *given, ty_error *err) {
-    CLEANUP(node_shape_done)
-    struct node_shape shape = {0};
+    CLEANUP(node_shape_done) struct node_shape shape = {0};
     int rc = fill_shape(&shape, inventories, n, given, err);
     if (rc == 0) rc = name_all_devices(&shape, inventories, n, err);
     return rc < 0 ? rc : add_machine(cluster, &shape, err);
@@ -227,8 +223,7 @@ static int probe_into(struct cluster *cluster, const struct inventory *inventori
 int cluster_probe(const struct cluster_overrides *overrides, struct cluster **cluster, ty_error *err) {
     ty_error unseen = {0};
     if (err == NULL) err = &unseen;
-    CLEANUP(resources_done)
-    struct resources given = {0};
+    CLEANUP(resources_done) struct resources given = {0};
     struct inventory *inventories = NULL;
     size_t n = 0;
     int rc = gather_given(overrides, &given, err);

@@ -6,10 +6,8 @@
 #include "base/module.h"
 
 bool topology_worthwhile(void) {
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
-    CLEANUP(idset_done)
-    struct idset nodes = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
+    CLEANUP(idset_done) struct idset nodes = {0};
     if (file_read("/sys/devices/system/node/has_cpu", 64 * 1024, &text, NULL) < 0) return false;
     while (text.size > 0 && text.data[text.size - 1] == '\n')
         text.size--;

@@ -73,8 +73,7 @@ static int bitmap_to_idset(hwloc_const_bitmap_t bitmap, struct idset *set) {
 
 /* Takes off what this process may not use, which says nothing about a machine of hwloc's imagination. */
 static void keep_allowed(hwloc_topology_t topology, hwloc_bitmap_t cores) {
-    CLEANUP(free_bitmap)
-    hwloc_bitmap_t own = hwloc_bitmap_alloc();
+    CLEANUP(free_bitmap) hwloc_bitmap_t own = hwloc_bitmap_alloc();
     if (own == NULL || !hwloc_topology_is_thissystem(topology)) return;
     if (hwloc_get_cpubind(topology, own, HWLOC_CPUBIND_PROCESS) == 0) hwloc_bitmap_and(cores, cores, own);
 }
@@ -83,10 +82,8 @@ static int place_worker(const struct topology_request *request, struct topology_
     hwloc_topology_t topology;
     int rc = get_topology(&topology, err);
     if (rc < 0) return rc;
-    CLEANUP(free_bitmap)
-    hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
-    CLEANUP(free_bitmap)
-    hwloc_bitmap_t cores = hwloc_bitmap_alloc();
+    CLEANUP(free_bitmap) hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
+    CLEANUP(free_bitmap) hwloc_bitmap_t cores = hwloc_bitmap_alloc();
     if (nodes == NULL || cores == NULL) return ty_fail_memory(err);
     add_near_devices(topology, request, nodes);
     if (hwloc_bitmap_iszero(nodes)) add_share(topology, request, nodes);

@@ -42,8 +42,7 @@ typedef void read_limit(const char *directory, double *least);
 
 static bool read_number(const char *directory, const char *file, double *number) {
     char path[PATH_SIZE];
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     (void)snprintf(path, sizeof path, "%s/%s", directory, file);
     if (!read_text(path, &text)) return false;
     text.data[strcspn(text.data, "\n")] = '\0';
@@ -57,8 +56,7 @@ static void lower(double *least, double limit) {
 static void read_cpu_v2(const char *directory, double *least) {
     char path[PATH_SIZE];
     double quota, period;
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     (void)snprintf(path, sizeof path, "%s/cpu.max", directory);
     if (read_text(path, &text) && sscanf(text.data, "%lf %lf", &quota, &period) == 2 && period > 0)
         lower(least, quota / period); /* "max 100000" gives no number */
@@ -128,8 +126,7 @@ static void read_hierarchy(const char *root, const char *cgroups, const struct h
 
 static double least_limit(const char *root, const struct hierarchy *hierarchies, size_t n, double limit) {
     char path[PATH_SIZE];
-    CLEANUP(buffer_done)
-    struct buffer cgroups = {0};
+    CLEANUP(buffer_done) struct buffer cgroups = {0};
     (void)snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
     if (!read_text(path, &cgroups)) return limit;
     for (size_t i = 0; i < n; i++)
@@ -146,8 +143,7 @@ int64_t usable_quota_cores(const char *root, int64_t cores) {
 
 int64_t usable_memory(const char *root) {
     char path[PATH_SIZE];
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     (void)snprintf(path, sizeof path, "%s/proc/meminfo", root);
     if (!read_text(path, &text)) return 0;
     const char *line = strstr(text.data, "MemTotal:");

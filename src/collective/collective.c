@@ -95,8 +95,7 @@ static void find_missing(struct ty_comm *comm, ty_error *err) {
     static const nanoseconds patience = NS_PER_S;
     char key[64];
     (void)snprintf(key, sizeof key, "missing-%" PRIu64, comm->calls);
-    CLEANUP(buffer_done)
-    struct buffer all = {0};
+    CLEANUP(buffer_done) struct buffer all = {0};
     ty_error missing = {0};
     int rc = comm->config.exchange.gather(comm->config.exchange.context, key, "", 0, patience, &all, &missing);
     if (rc == TY_ETIMEOUT) (void)ty_fail(err, err->code, "%s: %s", err->message, missing.message);
@@ -105,8 +104,7 @@ static void find_missing(struct ty_comm *comm, ty_error *err) {
 /* The communicator is unusable from now on; the connections are closed, so that no peer waits for this rank in
  * vain. */
 static int give_up(struct ty_comm *comm, const struct comm_call *call, const ty_error *why, ty_error *err) {
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     (void)ty_fail(&comm->failure, why->code, "rank %d, call %" PRIu64 " %s: %s", comm->config.rank,
                   call->number + 1, text_of(call, &text), why->message);
     if (why->code == TY_ETIMEOUT) find_missing(comm, &comm->failure);
@@ -118,8 +116,7 @@ static int give_up(struct ty_comm *comm, const struct comm_call *call, const ty_
 static int fail_vote(struct ty_comm *comm, const struct comm_call *call, const struct comm_vote *vote,
                      ty_error *err) {
     ty_error why = {0};
-    CLEANUP(buffer_done)
-    struct buffer limit = {0};
+    CLEANUP(buffer_done) struct buffer limit = {0};
     duration_format(comm->config.timeout, &limit);
     if (vote->failure == TY_ETIMEOUT)
         (void)ty_fail(&why, TY_ETIMEOUT, "not every rank came to it within %s",
@@ -135,8 +132,7 @@ static int fail_mismatch(struct ty_comm *comm, const struct comm_call *call, con
     bool lowest_is_ours = memcmp(&vote->lowest, call, sizeof *call) == 0;
     const struct comm_call *other = lowest_is_ours ? &vote->highest : &vote->lowest;
     int rank = lowest_is_ours ? vote->highest_rank : vote->lowest_rank;
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     ty_error why = {0};
     (void)ty_fail(&why, TY_EMISMATCH, "rank %d made call %" PRIu64 " %s%s", rank, other->number + 1,
                   text_of(other, &text), other->invalid ? " with a wrong argument" : "");
@@ -192,8 +188,7 @@ static int refuse(struct ty_comm *comm, struct request *request, const ty_error 
     request->call.invalid = 1;
     (void)agree(comm, &request->call, NULL);
     if (comm->failure.code == 0) return give_up(comm, &request->call, fault, err);
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     return ty_fail(err, fault->code, "rank %d, call %" PRIu64 " %s: %s", comm->config.rank,
                    request->call.number + 1, text_of(&request->call, &text), fault->message);
 }

@@ -197,8 +197,7 @@ static int share_id(const struct comm_config *config, nccl_id *id, ty_error *err
         if (result != NCCL_SUCCESS) return fail_nccl("cannot make an id", result, err);
     }
     if (config->size == 1) return 0;
-    CLEANUP(buffer_done)
-    struct buffer all = {0};
+    CLEANUP(buffer_done) struct buffer all = {0};
     int rc = config->exchange.gather(config->exchange.context, "nccl", id, config->rank == 0 ? sizeof *id : 0,
                                      config->timeout, &all, err);
     if (rc < 0) return rc;

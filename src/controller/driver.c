@@ -82,10 +82,8 @@ static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *e
     static const ty_run_config default_run;
     static const ty_scaling_config default_scaling;
     char executable[PATH_MAX];
-    CLEANUP(command_line_done)
-    struct command_line line = {0};
-    CLEANUP(environment_done)
-    struct environment environment = {0};
+    CLEANUP(command_line_done) struct command_line line = {0};
+    CLEANUP(environment_done) struct environment environment = {0};
     const ty_run_config *run = trainer->run == NULL ? &default_run : trainer->run;
     struct scaling scaling;
     ssize_t size = readlink("/proc/self/exe", executable, sizeof executable - 1);

@@ -27,8 +27,7 @@ enum { ENVIRONMENT_MAX = 8 << 20, STAT_MAX = 4096 };
 static bool carries_token(int pid, const char *token) {
     char path[64];
     char wanted[128];
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     (void)snprintf(path, sizeof path, "/proc/%d/environ", pid);
     int size = snprintf(wanted, sizeof wanted, WORKER_TOKEN_VARIABLE "=%s", token);
     if (file_read(path, ENVIRONMENT_MAX, &text, NULL) < 0 || text.size == 0) return false;
@@ -45,8 +44,7 @@ struct family {
  * anything. */
 static bool read_family(int pid, struct family *family) {
     char path[64];
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     (void)snprintf(path, sizeof path, "/proc/%d/stat", pid);
     if (file_read(path, STAT_MAX, &text, NULL) < 0 || text.size == 0) return false;
     const char *end = memrchr(text.data, ')', text.size);

@@ -18,8 +18,7 @@ static bool holds_wanted(const struct lease_holder *holder, const struct demand 
 
 /* "run a of root (pid 4711) has held GPU 2 since 2026-01-31 12:00:00" */
 static void describe_holder(const struct lease_holder *holder, struct buffer *out) {
-    CLEANUP(resources_done)
-    struct resources held = {0};
+    CLEANUP(resources_done) struct resources held = {0};
     for (size_t i = 0; i < holder->n; i++) {
         const struct lease_claim *claim = &holder->claims[i];
         (void)resources_set(&held, claim->resource, resources_get(&held, claim->resource) + claim->amount);
@@ -36,8 +35,7 @@ static void describe_holder(const struct lease_holder *holder, struct buffer *ou
 
 void wait_describe(const struct demand *demand, const struct lease_holder *holders, size_t n,
                    ty_error *reason) {
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     size_t found = 0;
     buffer_text(&text, reason->message);
     for (size_t i = 0; i < n; i++) {

@@ -117,8 +117,7 @@ static void append_uri(struct buffer *uri, const char *path, const char *paramet
 
 static int open_reader_with(struct journal *journal, const char *parameters, const char *tuning, int *rc,
                             ty_error *err) {
-    CLEANUP(buffer_done)
-    struct buffer uri = {0};
+    CLEANUP(buffer_done) struct buffer uri = {0};
     append_uri(&uri, journal->path, parameters);
     *rc = SQLITE_NOMEM;
     if (uri.failed) return ty_fail_memory(err);
@@ -126,8 +125,7 @@ static int open_reader_with(struct journal *journal, const char *parameters, con
 }
 
 static bool has_log(const char *path) {
-    CLEANUP(buffer_done)
-    struct buffer log = {0};
+    CLEANUP(buffer_done) struct buffer log = {0};
     struct stat status;
     buffer_printf(&log, "%s-wal", path);
     return !log.failed && stat(log.data, &status) == 0 && status.st_size > 0;

@@ -482,8 +482,7 @@ static int explain(struct view *view) {
 
 int explain_refusal(struct plan *plan, struct proposal *proposal) {
     if (proposal->demand->tpu.workers_per_slice > 0) return explain_slices(plan, proposal);
-    CLEANUP(buffer_done)
-    struct buffer out = {0};
+    CLEANUP(buffer_done) struct buffer out = {0};
     struct view view = {.proposal = proposal,
                         .wanted = proposal->kinds[1].resources,
                         .selector = proposal->kinds[1].selector,

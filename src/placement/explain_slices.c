@@ -184,8 +184,7 @@ static int explain_view(struct slice_view *view, struct plan *plan) {
 }
 
 int explain_slices(struct plan *plan, struct proposal *proposal) {
-    CLEANUP(buffer_done)
-    struct buffer out = {0};
+    CLEANUP(buffer_done) struct buffer out = {0};
     struct slice_list list;
     if (slices_find(proposal->cluster, proposal->demand, &list) < 0) return -ENOMEM;
     struct slice_view view = {.proposal = proposal, .list = &list, .out = &out};

@@ -11,8 +11,7 @@ void say_amount(struct buffer *out, const char *name, quantity amount) {
 }
 
 void say_number(struct buffer *out, const char *name, quantity amount) {
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     say_amount(&text, name, amount);
     buffer_char(&text, '\0');
     const char *rest;

@@ -37,10 +37,8 @@ static void write_demand(const struct demand *demand, const struct resources *to
 }
 
 static int format_demand(const struct demand *demand, char **json, ty_error *err) {
-    CLEANUP(resources_done)
-    struct resources total = {0};
-    CLEANUP(buffer_done)
-    struct buffer out = {0};
+    CLEANUP(resources_done) struct resources total = {0};
+    CLEANUP(buffer_done) struct buffer out = {0};
     int result = demand_total(demand, demand->max_workers, &total, err);
     if (result < 0) return result;
     write_demand(demand, &total, &out);
@@ -53,8 +51,7 @@ static int format_demand(const struct demand *demand, char **json, ty_error *err
 int scaling_resolve_json(const char *config_json, char **resolved_json, ty_error *err) {
     struct document *document = NULL;
     struct demand demand = {0};
-    CLEANUP(scaling_done)
-    struct scaling scaling;
+    CLEANUP(scaling_done) struct scaling scaling;
     scaling_init(&scaling);
     if (config_json == NULL || resolved_json == NULL)
         return ty_fail(err, TY_EUSAGE, "ty_scaling_resolve: config_json and resolved_json must not be NULL");

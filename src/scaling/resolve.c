@@ -59,8 +59,7 @@ int scaling_resolve_worker(const struct scaling *scaling, const struct tpu_deman
 
 /* For a TPU the name that nodes carry ("v6e" -> "TPU-V6E"), else as given. */
 static int resolve_type(const struct scaling *scaling, char **type, ty_error *err) {
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     char generation[16];
     if (scaling->accelerator_type == NULL) return 0;
     if (scaling->use_tpu) {
@@ -76,8 +75,7 @@ static int resolve_type(const struct scaling *scaling, char **type, ty_error *er
 }
 
 static int add_type(struct resources *resources, const char *type, ty_error *err) {
-    CLEANUP(buffer_done)
-    struct buffer name = {0};
+    CLEANUP(buffer_done) struct buffer name = {0};
     if (type == NULL) return 0;
     buffer_printf(&name, ACCELERATOR_TYPE_PREFIX "%s", type);
     if (name.failed) return ty_fail_memory(err);

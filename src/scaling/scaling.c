@@ -132,8 +132,7 @@ int scaling_parse_workers(struct scaling *scaling, const char *text, ty_error *e
 
 int scaling_set_amount(struct resources *resources, const char *field, const char *name, double amount,
                        ty_error *err) {
-    CLEANUP(buffer_done)
-    struct buffer what = {0};
+    CLEANUP(buffer_done) struct buffer what = {0};
     quantity exact;
     buffer_printf(&what, "The quantity of resource %.80s", name);
     if (what.failed) return ty_fail_memory(err);

@@ -44,8 +44,7 @@ static bool read_build_id(const unsigned char *notes, size_t size, char id[ID_SI
 }
 
 static void hash_file(const char *path, char id[ID_SIZE]) {
-    CLEANUP(buffer_done)
-    struct buffer bytes = {0};
+    CLEANUP(buffer_done) struct buffer bytes = {0};
     if (file_read(path[0] != '\0' ? path : "/proc/self/exe", OBJECT_FILE_MAX, &bytes, NULL) == 0)
         (void)snprintf(id, ID_SIZE, "file-%016" PRIx64, str_hash(bytes.data, bytes.size));
 }

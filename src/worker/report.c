@@ -96,8 +96,7 @@ static int report_checkpoint(struct ty_worker *worker, ty_metrics metrics, const
     CLEANUP_FREE char *staging = NULL;
     int rc = begin_checkpoint(worker, metrics, &number, &staging, err);
     if (rc < 0) return rc;
-    CLEANUP(buffer_done)
-    struct buffer files = {0};
+    CLEANUP(buffer_done) struct buffer files = {0};
     ty_error failure = {0};
     rc = checkpoint_copy(source, staging, &files, &failure);
     if (rc == 0) return commit_checkpoint(worker, number, &files, err);

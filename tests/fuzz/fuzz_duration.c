@@ -6,8 +6,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     CLEANUP_FREE char *text = fuzz_text(data, size);
-    CLEANUP(buffer_done)
-    struct buffer out = {0};
+    CLEANUP(buffer_done) struct buffer out = {0};
     nanoseconds duration;
     if (duration_parse(text, &duration, NULL) == 0) {
         fuzz_require(duration >= 0 && duration <= 36525 * (86400 * NS_PER_S));

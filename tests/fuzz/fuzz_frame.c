@@ -18,10 +18,8 @@ static Wire__Message *write_and_read(const Wire__Message *message, struct buffer
 }
 
 static void try_again(const Wire__Message *message) {
-    CLEANUP(buffer_done)
-    struct buffer first = {0};
-    CLEANUP(buffer_done)
-    struct buffer second = {0};
+    CLEANUP(buffer_done) struct buffer first = {0};
+    CLEANUP(buffer_done) struct buffer second = {0};
     Wire__Message *again = write_and_read(message, &first);
     if (again == NULL) return;
     wire__message__free_unpacked(write_and_read(again, &second), NULL);
@@ -49,8 +47,7 @@ static void try_output(const struct frame *frame) {
     if (frame_output(frame, &rank, &stream, &bytes, &size) < 0) return;
     fuzz_require(stream == 1 || stream == 2);
     fuzz_require(bytes >= frame->payload && bytes + size == frame->payload + frame->size);
-    CLEANUP(buffer_done)
-    struct buffer out = {0};
+    CLEANUP(buffer_done) struct buffer out = {0};
     size_t offset = frame_output_begin(&out, rank, stream);
     buffer_append(&out, bytes, size);
     frame_output_end(&out, offset);

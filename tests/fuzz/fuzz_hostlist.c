@@ -10,10 +10,8 @@ enum { MOST_NAMES = 1000 };
 static void compare(const struct hostlist *list, const struct hostlist *again) {
     fuzz_require(hostlist_count(list) == hostlist_count(again));
     for (size_t i = 0; i < hostlist_count(list); i++) {
-        CLEANUP(buffer_done)
-        struct buffer a = {0};
-        CLEANUP(buffer_done)
-        struct buffer b = {0};
+        CLEANUP(buffer_done) struct buffer a = {0};
+        CLEANUP(buffer_done) struct buffer b = {0};
         hostlist_nth(list, i, &a);
         hostlist_nth(again, i, &b);
         fuzz_require(strcmp(a.data, b.data) == 0);
@@ -35,8 +33,7 @@ static void compress(const struct hostlist *list, struct buffer *out) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     CLEANUP_FREE char *text = fuzz_text(data, size);
-    CLEANUP(buffer_done)
-    struct buffer compressed = {0};
+    CLEANUP(buffer_done) struct buffer compressed = {0};
     struct hostlist *list = NULL, *again = NULL;
     if (hostlist_parse(text, &list, NULL) < 0) return 0;
     size_t n = hostlist_count(list);

@@ -6,12 +6,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     CLEANUP_FREE char *text = fuzz_text(data, size);
-    CLEANUP(idset_done)
-    struct idset set = {0};
-    CLEANUP(idset_done)
-    struct idset again = {0};
-    CLEANUP(buffer_done)
-    struct buffer out = {0};
+    CLEANUP(idset_done) struct idset set = {0};
+    CLEANUP(idset_done) struct idset again = {0};
+    CLEANUP(buffer_done) struct buffer out = {0};
     if (idset_parse(&set, text, NULL) < 0) {
         fuzz_require(set.n_words == 0);
         return 0;

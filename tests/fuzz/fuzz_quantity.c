@@ -5,8 +5,7 @@
 #include "fuzz.h"
 
 static void try_amount(const char *text) {
-    CLEANUP(buffer_done)
-    struct buffer out = {0};
+    CLEANUP(buffer_done) struct buffer out = {0};
     quantity amount, again;
     if (quantity_parse(text, "CPU", &amount, NULL) < 0) return;
     fuzz_require(amount >= 0 && amount <= QUANTITY_MAX);
@@ -16,10 +15,8 @@ static void try_amount(const char *text) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     CLEANUP_FREE char *text = fuzz_text(data, size);
-    CLEANUP(resources_done)
-    struct resources resources = {0};
-    CLEANUP(buffer_done)
-    struct buffer out = {0};
+    CLEANUP(resources_done) struct resources resources = {0};
+    CLEANUP(buffer_done) struct buffer out = {0};
     double real;
     quantity amount;
     try_amount(text);

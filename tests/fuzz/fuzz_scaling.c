@@ -6,8 +6,7 @@
 #include "scaling/tpu.h"
 
 static void check_demand(const struct demand *demand) {
-    CLEANUP(resources_done)
-    struct resources total = {0};
+    CLEANUP(resources_done) struct resources total = {0};
     fuzz_require(demand->min_workers <= demand->max_workers && demand->max_workers <= SCALING_MAX_WORKERS);
     fuzz_require(demand->n_selectors <= 1 || demand->n_selectors == demand->max_workers);
     for (size_t i = 0; i < demand->per_worker.n; i++)
@@ -38,12 +37,9 @@ static void try_config(const uint8_t *data, size_t size) {
 }
 
 static void try_selector(const char *text) {
-    CLEANUP(label_selector_done)
-    struct label_selector selector = {0};
-    CLEANUP(label_selector_done)
-    struct label_selector copy = {0};
-    CLEANUP(buffer_done)
-    struct buffer out = {0};
+    CLEANUP(label_selector_done) struct label_selector selector = {0};
+    CLEANUP(label_selector_done) struct label_selector copy = {0};
+    CLEANUP(buffer_done) struct buffer out = {0};
     struct labels none = {0};
     if (label_selector_parse(&selector, text, NULL) < 0) {
         fuzz_require(selector.n == 0);

@@ -18,8 +18,7 @@ static int is_file(const struct dirent *entry) {
 
 /* The input goes in a block of its very size, where a sanitizer sees every byte read beyond it. */
 static int replay(const char *path) {
-    CLEANUP(buffer_done)
-    struct buffer input = {0};
+    CLEANUP(buffer_done) struct buffer input = {0};
     ty_error err = {0};
     if (file_read(path, LARGEST_INPUT, &input, &err) < 0) {
         (void)fprintf(stderr, "%s\n", err.message);
@@ -41,8 +40,7 @@ static int replay_directory(const char *directory) {
         return -1;
     }
     for (int i = 0; i < n; i++) {
-        CLEANUP(buffer_done)
-        struct buffer path = {0};
+        CLEANUP(buffer_done) struct buffer path = {0};
         buffer_printf(&path, "%s/%s", directory, entries[i]->d_name);
         if (path.failed || replay(path.data) != 0) result = -1;
         free(entries[i]);

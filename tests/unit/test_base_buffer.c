@@ -24,8 +24,7 @@ static void empty_is_usable(void **state) {
 
 static void appends(void **state) {
     (void)state;
-    CLEANUP(buffer_done)
-    struct buffer buffer = {0};
+    CLEANUP(buffer_done) struct buffer buffer = {0};
     buffer_append(&buffer, NULL, 0);
     buffer_text(&buffer, "ab");
     buffer_char(&buffer, 'c');
@@ -37,8 +36,7 @@ static void appends(void **state) {
 
 static void grows_without_losing_anything(void **state) {
     (void)state;
-    CLEANUP(buffer_done)
-    struct buffer buffer = {0};
+    CLEANUP(buffer_done) struct buffer buffer = {0};
     for (int i = 0; i < 20000; i++)
         buffer_printf(&buffer, "%05d", i);
     assert_int_equal(buffer.size, 100000);
@@ -51,8 +49,7 @@ static void grows_without_losing_anything(void **state) {
 
 static void reserved_room_is_the_callers(void **state) {
     (void)state;
-    CLEANUP(buffer_done)
-    struct buffer buffer = {0};
+    CLEANUP(buffer_done) struct buffer buffer = {0};
     buffer_text(&buffer, "a");
     char *room = buffer_reserve(&buffer, 1000);
     assert_ptr_equal(room, buffer.data + 1);
@@ -79,8 +76,7 @@ static void a_failed_buffer_stays_failed(void **state) {
 
 static void consuming_moves_the_rest_to_the_front(void **state) {
     (void)state;
-    CLEANUP(buffer_done)
-    struct buffer buffer = {0};
+    CLEANUP(buffer_done) struct buffer buffer = {0};
     buffer_text(&buffer, "abcdef");
     buffer_consume(&buffer, 0);
     buffer_consume(&buffer, 2);

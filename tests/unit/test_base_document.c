@@ -127,8 +127,7 @@ static void json_as_programs_write_it(void **state) {
     expect_tree("\t[\"\\ud83d\\ude00\",true]", "[\"\xf0\x9f\x98\x80\",true]");
     expect_refused("{\"a\":\"\\ud83d\\ude00\",\"a\":1}", 26,
                    "f.yaml:1:9: found invalid Unicode character escape code while parsing a quoted scalar");
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     buffer_text(&text, "{\"");
     for (int i = 0; i < 3000; i++)
         buffer_char(&text, 'k');
@@ -196,8 +195,7 @@ static void places(void **state) {
 static void every_place_of_a_large_document(void **state) {
     (void)state;
     enum { LINES = 5000 };
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     for (int i = 0; i < LINES; i++)
         buffer_printf(&text, "- {k%d: %d}\n", i, i);
     struct document *document = parse(text.data);
@@ -281,8 +279,7 @@ static int show_entry(void *context, const char *key, json_t *value, const char 
 }
 
 static void expect_stream(const char *text, int result, const char *entries, const char *message) {
-    CLEANUP(buffer_done)
-    struct buffer out = {0};
+    CLEANUP(buffer_done) struct buffer out = {0};
     ty_error err = {0};
     write_file(text);
     buffer_text(&out, "");
@@ -319,8 +316,7 @@ static void streams_refuse(void **state) {
     expect_stream("\xff\xfe"
                   "a",
                   TY_EUSAGE, "", "");
-    CLEANUP(buffer_done)
-    struct buffer deep = {0};
+    CLEANUP(buffer_done) struct buffer deep = {0};
     buffer_text(&deep, "nodes: [1, ");
     nest(&deep, "[", "", "]", 63);
     buffer_text(&deep, "]");

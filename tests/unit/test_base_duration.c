@@ -84,8 +84,7 @@ static void formats_three_figures(void **state) {
                  {-1500 * NS_PER_MS, "-1.5 s"},
                  {INT64_MIN, "-106752 d"}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        CLEANUP(buffer_done)
-        struct buffer out = {0};
+        CLEANUP(buffer_done) struct buffer out = {0};
         duration_format(cases[i].duration, &out);
         assert_string_equal(out.data, cases[i].expected);
     }

@@ -37,16 +37,14 @@ static int leave_directory(void **state) {
 }
 
 static void expect_content(const char *path, const char *content) {
-    CLEANUP(buffer_done)
-    struct buffer read = {0};
+    CLEANUP(buffer_done) struct buffer read = {0};
     assert_int_equal(file_read(path, 1 << 20, &read, NULL), 0);
     assert_string_equal(read.data, content);
 }
 
 static void reading_names_what_is_wrong(void **state) {
     (void)state;
-    CLEANUP(buffer_done)
-    struct buffer out = {0};
+    CLEANUP(buffer_done) struct buffer out = {0};
     ty_error err = {0};
     buffer_text(&out, "kept");
     assert_int_equal(file_read("missing", 10, &out, &err), -ENOENT);
@@ -62,8 +60,7 @@ static void reading_names_what_is_wrong(void **state) {
 
 static void reading_appends(void **state) {
     (void)state;
-    CLEANUP(buffer_done)
-    struct buffer out = {0};
+    CLEANUP(buffer_done) struct buffer out = {0};
     assert_int_equal(file_publish("digits", "1234567890", 10, 0600, NULL), 0);
     assert_int_equal(file_publish("nothing", "", 0, 0600, NULL), 0);
     assert_int_equal(file_read("nothing", 10, &out, NULL), 0);

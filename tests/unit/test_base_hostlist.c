@@ -87,10 +87,8 @@ static void expands(void **state) {
                  {"a[1-2][5,7]-ib.x", "a15-ib.x a17-ib.x a25-ib.x a27-ib.x"},
                  {"a_b-c.d:9,a_b-c.d:9", "a_b-c.d:9 a_b-c.d:9"}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        CLEANUP(buffer_done)
-        struct buffer names = {0};
-        CLEANUP(buffer_done)
-        struct buffer single = {0};
+        CLEANUP(buffer_done) struct buffer names = {0};
+        CLEANUP(buffer_done) struct buffer single = {0};
         struct hostlist *list = parse(cases[i].text);
         assert_int_equal(hostlist_each(list, join_name, &names), 0);
         assert_string_equal(names.data, cases[i].names);
@@ -123,8 +121,7 @@ static void the_largest_list(void **state) {
     (void)state;
     struct hostlist *list = parse("r[0-4095]n[0000-4095]");
     assert_int_equal(hostlist_count(list), HOSTLIST_MAX);
-    CLEANUP(buffer_done)
-    struct buffer name = {0};
+    CLEANUP(buffer_done) struct buffer name = {0};
     hostlist_nth(list, HOSTLIST_MAX - 1, &name);
     assert_string_equal(name.data, "r4095n4095");
     buffer_clear(&name);
@@ -183,8 +180,7 @@ static void compresses(void **state) {
                  {"a1,b2,b3,a4", "a1,b[2-3],a4"},
                  {"n0000000000000000001,n0000000000000000002", "n0000000000000000001,n0000000000000000002"}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        CLEANUP(buffer_done)
-        struct buffer out = {0};
+        CLEANUP(buffer_done) struct buffer out = {0};
         struct names names = {0};
         gather(cases[i].text, &names);
         hostlist_compress((const char *const *)names.items, names.n, &out);
@@ -200,10 +196,8 @@ static void what_is_compressed_is_read_back(void **state) {
     (void)state;
     uint32_t seed = 7;
     for (int round = 0; round < 200; round++) {
-        CLEANUP(buffer_done)
-        struct buffer text = {0};
-        CLEANUP(buffer_done)
-        struct buffer compressed = {0};
+        CLEANUP(buffer_done) struct buffer text = {0};
+        CLEANUP(buffer_done) struct buffer compressed = {0};
         for (int i = 0; i < 40; i++) {
             seed = seed * 1664525 + 1013904223;
             const char *comma = i > 0 ? "," : "";

@@ -13,16 +13,14 @@
 #include "base/idset.h"
 
 static void expect_format(const struct idset *set, const char *expected) {
-    CLEANUP(buffer_done)
-    struct buffer out = {0};
+    CLEANUP(buffer_done) struct buffer out = {0};
     idset_format(set, &out);
     assert_string_equal(out.data == NULL ? "" : out.data, expected);
 }
 
 static void ids_outside_are_refused(void **state) {
     (void)state;
-    CLEANUP(idset_done)
-    struct idset set = {0};
+    CLEANUP(idset_done) struct idset set = {0};
     assert_int_equal(idset_add(&set, -1), -EINVAL);
     assert_int_equal(idset_add(&set, IDSET_MAX), -EINVAL);
     assert_int_equal(idset_add(&set, INT64_MAX), -EINVAL);
@@ -40,8 +38,7 @@ static void ids_outside_are_refused(void **state) {
 
 static void adds_and_removes(void **state) {
     (void)state;
-    CLEANUP(idset_done)
-    struct idset set = {0};
+    CLEANUP(idset_done) struct idset set = {0};
     static const int64_t ids[] = {63, 0, 64, 200, 127, 128, 63};
     for (size_t i = 0; i < ARRAY_SIZE(ids); i++)
         assert_int_equal(idset_add(&set, ids[i]), 0);
@@ -64,8 +61,7 @@ static void ranges_fill_words(void **state) {
     (void)state;
     for (int64_t first = 0; first < 130; first += 7) {
         for (int64_t last = first; last < 260; last += 3) {
-            CLEANUP(idset_done)
-            struct idset set = {0};
+            CLEANUP(idset_done) struct idset set = {0};
             assert_int_equal(idset_add_range(&set, first, last), 0);
             assert_int_equal(idset_count(&set), last - first + 1);
             assert_false(idset_has(&set, first - 1));
@@ -82,8 +78,7 @@ static void texts_that_are_refused(void **state) {
         "x",    "-1",    "+1",  " 1",  "1 ",    "1, 2", "1,",       ",1",         "1,,2",
         "1-",   "-",     "3-1", "3-3", "2,1",   "1,1",  "1-3,3",    "1-3,2-5",    "01",
         "0-03", "1-2-3", "[1",  "1]",  "[[1]]", "1.5",  "16777216", "0-16777216", "99999999999999999999"};
-    CLEANUP(idset_done)
-    struct idset set = {0};
+    CLEANUP(idset_done) struct idset set = {0};
     assert_int_equal(idset_add(&set, 5), 0);
     for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
         ty_error err = {0};
@@ -97,8 +92,7 @@ static void texts_are_read_back(void **state) {
     (void)state;
     static const char *const texts[] = {"",         "0",          "0-3,7,12-15",  "1,3,5",
                                         "16777215", "0-16777215", "62-65,127-128"};
-    CLEANUP(idset_done)
-    struct idset set = {0};
+    CLEANUP(idset_done) struct idset set = {0};
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
         assert_int_equal(idset_parse(&set, texts[i], NULL), 0);
         expect_format(&set, texts[i]);

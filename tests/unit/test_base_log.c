@@ -26,8 +26,7 @@ static void log_at_every_level(void) {
 }
 
 static void expect_at(const char *level, const char *expected) {
-    CLEANUP(buffer_done)
-    struct buffer out = {0};
+    CLEANUP(buffer_done) struct buffer out = {0};
     if (level == NULL)
         (void)unsetenv("TRAINYARD_LOG");
     else
@@ -42,8 +41,7 @@ static void expect_at(const char *level, const char *expected) {
 
 static void silent_without_a_sink(void **state) {
     (void)state;
-    CLEANUP(buffer_done)
-    struct buffer out = {0};
+    CLEANUP(buffer_done) struct buffer out = {0};
     log_at_every_level();
     log_set_sink(keep, &out);
     log_set_sink(NULL, NULL);
@@ -63,8 +61,7 @@ static void the_level_limits(void **state) {
 
 static void long_text_is_cut(void **state) {
     (void)state;
-    CLEANUP(buffer_done)
-    struct buffer out = {0};
+    CLEANUP(buffer_done) struct buffer out = {0};
     char text[5000];
     memset(text, 'a', sizeof text - 1);
     text[sizeof text - 1] = '\0';

@@ -18,54 +18,15 @@
 #include "base/idset.h"
 #include "base/quantity.h"
 #include "base/str.h"
-
-static long until_failure = -1; /* allocations that still succeed; negative: all of them */
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *old, size_t size);
-void *__real_reallocarray(void *old, size_t n, size_t size);
-char *__real_strdup(const char *text);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-void *__wrap_reallocarray(void *old, size_t n, size_t size);
-char *__wrap_strdup(const char *text);
-
-static bool fails_now(void) {
-    if (until_failure < 0) return false;
-    if (until_failure == 0) return true; /* and from then on */
-    until_failure--;
-    return false;
-}
-
-void *__wrap_malloc(size_t size) {
-    return fails_now() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size) {
-    return fails_now() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *old, size_t size) {
-    return fails_now() ? NULL : __real_realloc(old, size);
-}
-
-void *__wrap_reallocarray(void *old, size_t n, size_t size) {
-    return fails_now() ? NULL : __real_reallocarray(old, n, size);
-}
-
-char *__wrap_strdup(const char *text) {
-    return fails_now() ? NULL : __real_strdup(text);
-}
+#include "failing_memory.h"
 
 /* Runs `scenario` with ever later failures; it returns 0 or -ENOMEM. */
 static void exhaust(int (*scenario)(ty_error *err)) {
     for (long k = 0;; k++) {
         ty_error err = {0};
-        until_failure = k;
+        (void)memory_fails_after(k, true);
         int result = scenario(&err);
-        until_failure = -1;
+        (void)memory_fails_after(-1, true);
         if (result == 0) {
             assert_true(k > 0); /* or nothing was tried */
             return;
@@ -113,11 +74,10 @@ static int walk_hostlist_name(void *context, const char *name) {
 }
 
 static int walk_hostlist(ty_error *err) {
-    long budget = until_failure;
     struct hostlist *list = NULL;
-    until_failure = -1;
+    long budget = memory_fails_after(-1, true);
     int result = hostlist_parse("n[1-100]", &list, err);
-    until_failure = budget;
+    (void)memory_fails_after(budget, true);
     if (result == 0) result = hostlist_each(list, walk_hostlist_name, NULL);
     hostlist_destroy(list);
     return result;
@@ -126,25 +86,21 @@ static int walk_hostlist(ty_error *err) {
 static int compress_hostlist(ty_error *err) {
     (void)err;
     static const char *const names[] = {"r1n1", "r1n2", "r2n1", "r2n2", "login"};
-    CLEANUP(buffer_done)
-    struct buffer out = {0};
+    CLEANUP(buffer_done) struct buffer out = {0};
     hostlist_compress(names, ARRAY_SIZE(names), &out);
     if (!out.failed && strcmp(out.data, "r[1-2]n[1-2],login") != 0) return -EINVAL;
     return out.failed ? -ENOMEM : 0;
 }
 
 static int read_idset(ty_error *err) {
-    CLEANUP(idset_done)
-    struct idset set = {0};
+    CLEANUP(idset_done) struct idset set = {0};
     int result = idset_parse(&set, "0-3,200,5000", err);
     return result < 0 && set.words != NULL ? -EINVAL : result;
 }
 
 static int read_resources(ty_error *err) {
-    CLEANUP(resources_done)
-    struct resources resources = {0};
-    CLEANUP(resources_done)
-    struct resources copy = {0};
+    CLEANUP(resources_done) struct resources resources = {0};
+    CLEANUP(resources_done) struct resources copy = {0};
     int result = resources_parse(&resources, "CPU=1", err);
     if (result == 0) result = resources_parse(&resources, "GPU=1,memory=8GiB", err);
     if (result < 0) return resources.n < 2 ? result : -EINVAL;
@@ -191,7 +147,7 @@ SCENARIOS(X)
 #undef X
 
 int main(void) {
-    json_set_alloc_funcs(__wrap_malloc, free);
+    json_set_alloc_funcs(malloc, free); /* wrapped here, not in the library */
     const struct CMUnitTest tests[] = {
 #define X(scenario) cmocka_unit_test(exhaust_##scenario),
         SCENARIOS(X)

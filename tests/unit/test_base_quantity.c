@@ -163,8 +163,7 @@ static void formats_the_shortest(void **state) {
                  {QUANTITY_MAX, "461168601842738.7904"},
                  {INT64_MIN, "-922337203685477.5808"}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        CLEANUP(buffer_done)
-        struct buffer out = {0};
+        CLEANUP(buffer_done) struct buffer out = {0};
         quantity_format(cases[i].amount, &out);
         assert_string_equal(out.data, cases[i].expected);
     }

@@ -11,8 +11,7 @@
 #include "base/quantity.h"
 
 static void expect_format(const struct resources *resources, const char *text, const char *json) {
-    CLEANUP(buffer_done)
-    struct buffer out = {0};
+    CLEANUP(buffer_done) struct buffer out = {0};
     resources_format(resources, &out);
     assert_string_equal(out.data == NULL ? "" : out.data, text);
     buffer_clear(&out);
@@ -35,8 +34,7 @@ static void what_is_refused_changes_nothing(void **state) {
                  {"CPU=4=4", "CPU must be a number"},
                  {"CPU=-1", "CPU cannot be negative"},
                  {"CPU=4,fast=0.00001", "fast: the precision cannot go beyond 0.0001"}};
-    CLEANUP(resources_done)
-    struct resources resources = {0};
+    CLEANUP(resources_done) struct resources resources = {0};
     assert_int_equal(resources_set(&resources, "GPU", 5000), 0);
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         ty_error err = {0};
@@ -48,8 +46,7 @@ static void what_is_refused_changes_nothing(void **state) {
 
 static void parses_in_order(void **state) {
     (void)state;
-    CLEANUP(resources_done)
-    struct resources resources = {0};
+    CLEANUP(resources_done) struct resources resources = {0};
     assert_int_equal(resources_parse(&resources, "", NULL), 0);
     expect_format(&resources, "", "{}");
     assert_int_equal(resources_parse(&resources, "CPU=4, GPU=0.5 ,memory=8GiB", NULL), 0);
@@ -65,10 +62,8 @@ static void bytes_for_people(void **state) {
     } cases[] = {{"0", "0 B"},          {"1023", "1023 B"},   {"1024", "1 KiB"},
                  {"1.5GiB", "1.5 GiB"}, {"1G", "953.67 MiB"}, {"300TiB", "300 TiB"}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        CLEANUP(resources_done)
-        struct resources resources = {0};
-        CLEANUP(buffer_done)
-        struct buffer out = {0};
+        CLEANUP(resources_done) struct resources resources = {0};
+        CLEANUP(buffer_done) struct buffer out = {0};
         quantity amount;
         assert_int_equal(quantity_parse(cases[i].amount, "memory", &amount, NULL), 0);
         assert_int_equal(resources_set(&resources, "object_store_memory", amount), 0);
@@ -79,8 +74,7 @@ static void bytes_for_people(void **state) {
 
 static void sets_gets_removes(void **state) {
     (void)state;
-    CLEANUP(resources_done)
-    struct resources resources = {0};
+    CLEANUP(resources_done) struct resources resources = {0};
     char name[] = "CPU";
     assert_int_equal(resources_get(&resources, "CPU"), 0);
     resources_remove(&resources, "CPU");
@@ -101,10 +95,8 @@ static void sets_gets_removes(void **state) {
 
 static void copies_are_apart(void **state) {
     (void)state;
-    CLEANUP(resources_done)
-    struct resources first = {0};
-    CLEANUP(resources_done)
-    struct resources second = {0};
+    CLEANUP(resources_done) struct resources first = {0};
+    CLEANUP(resources_done) struct resources second = {0};
     assert_int_equal(resources_copy(&second, &first), 0);
     assert_int_equal(second.n, 0);
     assert_int_equal(resources_parse(&first, "CPU=1,GPU=2", NULL), 0);
@@ -116,10 +108,8 @@ static void copies_are_apart(void **state) {
 
 static void one_more_than_can_be(void **state) {
     (void)state;
-    CLEANUP(resources_done)
-    struct resources resources = {0};
-    CLEANUP(buffer_done)
-    struct buffer text = {0};
+    CLEANUP(resources_done) struct resources resources = {0};
+    CLEANUP(buffer_done) struct buffer text = {0};
     ty_error err = {0};
     for (int i = 0; i < RESOURCES_MAX; i++)
         buffer_printf(&text, "%sr%d=1", i > 0 ? "," : "", i);

@@ -18,8 +18,7 @@ static int join_pieces(void *context, char *piece) {
 }
 
 static void expect_split(const char *text, int result, const char *pieces) {
-    CLEANUP(buffer_done)
-    struct buffer out = {0};
+    CLEANUP(buffer_done) struct buffer out = {0};
     assert_int_equal(str_split(text, ',', join_pieces, &out), result);
     assert_string_equal(out.data, pieces);
 }

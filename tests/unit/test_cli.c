@@ -48,8 +48,7 @@ static int parse(bool rest, char **argv, struct arguments *arguments, struct tar
 }
 
 static void refuses(char **argv, const char *message) {
-    CLEANUP(arguments_done)
-    struct arguments arguments = {0};
+    CLEANUP(arguments_done) struct arguments arguments = {0};
     struct target target = {0};
     ty_error err = {0};
     assert_int_equal(parse(false, argv, &arguments, &target, &err), TY_EUSAGE);
@@ -73,8 +72,7 @@ static void test_options_refused(void **state) {
 
 static void test_options_taken(void **state) {
     (void)state;
-    CLEANUP(arguments_done)
-    struct arguments arguments = {0};
+    CLEANUP(arguments_done) struct arguments arguments = {0};
     struct target target = {0};
     char **argv = ARGV("-ftx", "one", "--text=y", "--colour", "green", "--limit", "2s", "--", "--flag");
     assert_int_equal(parse(false, argv, &arguments, &target, NULL), 0);
@@ -91,8 +89,7 @@ static void test_options_taken(void **state) {
 
 static void test_options_rest(void **state) {
     (void)state;
-    CLEANUP(arguments_done)
-    struct arguments arguments = {0};
+    CLEANUP(arguments_done) struct arguments arguments = {0};
     struct target target = {0};
     assert_int_equal(parse(true, ARGV("-f", "prog", "--text", "--", "-x"), &arguments, &target, NULL), 0);
     assert_null(target.text);
@@ -103,8 +100,7 @@ static void test_options_rest(void **state) {
 
 static void test_options_value_like_an_option(void **state) {
     (void)state;
-    CLEANUP(arguments_done)
-    struct arguments arguments = {0};
+    CLEANUP(arguments_done) struct arguments arguments = {0};
     struct target target = {0};
     assert_int_equal(parse(false, ARGV("--text", "--flag"), &arguments, &target, NULL), 0);
     assert_string_equal(target.text, "--flag");
@@ -113,16 +109,14 @@ static void test_options_value_like_an_option(void **state) {
 
 static void test_options_help(void **state) {
     (void)state;
-    CLEANUP(arguments_done)
-    struct arguments arguments = {0};
+    CLEANUP(arguments_done) struct arguments arguments = {0};
     char **argv = ARGV("-f", "--help");
     assert_int_equal(options_parse(groups, false, count(argv), argv, &arguments, NULL), 0);
     assert_true(arguments.help);
 }
 
 static void escapes(const char *text, const char *shown) {
-    CLEANUP(buffer_done)
-    struct buffer out = {0};
+    CLEANUP(buffer_done) struct buffer out = {0};
     terminal_escape(text, strlen(text), &out);
     buffer_char(&out, '\0');
     assert_string_equal(out.data, shown);
@@ -149,10 +143,8 @@ static void test_escape(void **state) {
 
 static void test_table(void **state) {
     (void)state;
-    CLEANUP(table_done)
-    struct table table = {.n_columns = 3};
-    CLEANUP(buffer_done)
-    struct buffer out = {0};
+    CLEANUP(table_done) struct table table = {.n_columns = 3};
+    CLEANUP(buffer_done) struct buffer out = {0};
     const char *const cells[] = {"NAME", "N", "NOTE", "gr\xc3\xbcn", "10", "", "a", "2", "x\ny"};
     for (size_t i = 0; i < ARRAY_SIZE(cells); i++)
         table_cell(&table, cells[i]);

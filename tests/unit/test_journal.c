@@ -105,16 +105,14 @@ static int append_checkpoint(void *context, const struct journal_checkpoint *che
 }
 
 static void expect_events(struct journal *journal, int64_t after, const char *text) {
-    CLEANUP(buffer_done)
-    struct buffer seen = {0};
+    CLEANUP(buffer_done) struct buffer seen = {0};
     buffer_text(&seen, "");
     assert_int_equal(journal_each_event(journal, after, append_event, &seen, NULL), 0);
     assert_string_equal(seen.data, text);
 }
 
 static void expect_reports(struct journal *journal, int rank, size_t limit, const char *text) {
-    CLEANUP(buffer_done)
-    struct buffer seen = {0};
+    CLEANUP(buffer_done) struct buffer seen = {0};
     buffer_text(&seen, "");
     assert_int_equal(journal_each_report(journal, rank, limit, append_report, &seen, NULL), 0);
     assert_string_equal(seen.data, text);
@@ -216,8 +214,7 @@ static void expect_some(struct journal *journal) {
     expect_reports(journal, -1, 3, "1:2@20 {\"step\": 2};0:3@30 {\"step\": 3};1:3@30 {\"step\": 3};");
     expect_reports(journal, 7, 0, "");
     assert_int_equal(count_reports(journal), 6);
-    CLEANUP(buffer_done)
-    struct buffer seen = {0};
+    CLEANUP(buffer_done) struct buffer seen = {0};
     assert_int_equal(journal_each_checkpoint(journal, append_checkpoint, &seen, NULL), 0);
     assert_string_equal(seen.data, "3 1 checkpoint_000003 {\"step\": 3};");
 }

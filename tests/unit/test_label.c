@@ -185,12 +185,9 @@ static void a_list_is_parsed_whole_or_not(void **state) {
 /* As many as there may be, then one more, which changes nothing. */
 static void numbers_are_limited(void **state) {
     (void)state;
-    CLEANUP(labels_done)
-    struct labels labels = {0};
-    CLEANUP(label_selector_done)
-    struct label_selector selector = {0};
-    CLEANUP(buffer_done)
-    struct buffer list = {0};
+    CLEANUP(labels_done) struct labels labels = {0};
+    CLEANUP(label_selector_done) struct label_selector selector = {0};
+    CLEANUP(buffer_done) struct buffer list = {0};
     ty_error err = {0};
     for (int i = 0; i <= LABELS_MAX; i++) {
         char key[16];

@@ -10,45 +10,9 @@
 
 #include <cmocka.h>
 
+#include "failing_memory.h"
 #include "placement/plan.h"
 #include "placement/planner.h"
-
-static long until_failure = -1; /* allocations that still succeed; negative: all of them */
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *old, size_t size);
-void *__real_reallocarray(void *old, size_t n, size_t size);
-char *__real_strdup(const char *text);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-void *__wrap_reallocarray(void *old, size_t n, size_t size);
-char *__wrap_strdup(const char *text);
-
-static bool fails_now(void) {
-    return until_failure >= 0 && until_failure-- == 0;
-}
-
-void *__wrap_malloc(size_t size) {
-    return fails_now() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size) {
-    return fails_now() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *old, size_t size) {
-    return fails_now() ? NULL : __real_realloc(old, size);
-}
-
-void *__wrap_reallocarray(void *old, size_t n, size_t size) {
-    return fails_now() ? NULL : __real_reallocarray(old, n, size);
-}
-
-char *__wrap_strdup(const char *text) {
-    return fails_now() ? NULL : __real_strdup(text);
-}
 
 /* ---- the setting: two zones of GPU nodes, one slice; made before memory runs short ---- */
 
@@ -93,9 +57,9 @@ static int place_with_failure(const struct gang *gang, long k) {
     uint32_t node_of[4];
     uint16_t positions[16];
     struct planner *planner = planner_create(cluster, false);
-    until_failure = k;
+    (void)memory_fails_after(k, false);
     int result = planner_place(planner, gang, node_of, positions);
-    until_failure = -1;
+    (void)memory_fails_after(-1, false);
     if (result == -ENOMEM) {
         check_idle(planner);
         assert_int_equal(planner_place(planner, gang, node_of, positions), PLANNER_PLACED);
@@ -136,9 +100,9 @@ static void test_planner_create(void **state) {
     (void)state;
     struct planner *planner = NULL;
     for (long k = 0; !planner; k++) {
-        until_failure = k;
+        (void)memory_fails_after(k, false);
         planner = planner_create(cluster, false);
-        until_failure = -1;
+        (void)memory_fails_after(-1, false);
     }
     planner_destroy(planner);
 }
@@ -150,9 +114,9 @@ static void exhaust(const struct demand *demand, enum plan_verdict verdict) {
     for (long k = 0;; k++) {
         struct plan *plan = NULL;
         ty_error err = {0};
-        until_failure = k;
+        (void)memory_fails_after(k, false);
         int result = plan_make(cluster, demand, &plan, &err);
-        until_failure = -1;
+        (void)memory_fails_after(-1, false);
         if (result == 0) {
             assert_true(k > 10);
             assert_int_equal(plan->verdict, verdict);
@@ -208,13 +172,12 @@ static void test_forms(void **state) {
         bool failed = true;
         for (long k = 0; failed; k++) {
             struct buffer out = {0};
-            until_failure = k;
+            (void)memory_fails_after(k, false);
             if (form)
                 plan_format_text(plan, cluster, &demand, true, &out);
             else
                 plan_format_json(plan, cluster, &demand, &out);
-            failed = until_failure < 0;
-            until_failure = -1;
+            failed = memory_fails_after(-1, false) < 0;
             assert_int_equal(out.failed, failed);
             buffer_done(&out);
         }

@@ -465,6 +465,21 @@ static void an_agent_that_is_told_to_end_is_a_lost_node(void **state) {
     close_world(&world);
 }
 
+static void a_rank_writes_one_checkpoint_at_a_time(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 1, 1, 0);
+    start_all(&world, 1);
+    report(&world, 0, REPORT_BEGIN, 1, NULL, 7);
+    report(&world, 0, REPORT_BEGIN, 2, NULL, 7);
+    expect(&world, " discard2.1"); /* and no checkpoint without files */
+    report(&world, 0, REPORT_COMMIT, 2, "[]", 7);
+    expect(&world, " error7.2");
+    report(&world, 0, REPORT_COMMIT, 1, "[]", 7);
+    expect(&world, " publish1.1([]) ok7.1");
+    close_world(&world);
+}
+
 static void late_and_doubled_events_change_nothing(void **state) {
     (void)state;
     struct world world;
@@ -576,6 +591,7 @@ int main(void) {
         cmocka_unit_test(an_interrupt_before_the_launch_starts_nothing),
         cmocka_unit_test(limits_end_what_does_not_answer),
         cmocka_unit_test(an_agent_that_is_told_to_end_is_a_lost_node),
+        cmocka_unit_test(a_rank_writes_one_checkpoint_at_a_time),
         cmocka_unit_test(late_and_doubled_events_change_nothing),
         cmocka_unit_test(a_checkpoint_is_whole_when_all_ranks_reported),
         cmocka_unit_test(a_checkpoint_that_cannot_be_whole_is_told),

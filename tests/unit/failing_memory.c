@@ -1,0 +1,51 @@
+/* The allocating functions as the linker wraps them. */
+#include "failing_memory.h"
+
+#include <stddef.h>
+
+static long until_failure = -1; /* allocations that still succeed; negative: all of them */
+static bool stays_short;
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *old, size_t size);
+void *__real_reallocarray(void *old, size_t n, size_t size);
+char *__real_strdup(const char *text);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+void *__wrap_reallocarray(void *old, size_t n, size_t size);
+char *__wrap_strdup(const char *text);
+
+long memory_fails_after(long n, bool for_good) {
+    long left = until_failure;
+    until_failure = n;
+    stays_short = for_good;
+    return left;
+}
+
+static bool fails_now(void) {
+    if (until_failure < 0) return false;
+    if (until_failure > 0 || !stays_short) return until_failure-- == 0;
+    return true;
+}
+
+void *__wrap_malloc(size_t size) {
+    return fails_now() ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t n, size_t size) {
+    return fails_now() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *old, size_t size) {
+    return fails_now() ? NULL : __real_realloc(old, size);
+}
+
+void *__wrap_reallocarray(void *old, size_t n, size_t size) {
+    return fails_now() ? NULL : __real_reallocarray(old, n, size);
+}
+
+char *__wrap_strdup(const char *text) {
+    return fails_now() ? NULL : __real_strdup(text);
+}
