@@ -51,6 +51,7 @@ static void free_channel(struct worker_channel *channel) {
 static void release(struct worker_channel *channel) {
     struct speaker *speaker = channel->speaker;
     if (is_open(channel)) return;
+    request_abandon(channel);
     struct worker_channel **link = &speaker->channels;
     while (*link != channel)
         link = &(*link)->next;

@@ -25,6 +25,9 @@ struct speaker {
     struct worker_channels *all;
     uint32_t rank;
     uint64_t reports; /* number of its last report */
+    uint64_t
+        writing; /* number of the checkpoint that it has begun and neither committed nor aborted, 0 for none */
+    uint32_t writer; /* the channel that began it */
     bool ready, rendezvous;
     bool finishing; /* an empty socket is as good as a closed one */
     unsigned n_channels;

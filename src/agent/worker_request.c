@@ -3,6 +3,7 @@
 #include "agent/worker_request.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -110,8 +111,16 @@ static long handle_report(struct request *request) {
 static long handle_checkpoint(struct request *request) {
     struct speaker *speaker = request->channel->speaker;
     uint64_t before = speaker->reports;
+    char why[96];
+    if (speaker->writing != 0) {
+        (void)snprintf(why, sizeof why, "checkpoint %" PRIu64 " is being written: commit or abort it first",
+                       speaker->writing);
+        return refuse(request, why);
+    }
     long result = handle_metrics(request, WIRE__REPORT__KIND__BEGIN);
     if (speaker->reports == before) return result;
+    speaker->writing = speaker->reports;
+    speaker->writer = request->channel->number;
     CLEANUP(buffer_done)
     struct buffer path = {0};
     checkpoint_staging_path(speaker->all->run_path, speaker->reports, (int)speaker->all->attempt, &path);
@@ -120,21 +129,24 @@ static long handle_checkpoint(struct request *request) {
     return 0;
 }
 
+/* The number of the checkpoint that is being written. */
 static bool next_number(struct request *request, uint64_t *number) {
     int64_t value;
-    if (!str_to_int64(next_word(request), 1, (int64_t)request->channel->speaker->reports, &value)) return false;
+    if (!str_to_int64(next_word(request), 1, INT64_MAX, &value)) return false;
     *number = (uint64_t)value;
-    return true;
+    return *number == request->channel->speaker->writing;
 }
+
+#define BAD_NUMBER "the number must be that of a checkpoint that was begun, and not committed or aborted yet"
 
 static long handle_commit(struct request *request) {
     uint64_t number;
     if (request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER;
-    if (!next_number(request, &number))
-        return refuse(request, "the number must be that of a checkpoint that was begun");
+    if (!next_number(request, &number)) return refuse(request, BAD_NUMBER);
     if (!metrics_is_list(request->at, strlen(request->at)))
         return refuse(request, "files must be a JSON list on one line");
     request->channel->waiting = WAITING_COMMIT;
+    request->channel->speaker->writing = 0;
     report(request->channel, WIRE__REPORT__KIND__COMMIT, number, request->at, strlen(request->at));
     return 0;
 }
@@ -142,11 +154,19 @@ static long handle_commit(struct request *request) {
 static long handle_abort(struct request *request) {
     uint64_t number;
     if (request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER;
-    if (!next_number(request, &number))
-        return refuse(request, "the number must be that of a checkpoint that was begun");
+    if (!next_number(request, &number)) return refuse(request, BAD_NUMBER);
+    request->channel->speaker->writing = 0;
     report(request->channel, WIRE__REPORT__KIND__ABORT, number, request->at, strlen(request->at));
     channel_answer(request->channel, "ok");
     return 0;
+}
+
+void request_abandon(struct worker_channel *channel) {
+    static const char why[] = "its channel was closed before the commit";
+    struct speaker *speaker = channel->speaker;
+    if (speaker->writing == 0 || speaker->writer != channel->number) return;
+    report(channel, WIRE__REPORT__KIND__ABORT, speaker->writing, why, sizeof why - 1);
+    speaker->writing = 0;
 }
 
 /* Sends a request to the store, whose answer the channel then waits for. */

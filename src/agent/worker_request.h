@@ -32,6 +32,9 @@ enum { REQUEST_LATER = -1 };
 long request_handle(struct worker_channel *channel, char *line, size_t size, const char *value,
                     size_t available);
 
+/* The channel was closed: a checkpoint that was begun over it and not committed is given up. */
+void request_abandon(struct worker_channel *channel);
+
 /* Adds an answer, a newline is put behind it. */
 void channel_answer(struct worker_channel *channel, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

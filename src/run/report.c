@@ -77,6 +77,19 @@ static void settle(struct run *run, struct pending *pending) {
     free_pending(pending);
 }
 
+static void fail_pending(struct pending *pending, const char *why) {
+    if (pending->error == NULL) pending->error = strdup(why);
+}
+
+/* A rank that has ended makes no further report. */
+static void fail_without(const struct run *run, struct pending *pending, uint32_t rank) {
+    char why[128];
+    uint64_t made = run->workers[rank].reports;
+    (void)snprintf(why, sizeof why, "rank %u ended after %llu reports, so that this one can never be whole",
+                   rank, (unsigned long long)(made - run->report_base));
+    fail_pending(pending, why);
+}
+
 static struct pending *begin(struct run *run, uint64_t number) {
     struct pending *pending = find_pending(run, number);
     if (pending != NULL) return pending;
@@ -85,15 +98,15 @@ static struct pending *begin(struct run *run, uint64_t number) {
     pending->number = number;
     pending->files = calloc(run->config.n_workers, sizeof *pending->files);
     pending->waiters = calloc(run->config.n_workers, sizeof *pending->waiters);
-    for (uint32_t i = 0; i < run->config.n_workers; i++)
-        pending->arrived += run->workers[i].reports >= number;
+    for (uint32_t rank = 0; rank < run->config.n_workers; rank++) {
+        const struct run_worker *worker = &run->workers[rank];
+        bool ended = worker->state == WORKER_EXITED || worker->state == WORKER_GONE;
+        pending->arrived += worker->reports >= number;
+        if (ended && worker->reports < number) fail_without(run, pending, rank);
+    }
     pending->next = run->pending;
     run->pending = pending;
     return pending;
-}
-
-static void fail_pending(struct pending *pending, const char *why) {
-    if (pending->error == NULL) pending->error = strdup(why);
 }
 
 static void add_files(struct run *run, struct pending *pending, const struct run_report *report) {
@@ -148,7 +161,11 @@ static void conclude(struct run *run, const struct run_report *report) {
 static void begin_writing(struct run *run, const struct run_report *report) {
     struct run_worker *worker = &run->workers[report->rank];
     struct pending *pending = begin(run, report->number);
-    if (pending == NULL || worker->writing != 0) return;
+    if (pending == NULL) return;
+    if (worker->writing != 0) {
+        fail_pending(pending, "a rank began it while it still wrote another");
+        return;
+    }
     pending->begun++;
     worker->writing = report->number;
 }
@@ -174,21 +191,18 @@ void run_report(struct run *run, const struct run_report *report) {
 }
 
 void run_reports_rank_ended(struct run *run, uint32_t rank) {
-    uint64_t made = run->workers[rank].reports, writing = run->workers[rank].writing;
-    char why[128];
     static const char unfinished[] = "ended while it wrote its files";
+    uint64_t writing = run->workers[rank].writing;
     if (writing != 0)
         conclude(run, &(struct run_report){.rank = rank,
                                            .kind = REPORT_ABORT,
                                            .number = writing,
                                            .files = unfinished,
                                            .size = sizeof unfinished - 1});
-    (void)snprintf(why, sizeof why, "rank %u ended after %llu reports, so that this one can never be whole",
-                   rank, (unsigned long long)(made - run->report_base));
     for (struct pending *pending = run->pending, *next; pending != NULL; pending = next) {
         next = pending->next;
-        if (pending->number <= made) continue;
-        fail_pending(pending, why);
+        if (pending->number <= run->workers[rank].reports) continue;
+        fail_without(run, pending, rank);
         settle(run, pending);
     }
 }

@@ -114,22 +114,40 @@ static int speak(void) {
     return 0;
 }
 
-static int write_checkpoint(void) {
-    char bytes[512];
-    say("report {}\ncheckpoint {\"loss\":2}\n");
+static int begin_checkpoint(int number) {
+    char bytes[512], wanted[64];
+    say("checkpoint {\"loss\":2}\n");
     ssize_t n = read(3, bytes, sizeof bytes - 1);
     bytes[n > 0 ? n : 0] = '\0';
-    if (strncmp(bytes, "directory 12 /tmp/test-agent-", 29) != 0) return 61;
+    int size = snprintf(wanted, sizeof wanted, "directory %d /tmp/test-agent-", number);
+    return strncmp(bytes, wanted, (size_t)size) == 0 ? 0 : 61;
+}
+
+#define BAD_NUMBER \
+    "error the number must be that of a checkpoint that was begun, and not committed or aborted yet\n"
+
+static int write_checkpoint(void) {
+    say("report {}\n");
+    if (begin_checkpoint(12) != 0) return 61;
     say("commit 13 []\n");
-    expect("error the number must be that of a checkpoint that was begun\n");
+    expect(BAD_NUMBER);
+    say("checkpoint {}\n");
+    expect("error checkpoint 12 is being written: commit or abort it first\n");
     say("commit 12 {}\n");
     expect("error files must be a JSON list on one line\n");
     say("commit 12 [{\"path\":\"a\"}]\n");
     expect("ok /some/where\n");
     say("commit 12 []\n");
+    expect(BAD_NUMBER);
+    if (begin_checkpoint(13) != 0) return 61;
+    say("commit 13 []\n");
     expect("error disk full\n");
-    say("abort 12 no space\n");
+    if (begin_checkpoint(14) != 0) return 61;
+    say("abort 14 no space\n");
     expect("ok\n");
+    say("abort 14 no space\n");
+    expect(BAD_NUMBER);
+    if (begin_checkpoint(15) != 0) return 61; /* given up with the channel */
     return 0;
 }
 

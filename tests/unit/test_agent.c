@@ -248,10 +248,12 @@ static void checkpoints_are_committed(void **state) {
     assert_string_equal(c->last_files, "[{\"path\":\"a\"}]");
     assert_string_equal(c->last_metrics, "{\"loss\":2}");
     answer_commit(c, "/some/where", "");
-    HEAR_UNTIL(c, c->commit_number == 12);
+    HEAR_UNTIL(c, c->commit_number == 13);
     answer_commit(c, "", "disk full");
-    HEAR_UNTIL(c, c->commit_number == 12);
+    HEAR_UNTIL(c, c->commit_number == 14);
     assert_string_equal(c->last_files, "no space");
+    HEAR_UNTIL(c, c->commit_number == 15);
+    assert_string_equal(c->last_files, "its channel was closed before the commit");
     HEAR_UNTIL(c, controller_all_gone(c, 1));
     if (c->ranks[0].wait_status != 0) fail_msg("%d %s", c->ranks[0].wait_status, c->ranks[0].tail.data);
     assert_int_equal(controller_end(c), 0);

@@ -465,6 +465,24 @@ static void an_agent_that_is_told_to_end_is_a_lost_node(void **state) {
     close_world(&world);
 }
 
+static void a_checkpoint_that_is_begun_after_a_rank_ended_fails(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 1, 0);
+    start_all(&world, 2);
+    report(&world, 1, REPORT_METRICS, 1, NULL, 0);
+    end_worker(&world, 1, 0, false);
+    report(&world, 0, REPORT_BEGIN, 1, NULL, 7);
+    report(&world, 0, REPORT_COMMIT, 1, "[]", 7);
+    expect(&world, " publish1.1([]) ok7.1");
+    report(&world, 0, REPORT_BEGIN, 2, NULL, 7);
+    report(&world, 0, REPORT_COMMIT, 2, "[]", 7);
+    expect(&world, " discard2.1 error7.2");
+    end_worker(&world, 0, 0, false);
+    expect(&world, " discard2.1 finish0");
+    close_world(&world);
+}
+
 static void a_rank_writes_one_checkpoint_at_a_time(void **state) {
     (void)state;
     struct world world;
@@ -591,6 +609,7 @@ int main(void) {
         cmocka_unit_test(an_interrupt_before_the_launch_starts_nothing),
         cmocka_unit_test(limits_end_what_does_not_answer),
         cmocka_unit_test(an_agent_that_is_told_to_end_is_a_lost_node),
+        cmocka_unit_test(a_checkpoint_that_is_begun_after_a_rank_ended_fails),
         cmocka_unit_test(a_rank_writes_one_checkpoint_at_a_time),
         cmocka_unit_test(late_and_doubled_events_change_nothing),
         cmocka_unit_test(a_checkpoint_is_whole_when_all_ranks_reported),
