@@ -67,7 +67,9 @@ def _things(bench):
     with open("/proc/net/unix") as f:
         sockets = {line.split()[7] for line in f.readlines()[1:] if len(line.split()) > 7}
     ours = {name for name in sockets if "trainyard" in name or bench.directory in name}
-    temporary = glob.glob("/tmp/*trainyard*") + os.listdir(bench.environment["TMPDIR"])
+    beside = "/tmp/trainyard-test-"  # tests that run at the same time
+    temporary = [path for path in glob.glob("/tmp/*trainyard*") if not path.startswith(beside)]
+    temporary += os.listdir(bench.environment["TMPDIR"])
     leases = glob.glob(os.path.join(bench.environment["TRAINYARD_LEASE_DIR"], "*.lease"))
     return ours | set(temporary) | set(leases) | set(glob.glob("/dev/shm/*"))
 
