@@ -15,32 +15,32 @@
 
 /* One device as found on this machine. */
 struct device {
-    char id[80];       /* what goes into the visible-devices variable: index, UUID or MIG id, as inherited */
-    char uuid[80];     /* "" when unknown */
-    char name[128];    /* the vendor's name for it; "" when unknown */
-    char bus_id[32];   /* PCI address, "" when unknown; finds its cores and memory */
+    char id[80];          /* what goes into the visible-devices variable: index, UUID or MIG id, as inherited */
+    char uuid[80];        /* "" when unknown */
+    char name[128];       /* the vendor's name for it; "" when unknown */
+    char bus_id[32];      /* PCI address, "" when unknown; finds its cores and memory */
     int64_t memory_bytes; /* 0 when unknown */
 };
 
 /* The devices of one resource name on this machine. */
 struct inventory {
     const struct accelerator *vendor;
-    char type[64]; /* accelerator type, "" when unknown */
+    char type[64];          /* accelerator type, "" when unknown */
     struct device *devices; /* owned; only those that the inherited visible-devices variable leaves */
     size_t n;
-    struct labels labels;          /* TPU slice labels and the like */
-    struct resources extra;        /* TPU slice name and head resources (2.7) */
+    struct labels labels;   /* TPU slice labels and the like */
+    struct resources extra; /* TPU slice name and head resources (2.7) */
 };
 
 /* A change to one variable of a worker's environment; value NULL unsets. */
 typedef int environment_change(void *context, const char *name, const char *value);
 
 struct accelerator {
-    const char *vendor;        /* "nvidia" */
-    const char *resource;      /* "GPU" */
-    const char *visible;       /* "CUDA_VISIBLE_DEVICES"; NULL when there is none */
+    const char *vendor;         /* "nvidia" */
+    const char *resource;       /* "GPU" */
+    const char *visible;        /* "CUDA_VISIBLE_DEVICES"; NULL when there is none */
     const char *const *opt_out; /* variables that, when true, leave `visible` alone; NULL-terminated */
-    bool exclusive; /* one process only may open a device: a worker never sees those of others */
+    bool exclusive;             /* one process only may open a device: a worker never sees those of others */
     /* Finds this machine's devices. 0 with n == 0 when there are none or no driver is present; an error only
      * for what the user must mend (conflicting variables). */
     int (*detect)(struct inventory *inventory, ty_error *err);

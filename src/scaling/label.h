@@ -16,13 +16,14 @@ enum { LABELS_MAX = 1000 };
 struct labels {
     struct label {
         char *key, *value;
-    } *items; /* owned */
+    } * items; /* owned */
     size_t n;
 };
 
 void labels_done(struct labels *labels);
-int labels_set(struct labels *labels, const char *key, const char *value, ty_error *err); /* checks the syntax */
-const char *labels_get(const struct labels *labels, const char *key);                     /* NULL when absent */
+int labels_set(struct labels *labels, const char *key, const char *value,
+               ty_error *err);                                        /* checks the syntax */
+const char *labels_get(const struct labels *labels, const char *key); /* NULL when absent */
 
 enum label_operator { LABEL_IN, LABEL_NOT_IN };
 

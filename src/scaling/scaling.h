@@ -11,10 +11,10 @@
 #include "scaling/label.h"
 
 /* X(name, text) */
-#define PLACEMENT_STRATEGIES(X)                                                                              \
-    X(PLACE_PACK, "PACK")                                                                                    \
-    X(PLACE_SPREAD, "SPREAD")                                                                                \
-    X(PLACE_STRICT_PACK, "STRICT_PACK")                                                                      \
+#define PLACEMENT_STRATEGIES(X)         \
+    X(PLACE_PACK, "PACK")               \
+    X(PLACE_SPREAD, "SPREAD")           \
+    X(PLACE_STRICT_PACK, "STRICT_PACK") \
     X(PLACE_STRICT_SPREAD, "STRICT_SPREAD")
 
 enum placement_strategy {
@@ -34,13 +34,13 @@ struct scaling {
     int64_t min_workers, max_workers; /* equal unless elastic; 0 is local mode */
     bool elastic;
     bool use_gpu, use_tpu;
-    bool has_resources; /* resources_per_worker was given, if only as {} */
+    bool has_resources;                    /* resources_per_worker was given, if only as {} */
     struct resources resources_per_worker; /* as given: zeros kept */
     bool has_trainer_resources;
     struct resources trainer_resources;
     enum placement_strategy placement_strategy;
-    char *accelerator_type; /* owned, NULL when not given */
-    char *topology;         /* owned, NULL when not given */
+    char *accelerator_type;           /* owned, NULL when not given */
+    char *topology;                   /* owned, NULL when not given */
     struct label_selector *selectors; /* owned array */
     size_t n_selectors;
     bool selector_per_worker; /* a list was given, one selector a worker; else one selector (or none) for all */
@@ -65,13 +65,14 @@ struct demand {
     struct resources per_worker; /* no zeros; with accelerator_type:<T> = 0.001 where a type was given */
     struct resources trainer;    /* beside rank 0; empty by default */
     enum placement_strategy strategy;
-    char *accelerator_type;      /* NULL: any */
+    char *accelerator_type; /* NULL: any */
     struct label_selector *selectors;
-    size_t n_selectors;          /* 0: none; 1: for every worker; else one a worker */
-    struct tpu_demand {          /* use_tpu with topology and type; else workers_per_slice is 0 */
+    size_t n_selectors; /* 0: none; 1: for every worker; else one a worker */
+    struct tpu_demand { /* use_tpu with topology and type; else workers_per_slice is 0 */
         char *topology, *generation, *pod_type; /* "4x4", "v6e", "v6e-16" */
         int64_t chips_per_host, hosts_per_slice, chips_per_slice;
-        int64_t workers_per_slice; /* W, or H where each host has one worker with fewer chips (train-api.md, decisions) */
+        int64_t
+            workers_per_slice; /* W, or H where each host has one worker with fewer chips (train-api.md, decisions) */
     } tpu;
     char **warnings; /* lines for the user: deprecated trainer_resources, fractional GPU */
     size_t n_warnings;
