@@ -58,8 +58,7 @@ struct agent {
 };
 
 static nanoseconds grace_of(const struct agent *agent) {
-    nanoseconds grace =
-        agent->launch.body != NULL ? (nanoseconds)agent->launch.body->grace_ms * NS_PER_MS : 0;
+    nanoseconds grace = agent->launch.body != NULL ? (nanoseconds)agent->launch.body->grace_ms * NS_PER_MS : 0;
     return agent->lost && grace > GRACE_LOST ? GRACE_LOST : grace;
 }
 
