@@ -147,6 +147,8 @@ static int write_checkpoint(void) {
     expect("ok\n");
     say("abort 14 no space\n");
     expect(BAD_NUMBER);
+    say("get pause\n"); /* until the test has seen the abort */
+    expect("none\n");
     if (begin_checkpoint(15) != 0) return 61; /* given up with the channel */
     return 0;
 }

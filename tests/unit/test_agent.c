@@ -252,6 +252,8 @@ static void checkpoints_are_committed(void **state) {
     answer_commit(c, "", "disk full");
     HEAR_UNTIL(c, c->commit_number == 14);
     assert_string_equal(c->last_files, "no space");
+    HEAR_UNTIL(c, c->n_store == 1);
+    controller_reply_store(c, c->store_channel, WIRE__STORE_REPLY__STATUS__NONE, "");
     HEAR_UNTIL(c, c->commit_number == 15);
     assert_string_equal(c->last_files, "its channel was closed before the commit");
     HEAR_UNTIL(c, controller_all_gone(c, 1));
