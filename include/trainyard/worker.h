@@ -63,6 +63,10 @@ typedef struct ty_metrics {
  * TY_ECOMM when the agent is gone. */
 TY_API int ty_report(ty_worker *worker, ty_metrics metrics, const char *checkpoint, ty_error *err);
 
+/* As ty_report; the metrics are any JSON object. What JSON has no number for may stand there as NaN, Infinity,
+ * -Infinity, bare or as a string; TY_EUSAGE for a text that is no object, or is longer than 1 MiB. */
+TY_API int ty_report_json(ty_worker *worker, const char *metrics_json, const char *checkpoint, ty_error *err);
+
 /* Directory of the last committed checkpoint of the run, read-only to the caller, or NULL when there is none.
  * Borrowed until the next ty_report with a checkpoint. */
 TY_API const char *ty_checkpoint_latest(const ty_worker *worker);
@@ -81,6 +85,16 @@ TY_API int ty_store_get(ty_worker *worker, const char *key, void **value, size_t
 TY_API int ty_store_wait(ty_worker *worker, const char *key, double timeout_s, void **value, size_t *size,
                          ty_error *err);
 TY_API int ty_store_add(ty_worker *worker, const char *key, int64_t delta, int64_t *sum, ty_error *err);
+
+/* Every rank of the attempt gives a piece of up to 1 MiB under one key and gets all: `*all` (malloc'd, the caller's,
+ * *all_size bytes) holds world-size pieces in rank order, each a size (4 bytes, little-endian) and its bytes. Waits up
+ * to `timeout_s`, negative: without limit; TY_ETIMEOUT names the ranks that did not come, and the call may be made
+ * again. */
+TY_API int ty_store_gather(ty_worker *worker, const char *key, const void *value, size_t size, double timeout_s,
+                           void **all, size_t *all_size, ty_error *err);
+
+/* Tells the run that this worker's process group stands, for programs that set up one of their own. */
+TY_API int ty_rendezvous(ty_worker *worker, ty_error *err);
 
 #ifdef __cplusplus
 }

@@ -24,23 +24,10 @@ static int read_timeout(nanoseconds *timeout, ty_error *err) {
     return 0;
 }
 
-/* comm_exchange over the link. The key is made this attempt's own: an earlier one may have left half of its
- * pieces. */
+/* comm_exchange over the link. */
 static int gather(void *context, const char *key, const void *value, size_t size, nanoseconds timeout,
                   struct buffer *all, ty_error *err) {
-    ty_worker *worker = context;
-    buffer_clear(&worker->line);
-    buffer_printf(&worker->line, "gather trainyard/%d/%s %" PRId64 " %zu\n", worker->attempt, key,
-                  (timeout + NS_PER_MS - 1) / NS_PER_MS, size);
-    buffer_append(&worker->line, value, size);
-    int rc = worker_request(worker, all, err);
-    if (rc < 0) return rc;
-    const char *missing;
-    if (str_prefix(worker->answer.data, "timeout", &missing))
-        return ty_fail(err, TY_ETIMEOUT, "rank%s %s did not come", strpbrk(missing, ",-") != NULL ? "s" : "",
-                       missing[0] == ' ' ? missing + 1 : "?");
-    if (str_prefix(worker->answer.data, "value ", NULL)) return 0;
-    return worker_fail_answer(worker, err);
+    return worker_gather(context, key, value, size, (timeout + NS_PER_MS - 1) / NS_PER_MS, all, err);
 }
 
 static int create(ty_worker *worker, ty_error *err) {
@@ -53,8 +40,6 @@ static int create(ty_worker *worker, ty_error *err) {
         .address = getenv(WORKER_ADDRESS_VARIABLE),
         .exchange = {.gather = gather, .context = worker},
     };
-    struct link *link;
-    static const char stands[] = "rendezvous\n";
     int rc = read_timeout(&config.timeout, err);
     if (rc < 0) return rc;
     rc = comm_create(&config, &worker->comm, &worker->comm_failure);
@@ -63,8 +48,7 @@ static int create(ty_worker *worker, ty_error *err) {
         if (err != NULL) *err = worker->comm_failure;
         return rc;
     }
-    rc = worker_link(worker, &link, err);
-    if (rc == 0) rc = link_post(link, stands, sizeof stands - 1, err);
+    rc = ty_rendezvous(worker, err);
     if (rc < 0) comm_destroy(TAKE(worker->comm));
     return rc;
 }

@@ -1,4 +1,5 @@
-/* The run's store as seen from a worker: one request each, answered by the controller through the agent. */
+/* The run's store as seen from a worker, and the gather of all ranks: one request each, answered by the controller
+ * through the agent. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -101,4 +102,43 @@ int ty_store_add(ty_worker *worker, const char *key, int64_t delta, int64_t *sum
     if (rc == 0 && sum != NULL) *sum = total;
     buffer_done(&bytes);
     return rc;
+}
+
+/* The key is made this attempt's own: an earlier one may have left half of its pieces. */
+int worker_gather(struct ty_worker *worker, const char *key, const void *value, size_t size, int64_t timeout_ms,
+                  struct buffer *all, ty_error *err) {
+    buffer_clear(&worker->line);
+    buffer_printf(&worker->line, "gather trainyard/%d/%s %" PRId64 " %zu\n", worker->attempt, key, timeout_ms,
+                  size);
+    buffer_append(&worker->line, value, size);
+    int rc = worker_request(worker, all, err);
+    if (rc < 0) return rc;
+    const char *missing;
+    if (str_prefix(worker->answer.data, "timeout", &missing))
+        return ty_fail(err, TY_ETIMEOUT, "rank%s %s did not come", strpbrk(missing, ",-") != NULL ? "s" : "",
+                       missing[0] == ' ' ? missing + 1 : "?");
+    return answered_value(worker) ? 0 : worker_fail_answer(worker, err);
+}
+
+int ty_store_gather(ty_worker *worker, const char *key, const void *value, size_t size, double timeout_s,
+                    void **all, size_t *all_size, ty_error *err) {
+    int rc = check_key(worker, key, err);
+    if (rc < 0) return rc;
+    if (value == NULL && size > 0) return ty_fail(err, TY_EUSAGE, "store key %s: the value is NULL", key);
+    if (size > WORKER_VALUE_MAX)
+        return ty_fail(err, TY_EUSAGE, "store key %s: a piece of %zu bytes is over the limit of %d", key, size,
+                       WORKER_VALUE_MAX);
+    int64_t timeout_ms = timeout_s >= 0 && timeout_s < 1e12 ? (int64_t)ceil(timeout_s * 1e3) : -1;
+    struct buffer pieces = {0};
+    rc = worker_gather(worker, key, value, size, timeout_ms, &pieces, err);
+    if (rc == 0) rc = take_value(&pieces, all, all_size, err);
+    buffer_done(&pieces);
+    return rc < 0 ? rc : 0;
+}
+
+int ty_rendezvous(ty_worker *worker, ty_error *err) {
+    static const char stands[] = "rendezvous\n";
+    struct link *link;
+    int rc = worker_link(worker, &link, err);
+    return rc < 0 ? rc : link_post(link, stands, sizeof stands - 1, err);
 }

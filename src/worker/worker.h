@@ -34,6 +34,10 @@ int worker_link(struct ty_worker *worker, struct link **link, ty_error *err);
  * that text. */
 int worker_request(struct ty_worker *worker, struct buffer *value, ty_error *err);
 
+/* Every rank of the attempt gives a piece and gets all, as comm_exchange says; timeout_ms -1: no limit. */
+int worker_gather(struct ty_worker *worker, const char *key, const void *value, size_t size, int64_t timeout_ms,
+                  struct buffer *all, ty_error *err);
+
 /* TY_EPROTOCOL: the last answer is none that its request can have. */
 int worker_fail_answer(const struct ty_worker *worker, ty_error *err);
 

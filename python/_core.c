@@ -1,0 +1,107 @@
+/* The module `trainyard._core`: errors as exceptions, the scaling config, and what stands on its own. Runs are in core_run.c,
+ * what a worker says to its agent in core_worker.c, forking in fork.c. */
+#include "core.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static PyObject *exception_class(const struct core_state *state, int code) {
+    switch (code) {
+    case TY_EUSAGE:
+        return PyExc_ValueError;
+    case TY_EEXISTS:
+        return PyExc_FileExistsError;
+    case TY_ETIMEOUT:
+        return PyExc_TimeoutError;
+    case -ENOMEM:
+        return PyExc_MemoryError;
+    default:
+        return code > -10000 ? PyExc_OSError : state->error;
+    }
+}
+
+PyObject *core_text(const char *text) {
+    if (text == NULL) Py_RETURN_NONE;
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
+PyObject *core_raise(const struct core_state *state, const ty_error *err) {
+    PyObject *type = exception_class(state, err->code);
+    PyObject *message = core_text(err->message);
+    PyObject *exception = message != NULL ? PyObject_CallFunctionObjArgs(type, message, NULL) : NULL;
+    PyObject *code = PyLong_FromLong(err->code);
+    PyObject *symbol = core_text(ty_error_name(err->code));
+    if (exception != NULL && code != NULL && symbol != NULL &&
+        PyObject_SetAttrString(exception, "code", code) == 0 &&
+        PyObject_SetAttrString(exception, "symbol", symbol) == 0)
+        PyErr_SetObject(type, exception);
+    Py_XDECREF(symbol);
+    Py_XDECREF(code);
+    Py_XDECREF(exception);
+    Py_XDECREF(message);
+    return NULL;
+}
+
+static PyObject *resolve(PyObject *module, PyObject *args) {
+    const char *config;
+    if (!PyArg_ParseTuple(args, "s:resolve", &config)) return NULL;
+    ty_error err = {0};
+    char *json = NULL;
+    if (ty_scaling_resolve(config, &json, &err) < 0) return core_raise(PyModule_GetState(module), &err);
+    PyObject *text = core_text(json);
+    free(json);
+    return text;
+}
+
+static PyMethodDef methods[] = {
+    {"resolve", resolve, METH_VARARGS,
+     "resolve(config_json) -> str\n\nThe scaling config, checked and resolved, as JSON (see "
+     "ty_scaling_resolve)."},
+    {NULL, NULL, 0, NULL},
+};
+
+static int add_error(PyObject *module) {
+    struct core_state *state = PyModule_GetState(module);
+    state->error = PyErr_NewExceptionWithDoc(
+        "trainyard._core.Error", "A failure that no exception of Python's own stands for.", NULL, NULL);
+    if (state->error == NULL) return -1;
+    return PyModule_AddObjectRef(module, "Error", state->error);
+}
+
+static int execute(PyObject *module) {
+    if (add_error(module) < 0) return -1;
+    if (core_add_worker(module) < 0) return -1;
+    return PyModule_AddStringConstant(module, "version", ty_version());
+}
+
+static int traverse(PyObject *module, visitproc visit, void *arg) {
+    struct core_state *state = PyModule_GetState(module);
+    if (state != NULL) Py_VISIT(state->error);
+    return 0;
+}
+
+static int clear(PyObject *module) {
+    struct core_state *state = PyModule_GetState(module);
+    if (state != NULL) Py_CLEAR(state->error);
+    return 0;
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)execute}, {0, NULL}};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "_core",
+    .m_doc = "The C library as Python objects; the package's own modules use it, programs need not.",
+    .m_size = sizeof(struct core_state),
+    .m_methods = methods,
+    .m_slots = slots,
+    .m_traverse = traverse,
+    .m_clear = clear,
+};
+
+PyMODINIT_FUNC PyInit__core(void);
+
+PyMODINIT_FUNC PyInit__core(void) {
+    return PyModuleDef_Init(&definition);
+}

@@ -1,0 +1,63 @@
+"""Trainyard: run a training function on many workers.
+
+The names below are loaded when they are first used, so that `import trainyard` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+_HOMES = {
+    "callbacks": ("UserCallback",),
+    "checkpoint": ("Checkpoint",),
+    "config": ("CheckpointConfig", "FailureConfig", "RunConfig", "ScalingConfig"),
+    "context": ("get_all_reported_checkpoints", "get_checkpoint", "get_context", "report"),
+    "defaults": ("init",),
+    "errors": ("ControllerError", "TrainingFailedError", "WorkerGroupError"),
+    "reported": ("CheckpointUploadMode", "ReportedCheckpoint"),
+    "result": ("Result",),
+    "trainer": ("BackendConfig", "DataParallelTrainer"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+_MODULES = ("collective", "jax", "torch")
+
+__version__ = "0.1.0"
+__all__ = sorted([*_HOME_OF, "collective"])
+
+if TYPE_CHECKING:
+    from . import collective as collective
+    from .callbacks import UserCallback as UserCallback
+    from .checkpoint import Checkpoint as Checkpoint
+    from .config import CheckpointConfig as CheckpointConfig
+    from .config import FailureConfig as FailureConfig
+    from .config import RunConfig as RunConfig
+    from .config import ScalingConfig as ScalingConfig
+    from .context import get_all_reported_checkpoints as get_all_reported_checkpoints
+    from .context import get_checkpoint as get_checkpoint
+    from .context import get_context as get_context
+    from .context import report as report
+    from .defaults import init as init
+    from .errors import ControllerError as ControllerError
+    from .errors import TrainingFailedError as TrainingFailedError
+    from .errors import WorkerGroupError as WorkerGroupError
+    from .reported import CheckpointUploadMode as CheckpointUploadMode
+    from .reported import ReportedCheckpoint as ReportedCheckpoint
+    from .result import Result as Result
+    from .trainer import BackendConfig as BackendConfig
+    from .trainer import DataParallelTrainer as DataParallelTrainer
+
+
+def __getattr__(name: str):
+    from importlib import import_module
+
+    if name in _HOME_OF:
+        value = getattr(import_module("." + _HOME_OF[name], __name__), name)
+        globals()[name] = value
+        return value
+    if name in _MODULES:
+        return import_module("." + name, __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,57 @@
+"""Callbacks: what a user wants to be called for, in the driver."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Iterable
+
+ENVIRONMENT = "RAY_TRAIN_CALLBACKS"
+
+
+class RayTrainCallback:
+    """What every callback is one of."""
+
+
+class UserCallback(RayTrainCallback):
+    """Derive from it, and give instances to `RunConfig(callbacks=[...])`. The methods run in the driver.
+
+    An exception in one ends the run with a ControllerError.
+    """
+
+    def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
+        """Called when every rank has made a report of one number.
+
+        `metrics` holds the metrics of each rank, in rank order; `checkpoint` the one committed with it, or None.
+        """
+
+    def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
+        """Called when workers failed, for each attempt; by rank, only the ranks that failed by themselves."""
+
+
+def from_environment() -> list[RayTrainCallback]:
+    """Instances of the classes that RAY_TRAIN_CALLBACKS names: dotted paths joined by commas."""
+    paths = [path.strip() for path in os.environ.get(ENVIRONMENT, "").split(",")]
+    return [_import(path) for path in paths if path]
+
+
+def _import(path: str) -> RayTrainCallback:
+    from importlib import import_module
+
+    try:
+        module, name = path.rsplit(".", 1)
+        kind = getattr(import_module(module), name)
+        if not (isinstance(kind, type) and issubclass(kind, RayTrainCallback)):
+            raise TypeError(f"{path} is no class derived from UserCallback")
+        return kind()
+    except Exception as error:
+        raise ValueError(f"Failed to import callback from '{path}': {error}") from error
+
+
+def check(callbacks: Iterable[Any]) -> None:
+    """ValueError unless every one is a callback."""
+    for callback in callbacks:
+        if not isinstance(callback, RayTrainCallback):
+            raise ValueError(
+                f"All callbacks passed to `RunConfig(callbacks=...)` must be instances of UserCallback, "
+                f"not {type(callback).__name__}"
+            )

@@ -1,0 +1,129 @@
+"""What a run can fail with."""
+
+from __future__ import annotations
+
+import re
+
+_TEXT_LIMIT = 1000
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
+
+
+class TrainingFailedError(RuntimeError):
+    """A run failed; raised by `fit` in one of the forms below."""
+
+
+class RemoteTraceback(Exception):
+    """The traceback of a worker's exception, as text; the cause that the exception is chained to."""
+
+    def __init__(self, text: str):
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return "\n" + self.text.rstrip("\n")
+
+
+class WorkerExitError(RuntimeError):
+    """A worker's process ended by itself, without an exception to tell: `exit_code` says how."""
+
+    def __init__(self, text: str, exit_code: int):
+        super().__init__(text, exit_code)
+        self.exit_code = exit_code
+
+    def __str__(self) -> str:
+        return self.args[0]
+
+
+class WorkerKilledError(WorkerExitError):
+    """A worker's process was ended by a signal: `signal` is its number."""
+
+    def __init__(self, text: str, signal: int):
+        super().__init__(text, 128 + signal)
+        self.args = (text, signal)
+        self.signal = signal
+
+
+class NodeLostError(RuntimeError):
+    """A worker is gone because its node or its agent is."""
+
+
+class WorkerGroupStartupFailedError(RuntimeError):
+    """Workers could not be started."""
+
+
+class WorkerGroupStartupTimeoutError(RuntimeError):
+    """Workers did not start in time."""
+
+
+class InsufficientClusterResourcesError(RuntimeError):
+    """The request does not fit the nodes; the text names what is short."""
+
+
+class WorkerGroupError(TrainingFailedError):
+    """Workers failed. `worker_failures` maps world rank to exception, each chained to its remote traceback."""
+
+    def __init__(self, error_message: str, worker_failures: dict[int, Exception]):
+        super().__init__(error_message)
+        self._error_message = error_message
+        self.worker_failures = worker_failures
+
+    def __reduce__(self):
+        return (type(self), (self._error_message, self.worker_failures))
+
+
+class ControllerError(TrainingFailedError):
+    """The run itself failed, not a worker's function. `controller_failure` is why."""
+
+    def __init__(self, controller_failure: Exception):
+        super().__init__(f"Training failed due to controller error: {controller_failure}")
+        self.controller_failure = controller_failure
+        self.__cause__ = controller_failure
+
+    def __reduce__(self):
+        return (type(self), (self.controller_failure,))
+
+
+class BroadcastCollectiveTimeoutError(TrainingFailedError, TimeoutError):
+    """Ranks did not come to a barrier, broadcast or report in time; the text names them."""
+
+
+class CheckpointManagerInitializationError(RuntimeError):
+    """What is on record of a run's checkpoints cannot be read."""
+
+
+def failure_text(failure: BaseException) -> str:
+    """One worker's failure as text: its remote traceback where there is one."""
+    cause = failure.__cause__
+    if isinstance(cause, RemoteTraceback):
+        return cause.text.strip()
+    return str(failure) or repr(failure)
+
+
+def group_failures(failures: dict[int, BaseException | str]) -> str:
+    """The failures as text, ranks that failed alike together.
+
+    Texts are alike when they are equal but for numbers and addresses: "[Rank 0, 3]:" and then the text.
+    """
+    groups: dict[str, list[int]] = {}
+    texts: dict[str, str] = {}
+    for rank in sorted(failures):
+        failure = failures[rank]
+        text = failure if isinstance(failure, str) else failure_text(failure)
+        kind = _NUMBERS.sub("<NUM>", text)
+        groups.setdefault(kind, []).append(rank)
+        texts.setdefault(kind, text)
+    return "\n".join(
+        f"[Rank {', '.join(map(str, ranks))}]:\n{_cut(kind if _differ(failures, ranks) else texts[kind])}"
+        for kind, ranks in groups.items()
+    )
+
+
+def _differ(failures, ranks: list[int]) -> bool:
+    plain = {f if isinstance(f, str) else failure_text(f) for f in (failures[rank] for rank in ranks)}
+    return len(plain) > 1
+
+
+def _cut(text: str) -> str:
+    if len(text) <= _TEXT_LIMIT:
+        return text
+    return text[:_TEXT_LIMIT] + "... (truncated; the whole text is in worker_failures and in the rank's log)"
