@@ -10,26 +10,39 @@
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "worker/metrics.h"
+#include "worker/metrics_check.h"
 #include "worker/worker.h"
 
-/* Puts "COMMAND METRICS" into worker->line. */
-static int format_line(struct ty_worker *worker, const char *command, ty_metrics metrics, ty_error *err) {
+/* Metrics in the form in which the caller has them. */
+struct report_metrics {
+    ty_metrics numbers;
+    const char *json; /* NULL: the numbers */
+};
+
+/* Ends the line that was begun in worker->line. */
+static int end_line(struct ty_worker *worker, ty_error *err) {
     struct buffer *line = &worker->line;
-    buffer_clear(line);
-    buffer_text(line, command);
-    int rc = metrics_format(metrics, line, err);
     buffer_char(line, '\n');
     if (line->failed) {
         buffer_done(line);
         return ty_fail_memory(err);
     }
-    if (rc == 0 && line->size > WORKER_LINE_MAX)
-        return ty_fail(err, TY_EUSAGE, "a report of %zu metrics is longer than %d bytes", metrics.n,
-                       WORKER_LINE_MAX);
-    return rc;
+    if (line->size > WORKER_LINE_MAX)
+        return ty_fail(err, TY_EUSAGE, "a report of %zu bytes is longer than %d", line->size, WORKER_LINE_MAX);
+    return 0;
 }
 
-static int report_metrics(struct ty_worker *worker, ty_metrics metrics, ty_error *err) {
+/* Puts "COMMAND METRICS" into worker->line. */
+static int format_line(struct ty_worker *worker, const char *command, const struct report_metrics *metrics,
+                       ty_error *err) {
+    buffer_clear(&worker->line);
+    buffer_text(&worker->line, command);
+    int rc = metrics->json != NULL ? metrics_append_json(metrics->json, &worker->line, err)
+                                   : metrics_format(metrics->numbers, &worker->line, err);
+    return rc < 0 ? rc : end_line(worker, err);
+}
+
+static int report_metrics(struct ty_worker *worker, const struct report_metrics *metrics, ty_error *err) {
     struct link *link;
     int rc = format_line(worker, "report ", metrics, err);
     if (rc == 0) rc = worker_link(worker, &link, err);
@@ -38,8 +51,8 @@ static int report_metrics(struct ty_worker *worker, ty_metrics metrics, ty_error
 }
 
 /* Takes "directory NUMBER PATH" apart; `path` lies in the answer. */
-static int begin_checkpoint(struct ty_worker *worker, ty_metrics metrics, int64_t *number, char **path,
-                            ty_error *err) {
+static int begin_checkpoint(struct ty_worker *worker, const struct report_metrics *metrics, int64_t *number,
+                            char **path, ty_error *err) {
     int rc = format_line(worker, "checkpoint ", metrics, err);
     if (rc == 0) rc = worker_request(worker, NULL, err);
     if (rc < 0) return rc;
@@ -88,7 +101,8 @@ static int commit_checkpoint(struct ty_worker *worker, int64_t number, const str
     return 0;
 }
 
-static int report_checkpoint(struct ty_worker *worker, ty_metrics metrics, const char *source, ty_error *err) {
+static int report_checkpoint(struct ty_worker *worker, const struct report_metrics *metrics, const char *source,
+                             ty_error *err) {
     struct stat status;
     if (stat(source, &status) < 0) return ty_fail(err, TY_EUSAGE, "checkpoint %s: %s", source, strerror(errno));
     if (!S_ISDIR(status.st_mode)) return ty_fail(err, TY_EUSAGE, "checkpoint %s is not a directory", source);
@@ -105,8 +119,18 @@ static int report_checkpoint(struct ty_worker *worker, ty_metrics metrics, const
     return abort_checkpoint(worker, number, &failure);
 }
 
-int ty_report(ty_worker *worker, ty_metrics metrics, const char *checkpoint, ty_error *err) {
+static int report(struct ty_worker *worker, const struct report_metrics *metrics, const char *checkpoint,
+                  ty_error *err) {
     if (worker == NULL) return ty_fail(err, TY_EUSAGE, "report: the worker is NULL");
     if (checkpoint == NULL) return report_metrics(worker, metrics, err);
     return report_checkpoint(worker, metrics, checkpoint, err);
+}
+
+int ty_report(ty_worker *worker, ty_metrics metrics, const char *checkpoint, ty_error *err) {
+    return report(worker, &(struct report_metrics){.numbers = metrics}, checkpoint, err);
+}
+
+int ty_report_json(ty_worker *worker, const char *metrics_json, const char *checkpoint, ty_error *err) {
+    if (metrics_json == NULL) return ty_fail(err, TY_EUSAGE, "report: the metrics are NULL");
+    return report(worker, &(struct report_metrics){.json = metrics_json}, checkpoint, err);
 }

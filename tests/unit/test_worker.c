@@ -296,6 +296,40 @@ static void test_reports_in_order(void **state) {
     expect_end(&agent);
 }
 
+static void body_report_json(void) {
+    static const char *const no_objects[] = {
+        "", "1", "[1]", "null", "{\"a\": }", "{\"a\": 1} {}", "{\"a\": nan}"};
+    ty_worker *worker = self();
+    ty_error err = {0};
+    CHECK(ty_report_json(NULL, "{}", NULL, &err) == TY_EUSAGE);
+    CHECK(ty_report_json(worker, NULL, NULL, &err) == TY_EUSAGE);
+    for (size_t i = 0; i < ARRAY_SIZE(no_objects); i++)
+        CHECK(ty_report_json(worker, no_objects[i], NULL, &err) == TY_EUSAGE &&
+              MENTIONS(err.message, "object"));
+    CHECK(ty_report_json(worker, "{}", NULL, NULL) == 0);
+    CHECK(ty_report_json(worker, "{\n \"text\": \"a\\nb\",\r\n \"list\": [1, {\"x\": null}]}", NULL, NULL) ==
+          0);
+    CHECK(ty_report_json(worker, "{\"bad\": NaN, \"big\": 1e999, \"s\": \"NaN\"}", NULL, NULL) == 0);
+    char *large = malloc(WORKER_LINE_MAX + 64);
+    CHECK(large != NULL);
+    (void)snprintf(large, WORKER_LINE_MAX + 64, "{\"x\": \"%0*d\"}", WORKER_LINE_MAX, 0);
+    CHECK(ty_report_json(worker, large, NULL, &err) == TY_EUSAGE && MENTIONS(err.message, "1048576"));
+    free(large);
+}
+
+static void test_metrics_as_json(void **state) {
+    (void)state;
+    struct agent agent = start(body_report_json);
+    assert_string_equal(read_line(agent.fd), "ready\n");
+    assert_string_equal(read_line(agent.fd), "report {}\n");
+    assert_string_equal(read_line(agent.fd),
+                        "report {  \"text\": \"a\\nb\",   \"list\": [1, {\"x\": null}]}\n");
+    assert_string_equal(read_line(agent.fd),
+                        "report {\"bad\": \"NaN\", \"big\": \"Infinity\", \"s\": \"NaN\"}\n");
+    assert_string_equal(read_line(agent.fd), "");
+    expect_end(&agent);
+}
+
 enum { FLOOD = 200000 };
 
 static void body_flood(void) {
@@ -680,6 +714,7 @@ int main(void) {
         cmocka_unit_test(test_metrics_ignore_the_locale),
         cmocka_unit_test(test_bad_names_are_refused),
         cmocka_unit_test(test_reports_in_order),
+        cmocka_unit_test(test_metrics_as_json),
         cmocka_unit_test(test_flood_is_not_lost),
         cmocka_unit_test(test_agent_that_is_gone),
         cmocka_unit_test(test_checkpoint_is_copied_and_committed),
