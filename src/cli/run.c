@@ -23,7 +23,7 @@ struct run_options {
     struct run_environment environment;
     int framework, backend, progress, bind;
     bool has_max_failures;
-    int max_failures;
+    struct failure_policy failures;
     nanoseconds time_limit, grace;
     bool resume, no_wait, no_prefix, isolate_devices, quiet;
 };
@@ -51,7 +51,7 @@ static int set_failures(const struct option_spec *option, void *target, const ch
         return ty_fail(err, TY_EUSAGE, "must be a whole number from 0 to %d, or -1 for no bound",
                        CONFIG_MAX_FAILURES);
     options->has_max_failures = true;
-    options->max_failures = (int)number;
+    options->failures.max_failures = (int)number;
     return 0;
 }
 
@@ -104,7 +104,7 @@ static int take_settings(struct run_options *options, const struct run_settings 
     }
     if (options->storage_path == NULL) options->storage_path = settings->storage_path;
     if (!options->has_max_failures && settings->has_max_failures)
-        options->max_failures = settings->max_failures;
+        options->failures.max_failures = settings->max_failures;
     return 0;
 }
 
@@ -122,7 +122,7 @@ static void fill_request(struct run_request *request, const struct run_options *
         .resume = options->resume,
         .framework = frameworks[options->framework],
         .backend = options->backend == 0 ? NULL : backends[options->backend],
-        .max_failures = options->max_failures,
+        .failures = options->failures,
         .time_limit = options->time_limit,
         .grace = options->grace,
         .no_prefix = options->no_prefix,
@@ -186,7 +186,7 @@ static int start(const struct run_options *options, const struct scaling_options
 }
 
 static int run_run(const struct arguments *arguments, ty_error *err) {
-    struct run_options options = {.grace = RUN_GRACE_DEFAULT};
+    struct run_options options = {.grace = RUN_GRACE_DEFAULT, .failures = FAILURE_POLICY_DEFAULT};
     struct scaling_options scaling;
     struct cluster_options cluster;
     cluster_options_init(&cluster);

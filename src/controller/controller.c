@@ -109,7 +109,7 @@ static void record_run(struct passage *passage) {
                              argv, "version", TY_VERSION, "pid", (int)getpid(), "host", host, "engine",
                              passage->prepared.engine->name, "num_workers",
                              (json_int_t)passage->prepared.demand.max_workers, "max_failures",
-                             request->max_failures, "submitted", (double)clock_wall() / 1e9);
+                             request->failures.max_failures, "submitted", (double)clock_wall() / 1e9);
     CLEANUP_FREE char *text = data == NULL ? NULL : json_dumps(data, JSON_COMPACT);
     json_decref(data);
     struct run_event event = {clock_wall(), EVENT_RUN, 0, -1, -1, text};

@@ -7,6 +7,7 @@
 
 #include "base/duration.h"
 #include "cluster/cluster.h"
+#include "run/policy.h"
 #include "scaling/scaling.h"
 
 enum progress_mode { PROGRESS_AUTO, PROGRESS_PLAIN, PROGRESS_NONE };
@@ -29,7 +30,8 @@ struct run_request {
     char *const *environment; /* what workers inherit; NULL: this process's */
     const char *framework;    /* NULL: plain */
     const char *backend;      /* NULL: by default */
-    int max_failures;         /* -1: without bound */
+    struct failure_policy failures;
+    struct checkpoint_policy checkpoints;
     nanoseconds time_limit;   /* 0: none */
     nanoseconds grace;        /* between SIGTERM and SIGKILL; RUN_GRACE_DEFAULT is usual */
     bool no_prefix, isolate_devices, no_wait, quiet;

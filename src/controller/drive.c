@@ -129,7 +129,7 @@ int drive_begin(struct drive *drive, ty_error *err) {
         .n_workers = (uint32_t)plan->n_workers,
         .n_nodes = (uint32_t)plan->n_nodes_used,
         .node_of = drive->node_of,
-        .max_failures = request->max_failures,
+        .failures = request->failures,
         .first_attempt = drive->config->resume.attempts + 1,
         .report_base = drive->config->resume.last_number,
         .checkpoint = drive->config->resume.checkpoint,

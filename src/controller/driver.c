@@ -58,7 +58,8 @@ static void fill_request(struct run_request *request, const ty_run_config *run) 
     request->name = run->name;
     request->storage_path = run->storage_path;
     request->resume = run->resume;
-    request->max_failures = run->max_failures;
+    request->failures = FAILURE_POLICY_DEFAULT;
+    request->failures.max_failures = run->max_failures;
     request->time_limit = (nanoseconds)(run->time_limit_s * 1e9);
     request->grace = run->grace_s > 0 ? (nanoseconds)(run->grace_s * 1e9) : RUN_GRACE_DEFAULT;
     request->backend = run->backend;

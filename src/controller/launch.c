@@ -71,7 +71,7 @@ int launch_create(const struct launch_context *context, struct launch **out, ty_
         .run_path = context->path,
         .token = context->token,
         .attempt = context->attempt,
-        .max_failures = context->request->max_failures,
+        .max_failures = context->request->failures.max_failures,
         .master_address = context->master_address,
         .master_port = context->master_port,
         .isolate_devices = context->request->isolate_devices,

@@ -181,7 +181,7 @@ static void set_text(struct run_failure *failure, const char *format, ...) {
 static bool retry_wanted(const struct run *run) {
     enum run_outcome outcome = run->failure.outcome;
     if (run->interrupts > 0 || (outcome != OUTCOME_FAILED && outcome != OUTCOME_NODE_LOST)) return false;
-    return run->config.max_failures < 0 || run->failures < run->config.max_failures;
+    return run->config.failures.max_failures < 0 || run->failures < run->config.failures.max_failures;
 }
 
 static enum run_outcome attempt_outcome(const struct run *run) {

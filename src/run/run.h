@@ -9,6 +9,7 @@
 #include "base/duration.h"
 #include "base/error.h"
 #include "run/event.h"
+#include "run/policy.h"
 #include "run/state.h"
 
 /* X(name, text, exit status; that of a failed worker is its own) */
@@ -44,7 +45,7 @@ enum run_timer {
 struct run_config {
     uint32_t n_workers, n_nodes;
     const uint32_t *node_of; /* node rank of each world rank; borrowed for the run's life */
-    int max_failures;        /* further attempts that failures may cost; -1 without bound */
+    struct failure_policy failures;
     int first_attempt;       /* 1, or more when resumed */
     nanoseconds time_limit;  /* 0: none */
     nanoseconds grace;

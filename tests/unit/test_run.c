@@ -107,7 +107,7 @@ static void open_world(struct world *world, uint32_t n_workers, uint32_t n_nodes
     struct run_config config = {.n_workers = n_workers,
                                 .n_nodes = n_nodes,
                                 .node_of = world->node_of,
-                                .max_failures = max_failures,
+                                .failures = {.max_failures = max_failures},
                                 .first_attempt = 1,
                                 .time_limit = 60 * NS_PER_S,
                                 .grace = 5 * NS_PER_S,
