@@ -67,6 +67,16 @@ static PyObject *done(PyObject *module, int result, const ty_error *err) {
     Py_RETURN_NONE;
 }
 
+static PyObject *report(PyObject *module, PyObject *args) {
+    const char *metrics, *checkpoint = NULL;
+    ty_worker *self = self_of(module);
+    if (self == NULL || !PyArg_ParseTuple(args, "s|z:report", &metrics, &checkpoint)) return NULL;
+    ty_error err = {0};
+    int result;
+    SPEAK(result = ty_report_json(self, metrics, checkpoint, &err));
+    return done(module, result, &err);
+}
+
 static PyObject *store_set(PyObject *module, PyObject *args) {
     const char *key, *value;
     Py_ssize_t size;
@@ -170,6 +180,8 @@ static PyMethodDef methods[] = {
      "checkpoint_latest() -> str | None\n\nDirectory of the last committed checkpoint."},
     {"stop_requested", stop_requested, METH_NOARGS,
      "stop_requested() -> bool\n\nWhether the run asked this worker to stop; takes over SIGTERM."},
+    {"report", report, METH_VARARGS,
+     "report(metrics_json, checkpoint=None)\n\nHands metrics, and perhaps the directory of a checkpoint, over."},
     {"store_set", store_set, METH_VARARGS, "store_set(key, value)\n\nSets a key of the run's store to bytes."},
     {"store_get", store_get, METH_VARARGS, "store_get(key) -> bytes | None"},
     {"store_wait", store_wait, METH_VARARGS,

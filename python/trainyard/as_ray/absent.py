@@ -1,0 +1,112 @@
+"""Names of Ray that Trainyard does not provide.
+
+Such a name can be imported, named in an annotation and asked about with isinstance(), so that a training program which only
+mentions it runs. Using it (calling, decorating with it, deriving from it, iterating over it) raises NotProvidedError: one
+line that names it, says why it is not there and what to use instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+TASKS = "Trainyard is not a task system: it runs one training function on many workers"
+TRAINERS = "Trainyard brings trainers for PyTorch and JAX"
+
+# What to use instead, by the longest prefix of the name: (why it is not there, the way out).
+HINTS = {
+    "ray": (TASKS, "call the function directly, or hand it to a trainer as its training function"),
+    "ray.put": (TASKS, "hand the value over in train_loop_config, or load it in the training function"),
+    "ray.actor": (TASKS, "keep the state in the training function, one process per worker"),
+    "ray.air.integrations": (
+        "Trainyard wraps no experiment tracker",
+        "call the tracker's own API in the training function where get_context().get_world_rank() is 0",
+    ),
+    "ray.autoscaler": ("Trainyard starts no machines", "ask the cluster's own scheduler for them"),
+    "ray.data": (
+        "Trainyard has no data sets of its own",
+        "read the data in the training function, with a torch DataLoader and ray.train.torch.prepare_data_loader",
+    ),
+    "ray.job_submission": ("Trainyard has no job server", "start the program itself, on a cluster with sbatch"),
+    "ray.rllib": (TRAINERS, "hand your own training loop to TorchTrainer or JaxTrainer"),
+    "ray.serve": (TASKS, "serve the checkpoint with a model server"),
+    "ray.train": (TRAINERS, "use TorchTrainer, JaxTrainer or DataParallelTrainer"),
+    "ray.train.DataConfig": (
+        "Trainyard has no data sets of its own",
+        "read the data in the training function, with a torch DataLoader and ray.train.torch.prepare_data_loader",
+    ),
+    "ray.train.backend": (
+        "a backend of Trainyard runs in the worker, not beside it",
+        "derive from trainyard.BackendConfig: its on_start, on_shutdown and train_func_context run in each worker",
+    ),
+    "ray.train.huggingface": (
+        "Trainyard wraps no trainer of Transformers",
+        "build transformers.Trainer in the training function of a TorchTrainer, and report from a TrainerCallback",
+    ),
+    "ray.train.lightning": (
+        "Trainyard wraps no trainer of Lightning",
+        "write the loop with ray.train.torch.prepare_model and ray.train.report in the training function of a TorchTrainer",
+    ),
+    "ray.train.torch.accelerate": ("Ray Train 2 has no mixed precision helpers either", "use torch.amp"),
+    "ray.train.torch.backward": ("Ray Train 2 has no mixed precision helpers either", "use torch.amp"),
+    "ray.train.torch.prepare_optimizer": ("Ray Train 2 has no mixed precision helpers either", "use torch.amp"),
+    "ray.tune": (
+        "Trainyard does not search for hyperparameters",
+        "call fit() once for each set of them, with train_loop_config; the second fit finds its workers warm",
+    ),
+    "ray.workflow": (TASKS, "call fit() again under the same run name: it resumes"),
+}
+
+
+class NotProvidedError(NotImplementedError):
+    """A part of Ray was used that Trainyard does not provide; the message says what to use instead."""
+
+
+def explain(name: str) -> str:
+    """The one line that says that `name` (dotted, from `ray`) is not there, why, and what to use instead."""
+    prefix = name
+    while prefix not in HINTS:
+        prefix = prefix.rpartition(".")[0]
+    why, instead = HINTS[prefix]
+    return f"{name} is not provided: {why}; {instead}"
+
+
+class Absent(type):
+    """The type of every name that is not provided: a class, so that annotations and isinstance() go on working."""
+
+    def __new__(meta, name: str, bases: tuple, namespace: dict) -> type:
+        for base in bases:
+            if isinstance(base, Absent):
+                base.refuse()
+        return super().__new__(meta, name, bases, namespace)
+
+    def refuse(cls, *_: Any, **__: Any) -> NoReturn:
+        raise NotProvidedError(explain(cls.ray_name()))
+
+    __call__ = __enter__ = __iter__ = __await__ = refuse
+
+    def ray_name(cls) -> str:
+        return f"{cls.__module__}.{cls.__qualname__}"
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value = absent(cls.__module__, f"{cls.__qualname__}.{name}")
+        setattr(cls, name, value)
+        return value
+
+    def __getitem__(cls, _: Any) -> Any:
+        return cls  # Dataset[T] in an annotation
+
+    def __instancecheck__(cls, _: Any) -> bool:
+        return False
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return subclass is cls
+
+    def __repr__(cls) -> str:
+        return f"<{cls.ray_name()}: not provided by Trainyard>"
+
+
+def absent(module: str, name: str) -> Any:
+    """The stand-in for `module`.`name`. It is pickled by that name, as a class is."""
+    return Absent(name.rpartition(".")[2], (), {"__module__": module, "__qualname__": name})

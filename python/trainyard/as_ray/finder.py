@@ -1,0 +1,91 @@
+"""Makes `ray` and the modules below it importable, from the tables, without a file named ray anywhere.
+
+A module is empty when it is made; a name is looked up when it is first asked for, so that `import ray.train` imports no
+framework. What the tables give is the object of Trainyard itself, and is pickled by Trainyard's name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+from types import ModuleType
+from typing import Any
+
+from .absent import absent
+from .table import ABSENT, ABSENT_MODULES, MODULES
+
+
+def is_absent(module: str) -> bool:
+    """Whether the whole module is one of those that are there in name only."""
+    return any(module == name or module.startswith(name + ".") for name in ABSENT_MODULES)
+
+
+def known(module: str) -> bool:
+    return module in MODULES or is_absent(module)
+
+
+class RayModule(ModuleType):
+    """A module whose names come from the tables."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__version__":
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        value = look_up(self.__name__, name)
+        setattr(self, name, value)
+        return value
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *names_of(self.__name__)})
+
+
+def names_of(module: str) -> list[str]:
+    homes = MODULES.get(module, {})
+    if "*" in homes:
+        return sorted(name for name in vars(importlib.import_module(homes["*"])) if name[0].isupper())
+    return sorted(homes)
+
+
+def look_up(module: str, name: str) -> Any:
+    """What `module`.`name` is; AttributeError with the nearest name that there is."""
+    homes = MODULES.get(module, {})
+    if name in names_of(module):
+        source = homes.get(name) or homes["*"]
+        return absent(module, name) if source == ABSENT else getattr(importlib.import_module(source), name)
+    if known(f"{module}.{name}"):
+        return importlib.import_module(f"{module}.{name}")
+    if is_absent(module):
+        return absent(module, name)
+    raise AttributeError(f"module {module!r} has no attribute {name!r}{nearest(name, names_of(module))}")
+
+
+def nearest(name: str, names: list[str]) -> str:
+    close = difflib.get_close_matches(name, names, 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+class RayFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds and makes the modules of the tables. A name that is in none is an ImportError, as for any module."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if name.partition(".")[0] != "ray":
+            return None
+        if not known(name):
+            hint = nearest(name, sorted({*MODULES, *ABSENT_MODULES}))
+            raise ModuleNotFoundError(f"No module named {name!r} under trainyard.as_ray{hint}", name=name)
+        return importlib.machinery.ModuleSpec(name, self, origin="trainyard.as_ray", is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return RayModule(spec.name, f"{spec.name} as Trainyard provides it: see trainyard.as_ray.table.")
+
+    def exec_module(self, module: ModuleType) -> None:
+        if not is_absent(module.__name__):
+            module.__all__ = names_of(module.__name__)
+
+
+def put_first() -> None:
+    """Puts the finder before all others; does nothing when it is there already."""
+    if not any(isinstance(finder, RayFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, RayFinder())

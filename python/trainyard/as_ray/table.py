@@ -1,0 +1,136 @@
+"""Where each name of Ray is found in Trainyard: the whole of what `as_ray` offers, as one table.
+
+A module maps sources to names. A source is the Trainyard module that has the name, or ABSENT for a name that is there to be
+imported only (absent.py). What a module does not list is an AttributeError, as a misspelt name should be. Modules of
+ABSENT_MODULES, and all below them, have every name, none of which can be used.
+"""
+
+from __future__ import annotations
+
+ABSENT = "absent"
+HERE = "trainyard.as_ray"
+
+_CONFIGS = "ScalingConfig RunConfig FailureConfig CheckpointConfig"
+_ERRORS = "TrainingFailedError WorkerGroupError ControllerError"
+_FUNCTIONS = "report get_checkpoint get_context get_all_reported_checkpoints"
+_TORCH_LOOP = "prepare_model prepare_data_loader enable_reproducibility"
+_TORCH_ABSENT = "accelerate prepare_optimizer backward"
+_REPORTED = "ReportedCheckpoint ReportedCheckpointStatus"
+_MODES = "CheckpointUploadMode CheckpointConsistencyMode"
+_VALIDATION = "ValidationConfig ValidationTaskConfig ValidationFn"
+_LIGHTNING = (
+    "RayDDPStrategy RayFSDPStrategy RayDeepSpeedStrategy RayLightningEnvironment RayTrainReportCallback prepare_trainer"
+)
+
+_TABLE: dict[str, dict[str, str]] = {
+    "ray": {
+        f"{HERE}.session": "init shutdown is_initialized __version__ LOCAL_MODE SCRIPT_MODE WORKER_MODE LoggingConfig",
+        f"{HERE}.cluster": "cluster_resources available_resources nodes",
+        f"{HERE}.context": "get_gpu_ids get_runtime_context",
+        ABSENT: "remote get put wait kill cancel method get_actor timeline client ObjectRef ObjectRefGenerator ActorID "
+        "ClientBuilder JobID NodeID TaskID WorkerID UniqueID PlacementGroupID Language cpp_function java_function "
+        "java_actor_class",
+    },
+    "ray.cluster_utils": {f"{HERE}.cluster": "Cluster", ABSENT: "AutoscalingCluster"},
+    "ray.exceptions": {f"{HERE}.exceptions": "*"},
+    "ray.runtime_context": {f"{HERE}.context": "RuntimeContext get_runtime_context"},
+    "ray.runtime_env": {f"{HERE}.runtime_env": "RuntimeEnv RuntimeEnvConfig"},
+    "ray.util": {
+        f"{HERE}.context": "get_node_ip_address log_once",
+        ABSENT: "ActorPool as_completed collective connect disconnect get_current_placement_group get_placement_group "
+        "inspect_serializability iter list_named_actors map_unordered pdb placement_group placement_group_table "
+        "register_serializer deregister_serializer remove_placement_group",
+    },
+    "ray.util.accelerators": {f"{HERE}.accelerators": "*"},
+    "ray.util.annotations": {f"{HERE}.annotations": "*"},
+    # Ray Train
+    "ray.train": {
+        "trainyard": f"{_CONFIGS} {_ERRORS} {_FUNCTIONS} {_MODES} {_REPORTED} BackendConfig Checkpoint Result UserCallback",
+        f"{HERE}.train": "TrainContext LoggingConfig SyncConfig TRAIN_DATASET_KEY get_dataset_shard get_preemption_info "
+        "PreemptionError PreemptionInfo",
+        ABSENT: f"DataConfig {_VALIDATION} NCCLHangError MLflowLoggerCallback",
+    },
+    "ray.train.backend": {"trainyard": "BackendConfig", ABSENT: "Backend"},
+    "ray.train.base_trainer": {"trainyard": "TrainingFailedError", ABSENT: "BaseTrainer GenDataset"},
+    "ray.train.collective": {"trainyard.collective": "barrier broadcast_from_rank_zero"},
+    "ray.train.constants": {f"{HERE}.train_constants": "*"},
+    "ray.train.context": {"trainyard": "get_context", f"{HERE}.train": "TrainContext"},
+    "ray.train.data_parallel_trainer": {"trainyard": "DataParallelTrainer"},
+    "ray.train.error": {f"{HERE}.train": "SessionMisuseError"},
+    "ray.train.session": {"trainyard": "report get_checkpoint", f"{HERE}.train": "get_dataset_shard"},
+    "ray.train.torch": {
+        "trainyard.torch": f"TorchTrainer TorchConfig get_device get_devices {_TORCH_LOOP}",
+        ABSENT: f"TorchCheckpoint {_TORCH_ABSENT}",
+    },
+    "ray.train.torch.config": {"trainyard.torch": "TorchConfig"},
+    "ray.train.torch.torch_trainer": {"trainyard.torch": "TorchTrainer"},
+    "ray.train.torch.train_loop_utils": {
+        "trainyard.torch": f"get_device get_devices {_TORCH_LOOP}",
+        ABSENT: _TORCH_ABSENT,
+    },
+    "ray.train.trainer": {ABSENT: "BaseTrainer GenDataset TrainingIterator"},
+    "ray.train.utils": {f"{HERE}.annotations": "RayDeprecationWarning"},
+    "ray.train.lightning": {ABSENT: _LIGHTNING},
+    "ray.train.huggingface": {ABSENT: "AccelerateTrainer TransformersTrainer"},
+    "ray.train.huggingface.transformers": {ABSENT: "RayTrainReportCallback prepare_trainer"},
+    # Ray Train 2, under the names that its parts have inside
+    "ray.train.v2": {},
+    "ray.train.v2.api": {},
+    "ray.train.v2.api.callback": {"trainyard.callbacks": "RayTrainCallback UserCallback"},
+    "ray.train.v2.api.config": {"trainyard": _CONFIGS, f"{HERE}.train": "LoggingConfig"},
+    "ray.train.v2.api.context": {f"{HERE}.train": "TrainContext"},
+    "ray.train.v2.api.data_parallel_trainer": {"trainyard": "DataParallelTrainer"},
+    "ray.train.v2.api.exceptions": {"trainyard": _ERRORS, f"{HERE}.train": "PreemptionError", ABSENT: "NCCLHangError"},
+    "ray.train.v2.api.preemption": {f"{HERE}.train": "PreemptionInfo get_preemption_info"},
+    "ray.train.v2.api.report_config": {"trainyard": _MODES},
+    "ray.train.v2.api.reported_checkpoint": {"trainyard": _REPORTED},
+    "ray.train.v2.api.result": {"trainyard": "Result"},
+    "ray.train.v2.api.train_fn_utils": {"trainyard": _FUNCTIONS, f"{HERE}.train": "get_dataset_shard get_preemption_info"},
+    "ray.train.v2.api.validation_config": {ABSENT: _VALIDATION},
+    "ray.train.v2.jax": {"trainyard.jax": "JaxTrainer JaxConfig"},
+    "ray.train.v2.jax.config": {"trainyard.jax": "JaxConfig"},
+    "ray.train.v2.jax.jax_trainer": {"trainyard.jax": "JaxTrainer"},
+    "ray.train.v2.torch": {},
+    "ray.train.v2.torch.torch_trainer": {"trainyard.torch": "TorchTrainer"},
+    "ray.train.v2.torch.train_loop_utils": {
+        "trainyard.torch": f"get_device get_devices {_TORCH_LOOP}",
+        ABSENT: _TORCH_ABSENT,
+    },
+    "ray.train.v2._internal": {},
+    "ray.train.v2._internal.constants": {f"{HERE}.train_constants": "*"},
+    # AIR: the first Ray Train
+    "ray.air": {
+        "trainyard": f"{_CONFIGS} Checkpoint Result",
+        ABSENT: "AcquiredResources DataBatchType ResourceRequest",
+    },
+    "ray.air.checkpoint": {"trainyard": "Checkpoint"},
+    "ray.air.config": {"trainyard": _CONFIGS, ABSENT: "DatasetConfig"},
+    "ray.air.constants": {f"{HERE}.train_constants": "*"},
+    "ray.air.result": {"trainyard": "Result"},
+    "ray.air.session": {
+        "trainyard": "report get_checkpoint",
+        f"{HERE}.train": "get_dataset_shard get_experiment_name get_world_rank get_world_size get_local_rank "
+        "get_local_world_size get_node_rank get_metadata get_trial_name get_trial_id get_trial_resources get_trial_dir",
+    },
+}
+
+# There in name only, and so is all below them.
+ABSENT_MODULES = (
+    *(f"ray.{name}" for name in "actor autoscaler client_builder dag data experimental internal job_submission llm".split()),
+    *(f"ray.{name}" for name in "remote_function rllib serve tune types widgets workflow _private _raylet".split()),
+    *(f"ray.air.{name}" for name in "integrations execution util data_batch_type".split()),
+    *(f"ray.train.{name}" for name in "_checkpoint _internal examples horovod lightgbm predictor sklearn".split()),
+    *(f"ray.train.{name}" for name in "tensorflow tests torch.torch_checkpoint torch.xla xgboost".split()),
+    *(f"ray.train.v2.{name}" for name in "horovod lightgbm tensorflow tests torch.torchft_config xgboost".split()),
+    *(f"ray.util.{name}" for name in "actor_group actor_pool client collective dask debug helpers joblib".split()),
+    *(f"ray.util.{name}" for name in "metrics multiprocessing placement_group queue scheduling_strategies spark".split()),
+    *(f"ray.util.{name}" for name in "serialization state timer tpu tracing".split()),
+)
+
+
+def _homes(sources: dict[str, str]) -> dict[str, str]:
+    return {name: source for source, names in sources.items() for name in names.split()}
+
+
+# Module -> name -> source. The name "*" stands for all names of its source.
+MODULES = {module: _homes(sources) for module, sources in _TABLE.items()}

@@ -1,0 +1,384 @@
+"""What a user sets: how many workers and what each holds, how a run is named and stored, what failures may cost.
+
+The rules of ScalingConfig are the C library's (`_core.resolve`); nothing here checks them a second time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import warnings
+from typing import Any, Mapping, Sequence
+
+from . import _core
+from .placement_group import PlacementGroupFactory
+
+log = logging.getLogger("trainyard")
+
+_UNSET: Any = type("_Unset", (), {"__repr__": lambda self: "<unset>", "__bool__": lambda self: False})()
+
+
+def _plain(field: str, value: Any) -> Any:
+    """`value` as JSON carries it; ValueError names the field where it cannot."""
+    if isinstance(value, Mapping):
+        for name in value:
+            if not isinstance(name, str):
+                raise ValueError(f"`{field}`: the name {name!r} must be text, not {type(name).__name__}")
+        return {name: _plain(f"{field}[{name!r}]", item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(field, item) for item in value]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        raise ValueError(f"`{field}` must be a finite number, not {value}")
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if hasattr(value, "item") and not getattr(value, "shape", ()):
+        return _plain(field, value.item())
+    raise ValueError(f"`{field}` must not be of type {type(value).__name__}: {value!r}")
+
+
+def _fields_json(config: "ScalingConfig") -> str:
+    if isinstance(config.num_workers, list):
+        raise ValueError("`num_workers` must be an int or a tuple of two ints (MIN, MAX), not a list")
+    names = [field.name for field in dataclasses.fields(config)]
+    return json.dumps({name: _plain(name, getattr(config, name)) for name in names})
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class ScalingConfig:
+    """How many workers, and what each holds.
+
+    num_workers: a number; (min, max) starts with what fits; 0 runs the function in this process.
+    use_gpu: one GPU a worker, unless `resources_per_worker` says otherwise.
+    resources_per_worker: amounts by name: CPU, GPU, TPU, memory (bytes), any other name. Default: {"GPU": 1} with
+        use_gpu, else {"CPU": 1}.
+    placement_strategy: PACK, SPREAD, STRICT_PACK or STRICT_SPREAD.
+    accelerator_type: such as "A100" or "TPU-V6E".
+    label_selector: labels that a worker's node must have; a list gives one map for each worker.
+    use_tpu, topology: workers on TPU slices, such as topology="4x4".
+    elastic_resize_monitor_interval_s: the least time between two looks at whether more workers would fit.
+    trainer_resources: deprecated; reserved beside rank 0.
+    """
+
+    trainer_resources: dict[str, float] | None = None
+    num_workers: int | tuple[int, int] = 1
+    use_gpu: bool = False
+    resources_per_worker: dict[str, float] | None = None
+    placement_strategy: str = "PACK"
+    accelerator_type: str | None = None
+    label_selector: dict[str, str] | list[dict[str, str]] | None = None
+    use_tpu: bool = False
+    topology: str | None = None
+    elastic_resize_monitor_interval_s: float = 60.0
+
+    def __post_init__(self):
+        resolved = self._resolved()
+        for text in resolved["warnings"]:
+            if "NCCL" not in text:  # which the driver tells, when it is known how workers talk
+                deprecated = "is deprecated" in text
+                warnings.warn(text, DeprecationWarning if deprecated else UserWarning, stacklevel=3)
+        if self.num_workers == 0:
+            log.info("num_workers=0: the training function runs in this process (local mode)")
+
+    def _resolved(self) -> dict[str, Any]:
+        """See ty_scaling_resolve. ValueError when the fields do not go together."""
+        return json.loads(_core.resolve(_fields_json(self)))
+
+    @property
+    def _resources_per_worker_not_none(self) -> dict[str, float]:
+        return self._resolved()["per_worker"]
+
+    @property
+    def _trainer_resources_not_none(self) -> dict[str, float]:
+        return self._resolved()["trainer"]
+
+    @property
+    def total_resources(self) -> dict[str, float]:
+        """Of all workers (the most of them), the trainer's included."""
+        return self._resolved()["total"]
+
+    @property
+    def num_cpus_per_worker(self) -> float:
+        return self._resources_per_worker_not_none.get("CPU", 0)
+
+    @property
+    def num_gpus_per_worker(self) -> float:
+        return self._resources_per_worker_not_none.get("GPU", 0)
+
+    @property
+    def num_tpus_per_worker(self) -> float:
+        return self._resources_per_worker_not_none.get("TPU", 0)
+
+    @property
+    def additional_resources_per_worker(self) -> dict[str, float]:
+        """What a worker holds beside CPU and GPU."""
+        resources = self._resources_per_worker_not_none
+        return {name: amount for name, amount in resources.items() if name not in ("CPU", "GPU")}
+
+    @property
+    def min_workers(self) -> int:
+        return self._resolved()["min_workers"]
+
+    @property
+    def max_workers(self) -> int:
+        return self._resolved()["max_workers"]
+
+    @property
+    def elasticity_enabled(self) -> bool:
+        """Whether num_workers is a (min, max) tuple."""
+        return isinstance(self.num_workers, tuple)
+
+    def as_placement_group_factory(self) -> PlacementGroupFactory:
+        """An empty head, the trainer together with rank 0, then the other workers."""
+        resolved = self._resolved()
+        worker, first = resolved["per_worker"], dict(resolved["per_worker"])
+        for name, amount in resolved["trainer"].items():
+            first[name] = first.get(name, 0) + amount
+        others = [dict(worker) for _ in range(resolved["max_workers"] - 1)]
+        return PlacementGroupFactory([{}, first, *others], strategy=self.placement_strategy)
+
+    @classmethod
+    def from_placement_group_factory(cls, pgf: PlacementGroupFactory) -> "ScalingConfig":
+        """The config that gives such bundles; the trainer's part is what the first has more than the last."""
+        bundles = [bundle for bundle in pgf.bundles if bundle]
+        if not bundles:
+            raise ValueError("the placement group holds no resources")
+        worker = dict(bundles[-1])
+        trainer = {name: amount - worker.get(name, 0) for name, amount in bundles[0].items()}
+        types = [name for name in worker if name.startswith("accelerator_type:")]
+        return cls(
+            trainer_resources={name: amount for name, amount in trainer.items() if amount > 0} or None,
+            num_workers=len(bundles),
+            use_gpu=worker.get("GPU", 0) > 0,
+            resources_per_worker={name: amount for name, amount in worker.items() if name not in types},
+            placement_strategy=pgf.strategy,
+            accelerator_type=types[0].partition(":")[2] if types else None,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ScalingConfig):
+            return NotImplemented
+        return self.as_placement_group_factory() == other.as_placement_group_factory()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return _repr(self)
+
+
+def _repr(config: Any) -> str:
+    """The class and the fields that differ from their defaults."""
+    parts = []
+    for field in dataclasses.fields(config):
+        default = field.default_factory() if field.default is dataclasses.MISSING else field.default
+        value = getattr(config, field.name)
+        if value is _UNSET or (type(value) is type(default) and value == default):
+            continue
+        parts.append(f"{field.name}={value!r}")
+    return f"{type(config).__name__}({', '.join(parts)})"
+
+
+def _refuse_deprecated(config: Any, advice: Mapping[str, str]) -> None:
+    for name, text in advice.items():
+        if getattr(config, name) is not _UNSET and getattr(config, name) is not None:
+            raise DeprecationWarning(f"`{type(config).__name__}({name}=...)` is deprecated: {text}")
+
+
+def _check_count(config: Any, name: str, least: int, none: bool = False) -> None:
+    """ValueError unless the field is a whole number of at least `least`."""
+    value = getattr(config, name)
+    if none and value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        rule = "-1 (no limit) or more" if least == -1 else f"at least {least}"
+        raise ValueError(f"`{type(config).__name__}.{name}`={value!r} must be an int, {rule}" + " or None" * none)
+
+
+@dataclasses.dataclass(repr=False)
+class CheckpointConfig:
+    """Which checkpoints are kept.
+
+    num_to_keep: how many, the latest always among them; None keeps all.
+    checkpoint_score_attribute: the metric by which they are ranked; None ranks them by time.
+    checkpoint_score_order: whether "max" or "min" is best.
+    """
+
+    num_to_keep: int | None = None
+    checkpoint_score_attribute: str | None = None
+    checkpoint_score_order: str | None = "max"
+    checkpoint_frequency: Any = _UNSET
+    checkpoint_at_end: Any = _UNSET
+
+    def __post_init__(self):
+        advice = "call `report` with a checkpoint when there is one to keep"
+        _refuse_deprecated(self, {"checkpoint_frequency": advice, "checkpoint_at_end": advice})
+        _check_count(self, "num_to_keep", 1, none=True)
+        attribute = self.checkpoint_score_attribute
+        if attribute is not None and not (isinstance(attribute, str) and attribute):
+            raise ValueError(f"`CheckpointConfig.checkpoint_score_attribute`={attribute!r} must be a metric's name or None")
+        if self.checkpoint_score_order not in ("max", "min"):
+            raise ValueError(
+                "`CheckpointConfig.checkpoint_score_order` must be either \"max\" or \"min\", "
+                f"not {self.checkpoint_score_order!r}"
+            )
+
+    def __repr__(self) -> str:
+        return _repr(self)
+
+
+@dataclasses.dataclass(repr=False)
+class FailureConfig:
+    """How many failures a run survives, by a new attempt from the last checkpoint; -1 is without limit.
+
+    max_failures: of workers. controller_failure_limit: of starting them. max_preemption_failures: of nodes that were
+    taken away.
+    """
+
+    max_failures: int = 0
+    controller_failure_limit: int = -1
+    max_preemption_failures: int = -1
+    fail_fast: Any = _UNSET
+
+    def __post_init__(self):
+        _refuse_deprecated(self, {"fail_fast": "`max_failures=0` fails at once"})
+        for name in ("max_failures", "controller_failure_limit", "max_preemption_failures"):
+            _check_count(self, name, -1)
+
+    def __repr__(self) -> str:
+        return _repr(self)
+
+
+def check_environment(value: Any, field: str) -> dict[str, str]:
+    """The variables of a runtime environment: {"env_vars": {...}}. ValueError, or TypeError for values that are no
+    text. What is known elsewhere and cannot be provided here (packages) is told and left out."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValueError(f"`{field}` must be a dict such as {{\"env_vars\": {{...}}}}, not {type(value).__name__}")
+    for name in value:
+        if name not in ("env_vars", "working_dir"):
+            warnings.warn(f"`{field}`: {name!r} is not provided and has no effect; only `env_vars` is", stacklevel=4)
+    variables = value.get("env_vars") or {}
+    if not isinstance(variables, Mapping):
+        raise TypeError(f"`{field}['env_vars']` must be a dict of text, not {type(variables).__name__}")
+    for name, text in variables.items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise TypeError(f"`{field}['env_vars']`: {name!r} must be text, not {type(text).__name__}: {text!r}")
+        if not name or "=" in name or "\0" in name + text:
+            raise ValueError(f"`{field}['env_vars']`: {name!r} cannot be the name of a variable, or its value holds a NUL")
+    return dict(variables)
+
+
+_DEPRECATED_RUN = {
+    "sync_config": "files are copied as they are reported",
+    "verbose": "use `progress`",
+    "stop": "return from the training function",
+    "progress_reporter": "use `progress`",
+    "log_to_file": "each rank's output is in `logs/` of the run's directory anyway",
+}
+_START_METHODS = ("auto", "template", "spawn", "fork")
+_PROGRESS = ("auto", "plain", "none")
+
+
+@dataclasses.dataclass(repr=False)
+class RunConfig:
+    """How a run is named, stored and bounded.
+
+    name: default run-YYYYMMDD-HHMMSS-xxxx. storage_path: default ~/trainyard_runs; the run's files are below
+    storage_path/name. callbacks: instances of UserCallback. worker_runtime_env: {"env_vars": {...}} for the workers.
+
+    By keyword only:
+    resume: go on with the run of this name, from its last checkpoint; without it a name that exists is refused.
+    start_method: "template" forks workers from a process that has imported the framework, "spawn" starts each afresh,
+        "auto" forks where that is safe.
+    progress: "auto", "plain" or "none". quiet: no output of the workers here; it is in `logs/` all the same.
+    isolate_devices: a worker sees only its own devices. grace_s: between being told to end and being ended.
+    time_limit_s: of the whole run.
+    """
+
+    name: str | None = None
+    storage_path: str | None = None
+    storage_filesystem: Any = None
+    failure_config: FailureConfig | None = None
+    checkpoint_config: CheckpointConfig | None = None
+    sync_config: Any = _UNSET
+    verbose: Any = _UNSET
+    stop: Any = _UNSET
+    callbacks: Sequence[Any] | None = None
+    progress_reporter: Any = _UNSET
+    log_to_file: Any = _UNSET
+    worker_runtime_env: Mapping[str, Any] | None = None
+    logging_config: Any = None
+    _: dataclasses.KW_ONLY
+    resume: bool = False
+    start_method: str = "auto"
+    progress: str = "auto"
+    quiet: bool = False
+    isolate_devices: bool = False
+    grace_s: float | None = None
+    time_limit_s: float | None = None
+
+    def __post_init__(self):
+        _refuse_deprecated(self, _DEPRECATED_RUN)
+        self._check_place()
+        self.failure_config = self._config("failure_config", FailureConfig)
+        self.checkpoint_config = self._config("checkpoint_config", CheckpointConfig)
+        self._check_callbacks()
+        check_environment(self.worker_runtime_env, "RunConfig.worker_runtime_env")
+        self._check_choice("start_method", _START_METHODS)
+        self._check_choice("progress", _PROGRESS)
+        for name in ("resume", "quiet", "isolate_devices"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"`RunConfig.{name}` must be True or False, not {getattr(self, name)!r}")
+        for name in ("grace_s", "time_limit_s"):
+            self._check_seconds(name)
+
+    def _check_place(self) -> None:
+        if self.name is not None and not (isinstance(self.name, str) and self.name):
+            raise ValueError(f"`RunConfig.name` must be text or None, not {self.name!r}")
+        if self.storage_filesystem is not None:
+            raise ValueError("`RunConfig.storage_filesystem` is not provided: give `storage_path`, a directory that all nodes see")
+        path = self.storage_path
+        if path is None:
+            return
+        if not isinstance(path, (str, os.PathLike)) or not str(path):
+            raise ValueError(f"`RunConfig.storage_path` must be a path or None, not {path!r}")
+        text = os.fspath(path)
+        if text.startswith("file://"):
+            text = text[len("file://") :]
+        if "://" in text:
+            raise ValueError(f"`RunConfig.storage_path`={text!r} must be a directory: other file systems are not provided")
+        self.storage_path = text
+
+    def _config(self, name: str, kind: type) -> Any:
+        value = getattr(self, name)
+        if value is None:
+            return kind()
+        if not isinstance(value, kind):
+            raise ValueError(f"`RunConfig.{name}` must be a {kind.__name__} or None, not {type(value).__name__}")
+        return value
+
+    def _check_callbacks(self) -> None:
+        from . import callbacks
+
+        if self.callbacks is None:
+            self.callbacks = []
+        if not isinstance(self.callbacks, (list, tuple)):
+            raise ValueError(f"`RunConfig.callbacks` must be a list of UserCallback, not {type(self.callbacks).__name__}")
+        callbacks.check(self.callbacks)
+
+    def _check_choice(self, name: str, allowed: tuple[str, ...]) -> None:
+        value = getattr(self, name)
+        if value not in allowed:
+            raise ValueError(f"`RunConfig.{name}`={value!r} must be one of {', '.join(allowed)}")
+
+    def _check_seconds(self, name: str) -> None:
+        value = getattr(self, name)
+        if value is None:
+            return
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+            raise ValueError(f"`RunConfig.{name}`={value!r} must be a number of seconds, 0 or more, or None")
+
+    def __repr__(self) -> str:
+        return _repr(self)

@@ -1,0 +1,134 @@
+"""What a training function asks: where am I, what was saved; and what it tells: reports."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from . import runtime
+from .reported import CheckpointConsistencyMode, CheckpointUploadMode, ReportedCheckpoint
+
+
+class TrainContext:
+    """The place of this worker in its run. Ranks count from 0."""
+
+    def __init__(self, session: runtime.Session):
+        self._session = session
+
+    def get_world_size(self) -> int:
+        """Number of workers."""
+        return self._session.world_size
+
+    def get_world_rank(self) -> int:
+        """This worker among all."""
+        return self._session.world_rank
+
+    def get_local_rank(self) -> int:
+        """This worker among those of its node."""
+        return self._session.local_rank
+
+    def get_local_world_size(self) -> int:
+        """Number of workers on this node."""
+        return self._session.local_world_size
+
+    def get_node_rank(self) -> int:
+        """This node among those of the run."""
+        return self._session.node_rank
+
+    def get_experiment_name(self) -> str:
+        """The name of the run."""
+        return self._session.run_name
+
+    def get_attempt(self) -> int:
+        """Which attempt of the run this is; 1 is the first."""
+        return self._session.attempt
+
+    def get_storage(self) -> "Storage":
+        """Where the run keeps its files; NotImplementedError with num_workers=0."""
+        if self._session.run_path is None:
+            raise NotImplementedError("there is no storage with num_workers=0: nothing is kept")
+        return Storage(self._session.run_path)
+
+    def _deprecated(self, name: str):
+        raise DeprecationWarning(f"`{name}` is deprecated and has no meaning for a run: remove the call")
+
+    def get_metadata(self):
+        self._deprecated("get_metadata")
+
+    def get_trial_name(self):
+        self._deprecated("get_trial_name")
+
+    def get_trial_id(self):
+        self._deprecated("get_trial_id")
+
+    def get_trial_resources(self):
+        self._deprecated("get_trial_resources")
+
+    def get_trial_dir(self):
+        self._deprecated("get_trial_dir")
+
+    def __repr__(self) -> str:
+        return f"TrainContext(world_rank={self.get_world_rank()}, world_size={self.get_world_size()})"
+
+
+class Storage:
+    """The run's directory."""
+
+    def __init__(self, run_path: str):
+        import os
+
+        self.experiment_fs_path = run_path
+        self.storage_fs_path, self.experiment_dir_name = os.path.split(run_path)
+
+    def __repr__(self) -> str:
+        return f"Storage({self.experiment_fs_path!r})"
+
+
+def get_context() -> TrainContext:
+    """The place of this worker in its run. RuntimeError outside of a training function."""
+    return TrainContext(runtime.session("get_context"))
+
+
+def report(
+    metrics: dict[str, Any],
+    checkpoint=None,
+    checkpoint_dir_name: str | None = None,
+    checkpoint_upload_mode: CheckpointUploadMode = CheckpointUploadMode.SYNC,
+    delete_local_checkpoint_after_upload: bool | None = None,
+    checkpoint_upload_fn: Callable | None = None,
+    validation: Any = False,
+) -> None:
+    """Hands metrics, and perhaps a checkpoint, over to the run.
+
+    Without a checkpoint the call queues and returns. With one, a Checkpoint whose directory holds this rank's files, it
+    returns once they are copied and every rank has made its report of the same number (SYNC), at once (ASYNC; the
+    files are copied behind the training and then removed), or records the path as it is (NO_UPLOAD).
+
+    ValueError when the metrics hold a tensor or cannot be pickled; RuntimeError outside of a training function.
+    """
+    session = runtime._session
+    if session is None:
+        session = runtime.session("report")
+    if checkpoint is None and not validation:
+        session.report(metrics)
+        return
+    session.report(
+        metrics,
+        checkpoint,
+        checkpoint_dir_name=checkpoint_dir_name,
+        checkpoint_upload_mode=checkpoint_upload_mode,
+        delete_local_checkpoint_after_upload=delete_local_checkpoint_after_upload,
+        checkpoint_upload_fn=checkpoint_upload_fn,
+        validation=validation,
+    )
+
+
+def get_checkpoint():
+    """The last committed checkpoint of the run, or None: after a restart, where to go on from."""
+    return runtime.session("get_checkpoint").checkpoint()
+
+
+def get_all_reported_checkpoints(
+    consistency_mode: CheckpointConsistencyMode = CheckpointConsistencyMode.VALIDATED, timeout_s: float | None = None
+) -> list[ReportedCheckpoint]:
+    """The kept checkpoints, oldest first, once all reports up to this rank's own count are consolidated."""
+    return runtime.session("get_all_reported_checkpoints").checkpoints_reported(consistency_mode, timeout_s)

@@ -1,0 +1,66 @@
+"""`init`: what later runs of this process go by unless they say otherwise."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any, Mapping
+
+from . import config
+
+ENGINES = ("auto", "local", "slurm")
+
+
+@dataclasses.dataclass
+class Defaults:
+    """What `init` was given. The amounts are of this machine, instead of what was found on it."""
+
+    num_cpus: float | None = None
+    num_gpus: float | None = None
+    resources: dict[str, float] = dataclasses.field(default_factory=dict)
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
+    engine: str | None = None
+    cluster: str | None = None
+
+
+current = Defaults()
+
+
+def _amount(name: str, value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+        raise ValueError(f"`init({name}=...)` must be a number, 0 or more, not {value!r}")
+    return value
+
+
+def init(
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+    resources: Mapping[str, float] | None = None,
+    runtime_env: Mapping[str, Any] | None = None,
+    engine: str | None = None,
+    cluster: str | os.PathLike | None = None,
+) -> None:
+    """Sets defaults of later runs; what is not given is as if `init` had not been called.
+
+    num_cpus, num_gpus, resources: this machine's, as logical amounts, instead of what is found on it.
+    runtime_env: {"env_vars": {...}} for all workers; `RunConfig(worker_runtime_env=...)` wins for one name.
+    engine: "auto", "local" or "slurm". cluster: a cluster file; its nodes run on this machine.
+    """
+    global current
+    made = Defaults()
+    if num_cpus is not None:
+        made.num_cpus = _amount("num_cpus", num_cpus)
+    if num_gpus is not None:
+        made.num_gpus = _amount("num_gpus", num_gpus)
+    if resources is not None and not isinstance(resources, Mapping):
+        raise ValueError(f"`init(resources=...)` must be a dict of names to amounts, not {type(resources).__name__}")
+    made.resources = {name: _amount(f"resources[{name!r}]", value) for name, value in (resources or {}).items()}
+    made.environment = config.check_environment(runtime_env, "init(runtime_env=...)")
+    if engine is not None and engine not in ENGINES:
+        raise ValueError(f"`init(engine=...)`={engine!r} must be one of {', '.join(ENGINES)}")
+    made.engine = engine
+    if cluster is not None:
+        made.cluster = os.path.abspath(os.fspath(cluster))
+        if not os.path.exists(made.cluster):
+            raise ValueError(f"`init(cluster=...)`: there is no file {made.cluster}")
+    current = made

@@ -1,0 +1,53 @@
+"""Checkpoints as reports give them: how they are handed over, and the list of those that are kept."""
+
+from __future__ import annotations
+
+import enum
+import json
+from typing import Any
+
+
+class CheckpointUploadMode(enum.Enum):
+    """How `report` hands a checkpoint over."""
+
+    SYNC = "SYNC"  # copied before `report` returns
+    ASYNC = "ASYNC"  # copied behind the training
+    NO_UPLOAD = "NO_UPLOAD"  # already where it is to stay
+
+    def _default_delete_local_checkpoint_after_upload(self) -> bool:
+        return self is CheckpointUploadMode.ASYNC
+
+
+class CheckpointConsistencyMode(enum.Enum):
+    """What get_all_reported_checkpoints waits for."""
+
+    COMMITTED = "COMMITTED"
+    VALIDATED = "VALIDATED"
+
+
+class ReportedCheckpointStatus(enum.Enum):
+    COMMITTED = "COMMITTED"
+    PENDING_VALIDATION = "PENDING_VALIDATION"
+    VALIDATED = "VALIDATED"
+
+
+class ReportedCheckpoint:
+    """A checkpoint that is kept, and the metrics of rank 0's report of it."""
+
+    def __init__(self, checkpoint, metrics: dict[str, Any], status=ReportedCheckpointStatus.COMMITTED):
+        self.checkpoint = checkpoint
+        self.metrics = metrics
+        self.status = status
+
+    def __repr__(self) -> str:
+        return f"ReportedCheckpoint({self.checkpoint!r}, metrics={self.metrics!r}, status={self.status.name})"
+
+
+def read(core, consistency_mode: CheckpointConsistencyMode, timeout_s: float | None) -> list[ReportedCheckpoint]:
+    """The kept checkpoints as this worker's agent tells them; ValueError for a mode that is none."""
+    from .checkpoint import Checkpoint
+    from . import metrics
+
+    CheckpointConsistencyMode(consistency_mode)
+    rows = json.loads(core.checkpoints_reported())
+    return [ReportedCheckpoint(Checkpoint(row["path"]), metrics.restore(row.get("metrics") or {})) for row in rows]

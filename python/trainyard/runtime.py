@@ -1,0 +1,141 @@
+"""What `report`, `get_context` and the rest speak to while a training function runs: one session a process.
+
+There are two kinds: a worker of a run (here), and this very process (`local.py`, for `num_workers=0`).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from . import metrics as _metrics
+from .reported import CheckpointUploadMode
+
+_session: "Session | None" = None
+
+
+class Session:
+    """Where the training function runs: its place among the workers, and what it can ask for.
+
+    `devices` are indices of the worker's own devices within the visible ones, `resources` what each worker holds, such
+    as {"CPU": 1, "GPU": 0.5}. `local` is true when the function runs in the process that called `fit`.
+    """
+
+    local = False
+    world_rank = 0
+    world_size = 1
+    local_rank = 0
+    local_world_size = 1
+    node_rank = 0
+    attempt = 1
+    run_name = ""
+    run_path: str | None = None
+    devices: list[int] = []
+    resources: dict[str, float] = {}
+
+    def report(self, metrics: dict[str, Any], checkpoint=None, **options: Any) -> None:
+        raise NotImplementedError
+
+    def checkpoint(self):
+        """The last committed checkpoint, or None."""
+        raise NotImplementedError
+
+    def checkpoints_reported(self, consistency_mode, timeout_s: float | None) -> list:
+        raise NotImplementedError
+
+    def gather(self, label: str, piece: bytes) -> list[bytes]:
+        """The pieces of all ranks, in rank order; every rank must make the call."""
+        raise NotImplementedError
+
+    def stop_requested(self) -> bool:
+        return False
+
+
+class WorkerSession(Session):
+    """A worker of a run, over its socket to the agent."""
+
+    def __init__(self, facts: dict[str, Any]):
+        from . import _core
+
+        self._core = _core
+        self.__dict__.update(_core.worker())
+        self.resources = facts.get("resources", {})
+        self._report = _core.report
+        self._calls: dict[str, int] = {}
+
+    def report(
+        self,
+        metrics: dict[str, Any],
+        checkpoint=None,
+        checkpoint_dir_name: str | None = None,
+        checkpoint_upload_mode=CheckpointUploadMode.SYNC,
+        delete_local_checkpoint_after_upload: bool | None = None,
+        checkpoint_upload_fn=None,
+        validation=False,
+    ) -> None:
+        if checkpoint is None:
+            if validation:
+                raise ValueError("Validation requires a checkpoint: give `checkpoint` to `report`")
+            self._report(_metrics.dump(metrics))
+            return
+        from . import upload
+
+        upload.report(
+            self._core,
+            _metrics.dump(metrics),
+            checkpoint,
+            name=checkpoint_dir_name,
+            mode=checkpoint_upload_mode,
+            delete=delete_local_checkpoint_after_upload,
+            function=checkpoint_upload_fn,
+        )
+
+    def checkpoint(self):
+        from .checkpoint import Checkpoint
+
+        path = self._core.checkpoint_latest()
+        return Checkpoint(path) if path else None
+
+    def checkpoints_reported(self, consistency_mode, timeout_s: float | None) -> list:
+        from . import reported
+
+        return reported.read(self._core, consistency_mode, timeout_s)
+
+    def gather(self, label: str, piece: bytes) -> list[bytes]:
+        from . import collective
+
+        number = self._calls[label] = self._calls.get(label, 0) + 1
+        return collective.gather(self._core.gather, f"py/{label}/{number}", piece, label)
+
+    def stop_requested(self) -> bool:
+        return self._core.stop_requested()
+
+
+def begin(session: Session) -> None:
+    """Makes `session` the one that this process's training function speaks to."""
+    global _session
+    _session = session
+
+
+def end() -> None:
+    global _session
+    _session = None
+
+
+def session(function: str = "this") -> Session:
+    """The session of this process; RuntimeError when no training function runs in it."""
+    if _session is None:
+        raise RuntimeError(
+            f"`{function}` cannot be used outside of a Ray Train training function: call it in the function that is "
+            "given to a trainer, while `fit` runs it"
+        )
+    return _session
+
+
+def in_session() -> bool:
+    return _session is not None
+
+
+def in_worker() -> bool:
+    """Whether this process is a worker of a run, in whatever state."""
+    return "TRAINYARD_FD" in os.environ

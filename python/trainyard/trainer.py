@@ -1,0 +1,161 @@
+"""Trainers: a training function, and what it needs to run on many workers."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from typing import Any, Callable
+
+from .config import RunConfig, ScalingConfig
+
+
+class BackendConfig:
+    """What a framework needs of a run. Derive from it for another; this one needs nothing.
+
+    `prepare`, `environment` and `comm_backend` run in the driver before anything starts; the other methods run in every
+    worker, in the order on_start, on_training_start, the training function inside train_func_context, on_shutdown.
+    `on_shutdown` is not called when the function failed. The object travels to the workers by pickle.
+    """
+
+    framework = "plain"  # what the C library calls it: plain, torch or jax
+    preload: tuple[str, ...] = ()  # modules that the fork template imports
+    reads_torchrun = False  # with num_workers=0 an outer torchrun gives the ranks
+
+    def prepare(self, scaling_config: ScalingConfig) -> None:
+        """Refuses (ValueError) or warns about what cannot work, and fills in what depends on the scaling config."""
+
+    def environment(self, scaling_config: ScalingConfig) -> dict[str, str]:
+        """More variables for the workers; the user's own win."""
+        return {}
+
+    def comm_backend(self, scaling_config: ScalingConfig) -> str | None:
+        """How workers talk: "gloo", "nccl", or None for the default."""
+        return None
+
+    def train_func_context(self) -> contextlib.AbstractContextManager:
+        """What the training function runs inside of."""
+        return contextlib.nullcontext()
+
+    def on_start(self, session) -> None:
+        """Before the training function; `session` is a `trainyard.runtime.Session`."""
+
+    def on_training_start(self, session) -> None:
+        """After on_start has returned on this worker."""
+
+    def on_shutdown(self, session) -> None:
+        """After the training function has returned."""
+
+
+def required_arguments(function: Callable) -> int:
+    """How many positional arguments `function` must be called with; partials are seen through, `*args` counts as 1."""
+    parameters = inspect.signature(function).parameters.values()
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(
+        p.kind is inspect.Parameter.VAR_POSITIONAL or (p.kind in positional and p.default is p.empty) for p in parameters
+    )
+
+
+def check_function(function: Any, name: str = "train_loop_per_worker") -> None:
+    """ValueError unless `function` can be called with one argument or none."""
+    if not callable(function):
+        raise ValueError(f"`{name}` must be a function of 0 or 1 arguments, not {type(function).__name__}")
+    try:
+        n = required_arguments(function)
+    except (TypeError, ValueError):
+        return  # a builtin does not say
+    if n > 1:
+        raise ValueError(f"`{name}` should take in 0 or 1 required arguments, but it accepts {n} required arguments instead.")
+
+
+def call(function: Callable, config: dict | None) -> Any:
+    """Runs the training function: with the config when it takes one ({} for None)."""
+    try:
+        n = required_arguments(function)
+    except (TypeError, ValueError):
+        n = 0
+    return function(config if config is not None else {}) if n == 1 else function()
+
+
+def _deprecated(name: str, advice: str):
+    raise DeprecationWarning(f"`{name}` is deprecated: {advice}")
+
+
+class DataParallelTrainer:
+    """Runs one function on every worker.
+
+    `train_loop_per_worker` takes no argument, or one: `train_loop_config`. Nothing starts before `fit`.
+    """
+
+    def __init__(
+        self,
+        train_loop_per_worker: Callable,
+        *,
+        train_loop_config: dict[str, Any] | None = None,
+        backend_config: BackendConfig | None = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        datasets: dict[str, Any] | None = None,
+        dataset_config: Any = None,
+        validation_config: Any = None,
+        resume_from_checkpoint: Any = None,
+        metadata: dict[str, Any] | None = None,
+    ):
+        if resume_from_checkpoint is not None:
+            _deprecated("resume_from_checkpoint", "give the checkpoint to the function in `train_loop_config`")
+        if metadata is not None:
+            _deprecated("metadata", "give it to the function in `train_loop_config`")
+        if datasets or validation_config is not None:
+            what = "datasets" if datasets else "validation_config"
+            raise NotImplementedError(f"`{what}` is not provided: load data in the training function")
+        check_function(train_loop_per_worker)
+        self.train_loop_per_worker = train_loop_per_worker
+        self.train_loop_config = train_loop_config
+        self.backend_config = _of(backend_config, BackendConfig, "backend_config")
+        self.scaling_config = _of(scaling_config, ScalingConfig, "scaling_config")
+        self.run_config = _of(run_config, RunConfig, "run_config")
+        self._driver = None
+
+    def fit(self):
+        """Runs the function on every worker and waits; gives a `Result`.
+
+        TrainingFailedError (WorkerGroupError, ControllerError) when it failed; ValueError for a request that is wrong;
+        KeyboardInterrupt after Ctrl-C, when all is ended. With num_workers=0 the function runs in this process, and its
+        exceptions come as they are.
+        """
+        self.backend_config.prepare(self.scaling_config)
+        if self.scaling_config.num_workers == 0:
+            from . import local
+
+            return local.run(self)
+        from . import driver
+
+        self._driver = driver.Driver(self)
+        try:
+            return self._driver.run()
+        finally:
+            self._driver = None
+
+    def shutdown(self) -> None:
+        """Ends a `fit` that is on its way, from a callback or another thread."""
+        if self._driver is not None:
+            self._driver.stop()
+
+    @classmethod
+    def restore(cls, *args: Any, **kwargs: Any):
+        _deprecated("restore", "give `RunConfig(name=..., storage_path=..., resume=True)` and call `fit` again")
+
+    @classmethod
+    def can_restore(cls, *args: Any, **kwargs: Any):
+        _deprecated("can_restore", "give `RunConfig(name=..., storage_path=..., resume=True)` and call `fit` again")
+
+
+def _of(value: Any, kind: type, name: str) -> Any:
+    """`value`, or the default when it is None; ValueError for another class."""
+    if value is None:
+        return kind()
+    if not isinstance(value, kind):
+        raise ValueError(
+            f"Invalid `{kind.__name__}` type: `{name}` must be a trainyard.{kind.__name__}, "
+            f"not {type(value).__module__}.{type(value).__name__}"
+        )
+    return value
