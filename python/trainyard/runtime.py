@@ -48,7 +48,11 @@ class Session:
         raise NotImplementedError
 
     def stop_requested(self) -> bool:
+        """Whether the run asked this worker to stop."""
         return False
+
+    def finish(self, value: Any) -> None:
+        """After the training function returned `value`: waits until nothing of its reports is left behind."""
 
 
 class WorkerSession(Session):

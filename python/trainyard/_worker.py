@@ -1,0 +1,110 @@
+"""The main of a worker process: takes the payload, runs the training function, tells how it ended.
+
+`python -m trainyard._worker` starts a worker afresh; a fork template calls `main(payload)` in the child it made.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from typing import Any
+
+from . import payload as payloads
+from . import runtime
+
+
+def main(payload: payloads.Payload | None = None) -> int:
+    """Runs the worker; the exit status of its process. A SystemExit of the function keeps its code."""
+    try:
+        return _run(payload)
+    except SystemExit as end:
+        return _exit_code(end)
+    except BaseException as error:
+        _tell(error)
+        return 130 if isinstance(error, KeyboardInterrupt) else 1
+
+
+def _run(payload: payloads.Payload | None) -> int:
+    from . import trainer
+
+    if payload is None:
+        payload = payloads.load()
+    session = runtime.WorkerSession(payload.facts)
+    backend = payload.backend
+    backend.on_start(session)
+    backend.on_training_start(session)
+    runtime.begin(session)
+    with backend.train_func_context():
+        value = trainer.call(payload.function, payload.config)
+    backend.on_shutdown(session)
+    session.finish(value)
+    return 0
+
+
+def _exit_code(end: SystemExit) -> int:
+    if end.code is None:
+        return 0
+    if isinstance(end.code, int):
+        return end.code & 0xFF or (1 if end.code else 0)
+    print(end.code, file=sys.stderr)
+    return 1
+
+
+def _tell(error: BaseException) -> None:
+    """The traceback, to stderr as any program does, and to the run's directory for the driver."""
+    text = "".join(traceback.format_exception(type(error), error, _own_frames_cut(error)))
+    sys.stderr.write(text)
+    sys.stderr.flush()
+    try:
+        _write_failure(error, text)
+    except Exception as problem:  # the driver then tells the last lines of output
+        print(f"trainyard: the exception could not be handed to the driver: {problem}", file=sys.stderr)
+
+
+def _own_frames_cut(error: BaseException):
+    """The traceback from the user's first frame on; whole when it never left this package."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    trace = error.__traceback__
+    while trace is not None and os.path.dirname(os.path.abspath(trace.tb_frame.f_code.co_filename)).startswith(here):
+        trace = trace.tb_next
+    return trace if trace is not None else error.__traceback__
+
+
+def failure_path(run_path: str, rank: int) -> str:
+    """Where a worker leaves its exception for the driver."""
+    return os.path.join(run_path, "logs", f"rank-{rank}.error.json")
+
+
+def _write_failure(error: BaseException, text: str) -> None:
+    """{"attempt", "type", "message", "traceback", "pickle": base64 or null}, whole or not at all."""
+    record: dict[str, Any] = {
+        "attempt": int(os.environ["TRAINYARD_ATTEMPT"]),
+        "type": f"{type(error).__module__}.{type(error).__qualname__}",
+        "message": str(error),
+        "traceback": text,
+        "pickle": _pickled(error),
+    }
+    path = failure_path(os.environ["TRAINYARD_RUN_PATH"], int(os.environ["RANK"]))
+    with open(path + ".new", "w", encoding="utf-8", errors="backslashreplace") as file:
+        json.dump(record, file)
+    os.replace(path + ".new", path)
+
+
+def _pickled(error: BaseException) -> str | None:
+    import base64
+    import pickle
+
+    import cloudpickle
+
+    try:
+        data = cloudpickle.dumps(error)
+        pickle.loads(data)  # some can be written and not read
+    except Exception:
+        return None
+    return base64.b64encode(data).decode()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

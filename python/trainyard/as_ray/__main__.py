@@ -1,0 +1,97 @@
+"""`python -m trainyard.as_ray [options] script.py [args]` or `... -m module [args]`: see the usage text below."""
+
+from __future__ import annotations
+
+import argparse
+import builtins
+import io
+import os
+import runpy
+import sys
+from types import ModuleType
+
+from . import install
+
+USAGE = """\
+python -m trainyard.as_ray [OPTION...] SCRIPT.py [ARG...]
+       python -m trainyard.as_ray [OPTION...] -m MODULE [ARG...]"""
+
+DESCRIPTION = """\
+Runs a program that was written for Ray Train, unchanged, on Trainyard. The options say which nodes there are where the program's
+ray.init() does not; without any, they are this machine, or the nodes of the Slurm allocation."""
+
+
+def parser() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(
+        prog="trainyard.as_ray", usage=USAGE, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("--engine", choices=("auto", "local", "slurm"), help="where the workers run")
+    options.add_argument("--cluster", metavar="FILE", help="the nodes of a cluster file, as logical nodes of this machine")
+    options.add_argument("--num-cpus", type=float, metavar="N", help="CPUs of this machine, instead of those found")
+    options.add_argument("--num-gpus", type=float, metavar="N", help="GPUs of this machine, instead of those found")
+    options.add_argument(
+        "--node-resources", type=amounts, metavar="NAME=AMOUNT[,...]", help="other resources of this machine"
+    )
+    options.add_argument("-m", dest="module", metavar="MODULE", help="run a module instead of a script")
+    options.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return options
+
+
+def amounts(text: str) -> dict[str, float]:
+    """ "a=1,b=0.5" as a dict."""
+    found = {}
+    for item in text.split(","):
+        name, sign, amount = item.partition("=")
+        try:
+            found[name.strip()] = float(amount)
+        except ValueError:
+            sign = ""
+        if not sign or not name.strip():
+            raise argparse.ArgumentTypeError(f"{item!r} is not NAME=AMOUNT")
+    return found
+
+
+def main(arguments: list[str]) -> None:
+    options = parser().parse_args(arguments)
+    if options.module is None and not options.program:
+        parser().error("which program? Give SCRIPT.py or -m MODULE")
+    install()
+    from . import session
+
+    session.set_outer(
+        engine=options.engine,
+        cluster=options.cluster,
+        num_cpus=options.num_cpus,
+        num_gpus=options.num_gpus,
+        resources=options.node_resources,
+    )
+    if options.module is not None:
+        run_module(options.module, options.program)
+    else:
+        run_script(options.program)
+
+
+def run_module(name: str, arguments: list[str]) -> None:
+    sys.path[0] = os.getcwd()
+    sys.argv = [name, *arguments]
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def run_script(words: list[str]) -> None:
+    """Runs the script as the interpreter would: as a fresh `__main__`, its folder first on the path."""
+    path = words[0]
+    try:
+        with io.open_code(os.path.abspath(path)) as file:
+            code = compile(file.read(), path, "exec")
+    except OSError as error:
+        sys.exit(f"trainyard.as_ray: cannot open {path}: {error.strerror}")
+    main_module = ModuleType("__main__")
+    main_module.__dict__.update(__file__=path, __builtins__=builtins, __spec__=None, __cached__=None)
+    sys.modules["__main__"] = main_module
+    sys.path[0] = os.path.dirname(os.path.realpath(path))
+    sys.argv = words
+    exec(code, main_module.__dict__)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,197 @@
+"""What nodes there are: `ray.nodes`, `ray.cluster_resources`, `ray.available_resources`, and `ray.cluster_utils.Cluster`, whose
+nodes become the logical nodes of a cluster file."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from typing import Any, Mapping
+
+from .. import defaults
+
+SCHEME = "trainyard-nodes:"
+_TYPE = "accelerator_type:"
+# A node of a test cluster has these, where it is not told: as in Ray.
+_NODE_OPTIONS = ("num_cpus", "num_gpus", "resources", "memory", "labels", "env_vars", "object_store_memory", "wait")
+
+
+def _facts() -> list[dict[str, Any]]:
+    """The nodes that a run would have now: name, resources, available, labels, accelerator_type."""
+    from .. import _core
+    from . import session
+
+    session.ensure()
+    current = defaults.current
+    request = {
+        "engine": current.engine,
+        "cluster": current.cluster,
+        "num_cpus": current.num_cpus,
+        "num_gpus": current.num_gpus,
+        "node_resources": current.resources or None,
+    }
+    answer = _core.nodes(json.dumps({name: value for name, value in request.items() if value is not None}))
+    return json.loads(answer)["nodes"]
+
+
+def _sum(field: str) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for node in _facts():
+        for name, amount in node[field].items():
+            total[name] = total.get(name, 0.0) + amount
+    return total
+
+
+def cluster_resources() -> dict[str, float]:
+    """The resources of all nodes together, by name."""
+    return _sum("resources")
+
+
+def available_resources() -> dict[str, float]:
+    """What of them no run holds."""
+    return {name: amount for name, amount in _sum("available").items() if amount > 0}
+
+
+def node_id(name: str) -> str:
+    """A node's id in the form that Ray's have: 56 hexadecimal digits, made of its name."""
+    return hashlib.sha224(name.encode()).hexdigest()
+
+
+def nodes() -> list[dict[str, Any]]:
+    """A dict for each node, with the keys that Ray's have; all are alive."""
+    return [
+        {
+            "NodeID": node_id(node["name"]),
+            "Alive": True,
+            "alive": True,
+            "NodeManagerAddress": node["name"],
+            "NodeManagerHostname": node["name"],
+            "NodeName": node["name"],
+            "Resources": dict(node["resources"]),
+            "Labels": {**node["labels"], "ray.io/node-id": node_id(node["name"])},
+        }
+        for node in _facts()
+    ]
+
+
+def _entry(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A node of a cluster file from the options that Ray's node takes."""
+    unknown = [option for option in options if option not in _NODE_OPTIONS and not option.startswith("_")]
+    if unknown:
+        raise ValueError(f"a node has no option {unknown[0]!r}; there are {', '.join(_NODE_OPTIONS)}")
+    resources = dict(options.get("resources") or {})
+    types = [key[len(_TYPE) :] for key in resources if key.startswith(_TYPE)]
+    for kind in types:
+        del resources[_TYPE + kind]
+    for key, option in (("CPU", "num_cpus"), ("GPU", "num_gpus"), ("memory", "memory")):
+        if options.get(option) is not None:
+            resources[key] = options[option]
+    entry: dict[str, Any] = {"name": name, "resources": resources, "labels": dict(options.get("labels") or {})}
+    if types:
+        entry["accelerator_type"] = types[0]
+    return entry
+
+
+def _write(folder: str, entries: list[dict[str, Any]]) -> str:
+    """Writes the entries as a cluster file of that folder (JSON is YAML), whole or not at all; its path."""
+    path = os.path.join(folder, "cluster.yaml")
+    with open(path + ".new", "w") as file:
+        json.dump({"nodes": entries}, file)
+    os.replace(path + ".new", path)
+    return path
+
+
+def _folder() -> str:
+    folder = tempfile.mkdtemp(prefix="trainyard-nodes-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def labelled_machine(labels: Mapping[str, str], amounts: Mapping[str, Any]) -> str:
+    """A cluster file with this machine as its only node, the amounts over what was found, with labels added."""
+    before = defaults.current
+    try:
+        defaults.init(**amounts)
+        (machine,) = _facts_of_machine()
+    finally:
+        defaults.current = before
+    options = {"resources": machine["resources"], "labels": {**machine["labels"], **labels}}
+    return _write(_folder(), [_entry(machine["name"], options)])
+
+
+def file_of(address: str) -> str:
+    return address[len(SCHEME) :]
+
+
+class Node:
+    """A node of a `Cluster`."""
+
+    def __init__(self, name: str, options: Mapping[str, Any]):
+        self.entry = _entry(name, options)
+        self.node_id = node_id(name)
+
+    def __repr__(self) -> str:
+        return f"Node({self.entry['name']!r})"
+
+
+class Cluster:
+    """`ray.cluster_utils.Cluster`: nodes that this machine stands in for. `ray.init(address=cluster.address)` takes them.
+
+    A node that is added or removed counts for runs that start afterwards.
+    """
+
+    def __init__(
+        self,
+        initialize_head: bool = False,
+        connect: bool = False,
+        head_node_args: Mapping[str, Any] | None = None,
+        shutdown_at_exit: bool = True,
+    ):
+        self._folder = _folder()
+        self._made = 0
+        self._nodes: list[Node] = []
+        if initialize_head:
+            self.add_node(**(head_node_args or {}))
+        if connect:
+            self.connect()
+
+    @property
+    def address(self) -> str:
+        return SCHEME + os.path.join(self._folder, "cluster.yaml")
+
+    @property
+    def head_node(self) -> Node | None:
+        return self._nodes[0] if self._nodes else None
+
+    def connect(self, namespace: str | None = None) -> None:
+        from . import session
+
+        session.init(address=self.address)
+
+    def add_node(self, wait: bool = True, **node_args: Any) -> Node:
+        """A node with num_cpus (1 unless told), num_gpus, memory, resources and labels."""
+        node = Node(f"node-{self._made}", {"num_cpus": 1, **node_args})
+        self._made += 1
+        self._nodes.append(node)
+        self._save()
+        return node
+
+    def remove_node(self, node: Node, allow_graceful: bool = True) -> None:
+        self._nodes.remove(node)
+        self._save()
+
+    def list_all_nodes(self) -> list[Node]:
+        return list(self._nodes)
+
+    def wait_for_nodes(self, timeout: float = 30) -> None:
+        """They are there at once."""
+
+    def shutdown(self) -> None:
+        self._nodes.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _save(self) -> None:
+        _write(self._folder, [node.entry for node in self._nodes])

@@ -1,0 +1,32 @@
+"""The exception classes of `ray.exceptions`, so that a program can catch them. What fails under Trainyard raises the classes of
+`ray.train` (TrainingFailedError and those below it); of these only RuntimeEnvSetupError is raised."""
+
+from __future__ import annotations
+
+
+class RayError(Exception):
+    """The base of the others."""
+
+
+def _below(names: str, *bases: type) -> None:
+    for name in names.split():
+        globals()[name] = type(name, bases, {"__module__": __name__, "__doc__": "Never raised, unless said above."})
+
+
+_below(
+    "ActorPlacementGroupRemoved ActorUnschedulableError AsyncioActorExit AuthenticationError CrossLanguageError "
+    "LocalRayletDiedError NodeDiedError ObjectLostError ObjectRefStreamEndOfStreamError ObjectStoreFullError OutOfDiskError "
+    "OutOfMemoryError PendingCallsLimitExceeded PlasmaObjectNotAvailable RayActorError RaySystemError RayTaskError RpcError "
+    "RuntimeEnvSetupError TaskCancelledError TaskPlacementGroupRemoved TaskUnschedulableError UserCodeException "
+    "WorkerCrashedError",
+    RayError,
+)
+_below("ActorDiedError ActorUnavailableError", globals()["RayActorError"])
+_below(
+    "ObjectFetchTimedOutError ObjectFreedError ObjectReconstructionFailedError OwnerDiedError", globals()["ObjectLostError"]
+)
+_below("ReferenceCountingAssertionError", globals()["ObjectLostError"], AssertionError)
+_below("RayChannelError", globals()["RaySystemError"])
+_below("GetTimeoutError", RayError, TimeoutError)
+_below("RayChannelTimeoutError", globals()["RayChannelError"], TimeoutError)
+_below("ActorAlreadyExistsError ActorHandleNotFoundError", ValueError, RayError)

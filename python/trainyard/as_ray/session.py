@@ -1,0 +1,143 @@
+"""`ray.init`, `ray.shutdown`, `ray.is_initialized`: they set and clear the defaults of later runs. Nothing is started."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+from typing import Any
+
+from .. import defaults, runtime
+from . import cluster as _cluster
+from . import finder
+from . import runtime_env as _runtime_env
+
+log = logging.getLogger("trainyard.as_ray")
+
+# The newest Ray whose interface this is; programs compare it.
+__version__ = "2.58.0"
+SCRIPT_MODE, WORKER_MODE, LOCAL_MODE = 0, 1, 2
+
+# Options of ray.init that have no meaning without its daemons, and do no harm.
+_IGNORED = frozenset(
+    "allow_multiple cgroup_path configure_logging dashboard_host dashboard_port enable_resource_isolation include_dashboard "
+    "job_config local_mode log_to_driver logging_config logging_format logging_level namespace object_store_memory "
+    "proxy_server_url storage system_reserved_cpu system_reserved_memory".split()
+)
+_OPTIONS = ("address", "num_cpus", "num_gpus", "resources", "labels", "runtime_env", "ignore_reinit_error", *_IGNORED)
+
+_outer: dict[str, Any] = {}  # what the command line says; it wins over the program
+_context: "RayContext | None" = None
+
+
+class LoggingConfig:
+    """`ray.LoggingConfig`: accepted, and without effect."""
+
+    def __init__(self, **fields: Any):
+        self.__dict__.update(fields)
+
+
+class RayContext:
+    """What `ray.init` returns: a few facts, and a `with` block at whose end all is shut down."""
+
+    def __init__(self) -> None:
+        self.dashboard_url = ""
+        self.python_version = platform.python_version()
+        self.ray_version = __version__
+        self.ray_commit = ""
+        self.address_info = {"node_ip_address": "127.0.0.1", "address": "local", "session_dir": "", "webui_url": ""}
+
+    def __getitem__(self, key: str) -> Any:
+        return self.address_info[key]
+
+    def __enter__(self) -> "RayContext":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        shutdown()
+
+    def disconnect(self) -> None:
+        shutdown()
+
+    def __repr__(self) -> str:
+        return f"RayContext(python_version={self.python_version!r}, ray_version={self.ray_version!r}, on Trainyard)"
+
+
+def set_outer(**options: Any) -> None:
+    """Options of the command line: `trainyard.init` with those that are not None. They win over the program's own."""
+    global _outer
+    _outer = {name: value for name, value in options.items() if value is not None}
+    defaults.init(**_outer)
+
+
+def init(
+    address: str | None = None,
+    *,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+    resources: dict[str, float] | None = None,
+    labels: dict[str, str] | None = None,
+    runtime_env: Any = None,
+    ignore_reinit_error: bool = False,
+    **options: Any,
+) -> RayContext:
+    """Sets what later runs go by: the resources of this machine, and the environment of workers.
+
+    `address` may be None, "auto" or "local", or that of a `ray.cluster_utils.Cluster`; there is no other cluster to
+    connect to: the nodes are this machine or those of the Slurm allocation. RuntimeError when called twice.
+    """
+    global _context
+    _check_options(options)
+    if is_initialized():
+        if not ignore_reinit_error:
+            raise RuntimeError(
+                "Maybe you called ray.init twice by accident? Call ray.shutdown() first, or give ignore_reinit_error=True"
+            )
+        return _context or RayContext()
+    _runtime_env.check(runtime_env)
+    chosen = _nodes(address, num_cpus=num_cpus, num_gpus=num_gpus, resources=resources, labels=labels)
+    defaults.init(**chosen, runtime_env={"env_vars": _runtime_env.variables(runtime_env)})
+    _context = RayContext()
+    return _context
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    for name in options:
+        if name not in _IGNORED and not name.startswith("_"):
+            raise RuntimeError(f"Unknown keyword argument of ray.init: {name!r}{finder.nearest(name, list(_OPTIONS))}")
+
+
+def _nodes(address: str | None, **amounts: Any) -> dict[str, Any]:
+    """What `trainyard.init` is to know of nodes: the command line's word, else a test cluster's file, else the program's."""
+    if "cluster" in _outer:
+        return _outer
+    if address is not None and address.startswith(_cluster.SCHEME):
+        return {**_outer, "cluster": _cluster.file_of(address)}
+    if address not in (None, "auto", "local"):
+        log.warning(
+            "ray.init(address=%r) is left aside: there is no Ray cluster to connect to; workers run on this machine or, in a "
+            "Slurm allocation, on its nodes",
+            address,
+        )
+    labels = amounts.pop("labels")
+    chosen = {**{name: value for name, value in amounts.items() if value is not None}, **_outer}
+    return {"cluster": _cluster.labelled_machine(labels, chosen)} if labels else chosen
+
+
+def shutdown(_exiting_interpreter: bool = False) -> None:
+    """Forgets what `init` was told; does nothing without it."""
+    global _context
+    _context = None
+    if not runtime.in_worker():
+        defaults.init(**_outer)
+
+
+def is_initialized() -> bool:
+    """Whether `init` was called, or this is a worker."""
+    return _context is not None or runtime.in_worker()
+
+
+def ensure() -> None:
+    """Calls `init` where a program has not, as Ray does when its state is asked for."""
+    if not is_initialized():
+        init(address=os.environ.get("RAY_ADDRESS"))

@@ -1,0 +1,104 @@
+"""The small names of `ray.train` that Trainyard's own interface has under another form, or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from ..context import TrainContext as TrainContext
+from ..context import get_context
+from ..errors import TrainingFailedError
+from .absent import NotProvidedError, explain
+
+TRAIN_DATASET_KEY = "train"
+
+
+class SessionMisuseError(Exception):
+    """Never raised: outside of a training function these calls raise RuntimeError."""
+
+
+class PreemptionError(TrainingFailedError):
+    """Never raised: a preempted worker is a WorkerGroupError, and counts against max_preemption_failures."""
+
+
+@dataclass(frozen=True)
+class PreemptionInfo:
+    """When this run's nodes will go: `deadline` in seconds since 1970, 0.0 when it is not known."""
+
+    deadline: float = 0.0
+    preempted_ranks: list[int] = field(default_factory=list)
+    preempted_node_ids: list[str] = field(default_factory=list)
+
+
+def get_preemption_info() -> PreemptionInfo | None:
+    """What is known of nodes that are about to go: today None, always; RuntimeError outside of a training function."""
+    get_context()
+    return None
+
+
+@dataclass
+class LoggingConfig:
+    """Accepted; Trainyard writes each rank's output to logs/rank-N.log of the run whatever its level."""
+
+    log_level: str = "INFO"
+
+
+@dataclass
+class SyncConfig:
+    """Accepted where the first Ray Train was; what is reported is always in the storage path when report returns."""
+
+    sync_period: int = 300
+    sync_timeout: int = 1800
+    sync_artifacts: bool = False
+    sync_artifacts_on_checkpoint: bool = True
+
+
+def get_dataset_shard(dataset_name: str | None = None) -> NoReturn:
+    raise NotProvidedError(explain("ray.data"))
+
+
+# The functions of `ray.air.session`: methods of the context now.
+
+
+def get_experiment_name() -> str:
+    return get_context().get_experiment_name()
+
+
+def get_world_rank() -> int:
+    return get_context().get_world_rank()
+
+
+def get_world_size() -> int:
+    return get_context().get_world_size()
+
+
+def get_local_rank() -> int:
+    return get_context().get_local_rank()
+
+
+def get_local_world_size() -> int:
+    return get_context().get_local_world_size()
+
+
+def get_node_rank() -> int:
+    return get_context().get_node_rank()
+
+
+def get_metadata() -> Any:
+    return get_context().get_metadata()
+
+
+def get_trial_name() -> Any:
+    return get_context().get_trial_name()
+
+
+def get_trial_id() -> Any:
+    return get_context().get_trial_id()
+
+
+def get_trial_resources() -> Any:
+    return get_context().get_trial_resources()
+
+
+def get_trial_dir() -> Any:
+    return get_context().get_trial_dir()

@@ -1,0 +1,89 @@
+"""Barrier and broadcast among the workers of a run, for small things: agreeing on a path, waiting for a file.
+
+They go through the run's store, not through the framework's process group, and need no framework.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+from typing import Any, Callable, TypeVar
+
+from . import runtime
+
+T = TypeVar("T")
+log = logging.getLogger("trainyard")
+
+_PIECE = 1 << 20  # what the store takes at once, in bytes
+_LARGE = 1000  # bytes; more is better broadcast by the framework
+
+
+def barrier() -> None:
+    """Returns when every worker has made the call."""
+    runtime.session("barrier").gather("barrier", b"")
+
+
+def broadcast_from_rank_zero(data: T) -> T:
+    """Rank 0's `data`, on every worker, by pickle. What the other ranks give is not looked at."""
+    session = runtime.session("broadcast_from_rank_zero")
+    if session.local and session.world_size == 1:
+        return data
+    return broadcast(session, data)
+
+
+def broadcast(session: runtime.Session, data: Any, label: str = "broadcast_from_rank_zero") -> Any:
+    first = session.world_rank == 0
+    text = _pickled(data) if first else b""
+    if len(text) > _LARGE:
+        log.warning("broadcast_from_rank_zero: %d bytes; large data is better sent by the framework's own broadcast", len(text))
+    head = len(text).to_bytes(8, "little") + session.world_size.to_bytes(4, "little") + text[: _PIECE - 12]
+    pieces = session.gather(label, head)
+    size = int.from_bytes(pieces[0][:8], "little")
+    parts = [pieces[0][12:]]
+    got = len(parts[0])
+    while got < size:
+        parts.append(session.gather(label, text[got : got + _PIECE])[0])
+        got += len(parts[-1])
+    return data if first else pickle.loads(b"".join(parts))
+
+
+def _pickled(data: Any) -> bytes:
+    import cloudpickle
+
+    try:
+        return cloudpickle.dumps(data)
+    except Exception as error:
+        raise ValueError(f"`broadcast_from_rank_zero`: a {type(data).__name__} cannot be pickled: {error}") from error
+
+
+def _seconds(name: str, default: float) -> float:
+    text = os.environ.get(name, "")
+    try:
+        return float(text) if text else default
+    except ValueError:
+        raise ValueError(f"{name}={text!r} must be a number of seconds") from None
+
+
+def gather(ask: Callable, key: str, piece: bytes, label: str) -> list[bytes]:
+    """The pieces of all ranks. Warns of ranks that have not come every RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S (60), and
+    gives up after RAY_TRAIN_COLLECTIVE_TIMEOUT_S (-1: never) with BroadcastCollectiveTimeoutError, which names them."""
+    limit = _seconds("RAY_TRAIN_COLLECTIVE_TIMEOUT_S", -1)
+    interval = _seconds("RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S", 60)
+    waited = 0.0
+    while True:
+        wait = interval if interval > 0 else -1.0
+        if limit >= 0:
+            wait = limit - waited if wait < 0 else min(wait, limit - waited)
+        try:
+            return ask(key, piece, wait)
+        except TimeoutError as error:
+            waited += wait
+            if limit >= 0 and waited >= limit:
+                from .errors import BroadcastCollectiveTimeoutError
+
+                raise BroadcastCollectiveTimeoutError(
+                    f"{label}: {error} within {limit:g} s (RAY_TRAIN_COLLECTIVE_TIMEOUT_S); every worker must make "
+                    "the call as often as the others"
+                ) from None
+            log.warning("%s: waiting for %g s: %s yet; every worker must make the call", label, waited, error)

@@ -1,0 +1,145 @@
+"""What travels to the workers: the training function, its config and the backend, as bytes.
+
+The outer pickle holds plain settings, first of all where modules are found, so that the inner one, which holds the user's
+objects, is only taken apart when its modules can be imported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+import pickle
+import sys
+from typing import Any, Callable, Iterator
+
+VARIABLE = "TRAINYARD_PAYLOAD_FD"
+_DEPTH = 4  # how far the search for what cannot be pickled goes
+
+
+@dataclasses.dataclass
+class Payload:
+    """The training function and its company, in a worker. `facts` are plain: {"resources": {...}}."""
+
+    function: Callable
+    config: dict[str, Any] | None
+    backend: Any
+    facts: dict[str, Any]
+
+
+def dump(function: Callable, config: Any, backend: Any, facts: dict[str, Any]) -> bytes:
+    """The bytes of a payload. ValueError names the object that holds what cannot be pickled."""
+    import cloudpickle
+
+    objects = {"function": function, "config": config, "backend": backend}
+    try:
+        inner = cloudpickle.dumps(objects)
+    except Exception as error:
+        raise ValueError(_refusal(objects, error)) from error
+    settings = {"path": [_absolute(entry) for entry in sys.path], "directory": os.getcwd(), "main": _main_file(), "facts": facts}
+    return pickle.dumps((settings, inner), protocol=4)
+
+
+def load(source: int | bytes | None = None) -> Payload:
+    """The payload from its bytes or a descriptor of them (by default the one that the agent names)."""
+    data = source if isinstance(source, bytes) else _read(source)
+    settings, inner = pickle.loads(data)
+    _take_settings(settings)
+    objects = pickle.loads(inner)
+    return Payload(objects["function"], objects["config"], objects["backend"], settings["facts"])
+
+
+def _read(fd: int | None) -> bytes:
+    """All bytes of the descriptor, from its beginning: workers of one node share it."""
+    if fd is None:
+        fd = int(os.environ[VARIABLE])
+    size = os.fstat(fd).st_size
+    parts, at = [], 0
+    while at < size:
+        part = os.pread(fd, min(size - at, 1 << 26), at)
+        if not part:
+            raise EOFError(f"the payload ended after {at} of {size} bytes")
+        parts.append(part)
+        at += len(part)
+    return b"".join(parts)
+
+
+def _take_settings(settings: dict[str, Any]) -> None:
+    """Looks for modules where the driver looks, and then where this process did."""
+    theirs = settings["path"]
+    sys.path[:] = theirs + [entry for entry in sys.path if entry not in theirs]
+
+
+def _absolute(entry: str) -> str:
+    return os.path.abspath(entry) if entry else os.getcwd()
+
+
+def _main_file() -> str | None:
+    return getattr(sys.modules.get("__main__"), "__file__", None)
+
+
+def _refusal(objects: dict[str, Any], error: Exception) -> str:
+    names = {"function": "train_loop_per_worker", "config": "train_loop_config", "backend": "backend_config"}
+    for key, name in names.items():
+        found = _find(objects[key], f"`{name}`", 0, set())
+        if found is not None:
+            holder, culprit = found
+            return (
+                f"{holder} cannot be pickled: it is a {type(culprit).__module__}.{type(culprit).__qualname__}. "
+                "Make it inside the training function, or give what it is made of in `train_loop_config`."
+            )
+    return f"the training function cannot be pickled: {error}"
+
+
+def _can_pickle(value: Any) -> bool:
+    import cloudpickle
+
+    try:
+        cloudpickle.dumps(value)
+    except Exception:
+        return False
+    return True
+
+
+def _find(value: Any, holder: str, depth: int, seen: set[int]) -> tuple[str, Any] | None:
+    """The innermost part of `value` that cannot be pickled, and the words for where it is; None when all can."""
+    if id(value) in seen or _can_pickle(value):
+        return None
+    seen.add(id(value))
+    if depth < _DEPTH:
+        for where, part in _parts(value, holder):
+            found = _find(part, where, depth + 1, seen)
+            if found is not None:
+                return found
+    return holder, value
+
+
+def _parts(value: Any, holder: str) -> Iterator[tuple[str, Any]]:
+    """What a value consists of, as far as pickling it needs, each with the words for it."""
+    if inspect.isfunction(value):
+        name = f"{holder} ({value.__qualname__})" if holder.startswith("`train_loop_per") else holder
+        variables = inspect.getclosurevars(value)
+        for kind, found in (("closure variable", variables.nonlocals), ("global", variables.globals)):
+            for variable, part in found.items():
+                yield f"{name}: the {kind} `{variable}`", part
+        for i, part in enumerate(value.__defaults__ or ()):
+            yield f"{name}: default {i + 1}", part
+        for variable, part in (value.__kwdefaults__ or {}).items():
+            yield f"{name}: the default of `{variable}`", part
+    elif inspect.ismethod(value):
+        yield f"{holder}: the object of the method", value.__self__
+    elif hasattr(value, "func") and hasattr(value, "keywords") and hasattr(value, "args"):  # a partial
+        yield f"{holder}: the function of the partial", value.func
+        for i, part in enumerate(value.args):
+            yield f"{holder}: argument {i + 1} of the partial", part
+        for variable, part in value.keywords.items():
+            yield f"{holder}: argument `{variable}` of the partial", part
+    elif isinstance(value, dict):
+        for name, part in value.items():
+            yield f"{holder}[{name!r}]", part
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for i, part in enumerate(value):
+            yield f"{holder}[{i}]", part
+    elif hasattr(value, "__dict__") and not isinstance(value, type):
+        for name, part in vars(value).items():
+            yield f"{holder}.{name}", part

@@ -1,0 +1,125 @@
+"""What a run came to, from the driver or read back from its directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from typing import Any
+
+from . import metrics as _metrics
+from .checkpoint import Checkpoint
+
+_JOURNAL = "run.db"
+
+
+@dataclasses.dataclass
+class Result:
+    """The result of a run.
+
+    metrics: the last report of rank 0, or None. checkpoint: the last committed one, or None. error: why the run failed,
+    or None. path: the run's directory; None with num_workers=0. best_checkpoints: the kept ones with rank 0's metrics,
+    in the order of CheckpointConfig, the best (or latest) last.
+    """
+
+    metrics: dict[str, Any] | None
+    checkpoint: Checkpoint | None
+    error: Exception | None
+    path: str | None
+    best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] | None = None
+    return_value: Any = None
+    filesystem: Any = None
+
+    @property
+    def metrics_dataframe(self):
+        """One row for each kept checkpoint, its metrics as columns; None when there is none. Needs pandas."""
+        if not self.best_checkpoints:
+            return None
+        try:
+            import pandas
+        except ImportError:
+            raise ImportError(
+                "`Result.metrics_dataframe` needs pandas (pip install pandas); `Result.best_checkpoints` holds the same rows"
+            ) from None
+        return pandas.DataFrame([metrics for _, metrics in self.best_checkpoints])
+
+    @property
+    def config(self):
+        raise DeprecationWarning("`Result.config` is deprecated: the config is what you gave to the trainer")
+
+    def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
+        """The kept checkpoint whose `metric` is highest ("max") or lowest ("min"); None when there is none.
+
+        RuntimeError when no report of a kept checkpoint has the metric.
+        """
+        if mode not in ("max", "min"):
+            raise ValueError(f"`mode` must be \"max\" or \"min\", not {mode!r}")
+        if not self.best_checkpoints:
+            return None
+        rows = [(metrics[metric], i) for i, (_, metrics) in enumerate(self.best_checkpoints) if metric in metrics]
+        if not rows:
+            known = sorted({name for _, metrics in self.best_checkpoints for name in metrics})
+            raise RuntimeError(f"Invalid metric name {metric!r}: the reports have {', '.join(known) or 'no metrics'}")
+        _, best = max(rows) if mode == "max" else min(rows)
+        return self.best_checkpoints[best][0]
+
+    @classmethod
+    def from_path(cls, path: str | os.PathLike, storage_filesystem: Any = None) -> "Result":
+        """The result of the run in this directory. The error is not kept there: it is None.
+
+        RuntimeError when there is no such directory, or no run's journal in it.
+        """
+        text = os.path.abspath(os.fspath(path))
+        if not os.path.isdir(text):
+            raise RuntimeError(f"Result folder {text} doesn't exist.")
+        if not os.path.exists(os.path.join(text, _JOURNAL)):
+            raise RuntimeError(f"Result folder {text} holds no run: there is no {_JOURNAL} in it.")
+        return read(text)
+
+    def __repr__(self) -> str:
+        shown = [("metrics", self.metrics), ("checkpoint", self.checkpoint), ("error", self.error), ("path", self.path)]
+        return f"Result({', '.join(f'{name}={value!r}' for name, value in shown if value is not None)})"
+
+
+def read(path: str, checkpoint_config: Any = None) -> Result:
+    """The result of the run in directory `path`, ranked as the config says (by default by time)."""
+    import sqlite3
+
+    database = sqlite3.connect(f"file:{_quoted(os.path.join(path, _JOURNAL))}?mode=ro", uri=True)
+    try:
+        last = database.execute("SELECT metrics FROM reports WHERE rank = 0 ORDER BY id DESC LIMIT 1").fetchone()
+        rows = database.execute("SELECT number, name, metrics FROM checkpoints ORDER BY number").fetchall()
+    except sqlite3.DatabaseError as error:
+        raise RuntimeError(f"{os.path.join(path, _JOURNAL)} cannot be read: {error}") from error
+    finally:
+        database.close()
+    kept = [
+        (Checkpoint(os.path.join(path, name)), _load(metrics)) for _, name, metrics in rows if os.path.isdir(os.path.join(path, name))
+    ]
+    latest = kept[-1][0] if kept else None
+    return Result(_load(last[0]) if last else None, latest, None, path, rank(kept, checkpoint_config))
+
+
+def rank(kept: list, config: Any) -> list:
+    """The kept checkpoints, oldest first, as CheckpointConfig orders them: the best, or the latest, last."""
+    attribute = getattr(config, "checkpoint_score_attribute", None)
+    if attribute is None:
+        return kept
+    sign = -1 if config.checkpoint_score_order == "min" else 1
+
+    def score(row):
+        value = row[1].get(attribute)
+        is_number = isinstance(value, (int, float)) and value == value
+        return (is_number, sign * value if is_number else 0)
+
+    return sorted(kept, key=score)
+
+
+def _quoted(path: str) -> str:
+    from urllib.parse import quote
+
+    return quote(path)
+
+
+def _load(text: str | None) -> dict[str, Any]:
+    return _metrics.restore(json.loads(text)) if text else {}
