@@ -276,13 +276,17 @@ int channel_create(struct loop *loop, int fd, const struct channel_events *event
     return 0;
 }
 
-void channel_destroy(struct channel *channel) {
-    if (channel == NULL) return;
+int channel_release(struct channel *channel) {
+    int fd = channel->fd;
     loop_watch_stop(channel->loop, &channel->watch);
     loop_timer_stop(channel->loop, &channel->resume);
-    (void)close(channel->fd);
     channel->destroyed = true;
     if (!channel->dispatching) free_channel(channel);
+    return fd;
+}
+
+void channel_destroy(struct channel *channel) {
+    if (channel != NULL) (void)close(channel_release(channel));
 }
 
 int channel_send(struct channel *channel, const Wire__Message *message) {

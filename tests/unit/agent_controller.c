@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "wire/start.h"
 
 enum { WAIT_MS = 60000 };
 
@@ -223,21 +224,31 @@ struct controller *controller_begin_with(struct begin_options options) {
     if (c->agent == 0) {
         close(ends[0]);
         set_up_agent(&options);
-        struct agent_config config = {.channel_fd = ends[1], .lease_fd = -1, .node = 7, .node_name = "n7"};
-        _exit(agent_main(&config));
+        _exit(agent_main(ends[1]));
     }
     close(ends[1]);
     c->fd = ends[0];
-    HEAR_UNTIL(c, c->hello);
+    controller_start(c, -1);
     return c;
+}
+
+void controller_start(struct controller *c, int lease_fd) {
+    Wire__Start start = WIRE__START__INIT;
+    start.node = 7;
+    start.node_name = "n7";
+    start.has_lease = lease_fd >= 0;
+    assert_int_equal(start_send(c->fd, &start, lease_fd, NULL), 0);
+    c->hello = c->bye = false;
+    HEAR_UNTIL(c, c->hello);
 }
 
 struct controller *controller_begin(void) {
     return controller_begin_with((struct begin_options){0});
 }
 
-static void send_finish(struct controller *c) {
+static void send_finish(struct controller *c, bool keep) {
     Wire__Finish finish = WIRE__FINISH__INIT;
+    finish.keep = keep;
     Wire__Message message = WIRE__MESSAGE__INIT;
     message.body_case = WIRE__MESSAGE__BODY_FINISH;
     message.finish = &finish;
@@ -245,7 +256,12 @@ static void send_finish(struct controller *c) {
 }
 
 void controller_finish(struct controller *c) {
-    if (!c->bye) send_finish(c);
+    if (!c->bye) send_finish(c, false);
+    HEAR_UNTIL(c, c->bye);
+}
+
+void controller_rest(struct controller *c) {
+    send_finish(c, true);
     HEAR_UNTIL(c, c->bye);
 }
 

@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -564,6 +565,101 @@ static void the_port_is_held(void **state) {
     assert_int_equal(controller_end(c), 0);
 }
 
+static bool is_read_to_the_end(int fd) {
+    struct pollfd ended = {.fd = fd, .events = POLLIN};
+    return poll(&ended, 1, 0) == 1 && (ended.revents & POLLHUP) != 0;
+}
+
+/* The writing end of a pipe stands for the lease: while anybody has it open, the reading end has not ended. */
+static void a_kept_agent_serves_the_next_run(void **state) {
+    (void)state;
+    struct controller *c = controller_begin();
+    for (int run = 0; run < 3; run++) {
+        int lease[2];
+        controller_launch(c, (struct launch_options){.n = 4, .mode = "nothing"});
+        HEAR_UNTIL(c, controller_all_gone(c, 4));
+        controller_rest(c);
+        assert_true(c->clean);
+        assert_int_equal(pipe(lease), 0);
+        controller_start(c, lease[1]);
+        close(lease[1]);
+        assert_false(is_read_to_the_end(lease[0]));
+        controller_launch(c, (struct launch_options){.n = 1, .mode = "rank-status"});
+        HEAR_UNTIL(c, controller_all_gone(c, 1));
+        controller_rest(c);
+        assert_true(is_read_to_the_end(lease[0]));
+        close(lease[0]);
+        controller_start(c, -1);
+    }
+    assert_int_equal(controller_end(c), 0);
+}
+
+static void what_came_late_does_not_begin_a_run(void **state) {
+    (void)state;
+    struct controller *c = controller_begin();
+    controller_rest(c);
+    controller_stop(c, true);
+    controller_start(c, -1);
+    controller_launch(c, (struct launch_options){.n = 1, .mode = "nothing"});
+    HEAR_UNTIL(c, controller_all_gone(c, 1));
+    assert_int_equal(c->ranks[0].wait_status, 0);
+    assert_int_equal(controller_end(c), 0);
+}
+
+static void a_resting_agent_ends_with_its_channel(void **state) {
+    (void)state;
+    struct controller *c = controller_begin();
+    controller_rest(c);
+    controller_vanish(c);
+    assert_int_equal(controller_end(c), 0);
+}
+
+/* What a driver under test tells of itself. */
+struct driver {
+    pid_t agent, child;
+    char run_path[64];
+};
+
+/* Begins an agent, which rests or runs a worker, and forks a child that holds the channel too. */
+static void drive(bool rests, int told) {
+    struct controller *c = controller_begin();
+    if (rests)
+        controller_rest(c);
+    else
+        controller_launch(c, (struct launch_options){.n = 1, .mode = "wait"});
+    struct driver driver = {.agent = c->agent, .child = fork()};
+    memcpy(driver.run_path, c->run_path, sizeof driver.run_path);
+    if (driver.child != 0) (void)!write(told, &driver, sizeof driver);
+    pause();
+    _exit(0);
+}
+
+static void check_end_with_driver(bool rests) {
+    int told[2];
+    struct driver driver;
+    assert_int_equal(pipe(told), 0);
+    pid_t pid = fork();
+    if (pid == 0) drive(rests, told[1]);
+    close(told[1]);
+    assert_int_equal(read(told[0], &driver, sizeof driver), sizeof driver);
+    close(told[0]);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(waitpid(driver.agent, NULL, 0), driver.agent); /* we adopted it; the child lives */
+    assert_int_equal(kill(driver.child, SIGKILL), 0);
+    while (waitpid(-1, NULL, 0) > 0) {
+    }
+    char command[128];
+    (void)snprintf(command, sizeof command, "rm -rf %s", driver.run_path);
+    assert_int_equal(system(command), 0);
+}
+
+static void an_agent_ends_with_its_driver(void **state) {
+    (void)state;
+    check_end_with_driver(true);
+    check_end_with_driver(false);
+}
+
 int main(int argc, char **argv) {
     if (argc > 2 && strcmp(argv[1], "worker") == 0) return agent_worker_run(argv[2]);
     ssize_t n = readlink("/proc/self/exe", controller_worker, sizeof controller_worker - 1);
@@ -599,6 +695,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(without_descriptors_workers_are_refused),
         cmocka_unit_test(an_idle_agent_sleeps),
         cmocka_unit_test(the_port_is_held),
+        cmocka_unit_test(a_kept_agent_serves_the_next_run),
+        cmocka_unit_test(what_came_late_does_not_begin_a_run),
+        cmocka_unit_test(a_resting_agent_ends_with_its_channel),
+        cmocka_unit_test(an_agent_ends_with_its_driver),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,86 @@
+/* The pool belongs to the process that filled it: a child that this process forks inherits the list and the descriptors, closes
+ * them, and begins with an empty one. An agent of another build of the command is not used: a rebuilt command means new agents. */
+#include "engine/pool.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+static const int END_LIMIT_MS = 2000;
+
+static struct {
+    struct engine_handle agents[POOL_MAX];
+    size_t n;
+    pid_t owner;
+} pool;
+
+static void clear(struct engine_handle *handle) {
+    if (handle->channel_fd >= 0) (void)close(handle->channel_fd);
+    if (handle->pidfd >= 0) (void)close(handle->pidfd);
+    *handle = (struct engine_handle){.channel_fd = -1, .pid = -1, .pidfd = -1};
+}
+
+static void leave_to_parent(void) {
+    if (pool.owner == getpid()) return;
+    for (size_t i = 0; i < pool.n; i++)
+        clear(&pool.agents[i]);
+    pool.n = 0;
+    pool.owner = getpid();
+}
+
+static bool has_ended(const struct engine_handle *handle, int limit_ms) {
+    struct pollfd ended = {handle->pidfd, POLLIN, 0};
+    return handle->pidfd < 0 || poll(&ended, 1, limit_ms) != 0;
+}
+
+static bool executes(const struct engine_handle *handle, const char *command) {
+    char link[32];
+    struct stat running, wanted;
+    (void)snprintf(link, sizeof link, "/proc/%d/exe", handle->pid);
+    return stat(link, &running) == 0 && stat(command, &wanted) == 0 && running.st_dev == wanted.st_dev &&
+           running.st_ino == wanted.st_ino;
+}
+
+/* It ends when its channel closes. */
+void pool_drop(struct engine_handle *handle) {
+    if (handle->channel_fd >= 0) (void)close(TAKE_FD(handle->channel_fd));
+    if (!has_ended(handle, END_LIMIT_MS) || handle->pidfd < 0) (void)kill(handle->pid, SIGKILL);
+    while (waitpid(handle->pid, NULL, 0) < 0 && errno == EINTR) {
+    }
+    clear(handle);
+}
+
+bool pool_take(const char *command, struct engine_handle *handle) {
+    leave_to_parent();
+    while (pool.n > 0) {
+        *handle = pool.agents[--pool.n];
+        if (!has_ended(handle, 0) && executes(handle, command)) return true;
+        pool_drop(handle);
+    }
+    return false;
+}
+
+void pool_put(struct engine_handle *handle) {
+    leave_to_parent();
+    if (pool.n == POOL_MAX || has_ended(handle, 0)) {
+        pool_drop(handle);
+        return;
+    }
+    pool.agents[pool.n++] = *handle;
+    *handle = (struct engine_handle){.channel_fd = -1, .pid = -1, .pidfd = -1};
+}
+
+void pool_close(void) {
+    leave_to_parent();
+    for (size_t i = 0; i < pool.n; i++) /* all at once, then each is waited for */
+        (void)close(TAKE_FD(pool.agents[i].channel_fd));
+    while (pool.n > 0)
+        pool_drop(&pool.agents[--pool.n]);
+}

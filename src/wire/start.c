@@ -1,0 +1,122 @@
+/* Start over a stream socket. A lease travels with the first byte of its frame. */
+#include "wire/start.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "wire/frame.h"
+
+/* Room for one descriptor beside the bytes. */
+union control {
+    struct cmsghdr align;
+    char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+static int send_bytes(int fd, const struct buffer *bytes, int lease_fd) {
+    union control control = {0};
+    struct iovec part = {.iov_base = bytes->data, .iov_len = bytes->size};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (lease_fd >= 0) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control.bytes;
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        *header = (struct cmsghdr){
+            .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof lease_fd)};
+        memcpy(CMSG_DATA(header), &lease_fd, sizeof lease_fd);
+    }
+    ssize_t n;
+    do
+        n = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    if (n < 0) return -errno;
+    return (size_t)n == bytes->size ? 0 : -EAGAIN;
+}
+
+int start_send(int fd, const Wire__Start *start, int lease_fd, ty_error *err) {
+    Wire__Message message = WIRE__MESSAGE__INIT;
+    message.body_case = WIRE__MESSAGE__BODY_START;
+    message.start = (Wire__Start *)start;
+    CLEANUP(buffer_done) struct buffer bytes = {0};
+    int result = frame_message(&message, &bytes);
+    if (result == 0) result = send_bytes(fd, &bytes, lease_fd);
+    return result == 0 ? 0 : ty_fail(err, TY_ECOMM, "cannot reach the agent: %s", strerror(-result));
+}
+
+/* The descriptor that came, in place of the one in `lease_fd`. */
+static void take_descriptor(struct msghdr *message, int *lease_fd) {
+    struct cmsghdr *header = CMSG_FIRSTHDR(message);
+    if (header == NULL || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) return;
+    if (*lease_fd >= 0) (void)close(*lease_fd);
+    memcpy(lease_fd, CMSG_DATA(header), sizeof *lease_fd);
+}
+
+/* 1, 0 at the end, or -errno. */
+static int read_exactly(int fd, void *to, size_t size, int *lease_fd) {
+    for (size_t have = 0; have < size;) {
+        union control control;
+        struct iovec part = {.iov_base = (char *)to + have, .iov_len = size - have};
+        struct msghdr message = {.msg_iov = &part,
+                                 .msg_iovlen = 1,
+                                 .msg_control = control.bytes,
+                                 .msg_controllen = sizeof control.bytes};
+        ssize_t n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return errno == ECONNRESET ? 0 : -errno;
+        if (n == 0) return 0;
+        take_descriptor(&message, lease_fd);
+        have += (size_t)n;
+    }
+    return 1;
+}
+
+/* The next frame's bytes, complete; 1, 0 at the end, or negative. */
+static int read_frame(int fd, struct buffer *bytes, int *lease_fd, ty_error *err) {
+    uint8_t header[FRAME_HEADER];
+    int result = read_exactly(fd, header, sizeof header, lease_fd);
+    if (result < 0) return ty_fail(err, TY_ECOMM, "cannot read from the controller: %s", strerror(-result));
+    if (result == 0) return 0;
+    struct frame frame;
+    if (frame_next(header, sizeof header, FRAME_MAX, &frame, err) < 0) return TY_EPROTOCOL;
+    size_t size =
+        (size_t)header[0] | (size_t)header[1] << 8 | (size_t)header[2] << 16 | (size_t)header[3] << 24;
+    buffer_append(bytes, header, sizeof header);
+    char *to = buffer_reserve(bytes, size);
+    if (to == NULL) return ty_fail_memory(err);
+    result = read_exactly(fd, to, size, lease_fd);
+    if (result <= 0) return result;
+    bytes->size += size;
+    return 1;
+}
+
+/* A Start, or NULL for another message. */
+static Wire__Message *unpack_start(const struct buffer *bytes, ty_error *err) {
+    struct frame frame;
+    if (frame_next((const uint8_t *)bytes->data, bytes->size, FRAME_MAX, &frame, err) <= 0) return NULL;
+    Wire__Message *message = frame.kind == FRAME_MESSAGE ? frame_unpack(&frame, err) : NULL;
+    if (message == NULL || message->body_case == WIRE__MESSAGE__BODY_START) return message;
+    wire__message__free_unpacked(message, NULL);
+    return NULL;
+}
+
+int start_receive(int fd, Wire__Message **message, int *lease_fd, ty_error *err) {
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) < 0)
+        return ty_fail(err, TY_ECOMM, "cannot use descriptor %d as a channel: %s", fd, strerror(errno));
+    CLEANUP_FD int lease = -1;
+    for (;;) {
+        CLEANUP(buffer_done) struct buffer bytes = {0};
+        ty_error refused = {0};
+        int result = read_frame(fd, &bytes, &lease, err);
+        if (result <= 0) return result;
+        Wire__Message *found = unpack_start(&bytes, &refused);
+        if (refused.code != 0) return ty_fail(err, refused.code, "%s", refused.message);
+        if (found == NULL) continue;
+        *message = found;
+        *lease_fd = TAKE_FD(lease);
+        return 1;
+    }
+}
