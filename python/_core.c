@@ -43,21 +43,35 @@ PyObject *core_raise(const struct core_state *state, const ty_error *err) {
     return NULL;
 }
 
-static PyObject *resolve(PyObject *module, PyObject *args) {
-    const char *config;
-    if (!PyArg_ParseTuple(args, "s:resolve", &config)) return NULL;
+/* A question to the library: JSON in, JSON out. */
+static PyObject *ask(PyObject *module, int (*function)(const char *, char **, ty_error *),
+                     const char *question) {
     ty_error err = {0};
     char *json = NULL;
-    if (ty_scaling_resolve(config, &json, &err) < 0) return core_raise(PyModule_GetState(module), &err);
+    if (function(question, &json, &err) < 0) return core_raise(PyModule_GetState(module), &err);
     PyObject *text = core_text(json);
     free(json);
     return text;
+}
+
+static PyObject *resolve(PyObject *module, PyObject *args) {
+    const char *config;
+    if (!PyArg_ParseTuple(args, "s:resolve", &config)) return NULL;
+    return ask(module, ty_scaling_resolve, config);
+}
+
+static PyObject *nodes(PyObject *module, PyObject *args) {
+    const char *request;
+    if (!PyArg_ParseTuple(args, "s:nodes", &request)) return NULL;
+    return ask(module, ty_cluster_nodes, request);
 }
 
 static PyMethodDef methods[] = {
     {"resolve", resolve, METH_VARARGS,
      "resolve(config_json) -> str\n\nThe scaling config, checked and resolved, as JSON (see "
      "ty_scaling_resolve)."},
+    {"nodes", nodes, METH_VARARGS,
+     "nodes(request_json) -> str\n\nThe nodes that a run would have, as JSON (see ty_cluster_nodes)."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -2,6 +2,7 @@
 #ifndef TRAINYARD_TRAINYARD_H
 #define TRAINYARD_TRAINYARD_H
 
+#include <trainyard/cluster.h>
 #include <trainyard/collective.h>
 #include <trainyard/error.h>
 #include <trainyard/scaling.h>

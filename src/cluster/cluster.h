@@ -96,4 +96,7 @@ struct cluster_overrides {
  * More devices than an inherited visible-devices variable names: TY_EUSAGE (spec/accelerators.md 1.4). */
 int cluster_probe(const struct cluster_overrides *overrides, struct cluster **cluster, ty_error *err);
 
+/* ty_cluster_nodes, for what <trainyard/cluster.h> says. */
+int cluster_nodes_json(const char *request_json, char **nodes_json, ty_error *err);
+
 #endif

@@ -12,6 +12,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "cluster/cluster.h"
 #include "controller/controller.h"
 #include "run/run.h"
 #include "scaling/scaling.h"
@@ -111,5 +112,7 @@ static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *e
 }
 
 extern const struct driver trainyard_driver;
-TY_API const struct driver trainyard_driver = {
-    .version = TY_VERSION, .fit = fit, .scaling_resolve = scaling_resolve_json};
+TY_API const struct driver trainyard_driver = {.version = TY_VERSION,
+                                               .fit = fit,
+                                               .scaling_resolve = scaling_resolve_json,
+                                               .cluster_nodes = cluster_nodes_json};

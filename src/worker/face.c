@@ -1,4 +1,5 @@
 /* The part of the public interface that only a driver uses: checked here, done by the module `driver`. */
+#include <trainyard/cluster.h>
 #include <trainyard/version.h>
 
 #include "base/error.h"
@@ -47,4 +48,13 @@ int ty_scaling_resolve(const char *config_json, char **resolved_json, ty_error *
                        config_json == NULL ? "config" : "result");
     int rc = load_driver(&driver, err);
     return rc < 0 ? rc : driver->scaling_resolve(config_json, resolved_json, err);
+}
+
+int ty_cluster_nodes(const char *request_json, char **nodes_json, ty_error *err) {
+    const struct driver *driver;
+    if (request_json == NULL || nodes_json == NULL)
+        return ty_fail(err, TY_EUSAGE, "ty_cluster_nodes: the %s is NULL",
+                       request_json == NULL ? "request" : "result");
+    int rc = load_driver(&driver, err);
+    return rc < 0 ? rc : driver->cluster_nodes(request_json, nodes_json, err);
 }
