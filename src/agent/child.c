@@ -35,9 +35,10 @@ static void set_text(Wire__WorkerEvent *event, const char *text) {
     if (copy != NULL) event->text = copy;
 }
 
-static void fail_start(struct child *child, const char *why) {
+static void fail_start(struct child *child, int code, const char *why) {
     Wire__WorkerEvent event = new_event(child, WIRE__WORKER_EVENT__KIND__START_FAILED);
     set_text(&event, why);
+    event.may_pass = error_may_pass(code);
     child->stage = CHILD_GONE;
     outbox_event(child->outbox, event);
 }
@@ -119,7 +120,7 @@ void child_start(struct child *child, struct launch *launch, size_t index, struc
     close_ends(&ends);
     if (result < 0) {
         child_done(child);
-        fail_start(child, err.message);
+        fail_start(child, err.code, err.message);
         return;
     }
     child->stage = CHILD_RUNNING;
@@ -207,7 +208,7 @@ void child_stop(struct child *child, bool kill, nanoseconds grace) {
     if (child->stage == CHILD_GONE) return;
     child->told = child->told || child->stage != CHILD_RUNNING || !is_ending(child->pid);
     if (child->stage == CHILD_PLANNED)
-        fail_start(child, "stopped before it was started");
+        fail_start(child, TY_EINTERRUPTED, "stopped before it was started");
     else if (kill && child->stop < STOP_KILLED)
         kill_now(child);
     else if (child->stop == STOP_NONE)

@@ -98,7 +98,7 @@ static int lift_descriptors(const int *from, int *to, bool *lifted, ty_error *er
         to[i] = from[i];
         if (from[i] < 0 || from[i] >= SPAWN_FDS) continue;
         to[i] = fcntl(from[i], F_DUPFD_CLOEXEC, SPAWN_FDS);
-        if (to[i] < 0) return ty_fail(err, TY_ESTART, "cannot start a process: %s", strerror(errno));
+        if (to[i] < 0) return ty_fail(err, -errno, "cannot start a process: %s", strerror(errno));
         lifted[i] = true;
     }
     return 0;
@@ -122,11 +122,11 @@ static int fail_step(const struct child *child, ty_error *err) {
 static int fail_clone(int code, ty_error *err) {
     struct rlimit limit;
     if (code == EAGAIN && getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-        return ty_fail(err, TY_ESTART,
+        return ty_fail(err, -code,
                        "cannot start another process: the limit of processes is reached "
                        "(ulimit -u: %llu, or the limit of the container)",
                        (unsigned long long)limit.rlim_cur);
-    return ty_fail(err, TY_ESTART, "cannot start another process: %s", strerror(code));
+    return ty_fail(err, -code, "cannot start another process: %s", strerror(code));
 }
 
 /* Signals stay out while the child runs in our memory: a handler of ours must not run there. */

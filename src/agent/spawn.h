@@ -25,8 +25,8 @@ struct spawn {
     char *pid_text; /* SPAWN_PID_SIZE bytes inside envp where the pid is written before it executes, or NULL */
 };
 
-/* Starts the process: 0 with its pid, or TY_ESTART with a line that says what could not be done; then no process is left. A text
- * file without "#!" is run by /bin/sh, as execvp does. All other descriptors must be close-on-exec. */
+/* Starts the process: 0 with its pid, or TY_ESTART (-errno when the system had no process or memory left for it) with a line
+ * that says what could not be done; then no process is left. A text file without "#!" is run by /bin/sh, as execvp does. All other descriptors must be close-on-exec. */
 int spawn_start(const struct spawn *spawn, pid_t *pid, ty_error *err);
 
 /* The path that execvp would execute for `name`, looked up in `search` (a PATH, NULL: the default one), whose relative

@@ -83,3 +83,19 @@ int ty_error_exit_status(int code) {
     }
     return 1;
 }
+
+bool error_may_pass(int code) {
+    switch (-code) {
+    case EAGAIN:
+    case EINTR:
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE:
+    case ENOBUFS:
+    case ETXTBSY:
+    case ETIMEDOUT:
+        return true;
+    default:
+        return false;
+    }
+}

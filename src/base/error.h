@@ -7,6 +7,7 @@
 #define BASE_ERROR_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <trainyard/error.h>
 
 /* Fills `err` (may be NULL) and returns `code`. Newlines and control characters in the text become spaces; a
@@ -17,6 +18,9 @@ int ty_vfail(ty_error *err, int code, const char *format, va_list args) __attrib
 /* Puts "format: " before the message already in `err` and returns its code (TY_EFAULT when err is NULL or
  * empty). */
 int ty_wrap(ty_error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* True for what the system may grant the next time: no process, memory or descriptor was left. */
+bool error_may_pass(int code);
 
 /* -ENOMEM with its message. */
 int ty_fail_memory(ty_error *err);

@@ -1,5 +1,7 @@
 /* What run/ asks for, carried out: agents started and told, timers set, events and checkpoints written. What is
  * sent leaves at the end of the turn, after the journal's commit. */
+#include <stdio.h>
+#include <sys/random.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -14,6 +16,18 @@ static int start_node(void *context, uint32_t node, ty_error *err) {
 static nanoseconds wall(void *context) {
     (void)context;
     return clock_wall();
+}
+
+static nanoseconds now(void *context) {
+    (void)context;
+    return clock_monotonic();
+}
+
+static uint64_t random_number(void *context) {
+    (void)context;
+    uint64_t number = 0;
+    if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number) number = (uint64_t)clock_monotonic();
+    return number;
 }
 
 /* What all nodes of an attempt share: the store, and the parts of the launch that are alike. */
@@ -79,12 +93,15 @@ static void set_timer(void *context, enum run_timer timer, nanoseconds delay) {
         (void)loop_timer_start(drive->loop, &drive->timers[timer].handle, delay);
 }
 
-/* A restart is told when it happens: only the last attempt's first cause is on the screen at the end. */
+/* A restart is told when it is decided: only the last attempt's first cause is on the screen at the end. */
 static void tell_restart(struct drive *drive, const struct run_event *event) {
-    const struct run_failure *failure = run_failure(drive->run);
-    if (event->kind != EVENT_ATTEMPT || failure->outcome == OUTCOME_NONE) return;
+    nanoseconds pause;
+    char when[32] = "";
+    if (event->kind != EVENT_ATTEMPT_END || !run_retries(drive->run, &pause)) return;
     progress_hide(&drive->progress);
-    log_warning("controller", "%s: attempt %d begins", failure->text, event->attempt);
+    if (pause > 0) (void)snprintf(when, sizeof when, " in %.1f s", (double)pause / (double)NS_PER_S);
+    log_warning("controller", "%s: attempt %d begins%s", run_failure(drive->run)->text, event->attempt + 1,
+                when);
 }
 
 static void record(void *context, const struct run_event *event) {
@@ -136,6 +153,8 @@ static void on_run_ended(void *context) {
 
 const struct run_ops drive_ops = {
     .wall = wall,
+    .now = now,
+    .random = random_number,
     .start_node = start_node,
     .launch = launch,
     .stop = stop,

@@ -84,7 +84,7 @@ static void on_hello(struct peer *peer, const Wire__Hello *hello) {
         buffer_printf(&why, "the agent of node %s is version %s, this is " TY_VERSION,
                       drive_node_name(drive, peer->node), hello->version);
         peer_abandon(peer);
-        run_node_lost(drive->run, peer->node, why.failed ? "wrong version" : why.data);
+        run_node_refused(drive->run, peer->node, why.failed ? "wrong version" : why.data);
         buffer_done(&why);
         return;
     }
@@ -123,7 +123,11 @@ static void on_worker_event(struct drive *drive, const Wire__WorkerEvent *event)
         run_worker_gone(drive->run, event->rank, event->time);
         break;
     case WIRE__WORKER_EVENT__KIND__START_FAILED:
-        run_worker_start_failed(drive->run, event->rank, event->text, event->stopped, event->time);
+        run_worker_start_failed(drive->run, event->rank,
+                                &(struct run_start_failure){.why = event->text,
+                                                            .stopped = event->stopped,
+                                                            .transient = event->may_pass,
+                                                            .time = event->time});
         break;
     default:
         break;

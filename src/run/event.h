@@ -23,7 +23,7 @@
     X(EVENT_CHECKPOINT, "checkpoint", "number path")                                                    \
     X(EVENT_STOP, "stop", "reason kill")                                                                \
     X(EVENT_CLEAN, "clean", "clean leftovers")                                                          \
-    X(EVENT_ATTEMPT_END, "attempt_end", "outcome status rank cause")                                    \
+    X(EVENT_ATTEMPT_END, "attempt_end", "outcome status rank cause retry(s until the next attempt)")    \
     X(EVENT_RUN_END, "run_end", "outcome status rank cause")
 
 enum run_event_kind {

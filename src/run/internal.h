@@ -2,6 +2,7 @@
 #ifndef RUN_INTERNAL_H
 #define RUN_INTERNAL_H
 
+#include "run/retry.h"
 #include "run/run.h"
 
 /* A checkpoint that some rank has begun and that is not yet whole. */
@@ -33,7 +34,10 @@ struct run {
     enum run_state state;
     enum run_outcome outcome;
     int attempt;
-    int failures;
+    struct retry retry;
+    bool retries;                 /* another attempt follows the one that ended, */
+    nanoseconds pause;            /* after so long */
+    nanoseconds began, failed_at; /* of the attempt, monotonic */
     struct run_worker *workers;
     struct node_slot *nodes;
     uint32_t n_up, n_alive, n_bye, n_leaving;

@@ -90,6 +90,8 @@ void run_record_end(struct run *run, enum run_event_kind kind) {
         buffer_printf(&data, ", \"rank\": %d, \"cause\": ", run->failure.rank);
         buffer_json_text(&data, run->failure.text);
     }
+    if (kind == EVENT_ATTEMPT_END && run->retries)
+        buffer_printf(&data, ", \"retry\": %.3f", (double)run->pause / (double)NS_PER_S);
     buffer_char(&data, '}');
     record_buffer(run, kind, -1, -1, 0, &data);
 }

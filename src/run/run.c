@@ -87,12 +87,14 @@ static bool move_worker(struct run *run, uint32_t rank, enum worker_state to) {
 static void finish(struct run *run);
 static void end_attempt(struct run *run);
 static void launch_when_up(struct run *run);
+static void lose_node(struct run *run, uint32_t node, const char *why, bool transient);
 
 static void start_nodes(struct run *run) {
     for (uint32_t node = 0; node < run->config.n_nodes && run->state == RUN_STARTING; node++) {
         ty_error err = {0};
         if (!move_node(run, node, NODE_CONNECTING)) continue;
-        if (run->ops->start_node(run->context, node, &err) < 0) run_node_lost(run, node, err.message);
+        int result = run->ops->start_node(run->context, node, &err);
+        if (result < 0) lose_node(run, node, err.message, error_may_pass(result));
     }
 }
 
@@ -103,6 +105,8 @@ static void begin_attempt(struct run *run) {
     run_record_attempt(run);
     free(run->failure.tail);
     run->failure = (struct run_failure){.rank = -1, .node = -1};
+    run->began = run->ops->now(run->context);
+    run->retries = false;
     for (uint32_t i = 0; i < run->config.n_workers; i++) {
         (void)move_worker(run, i, WORKER_PLANNED);
         run->workers[i] = (struct run_worker){.state = WORKER_PLANNED, .reports = run->report_base};
@@ -156,6 +160,7 @@ static bool note_failure(struct run *run, const struct run_failure *failure) {
     bool first = run->failure.outcome == OUTCOME_NONE;
     bool better = run->failure.outcome == OUTCOME_FAILED && is_crash(failure) && !is_crash(&run->failure);
     if (!first && !better) return false;
+    if (first) run->failed_at = run->ops->now(run->context);
     free(run->failure.tail);
     run->failure = *failure;
     return true;
@@ -178,10 +183,17 @@ static void set_text(struct run_failure *failure, const char *format, ...) {
     va_end(args);
 }
 
-static bool retry_wanted(const struct run *run) {
+/* Counts what the attempt failed of; whether another one follows, and when, is then in `retries` and `pause`. */
+static void decide_retry(struct run *run) {
     enum run_outcome outcome = run->failure.outcome;
-    if (run->interrupts > 0 || (outcome != OUTCOME_FAILED && outcome != OUTCOME_NODE_LOST)) return false;
-    return run->config.failures.max_failures < 0 || run->failures < run->config.failures.max_failures;
+    enum failure_kind kind = run->failure.preempted            ? FAILURE_PREEMPTION
+                             : outcome == OUTCOME_START_FAILED ? FAILURE_START
+                                                               : FAILURE_TRAINING;
+    bool may_pass = outcome == OUTCOME_FAILED || outcome == OUTCOME_NODE_LOST ||
+                    (outcome == OUTCOME_START_FAILED && run->failure.transient);
+    run->retries = may_pass && run->interrupts == 0 &&
+                   retry_next(&run->retry, &run->config.failures, kind, run->failed_at - run->began,
+                              run->ops->random(run->context), &run->pause);
 }
 
 static enum run_outcome attempt_outcome(const struct run *run) {
@@ -194,15 +206,26 @@ static void end_attempt(struct run *run) {
     run->ops->set_timer(run->context, TIMER_STOP, -1);
     run_reports_end(run);
     run->outcome = attempt_outcome(run);
+    decide_retry(run);
     run_record_end(run, EVENT_ATTEMPT_END);
-    if (!retry_wanted(run)) {
+    if (!run->retries) {
         finish(run);
         return;
     }
-    run->failures++;
     for (uint32_t node = 0; node < run->config.n_nodes; node++)
         (void)move_node(run, node, NODE_UP);
-    if (move_run(run, RUN_STARTING)) begin_attempt(run);
+    if (run->pause > 0 && move_run(run, RUN_PAUSING))
+        run->ops->set_timer(run->context, TIMER_PAUSE, run->pause);
+    else if (move_run(run, RUN_STARTING))
+        begin_attempt(run);
+}
+
+/* There will be no next attempt: interrupted, or out of time, in the pause before it. */
+static void give_up_pause(struct run *run) {
+    run->retries = false;
+    run->outcome = attempt_outcome(run);
+    run->ops->set_timer(run->context, TIMER_PAUSE, -1);
+    finish(run);
 }
 
 /* An agent that leaves is waited for: a next attempt needs a new one. */
@@ -254,6 +277,7 @@ static void launch_nodes(struct run *run) {
     for (uint32_t node = 0; node < run->config.n_nodes; node++) {
         if (failure.outcome == OUTCOME_NONE && run->ops->launch(run->context, node, run->attempt, &err) < 0) {
             failure.outcome = OUTCOME_START_FAILED;
+            failure.transient = error_may_pass(err.code);
             failure.node = (int)node;
             failure.time = run->ops->wall(run->context);
             set_text(&failure, "the launch could not be sent: %s", err.message);
@@ -286,7 +310,7 @@ void run_node_up(struct run *run, uint32_t node, const char *data_json) {
     launch_when_up(run);
 }
 
-void run_node_lost(struct run *run, uint32_t node, const char *why) {
+static void lose_node(struct run *run, uint32_t node, const char *why, bool transient) {
     if (node >= run->config.n_nodes) return;
     enum node_state was = run->nodes[node].state;
     if (!move_node(run, node, NODE_LOST)) return;
@@ -298,6 +322,7 @@ void run_node_lost(struct run *run, uint32_t node, const char *why) {
         run->unclean = true;
     }
     struct run_failure failure = {.outcome = was == NODE_CONNECTING ? OUTCOME_START_FAILED : OUTCOME_NODE_LOST,
+                                  .transient = transient,
                                   .rank = -1,
                                   .node = (int)node,
                                   .time = run->ops->wall(run->context)};
@@ -310,6 +335,14 @@ void run_node_lost(struct run *run, uint32_t node, const char *why) {
     }
     end_when_gone(run);
     end_when_bye(run);
+}
+
+void run_node_lost(struct run *run, uint32_t node, const char *why) {
+    lose_node(run, node, why, true);
+}
+
+void run_node_refused(struct run *run, uint32_t node, const char *why) {
+    lose_node(run, node, why, false);
 }
 
 void run_node_bye(struct run *run, uint32_t node, bool clean, uint32_t leftovers) {
@@ -358,7 +391,8 @@ static char *copy_bytes(const void *bytes, size_t size) {
 /* A worker was told to stop, and not by this run: its agent was told to end. */
 static void note_leaving(struct run *run, uint32_t rank, nanoseconds time) {
     uint32_t node = run->config.node_of[rank];
-    struct run_failure failure = {.outcome = OUTCOME_NODE_LOST, .rank = -1, .node = (int)node, .time = time};
+    struct run_failure failure = {
+        .outcome = OUTCOME_NODE_LOST, .preempted = true, .rank = -1, .node = (int)node, .time = time};
     set_text(&failure, "the agent of rank %u was told to end", rank);
     run->nodes[node].leaving = true;
     run->n_leaving++;
@@ -394,17 +428,18 @@ void run_worker_gone(struct run *run, uint32_t rank, nanoseconds time) {
     end_when_gone(run);
 }
 
-void run_worker_start_failed(struct run *run, uint32_t rank, const char *why, bool stopped, nanoseconds time) {
+void run_worker_start_failed(struct run *run, uint32_t rank, const struct run_start_failure *start) {
     if (!move_worker(run, rank, WORKER_GONE)) return;
-    run->workers[rank].stopped = stopped;
-    run->workers[rank].failed = !stopped;
-    run_record_text(run, EVENT_START_FAILED, (int)rank, -1, "cause", why);
+    run->workers[rank].stopped = start->stopped;
+    run->workers[rank].failed = !start->stopped;
+    run_record_text(run, EVENT_START_FAILED, (int)rank, -1, "cause", start->why);
     struct run_failure failure = {.outcome = OUTCOME_START_FAILED,
+                                  .transient = start->transient,
                                   .rank = (int)rank,
                                   .node = (int)run->config.node_of[rank],
-                                  .time = time};
-    set_text(&failure, "rank %u could not be started: %s", rank, why);
-    if (!stopped) fail(run, &failure);
+                                  .time = start->time};
+    set_text(&failure, "rank %u could not be started: %s", rank, start->why);
+    if (!start->stopped) fail(run, &failure);
     end_when_gone(run);
 }
 
@@ -416,6 +451,17 @@ static void abandon(struct run *run, enum node_state state, const char *why) {
         if (slot->state != state || idle) continue;
         run->ops->abandon(run->context, node);
         run_node_lost(run, node, why);
+    }
+}
+
+/* The time limit passed. */
+static void run_out(struct run *run, const struct run_failure *failure) {
+    if (run->state == RUN_PAUSING) {
+        free(run->failure.tail);
+        run->failure = *failure;
+        give_up_pause(run);
+    } else if (run->state != RUN_FINISHING) {
+        fail(run, failure);
     }
 }
 
@@ -431,7 +477,10 @@ void run_timer_fired(struct run *run, enum run_timer timer) {
         duration_format(run->config.time_limit, &text);
         set_text(&failure, "the time limit of %s passed", text.failed ? "the run" : text.data);
         buffer_done(&text);
-        fail(run, &failure);
+        run_out(run, &failure);
+        break;
+    case TIMER_PAUSE:
+        if (run->state == RUN_PAUSING && move_run(run, RUN_STARTING)) begin_attempt(run);
         break;
     case TIMER_STOP:
         abandon(run, NODE_LAUNCHED, "its workers were not gone after the grace and a kill");
@@ -456,6 +505,8 @@ void run_interrupt(struct run *run, int signal_number) {
     if (run->interrupts == 1) run->interrupt_signal = signal_number;
     if (run->state == RUN_STARTING || run->state == RUN_RUNNING)
         stop_attempt(run, "interrupted");
+    else if (run->state == RUN_PAUSING)
+        give_up_pause(run);
     else if (run->state == RUN_STOPPING && run->interrupts > 1)
         stop_workers(run, true, "interrupted again");
     else if (run->state == RUN_FINISHING && run->interrupts > 1)

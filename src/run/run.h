@@ -34,6 +34,7 @@ const char *run_outcome_name(enum run_outcome outcome); /* "node_lost"; static s
 enum run_timer {
     TIMER_START,  /* every agent must have said hello */
     TIMER_LIMIT,  /* the user's time limit */
+    TIMER_PAUSE,  /* the next attempt begins */
     TIMER_STOP,   /* after the grace, workers told to stop must be gone */
     TIMER_FINISH, /* agents must have said bye */
     RUN_TIMERS
@@ -46,8 +47,8 @@ struct run_config {
     uint32_t n_workers, n_nodes;
     const uint32_t *node_of; /* node rank of each world rank; borrowed for the run's life */
     struct failure_policy failures;
-    int first_attempt;       /* 1, or more when resumed */
-    nanoseconds time_limit;  /* 0: none */
+    int first_attempt;      /* 1, or more when resumed */
+    nanoseconds time_limit; /* 0: none */
     nanoseconds grace;
     nanoseconds start_limit;
     uint64_t report_base;   /* reports are numbered from here + 1 */
@@ -69,6 +70,8 @@ struct run_worker {
 /* What failed first in an attempt. */
 struct run_failure {
     enum run_outcome outcome; /* OUTCOME_NONE: nothing */
+    bool transient;           /* a start that may succeed the next time */
+    bool preempted;           /* the node was taken away */
     int rank;                 /* -1 for a node or a limit */
     int node;                 /* node rank, -1 */
     int wait_status;          /* of a worker that ran */
@@ -81,8 +84,10 @@ struct run_failure {
 /* Carried out by the controller. None may call back into the run; events follow later. */
 struct run_ops {
     nanoseconds (*wall)(void *context);
-    /* Starts the agent of a node: run_node_up or run_node_lost follows. A failure here counts as
-     * run_node_lost. */
+    nanoseconds (*now)(void *context); /* monotonic */
+    uint64_t (*random)(void *context);
+    /* Starts the agent of a node: run_node_up, run_node_lost or run_node_refused follows. A failure here is one
+     * of the last two: -errno may pass, TY_E... will not. */
     int (*start_node)(void *context, uint32_t node, ty_error *err);
     /* Sends a node what its workers need. When it fails, nothing of this attempt will run there. */
     int (*launch)(void *context, uint32_t node, int attempt, ty_error *err);
@@ -125,14 +130,22 @@ struct run_exit {
 /* Events. An event that does not fit (late, doubled, of an earlier attempt) changes nothing. Times are wall. */
 void run_node_up(struct run *run, uint32_t node, const char *data_json); /* the data of EVENT_NODE, or NULL */
 void run_node_lost(struct run *run, uint32_t node, const char *why);
+/* As lost; its agent can do nothing for this run, so that another start would end alike. */
+void run_node_refused(struct run *run, uint32_t node, const char *why);
 void run_node_bye(struct run *run, uint32_t node, bool clean, uint32_t leftovers);
 void run_worker_started(struct run *run, uint32_t rank, int pid, nanoseconds time);
 void run_worker_ready(struct run *run, uint32_t rank, nanoseconds time);
 void run_worker_rendezvous(struct run *run, uint32_t rank, nanoseconds time);
 void run_worker_exited(struct run *run, uint32_t rank, const struct run_exit *exit);
 void run_worker_gone(struct run *run, uint32_t rank, nanoseconds time);
-/* `stopped`: it was told to stop before its turn came, which is no failure. */
-void run_worker_start_failed(struct run *run, uint32_t rank, const char *why, bool stopped, nanoseconds time);
+/* Why a worker did not start. */
+struct run_start_failure {
+    const char *why;
+    bool stopped;   /* it was told to stop before its turn came, which is no failure */
+    bool transient; /* it may start the next time: no process, memory or descriptor was left */
+    nanoseconds time;
+};
+void run_worker_start_failed(struct run *run, uint32_t rank, const struct run_start_failure *failure);
 void run_timer_fired(struct run *run, enum run_timer timer);
 
 /* Stop politely (a signal's number for the exit status 128 + n), then, when called again, at once. */
@@ -159,6 +172,8 @@ int run_worker_exit(const struct run *run, uint32_t rank); /* exit code, 128 + s
 void run_count(const struct run *run, uint32_t counts[WORKER_STATE_COUNT]); /* workers in each state */
 enum node_state run_node_state(const struct run *run, uint32_t node);
 const char *run_checkpoint(const struct run *run); /* path of the last committed one, NULL without */
+/* True when another attempt follows the one that failed, after a pause. */
+bool run_retries(const struct run *run, nanoseconds *pause);
 /* At the end: the outcome, the first cause of the last failed attempt, and the command's exit status. */
 enum run_outcome run_outcome(const struct run *run);
 const struct run_failure *run_failure(const struct run *run);

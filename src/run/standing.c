@@ -41,6 +41,11 @@ const char *run_checkpoint(const struct run *run) {
     return run->checkpoint;
 }
 
+bool run_retries(const struct run *run, nanoseconds *pause) {
+    *pause = run->pause;
+    return run->retries;
+}
+
 enum run_outcome run_outcome(const struct run *run) {
     return run->outcome;
 }

@@ -6,12 +6,13 @@
 
 #include <stdbool.h>
 
-/* X(name, text, states that may follow) */
+/* X(name, text, states that may follow). A run pauses between a failed attempt and the next one. */
 #define RUN_STATES(X)                                                                         \
     X(RUN_IDLE, "idle", 1u << RUN_STARTING)                                                   \
     X(RUN_STARTING, "starting", 1u << RUN_RUNNING | 1u << RUN_STOPPING | 1u << RUN_FINISHING) \
     X(RUN_RUNNING, "running", 1u << RUN_STOPPING | 1u << RUN_FINISHING)                       \
-    X(RUN_STOPPING, "stopping", 1u << RUN_STARTING | 1u << RUN_FINISHING)                     \
+    X(RUN_STOPPING, "stopping", 1u << RUN_STARTING | 1u << RUN_PAUSING | 1u << RUN_FINISHING) \
+    X(RUN_PAUSING, "pausing", 1u << RUN_STARTING | 1u << RUN_FINISHING)                       \
     X(RUN_FINISHING, "finishing", 1u << RUN_ENDED)                                            \
     X(RUN_ENDED, "ended", 0)
 

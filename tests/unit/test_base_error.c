@@ -110,6 +110,16 @@ static void exit_statuses(void **state) {
         assert_int_equal(ty_error_exit_status(expected[i][0]), expected[i][1]);
 }
 
+static void what_may_pass(void **state) {
+    (void)state;
+    static const int passing[] = {-EAGAIN, -ENOMEM, -EMFILE},
+                     lasting[] = {0, 1, -ENOENT, -EACCES, TY_EUSAGE, TY_ESTART};
+    for (size_t i = 0; i < sizeof passing / sizeof passing[0]; i++)
+        assert_true(error_may_pass(passing[i]));
+    for (size_t i = 0; i < sizeof lasting / sizeof lasting[0]; i++)
+        assert_false(error_may_pass(lasting[i]));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(null_error_keeps_the_code),
@@ -121,6 +131,7 @@ int main(void) {
         cmocka_unit_test(own_message_may_be_an_argument),
         cmocka_unit_test(names),
         cmocka_unit_test(exit_statuses),
+        cmocka_unit_test(what_may_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/buffer.h"
+#include "run/retry.h"
 #include "run/run.h"
 
 enum { MAX_WORKERS = 8 };
@@ -20,8 +21,9 @@ struct world {
     struct run *run;
     struct buffer log;    /* ops but records, in order */
     struct buffer events; /* kinds of recorded events */
-    nanoseconds timers[RUN_TIMERS];
+    nanoseconds timers[RUN_TIMERS], now;
     int fail_start;   /* node whose agent cannot be started, -1 */
+    int start_code;   /* with which */
     int fail_launch;  /* node whose launch cannot be sent, -1 */
     int fail_publish; /* the next publish fails */
     bool ended;
@@ -33,10 +35,19 @@ static nanoseconds wall(void *context) {
     return 1000;
 }
 
+static nanoseconds now(void *context) {
+    return ((struct world *)context)->now;
+}
+
+static uint64_t random_number(void *context) {
+    (void)context;
+    return 0; /* whole pauses */
+}
+
 static int start_node(void *context, uint32_t node, ty_error *err) {
     struct world *world = context;
     buffer_printf(&world->log, " start%u", node);
-    return (int)node == world->fail_start ? ty_fail(err, TY_ESTART, "no agent here") : 0;
+    return (int)node == world->fail_start ? ty_fail(err, world->start_code, "no agent here") : 0;
 }
 
 static int launch(void *context, uint32_t node, int attempt, ty_error *err) {
@@ -97,22 +108,27 @@ static void ended(void *context) {
     world->ended = true;
 }
 
-static const struct run_ops ops = {wall,      start_node, launch,  stop,    finish, abandon,
-                                   set_timer, record,     publish, discard, answer, ended};
+static const struct run_ops ops = {wall,    now,       random_number, start_node, launch,  stop,   finish,
+                                   abandon, set_timer, record,        publish,    discard, answer, ended};
 
-static void open_world(struct world *world, uint32_t n_workers, uint32_t n_nodes, int max_failures) {
-    *world = (struct world){.fail_start = -1, .fail_launch = -1};
+static void open_world_with(struct world *world, uint32_t n_workers, uint32_t n_nodes,
+                            const struct failure_policy *failures) {
+    *world = (struct world){.fail_start = -1, .start_code = TY_ESTART, .fail_launch = -1};
     for (uint32_t i = 0; i < n_workers; i++)
         world->node_of[i] = i * n_nodes / n_workers;
     struct run_config config = {.n_workers = n_workers,
                                 .n_nodes = n_nodes,
                                 .node_of = world->node_of,
-                                .failures = {.max_failures = max_failures},
+                                .failures = *failures,
                                 .first_attempt = 1,
                                 .time_limit = 60 * NS_PER_S,
                                 .grace = 5 * NS_PER_S,
                                 .start_limit = 30 * NS_PER_S};
     assert_int_equal(run_create(&config, &ops, world, &world->run, NULL), 0);
+}
+
+static void open_world(struct world *world, uint32_t n_workers, uint32_t n_nodes, int max_failures) {
+    open_world_with(world, n_workers, n_nodes, &(struct failure_policy){.max_failures = max_failures});
 }
 
 static void close_world(struct world *world) {
@@ -142,6 +158,11 @@ static void end_worker(struct world *world, uint32_t rank, int wait_status, bool
     run_worker_exited(world->run, rank,
                       &(struct run_exit){.wait_status = wait_status, .stopped = stopped, .time = 1});
     run_worker_gone(world->run, rank, 1);
+}
+
+static void fail_start(struct world *world, uint32_t rank, const char *why, bool stopped) {
+    run_worker_start_failed(world->run, rank,
+                            &(struct run_start_failure){.why = why, .stopped = stopped, .time = 1});
 }
 
 static void report(struct world *world, uint32_t rank, enum report_kind kind, uint64_t number,
@@ -247,8 +268,8 @@ static void what_cannot_be_started_is_not_tried_again(void **state) {
     open_world(&world, 2, 1, -1);
     run_start(world.run);
     run_node_up(world.run, 0, NULL);
-    run_worker_start_failed(world.run, 0, "no such file", false, 1);
-    run_worker_start_failed(world.run, 1, "stopped before it was started", true, 1);
+    fail_start(&world, 0, "no such file", false);
+    fail_start(&world, 1, "stopped before it was started", true);
     run_node_bye(world.run, 0, true, 0);
     assert_true(world.ended);
     assert_int_equal(run_exit_status(world.run), 4);
@@ -433,7 +454,7 @@ static void limits_end_what_does_not_answer(void **state) {
 static void an_agent_that_is_told_to_end_is_a_lost_node(void **state) {
     (void)state;
     struct world world;
-    open_world(&world, 2, 2, 1);
+    open_world_with(&world, 2, 2, &(struct failure_policy){.max_preemption_failures = 1});
     run_start(world.run);
     run_node_up(world.run, 0, NULL);
     run_node_up(world.run, 1, NULL);
@@ -463,6 +484,173 @@ static void an_agent_that_is_told_to_end_is_a_lost_node(void **state) {
     assert_true(world.ended);
     assert_int_equal(run_exit_status(world.run), 5);
     close_world(&world);
+}
+
+static void start_failures_have_a_limit_of_their_own(void **state) {
+    (void)state;
+    static const nanoseconds pauses[] = {
+        0, 1 * NS_PER_S, 2 * NS_PER_S, 4 * NS_PER_S, 8 * NS_PER_S, 16 * NS_PER_S, 30 * NS_PER_S, 30 * NS_PER_S};
+    struct world world;
+    open_world_with(&world, 1, 1, &(struct failure_policy){.controller_failure_limit = 8});
+    world.fail_start = 0;
+    world.start_code = -EAGAIN;
+    run_start(world.run);
+    for (size_t i = 1; i < sizeof pauses / sizeof pauses[0]; i++) {
+        assert_int_equal(run_state_of(world.run), RUN_PAUSING);
+        assert_int_equal(world.timers[TIMER_PAUSE], pauses[i]);
+        nanoseconds pause;
+        assert_true(run_retries(world.run, &pause));
+        assert_int_equal(pause, pauses[i]);
+        world.now += pause;
+        run_timer_fired(world.run, TIMER_PAUSE);
+    }
+    assert_true(world.ended); /* the first try and eight more */
+    expect(&world, " start0 start0 start0 start0 start0 start0 start0 start0 start0");
+    assert_int_equal(run_exit_status(world.run), 4);
+    assert_int_equal(run_attempt(world.run), 9);
+    close_world(&world);
+}
+
+static void only_starts_that_may_succeed_later_are_tried_again(void **state) {
+    (void)state;
+    struct failure_policy failures = {
+        .max_failures = -1, .controller_failure_limit = -1, .max_preemption_failures = -1};
+    struct world world;
+    open_world_with(&world, 1, 1, &failures);
+    world.fail_start = 0;
+    world.start_code = TY_ESTART;
+    run_start(world.run);
+    assert_true(world.ended);
+    close_world(&world);
+
+    open_world_with(&world, 1, 1, &failures);
+    run_start(world.run);
+    run_node_refused(world.run, 0, "another version");
+    assert_true(world.ended);
+    assert_int_equal(run_exit_status(world.run), 4);
+    close_world(&world);
+
+    open_world_with(&world, 1, 1, &failures);
+    run_start(world.run);
+    run_timer_fired(world.run, TIMER_START); /* an agent that is slow */
+    expect(&world, " start0 abandon0 start0");
+    run_node_up(world.run, 0, NULL);
+    fail_start(&world, 0, "no such file", false);
+    expect(&world, " launch0.2 finish0");
+    close_world(&world);
+
+    open_world_with(&world, 1, 1, &failures);
+    start_all(&world, 0);
+    run_worker_start_failed(
+        world.run, 0, &(struct run_start_failure){.why = "no process left", .transient = true, .time = 1});
+    expect(&world, " launch0.2");
+    close_world(&world);
+}
+
+static void short_attempts_in_a_row_pause(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 1, 1, -1);
+    start_all(&world, 1);
+    world.now += 1;
+    end_worker(&world, 0, 9, false);
+    expect(&world, " stop0 launch0.2"); /* the first time at once */
+    run_worker_started(world.run, 0, 1, 1);
+    world.now += 4 * NS_PER_S;
+    end_worker(&world, 0, 9, false);
+    assert_int_equal(world.timers[TIMER_PAUSE], 1 * NS_PER_S);
+    expect(&world, " stop0");
+    run_timer_fired(world.run, TIMER_PAUSE);
+    expect(&world, " launch0.3");
+    run_worker_started(world.run, 0, 1, 1);
+    world.now += 5 * NS_PER_S; /* long enough to have been worth it */
+    end_worker(&world, 0, 9, false);
+    expect(&world, " stop0 launch0.4");
+    close_world(&world);
+}
+
+static void a_node_that_is_lost_in_a_pause_is_started_again(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 1, 1, -1);
+    start_all(&world, 1);
+    end_worker(&world, 0, 9, false);
+    run_worker_started(world.run, 0, 1, 1);
+    end_worker(&world, 0, 9, false);
+    expect(&world, " stop0 launch0.2 stop0");
+    run_node_lost(world.run, 0, "killed");
+    assert_int_equal(run_state_of(world.run), RUN_PAUSING);
+    run_timer_fired(world.run, TIMER_PAUSE);
+    expect(&world, " start0");
+    run_node_up(world.run, 0, NULL);
+    expect(&world, " launch0.3");
+    close_world(&world);
+}
+
+static void a_pause_ends_with_an_interrupt_or_the_time_limit(void **state) {
+    (void)state;
+    struct world world;
+    for (int limit = 0; limit < 2; limit++) {
+        open_world(&world, 1, 1, -1);
+        start_all(&world, 1);
+        end_worker(&world, 0, 9, false);
+        run_worker_started(world.run, 0, 1, 1);
+        end_worker(&world, 0, 9, false);
+        assert_int_equal(run_state_of(world.run), RUN_PAUSING);
+        expect(&world, " stop0 launch0.2 stop0");
+        if (limit)
+            run_timer_fired(world.run, TIMER_LIMIT);
+        else
+            run_interrupt(world.run, 2);
+        expect(&world, " finish0");
+        run_timer_fired(world.run, TIMER_PAUSE); /* too late */
+        run_node_bye(world.run, 0, true, 0);
+        assert_true(world.ended);
+        assert_int_equal(run_exit_status(world.run), limit ? 124 : 130);
+        assert_true(world.timers[TIMER_PAUSE] < 0);
+        close_world(&world);
+    }
+}
+
+static void each_kind_of_failure_is_counted_apart(void **state) {
+    (void)state;
+    static const int limits[] = {0, 1, 10, -1};
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
+        for (int kind = 0; kind < FAILURE_KINDS; kind++) {
+            struct failure_policy policy = {0};
+            int *of_kind[] = {&policy.max_failures, &policy.controller_failure_limit,
+                              &policy.max_preemption_failures};
+            *of_kind[kind] = limits[i];
+            struct retry retry = {0};
+            nanoseconds pause;
+            int retries = 0;
+            while (retries < 50 &&
+                   retry_next(&retry, &policy, (enum failure_kind)kind, RETRY_SHORT, 7, &pause)) {
+                assert_int_equal(pause, 0);
+                retries++;
+            }
+            assert_int_equal(retries, limits[i] < 0 ? 50 : limits[i]);
+            enum failure_kind other = (enum failure_kind)((kind + 1) % FAILURE_KINDS);
+            assert_false(retry_next(&retry, &policy, other, RETRY_SHORT, 7, &pause));
+        }
+}
+
+static void pauses_are_bounded_and_differ(void **state) {
+    (void)state;
+    struct failure_policy policy = {.max_failures = -1};
+    struct retry retry = {0};
+    nanoseconds pause = 0, least = RETRY_LONGEST_PAUSE;
+    uint64_t random = 88172645463325252u;
+    for (int i = 0; i < 1000; i++) {
+        random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+        assert_true(retry_next(&retry, &policy, FAILURE_TRAINING, 0, random, &pause));
+        assert_true(pause >= 0 && pause <= RETRY_LONGEST_PAUSE);
+        if (i > 10) {
+            assert_true(pause >= RETRY_LONGEST_PAUSE / 2);
+            if (pause < least) least = pause;
+        }
+    }
+    assert_true(least < RETRY_LONGEST_PAUSE * 6 / 10);
 }
 
 static void a_checkpoint_that_is_begun_after_a_rank_ended_fails(void **state) {
@@ -609,6 +797,13 @@ int main(void) {
         cmocka_unit_test(an_interrupt_before_the_launch_starts_nothing),
         cmocka_unit_test(limits_end_what_does_not_answer),
         cmocka_unit_test(an_agent_that_is_told_to_end_is_a_lost_node),
+        cmocka_unit_test(start_failures_have_a_limit_of_their_own),
+        cmocka_unit_test(only_starts_that_may_succeed_later_are_tried_again),
+        cmocka_unit_test(short_attempts_in_a_row_pause),
+        cmocka_unit_test(a_node_that_is_lost_in_a_pause_is_started_again),
+        cmocka_unit_test(a_pause_ends_with_an_interrupt_or_the_time_limit),
+        cmocka_unit_test(each_kind_of_failure_is_counted_apart),
+        cmocka_unit_test(pauses_are_bounded_and_differ),
         cmocka_unit_test(a_checkpoint_that_is_begun_after_a_rank_ended_fails),
         cmocka_unit_test(a_rank_writes_one_checkpoint_at_a_time),
         cmocka_unit_test(late_and_doubled_events_change_nothing),
