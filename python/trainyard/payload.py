@@ -7,6 +7,7 @@ objects, is only taken apart when its modules can be imported.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import os
 import pickle
@@ -14,6 +15,7 @@ import sys
 from typing import Any, Callable, Iterator
 
 VARIABLE = "TRAINYARD_PAYLOAD_FD"
+prepare: list[str] = []  # functions, "module:name", that workers call before they take the user's objects apart
 _DEPTH = 4  # how far the search for what cannot be pickled goes
 
 
@@ -36,7 +38,8 @@ def dump(function: Callable, config: Any, backend: Any, facts: dict[str, Any]) -
         inner = cloudpickle.dumps(objects)
     except Exception as error:
         raise ValueError(_refusal(objects, error)) from error
-    settings = {"path": [_absolute(entry) for entry in sys.path], "directory": os.getcwd(), "main": _main_file(), "facts": facts}
+    path = [_absolute(entry) for entry in sys.path]
+    settings = {"path": path, "directory": os.getcwd(), "main": _main_file(), "facts": facts, "prepare": list(prepare)}
     return pickle.dumps((settings, inner), protocol=4)
 
 
@@ -68,6 +71,9 @@ def _take_settings(settings: dict[str, Any]) -> None:
     """Looks for modules where the driver looks, and then where this process did."""
     theirs = settings["path"]
     sys.path[:] = theirs + [entry for entry in sys.path if entry not in theirs]
+    for name in settings["prepare"]:
+        module, _, function = name.partition(":")
+        getattr(importlib.import_module(module), function)()
 
 
 def _absolute(entry: str) -> str:

@@ -73,6 +73,7 @@ static int worker(const struct framework_context *context, size_t rank, environm
     variables_format(&out, "LOCAL_RANK", "%u", worker->local_rank);
     variables_format(&out, "LOCAL_WORLD_SIZE", "%u", worker->local_world_size);
     variables_format(&out, "NODE_RANK", "%u", worker->node_rank);
+    variables_set(&out, "TRAINYARD_NODE", context->cluster->nodes[worker->node].name);
     variables_format(&out, "GROUP_RANK", "%u", worker->node_rank);
     variables_format(&out, "TORCHELASTIC_ERROR_FILE", "%s/logs/rank-%zu.error.json", context->run_path, rank);
     if (context->plan->n_slices > 1) variables_format(&out, "MEGASCALE_SLICE_ID", "%d", worker->slice);
