@@ -175,13 +175,15 @@ def _repr(config: Any) -> str:
         value = getattr(config, field.name)
         if value is _UNSET or (type(value) is type(default) and value == default):
             continue
+        if default is None and value in ([], FailureConfig(), CheckpointConfig()):  # what None was replaced by
+            continue
         parts.append(f"{field.name}={value!r}")
     return f"{type(config).__name__}({', '.join(parts)})"
 
 
 def _refuse_deprecated(config: Any, advice: Mapping[str, str]) -> None:
     for name, text in advice.items():
-        if getattr(config, name) is not _UNSET and getattr(config, name) is not None:
+        if getattr(config, name) is not _UNSET:
             raise DeprecationWarning(f"`{type(config).__name__}({name}=...)` is deprecated: {text}")
 
 
@@ -277,7 +279,7 @@ _DEPRECATED_RUN = {
     "progress_reporter": "use `progress`",
     "log_to_file": "each rank's output is in `logs/` of the run's directory anyway",
 }
-_START_METHODS = ("auto", "template", "spawn", "fork")
+_START_METHODS = ("auto", "template", "spawn")
 _PROGRESS = ("auto", "plain", "none")
 
 
@@ -302,14 +304,14 @@ class RunConfig:
     storage_filesystem: Any = None
     failure_config: FailureConfig | None = None
     checkpoint_config: CheckpointConfig | None = None
+    callbacks: Sequence[Any] | None = None
+    worker_runtime_env: Mapping[str, Any] | None = None
+    logging_config: Any = None
     sync_config: Any = _UNSET
     verbose: Any = _UNSET
     stop: Any = _UNSET
-    callbacks: Sequence[Any] | None = None
     progress_reporter: Any = _UNSET
     log_to_file: Any = _UNSET
-    worker_runtime_env: Mapping[str, Any] | None = None
-    logging_config: Any = None
     _: dataclasses.KW_ONLY
     resume: bool = False
     start_method: str = "auto"

@@ -1,0 +1,138 @@
+"""What a program asks of Ray's runtime about the process it is in: its node, its devices."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+from .. import runtime
+from .cluster import node_id
+
+# Resource -> the variables that may list its visible devices.
+_VISIBLE = {
+    "GPU": ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"),
+    "TPU": ("TPU_VISIBLE_CHIPS",),
+    "NPU": ("ASCEND_RT_VISIBLE_DEVICES",),
+    "HPU": ("HABANA_VISIBLE_MODULES",),
+    "neuron_cores": ("NEURON_RT_VISIBLE_CORES",),
+    "RBLN": ("RBLN_DEVICES",),
+    "FURIOSA": ("FURIOSA_DEVICES",),
+}
+_logged: set[str] = set()
+
+
+def _visible(resource: str) -> list[str] | None:
+    """The ids in the visible-devices variable of a resource; None when none is set."""
+    for name in _VISIBLE[resource]:
+        if name in os.environ:
+            return [one.strip() for one in os.environ[name].split(",") if one.strip()]
+    return None
+
+
+def _ids(resource: str) -> list[str]:
+    """The ids of the devices of one resource that this worker holds; none outside of a worker."""
+    session = runtime.current()
+    if session is None or session.resources.get(resource, 0) == 0:
+        return []
+    visible = _visible(resource)
+    if visible is None:
+        return [str(index) for index in session.devices]
+    return [visible[index] for index in session.devices if index < len(visible)]
+
+
+def get_gpu_ids() -> list[int] | list[str]:
+    """The ids of this worker's GPUs, as numbers where they are; [] outside of a worker."""
+    ids = _ids("GPU")
+    return [int(one) for one in ids] if all(one.isdigit() for one in ids) else ids
+
+
+def get_node_ip_address() -> str:
+    """An address of this machine that others can reach, or 127.0.0.1."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # nothing is sent: it only chooses the address
+            return probe.getsockname()[0]
+        except OSError:
+            return "127.0.0.1"
+
+
+def log_once(key: str) -> bool:
+    """True the first time it is called with `key` in this process."""
+    first = key not in _logged
+    _logged.add(key)
+    return first
+
+
+class RuntimeContext:
+    """`ray.get_runtime_context()`: the part of it that a training program can use."""
+
+    namespace = ""
+    gcs_address = ""
+    was_current_actor_reconstructed = False
+
+    def get_node_id(self) -> str:
+        """The id of this process's node, as `ray.nodes()` has it."""
+        return node_id(os.environ.get("TRAINYARD_NODE") or socket.gethostname())
+
+    def get_worker_id(self) -> str:
+        return node_id(f"{socket.gethostname()}:{os.getpid()}")
+
+    def get_job_id(self) -> str:
+        """The name of the run, or "" in the driver."""
+        return os.environ.get("TRAINYARD_RUN", "")
+
+    def get_actor_id(self) -> str | None:
+        """A worker's id; None in the driver."""
+        return self.get_worker_id() if runtime.in_worker() else None
+
+    def get_actor_name(self) -> str | None:
+        return None
+
+    def get_task_id(self) -> str | None:
+        return self.get_actor_id()
+
+    def get_accelerator_ids(self) -> dict[str, list[str]]:
+        """The ids of this worker's devices by resource; every known resource has an entry."""
+        return {resource: _ids(resource) for resource in _VISIBLE}
+
+    def get_assigned_resources(self) -> dict[str, float]:
+        """What this worker holds; {} in the driver."""
+        session = runtime.current()
+        return dict(session.resources) if session is not None else {}
+
+    def get_node_labels(self) -> dict[str, str]:
+        from . import cluster
+
+        own = self.get_node_id()
+        return next((node["Labels"] for node in cluster.nodes() if node["NodeID"] == own), {})
+
+    def get_temp_dir(self) -> str:
+        import tempfile
+
+        return tempfile.gettempdir()
+
+    def get_session_name(self) -> str:
+        return self.get_job_id()
+
+    def get_runtime_env_string(self) -> str:
+        return "{}"
+
+    @property
+    def runtime_env(self) -> dict[str, Any]:
+        return {}
+
+    @property
+    def node_id(self) -> str:
+        return self.get_node_id()
+
+    @property
+    def job_id(self) -> str:
+        return self.get_job_id()
+
+    def get(self) -> dict[str, Any]:
+        return {"node_id": self.get_node_id(), "job_id": self.get_job_id(), "worker_id": self.get_worker_id()}
+
+
+def get_runtime_context() -> RuntimeContext:
+    return RuntimeContext()

@@ -1,0 +1,309 @@
+"""The driver: makes a request of a trainer, steps the run from this thread, and makes its end a Result or an exception."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import select
+import signal
+import sys
+import threading
+from typing import Any, Callable, Iterator
+
+from . import _core, callbacks, defaults, failures, payload
+from .config import RunConfig, ScalingConfig, check_environment
+from .errors import ControllerError
+from .reports import Reports
+from .result import Result
+
+_EVENTS = ["run", "attempt", "exited", "start_failed", "node_lost", "attempt_end"]
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PACKAGE_HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+@dataclasses.dataclass
+class RunContext:
+    """What callbacks are told of the run."""
+
+    run_id: str
+    path: str
+    run_config: RunConfig
+    scaling_config: ScalingConfig
+    backend_config: Any
+    train_loop_config: dict[str, Any] | None
+
+    def get_run_config(self) -> RunConfig:
+        return self.run_config
+
+
+class Driver:
+    """One `fit`."""
+
+    def __init__(self, trainer: Any):
+        self._trainer = trainer
+        self._config: RunConfig = trainer.run_config
+        self._scaling: ScalingConfig = trainer.scaling_config
+        self._callbacks = callbacks.from_environment() + list(self._config.callbacks or [])
+        self._run: Any = None
+        self._broken: Exception | None = None  # what a callback raised
+        self._reports: Reports | None = None
+        self._failures = failures.Failures()
+        self._display = None
+        self._wake = -1
+        self.name = ""
+        self.path = ""
+
+    def run(self) -> Result:
+        """See DataParallelTrainer.fit."""
+        data = self._payload()
+        self._display = _display(self._config)
+        with contextlib.ExitStack() as stack:
+            if self._display is not None:
+                stack.enter_context(self._display)
+            signals = stack.enter_context(_Signals(self))
+            self._run = _open(self.request(), data)
+            try:
+                self._loop()
+            except BaseException:
+                self._run.stop(signal.SIGKILL)
+                with contextlib.suppress(Exception):
+                    self._run.close()
+                raise
+            text, error = _close(self._run)
+        signals.raise_again(error)
+        return self._conclude(json.loads(text) if text else {}, error)
+
+    def stop(self) -> None:
+        """Ends the run, politely at first; from any thread."""
+        if self._run is not None:
+            with contextlib.suppress(ValueError):
+                self._run.stop(signal.SIGTERM)
+            self.wake()
+
+    def wake(self) -> None:
+        if self._wake >= 0:
+            os.write(self._wake, b"\0")
+
+    def request(self) -> dict[str, Any]:
+        """What ty_run_open is asked."""
+        trainer, config, given = self._trainer, self._config, defaults.current
+        backend = trainer.backend_config
+        request = {
+            "scaling": json.loads(_fields(self._scaling)),
+            "name": config.name,
+            "storage_path": os.path.abspath(os.path.expanduser(config.storage_path)) if config.storage_path else None,
+            "resume": config.resume,
+            "engine": given.engine,
+            "cluster": given.cluster,
+            "num_cpus": given.num_cpus,
+            "num_gpus": given.num_gpus,
+            "node_resources": given.resources or None,
+            "argv": [*_interpreter(), "-m", "trainyard._worker"],
+            "template_argv": [*_interpreter(), "-m", "trainyard._template", *backend.preload],
+            "start_method": config.start_method,
+            "environment": self._environment(),
+            "framework": backend.framework,
+            "backend": backend.comm_backend(self._scaling),
+            "isolate_devices": config.isolate_devices,
+            "grace_s": config.grace_s,
+            "time_limit_s": config.time_limit_s,
+            "quiet": config.quiet,
+            "progress": "none" if self._display is not None else config.progress,
+            "output": "events" if self._display is not None else "inherit",
+            "events": self._events(),
+            "failure_config": _numbers(config.failure_config),
+            "checkpoint_config": _numbers(config.checkpoint_config),
+            "keep_agents": True,
+        }
+        return {name: value for name, value in request.items() if value is not None}
+
+    def _payload(self) -> bytes:
+        trainer = self._trainer
+        facts = {"resources": self._scaling._resources_per_worker_not_none}
+        return payload.dump(trainer.train_loop_per_worker, trainer.train_loop_config, trainer.backend_config, facts)
+
+    def _environment(self) -> dict[str, str]:
+        """Of all workers: this process's, then the backend's, then what `init` and the run config say."""
+        environment = dict(os.environ)
+        environment["PYTHONPATH"] = _python_path(environment.get("PYTHONPATH", ""))
+        environment.update(self._trainer.backend_config.environment(self._scaling))
+        environment.update(defaults.current.environment)
+        environment.update(check_environment(self._config.worker_runtime_env, "RunConfig.worker_runtime_env"))
+        return environment
+
+    def _events(self) -> list[str]:
+        names = list(_EVENTS)
+        if self._callbacks:
+            names += ["report", "checkpoint"]
+        if self._display is not None:
+            names += self._display.events
+        return sorted(set(names))
+
+    def _loop(self) -> None:
+        """Steps the run to its end."""
+        poller = select.poll()
+        poller.register(self._run.fileno(), select.POLLIN)
+        with _waker(self) as wake:
+            poller.register(wake, select.POLLIN)
+            while True:
+                goes_on = self._run.dispatch()
+                for text in iter(self._run.next_event, None):
+                    self._take(json.loads(text))
+                if not goes_on:
+                    return
+                for fd, _ in poller.poll(self._run.timeout_ms()):
+                    if fd == wake:
+                        os.read(wake, 4096)
+
+    def _take(self, event: dict[str, Any]) -> None:
+        kind = event["event"]
+        if kind == "run":
+            self.name = event["name"]
+        self._failures.take(event)
+        if self._display is not None:
+            self._display.take(event)
+        if self._callbacks and self._broken is None:
+            try:
+                self._call_back(kind, event)
+            except Exception as error:
+                self._broken = error
+                self._run.stop(signal.SIGTERM)
+
+    def _call_back(self, kind: str, event: dict[str, Any]) -> None:
+        if kind == "attempt":
+            self._reports = Reports(event["workers"])
+        elif kind in ("report", "checkpoint") and self._reports is not None:
+            for metrics, checkpoint in self._reports.take(event):
+                self._each("after_report", metrics, checkpoint)
+        elif kind == "attempt_end" and event.get("outcome") not in (None, "succeeded", "finished"):
+            failed = self._failures.collect(self._run_path(), event["attempt"])
+            if failed:
+                self._each("after_exception", failed)
+
+    def _each(self, method: str, *arguments: Any) -> None:
+        for callback in self._callbacks:
+            function = getattr(callback, method, None)
+            if function is not None:
+                function(self._context(), *arguments)
+
+    def _run_path(self) -> str:
+        storage = self._config.storage_path or os.path.join("~", "trainyard_runs")
+        return os.path.join(os.path.abspath(os.path.expanduser(storage)), self.name)
+
+    def _context(self) -> RunContext:
+        trainer = self._trainer
+        config = dataclasses.replace(self._config, name=self.name)
+        return RunContext(self.name, self._run_path(), config, self._scaling, trainer.backend_config, trainer.train_loop_config)
+
+    def _conclude(self, summary: dict[str, Any], error: Exception | None) -> Result:
+        """The Result of a run that succeeded; raises what it failed with."""
+        from . import result
+
+        if self._broken is not None:
+            raise ControllerError(self._broken) from self._broken
+        if error is None:
+            made = result.read(summary["path"], self._config.checkpoint_config)
+            return made
+        if summary.get("failure") and not self._config.quiet:
+            print(summary["failure"].rstrip("\n"), file=sys.stderr, flush=True)
+        raise self._failures.exception(error, summary) from None
+
+
+def _open(request: dict[str, Any], data: bytes) -> Any:
+    try:
+        return _core.Run(json.dumps(request), data)
+    except _core.Error as error:
+        raise failures.refusal(error) from None
+
+
+def _close(run: Any) -> tuple[str | None, Exception | None]:
+    """The result as JSON, None when the run never started, and why it failed."""
+    try:
+        return run.close(), None
+    except Exception as error:
+        return getattr(error, "result", None), error
+
+
+def _fields(scaling: ScalingConfig) -> str:
+    from .config import _fields_json
+
+    return _fields_json(scaling)
+
+
+def _numbers(config: Any) -> dict[str, Any]:
+    """The fields of a config that the C library knows, which are those with plain values."""
+    return {f.name: value for f in dataclasses.fields(config) if isinstance(value := getattr(config, f.name), (int, str))}
+
+
+def _interpreter() -> list[str]:
+    """This interpreter with its flags; what lies in the working directory is not to hide what it imports."""
+    safe = ["-P"] if sys.version_info >= (3, 11) else []
+    flags = [flag for flag in getattr(__import__("subprocess"), "_args_from_interpreter_flags")() if flag != "-P"]
+    return [sys.executable, *safe, *flags]
+
+
+def _python_path(given: str) -> str:
+    """PYTHONPATH by which a fresh interpreter finds this package."""
+    entries = [entry for entry in given.split(os.pathsep) if entry]
+    if _PACKAGE_HOME in entries or os.path.basename(_PACKAGE_HOME) in ("site-packages", "dist-packages"):
+        return given
+    return os.pathsep.join([_PACKAGE_HOME, *entries])
+
+
+def _display(config: RunConfig) -> Any:
+    """What shows the run in a notebook; None elsewhere, where output is inherited."""
+    if "IPython" not in sys.modules:
+        return None
+    from . import notebook
+
+    return notebook.Display(config) if notebook.in_kernel() else None
+
+
+@contextlib.contextmanager
+def _waker(driver: Driver) -> Iterator[int]:
+    """A descriptor that `driver.wake` makes readable, from a signal handler too."""
+    read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    driver._wake = write
+    try:
+        yield read
+    finally:
+        driver._wake = -1
+        os.close(read)
+        os.close(write)
+
+
+class _Signals:
+    """While a run is on, the signals that end this process end the run first; in the main thread only."""
+
+    def __init__(self, driver: Driver):
+        self._driver = driver
+        self._before: dict[int, Any] = {}
+        self._caught: int | None = None
+
+    def __enter__(self) -> "_Signals":
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: Any) -> None:
+        self._caught = self._caught or number
+        if self._driver._run is not None:
+            with contextlib.suppress(ValueError):
+                self._driver._run.stop(number)
+            self._driver.wake()
+        else:
+            raise KeyboardInterrupt
+
+    def raise_again(self, error: Exception | None) -> None:
+        """After the end: does what the signal would have done without us, unless the run succeeded all the same."""
+        if self._caught is not None and error is not None:
+            signal.raise_signal(self._caught)
+            raise KeyboardInterrupt

@@ -1,0 +1,111 @@
+"""How workers ended, and the exceptions that stand for it in the driver."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pickle
+import signal
+from typing import Any
+
+from . import errors
+from ._worker import failure_path
+
+_KINDS = {
+    "TY_EINFEASIBLE": errors.InsufficientClusterResourcesError,
+    "TY_EBUSY": errors.InsufficientClusterResourcesError,
+    "TY_ESTART": errors.WorkerGroupStartupFailedError,
+}
+
+
+class Failures:
+    """The workers of the last attempt that failed by themselves, from the events of the run."""
+
+    def __init__(self) -> None:
+        self._exits: dict[int, dict[str, Any]] = {}
+        self._attempt = 0
+
+    def take(self, event: dict[str, Any]) -> None:
+        kind = event["event"]
+        if kind == "attempt":
+            self._exits = {}
+            self._attempt = event["attempt"]
+        elif kind == "exited" and not event.get("stopped") and (event.get("signal") or event.get("code")):
+            self._exits[event["rank"]] = event
+
+    def collect(self, path: str, attempt: int) -> dict[int, Exception]:
+        """Rank -> exception of those that failed in this attempt; `path` is the run's directory."""
+        return {rank: self._failure(path, attempt, rank) for rank in sorted(self._exits)}
+
+    def _failure(self, path: str, attempt: int, rank: int) -> Exception:
+        event = self._exits[rank]
+        if not event.get("signal"):
+            recorded = _recorded(path, attempt, rank)
+            if recorded is not None:
+                return recorded
+        return _ended(rank, event, path)
+
+    def exception(self, error: Exception, summary: dict[str, Any]) -> Exception:
+        """What `fit` raises for `error`, with which the run was closed."""
+        if getattr(error, "symbol", "") not in ("TY_EWORKER", "TY_ENODE"):
+            return refusal(error)
+        failed = self.collect(summary.get("path", ""), summary.get("attempts", self._attempt))
+        if not failed:
+            lost = errors.NodeLostError if getattr(error, "symbol", "") == "TY_ENODE" else errors.WorkerExitError
+            rank = summary.get("first_rank", -1)
+            made = lost(str(error)) if lost is errors.NodeLostError else lost(str(error), summary.get("status", 1))
+            failed = {rank if isinstance(rank, int) and rank >= 0 else 0: made}
+        return errors.WorkerGroupError(f"Worker failures:\n{errors.group_failures(failed)}", failed)
+
+
+def refusal(error: Exception) -> Exception:
+    """The same for a run that failed without a worker's fault; a wrong request stays the ValueError that it is."""
+    symbol = getattr(error, "symbol", "")
+    if symbol in ("TY_EUSAGE", "TY_EEXISTS"):
+        return error
+    kind = _KINDS.get(symbol)
+    return errors.ControllerError(kind(str(error)) if kind is not None else error)
+
+
+def _recorded(path: str, attempt: int, rank: int) -> Exception | None:
+    """The exception that a worker left, chained to its traceback; None when it left none of this attempt."""
+    try:
+        with open(failure_path(path, rank), encoding="utf-8") as file:
+            record = json.load(file)
+    except (OSError, ValueError):
+        return None
+    if record.get("attempt") != attempt:
+        return None
+    failure = _unpickled(record.get("pickle"))
+    if failure is None:
+        failure = errors.WorkerExitError(f"{record['type']}: {record['message']}", 1)
+    failure.__cause__ = errors.RemoteTraceback(record["traceback"])
+    return failure
+
+
+def _unpickled(text: str | None) -> Exception | None:
+    if text is None:
+        return None
+    try:
+        failure = pickle.loads(base64.b64decode(text))
+    except Exception:
+        return None
+    return failure if isinstance(failure, BaseException) else None
+
+
+def _ended(rank: int, event: dict[str, Any], path: str) -> Exception:
+    """For a worker that ended without an exception to tell."""
+    cause = f": {event['cause']}" if event.get("cause") else ""
+    log = os.path.join(path, "logs", f"rank-{rank}.log")
+    number = event.get("signal")
+    if number:
+        return errors.WorkerKilledError(f"rank {rank} was killed by {_signal_name(number)}{cause}; its output: {log}", number)
+    return errors.WorkerExitError(f"rank {rank} ended with exit code {event['code']}{cause}; its output: {log}", event["code"])
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,37 @@
+"""Reports of single ranks, put together: one row when every rank has made the report of a number."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator
+
+from . import metrics as _metrics
+from .checkpoint import Checkpoint
+
+
+class Reports:
+    """Of one attempt of `world_size` workers. What stays incomplete is dropped with it."""
+
+    def __init__(self, world_size: int):
+        self._world_size = world_size
+        self._metrics: dict[int, dict[int, Any]] = {}
+        self._with_checkpoint: set[int] = set()
+        self._paths: dict[int, str | None] = {}
+
+    def take(self, event: dict[str, Any]) -> Iterator[tuple[list[dict[str, Any]], Checkpoint | None]]:
+        """Takes a "report" or "checkpoint" event; gives the rows that are complete now, in order of their numbers."""
+        number = event["number"]
+        if event["event"] == "checkpoint":
+            self._paths[number] = event["path"]
+        else:
+            self._metrics.setdefault(number, {})[event["rank"]] = _metrics.restore(event["metrics"])
+            if event.get("checkpoint"):
+                self._with_checkpoint.add(number)
+        while self._metrics and self._is_complete(first := min(self._metrics)):
+            by_rank = self._metrics.pop(first)
+            path = self._paths.pop(first, None)
+            yield [by_rank[rank] for rank in range(self._world_size)], Checkpoint(path) if path else None
+
+    def _is_complete(self, number: int) -> bool:
+        if len(self._metrics[number]) < self._world_size:
+            return False
+        return number not in self._with_checkpoint or number in self._paths

@@ -1,0 +1,124 @@
+"""What all tests of the package use: a place of their own, and the proof that nothing is left of a run.
+
+Each test gets a directory with its own HOME, storage path and leases. The path is in the environment of every process that the
+test starts, so that a process which outlives the test is found by it.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+BUILD = os.environ.get("TRAINYARD_BUILD", os.path.join(os.path.dirname(__file__), "..", "..", "build"))
+PACKAGE = os.path.join(os.path.abspath(BUILD), "python")
+sys.path.insert(0, PACKAGE)
+os.environ["PYTHONPATH"] = PACKAGE
+
+DROPPED = ("TRAINYARD_", "CUDA_", "HIP_", "RAY_", "TPU_", "JAX_", "MASTER_")
+RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "OMP_NUM_THREADS")
+
+
+def processes_with(mark):
+    """Pids of other processes whose environment holds `mark`, those aside that rest for the next run of this process."""
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                environment = file.read()
+            with open(f"/proc/{name}/stat") as file:
+                state = file.read().rsplit(")", 1)[1].split()[0]
+        except OSError:
+            continue
+        if mark.encode() in environment and state not in "ZX":
+            found.append(int(name))
+    return found
+
+
+def wait_until(condition, seconds=20):
+    """What the condition gives as soon as it is true, or after the time."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return value
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    """The directory of this test."""
+    for name in list(os.environ):
+        if name.startswith(DROPPED) or name in RANKS:
+            monkeypatch.delenv(name)
+    for name, value in {"HOME": tmp_path, "TMPDIR": tmp_path, "TRAINYARD_LEASE_DIR": tmp_path / "leases", "PLACE": tmp_path}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.chdir(tmp_path)
+    from trainyard import defaults
+
+    monkeypatch.setattr(defaults, "current", defaults.Defaults(num_cpus=64))
+    yield tmp_path
+
+
+@pytest.fixture
+def storage(place):
+    return str(place / "runs")
+
+
+class Finished:
+    """A script that ended."""
+
+    def __init__(self, process, out, err):
+        self.status, self.out, self.err = process.returncode, out, err
+
+    def __repr__(self):
+        return f"exit status {self.status}\n--- stdout\n{self.out[-4000:]}--- stderr\n{self.err[-4000:]}"
+
+
+class Script:
+    """A program of a user in a process of its own."""
+
+    def __init__(self, place, text, *arguments, **environment):
+        self._place = place
+        path = place / "script.py"
+        path.write_text(textwrap.dedent(text))
+        self.process = subprocess.Popen(
+            [sys.executable, str(path), *arguments], cwd=place, env={**os.environ, **environment}, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace")
+
+    def finish(self, timeout=120):
+        try:
+            out, err = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            for pid in [self.process.pid, *processes_with(str(self._place))]:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            out, err = self.process.communicate()
+            pytest.fail(f"did not end in {timeout} s: {Finished(self.process, out, err)!r}")
+        return Finished(self.process, out, err)
+
+
+@pytest.fixture
+def start(place):
+    """start(text, *arguments, **environment): a script on its way; nothing of it is left after the test."""
+    yield lambda text, *arguments, **environment: Script(place, text, *arguments, **environment)
+    left = lambda: [pid for pid in processes_with(str(place)) if f"PLACE={place}" in _environ(pid)]
+    wait_until(lambda: not left(), 5)
+    outlived = left()
+    for pid in outlived:
+        os.kill(pid, signal.SIGKILL)
+    assert outlived == [], "processes outlived the test"
+
+
+def _environ(pid):
+    try:
+        with open(f"/proc/{pid}/environ", errors="replace") as file:
+            return file.read().split("\0")
+    except OSError:
+        return []
