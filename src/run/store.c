@@ -13,13 +13,22 @@
 
 struct waiter {
     struct waiter *next;
-    uint32_t node, channel;
+    uint32_t node, channel, rank;
     nanoseconds deadline; /* -1: none */
 };
 
 struct piece {
     void *value; /* NULL until the rank came, then malloc'd */
     uint32_t size;
+    bool waiting; /* false: its time was over; its piece counts all the same, and it may ask again */
+};
+
+/* What a gather came to, kept for the ranks that were not waiting at that moment. */
+struct gathered {
+    void *value;
+    size_t size;
+    bool *owed; /* by rank */
+    uint32_t n_owed;
 };
 
 struct entry {
@@ -29,6 +38,7 @@ struct entry {
     struct waiter *waiters;
     struct piece *pieces; /* world_size of them while a gather goes on */
     uint32_t n_came;
+    struct gathered last;
 };
 
 struct store {
@@ -62,6 +72,12 @@ static void free_pieces(struct entry *entry, uint32_t world_size) {
     entry->n_came = 0;
 }
 
+static void forget_gathered(struct gathered *last) {
+    free(last->value);
+    free(last->owed);
+    *last = (struct gathered){0};
+}
+
 static void free_entry(struct entry *entry, uint32_t world_size) {
     while (entry->waiters != NULL) {
         struct waiter *next = entry->waiters->next;
@@ -69,6 +85,7 @@ static void free_entry(struct entry *entry, uint32_t world_size) {
         entry->waiters = next;
     }
     free_pieces(entry, world_size);
+    forget_gathered(&entry->last);
     free(entry->value);
     free(entry);
 }
@@ -125,7 +142,7 @@ static bool add_waiter(struct store *store, struct entry *entry, const struct st
                        nanoseconds now) {
     struct waiter *waiter = malloc(sizeof *waiter);
     if (waiter == NULL) return false;
-    *waiter = (struct waiter){entry->waiters, request->node, request->channel,
+    *waiter = (struct waiter){entry->waiters, request->node, request->channel, request->rank,
                               request->timeout < 0 ? -1 : now + request->timeout};
     entry->waiters = waiter;
     if (waiter->deadline >= 0 && (store->deadline < 0 || waiter->deadline < store->deadline))
@@ -202,6 +219,25 @@ static void add(struct store *store, const struct store_request *request) {
     answer(store, request, STORE_OK, text, (size_t)size);
 }
 
+/* Keeps the answer for the ranks that are not waiting for it just now. Without memory it is lost to them, and they wait
+ * until the attempt ends. */
+static void keep_gathered(struct store *store, struct entry *entry, const struct buffer *all) {
+    struct gathered last = {.owed = calloc(store->world_size, sizeof *last.owed),
+                            .value = malloc(all->size + 1)};
+    for (uint32_t i = 0; last.owed != NULL && i < store->world_size; i++) {
+        last.owed[i] = !entry->pieces[i].waiting;
+        last.n_owed += last.owed[i];
+    }
+    forget_gathered(&entry->last);
+    if (last.owed == NULL || last.value == NULL || last.n_owed == 0) {
+        forget_gathered(&last);
+        return;
+    }
+    memcpy(last.value, all->data, all->size);
+    last.size = all->size;
+    entry->last = last;
+}
+
 static void answer_gather(struct store *store, struct entry *entry) {
     struct buffer all = {0};
     for (uint32_t i = 0; i < store->world_size; i++) {
@@ -211,12 +247,36 @@ static void answer_gather(struct store *store, struct entry *entry) {
         buffer_append(&all, entry->pieces[i].value, size);
     }
     static const char why[] = "the store is out of memory";
-    if (all.failed)
+    if (all.failed) {
         answer_waiters(store, entry, STORE_INVALID, why, sizeof why - 1);
-    else
+    } else {
+        keep_gathered(store, entry, &all);
         answer_waiters(store, entry, STORE_OK, all.data, all.size);
+    }
     buffer_done(&all);
     free_pieces(entry, store->world_size);
+}
+
+/* A rank whose time was over asks again, and meanwhile all came. */
+static bool answer_late(struct store *store, struct entry *entry, const struct store_request *request) {
+    struct gathered *last = &entry->last;
+    if (last->n_owed == 0 || !last->owed[request->rank]) return false;
+    last->owed[request->rank] = false;
+    answer(store, request, STORE_OK, last->value, last->size);
+    if (--last->n_owed == 0) forget_gathered(last);
+    return true;
+}
+
+/* The first piece of a rank counts, however often it asks. */
+static bool put_piece(struct entry *entry, struct piece *piece, const struct store_request *request) {
+    piece->waiting = true;
+    if (piece->value != NULL) return true;
+    piece->value = malloc(request->size + 1);
+    if (piece->value == NULL) return false;
+    if (request->size > 0) memcpy(piece->value, request->value, request->size);
+    piece->size = (uint32_t)request->size;
+    entry->n_came++;
+    return true;
 }
 
 static void gather(struct store *store, const struct store_request *request, nanoseconds now) {
@@ -227,21 +287,25 @@ static void gather(struct store *store, const struct store_request *request, nan
         refuse(store, request, "the store is out of memory");
         return;
     }
+    if (answer_late(store, entry, request)) return;
     struct piece *piece = &entry->pieces[request->rank];
-    if (piece->value != NULL) {
+    if (piece->waiting) {
         refuse(store, request, "this rank has already given its part");
         return;
     }
-    piece->value = malloc(request->size + 1);
-    if (piece->value == NULL || !add_waiter(store, entry, request, now)) {
-        free(piece->value);
-        piece->value = NULL;
+    if (!add_waiter(store, entry, request, now)) {
         refuse(store, request, "the store is out of memory");
         return;
     }
-    if (request->size > 0) memcpy(piece->value, request->value, request->size);
-    piece->size = (uint32_t)request->size;
-    if (++entry->n_came == store->world_size) answer_gather(store, entry);
+    if (!put_piece(entry, piece, request)) {
+        struct waiter *added = entry->waiters;
+        entry->waiters = added->next;
+        free(added);
+        piece->waiting = false;
+        refuse(store, request, "the store is out of memory");
+        return;
+    }
+    if (entry->n_came == store->world_size) answer_gather(store, entry);
 }
 
 static void delete (struct store *store, const struct store_request *request) {
@@ -307,7 +371,10 @@ static nanoseconds expire_entry(struct store *store, struct entry *entry, nanose
             continue;
         }
         *link = waiter->next;
-        if (entry->pieces != NULL && absent.size == 0) list_absent(store, entry, &absent);
+        if (entry->pieces != NULL) {
+            if (absent.size == 0) list_absent(store, entry, &absent);
+            entry->pieces[waiter->rank].waiting = false;
+        }
         store->answer(store->context, waiter->node, waiter->channel, STORE_TIMEOUT, absent.data, absent.size);
         free(waiter);
     }

@@ -132,6 +132,27 @@ static void gather_names_who_did_not_come(void **state) {
     assert_non_null(strstr(answers.data, "invalid"));
 }
 
+static void gather_goes_on_for_who_asks_again(void **state) {
+    (void)state;
+    store_destroy(store);
+    store = store_create(2, note_answer, &answers);
+    ask(STORE_GATHER, 0, "g", "a", 10, 0);
+    store_expire(store, 10);
+    expect(" 1/10:timeout=1");
+    ask(STORE_GATHER, 0, "g", "other", 10, 10);
+    store_expire(store, 20);
+    expect(" 1/10:timeout=1");
+    ask(STORE_GATHER, 1, "g", "b", -1, 20);
+    assert_non_null(strstr(answers.data, "1/11:ok"));
+    buffer_done(&answers);
+    ask(STORE_GATHER, 0, "g", "a", 10, 20);
+    assert_non_null(strstr(answers.data, "1/10:ok"));
+    buffer_done(&answers);
+    ask(STORE_GATHER, 0, "g", "a", 10, 20);
+    store_expire(store, 30);
+    expect(" 1/10:timeout=1");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_value_is_there_once_set, open_store, close_store),
@@ -140,6 +161,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(add_counts, open_store, close_store),
         cmocka_unit_test_setup_teardown(gather_answers_all_when_the_last_one_came, open_store, close_store),
         cmocka_unit_test_setup_teardown(gather_names_who_did_not_come, open_store, close_store),
+        cmocka_unit_test_setup_teardown(gather_goes_on_for_who_asks_again, open_store, close_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
