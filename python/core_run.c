@@ -6,8 +6,7 @@
 #include "core.h"
 
 struct run_object {
-    PyObject_HEAD
-    ty_run *run; /* NULL once closed */
+    PyObject_HEAD ty_run *run; /* NULL once closed */
 };
 
 static const struct core_state *state_of(PyObject *self) {
@@ -21,7 +20,7 @@ static ty_run *run_of(PyObject *self) {
     return run;
 }
 
-static PyObject *new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
+static PyObject *new (PyTypeObject *type, PyObject *args, PyObject *keywords) {
     const char *request, *payload = NULL;
     Py_ssize_t size = 0;
     (void)keywords;
@@ -92,7 +91,8 @@ static void attach_result(PyObject *json) {
     PyObject *type, *exception, *trace;
     PyErr_Fetch(&type, &exception, &trace);
     PyErr_NormalizeException(&type, &exception, &trace);
-    if (exception != NULL && json != NULL && PyObject_SetAttrString(exception, "result", json) < 0) PyErr_Clear();
+    if (exception != NULL && json != NULL && PyObject_SetAttrString(exception, "result", json) < 0)
+        PyErr_Clear();
     PyErr_Restore(type, exception, trace);
 }
 
@@ -116,11 +116,13 @@ static PyObject *close_(PyObject *self, PyObject *nothing) {
 static PyMethodDef methods[] = {
     {"fileno", fileno_, METH_NOARGS, "fileno() -> int\n\nReadable when dispatch() has something to do."},
     {"timeout_ms", timeout_ms, METH_NOARGS, "timeout_ms() -> int\n\nThe longest to wait for it; -1: no limit."},
-    {"dispatch", dispatch, METH_NOARGS, "dispatch() -> bool\n\nDoes what can be done now; False: it has ended."},
+    {"dispatch", dispatch, METH_NOARGS,
+     "dispatch() -> bool\n\nDoes what can be done now; False: it has ended."},
     {"next_event", next_event, METH_NOARGS, "next_event() -> str | None\n\nThe next event, as JSON."},
     {"stop", stop, METH_VARARGS, "stop(signal)\n\nAs one Ctrl-C: first politely, again: at once."},
     {"close", close_, METH_NOARGS,
-     "close() -> str\n\nThe result as JSON. Raises what failed; its attribute `result` is then that JSON, or None."},
+     "close() -> str\n\nThe result as JSON. Raises what failed; its attribute `result` is then that JSON, or "
+     "None."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -128,7 +130,8 @@ static PyType_Slot slots[] = {
     {Py_tp_new, (void *)new},
     {Py_tp_dealloc, (void *)dealloc},
     {Py_tp_methods, methods},
-    {Py_tp_doc, "Run(request_json, payload)\n\nStarts a run; see ty_run_open. ValueError: nothing was started."},
+    {Py_tp_doc,
+     "Run(request_json, payload)\n\nStarts a run; see ty_run_open. ValueError: nothing was started."},
     {0, NULL},
 };
 

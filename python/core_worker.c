@@ -181,7 +181,8 @@ static PyMethodDef methods[] = {
     {"stop_requested", stop_requested, METH_NOARGS,
      "stop_requested() -> bool\n\nWhether the run asked this worker to stop; takes over SIGTERM."},
     {"report", report, METH_VARARGS,
-     "report(metrics_json, checkpoint=None)\n\nHands metrics, and perhaps the directory of a checkpoint, over."},
+     "report(metrics_json, checkpoint=None)\n\nHands metrics, and perhaps the directory of a checkpoint, "
+     "over."},
     {"store_set", store_set, METH_VARARGS, "store_set(key, value)\n\nSets a key of the run's store to bytes."},
     {"store_get", store_get, METH_VARARGS, "store_get(key) -> bytes | None"},
     {"store_wait", store_wait, METH_VARARGS,
