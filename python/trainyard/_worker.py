@@ -31,6 +31,8 @@ def _run(payload: payloads.Payload | None) -> int:
 
     if payload is None:
         payload = payloads.load()
+    if payload.facts.get("directory"):
+        os.chdir(payload.facts["directory"])
     session = runtime.WorkerSession(payload.facts)
     backend = payload.backend
     backend.on_start(session)

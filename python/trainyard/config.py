@@ -272,6 +272,17 @@ def check_environment(value: Any, field: str) -> dict[str, str]:
     return dict(variables)
 
 
+def check_directory(value: Any, field: str) -> str | None:
+    """The directory that a runtime environment's `working_dir` names, where workers start; None without. ValueError when
+    there is none of the name."""
+    path = value.get("working_dir") if isinstance(value, Mapping) else None
+    if path is None:
+        return None
+    if not isinstance(path, (str, os.PathLike)) or not os.path.isdir(os.path.expanduser(path)):
+        raise ValueError(f"`{field}['working_dir']`={path!r} must be a directory: archives and URIs are not provided")
+    return os.path.abspath(os.path.expanduser(path))
+
+
 _DEPRECATED_RUN = {
     "sync_config": "files are copied as they are reported",
     "verbose": "use `progress`",
@@ -288,7 +299,8 @@ class RunConfig:
     """How a run is named, stored and bounded.
 
     name: default run-YYYYMMDD-HHMMSS-xxxx. storage_path: default ~/trainyard_runs; the run's files are below
-    storage_path/name. callbacks: instances of UserCallback. worker_runtime_env: {"env_vars": {...}} for the workers.
+    storage_path/name. callbacks: instances of UserCallback. worker_runtime_env: {"env_vars": {...}, "working_dir": PATH} for the
+    workers.
 
     By keyword only:
     resume: go on with the run of this name, from its last checkpoint; without it a name that exists is refused.
@@ -328,6 +340,7 @@ class RunConfig:
         self.checkpoint_config = self._config("checkpoint_config", CheckpointConfig)
         self._check_callbacks()
         check_environment(self.worker_runtime_env, "RunConfig.worker_runtime_env")
+        check_directory(self.worker_runtime_env, "RunConfig.worker_runtime_env")
         self._check_choice("start_method", _START_METHODS)
         self._check_choice("progress", _PROGRESS)
         for name in ("resume", "quiet", "isolate_devices"):

@@ -19,11 +19,24 @@ class Defaults:
     num_gpus: float | None = None
     resources: dict[str, float] = dataclasses.field(default_factory=dict)
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
+    directory: str | None = None
     engine: str | None = None
     cluster: str | None = None
 
 
 current = Defaults()
+
+
+@dataclasses.dataclass
+class Policy:
+    """What a RunConfig that does not say stands for; `trainyard.as_ray` sets another. storage_path None: ~/trainyard_runs."""
+
+    storage_path: str | None = None
+    resume: bool = False
+    isolate_devices: bool = False
+
+
+policy = Policy()
 
 
 def _amount(name: str, value: Any) -> Any:
@@ -43,7 +56,8 @@ def init(
     """Sets defaults of later runs; what is not given is as if `init` had not been called.
 
     num_cpus, num_gpus, resources: this machine's, as logical amounts, instead of what is found on it.
-    runtime_env: {"env_vars": {...}} for all workers; `RunConfig(worker_runtime_env=...)` wins for one name.
+    runtime_env: {"env_vars": {...}, "working_dir": PATH} for all workers; `RunConfig(worker_runtime_env=...)` wins for one
+    name. Without a working_dir workers start where the driver is.
     engine: "auto", "local" or "slurm". cluster: a cluster file; its nodes run on this machine.
     """
     global current
@@ -56,6 +70,7 @@ def init(
         raise ValueError(f"`init(resources=...)` must be a dict of names to amounts, not {type(resources).__name__}")
     made.resources = {name: _amount(f"resources[{name!r}]", value) for name, value in (resources or {}).items()}
     made.environment = config.check_environment(runtime_env, "init(runtime_env=...)")
+    made.directory = config.check_directory(runtime_env, "init(runtime_env=...)")
     if engine is not None and engine not in ENGINES:
         raise ValueError(f"`init(engine=...)`={engine!r} must be one of {', '.join(ENGINES)}")
     made.engine = engine

@@ -13,7 +13,7 @@ import threading
 from typing import Any, Callable, Iterator
 
 from . import _core, callbacks, defaults, failures, payload
-from .config import RunConfig, ScalingConfig, check_environment
+from .config import RunConfig, ScalingConfig, check_directory, check_environment
 from .errors import ControllerError
 from .reports import Reports
 from .result import Result
@@ -93,8 +93,8 @@ class Driver:
         request = {
             "scaling": json.loads(_fields(self._scaling)),
             "name": config.name,
-            "storage_path": os.path.abspath(os.path.expanduser(config.storage_path)) if config.storage_path else None,
-            "resume": config.resume,
+            "storage_path": self._storage_path(),
+            "resume": config.resume or defaults.policy.resume,
             "engine": given.engine,
             "cluster": given.cluster,
             "num_cpus": given.num_cpus,
@@ -106,7 +106,7 @@ class Driver:
             "environment": self._environment(),
             "framework": backend.framework,
             "backend": backend.comm_backend(self._scaling),
-            "isolate_devices": config.isolate_devices,
+            "isolate_devices": config.isolate_devices or defaults.policy.isolate_devices,
             "grace_s": config.grace_s,
             "time_limit_s": config.time_limit_s,
             "quiet": config.quiet,
@@ -121,7 +121,11 @@ class Driver:
 
     def _payload(self) -> bytes:
         trainer = self._trainer
-        facts = {"resources": self._scaling._resources_per_worker_not_none}
+        directory = check_directory(self._config.worker_runtime_env, "RunConfig.worker_runtime_env")
+        facts = {
+            "resources": self._scaling._resources_per_worker_not_none,
+            "directory": directory or defaults.current.directory,
+        }
         return payload.dump(trainer.train_loop_per_worker, trainer.train_loop_config, trainer.backend_config, facts)
 
     def _environment(self) -> dict[str, str]:
@@ -188,9 +192,14 @@ class Driver:
             if function is not None:
                 function(self._context(), *arguments)
 
+    def _storage_path(self) -> str | None:
+        """Where runs are kept; None for the library's default."""
+        path = self._config.storage_path or defaults.policy.storage_path
+        return os.path.abspath(os.path.expanduser(path)) if path else None
+
     def _run_path(self) -> str:
-        storage = self._config.storage_path or os.path.join("~", "trainyard_runs")
-        return os.path.join(os.path.abspath(os.path.expanduser(storage)), self.name)
+        storage = self._storage_path() or os.path.expanduser(os.path.join("~", "trainyard_runs"))
+        return os.path.join(storage, self.name)
 
     def _context(self) -> RunContext:
         trainer = self._trainer

@@ -21,7 +21,8 @@ _DEPTH = 4  # how far the search for what cannot be pickled goes
 
 @dataclasses.dataclass
 class Payload:
-    """The training function and its company, in a worker. `facts` are plain: {"resources": {...}}."""
+    """The training function and its company, in a worker. `facts` are plain: {"resources": {...}, "directory": where to
+    start, or None}."""
 
     function: Callable
     config: dict[str, Any] | None
@@ -38,7 +39,8 @@ def dump(function: Callable, config: Any, backend: Any, facts: dict[str, Any]) -
         inner = cloudpickle.dumps(objects)
     except Exception as error:
         raise ValueError(_refusal(objects, error)) from error
-    path = [_absolute(entry) for entry in sys.path]
+    first = [facts["directory"]] if facts.get("directory") else []
+    path = first + [_absolute(entry) for entry in sys.path]
     settings = {"path": path, "directory": os.getcwd(), "main": _main_file(), "facts": facts, "prepare": list(prepare)}
     return pickle.dumps((settings, inner), protocol=4)
 

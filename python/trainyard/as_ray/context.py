@@ -32,7 +32,7 @@ def _visible(resource: str) -> list[str] | None:
 
 def _ids(resource: str) -> list[str]:
     """The ids of the devices of one resource that this worker holds; none outside of a worker."""
-    session = runtime.current()
+    session = runtime.session() if runtime.in_session() else None
     if session is None or session.resources.get(resource, 0) == 0:
         return []
     visible = _visible(resource)
@@ -98,7 +98,7 @@ class RuntimeContext:
 
     def get_assigned_resources(self) -> dict[str, float]:
         """What this worker holds; {} in the driver."""
-        session = runtime.current()
+        session = runtime.session() if runtime.in_session() else None
         return dict(session.resources) if session is not None else {}
 
     def get_node_labels(self) -> dict[str, str]:

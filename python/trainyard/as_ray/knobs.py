@@ -1,0 +1,86 @@
+"""The environment variables of Ray Train: which of them count under `as_ray`, and why the others do not.
+
+They are read where they act: in the driver, before a run starts, or in the workers, which have the driver's environment.
+"""
+
+from __future__ import annotations
+
+import os
+
+STORAGE_PATH = "~/ray_results"
+
+# Variable -> what it does.
+COUNTS = {
+    "RAY_TRAIN_V2_ENABLED": "0: the trainer holds 1 CPU beside rank 0, as in the first Ray Train",
+    "RAY_TRAIN_CALLBACKS": "classes derived from UserCallback, dotted and joined by commas, that every run gets",
+    "RAY_TRAIN_COLLECTIVE_TIMEOUT_S": "seconds after which a barrier or broadcast that ranks are missing from fails; -1: never",
+    "RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S": "seconds between warnings that name the missing ranks (60)",
+    "RAY_TRAIN_REPORT_BARRIER_TIMEOUT_S": "older name of RAY_TRAIN_COLLECTIVE_TIMEOUT_S",
+    "RAY_TRAIN_REPORT_BARRIER_WARN_INTERVAL_S": "older name of RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S",
+    "TRAIN_ENABLE_SHARE_CUDA_VISIBLE_DEVICES": "0: a worker sees its own devices only, as RunConfig(isolate_devices=True)",
+    "TRAIN_ENABLE_SHARE_HIP_VISIBLE_DEVICES": "as TRAIN_ENABLE_SHARE_CUDA_VISIBLE_DEVICES",
+    "TRAIN_ENABLE_SHARE_NEURON_CORES_ACCELERATOR": "as TRAIN_ENABLE_SHARE_CUDA_VISIBLE_DEVICES",
+    "TRAIN_ENABLE_SHARE_ASCEND_RT_VISIBLE_DEVICES": "as TRAIN_ENABLE_SHARE_CUDA_VISIBLE_DEVICES",
+    "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "seconds that tearing down the process group may take (30)",
+    "JAX_DISTRIBUTED_SHUTDOWN_TIMEOUT_S": "seconds that leaving the JAX world may take (30)",
+    "RAY_TPU_RESOURCE_PER_CHIP": "how many TPU units a chip counts as (1)",
+    "RAY_ADDRESS": "as ray.init(address=), when the program does not call it",
+}
+
+# Variable -> why it has no effect.
+_EVENTS = "nothing is polled: an exit, an error or a report wakes the driver at once"
+_START = "a request that never fits is refused at once; one that must wait says what for"
+_LOGS = "the output of each rank is in logs/ of the run's directory, and is shown with its rank"
+_STATE = "the run's journal holds its state; `trainyard status` shows it"
+_V1 = "of the first Ray Train only"
+NO_EFFECT = {
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": _EVENTS,
+    "RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S": _EVENTS,
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": _START,
+    "TRAIN_PLACEMENT_GROUP_TIMEOUT_S": _START,
+    "RAY_TRAIN_CHECKPOINT_UPLOAD_WARN_INTERVAL_S": "checkpoints are copied within a file system",
+    "RAY_TRAIN_ENABLE_PRINT_PATCH": _LOGS,
+    "RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING": _LOGS,
+    "RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING": _LOGS,
+    "RAY_TRAIN_ENABLE_STATE_TRACKING": _STATE,
+    "RAY_TRAIN_ENABLE_STATE_ACTOR_RECONCILIATION": _STATE,
+    "RAY_TRAIN_STATE_ACTOR_RECONCILIATION_INTERVAL_S": _STATE,
+    "RAY_TRAIN_METRICS_ENABLED": _STATE,
+    "RAY_TRAIN_RUN_CONTROLLER_AS_ACTOR": "the controller is part of the driver",
+    "RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "nothing is known of nodes that are about to go",
+    "RAY_CHDIR_TO_TRIAL_DIR": "workers stay in the driver's directory, or in the working_dir of the runtime environment",
+    "TORCHFT_LIGHTHOUSE": "replica groups are not provided",
+    "RAY_WARN_BLOCKING_GET_INSIDE_ASYNC": "there is no object store",
+    "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": _V1,
+    "TRAIN_ENABLE_WORKER_SPREAD": _V1 + "; give ScalingConfig(placement_strategy=\"SPREAD\")",
+    "RAY_TRAIN_COUNT_PREEMPTION_AS_FAILURE": _V1 + "; give FailureConfig(max_preemption_failures=)",
+    "TRAIN_RESULT_ENABLE_DETAILED_AUTOFILLED_METRICS": _V1 + "; metrics are what was reported",
+}
+
+_OLDER_NAMES = {
+    "RAY_TRAIN_REPORT_BARRIER_TIMEOUT_S": "RAY_TRAIN_COLLECTIVE_TIMEOUT_S",
+    "RAY_TRAIN_REPORT_BARRIER_WARN_INTERVAL_S": "RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S",
+}
+
+
+def is_true(name: str, default: bool) -> bool:
+    """A variable as a truth: 1, true, yes or on; ValueError for what is neither that nor its contrary."""
+    text = os.environ.get(name, "").strip().lower()
+    if text in ("", "1", "true", "yes", "on", "0", "false", "no", "off"):
+        return default if text == "" else text in ("1", "true", "yes", "on")
+    raise ValueError(f"{name}={os.environ[name]!r} must be 1 or 0")
+
+
+def apply() -> None:
+    """Sets what runs of this process go by, from the variables as they are now."""
+    from .. import defaults
+
+    for older, name in _OLDER_NAMES.items():
+        if older in os.environ:
+            os.environ.setdefault(name, os.environ[older])
+    sharing = [name for name in COUNTS if name.startswith("TRAIN_ENABLE_SHARE_")]
+    defaults.policy = defaults.Policy(
+        storage_path=STORAGE_PATH,
+        resume=True,
+        isolate_devices=not all(is_true(name, True) for name in sharing),
+    )
