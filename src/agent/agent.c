@@ -81,12 +81,21 @@ static enum served serve_next(struct service *service) {
     return served;
 }
 
+static void free_template(struct template **template) {
+    template_destroy(*template);
+}
+
 int agent_main(int channel_fd) {
     struct rlimit nofile = {0};
     set_up_process(&nofile);
     CLEANUP_FD int parent_fd = watch_parent(channel_fd);
-    struct service service = {
-        .channel_fd = channel_fd, .parent_fd = parent_fd, .lease_fd = -1, .nofile = &nofile};
+    CLEANUP(free_template) struct template *template = template_create();
+    if (template == NULL) return EXIT_FAILURE;
+    struct service service = {.channel_fd = channel_fd,
+                              .parent_fd = parent_fd,
+                              .lease_fd = -1,
+                              .nofile = &nofile,
+                              .template = template};
     enum served served;
     do
         served = serve_next(&service);

@@ -110,21 +110,129 @@ static int listen_to(struct child *child, const Wire__Launch *body, struct ends 
     return speaker_start(&child->speaker, TAKE_FD(ends->socket[0]), err);
 }
 
-void child_start(struct child *child, struct launch *launch, size_t index, struct worker_channels *channels) {
-    ty_error err = {0};
-    struct ends ends = {{-1, -1}, {-1, -1}, {-1, -1}};
-    int result = open_ends(&ends, &err);
-    if (result == 0) result = listen_to(child, launch->body, &ends, channels, &err);
-    if (result == 0)
-        result = launch_worker(launch, index, ends.output[1], ends.error[1], ends.socket[1], &child->pid, &err);
-    close_ends(&ends);
-    if (result < 0) {
-        child_done(child);
-        fail_start(child, err.code, err.message);
-        return;
-    }
+/* From the question to the template until its answer. */
+struct child_origin {
+    struct template_fork fork; /* first */
+    struct child *child;
+    struct template *template;
+    struct launch *launch;
+    struct worker_channels *channels;
+    struct ends ends; /* ours: nothing is read before the pid is known, so that the start is told first */
+};
+
+static void free_origin(struct child *child) {
+    if (child->origin == NULL) return;
+    close_ends(&child->origin->ends);
+    free(TAKE(child->origin));
+}
+
+static void close_theirs(struct ends *ends) {
+    int *theirs[] = {&ends->output[1], &ends->error[1], &ends->socket[1]};
+    for (size_t i = 0; i < ARRAY_SIZE(theirs); i++)
+        if (*theirs[i] >= 0) (void)close(TAKE_FD(*theirs[i]));
+}
+
+static void say_started(struct child *child) {
     child->stage = CHILD_RUNNING;
     outbox_event(child->outbox, new_event(child, WIRE__WORKER_EVENT__KIND__STARTED));
+}
+
+/* Nobody listens to a worker that was forked for nothing: the sweep finds what KILL leaves. */
+static void drop_forked(struct child *child, int code, const char *why) {
+    if (child->pid > 0) (void)kill(child->pid, SIGKILL);
+    free_origin(child);
+    child_done(child);
+    fail_start(child, code, why);
+}
+
+/* What came before the answer: it was told to stop, or has ended. */
+static void catch_up(struct child *child, struct template *template) {
+    int status;
+    long peak_kib;
+    enum child_stop stop = child->stop;
+    child->stop = STOP_NONE;
+    bool ended = template_take_reaped(template, child->pid, &status, &peak_kib);
+    if (stop != STOP_NONE && !ended) child_stop(child, stop == STOP_KILLED, child->grace);
+    if (ended) child_reaped(child, status, peak_kib);
+}
+
+static void on_forked(void *context, pid_t pid, const char *why) {
+    struct child_origin *origin = context;
+    struct child *child = origin->child;
+    struct template *template = origin->template;
+    ty_error err = {0};
+    loop_timer_stop(child->outbox->loop, &child->deadline);
+    if (pid == 0) {
+        drop_forked(child, TY_ESTART, why);
+        return;
+    }
+    child->pid = pid;
+    (void)setpgid(pid, pid); /* so does the worker; whoever is first */
+    if (listen_to(child, origin->launch->body, &origin->ends, origin->channels, &err) < 0) {
+        drop_forked(child, err.code, err.message);
+        return;
+    }
+    free_origin(child);
+    say_started(child);
+    catch_up(child, template);
+}
+
+static int ask_template(struct child *child, struct launch *launch, size_t index, struct child_origin *origin,
+                        ty_error *err) {
+    CLEANUP_FD int payload = -1;
+    int result = launch_open_payload(launch, &payload, err);
+    const int fds[SPAWN_FDS] = {launch->null_fd, origin->ends.output[1], origin->ends.error[1],
+                                origin->ends.socket[1], payload};
+    if (result == 0) result = template_fork(origin->template, &origin->fork, launch, index, fds, err);
+    close_theirs(&origin->ends);
+    if (result < 0) return result;
+    child->origin = origin;
+    child->stage = CHILD_ASKED;
+    return 0;
+}
+
+static int start_forked(struct child *child, struct launch *launch, size_t index,
+                        struct worker_channels *channels, struct template *template, ty_error *err) {
+    struct child_origin *origin = malloc(sizeof *origin);
+    if (origin == NULL) return ty_fail_memory(err);
+    *origin = (struct child_origin){.fork = {.answered = on_forked, .context = origin},
+                                    .child = child,
+                                    .template = template,
+                                    .launch = launch,
+                                    .channels = channels,
+                                    .ends = {{-1, -1}, {-1, -1}, {-1, -1}}};
+    int result = open_ends(&origin->ends, err);
+    if (result == 0) result = ask_template(child, launch, index, origin, err);
+    if (result == 0) return 0;
+    close_ends(&origin->ends);
+    free(origin);
+    return result;
+}
+
+static int start_executed(struct child *child, struct launch *launch, size_t index,
+                          struct worker_channels *channels, ty_error *err) {
+    struct ends ends = {{-1, -1}, {-1, -1}, {-1, -1}};
+    int result = open_ends(&ends, err);
+    if (result == 0) result = listen_to(child, launch->body, &ends, channels, err);
+    if (result == 0)
+        result = launch_worker(launch, index, ends.output[1], ends.error[1], ends.socket[1], &child->pid, err);
+    close_ends(&ends);
+    if (result == 0) say_started(child);
+    return result;
+}
+
+void child_start(struct child *child, struct launch *launch, size_t index, struct worker_channels *channels,
+                 struct template *template) {
+    ty_error err = {0};
+    int result = template != NULL ? start_forked(child, launch, index, channels, template, &err)
+                                  : start_executed(child, launch, index, channels, &err);
+    if (result == 0) return;
+    child_done(child);
+    fail_start(child, err.code, err.message);
+}
+
+void child_refuse(struct child *child, int code, const char *why) {
+    if (child->stage == CHILD_PLANNED) fail_start(child, code, why);
 }
 
 /* After its leader was reaped, the number of a group is in use as long as a process is in it; a process that has that number
@@ -167,6 +275,10 @@ static void kill_now(struct child *child) {
 
 static void on_deadline(void *context) {
     struct child *child = context;
+    if (child->stage == CHILD_ASKED) {
+        template_abandon(child->origin->template, "stopped before it was started");
+        return;
+    }
     child_check_group(child);
     if (child->stage == CHILD_GONE || child->group_gone) return;
     if (child->stop == STOP_KILLED)
@@ -204,11 +316,19 @@ static bool is_ending(pid_t pid) {
            (flags & (PF_EXITING | PF_SIGNALED)) != 0;
 }
 
+/* It is stopped as soon as its pid is known; a template that does not tell it within the grace is ended. */
+static void stop_asked(struct child *child, bool kill, nanoseconds grace) {
+    if (kill || child->stop == STOP_NONE) start_deadline(child, kill ? 0 : grace);
+    child->stop = kill ? STOP_KILLED : STOP_ASKED;
+}
+
 void child_stop(struct child *child, bool kill, nanoseconds grace) {
     if (child->stage == CHILD_GONE) return;
     child->told = child->told || child->stage != CHILD_RUNNING || !is_ending(child->pid);
     if (child->stage == CHILD_PLANNED)
         fail_start(child, TY_EINTERRUPTED, "stopped before it was started");
+    else if (child->stage == CHILD_ASKED)
+        stop_asked(child, kill, grace);
     else if (kill && child->stop < STOP_KILLED)
         kill_now(child);
     else if (child->stop == STOP_NONE)
@@ -279,6 +399,7 @@ void child_check_group(struct child *child) {
 void child_done(struct child *child) {
     if (child->outbox == NULL) return;
     loop_timer_stop(child->outbox->loop, &child->deadline);
+    free_origin(child);
     relay_done(&child->relay);
     speaker_done(&child->speaker);
 }

@@ -5,12 +5,14 @@
 #include "agent/launch.h"
 #include "agent/oom.h"
 #include "agent/relay.h"
+#include "agent/template.h"
 #include "agent/worker_channel.h"
 
 /* X(name, what holds in it) */
 #define CHILD_STAGES(X)                                                            \
     X(CHILD_PLANNED, "not started yet")                                            \
-    X(CHILD_RUNNING, "executed, not reaped")                                       \
+    X(CHILD_ASKED, "the template was asked to fork it; its pid is not known yet")  \
+    X(CHILD_RUNNING, "executed or forked, not reaped")                             \
     X(CHILD_EXITED, "reaped; its group, its pipes or its channels are still open") \
     X(CHILD_GONE, "nothing of it is left, or it never started")
 
@@ -37,10 +39,16 @@ struct child {
     struct loop_timer deadline;
     struct relay relay;
     struct speaker speaker;
+    struct child_origin *origin; /* owned; how it was asked for, while that is not answered */
 };
 
-/* Starts worker `index` of the launch, or says why that failed: it is then gone. */
-void child_start(struct child *child, struct launch *launch, size_t index, struct worker_channels *channels);
+/* Starts worker `index` of the launch, or says why that failed: it is then gone. Given a template that is ready, it is asked for the
+ * worker, and the start is told when that has answered. */
+void child_start(struct child *child, struct launch *launch, size_t index, struct worker_channels *channels,
+                 struct template *template);
+
+/* One that was not started never will be, for this reason (`code` as of an error). */
+void child_refuse(struct child *child, int code, const char *why);
 
 /* Asks it to end (TERM and CONT to its group, KILL after the grace), or kills it at once. One that was not started is gone. */
 void child_stop(struct child *child, bool kill, nanoseconds grace);

@@ -134,17 +134,26 @@ void launch_done(struct launch *launch) {
     *launch = (struct launch){0};
 }
 
-/* The worker's complete environment; the caller frees the list. Its last entry is the one whose pid is filled in by the child. */
-static char **make_environment(const struct launch *launch, const Wire__LaunchWorker *worker, char *pid_entry) {
-    char **list = reallocarray(NULL, launch->n_base + worker->n_environment + 2, sizeof *list);
+char **launch_environment(const struct launch *launch, char *const *changes, size_t n, char *last) {
+    char **list = reallocarray(NULL, launch->n_base + n + 2, sizeof *list);
     if (list == NULL) return NULL;
-    size_t n = launch->n_base;
-    memcpy(list, launch->base, n * sizeof *list);
-    for (size_t i = 0; i < worker->n_environment; i++)
-        set_entry(list, &n, worker->environment[i]);
-    list[n++] = pid_entry;
-    list[n] = NULL;
+    size_t size = launch->n_base;
+    memcpy(list, launch->base, size * sizeof *list);
+    for (size_t i = 0; i < n; i++)
+        set_entry(list, &size, changes[i]);
+    if (last != NULL) list[size++] = last;
+    list[size] = NULL;
     return list;
+}
+
+const char *launch_variable(const struct launch *launch, const char *name) {
+    size_t size = strlen(name);
+    char **entry = find_entry(launch->base, launch->n_base, name, size);
+    return entry != NULL ? *entry + size + 1 : NULL;
+}
+
+const char *launch_directory(const struct launch *launch) {
+    return or_null(launch->body->working_directory);
 }
 
 /* Looked up once for all workers that have the same PATH. */
@@ -160,7 +169,7 @@ static const char *find_program(struct launch *launch, char **environment, ty_er
     free(launch->program);
     launch->search = search;
     launch->program = spawn_find(body->argv[0], search,
-                                 or_null(body->working_directory) != NULL ? body->working_directory : ".", err);
+                                 launch_directory(launch) != NULL ? body->working_directory : ".", err);
     return launch->program;
 }
 
@@ -179,7 +188,7 @@ static int parse_cpus(const char *text, cpu_set_t *cpus, ty_error *err) {
 }
 
 /* An own open file each, so that no worker's reading moves another's place. */
-static int open_payload(const struct launch *launch, int *fd, ty_error *err) {
+int launch_open_payload(const struct launch *launch, int *fd, ty_error *err) {
     if (launch->payload_fd < 0) return 0;
     char path[64];
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", launch->payload_fd);
@@ -193,7 +202,8 @@ int launch_worker(struct launch *launch, size_t index, int output_fd, int error_
     const Wire__Launch *body = launch->body;
     const Wire__LaunchWorker *worker = body->workers[index];
     char pid_entry[sizeof WORKER_PID_VARIABLE + SPAWN_PID_SIZE] = WORKER_PID_VARIABLE "=";
-    CLEANUP_FREE char **environment = make_environment(launch, worker, pid_entry);
+    CLEANUP_FREE char **environment =
+        launch_environment(launch, worker->environment, worker->n_environment, pid_entry);
     if (environment == NULL) return ty_fail_memory(err);
     if (body->n_argv == 0)
         return ty_fail(err, TY_ESTART, "the launch of rank %u names no program", worker->rank);
@@ -201,12 +211,12 @@ int launch_worker(struct launch *launch, size_t index, int output_fd, int error_
     bool bound = worker->cpus[0] != '\0';
     if (bound && parse_cpus(worker->cpus, &cpus, err) < 0) return TY_ESTART;
     CLEANUP_FD int payload_fd = -1;
-    if (open_payload(launch, &payload_fd, err) < 0) return TY_ESTART;
+    if (launch_open_payload(launch, &payload_fd, err) < 0) return TY_ESTART;
     struct spawn spawn = {
         .path = find_program(launch, environment, err),
         .argv = launch->argv,
         .envp = environment,
-        .directory = or_null(body->working_directory),
+        .directory = launch_directory(launch),
         .fds = {launch->null_fd, output_fd, error_fd, socket_fd, payload_fd},
         .cpus = bound ? &cpus : NULL,
         .nofile = &launch->nofile,

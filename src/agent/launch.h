@@ -31,6 +31,17 @@ Wire__Launch *launch_copy(const Wire__Launch *body);
 int launch_init(struct launch *launch, const Wire__Launch *body, const struct rlimit *nofile, ty_error *err);
 void launch_done(struct launch *launch); /* a zeroed one is fine */
 
+/* The environment that all workers share, with these changes ("K=V" sets, "K" removes) and behind them `last` (NULL: nothing): a list
+ * for execve, the caller's to free, of borrowed entries. NULL when memory is short. */
+char **launch_environment(const struct launch *launch, char *const *changes, size_t n, char *last);
+/* The value of a shared variable, borrowed, or NULL. */
+const char *launch_variable(const struct launch *launch, const char *name);
+/* The working directory, NULL for the agent's own. */
+const char *launch_directory(const struct launch *launch);
+
+/* A descriptor of its own of the payload, for one worker: -1 when there is no payload. */
+int launch_open_payload(const struct launch *launch, int *fd, ty_error *err);
+
 /* Executes worker number `index` of the launch with these ends of its pipes and of its socket. */
 int launch_worker(struct launch *launch, size_t index, int output_fd, int error_fd, int socket_fd, pid_t *pid,
                   ty_error *err);

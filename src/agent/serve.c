@@ -17,9 +17,13 @@
 #include "agent/sweep.h"
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "cluster/lease.h"
 
-enum { SPAWNS_A_TURN = 8 };
+enum { SPAWNS_A_TURN = 8, FORKS_AT_ONCE = 8 };
+
+/* How the workers of an attempt are started. */
+enum start_way { START_EXECUTED, START_FORKED, START_UNDECIDED };
 #define GRACE_LOST (1 * NS_PER_S)    /* without a controller nobody waits for a polite end */
 #define GOODBYE_LIMIT (5 * NS_PER_S) /* for the controller to take the last message */
 
@@ -39,6 +43,7 @@ struct serving {
     struct child *children;
     size_t n_children;
     size_t n_started; /* the first ones were started, or need not be */
+    enum start_way way;
     size_t reaped_hint;
     struct loop_timer start_timer;
     struct loop_timer goodbye;
@@ -69,10 +74,13 @@ static void stop_all(struct serving *serving, bool kill) {
 
 static void start_some(void *context) {
     struct serving *serving = context;
+    struct template *template = serving->way == START_FORKED ? serving->service->template : NULL;
+    if (serving->way == START_UNDECIDED) return;
     for (int i = 0; i < SPAWNS_A_TURN && serving->n_started < serving->n_children; i++) {
         struct child *child = &serving->children[serving->n_started];
+        if (template != NULL && template_pending(template) >= FORKS_AT_ONCE) return; /* an answer goes on */
         if (child->stage == CHILD_PLANNED)
-            child_start(child, &serving->launch, serving->n_started, &serving->channels);
+            child_start(child, &serving->launch, serving->n_started, &serving->channels, template);
         serving->n_started++;
     }
     if (serving->n_started < serving->n_children)
@@ -89,6 +97,48 @@ static void refuse_launch(struct serving *serving, const Wire__Launch *body, con
         if (text != NULL) event.text = text;
         outbox_event(&serving->outbox, event);
     }
+}
+
+static void refuse_planned(struct serving *serving, const char *why) {
+    for (size_t i = 0; i < serving->n_children; i++)
+        child_refuse(&serving->children[i], TY_ESTART, why);
+    serving->n_started = serving->n_children;
+}
+
+/* Chosen: workers are executed instead. Demanded: it says why there are none. */
+static void do_without_template(struct serving *serving, const char *why) {
+    if (str_equal(serving->launch.body->start_method, "template")) {
+        CLEANUP(buffer_done) struct buffer text = {0};
+        buffer_printf(&text, "workers cannot be forked from a template (start_method \"template\"): %s", why);
+        refuse_planned(serving, text.failed ? why : text.data);
+        return;
+    }
+    outbox_log(&serving->outbox, LOG_LEVEL_WARNING,
+               "node %s: workers start as fresh processes, not forked from a template: %s",
+               serving->service->start->node_name, why);
+    serving->way = START_EXECUTED;
+}
+
+/* The template can be asked, or not, or an answer of it has come. */
+static void on_template(void *context) {
+    struct serving *serving = context;
+    const struct template *template = serving->service->template;
+    if (!serving->active || serving->way == START_EXECUTED) return;
+    enum template_state state = template_state(template);
+    if (serving->way == START_UNDECIDED && state == TEMPLATE_READY) serving->way = START_FORKED;
+    if (serving->way == START_UNDECIDED && state == TEMPLATE_REFUSED)
+        do_without_template(serving, template_reason(template));
+    if (serving->way == START_UNDECIDED && state == TEMPLATE_FAILED)
+        refuse_planned(serving, template_reason(template));
+    start_some(serving);
+}
+
+static void choose_way(struct serving *serving) {
+    const Wire__Launch *body = serving->launch.body;
+    serving->way = START_EXECUTED;
+    if (body->start_method[0] == '\0' || body->n_workers == 0) return;
+    serving->way = START_UNDECIDED;
+    (void)template_prepare(serving->service->template, &serving->launch);
 }
 
 static void begin_attempt(struct serving *serving, const Wire__Launch *body) {
@@ -114,6 +164,7 @@ static void begin_attempt(struct serving *serving, const Wire__Launch *body) {
     serving->killing = false;
     serving->channels.run_path = serving->launch.body->run_path;
     serving->channels.attempt = body->attempt;
+    choose_way(serving);
     start_some(serving);
 }
 
@@ -121,6 +172,7 @@ static void end_attempt(struct serving *serving) {
     for (size_t i = 0; i < serving->n_children; i++)
         child_done(&serving->children[i]);
     free(TAKE(serving->children));
+    template_forget(serving->service->template);
     serving->n_children = serving->n_started = 0;
     launch_done(&serving->launch);
     serving->active = false;
@@ -160,13 +212,21 @@ static void swept(void *context, bool clean) {
     end_attempt(serving);
 }
 
+/* What descends from the template, and from nobody else, is left now. */
+static void end_run(struct serving *serving) {
+    if (template_leave(serving->service->template, serving->keep))
+        sweep_start(&serving->sweep, 0);
+    else
+        say_bye(serving);
+}
+
 /* The next step, if there is one: from the attempt to the sweep, to the next launch or to the end. */
 static void step(struct serving *serving) {
     if (serving->active && !serving->sweep.running && all_gone(serving))
         sweep_start(&serving->sweep, serving->killing || serving->lost ? 0 : grace_of(serving));
-    if (serving->active || serving->said_bye) return;
+    if (serving->active || serving->sweep.running || serving->said_bye) return;
     if (serving->ending) {
-        say_bye(serving);
+        end_run(serving);
     } else if (serving->next != NULL) {
         Wire__Launch *next = TAKE(serving->next);
         begin_attempt(serving, next);
@@ -286,6 +346,7 @@ static void on_child_signal(void *context, int signal_number) {
     int status;
     struct rusage usage;
     for (pid_t pid; (pid = wait4(-1, &status, WNOHANG, &usage)) > 0;) {
+        if (template_reaped(serving->service->template, pid, status, usage.ru_maxrss)) continue;
         struct child *child = find_running(serving, pid);
         if (child != NULL) child_reaped(child, status, usage.ru_maxrss);
     }
@@ -346,12 +407,15 @@ static int open_run(struct serving *serving, ty_error *err) {
     if (serving->loop == NULL) return err->code;
     serving->outbox.loop = serving->sweep.loop = serving->loop;
     serving->channels.outbox = &serving->outbox;
+    serving->sweep.template = serving->service->template;
     serving->sweep.ended = swept;
     serving->sweep.context = serving;
     serving->start_timer = (struct loop_timer){.callback = start_some, .context = serving};
     if (held_port_open(&serving->port, err) < 0) return err->code;
     int code = start_signals(serving);
     if (code < 0) return ty_fail(err, code, "cannot catch signals: %s", strerror(-code));
+    template_enter(serving->service->template, serving->loop, serving->service->start->log_path, on_template,
+                   serving);
     code = watch_parent(serving);
     if (code < 0) return ty_fail(err, code, "cannot watch the controller: %s", strerror(-code));
     return channel_create(serving->loop, serving->service->channel_fd, &events, serving,
@@ -373,6 +437,7 @@ static bool close_channel(struct serving *serving) {
 static bool close_run(struct serving *serving) {
     if (serving->lease_fd >= 0) (void)close(serving->lease_fd);
     if (serving->loop == NULL) return false;
+    (void)template_leave(serving->service->template, serving->keep);
     end_attempt(serving);
     wire__launch__free_unpacked(serving->next, NULL);
     worker_channels_done(&serving->channels);

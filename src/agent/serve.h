@@ -1,7 +1,7 @@
 /* One run as an agent serves it.
  *
  * Order of things: hello; launch -> each worker spawned, a few a turn (started); its lines relayed, its messages forwarded (ready,
- * reports, store); its end seen by pidfd (exited); its pipes drained, its process group killed (gone); when all are gone and
+ * reports, store); or the template is asked for each; its end seen by pidfd (exited); its pipes drained, its process group killed (gone); when all are gone and
  * the attempt is over, the sweep: the agent is a subreaper, so that no child left (waitid: ECHILD) proves that no
  * descendant is left; others are killed and counted. Then the lease is dropped, and bye. When the channel closes before that, workers
  * are stopped at once (TERM, grace, KILL) and swept. */
@@ -10,6 +10,7 @@
 
 #include <sys/resource.h>
 
+#include "agent/template.h"
 #include "wire/trainyard.pb-c.h"
 
 struct service {
@@ -18,6 +19,7 @@ struct service {
     int lease_fd;   /* kept open during the run, so that its lease holds; taken over; -1 without */
     const struct rlimit *nofile; /* of workers */
     const Wire__Start *start;
+    struct template *template; /* borrowed */
 };
 
 /* SERVED_KEPT: the channel is open, another run may come over it. Else it is closed; badly: the controller was lost, or something

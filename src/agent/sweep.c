@@ -27,7 +27,7 @@ struct table {
     size_t n, capacity;
 };
 
-static bool has_children(void) {
+static bool has_any_child(void) {
     siginfo_t info;
     return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
@@ -62,6 +62,41 @@ static void read_processes(struct table *table) {
     (void)closedir(proc);
 }
 
+/* Any child, living or not, beside the template's processes. The kernel's own list of children is exact here: they come first in it as
+ * long as nothing older is left, and while an entry lives, the one behind it is found without counting. -1: there is no such
+ * list. */
+static int list_other_children(const struct template *template) {
+    char path[64], text[4096];
+    (void)snprintf(path, sizeof path, "/proc/self/task/%d/children", getpid());
+    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (size < 0) return -1;
+    text[size] = '\0';
+    char *end;
+    for (const char *at = text;; at = end) {
+        pid_t pid = (pid_t)strtol(at, &end, 10);
+        if (end == at) return 0;
+        if (!template_owns(template, pid)) return 1;
+    }
+}
+
+static int scan_other_children(const struct template *template) {
+    struct table table = {0};
+    int found = 0;
+    read_processes(&table);
+    for (size_t i = 0; i < table.n; i++)
+        if (table.items[i].parent == getpid() && !template_owns(template, table.items[i].pid)) found = 1;
+    free(table.items);
+    return found;
+}
+
+static bool has_children(const struct sweep *sweep) {
+    if (!has_any_child()) return false;
+    if (!template_lives(sweep->template)) return true;
+    int found = list_other_children(sweep->template);
+    return (found >= 0 ? found : scan_other_children(sweep->template)) > 0;
+}
+
 static bool is_ours(const struct table *table, pid_t pid) {
     for (size_t i = 0; i < table->n; i++)
         if (table->items[i].ours && table->items[i].pid == pid) return true;
@@ -69,11 +104,12 @@ static bool is_ours(const struct table *table, pid_t pid) {
 }
 
 /* Marks the descendants of this process; returns how many more were found. */
-static size_t mark(struct table *table) {
+static size_t mark(struct table *table, const struct template *template) {
     size_t marked = 0;
     for (size_t i = 0; i < table->n; i++) {
         struct process *process = &table->items[i];
-        if (process->ours || (process->parent != getpid() && !is_ours(table, process->parent))) continue;
+        if (process->ours || template_owns(template, process->pid)) continue;
+        if (process->parent != getpid() && !is_ours(table, process->parent)) continue;
         process->ours = true;
         marked++;
     }
@@ -97,7 +133,7 @@ static void end_process(struct sweep *sweep, pid_t pid) {
 static void end_descendants(struct sweep *sweep) {
     struct table table = {0};
     read_processes(&table);
-    while (mark(&table) > 0) {
+    while (mark(&table, sweep->template) > 0) {
     }
     for (size_t i = 0; i < table.n; i++)
         if (table.items[i].ours) end_process(sweep, table.items[i].pid);
@@ -126,7 +162,7 @@ static void start_killing(struct sweep *sweep) {
 /* The grace is over; or, while killing, some may have been forked after the last look. */
 static void on_timer(void *context) {
     struct sweep *sweep = context;
-    if (!has_children()) {
+    if (!has_children(sweep)) {
         stop(sweep, true);
         return;
     }
@@ -142,7 +178,7 @@ static void on_timer(void *context) {
 void sweep_start(struct sweep *sweep, nanoseconds grace) {
     sweep->running = true;
     sweep->killing = false;
-    bool left = has_children();
+    bool left = has_children(sweep);
     if (left && grace > 0) end_descendants(sweep);
     start_timer(sweep, left ? grace : 0);
 }
@@ -153,7 +189,7 @@ void sweep_kill(struct sweep *sweep) {
 
 void sweep_check(struct sweep *sweep) {
     if (!sweep->running) return;
-    if (!has_children())
+    if (!has_children(sweep))
         start_timer(sweep, 0);
     else if (!sweep->killing)
         end_descendants(sweep); /* its orphans are ours now */

@@ -1,16 +1,18 @@
 /* The proof of a clean end: after the workers of an attempt are gone, this process, which adopts the orphans among their
- * descendants, must have no child left. What is left is asked to end, then killed, and counted. */
+ * descendants, must have no child left but the template's processes. What is left is asked to end, then killed, and counted. */
 #ifndef AGENT_SWEEP_H
 #define AGENT_SWEEP_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "agent/template.h"
 #include "base/idset.h"
 #include "loop/loop.h"
 
 struct sweep {
     struct loop *loop;
+    const struct template *template;          /* its two processes are no leftovers */
     void (*ended)(void *context, bool clean); /* never called from within a call of ours */
     void *context;
     bool running;

@@ -1,0 +1,150 @@
+/* Requests and answers of control.h. */
+#include "agent/control.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/file.h"
+
+enum { READ_SIZE = 4096, LINE_LIMIT = 64 << 10, END_LIMIT_MS = 2000 };
+
+/* Hands on whole lines; one without end is the peer's fault, and cut. */
+static void hand_on(struct control *control) {
+    for (char *end; control->in.size > 0 && (end = memchr(control->in.data, '\n', control->in.size)) != NULL;) {
+        CLEANUP(buffer_done) struct buffer line = {0};
+        size_t size = (size_t)(end - control->in.data);
+        buffer_append(&line, control->in.data, size);
+        buffer_char(&line, '\0');
+        buffer_consume(&control->in, size + 1);
+        if (!line.failed) control->line(control, line.data);
+        if (control->fd < 0) return;
+    }
+    if (control->in.size > LINE_LIMIT) buffer_clear(&control->in);
+}
+
+/* False at the end. */
+static bool read_some(struct control *control) {
+    char *to = buffer_reserve(&control->in, READ_SIZE);
+    if (to == NULL) return false;
+    ssize_t n = recv(control->fd, to, READ_SIZE, MSG_DONTWAIT);
+    if (n < 0) return errno == EAGAIN || errno == EINTR;
+    control->in.size += (size_t)n;
+    return n > 0;
+}
+
+static void on_ready(void *context, unsigned events) {
+    (void)events;
+    struct control *control = context;
+    bool more = read_some(control);
+    hand_on(control);
+    if (!more && control->fd >= 0) control->ended(control);
+}
+
+void control_take(struct control *control) {
+    for (size_t before = SIZE_MAX; control->fd >= 0 && before != 0;) {
+        size_t had = control->in.size;
+        (void)read_some(control);
+        before = control->in.size - had;
+        hand_on(control);
+    }
+}
+
+int control_watch(struct control *control, struct loop *loop) {
+    control->loop = loop;
+    control->watch = (struct loop_watch){.callback = on_ready, .context = control};
+    return loop_watch_start(loop, &control->watch, control->fd, LOOP_READABLE);
+}
+
+void control_rest(struct control *control) {
+    if (control->fd >= 0 && control->loop != NULL) loop_watch_stop(control->loop, &control->watch);
+    control->loop = NULL;
+}
+
+int control_open(struct control *control, struct loop *loop, int *theirs, ty_error *err) {
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return ty_fail(err, -errno, "cannot make a socket pair: %s", strerror(errno));
+    control->fd = pair[0];
+    control->pid = 0;
+    int code = control_watch(control, loop);
+    if (code < 0) {
+        (void)close(TAKE_FD(control->fd));
+        (void)close(pair[1]);
+        return ty_fail(err, code, "cannot watch a template: %s", strerror(-code));
+    }
+    *theirs = pair[1];
+    return 0;
+}
+
+/* A file in memory with the words; -1 with errno. */
+static int make_words(const struct buffer *words) {
+    CLEANUP_FD int fd = memfd_create("trainyard-words", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) return -1;
+    int code = file_write_all(fd, words->data, words->size);
+    if (code < 0) errno = -code;
+    return code < 0 ? -1 : TAKE_FD(fd);
+}
+
+static int send_descriptors(int socket, char kind, const int *fds, size_t n) {
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(CONTROL_FDS * sizeof(int))];
+    } control = {0};
+    struct iovec part = {.iov_base = &kind, .iov_len = 1};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = CMSG_SPACE(n * sizeof *fds)};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    *header = (struct cmsghdr){
+        .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(n * sizeof *fds)};
+    memcpy(CMSG_DATA(header), fds, n * sizeof *fds);
+    while (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+        if (errno != EINTR) return -errno;
+    return 0;
+}
+
+int control_send(struct control *control, char kind, const struct buffer *words, const int *fds, size_t n,
+                 ty_error *err) {
+    int all[CONTROL_FDS];
+    if (words->failed) return ty_fail_memory(err);
+    CLEANUP_FD int file = make_words(words);
+    if (file < 0) return ty_fail(err, -errno, "cannot ask the template for a worker: %s", strerror(errno));
+    all[0] = file;
+    memcpy(all + 1, fds, n * sizeof *fds);
+    int code = send_descriptors(control->fd, kind, all, n + 1);
+    return code == 0 ? 0 : ty_fail(err, code, "cannot ask the template for a worker: %s", strerror(-code));
+}
+
+/* A process that KILL does not end at once is left to the kernel. */
+static int reap(pid_t pid) {
+    int status = -1;
+    CLEANUP_FD int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    struct pollfd ended = {.fd = pidfd, .events = POLLIN};
+    if (pidfd >= 0) (void)poll(&ended, 1, END_LIMIT_MS);
+    return waitpid(pid, &status, WNOHANG) == pid ? status : -1;
+}
+
+int control_close(struct control *control) {
+    int status = -1;
+    if (control->fd < 0) return -1;
+    control_rest(control);
+    (void)close(TAKE_FD(control->fd));
+    if (control->pid > 0) {
+        (void)kill(-control->pid, SIGKILL);
+        (void)kill(control->pid, SIGKILL);
+        status = reap(control->pid);
+    }
+    control->pid = 0;
+    buffer_done(&control->in);
+    return status;
+}

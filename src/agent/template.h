@@ -1,0 +1,80 @@
+/* The template of a node: processes that have imported what workers need, and fork them (DESIGN.md 4, "Fork template").
+ *
+ * There are two. The zygote has imported the framework; it outlives runs, and serves all that want the same (template_launch.h). Each
+ * run forks its own template from it, which loads the training function, lives for all attempts of the run, and forks the
+ * workers. Forks are made with CLONE_PARENT: what is forked is this process's child, and is watched, stopped and reaped as any worker.
+ *
+ *   to                          request (control.h)             answers, one line each, in order
+ *   zygote                      -                               ready | unsafe WHY | error WHY      when the imports are done
+ *   zygote                      R, with socket, output, payload pid N | unsafe WHY | error WHY
+ *   the run's                   -                               ready | unsafe WHY | error WHY      when the function is loaded
+ *   the run's                   W, with a worker's descriptors  pid N | unsafe WHY | error WHY
+ *
+ * "unsafe" and "error" before a worker was asked for are a refusal: workers can be executed instead. A template that dies, or does not
+ * answer within the limit, has failed: what it ran into would be met again. Nothing here waits; all is told by `changed`. */
+#ifndef AGENT_TEMPLATE_H
+#define AGENT_TEMPLATE_H
+
+#include "agent/template_launch.h"
+#include "loop/loop.h"
+
+struct template; /* opaque; one an agent */
+
+/* X(name, what holds in it) */
+#define TEMPLATE_STATES(X)                                                  \
+    X(TEMPLATE_NONE, "nobody has asked")                                    \
+    X(TEMPLATE_WAITING, "importing, or loading the function")               \
+    X(TEMPLATE_READY, "workers can be forked")                              \
+    X(TEMPLATE_REFUSED, "forking is unsafe or impossible: template_reason") \
+    X(TEMPLATE_FAILED, "it died, or took too long: template_reason")
+
+enum template_state {
+#define X(name, meaning) name,
+    TEMPLATE_STATES(X)
+#undef X
+};
+
+/* A worker that was asked for; embedded in its owner, who must outlive the answer. */
+struct template_fork {
+    /* With its pid; or with 0 and the reason. It may have ended already: template_take_reaped. */
+    void (*answered)(void *context, pid_t pid, const char *why);
+    void *context;
+    struct template_fork *next;
+};
+
+struct template *template_create(void);           /* NULL when memory is short */
+void template_destroy(struct template *template); /* ends what lives; NULL is fine */
+
+/* Begins to serve a run on its loop. `changed` is called, never from within a call of ours, when the state is another or an answer
+ * has come. `log_path` takes what the template writes; "": none; borrowed until template_leave. */
+void template_enter(struct template *template, struct loop *loop, const char *log_path,
+                    void (*changed)(void *context), void *context);
+
+/* Ends the run's template, and the zygote as well unless it is kept. True when there was something to end: its descendants are left. */
+bool template_leave(struct template *template, bool keep);
+
+/* Takes the steps that are possible towards workers of this launch, which is borrowed until template_forget. */
+enum template_state template_prepare(struct template *template, const struct launch *launch);
+/* Nobody waits for that launch any more. */
+void template_forget(struct template *template);
+enum template_state template_state(const struct template *template);
+const char *template_reason(const struct template *template); /* borrowed until the next call */
+
+/* Asks for worker `index` of the launch, when READY. `fds`: what become its descriptors 0 to 4, the last may be -1; they remain the
+ * caller's. */
+int template_fork(struct template *template, struct template_fork *fork, const struct launch *launch,
+                  size_t index, const int fds[SPAWN_FDS], ty_error *err);
+unsigned template_pending(const struct template *template); /* workers asked for and not answered */
+/* No more time for those: they are answered with this reason, and the run's template ends. */
+void template_abandon(struct template *template, const char *why);
+
+bool template_lives(const struct template *template); /* at least one of the two has a process */
+/* One of the two, and not a worker or what it left. */
+bool template_owns(const struct template *template, pid_t pid);
+
+/* A child of this process was reaped. True when it was one of the two. Another one's end is kept as long as it may be that of a worker
+ * whose pid was not told yet. */
+bool template_reaped(struct template *template, pid_t pid, int wait_status, long peak_kib);
+bool template_take_reaped(struct template *template, pid_t pid, int *wait_status, long *peak_kib);
+
+#endif

@@ -1,0 +1,118 @@
+/* From a launch to a zygote and to what it is asked. In the template numeric libraries are held to one thread: a process with
+ * threads cannot be forked. */
+#include "agent/template_launch.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "worker/link.h"
+
+#define ZYGOTE_FD_VARIABLE "TRAINYARD_TEMPLATE_FD"
+#define LIMIT_VARIABLE "TRAINYARD_TEMPLATE_LIMIT"
+#define LIMIT_DEFAULT (120 * NS_PER_S)
+
+/* As long as a token may be: the run's is written over it, so that /proc tells whose the processes are. */
+#define TOKEN_PLACE WORKER_TOKEN_VARIABLE "=----------------------------------------------------------------"
+
+#define ONE_THREAD "OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1"
+
+/* Read once, when an interpreter, a loader or a library starts. */
+static const char *const start_prefixes[] = {"PYTHON", "LD_",       "TORCH", "PYTORCH", "OMP_",   "MKL_",
+                                             "KMP_",   "OPENBLAS_", "CUDA_", "NVIDIA_", "HIP_",   "ROCR_",
+                                             "JAX_",   "XLA_",      "TF_",   "TPU_",    "GLIBC_", "MALLOC_"};
+/* Of those, what a run sets anew, or the template itself. */
+static const char *const run_prefixes[] = {"TORCHELASTIC_",    "TORCH_NCCL_",      "TPU_",
+                                           "OMP_NUM_THREADS=", "MKL_NUM_THREADS=", "OPENBLAS_NUM_THREADS="};
+
+static bool has_prefix(const char *entry, const char *const *prefixes, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (str_prefix(entry, prefixes[i], NULL)) return true;
+    return false;
+}
+
+static bool belongs_to_key(const char *entry) {
+    size_t name = strcspn(entry, "=");
+    if (memmem(entry, name, "_VISIBLE_", strlen("_VISIBLE_")) != NULL) return false;
+    if (str_prefix(entry, "TPU_LIBRARY_PATH=", NULL)) return true;
+    return has_prefix(entry, start_prefixes, ARRAY_SIZE(start_prefixes)) &&
+           !has_prefix(entry, run_prefixes, ARRAY_SIZE(run_prefixes));
+}
+
+static void append_word(struct buffer *words, const char *word) {
+    buffer_append(words, word, strlen(word) + 1);
+}
+
+void template_key(const struct launch *launch, struct buffer *key) {
+    const Wire__Launch *body = launch->body;
+    struct stat status = {0};
+    (void)stat(body->template_argv[0], &status);
+    buffer_printf(key, "%llu %llu %lld.%09ld", (unsigned long long)status.st_dev,
+                  (unsigned long long)status.st_ino, (long long)status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
+    buffer_char(key, '\0');
+    append_word(key, body->working_directory);
+    for (size_t i = 0; i < body->n_template_argv; i++)
+        append_word(key, body->template_argv[i]);
+    for (size_t i = 0; i < launch->n_base; i++)
+        if (belongs_to_key(launch->base[i])) append_word(key, launch->base[i]);
+}
+
+int template_execute(const struct launch *launch, int control_fd, int output_fd, pid_t *pid, ty_error *err) {
+    static char *const changes[] = {ONE_THREAD,
+                                    TOKEN_PLACE,
+                                    WORKER_FD_VARIABLE,
+                                    WORKER_PATH_VARIABLE,
+                                    WORKER_PAYLOAD_VARIABLE,
+                                    WORKER_CHECKPOINT_VARIABLE};
+    static char own[] = ZYGOTE_FD_VARIABLE "=3";
+    const Wire__Launch *body = launch->body;
+    CLEANUP_FREE char **environment = launch_environment(launch, changes, ARRAY_SIZE(changes), own);
+    CLEANUP_FREE char **argv = calloc(body->n_template_argv + 1, sizeof *argv);
+    if (environment == NULL || argv == NULL) return ty_fail_memory(err);
+    memcpy(argv, body->template_argv, body->n_template_argv * sizeof *argv);
+    const char *directory = launch_directory(launch);
+    CLEANUP_FREE char *path =
+        spawn_find(argv[0], launch_variable(launch, "PATH"), directory != NULL ? directory : ".", err);
+    if (path == NULL) return TY_ESTART;
+    struct spawn spawn = {.path = path,
+                          .argv = argv,
+                          .envp = environment,
+                          .directory = directory,
+                          .fds = {launch->null_fd, output_fd, output_fd, control_fd, -1},
+                          .nofile = &launch->nofile};
+    return spawn_start(&spawn, pid, err);
+}
+
+static int append_list(struct buffer *words, char **list, ty_error *err) {
+    for (char **entry = list; list != NULL && *entry != NULL; entry++)
+        append_word(words, *entry);
+    return list == NULL || words->failed ? ty_fail_memory(err) : 0;
+}
+
+int template_run_words(const struct launch *launch, struct buffer *words, ty_error *err) {
+    static char *const changes[] = {ONE_THREAD, WORKER_FD_VARIABLE};
+    CLEANUP_FREE char **environment = launch_environment(launch, changes, ARRAY_SIZE(changes), NULL);
+    append_word(words, launch->body->working_directory);
+    return append_list(words, environment, err);
+}
+
+int template_worker_words(const struct launch *launch, size_t index, struct buffer *words, ty_error *err) {
+    const Wire__LaunchWorker *worker = launch->body->workers[index];
+    CLEANUP_FREE char **environment =
+        launch_environment(launch, worker->environment, worker->n_environment, NULL);
+    append_word(words, worker->cpus);
+    buffer_printf(words, "%llu", (unsigned long long)launch->nofile.rlim_cur);
+    buffer_char(words, '\0');
+    buffer_printf(words, "%llu", (unsigned long long)launch->nofile.rlim_max);
+    buffer_char(words, '\0');
+    append_word(words, launch->body->working_directory);
+    return append_list(words, environment, err);
+}
+
+nanoseconds template_limit(const struct launch *launch) {
+    const char *text = launch_variable(launch, LIMIT_VARIABLE);
+    nanoseconds limit;
+    return text != NULL && duration_parse(text, &limit, NULL) == 0 ? limit : LIMIT_DEFAULT;
+}
