@@ -9,11 +9,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "agent/metrics.h"
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "worker/link.h"
-#include "worker/metrics_check.h"
 
 /* A line in the hands of its handler. */
 struct request {

@@ -9,8 +9,8 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
+#include "worker/json_text.h"
 #include "worker/metrics.h"
-#include "worker/metrics_check.h"
 #include "worker/worker.h"
 
 /* Metrics in the form in which the caller has them. */
@@ -37,7 +37,7 @@ static int format_line(struct ty_worker *worker, const char *command, const stru
                        ty_error *err) {
     buffer_clear(&worker->line);
     buffer_text(&worker->line, command);
-    int rc = metrics->json != NULL ? metrics_append_json(metrics->json, &worker->line, err)
+    int rc = metrics->json != NULL ? json_text_append_object("metrics", metrics->json, &worker->line, err)
                                    : metrics_format(metrics->numbers, &worker->line, err);
     return rc < 0 ? rc : end_line(worker, err);
 }

@@ -1,6 +1,6 @@
-/* Checks metrics that were written by others: by the caller of ty_report_json in a worker, by whoever speaks to an agent. */
-#ifndef WORKER_METRICS_CHECK_H
-#define WORKER_METRICS_CHECK_H
+/* Checks what a worker reports. */
+#ifndef AGENT_METRICS_H
+#define AGENT_METRICS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,9 +12,6 @@
  * writes them) or numbers too large for a double: `corrected` then has them as the strings "NaN", "Infinity", "-Infinity". TY_EUSAGE
  * otherwise. */
 int metrics_check(const char *text, size_t size, struct buffer *corrected, ty_error *err);
-
-/* Appends a JSON object as one line: as it stands, or corrected. TY_EUSAGE when it is none. */
-int metrics_append_json(const char *text, struct buffer *out, ty_error *err);
 
 bool metrics_is_list(const char *text, size_t size); /* a JSON list */
 

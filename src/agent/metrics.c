@@ -1,5 +1,5 @@
 /* JSON of reports: checked with jansson, which builds a tree that nobody needs, but is right in every corner. */
-#include "worker/metrics_check.h"
+#include "agent/metrics.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -59,22 +59,6 @@ int metrics_check(const char *text, size_t size, struct buffer *corrected, ty_er
     json_error_t second;
     if (!corrected->failed && check(corrected->data, corrected->size, &second) == 0) return 1;
     return ty_fail(err, TY_EUSAGE, "metrics must be a JSON object on one line: %s", error.text);
-}
-
-int metrics_append_json(const char *text, struct buffer *out, ty_error *err) {
-    CLEANUP(buffer_done) struct buffer corrected = {0};
-    size_t size = strlen(text), begin = out->size;
-    int result = metrics_check(text, size, &corrected, err);
-    if (result < 0) return result;
-    if (result > 0)
-        buffer_append(out, corrected.data, corrected.size);
-    else
-        buffer_append(out, text, size);
-    if (out->failed) return ty_fail_memory(err);
-    /* Outside of strings, where it may not stand, a line break is as good as a blank. */
-    for (char *at = out->data + begin; at < out->data + out->size; at++)
-        if (*at == '\n' || *at == '\r') *at = ' ';
-    return 0;
 }
 
 bool metrics_is_list(const char *text, size_t size) {
