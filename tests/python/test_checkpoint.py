@@ -1,0 +1,83 @@
+"""Checkpoint objects: directories, copies, metadata."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from trainyard import Checkpoint
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "source"
+    (path / "sub").mkdir(parents=True)
+    (path / "model.txt").write_text("weights")
+    (path / "sub" / "more.txt").write_text("more")
+    return path
+
+
+def test_names_a_directory(source, monkeypatch):
+    monkeypatch.chdir(source.parent)
+    checkpoint = Checkpoint.from_directory("source")
+    assert checkpoint.path == str(source) and checkpoint.filesystem is None
+    assert checkpoint == Checkpoint(source) and checkpoint != Checkpoint("/elsewhere") and checkpoint != 1
+    assert repr(checkpoint) == f"Checkpoint(path={str(source)!r})"
+    assert eval(repr(checkpoint)) == checkpoint
+    assert Checkpoint(f"file://{source}") == checkpoint
+    with checkpoint.as_directory() as path:
+        assert path == str(source)
+    assert os.path.exists(source)
+
+
+def test_is_no_path(source):
+    with pytest.raises(TypeError, match="to_directory"):
+        os.path.join(Checkpoint(source), "model.txt")
+    for wrong in (None, 3):
+        with pytest.raises(ValueError, match="path"):
+            Checkpoint(wrong)
+        with pytest.raises(ValueError, match="path"):
+            Checkpoint.from_directory(wrong)
+    with pytest.raises(ValueError, match="s3"):
+        Checkpoint("s3://bucket/x")
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        with Checkpoint("/nowhere").as_directory():
+            pass
+
+
+def test_to_directory_copies(source, tmp_path):
+    checkpoint = Checkpoint(source)
+    target = checkpoint.to_directory(tmp_path / "copy")
+    assert target == str(tmp_path / "copy")
+    assert sorted(os.listdir(target)) == ["model.txt", "sub"]
+    assert (tmp_path / "copy" / "sub" / "more.txt").read_text() == "more"
+    temporary = checkpoint.to_directory()
+    assert temporary != checkpoint.to_directory() and sorted(os.listdir(temporary)) == ["model.txt", "sub"]
+    (tmp_path / "copy" / "model.txt").write_text("changed")
+    checkpoint.to_directory(tmp_path / "copy")
+    assert (tmp_path / "copy" / "model.txt").read_text() == "changed", "a complete copy is not made again"
+
+
+def test_a_second_process_waits_for_the_first(source, tmp_path):
+    (source / "big").write_bytes(os.urandom(8 << 20))
+    code = "import sys; from trainyard import Checkpoint; p = Checkpoint(sys.argv[1]).to_directory(sys.argv[2]); " \
+           "print(open(p + '/big', 'rb').read() == open(sys.argv[1] + '/big', 'rb').read())"
+    command = [sys.executable, "-c", code, str(source), str(tmp_path / "copy")]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [process.communicate()[0] for process in both] == ["True\n"] * 3
+
+
+def test_metadata(source):
+    checkpoint = Checkpoint(source)
+    assert checkpoint.get_metadata() == {}
+    checkpoint.set_metadata({"epoch": 3})
+    checkpoint.update_metadata({"loss": 0.5})
+    assert Checkpoint(source).get_metadata() == {"epoch": 3, "loss": 0.5}
+    checkpoint.set_metadata({"a": 1})
+    assert checkpoint.get_metadata() == {"a": 1}
+    with pytest.raises(ValueError, match="trainyard"):
+        checkpoint.set_metadata({"trainyard": 1})
+    with pytest.raises(ValueError, match="dict"):
+        checkpoint.set_metadata([1])
+    assert sorted(os.listdir(source)) == [".metadata.json", "model.txt", "sub"]

@@ -1,0 +1,38 @@
+"""The text of failures, and errors that travel."""
+
+import pickle
+
+from trainyard import ControllerError, TrainingFailedError, WorkerGroupError
+from trainyard.errors import RemoteTraceback, WorkerKilledError, group_failures
+
+
+def test_ranks_that_failed_alike_are_told_together():
+    failures = {0: ValueError("A"), 2: RuntimeError("B"), 3: ValueError("A")}
+    assert group_failures(failures) == "[Rank 0, 3]:\nA\n[Rank 2]:\nB"
+
+
+def test_numbers_and_addresses_make_no_difference():
+    text = group_failures({0: ValueError("rank 0 at 0x7f00 failed"), 1: ValueError("rank 1 at 0x7f11 failed")})
+    assert text.startswith("[Rank 0, 1]:\n") and text.count("failed") == 1 and "0x7f" not in text
+    assert group_failures({1: ValueError("code 7")}) == "[Rank 1]:\ncode 7"
+
+
+def test_long_texts_are_cut():
+    text = group_failures({0: ValueError("x" * 5000)})
+    assert "x" * 1000 in text and "x" * 1001 not in text and "truncated" in text
+    assert "truncated" not in group_failures({0: ValueError("x" * 1000)})
+
+
+def test_the_remote_traceback_is_the_text():
+    error = ValueError("short")
+    error.__cause__ = RemoteTraceback("Traceback: long\nValueError: short\n")
+    assert group_failures({0: error}) == "[Rank 0]:\nTraceback: long\nValueError: short"
+
+
+def test_errors_can_be_pickled():
+    error = pickle.loads(pickle.dumps(WorkerGroupError("text", {1: ValueError("a")})))
+    assert isinstance(error, TrainingFailedError) and str(error) == "text" and error.worker_failures[1].args == ("a",)
+    error = pickle.loads(pickle.dumps(ControllerError(ValueError("b"))))
+    assert isinstance(error.controller_failure, ValueError) and "b" in str(error)
+    error = pickle.loads(pickle.dumps(WorkerKilledError("killed", 9)))
+    assert (error.signal, error.exit_code, str(error)) == (9, 137, "killed")

@@ -1,0 +1,108 @@
+"""What travels to the workers, and what is refused because it cannot."""
+
+import functools
+import os
+import sys
+import threading
+
+import pytest
+
+from trainyard import payload
+from trainyard.trainer import BackendConfig, call, check_function, required_arguments
+
+
+def travel(function, config=None):
+    return payload.load(payload.dump(function, config, BackendConfig(), {"resources": {"CPU": 1}}))
+
+
+def test_closures_lambdas_partials_travel():
+    base = 40
+    assert travel(lambda: base + 2).function() == 42
+    assert travel(functools.partial(lambda a, b: a + b, 2)).function(3) == 5
+    loaded = travel(lambda config: config["a"], {"a": 7})
+    assert (loaded.function(loaded.config), loaded.facts) == (7, {"resources": {"CPU": 1}})
+
+
+def test_a_descriptor_is_read_from_its_beginning(tmp_path):
+    path = tmp_path / "payload"
+    path.write_bytes(payload.dump(len, None, BackendConfig(), {}))
+    fd = os.open(path, os.O_RDONLY)
+    os.lseek(fd, 5, os.SEEK_SET)
+    assert payload.load(fd).function is len and payload.load(fd).function is len
+    os.close(fd)
+
+
+def test_functions_of_modules_beside_the_script_travel_by_name(tmp_path, monkeypatch):
+    (tmp_path / "beside.py").write_text("def train():\n    return __name__\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from beside import train
+
+    data = payload.dump(train, None, BackendConfig(), {})
+    monkeypatch.delitem(sys.modules, "beside")
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(tmp_path)])
+    assert payload.load(data).function() == "beside"
+    assert str(tmp_path) in sys.path
+
+
+LOCK = threading.Lock()
+
+
+class Holder:
+    def __init__(self):
+        self.lock = threading.Lock()
+
+    def train(self):
+        pass
+
+
+def closure(lock):
+    return lambda: lock
+
+
+def uses_global():
+    return LOCK
+
+
+def with_default(lock=LOCK):
+    return lock
+
+
+uses_global.__module__ = with_default.__module__ = "__main__"  # so that they go by value, as in a script
+
+
+@pytest.mark.parametrize("function, config, words", [
+    (closure(threading.Lock()), None, ["train_loop_per_worker", "closure variable `lock`", "lock"]),
+    (uses_global, None, ["global `LOCK`", "uses_global"]),
+    (with_default, None, ["default 1"]),
+    (functools.partial(len, threading.Lock()), None, ["argument 1 of the partial"]),
+    (functools.partial(len, obj=LOCK), None, ["argument `obj` of the partial"]),
+    (Holder().train, None, ["lock"]),
+    (len, {"data": {"open": LOCK}}, ["`train_loop_config`['data']['open']"]),
+    (len, {"data": [1, LOCK]}, ["`train_loop_config`['data'][1]"]),
+    (len, Holder(), ["`train_loop_config`.lock"]),
+])
+def test_a_refusal_names_the_holder(function, config, words):
+    with pytest.raises(ValueError) as caught:
+        payload.dump(function, config, BackendConfig(), {})
+    for word in [*words, "cannot be pickled"]:
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("function, n", [
+    (lambda: 0, 0), (lambda config: 0, 1), (lambda config=None: 0, 0), (lambda *args: 0, 1), (lambda **kwargs: 0, 0),
+    (lambda a, b=1: 0, 1), (lambda *, a=1: 0, 0), (functools.partial(lambda a, b: 0, 1), 1), (Holder().train, 0), (Holder, 0),
+])
+def test_arguments_are_counted(function, n):
+    assert required_arguments(function) == n
+    check_function(function)
+
+
+def test_arity():
+    with pytest.raises(ValueError, match="should take in 0 or 1 required arguments, but it accepts 2"):
+        check_function(lambda a, b: 0)
+    with pytest.raises(ValueError, match="train_loop_per_worker"):
+        check_function("train")
+    assert call(lambda: "none", {"a": 1}) == "none"
+    assert call(lambda config: config, {"a": 1}) == {"a": 1}
+    assert call(lambda config: config, None) == {}
