@@ -21,5 +21,6 @@ PyObject *core_text(const char *text);
 /* The methods of a worker, and those of a run on its way, added to the module. 0 or -1. */
 int core_add_worker(PyObject *module);
 int core_add_run(PyObject *module);
+int core_add_fork(PyObject *module); /* what a fork template needs */
 
 #endif

@@ -1,0 +1,323 @@
+"""The fork template: imports once what every worker needs, and forks workers (DESIGN.md 4, src/agent/template.h).
+
+`python -m trainyard._template MODULE...` is started by an agent and becomes, by turns:
+
+- the zygote, which imports the modules, and forks for each run
+- the run's template, which loads the training function, and forks for each start of
+- a worker, which runs it.
+
+Each turn is a child that `serve` returns in. A fork copies one thread and no device, so nothing is forked while this process has
+more than one thread or has touched a device: the agent is told why, and starts fresh processes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import os
+import resource
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from typing import Any, Callable
+
+from . import _core
+
+VARIABLE = "TRAINYARD_TEMPLATE_FD"
+DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/accel", "/dev/vfio", "/dev/dri/render", "/dev/neuron", "/dev/habanalabs")
+PLACES = 5  # descriptors of a worker: standard ones, its socket, its payload
+_MOST_FDS = 8
+
+
+class Request:
+    """What the agent asks for: words, and descriptors, which `close` closes."""
+
+    def __init__(self, fds: list[int]):
+        self.fds = fds[1:]
+        try:
+            self.words = os.pread(fds[0], os.fstat(fds[0]).st_size, 0).split(b"\0")[:-1]
+        finally:
+            os.close(fds[0])
+
+    def close(self) -> None:
+        for fd in self.fds:
+            os.close(fd)
+        self.fds = []
+
+
+def main(modules: list[str]) -> int:
+    """The exit status of the worker that this process becomes at last."""
+    control = take_control()
+    prepare(control, lambda: import_modules(modules))
+    request = serve(control)
+    control, payload = become_run(request)
+    prepare(control, payload.load)
+    request = serve(control)
+    become_worker(request)
+    from . import _worker
+
+    return _worker.main(payload.value)
+
+
+# -- the socket to the agent
+
+
+def take_control() -> socket.socket:
+    """The socket, moved from where a worker's own descriptors will lie; those places are held until then."""
+    given = int(os.environ.pop(VARIABLE))
+    control = socket.socket(fileno=os.dup(given))
+    while control.fileno() < PLACES:
+        control = socket.socket(fileno=os.dup(control.detach()))
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for place in range(3, PLACES):
+        if nothing != place:
+            os.dup2(nothing, place, inheritable=False)
+    if nothing >= PLACES:
+        os.close(nothing)
+    return control
+
+
+def answer(control: socket.socket, text: str) -> None:
+    """One line."""
+    control.sendall(" ".join(text.split()).encode("utf-8", "replace") + b"\n")
+
+
+def prepare(control: socket.socket, load: Callable[[], Any]) -> None:
+    """Loads what the forks are to share, and tells whether they can be made."""
+    try:
+        load()
+    except BaseException as error:
+        traceback.print_exc()
+        answer(control, f"error {type(error).__name__}: {error}")
+        return
+    gc.collect()
+    gc.freeze()  # what is shared is not looked at again, and so not copied
+    why = unsafe()
+    answer(control, f"unsafe {why}" if why else "ready")
+
+
+def serve(control: socket.socket) -> Request:
+    """Forks a child for each request, and returns in the child. This process itself ends with its socket."""
+    while True:
+        message, fds, _, _ = socket.recv_fds(control, 1, _MOST_FDS)
+        if not message:
+            os._exit(0)
+        request = Request(fds)
+        pid = fork(control)
+        if pid == 0:
+            control.close()
+            return request
+        request.close()
+
+
+def fork(control: socket.socket) -> int:
+    """0 in the child; in this process its pid, or -1, and the agent is told."""
+    flush()
+    pid, text = -1, unsafe()
+    if text is None:
+        try:
+            pid = _core.fork_sibling()
+            text = f"pid {pid}"
+        except OSError as error:
+            text = f"unsafe the system does not fork from a template (clone3): {error.strerror}"
+    else:
+        text = f"unsafe {text}"
+    if pid != 0:
+        answer(control, text)
+    return pid
+
+
+def flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):
+            pass
+
+
+# -- what makes a fork unsafe
+
+
+def unsafe() -> str | None:
+    """Why this process must not be forked; None when it can be."""
+    return _thread() or _open_device() or _device_context()
+
+
+def _thread() -> str | None:
+    """A thread that was waited for may be seen for some more moments."""
+    for _ in range(20):
+        others = [task for task in os.listdir("/proc/self/task") if int(task) != os.getpid()]
+        if not others:
+            return None
+        time.sleep(0.002)
+    names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    return f"{len(others)} other thread{'s' * (len(others) > 1)} ({', '.join(names or map(_comm, others))}) run in it"
+
+
+def _comm(task: str) -> str:
+    try:
+        with open(f"/proc/self/task/{task}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return task
+
+
+def _open_device() -> str | None:
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            path = os.readlink(f"/proc/self/fd/{fd}")
+        except OSError:
+            continue
+        if path.startswith(DEVICES):
+            return f"it has {path} open"
+    return None
+
+
+def _device_context() -> str | None:
+    torch = sys.modules.get("torch")
+    for name in ("cuda", "xpu"):
+        initialized = getattr(getattr(torch, name, None), "is_initialized", None)
+        if initialized is not None and initialized():
+            return f"torch.{name} is initialized"
+    started = getattr(sys.modules.get("jax._src.xla_bridge"), "backends_are_initialized", None)
+    return "a backend of jax is initialized" if started is not None and started() else None
+
+
+# -- the zygote
+
+
+def import_modules(modules: list[str]) -> None:
+    """What the working directory holds is not for the zygote: it may change before the next run."""
+    path = list(sys.path)
+    sys.path[:] = [entry for entry in path if entry not in ("", os.getcwd())]
+    try:
+        for module in modules:
+            importlib.import_module(module)
+    finally:
+        sys.path[:] = path
+
+
+# -- the run's template
+
+
+class Loaded:
+    """The payload of a run, None without."""
+
+    def __init__(self, fd: int | None):
+        self.fd = fd
+        self.value = None
+
+    def load(self) -> None:
+        from . import _worker, payload
+
+        if self.fd is not None:
+            self.value = payload.load(self.fd)
+            os.close(self.fd)
+
+
+def become_run(request: Request) -> tuple[socket.socket, Loaded]:
+    """Words: directory, environment. Descriptors: control socket, output, payload if there is one."""
+    directory, *environment = request.words
+    control, output, *payload = request.fds
+    for place in (1, 2):
+        os.dup2(output, place)
+    os.close(output)
+    replace_environment(environment)
+    _core.show_variable("TRAINYARD_TOKEN", os.environ["TRAINYARD_TOKEN"])  # shared by all that descend from here
+    _core.set_title(f"trainyard: template of {os.environ.get('TRAINYARD_RUN', 'a run')}")
+    if directory:
+        os.chdir(directory)
+    return socket.socket(fileno=control), Loaded(payload[0] if payload else None)
+
+
+def replace_environment(entries: list[bytes]) -> None:
+    os.environb.clear()
+    os.environb.update(entry.split(b"=", 1) for entry in entries)
+
+
+# -- a worker
+
+
+def become_worker(request: Request) -> None:
+    """Words: cores, soft and hard limit of descriptors, directory, environment. Descriptors: what become 0 to 4."""
+    cores, soft, hard, directory, *environment = request.words
+    place_descriptors(request)
+    replace_environment(environment)
+    os.environ["TRAINYARD_PID"] = str(os.getpid())
+    _core.set_title(f"trainyard: rank {os.environ.get('RANK', '?')} of {os.environ.get('TRAINYARD_RUN', 'a run')}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_limit(soft), _limit(hard)))
+    if cores:
+        os.sched_setaffinity(0, _numbers(cores.decode()))
+    if directory:
+        os.chdir(directory)
+    sys.argv[1:] = []
+    renew_libraries()
+
+
+def place_descriptors(request: Request) -> None:
+    """Nothing else that the template used stays open."""
+    for place, fd in enumerate(request.fds):
+        os.dup2(fd, place)
+    for place in range(len(request.fds), PLACES):
+        os.close(place)
+    request.close()
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(line_buffering=True)
+
+
+def _limit(text: bytes) -> int:
+    number = int(text)
+    return resource.RLIM_INFINITY if number >= 1 << 63 else number
+
+
+def _numbers(text: str) -> list[int]:
+    """Of a list as "0-3,8"."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        numbers += range(int(first), int(last or first) + 1)
+    return numbers
+
+
+def renew_libraries() -> None:
+    """What a process of its own would have found out for itself. (The module `random` renews itself.)"""
+    tempfile.tempdir = None
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if threads.isdigit() and int(threads) > 0:
+        give_threads(int(threads))
+
+
+def give_threads(n: int) -> None:
+    """Numeric libraries were held to one thread in the template."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(n)
+    if n > 1 and "numpy" in sys.modules:
+        try:
+            import threadpoolctl
+        except ImportError:
+            return
+        threadpoolctl.threadpool_limits(n)
+
+
+def end(code: int) -> None:
+    """The end of a process without the end of its interpreter, which in a forked one would only cost time."""
+    try:
+        threading._shutdown()
+        atexit._run_exitfuncs()
+        flush()
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    end(main(sys.argv[1:]))
