@@ -1,8 +1,10 @@
 /* plain: ranks, sizes and addresses under the names that torchrun uses, the visible devices, and the place in a
  * run of several TPU slices. Any program can read them. No options. */
+#include <errno.h>
 #include <limits.h>
 
 #include "framework/shared.h"
+#include "placement/plan_devices.h"
 
 /* Across slices workers find each other by these (spec/accelerators.md 2.12); a single slice has none of them,
  * whatever an outer run left. */
@@ -38,6 +40,33 @@ static void place_in_slice(const struct framework_context *context, const struct
     for (size_t i = 0; worker->slice >= 0 && i < sizeof names / sizeof names[0]; i++)
         if (labels_get(labels, names[i][1]) != NULL)
             variables_set(variables, names[i][0], labels_get(labels, names[i][1]));
+}
+
+static void add_id(void *context, const char *id, bool numbered) {
+    struct buffer *ids = context;
+    (void)numbered;
+    bool follows = ids->size > 0 && ids->data[ids->size - 1] != '=';
+    buffer_printf(ids, "%s%s", follows ? "," : "", id);
+}
+
+/* Which devices the worker holds, whatever it sees: "GPU=2,3;NPU=0". Indices say nothing once the visible ones are changed. */
+static void name_devices(const struct framework_context *context, size_t rank, struct variables *variables) {
+    const struct plan_worker *worker = &context->plan->workers[rank];
+    const struct node_shape *shape = context->cluster->nodes[worker->node].shape;
+    struct buffer all = {0};
+    for (uint32_t g = 0; g < worker->n_grants && !all.failed; g++) {
+        size_t devices = context->plan->grants[worker->first_grant + g].devices;
+        struct buffer ids = {0};
+        buffer_printf(&ids, "%s=", shape->devices[devices].resource);
+        if (plan_each_device(context->plan, context->cluster, rank, devices, add_id, &ids) < 0 || ids.failed)
+            all.failed = true;
+        else
+            buffer_printf(&all, "%s%s", g > 0 ? ";" : "", ids.data);
+        buffer_done(&ids);
+    }
+    if (all.failed) variables->result = -ENOMEM;
+    variables_set(variables, "TRAINYARD_DEVICE_IDS", all.size > 0 ? all.data : "");
+    buffer_done(&all);
 }
 
 static int shared(const struct framework_context *context, environment_change *change, void *change_context,
@@ -81,6 +110,7 @@ static int worker(const struct framework_context *context, size_t rank, environm
     plan_worker_devices(context->plan, context->cluster, rank, context->isolate_devices, &devices);
     variables_set(&out, "TRAINYARD_DEVICES", devices.size > 0 ? devices.data : "");
     buffer_done(&devices);
+    name_devices(context, rank, &out);
     if (out.result >= 0)
         out.result = plan_worker_environment(context->plan, context->cluster, rank, context->isolate_devices,
                                              change, change_context);

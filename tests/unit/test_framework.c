@@ -152,10 +152,12 @@ static void test_devices_of_the_node_or_own(void **state) {
     find("plain", 1, NULL);
     expect("CUDA_VISIBLE_DEVICES", "0,1,2,3");
     expect("TRAINYARD_DEVICES", "2,3");
+    expect("TRAINYARD_DEVICE_IDS", "GPU=2,3");
     fixture.context.isolate_devices = true;
     find("plain", 1, NULL);
     expect("CUDA_VISIBLE_DEVICES", "2,3");
     expect("TRAINYARD_DEVICES", "0,1");
+    expect("TRAINYARD_DEVICE_IDS", "GPU=2,3");
     fixture.context.isolate_devices = false;
     find("jax", 1, NULL);
     expect("CUDA_VISIBLE_DEVICES", "2,3");
@@ -176,6 +178,7 @@ static void test_threads(void **state) {
     find("plain", 0, NULL);
     expect("OMP_NUM_THREADS", "1");
     expect("TRAINYARD_DEVICES", "");
+    expect("TRAINYARD_DEVICE_IDS", "");
 }
 
 static void test_torch(void **state) {
