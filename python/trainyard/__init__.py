@@ -5,7 +5,7 @@ The names below are loaded when they are first used, so that `import trainyard` 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # as typing has it, which takes longer to import than all that is here
 
 _HOMES = {
     "callbacks": ("UserCallback",),

@@ -27,14 +27,16 @@ class Checkpoint:
         if text.startswith("file://"):
             text = text[len("file://") :]
         if "://" in text:
-            raise ValueError(f"`Checkpoint(path)`={text!r} must be a directory: other file systems are not provided")
+            raise ValueError(
+                f"`Checkpoint(path)`={text!r} must be a directory: other file systems are not provided"
+            )
         if filesystem is not None and type(filesystem).__name__ != "LocalFileSystem":
             raise ValueError("`Checkpoint(filesystem=...)` is not provided: a checkpoint is a directory")
         self.path = text
         self.filesystem = filesystem
 
     @classmethod
-    def from_directory(cls, path: str | os.PathLike) -> "Checkpoint":
+    def from_directory(cls, path: str | os.PathLike) -> Checkpoint:
         """The checkpoint in a local directory, which stays where it is."""
         if not isinstance(path, (str, os.PathLike)):
             raise ValueError(f"`Checkpoint.from_directory(path)` must be a path, not {type(path).__name__}")

@@ -36,7 +36,10 @@ def broadcast(session: runtime.Session, data: Any, label: str = "broadcast_from_
     first = session.world_rank == 0
     text = _pickled(data) if first else b""
     if len(text) > _LARGE:
-        log.warning("broadcast_from_rank_zero: %d bytes; large data is better sent by the framework's own broadcast", len(text))
+        log.warning(
+            "broadcast_from_rank_zero: %d bytes; large data is better sent by the framework's own broadcast",
+            len(text),
+        )
     head = len(text).to_bytes(8, "little") + session.world_size.to_bytes(4, "little") + text[: _PIECE - 12]
     pieces = session.gather(label, head)
     size = int.from_bytes(pieces[0][:8], "little")
@@ -54,7 +57,9 @@ def _pickled(data: Any) -> bytes:
     try:
         return cloudpickle.dumps(data)
     except Exception as error:
-        raise ValueError(f"`broadcast_from_rank_zero`: a {type(data).__name__} cannot be pickled: {error}") from error
+        raise ValueError(
+            f"`broadcast_from_rank_zero`: a {type(data).__name__} cannot be pickled: {error}"
+        ) from error
 
 
 def _seconds(name: str, default: float) -> float:

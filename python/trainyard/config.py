@@ -38,7 +38,7 @@ def _plain(field: str, value: Any) -> Any:
     raise ValueError(f"`{field}` must not be of type {type(value).__name__}: {value!r}")
 
 
-def _fields_json(config: "ScalingConfig") -> str:
+def _fields_json(config: ScalingConfig) -> str:
     if isinstance(config.num_workers, list):
         raise ValueError("`num_workers` must be an int or a tuple of two ints (MIN, MAX), not a list")
     names = [field.name for field in dataclasses.fields(config)]
@@ -139,7 +139,7 @@ class ScalingConfig:
         return PlacementGroupFactory([{}, first, *others], strategy=self.placement_strategy)
 
     @classmethod
-    def from_placement_group_factory(cls, pgf: PlacementGroupFactory) -> "ScalingConfig":
+    def from_placement_group_factory(cls, pgf: PlacementGroupFactory) -> ScalingConfig:
         """The config that gives such bundles; the trainer's part is what the first has more than the last."""
         bundles = [bundle for bundle in pgf.bundles if bundle]
         if not bundles:
@@ -175,7 +175,11 @@ def _repr(config: Any) -> str:
         value = getattr(config, field.name)
         if value is _UNSET or (type(value) is type(default) and value == default):
             continue
-        if default is None and value in ([], FailureConfig(), CheckpointConfig()):  # what None was replaced by
+        if default is None and value in (
+            [],
+            FailureConfig(),
+            CheckpointConfig(),
+        ):  # what None was replaced by
             continue
         parts.append(f"{field.name}={value!r}")
     return f"{type(config).__name__}({', '.join(parts)})"
@@ -194,7 +198,9 @@ def _check_count(config: Any, name: str, least: int, none: bool = False) -> None
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         rule = "-1 (no limit) or more" if least == -1 else f"at least {least}"
-        raise ValueError(f"`{type(config).__name__}.{name}`={value!r} must be an int, {rule}" + " or None" * none)
+        raise ValueError(
+            f"`{type(config).__name__}.{name}`={value!r} must be an int, {rule}" + " or None" * none
+        )
 
 
 @dataclasses.dataclass(repr=False)
@@ -218,10 +224,12 @@ class CheckpointConfig:
         _check_count(self, "num_to_keep", 1, none=True)
         attribute = self.checkpoint_score_attribute
         if attribute is not None and not (isinstance(attribute, str) and attribute):
-            raise ValueError(f"`CheckpointConfig.checkpoint_score_attribute`={attribute!r} must be a metric's name or None")
+            raise ValueError(
+                f"`CheckpointConfig.checkpoint_score_attribute`={attribute!r} must be a metric's name or None"
+            )
         if self.checkpoint_score_order not in ("max", "min"):
             raise ValueError(
-                "`CheckpointConfig.checkpoint_score_order` must be either \"max\" or \"min\", "
+                '`CheckpointConfig.checkpoint_score_order` must be either "max" or "min", '
                 f"not {self.checkpoint_score_order!r}"
             )
 
@@ -257,18 +265,26 @@ def check_environment(value: Any, field: str) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise ValueError(f"`{field}` must be a dict such as {{\"env_vars\": {{...}}}}, not {type(value).__name__}")
+        raise ValueError(
+            f'`{field}` must be a dict such as {{"env_vars": {{...}}}}, not {type(value).__name__}'
+        )
     for name in value:
         if name not in ("env_vars", "working_dir"):
-            warnings.warn(f"`{field}`: {name!r} is not provided and has no effect; only `env_vars` is", stacklevel=4)
+            warnings.warn(
+                f"`{field}`: {name!r} is not provided and has no effect; only `env_vars` is", stacklevel=4
+            )
     variables = value.get("env_vars") or {}
     if not isinstance(variables, Mapping):
         raise TypeError(f"`{field}['env_vars']` must be a dict of text, not {type(variables).__name__}")
     for name, text in variables.items():
         if not isinstance(name, str) or not isinstance(text, str):
-            raise TypeError(f"`{field}['env_vars']`: {name!r} must be text, not {type(text).__name__}: {text!r}")
+            raise TypeError(
+                f"`{field}['env_vars']`: {name!r} must be text, not {type(text).__name__}: {text!r}"
+            )
         if not name or "=" in name or "\0" in name + text:
-            raise ValueError(f"`{field}['env_vars']`: {name!r} cannot be the name of a variable, or its value holds a NUL")
+            raise ValueError(
+                f"`{field}['env_vars']`: {name!r} cannot be the name of a variable, or its value holds a NUL"
+            )
     return dict(variables)
 
 
@@ -279,7 +295,9 @@ def check_directory(value: Any, field: str) -> str | None:
     if path is None:
         return None
     if not isinstance(path, (str, os.PathLike)) or not os.path.isdir(os.path.expanduser(path)):
-        raise ValueError(f"`{field}['working_dir']`={path!r} must be a directory: archives and URIs are not provided")
+        raise ValueError(
+            f"`{field}['working_dir']`={path!r} must be a directory: archives and URIs are not provided"
+        )
     return os.path.abspath(os.path.expanduser(path))
 
 
@@ -353,7 +371,9 @@ class RunConfig:
         if self.name is not None and not (isinstance(self.name, str) and self.name):
             raise ValueError(f"`RunConfig.name` must be text or None, not {self.name!r}")
         if self.storage_filesystem is not None:
-            raise ValueError("`RunConfig.storage_filesystem` is not provided: give `storage_path`, a directory that all nodes see")
+            raise ValueError(
+                "`RunConfig.storage_filesystem` is not provided: give `storage_path`, a directory that all nodes see"
+            )
         path = self.storage_path
         if path is None:
             return
@@ -363,7 +383,9 @@ class RunConfig:
         if text.startswith("file://"):
             text = text[len("file://") :]
         if "://" in text:
-            raise ValueError(f"`RunConfig.storage_path`={text!r} must be a directory: other file systems are not provided")
+            raise ValueError(
+                f"`RunConfig.storage_path`={text!r} must be a directory: other file systems are not provided"
+            )
         self.storage_path = text
 
     def _config(self, name: str, kind: type) -> Any:
@@ -371,7 +393,9 @@ class RunConfig:
         if value is None:
             return kind()
         if not isinstance(value, kind):
-            raise ValueError(f"`RunConfig.{name}` must be a {kind.__name__} or None, not {type(value).__name__}")
+            raise ValueError(
+                f"`RunConfig.{name}` must be a {kind.__name__} or None, not {type(value).__name__}"
+            )
         return value
 
     def _check_callbacks(self) -> None:
@@ -380,7 +404,9 @@ class RunConfig:
         if self.callbacks is None:
             self.callbacks = []
         if not isinstance(self.callbacks, (list, tuple)):
-            raise ValueError(f"`RunConfig.callbacks` must be a list of UserCallback, not {type(self.callbacks).__name__}")
+            raise ValueError(
+                f"`RunConfig.callbacks` must be a list of UserCallback, not {type(self.callbacks).__name__}"
+            )
         callbacks.check(self.callbacks)
 
     def _check_choice(self, name: str, allowed: tuple[str, ...]) -> None:

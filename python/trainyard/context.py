@@ -42,7 +42,7 @@ class TrainContext:
         """Which attempt of the run this is; 1 is the first."""
         return self._session.attempt
 
-    def get_storage(self) -> "Storage":
+    def get_storage(self) -> Storage:
         """Where the run keeps its files; NotImplementedError with num_workers=0."""
         if self._session.run_path is None:
             raise NotImplementedError("there is no storage with num_workers=0: nothing is kept")
@@ -128,7 +128,8 @@ def get_checkpoint():
 
 
 def get_all_reported_checkpoints(
-    consistency_mode: CheckpointConsistencyMode = CheckpointConsistencyMode.VALIDATED, timeout_s: float | None = None
+    consistency_mode: CheckpointConsistencyMode = CheckpointConsistencyMode.VALIDATED,
+    timeout_s: float | None = None,
 ) -> list[ReportedCheckpoint]:
     """The kept checkpoints, oldest first, once all reports up to this rank's own count are consolidated."""
     return runtime.session("get_all_reported_checkpoints").checkpoints_reported(consistency_mode, timeout_s)

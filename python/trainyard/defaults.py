@@ -67,8 +67,12 @@ def init(
     if num_gpus is not None:
         made.num_gpus = _amount("num_gpus", num_gpus)
     if resources is not None and not isinstance(resources, Mapping):
-        raise ValueError(f"`init(resources=...)` must be a dict of names to amounts, not {type(resources).__name__}")
-    made.resources = {name: _amount(f"resources[{name!r}]", value) for name, value in (resources or {}).items()}
+        raise ValueError(
+            f"`init(resources=...)` must be a dict of names to amounts, not {type(resources).__name__}"
+        )
+    made.resources = {
+        name: _amount(f"resources[{name!r}]", value) for name, value in (resources or {}).items()
+    }
     made.environment = config.check_environment(runtime_env, "init(runtime_env=...)")
     made.directory = config.check_directory(runtime_env, "init(runtime_env=...)")
     if engine is not None and engine not in ENGINES:

@@ -10,7 +10,7 @@ import select
 import signal
 import sys
 import threading
-from typing import Any, Callable, Iterator
+from typing import Any, Iterator
 
 from . import _core, callbacks, defaults, failures, payload
 from .config import RunConfig, ScalingConfig, check_directory, check_environment
@@ -57,9 +57,9 @@ class Driver:
 
     def run(self) -> Result:
         """See DataParallelTrainer.fit."""
-        data = self._payload()
         self._display = _display(self._config)
         with contextlib.ExitStack() as stack:
+            data = stack.enter_context(self._payload())
             if self._display is not None:
                 stack.enter_context(self._display)
             signals = stack.enter_context(_Signals(self))
@@ -119,14 +119,24 @@ class Driver:
         }
         return {name: value for name, value in request.items() if value is not None}
 
-    def _payload(self) -> bytes:
+    @contextlib.contextmanager
+    def _payload(self) -> Iterator[bytes]:
+        """What is sent to the workers."""
         trainer = self._trainer
         directory = check_directory(self._config.worker_runtime_env, "RunConfig.worker_runtime_env")
         facts = {
             "resources": self._scaling._resources_per_worker_not_none,
             "directory": directory or defaults.current.directory,
         }
-        return payload.dump(trainer.train_loop_per_worker, trainer.train_loop_config, trainer.backend_config, facts)
+        data = payload.dump(
+            trainer.train_loop_per_worker, trainer.train_loop_config, trainer.backend_config, facts
+        )
+        data, path = payload.spill(data, self._storage_path() or _default_storage())
+        try:
+            yield data
+        finally:
+            if path is not None:
+                os.unlink(path)
 
     def _environment(self) -> dict[str, str]:
         """Of all workers: this process's, then the backend's, then what `init` and the run config say."""
@@ -198,13 +208,19 @@ class Driver:
         return os.path.abspath(os.path.expanduser(path)) if path else None
 
     def _run_path(self) -> str:
-        storage = self._storage_path() or os.path.expanduser(os.path.join("~", "trainyard_runs"))
-        return os.path.join(storage, self.name)
+        return os.path.join(self._storage_path() or _default_storage(), self.name)
 
     def _context(self) -> RunContext:
         trainer = self._trainer
         config = dataclasses.replace(self._config, name=self.name)
-        return RunContext(self.name, self._run_path(), config, self._scaling, trainer.backend_config, trainer.train_loop_config)
+        return RunContext(
+            self.name,
+            self._run_path(),
+            config,
+            self._scaling,
+            trainer.backend_config,
+            trainer.train_loop_config,
+        )
 
     def _conclude(self, summary: dict[str, Any], error: Exception | None) -> Result:
         """The Result of a run that succeeded; raises what it failed with."""
@@ -218,6 +234,10 @@ class Driver:
         if summary.get("failure") and not self._config.quiet:
             print(summary["failure"].rstrip("\n"), file=sys.stderr, flush=True)
         raise self._failures.exception(error, summary) from None
+
+
+def _default_storage() -> str:
+    return os.path.expanduser(os.path.join("~", "trainyard_runs"))
 
 
 def _open(request: dict[str, Any], data: bytes) -> Any:
@@ -243,13 +263,19 @@ def _fields(scaling: ScalingConfig) -> str:
 
 def _numbers(config: Any) -> dict[str, Any]:
     """The fields of a config that the C library knows, which are those with plain values."""
-    return {f.name: value for f in dataclasses.fields(config) if isinstance(value := getattr(config, f.name), (int, str))}
+    return {
+        f.name: value
+        for f in dataclasses.fields(config)
+        if isinstance(value := getattr(config, f.name), (int, str))
+    }
 
 
 def _interpreter() -> list[str]:
     """This interpreter with its flags; what lies in the working directory is not to hide what it imports."""
     safe = ["-P"] if sys.version_info >= (3, 11) else []
-    flags = [flag for flag in getattr(__import__("subprocess"), "_args_from_interpreter_flags")() if flag != "-P"]
+    flags = [
+        flag for flag in __import__("subprocess")._args_from_interpreter_flags() if flag != "-P"
+    ]
     return [sys.executable, *safe, *flags]
 
 
@@ -291,7 +317,7 @@ class _Signals:
         self._before: dict[int, Any] = {}
         self._caught: int | None = None
 
-    def __enter__(self) -> "_Signals":
+    def __enter__(self) -> _Signals:
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):

@@ -52,9 +52,15 @@ class Failures:
             return refusal(error)
         failed = self.collect(summary.get("path", ""), summary.get("attempts", self._attempt))
         if not failed:
-            lost = errors.NodeLostError if getattr(error, "symbol", "") == "TY_ENODE" else errors.WorkerExitError
+            lost = (
+                errors.NodeLostError if getattr(error, "symbol", "") == "TY_ENODE" else errors.WorkerExitError
+            )
             rank = summary.get("first_rank", -1)
-            made = lost(str(error)) if lost is errors.NodeLostError else lost(str(error), summary.get("status", 1))
+            made = (
+                lost(str(error))
+                if lost is errors.NodeLostError
+                else lost(str(error), summary.get("status", 1))
+            )
             failed = {rank if isinstance(rank, int) and rank >= 0 else 0: made}
         return errors.WorkerGroupError(f"Worker failures:\n{errors.group_failures(failed)}", failed)
 
@@ -100,8 +106,12 @@ def _ended(rank: int, event: dict[str, Any], path: str) -> Exception:
     log = os.path.join(path, "logs", f"rank-{rank}.log")
     number = event.get("signal")
     if number:
-        return errors.WorkerKilledError(f"rank {rank} was killed by {_signal_name(number)}{cause}; its output: {log}", number)
-    return errors.WorkerExitError(f"rank {rank} ended with exit code {event['code']}{cause}; its output: {log}", event["code"])
+        return errors.WorkerKilledError(
+            f"rank {rank} was killed by {_signal_name(number)}{cause}; its output: {log}", number
+        )
+    return errors.WorkerExitError(
+        f"rank {rank} ended with exit code {event['code']}{cause}; its output: {log}", event["code"]
+    )
 
 
 def _signal_name(number: int) -> str:

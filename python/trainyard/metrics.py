@@ -99,7 +99,9 @@ def _pickled(value: Any, where: str) -> dict[str, str]:
     try:
         return {PICKLE: base64.b64encode(cloudpickle.dumps(value)).decode()}
     except Exception as error:
-        raise ValueError(f"`metrics`: {where}, a {type(value).__name__}, cannot be pickled: {error}") from error
+        raise ValueError(
+            f"`metrics`: {where}, a {type(value).__name__}, cannot be pickled: {error}"
+        ) from error
 
 
 def load(text: str) -> Any:

@@ -23,7 +23,18 @@ def in_kernel() -> bool:
 class Display:
     """Takes the events of a run, and shows them."""
 
-    events = ["output", "log", "run", "attempt", "started", "ready", "rendezvous", "exited", "report", "run_end"]
+    events = [
+        "output",
+        "log",
+        "run",
+        "attempt",
+        "started",
+        "ready",
+        "rendezvous",
+        "exited",
+        "report",
+        "run_end",
+    ]
     _STATES = {"started": "starting", "ready": "running", "rendezvous": "running"}
 
     def __init__(self, config: Any):
@@ -34,7 +45,7 @@ class Display:
         self._handle: Any = None
         self._drawn = 0.0
 
-    def __enter__(self) -> "Display":
+    def __enter__(self) -> Display:
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -92,13 +103,16 @@ class Display:
         ]
 
     def __repr__(self) -> str:
-        lines = [self._title] + ["  ".join(cells).rstrip() for cells in [["rank", "state", "reports", "latest"], *self._cells()]]
+        lines = [self._title] + [
+            "  ".join(cells).rstrip() for cells in [["rank", "state", "reports", "latest"], *self._cells()]
+        ]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{name}</th>" for name in ("rank", "state", "reports", "latest"))
         body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>" for cells in self._cells()
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
+            for cells in self._cells()
         )
         return f"<b>{html.escape(self._title)}</b><table><tr>{head}</tr>{body}</table>"
 
@@ -112,5 +126,8 @@ def _end(event: dict[str, Any]) -> str:
 
 
 def _latest(metrics: dict[str, Any]) -> str:
-    shown = [f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in metrics.items()]
+    shown = [
+        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in metrics.items()
+    ]
     return ", ".join(text[:40] for text in shown[:_LATEST])

@@ -12,10 +12,14 @@ import inspect
 import os
 import pickle
 import sys
+import tempfile
 from typing import Any, Callable, Iterator
 
 VARIABLE = "TRAINYARD_PAYLOAD_FD"
-prepare: list[str] = []  # functions, "module:name", that workers call before they take the user's objects apart
+prepare: list[
+    str
+] = []  # functions, "module:name", that workers call before they take the user's objects apart
+SENT_MAX = 31 << 20  # bytes; what is larger goes by a file
 _DEPTH = 4  # how far the search for what cannot be pickled goes
 
 
@@ -41,14 +45,36 @@ def dump(function: Callable, config: Any, backend: Any, facts: dict[str, Any]) -
         raise ValueError(_refusal(objects, error)) from error
     first = [facts["directory"]] if facts.get("directory") else []
     path = first + [_absolute(entry) for entry in sys.path]
-    settings = {"path": path, "directory": os.getcwd(), "main": _main_file(), "facts": facts, "prepare": list(prepare)}
+    settings = {
+        "path": path,
+        "directory": os.getcwd(),
+        "main": _main_file(),
+        "facts": facts,
+        "prepare": list(prepare),
+    }
     return pickle.dumps((settings, inner), protocol=4)
+
+
+def spill(data: bytes, directory: str) -> tuple[bytes, str | None]:
+    """What to send instead of `data`, and the file that it is in: small enough as it is (None), or a new file in `directory`,
+    which workers must be able to read and the caller removes."""
+    if len(data) <= SENT_MAX:
+        return data, None
+    os.makedirs(directory, exist_ok=True)
+    fd, path = tempfile.mkstemp(prefix=".payload-", dir=directory)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+    return pickle.dumps(path, protocol=4), path
 
 
 def load(source: int | bytes | None = None) -> Payload:
     """The payload from its bytes or a descriptor of them (by default the one that the agent names)."""
     data = source if isinstance(source, bytes) else _read(source)
-    settings, inner = pickle.loads(data)
+    outer = pickle.loads(data)
+    if isinstance(outer, str):
+        with open(outer, "rb") as file:
+            outer = pickle.load(file)
+    settings, inner = outer
     _take_settings(settings)
     objects = pickle.loads(inner)
     return Payload(objects["function"], objects["config"], objects["backend"], settings["facts"])

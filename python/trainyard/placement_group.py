@@ -11,7 +11,9 @@ class PlacementGroupFactory:
     def __init__(self, bundles: Sequence[Mapping[str, float]], strategy: str = "PACK"):
         if not bundles:
             raise ValueError("a placement group needs at least one bundle")
-        self.bundles = [{name: float(amount) for name, amount in bundle.items() if amount != 0} for bundle in bundles]
+        self.bundles = [
+            {name: float(amount) for name, amount in bundle.items() if amount != 0} for bundle in bundles
+        ]
         self.strategy = strategy
 
     @property

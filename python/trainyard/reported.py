@@ -43,11 +43,15 @@ class ReportedCheckpoint:
         return f"ReportedCheckpoint({self.checkpoint!r}, metrics={self.metrics!r}, status={self.status.name})"
 
 
-def read(core, consistency_mode: CheckpointConsistencyMode, timeout_s: float | None) -> list[ReportedCheckpoint]:
+def read(
+    core, consistency_mode: CheckpointConsistencyMode, timeout_s: float | None
+) -> list[ReportedCheckpoint]:
     """The kept checkpoints as this worker's agent tells them; ValueError for a mode that is none."""
-    from .checkpoint import Checkpoint
     from . import metrics
+    from .checkpoint import Checkpoint
 
     CheckpointConsistencyMode(consistency_mode)
     rows = json.loads(core.checkpoints_reported())
-    return [ReportedCheckpoint(Checkpoint(row["path"]), metrics.restore(row.get("metrics") or {})) for row in rows]
+    return [
+        ReportedCheckpoint(Checkpoint(row["path"]), metrics.restore(row.get("metrics") or {})) for row in rows
+    ]

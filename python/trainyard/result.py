@@ -53,18 +53,22 @@ class Result:
         RuntimeError when no report of a kept checkpoint has the metric.
         """
         if mode not in ("max", "min"):
-            raise ValueError(f"`mode` must be \"max\" or \"min\", not {mode!r}")
+            raise ValueError(f'`mode` must be "max" or "min", not {mode!r}')
         if not self.best_checkpoints:
             return None
-        rows = [(metrics[metric], i) for i, (_, metrics) in enumerate(self.best_checkpoints) if metric in metrics]
+        rows = [
+            (metrics[metric], i) for i, (_, metrics) in enumerate(self.best_checkpoints) if metric in metrics
+        ]
         if not rows:
             known = sorted({name for _, metrics in self.best_checkpoints for name in metrics})
-            raise RuntimeError(f"Invalid metric name {metric!r}: the reports have {', '.join(known) or 'no metrics'}")
+            raise RuntimeError(
+                f"Invalid metric name {metric!r}: the reports have {', '.join(known) or 'no metrics'}"
+            )
         _, best = max(rows) if mode == "max" else min(rows)
         return self.best_checkpoints[best][0]
 
     @classmethod
-    def from_path(cls, path: str | os.PathLike, storage_filesystem: Any = None) -> "Result":
+    def from_path(cls, path: str | os.PathLike, storage_filesystem: Any = None) -> Result:
         """The result of the run in this directory. The error is not kept there: it is None.
 
         RuntimeError when there is no such directory, or no run's journal in it.
@@ -77,7 +81,12 @@ class Result:
         return read(text)
 
     def __repr__(self) -> str:
-        shown = [("metrics", self.metrics), ("checkpoint", self.checkpoint), ("error", self.error), ("path", self.path)]
+        shown = [
+            ("metrics", self.metrics),
+            ("checkpoint", self.checkpoint),
+            ("error", self.error),
+            ("path", self.path),
+        ]
         return f"Result({', '.join(f'{name}={value!r}' for name, value in shown if value is not None)})"
 
 
@@ -87,14 +96,18 @@ def read(path: str, checkpoint_config: Any = None) -> Result:
 
     database = sqlite3.connect(f"file:{_quoted(os.path.join(path, _JOURNAL))}?mode=ro", uri=True)
     try:
-        last = database.execute("SELECT metrics FROM reports WHERE rank = 0 ORDER BY id DESC LIMIT 1").fetchone()
+        last = database.execute(
+            "SELECT metrics FROM reports WHERE rank = 0 ORDER BY id DESC LIMIT 1"
+        ).fetchone()
         rows = database.execute("SELECT number, name, metrics FROM checkpoints ORDER BY number").fetchall()
     except sqlite3.DatabaseError as error:
         raise RuntimeError(f"{os.path.join(path, _JOURNAL)} cannot be read: {error}") from error
     finally:
         database.close()
     kept = [
-        (Checkpoint(os.path.join(path, name)), _load(metrics)) for _, name, metrics in rows if os.path.isdir(os.path.join(path, name))
+        (Checkpoint(os.path.join(path, name)), _load(metrics))
+        for _, name, metrics in rows
+        if os.path.isdir(os.path.join(path, name))
     ]
     latest = kept[-1][0] if kept else None
     return Result(_load(last[0]) if last else None, latest, None, path, rank(kept, checkpoint_config))

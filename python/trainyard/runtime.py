@@ -11,7 +11,7 @@ from typing import Any
 from . import metrics as _metrics
 from .reported import CheckpointUploadMode
 
-_session: "Session | None" = None
+_session: Session | None = None
 
 
 class Session:

@@ -51,7 +51,8 @@ def required_arguments(function: Callable) -> int:
     parameters = inspect.signature(function).parameters.values()
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return sum(
-        p.kind is inspect.Parameter.VAR_POSITIONAL or (p.kind in positional and p.default is p.empty) for p in parameters
+        p.kind is inspect.Parameter.VAR_POSITIONAL or (p.kind in positional and p.default is p.empty)
+        for p in parameters
     )
 
 
@@ -64,7 +65,9 @@ def check_function(function: Any, name: str = "train_loop_per_worker") -> None:
     except (TypeError, ValueError):
         return  # a builtin does not say
     if n > 1:
-        raise ValueError(f"`{name}` should take in 0 or 1 required arguments, but it accepts {n} required arguments instead.")
+        raise ValueError(
+            f"`{name}` should take in 0 or 1 required arguments, but it accepts {n} required arguments instead."
+        )
 
 
 def call(function: Callable, config: dict | None) -> Any:
@@ -101,7 +104,9 @@ class DataParallelTrainer:
         metadata: dict[str, Any] | None = None,
     ):
         if resume_from_checkpoint is not None:
-            _deprecated("resume_from_checkpoint", "give the checkpoint to the function in `train_loop_config`")
+            _deprecated(
+                "resume_from_checkpoint", "give the checkpoint to the function in `train_loop_config`"
+            )
         if metadata is not None:
             _deprecated("metadata", "give it to the function in `train_loop_config`")
         if datasets or validation_config is not None:
@@ -142,11 +147,15 @@ class DataParallelTrainer:
 
     @classmethod
     def restore(cls, *args: Any, **kwargs: Any):
-        _deprecated("restore", "give `RunConfig(name=..., storage_path=..., resume=True)` and call `fit` again")
+        _deprecated(
+            "restore", "give `RunConfig(name=..., storage_path=..., resume=True)` and call `fit` again"
+        )
 
     @classmethod
     def can_restore(cls, *args: Any, **kwargs: Any):
-        _deprecated("can_restore", "give `RunConfig(name=..., storage_path=..., resume=True)` and call `fit` again")
+        _deprecated(
+            "can_restore", "give `RunConfig(name=..., storage_path=..., resume=True)` and call `fit` again"
+        )
 
 
 def _of(value: Any, kind: type, name: str) -> Any:

@@ -54,7 +54,12 @@ def place(tmp_path, monkeypatch):
     for name in list(os.environ):
         if name.startswith(DROPPED) or name in RANKS:
             monkeypatch.delenv(name)
-    for name, value in {"HOME": tmp_path, "TMPDIR": tmp_path, "TRAINYARD_LEASE_DIR": tmp_path / "leases", "PLACE": tmp_path}.items():
+    for name, value in {
+        "HOME": tmp_path,
+        "TMPDIR": tmp_path,
+        "TRAINYARD_LEASE_DIR": tmp_path / "leases",
+        "PLACE": tmp_path,
+    }.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.chdir(tmp_path)
@@ -87,8 +92,15 @@ class Script:
         path = place / "script.py"
         path.write_text(textwrap.dedent(text))
         self.process = subprocess.Popen(
-            [sys.executable, str(path), *arguments], cwd=place, env={**os.environ, **environment}, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace")
+            [sys.executable, str(path), *arguments],
+            cwd=place,
+            env={**os.environ, **environment},
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            errors="replace",
+        )
 
     def finish(self, timeout=120):
         try:

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-
 from trainyard import Checkpoint
 
 
@@ -61,8 +60,10 @@ def test_to_directory_copies(source, tmp_path):
 
 def test_a_second_process_waits_for_the_first(source, tmp_path):
     (source / "big").write_bytes(os.urandom(8 << 20))
-    code = "import sys; from trainyard import Checkpoint; p = Checkpoint(sys.argv[1]).to_directory(sys.argv[2]); " \
-           "print(open(p + '/big', 'rb').read() == open(sys.argv[1] + '/big', 'rb').read())"
+    code = (
+        "import sys; from trainyard import Checkpoint; p = Checkpoint(sys.argv[1]).to_directory(sys.argv[2]); "
+        "print(open(p + '/big', 'rb').read() == open(sys.argv[1] + '/big', 'rb').read())"
+    )
     command = [sys.executable, "-c", code, str(source), str(tmp_path / "copy")]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert [process.communicate()[0] for process in both] == ["True\n"] * 3

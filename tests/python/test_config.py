@@ -4,31 +4,51 @@ import pathlib
 import warnings
 
 import pytest
-
 import trainyard
 from trainyard import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, UserCallback
 from trainyard.placement_group import PlacementGroupFactory
 
 
-@pytest.mark.parametrize("fields, per_worker, total", [
-    ({}, {"CPU": 1}, {"CPU": 1}),
-    ({"num_workers": 8}, {"CPU": 1}, {"CPU": 8}),
-    ({"num_workers": 8, "use_gpu": True}, {"GPU": 1}, {"GPU": 8}),
-    ({"num_workers": 2, "use_gpu": True, "resources_per_worker": {"CPU": 1}}, {"CPU": 1, "GPU": 1}, {"CPU": 2, "GPU": 2}),
-    ({"num_workers": 8, "use_gpu": True, "resources_per_worker": {"CPU": 4, "GPU": 0.5}}, {"CPU": 4, "GPU": 0.5}, {"CPU": 32, "GPU": 4}),
-    ({"use_gpu": True, "resources_per_worker": {"GPU": 2}}, {"GPU": 2}, {"GPU": 2}),
-    ({"use_gpu": True, "resources_per_worker": {}}, {"GPU": 1}, {"GPU": 1}),
-    ({"accelerator_type": "T4"}, {"CPU": 1, "accelerator_type:T4": 0.001}, {"CPU": 1, "accelerator_type:T4": 0.001}),
-    ({"use_gpu": True, "resources_per_worker": {"CPU": 0, "GPU": 1}}, {"GPU": 1}, {"GPU": 1}),
-    ({"resources_per_worker": {"CPU": 0}}, {}, {}),
-    ({"num_workers": (2, 8), "resources_per_worker": {"CPU": 1}}, {"CPU": 1}, {"CPU": 8}),
-    ({"use_tpu": True}, {"TPU": 1}, {"TPU": 1}),
-    ({"use_tpu": True, "resources_per_worker": {"TPU": 8}, "accelerator_type": "TPU-V6E"},
-     {"TPU": 8, "accelerator_type:TPU-V6E": 0.001}, {"TPU": 8, "accelerator_type:TPU-V6E": 0.001}),
-    ({"num_workers": 4, "use_tpu": True, "topology": "4x4", "accelerator_type": "TPU-V6E"},
-     {"CPU": 1, "TPU": 4, "accelerator_type:TPU-V6E": 0.001}, {"CPU": 4, "TPU": 16, "accelerator_type:TPU-V6E": 0.004}),
-    ({"num_workers": 0}, {"CPU": 1}, {}),
-])
+@pytest.mark.parametrize(
+    "fields, per_worker, total",
+    [
+        ({}, {"CPU": 1}, {"CPU": 1}),
+        ({"num_workers": 8}, {"CPU": 1}, {"CPU": 8}),
+        ({"num_workers": 8, "use_gpu": True}, {"GPU": 1}, {"GPU": 8}),
+        (
+            {"num_workers": 2, "use_gpu": True, "resources_per_worker": {"CPU": 1}},
+            {"CPU": 1, "GPU": 1},
+            {"CPU": 2, "GPU": 2},
+        ),
+        (
+            {"num_workers": 8, "use_gpu": True, "resources_per_worker": {"CPU": 4, "GPU": 0.5}},
+            {"CPU": 4, "GPU": 0.5},
+            {"CPU": 32, "GPU": 4},
+        ),
+        ({"use_gpu": True, "resources_per_worker": {"GPU": 2}}, {"GPU": 2}, {"GPU": 2}),
+        ({"use_gpu": True, "resources_per_worker": {}}, {"GPU": 1}, {"GPU": 1}),
+        (
+            {"accelerator_type": "T4"},
+            {"CPU": 1, "accelerator_type:T4": 0.001},
+            {"CPU": 1, "accelerator_type:T4": 0.001},
+        ),
+        ({"use_gpu": True, "resources_per_worker": {"CPU": 0, "GPU": 1}}, {"GPU": 1}, {"GPU": 1}),
+        ({"resources_per_worker": {"CPU": 0}}, {}, {}),
+        ({"num_workers": (2, 8), "resources_per_worker": {"CPU": 1}}, {"CPU": 1}, {"CPU": 8}),
+        ({"use_tpu": True}, {"TPU": 1}, {"TPU": 1}),
+        (
+            {"use_tpu": True, "resources_per_worker": {"TPU": 8}, "accelerator_type": "TPU-V6E"},
+            {"TPU": 8, "accelerator_type:TPU-V6E": 0.001},
+            {"TPU": 8, "accelerator_type:TPU-V6E": 0.001},
+        ),
+        (
+            {"num_workers": 4, "use_tpu": True, "topology": "4x4", "accelerator_type": "TPU-V6E"},
+            {"CPU": 1, "TPU": 4, "accelerator_type:TPU-V6E": 0.001},
+            {"CPU": 4, "TPU": 16, "accelerator_type:TPU-V6E": 0.004},
+        ),
+        ({"num_workers": 0}, {"CPU": 1}, {}),
+    ],
+)
 def test_resources(fields, per_worker, total):
     config = ScalingConfig(**fields)
     assert config._resources_per_worker_not_none == per_worker
@@ -37,7 +57,12 @@ def test_resources(fields, per_worker, total):
 
 def test_defaults_and_properties():
     config = ScalingConfig()
-    assert (config.trainer_resources, config.num_workers, config.use_gpu, config.resources_per_worker) == (None, 1, False, None)
+    assert (config.trainer_resources, config.num_workers, config.use_gpu, config.resources_per_worker) == (
+        None,
+        1,
+        False,
+        None,
+    )
     assert (config.placement_strategy, config.accelerator_type, config.label_selector) == ("PACK", None, None)
     assert (config.use_tpu, config.topology, config.elastic_resize_monitor_interval_s) == (False, None, 60.0)
     assert (config.num_cpus_per_worker, config.num_gpus_per_worker, config.num_tpus_per_worker) == (1, 0, 0)
@@ -64,8 +89,16 @@ def test_elastic():
 
 def test_positions():
     config = ScalingConfig(None, 4, True, {"GPU": 2}, "SPREAD", "A100", {"zone": "a"}, False, None, 5.0)
-    assert (config.num_workers, config.resources_per_worker, config.placement_strategy) == (4, {"GPU": 2}, "SPREAD")
-    assert (config.accelerator_type, config.label_selector, config.elastic_resize_monitor_interval_s) == ("A100", {"zone": "a"}, 5.0)
+    assert (config.num_workers, config.resources_per_worker, config.placement_strategy) == (
+        4,
+        {"GPU": 2},
+        "SPREAD",
+    )
+    assert (config.accelerator_type, config.label_selector, config.elastic_resize_monitor_interval_s) == (
+        "A100",
+        {"zone": "a"},
+        5.0,
+    )
 
 
 def test_resolution_leaves_the_users_dict_alone():
@@ -75,49 +108,71 @@ def test_resolution_leaves_the_users_dict_alone():
     assert resources == {"CPU": 0, "custom": 2} and config.resources_per_worker is resources
 
 
-@pytest.mark.parametrize("fields, text", [
-    ({"use_gpu": True, "use_tpu": True}, "Cannot specify both"),
-    ({"resources_per_worker": {"TPU": 1}}, "`use_tpu` is False but `TPU` was found in"),
-    ({"use_tpu": True, "resources_per_worker": {"TPU": 0}}, "`use_tpu` is True but `TPU` is set to 0 in"),
-    ({"use_tpu": True, "resources_per_worker": {"CPU": 1}}, "`use_tpu` is True but `TPU` is set to 0 in"),
-    ({"use_tpu": True, "num_workers": 2}, "`topology` must be specified"),
-    ({"use_tpu": True, "num_workers": 2, "topology": "4x4"}, "`accelerator_type` must be specified"),
-    ({"use_tpu": True, "num_workers": 4, "topology": "4x4", "accelerator_type": "TPU-V6E", "label_selector": {"a": "b"}},
-     "Cannot set `label_selector`"),
-    ({"use_tpu": True, "num_workers": 3, "topology": "2x2x2", "accelerator_type": "TPU-V4"}, "must be a multiple of"),
-    ({"use_tpu": True, "num_workers": 6, "topology": "2x2x1", "accelerator_type": "TPU-V4", "resources_per_worker": {"TPU": 1}},
-     "must be a multiple of"),
-    ({"num_workers": 2, "label_selector": [{"zone": "a"}]}, "must be the same length as `num_workers`"),
-    ({"num_workers": (1, 4), "label_selector": [{"zone": "a"}] * 3}, "max_workers=4"),
-    ({"num_workers": (4, 2)}, "must be <="),
-    ({"num_workers": "4"}, "must be an int or a tuple of two ints"),
-    ({"num_workers": 2.0}, "must be an int or a tuple of two ints"),
-    ({"num_workers": None}, "must be an int or a tuple of two ints"),
-    ({"num_workers": (1, 2, 3)}, "must be an int or a tuple of two ints"),
-    ({"num_workers": (1, 2.5)}, "must be an int or a tuple of two ints"),
-    ({"num_workers": [1, 2]}, "must be an int or a tuple of two ints"),
-    ({"num_workers": True}, "`num_workers`"),
-    ({"num_workers": -1}, "`num_workers`"),
-    ({"num_workers": (0, 2)}, "`num_workers`"),
-    ({"elastic_resize_monitor_interval_s": -1}, "must be non-negative"),
-    ({"elastic_resize_monitor_interval_s": float("nan")}, "elastic_resize_monitor_interval_s"),
-    ({"resources_per_worker": {"GPU": 1}}, "`use_gpu` is False but `GPU` was found in"),
-    ({"use_gpu": True, "resources_per_worker": {"GPU": 0}}, "`use_gpu` is True but `GPU` is set to 0"),
-    ({"resources_per_worker": {"CPU": -1}}, "CPU"),
-    ({"resources_per_worker": {"CPU": float("nan")}}, "CPU"),
-    ({"resources_per_worker": {"CPU": "four"}}, "CPU"),
-    ({"resources_per_worker": {1: 1}}, "resources_per_worker"),
-    ({"resources_per_worker": 4}, "resources_per_worker"),
-    ({"resources_per_worker": {"gpu": 1}}, "GPU"),
-    ({"use_gpu": True, "resources_per_worker": {"GPU": 1.5}}, "GPU"),
-    ({"placement_strategy": "TOGETHER"}, "placement_strategy"),
-    ({"accelerator_type": "A1000"}, "A1000"),
-    ({"label_selector": {"zone": 1}}, "label_selector"),
-    ({"use_gpu": "yes"}, "use_gpu"),
-    ({"use_gpu": 1}, "use_gpu"),
-    ({"topology": 44}, "topology"),
-    ({"accelerator_type": object()}, "accelerator_type"),
-])
+@pytest.mark.parametrize(
+    "fields, text",
+    [
+        ({"use_gpu": True, "use_tpu": True}, "Cannot specify both"),
+        ({"resources_per_worker": {"TPU": 1}}, "`use_tpu` is False but `TPU` was found in"),
+        ({"use_tpu": True, "resources_per_worker": {"TPU": 0}}, "`use_tpu` is True but `TPU` is set to 0 in"),
+        ({"use_tpu": True, "resources_per_worker": {"CPU": 1}}, "`use_tpu` is True but `TPU` is set to 0 in"),
+        ({"use_tpu": True, "num_workers": 2}, "`topology` must be specified"),
+        ({"use_tpu": True, "num_workers": 2, "topology": "4x4"}, "`accelerator_type` must be specified"),
+        (
+            {
+                "use_tpu": True,
+                "num_workers": 4,
+                "topology": "4x4",
+                "accelerator_type": "TPU-V6E",
+                "label_selector": {"a": "b"},
+            },
+            "Cannot set `label_selector`",
+        ),
+        (
+            {"use_tpu": True, "num_workers": 3, "topology": "2x2x2", "accelerator_type": "TPU-V4"},
+            "must be a multiple of",
+        ),
+        (
+            {
+                "use_tpu": True,
+                "num_workers": 6,
+                "topology": "2x2x1",
+                "accelerator_type": "TPU-V4",
+                "resources_per_worker": {"TPU": 1},
+            },
+            "must be a multiple of",
+        ),
+        ({"num_workers": 2, "label_selector": [{"zone": "a"}]}, "must be the same length as `num_workers`"),
+        ({"num_workers": (1, 4), "label_selector": [{"zone": "a"}] * 3}, "max_workers=4"),
+        ({"num_workers": (4, 2)}, "must be <="),
+        ({"num_workers": "4"}, "must be an int or a tuple of two ints"),
+        ({"num_workers": 2.0}, "must be an int or a tuple of two ints"),
+        ({"num_workers": None}, "must be an int or a tuple of two ints"),
+        ({"num_workers": (1, 2, 3)}, "must be an int or a tuple of two ints"),
+        ({"num_workers": (1, 2.5)}, "must be an int or a tuple of two ints"),
+        ({"num_workers": [1, 2]}, "must be an int or a tuple of two ints"),
+        ({"num_workers": True}, "`num_workers`"),
+        ({"num_workers": -1}, "`num_workers`"),
+        ({"num_workers": (0, 2)}, "`num_workers`"),
+        ({"elastic_resize_monitor_interval_s": -1}, "must be non-negative"),
+        ({"elastic_resize_monitor_interval_s": float("nan")}, "elastic_resize_monitor_interval_s"),
+        ({"resources_per_worker": {"GPU": 1}}, "`use_gpu` is False but `GPU` was found in"),
+        ({"use_gpu": True, "resources_per_worker": {"GPU": 0}}, "`use_gpu` is True but `GPU` is set to 0"),
+        ({"resources_per_worker": {"CPU": -1}}, "CPU"),
+        ({"resources_per_worker": {"CPU": float("nan")}}, "CPU"),
+        ({"resources_per_worker": {"CPU": "four"}}, "CPU"),
+        ({"resources_per_worker": {1: 1}}, "resources_per_worker"),
+        ({"resources_per_worker": 4}, "resources_per_worker"),
+        ({"resources_per_worker": {"gpu": 1}}, "GPU"),
+        ({"use_gpu": True, "resources_per_worker": {"GPU": 1.5}}, "GPU"),
+        ({"placement_strategy": "TOGETHER"}, "placement_strategy"),
+        ({"accelerator_type": "A1000"}, "A1000"),
+        ({"label_selector": {"zone": 1}}, "label_selector"),
+        ({"use_gpu": "yes"}, "use_gpu"),
+        ({"use_gpu": 1}, "use_gpu"),
+        ({"topology": 44}, "topology"),
+        ({"accelerator_type": object()}, "accelerator_type"),
+    ],
+)
 def test_refusals(fields, text):
     with pytest.raises(ValueError) as caught:
         ScalingConfig(**fields)
@@ -127,7 +182,13 @@ def test_refusals(fields, text):
 def test_accepted():
     ScalingConfig(elastic_resize_monitor_interval_s=0)
     ScalingConfig(num_workers=2, label_selector=[{"zone": "a"}, {"zone": "b"}])
-    ScalingConfig(num_workers=4, use_tpu=True, topology="4x4", accelerator_type="TPU-V6E", resources_per_worker={"TPU": 2})
+    ScalingConfig(
+        num_workers=4,
+        use_tpu=True,
+        topology="4x4",
+        accelerator_type="TPU-V6E",
+        resources_per_worker={"TPU": 2},
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ScalingConfig(trainer_resources=None)
@@ -155,11 +216,18 @@ def test_equality_is_of_bundles_and_strategy():
     assert ScalingConfig() != 1
 
 
-@pytest.mark.parametrize("config", [
-    ScalingConfig(), ScalingConfig(num_workers=2, use_gpu=True, resources_per_worker={"CPU": 2}),
-    ScalingConfig(num_workers=(1, 4), label_selector={"zone": "a"}), RunConfig(), RunConfig(name="x", failure_config=FailureConfig(3)),
-    FailureConfig(max_failures=2), CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="loss", checkpoint_score_order="min"),
-])
+@pytest.mark.parametrize(
+    "config",
+    [
+        ScalingConfig(),
+        ScalingConfig(num_workers=2, use_gpu=True, resources_per_worker={"CPU": 2}),
+        ScalingConfig(num_workers=(1, 4), label_selector={"zone": "a"}),
+        RunConfig(),
+        RunConfig(name="x", failure_config=FailureConfig(3)),
+        FailureConfig(max_failures=2),
+        CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="loss", checkpoint_score_order="min"),
+    ],
+)
 def test_repr_is_what_differs_and_reads_back(config):
     assert eval(repr(config), vars(trainyard)) == config
     assert repr(ScalingConfig()) == "ScalingConfig()" and repr(RunConfig()) == "RunConfig()"
@@ -167,7 +235,9 @@ def test_repr_is_what_differs_and_reads_back(config):
 
 
 def test_placement_group_factory():
-    config = ScalingConfig(num_workers=3, use_gpu=True, resources_per_worker={"CPU": 2}, placement_strategy="SPREAD")
+    config = ScalingConfig(
+        num_workers=3, use_gpu=True, resources_per_worker={"CPU": 2}, placement_strategy="SPREAD"
+    )
     group = config.as_placement_group_factory()
     assert group.bundles == [{}, *[{"CPU": 2, "GPU": 1}] * 3]
     assert group.strategy == "SPREAD" and group.head_bundle_is_empty
@@ -180,23 +250,44 @@ def test_placement_group_factory():
     with pytest.warns(DeprecationWarning):
         again = ScalingConfig.from_placement_group_factory(group)
     assert again.trainer_resources == {"CPU": 1} and again == config
-    assert ScalingConfig.from_placement_group_factory(PlacementGroupFactory([{"CPU": 1}, {"CPU": 1}])).num_workers == 2
+    assert (
+        ScalingConfig.from_placement_group_factory(
+            PlacementGroupFactory([{"CPU": 1}, {"CPU": 1}])
+        ).num_workers
+        == 2
+    )
 
 
-@pytest.mark.parametrize("fields", [
-    {"num_to_keep": 0}, {"num_to_keep": -1}, {"num_to_keep": 1.5}, {"num_to_keep": True}, {"checkpoint_score_order": "avg"},
-    {"checkpoint_score_order": None}, {"checkpoint_score_attribute": 3},
-])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"num_to_keep": 0},
+        {"num_to_keep": -1},
+        {"num_to_keep": 1.5},
+        {"num_to_keep": True},
+        {"checkpoint_score_order": "avg"},
+        {"checkpoint_score_order": None},
+        {"checkpoint_score_attribute": 3},
+    ],
+)
 def test_checkpoint_config_refusals(fields):
     with pytest.raises(ValueError, match=next(iter(fields))):
         CheckpointConfig(**fields)
 
 
-@pytest.mark.parametrize("make", [
-    lambda: CheckpointConfig(checkpoint_frequency=1), lambda: CheckpointConfig(checkpoint_at_end=True),
-    lambda: FailureConfig(fail_fast=True), lambda: RunConfig(verbose=1), lambda: RunConfig(sync_config=object()),
-    lambda: RunConfig(stop={"loss": 1}), lambda: RunConfig(progress_reporter=object()), lambda: RunConfig(log_to_file=True),
-])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: CheckpointConfig(checkpoint_frequency=1),
+        lambda: CheckpointConfig(checkpoint_at_end=True),
+        lambda: FailureConfig(fail_fast=True),
+        lambda: RunConfig(verbose=1),
+        lambda: RunConfig(sync_config=object()),
+        lambda: RunConfig(stop={"loss": 1}),
+        lambda: RunConfig(progress_reporter=object()),
+        lambda: RunConfig(log_to_file=True),
+    ],
+)
 def test_what_is_deprecated_is_refused(make):
     with pytest.raises(DeprecationWarning):
         make()
@@ -204,19 +295,38 @@ def test_what_is_deprecated_is_refused(make):
 
 def test_failure_config():
     config = FailureConfig()
-    assert (config.max_failures, config.controller_failure_limit, config.max_preemption_failures) == (0, -1, -1)
+    assert (config.max_failures, config.controller_failure_limit, config.max_preemption_failures) == (
+        0,
+        -1,
+        -1,
+    )
     for name in ("max_failures", "controller_failure_limit", "max_preemption_failures"):
         for value in (-2, 1.5, True, "3", None):
             with pytest.raises(ValueError, match=name):
                 FailureConfig(**{name: value})
 
 
-@pytest.mark.parametrize("fields", [
-    {"name": ""}, {"name": 3}, {"storage_path": 3}, {"storage_path": ""}, {"storage_path": "s3://bucket"}, {"storage_filesystem": object()},
-    {"failure_config": {}}, {"checkpoint_config": FailureConfig()}, {"callbacks": UserCallback()}, {"resume": 1},
-    {"start_method": "thread"}, {"progress": "yes"}, {"quiet": None}, {"grace_s": -1}, {"time_limit_s": float("inf")},
-    {"worker_runtime_env": []},
-])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": ""},
+        {"name": 3},
+        {"storage_path": 3},
+        {"storage_path": ""},
+        {"storage_path": "s3://bucket"},
+        {"storage_filesystem": object()},
+        {"failure_config": {}},
+        {"checkpoint_config": FailureConfig()},
+        {"callbacks": UserCallback()},
+        {"resume": 1},
+        {"start_method": "thread"},
+        {"progress": "yes"},
+        {"quiet": None},
+        {"grace_s": -1},
+        {"time_limit_s": float("inf")},
+        {"worker_runtime_env": []},
+    ],
+)
 def test_run_config_refusals(fields):
     with pytest.raises(ValueError, match=next(iter(fields))):
         RunConfig(**fields)
@@ -225,7 +335,9 @@ def test_run_config_refusals(fields):
 def test_run_config():
     assert RunConfig(storage_path=pathlib.Path("/tmp/x")).storage_path == "/tmp/x"
     assert RunConfig(storage_path="file:///tmp/x").storage_path == "/tmp/x"
-    assert RunConfig().failure_config == FailureConfig() and RunConfig().checkpoint_config == CheckpointConfig()
+    assert (
+        RunConfig().failure_config == FailureConfig() and RunConfig().checkpoint_config == CheckpointConfig()
+    )
     with pytest.raises(ValueError, match="instances of UserCallback"):
         RunConfig(callbacks=[object()])
     with pytest.raises(TypeError, match="A"):
@@ -234,11 +346,18 @@ def test_run_config():
         RunConfig(worker_runtime_env={"pip": ["torch"]})
 
 
-@pytest.mark.parametrize("fields, text", [
-    ({"num_cpus": -1}, "num_cpus"), ({"num_gpus": "two"}, "num_gpus"), ({"resources": []}, "resources"),
-    ({"resources": {"disk": -1}}, "disk"), ({"engine": "kubernetes"}, "engine"), ({"cluster": "/nowhere"}, "/nowhere"),
-    ({"runtime_env": 3}, "runtime_env"),
-])
+@pytest.mark.parametrize(
+    "fields, text",
+    [
+        ({"num_cpus": -1}, "num_cpus"),
+        ({"num_gpus": "two"}, "num_gpus"),
+        ({"resources": []}, "resources"),
+        ({"resources": {"disk": -1}}, "disk"),
+        ({"engine": "kubernetes"}, "engine"),
+        ({"cluster": "/nowhere"}, "/nowhere"),
+        ({"runtime_env": 3}, "runtime_env"),
+    ],
+)
 def test_init_refusals(fields, text):
     with pytest.raises(ValueError, match=text):
         trainyard.init(**fields)
@@ -257,8 +376,10 @@ def test_import_is_light():
     import subprocess
     import sys
 
-    code = "import sys, trainyard; print([name for name in sys.modules if name.split('.')[0] in ('torch', 'jax', 'numpy', 'cloudpickle')])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+    heavy = "('torch', 'jax', 'numpy', 'cloudpickle')"
+    code = f"import sys, trainyard; print([name for name in sys.modules if name.split('.')[0] in {heavy}])"
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert finished.stdout == "[]\n"
 
 
 def test_every_name_is_there():
@@ -266,4 +387,4 @@ def test_every_name_is_there():
         assert getattr(trainyard, name) is not None
     assert set(trainyard.__all__) <= set(dir(trainyard))
     with pytest.raises(AttributeError, match="ScalingConfigs"):
-        trainyard.ScalingConfigs
+        getattr(trainyard, "ScalingConfigs")  # noqa: B009

@@ -1,16 +1,22 @@
 """What a training function asks, and that it is only asked there; what trainers and callbacks refuse."""
 
 import pytest
-
 import trainyard
 from trainyard import DataParallelTrainer, RunConfig, ScalingConfig, UserCallback, callbacks, collective
 from trainyard.reports import Reports
 
 
-@pytest.mark.parametrize("call", [
-    trainyard.get_context, trainyard.get_checkpoint, trainyard.get_all_reported_checkpoints, lambda: trainyard.report({"a": 1}),
-    collective.barrier, lambda: collective.broadcast_from_rank_zero(1),
-])
+@pytest.mark.parametrize(
+    "call",
+    [
+        trainyard.get_context,
+        trainyard.get_checkpoint,
+        trainyard.get_all_reported_checkpoints,
+        lambda: trainyard.report({"a": 1}),
+        collective.barrier,
+        lambda: collective.broadcast_from_rank_zero(1),
+    ],
+)
 def test_only_in_a_training_function(call):
     with pytest.raises(RuntimeError, match="cannot be used outside of a Ray Train training function"):
         call()
@@ -19,24 +25,35 @@ def test_only_in_a_training_function(call):
 def test_what_has_no_meaning():
     def train():
         context = trainyard.get_context()
-        for name in ("get_metadata", "get_trial_name", "get_trial_id", "get_trial_resources", "get_trial_dir"):
+        for name in (
+            "get_metadata",
+            "get_trial_name",
+            "get_trial_id",
+            "get_trial_resources",
+            "get_trial_dir",
+        ):
             with pytest.raises(DeprecationWarning, match=name):
                 getattr(context, name)()
         with pytest.raises(ValueError, match="Validation requires a checkpoint"):
             trainyard.report({}, validation=True)
         assert context.get_experiment_name() == "mine"
 
-    DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=0), run_config=RunConfig(name="mine")).fit()
+    DataParallelTrainer(
+        train, scaling_config=ScalingConfig(num_workers=0), run_config=RunConfig(name="mine")
+    ).fit()
 
 
-@pytest.mark.parametrize("arguments, kind, text", [
-    ({"metadata": {}}, DeprecationWarning, "metadata"),
-    ({"resume_from_checkpoint": object()}, DeprecationWarning, "resume_from_checkpoint"),
-    ({"scaling_config": {"num_workers": 2}}, ValueError, "Invalid `ScalingConfig` type"),
-    ({"run_config": object()}, ValueError, "Invalid `RunConfig` type"),
-    ({"backend_config": object()}, ValueError, "backend_config"),
-    ({"datasets": {"train": []}}, NotImplementedError, "datasets"),
-])
+@pytest.mark.parametrize(
+    "arguments, kind, text",
+    [
+        ({"metadata": {}}, DeprecationWarning, "metadata"),
+        ({"resume_from_checkpoint": object()}, DeprecationWarning, "resume_from_checkpoint"),
+        ({"scaling_config": {"num_workers": 2}}, ValueError, "Invalid `ScalingConfig` type"),
+        ({"run_config": object()}, ValueError, "Invalid `RunConfig` type"),
+        ({"backend_config": object()}, ValueError, "backend_config"),
+        ({"datasets": {"train": []}}, NotImplementedError, "datasets"),
+    ],
+)
 def test_trainers_refuse(arguments, kind, text):
     with pytest.raises(kind, match=text):
         DataParallelTrainer(lambda: None, **arguments)
@@ -62,7 +79,13 @@ def test_callbacks_of_the_environment(monkeypatch):
 
 
 def report(rank, number, checkpoint=False):
-    return {"event": "report", "rank": rank, "number": number, "metrics": {"rank": rank}, "checkpoint": checkpoint}
+    return {
+        "event": "report",
+        "rank": rank,
+        "number": number,
+        "metrics": {"rank": rank},
+        "checkpoint": checkpoint,
+    }
 
 
 def test_reports_are_put_together():

@@ -12,7 +12,9 @@ def test_ranks_that_failed_alike_are_told_together():
 
 
 def test_numbers_and_addresses_make_no_difference():
-    text = group_failures({0: ValueError("rank 0 at 0x7f00 failed"), 1: ValueError("rank 1 at 0x7f11 failed")})
+    text = group_failures(
+        {0: ValueError("rank 0 at 0x7f00 failed"), 1: ValueError("rank 1 at 0x7f11 failed")}
+    )
     assert text.startswith("[Rank 0, 1]:\n") and text.count("failed") == 1 and "0x7f" not in text
     assert group_failures({1: ValueError("code 7")}) == "[Rank 1]:\ncode 7"
 
@@ -31,7 +33,11 @@ def test_the_remote_traceback_is_the_text():
 
 def test_errors_can_be_pickled():
     error = pickle.loads(pickle.dumps(WorkerGroupError("text", {1: ValueError("a")})))
-    assert isinstance(error, TrainingFailedError) and str(error) == "text" and error.worker_failures[1].args == ("a",)
+    assert (
+        isinstance(error, TrainingFailedError)
+        and str(error) == "text"
+        and error.worker_failures[1].args == ("a",)
+    )
     error = pickle.loads(pickle.dumps(ControllerError(ValueError("b"))))
     assert isinstance(error.controller_failure, ValueError) and "b" in str(error)
     error = pickle.loads(pickle.dumps(WorkerKilledError("killed", 9)))

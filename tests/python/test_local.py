@@ -1,13 +1,19 @@
 """num_workers=0: in this very process."""
 
 import pytest
-
 import trainyard
 from trainyard import Checkpoint, DataParallelTrainer, ScalingConfig, UserCallback, collective
 from trainyard.trainer import BackendConfig
 
 LOCAL = ScalingConfig(num_workers=0)
-TORCHRUN = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+TORCHRUN = {
+    "RANK": "3",
+    "LOCAL_RANK": "1",
+    "WORLD_SIZE": "4",
+    "LOCAL_WORLD_SIZE": "2",
+    "MASTER_ADDR": "localhost",
+    "MASTER_PORT": "1",
+}
 
 
 def fit(function, **more):
@@ -20,8 +26,16 @@ def test_runs_here(tmp_path):
 
     def train(config):
         context = trainyard.get_context()
-        seen.update(config, ranks=(context.get_world_size(), context.get_world_rank(), context.get_local_rank(),
-                                   context.get_local_world_size(), context.get_node_rank()))
+        seen.update(
+            config,
+            ranks=(
+                context.get_world_size(),
+                context.get_world_rank(),
+                context.get_local_rank(),
+                context.get_local_world_size(),
+                context.get_node_rank(),
+            ),
+        )
         assert trainyard.get_checkpoint() is None and trainyard.get_all_reported_checkpoints() == []
         collective.barrier()
         assert collective.broadcast_from_rank_zero({"a": 1}) == {"a": 1}
@@ -33,8 +47,15 @@ def test_runs_here(tmp_path):
 
     result = fit(train, train_loop_config={"lr": 1})
     assert seen == {"lr": 1, "ranks": (1, 0, 0, 1, 0)}
-    assert (result.metrics, result.checkpoint, result.error, result.path) == ({"test": 1}, checkpoint, None, None)
-    assert result.best_checkpoints == [] and result.metrics_dataframe is None and result.return_value == "value"
+    assert (result.metrics, result.checkpoint, result.error, result.path) == (
+        {"test": 1},
+        checkpoint,
+        None,
+        None,
+    )
+    assert (
+        result.best_checkpoints == [] and result.metrics_dataframe is None and result.return_value == "value"
+    )
 
 
 def test_the_last_report_counts_even_without_a_checkpoint(tmp_path):
@@ -81,8 +102,13 @@ class Torchrun(BackendConfig):
 
 def ranks(config):
     context = trainyard.get_context()
-    config["ranks"] = [context.get_world_size(), context.get_world_rank(), context.get_local_rank(),
-                       context.get_local_world_size(), context.get_node_rank()]
+    config["ranks"] = [
+        context.get_world_size(),
+        context.get_world_rank(),
+        context.get_local_rank(),
+        context.get_local_world_size(),
+        context.get_node_rank(),
+    ]
 
 
 def test_an_outer_torchrun_gives_the_ranks(monkeypatch):

@@ -6,7 +6,6 @@ import sys
 import threading
 
 import pytest
-
 from trainyard import payload
 from trainyard.trainer import BackendConfig, call, check_function, required_arguments
 
@@ -70,17 +69,20 @@ def with_default(lock=LOCK):
 uses_global.__module__ = with_default.__module__ = "__main__"  # so that they go by value, as in a script
 
 
-@pytest.mark.parametrize("function, config, words", [
-    (closure(threading.Lock()), None, ["train_loop_per_worker", "closure variable `lock`", "lock"]),
-    (uses_global, None, ["global `LOCK`", "uses_global"]),
-    (with_default, None, ["default 1"]),
-    (functools.partial(len, threading.Lock()), None, ["argument 1 of the partial"]),
-    (functools.partial(len, obj=LOCK), None, ["argument `obj` of the partial"]),
-    (Holder().train, None, ["lock"]),
-    (len, {"data": {"open": LOCK}}, ["`train_loop_config`['data']['open']"]),
-    (len, {"data": [1, LOCK]}, ["`train_loop_config`['data'][1]"]),
-    (len, Holder(), ["`train_loop_config`.lock"]),
-])
+@pytest.mark.parametrize(
+    "function, config, words",
+    [
+        (closure(threading.Lock()), None, ["train_loop_per_worker", "closure variable `lock`", "lock"]),
+        (uses_global, None, ["global `LOCK`", "uses_global"]),
+        (with_default, None, ["default 1"]),
+        (functools.partial(len, threading.Lock()), None, ["argument 1 of the partial"]),
+        (functools.partial(len, obj=LOCK), None, ["argument `obj` of the partial"]),
+        (Holder().train, None, ["lock"]),
+        (len, {"data": {"open": LOCK}}, ["`train_loop_config`['data']['open']"]),
+        (len, {"data": [1, LOCK]}, ["`train_loop_config`['data'][1]"]),
+        (len, Holder(), ["`train_loop_config`.lock"]),
+    ],
+)
 def test_a_refusal_names_the_holder(function, config, words):
     with pytest.raises(ValueError) as caught:
         payload.dump(function, config, BackendConfig(), {})
@@ -89,10 +91,21 @@ def test_a_refusal_names_the_holder(function, config, words):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("function, n", [
-    (lambda: 0, 0), (lambda config: 0, 1), (lambda config=None: 0, 0), (lambda *args: 0, 1), (lambda **kwargs: 0, 0),
-    (lambda a, b=1: 0, 1), (lambda *, a=1: 0, 0), (functools.partial(lambda a, b: 0, 1), 1), (Holder().train, 0), (Holder, 0),
-])
+@pytest.mark.parametrize(
+    "function, n",
+    [
+        (lambda: 0, 0),
+        (lambda config: 0, 1),
+        (lambda config=None: 0, 0),
+        (lambda *args: 0, 1),
+        (lambda **kwargs: 0, 0),
+        (lambda a, b=1: 0, 1),
+        (lambda *, a=1: 0, 0),
+        (functools.partial(lambda a, b: 0, 1), 1),
+        (Holder().train, 0),
+        (Holder, 0),
+    ],
+)
 def test_arguments_are_counted(function, n):
     assert required_arguments(function) == n
     check_function(function)
