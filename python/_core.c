@@ -85,7 +85,7 @@ static int add_error(PyObject *module) {
 
 static int execute(PyObject *module) {
     if (add_error(module) < 0) return -1;
-    if (core_add_worker(module) < 0) return -1;
+    if (core_add_worker(module) < 0 || core_add_run(module) < 0) return -1;
     if (core_add_fork(module) < 0) return -1;
     return PyModule_AddStringConstant(module, "version", ty_version());
 }
