@@ -12,22 +12,22 @@ What differs from Trainyard's own ways, as long as it is installed:
 
 from __future__ import annotations
 
-import os
 import sys
 
-# Set in the environment of workers: `follow` then installs before anything of the program is loaded there.
-VARIABLE = "TRAINYARD_AS_RAY"
+_FOLLOW = "trainyard.as_ray:follow"
 
 
 def install() -> None:
     """Makes `ray` importable from here on; RuntimeError when the real one has been imported already."""
+    from .. import payload
     from . import finder, knobs
 
     ray = sys.modules.get("ray")
-    if ray is not None and not isinstance(ray, finder.RayModule):
+    if ray is not None and not finder.is_ours(ray):
         raise RuntimeError(f"ray is imported already, from {getattr(ray, '__file__', '?')}: install() must come before it")
     finder.put_first()
-    os.environ[VARIABLE] = "1"
+    if _FOLLOW not in payload.prepare:
+        payload.prepare.append(_FOLLOW)
     knobs.apply()
 
 
@@ -38,8 +38,7 @@ def installed() -> bool:
 
 
 def follow() -> None:
-    """In a worker, before the training function is loaded: installs when the driver had."""
-    if os.environ.get(VARIABLE) == "1":
-        from . import finder
+    """In a worker, before the training function is loaded: makes `ray` importable there too."""
+    from . import finder
 
-        finder.put_first()
+    finder.put_first()

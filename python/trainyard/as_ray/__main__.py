@@ -10,7 +10,7 @@ import runpy
 import sys
 from types import ModuleType
 
-from . import install
+from . import install, knobs
 
 USAGE = """\
 python -m trainyard.as_ray [OPTION...] SCRIPT.py [ARG...]
@@ -22,8 +22,13 @@ ray.init() does not; without any, they are this machine, or the nodes of the Slu
 
 
 def parser() -> argparse.ArgumentParser:
+    width = max(map(len, knobs.COUNTS)) + 2
     options = argparse.ArgumentParser(
-        prog="trainyard.as_ray", usage=USAGE, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="trainyard.as_ray",
+        usage=USAGE,
+        description=DESCRIPTION,
+        epilog="variables of the environment:\n" + "\n".join(f"  {name:{width}}{text}" for name, text in knobs.COUNTS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     options.add_argument("--engine", choices=("auto", "local", "slurm"), help="where the workers run")
     options.add_argument("--cluster", metavar="FILE", help="the nodes of a cluster file, as logical nodes of this machine")
@@ -32,7 +37,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--node-resources", type=amounts, metavar="NAME=AMOUNT[,...]", help="other resources of this machine"
     )
-    options.add_argument("-m", dest="module", metavar="MODULE", help="run a module instead of a script")
+    options.add_argument(
+        "-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module instead of a script"
+    )
     options.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return options
 
@@ -53,7 +60,7 @@ def amounts(text: str) -> dict[str, float]:
 
 def main(arguments: list[str]) -> None:
     options = parser().parse_args(arguments)
-    if options.module is None and not options.program:
+    if not options.module and not options.program:
         parser().error("which program? Give SCRIPT.py or -m MODULE")
     install()
     from . import session
@@ -65,16 +72,16 @@ def main(arguments: list[str]) -> None:
         num_gpus=options.num_gpus,
         resources=options.node_resources,
     )
-    if options.module is not None:
-        run_module(options.module, options.program)
+    if options.module:
+        run_module(options.module)
     else:
         run_script(options.program)
 
 
-def run_module(name: str, arguments: list[str]) -> None:
+def run_module(words: list[str]) -> None:
     sys.path[0] = os.getcwd()
-    sys.argv = [name, *arguments]
-    runpy.run_module(name, run_name="__main__", alter_sys=True)
+    sys.argv = words
+    runpy.run_module(words[0], run_name="__main__", alter_sys=True)
 
 
 def run_script(words: list[str]) -> None:

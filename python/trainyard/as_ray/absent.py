@@ -46,9 +46,6 @@ HINTS = {
         "Trainyard wraps no trainer of Lightning",
         "write the loop with ray.train.torch.prepare_model and ray.train.report in the training function of a TorchTrainer",
     ),
-    "ray.train.torch.accelerate": ("Ray Train 2 has no mixed precision helpers either", "use torch.amp"),
-    "ray.train.torch.backward": ("Ray Train 2 has no mixed precision helpers either", "use torch.amp"),
-    "ray.train.torch.prepare_optimizer": ("Ray Train 2 has no mixed precision helpers either", "use torch.amp"),
     "ray.tune": (
         "Trainyard does not search for hyperparameters",
         "call fit() once for each set of them, with train_loop_config; the second fit finds its workers warm",

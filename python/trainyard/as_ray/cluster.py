@@ -19,22 +19,31 @@ _TYPE = "accelerator_type:"
 _NODE_OPTIONS = ("num_cpus", "num_gpus", "resources", "memory", "labels", "env_vars", "object_store_memory", "wait")
 
 
-def _facts() -> list[dict[str, Any]]:
-    """The nodes that a run would have now: name, resources, available, labels, accelerator_type."""
+def _read(given: defaults.Defaults) -> list[dict[str, Any]]:
+    """The nodes that a run would have with such defaults: name, resources, available, labels, accelerator_type."""
     from .. import _core
-    from . import session
 
-    session.ensure()
-    current = defaults.current
     request = {
-        "engine": current.engine,
-        "cluster": current.cluster,
-        "num_cpus": current.num_cpus,
-        "num_gpus": current.num_gpus,
-        "node_resources": current.resources or None,
+        "cluster": given.cluster,
+        "num_cpus": given.num_cpus,
+        "num_gpus": given.num_gpus,
+        "node_resources": given.resources or None,
     }
     answer = _core.nodes(json.dumps({name: value for name, value in request.items() if value is not None}))
     return json.loads(answer)["nodes"]
+
+
+def _facts() -> list[dict[str, Any]]:
+    """The nodes that a run would have now, with the amounts that Ray counts: floats, and one of node:NAME on each."""
+    from . import session
+
+    session.ensure()
+    found = _read(defaults.current)
+    for node in found:
+        for field in ("resources", "available"):
+            amounts = {name: float(amount) for name, amount in node[field].items()}
+            node[field] = {**amounts, f"node:{node['name']}": 1.0}
+    return found
 
 
 def _sum(field: str) -> dict[str, float]:
@@ -112,12 +121,7 @@ def _folder() -> str:
 
 def labelled_machine(labels: Mapping[str, str], amounts: Mapping[str, Any]) -> str:
     """A cluster file with this machine as its only node, the amounts over what was found, with labels added."""
-    before = defaults.current
-    try:
-        defaults.init(**amounts)
-        (machine,) = _facts_of_machine()
-    finally:
-        defaults.current = before
+    (machine,) = _read(defaults.Defaults(**amounts))
     options = {"resources": machine["resources"], "labels": {**machine["labels"], **labels}}
     return _write(_folder(), [_entry(machine["name"], options)])
 

@@ -6,44 +6,17 @@ import os
 import socket
 from typing import Any
 
-from .. import runtime
+from .. import accelerators, runtime
 from .cluster import node_id
 
-# Resource -> the variables that may list its visible devices.
-_VISIBLE = {
-    "GPU": ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"),
-    "TPU": ("TPU_VISIBLE_CHIPS",),
-    "NPU": ("ASCEND_RT_VISIBLE_DEVICES",),
-    "HPU": ("HABANA_VISIBLE_MODULES",),
-    "neuron_cores": ("NEURON_RT_VISIBLE_CORES",),
-    "RBLN": ("RBLN_DEVICES",),
-    "FURIOSA": ("FURIOSA_DEVICES",),
-}
+# Every kind of device has an entry in get_accelerator_ids, as in Ray.
+_KINDS = ("GPU", "TPU", "NPU", "HPU", "neuron_cores", "RBLN", "FURIOSA")
 _logged: set[str] = set()
-
-
-def _visible(resource: str) -> list[str] | None:
-    """The ids in the visible-devices variable of a resource; None when none is set."""
-    for name in _VISIBLE[resource]:
-        if name in os.environ:
-            return [one.strip() for one in os.environ[name].split(",") if one.strip()]
-    return None
-
-
-def _ids(resource: str) -> list[str]:
-    """The ids of the devices of one resource that this worker holds; none outside of a worker."""
-    session = runtime.session() if runtime.in_session() else None
-    if session is None or session.resources.get(resource, 0) == 0:
-        return []
-    visible = _visible(resource)
-    if visible is None:
-        return [str(index) for index in session.devices]
-    return [visible[index] for index in session.devices if index < len(visible)]
 
 
 def get_gpu_ids() -> list[int] | list[str]:
     """The ids of this worker's GPUs, as numbers where they are; [] outside of a worker."""
-    ids = _ids("GPU")
+    ids = accelerators.assigned().get("GPU", [])
     return [int(one) for one in ids] if all(one.isdigit() for one in ids) else ids
 
 
@@ -94,7 +67,7 @@ class RuntimeContext:
 
     def get_accelerator_ids(self) -> dict[str, list[str]]:
         """The ids of this worker's devices by resource; every known resource has an entry."""
-        return {resource: _ids(resource) for resource in _VISIBLE}
+        return {kind: [] for kind in _KINDS} | accelerators.assigned()
 
     def get_assigned_resources(self) -> dict[str, float]:
         """What this worker holds; {} in the driver."""

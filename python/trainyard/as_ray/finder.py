@@ -7,6 +7,7 @@ framework. What the tables give is the object of Trainyard itself, and is pickle
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -27,25 +28,13 @@ def known(module: str) -> bool:
     return module in MODULES or is_absent(module)
 
 
-class RayModule(ModuleType):
-    """A module whose names come from the tables."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name != "__version__":
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        value = look_up(self.__name__, name)
-        setattr(self, name, value)
-        return value
-
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *names_of(self.__name__)})
-
-
 def names_of(module: str) -> list[str]:
+    """The names that the tables give a module; for "*" those of its source that begin with a capital, as constants do."""
     homes = MODULES.get(module, {})
-    if "*" in homes:
-        return sorted(name for name in vars(importlib.import_module(homes["*"])) if name[0].isupper())
-    return sorted(homes)
+    if "*" not in homes:
+        return sorted(homes)
+    source = vars(importlib.import_module(homes["*"]))
+    return sorted({name for name in (*homes, *source) if name[0].isupper() or name in homes} - {"*"})
 
 
 def look_up(module: str, name: str) -> Any:
@@ -54,11 +43,17 @@ def look_up(module: str, name: str) -> Any:
     if name in names_of(module):
         source = homes.get(name) or homes["*"]
         return absent(module, name) if source == ABSENT else getattr(importlib.import_module(source), name)
-    if known(f"{module}.{name}"):
-        return importlib.import_module(f"{module}.{name}")
     if is_absent(module):
         return absent(module, name)
-    raise AttributeError(f"module {module!r} has no attribute {name!r}{nearest(name, names_of(module))}")
+    if known(f"{module}.{name}"):
+        return importlib.import_module(f"{module}.{name}")
+    raise AttributeError(f"module {module!r} has no attribute {name!r}{nearest(name, [*names_of(module), *below(module)])}")
+
+
+def below(module: str) -> list[str]:
+    """The names of the modules right below it."""
+    depth = module.count(".") + 1
+    return sorted({one.split(".")[depth] for one in (*MODULES, *ABSENT_MODULES) if one.startswith(module + ".")})
 
 
 def nearest(name: str, names: list[str]) -> str:
@@ -78,11 +73,27 @@ class RayFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(name, self, origin="trainyard.as_ray", is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        return RayModule(spec.name, f"{spec.name} as Trainyard provides it: see trainyard.as_ray.table.")
+        return ModuleType(spec.name, f"{spec.name} as Trainyard provides it: see trainyard.as_ray.table.")
 
     def exec_module(self, module: ModuleType) -> None:
-        if not is_absent(module.__name__):
-            module.__all__ = names_of(module.__name__)
+        name = module.__name__
+        module.__getattr__ = functools.partial(fill, module)
+        module.__dir__ = lambda: sorted({*vars(module), *names_of(name), *below(name)})
+        if not is_absent(name):
+            module.__all__ = names_of(name)
+
+
+def fill(module: ModuleType, name: str) -> Any:
+    """A name of the module that is asked for the first time: looked up, and kept in the module."""
+    if name.startswith("__") and name != "__version__":
+        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+    value = look_up(module.__name__, name)
+    setattr(module, name, value)
+    return value
+
+
+def is_ours(module: ModuleType) -> bool:
+    return isinstance(getattr(module.__spec__, "loader", None), RayFinder)
 
 
 def put_first() -> None:

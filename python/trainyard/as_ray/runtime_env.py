@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
+import sys
 from typing import Any, Mapping
 
 from . import exceptions
@@ -103,19 +104,11 @@ def _is_installed(name: str) -> bool:
     return True
 
 
-def variables(runtime_env: Mapping[str, Any] | None) -> dict[str, str]:
-    """What workers get in their environment, after check(): env_vars, and the module directories on PYTHONPATH."""
-    if runtime_env is None:
-        return {}
-    found = dict(runtime_env.get("env_vars") or {})
-    paths = [path for _, path in _directories(runtime_env)]
-    if paths:
-        before = found.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
-        found["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [before])])
-    return found
-
-
-def working_dir(runtime_env: Mapping[str, Any] | None) -> str | None:
-    """The directory that workers start in, or None for the driver's."""
-    found = [path for name, path in _directories(runtime_env or {}) if name == "working_dir"]
-    return found[0] if found else None
+def defaults(runtime_env: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What `trainyard.init` is to know of it, after check(). Packages of py_modules become importable here, and so in the
+    workers, which look for modules where the driver does."""
+    given = runtime_env or {}
+    for name, path in _directories(given):
+        if name == "py_modules" and os.path.dirname(path) not in sys.path:
+            sys.path.append(os.path.dirname(path))
+    return {name: given[name] for name in ("env_vars", "working_dir") if given.get(name)}

@@ -96,7 +96,7 @@ def init(
         return _context or RayContext()
     _runtime_env.check(runtime_env)
     chosen = _nodes(address, num_cpus=num_cpus, num_gpus=num_gpus, resources=resources, labels=labels)
-    defaults.init(**chosen, runtime_env={"env_vars": _runtime_env.variables(runtime_env)})
+    defaults.init(**chosen, runtime_env=_runtime_env.defaults(runtime_env))
     _context = RayContext()
     return _context
 

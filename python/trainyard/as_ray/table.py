@@ -13,8 +13,9 @@ HERE = "trainyard.as_ray"
 _CONFIGS = "ScalingConfig RunConfig FailureConfig CheckpointConfig"
 _ERRORS = "TrainingFailedError WorkerGroupError ControllerError"
 _FUNCTIONS = "report get_checkpoint get_context get_all_reported_checkpoints"
-_TORCH_LOOP = "prepare_model prepare_data_loader enable_reproducibility"
-_TORCH_ABSENT = "accelerate prepare_optimizer backward"
+_TORCH_LOOP = (
+    "get_device get_devices prepare_model prepare_data_loader enable_reproducibility accelerate prepare_optimizer backward"
+)
 _REPORTED = "ReportedCheckpoint ReportedCheckpointStatus"
 _MODES = "CheckpointUploadMode CheckpointConsistencyMode"
 _VALIDATION = "ValidationConfig ValidationTaskConfig ValidationFn"
@@ -45,7 +46,8 @@ _TABLE: dict[str, dict[str, str]] = {
     "ray.util.annotations": {f"{HERE}.annotations": "*"},
     # Ray Train
     "ray.train": {
-        "trainyard": f"{_CONFIGS} {_ERRORS} {_FUNCTIONS} {_MODES} {_REPORTED} BackendConfig Checkpoint Result UserCallback",
+        "trainyard": f"{_CONFIGS} {_ERRORS} {_FUNCTIONS} BackendConfig Checkpoint Result UserCallback",
+        "trainyard.reported": f"{_MODES} {_REPORTED}",
         f"{HERE}.train": "TrainContext LoggingConfig SyncConfig TRAIN_DATASET_KEY get_dataset_shard get_preemption_info "
         "PreemptionError PreemptionInfo",
         ABSENT: f"DataConfig {_VALIDATION} NCCLHangError MLflowLoggerCallback",
@@ -53,21 +55,18 @@ _TABLE: dict[str, dict[str, str]] = {
     "ray.train.backend": {"trainyard": "BackendConfig", ABSENT: "Backend"},
     "ray.train.base_trainer": {"trainyard": "TrainingFailedError", ABSENT: "BaseTrainer GenDataset"},
     "ray.train.collective": {"trainyard.collective": "barrier broadcast_from_rank_zero"},
-    "ray.train.constants": {f"{HERE}.train_constants": "*"},
+    "ray.train.constants": {f"{HERE}.train_constants": "* is_v2_enabled"},
     "ray.train.context": {"trainyard": "get_context", f"{HERE}.train": "TrainContext"},
     "ray.train.data_parallel_trainer": {"trainyard": "DataParallelTrainer"},
     "ray.train.error": {f"{HERE}.train": "SessionMisuseError"},
     "ray.train.session": {"trainyard": "report get_checkpoint", f"{HERE}.train": "get_dataset_shard"},
     "ray.train.torch": {
-        "trainyard.torch": f"TorchTrainer TorchConfig get_device get_devices {_TORCH_LOOP}",
-        ABSENT: f"TorchCheckpoint {_TORCH_ABSENT}",
+        "trainyard.torch": f"TorchTrainer TorchConfig {_TORCH_LOOP}",
+        ABSENT: "TorchCheckpoint",
     },
     "ray.train.torch.config": {"trainyard.torch": "TorchConfig"},
     "ray.train.torch.torch_trainer": {"trainyard.torch": "TorchTrainer"},
-    "ray.train.torch.train_loop_utils": {
-        "trainyard.torch": f"get_device get_devices {_TORCH_LOOP}",
-        ABSENT: _TORCH_ABSENT,
-    },
+    "ray.train.torch.train_loop_utils": {"trainyard.torch": _TORCH_LOOP},
     "ray.train.trainer": {ABSENT: "BaseTrainer GenDataset TrainingIterator"},
     "ray.train.utils": {f"{HERE}.annotations": "RayDeprecationWarning"},
     "ray.train.lightning": {ABSENT: _LIGHTNING},
@@ -82,8 +81,8 @@ _TABLE: dict[str, dict[str, str]] = {
     "ray.train.v2.api.data_parallel_trainer": {"trainyard": "DataParallelTrainer"},
     "ray.train.v2.api.exceptions": {"trainyard": _ERRORS, f"{HERE}.train": "PreemptionError", ABSENT: "NCCLHangError"},
     "ray.train.v2.api.preemption": {f"{HERE}.train": "PreemptionInfo get_preemption_info"},
-    "ray.train.v2.api.report_config": {"trainyard": _MODES},
-    "ray.train.v2.api.reported_checkpoint": {"trainyard": _REPORTED},
+    "ray.train.v2.api.report_config": {"trainyard.reported": _MODES},
+    "ray.train.v2.api.reported_checkpoint": {"trainyard.reported": _REPORTED},
     "ray.train.v2.api.result": {"trainyard": "Result"},
     "ray.train.v2.api.train_fn_utils": {"trainyard": _FUNCTIONS, f"{HERE}.train": "get_dataset_shard get_preemption_info"},
     "ray.train.v2.api.validation_config": {ABSENT: _VALIDATION},
@@ -92,12 +91,9 @@ _TABLE: dict[str, dict[str, str]] = {
     "ray.train.v2.jax.jax_trainer": {"trainyard.jax": "JaxTrainer"},
     "ray.train.v2.torch": {},
     "ray.train.v2.torch.torch_trainer": {"trainyard.torch": "TorchTrainer"},
-    "ray.train.v2.torch.train_loop_utils": {
-        "trainyard.torch": f"get_device get_devices {_TORCH_LOOP}",
-        ABSENT: _TORCH_ABSENT,
-    },
+    "ray.train.v2.torch.train_loop_utils": {"trainyard.torch": _TORCH_LOOP},
     "ray.train.v2._internal": {},
-    "ray.train.v2._internal.constants": {f"{HERE}.train_constants": "*"},
+    "ray.train.v2._internal.constants": {f"{HERE}.train_constants": "* is_v2_enabled"},
     # AIR: the first Ray Train
     "ray.air": {
         "trainyard": f"{_CONFIGS} Checkpoint Result",
@@ -105,7 +101,7 @@ _TABLE: dict[str, dict[str, str]] = {
     },
     "ray.air.checkpoint": {"trainyard": "Checkpoint"},
     "ray.air.config": {"trainyard": _CONFIGS, ABSENT: "DatasetConfig"},
-    "ray.air.constants": {f"{HERE}.train_constants": "*"},
+    "ray.air.constants": {f"{HERE}.train_constants": "* is_v2_enabled"},
     "ray.air.result": {"trainyard": "Result"},
     "ray.air.session": {
         "trainyard": "report get_checkpoint",
