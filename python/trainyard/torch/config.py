@@ -1,0 +1,112 @@
+"""TorchConfig: how the workers' process group is set up."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import warnings
+from typing import Any
+
+from ..trainer import BackendConfig
+
+_METHODS = ("env", "tcp")
+_LONGEST_S = 10 * 365 * 86400  # what torch's clocks can count
+
+
+@dataclasses.dataclass
+class TorchConfig(BackendConfig):
+    """How the workers' process group is set up.
+
+    backend: "nccl", "gloo", another that torch knows, or one for each kind of device ("cpu:gloo,cuda:nccl"). None: nccl
+        when the workers hold GPUs, else gloo.
+    init_method: "env" or "tcp". Either way the group stands when the training function begins, and MASTER_ADDR and
+        MASTER_PORT name its store.
+    timeout_s: of each collective, and of setting the group up.
+    """
+
+    backend: str | None = None
+    init_method: str = "env"
+    timeout_s: float = 1800
+
+    framework = "torch"
+    preload = ("torch",)
+    reads_torchrun = True
+
+    def prepare(self, scaling_config: Any) -> None:
+        """ValueError for a field that cannot work; warns when ranks that share a GPU would meet in NCCL."""
+        if self.init_method not in _METHODS:
+            raise ValueError(f"`TorchConfig.init_method`={self.init_method!r} must be either 'env' or 'tcp'")
+        limit = self.timeout_s
+        if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 < limit <= _LONGEST_S:
+            raise ValueError(f"`TorchConfig.timeout_s`={limit!r} must be a number of seconds, more than 0")
+        _check_backend(self.backend)
+        gpus = scaling_config.num_gpus_per_worker
+        if 0 < gpus < 1 and scaling_config.max_workers > 1 and uses_nccl(self.choose(gpus)):
+            warnings.warn(
+                f'with {gpus:g} GPU per worker two ranks can share a GPU, which NCCL refuses ("Duplicate GPU detected"): '
+                'give TorchConfig(backend="gloo"), or whole GPUs',
+                stacklevel=3,
+            )
+
+    def comm_backend(self, scaling_config: Any) -> str | None:
+        return self.backend
+
+    def choose(self, gpus: float) -> str:
+        """The backend for workers that hold so many GPUs each."""
+        return self.backend or ("nccl" if gpus > 0 else "gloo")
+
+    def on_start(self, session: Any) -> None:
+        from . import group
+
+        group.start(self, session)
+
+    def on_training_start(self, session: Any) -> None:
+        import os
+
+        from . import devices
+
+        os.environ["ACCELERATE_TORCH_DEVICE"] = str(devices.of_session(session)[0])
+
+    def train_func_context(self) -> contextlib.AbstractContextManager:
+        return _on_own_device()
+
+    def on_shutdown(self, session: Any) -> None:
+        from . import group
+
+        group.stop(session)
+
+
+def uses_nccl(backend: str) -> bool:
+    """Whether GPU tensors go through NCCL: "nccl", "cuda:nccl" and "cpu:gloo,cuda:nccl" do, "cpu:nccl" does not."""
+    return any(part.strip() in ("nccl", "cuda:nccl") for part in backend.lower().split(","))
+
+
+def _check_backend(backend: Any) -> None:
+    """Its form only: which backends there are, torch knows in the worker."""
+    if backend is None:
+        return
+    parts = backend.split(",") if isinstance(backend, str) else []
+    pieces = [part.split(":") for part in parts]
+    if not pieces or any(len(piece) > 2 or not all(word.strip() for word in piece) for piece in pieces):
+        raise ValueError(
+            f'`TorchConfig.backend`={backend!r} must be None, the name of a backend such as "gloo" or "nccl", '
+            'or one for each kind of device such as "cpu:gloo,cuda:nccl"'
+        )
+    if len(pieces) > 1 and any(len(piece) == 1 for piece in pieces):
+        raise ValueError(
+            f'`TorchConfig.backend`={backend!r} names several backends: each needs its device, as in "cpu:gloo"'
+        )
+
+
+@contextlib.contextmanager
+def _on_own_device():
+    """Makes the worker's device the current one of CUDA."""
+    import torch
+
+    from . import devices
+
+    if torch.cuda.is_available():
+        device = devices.get_device()
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+    yield
