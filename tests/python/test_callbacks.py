@@ -1,0 +1,148 @@
+"""Callbacks in the driver."""
+
+import pytest
+import trainyard
+from trainyard import (
+    Checkpoint,
+    ControllerError,
+    DataParallelTrainer,
+    FailureConfig,
+    RunConfig,
+    ScalingConfig,
+    UserCallback,
+    WorkerGroupError,
+)
+
+
+class Recorder(UserCallback):
+    def __init__(self):
+        self.reports = []
+        self.exceptions = []
+        self.contexts = []
+
+    def after_report(self, run_context, metrics, checkpoint):
+        self.contexts.append(run_context)
+        self.reports.append((metrics, checkpoint))
+
+    def after_exception(self, run_context, worker_exceptions):
+        self.contexts.append(run_context)
+        self.exceptions.append(worker_exceptions)
+
+
+def fit(storage, function, callback, workers=3, **run):
+    trainer = DataParallelTrainer(
+        function,
+        train_loop_config={"lr": 1},
+        scaling_config=ScalingConfig(num_workers=workers),
+        run_config=RunConfig(storage_path=storage, callbacks=[callback], **run),
+    )
+    return trainer.fit()
+
+
+def test_reports_of_all_ranks(storage):
+    def train(config):
+        rank = trainyard.get_context().get_world_rank()
+        for step in range(5):
+            trainyard.report({"step": step, "rank": rank, "pair": {1: rank}})
+
+    callback = Recorder()
+    fit(storage, train, callback, name="mine")
+    assert callback.reports == [
+        ([{"step": step, "rank": rank, "pair": {1: rank}} for rank in range(3)], None) for step in range(5)
+    ]
+    context = callback.contexts[0]
+    assert (context.run_id, context.path, context.train_loop_config) == ("mine", f"{storage}/mine", {"lr": 1})
+    assert context.get_run_config().name == "mine" and context.scaling_config.num_workers == 3
+
+
+def test_a_rank_that_is_silent(storage):
+    def train(config):
+        if trainyard.get_context().get_world_rank() != 1:
+            trainyard.report({"a": 1})
+
+    callback = Recorder()
+    fit(storage, train, callback)
+    assert callback.reports == []
+
+
+def test_checkpoints_come_with_their_report(storage, tmp_path):
+    def train(config):
+        import pathlib
+        import tempfile
+
+        rank = trainyard.get_context().get_world_rank()
+        trainyard.report({"n": 1})
+        with tempfile.TemporaryDirectory() as directory:
+            pathlib.Path(directory, f"rank-{rank}").write_text("x")
+            trainyard.report({"n": 2}, checkpoint=Checkpoint.from_directory(directory) if rank > 0 else None)
+        trainyard.report({"n": 3})
+
+    callback = Recorder()
+    result = fit(storage, train, callback)
+    assert [metrics[0]["n"] for metrics, _ in callback.reports] == [1, 2, 3]
+    assert [checkpoint for _, checkpoint in callback.reports] == [None, result.checkpoint, None]
+
+
+def test_exceptions_of_the_ranks_that_failed(storage):
+    def train(config):
+        import time
+
+        context = trainyard.get_context()
+        if context.get_world_rank() == 0 and context.get_attempt() < 3:
+            raise ValueError(f"attempt {context.get_attempt()}")
+        if context.get_attempt() < 3:
+            time.sleep(60)
+
+    callback = Recorder()
+    fit(storage, train, callback, failure_config=FailureConfig(max_failures=2))
+    assert [list(failed) for failed in callback.exceptions] == [[0], [0]]
+    assert [str(failed[0]) for failed in callback.exceptions] == ["attempt 1", "attempt 2"]
+    callback = Recorder()
+    with pytest.raises(WorkerGroupError):
+        fit(storage, train, callback)
+    assert [str(failed[0]) for failed in callback.exceptions] == ["attempt 1"]
+
+
+@pytest.mark.parametrize("method", ["after_report", "after_exception"])
+def test_a_broken_callback_ends_the_run(storage, method):
+    def train(config):
+        import time
+
+        trainyard.report({"a": 1})
+        if config["fails"]:
+            raise ValueError
+        time.sleep(60)
+
+    class Broken(UserCallback):
+        pass
+
+    def broken(self, *arguments):
+        raise KeyError("broken")
+
+    setattr(Broken, method, broken)
+    trainer = DataParallelTrainer(
+        train,
+        train_loop_config={"fails": method == "after_exception"},
+        run_config=RunConfig(
+            storage_path=storage, callbacks=[Broken()], failure_config=FailureConfig(max_failures=3)
+        ),
+    )
+    with pytest.raises(ControllerError) as caught:
+        trainer.fit()
+    assert isinstance(caught.value.controller_failure, KeyError)
+
+
+def test_classes_that_the_environment_names(storage, tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(
+        "from trainyard import UserCallback\n"
+        "class Callback(UserCallback):\n"
+        "    seen = []\n"
+        "    def after_report(self, context, metrics, checkpoint):\n"
+        "        self.seen.append(metrics)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("RAY_TRAIN_CALLBACKS", "mine.Callback")
+    DataParallelTrainer(lambda: trainyard.report({"a": 1}), run_config=RunConfig(storage_path=storage)).fit()
+    from mine import Callback
+
+    assert Callback.seen == [[{"a": 1}]]

@@ -1,0 +1,215 @@
+"""Workers that fail, signals to the driver, new attempts: what `fit` raises, and what is left (nothing)."""
+
+import os
+import signal
+import time
+
+import pytest
+import trainyard
+from trainyard import DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
+from trainyard.errors import RemoteTraceback, WorkerExitError, WorkerKilledError
+
+
+class Mine(Exception):
+    def __init__(self, text, number):
+        super().__init__(text, number)
+        self.number = number
+
+
+@pytest.fixture
+def fail(storage):
+    def fail(function, workers=3, **run):
+        trainer = DataParallelTrainer(
+            function,
+            scaling_config=ScalingConfig(num_workers=workers),
+            run_config=RunConfig(storage_path=storage, **run),
+        )
+        with pytest.raises(WorkerGroupError) as caught:
+            trainer.fit()
+        return caught.value
+
+    return fail
+
+
+@pytest.mark.parametrize("method", ["spawn", "auto"])
+def test_the_original_exception_comes_home(fail, capfd, method):
+    def train():
+        if trainyard.get_context().get_world_rank() == 1:
+            raise Mine("boo", 3)
+        time.sleep(60)
+
+    error = fail(train, start_method=method)
+    assert list(error.worker_failures) == [1]
+    failure = error.worker_failures[1]
+    assert type(failure) is Mine and failure.args == ("boo", 3) and failure.number == 3
+    assert isinstance(failure.__cause__, RemoteTraceback)
+    assert 'raise Mine("boo", 3)' in str(failure.__cause__) and "_worker.py" not in str(failure.__cause__)
+    assert "[Rank 1]:\nTraceback" in str(error)
+    err = capfd.readouterr().err
+    assert "first cause: rank 1 exited with code 1" in err and "Mine: ('boo', 3)" in err
+
+
+def test_an_exception_that_cannot_travel_is_told_as_text(fail):
+    def train():
+        error = ValueError("text")
+        error.lock = __import__("threading").Lock()
+        raise error
+
+    failure = fail(train, 1).worker_failures[0]
+    assert isinstance(failure, WorkerExitError) and "ValueError: text" in str(failure)
+    assert "ValueError: text" in str(failure.__cause__)
+
+
+def test_ways_to_end(fail):
+    def killed():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    failure = fail(killed, 1).worker_failures[0]
+    assert isinstance(failure, WorkerKilledError) and failure.signal == 9 and "SIGKILL" in str(failure)
+
+    def ended():
+        os._exit(7)
+
+    failure = fail(ended, 1).worker_failures[0]
+    assert type(failure) is WorkerExitError and failure.exit_code == 7 and "exit code 7" in str(failure)
+
+    def left():
+        raise SystemExit(3)
+
+    assert fail(left, 1).worker_failures[0].exit_code == 3
+
+    def told():
+        raise SystemExit("a reason")
+
+    assert fail(told, 1).worker_failures[0].exit_code == 1
+
+
+def test_leaving_with_zero_is_no_failure(storage):
+    def train():
+        raise SystemExit(0)
+
+    DataParallelTrainer(train, run_config=RunConfig(storage_path=storage)).fit()
+
+
+def test_a_function_that_cannot_be_loaded_tells_why(fail, tmp_path, monkeypatch):
+    (tmp_path / "gone.py").write_text("def train():\n    pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from gone import train
+
+    (tmp_path / "gone.py").write_text("raise RuntimeError('broken since')\n")
+    error = fail(train, 1, start_method="spawn")
+    assert "broken since" in str(error)
+
+
+def test_new_attempts(storage):
+    def train():
+        attempt = trainyard.get_context().get_attempt()
+        trainyard.report({"attempt": attempt})
+        if attempt < 3:
+            raise ValueError(f"attempt {attempt}")
+
+    trainer = DataParallelTrainer(
+        train,
+        scaling_config=ScalingConfig(num_workers=2),
+        run_config=RunConfig(storage_path=storage, failure_config=FailureConfig(max_failures=2)),
+    )
+    assert trainer.fit().metrics == {"attempt": 3}
+
+
+def test_the_failure_told_is_of_the_last_attempt(fail):
+    def train():
+        raise ValueError(f"attempt {trainyard.get_context().get_attempt()}")
+
+    error = fail(train, 1, failure_config=FailureConfig(max_failures=1))
+    assert error.worker_failures[0].args == ("attempt 2",)
+
+
+SCRIPT = """
+import os, sys, time
+import trainyard
+from trainyard import DataParallelTrainer, RunConfig, ScalingConfig
+
+def train():
+    open("started-%d" % trainyard.get_context().get_world_rank(), "w").close()
+    time.sleep(600)
+
+trainyard.init(num_cpus=8)
+trainer = DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=2), run_config=RunConfig(storage_path="runs"))
+try:
+    trainer.fit()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def wait_for_start(place):
+    from conftest import wait_until
+
+    assert wait_until(lambda: (place / "started-0").exists() and (place / "started-1").exists(), 60)
+
+
+def test_ctrl_c_ends_the_run_and_is_a_keyboard_interrupt(start, place):
+    script = start(SCRIPT)
+    wait_for_start(place)
+    script.process.send_signal(signal.SIGINT)
+    finished = script.finish()
+    assert finished.status == 0 and finished.out == "interrupted\n", repr(finished)
+
+
+def test_sigterm_ends_the_run_and_then_the_driver(start, place):
+    script = start(SCRIPT)
+    wait_for_start(place)
+    script.process.send_signal(signal.SIGTERM)
+    assert script.finish().status == -signal.SIGTERM
+
+
+def test_a_killed_driver_leaves_nothing(start, place):
+    script = start(SCRIPT)
+    wait_for_start(place)
+    script.process.kill()
+    script.finish()  # the fixture proves that nothing is left
+
+
+def test_handlers_are_given_back(storage):
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    DataParallelTrainer(lambda: None, run_config=RunConfig(storage_path=storage)).fit()
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
+
+
+def test_fit_in_a_thread(storage):
+    import threading
+
+    trainer = DataParallelTrainer(
+        lambda: trainyard.report({"a": 1}), run_config=RunConfig(storage_path=storage)
+    )
+    results = []
+    thread = threading.Thread(target=lambda: results.append(trainer.fit().metrics))
+    thread.start()
+    thread.join()
+    assert results == [{"a": 1}]
+
+
+def test_shutdown_from_another_thread(storage, place):
+    import threading
+
+    from trainyard import TrainingFailedError
+
+    def train(config):
+        (config["place"] / "started").touch()
+        time.sleep(600)
+
+    trainer = DataParallelTrainer(
+        train, train_loop_config={"place": place}, run_config=RunConfig(storage_path=storage)
+    )
+
+    def stop():
+        from conftest import wait_until
+
+        wait_until((place / "started").exists)
+        trainer.shutdown()
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    with pytest.raises((TrainingFailedError, KeyboardInterrupt)):
+        trainer.fit()
+    thread.join()

@@ -1,0 +1,99 @@
+"""Results, from `fit` and from the run's directory."""
+
+import os
+import sqlite3
+
+import pytest
+import trainyard
+from trainyard import Checkpoint, CheckpointConfig, DataParallelTrainer, Result, RunConfig, ScalingConfig
+from trainyard.result import rank
+
+
+def write_run(path, reports, checkpoints):
+    """A run's directory with the tables that a result is read from."""
+    path.mkdir()
+    database = sqlite3.connect(path / "run.db")
+    database.execute(
+        "CREATE TABLE reports (id INTEGER PRIMARY KEY, attempt INT, rank INT, number INT, metrics TEXT)"
+    )
+    database.execute("CREATE TABLE checkpoints (number INT, name TEXT, metrics TEXT)")
+    for i, (number, metrics) in enumerate(reports):
+        database.execute("INSERT INTO reports VALUES (?, 1, 0, ?, ?)", (i + 1, number, metrics))
+    for number, metrics in checkpoints:
+        name = f"checkpoint_{number:06}"
+        (path / name).mkdir()
+        database.execute("INSERT INTO checkpoints VALUES (?, ?, ?)", (number, name, metrics))
+    database.commit()
+    database.close()
+    return str(path)
+
+
+def test_from_path(tmp_path):
+    path = write_run(
+        tmp_path / "run",
+        [(1, '{"loss": 3}'), (2, '{"loss": "NaN"}'), (3, '{"loss": 1}')],
+        [(1, '{"loss": 3}'), (3, '{"loss": 1}')],
+    )
+    result = Result.from_path(path)
+    assert result.metrics == {"loss": 1} and result.error is None and result.path == path
+    assert result.checkpoint == Checkpoint(f"{path}/checkpoint_000003")
+    assert [metrics for _, metrics in result.best_checkpoints] == [{"loss": 3}, {"loss": 1}]
+    assert result.get_best_checkpoint("loss", "max").path.endswith("1")
+    assert result.get_best_checkpoint("loss", "min").path.endswith("3")
+    with pytest.raises(RuntimeError, match="accuracy"):
+        result.get_best_checkpoint("accuracy", "max")
+    with pytest.raises(ValueError, match="mode"):
+        result.get_best_checkpoint("loss", "best")
+
+
+def test_a_checkpoint_that_was_removed_is_not_there(tmp_path):
+    path = write_run(tmp_path / "run", [], [(1, "{}"), (2, "{}")])
+    os.rmdir(f"{path}/checkpoint_000001")
+    result = Result.from_path(path)
+    assert [checkpoint.path for checkpoint, _ in result.best_checkpoints] == [f"{path}/checkpoint_000002"]
+    assert result.metrics is None
+
+
+def test_from_path_refuses(tmp_path):
+    with pytest.raises(RuntimeError, match="doesn't exist"):
+        Result.from_path(tmp_path / "none")
+    with pytest.raises(RuntimeError, match="run.db"):
+        Result.from_path(tmp_path)
+    (tmp_path / "run.db").write_text("no database at all, but long enough to be looked at as one")
+    with pytest.raises(RuntimeError, match="cannot be read"):
+        Result.from_path(tmp_path)
+
+
+def test_dataframe_needs_pandas_only_when_there_is_something(tmp_path):
+    assert Result(None, None, None, None).metrics_dataframe is None
+    result = Result(None, None, None, None, [(Checkpoint("/x"), {"loss": 1})])
+    try:
+        import pandas  # noqa: F401
+    except ImportError:
+        with pytest.raises(ImportError, match="pandas"):
+            result.metrics_dataframe  # noqa: B018
+    else:
+        assert list(result.metrics_dataframe["loss"]) == [1]
+    with pytest.raises(DeprecationWarning):
+        result.config  # noqa: B018
+
+
+def test_ranking():
+    rows = [(i, {"score": score}) for i, score in enumerate([3, 1, None, 2])]
+    order = lambda **fields: [i for i, _ in rank(rows, CheckpointConfig(**fields))]
+    assert order() == [0, 1, 2, 3]
+    assert order(checkpoint_score_attribute="score") == [2, 1, 3, 0]
+    assert order(checkpoint_score_attribute="score", checkpoint_score_order="min") == [2, 0, 3, 1]
+
+
+def test_of_a_run(storage):
+    def train():
+        for step in range(3):
+            trainyard.report({"loss": 1 / (step + 1), "inf": float("inf")})
+
+    scaling, run = ScalingConfig(num_workers=2), RunConfig(storage_path=storage, name="mine")
+    result = DataParallelTrainer(train, scaling_config=scaling, run_config=run).fit()
+    assert result.path == f"{storage}/mine" and result.metrics == {"loss": 1 / 3, "inf": float("inf")}
+    assert result.checkpoint is None and result.metrics_dataframe is None and result.best_checkpoints == []
+    assert Result.from_path(result.path).metrics == result.metrics
+    assert "loss" in repr(result)

@@ -1,0 +1,213 @@
+"""`fit` with real workers: ranks, configs, environments, names, and what ends a run before it begins."""
+
+import functools
+import os
+import sys
+
+import pytest
+import trainyard
+from trainyard import ControllerError, DataParallelTrainer, RunConfig, ScalingConfig
+from trainyard.errors import InsufficientClusterResourcesError
+from trainyard.trainer import BackendConfig
+
+
+@pytest.fixture
+def fit(storage):
+    def fit(function, workers=2, config=None, scaling=None, backend_config=None, **run):
+        trainer = DataParallelTrainer(
+            function,
+            train_loop_config=config,
+            backend_config=backend_config,
+            scaling_config=scaling or ScalingConfig(num_workers=workers),
+            run_config=RunConfig(storage_path=storage, **run),
+        )
+        return trainer.fit()
+
+    return fit
+
+
+METHODS = ["spawn", "template", "auto"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_worker_runs_the_function(fit, tmp_path, method):
+    def train(config):
+        context = trainyard.get_context()
+        text = " ".join(
+            str(number)
+            for number in (
+                context.get_world_rank(),
+                context.get_world_size(),
+                context.get_local_rank(),
+                context.get_local_world_size(),
+                context.get_node_rank(),
+                context.get_attempt(),
+                config["lr"],
+            )
+        )
+        (config["place"] / str(context.get_world_rank())).write_text(text)
+        assert context.get_experiment_name() == "named" and os.getcwd() == str(config["place"])
+        assert context.get_storage().experiment_fs_path.endswith("/runs/named")
+        trainyard.report({"rank": context.get_world_rank()})
+
+    result = fit(train, 4, {"lr": 0.5, "place": tmp_path}, name="named", start_method=method)
+    assert [(tmp_path / str(rank)).read_text() for rank in range(4)] == [
+        f"{rank} 4 {rank} 4 0 1 0.5" for rank in range(4)
+    ]
+    assert result.path == str(tmp_path / "runs" / "named") and os.path.exists(result.path + "/run.db")
+    assert result.metrics == {"rank": 0} and result.error is None and result.checkpoint is None
+
+
+def test_functions_of_any_kind(fit):
+    base = 1
+    seen = []
+    result = fit(lambda: trainyard.report({"x": base + 1}), 1)
+    assert result.metrics == {"x": 2} and seen == []
+    partial = functools.partial(lambda a, config: trainyard.report({"x": a, **config}), 5)
+    assert fit(partial, 1, {"y": 6}).metrics == {"x": 5, "y": 6}
+    assert fit(lambda config: trainyard.report({"config": config}), 1).metrics == {"config": {}}
+
+
+def test_output_is_prefixed_and_kept(fit, capfd):
+    def train():
+        print("hello")
+        print("error", file=sys.stderr)
+
+    result = fit(train, 2)
+    captured = capfd.readouterr()
+    assert "[rank 0] hello\n" in captured.out and "[rank 1] hello\n" in captured.out
+    assert "[rank 0] error\n" in captured.err
+    with open(os.path.join(result.path, "logs", "rank-1.log")) as file:
+        assert "hello" in file.read()
+    fit(train, 1, quiet=True)
+    assert "hello" not in capfd.readouterr().out
+
+
+def test_environments(fit, monkeypatch):
+    monkeypatch.setenv("OF_DRIVER", "1")
+    monkeypatch.setenv("TWICE", "driver")
+    trainyard.init(num_cpus=8, runtime_env={"env_vars": {"OF_INIT": "2", "TWICE": "init", "THRICE": "init"}})
+
+    class Backend(BackendConfig):
+        def environment(self, scaling_config):
+            return {"OF_BACKEND": str(scaling_config.num_workers), "TWICE": "backend"}
+
+    def train():
+        names = ("OF_DRIVER", "OF_INIT", "OF_RUN", "OF_BACKEND", "TWICE", "THRICE", "RANK", "WORLD_SIZE")
+        trainyard.report({name: os.environ.get(name) for name in names})
+
+    environment = {"env_vars": {"OF_RUN": "3", "THRICE": "run"}}
+    metrics = fit(train, 2, worker_runtime_env=environment, backend_config=Backend()).metrics
+    assert metrics == {
+        "OF_DRIVER": "1",
+        "OF_INIT": "2",
+        "OF_RUN": "3",
+        "OF_BACKEND": "2",
+        "TWICE": "init",
+        "THRICE": "run",
+        "RANK": "0",
+        "WORLD_SIZE": "2",
+    }
+    assert "OF_RUN" not in os.environ
+
+
+def test_hooks_of_a_backend(fit):
+    class Recorder(BackendConfig):
+        def __init__(self):
+            self.calls = []
+
+        def on_start(self, session):
+            self.calls.append(f"start {session.world_rank} {session.resources}")
+
+        def on_training_start(self, session):
+            self.calls.append("training_start")
+
+        def train_func_context(self):
+            import contextlib
+
+            self.calls.append("context")
+            return contextlib.closing(self)
+
+        def close(self):
+            self.calls.append("closed")
+
+        def on_shutdown(self, session):
+            self.calls.append("shutdown")
+            trainyard.report({"calls": self.calls})
+
+    metrics = fit(lambda: None, 2, backend_config=Recorder()).metrics
+    assert metrics == {"calls": ["start 0 {'CPU': 1}", "training_start", "context", "closed", "shutdown"]}
+
+
+def test_elastic_starts_with_what_fits(fit):
+    trainyard.init(num_cpus=3)
+    result = fit(
+        lambda: trainyard.report({"n": trainyard.get_context().get_world_size()}),
+        scaling=ScalingConfig(num_workers=(1, 8)),
+    )
+    assert result.metrics == {"n": 3}
+
+
+def test_what_never_fits_is_refused_at_once(fit):
+    trainyard.init(num_cpus=4)
+    with pytest.raises(ControllerError, match="CPU") as caught:
+        fit(lambda: None, 9)
+    assert isinstance(caught.value.controller_failure, InsufficientClusterResourcesError)
+
+
+def test_a_name_that_exists_is_refused_unless_resumed(fit, storage):
+    fit(lambda: None, 1, name="mine")
+    with pytest.raises(FileExistsError, match="mine"):
+        fit(lambda: None, 1, name="mine")
+    fit(lambda: None, 1, name="mine", resume=True)
+
+
+@pytest.mark.parametrize("fields", [{"name": "../x"}, {"name": "a/b"}])
+def test_names_are_checked_by_the_library(fit, fields, storage):
+    with pytest.raises(ValueError, match="name"):
+        fit(lambda: None, 1, **fields)
+    assert not os.path.exists(storage) or os.listdir(storage) == []
+
+
+def test_what_cannot_be_pickled_is_refused_before_anything_starts(fit, storage):
+    import threading
+
+    lock = threading.Lock()
+    with pytest.raises(ValueError, match="closure variable `lock`"):
+        fit(lambda: lock)
+    assert not os.path.exists(storage)
+
+
+def test_a_large_config_travels_by_a_file(fit, storage):
+    data = os.urandom(40 << 20)
+    metrics = fit(
+        lambda config: trainyard.report({"size": len(config["data"]), "last": config["data"][-1]}),
+        1,
+        {"data": data},
+    ).metrics
+    assert metrics == {"size": 40 << 20, "last": data[-1]}
+    assert [name for name in os.listdir(storage) if name.startswith(".payload")] == []
+
+
+def test_logical_nodes(fit, tmp_path):
+    (tmp_path / "cluster.yaml").write_text(
+        "nodes:\n  - {name: 'n[1-2]', resources: {CPU: 2, GPU: 2}, accelerator_type: A100}\n"
+    )
+    trainyard.init(cluster=tmp_path / "cluster.yaml")
+
+    def train():
+        context = trainyard.get_context()
+        names = ("CUDA_VISIBLE_DEVICES", "TRAINYARD_DEVICES")
+        trainyard.report({"node": context.get_node_rank(), **{name: os.environ.get(name) for name in names}})
+
+    scaling = ScalingConfig(num_workers=4, use_gpu=True, accelerator_type="A100")
+    result = fit(train, scaling=scaling)
+    assert result.metrics == {"node": 0, "CUDA_VISIBLE_DEVICES": "0,1", "TRAINYARD_DEVICES": "0"}
+
+
+def test_a_second_fit_in_one_process(fit):
+    def pids():
+        trainyard.report({"parent": os.getppid()})
+
+    first, second = fit(pids, 1).metrics, fit(pids, 1).metrics
+    assert first == second, "the agent rested in between"
