@@ -142,7 +142,7 @@ static void stop_attempt(struct run *run, const char *reason) {
         return;
     }
     if (!move_run(run, RUN_STOPPING)) return;
-    if (run->n_alive > 0) stop_workers(run, false, reason);
+    if (run->n_alive > 0 || run->n_leaving > 0) stop_workers(run, false, reason);
 }
 
 /* Ended by what no peer's end brings about; an exit code, SIGABRT or SIGPIPE is often only the echo of a death elsewhere. */
@@ -212,8 +212,8 @@ static void end_attempt(struct run *run) {
         finish(run);
         return;
     }
-    for (uint32_t node = 0; node < run->config.n_nodes; node++)
-        (void)move_node(run, node, NODE_UP);
+    for (uint32_t node = 0; node < run->config.n_nodes; node++) /* one that connects has not said hello yet */
+        if (run->nodes[node].state == NODE_LAUNCHED) (void)move_node(run, node, NODE_UP);
     if (run->pause > 0 && move_run(run, RUN_PAUSING))
         run->ops->set_timer(run->context, TIMER_PAUSE, run->pause);
     else if (move_run(run, RUN_STARTING))
@@ -262,11 +262,12 @@ static void finish(struct run *run) {
     end_when_bye(run);
 }
 
-/* The workers of a node went with it. */
-static void drop_workers(struct run *run, uint32_t node) {
+/* The workers of a node went with it; `why` is recorded for those that never were there. */
+static void drop_workers(struct run *run, uint32_t node, const char *why) {
     for (uint32_t rank = 0; rank < run->config.n_workers; rank++) {
-        if (run->config.node_of[rank] != node) continue;
-        if (move_worker(run, rank, WORKER_GONE)) run_reports_rank_ended(run, rank);
+        if (run->config.node_of[rank] != node || !move_worker(run, rank, WORKER_GONE)) continue;
+        if (why != NULL) run_record_text(run, EVENT_START_FAILED, (int)rank, -1, "cause", why);
+        run_reports_rank_ended(run, rank);
     }
 }
 
@@ -282,7 +283,7 @@ static void launch_nodes(struct run *run) {
             failure.time = run->ops->wall(run->context);
             set_text(&failure, "the launch could not be sent: %s", err.message);
         }
-        if (failure.outcome != OUTCOME_NONE) drop_workers(run, node);
+        if (failure.outcome != OUTCOME_NONE) drop_workers(run, node, failure.text);
     }
     if (failure.outcome == OUTCOME_NONE) return;
     fail(run, &failure);
@@ -327,11 +328,11 @@ static void lose_node(struct run *run, uint32_t node, const char *why, bool tran
                                   .node = (int)node,
                                   .time = run->ops->wall(run->context)};
     set_text(&failure, "%s", why);
-    if (run->state == RUN_RUNNING) drop_workers(run, node);
+    if (run->state == RUN_RUNNING) drop_workers(run, node, NULL);
     if (run->state == RUN_RUNNING || run->state == RUN_STARTING) {
         fail(run, &failure);
     } else if (run->state == RUN_STOPPING) {
-        drop_workers(run, node);
+        drop_workers(run, node, NULL);
     }
     end_when_gone(run);
     end_when_bye(run);
@@ -439,7 +440,10 @@ void run_worker_start_failed(struct run *run, uint32_t rank, const struct run_st
                                   .node = (int)run->config.node_of[rank],
                                   .time = start->time};
     set_text(&failure, "rank %u could not be started: %s", rank, start->why);
-    if (!start->stopped) fail(run, &failure);
+    if (!start->stopped)
+        fail(run, &failure);
+    else if (run->state == RUN_RUNNING)
+        note_leaving(run, rank, start->time);
     end_when_gone(run);
 }
 
