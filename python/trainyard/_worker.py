@@ -27,8 +27,6 @@ def main(payload: payloads.Payload | None = None) -> int:
 
 
 def _run(payload: payloads.Payload | None) -> int:
-    from . import trainer
-
     if payload is None:
         payload = payloads.load()
     if payload.facts.get("directory"):
@@ -39,10 +37,22 @@ def _run(payload: payloads.Payload | None) -> int:
     backend.on_training_start(session)
     runtime.begin(session)
     with backend.train_func_context():
-        value = trainer.call(payload.function, payload.config)
-    backend.on_shutdown(session)
+        value = _call(payload)
     session.finish(value)
+    backend.on_shutdown(session)  # waits for the other ranks, who may wait for what was just finished
     return 0
+
+
+def _call(payload: payloads.Payload) -> Any:
+    """What the training function returned; a SystemExit without failure counts as its return."""
+    from . import trainer
+
+    try:
+        return trainer.call(payload.function, payload.config)
+    except SystemExit as end:
+        if _exit_code(end) != 0:
+            raise
+        return None
 
 
 def _exit_code(end: SystemExit) -> int:

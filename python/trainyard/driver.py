@@ -273,9 +273,7 @@ def _numbers(config: Any) -> dict[str, Any]:
 def _interpreter() -> list[str]:
     """This interpreter with its flags; what lies in the working directory is not to hide what it imports."""
     safe = ["-P"] if sys.version_info >= (3, 11) else []
-    flags = [
-        flag for flag in __import__("subprocess")._args_from_interpreter_flags() if flag != "-P"
-    ]
+    flags = [flag for flag in __import__("subprocess")._args_from_interpreter_flags() if flag != "-P"]
     return [sys.executable, *safe, *flags]
 
 

@@ -35,6 +35,7 @@ class Display:
         "report",
         "run_end",
     ]
+    _OF_RANKS = ("started", "ready", "rendezvous", "exited", "report")
     _STATES = {"started": "starting", "ready": "running", "rendezvous": "running"}
 
     def __init__(self, config: Any):
@@ -63,10 +64,10 @@ class Display:
             self._rows = {rank: {"state": "starting"} for rank in range(event["workers"])}
         elif kind == "run_end":
             self._title += f": {event.get('outcome', 'ended')}"
-        elif event.get("rank", -1) in self._rows:
+        elif kind in self._OF_RANKS and event["rank"] in self._rows:
             self._update(kind, event)
         if kind not in ("output", "log"):
-            self._draw(now=kind != "report")
+            self._draw(now=kind in ("attempt", "run_end"))
 
     def _print(self, event: dict[str, Any]) -> None:
         if not self._quiet:

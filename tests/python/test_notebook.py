@@ -1,0 +1,101 @@
+"""`fit` in a Jupyter kernel: functions of cells, output where `print` goes, the table, and an interrupt."""
+
+import sys
+
+import pytest
+
+nbclient = pytest.importorskip("nbclient")
+nbformat = pytest.importorskip("nbformat")
+
+SETUP = """
+import os, time, trainyard
+from trainyard import DataParallelTrainer, RunConfig, ScalingConfig
+trainyard.init(num_cpus=8)
+def fit(function, **run):
+    run_config = RunConfig(storage_path="runs", **run)
+    return DataParallelTrainer(function, scaling_config=ScalingConfig(num_workers=2), run_config=run_config).fit()
+"""
+
+
+@pytest.fixture
+def run(place, monkeypatch):
+    """run(*cells): executes them in a kernel of their own; the cells with what they gave."""
+    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
+    monkeypatch.setenv("IPYTHONDIR", str(place / "ipython"))
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(place / "jupyter"))
+    kernel = place / "kernels" / "here"
+    kernel.mkdir(parents=True)
+    argv = f'["{sys.executable}", "-m", "ipykernel_launcher", "-f", "{{connection_file}}"]'
+    (kernel / "kernel.json").write_text(f'{{"argv": {argv}, "display_name": "here", "language": "python"}}')
+    monkeypatch.setenv("JUPYTER_PATH", str(place))
+
+    def run(*cells, **options):
+        notebook = nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_code_cell(cell) for cell in (SETUP, *cells)]
+        )
+        client = nbclient.NotebookClient(
+            notebook,
+            timeout=120,
+            kernel_name="here",
+            resources={"metadata": {"path": str(place)}},
+            **options,
+        )
+        client.execute()
+        return notebook.cells[1:]
+
+    return run
+
+
+def text_of(cell, name):
+    return "".join(
+        output["text"] for output in cell.outputs if output.output_type == "stream" and output.name == name
+    )
+
+
+def test_a_function_of_a_cell(run):
+    train = """
+def train():
+    print("hello from", trainyard.get_context().get_world_rank())
+    trainyard.report({"loss": 0.25})
+result = fit(train, name="mine")
+"""
+    first, second = run(train, "print(result.metrics)")
+    assert "[rank 0] hello from 0\n" in text_of(first, "stdout")
+    assert "[rank 1] hello from 1\n" in text_of(first, "stdout")
+    [table] = [output for output in first.outputs if output.output_type == "display_data"]
+    assert "finished" in table.data["text/plain"] and "loss=0.25" in table.data["text/plain"]
+    assert "<table>" in table.data["text/html"] and "mine" in table.data["text/html"]
+    assert text_of(second, "stdout") == "{'loss': 0.25}\n"
+
+
+def test_a_failure_is_the_exception(run):
+    cells = run(
+        "def train():\n    raise ValueError('boo')\nfit(train, progress='none')",
+        "print('goes on')",
+        allow_errors=True,
+    )
+    [error] = [output for output in cells[0].outputs if output.output_type == "error"]
+    assert error.ename == "WorkerGroupError" and "boo" in error.evalue
+    assert not [output for output in cells[0].outputs if output.output_type == "display_data"]
+    assert text_of(cells[1], "stdout") == "goes on\n"
+
+
+def test_an_interrupt_ends_the_run(run):
+    train = """
+import signal, threading
+def train():
+    open(f"started-{trainyard.get_context().get_world_rank()}", "w").close()
+    time.sleep(600)
+def interrupt():
+    while not (os.path.exists("started-0") and os.path.exists("started-1")):
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt).start()
+fit(train)
+"""
+    interrupted, again = run(
+        train, "print(fit(lambda: trainyard.report({'a': 1})).metrics)", allow_errors=True
+    )
+    [error] = [output for output in interrupted.outputs if output.output_type == "error"]
+    assert error.ename == "KeyboardInterrupt"
+    assert "{'a': 1}\n" in text_of(again, "stdout")
