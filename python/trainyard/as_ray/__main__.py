@@ -8,7 +8,7 @@ import io
 import os
 import runpy
 import sys
-from types import ModuleType
+from types import ModuleType, TracebackType
 
 from . import install, knobs
 
@@ -63,6 +63,7 @@ def main(arguments: list[str]) -> None:
     if not options.module and not options.program:
         parser().error("which program? Give SCRIPT.py or -m MODULE")
     install()
+    sys.excepthook = show
     from . import session
 
     session.set_outer(
@@ -76,6 +77,14 @@ def main(arguments: list[str]) -> None:
         run_module(options.module)
     else:
         run_script(options.program)
+
+
+def show(kind: type, error: BaseException, trace: TracebackType | None) -> None:
+    """The traceback of an exception that nothing caught, from the program's own first frame on."""
+    here = trace
+    while here is not None and here.tb_frame.f_code.co_filename in (__file__, runpy.run_module.__code__.co_filename):
+        here = here.tb_next
+    sys.__excepthook__(kind, error.with_traceback(here or trace), here or trace)
 
 
 def run_module(words: list[str]) -> None:

@@ -39,12 +39,12 @@ HINTS = {
         "derive from trainyard.BackendConfig: its on_start, on_shutdown and train_func_context run in each worker",
     ),
     "ray.train.huggingface": (
-        "Trainyard wraps no trainer of Transformers",
-        "build transformers.Trainer in the training function of a TorchTrainer, and report from a TrainerCallback",
+        "it needs the package transformers, which is not installed",
+        "install it, or write the loop in the training function of a TorchTrainer",
     ),
     "ray.train.lightning": (
-        "Trainyard wraps no trainer of Lightning",
-        "write the loop with ray.train.torch.prepare_model and ray.train.report in the training function of a TorchTrainer",
+        "it needs the package lightning, which is not installed",
+        "install it, or write the loop in the training function of a TorchTrainer",
     ),
     "ray.tune": (
         "Trainyard does not search for hyperparameters",

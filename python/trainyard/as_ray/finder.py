@@ -11,12 +11,13 @@ import functools
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
 from types import ModuleType
 from typing import Any
 
 from .absent import absent
-from .table import ABSENT, ABSENT_MODULES, MODULES
+from .table import ABSENT, ABSENT_MODULES, MODULES, NEEDS
 
 
 def is_absent(module: str) -> bool:
@@ -42,12 +43,18 @@ def look_up(module: str, name: str) -> Any:
     homes = MODULES.get(module, {})
     if name in names_of(module):
         source = homes.get(name) or homes["*"]
-        return absent(module, name) if source == ABSENT else getattr(importlib.import_module(source), name)
+        return getattr(importlib.import_module(source), name) if is_usable(source) else absent(module, name)
     if is_absent(module):
         return absent(module, name)
     if known(f"{module}.{name}"):
         return importlib.import_module(f"{module}.{name}")
     raise AttributeError(f"module {module!r} has no attribute {name!r}{nearest(name, [*names_of(module), *below(module)])}")
+
+
+def is_usable(source: str) -> bool:
+    """Whether a source of the tables can be imported: ABSENT cannot, nor what wraps a package that is not installed."""
+    needed = NEEDS.get(source)
+    return source != ABSENT and (needed is None or any(importlib.util.find_spec(package) for package in needed))
 
 
 def below(module: str) -> list[str]:

@@ -69,9 +69,9 @@ _TABLE: dict[str, dict[str, str]] = {
     "ray.train.torch.train_loop_utils": {"trainyard.torch": _TORCH_LOOP},
     "ray.train.trainer": {ABSENT: "BaseTrainer GenDataset TrainingIterator"},
     "ray.train.utils": {f"{HERE}.annotations": "RayDeprecationWarning"},
-    "ray.train.lightning": {ABSENT: _LIGHTNING},
+    "ray.train.lightning": {f"{HERE}.lightning": _LIGHTNING},
     "ray.train.huggingface": {ABSENT: "AccelerateTrainer TransformersTrainer"},
-    "ray.train.huggingface.transformers": {ABSENT: "RayTrainReportCallback prepare_trainer"},
+    "ray.train.huggingface.transformers": {f"{HERE}.transformers": "RayTrainReportCallback prepare_trainer"},
     # Ray Train 2, under the names that its parts have inside
     "ray.train.v2": {},
     "ray.train.v2.api": {},
@@ -108,6 +108,12 @@ _TABLE: dict[str, dict[str, str]] = {
         f"{HERE}.train": "get_dataset_shard get_experiment_name get_world_rank get_world_size get_local_rank "
         "get_local_world_size get_node_rank get_metadata get_trial_name get_trial_id get_trial_resources get_trial_dir",
     },
+}
+
+# Sources that wrap a package: their names are ABSENT where none of these is installed.
+NEEDS = {
+    f"{HERE}.lightning": ("lightning", "pytorch_lightning"),
+    f"{HERE}.transformers": ("transformers",),
 }
 
 # There in name only, and so is all below them.

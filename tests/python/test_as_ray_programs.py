@@ -1,0 +1,182 @@
+"""Programs written for Ray Train, run unchanged: each of ray_programs/ in a process of its own."""
+
+import glob
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import Script
+
+PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ray_programs")
+
+
+def tpu_hosts(slices):
+    return [
+        {
+            "name": f"{name}-{host}",
+            "resources": {"CPU": 8, "TPU": 4},
+            "accelerator_type": "TPU-V6E",
+            "labels": {
+                "ray.io/tpu-slice-name": name,
+                "ray.io/tpu-worker-id": str(host),
+                "ray.io/tpu-pod-type": "v6e-16",
+                "ray.io/tpu-topology": "4x4",
+            },
+        }
+        for name in slices
+        for host in range(4)
+    ]
+
+
+GPU_HOSTS = [
+    {"name": "small", "resources": {"CPU": 8, "GPU": 4}, "accelerator_type": "T4"},
+    {"name": "large", "resources": {"CPU": 8, "GPU": 4}, "accelerator_type": "A100"},
+]
+CPUS = ["--num-cpus", "8"]
+
+# program: (arguments, nodes of a cluster file or options that say what this machine has)
+RUNS = [
+    ("number_of_workers", [], []),
+    ("tpu_slices", [], []),
+    ("amounts", [], []),
+    ("overview", [], []),
+    ("gloo_backend", ["1"], []),
+    ("gloo_backend", ["2"], CPUS),
+    ("network_interface", [], CPUS),
+    ("logical_gpu", [], []),
+    ("kind_of_gpu", [], GPU_HOSTS),
+    ("tpu_workers", ["1"], tpu_hosts("a")),
+    ("tpu_workers", ["2"], tpu_hosts("ab")),
+    ("cluster", [], []),
+    ("line", ["3"], CPUS),
+]
+# These assert that torch sees so many GPUs: they are collected only where it does.
+REAL_GPUS = {"real_gpu": 1, "real_gpus": 2}
+
+
+def gpus_here():
+    text = "import torch; print(torch.cuda.device_count())"
+    answer = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    return int(answer.stdout)
+
+
+def real_gpu_runs():
+    if not glob.glob("/dev/nvidia[0-9]*"):
+        return []
+    here = gpus_here()
+    return [(program, [], []) for program, needed in REAL_GPUS.items() if needed <= here]
+
+
+class Program(Script):
+    """A program under `python -m trainyard.as_ray`."""
+
+    def __init__(self, place, program, arguments, nodes, **environment):
+        self._place = place
+        options = list(nodes)
+        if nodes and isinstance(nodes[0], dict):
+            (place / "cluster.yaml").write_text(json.dumps({"nodes": nodes}))
+            options = ["--cluster", "cluster.yaml"]
+        path = program if os.path.isabs(program) else os.path.join(PROGRAMS, program + ".py")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "trainyard.as_ray", *options, path, *arguments],
+            cwd=place,
+            env={**os.environ, **environment},
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            errors="replace",
+        )
+
+
+@pytest.fixture
+def run(place, start):
+    """run(program, arguments, nodes, **environment): the program, finished; nothing of it is left after the test."""
+    return lambda program, arguments=(), nodes=(), **environment: Program(
+        place, program, list(arguments), list(nodes), **environment
+    ).finish()
+
+
+def test_every_program_has_a_run():
+    programs = {os.path.basename(path)[:-3] for path in glob.glob(os.path.join(PROGRAMS, "*.py"))}
+    assert programs == {program for program, _, _ in RUNS} | set(REAL_GPUS)
+
+
+@pytest.mark.parametrize("program, arguments, nodes", RUNS + real_gpu_runs(), ids=lambda value: str(value)[:24])
+def test_program(run, program, arguments, nodes):
+    finished = run(program, arguments, nodes)
+    assert finished.status == 0, finished
+    assert finished.out.splitlines()[-1].startswith("ok"), finished
+
+
+@pytest.mark.parametrize("start_method", ["spawn", "template"])
+def test_ray_is_there_however_workers_start(place, run, start_method):
+    text = """
+        import ray
+        from ray.train import ScalingConfig, RunConfig
+        from ray.train.data_parallel_trainer import DataParallelTrainer
+
+        def learn():
+            import ray.train.torch, sys
+            from ray import tune
+            ray.train.report({"rank": ray.train.get_context().get_world_rank(), "initialized": ray.is_initialized()})
+
+        run_config = RunConfig(start_method=METHOD)
+        result = DataParallelTrainer(learn, scaling_config=ScalingConfig(num_workers=2), run_config=run_config).fit()
+        assert result.metrics == {"rank": 0, "initialized": True}
+        print("ok")
+        """
+    path = place / "program.py"
+    path.write_text(__import__("textwrap").dedent(text).replace("METHOD", repr(start_method)))
+    finished = run(str(path), nodes=CPUS)
+    assert finished.status == 0 and finished.out.endswith("ok\n"), finished
+
+
+def test_a_name_that_exists_is_resumed(run):
+    first, second = run("line", ["3"], CPUS), run("line", ["5"], CPUS)
+    assert (first.status, second.status) == (0, 0), (first, second)
+    assert "start 0 " in first.out
+    assert "start 3 " in second.out
+
+
+def test_functions_of_a_module_beside_the_script(place, run):
+    (place / "library").mkdir()
+    (place / "library" / "loops.py").write_text(
+        "from ray import train\n\ndef learn():\n    train.report({'rank': train.get_context().get_world_rank()})\n"
+    )
+    (place / "library" / "program.py").write_text(
+        "from loops import learn\nfrom ray.train import ScalingConfig\nfrom ray.train.torch import TorchTrainer\n"
+        "assert TorchTrainer(learn, scaling_config=ScalingConfig(num_workers=2)).fit().metrics == {'rank': 0}\nprint('ok')\n"
+    )
+    finished = run(str(place / "library" / "program.py"), nodes=CPUS)
+    assert finished.status == 0 and finished.out.endswith("ok\n"), finished
+
+
+def test_a_working_directory_of_the_runtime_environment(place, run):
+    (place / "work").mkdir()
+    (place / "work" / "data.txt").write_text("seven")
+    (place / "program.py").write_text(
+        "import ray\nfrom ray.train import ScalingConfig, report\n"
+        "from ray.train.data_parallel_trainer import DataParallelTrainer\n"
+        "ray.init(runtime_env={'working_dir': 'work'})\n"
+        "result = DataParallelTrainer(lambda: report({'text': open('data.txt').read()})).fit()\n"
+        "assert result.metrics == {'text': 'seven'}\nprint('ok')\n"
+    )
+    finished = run(str(place / "program.py"), nodes=CPUS)
+    assert finished.status == 0 and finished.out.endswith("ok\n"), finished
+
+
+def test_a_failure_in_a_worker_is_the_program_s(place, run):
+    (place / "program.py").write_text(
+        "import ray.train\nfrom ray.train import ScalingConfig, WorkerGroupError\n"
+        "from ray.train.data_parallel_trainer import DataParallelTrainer\n"
+        "def learn():\n    raise KeyError('lost')\n"
+        "try:\n    DataParallelTrainer(learn, scaling_config=ScalingConfig(num_workers=2)).fit()\n"
+        "except WorkerGroupError as error:\n"
+        "    assert isinstance(error, ray.train.TrainingFailedError)\n"
+        "    assert all(isinstance(one, KeyError) for one in error.worker_failures.values())\n    print('ok')\n"
+    )
+    finished = run(str(place / "program.py"), nodes=CPUS)
+    assert finished.status == 0 and finished.out.endswith("ok\n"), finished
