@@ -1,11 +1,12 @@
 /* jax: what plain sets, and the platform that the workers hold, unless the user chose one. A process of JAX
- * takes every device that it sees, so each worker sees its own only. No options. */
+ * takes every device that it sees, so each worker sees its own only, and one that holds none keeps to the CPU. No
+ * options. */
 #include "framework/shared.h"
 
 static const char *platform(const struct framework_context *context) {
     const struct resources *per_worker = &context->demand->per_worker;
     if (resources_get(per_worker, "TPU") > 0) return "tpu";
-    return resources_get(per_worker, "GPU") > 0 ? "cuda" : NULL;
+    return resources_get(per_worker, "GPU") > 0 ? "cuda" : "cpu";
 }
 
 static int shared(const struct framework_context *context, environment_change *change, void *change_context,
@@ -14,8 +15,7 @@ static int shared(const struct framework_context *context, environment_change *c
     int result = framework_plain.shared(context, change, change_context, err);
     if (result < 0) return result;
     const char *chosen = framework_inherited(context, "JAX_PLATFORMS");
-    if ((chosen == NULL || chosen[0] == '\0') && platform(context) != NULL)
-        variables_set(&out, "JAX_PLATFORMS", platform(context));
+    if (chosen == NULL || chosen[0] == '\0') variables_set(&out, "JAX_PLATFORMS", platform(context));
     return variables_end(&out, err);
 }
 

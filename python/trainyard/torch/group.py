@@ -12,7 +12,7 @@ import socket
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from .. import limits, runtime
+from .. import ending, limits, runtime
 from . import devices
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def stop(session: runtime.Session) -> None:
     import torch
 
     if torch.distributed.is_available() and torch.distributed.is_initialized():
+        ending.all_returned(session)
         limit = limits.seconds("TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S", _SHUTDOWN_S)
         if not limits.within(
             limit, torch.distributed.destroy_process_group, "the process group was not destroyed"

@@ -1,0 +1,8 @@
+"""JAX on many workers. JAX itself is imported where a training function runs, never in the driver."""
+
+from __future__ import annotations
+
+from .config import JaxConfig
+from .trainer import JaxTrainer
+
+__all__ = ["JaxConfig", "JaxTrainer"]
