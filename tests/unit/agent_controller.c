@@ -228,6 +228,7 @@ struct controller *controller_begin_with(struct begin_options options) {
     }
     close(ends[1]);
     c->fd = ends[0];
+    if (options.log) (void)snprintf(c->log_path, sizeof c->log_path, "%s/agent.log", c->run_path);
     controller_start(c, -1);
     return c;
 }
@@ -236,6 +237,7 @@ void controller_start(struct controller *c, int lease_fd) {
     Wire__Start start = WIRE__START__INIT;
     start.node = 7;
     start.node_name = "n7";
+    start.log_path = c->log_path;
     start.has_lease = lease_fd >= 0;
     assert_int_equal(start_send(c->fd, &start, lease_fd, NULL), 0);
     c->hello = c->bye = false;
@@ -339,6 +341,10 @@ void controller_launch(struct controller *c, struct launch_options options) {
     body.quiet = options.quiet;
     body.hold_port = !options.release_port;
     body.report_base = options.report_base;
+    if (options.start_method != NULL) body.start_method = (char *)options.start_method;
+    body.template_argv = options.template_argv;
+    while (options.template_argv != NULL && options.template_argv[body.n_template_argv] != NULL)
+        body.n_template_argv++;
     Wire__Message message = WIRE__MESSAGE__INIT;
     message.body_case = WIRE__MESSAGE__BODY_LAUNCH;
     message.launch = &body;

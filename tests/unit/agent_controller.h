@@ -28,7 +28,7 @@ struct heard {
 struct controller {
     int fd;
     pid_t agent;
-    char run_path[64];
+    char run_path[64], log_path[80];
     struct buffer in;
     bool hello, bye, closed, clean;
     uint32_t leftovers, port, commit_channel;
@@ -47,6 +47,7 @@ struct controller {
 struct begin_options {
     unsigned descriptors; /* its limit; 0: as it is */
     const char *cgroup;   /* directory of one that it joins, or NULL */
+    bool log;             /* it writes the run's agent.log */
 };
 
 /* What is launched. */
@@ -59,6 +60,8 @@ struct launch_options {
     unsigned grace_ms;
     bool prefix, escape, quiet, release_port;
     uint64_t report_base;
+    const char *start_method; /* NULL: executed */
+    char **template_argv;
 };
 
 extern char controller_worker[256]; /* path of the program that `mode` is a mode of */
