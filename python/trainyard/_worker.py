@@ -121,4 +121,5 @@ def _pickled(error: BaseException) -> str | None:
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr] # lines are seen as they are written
     sys.exit(main())

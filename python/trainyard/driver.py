@@ -333,7 +333,8 @@ class _Signals:
                 self._driver._run.stop(number)
             self._driver.wake()
         else:
-            raise KeyboardInterrupt
+            self.__exit__()
+            signal.raise_signal(number)
 
     def raise_again(self, error: Exception | None) -> None:
         """After the end: does what the signal would have done without us, unless the run succeeded all the same."""
