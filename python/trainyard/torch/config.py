@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
+import os
 import warnings
-from typing import Any
+from typing import Any, Callable
 
 from ..trainer import BackendConfig
+from . import devices, group, hints
 
 _METHODS = ("env", "tcp")
 _LONGEST_S = 10 * 365 * 86400  # what torch's clocks can count
@@ -31,6 +34,13 @@ class TorchConfig(BackendConfig):
     framework = "torch"
     preload = ("torch",)
     reads_torchrun = True
+
+    def for_function(self, function: Callable) -> TorchConfig:
+        """This config, for a training function whose imports a fork template is to make once for all workers."""
+        made = copy.copy(self)
+        if hints.needs_compiler(function):
+            made.preload = ("torch", hints.COMPILER)
+        return made
 
     def prepare(self, scaling_config: Any) -> None:
         """ValueError for a field that cannot work; warns when ranks that share a GPU would meet in NCCL."""
@@ -56,23 +66,15 @@ class TorchConfig(BackendConfig):
         return self.backend or ("nccl" if gpus > 0 else "gloo")
 
     def on_start(self, session: Any) -> None:
-        from . import group
-
         group.start(self, session)
 
     def on_training_start(self, session: Any) -> None:
-        import os
-
-        from . import devices
-
         os.environ["ACCELERATE_TORCH_DEVICE"] = str(devices.of_session(session)[0])
 
     def train_func_context(self) -> contextlib.AbstractContextManager:
         return _on_own_device()
 
     def on_shutdown(self, session: Any) -> None:
-        from . import group
-
         group.stop(session)
 
 
@@ -102,8 +104,6 @@ def _check_backend(backend: Any) -> None:
 def _on_own_device():
     """Makes the worker's device the current one of CUDA."""
     import torch
-
-    from . import devices
 
     if torch.cuda.is_available():
         device = devices.get_device()

@@ -33,7 +33,7 @@ class TorchTrainer(DataParallelTrainer):
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,
-            backend_config=_of(torch_config, TorchConfig, "torch_config"),
+            backend_config=_of(torch_config, TorchConfig, "torch_config").for_function(train_loop_per_worker),
             scaling_config=scaling_config,
             run_config=run_config,
             datasets=datasets,
