@@ -1,10 +1,12 @@
 """Programs written for Ray Train, run unchanged: each of ray_programs/ in a process of its own."""
 
 import glob
+import importlib.util
 import json
 import os
 import subprocess
 import sys
+import textwrap
 
 import pytest
 from conftest import Script
@@ -52,6 +54,8 @@ RUNS = [
     ("cluster", [], []),
     ("line", ["3"], CPUS),
 ]
+# These need a package: they are collected only where it is installed.
+WRAPPED = {"with_lightning": "lightning", "with_transformers": "transformers"}
 # These assert that torch sees so many GPUs: they are collected only where it does.
 REAL_GPUS = {"real_gpu": 1, "real_gpus": 2}
 
@@ -60,6 +64,10 @@ def gpus_here():
     text = "import torch; print(torch.cuda.device_count())"
     answer = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     return int(answer.stdout)
+
+
+def wrapped_runs():
+    return [(program, [], CPUS) for program, package in WRAPPED.items() if importlib.util.find_spec(package)]
 
 
 def real_gpu_runs():
@@ -101,10 +109,10 @@ def run(place, start):
 
 def test_every_program_has_a_run():
     programs = {os.path.basename(path)[:-3] for path in glob.glob(os.path.join(PROGRAMS, "*.py"))}
-    assert programs == {program for program, _, _ in RUNS} | set(REAL_GPUS)
+    assert programs == {program for program, _, _ in RUNS} | set(REAL_GPUS) | set(WRAPPED)
 
 
-@pytest.mark.parametrize("program, arguments, nodes", RUNS + real_gpu_runs(), ids=lambda value: str(value)[:24])
+@pytest.mark.parametrize("program, arguments, nodes", RUNS + wrapped_runs() + real_gpu_runs(), ids=lambda value: str(value)[:24])
 def test_program(run, program, arguments, nodes):
     finished = run(program, arguments, nodes)
     assert finished.status == 0, finished
@@ -113,7 +121,7 @@ def test_program(run, program, arguments, nodes):
 
 @pytest.mark.parametrize("start_method", ["spawn", "template"])
 def test_ray_is_there_however_workers_start(place, run, start_method):
-    text = """
+    text = f"""
         import ray
         from ray.train import ScalingConfig, RunConfig
         from ray.train.data_parallel_trainer import DataParallelTrainer
@@ -121,15 +129,15 @@ def test_ray_is_there_however_workers_start(place, run, start_method):
         def learn():
             import ray.train.torch, sys
             from ray import tune
-            ray.train.report({"rank": ray.train.get_context().get_world_rank(), "initialized": ray.is_initialized()})
+            ray.train.report({{"rank": ray.train.get_context().get_world_rank(), "initialized": ray.is_initialized()}})
 
-        run_config = RunConfig(start_method=METHOD)
+        run_config = RunConfig(start_method={start_method!r})
         result = DataParallelTrainer(learn, scaling_config=ScalingConfig(num_workers=2), run_config=run_config).fit()
-        assert result.metrics == {"rank": 0, "initialized": True}
+        assert result.metrics == {{"rank": 0, "initialized": True}}
         print("ok")
         """
     path = place / "program.py"
-    path.write_text(__import__("textwrap").dedent(text).replace("METHOD", repr(start_method)))
+    path.write_text(textwrap.dedent(text))
     finished = run(str(path), nodes=CPUS)
     assert finished.status == 0 and finished.out.endswith("ok\n"), finished
 

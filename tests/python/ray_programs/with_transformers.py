@@ -1,0 +1,31 @@
+# The trainer of Transformers on two workers; a report whenever it saves.
+import os
+
+import ray.train.huggingface.transformers
+import torch
+import transformers
+from ray.train import ScalingConfig
+from ray.train.torch import TorchTrainer
+
+
+def learn():
+    config = transformers.BertConfig(
+        vocab_size=16, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8, num_labels=2
+    )
+    model = transformers.BertForSequenceClassification(config)
+    data = [{"input_ids": torch.tensor([i % 16, 1, 2]), "labels": torch.tensor(i % 2)} for i in range(16)]
+    arguments = transformers.TrainingArguments(
+        output_dir="out", max_steps=4, save_steps=2, logging_steps=1, per_device_train_batch_size=2, use_cpu=True, report_to=[]
+    )
+    trainer = transformers.Trainer(model=model, args=arguments, train_dataset=data)
+    trainer.add_callback(ray.train.huggingface.transformers.RayTrainReportCallback())
+    trainer = ray.train.huggingface.transformers.prepare_trainer(trainer)
+    assert arguments.world_size == 2
+    trainer.train()
+
+
+result = TorchTrainer(learn, scaling_config=ScalingConfig(num_workers=2)).fit()
+assert "loss" in result.metrics, result.metrics
+with result.checkpoint.as_directory() as folder:
+    assert os.path.exists(os.path.join(folder, "checkpoint", "config.json"))
+print("ok")
