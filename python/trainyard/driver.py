@@ -18,7 +18,7 @@ from .errors import ControllerError
 from .reports import Reports
 from .result import Result
 
-_EVENTS = ["run", "attempt", "exited", "start_failed", "node_lost", "attempt_end"]
+_EVENTS = ["log", "run", "attempt", "exited", "start_failed", "node_lost", "attempt_end"]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PACKAGE_HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -109,7 +109,7 @@ class Driver:
             "isolate_devices": config.isolate_devices or defaults.policy.isolate_devices,
             "grace_s": config.grace_s,
             "time_limit_s": config.time_limit_s,
-            "quiet": config.quiet,
+            "quiet": config.quiet or defaults.policy.quiet,
             "progress": "none" if self._display is not None else config.progress,
             "output": "events" if self._display is not None else "inherit",
             "events": self._events(),
@@ -178,6 +178,8 @@ class Driver:
         self._failures.take(event)
         if self._display is not None:
             self._display.take(event)
+        elif kind == "log":
+            print(f"trainyard: {event['text']}", file=sys.stderr)
         if self._callbacks and self._broken is None:
             try:
                 self._call_back(kind, event)

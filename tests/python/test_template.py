@@ -1,0 +1,237 @@
+"""Workers forked from a template: what they are given, what is refused and why, and that nothing outlives a death.
+
+Each test is a script of its own: agents and templates that rest belong to one driver.
+"""
+
+import os
+import signal
+
+import pytest
+from conftest import processes_with, wait_until
+
+HEAD = """
+import json, os, resource, signal, subprocess, sys, threading, time
+import trainyard
+from trainyard import DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig, init
+from trainyard.trainer import BackendConfig
+
+init(num_cpus=16)
+
+def fit(train, workers=2, method="template", config=None, preload=(), failures=0):
+    backend = BackendConfig()
+    type(backend).preload = list(preload)
+    trainer = DataParallelTrainer(train, train_loop_config=config, backend_config=backend,
+        scaling_config=ScalingConfig(num_workers=workers),
+        run_config=RunConfig(storage_path="runs", start_method=method, failure_config=FailureConfig(max_failures=failures)))
+    return trainer.fit()
+
+def facts():
+    # what a worker is, as text that spawned and forked ones must agree about
+    fds = sorted(int(fd) for fd in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + fd))
+    status = dict(line.split(":", 1) for line in open("/proc/self/status").read().splitlines())
+    return {"group": os.getpgid(0) == os.getpid(), "fds": fds, "limits": resource.getrlimit(resource.RLIMIT_NOFILE),
+            "directory": os.getcwd(), "signals": {name: status[name].strip() for name in ("SigBlk", "SigIgn", "SigCgt")},
+            "variables": sorted(name for name in os.environ if name != "LC_CTYPE"), "stdin": sys.stdin.read(),
+            "token": "TRAINYARD_TOKEN=" + os.environ["TRAINYARD_TOKEN"] in open("/proc/self/environ").read().split("\\0"),
+            "own": int(os.environ["TRAINYARD_PID"]) == os.getpid(), "threads": len(os.listdir("/proc/self/task"))}
+"""
+
+
+@pytest.fixture
+def run(start):
+    """run(text, ...): the script after HEAD, ended well."""
+
+    def run(text, *arguments, **environment):
+        finished = start(HEAD + text, *arguments, **environment).finish()
+        assert finished.status == 0, finished
+        return finished
+
+    return run
+
+
+def test_a_forked_worker_is_as_a_spawned_one(run):
+    run("""
+import pathlib
+def train(config):
+    if trainyard.get_context().get_world_rank() == 0:
+        pathlib.Path(config["path"]).write_text(json.dumps(facts()))
+seen = {}
+for method in ("spawn", "template"):
+    path = os.path.abspath(method)
+    fit(train, method=method, config={"path": path})
+    seen[method] = json.loads(pathlib.Path(path).read_text())
+    assert seen[method]["own"] and seen[method]["token"] and seen[method]["group"], seen
+assert seen["spawn"] == seen["template"], seen
+""")
+
+
+def test_workers_draw_different_numbers_and_share_what_was_loaded(run, tmp_path):
+    (tmp_path / "loaded.py").write_text("import os\nTEMPLATE = os.getpid()\nFILE = open(__file__)\n")
+    finished = run("""
+import loaded, random
+def train():
+    assert loaded.TEMPLATE != os.getpid() and os.pread(loaded.FILE.fileno(), 6, 0) == b"import"
+    print("drawn", random.getrandbits(64), loaded.TEMPLATE)
+for _ in range(2):
+    fit(train, 3)
+""")
+    drawn = [line.split()[3:] for line in finished.out.splitlines()]
+    assert len({draw for draw, _ in drawn}) == 6 and len({template for _, template in drawn}) == 2, drawn
+
+
+def test_each_run_sees_the_users_code_of_today(run):
+    run("""
+import importlib, pathlib
+sys.path.insert(0, os.getcwd())
+sys.dont_write_bytecode = True
+def train(config):
+    import changing
+    assert changing.value == config["value"], (changing.value, config)
+for value in ("one", "second"):
+    pathlib.Path("changing.py").write_text(f"value = {value!r}")
+    fit(train, config={"value": value})
+""")
+
+
+def test_a_thread_that_an_import_started_is_named(run, tmp_path):
+    (tmp_path / "threaded.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), name='watcher', daemon=True).start()\n"
+    )
+    finished = run("""
+import subprocess
+sys.path.insert(0, os.getcwd())
+import threaded
+def train():
+    assert threaded
+    trainyard.report({"x": 1})
+assert fit(train, method="auto").metrics == {"x": 1}
+try:
+    fit(train, method="template")
+except Exception as error:
+    assert "start_method" in str(error) and "watcher" in str(error), error
+else:
+    sys.exit("a fork that is unsafe was made")
+""")
+    assert "fresh processes, not forked from a template" in finished.err, finished
+    assert "other thread (watcher) run" in finished.err, finished
+
+
+def test_a_module_that_cannot_be_imported(run):
+    finished = run("""
+def train():
+    trainyard.report({"x": 1})
+assert fit(train, method="auto", preload=["no_such_module"]).metrics == {"x": 1}
+""")
+    assert "No module named 'no_such_module'" in finished.err, finished
+
+
+@pytest.mark.parametrize("way", ["os.kill(os.getpid(), 11)", "os._exit(3)"])
+def test_a_template_that_dies_is_told(run, tmp_path, way):
+    (tmp_path / "deadly.py").write_text(
+        f"import os, sys\nprint('its last words', flush=True)\nif 'TRAINYARD_DRIVER' not in os.environ: {way}\n"
+    )
+    run("""
+os.environ["TRAINYARD_DRIVER"] = "1"
+sys.path.insert(0, os.getcwd())
+import deadly
+del os.environ["TRAINYARD_DRIVER"]
+def train():
+    assert deadly
+try:
+    fit(train)
+except Exception as error:
+    assert "its last words" in str(error), error
+else:
+    sys.exit("nothing was told")
+""")
+
+
+def test_an_import_without_end_is_ended(run, tmp_path):
+    (tmp_path / "endless.py").write_text("import os, time\nif 'DRIVER' not in os.environ: time.sleep(600)\n")
+    run(
+        """
+sys.path.insert(0, os.getcwd())
+os.environ["DRIVER"] = "1"
+import endless
+del os.environ["DRIVER"]
+def train():
+    assert endless
+try:
+    fit(train)
+except Exception as error:
+    assert "did not answer within 300 ms" in str(error), error
+else:
+    sys.exit("nothing was told")
+""",
+        TRAINYARD_TEMPLATE_LIMIT="300ms",
+    )
+
+
+def test_a_killed_worker_is_forked_again_by_the_same_template(run, tmp_path):
+    (tmp_path / "loaded.py").write_text("import os\nTEMPLATE = os.getpid()\n")
+    run("""
+sys.path.insert(0, os.getcwd())
+import loaded, pathlib
+def train():
+    with open(f"templates-{trainyard.get_context().get_world_rank()}", "a") as file:
+        print(loaded.TEMPLATE, file=file)
+    if trainyard.get_context().get_attempt() == 1 and trainyard.get_context().get_world_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+fit(train, failures=1)
+lines = pathlib.Path("templates-1").read_text().split()
+assert len(lines) == 2 and lines[0] == lines[1], lines
+""")
+
+
+WAITING = """
+def train():
+    open(f"ready-{trainyard.get_context().get_world_rank()}-{os.getpid()}-{os.getppid()}", "w").close()
+    time.sleep(600)
+fit(train)
+"""
+
+
+def workers_of(place):
+    """[(worker, agent)] once both are there."""
+    found = wait_until(lambda: [f.name.split("-")[2:] for f in place.glob("ready-*")] if len(list(place.glob("ready-*"))) == 2 else [])
+    return [(int(pid), int(agent)) for pid, agent in found]
+
+
+@pytest.mark.parametrize("victim", ["agent", "driver"])
+def test_nothing_outlives_a_kill(start, place, victim):
+    script = start(HEAD + WAITING)
+    pairs = workers_of(place)
+    assert len(pairs) == 2 and len(processes_with(str(place))) >= 6, script.finish(1)
+    os.kill(pairs[0][1] if victim == "agent" else script.process.pid, signal.SIGKILL)
+    script.finish()
+    assert wait_until(lambda: not processes_with(str(place))), processes_with(str(place))
+
+
+def test_a_driver_that_ends_takes_what_rests_along(start, place):
+    text = "def train(): pass\nfit(train)\nprint('done', flush=True)\nsys.stdin = None\ntime.sleep(600)\n"
+    script = start(HEAD + text)
+    assert script.process.stdout.readline() == "done\n"
+    assert len(processes_with(str(place))) >= 3  # driver, agent, zygote
+    os.kill(script.process.pid, signal.SIGKILL)
+    script.finish()
+    assert wait_until(lambda: not processes_with(str(place))), processes_with(str(place))
+
+
+def test_a_stop_while_modules_are_imported(start, place):
+    (place / "endless.py").write_text("import os, time\nif 'DRIVER' not in os.environ:\n    open('importing', 'w').close()\n    time.sleep(600)\n")
+    script = start(
+        HEAD
+        + """
+sys.path.insert(0, os.getcwd())
+os.environ["DRIVER"] = "1"
+import endless
+del os.environ["DRIVER"]
+def train():
+    assert endless
+fit(train)
+"""
+    )
+    assert wait_until(lambda: (place / "importing").exists()), script.finish(1)
+    os.kill(script.process.pid, signal.SIGINT)
+    assert script.finish(20).status != 0
+    assert wait_until(lambda: not processes_with(str(place))), processes_with(str(place))
