@@ -92,9 +92,10 @@ def failure_path(run_path: str, rank: int) -> str:
 
 
 def _write_failure(error: BaseException, text: str) -> None:
-    """{"attempt", "type", "message", "traceback", "pickle": base64 or null}, whole or not at all."""
+    """{"attempt", "pid", "type", "message", "traceback", "pickle": base64 or null}, whole or not at all."""
     record: dict[str, Any] = {
         "attempt": int(os.environ["TRAINYARD_ATTEMPT"]),
+        "pid": os.getpid(),
         "type": f"{type(error).__module__}.{type(error).__qualname__}",
         "message": str(error),
         "traceback": text,

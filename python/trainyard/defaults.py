@@ -34,6 +34,7 @@ class Policy:
     storage_path: str | None = None
     resume: bool = False
     isolate_devices: bool = False
+    quiet: bool = False
 
 
 policy = Policy()

@@ -51,6 +51,7 @@ class Driver:
         self._reports: Reports | None = None
         self._failures = failures.Failures()
         self._display = None
+        self._stopped = False
         self._wake = -1
         self.name = ""
         self.path = ""
@@ -65,6 +66,8 @@ class Driver:
             signals = stack.enter_context(_Signals(self))
             self._run = _open(self.request(), data)
             try:
+                if self._stopped:
+                    self._run.stop(signal.SIGTERM)
                 self._loop()
             except BaseException:
                 self._run.stop(signal.SIGKILL)
@@ -77,6 +80,7 @@ class Driver:
 
     def stop(self) -> None:
         """Ends the run, politely at first; from any thread."""
+        self._stopped = True
         if self._run is not None:
             with contextlib.suppress(ValueError):
                 self._run.stop(signal.SIGTERM)
@@ -194,7 +198,7 @@ class Driver:
             for metrics, checkpoint in self._reports.take(event):
                 self._each("after_report", metrics, checkpoint)
         elif kind == "attempt_end" and event.get("outcome") not in (None, "succeeded", "finished"):
-            failed = self._failures.collect(self._run_path(), event["attempt"])
+            failed = self._failures.collect(self._run_path())
             if failed:
                 self._each("after_exception", failed)
 

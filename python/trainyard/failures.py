@@ -24,24 +24,30 @@ class Failures:
 
     def __init__(self) -> None:
         self._exits: dict[int, dict[str, Any]] = {}
+        self._pids: dict[int, int] = {}
+        self._lost: dict[int, str] = {}  # node rank -> why
         self._attempt = 0
 
     def take(self, event: dict[str, Any]) -> None:
         kind = event["event"]
         if kind == "attempt":
-            self._exits = {}
+            self._exits, self._pids, self._lost = {}, {}, {}
             self._attempt = event["attempt"]
+        elif kind == "started":
+            self._pids[event["rank"]] = event["pid"]
+        elif kind == "node_lost":
+            self._lost[event["node"]] = event.get("reason") or "its agent is gone"
         elif kind == "exited" and not event.get("stopped") and (event.get("signal") or event.get("code")):
             self._exits[event["rank"]] = event
 
-    def collect(self, path: str, attempt: int) -> dict[int, Exception]:
+    def collect(self, path: str) -> dict[int, Exception]:
         """Rank -> exception of those that failed in this attempt; `path` is the run's directory."""
-        return {rank: self._failure(path, attempt, rank) for rank in sorted(self._exits)}
+        return {rank: self._failure(path, rank) for rank in sorted(self._exits)}
 
-    def _failure(self, path: str, attempt: int, rank: int) -> Exception:
+    def _failure(self, path: str, rank: int) -> Exception:
         event = self._exits[rank]
         if not event.get("signal"):
-            recorded = _recorded(path, attempt, rank)
+            recorded = _recorded(path, rank, self._pids.get(rank))
             if recorded is not None:
                 return recorded
         return _ended(rank, event, path)
@@ -50,19 +56,24 @@ class Failures:
         """What `fit` raises for `error`, with which the run was closed."""
         if getattr(error, "symbol", "") not in ("TY_EWORKER", "TY_ENODE"):
             return refusal(error)
-        failed = self.collect(summary.get("path", ""), summary.get("attempts", self._attempt))
-        if not failed:
-            lost = (
-                errors.NodeLostError if getattr(error, "symbol", "") == "TY_ENODE" else errors.WorkerExitError
-            )
-            rank = summary.get("first_rank", -1)
-            made = (
-                lost(str(error))
-                if lost is errors.NodeLostError
-                else lost(str(error), summary.get("status", 1))
-            )
-            failed = {rank if isinstance(rank, int) and rank >= 0 else 0: made}
+        failed = self.collect(summary.get("path", "")) or self._without_exit(error, summary)
         return errors.WorkerGroupError(f"Worker failures:\n{errors.group_failures(failed)}", failed)
+
+    def _without_exit(self, error: Exception, summary: dict[str, Any]) -> dict[int, Exception]:
+        """For workers of which no end was seen: those of lost nodes, or whichever the library blames."""
+        lost: dict[int, Exception] = {
+            worker["rank"]: errors.NodeLostError(
+                f"node {worker['node']} was lost: {self._lost[worker['node_rank']]}"
+            )
+            for worker in summary.get("workers", ())
+            if worker.get("node_rank") in self._lost
+        }
+        if lost:
+            return lost
+        rank = summary.get("first_rank")
+        return {
+            rank if isinstance(rank, int) else 0: errors.WorkerExitError(str(error), summary.get("status", 1))
+        }
 
 
 def refusal(error: Exception) -> Exception:
@@ -74,14 +85,14 @@ def refusal(error: Exception) -> Exception:
     return errors.ControllerError(kind(str(error)) if kind is not None else error)
 
 
-def _recorded(path: str, attempt: int, rank: int) -> Exception | None:
-    """The exception that a worker left, chained to its traceback; None when it left none of this attempt."""
+def _recorded(path: str, rank: int, pid: int | None) -> Exception | None:
+    """The exception that the worker of this pid left, chained to its traceback; None when it left none."""
     try:
         with open(failure_path(path, rank), encoding="utf-8") as file:
             record = json.load(file)
     except (OSError, ValueError):
         return None
-    if record.get("attempt") != attempt:
+    if pid is not None and record.get("pid") != pid:
         return None
     failure = _unpickled(record.get("pickle"))
     if failure is None:

@@ -6,8 +6,15 @@ import time
 
 import pytest
 import trainyard
-from trainyard import DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
-from trainyard.errors import RemoteTraceback, WorkerExitError, WorkerKilledError
+from trainyard import (
+    ControllerError,
+    DataParallelTrainer,
+    FailureConfig,
+    RunConfig,
+    ScalingConfig,
+    WorkerGroupError,
+)
+from trainyard.errors import NodeLostError, RemoteTraceback, WorkerExitError, WorkerKilledError
 
 
 class Mine(Exception):
@@ -82,6 +89,24 @@ def test_ways_to_end(fail):
         raise SystemExit("a reason")
 
     assert fail(told, 1).worker_failures[0].exit_code == 1
+
+
+def test_a_lost_agent(fail):
+    def train():
+        if trainyard.get_context().get_world_rank() == 0:
+            os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)
+
+    error = fail(train, 2)
+    assert sorted(error.worker_failures) == [0, 1]
+    assert {type(failure) for failure in error.worker_failures.values()} == {NodeLostError}
+
+
+def test_the_time_limit(storage):
+    config = RunConfig(storage_path=storage, time_limit_s=0.5, grace_s=0.1)
+    with pytest.raises(ControllerError, match="time") as caught:
+        DataParallelTrainer(lambda: time.sleep(60), run_config=config).fit()
+    assert isinstance(caught.value.controller_failure, TimeoutError)
 
 
 def test_leaving_with_zero_is_no_failure(storage):
