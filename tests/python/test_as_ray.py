@@ -32,7 +32,9 @@ def ray():
 
 
 def run(*command):
-    return subprocess.run([sys.executable, "-m", "trainyard.as_ray", *command], capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, "-m", "trainyard.as_ray", *command], capture_output=True, text=True
+    )
 
 
 # -- the command line
@@ -71,7 +73,9 @@ def test_a_script_is_main_and_gets_its_arguments(place):
 
 
 def test_a_module_runs_too(place):
-    (place / "program.py").write_text("import ray, sys\nprint(__name__, sys.argv[1:], ray.is_initialized())\n")
+    (place / "program.py").write_text(
+        "import ray, sys\nprint(__name__, sys.argv[1:], ray.is_initialized())\n"
+    )
     finished = run("-m", "program", "-n", "3")
     assert finished.stdout == "__main__ ['-n', '3'] False\n", finished.stderr
 
@@ -91,7 +95,9 @@ def test_without_it_there_is_no_ray():
 
 
 def test_importing_ray_train_imports_no_framework(place):
-    (place / "program.py").write_text("import ray.train, sys\nprint('torch' in sys.modules or 'jax' in sys.modules)\n")
+    (place / "program.py").write_text(
+        "import ray.train, sys\nprint('torch' in sys.modules or 'jax' in sys.modules)\n"
+    )
     assert run(str(place / "program.py")).stdout == "False\n"
 
 
@@ -178,7 +184,9 @@ def test_the_names_are_those_of_trainyard():
     assert importlib.import_module("ray.air.session").report is trainyard.report
 
 
-@pytest.mark.parametrize("module, name, hint", [("ray", "trian", "train"), ("ray.train", "ScalingConfg", "ScalingConfig")])
+@pytest.mark.parametrize(
+    "module, name, hint", [("ray", "trian", "train"), ("ray.train", "ScalingConfg", "ScalingConfig")]
+)
 def test_a_name_that_is_none_is_an_attribute_error(module, name, hint):
     with pytest.raises(AttributeError, match=f"did you mean '{hint}'"):
         getattr(importlib.import_module(module), name)
@@ -278,8 +286,14 @@ def test_datasets_are_refused():
 
 
 def test_init_sets_what_runs_go_by():
-    context = ray().init(num_cpus=6, num_gpus=2, resources={"special": 3}, runtime_env={"env_vars": {"A": "b"}})
-    assert context.address_info["node_ip_address"] and context["address"] == "local" and context.dashboard_url == ""
+    context = ray().init(
+        num_cpus=6, num_gpus=2, resources={"special": 3}, runtime_env={"env_vars": {"A": "b"}}
+    )
+    assert (
+        context.address_info["node_ip_address"]
+        and context["address"] == "local"
+        and context.dashboard_url == ""
+    )
     current = defaults.current
     assert (current.num_cpus, current.num_gpus, current.resources) == (6, 2, {"special": 3})
     assert current.environment == {"A": "b"}
@@ -290,6 +304,14 @@ def test_init_sets_what_runs_go_by():
     ray().shutdown()
     assert not ray().is_initialized()
     assert defaults.current == defaults.Defaults()
+
+
+def test_output_of_workers_is_kept_to_their_logs_on_demand():
+    ray().init(log_to_driver=False)
+    assert defaults.policy.quiet
+    ray().shutdown()
+    ray().init()
+    assert not defaults.policy.quiet
 
 
 def test_init_twice_is_refused_unless_asked_for():
@@ -329,7 +351,13 @@ def test_init_that_is_refused_sets_nothing(options, error, part):
 
 
 def test_options_of_ray_s_daemons_do_no_harm():
-    ray().init(include_dashboard=False, object_store_memory=10**9, log_to_driver=False, namespace="x", _temp_dir="/tmp")
+    ray().init(
+        include_dashboard=False,
+        object_store_memory=10**9,
+        log_to_driver=False,
+        namespace="x",
+        _temp_dir="/tmp",
+    )
     assert ray().is_initialized()
 
 
@@ -379,8 +407,12 @@ def test_asking_for_nodes_initializes():
 
 
 def test_a_test_cluster_is_a_cluster_file():
-    cluster = importlib.import_module("ray.cluster_utils").Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
-    added = cluster.add_node(num_cpus=2, num_gpus=4, resources={"accelerator_type:A100": 1, "disk": 2}, labels={"zone": "b"})
+    cluster = importlib.import_module("ray.cluster_utils").Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0}
+    )
+    added = cluster.add_node(
+        num_cpus=2, num_gpus=4, resources={"accelerator_type:A100": 1, "disk": 2}, labels={"zone": "b"}
+    )
     ray().init(address=cluster.address)
     head, second = ray().nodes()
     assert second["Resources"]["GPU"] == 4.0 and second["Resources"]["accelerator_type:A100"] == 1.0
@@ -404,7 +436,12 @@ def test_outside_of_a_worker():
     assert set(context.get_accelerator_ids().values().__iter__().__next__()) == set()
     assert context.get_assigned_resources() == {} and context.get_actor_id() is None
     assert context.get_node_id() == ray().nodes()[0]["NodeID"]
-    for function in (train.get_context, train.get_checkpoint, train.get_preemption_info, session.get_world_rank):
+    for function in (
+        train.get_context,
+        train.get_checkpoint,
+        train.get_preemption_info,
+        session.get_world_rank,
+    ):
         with pytest.raises(RuntimeError, match="outside of a Ray Train training function"):
             function()
 
@@ -413,7 +450,8 @@ def test_outside_of_a_worker():
 
 
 SPEC_VARIABLES = """
-RAY_TRAIN_V2_ENABLED RAY_TRAIN_HEALTH_CHECK_INTERVAL_S RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S
+RAY_TRAIN_V2_ENABLED RAY_TRAIN_HEALTH_CHECK_INTERVAL_S RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S
+RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S
 RAY_TRAIN_COLLECTIVE_TIMEOUT_S RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S RAY_TRAIN_REPORT_BARRIER_TIMEOUT_S
 RAY_TRAIN_REPORT_BARRIER_WARN_INTERVAL_S RAY_TRAIN_CHECKPOINT_UPLOAD_WARN_INTERVAL_S RAY_TRAIN_ENABLE_PRINT_PATCH
 RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING RAY_TRAIN_ENABLE_WORKER_STRUCTURED_LOGGING

@@ -112,7 +112,9 @@ def test_every_program_has_a_run():
     assert programs == {program for program, _, _ in RUNS} | set(REAL_GPUS) | set(WRAPPED)
 
 
-@pytest.mark.parametrize("program, arguments, nodes", RUNS + wrapped_runs() + real_gpu_runs(), ids=lambda value: str(value)[:24])
+@pytest.mark.parametrize(
+    "program, arguments, nodes", RUNS + wrapped_runs() + real_gpu_runs(), ids=lambda value: str(value)[:24]
+)
 def test_program(run, program, arguments, nodes):
     finished = run(program, arguments, nodes)
     assert finished.status == 0, finished
@@ -188,3 +190,53 @@ def test_a_failure_in_a_worker_is_the_program_s(place, run):
     )
     finished = run(str(place / "program.py"), nodes=CPUS)
     assert finished.status == 0 and finished.out.endswith("ok\n"), finished
+
+
+def test_local_mode(place, run):
+    (place / "program.py").write_text(
+        "import ray\nfrom ray.train import ScalingConfig, report\nfrom ray.train.torch import TorchTrainer\n"
+        "def learn(config):\n    report({'rank': ray.train.get_context().get_world_rank(), **config})\n"
+        "scale = ScalingConfig(num_workers=0)\n"
+        "result = TorchTrainer(learn, train_loop_config={'lr': 1}, scaling_config=scale).fit()\n"
+        "assert result.metrics == {'rank': 0, 'lr': 1} and result.path is None\nprint('ok')\n"
+    )
+    finished = run(str(place / "program.py"))
+    assert finished.status == 0 and finished.out.endswith("ok\n"), finished
+
+
+def test_devices_are_not_shared_when_the_variable_says_so(place, run):
+    (place / "program.py").write_text(
+        "import os, ray\nfrom ray.train import ScalingConfig, report\n"
+        "from ray.train.torch import TorchConfig, TorchTrainer, get_device\n"
+        "ray.init(num_gpus=2)\n"
+        "def learn():\n"
+        "    rank = ray.train.get_context().get_world_rank()\n"
+        "    assert os.environ['CUDA_VISIBLE_DEVICES'] == str(rank) and str(get_device()) == 'cuda:0'\n"
+        "    assert ray.get_gpu_ids() == [rank]\n"
+        "scale = ScalingConfig(num_workers=2, use_gpu=True)\n"
+        "TorchTrainer(learn, scaling_config=scale, torch_config=TorchConfig(backend='gloo')).fit()\nprint('ok')\n"
+    )
+    finished = run(str(place / "program.py"), TRAIN_ENABLE_SHARE_CUDA_VISIBLE_DEVICES="0")
+    assert finished.status == 0 and finished.out.endswith("ok\n"), finished
+
+
+def test_what_a_worker_uses_and_is_not_there_is_told_as_its_failure(place, run):
+    (place / "program.py").write_text(
+        "import ray\nfrom ray.train.data_parallel_trainer import DataParallelTrainer\n"
+        "def learn():\n    ray.put(1)\nDataParallelTrainer(learn).fit()\n"
+    )
+    finished = run(str(place / "program.py"))
+    assert finished.status == 1
+    assert "ray.put is not provided: Trainyard is not a task system" in finished.err, finished
+
+
+def test_a_request_that_never_fits_is_refused_at_once(place, run):
+    (place / "program.py").write_text(
+        "import ray\nfrom ray.train import ScalingConfig\n"
+        "from ray.train.data_parallel_trainer import DataParallelTrainer\n"
+        "ray.init(num_gpus=2)\n"
+        "DataParallelTrainer(lambda: None, scaling_config=ScalingConfig(num_workers=4, use_gpu=True)).fit()\n"
+    )
+    finished = run(str(place / "program.py"))
+    assert finished.status == 1
+    assert "GPU" in finished.err.splitlines()[-1] and "TrainingFailedError" not in finished.out, finished

@@ -24,7 +24,9 @@ def install() -> None:
 
     ray = sys.modules.get("ray")
     if ray is not None and not finder.is_ours(ray):
-        raise RuntimeError(f"ray is imported already, from {getattr(ray, '__file__', '?')}: install() must come before it")
+        raise RuntimeError(
+            f"ray is imported already, from {getattr(ray, '__file__', '?')}: install() must come before it"
+        )
     finder.put_first()
     if _FOLLOW not in payload.prepare:
         payload.prepare.append(_FOLLOW)

@@ -27,18 +27,29 @@ def parser() -> argparse.ArgumentParser:
         prog="trainyard.as_ray",
         usage=USAGE,
         description=DESCRIPTION,
-        epilog="variables of the environment:\n" + "\n".join(f"  {name:{width}}{text}" for name, text in knobs.COUNTS.items()),
+        epilog="variables of the environment:\n"
+        + "\n".join(f"  {name:{width}}{text}" for name, text in knobs.COUNTS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     options.add_argument("--engine", choices=("auto", "local", "slurm"), help="where the workers run")
-    options.add_argument("--cluster", metavar="FILE", help="the nodes of a cluster file, as logical nodes of this machine")
-    options.add_argument("--num-cpus", type=float, metavar="N", help="CPUs of this machine, instead of those found")
-    options.add_argument("--num-gpus", type=float, metavar="N", help="GPUs of this machine, instead of those found")
+    options.add_argument(
+        "--cluster", metavar="FILE", help="the nodes of a cluster file, as logical nodes of this machine"
+    )
+    options.add_argument(
+        "--num-cpus", type=float, metavar="N", help="CPUs of this machine, instead of those found"
+    )
+    options.add_argument(
+        "--num-gpus", type=float, metavar="N", help="GPUs of this machine, instead of those found"
+    )
     options.add_argument(
         "--node-resources", type=amounts, metavar="NAME=AMOUNT[,...]", help="other resources of this machine"
     )
     options.add_argument(
-        "-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module instead of a script"
+        "-m",
+        dest="module",
+        nargs=argparse.REMAINDER,
+        metavar="MODULE",
+        help="run a module instead of a script",
     )
     options.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return options
@@ -82,30 +93,38 @@ def main(arguments: list[str]) -> None:
 def show(kind: type, error: BaseException, trace: TracebackType | None) -> None:
     """The traceback of an exception that nothing caught, from the program's own first frame on."""
     here = trace
-    while here is not None and here.tb_frame.f_code.co_filename in (__file__, runpy.run_module.__code__.co_filename):
+    while here is not None and here.tb_frame.f_code.co_filename in (
+        __file__,
+        runpy.run_module.__code__.co_filename,
+    ):
         here = here.tb_next
     sys.__excepthook__(kind, error.with_traceback(here or trace), here or trace)
 
 
-def run_module(words: list[str]) -> None:
-    sys.path[0] = os.getcwd()
+def begin(words: list[str], folder: str) -> None:
+    """What the interpreter does before a program: its arguments, and its folder first on the path (not with -P)."""
     sys.argv = words
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = folder
+
+
+def run_module(words: list[str]) -> None:
+    begin(words, os.getcwd())
     runpy.run_module(words[0], run_name="__main__", alter_sys=True)
 
 
 def run_script(words: list[str]) -> None:
     """Runs the script as the interpreter would: as a fresh `__main__`, its folder first on the path."""
-    path = words[0]
+    path = os.path.abspath(words[0])
     try:
-        with io.open_code(os.path.abspath(path)) as file:
+        with io.open_code(path) as file:
             code = compile(file.read(), path, "exec")
     except OSError as error:
-        sys.exit(f"trainyard.as_ray: cannot open {path}: {error.strerror}")
+        sys.exit(f"trainyard.as_ray: cannot open {words[0]}: {error.strerror}")
     main_module = ModuleType("__main__")
     main_module.__dict__.update(__file__=path, __builtins__=builtins, __spec__=None, __cached__=None)
     sys.modules["__main__"] = main_module
-    sys.path[0] = os.path.dirname(os.path.realpath(path))
-    sys.argv = words
+    begin(words, os.path.dirname(os.path.realpath(path)))
     exec(code, main_module.__dict__)
 
 

@@ -26,7 +26,10 @@ HINTS = {
         "Trainyard has no data sets of its own",
         "read the data in the training function, with a torch DataLoader and ray.train.torch.prepare_data_loader",
     ),
-    "ray.job_submission": ("Trainyard has no job server", "start the program itself, on a cluster with sbatch"),
+    "ray.job_submission": (
+        "Trainyard has no job server",
+        "start the program itself, on a cluster with sbatch",
+    ),
     "ray.rllib": (TRAINERS, "hand your own training loop to TorchTrainer or JaxTrainer"),
     "ray.serve": (TASKS, "serve the checkpoint with a model server"),
     "ray.train": (TRAINERS, "use TorchTrainer, JaxTrainer or DataParallelTrainer"),

@@ -16,7 +16,16 @@ from .. import defaults
 SCHEME = "trainyard-nodes:"
 _TYPE = "accelerator_type:"
 # A node of a test cluster has these, where it is not told: as in Ray.
-_NODE_OPTIONS = ("num_cpus", "num_gpus", "resources", "memory", "labels", "env_vars", "object_store_memory", "wait")
+_NODE_OPTIONS = (
+    "num_cpus",
+    "num_gpus",
+    "resources",
+    "memory",
+    "labels",
+    "env_vars",
+    "object_store_memory",
+    "wait",
+)
 
 
 def _read(given: defaults.Defaults) -> list[dict[str, Any]]:
@@ -98,7 +107,11 @@ def _entry(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     for key, option in (("CPU", "num_cpus"), ("GPU", "num_gpus"), ("memory", "memory")):
         if options.get(option) is not None:
             resources[key] = options[option]
-    entry: dict[str, Any] = {"name": name, "resources": resources, "labels": dict(options.get("labels") or {})}
+    entry: dict[str, Any] = {
+        "name": name,
+        "resources": resources,
+        "labels": dict(options.get("labels") or {}),
+    }
     if types:
         entry["accelerator_type"] = types[0]
     return entry

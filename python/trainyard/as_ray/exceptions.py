@@ -10,7 +10,9 @@ class RayError(Exception):
 
 def _below(names: str, *bases: type) -> None:
     for name in names.split():
-        globals()[name] = type(name, bases, {"__module__": __name__, "__doc__": "Never raised, unless said above."})
+        globals()[name] = type(
+            name, bases, {"__module__": __name__, "__doc__": "Never raised, unless said above."}
+        )
 
 
 _below(
@@ -23,7 +25,8 @@ _below(
 )
 _below("ActorDiedError ActorUnavailableError", globals()["RayActorError"])
 _below(
-    "ObjectFetchTimedOutError ObjectFreedError ObjectReconstructionFailedError OwnerDiedError", globals()["ObjectLostError"]
+    "ObjectFetchTimedOutError ObjectFreedError ObjectReconstructionFailedError OwnerDiedError",
+    globals()["ObjectLostError"],
 )
 _below("ReferenceCountingAssertionError", globals()["ObjectLostError"], AssertionError)
 _below("RayChannelError", globals()["RaySystemError"])

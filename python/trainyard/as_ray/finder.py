@@ -48,19 +48,25 @@ def look_up(module: str, name: str) -> Any:
         return absent(module, name)
     if known(f"{module}.{name}"):
         return importlib.import_module(f"{module}.{name}")
-    raise AttributeError(f"module {module!r} has no attribute {name!r}{nearest(name, [*names_of(module), *below(module)])}")
+    raise AttributeError(
+        f"module {module!r} has no attribute {name!r}{nearest(name, [*names_of(module), *below(module)])}"
+    )
 
 
 def is_usable(source: str) -> bool:
     """Whether a source of the tables can be imported: ABSENT cannot, nor what wraps a package that is not installed."""
     needed = NEEDS.get(source)
-    return source != ABSENT and (needed is None or any(importlib.util.find_spec(package) for package in needed))
+    return source != ABSENT and (
+        needed is None or any(importlib.util.find_spec(package) for package in needed)
+    )
 
 
 def below(module: str) -> list[str]:
     """The names of the modules right below it."""
     depth = module.count(".") + 1
-    return sorted({one.split(".")[depth] for one in (*MODULES, *ABSENT_MODULES) if one.startswith(module + ".")})
+    return sorted(
+        {one.split(".")[depth] for one in (*MODULES, *ABSENT_MODULES) if one.startswith(module + ".")}
+    )
 
 
 def nearest(name: str, names: list[str]) -> str:
@@ -71,7 +77,9 @@ def nearest(name: str, names: list[str]) -> str:
 class RayFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds and makes the modules of the tables. A name that is in none is an ImportError, as for any module."""
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Any = None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
         if name.partition(".")[0] != "ray":
             return None
         if not known(name):

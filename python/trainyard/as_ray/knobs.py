@@ -52,7 +52,7 @@ NO_EFFECT = {
     "TORCHFT_LIGHTHOUSE": "replica groups are not provided",
     "RAY_WARN_BLOCKING_GET_INSIDE_ASYNC": "there is no object store",
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": _V1,
-    "TRAIN_ENABLE_WORKER_SPREAD": _V1 + "; give ScalingConfig(placement_strategy=\"SPREAD\")",
+    "TRAIN_ENABLE_WORKER_SPREAD": _V1 + '; give ScalingConfig(placement_strategy="SPREAD")',
     "RAY_TRAIN_COUNT_PREEMPTION_AS_FAILURE": _V1 + "; give FailureConfig(max_preemption_failures=)",
     "TRAIN_RESULT_ENABLE_DETAILED_AUTOFILLED_METRICS": _V1 + "; metrics are what was reported",
 }

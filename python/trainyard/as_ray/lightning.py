@@ -102,6 +102,7 @@ def prepare_trainer(trainer: Any) -> Any:
     environment = trainer.strategy.cluster_environment
     if environment is not None and not isinstance(environment, RayLightningEnvironment):
         raise RuntimeError(
-            f"Invalid cluster environment plugin: {type(environment).__name__}; give the trainer plugins=[RayLightningEnvironment()]"
+            f"Invalid cluster environment plugin: {type(environment).__name__}; give the trainer "
+            "plugins=[RayLightningEnvironment()]"
         )
     return trainer

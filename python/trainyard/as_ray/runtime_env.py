@@ -11,7 +11,16 @@ from typing import Any, Mapping
 from . import exceptions
 
 # Fields that have no meaning here, and do no harm.
-_IGNORED = ("config", "eager_install", "excludes", "nsight", "rocprof_sys", "_validate", "_ray_commit", "_ray_release")
+_IGNORED = (
+    "config",
+    "eager_install",
+    "excludes",
+    "nsight",
+    "rocprof_sys",
+    "_validate",
+    "_ray_commit",
+    "_ray_release",
+)
 _REFUSED = ("conda", "container", "image_uri", "java_jars", "py_executable", "worker_process_setup_hook")
 _FIELDS = ("env_vars", "working_dir", "py_modules", "pip", "uv", *_IGNORED, *_REFUSED)
 
@@ -63,7 +72,9 @@ def check(runtime_env: Mapping[str, Any] | None) -> None:
         if name not in _FIELDS:
             raise ValueError(f"runtime_env has no field {name!r}; there are {', '.join(sorted(_FIELDS))}")
         if name in _REFUSED and runtime_env[name]:
-            _fail(f"runtime_env[{name!r}] is not provided: workers run in the environment of the driver; start that in it")
+            _fail(
+                f"runtime_env[{name!r}] is not provided: workers run in the environment of the driver; start that in it"
+            )
     for name in ("pip", "uv"):
         _check_packages(name, runtime_env.get(name))
     for name, path in _directories(runtime_env):
@@ -72,7 +83,11 @@ def check(runtime_env: Mapping[str, Any] | None) -> None:
 
 
 def _directories(runtime_env: Mapping[str, Any]) -> list[tuple[str, str]]:
-    found = [("py_modules", path) for path in runtime_env.get("py_modules") or () if isinstance(path, (str, os.PathLike))]
+    found = [
+        ("py_modules", path)
+        for path in runtime_env.get("py_modules") or ()
+        if isinstance(path, (str, os.PathLike))
+    ]
     if runtime_env.get("working_dir"):
         found.append(("working_dir", runtime_env["working_dir"]))
     return [(name, os.path.abspath(os.path.expanduser(os.fspath(path)))) for name, path in found]
@@ -87,7 +102,9 @@ def _check_packages(field: str, wanted: Any) -> None:
             wanted = file.read().splitlines()
     missing = [name for name in map(_package, wanted or ()) if name and not _is_installed(name)]
     if missing:
-        _fail(f"runtime_env[{field!r}]: not installed here: {', '.join(missing)}; Trainyard installs nothing, install it first")
+        _fail(
+            f"runtime_env[{field!r}]: not installed here: {', '.join(missing)}; Trainyard installs nothing, install it first"
+        )
 
 
 def _package(requirement: str) -> str | None:

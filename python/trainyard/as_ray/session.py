@@ -21,13 +21,13 @@ SCRIPT_MODE, WORKER_MODE, LOCAL_MODE = 0, 1, 2
 # Options of ray.init that have no meaning without its daemons, and do no harm.
 _IGNORED = frozenset(
     "allow_multiple cgroup_path configure_logging dashboard_host dashboard_port enable_resource_isolation include_dashboard "
-    "job_config local_mode log_to_driver logging_config logging_format logging_level namespace object_store_memory "
+    "job_config local_mode logging_config logging_format logging_level namespace object_store_memory "
     "proxy_server_url storage system_reserved_cpu system_reserved_memory".split()
 )
-_OPTIONS = ("address", "num_cpus", "num_gpus", "resources", "labels", "runtime_env", "ignore_reinit_error", *_IGNORED)
+_OPTIONS = ("address", "num_cpus", "num_gpus", "resources", "labels", "runtime_env", "log_to_driver")
 
 _outer: dict[str, Any] = {}  # what the command line says; it wins over the program
-_context: "RayContext | None" = None
+_context: RayContext | None = None
 
 
 class LoggingConfig:
@@ -45,12 +45,17 @@ class RayContext:
         self.python_version = platform.python_version()
         self.ray_version = __version__
         self.ray_commit = ""
-        self.address_info = {"node_ip_address": "127.0.0.1", "address": "local", "session_dir": "", "webui_url": ""}
+        self.address_info = {
+            "node_ip_address": "127.0.0.1",
+            "address": "local",
+            "session_dir": "",
+            "webui_url": "",
+        }
 
     def __getitem__(self, key: str) -> Any:
         return self.address_info[key]
 
-    def __enter__(self) -> "RayContext":
+    def __enter__(self) -> RayContext:
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -78,13 +83,15 @@ def init(
     resources: dict[str, float] | None = None,
     labels: dict[str, str] | None = None,
     runtime_env: Any = None,
+    log_to_driver: bool | None = None,
     ignore_reinit_error: bool = False,
     **options: Any,
 ) -> RayContext:
     """Sets what later runs go by: the resources of this machine, and the environment of workers.
 
     `address` may be None, "auto" or "local", or that of a `ray.cluster_utils.Cluster`; there is no other cluster to
-    connect to: the nodes are this machine or those of the Slurm allocation. RuntimeError when called twice.
+    connect to: the nodes are this machine or those of the Slurm allocation. With log_to_driver=False the workers' output
+    is in their logs only. RuntimeError when called twice.
     """
     global _context
     _check_options(options)
@@ -97,6 +104,7 @@ def init(
     _runtime_env.check(runtime_env)
     chosen = _nodes(address, num_cpus=num_cpus, num_gpus=num_gpus, resources=resources, labels=labels)
     defaults.init(**chosen, runtime_env=_runtime_env.defaults(runtime_env))
+    defaults.policy.quiet = log_to_driver is False
     _context = RayContext()
     return _context
 
@@ -104,7 +112,9 @@ def init(
 def _check_options(options: dict[str, Any]) -> None:
     for name in options:
         if name not in _IGNORED and not name.startswith("_"):
-            raise RuntimeError(f"Unknown keyword argument of ray.init: {name!r}{finder.nearest(name, list(_OPTIONS))}")
+            raise RuntimeError(
+                f"Unknown keyword argument of ray.init: {name!r}{finder.nearest(name, list(_OPTIONS))}"
+            )
 
 
 def _nodes(address: str | None, **amounts: Any) -> dict[str, Any]:
@@ -128,6 +138,7 @@ def shutdown(_exiting_interpreter: bool = False) -> None:
     """Forgets what `init` was told; does nothing without it."""
     global _context
     _context = None
+    defaults.policy.quiet = False
     if not runtime.in_worker():
         defaults.init(**_outer)
 

@@ -13,15 +13,11 @@ HERE = "trainyard.as_ray"
 _CONFIGS = "ScalingConfig RunConfig FailureConfig CheckpointConfig"
 _ERRORS = "TrainingFailedError WorkerGroupError ControllerError"
 _FUNCTIONS = "report get_checkpoint get_context get_all_reported_checkpoints"
-_TORCH_LOOP = (
-    "get_device get_devices prepare_model prepare_data_loader enable_reproducibility accelerate prepare_optimizer backward"
-)
+_TORCH_LOOP = "get_device get_devices prepare_model prepare_data_loader enable_reproducibility accelerate prepare_optimizer backward"
 _REPORTED = "ReportedCheckpoint ReportedCheckpointStatus"
 _MODES = "CheckpointUploadMode CheckpointConsistencyMode"
 _VALIDATION = "ValidationConfig ValidationTaskConfig ValidationFn"
-_LIGHTNING = (
-    "RayDDPStrategy RayFSDPStrategy RayDeepSpeedStrategy RayLightningEnvironment RayTrainReportCallback prepare_trainer"
-)
+_LIGHTNING = "RayDDPStrategy RayFSDPStrategy RayDeepSpeedStrategy RayLightningEnvironment RayTrainReportCallback prepare_trainer"
 
 _TABLE: dict[str, dict[str, str]] = {
     "ray": {
@@ -79,12 +75,19 @@ _TABLE: dict[str, dict[str, str]] = {
     "ray.train.v2.api.config": {"trainyard": _CONFIGS, f"{HERE}.train": "LoggingConfig"},
     "ray.train.v2.api.context": {f"{HERE}.train": "TrainContext"},
     "ray.train.v2.api.data_parallel_trainer": {"trainyard": "DataParallelTrainer"},
-    "ray.train.v2.api.exceptions": {"trainyard": _ERRORS, f"{HERE}.train": "PreemptionError", ABSENT: "NCCLHangError"},
+    "ray.train.v2.api.exceptions": {
+        "trainyard": _ERRORS,
+        f"{HERE}.train": "PreemptionError",
+        ABSENT: "NCCLHangError",
+    },
     "ray.train.v2.api.preemption": {f"{HERE}.train": "PreemptionInfo get_preemption_info"},
     "ray.train.v2.api.report_config": {"trainyard.reported": _MODES},
     "ray.train.v2.api.reported_checkpoint": {"trainyard.reported": _REPORTED},
     "ray.train.v2.api.result": {"trainyard": "Result"},
-    "ray.train.v2.api.train_fn_utils": {"trainyard": _FUNCTIONS, f"{HERE}.train": "get_dataset_shard get_preemption_info"},
+    "ray.train.v2.api.train_fn_utils": {
+        "trainyard": _FUNCTIONS,
+        f"{HERE}.train": "get_dataset_shard get_preemption_info",
+    },
     "ray.train.v2.api.validation_config": {ABSENT: _VALIDATION},
     "ray.train.v2.jax": {"trainyard.jax": "JaxTrainer JaxConfig"},
     "ray.train.v2.jax.config": {"trainyard.jax": "JaxConfig"},
@@ -118,14 +121,32 @@ NEEDS = {
 
 # There in name only, and so is all below them.
 ABSENT_MODULES = (
-    *(f"ray.{name}" for name in "actor autoscaler client_builder dag data experimental internal job_submission llm".split()),
-    *(f"ray.{name}" for name in "remote_function rllib serve tune types widgets workflow _private _raylet".split()),
+    *(
+        f"ray.{name}"
+        for name in "actor autoscaler client_builder dag data experimental internal job_submission llm".split()
+    ),
+    *(
+        f"ray.{name}"
+        for name in "remote_function rllib serve tune types widgets workflow _private _raylet".split()
+    ),
     *(f"ray.air.{name}" for name in "integrations execution util data_batch_type".split()),
-    *(f"ray.train.{name}" for name in "_checkpoint _internal examples horovod lightgbm predictor sklearn".split()),
+    *(
+        f"ray.train.{name}"
+        for name in "_checkpoint _internal examples horovod lightgbm predictor sklearn".split()
+    ),
     *(f"ray.train.{name}" for name in "tensorflow tests torch.torch_checkpoint torch.xla xgboost".split()),
-    *(f"ray.train.v2.{name}" for name in "horovod lightgbm tensorflow tests torch.torchft_config xgboost".split()),
-    *(f"ray.util.{name}" for name in "actor_group actor_pool client collective dask debug helpers joblib".split()),
-    *(f"ray.util.{name}" for name in "metrics multiprocessing placement_group queue scheduling_strategies spark".split()),
+    *(
+        f"ray.train.v2.{name}"
+        for name in "horovod lightgbm tensorflow tests torch.torchft_config xgboost".split()
+    ),
+    *(
+        f"ray.util.{name}"
+        for name in "actor_group actor_pool client collective dask debug helpers joblib".split()
+    ),
+    *(
+        f"ray.util.{name}"
+        for name in "metrics multiprocessing placement_group queue scheduling_strategies spark".split()
+    ),
     *(f"ray.util.{name}" for name in "serialization state timer tpu tracing".split()),
 )
 
