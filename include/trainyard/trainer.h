@@ -64,6 +64,14 @@ TY_API int ty_result_exit(const ty_result *result, int rank);
  * without a failure. */
 TY_API const char *ty_result_failure(const ty_result *result);
 
+/* The whole result as a JSON object, borrowed from it:
+ *   {"name", "path", "metrics": {..}|null, "checkpoint": path|null, "failure": lines|null, "attempts", "num_workers", "status",
+ *    "outcome": "succeeded|failed|start_failed|node_lost|time_limit|interrupted", "cause": line|null, "first_rank": rank|null,
+ *    "error": {"code": "TY_EWORKER", "message"}|null, "exits": [exit by rank, see ty_result_exit],
+ *    "workers": [{"rank", "node", "node_rank", "local_rank", "pid", "exit", "stopped"}],
+ *    "failed": [{"rank", "cause": line}]  those that failed by themselves, the first cause first}. */
+TY_API const char *ty_result_json(const ty_result *result);
+
 #ifdef __cplusplus
 }
 #endif

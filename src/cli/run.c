@@ -129,6 +129,7 @@ static void fill_request(struct run_request *request, const struct run_options *
         .isolate_devices = options->isolate_devices,
         .no_wait = options->no_wait,
         .alone = true,
+        .handle_signals = true,
         .quiet = options->quiet,
         .bind_numa = options->bind == 0,
         .progress = modes[options->progress],

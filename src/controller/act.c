@@ -71,6 +71,10 @@ static void stop(void *context, uint32_t node, bool kill, const char *reason) {
     peer_send(&drive->peers[node], &message);
 }
 
+bool drive_keeps_agents(const struct drive *drive) {
+    return drive->config->request->keep_agents && drive->config->prepared->engine->rest != NULL;
+}
+
 static void finish(void *context, uint32_t node) {
     struct drive *drive = context;
     Wire__Finish body = WIRE__FINISH__INIT;
@@ -78,6 +82,7 @@ static void finish(void *context, uint32_t node) {
     if (drive->ended == 0) drive->ended = clock_monotonic();
     message.body_case = WIRE__MESSAGE__BODY_FINISH;
     message.finish = &body;
+    body.keep = drive_keeps_agents(drive);
     peer_send(&drive->peers[node], &message);
 }
 
@@ -110,6 +115,7 @@ static void record(void *context, const struct run_event *event) {
     ty_error err = {0};
     int result = journal_event(drive->config->journal, event, &err);
     drive_keep_journal_error(drive, result, &err);
+    events_add(drive->config->events, event, event->kind == EVENT_CHECKPOINT ? drive->metrics.data : NULL);
 }
 
 static int publish(void *context, uint64_t number, int attempt, const char *const *files, size_t n, char **path,
@@ -148,7 +154,7 @@ static void answer_commit(void *context, uint32_t node, uint32_t channel, uint64
 
 static void on_run_ended(void *context) {
     struct drive *drive = context;
-    loop_stop(drive->loop);
+    drive->over = true;
 }
 
 const struct run_ops drive_ops = {

@@ -1,14 +1,10 @@
 /* One run from request to result: check, plan, directory, journal, drive. Nothing is made before the plan
- * stands (or the run is known to wait). */
+ * stands (or the run is known to wait). Every face goes through the same steps. */
 #include "controller/controller.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -18,10 +14,10 @@
 #include "checkpoint/checkpoint.h"
 #include "controller/directory.h"
 #include "controller/drive.h"
-#include "worker/result.h"
+#include "controller/outcome.h"
+#include "controller/signals.h"
 
-/* One run on its way. */
-struct passage {
+struct controller {
     const struct run_request *request;
     struct prepared prepared;
     struct lease_holder *holders;
@@ -32,33 +28,37 @@ struct passage {
     struct journal *journal;
     struct drive_resume resume;
     uint64_t last_checkpoint; /* its number, 0 without */
+    struct events events;
+    struct drive_config config;
+    struct drive *drive; /* NULL: not begun */
 };
 
-static int choose_name(struct passage *passage, ty_error *err) {
+static int choose_name(struct controller *controller, ty_error *err) {
     char made[64];
-    const char *name = passage->request->name;
+    const char *name = controller->request->name;
     if (name == NULL) {
         controller_make_name(made);
         name = made;
     }
-    passage->name = strdup(name);
-    if (passage->name == NULL) return ty_fail_memory(err);
-    passage->path = controller_run_path(passage->request->storage_path, name, err);
-    return passage->path == NULL ? err->code : 0;
+    controller->name = strdup(name);
+    if (controller->name == NULL) return ty_fail_memory(err);
+    controller->path = controller_run_path(controller->request->storage_path, name, err);
+    return controller->path == NULL ? err->code : 0;
 }
 
 /* Plans, or learns that it must wait for others. */
-static int plan(struct passage *passage, ty_error *err) {
-    int result = prepare_plan(passage->request, passage->name, &passage->prepared, &passage->holders,
-                              &passage->n_holders, &passage->wait);
+static int plan(struct controller *controller, ty_error *err) {
+    int result = prepare_plan(controller->request, controller->name, &controller->prepared,
+                              &controller->holders, &controller->n_holders, &controller->wait);
     if (result == TY_EBUSY)
-        wait_describe(&passage->prepared.demand, passage->holders, passage->n_holders, &passage->wait);
-    if (result == TY_EBUSY && passage->n_holders > 0 && !passage->request->no_wait) {
-        log_warning("controller", "waiting: %s", passage->wait.message);
+        wait_describe(&controller->prepared.demand, controller->holders, controller->n_holders,
+                      &controller->wait);
+    if (result == TY_EBUSY && controller->n_holders > 0 && !controller->request->no_wait) {
+        log_warning("controller", "waiting: %s", controller->wait.message);
         return 0;
     }
-    if (result < 0) return ty_fail(err, result, "%s", passage->wait.message);
-    passage->wait = (ty_error){0};
+    if (result < 0) return ty_fail(err, result, "%s", controller->wait.message);
+    controller->wait = (ty_error){0};
     return 0;
 }
 
@@ -70,50 +70,51 @@ static int find_last_attempt(void *context, int64_t sequence, const struct run_e
 }
 
 static int find_last_checkpoint(void *context, const struct journal_checkpoint *checkpoint) {
-    struct passage *passage = context;
+    struct controller *controller = context;
     struct buffer path = {0};
-    buffer_printf(&path, "%s/%s", passage->path, checkpoint->name);
-    free(passage->resume.checkpoint);
-    passage->resume.checkpoint = buffer_take(&path);
-    passage->last_checkpoint = checkpoint->number;
+    buffer_printf(&path, "%s/%s", controller->path, checkpoint->name);
+    free(controller->resume.checkpoint);
+    controller->resume.checkpoint = buffer_take(&path);
+    controller->last_checkpoint = checkpoint->number;
     return 0;
 }
 
 /* Where an earlier controller of the run left it. */
-static int read_past(struct passage *passage, ty_error *err) {
-    int result = journal_each_event(passage->journal, 0, find_last_attempt, &passage->resume, err);
-    if (result >= 0) result = journal_each_checkpoint(passage->journal, find_last_checkpoint, passage, err);
-    if (result >= 0) result = journal_last_number(passage->journal, &passage->resume.last_number, err);
+static int read_past(struct controller *controller, ty_error *err) {
+    int result = journal_each_event(controller->journal, 0, find_last_attempt, &controller->resume, err);
+    if (result >= 0) result = journal_each_checkpoint(controller->journal, find_last_checkpoint, controller, err);
+    if (result >= 0) result = journal_last_number(controller->journal, &controller->resume.last_number, err);
     /* What that controller had begun and the journal does not know was never committed. */
-    if (result >= 0) result = checkpoint_sweep(passage->path, passage->last_checkpoint, err);
+    if (result >= 0) result = checkpoint_sweep(controller->path, controller->last_checkpoint, err);
     return result;
 }
 
-static int open_journal(struct passage *passage, ty_error *err) {
+static int open_journal(struct controller *controller, ty_error *err) {
     bool existed = false;
-    passage->directory = directory_open(passage->path, passage->request->resume, &existed, err);
-    if (passage->directory < 0) return passage->directory;
-    bool past = existed && journal_exists(passage->path);
-    int result = journal_open(passage->path, past ? JOURNAL_APPEND : JOURNAL_CREATE, &passage->journal, err);
-    return result < 0 || !past ? result : read_past(passage, err);
+    controller->directory = directory_open(controller->path, controller->request->resume, &existed, err);
+    if (controller->directory < 0) return controller->directory;
+    bool past = existed && journal_exists(controller->path);
+    int result = journal_open(controller->path, past ? JOURNAL_APPEND : JOURNAL_CREATE, &controller->journal, err);
+    return result < 0 || !past ? result : read_past(controller, err);
 }
 
-static void record_run(struct passage *passage) {
-    const struct run_request *request = passage->request;
+static void record_run(struct controller *controller) {
+    const struct run_request *request = controller->request;
     char host[256] = "";
     json_t *argv = json_array();
     (void)gethostname(host, sizeof host - 1);
     for (const char *const *word = request->argv; *word != NULL; word++)
         (void)json_array_append_new(argv, json_stringn_nocheck(*word, strlen(*word)));
-    json_t *data = json_pack("{s:s, s:o, s:s, s:i, s:s, s:s, s:I, s:i, s:f}", "name", passage->name, "argv",
+    json_t *data = json_pack("{s:s, s:o, s:s, s:i, s:s, s:s, s:I, s:i, s:f}", "name", controller->name, "argv",
                              argv, "version", TY_VERSION, "pid", (int)getpid(), "host", host, "engine",
-                             passage->prepared.engine->name, "num_workers",
-                             (json_int_t)passage->prepared.demand.max_workers, "max_failures",
+                             controller->prepared.engine->name, "num_workers",
+                             (json_int_t)controller->prepared.demand.max_workers, "max_failures",
                              request->failures.max_failures, "submitted", (double)clock_wall() / 1e9);
     CLEANUP_FREE char *text = data == NULL ? NULL : json_dumps(data, JSON_COMPACT);
     json_decref(data);
     struct run_event event = {clock_wall(), EVENT_RUN, 0, -1, -1, text};
-    (void)journal_event(passage->journal, &event, NULL);
+    (void)journal_event(controller->journal, &event, NULL);
+    events_add(&controller->events, &event, NULL);
 }
 
 static void warn(const struct demand *demand) {
@@ -121,127 +122,112 @@ static void warn(const struct demand *demand) {
         log_warning("scaling", "%s", demand->warnings[i]);
 }
 
-/* What is not finite travels as one of three strings (docs/worker-protocol.md). */
-static bool metric_value(const json_t *value, double *number) {
-    static const struct {
-        const char *text;
-        double value;
-    } special[] = {{"NaN", (double)NAN}, {"Infinity", (double)INFINITY}, {"-Infinity", -(double)INFINITY}};
-    *number = json_number_value(value);
-    for (size_t i = 0; i < ARRAY_SIZE(special); i++) {
-        if (!str_equal(json_string_value(value), special[i].text)) continue;
-        *number = special[i].value;
-        return true;
-    }
-    return json_is_number(value);
-}
-
-static void add_values(struct ty_result *result) {
-    json_t *object = result->metrics == NULL ? NULL : json_loads(result->metrics, 0, NULL);
-    const char *key;
-    json_t *value;
-    result->values = calloc(json_object_size(object) + 1, sizeof *result->values);
-    json_object_foreach(object, key, value) {
-        double number;
-        char *name = result->values != NULL && metric_value(value, &number) ? strdup(key) : NULL;
-        if (name != NULL) result->values[result->n_values++] = (struct result_metric){name, number};
-    }
-    json_decref(object);
-}
-
-static int make_result(struct passage *passage, struct drive_end *end, ty_result **out, ty_error *err) {
-    struct ty_result *result = calloc(1, sizeof *result);
-    if (result == NULL) return ty_fail_memory(err);
-    *result = (struct ty_result){
-        .name = TAKE(passage->name),
-        .path = TAKE(passage->path),
-        .metrics = TAKE(end->metrics),
-        .checkpoint = TAKE(end->checkpoint),
-        .failure = TAKE(end->failure),
-        .attempts = end->attempts,
-        .num_workers = (int)end->n_workers,
-        .exits = TAKE(end->exits),
-        .status = end->status,
-    };
-    add_values(result);
-    *out = result;
-    return 0;
-}
-
-/* The outcome as an error code with its line. */
-static int tell_outcome(const struct drive_end *end, ty_error *err) {
-    char text[32];
-    switch (end->outcome) {
-    case OUTCOME_SUCCEEDED:
-        return 0;
-    case OUTCOME_START_FAILED:
-        return ty_fail(err, TY_ESTART, "%s", end->cause.text);
-    case OUTCOME_NODE_LOST:
-        return ty_fail(err, TY_ENODE, "%s", end->cause.text);
-    case OUTCOME_TIME_LIMIT:
-        return ty_fail(err, TY_ETIMEOUT, "%s", end->cause.text);
-    case OUTCOME_INTERRUPTED:
-        return ty_fail(err, TY_EINTERRUPTED, "interrupted by %s", str_signal(end->status - 128, text));
-    default:
-        return ty_fail(err, TY_EWORKER, "%s", end->cause.text);
-    }
-}
-
-/* A run whose records are lost has not succeeded. */
-static int tell_loss(int directory, const struct drive_end *end, const char *path, ty_error *err) {
-    if (end->unrecorded.code < 0) return ty_fail(err, end->unrecorded.code, "%s", end->unrecorded.message);
-    struct stat status;
-    bool gone =
-        fstat(directory, &status) < 0 || status.st_nlink == 0 || faccessat(directory, "run.db", F_OK, 0) < 0;
-    if (!gone) return 0;
-    return ty_fail(err, -ENOENT, "%s was removed while the run went on: run.db, logs and checkpoints are lost",
-                   path);
-}
-
-static int run_passage(struct passage *passage, ty_result **result, ty_error *err) {
-    struct drive_end end;
-    int code = prepare_check(passage->request, &passage->prepared, err);
-    if (code >= 0) code = choose_name(passage, err);
-    if (code >= 0) code = plan(passage, err);
-    if (code >= 0) code = open_journal(passage, err);
+static int begin(struct controller *controller, ty_error *err) {
+    int code = prepare_check(controller->request, &controller->prepared, err);
+    if (code >= 0) code = choose_name(controller, err);
+    if (code >= 0) code = plan(controller, err);
+    if (code >= 0) code = open_journal(controller, err);
     if (code < 0) return code;
-    warn(&passage->prepared.demand);
-    record_run(passage);
-    struct drive_config config = {
-        .request = passage->request,
-        .prepared = &passage->prepared,
-        .journal = passage->journal,
-        .name = passage->name,
-        .path = passage->path,
-        .holders = passage->holders,
-        .n_holders = passage->wait.code == 0 ? 0 : passage->n_holders,
-        .wait_reason = passage->wait.message,
-        .resume = passage->resume,
+    warn(&controller->prepared.demand);
+    record_run(controller);
+    controller->config = (struct drive_config){
+        .request = controller->request,
+        .prepared = &controller->prepared,
+        .journal = controller->journal,
+        .events = &controller->events,
+        .name = controller->name,
+        .path = controller->path,
+        .holders = controller->holders,
+        .n_holders = controller->wait.code == 0 ? 0 : controller->n_holders,
+        .wait_reason = controller->wait.message,
+        .resume = controller->resume,
     };
-    code = drive(&config, &end, err);
-    if (code < 0) {
-        drive_end_done(&end);
-        return code;
+    return drive_open(&controller->config, &controller->drive, err);
+}
+
+static void tell_log(void *context, enum log_level level, const char *subsystem, const char *text) {
+    events_add_log(context, level, subsystem, text);
+}
+
+static bool tells_log(const struct controller *controller) {
+    return (controller->request->events & 1u << EVENTS_LOG) != 0;
+}
+
+static void destroy(struct controller *controller) {
+    if (tells_log(controller)) log_set_sink(NULL, NULL);
+    lease_holders_free(controller->holders, controller->n_holders);
+    free(controller->resume.checkpoint);
+    journal_close(controller->journal);
+    prepare_done(&controller->prepared);
+    if (controller->directory >= 0) (void)close(controller->directory);
+    events_done(&controller->events);
+    free(controller->name);
+    free(controller->path);
+    free(controller);
+}
+
+int controller_open(const struct run_request *request, struct controller **out, ty_error *err) {
+    struct controller *controller = calloc(1, sizeof *controller);
+    ty_error own = {0};
+    if (err == NULL) err = &own;
+    if (controller == NULL) return ty_fail_memory(err);
+    *controller =
+        (struct controller){.request = request, .directory = -1, .events = {.wanted = request->events}};
+    if (tells_log(controller)) log_set_sink(tell_log, &controller->events);
+    int code = begin(controller, err);
+    if (code < 0)
+        destroy(controller);
+    else
+        *out = controller;
+    return code;
+}
+
+int controller_fd(const struct controller *controller) {
+    return drive_fd(controller->drive);
+}
+
+int controller_timeout_ms(const struct controller *controller) {
+    return drive_timeout_ms(controller->drive);
+}
+
+bool controller_step(struct controller *controller, bool wait) {
+    return drive_step(controller->drive, wait);
+}
+
+int controller_next_event(struct controller *controller, char **text) {
+    int result = events_take(&controller->events, text);
+    drive_events_taken(controller->drive);
+    return result;
+}
+
+void controller_stop(struct controller *controller, int signal_number) {
+    drive_stop(controller->drive, signal_number);
+}
+
+int controller_close(struct controller *controller, ty_result **result, ty_error *err) {
+    struct drive_end end;
+    ty_error own = {0};
+    if (err == NULL) err = &own;
+    *result = NULL;
+    int code = drive_close(TAKE(controller->drive), &end, err);
+    if (code >= 0) {
+        struct outcome outcome = {&controller->config, &end, controller->directory};
+        code = outcome_tell(&outcome, result, err);
     }
-    code = make_result(passage, &end, result, err);
-    if (code >= 0) code = tell_outcome(&end, err);
-    if (code >= 0) code = tell_loss(passage->directory, &end, (*result)->path, err);
     drive_end_done(&end);
+    destroy(controller);
     return code;
 }
 
 int controller_run(const struct run_request *request, ty_result **result, ty_error *err) {
-    struct passage passage = {.request = request, .directory = -1};
-    ty_error own = {0};
-    if (err == NULL) err = &own;
+    struct controller *controller;
+    struct sigpipe_hold hold;
     *result = NULL;
-    int code = run_passage(&passage, result, err);
-    lease_holders_free(passage.holders, passage.n_holders);
-    journal_close(passage.journal);
-    prepare_done(&passage.prepared);
-    if (passage.directory >= 0) (void)close(passage.directory);
-    free(passage.name);
-    free(passage.path);
-    free(passage.resume.checkpoint);
+    sigpipe_hold(&hold);
+    int code = controller_open(request, &controller, err);
+    while (code >= 0 && controller_step(controller, true)) {
+    }
+    if (code >= 0) code = controller_close(controller, result, err);
+    sigpipe_release(&hold);
     return code;
 }

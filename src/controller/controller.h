@@ -32,13 +32,32 @@ struct run_request {
     const char *backend;      /* NULL: by default */
     struct failure_policy failures;
     struct checkpoint_policy checkpoints;
-    nanoseconds time_limit;   /* 0: none */
-    nanoseconds grace;        /* between SIGTERM and SIGKILL; RUN_GRACE_DEFAULT is usual */
+    nanoseconds time_limit; /* 0: none */
+    nanoseconds grace;      /* between SIGTERM and SIGKILL; RUN_GRACE_DEFAULT is usual */
     bool no_prefix, isolate_devices, no_wait, quiet;
     bool bind_numa; /* workers near their devices' cores, where there are several NUMA nodes */
     bool alone;     /* this process does nothing but the run, and has no other children */
     enum progress_mode progress;
+    bool handle_signals;              /* SIGINT, SIGTERM and SIGHUP stop the run */
+    bool keep_agents;                 /* they rest when it has ended, for the next run of this process */
+    uint32_t events;                  /* kinds that controller_next_event gives, see events.h */
+    bool output_events;               /* output of workers is not written, but is an event at most */
+    const char *start_method;         /* "template", "auto"; NULL: argv is executed */
+    const char *const *template_argv; /* NULL-terminated; NULL: none */
 };
+
+struct controller; /* opaque: one run on its way */
+
+/* Checks, plans and begins it; `request` is borrowed until the end. The other calls do what <trainyard/run.h> says of theirs, with
+ * SIGPIPE held (signals.h). */
+int controller_open(const struct run_request *request, struct controller **controller, ty_error *err);
+int controller_fd(const struct controller *controller);
+int controller_timeout_ms(const struct controller *controller);
+bool controller_step(struct controller *controller,
+                     bool wait); /* one turn of the loop; false once it has ended */
+int controller_next_event(struct controller *controller, char **text);
+void controller_stop(struct controller *controller, int signal_number);
+int controller_close(struct controller *controller, ty_result **result, ty_error *err);
 
 /* Runs it to its end. As ty_fit; ty_result_failure(result) is the first cause on one screen. */
 int controller_run(const struct run_request *request, ty_result **result, ty_error *err);

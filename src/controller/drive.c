@@ -22,8 +22,6 @@
 static const nanoseconds START_LIMIT = 60 * NS_PER_S;
 static const nanoseconds OUTPUT_LIMIT = 5 * NS_PER_S; /* for news that stood behind output that was dropped */
 
-static const int handled_signals[] = {SIGINT, SIGTERM, SIGHUP};
-
 const char *drive_node_name(const struct drive *drive, uint32_t node) {
     const struct prepared *prepared = drive->config->prepared;
     return prepared->cluster->nodes[prepared->plan->node_order[node]].name;
@@ -42,6 +40,7 @@ void drive_record(struct drive *drive, enum run_event_kind kind, struct buffer *
     ty_error err = {0};
     int result = journal_event(drive->config->journal, &event, &err);
     drive_keep_journal_error(drive, result, &err);
+    events_add(drive->config->events, &event, NULL);
     buffer_done(data);
 }
 
@@ -99,19 +98,27 @@ static void tell_interrupt(struct drive *drive, int signal_number) {
     buffer_done(&grace);
 }
 
+static void interrupt(struct drive *drive, int signal_number) {
+    drive->interrupted = signal_number;
+    if (drive->run != NULL)
+        run_interrupt(drive->run, signal_number);
+    else
+        drive->over = true;
+}
+
 static void on_signal(void *context, int signal_number) {
     struct drive *drive = context;
-    if (drive->run == NULL) {
-        drive->interrupted = signal_number;
-        loop_stop(drive->loop);
-        return;
-    }
-    if (drive->interrupted == 0)
+    if (drive->run != NULL && drive->interrupted == 0)
         tell_interrupt(drive, signal_number);
     else
         (void)peer_drop_output(drive);
-    drive->interrupted = signal_number;
-    run_interrupt(drive->run, signal_number);
+    interrupt(drive, signal_number);
+}
+
+void drive_stop(struct drive *drive, int signal_number) {
+    if (drive->over) return;
+    on_signal(drive, signal_number);
+    on_turn_end(drive); /* as at the end of a turn of the loop, which knows nothing of it */
 }
 
 int drive_begin(struct drive *drive, ty_error *err) {
@@ -154,35 +161,29 @@ static int make_token(char token[33]) {
     return 0;
 }
 
-/* What whoever started us wants ignored stays so: nohup, or a shell that runs us in the background. */
-static bool is_ignored(int signal_number) {
-    struct sigaction action;
-    return sigaction(signal_number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
-}
-
-static int open_drive(struct drive *drive, const struct drive_config *config, ty_error *err) {
-    *drive = (struct drive){.config = config, .lease_fd = -1};
-    if (make_token(drive->token) < 0)
-        return ty_fail(err, -errno, "cannot get random bytes: %s", strerror(errno));
-    drive->loop = loop_create(err);
-    if (drive->loop == NULL) return err->code;
-    loop_on_turn_end(drive->loop, on_turn_end, drive);
+static void prepare_timers(struct drive *drive) {
     for (int timer = 0; timer < RUN_TIMERS; timer++) {
         struct timer_slot *slot = &drive->timers[timer];
         *slot = (struct timer_slot){drive, (enum run_timer)timer, {.callback = on_timer, .context = slot}};
     }
     drive->store_timer = (struct loop_timer){.callback = peer_on_store_timer, .context = drive};
-    for (size_t i = 0; i < ARRAY_SIZE(handled_signals); i++) {
-        drive->signals[i] = (struct loop_signal){.callback = on_signal, .context = drive};
-        if (!is_ignored(handled_signals[i]))
-            (void)loop_signal_start(drive->loop, &drive->signals[i], handled_signals[i]);
-    }
+}
+
+static int open_parts(struct drive *drive, ty_error *err) {
+    if (make_token(drive->token) < 0)
+        return ty_fail(err, -errno, "cannot get random bytes: %s", strerror(errno));
+    drive->loop = loop_create(err);
+    if (drive->loop == NULL) return err->code;
+    loop_on_turn_end(drive->loop, on_turn_end, drive);
+    prepare_timers(drive);
+    if (drive->config->request->handle_signals) signals_open(&drive->signals, drive->loop, on_signal, drive);
     sink_open(&drive->output[0], drive->loop, STDOUT_FILENO, peer_on_drained, drive);
     sink_open(&drive->output[1], drive->loop, STDERR_FILENO, peer_on_drained, drive);
     return 0;
 }
 
-static void close_drive(struct drive *drive) {
+/* Waits for agents that end, and for a slow reader of the output. */
+static void close_loop(struct drive *drive) {
     size_t n = drive->peers == NULL ? 0 : drive->config->prepared->plan->n_nodes_used;
     for (size_t node = 0; node < n; node++) {
         channel_destroy(TAKE(drive->peers[node].channel));
@@ -193,17 +194,22 @@ static void close_drive(struct drive *drive) {
     for (int timer = 0; timer < RUN_TIMERS; timer++)
         loop_timer_stop(drive->loop, &drive->timers[timer].handle);
     loop_timer_stop(drive->loop, &drive->store_timer);
-    for (size_t i = 0; i < ARRAY_SIZE(handled_signals); i++)
-        loop_signal_stop(drive->loop, &drive->signals[i]);
+    signals_close(&drive->signals);
     sink_close(&drive->output[0]);
     sink_close(&drive->output[1]);
+    loop_destroy(drive->loop);
+}
+
+static void destroy(struct drive *drive) {
+    if (drive->loop != NULL) close_loop(drive);
     launch_destroy(drive->launch);
     store_destroy(drive->store);
     run_destroy(drive->run);
     free(drive->peers);
     free(drive->node_of);
     buffer_done(&drive->metrics);
-    loop_destroy(drive->loop);
+    (void)prctl(PR_SET_CHILD_SUBREAPER, drive->was_subreaper);
+    free(drive);
 }
 
 void drive_end_done(struct drive_end *end) {
@@ -211,7 +217,18 @@ void drive_end_done(struct drive_end *end) {
     free(end->checkpoint);
     free(end->failure);
     free(end->exits);
+    free(end->workers);
     *end = (struct drive_end){0};
+}
+
+static void describe_workers(const struct drive *drive, struct drive_end *end) {
+    end->exits = calloc(end->n_workers, sizeof *end->exits);
+    end->workers = calloc(end->n_workers, sizeof *end->workers);
+    if (end->exits == NULL || end->workers == NULL) end->n_workers = 0;
+    for (uint32_t rank = 0; rank < end->n_workers; rank++) {
+        end->exits[rank] = run_worker_exit(drive->run, rank);
+        end->workers[rank] = *run_worker(drive->run, rank);
+    }
 }
 
 static void describe_end(struct drive *drive, struct drive_end *end) {
@@ -223,9 +240,7 @@ static void describe_end(struct drive *drive, struct drive_end *end) {
     end->cause = *run_failure(drive->run);
     end->cause.tail = NULL;
     end->n_workers = (uint32_t)plan->n_workers;
-    end->exits = calloc(plan->n_workers, sizeof *end->exits);
-    for (uint32_t rank = 0; end->exits != NULL && rank < end->n_workers; rank++)
-        end->exits[rank] = run_worker_exit(drive->run, rank);
+    describe_workers(drive, end);
     if (drive->metrics.size > 0) end->metrics = strdup(drive->metrics.data);
     if (run_checkpoint(drive->run) != NULL) end->checkpoint = strdup(run_checkpoint(drive->run));
     struct failure_context context = {drive->run,
@@ -241,51 +256,76 @@ static void describe_end(struct drive *drive, struct drive_end *end) {
 }
 
 /* An end without a run: interrupted, or refused, while it waited. */
-static int describe_wait_end(struct drive *drive, struct drive_end *end, ty_error *err) {
+static void describe_wait_end(struct drive *drive, struct drive_end *end) {
     struct buffer data = {0};
     end->outcome = OUTCOME_INTERRUPTED;
     end->status = 128 + drive->interrupted;
     buffer_printf(&data, "{\"outcome\": \"interrupted\", \"status\": %d, \"cause\": ", end->status);
     buffer_text(&data, "\"interrupted while it waited for devices\"}");
     drive_record(drive, EVENT_RUN_END, &data);
-    if (drive->interrupted != 0) return 0;
-    if (err != NULL) *err = drive->error;
-    return drive->error.code;
 }
 
-static int run_loop(struct drive *drive, struct drive_end *end, ty_error *err) {
+static int begin(struct drive *drive, ty_error *err) {
     const struct drive_config *config = drive->config;
-    int result = config->n_holders > 0
-                     ? wait_begin(drive, config->wait_reason, config->holders, config->n_holders, err)
-                     : drive_begin(drive, err);
+    int result = open_parts(drive, err);
     if (result < 0) return result;
-    if (drive->run == NULL || run_state_of(drive->run) != RUN_ENDED) loop_run(drive->loop);
-    if (drive->run == NULL) return describe_wait_end(drive, end, err);
-    describe_end(drive, end);
-    if (drive->error.code != 0 && err != NULL) *err = drive->error;
-    return drive->error.code;
+    return config->n_holders > 0
+               ? wait_begin(drive, config->wait_reason, config->holders, config->n_holders, err)
+               : drive_begin(drive, err);
 }
 
-int drive(const struct drive_config *config, struct drive_end *end, ty_error *err) {
-    struct drive drive;
-    int was_subreaper = 0;
-    struct sigaction saved[ARRAY_SIZE(handled_signals)], saved_pipe;
-    struct sigaction ignore = {.sa_handler = SIG_IGN};
-    for (size_t i = 0; i < ARRAY_SIZE(handled_signals); i++)
-        (void)sigaction(handled_signals[i], NULL, &saved[i]);
-    (void)sigaction(SIGPIPE, &ignore, &saved_pipe);
+int drive_open(const struct drive_config *config, struct drive **out, ty_error *err) {
+    struct drive *drive = calloc(1, sizeof *drive);
+    if (drive == NULL) return ty_fail_memory(err);
+    *drive = (struct drive){.config = config, .lease_fd = -1, .output = {{.fd = -1}, {.fd = -1}}};
     /* Workers whose agent dies become our children, so that they can be reaped. */
-    (void)prctl(PR_GET_CHILD_SUBREAPER, &was_subreaper);
+    (void)prctl(PR_GET_CHILD_SUBREAPER, &drive->was_subreaper);
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
-    *end = (struct drive_end){0};
-    int result = open_drive(&drive, config, err);
-    if (result >= 0) {
-        result = run_loop(&drive, end, err);
-        close_drive(&drive);
+    int result = begin(drive, err);
+    if (result < 0)
+        destroy(drive);
+    else
+        *out = drive;
+    return result;
+}
+
+int drive_fd(const struct drive *drive) {
+    return loop_fd(drive->loop);
+}
+
+int drive_timeout_ms(const struct drive *drive) {
+    return drive->over ? 0 : loop_timeout_ms(drive->loop);
+}
+
+bool drive_step(struct drive *drive, bool wait) {
+    if (!drive->over && !loop_turn(drive->loop, wait)) drive->over = true;
+    return !drive->over;
+}
+
+void drive_events_taken(struct drive *drive) {
+    if (drive->paused && drive->config->events->size <= EVENTS_LOW) peer_on_drained(drive);
+}
+
+/* Bounded by the limits of run/. */
+static void end_by_force(struct drive *drive) {
+    events_drop_output(drive->config->events);
+    if (!peer_drop_output(drive)) peer_on_drained(drive);
+    interrupt(drive, SIGTERM);
+    interrupt(drive, SIGTERM);
+    on_turn_end(drive);
+    while (drive_step(drive, true)) {
     }
-    (void)prctl(PR_SET_CHILD_SUBREAPER, was_subreaper);
-    for (size_t i = 0; i < ARRAY_SIZE(handled_signals); i++)
-        (void)sigaction(handled_signals[i], &saved[i], NULL);
-    (void)sigaction(SIGPIPE, &saved_pipe, NULL);
+}
+
+int drive_close(struct drive *drive, struct drive_end *end, ty_error *err) {
+    *end = (struct drive_end){0};
+    if (!drive->over) end_by_force(drive);
+    if (drive->run == NULL)
+        describe_wait_end(drive, end);
+    else
+        describe_end(drive, end);
+    int result = drive->error.code;
+    if (result != 0 && err != NULL) *err = drive->error;
+    destroy(drive);
     return result;
 }

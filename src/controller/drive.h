@@ -1,7 +1,8 @@
-/* Drives a prepared run to its end: the ops of run/ carried out with agents, a journal, a terminal. */
+/* Drives a prepared run to its end, a step at a time: the ops of run/ carried out with agents, a journal, a terminal. */
 #ifndef CONTROLLER_DRIVE_H
 #define CONTROLLER_DRIVE_H
 
+#include "controller/events.h"
 #include "controller/prepare.h"
 #include "journal/journal.h"
 #include "run/run.h"
@@ -17,11 +18,12 @@ struct drive_config {
     const struct run_request *request;
     struct prepared *prepared; /* checked, and planned unless `waiting` */
     struct journal *journal;
+    struct events *events;
     const char *name, *path;
     struct lease_holder *holders; /* whom the run waits for, when it was not planned yet; owned by the caller */
     size_t n_holders;
     const char *wait_reason;
-    struct drive_resume resume; /* borrowed */
+    struct drive_resume resume;
 };
 
 /* What came of it, beside what run/ knows. */
@@ -31,8 +33,9 @@ struct drive_end {
     char *failure;    /* the screen; the caller's; NULL without a failure */
     enum run_outcome outcome;
     int status, attempts;
-    struct run_failure cause; /* without its tail */
-    int *exits;               /* of each worker, see ty_result_exit; the caller's */
+    struct run_failure cause;   /* without its tail */
+    int *exits;                 /* of each worker, see ty_result_exit; the caller's */
+    struct run_worker *workers; /* the caller's */
     uint32_t n_workers;
     ty_error unrecorded; /* why the journal lacks something; code 0: it has all */
 };
@@ -42,7 +45,22 @@ void wait_describe(const struct demand *demand, const struct lease_holder *holde
 
 void drive_end_done(struct drive_end *end);
 
-/* 0 when the run was driven to an end of whatever kind; negative when it could not even begin. */
-int drive(const struct drive_config *config, struct drive_end *end, ty_error *err);
+struct drive; /* opaque: one run that is driven */
+
+/* Begins it. `config` and what it points to are borrowed until drive_close. */
+int drive_open(const struct drive_config *config, struct drive **drive, ty_error *err);
+
+/* One turn of its loop, which waits for something to do when `wait`. False once it has ended. */
+bool drive_step(struct drive *drive, bool wait);
+int drive_fd(const struct drive *drive);         /* see loop_fd */
+int drive_timeout_ms(const struct drive *drive); /* see loop_timeout_ms; 0 once it has ended */
+void drive_events_taken(struct drive *drive);    /* agents that waited for room are heard again */
+
+/* As SIGINT with that number. */
+void drive_stop(struct drive *drive, int signal_number);
+
+/* Frees it; what has not ended is ended by force. 0 when the run came to an end of whatever kind, which is then in `*end`;
+ * negative when it could not be driven to one. */
+int drive_close(struct drive *drive, struct drive_end *end, ty_error *err);
 
 #endif

@@ -5,6 +5,7 @@
 #include "controller/drive.h"
 #include "controller/launch.h"
 #include "controller/progress.h"
+#include "controller/signals.h"
 #include "controller/sink.h"
 #include "run/store.h"
 #include "wire/channel.h"
@@ -36,7 +37,7 @@ struct drive {
     uint32_t *node_of;
     struct timer_slot timers[RUN_TIMERS];
     struct loop_timer store_timer;
-    struct loop_signal signals[3];
+    struct signals signals;
     struct loop_watch lease_watch;
     struct loop_timer wait_timer;
     int lease_fd;          /* readable when a holder may have gone; -1 unless the run waits */
@@ -47,12 +48,17 @@ struct drive {
     struct buffer metrics;               /* of rank 0 */
     nanoseconds launched, failed, ended; /* wall, monotonic, monotonic */
     int interrupted;                     /* the last signal that came; 0 */
+    int was_subreaper;                   /* this process, before */
+    bool over;                           /* nothing more is to be done */
+    bool paused;                         /* agents are not heard, until the output is taken */
     ty_error unrecorded;                 /* the first failure of the journal */
     ty_error error;                      /* what ended the run from outside of run/: the launch, a wait */
 };
 
 /* Name of the node with this node rank. */
 const char *drive_node_name(const struct drive *drive, uint32_t node);
+
+bool drive_keeps_agents(const struct drive *drive);
 
 /* A journal that cannot be written does not stop the training; the run's end tells it. */
 void drive_keep_journal_error(struct drive *drive, int result, const ty_error *err);

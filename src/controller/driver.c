@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "cluster/cluster.h"
 #include "controller/controller.h"
+#include "controller/session.h"
 #include "run/run.h"
 #include "scaling/scaling.h"
 #include "worker/function.h"
@@ -103,7 +104,8 @@ static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *e
                                       .executable = executable,
                                       .environment = environment.items,
                                       .payload = trainer->config,
-                                      .payload_size = trainer->config_size};
+                                      .payload_size = trainer->config_size,
+                                      .handle_signals = true};
         fill_request(&request, run);
         code = controller_run(&request, result, err);
     }
@@ -112,7 +114,16 @@ static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *e
 }
 
 extern const struct driver trainyard_driver;
-TY_API const struct driver trainyard_driver = {.version = TY_VERSION,
-                                               .fit = fit,
-                                               .scaling_resolve = scaling_resolve_json,
-                                               .cluster_nodes = cluster_nodes_json};
+TY_API const struct driver trainyard_driver = {
+    .version = TY_VERSION,
+    .fit = fit,
+    .scaling_resolve = scaling_resolve_json,
+    .cluster_nodes = cluster_nodes_json,
+    .run_open = session_open,
+    .run_fd = session_fd,
+    .run_timeout_ms = session_timeout_ms,
+    .run_dispatch = session_dispatch,
+    .run_next_event = session_next_event,
+    .run_stop = session_stop,
+    .run_close = session_close,
+};

@@ -195,6 +195,10 @@ static void fill_message(const struct launch *launch, Wire__Launch *message) {
     message->report_base = context->report_base;
     if (context->checkpoint != NULL) message->checkpoint = (char *)context->checkpoint;
     message->quiet = request->quiet;
+    if (request->start_method != NULL) message->start_method = (char *)request->start_method;
+    message->template_argv = (char **)request->template_argv;
+    while (request->template_argv != NULL && request->template_argv[message->n_template_argv] != NULL)
+        message->n_template_argv++;
 }
 
 void node_token(const char *run_token, uint32_t node_rank, char token[NODE_TOKEN_SIZE]) {

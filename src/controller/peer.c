@@ -153,6 +153,7 @@ static void on_report(struct drive *drive, const Wire__Report *report) {
         ty_error err = {0};
         int result = journal_report(drive->config->journal, &row, &err);
         drive_keep_journal_error(drive, result, &err);
+        events_add_report(drive->config->events, &row, kind == REPORT_BEGIN);
         if (report->rank == 0) keep_metrics(drive, &report->metrics);
     }
     run_report(drive->run, &(struct run_report){.rank = report->rank,
@@ -194,9 +195,28 @@ static void on_store_request(struct peer *peer, const Wire__StoreRequest *body) 
     arm_store_timer(drive);
 }
 
+/* An agent that was asked to stay, and left nothing behind, goes back to its engine. */
+static void on_bye(struct peer *peer, const Wire__Bye *bye) {
+    struct drive *drive = peer->drive;
+    run_node_bye(drive->run, peer->node, bye->clean, bye->leftovers);
+    if (!bye->clean || !drive_keeps_agents(drive)) return;
+    peer->handle.channel_fd = channel_release(TAKE(peer->channel));
+    drive->config->prepared->engine->rest(&peer->handle);
+}
+
 static void on_log(struct drive *drive, const Wire__Log *log) {
     progress_hide(&drive->progress);
     log_write((enum log_level)log->level, "agent", "%s", log->text);
+}
+
+static bool is_full(const struct drive *drive) {
+    return sink_full(&drive->output[0]) || sink_full(&drive->output[1]) || events_full(drive->config->events);
+}
+
+static void pause_peers(struct drive *drive, bool paused) {
+    drive->paused = paused;
+    for (size_t node = 0; node < drive->config->prepared->plan->n_nodes_used; node++)
+        if (drive->peers[node].channel != NULL) channel_pause(drive->peers[node].channel, paused);
 }
 
 static void on_message(void *context, const Wire__Message *message) {
@@ -218,7 +238,7 @@ static void on_message(void *context, const Wire__Message *message) {
         on_store_request(peer, message->store_request);
         break;
     case WIRE__MESSAGE__BODY_BYE:
-        run_node_bye(drive->run, peer->node, message->bye->clean, message->bye->leftovers);
+        on_bye(peer, message->bye);
         break;
     case WIRE__MESSAGE__BODY_LOG:
         on_log(drive, message->log);
@@ -227,11 +247,7 @@ static void on_message(void *context, const Wire__Message *message) {
         log_warning("controller", "node %s sent a message of an unknown kind",
                     drive_node_name(drive, peer->node));
     }
-}
-
-static void pause_peers(struct drive *drive, bool paused) {
-    for (size_t node = 0; node < drive->config->prepared->plan->n_nodes_used; node++)
-        if (drive->peers[node].channel != NULL) channel_pause(drive->peers[node].channel, paused);
+    if (events_full(drive->config->events)) pause_peers(drive, true);
 }
 
 /* Who goes away knows it; a full disk is told once. Nothing is lost: the logs have all. */
@@ -243,10 +259,10 @@ static void tell_output_error(struct drive *drive, const struct sink *sink) {
 }
 
 bool peer_drop_output(struct drive *drive) {
-    bool stuck = sink_full(&drive->output[0]) || sink_full(&drive->output[1]);
-    if (!stuck) return false;
+    if (!is_full(drive)) return false;
     sink_discard(&drive->output[0]);
     sink_discard(&drive->output[1]);
+    events_drop_output(drive->config->events);
     pause_peers(drive, false);
     log_warning("controller", "nobody takes the workers' output: the rest of it is only in %s/logs",
                 drive->config->path);
@@ -254,18 +270,20 @@ bool peer_drop_output(struct drive *drive) {
 }
 
 static void on_output(void *context, uint32_t rank, int stream, const uint8_t *bytes, size_t size) {
-    (void)rank;
     struct drive *drive = ((struct peer *)context)->drive;
     struct sink *sink = &drive->output[stream == 2];
-    progress_hide(&drive->progress);
-    sink_write(sink, bytes, size);
-    tell_output_error(drive, sink);
-    if (sink_full(sink)) pause_peers(drive, true);
+    events_add_output(drive->config->events, rank, stream, bytes, size);
+    if (!drive->config->request->output_events) {
+        progress_hide(&drive->progress);
+        sink_write(sink, bytes, size);
+        tell_output_error(drive, sink);
+    }
+    if (is_full(drive)) pause_peers(drive, true);
 }
 
 void peer_on_drained(void *context) {
     struct drive *drive = context;
-    if (!sink_full(&drive->output[0]) && !sink_full(&drive->output[1])) pause_peers(drive, false);
+    if (!is_full(drive)) pause_peers(drive, false);
 }
 
 static void describe_agent_end(const struct drive *drive, uint32_t node, int status, const ty_error *reason,

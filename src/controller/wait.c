@@ -103,7 +103,7 @@ static bool look_again(struct drive *drive) {
     }
     if (result >= 0) return busy;
     drive->error = err;
-    loop_stop(drive->loop);
+    drive->over = true;
     return false;
 }
 

@@ -33,6 +33,14 @@ void loop_stop(struct loop *loop) {
     loop->stopped = true;
 }
 
+int loop_fd(struct loop *loop) {
+    return loop->backend->fd(loop);
+}
+
+int loop_timeout_ms(struct loop *loop) {
+    return loop->backend->timeout_ms(loop);
+}
+
 void loop_on_turn_end(struct loop *loop, void (*callback)(void *context), void *context) {
     loop->turn_end = callback;
     loop->turn_end_context = context;

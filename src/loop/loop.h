@@ -26,6 +26,11 @@ void loop_run(struct loop *loop);
 bool loop_turn(struct loop *loop, bool wait);
 void loop_stop(struct loop *loop);
 
+/* For an owner that waits elsewhere: a descriptor that is readable when a turn has something to do (-1: there is none), and how
+ * long at most to wait for it: -1 without limit, 0 not at all. Both hold until the loop is touched again. */
+int loop_fd(struct loop *loop);
+int loop_timeout_ms(struct loop *loop);
+
 /* Called at the end of every turn in which a callback ran, before the loop sleeps: batches are written there.
  * One a loop. */
 void loop_on_turn_end(struct loop *loop, void (*callback)(void *context), void *context);

@@ -180,6 +180,17 @@ static bool turn(struct loop *base, bool wait) {
     return uv_run(&loop->uv, wait ? UV_RUN_ONCE : UV_RUN_NOWAIT) != 0 || base->called;
 }
 
+static int backend_fd(struct loop *base) {
+    return uv_backend_fd(&((struct real_loop *)base)->uv);
+}
+
+/* libuv counts from when it last looked at the clock. It answers 0 while its descriptor does not know all watches yet. */
+static int timeout_ms(struct loop *base) {
+    struct real_loop *loop = (struct real_loop *)base;
+    uv_update_time(&loop->uv);
+    return uv_backend_timeout(&loop->uv);
+}
+
 static void destroy(struct loop *base) {
     struct real_loop *loop = (struct real_loop *)base;
     uv_close((uv_handle_t *)&loop->before_sleep, NULL);
@@ -193,6 +204,8 @@ static const struct loop_backend real_backend = {
     .destroy = destroy,
     .now = now,
     .turn = turn,
+    .fd = backend_fd,
+    .timeout_ms = timeout_ms,
     .timer_start = timer_start,
     .timer_stop = timer_stop,
     .watch_start = watch_start,

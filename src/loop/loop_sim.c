@@ -115,6 +115,16 @@ static nanoseconds now(struct loop *base) {
     return ((struct sim_loop *)base)->now;
 }
 
+static int no_fd(struct loop *base) {
+    (void)base;
+    return -1;
+}
+
+/* Time stands still: the next timer can be had at once. */
+static int timeout_ms(struct loop *base) {
+    return ((struct sim_loop *)base)->n > 0 ? 0 : -1;
+}
+
 static int no_watch(struct loop *base, struct loop_watch *watch, int fd, unsigned events) {
     (void)base, (void)watch, (void)fd, (void)events;
     return TY_EUNSUPPORTED;
@@ -136,6 +146,8 @@ static const struct loop_backend sim_backend = {
     .destroy = destroy,
     .now = now,
     .turn = turn,
+    .fd = no_fd,
+    .timeout_ms = timeout_ms,
     .timer_start = timer_start,
     .timer_stop = timer_stop,
     .watch_start = no_watch,

@@ -3,13 +3,21 @@
 #ifndef WORKER_DRIVER_H
 #define WORKER_DRIVER_H
 
-#include <trainyard/trainer.h>
+#include <trainyard/run.h>
 
 struct driver {
     const char *version; /* TY_VERSION */
     int (*fit)(const ty_trainer_config *trainer, ty_result **result, ty_error *err);
     int (*scaling_resolve)(const char *config_json, char **resolved_json, ty_error *err);
     int (*cluster_nodes)(const char *request_json, char **nodes_json, ty_error *err);
+    int (*run_open)(const char *request_json, const void *payload, size_t payload_size, ty_run **run,
+                    ty_error *err);
+    int (*run_fd)(const ty_run *run);
+    int (*run_timeout_ms)(const ty_run *run);
+    int (*run_dispatch)(ty_run *run, ty_error *err);
+    int (*run_next_event)(ty_run *run, char **event_json);
+    int (*run_stop)(ty_run *run, int signal_number);
+    int (*run_close)(ty_run *run, ty_result **result, ty_error *err);
 };
 
 #endif

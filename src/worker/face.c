@@ -11,8 +11,9 @@ const char *ty_version(void) {
     return TY_VERSION;
 }
 
+static const struct driver *loaded; /* whoever holds a run has loaded it */
+
 static int load_driver(const struct driver **driver, ty_error *err) {
-    static const struct driver *loaded;
     ty_error failure = {0};
     if (loaded == NULL) loaded = module_load("driver", &failure);
     if (loaded == NULL) return ty_fail(err, failure.code, "%s", failure.message);
@@ -57,4 +58,44 @@ int ty_cluster_nodes(const char *request_json, char **nodes_json, ty_error *err)
                        request_json == NULL ? "request" : "result");
     int rc = load_driver(&driver, err);
     return rc < 0 ? rc : driver->cluster_nodes(request_json, nodes_json, err);
+}
+
+int ty_run_open(const char *request_json, const void *payload, size_t payload_size, ty_run **run,
+                ty_error *err) {
+    const struct driver *driver;
+    if (request_json == NULL || run == NULL)
+        return ty_fail(err, TY_EUSAGE, "ty_run_open: the %s is NULL", request_json == NULL ? "request" : "run");
+    if (payload == NULL && payload_size > 0)
+        return ty_fail(err, TY_EUSAGE, "ty_run_open: payload is NULL, but payload_size is %zu", payload_size);
+    if (payload_size > CONFIG_MAX)
+        return ty_fail(
+            err, TY_EUSAGE,
+            "ty_run_open: payload_size is %zu; allowed: up to %d bytes, so put what is larger into a file",
+            payload_size, CONFIG_MAX);
+    int rc = load_driver(&driver, err);
+    return rc < 0 ? rc : driver->run_open(request_json, payload, payload_size, run, err);
+}
+
+int ty_run_fd(const ty_run *run) {
+    return loaded->run_fd(run);
+}
+
+int ty_run_timeout_ms(const ty_run *run) {
+    return loaded->run_timeout_ms(run);
+}
+
+int ty_run_dispatch(ty_run *run, ty_error *err) {
+    return loaded->run_dispatch(run, err);
+}
+
+int ty_run_next_event(ty_run *run, char **event_json) {
+    return loaded->run_next_event(run, event_json);
+}
+
+int ty_run_stop(ty_run *run, int signal_number) {
+    return loaded->run_stop(run, signal_number);
+}
+
+int ty_run_close(ty_run *run, ty_result **result, ty_error *err) {
+    return loaded->run_close(run, result, err);
 }

@@ -15,6 +15,7 @@ void ty_result_free(ty_result *result) {
     free(result->checkpoint);
     free(result->failure);
     free(result->exits);
+    free(result->json);
     free(result);
 }
 
@@ -61,4 +62,8 @@ int ty_result_status(const ty_result *result) {
 
 int ty_result_exit(const ty_result *result, int rank) {
     return rank >= 0 && rank < result->num_workers ? result->exits[rank] : -1;
+}
+
+const char *ty_result_json(const ty_result *result) {
+    return result->json;
 }

@@ -17,6 +17,7 @@ struct ty_result {
     int attempts, num_workers;
     int status; /* exit status for the command: a failed worker's own, or 128 + signal */
     int *exits; /* by rank: exit code, 128 + signal, -1 when never started */
+    char *json; /* all of it, see ty_result_json */
 };
 
 /* The exit status with which the command ends after this run. */

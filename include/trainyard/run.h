@@ -1,0 +1,86 @@
+/* A run that its owner steps: for programs with a loop of their own, and for languages whose signals and threads must stay
+ * theirs. Nothing is called back, no thread is started, no signal's disposition is changed.
+ *
+ *     ty_run_open(request, NULL, 0, &run, &err);
+ *     while (ty_run_dispatch(run, &err) > 0) {
+ *         while (ty_run_next_event(run, &event) > 0) ...
+ *         poll(&(struct pollfd){ty_run_fd(run), POLLIN, 0}, 1, ty_run_timeout_ms(run));
+ *     }
+ *     ... the last events
+ *     ty_run_close(run, &result, &err);
+ *
+ * While a run is open the process is a sub-reaper (restored by ty_run_close): what a dead agent leaves behind becomes its child,
+ * and is ended. One run at a time in a process, as ty_fit; all calls from one thread at a time. A child that the process forks
+ * must not use the run. */
+#ifndef TRAINYARD_RUN_H
+#define TRAINYARD_RUN_H
+
+#include <trainyard/trainer.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One run on its way. */
+typedef struct ty_run ty_run;
+
+/* Checks, plans and begins a run. `request_json` is an object; every key but `argv` may be left out, null is the same:
+ *
+ *   scaling            the fields of Python's ScalingConfig (see ty_scaling_resolve)
+ *   name, storage_path, resume (bool)                as in ty_run_config
+ *   engine             "auto", "local"
+ *   cluster            path of a cluster file: its nodes are logical nodes of this machine
+ *   num_cpus, num_gpus, node_resources {name: amount}   instead of what this machine has
+ *   argv               [program, argument..]: executed once for each worker
+ *   environment        {name: value}, complete; without it workers inherit that of this process
+ *   framework          "plain", "torch", "jax"
+ *   backend            "gloo", "nccl"
+ *   isolate_devices, no_wait, quiet (bool)           as in ty_run_config
+ *   grace_s, time_limit_s                            seconds; 5 and none
+ *   failure_config     {max_failures, controller_failure_limit, max_preemption_failures}: -1 is without bound
+ *   checkpoint_config  {num_to_keep, checkpoint_score_attribute, checkpoint_score_order "max|min"}
+ *   progress           "auto", "plain", "none": the live line on standard error
+ *   output             "inherit": workers' lines go to standard output and error; "events": they become events only
+ *   events             kinds of events wanted, see ty_run_next_event
+ *   start_method       "spawn" executes argv (default); "template" forks workers from a process that was made by template_argv;
+ *                      "auto" does so where it is safe
+ *   template_argv      [program, argument..]
+ *   keep_agents        agents rest when the run ends, for the next run of this process
+ *
+ * `payload` is copied and handed to every worker, up to 32 MiB. A key that is unknown, or a value of the wrong type or out of range,
+ * is TY_EUSAGE with one line; else as ty_fit. On failure nothing was started and `*run` is not written. */
+TY_API int ty_run_open(const char *request_json, const void *payload, size_t payload_size, ty_run **run,
+                       ty_error *err);
+
+/* A descriptor that is readable when ty_run_dispatch has something to do; the run's. To be asked once. */
+TY_API int ty_run_fd(const ty_run *run);
+
+/* The longest time to wait for that descriptor before ty_run_dispatch is called: -1 without limit, 0 not at all. To be asked before
+ * each wait. */
+TY_API int ty_run_timeout_ms(const ty_run *run);
+
+/* Does what can be done without waiting. 1: the run goes on. 0: it has ended; what it came to is told by ty_run_close. Negative:
+ * it ended because it could not be driven. */
+TY_API int ty_run_dispatch(ty_run *run, ty_error *err);
+
+/* 1 and the next event, the caller's to free(); 0: there is none now; -ENOMEM. Events are JSON objects with "event", their kind:
+ *   "output"      stream (1, 2), rank, text: whole lines, as they would have been printed
+ *   "log"         level ("error", "warning", "info", "debug"), subsystem, text
+ *   "report"      rank, number, attempt, checkpoint (whether this rank brings files), metrics
+ *   "checkpoint"  number, path, metrics (those of rank 0), attempt, time
+ *   and the names of what the journal records (docs/journal.md), with attempt, rank, node, time, and their data.
+ * While more than 1 MiB waits here, agents are not heard: take them after each dispatch. */
+TY_API int ty_run_next_event(ty_run *run, char **event_json);
+
+/* As one Ctrl-C: workers are told to end, and get their grace; once more ends them at once. `signal_number` is for the exit status
+ * (128 + n). TY_EUSAGE for what is no signal. Not for signal handlers. */
+TY_API int ty_run_stop(ty_run *run, int signal_number);
+
+/* Frees the run; one that has not ended is ended by force first, which leaves no process behind. The result and the error are those
+ * of ty_fit; `result` may be NULL. */
+TY_API int ty_run_close(ty_run *run, ty_result **result, ty_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,158 @@
+/* A list of texts; each is built in a buffer and handed on as it is. */
+#include "controller/events.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+
+struct event_text {
+    struct event_text *next;
+    char *text; /* owned */
+    size_t size;
+    bool output;
+};
+
+static const char *const own_names[] = {"output", "log", "report"};
+
+static const char *kind_name(int kind) {
+    return kind < RUN_EVENT_KINDS ? run_event_name((enum run_event_kind)kind)
+                                  : own_names[kind - RUN_EVENT_KINDS];
+}
+
+int events_kind(const char *name, uint32_t *bit, ty_error *err) {
+    const char *names[EVENTS_KINDS];
+    char hint[STR_HINT_SIZE];
+    for (int kind = 0; kind < EVENTS_KINDS; kind++) {
+        names[kind] = kind_name(kind);
+        if (!str_equal(names[kind], name)) continue;
+        *bit = 1u << kind;
+        return 0;
+    }
+    return ty_fail(err, TY_EUSAGE, "\"%.80s\" is no kind of event%s", name,
+                   str_hint(name, names, EVENTS_KINDS, hint));
+}
+
+static bool wants(const struct events *events, int kind) {
+    return (events->wanted & 1u << kind) != 0;
+}
+
+static void drop(struct events *events, struct event_text *event) {
+    events->size -= event->size;
+    free(event->text);
+    free(event);
+}
+
+void events_done(struct events *events) {
+    while (events->first != NULL) {
+        struct event_text *event = events->first;
+        events->first = event->next;
+        drop(events, event);
+    }
+    *events = (struct events){0};
+}
+
+/* Takes over the text. */
+static void push(struct events *events, struct buffer *text, bool output) {
+    struct event_text *event = text->failed ? NULL : malloc(sizeof *event);
+    if (event == NULL) {
+        events->failed = true;
+        buffer_done(text);
+        return;
+    }
+    *event = (struct event_text){.size = text->size, .text = buffer_take(text), .output = output};
+    if (events->first == NULL)
+        events->first = event;
+    else
+        events->last->next = event;
+    events->last = event;
+    events->size += event->size;
+}
+
+/* The members of a JSON object behind those that are there. */
+static void add_members(struct buffer *out, const char *object) {
+    if (object == NULL || object[0] != '{' || object[1] == '}') return;
+    buffer_text(out, ", ");
+    buffer_append(out, object + 1, strlen(object) - 2);
+}
+
+void events_add(struct events *events, const struct run_event *event, const char *metrics) {
+    if (!wants(events, (int)event->kind)) return;
+    struct buffer text = {0};
+    buffer_printf(&text, "{\"event\": \"%s\", \"attempt\": %d", run_event_name(event->kind), event->attempt);
+    if (event->rank >= 0) buffer_printf(&text, ", \"rank\": %d", event->rank);
+    if (event->node >= 0) buffer_printf(&text, ", \"node\": %d", event->node);
+    buffer_printf(&text, ", \"time\": %.6f", (double)event->time / (double)NS_PER_S);
+    if (metrics != NULL) buffer_printf(&text, ", \"metrics\": %s", metrics);
+    add_members(&text, event->data);
+    buffer_char(&text, '}');
+    push(events, &text, false);
+}
+
+void events_add_output(struct events *events, uint32_t rank, int stream, const void *bytes, size_t size) {
+    if (!wants(events, EVENTS_OUTPUT) || events->dropping) return;
+    struct buffer text = {0};
+    buffer_printf(&text, "{\"event\": \"output\", \"stream\": %d, \"rank\": %u, \"text\": ", stream, rank);
+    buffer_json_string(&text, bytes, size);
+    buffer_char(&text, '}');
+    push(events, &text, true);
+}
+
+void events_add_log(struct events *events, enum log_level level, const char *subsystem, const char *line) {
+    static const char *const levels[] = {"error", "warning", "info", "debug"};
+    if (!wants(events, EVENTS_LOG)) return;
+    struct buffer text = {0};
+    buffer_printf(&text,
+                  "{\"event\": \"log\", \"level\": \"%s\", \"subsystem\": \"%s\", \"text\": ", levels[level],
+                  subsystem);
+    buffer_json_text(&text, line);
+    buffer_char(&text, '}');
+    push(events, &text, false);
+}
+
+void events_add_report(struct events *events, const struct journal_report *report, bool has_checkpoint) {
+    if (!wants(events, EVENTS_REPORT)) return;
+    struct buffer text = {0};
+    buffer_printf(&text, "{\"event\": \"report\", \"attempt\": %d, \"rank\": %d, \"number\": %llu, ",
+                  report->attempt, report->rank, (unsigned long long)report->number);
+    buffer_printf(&text, "\"checkpoint\": %s, \"metrics\": ", has_checkpoint ? "true" : "false");
+    buffer_append(&text, report->metrics, report->metrics_size);
+    buffer_char(&text, '}');
+    push(events, &text, false);
+}
+
+bool events_full(const struct events *events) {
+    return events->size > EVENTS_HIGH && !events->dropping;
+}
+
+void events_drop_output(struct events *events) {
+    struct event_text **link = &events->first;
+    events->dropping = true;
+    events->last = NULL;
+    while (*link != NULL) {
+        struct event_text *event = *link;
+        if (!event->output) {
+            events->last = event;
+            link = &event->next;
+            continue;
+        }
+        *link = event->next;
+        drop(events, event);
+    }
+}
+
+int events_take(struct events *events, char **text) {
+    struct event_text *event = events->first;
+    if (event == NULL && events->failed) {
+        events->failed = false;
+        return -ENOMEM;
+    }
+    if (event == NULL) return 0;
+    events->first = event->next;
+    *text = TAKE(event->text);
+    drop(events, event);
+    return 1;
+}

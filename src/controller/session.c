@@ -1,0 +1,85 @@
+/* ty_run: a request in JSON, and the controller of it, stepped by their owner. */
+#include "controller/session.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "controller/request.h"
+#include "controller/signals.h"
+
+/* Turns of one dispatch: enough for what one event leads to at once, few enough for the owner's own events to have their turn. */
+enum { TURNS_MAX = 16 };
+
+struct ty_run {
+    struct request *request;
+    struct controller *controller;
+};
+
+int session_open(const char *request_json, const void *payload, size_t payload_size, ty_run **out,
+                 ty_error *err) {
+    struct ty_run *run = calloc(1, sizeof *run);
+    struct sigpipe_hold hold;
+    if (run == NULL) return ty_fail_memory(err);
+    sigpipe_hold(&hold);
+    int code = request_read(request_json, payload, payload_size, &run->request, err);
+    if (code >= 0) code = controller_open(request_get(run->request), &run->controller, err);
+    sigpipe_release(&hold);
+    if (code >= 0) {
+        *out = run;
+        return 0;
+    }
+    request_destroy(run->request);
+    free(run);
+    return code;
+}
+
+int session_fd(const ty_run *run) {
+    return controller_fd(run->controller);
+}
+
+int session_timeout_ms(const ty_run *run) {
+    return controller_timeout_ms(run->controller);
+}
+
+int session_dispatch(ty_run *run, ty_error *err) {
+    struct sigpipe_hold hold;
+    bool more;
+    int turns = 0;
+    (void)err;
+    sigpipe_hold(&hold);
+    do
+        more = controller_step(run->controller, false);
+    while (more && ++turns < TURNS_MAX && controller_timeout_ms(run->controller) == 0);
+    sigpipe_release(&hold);
+    return more;
+}
+
+int session_next_event(ty_run *run, char **event_json) {
+    return controller_next_event(run->controller, event_json);
+}
+
+int session_stop(ty_run *run, int signal_number) {
+    struct sigpipe_hold hold;
+    if (signal_number < 1 || signal_number >= SIGRTMAX) return TY_EUSAGE;
+    sigpipe_hold(&hold);
+    controller_stop(run->controller, signal_number);
+    sigpipe_release(&hold);
+    return 0;
+}
+
+int session_close(ty_run *run, ty_result **result, ty_error *err) {
+    struct sigpipe_hold hold;
+    ty_result *own = NULL;
+    sigpipe_hold(&hold);
+    int code = controller_close(run->controller, &own, err);
+    sigpipe_release(&hold);
+    request_destroy(run->request);
+    free(run);
+    if (result != NULL)
+        *result = own;
+    else
+        ty_result_free(own);
+    return code;
+}

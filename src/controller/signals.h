@@ -1,0 +1,30 @@
+/* Signals of the process that drives a run. */
+#ifndef CONTROLLER_SIGNALS_H
+#define CONTROLLER_SIGNALS_H
+
+#include <signal.h>
+
+#include "loop/loop.h"
+
+enum { SIGNALS_HANDLED = 3 };
+
+/* SIGINT, SIGTERM and SIGHUP as events of a loop. What whoever started us wants ignored stays so. */
+struct signals {
+    struct loop *loop; /* NULL: not open */
+    struct loop_signal handles[SIGNALS_HANDLED];
+    struct sigaction saved[SIGNALS_HANDLED];
+};
+
+void signals_open(struct signals *signals, struct loop *loop,
+                  void (*callback)(void *context, int signal_number), void *context);
+void signals_close(struct signals *signals); /* gives back what was handled before */
+
+/* Between the two, writing to who went away is an error and nothing else, without a change of anybody's SIGPIPE. */
+struct sigpipe_hold {
+    sigset_t saved;
+    bool was_pending;
+};
+void sigpipe_hold(struct sigpipe_hold *hold);
+void sigpipe_release(const struct sigpipe_hold *hold);
+
+#endif
