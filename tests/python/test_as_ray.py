@@ -195,9 +195,11 @@ def test_a_name_that_is_none_is_an_attribute_error(module, name, hint):
 
 
 def test_a_module_that_is_none_is_an_import_error():
-    with pytest.raises(ModuleNotFoundError, match="No module named 'ray.tran'.*did you mean 'ray.train'"):
+    with pytest.raises(ModuleNotFoundError, match="No module named 'ray.tran'"):
         importlib.import_module("ray.tran")
+    assert importlib.util.find_spec("ray.tran") is None
     assert importlib.util.find_spec("rayon") is None
+    assert importlib.util.find_spec("ray.train.torch").origin == "trainyard.as_ray"
 
 
 def test_modules_and_names_survive_pickling():
@@ -367,6 +369,11 @@ def test_an_address_elsewhere_is_left_aside_with_a_warning(caplog):
     assert not caplog.records
     ray().init(address="ray://head:10001")
     assert "ray://head:10001" in caplog.text and "left aside" in caplog.text
+
+
+def test_the_address_local_keeps_to_this_machine():
+    ray().init("local")
+    assert defaults.current.engine == "local"
 
 
 def test_packages_that_are_installed_are_fine():

@@ -43,7 +43,7 @@ RUNS = [
     ("number_of_workers", [], []),
     ("tpu_slices", [], []),
     ("amounts", [], []),
-    ("overview", [], []),
+    ("overview", [], [*CPUS, "--num-gpus", "4"]),
     ("gloo_backend", ["1"], []),
     ("gloo_backend", ["2"], CPUS),
     ("network_interface", [], CPUS),

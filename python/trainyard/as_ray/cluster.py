@@ -79,13 +79,16 @@ def node_id(name: str) -> str:
 
 
 def nodes() -> list[dict[str, Any]]:
-    """A dict for each node, with the keys that Ray's have; all are alive."""
+    """A dict for each node, with the keys that Ray's have; all are alive, and stand for this machine."""
+    from .context import get_node_ip_address
+
+    address = get_node_ip_address()
     return [
         {
             "NodeID": node_id(node["name"]),
             "Alive": True,
             "alive": True,
-            "NodeManagerAddress": node["name"],
+            "NodeManagerAddress": address,
             "NodeManagerHostname": node["name"],
             "NodeName": node["name"],
             "Resources": dict(node["resources"]),

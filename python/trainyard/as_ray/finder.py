@@ -75,16 +75,13 @@ def nearest(name: str, names: list[str]) -> str:
 
 
 class RayFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds and makes the modules of the tables. A name that is in none is an ImportError, as for any module."""
+    """Finds and makes the modules of the tables. What is in none of them is not found, as any module."""
 
     def find_spec(
         self, name: str, path: Any = None, target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name.partition(".")[0] != "ray":
-            return None
         if not known(name):
-            hint = nearest(name, sorted({*MODULES, *ABSENT_MODULES}))
-            raise ModuleNotFoundError(f"No module named {name!r} under trainyard.as_ray{hint}", name=name)
+            return None
         return importlib.machinery.ModuleSpec(name, self, origin="trainyard.as_ray", is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:

@@ -130,6 +130,8 @@ def _nodes(address: str | None, **amounts: Any) -> dict[str, Any]:
             address,
         )
     labels = amounts.pop("labels")
+    if address == "local":
+        amounts["engine"] = "local"
     chosen = {**{name: value for name, value in amounts.items() if value is not None}, **_outer}
     return {"cluster": _cluster.labelled_machine(labels, chosen)} if labels else chosen
 

@@ -12,6 +12,7 @@ one_gpu = ScalingConfig(num_workers=1, use_gpu=True)
 four_gpus = ScalingConfig(num_workers=4, use_gpu=True)
 assert four_gpus.total_resources == {"GPU": 4}
 
-outcome = TorchTrainer(learn, scaling_config=one_cpu).fit()
-assert outcome.error is None
+for scale in (one_cpu, one_gpu, four_gpus):
+    outcome = TorchTrainer(learn, scaling_config=scale).fit()
+    assert outcome.error is None
 print("ok", outcome.path)
