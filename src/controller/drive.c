@@ -298,7 +298,8 @@ int drive_timeout_ms(const struct drive *drive) {
 }
 
 bool drive_step(struct drive *drive, bool wait) {
-    if (!drive->over && !loop_turn(drive->loop, wait)) drive->over = true;
+    bool left = drive->over || loop_turn(drive->loop, wait);
+    if (!left && wait) drive->over = true; /* an owner who does not wait may have to take events first */
     return !drive->over;
 }
 

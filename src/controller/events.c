@@ -63,7 +63,8 @@ static void push(struct events *events, struct buffer *text, bool output) {
         buffer_done(text);
         return;
     }
-    *event = (struct event_text){.size = text->size, .text = buffer_take(text), .output = output};
+    *event = (struct event_text){.size = text->size, .output = output};
+    event->text = buffer_take(text);
     if (events->first == NULL)
         events->first = event;
     else

@@ -187,6 +187,7 @@ static int backend_fd(struct loop *base) {
 /* libuv counts from when it last looked at the clock. It answers 0 while its descriptor does not know all watches yet. */
 static int timeout_ms(struct loop *base) {
     struct real_loop *loop = (struct real_loop *)base;
+    if (uv_loop_alive(&loop->uv) == 0) return -1;
     uv_update_time(&loop->uv);
     return uv_backend_timeout(&loop->uv);
 }
