@@ -122,6 +122,8 @@ IMPORTS = """
 from ray import init, shutdown, is_initialized, remote, get, put, wait, kill, cluster_resources, available_resources, nodes
 from ray import get_gpu_ids, get_runtime_context, ObjectRef, air, data, serve, tune, train
 from ray.air import CheckpointConfig, FailureConfig, Result, RunConfig, ScalingConfig, session
+from ray import logger
+from ray.air import Checkpoint
 from ray.air.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
 from ray.air.integrations.mlflow import setup_mlflow
 from ray.air.integrations.wandb import WandbLoggerCallback, setup_wandb
@@ -136,6 +138,7 @@ from ray.train import FailureConfig, LoggingConfig, ReportedCheckpoint, Result, 
 from ray.train import TRAIN_DATASET_KEY, TrainContext, TrainingFailedError, UserCallback, ValidationConfig, WorkerGroupError
 from ray.train import get_all_reported_checkpoints, get_checkpoint, get_context, get_dataset_shard, report
 from ray.train.collective import barrier, broadcast_from_rank_zero
+from ray.train.batch_predictor import BatchPredictor
 from ray.train.constants import TRAIN_DATASET_KEY, TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S
 from ray.train.data_parallel_trainer import DataParallelTrainer
 from ray.train.error import SessionMisuseError
@@ -146,6 +149,7 @@ from ray.train.lightning import RayDDPStrategy, RayDeepSpeedStrategy, RayFSDPStr
 from ray.train.lightning import RayTrainReportCallback, prepare_trainer
 from ray.train.tensorflow import TensorflowTrainer
 from ray.train.torch import TorchConfig, TorchTrainer, get_device, get_devices, prepare_data_loader, prepare_model
+from ray.train.torch import TorchCheckpoint, TorchPredictor
 from ray.train.torch import accelerate, backward, enable_reproducibility, prepare_optimizer
 from ray.train.torch.xla import TorchXLAConfig
 from ray.train.trainer import BaseTrainer

@@ -14,6 +14,8 @@ from . import runtime_env as _runtime_env
 
 log = logging.getLogger("trainyard.as_ray")
 
+logger = logging.getLogger("ray")  # `ray.logger`, for the program's own lines
+
 # The newest Ray whose interface this is; programs compare it.
 __version__ = "2.58.0"
 SCRIPT_MODE, WORKER_MODE, LOCAL_MODE = 0, 1, 2

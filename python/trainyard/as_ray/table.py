@@ -13,7 +13,8 @@ HERE = "trainyard.as_ray"
 _CONFIGS = "ScalingConfig RunConfig FailureConfig CheckpointConfig"
 _ERRORS = "TrainingFailedError WorkerGroupError ControllerError"
 _FUNCTIONS = "report get_checkpoint get_context get_all_reported_checkpoints"
-_TORCH_LOOP = "get_device get_devices prepare_model prepare_data_loader enable_reproducibility accelerate prepare_optimizer backward"
+_TORCH_DEVICES = "get_device get_devices"
+_TORCH_LOOP = "prepare_model prepare_data_loader enable_reproducibility accelerate prepare_optimizer backward"
 _REPORTED = "ReportedCheckpoint ReportedCheckpointStatus"
 _MODES = "CheckpointUploadMode CheckpointConsistencyMode"
 _VALIDATION = "ValidationConfig ValidationTaskConfig ValidationFn"
@@ -21,7 +22,7 @@ _LIGHTNING = "RayDDPStrategy RayFSDPStrategy RayDeepSpeedStrategy RayLightningEn
 
 _TABLE: dict[str, dict[str, str]] = {
     "ray": {
-        f"{HERE}.session": "init shutdown is_initialized __version__ LOCAL_MODE SCRIPT_MODE WORKER_MODE LoggingConfig",
+        f"{HERE}.session": "init shutdown is_initialized __version__ LOCAL_MODE SCRIPT_MODE WORKER_MODE LoggingConfig logger",
         f"{HERE}.cluster": "cluster_resources available_resources nodes",
         f"{HERE}.context": "get_gpu_ids get_runtime_context",
         ABSENT: "remote get put wait kill cancel method get_actor timeline client ObjectRef ObjectRefGenerator ActorID "
@@ -57,15 +58,16 @@ _TABLE: dict[str, dict[str, str]] = {
     "ray.train.error": {f"{HERE}.train": "SessionMisuseError"},
     "ray.train.session": {"trainyard": "report get_checkpoint", f"{HERE}.train": "get_dataset_shard"},
     "ray.train.torch": {
-        "trainyard.torch": f"TorchTrainer TorchConfig {_TORCH_LOOP}",
-        ABSENT: "TorchCheckpoint",
+        "trainyard.torch": f"TorchTrainer TorchConfig {_TORCH_DEVICES} {_TORCH_LOOP}",
+        ABSENT: "TorchCheckpoint TorchPredictor",
     },
     "ray.train.torch.config": {"trainyard.torch": "TorchConfig"},
     "ray.train.torch.torch_trainer": {"trainyard.torch": "TorchTrainer"},
-    "ray.train.torch.train_loop_utils": {"trainyard.torch": _TORCH_LOOP},
+    "ray.train.torch.train_loop_utils": {"trainyard.torch": f"{_TORCH_DEVICES} {_TORCH_LOOP}"},
     "ray.train.trainer": {ABSENT: "BaseTrainer GenDataset TrainingIterator"},
     "ray.train.utils": {f"{HERE}.annotations": "RayDeprecationWarning"},
     "ray.train.lightning": {f"{HERE}.lightning": _LIGHTNING},
+    "ray.train.lightning._lightning_utils": {f"{HERE}.lightning": _LIGHTNING},
     "ray.train.huggingface": {ABSENT: "AccelerateTrainer TransformersTrainer"},
     "ray.train.huggingface.transformers": {f"{HERE}.transformers": "RayTrainReportCallback prepare_trainer"},
     # Ray Train 2, under the names that its parts have inside
@@ -94,7 +96,7 @@ _TABLE: dict[str, dict[str, str]] = {
     "ray.train.v2.jax.jax_trainer": {"trainyard.jax": "JaxTrainer"},
     "ray.train.v2.torch": {},
     "ray.train.v2.torch.torch_trainer": {"trainyard.torch": "TorchTrainer"},
-    "ray.train.v2.torch.train_loop_utils": {"trainyard.torch": _TORCH_LOOP},
+    "ray.train.v2.torch.train_loop_utils": {"trainyard.torch": f"{_TORCH_DEVICES} {_TORCH_LOOP}"},
     "ray.train.v2._internal": {},
     "ray.train.v2._internal.constants": {f"{HERE}.train_constants": "* is_v2_enabled"},
     # AIR: the first Ray Train
@@ -127,12 +129,12 @@ ABSENT_MODULES = (
     ),
     *(
         f"ray.{name}"
-        for name in "remote_function rllib serve tune types widgets workflow _private _raylet".split()
+        for name in "remote_function rllib serve tests tune types widgets workflow _common _private _raylet".split()
     ),
-    *(f"ray.air.{name}" for name in "integrations execution util data_batch_type".split()),
+    *(f"ray.air.{name}" for name in "integrations execution util data_batch_type _internal".split()),
     *(
         f"ray.train.{name}"
-        for name in "_checkpoint _internal examples horovod lightgbm predictor sklearn".split()
+        for name in "_checkpoint _internal batch_predictor examples horovod lightgbm predictor sklearn".split()
     ),
     *(f"ray.train.{name}" for name in "tensorflow tests torch.torch_checkpoint torch.xla xgboost".split()),
     *(
