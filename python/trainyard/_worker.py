@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -20,10 +21,12 @@ def main(payload: payloads.Payload | None = None) -> int:
     try:
         return _run(payload)
     except SystemExit as end:
-        return _exit_code(end)
+        code = _exit_code(end)
     except BaseException as error:
         _tell(error)
-        return 130 if isinstance(error, KeyboardInterrupt) else 1
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+    _send_reports()
+    return code
 
 
 def _run(payload: payloads.Payload | None) -> int:
@@ -37,22 +40,29 @@ def _run(payload: payloads.Payload | None) -> int:
     backend.on_training_start(session)
     runtime.begin(session)
     with backend.train_func_context():
-        value = _call(payload)
-    session.finish(value)
+        _call(payload)
+    session.finish()
     backend.on_shutdown(session)  # waits for the other ranks, who may wait for what was just finished
     return 0
 
 
-def _call(payload: payloads.Payload) -> Any:
-    """What the training function returned; a SystemExit without failure counts as its return."""
+def _call(payload: payloads.Payload) -> None:
+    """Runs the training function; a SystemExit without failure counts as its return."""
     from . import trainer
 
     try:
-        return trainer.call(payload.function, payload.config)
+        trainer.call(payload.function, payload.config)
     except SystemExit as end:
         if _exit_code(end) != 0:
             raise
-        return None
+
+
+def _send_reports() -> None:
+    """Of a worker that failed; what cannot be sent any more is lost with it."""
+    session = runtime.current()
+    if session is not None:
+        with contextlib.suppress(Exception):
+            session.finish()
 
 
 def _exit_code(end: SystemExit) -> int:

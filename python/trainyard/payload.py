@@ -13,6 +13,7 @@ import os
 import pickle
 import sys
 import tempfile
+import types
 from typing import Any, Callable, Iterator
 
 VARIABLE = "TRAINYARD_PAYLOAD_FD"
@@ -36,11 +37,9 @@ class Payload:
 
 def dump(function: Callable, config: Any, backend: Any, facts: dict[str, Any]) -> bytes:
     """The bytes of a payload. ValueError names the object that holds what cannot be pickled."""
-    import cloudpickle
-
     objects = {"function": function, "config": config, "backend": backend}
     try:
-        inner = cloudpickle.dumps(objects)
+        inner = _pickled(objects)
     except Exception as error:
         raise ValueError(_refusal(objects, error)) from error
     first = [facts["directory"]] if facts.get("directory") else []
@@ -53,6 +52,24 @@ def dump(function: Callable, config: Any, backend: Any, facts: dict[str, Any]) -
         "prepare": list(prepare),
     }
     return pickle.dumps((settings, inner), protocol=4)
+
+
+def _pickled(objects: Any) -> bytes:
+    """As cloudpickle, but modules of a class of their own (torch.backends.cudnn is one) go by name as all modules do."""
+    import io
+
+    import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):
+        def reducer_override(self, value: Any) -> Any:
+            own = isinstance(value, types.ModuleType) and type(value) is not types.ModuleType
+            if own and sys.modules.get(value.__name__) is value:
+                return importlib.import_module, (value.__name__,)
+            return super().reducer_override(value)
+
+    file = io.BytesIO()
+    Pickler(file).dump(objects)
+    return file.getvalue()
 
 
 def spill(data: bytes, directory: str) -> tuple[bytes, str | None]:

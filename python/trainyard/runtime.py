@@ -51,8 +51,8 @@ class Session:
         """Whether the run asked this worker to stop."""
         return False
 
-    def finish(self, value: Any) -> None:
-        """After the training function returned `value`: waits until nothing of its reports is left behind."""
+    def finish(self) -> None:
+        """At the end of the training function: waits until nothing of its reports is left behind."""
 
 
 class WorkerSession(Session):
@@ -114,6 +114,11 @@ class WorkerSession(Session):
     def stop_requested(self) -> bool:
         return self._core.stop_requested()
 
+    def finish(self) -> None:
+        self._core.store_get(
+            "trainyard/end"
+        )  # an answer comes when all that was queued before has been taken
+
 
 def begin(session: Session) -> None:
     """Makes `session` the one that this process's training function speaks to."""
@@ -133,6 +138,10 @@ def session(function: str = "this") -> Session:
             f"`{function}` cannot be used outside of a Ray Train training function: call it in the function that is "
             "given to a trainer, while `fit` runs it"
         )
+    return _session
+
+
+def current() -> Session | None:
     return _session
 
 

@@ -4,6 +4,7 @@ import functools
 import os
 import sys
 import threading
+import types
 
 import pytest
 from trainyard import payload
@@ -119,3 +120,13 @@ def test_arity():
     assert call(lambda: "none", {"a": 1}) == "none"
     assert call(lambda config: config, {"a": 1}) == {"a": 1}
     assert call(lambda config: config, None) == {}
+
+
+def test_modules_of_a_class_of_their_own(monkeypatch):
+    class Module(types.ModuleType):
+        def __reduce_ex__(self, protocol):
+            raise TypeError("cannot pickle 'Module' object")
+
+    module = Module("module_of_its_own")
+    monkeypatch.setitem(sys.modules, "module_of_its_own", module)
+    assert travel(lambda: module).function() is module

@@ -1,0 +1,206 @@
+"""Reports from workers: metrics, checkpoints, and what is there afterwards."""
+
+import os
+import pathlib
+
+import pytest
+import trainyard
+from trainyard import (
+    Checkpoint,
+    CheckpointConfig,
+    DataParallelTrainer,
+    FailureConfig,
+    Result,
+    RunConfig,
+    ScalingConfig,
+    WorkerGroupError,
+)
+
+
+@pytest.fixture
+def fit(storage):
+    def fit(function, workers=2, config=None, **run):
+        return DataParallelTrainer(
+            function,
+            train_loop_config=config,
+            scaling_config=ScalingConfig(num_workers=workers),
+            run_config=RunConfig(storage_path=storage, **run),
+        ).fit()
+
+    return fit
+
+
+def saved(metrics, **files):
+    """Reports a checkpoint of these files; runs in a worker."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as directory:
+        for name, text in files.items():
+            pathlib.Path(directory, name).write_text(text)
+        trainyard.report(metrics, checkpoint=Checkpoint.from_directory(directory))
+
+
+def test_files_of_several_ranks_are_in_one_directory(fit):
+    def train():
+        rank = trainyard.get_context().get_world_rank()
+        if rank in (1, 3):
+            saved({"rank": rank}, **{f"rank-{rank}": str(rank)})
+        else:
+            trainyard.report({"rank": rank})
+
+    result = fit(train, 4)
+    assert os.path.dirname(result.checkpoint.path) == result.path
+    with result.checkpoint.as_directory() as directory:
+        assert sorted(os.listdir(directory)) == [".metadata.json", "rank-1", "rank-3"]
+        assert pathlib.Path(directory, "rank-3").read_text() == "3"
+    assert result.metrics == {"rank": 0}, "of rank 0, which brought no files"
+    assert result.best_checkpoints == [(result.checkpoint, {"rank": 0})]
+
+
+def test_the_last_metrics_count_with_or_without_a_checkpoint(fit):
+    def train():
+        saved({"step": 1}, model="a") if trainyard.get_context().get_world_rank() == 0 else trainyard.report(
+            {}
+        )
+        trainyard.report({"step": 2})
+
+    result = fit(train)
+    assert result.metrics == {"step": 2} and result.best_checkpoints == [(result.checkpoint, {"step": 1})]
+    assert Result.from_path(result.path).best_checkpoints == result.best_checkpoints
+
+
+def test_get_checkpoint_is_the_last_one_also_in_a_new_attempt(fit):
+    def train():
+        attempt = trainyard.get_context().get_attempt()
+        before = trainyard.get_checkpoint()
+        assert (before is None) == (attempt == 1)
+        start = int(pathlib.Path(before.path, "step").read_text()) + 1 if before else 0
+        for step in range(start, 4):
+            saved({"step": step, "attempt": attempt, "start": start}, step=str(step))
+            assert pathlib.Path(trainyard.get_checkpoint().path, "step").read_text() == str(step)
+            if attempt == 1 and step == 1:
+                raise ValueError("once")
+
+    result = fit(train, failure_config=FailureConfig(max_failures=1))
+    assert result.metrics == {"step": 3, "attempt": 2, "start": 2}
+    assert len(result.best_checkpoints) == 4
+
+
+def test_metadata_travels_with_a_checkpoint(fit, tmp_path):
+    def train(config):
+        checkpoint = Checkpoint(config["source"])
+        trainyard.report({}, checkpoint=checkpoint)
+
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "model").write_text("x")
+    Checkpoint(tmp_path / "source").set_metadata({"epoch": 3})
+    result = fit(train, config={"source": str(tmp_path / "source")})
+    assert result.checkpoint.get_metadata() == {"epoch": 3}
+    assert (tmp_path / "source" / "model").exists(), "the directory stays the user's"
+
+
+def test_how_many_are_kept(fit):
+    def train():
+        for score in (100, 200, 150, 50):
+            saved({"score": score}, score=str(score))
+
+    config = CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="score")
+    result = fit(train, 1, checkpoint_config=config)
+    kept = [metrics["score"] for _, metrics in result.best_checkpoints]
+    assert kept == [50, 150, 200], "the best two, and the latest"
+    assert result.get_best_checkpoint("score", "max") == result.best_checkpoints[2][0]
+    there = [name for name in os.listdir(result.path) if name.startswith("checkpoint_")]
+    assert len(there) == 3
+    with result.checkpoint.as_directory() as directory:
+        assert pathlib.Path(directory, "score").read_text() == "50"
+
+
+@pytest.mark.parametrize(
+    "what, kind", [("not a checkpoint", ValueError), ("missing", ValueError), ("file", ValueError)]
+)
+def test_what_is_no_checkpoint(fit, tmp_path, what, kind):
+    (tmp_path / "plain").write_text("x")
+    wrong = {
+        "not a checkpoint": "/x",
+        "missing": Checkpoint("/nowhere/at/all"),
+        "file": Checkpoint(tmp_path / "plain"),
+    }[what]
+
+    def train():
+        trainyard.report({}, checkpoint=wrong)
+
+    with pytest.raises(WorkerGroupError) as caught:
+        fit(train, 1)
+    assert type(caught.value.worker_failures[0]) is kind and "checkpoint" in str(
+        caught.value.worker_failures[0]
+    )
+
+
+def test_metrics_of_every_kind_come_home(fit):
+    import datetime
+
+    metrics = {
+        "float": 0.1,
+        "big": 2**70,
+        "text": "grüß",
+        "nested": {"list": [1, None, True]},
+        "when": datetime.date(2026, 1, 2),
+        "inf": float("-inf"),
+        "word": "NaN",
+    }
+    assert fit(lambda config: trainyard.report(config), 1, metrics).metrics == metrics
+
+
+def test_refused_metrics_name_what_is_wrong(fit):
+    def train():
+        import threading
+
+        for wrong, text in (
+            ({"a": threading.Lock()}, "lock"),
+            ({1: 2}, "name 1"),
+            ({"a": "x" * (2 << 20)}, "1 MiB|long"),
+        ):
+            with pytest.raises(ValueError, match=text):
+                trainyard.report(wrong)
+        with pytest.raises(TypeError, match="dict"):
+            trainyard.report(3)
+        trainyard.report({"good": True})
+
+    assert fit(train, 1).metrics == {"good": True}
+
+
+@pytest.mark.parametrize("method", ["spawn", "auto"])
+def test_many_reports_are_all_kept(fit, method):
+    def train():
+        for i in range(20000):
+            trainyard.report({"i": i})
+
+    result = fit(train, 2, start_method=method)
+    assert result.metrics == {"i": 19999}
+    import sqlite3
+
+    database = sqlite3.connect(f"{result.path}/run.db")
+    assert database.execute("SELECT count(*), max(number) FROM reports").fetchone() == (40000, 20000)
+    database.close()
+
+
+def test_reports_from_threads(fit):
+    def train():
+        import threading
+
+        def work():
+            for _ in range(100):
+                trainyard.report({"a": 1})
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    result = fit(train, 1)
+    import sqlite3
+
+    database = sqlite3.connect(f"{result.path}/run.db")
+    assert database.execute("SELECT count(*) FROM reports").fetchone() == (400,)
+    database.close()
