@@ -1,0 +1,49 @@
+/* Slices of stopping and running need no privilege and end without a trace, unlike a priority that only root may raise again. */
+#include "agent/disturb.h"
+
+#include <signal.h>
+
+static const nanoseconds STARVED_SLICE = 45 * NS_PER_MS, FED_SLICE = 5 * NS_PER_MS;
+
+static void set_stopped(struct disturbance *disturbance, bool stopped) {
+    disturbance->stopped = stopped;
+    (void)kill(disturbance->pid, stopped ? SIGSTOP : SIGCONT);
+}
+
+static void go_on(struct disturbance *disturbance) {
+    nanoseconds left = disturbance->until - loop_now(disturbance->loop);
+    if (left <= 0) {
+        disturb_end(disturbance);
+        return;
+    }
+    set_stopped(disturbance, !disturbance->stopped);
+    nanoseconds slice = !disturbance->starves ? left : disturbance->stopped ? STARVED_SLICE : FED_SLICE;
+    (void)loop_timer_start(disturbance->loop, &disturbance->timer, slice < left ? slice : left);
+}
+
+static void on_timer(void *context) {
+    go_on(context);
+}
+
+void disturb_begin(struct disturbance *disturbance, struct loop *loop, pid_t pid, bool starves,
+                   nanoseconds length) {
+    disturb_end(disturbance);
+    *disturbance = (struct disturbance){.loop = loop,
+                                        .pid = pid,
+                                        .until = loop_now(loop) + length,
+                                        .starves = starves,
+                                        .timer = {.callback = on_timer, .context = disturbance}};
+    go_on(disturbance);
+}
+
+void disturb_end(struct disturbance *disturbance) {
+    if (disturbance->stopped) set_stopped(disturbance, false);
+    disturb_forget(disturbance);
+}
+
+void disturb_forget(struct disturbance *disturbance) {
+    if (disturbance->pid == 0) return;
+    loop_timer_stop(disturbance->loop, &disturbance->timer);
+    disturbance->stopped = false;
+    disturbance->pid = 0;
+}

@@ -1,0 +1,313 @@
+/* The controller's side of the simulated engine: the ops that a run asks for, and what its agents say. */
+#include "engine/sim.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/buffer.h"
+#include "base/error.h"
+#include "engine/sim_internal.h"
+
+/* Wall time is the virtual time, a day after the epoch. */
+static const nanoseconds EPOCH = 86400 * NS_PER_S;
+
+static nanoseconds now(void *context) {
+    return loop_now(((struct sim *)context)->loop);
+}
+
+static nanoseconds wall(void *context) {
+    return EPOCH + now(context);
+}
+
+static uint64_t random_number(void *context) {
+    struct sim *sim = context;
+    return sim->hooks->random == NULL ? 0 : sim->hooks->random(sim->context);
+}
+
+static int start_node(void *context, uint32_t node, ty_error *err) {
+    struct sim *sim = context;
+    int result = sim_agent_start(&sim->agents[node]);
+    return result < 0 ? ty_fail(err, result, "the agent of node %u cannot be started", node) : 0;
+}
+
+static void send_to(struct sim *sim, uint32_t node, struct sim_message message) {
+    struct sim_agent *agent = &sim->agents[node];
+    if (!agent->open) return;
+    message.node = node;
+    message.life = agent->life;
+    sim_send(sim, &message);
+}
+
+static int launch(void *context, uint32_t node, int attempt, ty_error *err) {
+    struct sim *sim = context;
+    int result = sim->hooks->launch == NULL ? 0 : sim->hooks->launch(sim->context, node);
+    if (result < 0) return ty_fail(err, result, "node %u takes no launch", node);
+    if (sim->agents[node].n_alive > 0) sim->violation = "a launch where a worker of an earlier attempt lives";
+    send_to(sim, node, (struct sim_message){.kind = SIM_LAUNCH, .attempt = attempt});
+    return 0;
+}
+
+static void stop(void *context, uint32_t node, bool kill, const char *reason) {
+    (void)reason;
+    struct sim *sim = context;
+    send_to(sim, node, (struct sim_message){.kind = SIM_STOP, .attempt = run_attempt(sim->run), .flag = kill});
+}
+
+static void finish(void *context, uint32_t node) {
+    send_to(context, node, (struct sim_message){.kind = SIM_FINISH});
+}
+
+static void close_channel(struct sim *sim, uint32_t node) {
+    sim->agents[node].open = false;
+    loop_timer_stop(sim->loop, &sim->agents[node].loss);
+}
+
+static void abandon(void *context, uint32_t node) {
+    struct sim *sim = context;
+    close_channel(sim, node);
+    sim_agent_die(&sim->agents[node]);
+}
+
+static void set_timer(void *context, enum run_timer timer, nanoseconds delay) {
+    struct sim *sim = context;
+    if (delay < 0)
+        loop_timer_stop(sim->loop, &sim->timers[timer].handle);
+    else if (loop_timer_start(sim->loop, &sim->timers[timer].handle, delay) < 0)
+        sim->out_of_memory = true;
+}
+
+static void record(void *context, const struct run_event *event) {
+    const struct sim *sim = context;
+    if (sim->hooks->record != NULL) sim->hooks->record(sim->context, event);
+}
+
+static int publish(void *context, const struct run_commit *commit, char **path, ty_error *err) {
+    struct sim *sim = context;
+    const struct sim_hooks *hooks = sim->hooks;
+    nanoseconds takes = hooks->publish == NULL ? 0 : hooks->publish(sim->context, commit);
+    if (takes < 0) return ty_fail(err, -ENOSPC, "no space left on the simulated disk");
+    sim->busy_until = loop_now(sim->loop) + takes;
+    struct buffer name = {0};
+    buffer_printf(&name, "checkpoint_%06llu", (unsigned long long)commit->number);
+    *path = buffer_take(&name);
+    return *path == NULL ? ty_fail_memory(err) : 0;
+}
+
+static void discard(void *context, uint64_t number, int attempt) {
+    (void)context, (void)number, (void)attempt;
+}
+
+static void answer(void *context, uint32_t node, uint32_t channel, uint64_t number, const char *path,
+                   const char *error) {
+    (void)error;
+    send_to(
+        context, node,
+        (struct sim_message){.kind = SIM_COMMITTED, .rank = channel, .number = number, .flag = path != NULL});
+}
+
+static void list(void *context, uint32_t node, uint32_t channel) {
+    send_to(context, node, (struct sim_message){.kind = SIM_LISTED, .rank = channel});
+}
+
+static void ended(void *context) {
+    (void)context;
+}
+
+static const struct run_ops sim_ops = {
+    .wall = wall,
+    .now = now,
+    .random = random_number,
+    .start_node = start_node,
+    .launch = launch,
+    .stop = stop,
+    .finish = finish,
+    .abandon = abandon,
+    .set_timer = set_timer,
+    .record = record,
+    .publish = publish,
+    .discard = discard,
+    .answer = answer,
+    .list = list,
+    .ended = ended,
+};
+
+static void on_timer(void *context) {
+    struct timer_slot *slot = context;
+    nanoseconds busy = slot->sim->busy_until - loop_now(slot->sim->loop);
+    if (busy > 0)
+        (void)loop_timer_start(slot->sim->loop, &slot->handle, busy);
+    else
+        run_timer_fired(slot->sim->run, slot->timer);
+}
+
+static void hear_report(struct sim *sim, const struct sim_message *message) {
+    char files[16];
+    bool has_files = message->status == REPORT_COMMIT || message->status == REPORT_ABORT;
+    int size = has_files ? snprintf(files, sizeof files, "[%u]", message->rank) : 0;
+    run_report(sim->run, &(struct run_report){.rank = message->rank,
+                                              .kind = (enum report_kind)message->status,
+                                              .number = message->number,
+                                              .files = files,
+                                              .size = (size_t)size,
+                                              .channel = message->rank});
+}
+
+static void hear_end_of_node(struct sim *sim, const struct sim_message *message) {
+    if (message->kind == SIM_BYE) {
+        run_node_bye(sim->run, message->node, true, 0);
+        return;
+    }
+    close_channel(sim, message->node);
+    run_node_lost(sim->run, message->node, "its agent is gone");
+}
+
+/* Whoever reads a stream never sees words of an attempt behind the launch of the next: a worker's late or doubled ones
+ * end here. Those of reports are known by their numbers. */
+void sim_controller_hear(struct sim *sim, const struct sim_message *message) {
+    const struct sim_agent *agent = &sim->agents[message->node];
+    nanoseconds time = wall(sim);
+    if (!agent->open || agent->life != message->life) return;
+    bool of_worker = message->kind >= SIM_STARTED && message->kind <= SIM_GONE;
+    if (of_worker && message->attempt != run_attempt(sim->run)) return;
+    switch (message->kind) {
+    case SIM_HELLO:
+        run_node_up(sim->run, message->node, NULL);
+        break;
+    case SIM_STARTED:
+        run_worker_started(sim->run, message->rank, (int)message->rank + 1, time);
+        break;
+    case SIM_READY:
+        run_worker_ready(sim->run, message->rank, time);
+        break;
+    case SIM_START_FAILED:
+        run_worker_start_failed(sim->run, message->rank,
+                                &(struct run_start_failure){.why = "it cannot be executed",
+                                                            .stopped = message->flag,
+                                                            .transient = error_may_pass(message->status),
+                                                            .time = time});
+        break;
+    case SIM_EXITED:
+        run_worker_exited(
+            sim->run, message->rank,
+            &(struct run_exit){.wait_status = message->status, .stopped = message->flag, .time = time});
+        break;
+    case SIM_GONE:
+        run_worker_gone(sim->run, message->rank, time);
+        break;
+    case SIM_REPORT:
+        hear_report(sim, message);
+        break;
+    default:
+        hear_end_of_node(sim, message);
+    }
+}
+
+/* Gathers the ranks of each node. */
+static void sort_ranks(struct sim *sim) {
+    const struct run_config *config = &sim->config;
+    for (uint32_t rank = 0; rank < config->n_workers; rank++)
+        sim->first_of[config->node_of[rank] + 1]++;
+    for (uint32_t node = 0; node < config->n_nodes; node++)
+        sim->first_of[node + 1] += sim->first_of[node];
+    for (uint32_t rank = 0; rank < config->n_workers; rank++) {
+        uint32_t *at =
+            &sim->agents[config->node_of[rank]].n_alive; /* a counter until the end of this function */
+        sim->ranks[sim->first_of[config->node_of[rank]] + (*at)++] = rank;
+    }
+    for (uint32_t node = 0; node < config->n_nodes; node++)
+        sim->agents[node].n_alive = 0;
+}
+
+static int set_up(struct sim *sim, ty_error *err) {
+    const struct run_config *config = &sim->config;
+    sim->loop = loop_create_sim(err);
+    if (sim->loop == NULL) return err->code;
+    sim->agents = calloc(config->n_nodes, sizeof *sim->agents);
+    sim->workers = calloc(config->n_workers, sizeof *sim->workers);
+    sim->first_of = calloc(config->n_nodes + 1, sizeof *sim->first_of);
+    sim->ranks = calloc(config->n_workers, sizeof *sim->ranks);
+    if (sim->agents == NULL || sim->workers == NULL || sim->first_of == NULL || sim->ranks == NULL)
+        return ty_fail_memory(err);
+    sort_ranks(sim);
+    for (uint32_t node = 0; node < config->n_nodes; node++)
+        sim_agent_init(&sim->agents[node], sim, node);
+    for (uint32_t rank = 0; rank < config->n_workers; rank++)
+        sim->workers[rank] = (struct sim_worker){.sim = sim, .rank = rank};
+    for (int timer = 0; timer < RUN_TIMERS; timer++) {
+        struct timer_slot *slot = &sim->timers[timer];
+        *slot = (struct timer_slot){sim, (enum run_timer)timer, {.callback = on_timer, .context = slot}};
+    }
+    return run_create(config, &sim_ops, sim, &sim->run, err);
+}
+
+int sim_create(const struct run_config *config, const struct sim_hooks *hooks, void *context, struct sim **out,
+               ty_error *err) {
+    struct sim *sim = calloc(1, sizeof *sim);
+    if (sim == NULL) return ty_fail_memory(err);
+    *sim = (struct sim){.config = *config, .hooks = hooks, .context = context};
+    int result = set_up(sim, err);
+    if (result < 0) {
+        sim_destroy(sim);
+        return result;
+    }
+    *out = sim;
+    return 0;
+}
+
+static void stop_timers(struct sim *sim) {
+    for (uint32_t node = 0; sim->agents != NULL && node < sim->config.n_nodes; node++) {
+        loop_timer_stop(sim->loop, &sim->agents[node].start);
+        loop_timer_stop(sim->loop, &sim->agents[node].fence);
+        loop_timer_stop(sim->loop, &sim->agents[node].loss);
+    }
+    for (uint32_t rank = 0; sim->workers != NULL && rank < sim->config.n_workers; rank++)
+        loop_timer_stop(sim->loop, &sim->workers[rank].timer);
+    for (int timer = 0; timer < RUN_TIMERS; timer++)
+        loop_timer_stop(sim->loop, &sim->timers[timer].handle);
+}
+
+void sim_destroy(struct sim *sim) {
+    if (sim == NULL) return;
+    run_destroy(sim->run);
+    if (sim->loop != NULL) stop_timers(sim);
+    sim_network_done(sim);
+    loop_destroy(sim->loop);
+    free(sim->agents);
+    free(sim->workers);
+    free(sim->first_of);
+    free(sim->ranks);
+    free(sim);
+}
+
+struct run *sim_run(struct sim *sim) {
+    return sim->run;
+}
+
+struct loop *sim_loop(struct sim *sim) {
+    return sim->loop;
+}
+
+bool sim_step(struct sim *sim) {
+    if (sim->out_of_memory) return false;
+    return sim_deliver_next(sim) || loop_turn(sim->loop, true);
+}
+
+static void ring(void *context) {
+    (void)context;
+}
+
+/* The clock jumps from timer to timer: one of our own makes it stop there. */
+bool sim_step_until(struct sim *sim, nanoseconds time) {
+    struct loop_timer alarm = {.callback = ring};
+    nanoseconds left = time - loop_now(sim->loop);
+    if (left <= 0 || loop_timer_start(sim->loop, &alarm, left) < 0) return run_state_of(sim->run) == RUN_ENDED;
+    while (run_state_of(sim->run) != RUN_ENDED && loop_now(sim->loop) < time)
+        if (!sim_step(sim)) break;
+    loop_timer_stop(sim->loop, &alarm);
+    return run_state_of(sim->run) == RUN_ENDED;
+}
+
+const char *sim_violation(const struct sim *sim) {
+    return sim->violation;
+}

@@ -1,0 +1,78 @@
+/* The simulated engine: a cluster that does not exist. Virtual nodes, their agents and workers live on a virtual clock and follow
+ * the rules of the real ones (agent/agent.c); the run's own state machine drives them through the ops that the controller
+ * gives it. Messages of one node keep their order, as on a stream. One event a step: whoever steps can look at everything
+ * between two of them. The same hooks give the same course.
+ *
+ * What takes time and what goes wrong is asked of the hooks; without them everything happens at once and nothing fails. What
+ * workers do (reports, their own end) is told from outside, by the sim_worker_ calls. */
+#ifndef ENGINE_SIM_H
+#define ENGINE_SIM_H
+
+#include "loop/loop.h"
+#include "run/run.h"
+
+struct sim; /* opaque */
+
+/* Of a worker that was told to stop: it does not obey, and is killed after the grace; nothing but the end of its agent ends it. */
+#define SIM_DISOBEYS ((nanoseconds)-1)
+#define SIM_STUCK ((nanoseconds)-2)
+
+/* Where a message is lost sight of for so long, an agent ends its workers and itself; the controller, which waits longer, can
+ * then take the node for lost: never do both sides of a broken link work. */
+#define SIM_AGENT_PATIENCE (10 * NS_PER_S)
+#define SIM_CONTROLLER_PATIENCE (15 * NS_PER_S)
+
+/* Any member may be NULL. None may step the simulation or destroy it. */
+struct sim_hooks {
+    /* How long things take. A start that fails is negative: -errno where it may pass, else TY_E... */
+    nanoseconds (*start_agent)(void *context, uint32_t node);
+    nanoseconds (*start_worker)(void *context, uint32_t rank);
+    nanoseconds (*stop_worker)(void *context, uint32_t rank); /* from SIGTERM to its end, or SIM_... */
+    nanoseconds (*message)(void *context, uint32_t node, bool to_agent);
+    bool (*doubled)(void *context, uint32_t node); /* whether a message arrives twice */
+    int (*launch)(void *context, uint32_t node);   /* negative: the launch cannot be sent */
+    /* The controller is busy for so long; negative: it fails. */
+    nanoseconds (*publish)(void *context, const struct run_commit *commit);
+    uint64_t (*random)(void *context);
+    /* What happens. */
+    void (*record)(void *context, const struct run_event *event);
+    void (*began)(void *context, uint32_t rank);  /* its training function runs */
+    void (*gone)(void *context, uint32_t rank);   /* however it ended */
+    void (*listed)(void *context, uint32_t rank); /* the answer to its REPORT_LIST */
+    void (*answered)(void *context, uint32_t rank, uint64_t number, bool committed); /* to its REPORT_COMMIT */
+};
+
+/* `config` is copied but for what it borrows; `hooks` and what `config` borrows must outlive the simulation. */
+int sim_create(const struct run_config *config, const struct sim_hooks *hooks, void *context, struct sim **out,
+               ty_error *err);
+void sim_destroy(struct sim *sim); /* NULL is fine */
+
+struct run *sim_run(struct sim *sim);
+struct loop *sim_loop(struct sim *sim); /* for timers of one's own */
+
+/* One event; false when nothing is left to happen. */
+bool sim_step(struct sim *sim);
+/* Steps until the virtual time, or until the run has ended (true). */
+bool sim_step_until(struct sim *sim, nanoseconds time);
+
+/* Faults. */
+void sim_kill_node(struct sim *sim, uint32_t node,
+                   nanoseconds noticed); /* the controller sees it after so long */
+void sim_end_agent(struct sim *sim,
+                   uint32_t node); /* it was told to end: it stops its workers, says bye, and goes */
+void sim_partition(struct sim *sim, uint32_t node, bool cut); /* messages both ways wait until it is over */
+
+/* What workers do. A worker that does not run does nothing. */
+bool sim_worker_runs(const struct sim *sim, uint32_t rank);
+int sim_worker_attempt(const struct sim *sim,
+                       uint32_t rank); /* that it belongs to; 0: nothing of it is there */
+void sim_worker_ready(struct sim *sim, uint32_t rank);
+/* The files of a commit are the JSON list [rank]. */
+void sim_worker_report(struct sim *sim, uint32_t rank, enum report_kind kind, uint64_t number);
+void sim_worker_exit(struct sim *sim, uint32_t rank, int wait_status);
+
+/* What this cluster was asked to do and what must never be asked, in words: a launch where a worker still lives, a second agent
+ * beside the first. NULL: nothing of the kind. */
+const char *sim_violation(const struct sim *sim);
+
+#endif

@@ -1,0 +1,25 @@
+/* The state of a run as a reader of its journal finds it: nothing is known but the recorded events. */
+#ifndef TESTS_SIM_REPLAY_H
+#define TESTS_SIM_REPLAY_H
+
+#include "run/run.h"
+
+enum { REPLAY_WORKERS = 32, REPLAY_NODES = 8 };
+
+struct replay {
+    const struct run_config *config;
+    enum run_state state;
+    int attempt;
+    enum worker_state workers[REPLAY_WORKERS];
+    bool node_up[REPLAY_NODES];
+    bool retries;        /* the last attempt's end said that another one follows */
+    char checkpoint[64]; /* the last committed one, "" without */
+};
+
+void replay_begin(struct replay *replay, const struct run_config *config);
+void replay_event(struct replay *replay, const struct run_event *event);
+
+/* NULL when the live run stands as the journal tells, else in what they differ. */
+const char *replay_differs(const struct replay *replay, const struct run *run);
+
+#endif

@@ -1,0 +1,70 @@
+/* Thousands of worlds that go wrong: whatever fails, what must hold holds after every step, and the run comes to its end. Without
+ * arguments: the kept seeds of seeds.txt, then the next thousands. With a seed: that world, with all that happens in it. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "run/run.h"
+#include "world.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+enum { SEEDS = 1000 };
+#else
+enum { SEEDS = 10000 };
+#endif
+
+/* What was seen in all worlds: a schedule that shows nothing proves nothing. */
+static struct { uint64_t worlds, steps, checkpoints, faults, attempts, outcomes[16]; } seen;
+
+static int live(uint64_t seed, int trace) {
+    struct world_result result;
+    const char *wrong = world_live(seed, trace, &result);
+    seen.worlds++;
+    seen.steps += result.steps;
+    seen.checkpoints += result.checkpoints;
+    seen.faults += result.faults;
+    seen.attempts += (uint64_t)result.attempts;
+    seen.outcomes[result.outcome]++;
+    if (wrong == NULL) return 0;
+    (void)printf("seed %" PRIu64 ": %s\n", seed, wrong);
+    return 1;
+}
+
+static int live_kept(const char *path) {
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        perror(path);
+        return 1;
+    }
+    char line[256];
+    int failed = 0;
+    while (fgets(line, sizeof line, file) != NULL)
+        if (line[0] != '#') failed += live(strtoull(line, NULL, 10), 0);
+    (void)fclose(file);
+    return failed;
+}
+
+static int tell_seen(void) {
+    (void)printf("%" PRIu64 " worlds: %" PRIu64 " steps, %" PRIu64 " faults, %" PRIu64 " attempts, %" PRIu64
+                 " checkpoints\n",
+                 seen.worlds, seen.steps, seen.faults, seen.attempts, seen.checkpoints);
+    int unseen = seen.checkpoints < seen.worlds || seen.attempts < 2 * seen.worlds;
+    for (int outcome = OUTCOME_SUCCEEDED; outcome <= OUTCOME_INTERRUPTED; outcome++) {
+        (void)printf("  %-12s %" PRIu64 "\n", run_outcome_name((enum run_outcome)outcome),
+                     seen.outcomes[outcome]);
+        unseen += seen.outcomes[outcome] == 0;
+    }
+    if (unseen > 0) (void)printf("not everything that can happen was seen\n");
+    return unseen;
+}
+
+int main(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "--help") != 0 && strchr(argv[1], '/') == NULL)
+        return live(strtoull(argv[1], NULL, 10), 1);
+    int failed = argc > 1 ? live_kept(argv[1]) : 0;
+    uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
+    for (uint64_t seed = first; seed < first + SEEDS && failed < 5; seed++)
+        failed += live(seed, 0);
+    return failed > 0 ? failed : tell_seen();
+}

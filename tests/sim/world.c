@@ -1,0 +1,505 @@
+/* One world a seed. Faults come for the first half hour of virtual time; after it all is well, so that every run must come to
+ * its end. */
+#include "world.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/dice.h"
+#include "engine/sim.h"
+#include "replay.h"
+
+enum { RANKS = 12, NODES = 5, NUMBERS = 4096 };
+
+#define FAULTS_END (1800 * NS_PER_S)
+#define WORLD_END (4 * 3600 * NS_PER_S)
+
+struct world;
+
+/* A worker's training function: reports, and checkpoints that it writes beside (async) or waits for. */
+struct actor {
+    struct world *world;
+    uint32_t rank;
+    int holder; /* attempt whose worker holds this rank's device; 0: nobody */
+    uint64_t number, last;
+    uint64_t writing; /* number; 0: none */
+    bool stalled;     /* until the checkpoint is committed */
+    bool asked;       /* which checkpoints there are */
+    struct loop_timer step, write;
+};
+
+/* What the workers really did about one number. */
+struct truth {
+    int attempt;
+    uint32_t reported, began, wrote; /* sets of ranks */
+};
+
+/* X(name) */
+#define FAULTS(X)      \
+    X(FAULT_KILL_NODE) \
+    X(FAULT_PARTITION) \
+    X(FAULT_END_AGENT) \
+    X(FAULT_CRASH)     \
+    X(FAULT_EXIT)      \
+    X(FAULT_INTERRUPT)
+
+enum fault {
+#define X(name) name,
+    FAULTS(X)
+#undef X
+        FAULT_COUNT
+};
+
+struct world {
+    struct dice dice;
+    struct run_config config;
+    struct sim *sim;
+    struct replay replay;
+    uint32_t node_of[RANKS];
+    struct actor actors[RANKS];
+    struct truth truths[NUMBERS];
+    uint64_t committed; /* number of the last commit */
+    char latest[64];
+    uint64_t reports, every; /* of an attempt; every so many a checkpoint */
+    bool async;
+    double malice; /* 0 to 1: how often things go wrong */
+    struct loop_timer fault, heal[NODES];
+    struct healing {
+        struct world *world;
+        uint32_t node;
+    } healings[NODES];
+    int interrupts;
+    int trace;
+    struct world_result *result;
+    char wrong[512]; /* the first thing that did not hold */
+};
+
+static double seconds(const struct world *world) {
+    return (double)loop_now(sim_loop(world->sim)) / (double)NS_PER_S;
+}
+
+static void found(struct world *world, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void found(struct world *world, const char *format, ...) {
+    if (world->wrong[0] != '\0') return;
+    int size = snprintf(world->wrong, sizeof world->wrong, "at %.6f s: ", seconds(world));
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(world->wrong + size, sizeof world->wrong - (size_t)size, format, args);
+    va_end(args);
+}
+
+static void trace(const struct world *world, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void trace(const struct world *world, const char *format, ...) {
+    if (!world->trace) return;
+    (void)fprintf(stderr, "%12.6f ", seconds(world));
+    va_list args;
+    va_start(args, format);
+    (void)vfprintf(stderr, format, args);
+    va_end(args);
+    (void)fputc('\n', stderr);
+}
+
+static bool faulty(const struct world *world) {
+    return loop_now(sim_loop(world->sim)) < FAULTS_END;
+}
+
+/* Something that goes wrong now and then. */
+static bool bad_luck(struct world *world, double probability) {
+    return faulty(world) && dice_chance(&world->dice, probability * world->malice);
+}
+
+static nanoseconds between(struct world *world, double least, double most) {
+    return (nanoseconds)((least + (most - least) * dice_unit(&world->dice)) * 1e9);
+}
+
+/* -- what workers do */
+
+static struct truth *truth_of(struct world *world, uint64_t number, int attempt) {
+    struct truth *truth = &world->truths[number % NUMBERS];
+    if (truth->attempt != attempt) *truth = (struct truth){.attempt = attempt};
+    return truth;
+}
+
+static void next_step(struct actor *actor) {
+    (void)loop_timer_start(sim_loop(actor->world->sim), &actor->step, between(actor->world, 0.1, 4));
+}
+
+static void report(struct actor *actor, enum report_kind kind, uint64_t number) {
+    struct world *world = actor->world;
+    struct truth *truth = truth_of(world, number, actor->holder);
+    uint32_t me = 1u << actor->rank;
+    if (kind == REPORT_METRICS || kind == REPORT_BEGIN) truth->reported |= me;
+    if (kind == REPORT_BEGIN) truth->began |= me;
+    if (kind == REPORT_COMMIT) truth->wrote |= me;
+    sim_worker_report(world->sim, actor->rank, kind, number);
+}
+
+/* The end of writing a rank's files: there, or not. */
+static void on_written(void *context) {
+    struct actor *actor = context;
+    if (!bad_luck(actor->world, 0.05)) {
+        report(actor, REPORT_COMMIT, actor->writing);
+        return;
+    }
+    report(actor, REPORT_ABORT, actor->writing);
+    actor->writing = 0;
+    if (actor->stalled) next_step(actor);
+    actor->stalled = false;
+}
+
+static void begin_checkpoint(struct actor *actor) {
+    struct world *world = actor->world;
+    report(actor, REPORT_BEGIN, actor->number);
+    actor->writing = actor->number;
+    (void)loop_timer_start(sim_loop(world->sim), &actor->write, between(world, 0, 3));
+    actor->stalled = !world->async;
+    if (world->async) next_step(actor);
+}
+
+static void on_step(void *context) {
+    struct actor *actor = context;
+    struct world *world = actor->world;
+    bool last = actor->number == actor->last, checkpoint = (actor->number + 1) % world->every == 0;
+    if (actor->writing != 0 && (last || checkpoint)) {
+        actor->stalled = true; /* one at a time, and none is left behind */
+        return;
+    }
+    if (last) {
+        sim_worker_exit(world->sim, actor->rank, 0);
+        return;
+    }
+    actor->number++;
+    if (checkpoint && dice_chance(&world->dice, 0.7)) {
+        begin_checkpoint(actor);
+        return;
+    }
+    report(actor, REPORT_METRICS, actor->number);
+    actor->asked = dice_chance(&world->dice, 0.05);
+    if (actor->asked)
+        sim_worker_report(world->sim, actor->rank, REPORT_LIST, actor->number);
+    else
+        next_step(actor);
+}
+
+static void listed(void *context, uint32_t rank) {
+    struct world *world = context;
+    struct actor *actor = &world->actors[rank];
+    if (actor->asked) next_step(actor);
+    actor->asked = false;
+}
+
+static void answered(void *context, uint32_t rank, uint64_t number, bool committed) {
+    struct world *world = context;
+    struct actor *actor = &world->actors[rank];
+    if (actor->writing != number) return;
+    trace(world, "rank %u: checkpoint %llu %s", rank, (unsigned long long)number,
+          committed ? "is there" : "failed");
+    actor->writing = 0;
+    if (actor->stalled) next_step(actor);
+    actor->stalled = false;
+}
+
+static void began(void *context, uint32_t rank) {
+    struct world *world = context;
+    struct actor *actor = &world->actors[rank];
+    if (actor->holder != 0) found(world, "two workers hold the device of rank %u", rank);
+    actor->holder = sim_worker_attempt(world->sim, rank);
+    for (uint32_t other = 0; other < world->config.n_workers; other++) {
+        int holder = world->actors[other].holder;
+        if (world->node_of[other] == world->node_of[rank] && holder != 0 && holder != actor->holder)
+            found(world, "rank %u of attempt %d began beside rank %u of attempt %d", rank, actor->holder, other,
+                  holder);
+    }
+    actor->number = run_report_base(sim_run(world->sim));
+    actor->last = actor->number + world->reports;
+    actor->writing = 0;
+    actor->stalled = actor->asked = false;
+    if (dice_chance(&world->dice, 0.5)) sim_worker_ready(world->sim, rank);
+    next_step(actor);
+}
+
+static void gone(void *context, uint32_t rank) {
+    struct world *world = context;
+    struct actor *actor = &world->actors[rank];
+    actor->holder = 0;
+    loop_timer_stop(sim_loop(world->sim), &actor->step);
+    loop_timer_stop(sim_loop(world->sim), &actor->write);
+}
+
+/* -- how the world is */
+
+static nanoseconds start_agent(void *context, uint32_t node) {
+    struct world *world = context;
+    (void)node;
+    if (bad_luck(world, 0.03)) return -EAGAIN;
+    if (bad_luck(world, 0.002)) return TY_ESTART;
+    return bad_luck(world, 0.03) ? between(world, 10, 120) : between(world, 0.01, 1);
+}
+
+static nanoseconds start_worker(void *context, uint32_t rank) {
+    struct world *world = context;
+    (void)rank;
+    if (bad_luck(world, 0.01)) return -EAGAIN;
+    if (bad_luck(world, 0.001)) return -ENOENT;
+    return bad_luck(world, 0.03) ? between(world, 1, 20) : between(world, 0, 0.2);
+}
+
+static nanoseconds stop_worker(void *context, uint32_t rank) {
+    struct world *world = context;
+    (void)rank;
+    if (bad_luck(world, 0.02)) return SIM_STUCK;
+    if (dice_chance(&world->dice, 0.1)) return SIM_DISOBEYS;
+    return dice_chance(&world->dice, 0.3) ? 0 : between(world, 0, 4);
+}
+
+static nanoseconds message(void *context, uint32_t node, bool to_agent) {
+    struct world *world = context;
+    (void)node, (void)to_agent;
+    return bad_luck(world, 0.02) ? between(world, 0, 5) : between(world, 0.0001, 0.005);
+}
+
+static bool doubled(void *context, uint32_t node) {
+    (void)node;
+    return bad_luck(context, 0.1);
+}
+
+static int launch(void *context, uint32_t node) {
+    (void)node;
+    return bad_luck(context, 0.01) ? -ENOMEM : 0;
+}
+
+/* A checkpoint is whole when every rank of this attempt made the report, and all that began to write have written. */
+static void check_whole(struct world *world, const struct run_commit *commit) {
+    const struct truth *truth = &world->truths[commit->number % NUMBERS];
+    uint32_t all = (1u << world->config.n_workers) - 1, files = 0;
+    unsigned long long number = commit->number;
+    for (size_t i = 0; i < commit->n; i++) {
+        unsigned rank = 0;
+        if (sscanf(commit->files[i], "[%u]", &rank) != 1)
+            found(world, "checkpoint %llu: %s", number, commit->files[i]);
+        files |= 1u << rank;
+    }
+    if (truth->attempt != commit->attempt)
+        found(world, "checkpoint %llu is of attempt %d", number, truth->attempt);
+    if (truth->reported != all)
+        found(world, "checkpoint %llu: only ranks %x reported", number, truth->reported);
+    if (truth->wrote != truth->began || files != truth->wrote || (size_t)__builtin_popcount(files) != commit->n)
+        found(world, "checkpoint %llu: ranks %x began, %x wrote, %x are in it", number, truth->began,
+              truth->wrote, files);
+    if (commit->number <= world->committed) found(world, "checkpoint %llu comes late", number);
+}
+
+static nanoseconds publish(void *context, const struct run_commit *commit) {
+    struct world *world = context;
+    check_whole(world, commit);
+    if (bad_luck(world, 0.1)) return -1;
+    world->committed = commit->number;
+    world->result->checkpoints++;
+    (void)snprintf(world->latest, sizeof world->latest, "checkpoint_%06llu",
+                   (unsigned long long)commit->number);
+    return bad_luck(world, 0.1) ? between(world, 0, 10) : between(world, 0, 0.05);
+}
+
+static uint64_t random_number(void *context) {
+    return dice_next(&((struct world *)context)->dice);
+}
+
+static void record(void *context, const struct run_event *event) {
+    struct world *world = context;
+    trace(world, "%-12s rank %2d node %2d %s", run_event_name(event->kind), event->rank, event->node,
+          event->data == NULL ? "" : event->data);
+    replay_event(&world->replay, event);
+}
+
+static const struct sim_hooks hooks = {
+    .start_agent = start_agent,
+    .start_worker = start_worker,
+    .stop_worker = stop_worker,
+    .message = message,
+    .doubled = doubled,
+    .launch = launch,
+    .publish = publish,
+    .random = random_number,
+    .record = record,
+    .began = began,
+    .gone = gone,
+    .listed = listed,
+    .answered = answered,
+};
+
+/* -- faults */
+
+static void on_heal(void *context) {
+    const struct healing *healing = context;
+    trace(healing->world, "node %u is heard again", healing->node);
+    sim_partition(healing->world->sim, healing->node, false);
+}
+
+static void cut_off(struct world *world, uint32_t node) {
+    nanoseconds length = dice_chance(&world->dice, 0.5) ? between(world, 0.1, 9) : between(world, 9, 40);
+    if (world->heal[node].state != NULL) return;
+    sim_partition(world->sim, node, true);
+    (void)loop_timer_start(sim_loop(world->sim), &world->heal[node], length);
+}
+
+static void interrupt(struct world *world) {
+    if (!dice_chance(&world->dice, world->interrupts > 0 ? 0.5 : 0.03)) return;
+    world->interrupts++;
+    run_interrupt(sim_run(world->sim), SIGINT);
+}
+
+static void do_fault(struct world *world, enum fault fault) {
+    static const char *const names[] = {
+#define X(name) #name,
+        FAULTS(X)
+#undef X
+    };
+    uint32_t node = (uint32_t)dice_below(&world->dice, world->config.n_nodes);
+    uint32_t rank = (uint32_t)dice_below(&world->dice, world->config.n_workers);
+    trace(world, "%s node %u rank %u", names[fault], node, rank);
+    world->result->faults++;
+    switch (fault) {
+    case FAULT_KILL_NODE:
+        sim_kill_node(world->sim, node, dice_chance(&world->dice, 0.5) ? 0 : between(world, 0, 10));
+        break;
+    case FAULT_PARTITION:
+        cut_off(world, node);
+        break;
+    case FAULT_END_AGENT:
+        sim_end_agent(world->sim, node);
+        break;
+    case FAULT_CRASH:
+        sim_worker_exit(world->sim, rank, SIGKILL);
+        break;
+    case FAULT_EXIT:
+        sim_worker_exit(world->sim, rank, dice_chance(&world->dice, 0.3) ? 0 : 3 << 8);
+        break;
+    default:
+        interrupt(world);
+    }
+}
+
+static void on_fault(void *context) {
+    struct world *world = context;
+    do_fault(world, (enum fault)dice_below(&world->dice, FAULT_COUNT));
+    if (faulty(world))
+        (void)loop_timer_start(sim_loop(world->sim), &world->fault,
+                               dice_exponential(&world->dice, 10e9 / world->malice));
+}
+
+/* -- what must always hold */
+
+static void check(struct world *world) {
+    const struct run *run = sim_run(world->sim);
+    if (sim_violation(world->sim) != NULL) found(world, "%s", sim_violation(world->sim));
+    const char *differs = replay_differs(&world->replay, run);
+    if (differs != NULL) found(world, "%s", differs);
+    const char *checkpoint = run_checkpoint(run) == NULL ? "" : run_checkpoint(run);
+    if (strcmp(checkpoint, world->latest) != 0)
+        found(world, "the last checkpoint is '%s', committed was '%s'", checkpoint, world->latest);
+    uint32_t counts[WORKER_STATE_COUNT], n = 0;
+    run_count(run, counts);
+    for (int state = 0; state < WORKER_STATE_COUNT; state++)
+        n += counts[state];
+    if (n != world->config.n_workers)
+        found(world, "%u workers of %u are in a state", n, world->config.n_workers);
+}
+
+static void check_end(struct world *world) {
+    const struct run *run = sim_run(world->sim);
+    if (run_state_of(run) != RUN_ENDED) {
+        found(world, "the run does not end: it is %s", run_state_name(run_state_of(run)));
+        return;
+    }
+    for (uint32_t rank = 0; rank < world->config.n_workers; rank++) {
+        if (sim_worker_attempt(world->sim, rank) != 0) found(world, "rank %u outlives the run", rank);
+        if (run_outcome(run) == OUTCOME_SUCCEEDED && run_worker_exit(run, rank) != 0)
+            found(world, "the run succeeded, rank %u did not", rank);
+    }
+    if (run_outcome(run) == OUTCOME_NONE) found(world, "the run has no outcome");
+    const struct failure_policy *limits = &world->config.failures;
+    int most = limits->max_failures + limits->controller_failure_limit + limits->max_preemption_failures + 1;
+    bool bounded = limits->max_failures >= 0 && limits->controller_failure_limit >= 0 &&
+                   limits->max_preemption_failures >= 0;
+    if (bounded && run_attempt(run) > most) found(world, "%d attempts, allowed are %d", run_attempt(run), most);
+}
+
+/* -- its life */
+
+static int draw_limit(struct world *world) {
+    return dice_chance(&world->dice, 0.3) ? -1 : (int)dice_below(&world->dice, 6);
+}
+
+static void draw(struct world *world) {
+    struct dice *dice = &world->dice;
+    uint32_t n_nodes = 1 + (uint32_t)dice_below(dice, NODES);
+    uint32_t n_workers = n_nodes + (uint32_t)dice_below(dice, RANKS - n_nodes + 1);
+    for (uint32_t rank = 0; rank < n_workers; rank++)
+        world->node_of[rank] = rank * n_nodes / n_workers;
+    world->config = (struct run_config){.n_workers = n_workers,
+                                        .n_nodes = n_nodes,
+                                        .node_of = world->node_of,
+                                        .first_attempt = 1,
+                                        .grace = between(world, 1, 10),
+                                        .start_limit = between(world, 20, 60)};
+    world->config.failures = (struct failure_policy){draw_limit(world), draw_limit(world), draw_limit(world)};
+    if (dice_chance(dice, 0.2)) world->config.time_limit = between(world, 10, 2000);
+    world->reports = 1 + dice_below(dice, dice_chance(dice, 0.2) ? 200 : 30);
+    world->every = 1 + dice_below(dice, 4);
+    world->async = dice_chance(dice, 0.5);
+    world->malice = dice_chance(dice, 0.1) ? 0.01 : dice_unit(dice);
+}
+
+static int set_up(struct world *world, uint64_t seed) {
+    dice_seed(&world->dice, seed);
+    draw(world);
+    replay_begin(&world->replay, &world->config);
+    if (sim_create(&world->config, &hooks, world, &world->sim, NULL) < 0) return -1;
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
+        struct actor *actor = &world->actors[rank];
+        *actor = (struct actor){.world = world, .rank = rank};
+        actor->step = (struct loop_timer){.callback = on_step, .context = actor};
+        actor->write = (struct loop_timer){.callback = on_written, .context = actor};
+    }
+    for (uint32_t node = 0; node < NODES; node++) {
+        world->healings[node] = (struct healing){world, node};
+        world->heal[node] = (struct loop_timer){.callback = on_heal, .context = &world->healings[node]};
+    }
+    world->fault = (struct loop_timer){.callback = on_fault, .context = world};
+    return loop_timer_start(sim_loop(world->sim), &world->fault, 0);
+}
+
+static void tear_down(struct world *world) {
+    struct loop *loop = sim_loop(world->sim);
+    for (uint32_t rank = 0; rank < RANKS; rank++)
+        gone(world, rank);
+    for (uint32_t node = 0; node < NODES; node++)
+        loop_timer_stop(loop, &world->heal[node]);
+    loop_timer_stop(loop, &world->fault);
+    sim_destroy(world->sim);
+}
+
+const char *world_live(uint64_t seed, int tracing, struct world_result *result) {
+    static struct world world;
+    static const struct world blank;
+    world = blank;
+    world.trace = tracing;
+    world.result = result;
+    *result = (struct world_result){0};
+    if (set_up(&world, seed) < 0) return "it cannot be made";
+    run_start(sim_run(world.sim));
+    check(&world);
+    while (world.wrong[0] == '\0' && run_state_of(sim_run(world.sim)) != RUN_ENDED &&
+           loop_now(sim_loop(world.sim)) < WORLD_END && sim_step(world.sim)) {
+        result->steps++;
+        check(&world);
+    }
+    if (world.wrong[0] == '\0') check_end(&world);
+    result->attempts = run_attempt(sim_run(world.sim));
+    result->outcome = (int)run_outcome(sim_run(world.sim));
+    tear_down(&world);
+    return world.wrong[0] == '\0' ? NULL : world.wrong;
+}
