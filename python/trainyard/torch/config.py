@@ -59,7 +59,10 @@ class TorchConfig(BackendConfig):
             )
 
     def comm_backend(self, scaling_config: Any) -> str | None:
-        return self.backend
+        """What the C library calls it, which knows two and no kinds of devices."""
+        if self.backend is None:
+            return None
+        return "nccl" if uses_nccl(self.backend) else "gloo"
 
     def choose(self, gpus: float) -> str:
         """The backend for workers that hold so many GPUs each."""
