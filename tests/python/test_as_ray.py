@@ -20,7 +20,7 @@ def installed(monkeypatch):
     from trainyard.as_ray import session
 
     monkeypatch.setattr(session, "_context", None)
-    monkeypatch.setattr(session, "_outer", {})
+    monkeypatch.setattr(defaults, "current", defaults.Defaults())
     as_ray.install()
     yield
     for name in [name for name in sys.modules if name.partition(".")[0] == "ray"]:
@@ -46,7 +46,9 @@ def run(*command):
         ([], "which program?"),
         (["/nowhere.py"], "cannot open /nowhere.py: No such file"),
         (["--cluster"], "--cluster"),
+        (["--cluster", "/nowhere.yaml", "x.py"], "there is no file /nowhere.yaml"),
         (["--num-cpus", "many", "x.py"], "--num-cpus"),
+        (["--num-gpus", "-1", "x.py"], "0 or more"),
         (["--node-resources", "a", "x.py"], "'a' is not NAME=AMOUNT"),
         (["--engine", "cloud", "x.py"], "cloud"),
     ],
@@ -393,15 +395,16 @@ def test_runtime_env_objects():
     assert defaults.current.environment == {"A": "b"} and defaults.current.directory
 
 
-def test_the_command_line_wins_over_the_program(place):
-    from trainyard.as_ray import session
-
-    session.set_outer(num_gpus=8, num_cpus=None)
-    ray().init(num_cpus=4, num_gpus=1)
+def test_what_was_said_before_the_program_wins(place):
+    defaults.init(num_gpus=8, runtime_env={"env_vars": {"A": "1", "B": "2"}})
+    before = defaults.current
+    ray().init(num_cpus=4, num_gpus=1, runtime_env={"env_vars": {"B": "3"}})
     assert (defaults.current.num_cpus, defaults.current.num_gpus) == (4, 8)
+    assert defaults.current.environment == {"A": "1", "B": "3"}
     ray().shutdown()
+    assert defaults.current is before
     (place / "nodes.yaml").write_text("nodes: [{name: 'n[1-2]', resources: {CPU: 2}, labels: {zone: a}}]")
-    session.set_outer(cluster=str(place / "nodes.yaml"))
+    defaults.init(cluster=place / "nodes.yaml")
     ray().init(num_cpus=4)
     assert ray().cluster_resources() == {"CPU": 4.0, "node:n1": 1.0, "node:n2": 1.0}
 

@@ -10,6 +10,7 @@ import runpy
 import sys
 from types import ModuleType, TracebackType
 
+from .. import defaults
 from . import install, knobs
 
 USAGE = """\
@@ -75,19 +76,25 @@ def main(arguments: list[str]) -> None:
         parser().error("which program? Give SCRIPT.py or -m MODULE")
     install()
     sys.excepthook = show
-    from . import session
-
-    session.set_outer(
-        engine=options.engine,
-        cluster=options.cluster,
-        num_cpus=options.num_cpus,
-        num_gpus=options.num_gpus,
-        resources=options.node_resources,
-    )
+    take_nodes(options)
     if options.module:
         run_module(options.module)
     else:
         run_script(options.program)
+
+
+def take_nodes(options: argparse.Namespace) -> None:
+    """What the options say of nodes, as defaults of every run of the program."""
+    try:
+        defaults.init(
+            engine=options.engine,
+            cluster=options.cluster,
+            num_cpus=options.num_cpus,
+            num_gpus=options.num_gpus,
+            resources=options.node_resources,
+        )
+    except ValueError as error:
+        parser().error(str(error))
 
 
 def show(kind: type, error: BaseException, trace: TracebackType | None) -> None:

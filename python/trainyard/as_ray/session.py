@@ -28,7 +28,7 @@ _IGNORED = frozenset(
 )
 _OPTIONS = ("address", "num_cpus", "num_gpus", "resources", "labels", "runtime_env", "log_to_driver")
 
-_outer: dict[str, Any] = {}  # what the command line says; it wins over the program
+_before = defaults.Defaults()  # what shutdown goes back to
 _context: RayContext | None = None
 
 
@@ -70,13 +70,6 @@ class RayContext:
         return f"RayContext(python_version={self.python_version!r}, ray_version={self.ray_version!r}, on Trainyard)"
 
 
-def set_outer(**options: Any) -> None:
-    """Options of the command line: `trainyard.init` with those that are not None. They win over the program's own."""
-    global _outer
-    _outer = {name: value for name, value in options.items() if value is not None}
-    defaults.init(**_outer)
-
-
 def init(
     address: str | None = None,
     *,
@@ -95,7 +88,7 @@ def init(
     connect to: the nodes are this machine or those of the Slurm allocation. With log_to_driver=False the workers' output
     is in their logs only. RuntimeError when called twice.
     """
-    global _context
+    global _context, _before
     _check_options(options)
     if is_initialized():
         if not ignore_reinit_error:
@@ -104,10 +97,12 @@ def init(
             )
         return _context or RayContext()
     _runtime_env.check(runtime_env)
+    before = defaults.current
     chosen = _nodes(address, num_cpus=num_cpus, num_gpus=num_gpus, resources=resources, labels=labels)
     defaults.init(**chosen, runtime_env=_runtime_env.defaults(runtime_env))
+    defaults.current.environment = {**before.environment, **defaults.current.environment}
     defaults.policy.quiet = log_to_driver is False
-    _context = RayContext()
+    _before, _context = before, RayContext()
     return _context
 
 
@@ -119,32 +114,40 @@ def _check_options(options: dict[str, Any]) -> None:
             )
 
 
+def _outer() -> dict[str, Any]:
+    """What the command line, or `trainyard.init`, said before the program: it wins over ray.init."""
+    names = ("num_cpus", "num_gpus", "resources", "engine", "cluster")
+    said = {name: getattr(defaults.current, name) for name in names}
+    return {name: value for name, value in said.items() if value is not None and value != {}}
+
+
 def _nodes(address: str | None, **amounts: Any) -> dict[str, Any]:
-    """What `trainyard.init` is to know of nodes: the command line's word, else a test cluster's file, else the program's."""
-    if "cluster" in _outer:
-        return _outer
+    """What `trainyard.init` is to know of nodes."""
+    outer = _outer()
+    if "cluster" in outer:
+        return outer
     if address is not None and address.startswith(_cluster.SCHEME):
-        return {**_outer, "cluster": _cluster.file_of(address)}
-    if address not in (None, "auto", "local"):
+        return {"cluster": _cluster.file_of(address)}
+    if address == "local":
+        amounts["engine"] = "local"
+    elif address not in (None, "auto"):
         log.warning(
             "ray.init(address=%r) is left aside: there is no Ray cluster to connect to; workers run on this machine or, in a "
             "Slurm allocation, on its nodes",
             address,
         )
     labels = amounts.pop("labels")
-    if address == "local":
-        amounts["engine"] = "local"
-    chosen = {**{name: value for name, value in amounts.items() if value is not None}, **_outer}
+    chosen = {name: value for name, value in amounts.items() if value is not None} | outer
     return {"cluster": _cluster.labelled_machine(labels, chosen)} if labels else chosen
 
 
 def shutdown(_exiting_interpreter: bool = False) -> None:
     """Forgets what `init` was told; does nothing without it."""
     global _context
+    if _context is not None:
+        defaults.current = _before
     _context = None
     defaults.policy.quiet = False
-    if not runtime.in_worker():
-        defaults.init(**_outer)
 
 
 def is_initialized() -> bool:
