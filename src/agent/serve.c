@@ -189,10 +189,11 @@ static void stop_loop(void *context) {
     loop_stop(serving->loop);
 }
 
-/* Whoever hears it may give the lease to another run, and begin one here: the lease is dropped first, and nothing more is read. */
+/* Whoever hears it may give the lease to another run, and begin one here: the lease is dropped first (unless nobody hears it: then it
+ * is void at the end). What comes behind the end of a run is read with the next one. */
 static void say_bye(struct serving *serving) {
-    if (serving->lease_fd >= 0) (void)close(TAKE_FD(serving->lease_fd));
-    if (serving->outbox.channel != NULL) channel_pause(serving->outbox.channel, true);
+    if (serving->lease_fd >= 0 && !serving->lost) (void)close(TAKE_FD(serving->lease_fd));
+    if (serving->outbox.channel != NULL && serving->keep) channel_pause(serving->outbox.channel, true);
     Wire__Bye bye = WIRE__BYE__INIT;
     bye.leftovers = serving->sweep.leftovers;
     bye.clean = !serving->unclean;
