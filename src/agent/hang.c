@@ -1,0 +1,78 @@
+/* The watch over silent workers. */
+#include "agent/hang.h"
+
+#include <sys/ioctl.h>
+
+#include "agent/stack_facts.h"
+#include "agent/worker_request.h"
+
+nanoseconds hang_remaining(nanoseconds heard, nanoseconds limit, nanoseconds now) {
+    nanoseconds silent = now > heard ? now - heard : 0;
+    return silent < limit ? limit - silent : 0;
+}
+
+static bool is_watched(const struct child *child) {
+    return child->stage == CHILD_RUNNING && child->stop == STOP_NONE && !child->hung && child->speaker.ready;
+}
+
+/* Words that this agent has not taken yet, for want of time or room. */
+static bool has_words(const struct worker_channel *channel) {
+    int size = 0;
+    if (channel->source.resting || channel->in.size > 0) return true;
+    return channel->source.fd >= 0 && ioctl(channel->source.fd, FIONREAD, &size) == 0 && size > 0;
+}
+
+/* It is not its turn to say something. */
+static bool is_excused(const struct child *child) {
+    for (const struct worker_channel *channel = child->speaker.channels; channel != NULL;
+         channel = channel->next)
+        if (channel->waiting != WAITING_NOTHING || has_words(channel)) return true;
+    return false;
+}
+
+static void look(void *context) {
+    struct hang *hang = context;
+    nanoseconds now = loop_now(hang->loop), next = hang->limit;
+    for (size_t i = 0; i < hang->n; i++) {
+        struct child *child = &hang->children[i];
+        if (!is_watched(child)) continue;
+        if (is_excused(child)) child->speaker.heard = now;
+        nanoseconds remaining = hang_remaining(child->speaker.heard, hang->limit, now);
+        if (remaining > 0 && remaining < next) next = remaining;
+        if (remaining > 0) continue;
+        child->hung = true;
+        hang->found(hang->context, child);
+    }
+    (void)loop_timer_start(hang->loop, &hang->timer, next);
+}
+
+void hang_begin(struct hang *hang, struct child *children, size_t n, nanoseconds limit) {
+    hang->children = children;
+    hang->n = n;
+    hang->limit = limit;
+    hang->timer = (struct loop_timer){.callback = look, .context = hang};
+    if (limit > 0) (void)loop_timer_start(hang->loop, &hang->timer, limit);
+}
+
+void hang_end(struct hang *hang) {
+    if (hang->limit > 0) loop_timer_stop(hang->loop, &hang->timer);
+    hang->limit = 0;
+}
+
+void hang_describe(pid_t pid, nanoseconds limit, struct buffer *out) {
+    buffer_text(out, "no report or heartbeat for ");
+    duration_format(limit, out);
+    switch (stack_facts_state(pid)) {
+    case 'T':
+        buffer_text(out, "; its process is stopped (T)");
+        break;
+    case 't':
+        buffer_text(out, "; its process is stopped by a debugger (t)");
+        break;
+    case 'D':
+        buffer_text(out, "; its process waits in the kernel (D)");
+        break;
+    default:
+        break;
+    }
+}

@@ -1,0 +1,29 @@
+/* Which workers hang: those that are up and have said nothing for too long. Anything that a worker says counts, and so does waiting
+ * for an answer, which comes when other ranks have done their part: theirs is the hang then. One timer, for the earliest that can be
+ * too late. */
+#ifndef AGENT_HANG_H
+#define AGENT_HANG_H
+
+#include "agent/child.h"
+
+struct hang { /* zero-initialised but for loop, found and context */
+    struct loop *loop;
+    void (*found)(void *context, struct child *child); /* called once for each that hangs */
+    void *context;
+    struct child *children;
+    size_t n;
+    nanoseconds limit; /* 0: nobody is watched */
+    struct loop_timer timer;
+};
+
+/* Watches these workers until hang_end. */
+void hang_begin(struct hang *hang, struct child *children, size_t n, nanoseconds limit);
+void hang_end(struct hang *hang); /* twice is fine */
+
+/* How long until one that was last heard at `heard` is too late, 0 when it is; times are monotonic. */
+nanoseconds hang_remaining(nanoseconds heard, nanoseconds limit, nanoseconds now);
+
+/* "no report or heartbeat for 30 s", and what the kernel says of its state if that is the reason. */
+void hang_describe(pid_t pid, nanoseconds limit, struct buffer *out);
+
+#endif

@@ -1,0 +1,196 @@
+/* Runs alone, and may wait. */
+#include "agent/stack_save.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/stack_facts.h"
+#include "agent/stack_text.h"
+#include "base/cleanup.h"
+#include "base/duration.h"
+#include "base/file.h"
+#include "base/str.h"
+
+enum { PROCESSES_MAX = 4, DUMP_MAX = 256 << 10, STEP_MS = 20, DUMP_LIMIT_MS = 2000, DUMP_QUIET_MS = 80 };
+#define NATIVE_LIMIT_MS 8000
+
+struct saving {
+    int fd; /* of the stack file */
+    bool hung;
+};
+
+static void say(const struct saving *saving, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(const struct saving *saving, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    (void)vdprintf(saving->fd, format, args);
+    va_end(args);
+}
+
+static void add_text(const struct saving *saving, const struct buffer *text) {
+    if (!text->failed) (void)file_write_all(saving->fd, text->data, text->size);
+}
+
+static void add_facts(const struct saving *saving, pid_t pid) {
+    CLEANUP(buffer_done) struct buffer facts = {0}, words = {0};
+    say(saving, STACK_PART_FACTS " %d\n", pid);
+    stack_facts(pid, &facts);
+    add_text(saving, &facts);
+    stack_facts_words(pid, &words); /* apart, as it may wait */
+    add_text(saving, &words);
+}
+
+/* -- Python's own dump */
+
+/* The file in memory that the process registered, -1 without. */
+static int open_dump(pid_t pid) {
+    char directory[64], path[128], target[64];
+    int found = -1;
+    (void)snprintf(directory, sizeof directory, "/proc/%d/fd", pid);
+    DIR *fds = opendir(directory);
+    for (const struct dirent *entry; fds != NULL && found < 0 && (entry = readdir(fds)) != NULL;) {
+        (void)snprintf(path, sizeof path, "%s/%.20s", directory, entry->d_name);
+        ssize_t size = readlink(path, target, sizeof target - 1);
+        target[size > 0 ? size : 0] = '\0';
+        if (str_prefix(target, "/memfd:" STACK_FILE_NAME, NULL)) found = open(path, O_RDONLY | O_CLOEXEC);
+    }
+    if (fds != NULL) (void)closedir(fds);
+    return found;
+}
+
+/* Without a handler the signal would end the process. */
+static bool catches_signal(pid_t pid) {
+    CLEANUP(buffer_done) struct buffer status = {0};
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%d/status", pid);
+    if (file_read(path, 64 << 10, &status, NULL) < 0) return false;
+    const char *caught = strstr(status.data, "SigCgt:");
+    return caught != NULL && (strtoull(caught + 7, NULL, 16) >> (STACK_SIGNAL - 1) & 1) != 0;
+}
+
+static off_t size_of(int fd) {
+    struct stat status;
+    return fstat(fd, &status) == 0 ? status.st_size : 0;
+}
+
+/* Waits until the dump has come and grows no more. */
+static off_t await_dump(int fd, off_t before) {
+    off_t size = before;
+    for (int waited = 0, quiet = 0; waited < DUMP_LIMIT_MS && quiet < DUMP_QUIET_MS; waited += STEP_MS) {
+        (void)nanosleep(&(struct timespec){.tv_nsec = STEP_MS * NS_PER_MS}, NULL);
+        off_t now = size_of(fd);
+        quiet = now > before && now == size ? quiet + STEP_MS : 0;
+        size = now;
+    }
+    return size;
+}
+
+static bool copy_dump(const struct saving *saving, int fd, off_t from, off_t to) {
+    size_t size = (size_t)(to - from) < DUMP_MAX ? (size_t)(to - from) : DUMP_MAX;
+    CLEANUP_FREE char *text = malloc(size + 1);
+    ssize_t n = text != NULL ? pread(fd, text, size, from) : -1;
+    if (n > 0) (void)file_write_all(saving->fd, text, (size_t)n);
+    return n > 0;
+}
+
+/* True when Python told where it is. */
+static bool add_python(const struct saving *saving, pid_t pid) {
+    CLEANUP_FD int fd = open_dump(pid);
+    if (fd < 0) return false;
+    say(saving, STACK_PART_PYTHON " (faulthandler), process %d\n", pid);
+    char state = stack_facts_state(pid);
+    if (state == 'T' || state == 't') {
+        say(saving, "none: the process is stopped (%c), and cannot tell\n", state);
+        return false;
+    }
+    if (!catches_signal(pid)) {
+        say(saving, "none: the program took signal %d for itself\n", STACK_SIGNAL);
+        return false;
+    }
+    off_t before = size_of(fd);
+    (void)kill(pid, STACK_SIGNAL);
+    off_t size = await_dump(fd, before);
+    if (size > before) return copy_dump(saving, fd, before, size);
+    say(saving, "none: the process did not take signal %d within %d ms\n", STACK_SIGNAL, DUMP_LIMIT_MS);
+    return false;
+}
+
+/* -- debuggers */
+
+/* Executes a program with the file as its output. -1: it could not be executed. */
+static pid_t start(const struct saving *saving, const char *const *argv) {
+    pid_t parent = getpid(), pid = fork();
+    if (pid != 0) return pid;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(127);
+    (void)dup2(saving->fd, STDOUT_FILENO);
+    (void)execvp(argv[0], (char *const *)argv);
+    _exit(127);
+}
+
+/* False when there is no such program. */
+static bool run(const struct saving *saving, const char *const *argv) {
+    int status = 0;
+    pid_t pid = start(saving, argv);
+    if (pid < 0) return false;
+    CLEANUP_FD int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    struct pollfd ended = {.fd = pidfd, .events = POLLIN};
+    bool in_time = poll(&ended, 1, NATIVE_LIMIT_MS) == 1;
+    if (!in_time) (void)kill(pid, SIGKILL);
+    (void)waitpid(pid, &status, 0);
+    if (!in_time) say(saving, "\n%s did not end within %d s\n", argv[0], NATIVE_LIMIT_MS / 1000);
+    return !WIFEXITED(status) || WEXITSTATUS(status) != 127;
+}
+
+static void add_native(const struct saving *saving, pid_t pid) {
+    char text[16];
+    (void)snprintf(text, sizeof text, "%d", pid);
+    const char *const gdb[] = {"gdb", "-nx", "-batch", "-p", text, "-ex", "thread apply all bt 64", NULL};
+    const char *const eu_stack[] = {"eu-stack", "-p", text, NULL};
+    say(saving, STACK_PART_NATIVE ", process %d\n", pid);
+    if (run(saving, gdb) || run(saving, eu_stack)) return;
+    say(saving, "none: neither gdb nor eu-stack is installed on this node\n");
+}
+
+static void add_header(const struct saving *saving, const char *rank, const char *attempt) {
+    time_t seconds = time(NULL);
+    struct tm local;
+    char when[32] = "";
+    if (localtime_r(&seconds, &local) != NULL) (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &local);
+    say(saving, "==== %s, attempt %s: rank %s%s\n", when, attempt, rank, saving->hung ? ", which hangs" : "");
+}
+
+static void save(const struct saving *saving, pid_t worker) {
+    pid_t pids[PROCESSES_MAX];
+    size_t n = stack_facts_group(worker, pids, PROCESSES_MAX);
+    for (size_t i = 0; i < n; i++) {
+        add_facts(saving, pids[i]);
+        bool told = add_python(saving, pids[i]);
+        if (saving->hung || !told) add_native(saving, pids[i]);
+    }
+}
+
+int stack_save_main(int argc, char **argv) {
+    int64_t pid;
+    if (argc != 6 || !str_to_int64(argv[1], 1, INT32_MAX, &pid)) return ty_error_exit_status(TY_EUSAGE);
+    CLEANUP_FD int fd = open(argv[2], O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (fd < 0) return EXIT_FAILURE;
+    struct saving saving = {.fd = fd, .hung = str_equal(argv[5], "hung")};
+    (void)setenv("DEBUGINFOD_URLS", "", 1); /* a debugger is to ask nobody */
+    add_header(&saving, argv[3], argv[4]);
+    save(&saving, (pid_t)pid);
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,91 @@
+/* Finds its way in what faulthandler, gdb and eu-stack print. */
+#include "agent/stack_text.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <string.h>
+
+enum { FRAMES_MAX = 6, LINE_MAX_SHOWN = 200 };
+
+struct span {
+    const char *at, *end;
+};
+
+/* The next line, without its end; false behind the last one. */
+static bool next_line(struct span *rest, struct span *line) {
+    if (rest->at >= rest->end) return false;
+    const char *newline = memchr(rest->at, '\n', (size_t)(rest->end - rest->at));
+    *line = (struct span){rest->at, newline != NULL ? newline : rest->end};
+    rest->at = newline != NULL ? newline + 1 : rest->end;
+    return true;
+}
+
+static bool begins(struct span line, const char *with) {
+    size_t size = strlen(with);
+    return (size_t)(line.end - line.at) >= size && memcmp(line.at, with, size) == 0;
+}
+
+static struct span without_blanks(struct span line) {
+    while (line.at < line.end && (*line.at == ' ' || *line.at == '\t'))
+        line.at++;
+    return line;
+}
+
+/* The first part of that kind, up to the next part; empty without. */
+static struct span find_part(struct span text, const char *head) {
+    struct span line, found = {text.end, text.end};
+    bool inside = false;
+    while (next_line(&text, &line)) {
+        if (inside && begins(line, "== ")) return (struct span){found.at, line.at};
+        if (inside || !begins(line, head)) continue;
+        inside = true;
+        found.at = text.at;
+    }
+    return found;
+}
+
+/* The thread that a dump of Python's calls current, else the last one, which is the main thread. */
+static struct span python_thread(struct span part) {
+    struct span line, rest = part, found = {part.end, part.end};
+    while (next_line(&rest, &line)) {
+        if (!begins(line, "Current thread") && !begins(line, "Thread")) continue;
+        found.at = rest.at;
+        if (begins(line, "Current thread")) return found;
+    }
+    return found;
+}
+
+/* gdb counts threads from the main one on and shows that last; eu-stack shows it first. */
+static struct span native_thread(struct span part) {
+    struct span line, rest = part;
+    while (next_line(&rest, &line))
+        if (begins(line, "Thread 1 ")) return rest;
+    return part;
+}
+
+static void add_line(struct span line, struct buffer *out) {
+    line = without_blanks(line);
+    for (int n = 0; line.at < line.end && n < LINE_MAX_SHOWN; line.at++, n++)
+        buffer_char(out, iscntrl((unsigned char)*line.at) ? '?' : *line.at);
+    buffer_char(out, '\n');
+}
+
+/* Lines that begin so, up to the first other one behind them. */
+static bool add_frames(struct span rest, const char *with, struct buffer *out) {
+    struct span line;
+    int n = 0;
+    while (n < FRAMES_MAX && next_line(&rest, &line)) {
+        bool frame = begins(without_blanks(line), with);
+        if (!frame && n > 0) break;
+        if (frame) add_line(line, out);
+        n += frame;
+    }
+    return n > 0;
+}
+
+void stack_text_frames(const char *text, size_t size, struct buffer *out) {
+    struct span all = {text, text + size};
+    if (add_frames(python_thread(find_part(all, STACK_PART_PYTHON)), "File ", out)) return;
+    if (add_frames(native_thread(find_part(all, STACK_PART_NATIVE)), "#", out)) return;
+    (void)add_frames(find_part(all, STACK_PART_FACTS), "thread ", out);
+}

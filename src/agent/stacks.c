@@ -1,0 +1,152 @@
+/* The agent's side: who is next, and the end of it. */
+#include "agent/stacks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/stack_text.h"
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/log.h"
+
+extern char **environ;
+
+/* All stacks of a node; less than what the controller waits. */
+#define STACKS_LIMIT (25 * NS_PER_S)
+enum { FILE_MAX = 1 << 20 };
+
+static void format_path(const struct stacks *stacks, const struct child *child, struct buffer *path) {
+    buffer_printf(path, "%s/logs/rank-%u.stack", stacks->launch->body->run_path, child->rank);
+}
+
+/* Those that hang, then the others: in two rounds through the same list. NULL behind the last one. */
+static struct child *next_child(struct stacks *stacks) {
+    while (stacks->next < 2 * stacks->n) {
+        bool hung = stacks->next < stacks->n;
+        struct child *child = &stacks->children[stacks->next++ % stacks->n];
+        if (child->stage == CHILD_RUNNING && child->hung == hung) return child;
+    }
+    return NULL;
+}
+
+static int start_job(const struct stacks *stacks, const struct child *child, pid_t *pid, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer path = {0};
+    char process[16], rank[16], attempt[16];
+    CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null < 0) return ty_fail(err, -errno, "cannot open /dev/null: %s", strerror(errno));
+    format_path(stacks, child, &path);
+    if (path.failed) return ty_fail_memory(err);
+    (void)snprintf(process, sizeof process, "%d", child->pid);
+    (void)snprintf(rank, sizeof rank, "%u", child->rank);
+    (void)snprintf(attempt, sizeof attempt, "%u", stacks->launch->body->attempt);
+    char *argv[] = {"trainyard", "agent", "--stacks", process,
+                    path.data,   rank,    attempt,    child->hung ? "hung" : "other",
+                    NULL};
+    struct spawn spawn = {
+        .path = "/proc/self/exe", .argv = argv, .envp = environ, .fds = {null, null, null, -1, -1}};
+    return spawn_start(&spawn, pid, err);
+}
+
+static long file_size(const char *path) {
+    struct stat status;
+    return stat(path, &status) == 0 ? (long)status.st_size : 0;
+}
+
+/* Where the news in its file begin. */
+static void note_offset(struct stacks *stacks, const struct child *child) {
+    CLEANUP(buffer_done) struct buffer path = {0};
+    format_path(stacks, child, &path);
+    stacks->offset = path.failed ? 0 : file_size(path.data);
+}
+
+static struct child *first_hung(const struct stacks *stacks) {
+    for (size_t i = 0; i < stacks->n; i++)
+        if (stacks->children[i].hung) return &stacks->children[i];
+    return NULL;
+}
+
+static void read_frames(const struct stacks *stacks, struct buffer *frames) {
+    CLEANUP(buffer_done) struct buffer path = {0}, text = {0};
+    const struct child *child = first_hung(stacks);
+    if (child == NULL) return;
+    format_path(stacks, child, &path);
+    if (path.failed || file_size(path.data) > FILE_MAX || file_read(path.data, FILE_MAX, &text, NULL) < 0)
+        return;
+    if ((size_t)stacks->offset > text.size) return;
+    stack_text_frames(text.data + stacks->offset, text.size - (size_t)stacks->offset, frames);
+}
+
+static void finish(struct stacks *stacks) {
+    CLEANUP(buffer_done) struct buffer frames = {0};
+    loop_timer_stop(stacks->loop, &stacks->limit);
+    stacks->running = false;
+    read_frames(stacks, &frames);
+    stacks->done(stacks->context, &frames);
+}
+
+bool stacks_busy(const struct stacks *stacks) {
+    for (size_t i = 0; i < STACKS_AT_ONCE; i++)
+        if (stacks->jobs[i].pid > 0) return true;
+    return false;
+}
+
+/* Starts what there is room for. */
+static void go_on(struct stacks *stacks) {
+    for (size_t i = 0; i < STACKS_AT_ONCE && stacks->running; i++) {
+        if (stacks->jobs[i].pid > 0) continue;
+        struct child *child = next_child(stacks);
+        ty_error err = {0};
+        if (child == NULL) break;
+        if (start_job(stacks, child, &stacks->jobs[i].pid, &err) == 0) continue;
+        stacks->jobs[i].pid = 0;
+        log_warning("agent", "rank %u: its stack cannot be saved: %s", child->rank, err.message);
+    }
+    if (stacks->running && !stacks_busy(stacks)) finish(stacks);
+}
+
+static void end_jobs(struct stacks *stacks) {
+    for (size_t i = 0; i < STACKS_AT_ONCE; i++)
+        if (stacks->jobs[i].pid > 0) (void)kill(-stacks->jobs[i].pid, SIGKILL);
+}
+
+static void on_limit(void *context) {
+    struct stacks *stacks = context;
+    end_jobs(stacks);
+    finish(stacks);
+}
+
+void stacks_start(struct stacks *stacks, const struct launch *launch, struct child *children, size_t n) {
+    if (stacks->running) return;
+    stacks->launch = launch;
+    stacks->children = children;
+    stacks->n = n;
+    stacks->next = 0;
+    stacks->running = true;
+    stacks->limit = (struct loop_timer){.callback = on_limit, .context = stacks};
+    (void)loop_timer_start(stacks->loop, &stacks->limit, STACKS_LIMIT);
+    const struct child *hung = first_hung(stacks);
+    if (hung != NULL) note_offset(stacks, hung);
+    go_on(stacks);
+}
+
+bool stacks_reaped(struct stacks *stacks, pid_t pid) {
+    for (size_t i = 0; i < STACKS_AT_ONCE; i++) {
+        if (stacks->jobs[i].pid != pid) continue;
+        stacks->jobs[i].pid = 0;
+        go_on(stacks);
+        return true;
+    }
+    return false;
+}
+
+void stacks_cancel(struct stacks *stacks) {
+    if (!stacks->running) return;
+    loop_timer_stop(stacks->loop, &stacks->limit);
+    stacks->running = false;
+    end_jobs(stacks);
+}

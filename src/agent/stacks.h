@@ -1,0 +1,37 @@
+/* Saves the stacks of an agent's workers to {run}/logs/rank-N.stack: a process for each (stack_save.h), two at a time, so that the
+ * agent's loop waits for nobody. Workers that hang come first. */
+#ifndef AGENT_STACKS_H
+#define AGENT_STACKS_H
+
+#include "agent/child.h"
+
+enum { STACKS_AT_ONCE = 2 };
+
+struct stacks { /* zero-initialised but for loop, done and context */
+    struct loop *loop;
+    /* All are saved, or the limit passed; `frames` are the innermost lines of the first that hangs, maybe none. Borrowed. */
+    void (*done)(void *context, const struct buffer *frames);
+    void *context;
+    const struct launch *launch;
+    struct child *children;
+    size_t n;
+    size_t next; /* in the order of stacks_start */
+    bool running;
+    struct stacks_job {
+        pid_t pid; /* 0: free */
+    } jobs[STACKS_AT_ONCE];
+    long offset; /* of what is new in the file of the first that hangs */
+    struct loop_timer limit;
+};
+
+/* Begins; does nothing while one is on. `done` follows, perhaps before this returns. */
+void stacks_start(struct stacks *stacks, const struct launch *launch, struct child *children, size_t n);
+
+/* A child of this process was reaped: true when it was one of these. */
+bool stacks_reaped(struct stacks *stacks, pid_t pid);
+
+/* Ends what goes on, without `done`; stacks_busy is false once its processes are reaped. */
+void stacks_cancel(struct stacks *stacks);
+bool stacks_busy(const struct stacks *stacks);
+
+#endif
