@@ -33,17 +33,26 @@ struct controller {
     struct drive *drive; /* NULL: not begun */
 };
 
-static int choose_name(struct controller *controller, ty_error *err) {
-    char made[64];
-    const char *name = controller->request->name;
-    if (name == NULL) {
-        controller_make_name(made);
-        name = made;
-    }
+static int set_name(struct controller *controller, const char *name, ty_error *err) {
+    free(controller->name);
+    free(controller->path);
+    controller->path = NULL;
     controller->name = strdup(name);
     if (controller->name == NULL) return ty_fail_memory(err);
     controller->path = controller_run_path(controller->request->storage_path, name, err);
     return controller->path == NULL ? err->code : 0;
+}
+
+/* Many runs of one second may have made the same name up. */
+static int choose_name(struct controller *controller, ty_error *err) {
+    char made[64];
+    int result;
+    if (controller->request->name != NULL) return set_name(controller, controller->request->name, err);
+    do {
+        controller_make_name(made);
+        result = set_name(controller, made, err);
+    } while (result >= 0 && access(controller->path, F_OK) == 0);
+    return result;
 }
 
 /* Plans, or learns that it must wait for others. */

@@ -257,9 +257,9 @@ static void stopped_twice_workers_end_at_once(void **state) {
     open_run(&session,
              "\"grace_s\": 600, \"argv\": [\"sh\", \"-c\", \"trap '' TERM INT; echo up; exec sleep 1000\"]");
     step_until(&session, "output", 0);
-    assert_int_equal(ty_run_stop(session.run, SIGTERM), 0);
+    assert_int_equal(ty_run_stop(session.run, SIGINT), 0);
     step_until(&session, "stop", 0);
-    assert_int_equal(ty_run_stop(session.run, SIGTERM), 0);
+    assert_int_equal(ty_run_stop(session.run, SIGINT), 0);
     step_to_end(&session);
     close_run(&session);
     assert_int_equal(session.code, TY_EINTERRUPTED);
