@@ -204,3 +204,57 @@ def test_reports_from_threads(fit):
     database = sqlite3.connect(f"{result.path}/run.db")
     assert database.execute("SELECT count(*) FROM reports").fetchone() == (400,)
     database.close()
+
+
+def test_upload_functions_and_modes_are_checked(fit, tmp_path):
+    (tmp_path / "model").mkdir()
+
+    def train():
+        checkpoint = Checkpoint.from_directory(tmp_path / "model")
+        for wrong, text in (
+            ({"checkpoint_upload_fn": lambda checkpoint, name: None}, "must return the Checkpoint"),
+            ({"checkpoint_upload_fn": 3}, "must be a function"),
+            ({"checkpoint_upload_mode": "SYNC"}, "CheckpointUploadMode.SYNC"),
+        ):
+            with pytest.raises(ValueError, match=text):
+                trainyard.report({}, checkpoint=checkpoint, **wrong)
+        trainyard.report({"good": True})
+
+    assert fit(train, 1).metrics == {"good": True}
+
+
+def test_an_upload_function_says_where_the_files_are(fit, tmp_path):
+    import shutil
+
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "weights").write_text("x")
+
+    def upload(checkpoint, name):
+        shutil.copytree(checkpoint.path, tmp_path / "elsewhere")
+        return Checkpoint(tmp_path / "elsewhere")
+
+    def train():
+        trainyard.report({}, checkpoint=Checkpoint(tmp_path / "model"), checkpoint_upload_fn=upload)
+        assert pathlib.Path(trainyard.get_checkpoint().path, "weights").read_text() == "x"
+
+    result = fit(train, 1)
+    assert pathlib.Path(result.checkpoint.path, "weights").read_text() == "x"
+
+
+@pytest.mark.parametrize("delete, there", [(None, False), (True, False), (False, True)])
+def test_a_local_checkpoint_is_deleted_after_an_asynchronous_upload(fit, tmp_path, delete, there):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "weights").write_text("x")
+
+    def train():
+        trainyard.report(
+            {"step": 1},
+            checkpoint=Checkpoint(tmp_path / "model"),
+            checkpoint_upload_mode=trainyard.CheckpointUploadMode.ASYNC,
+            delete_local_checkpoint_after_upload=delete,
+        )
+
+    result = fit(train, 1)
+    assert (tmp_path / "model").exists() == there
+    with result.checkpoint.as_directory() as directory:
+        assert pathlib.Path(directory, "weights").read_text() == "x"
