@@ -40,6 +40,7 @@ struct template {
     struct part zygote, run;
     struct buffer key; /* of the zygote */
     bool asked;        /* the zygote owes the pid of the run's template */
+    bool rested;       /* the zygote is of an earlier run, and has answered nothing in this one */
     struct template_fork *first, **last;
     unsigned pending;
     struct reaped reaped[REAPED_MAX]; /* while answers are owed; the oldest is overwritten */
@@ -65,7 +66,8 @@ static void tell_later(struct template *template) {
 }
 
 static void settle(struct template *template, enum template_state state, const char *reason) {
-    if (reason != template->reason) (void)snprintf(template->reason, REASON_SIZE, "%s", reason);
+    if (reason != template->reason)
+        (void)snprintf(template->reason, REASON_SIZE, "%.*s", REASON_SIZE - 1, reason);
     template->state = state;
     tell_later(template);
 }
@@ -137,6 +139,8 @@ static void answer_all(struct template *template, const char *why) {
 
 /* -- ends */
 
+static void advance(struct template *template);
+
 static void end_part(struct part *part, int *status) {
     int ended = control_close(&part->control);
     if (status != NULL && ended != -1) *status = ended;
@@ -156,6 +160,11 @@ static void lose_part(struct part *part, int status) {
     if (part == &template->zygote && template->run.stage == STAGE_STARTING && template->run.control.pid == 0)
         end_part(&template->run, NULL); /* its pid was never told */
     if (part == &template->run) answer_all(template, text);
+    if (waited && part == &template->zygote &&
+        template->rested) { /* it died before it was needed: another one may live */
+        advance(template);
+        return;
+    }
     bool needed = part == &template->run || template->run.stage == STAGE_ABSENT;
     if (waited && needed)
         settle(template, TEMPLATE_FAILED, text);
@@ -186,11 +195,9 @@ static void on_limit(void *context) {
 
 /* -- answers */
 
-static void advance(struct template *template);
-
 /* It is of no use any more. */
 static void refuse(struct part *part, const char *why) {
-    (void)snprintf(part->refusal, sizeof part->refusal, "%s", why);
+    (void)snprintf(part->refusal, REASON_SIZE, "%.*s", REASON_SIZE - 1, why);
     log_info("agent", "%s: %s", part->name, part->refusal);
     end_part(part, NULL);
     part->stage = STAGE_REFUSED;
@@ -229,7 +236,7 @@ static void take_run_pid(struct template *template, const char *line) {
     int status;
     long peak_kib;
     pid_t pid = read_pid(line, &why);
-    template->asked = false;
+    template->asked = template->rested = false;
     bool ended = pid > 0 && template_take_reaped(template, pid, &status, &peak_kib);
     if (template->pending == 0) template->n_reaped = 0;
     if (pid == 0) {
@@ -290,6 +297,7 @@ static int start_zygote(struct template *template, ty_error *err) {
         return result;
     }
     zygote->stage = STAGE_STARTING;
+    template->rested = false;
     buffer_clear(&template->key);
     template_key(template->launch, &template->key);
     arm_limit(template);
@@ -395,6 +403,7 @@ void template_enter(struct template *template, struct loop *loop, const char *lo
                  waitid(P_PID, (id_t)zygote->control.pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
                  info.si_pid == 0;
     if (!lives || control_watch(&zygote->control, loop) < 0) end_part(zygote, NULL);
+    template->rested = zygote->stage == STAGE_READY;
 }
 
 bool template_leave(struct template *template, bool keep) {
