@@ -54,6 +54,10 @@ static void stop(void *context, uint32_t node, bool kill, const char *reason) {
     send_to(sim, node, (struct sim_message){.kind = SIM_STOP, .attempt = run_attempt(sim->run), .flag = kill});
 }
 
+static void save_stacks(void *context, uint32_t node) {
+    send_to(context, node, (struct sim_message){.kind = SIM_SAVE_STACKS});
+}
+
 static void finish(void *context, uint32_t node) {
     send_to(context, node, (struct sim_message){.kind = SIM_FINISH});
 }
@@ -121,6 +125,7 @@ static const struct run_ops sim_ops = {
     .start_node = start_node,
     .launch = launch,
     .stop = stop,
+    .stacks = save_stacks,
     .finish = finish,
     .abandon = abandon,
     .set_timer = set_timer,
@@ -180,6 +185,9 @@ void sim_controller_hear(struct sim *sim, const struct sim_message *message) {
     case SIM_READY:
         run_worker_ready(sim->run, message->rank, time);
         break;
+    case SIM_HUNG:
+        run_worker_hung(sim->run, message->rank, "no word of it", time);
+        break;
     case SIM_START_FAILED:
         run_worker_start_failed(sim->run, message->rank,
                                 &(struct run_start_failure){.why = "it cannot be executed",
@@ -197,6 +205,12 @@ void sim_controller_hear(struct sim *sim, const struct sim_message *message) {
         break;
     case SIM_REPORT:
         hear_report(sim, message);
+        break;
+    case SIM_STACKS:
+        run_node_stacks(sim->run, message->node, "frames\n", 7);
+        break;
+    case SIM_LEAVING:
+        run_node_leaving(sim->run, message->node, message->status, time);
         break;
     default:
         hear_end_of_node(sim, message);
@@ -260,6 +274,7 @@ static void stop_timers(struct sim *sim) {
         loop_timer_stop(sim->loop, &sim->agents[node].start);
         loop_timer_stop(sim->loop, &sim->agents[node].fence);
         loop_timer_stop(sim->loop, &sim->agents[node].loss);
+        loop_timer_stop(sim->loop, &sim->agents[node].stacks);
     }
     for (uint32_t rank = 0; sim->workers != NULL && rank < sim->config.n_workers; rank++)
         loop_timer_stop(sim->loop, &sim->workers[rank].timer);

@@ -28,6 +28,7 @@ struct sim_hooks {
     nanoseconds (*start_agent)(void *context, uint32_t node);
     nanoseconds (*start_worker)(void *context, uint32_t rank);
     nanoseconds (*stop_worker)(void *context, uint32_t rank); /* from SIGTERM to its end, or SIM_... */
+    nanoseconds (*save_stacks)(void *context, uint32_t node); /* of a node's workers; negative: it never ends */
     nanoseconds (*message)(void *context, uint32_t node, bool to_agent);
     bool (*doubled)(void *context, uint32_t node); /* whether a message arrives twice */
     int (*launch)(void *context, uint32_t node);   /* negative: the launch cannot be sent */
@@ -58,8 +59,9 @@ bool sim_step_until(struct sim *sim, nanoseconds time);
 /* Faults. */
 void sim_kill_node(struct sim *sim, uint32_t node,
                    nanoseconds noticed); /* the controller sees it after so long */
-void sim_end_agent(struct sim *sim,
-                   uint32_t node); /* it was told to end: it stops its workers, says bye, and goes */
+/* The agent is told to end: it stops its workers, says bye, and goes. `preempted`: the signal that says that its node is taken
+ * away; 0: none; -1: not even that is said. */
+void sim_end_agent(struct sim *sim, uint32_t node, int preempted);
 void sim_partition(struct sim *sim, uint32_t node, bool cut); /* messages both ways wait until it is over */
 
 /* What workers do. A worker that does not run does nothing. */
@@ -67,6 +69,8 @@ bool sim_worker_runs(const struct sim *sim, uint32_t rank);
 int sim_worker_attempt(const struct sim *sim,
                        uint32_t rank); /* that it belongs to; 0: nothing of it is there */
 void sim_worker_ready(struct sim *sim, uint32_t rank);
+void sim_worker_hang(struct sim *sim,
+                     uint32_t rank); /* its agent says that it hangs; whether it does is its own affair */
 /* The files of a commit are the JSON list [rank]. */
 void sim_worker_report(struct sim *sim, uint32_t rank, enum report_kind kind, uint64_t number);
 void sim_worker_exit(struct sim *sim, uint32_t rank, int wait_status);

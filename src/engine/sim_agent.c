@@ -118,6 +118,7 @@ static void stop_worker(struct sim_worker *worker, bool kill) {
 
 static void stop_all(struct sim_agent *agent, bool kill) {
     struct sim *sim = agent->sim;
+    loop_timer_stop(sim->loop, &agent->stacks);
     int attempt = agent->attempt; /* the end of its last worker clears it */
     for (uint32_t i = sim->first_of[agent->node]; i < sim->first_of[agent->node + 1]; i++)
         if (sim->workers[sim->ranks[i]].attempt == attempt) stop_worker(&sim->workers[sim->ranks[i]], kill);
@@ -135,6 +136,17 @@ static void on_launch(struct sim_agent *agent, int attempt) {
     begin_attempt(agent, attempt);
 }
 
+static void on_stacks(void *context) {
+    tell(context, (struct sim_message){.kind = SIM_STACKS});
+}
+
+static void save_stacks(struct sim_agent *agent) {
+    const struct sim *sim = agent->sim;
+    nanoseconds takes =
+        sim->hooks->save_stacks == NULL ? 0 : sim->hooks->save_stacks(sim->context, agent->node);
+    if (takes >= 0) (void)loop_timer_start(sim->loop, &agent->stacks, takes);
+}
+
 void sim_agent_hear(struct sim_agent *agent, const struct sim_message *message) {
     struct sim *sim = agent->sim;
     switch (message->kind) {
@@ -150,6 +162,9 @@ void sim_agent_hear(struct sim_agent *agent, const struct sim_message *message) 
     case SIM_COMMITTED:
         if (sim->hooks->answered != NULL && sim_worker_runs(sim, message->rank))
             sim->hooks->answered(sim->context, message->rank, message->number, message->flag);
+        break;
+    case SIM_SAVE_STACKS:
+        save_stacks(agent);
         break;
     case SIM_LISTED:
         if (sim->hooks->listed != NULL && sim_worker_runs(sim, message->rank))
@@ -180,6 +195,7 @@ void sim_agent_init(struct sim_agent *agent, struct sim *sim, uint32_t node) {
     agent->start = (struct loop_timer){.callback = on_start, .context = agent};
     agent->fence = (struct loop_timer){.callback = on_fence, .context = agent};
     agent->loss = (struct loop_timer){.callback = on_loss, .context = agent};
+    agent->stacks = (struct loop_timer){.callback = on_stacks, .context = agent};
 }
 
 int sim_agent_start(struct sim_agent *agent) {
@@ -203,6 +219,7 @@ void sim_agent_die(struct sim_agent *agent) {
     struct sim *sim = agent->sim;
     loop_timer_stop(sim->loop, &agent->start);
     loop_timer_stop(sim->loop, &agent->fence);
+    loop_timer_stop(sim->loop, &agent->stacks);
     agent->alive = false;
     agent->attempt = 0;
     for (uint32_t i = sim->first_of[agent->node]; i < sim->first_of[agent->node + 1]; i++)
@@ -219,9 +236,11 @@ void sim_kill_node(struct sim *sim, uint32_t node, nanoseconds noticed) {
         tell(agent, (struct sim_message){.kind = SIM_LOST});
 }
 
-void sim_end_agent(struct sim *sim, uint32_t node) {
+void sim_end_agent(struct sim *sim, uint32_t node, int preempted) {
     struct sim_agent *agent = &sim->agents[node];
-    if (agent->alive && agent->start.state == NULL) end(agent);
+    if (!agent->alive || agent->start.state != NULL || agent->ending) return;
+    if (preempted >= 0) tell(agent, (struct sim_message){.kind = SIM_LEAVING, .status = preempted});
+    end(agent);
 }
 
 void sim_partition(struct sim *sim, uint32_t node, bool cut) {
@@ -249,6 +268,10 @@ int sim_worker_attempt(const struct sim *sim, uint32_t rank) {
 
 void sim_worker_ready(struct sim *sim, uint32_t rank) {
     if (sim_worker_runs(sim, rank)) tell_of(&sim->workers[rank], SIM_READY, 0, false);
+}
+
+void sim_worker_hang(struct sim *sim, uint32_t rank) {
+    if (sim_worker_runs(sim, rank)) tell_of(&sim->workers[rank], SIM_HUNG, 0, false);
 }
 
 void sim_worker_report(struct sim *sim, uint32_t rank, enum report_kind kind, uint64_t number) {

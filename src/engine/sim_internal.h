@@ -4,21 +4,25 @@
 
 #include "engine/sim.h"
 
-/* X(name, who gets it and what it says) */
-#define SIM_MESSAGES(X)                                                      \
-    X(SIM_LAUNCH, "agent: start the workers of this attempt")                \
-    X(SIM_STOP, "agent: stop them; flag: kill")                              \
-    X(SIM_FINISH, "agent: the run is over")                                  \
-    X(SIM_COMMITTED, "agent: answer to a commit; flag: done")                \
-    X(SIM_LISTED, "agent: the answer to a REPORT_LIST")                      \
-    X(SIM_HELLO, "controller: the agent is up")                              \
-    X(SIM_STARTED, "controller: a worker runs")                              \
-    X(SIM_READY, "controller: it said so")                                   \
-    X(SIM_START_FAILED, "controller: status; flag: was told to stop before") \
-    X(SIM_EXITED, "controller: wait status; flag: was told to stop")         \
-    X(SIM_GONE, "controller: nothing of it is left")                         \
-    X(SIM_REPORT, "controller: status is the kind")                          \
-    X(SIM_BYE, "controller: the agent has ended")                            \
+/* X(name, who gets it and what it says); what goes to the agent comes first */
+#define SIM_MESSAGES(X)                                                                        \
+    X(SIM_LAUNCH, "agent: start the workers of this attempt")                                  \
+    X(SIM_STOP, "agent: stop them; flag: kill")                                                \
+    X(SIM_FINISH, "agent: the run is over")                                                    \
+    X(SIM_COMMITTED, "agent: answer to a commit; flag: done")                                  \
+    X(SIM_LISTED, "agent: the answer to a REPORT_LIST")                                        \
+    X(SIM_SAVE_STACKS, "agent: save the stacks of the workers")                                \
+    X(SIM_HELLO, "controller: the agent is up")                                                \
+    X(SIM_STARTED, "controller: a worker runs")                                                \
+    X(SIM_READY, "controller: it said so")                                                     \
+    X(SIM_HUNG, "controller: it says nothing any more")                                        \
+    X(SIM_START_FAILED, "controller: status; flag: was told to stop before")                   \
+    X(SIM_EXITED, "controller: wait status; flag: was told to stop")                           \
+    X(SIM_GONE, "controller: nothing of it is left")                                           \
+    X(SIM_REPORT, "controller: status is the kind")                                            \
+    X(SIM_STACKS, "controller: they are saved")                                                \
+    X(SIM_LEAVING, "controller: it was told to end; status: the signal of a preemption, or 0") \
+    X(SIM_BYE, "controller: the agent has ended")                                              \
     X(SIM_LOST, "controller: the channel is closed")
 
 enum sim_message_kind {
@@ -81,7 +85,7 @@ struct sim_agent {
     int launched;        /* the last one that was */
     uint32_t n_alive;    /* workers that are not absent */
     nanoseconds last[2]; /* arrival of the last message to the controller, to the agent */
-    struct loop_timer start, fence, loss;
+    struct loop_timer start, fence, loss, stacks;
 };
 
 struct timer_slot {

@@ -7,7 +7,7 @@
 #include "engine/sim_internal.h"
 
 static bool to_agent(const struct sim_message *message) {
-    return message->kind <= SIM_LISTED;
+    return message->kind < SIM_HELLO;
 }
 
 static void deliver(struct sim *sim, const struct sim_message *message) {

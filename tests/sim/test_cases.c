@@ -231,8 +231,8 @@ static void an_agent_that_ends_before_its_workers_began_is_no_success(void **sta
     struct cluster cluster = {.start_worker = 2 * NS_PER_S};
     struct run *run = open_cluster(&cluster, no_retry);
     (void)sim_step_until(cluster.sim, NS_PER_S);
-    sim_end_agent(cluster.sim, 0);
-    sim_end_agent(cluster.sim, 1);
+    sim_end_agent(cluster.sim, 0, -1);
+    sim_end_agent(cluster.sim, 1, -1);
     assert_true(sim_step_until(cluster.sim, 60 * NS_PER_S));
     assert_int_equal(cluster.began, 0);
     assert_int_equal(run_outcome(run), OUTCOME_NODE_LOST);

@@ -9,9 +9,9 @@
 #include "world.h"
 
 #if defined(__SANITIZE_ADDRESS__)
-enum { SEEDS = 1000 };
+enum { SEEDS = 4000 };
 #else
-enum { SEEDS = 10000 };
+enum { SEEDS = 20000 };
 #endif
 
 /* What was seen in all worlds: a schedule that shows nothing proves nothing. */
@@ -50,7 +50,7 @@ static int tell_seen(void) {
                  " checkpoints\n",
                  seen.worlds, seen.steps, seen.faults, seen.attempts, seen.checkpoints);
     int unseen = seen.checkpoints < seen.worlds || seen.attempts < 2 * seen.worlds;
-    for (int outcome = OUTCOME_SUCCEEDED; outcome <= OUTCOME_INTERRUPTED; outcome++) {
+    for (int outcome = OUTCOME_SUCCEEDED; outcome <= OUTCOME_PREEMPTED; outcome++) {
         (void)printf("  %-12s %" PRIu64 "\n", run_outcome_name((enum run_outcome)outcome),
                      seen.outcomes[outcome]);
         unseen += seen.outcomes[outcome] == 0;

@@ -28,7 +28,8 @@ struct actor {
     uint64_t writing; /* number; 0: none */
     bool stalled;     /* until the checkpoint is committed */
     bool asked;       /* which checkpoints there are */
-    struct loop_timer step, write;
+    int silences;     /* since it hangs */
+    struct loop_timer step, write, silence;
 };
 
 /* What the workers really did about one number. */
@@ -44,6 +45,7 @@ struct truth {
     X(FAULT_END_AGENT) \
     X(FAULT_CRASH)     \
     X(FAULT_EXIT)      \
+    X(FAULT_HANG)      \
     X(FAULT_INTERRUPT)
 
 enum fault {
@@ -227,6 +229,7 @@ static void gone(void *context, uint32_t rank) {
     actor->holder = 0;
     loop_timer_stop(sim_loop(world->sim), &actor->step);
     loop_timer_stop(sim_loop(world->sim), &actor->write);
+    loop_timer_stop(sim_loop(world->sim), &actor->silence);
 }
 
 /* -- how the world is */
@@ -253,6 +256,11 @@ static nanoseconds stop_worker(void *context, uint32_t rank) {
     if (bad_luck(world, 0.02)) return SIM_STUCK;
     if (dice_chance(&world->dice, 0.1)) return SIM_DISOBEYS;
     return dice_chance(&world->dice, 0.3) ? 0 : between(world, 0, 4);
+}
+
+static nanoseconds save_stacks(void *context, uint32_t node) {
+    (void)node;
+    return bad_luck(context, 0.2) ? -1 : between(context, 0, 2);
 }
 
 static nanoseconds message(void *context, uint32_t node, bool to_agent) {
@@ -318,6 +326,7 @@ static const struct sim_hooks hooks = {
     .start_agent = start_agent,
     .start_worker = start_worker,
     .stop_worker = stop_worker,
+    .save_stacks = save_stacks,
     .message = message,
     .doubled = doubled,
     .launch = launch,
@@ -345,10 +354,34 @@ static void cut_off(struct world *world, uint32_t node) {
     (void)loop_timer_start(sim_loop(world->sim), &world->heal[node], length);
 }
 
+/* It does nothing more, and its agent says so again and again. */
+static void hang(struct actor *actor) {
+    struct loop *loop = sim_loop(actor->world->sim);
+    if (!sim_worker_runs(actor->world->sim, actor->rank)) return;
+    loop_timer_stop(loop, &actor->step);
+    loop_timer_stop(loop, &actor->write);
+    actor->stalled = actor->asked = false;
+    actor->writing = 0;
+    actor->silences = 0;
+    sim_worker_ready(actor->world->sim, actor->rank); /* no other can hang */
+    (void)loop_timer_start(loop, &actor->silence, 5 * NS_PER_S);
+}
+
+static void on_silence(void *context) {
+    struct actor *actor = context;
+    if (++actor->silences > 20 && run_state_of(sim_run(actor->world->sim)) == RUN_RUNNING)
+        found(actor->world, "rank %u hangs, and nothing is done about it", actor->rank);
+    sim_worker_hang(actor->world->sim, actor->rank);
+    (void)loop_timer_start(sim_loop(actor->world->sim), &actor->silence, 5 * NS_PER_S);
+}
+
 static void interrupt(struct world *world) {
     if (!dice_chance(&world->dice, world->interrupts > 0 ? 0.5 : 0.03)) return;
     world->interrupts++;
-    run_interrupt(sim_run(world->sim), SIGINT);
+    if (dice_chance(&world->dice, 0.5))
+        run_interrupt(sim_run(world->sim), SIGINT);
+    else
+        run_preempt(sim_run(world->sim), SIGTERM);
 }
 
 static void do_fault(struct world *world, enum fault fault) {
@@ -357,6 +390,7 @@ static void do_fault(struct world *world, enum fault fault) {
         FAULTS(X)
 #undef X
     };
+    static const int leavings[] = {-1, 0, SIGTERM};
     uint32_t node = (uint32_t)dice_below(&world->dice, world->config.n_nodes);
     uint32_t rank = (uint32_t)dice_below(&world->dice, world->config.n_workers);
     trace(world, "%s node %u rank %u", names[fault], node, rank);
@@ -369,10 +403,13 @@ static void do_fault(struct world *world, enum fault fault) {
         cut_off(world, node);
         break;
     case FAULT_END_AGENT:
-        sim_end_agent(world->sim, node);
+        sim_end_agent(world->sim, node, leavings[dice_below(&world->dice, 3)]);
         break;
     case FAULT_CRASH:
         sim_worker_exit(world->sim, rank, SIGKILL);
+        break;
+    case FAULT_HANG:
+        hang(&world->actors[rank]);
         break;
     case FAULT_EXIT:
         sim_worker_exit(world->sim, rank, dice_chance(&world->dice, 0.3) ? 0 : 3 << 8);
@@ -463,6 +500,7 @@ static int set_up(struct world *world, uint64_t seed) {
         *actor = (struct actor){.world = world, .rank = rank};
         actor->step = (struct loop_timer){.callback = on_step, .context = actor};
         actor->write = (struct loop_timer){.callback = on_written, .context = actor};
+        actor->silence = (struct loop_timer){.callback = on_silence, .context = actor};
     }
     for (uint32_t node = 0; node < NODES; node++) {
         world->healings[node] = (struct healing){world, node};
