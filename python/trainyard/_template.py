@@ -13,11 +13,11 @@ more than one thread or has touched a device: the agent is told why, and starts 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import importlib
 import os
 import resource
-import signal
 import socket
 import sys
 import tempfile
@@ -29,7 +29,15 @@ from typing import Any, Callable
 from . import _core
 
 VARIABLE = "TRAINYARD_TEMPLATE_FD"
-DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/accel", "/dev/vfio", "/dev/dri/render", "/dev/neuron", "/dev/habanalabs")
+DEVICES = (
+    "/dev/nvidia",
+    "/dev/kfd",
+    "/dev/accel",
+    "/dev/vfio",
+    "/dev/dri/render",
+    "/dev/neuron",
+    "/dev/habanalabs",
+)
 PLACES = 5  # descriptors of a worker: standard ones, its socket, its payload
 _MOST_FDS = 8
 
@@ -213,8 +221,9 @@ class Loaded:
         self.value = None
 
     def load(self) -> None:
-        from . import _worker, payload
+        from . import payload
 
+        importlib.import_module("trainyard._worker")  # its imports are shared, too
         if self.fd is not None:
             self.value = payload.load(self.fd)
             os.close(self.fd)
@@ -228,7 +237,9 @@ def become_run(request: Request) -> tuple[socket.socket, Loaded]:
         os.dup2(output, place)
     os.close(output)
     replace_environment(environment)
-    _core.show_variable("TRAINYARD_TOKEN", os.environ["TRAINYARD_TOKEN"])  # shared by all that descend from here
+    _core.show_variable(
+        "TRAINYARD_TOKEN", os.environ["TRAINYARD_TOKEN"]
+    )  # shared by all that descend from here
     _core.set_title(f"trainyard: template of {os.environ.get('TRAINYARD_RUN', 'a run')}")
     if directory:
         os.chdir(directory)
@@ -249,7 +260,9 @@ def become_worker(request: Request) -> None:
     place_descriptors(request)
     replace_environment(environment)
     os.environ["TRAINYARD_PID"] = str(os.getpid())
-    _core.set_title(f"trainyard: rank {os.environ.get('RANK', '?')} of {os.environ.get('TRAINYARD_RUN', 'a run')}")
+    _core.set_title(
+        f"trainyard: rank {os.environ.get('RANK', '?')} of {os.environ.get('TRAINYARD_RUN', 'a run')}"
+    )
     resource.setrlimit(resource.RLIMIT_NOFILE, (_limit(soft), _limit(hard)))
     if cores:
         os.sched_setaffinity(0, _numbers(cores.decode()))
@@ -314,6 +327,8 @@ def end(code: int) -> None:
     try:
         threading._shutdown()
         atexit._run_exitfuncs()
+        with contextlib.suppress(Exception):
+            _core.report_drain()
         flush()
     finally:
         os._exit(code)

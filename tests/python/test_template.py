@@ -193,7 +193,13 @@ fit(train)
 
 def workers_of(place):
     """[(worker, agent)] once both are there."""
-    found = wait_until(lambda: [f.name.split("-")[2:] for f in place.glob("ready-*")] if len(list(place.glob("ready-*"))) == 2 else [])
+    found = wait_until(
+        lambda: (
+            [f.name.split("-")[2:] for f in place.glob("ready-*")]
+            if len(list(place.glob("ready-*"))) == 2
+            else []
+        )
+    )
     return [(int(pid), int(agent)) for pid, agent in found]
 
 
@@ -218,7 +224,9 @@ def test_a_driver_that_ends_takes_what_rests_along(start, place):
 
 
 def test_a_stop_while_modules_are_imported(start, place):
-    (place / "endless.py").write_text("import os, time\nif 'DRIVER' not in os.environ:\n    open('importing', 'w').close()\n    time.sleep(600)\n")
+    (place / "endless.py").write_text(
+        "import os, time\nif 'DRIVER' not in os.environ:\n    open('importing', 'w').close()\n    time.sleep(600)\n"
+    )
     script = start(
         HEAD
         + """
