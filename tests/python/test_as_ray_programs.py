@@ -126,7 +126,7 @@ def test_ray_is_there_however_workers_start(place, run, start_method):
     text = f"""
         import ray
         from ray.train import ScalingConfig, RunConfig
-        from ray.train.data_parallel_trainer import DataParallelTrainer
+        from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
         def learn():
             import ray.train.torch, sys
@@ -169,7 +169,7 @@ def test_a_working_directory_of_the_runtime_environment(place, run):
     (place / "work" / "data.txt").write_text("seven")
     (place / "program.py").write_text(
         "import ray\nfrom ray.train import ScalingConfig, report\n"
-        "from ray.train.data_parallel_trainer import DataParallelTrainer\n"
+        "from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer\n"
         "ray.init(runtime_env={'working_dir': 'work'})\n"
         "result = DataParallelTrainer(lambda: report({'text': open('data.txt').read()})).fit()\n"
         "assert result.metrics == {'text': 'seven'}\nprint('ok')\n"
@@ -181,7 +181,7 @@ def test_a_working_directory_of_the_runtime_environment(place, run):
 def test_a_failure_in_a_worker_is_the_program_s(place, run):
     (place / "program.py").write_text(
         "import ray.train\nfrom ray.train import ScalingConfig, WorkerGroupError\n"
-        "from ray.train.data_parallel_trainer import DataParallelTrainer\n"
+        "from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer\n"
         "def learn():\n    raise KeyError('lost')\n"
         "try:\n    DataParallelTrainer(learn, scaling_config=ScalingConfig(num_workers=2)).fit()\n"
         "except WorkerGroupError as error:\n"
@@ -222,7 +222,7 @@ def test_devices_are_not_shared_when_the_variable_says_so(place, run):
 
 def test_what_a_worker_uses_and_is_not_there_is_told_as_its_failure(place, run):
     (place / "program.py").write_text(
-        "import ray\nfrom ray.train.data_parallel_trainer import DataParallelTrainer\n"
+        "import ray\nfrom ray.train.v2.api.data_parallel_trainer import DataParallelTrainer\n"
         "def learn():\n    ray.put(1)\nDataParallelTrainer(learn).fit()\n"
     )
     finished = run(str(place / "program.py"))
@@ -233,7 +233,7 @@ def test_what_a_worker_uses_and_is_not_there_is_told_as_its_failure(place, run):
 def test_a_request_that_never_fits_is_refused_at_once(place, run):
     (place / "program.py").write_text(
         "import ray\nfrom ray.train import ScalingConfig\n"
-        "from ray.train.data_parallel_trainer import DataParallelTrainer\n"
+        "from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer\n"
         "ray.init(num_gpus=2)\n"
         "DataParallelTrainer(lambda: None, scaling_config=ScalingConfig(num_workers=4, use_gpu=True)).fit()\n"
     )

@@ -258,3 +258,99 @@ def test_a_local_checkpoint_is_deleted_after_an_asynchronous_upload(fit, tmp_pat
     assert (tmp_path / "model").exists() == there
     with result.checkpoint.as_directory() as directory:
         assert pathlib.Path(directory, "weights").read_text() == "x"
+
+
+def test_names_of_checkpoints(fit):
+    def train():
+        import tempfile
+
+        for name in ("first", None, "third"):
+            with tempfile.TemporaryDirectory() as directory:
+                pathlib.Path(directory, "model").write_text(str(name))
+                trainyard.report({"name": name}, checkpoint=Checkpoint(directory), checkpoint_dir_name=name)
+        with tempfile.TemporaryDirectory() as directory:
+            with pytest.raises(ValueError, match="name"):
+                trainyard.report({}, checkpoint=Checkpoint(directory), checkpoint_dir_name="../out")
+
+    result = fit(train)
+    names = [os.path.basename(checkpoint.path) for checkpoint, _ in result.best_checkpoints]
+    assert names == ["first", "checkpoint_000002", "third"]
+
+
+def test_all_reported_checkpoints(fit):
+    def train():
+        rank = trainyard.get_context().get_world_rank()
+        assert trainyard.get_all_reported_checkpoints() == []
+        trainyard.report({"step": 1, "rank": rank})
+        if rank == 0:
+            saved({"step": 2, "rank": rank}, model="2")
+        else:
+            trainyard.report({"step": 2, "rank": rank})
+        if rank == 0:
+            [first] = trainyard.get_all_reported_checkpoints()
+            assert first.metrics == {"step": 2, "rank": 0} and first.status.name == "COMMITTED"
+        saved({"step": 3, "rank": rank}, **{f"model-{rank}": "3"})
+        found = trainyard.get_all_reported_checkpoints()
+        assert [reported.metrics["step"] for reported in found] == [2, 3]
+        assert found[1].checkpoint == trainyard.get_checkpoint()
+        with pytest.raises(ValueError):
+            trainyard.get_all_reported_checkpoints(consistency_mode="SOMETIMES")
+
+    assert fit(train).metrics == {"step": 3, "rank": 0}
+
+
+def test_asynchronous_checkpoints_keep_their_order(fit, tmp_path):
+    def train():
+        rank = trainyard.get_context().get_world_rank()
+        for step in range(5):
+            directory = tmp_path / f"model-{rank}-{step}"
+            directory.mkdir()
+            (directory / f"rank-{rank}").write_text(str(step))
+            trainyard.report(
+                {"step": step},
+                checkpoint=Checkpoint(directory),
+                checkpoint_upload_mode=trainyard.CheckpointUploadMode.ASYNC,
+            )
+        trainyard.report({"last": True})
+
+    result = fit(train)
+    assert result.metrics == {"last": True}
+    assert [metrics["step"] for _, metrics in result.best_checkpoints] == list(range(5))
+    with result.checkpoint.as_directory() as directory:
+        assert pathlib.Path(directory, "rank-1").read_text() == "4"
+    assert [name for name in os.listdir(tmp_path) if name.startswith("model-")] == []
+
+
+def test_what_needs_no_upload_stays_where_it_is(fit, tmp_path):
+    (tmp_path / "model").mkdir()
+
+    def train():
+        trainyard.report(
+            {},
+            checkpoint=Checkpoint(tmp_path / "model"),
+            checkpoint_upload_mode=trainyard.CheckpointUploadMode.NO_UPLOAD,
+        )
+        assert trainyard.get_checkpoint().path == str(tmp_path / "model")
+
+    assert fit(train).checkpoint.path == str(tmp_path / "model")
+    assert (tmp_path / "model").is_dir()
+
+
+@pytest.mark.parametrize("mode", ["SYNC", "ASYNC"])
+def test_an_upload_that_fails_fails_the_worker(fit, tmp_path, mode):
+    (tmp_path / "model").mkdir()
+
+    def upload(checkpoint, name):
+        raise ConnectionError("no way")
+
+    def train():
+        trainyard.report(
+            {},
+            checkpoint=Checkpoint(tmp_path / "model"),
+            checkpoint_upload_mode=trainyard.CheckpointUploadMode[mode],
+            checkpoint_upload_fn=upload,
+        )
+
+    with pytest.raises(WorkerGroupError) as caught:
+        fit(train, 1)
+    assert isinstance(caught.value.worker_failures[0], ConnectionError)

@@ -3,7 +3,7 @@ import ray
 from ray.cluster_utils import Cluster
 from ray.train import ScalingConfig, report
 from ray.train.collective import barrier, broadcast_from_rank_zero
-from ray.train.data_parallel_trainer import DataParallelTrainer
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
 for _ in range(2):
