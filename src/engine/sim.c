@@ -83,7 +83,7 @@ static void set_timer(void *context, enum run_timer timer, nanoseconds delay) {
 
 static void record(void *context, const struct run_event *event) {
     const struct sim *sim = context;
-    if (sim->hooks->record != NULL) sim->hooks->record(sim->context, event);
+    sim->hooks->record(sim->context, event);
 }
 
 static int publish(void *context, const struct run_commit *commit, char **path, ty_error *err) {
@@ -252,7 +252,9 @@ static int set_up(struct sim *sim, ty_error *err) {
         struct timer_slot *slot = &sim->timers[timer];
         *slot = (struct timer_slot){sim, (enum run_timer)timer, {.callback = on_timer, .context = slot}};
     }
-    return run_create(config, &sim_ops, sim, &sim->run, err);
+    sim->ops = sim_ops;
+    if (sim->hooks->record == NULL) sim->ops.record = NULL;
+    return run_create(config, &sim->ops, sim, &sim->run, err);
 }
 
 int sim_create(const struct run_config *config, const struct sim_hooks *hooks, void *context, struct sim **out,
