@@ -133,4 +133,6 @@ def _pickled(error: BaseException) -> str | None:
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr] # lines are seen as they are written
-    sys.exit(main())
+    from ._template import end
+
+    end(main())  # without the interpreter's own end: what libraries do there may wait for ranks that are not coming
