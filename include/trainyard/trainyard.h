@@ -5,6 +5,7 @@
 #include <trainyard/cluster.h>
 #include <trainyard/collective.h>
 #include <trainyard/error.h>
+#include <trainyard/report.h>
 #include <trainyard/run.h>
 #include <trainyard/scaling.h>
 #include <trainyard/trainer.h>

@@ -59,7 +59,8 @@ typedef struct ty_metrics {
  * Without a checkpoint (NULL) the call queues and returns; it waits only when more than 1 MiB is queued.
  * Nothing is lost as long as the process lives or ends by exit. With a checkpoint, a directory whose files are
  * copied, it returns once the checkpoint of this report is committed, for which every rank must have made the
- * report of the same number. The directory stays the caller's. 0; TY_EUSAGE for a bad name or directory;
+ * report of the same number. The directory stays the caller's. 0; 1 when
+ * the checkpoint was lost and the run goes on without it; TY_EUSAGE for a bad name or directory;
  * TY_ECOMM when the agent is gone. */
 TY_API int ty_report(ty_worker *worker, ty_metrics metrics, const char *checkpoint, ty_error *err);
 

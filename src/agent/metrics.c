@@ -2,6 +2,7 @@
 #include "agent/metrics.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,4 +67,13 @@ bool metrics_is_list(const char *text, size_t size) {
     bool list = json_is_array(tree);
     json_decref(tree);
     return list;
+}
+
+bool metrics_is_place(const char *text, size_t size) {
+    json_t *tree = json_loadb(text, size, JSON_DECODE_ANY, NULL);
+    const char *place = json_string_value(tree);
+    bool known =
+        place != NULL && json_string_length(tree) < PATH_MAX && (*place == '/' || strstr(place, "://") != NULL);
+    json_decref(tree);
+    return known;
 }

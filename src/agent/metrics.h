@@ -14,5 +14,7 @@
 int metrics_check(const char *text, size_t size, struct buffer *corrected, ty_error *err);
 
 bool metrics_is_list(const char *text, size_t size); /* a JSON list */
+/* A JSON string that names a directory by its absolute path, or another place by an address with "://". */
+bool metrics_is_place(const char *text, size_t size);
 
 #endif

@@ -125,6 +125,11 @@ void outbox_report(struct outbox *outbox, Wire__Report report, const void *bytes
         report.metrics = data;
     else
         report.files = data;
+    if (report.name != protobuf_c_empty_string) {
+        const char *name = report.name;
+        report.name = (char *)outbox->bytes.size;
+        buffer_append(&outbox->bytes, name, strlen(name) + 1);
+    }
     outbox->reports[outbox->n_reports++] = report;
 }
 
@@ -187,6 +192,8 @@ static void send_reports(struct outbox *outbox) {
     for (size_t i = 0; i < outbox->n_reports; i++) {
         place_bytes(&outbox->reports[i].metrics, &outbox->bytes);
         place_bytes(&outbox->reports[i].files, &outbox->bytes);
+        if (outbox->reports[i].name != protobuf_c_empty_string)
+            outbox->reports[i].name = outbox->bytes.data + (size_t)outbox->reports[i].name;
     }
     Wire__Message message = WIRE__MESSAGE__INIT;
     message.body_case = WIRE__MESSAGE__BODY_REPORTS;

@@ -338,15 +338,17 @@ static void answer_store(struct worker_channel *channel, const Wire__StoreReply 
 
 void worker_channels_store_reply(struct worker_channels *all, const Wire__StoreReply *reply) {
     struct worker_channel *channel = find_waiting(all, reply->channel);
-    if (channel == NULL || channel->waiting == WAITING_COMMIT) return;
+    if (channel == NULL || channel->waiting == WAITING_COMMIT || channel->waiting == WAITING_LIST) return;
     answer_store(channel, reply);
     go_on(channel);
 }
 
 void worker_channels_committed(struct worker_channels *all, const Wire__Committed *committed) {
     struct worker_channel *channel = find_waiting(all, committed->channel);
-    if (channel == NULL || channel->waiting != WAITING_COMMIT) return;
-    if (committed->path[0] != '\0')
+    if (channel == NULL || (channel->waiting != WAITING_COMMIT && channel->waiting != WAITING_LIST)) return;
+    if (committed->list.len > 0)
+        channel_answer_value(channel, committed->list.data, committed->list.len);
+    else if (committed->path[0] != '\0')
         channel_answer(channel, "ok %s", committed->path);
     else
         channel_answer(channel, "error %s",

@@ -20,14 +20,18 @@ struct worker_channels {
     uint32_t attempt;
 };
 
+/* Checkpoints that a worker may write at a time. */
+enum { SPEAKER_WRITING_MAX = 16 };
+
 /* One worker as a speaker. */
 struct speaker {
     struct worker_channels *all;
     uint32_t rank;
     uint64_t reports; /* number of its last report */
-    uint64_t
-        writing; /* number of the checkpoint that it has begun and neither committed nor aborted, 0 for none */
-    uint32_t writer; /* the channel that began it */
+    struct writing {
+        uint64_t number;  /* of a checkpoint that was begun and neither committed nor aborted; 0: free */
+        uint32_t channel; /* that began it */
+    } writing[SPEAKER_WRITING_MAX];
     bool ready, rendezvous;
     bool finishing; /* an empty socket is as good as a closed one */
     unsigned n_channels;

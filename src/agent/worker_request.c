@@ -3,6 +3,7 @@
 #include "agent/worker_request.h"
 
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,31 +77,58 @@ static long handle_rendezvous(struct request *request) {
     return 0;
 }
 
-static void report(struct worker_channel *channel, Wire__Report__Kind kind, uint64_t number, const char *bytes,
-                   size_t size) {
+static void report_named(struct worker_channel *channel, Wire__Report__Kind kind, uint64_t number, char *name,
+                         const char *bytes, size_t size) {
     Wire__Report report = WIRE__REPORT__INIT;
     report.kind = kind;
     report.rank = channel->speaker->rank;
     report.number = number;
     report.time = clock_wall();
-    if (kind == WIRE__REPORT__KIND__COMMIT) report.channel = channel->number;
+    if (name != NULL) report.name = name;
+    if (kind == WIRE__REPORT__KIND__COMMIT || kind == WIRE__REPORT__KIND__LIST)
+        report.channel = channel->number;
     outbox_report(channel->speaker->all->outbox, report, bytes, size);
+}
+
+static void report(struct worker_channel *channel, Wire__Report__Kind kind, uint64_t number, const char *bytes,
+                   size_t size) {
+    report_named(channel, kind, number, NULL, bytes, size);
+}
+
+/* The name of a checkpoint, a JSON string before the metrics; left NULL without. The caller frees. */
+static int take_name(struct request *request, char **name, ty_error *err) {
+    json_error_t end;
+    if (*request->at != '"') return 0;
+    json_t *string = json_loads(request->at, JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK, &end);
+    if (!json_is_string(string)) {
+        json_decref(string);
+        return ty_fail(err, TY_EUSAGE, "the checkpoint's name must be a JSON string: %s", end.text);
+    }
+    int result = checkpoint_check_name(json_string_value(string), err);
+    if (result == 0) *name = strdup(json_string_value(string));
+    if (result == 0 && *name == NULL) result = ty_fail_memory(err);
+    json_decref(string);
+    request->at += end.position;
+    request->at += strspn(request->at, " ");
+    return result;
 }
 
 /* Metrics of a report, kept as they came, or corrected where JSON has no number for them. */
 static long handle_metrics(struct request *request, Wire__Report__Kind kind) {
     struct speaker *speaker = request->channel->speaker;
+    CLEANUP_FREE char *name = NULL;
     CLEANUP(buffer_done)
     struct buffer corrected = {0};
     ty_error err = {0};
+    int result = take_name(request, &name, &err);
     size_t size = strlen(request->at);
-    int result = metrics_check(request->at, size, &corrected, &err);
+    if (result == 0) result = metrics_check(request->at, size, &corrected, &err);
     if (result < 0) return refuse(request, err.message);
     if (kind == WIRE__REPORT__KIND__BEGIN && request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER;
     if (result > 0)
-        report(request->channel, kind, ++speaker->reports, corrected.data, corrected.size);
+        report_named(request->channel, kind, ++speaker->reports, name, corrected.data, corrected.size);
     else
-        report(request->channel, kind, ++speaker->reports, request->at, size);
+        report_named(request->channel, kind, ++speaker->reports, name, request->at, size);
     return 0;
 }
 
@@ -108,19 +136,24 @@ static long handle_report(struct request *request) {
     return handle_metrics(request, WIRE__REPORT__KIND__METRICS);
 }
 
+/* What stands for the checkpoint of this number, or for a free place (0); NULL when there is none. */
+static struct writing *find_writing(struct speaker *speaker, uint64_t number) {
+    for (size_t i = 0; i < SPEAKER_WRITING_MAX; i++)
+        if (speaker->writing[i].number == number) return &speaker->writing[i];
+    return NULL;
+}
+
+#define BAD_BEGIN "16 checkpoints are being written: commit or abort one of them first"
+_Static_assert(SPEAKER_WRITING_MAX == 16, "the text above says so");
+
 static long handle_checkpoint(struct request *request) {
     struct speaker *speaker = request->channel->speaker;
+    struct writing *writing = find_writing(speaker, 0);
     uint64_t before = speaker->reports;
-    char why[96];
-    if (speaker->writing != 0) {
-        (void)snprintf(why, sizeof why, "checkpoint %" PRIu64 " is being written: commit or abort it first",
-                       speaker->writing);
-        return refuse(request, why);
-    }
+    if (writing == NULL) return refuse(request, BAD_BEGIN);
     long result = handle_metrics(request, WIRE__REPORT__KIND__BEGIN);
     if (speaker->reports == before) return result;
-    speaker->writing = speaker->reports;
-    speaker->writer = request->channel->number;
+    *writing = (struct writing){speaker->reports, request->channel->number};
     CLEANUP(buffer_done)
     struct buffer path = {0};
     checkpoint_staging_path(speaker->all->run_path, speaker->reports, (int)speaker->all->attempt, &path);
@@ -129,44 +162,54 @@ static long handle_checkpoint(struct request *request) {
     return 0;
 }
 
-/* The number of the checkpoint that is being written. */
-static bool next_number(struct request *request, uint64_t *number) {
-    int64_t value;
-    if (!str_to_int64(next_word(request), 1, INT64_MAX, &value)) return false;
-    *number = (uint64_t)value;
-    return *number == request->channel->speaker->writing;
+/* The checkpoint that is being written, by the number that comes next; NULL when that is none. */
+static struct writing *next_writing(struct request *request) {
+    int64_t number;
+    if (!str_to_int64(next_word(request), 1, INT64_MAX, &number)) return NULL;
+    return find_writing(request->channel->speaker, (uint64_t)number);
 }
 
 #define BAD_NUMBER "the number must be that of a checkpoint that was begun, and not committed or aborted yet"
 
 static long handle_commit(struct request *request) {
-    uint64_t number;
     if (request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER;
-    if (!next_number(request, &number)) return refuse(request, BAD_NUMBER);
-    if (!metrics_is_list(request->at, strlen(request->at)))
-        return refuse(request, "files must be a JSON list on one line");
+    struct writing *writing = next_writing(request);
+    if (writing == NULL) return refuse(request, BAD_NUMBER);
+    if (!metrics_is_list(request->at, strlen(request->at)) &&
+        !metrics_is_place(request->at, strlen(request->at)))
+        return refuse(request, "files must be a JSON list, or a path or address as a JSON string, on one line");
     request->channel->waiting = WAITING_COMMIT;
-    request->channel->speaker->writing = 0;
-    report(request->channel, WIRE__REPORT__KIND__COMMIT, number, request->at, strlen(request->at));
+    report(request->channel, WIRE__REPORT__KIND__COMMIT, writing->number, request->at, strlen(request->at));
+    writing->number = 0;
     return 0;
 }
 
 static long handle_abort(struct request *request) {
-    uint64_t number;
     if (request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER;
-    if (!next_number(request, &number)) return refuse(request, BAD_NUMBER);
-    request->channel->speaker->writing = 0;
-    report(request->channel, WIRE__REPORT__KIND__ABORT, number, request->at, strlen(request->at));
+    struct writing *writing = next_writing(request);
+    if (writing == NULL) return refuse(request, BAD_NUMBER);
+    report(request->channel, WIRE__REPORT__KIND__ABORT, writing->number, request->at, strlen(request->at));
+    writing->number = 0;
     channel_answer(request->channel, "ok");
+    return 0;
+}
+
+static long handle_checkpoints(struct request *request) {
+    if (request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER;
+    request->channel->waiting = WAITING_LIST;
+    report(request->channel, WIRE__REPORT__KIND__LIST, request->channel->speaker->reports, "", 0);
     return 0;
 }
 
 void request_abandon(struct worker_channel *channel) {
     static const char why[] = "its channel was closed before the commit";
     struct speaker *speaker = channel->speaker;
-    if (speaker->writing == 0 || speaker->writer != channel->number) return;
-    report(channel, WIRE__REPORT__KIND__ABORT, speaker->writing, why, sizeof why - 1);
-    speaker->writing = 0;
+    for (size_t i = 0; i < SPEAKER_WRITING_MAX; i++) {
+        struct writing *writing = &speaker->writing[i];
+        if (writing->number == 0 || writing->channel != channel->number) continue;
+        report(channel, WIRE__REPORT__KIND__ABORT, writing->number, why, sizeof why - 1);
+        writing->number = 0;
+    }
 }
 
 /* Sends a request to the store, whose answer the channel then waits for. */
@@ -286,18 +329,19 @@ static long handle_open(struct request *request) {
 }
 
 /* X(word, handler, the form that is told when there is no such word) */
-#define REQUESTS(X)                    \
-    X("report", handle_report)         \
-    X("ready", handle_ready)           \
-    X("rendezvous", handle_rendezvous) \
-    X("checkpoint", handle_checkpoint) \
-    X("commit", handle_commit)         \
-    X("abort", handle_abort)           \
-    X("set", handle_set)               \
-    X("get", handle_get)               \
-    X("wait", handle_wait)             \
-    X("add", handle_add)               \
-    X("gather", handle_gather)         \
+#define REQUESTS(X)                      \
+    X("report", handle_report)           \
+    X("ready", handle_ready)             \
+    X("rendezvous", handle_rendezvous)   \
+    X("checkpoint", handle_checkpoint)   \
+    X("checkpoints", handle_checkpoints) \
+    X("commit", handle_commit)           \
+    X("abort", handle_abort)             \
+    X("set", handle_set)                 \
+    X("get", handle_get)                 \
+    X("wait", handle_wait)               \
+    X("add", handle_add)                 \
+    X("gather", handle_gather)           \
     X("open", handle_open)
 
 static const struct verb {
@@ -326,10 +370,9 @@ long request_handle(struct worker_channel *channel, char *line, size_t size, con
     if (memchr(line, '\0', size) != NULL) {
         result = refuse(&request, "a line must not hold a NUL byte");
     } else if (verb == NULL) {
-        result =
-            refuse(&request,
-                   "unknown word: report, ready, rendezvous, checkpoint, commit, abort, set, get, wait, add, "
-                   "gather and open are known");
+        result = refuse(&request, "unknown word: report, ready, rendezvous, checkpoint, checkpoints, commit, "
+                                  "abort, set, get, wait, add, "
+                                  "gather and open are known");
     } else {
         request.at = line + verb->size + (line[verb->size] == ' ');
         result = verb->handle(&request);

@@ -8,7 +8,7 @@
 enum { CHANNEL_FDS = 4 };
 
 /* What waits for the controller's answer. */
-enum waiting { WAITING_NOTHING, WAITING_COMMIT, WAITING_OK, WAITING_VALUE, WAITING_IDSET };
+enum waiting { WAITING_NOTHING, WAITING_COMMIT, WAITING_LIST, WAITING_OK, WAITING_VALUE, WAITING_IDSET };
 
 struct worker_channel {
     struct speaker *speaker;

@@ -9,6 +9,7 @@
 #ifndef CHECKPOINT_CHECKPOINT_H
 #define CHECKPOINT_CHECKPOINT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,8 +19,19 @@
 enum { CHECKPOINT_NAME_SIZE = 32 };
 
 void checkpoint_name(uint64_t number, char name[CHECKPOINT_NAME_SIZE]); /* "checkpoint_000012" */
+/* A name that a user gives: 1 to 200 bytes of UTF-8 without '/', control characters and a leading '.'; TY_EUSAGE. */
+int checkpoint_check_name(const char *name, ty_error *err);
+/* Where the checkpoint of this name lies: below the run's directory, or, when the name is a path or an address itself, there.
+ * Appended to `out`. */
+void checkpoint_path(const char *run_path, const char *name, struct buffer *out);
+bool checkpoint_is_outside(const char *name); /* a path or an address: not ours to remove */
+
 /* Path of the directory in which the ranks gather their files; appended to `out`. */
 void checkpoint_staging_path(const char *run_path, uint64_t number, int attempt, struct buffer *out);
+
+/* How the files of a tree come into the staging directory. GIVE: hard links where the file system can, so that not a byte is
+ * copied; the source must not be written to any more. */
+enum checkpoint_hand { CHECKPOINT_COPY, CHECKPOINT_GIVE };
 
 /* In the worker: copies the tree `source` into the staging directory (made when missing), checksums taken in
  * the same pass, blocks shared where the file system can (reflink), all of it synced. Refuses (TY_EUSAGE, names
@@ -27,24 +39,61 @@ void checkpoint_staging_path(const char *run_path, uint64_t number, int attempt,
  * that are not UTF-8. Ranks copy at the same time: they may bring different files, or the same file with the
  * same content. Appends the JSON list of files to `files`. What it wrote is removed when it fails; -ENOSPC
  * tells what was needed and what is free. */
-int checkpoint_copy(const char *source, const char *staging, struct buffer *files, ty_error *err);
+int checkpoint_copy(const char *source, const char *staging, enum checkpoint_hand hand, struct buffer *files,
+                    ty_error *err);
+
+/* In the worker: takes a directory that its owner gives away out of his reach at once, by a rename next to the staging directory,
+ * or, on another file system, next to itself. `*taken` (the caller's to free) is where it lies then, NULL where it cannot be
+ * moved (a mount point, a link, a directory of others, a committed checkpoint): then it is as it was. TY_EUSAGE: it holds the
+ * staging directory. */
+int checkpoint_take(const char *source, const char *staging, char **taken, ty_error *err);
+/* True for a directory of a run, such as a committed checkpoint: nobody can give it away. */
+bool checkpoint_is_of_run(const char *path);
+/* Removes a tree that was given away; goes on past what cannot be removed. */
+void checkpoint_drop(const char *path);
+
+/* What makes a checkpoint. */
+struct checkpoint_parts {
+    uint64_t number;
+    int attempt;
+    const char *name; /* NULL: by its number */
+    const char *const *lists;
+    size_t n;
+};
 
 /* In the controller: checks the staging directory against the ranks' JSON lists (list i is rank i's), writes
  * the manifest, syncs, renames. A file that no list names (a rank that wrote into the directory itself and gave
  * "[]") is synced here, which may take long, and recorded with its size alone. TY_EPROTOCOL: a list is
  * malformed; TY_ECORRUPT: a listed file is missing or of another size; TY_EUSAGE: ranks differ about a file;
- * -EEXIST: there is such a checkpoint. After a failure the staging directory is there still. `*path` (the
+ * -EEXIST: its name is taken. After a failure the staging directory is there still. `*path` (the
  * caller's to free) is the committed directory. */
-int checkpoint_publish(const char *run_path, uint64_t number, int attempt, const char *const *files, size_t n,
-                       char **path, ty_error *err);
+int checkpoint_publish(const char *run_path, const struct checkpoint_parts *parts, char **path, ty_error *err);
 
 /* Removes a staging directory and what is in it; a missing one is fine. */
 void checkpoint_discard(const char *run_path, uint64_t number, int attempt);
 
-/* Before a run is resumed: removes what a killed controller left, which is every staging directory, and
- * checkpoints with a number above `last`, the highest that the journal knows: their row was never written. 0 or
- * -errno. */
-int checkpoint_sweep(const char *run_path, uint64_t last, ty_error *err);
+/* Removes a committed checkpoint: it loses its name at once, its files after that. One that is outside of the run's directory, or
+ * not there, is let be. 0 or -errno. */
+int checkpoint_remove(const char *run_path, const char *name, ty_error *err);
+
+/* What the journal knows. */
+struct checkpoint_known {
+    const char *const *names; /* of the committed checkpoints that are kept */
+    size_t n;
+    uint64_t last; /* the highest number of them */
+};
+
+/* Before a run is resumed: removes what a killed controller left, which is every staging directory, every checkpoint that has lost
+ * its name, and those with a number above `last` of which the journal does not know: their row was never written. 0 or -errno. */
+int checkpoint_sweep(const char *run_path, const struct checkpoint_known *known, ty_error *err);
+/* When the workers of an attempt are gone: removes its staging directories and what they had given away. */
+void checkpoint_sweep_staging(const char *run_path);
+
+/* The number in the manifest of a committed checkpoint; 0 when it has none. */
+uint64_t checkpoint_number(const char *path);
+
+/* Its files and their bytes as the manifest lists them; false when there is none that can be read. */
+bool checkpoint_measure(const char *path, size_t *n_files, int64_t *bytes);
 
 /* Checks a committed checkpoint against its manifest: TY_ECORRUPT names the first file that is missing, short
  * or different. */

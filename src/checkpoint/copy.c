@@ -195,8 +195,9 @@ static int open_staging(const char *staging, ty_error *err) {
     return tree_open(AT_FDCWD, staging, false, err);
 }
 
-int checkpoint_copy(const char *source, const char *staging, struct buffer *files, ty_error *err) {
-    struct copy copy = {.source = source, .staging = staging, .files = files};
+int checkpoint_copy(const char *source, const char *staging, enum checkpoint_hand hand, struct buffer *files,
+                    ty_error *err) {
+    struct copy copy = {.source = source, .staging = staging, .give = hand == CHECKPOINT_GIVE, .files = files};
     CLEANUP_FD int from = tree_open(AT_FDCWD, source, true, err);
     if (from < 0) return ty_wrap(err, "checkpoint");
     CLEANUP_FD int to = copy.to = open_staging(staging, err);

@@ -2,6 +2,7 @@
 #ifndef CHECKPOINT_COPY_H
 #define CHECKPOINT_COPY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/buffer.h"
@@ -14,6 +15,7 @@ enum { COPY_SYNC_AT_ONCE = 1 << 20 };
 struct copy {
     const char *source, *staging; /* for messages */
     int to;                       /* the staging directory */
+    bool give;                    /* link files instead of copying them */
     struct stat to_status;
     struct bytes bytes;
     struct buffer made; /* paths in the staging directory, a NUL after each, in the order of their making */

@@ -52,6 +52,22 @@ static int fill_and_place(struct copy *copy, int from, const struct tree_entry *
     return result;
 }
 
+/* As fill_and_place, without a byte copied; TRY_COPY where the file system cannot (another one, no links, too many). */
+enum { TRY_COPY = 2 };
+static int link_and_place(struct copy *copy, const struct tree_entry *entry, struct digest *digest) {
+    struct stat status;
+    if (linkat(entry->directory, entry->name, copy->to, entry->path, 0) < 0)
+        return errno == EEXIST ? 0 : TRY_COPY;
+    CLEANUP_FD int fd = tree_open_file(copy->to, entry->path);
+    int result = fd < 0 ? fd : 0;
+    if (result == 0 && (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode))) result = -ESTALE;
+    if (result == 0) result = bytes_digest(&copy->bytes, fd, digest);
+    if (result == 0 && digest->size >= COPY_SYNC_AT_ONCE && fsync(fd) < 0) result = -errno;
+    if (result == 0) return 1;
+    (void)unlinkat(copy->to, entry->path, 0);
+    return result;
+}
+
 static int compare(struct copy *copy, const char *path, const struct digest *mine, ty_error *err) {
     struct digest other = {0};
     CLEANUP_FD int fd = tree_open_file(copy->to, path);
@@ -65,7 +81,9 @@ int copy_file(struct copy *copy, const struct tree_entry *entry, struct digest *
     CLEANUP_FD int from = tree_open_file(entry->directory, entry->name);
     if (from < 0) return copy_fail(copy, entry, -from, err);
     if (fstat(from, &status) < 0 || !S_ISREG(status.st_mode)) return copy_fail(copy, entry, ESTALE, err);
-    int placed = fill_and_place(copy, from, entry, digest);
+    int placed = copy->give ? link_and_place(copy, entry, digest) : TRY_COPY;
+    if (placed == 0) placed = bytes_digest(&copy->bytes, from, digest);
+    if (placed == TRY_COPY) placed = fill_and_place(copy, from, entry, digest);
     if (placed < 0) return copy_fail(copy, entry, -placed, err);
     return placed == 1 ? copy_note_made(copy, entry->path, err) : compare(copy, entry->path, digest, err);
 }

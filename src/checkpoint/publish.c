@@ -165,6 +165,7 @@ static int commit(const struct publication *publication, ty_error *err) {
     CLEANUP_FD int run = tree_open(AT_FDCWD, publication->run_path, true, err);
     if (run < 0) return run;
     int result = rename_new(staging, path);
+    if (result == -EEXIST) return ty_fail(err, result, "%s exists already: choose another name", path);
     if (result < 0) return ty_fail(err, result, "cannot rename %s to %s: %s", staging, path, strerror(-result));
     if (fsync(run) == 0) return 0;
     result = -errno;
@@ -183,20 +184,23 @@ static int publish(struct publication *publication, const char *const *lists, si
     return result < 0 ? result : commit(publication, err);
 }
 
-int checkpoint_publish(const char *run_path, uint64_t number, int attempt, const char *const *files, size_t n,
-                       char **path, ty_error *err) {
+int checkpoint_publish(const char *run_path, const struct checkpoint_parts *parts, char **path, ty_error *err) {
     CLEANUP(buffer_done) struct buffer staging = {0};
     CLEANUP_FREE char *committed = NULL;
-    char name[CHECKPOINT_NAME_SIZE];
-    checkpoint_name(number, name);
-    checkpoint_staging_path(run_path, number, attempt, &staging);
+    char number[CHECKPOINT_NAME_SIZE];
+    checkpoint_name(parts->number, number);
+    const char *name = parts->name != NULL ? parts->name : number;
+    checkpoint_staging_path(run_path, parts->number, parts->attempt, &staging);
     if (staging.failed || asprintf(&committed, "%s/%s", run_path, name) < 0) {
         committed = NULL;
         return ty_fail_memory(err);
     }
-    struct publication publication = {
-        .number = number, .attempt = attempt, .run_path = run_path, .staging = staging.data, .path = committed};
-    if (publish(&publication, files, n, err) < 0) return ty_wrap(err, "%s", name);
+    struct publication publication = {.number = parts->number,
+                                      .attempt = parts->attempt,
+                                      .run_path = run_path,
+                                      .staging = staging.data,
+                                      .path = committed};
+    if (publish(&publication, parts->lists, parts->n, err) < 0) return ty_wrap(err, "%s", name);
     *path = TAKE(committed);
     return 0;
 }

@@ -30,6 +30,9 @@ typedef int tree_visitor(void *context, enum tree_visit visit, const struct tree
  * meanwhile is passed over. */
 int tree_walk(int top, const char *name, tree_visitor *visitor, void *context, ty_error *err);
 
+/* Removes a tree and what is in it, past what cannot be removed; one that is not there is fine. 0 or -errno. (remove.c) */
+int tree_remove(int at, const char *name);
+
 /* Opens a directory: -errno with the path named when it is none, or a link where `follow` is false. */
 int tree_open(int at, const char *path, bool follow, ty_error *err);
 

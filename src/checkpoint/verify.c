@@ -52,6 +52,33 @@ static int check_all(const char *path, int top, const json_t *files, struct byte
     return result;
 }
 
+/* Our part of the manifest, borrowed from `*metadata`, which the caller frees; NULL when there is none. */
+static json_t *read_ours(const char *path, json_t **metadata) {
+    CLEANUP_FD int top = tree_open(AT_FDCWD, path, true, NULL);
+    *metadata = NULL;
+    if (top < 0 || manifest_read(top, path, metadata, NULL) < 0) return NULL;
+    return json_object_get(*metadata, MANIFEST_KEY);
+}
+
+uint64_t checkpoint_number(const char *path) {
+    json_t *metadata;
+    json_int_t number = json_integer_value(json_object_get(read_ours(path, &metadata), "number"));
+    json_decref(metadata);
+    return number > 0 ? (uint64_t)number : 0;
+}
+
+bool checkpoint_measure(const char *path, size_t *n_files, int64_t *bytes) {
+    json_t *metadata;
+    const json_t *files = json_object_get(read_ours(path, &metadata), "files");
+    bool listed = json_is_array(files);
+    *n_files = json_array_size(files);
+    *bytes = 0;
+    for (size_t i = 0; i < *n_files; i++)
+        *bytes += json_integer_value(json_object_get(json_array_get(files, i), "size"));
+    json_decref(metadata);
+    return listed;
+}
+
 int checkpoint_verify(const char *path, ty_error *err) {
     CLEANUP_FD int top = tree_open(AT_FDCWD, path, true, err);
     if (top < 0) return top;

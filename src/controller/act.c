@@ -1,5 +1,6 @@
 /* What run/ asks for, carried out: agents started and told, timers set, events and checkpoints written. What is
  * sent leaves at the end of the turn, after the journal's commit. */
+#include <jansson.h>
 #include <stdio.h>
 #include <sys/random.h>
 
@@ -109,33 +110,63 @@ static void tell_restart(struct drive *drive, const struct run_event *event) {
                 when);
 }
 
+/* A checkpoint that was lost is told where the training goes on without it; else whoever reported it hears of it. */
+static void tell_lost_checkpoint(struct drive *drive, const struct run_event *event) {
+    const struct checkpoint_policy *policy = &drive->config->request->checkpoints;
+    if (event->kind != EVENT_CHECKPOINT_LOST || policy->on_error != CHECKPOINT_ERROR_CONTINUE) return;
+    if (run_state_of(drive->run) != RUN_RUNNING) return;
+    json_t *data = event->data == NULL ? NULL : json_loads(event->data, 0, NULL);
+    const char *reason = json_string_value(json_object_get(data, "reason"));
+    progress_hide(&drive->progress);
+    log_warning("controller", "checkpoint %lld is lost: %s; the training goes on",
+                (long long)json_integer_value(json_object_get(data, "number")), reason != NULL ? reason : "?");
+    json_decref(data);
+}
+
+/* What an attempt that was cut off had begun to write, or was given. */
+static void clear_up(struct drive *drive, const struct run_event *event) {
+    if (event->kind == EVENT_ATTEMPT_END && run_failure(drive->run)->outcome != OUTCOME_NONE)
+        checkpoint_sweep_staging(drive->config->path);
+}
+
 static void record(void *context, const struct run_event *event) {
     struct drive *drive = context;
     tell_restart(drive, event);
+    tell_lost_checkpoint(drive, event);
+    clear_up(drive, event);
     ty_error err = {0};
     int result = journal_event(drive->config->journal, event, &err);
     drive_keep_journal_error(drive, result, &err);
-    events_add(drive->config->events, event, event->kind == EVENT_CHECKPOINT ? drive->metrics.data : NULL);
+    events_add(drive->config->events, event,
+               event->kind == EVENT_CHECKPOINT ? checkpoints_latest_metrics(drive->config->checkpoints) : NULL);
 }
 
-static int publish(void *context, uint64_t number, int attempt, const char *const *files, size_t n, char **path,
-                   ty_error *err) {
+static int publish(void *context, const struct run_commit *commit, char **path, ty_error *err) {
     struct drive *drive = context;
-    int result = checkpoint_publish(drive->config->path, number, attempt, files, n, path, err);
-    if (result < 0) return result;
-    char name[CHECKPOINT_NAME_SIZE];
-    checkpoint_name(number, name);
-    struct journal_checkpoint row = {number, attempt, clock_wall(), name, drive->metrics.data};
-    ty_error journal_error = {0};
-    result = journal_checkpoint(drive->config->journal, &row, &journal_error);
-    if (result >= 0) result = journal_commit_durable(drive->config->journal, &journal_error);
-    drive_keep_journal_error(drive, result, &journal_error);
-    return 0;
+    ty_error unrecorded;
+    int result =
+        checkpoints_publish(drive->config->checkpoints, commit, drive->metrics.data, path, &unrecorded, err);
+    if (result >= 0) drive_keep_journal_error(drive, unrecorded.code, &unrecorded);
+    return result;
 }
 
 static void discard(void *context, uint64_t number, int attempt) {
     const struct drive *drive = context;
-    checkpoint_discard(drive->config->path, number, attempt);
+    checkpoints_discard(drive->config->checkpoints, number, attempt);
+}
+
+static void list(void *context, uint32_t node, uint32_t channel) {
+    struct drive *drive = context;
+    CLEANUP(buffer_done) struct buffer text = {0};
+    Wire__Committed body = WIRE__COMMITTED__INIT;
+    Wire__Message message = WIRE__MESSAGE__INIT;
+    checkpoints_list(drive->config->checkpoints, &text);
+    body.channel = channel;
+    body.list = (ProtobufCBinaryData){text.size, (uint8_t *)text.data};
+    if (text.failed) body.error = (char *)"out of memory";
+    message.body_case = WIRE__MESSAGE__BODY_COMMITTED;
+    message.committed = &body;
+    peer_send(&drive->peers[node], &message);
 }
 
 static void answer_commit(void *context, uint32_t node, uint32_t channel, uint64_t number, const char *path,
@@ -171,5 +202,6 @@ const struct run_ops drive_ops = {
     .publish = publish,
     .discard = discard,
     .answer = answer_commit,
+    .list = list,
     .ended = on_run_ended,
 };

@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "checkpoint/checkpoint.h"
 #include "controller/directory.h"
 #include "controller/drive.h"
 #include "controller/outcome.h"
@@ -27,7 +26,7 @@ struct controller {
     int directory; /* locked; -1 */
     struct journal *journal;
     struct drive_resume resume;
-    uint64_t last_checkpoint; /* its number, 0 without */
+    struct checkpoints *checkpoints;
     struct events events;
     struct drive_config config;
     struct drive *drive; /* NULL: not begun */
@@ -78,24 +77,10 @@ static int find_last_attempt(void *context, int64_t sequence, const struct run_e
     return 0;
 }
 
-static int find_last_checkpoint(void *context, const struct journal_checkpoint *checkpoint) {
-    struct controller *controller = context;
-    struct buffer path = {0};
-    buffer_printf(&path, "%s/%s", controller->path, checkpoint->name);
-    free(controller->resume.checkpoint);
-    controller->resume.checkpoint = buffer_take(&path);
-    controller->last_checkpoint = checkpoint->number;
-    return 0;
-}
-
 /* Where an earlier controller of the run left it. */
 static int read_past(struct controller *controller, ty_error *err) {
     int result = journal_each_event(controller->journal, 0, find_last_attempt, &controller->resume, err);
-    if (result >= 0) result = journal_each_checkpoint(controller->journal, find_last_checkpoint, controller, err);
-    if (result >= 0) result = journal_last_number(controller->journal, &controller->resume.last_number, err);
-    /* What that controller had begun and the journal does not know was never committed. */
-    if (result >= 0) result = checkpoint_sweep(controller->path, controller->last_checkpoint, err);
-    return result;
+    return result < 0 ? result : journal_last_number(controller->journal, &controller->resume.last_number, err);
 }
 
 static int open_journal(struct controller *controller, ty_error *err) {
@@ -103,8 +88,13 @@ static int open_journal(struct controller *controller, ty_error *err) {
     controller->directory = directory_open(controller->path, controller->request->resume, &existed, err);
     if (controller->directory < 0) return controller->directory;
     bool past = existed && journal_exists(controller->path);
-    int result = journal_open(controller->path, past ? JOURNAL_APPEND : JOURNAL_CREATE, &controller->journal, err);
-    return result < 0 || !past ? result : read_past(controller, err);
+    int result =
+        journal_open(controller->path, past ? JOURNAL_APPEND : JOURNAL_CREATE, &controller->journal, err);
+    if (result >= 0 && past) result = read_past(controller, err);
+    if (result >= 0)
+        result = checkpoints_open(controller->path, &controller->request->checkpoints, controller->journal,
+                                  past, &controller->checkpoints, err);
+    return result;
 }
 
 static void record_run(struct controller *controller) {
@@ -143,6 +133,7 @@ static int begin(struct controller *controller, ty_error *err) {
         .request = controller->request,
         .prepared = &controller->prepared,
         .journal = controller->journal,
+        .checkpoints = controller->checkpoints,
         .events = &controller->events,
         .name = controller->name,
         .path = controller->path,
@@ -165,7 +156,7 @@ static bool tells_log(const struct controller *controller) {
 static void destroy(struct controller *controller) {
     if (tells_log(controller)) log_set_sink(NULL, NULL);
     lease_holders_free(controller->holders, controller->n_holders);
-    free(controller->resume.checkpoint);
+    checkpoints_close(controller->checkpoints);
     journal_close(controller->journal);
     prepare_done(&controller->prepared);
     if (controller->directory >= 0) (void)close(controller->directory);

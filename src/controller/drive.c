@@ -85,6 +85,7 @@ static void on_turn_end(void *context) {
     if (drive->peers == NULL || drive->config->prepared->plan == NULL) return;
     for (size_t node = 0; node < drive->config->prepared->plan->n_nodes_used; node++)
         if (drive->peers[node].channel != NULL) channel_flush(drive->peers[node].channel);
+    checkpoints_clean(drive->config->checkpoints); /* whoever waited for a commit has been answered */
     if (drive->run != NULL && run_state_of(drive->run) != RUN_ENDED) progress_show(&drive->progress);
 }
 
@@ -139,7 +140,7 @@ int drive_begin(struct drive *drive, ty_error *err) {
         .failures = request->failures,
         .first_attempt = drive->config->resume.attempts + 1,
         .report_base = drive->config->resume.last_number,
-        .checkpoint = drive->config->resume.checkpoint,
+        .checkpoint = checkpoints_latest(drive->config->checkpoints),
         .time_limit = request->time_limit,
         .grace = request->grace,
         .start_limit = START_LIMIT,

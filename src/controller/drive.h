@@ -2,6 +2,7 @@
 #ifndef CONTROLLER_DRIVE_H
 #define CONTROLLER_DRIVE_H
 
+#include "controller/checkpoints.h"
 #include "controller/events.h"
 #include "controller/prepare.h"
 #include "journal/journal.h"
@@ -11,13 +12,13 @@
 struct drive_resume {
     int attempts;
     uint64_t last_number; /* of the reports */
-    char *checkpoint;     /* path of the last committed one, NULL without */
 };
 
 struct drive_config {
     const struct run_request *request;
     struct prepared *prepared; /* checked, and planned unless `waiting` */
     struct journal *journal;
+    struct checkpoints *checkpoints;
     struct events *events;
     const char *name, *path;
     struct lease_holder *holders; /* whom the run waits for, when it was not planned yet; owned by the caller */
@@ -31,6 +32,7 @@ struct drive_end {
     char *metrics;    /* last report of rank 0, JSON; the caller's */
     char *checkpoint; /* path of the last committed checkpoint; the caller's */
     char *failure;    /* the screen; the caller's; NULL without a failure */
+    char *preemption; /* what workers were told of one, JSON; the caller's; NULL without */
     enum run_outcome outcome;
     int status, attempts;
     struct run_failure cause;   /* without its tail */

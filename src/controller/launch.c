@@ -55,6 +55,9 @@ static int fill(struct launch *launch, ty_error *err) {
     if (environment_add(&launch->shared, inherited) < 0 || drop_outer_run(&launch->shared) < 0 ||
         group_ranks(launch) < 0)
         return ty_fail_memory(err);
+    bool may_lose = request->checkpoints.on_error == CHECKPOINT_ERROR_CONTINUE;
+    if (environment_set(&launch->shared, WORKER_LOSS_VARIABLE, may_lose ? "continue" : NULL) < 0)
+        return ty_fail_memory(err);
     launch->framework.user_environment = inherited;
     return launch->context.prepared->framework->shared(&launch->framework, set_shared, &launch->shared, err);
 }

@@ -17,7 +17,7 @@
 #include "controller/sweep.h"
 
 /* Numbers on the wire are cast to those of run/. */
-_Static_assert((int)WIRE__REPORT__KIND__ABORT == (int)REPORT_ABORT, "kinds of reports");
+_Static_assert((int)WIRE__REPORT__KIND__LIST == (int)REPORT_LIST, "kinds of reports");
 _Static_assert((int)WIRE__STORE_REQUEST__OPERATION__DELETE == (int)STORE_DELETE, "operations of the store");
 _Static_assert((int)WIRE__STORE_REPLY__STATUS__INVALID == (int)STORE_INVALID, "answers of the store");
 
@@ -159,6 +159,7 @@ static void on_report(struct drive *drive, const Wire__Report *report) {
     run_report(drive->run, &(struct run_report){.rank = report->rank,
                                                 .kind = kind,
                                                 .number = report->number,
+                                                .name = report->name,
                                                 .files = report->files.data,
                                                 .size = report->files.len,
                                                 .channel = report->channel});

@@ -48,6 +48,10 @@ int journal_checkpoint(struct journal *journal, const struct journal_checkpoint 
     return loaded->checkpoint(journal, checkpoint, err);
 }
 
+int journal_forget_checkpoint(struct journal *journal, uint64_t number, ty_error *err) {
+    return loaded->forget_checkpoint(journal, number, err);
+}
+
 int journal_commit(struct journal *journal, ty_error *err) {
     return loaded->commit(journal, false, err);
 }
@@ -76,6 +80,11 @@ int journal_each_checkpoint(struct journal *journal,
                             int (*each)(void *context, const struct journal_checkpoint *checkpoint),
                             void *context, ty_error *err) {
     return loaded->each_checkpoint(journal, each, context, err);
+}
+
+int journal_find_report(struct journal *journal, int attempt, int rank, uint64_t number, char **metrics,
+                        ty_error *err) {
+    return loaded->find_report(journal, attempt, rank, number, metrics, err);
 }
 
 int journal_count_reports(struct journal *journal, uint64_t *count, nanoseconds *first, ty_error *err) {

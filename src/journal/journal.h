@@ -49,6 +49,8 @@ void journal_close(struct journal *journal);
 int journal_event(struct journal *journal, const struct run_event *event, ty_error *err);
 int journal_report(struct journal *journal, const struct journal_report *report, ty_error *err);
 int journal_checkpoint(struct journal *journal, const struct journal_checkpoint *checkpoint, ty_error *err);
+/* A checkpoint that is no longer kept: its row goes, the event that says so is the caller's. */
+int journal_forget_checkpoint(struct journal *journal, uint64_t number, ty_error *err);
 int journal_commit(struct journal *journal, ty_error *err);
 int journal_commit_durable(struct journal *journal, ty_error *err);
 bool journal_dirty(const struct journal *journal); /* something waits for a commit */
@@ -64,6 +66,10 @@ int journal_each_report(struct journal *journal, int rank, size_t limit,
 int journal_each_checkpoint(struct journal *journal,
                             int (*each)(void *context, const struct journal_checkpoint *checkpoint),
                             void *context, ty_error *err);
+/* The metrics of one report, *metrics malloc'd and the caller's; 1, or 0 when there is no such report. The newest are found
+ * fastest. */
+int journal_find_report(struct journal *journal, int attempt, int rank, uint64_t number, char **metrics,
+                        ty_error *err);
 /* Number of reports of every rank and attempt together; time of the first one in *first (0 without). */
 int journal_count_reports(struct journal *journal, uint64_t *count, nanoseconds *first, ty_error *err);
 /* Highest report number of any rank in any attempt, 0 without. */

@@ -81,8 +81,13 @@ static int read_version(struct journal *journal, int *rc, ty_error *err) {
 }
 
 static void close_database(struct journal *journal) {
-    sqlite3_stmt **statements[] = {&journal->begin, &journal->commit, &journal->insert_event,
-                                   &journal->insert_report, &journal->insert_checkpoint};
+    sqlite3_stmt **statements[] = {&journal->begin,
+                                   &journal->commit,
+                                   &journal->insert_event,
+                                   &journal->insert_report,
+                                   &journal->insert_checkpoint,
+                                   &journal->delete_checkpoint,
+                                   &journal->find_report};
     for (size_t i = 0; i < ARRAY_SIZE(statements); i++)
         (void)sqlite3_finalize(TAKE(*statements[i]));
     (void)sqlite3_close(TAKE(journal->db));
@@ -184,11 +189,13 @@ __attribute__((visibility("default"))) const struct journal_module trainyard_jou
     .event = module_event,
     .report = module_report,
     .checkpoint = module_checkpoint,
+    .forget_checkpoint = module_forget_checkpoint,
     .commit = module_commit,
     .dirty = module_dirty,
     .each_event = module_each_event,
     .each_report = module_each_report,
     .each_checkpoint = module_each_checkpoint,
+    .find_report = module_find_report,
     .count_reports = module_count_reports,
     .last_number = module_last_number,
 };

@@ -13,6 +13,7 @@ struct journal_module {
     int (*event)(struct journal *journal, const struct run_event *event, ty_error *err);
     int (*report)(struct journal *journal, const struct journal_report *report, ty_error *err);
     int (*checkpoint)(struct journal *journal, const struct journal_checkpoint *checkpoint, ty_error *err);
+    int (*forget_checkpoint)(struct journal *journal, uint64_t number, ty_error *err);
     int (*commit)(struct journal *journal, bool durable, ty_error *err);
     bool (*dirty)(const struct journal *journal);
     int (*each_event)(struct journal *journal, int64_t after_sequence,
@@ -24,6 +25,8 @@ struct journal_module {
     int (*each_checkpoint)(struct journal *journal,
                            int (*each)(void *context, const struct journal_checkpoint *checkpoint),
                            void *context, ty_error *err);
+    int (*find_report)(struct journal *journal, int attempt, int rank, uint64_t number, char **metrics,
+                       ty_error *err);
     int (*count_reports)(struct journal *journal, uint64_t *count, nanoseconds *first, ty_error *err);
     int (*last_number)(struct journal *journal, uint64_t *number, ty_error *err);
 };

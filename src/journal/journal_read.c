@@ -1,5 +1,7 @@
 /* Reading: each call runs its own statement, so that callbacks may read and write the same journal. */
 
+#include <string.h>
+
 #include "base/str.h"
 #include "journal/journal_sqlite.h"
 
@@ -135,6 +137,30 @@ int module_each_checkpoint(struct journal *journal,
     struct checkpoint_call call = {each, context};
     return query(journal, "SELECT number, time, attempt, name, metrics FROM checkpoints ORDER BY number", 0, 0,
                  hand_checkpoint, &call, err);
+}
+
+/* From the end of the table, where a report that was just made lies; an index would be paid for by every report. */
+static const char find_sql[] =
+    "SELECT metrics FROM reports WHERE attempt = ?1 AND rank = ?2 AND number = ?3 ORDER BY id DESC LIMIT 1";
+
+int module_find_report(struct journal *journal, int attempt, int rank, uint64_t number, char **metrics,
+                       ty_error *err) {
+    int result = journal_kept_error(journal, err);
+    if (result < 0) return result;
+    sqlite3_stmt **find = &journal->find_report;
+    int rc = *find != NULL
+                 ? SQLITE_OK
+                 : sqlite3_prepare_v3(journal->db, find_sql, -1, SQLITE_PREPARE_PERSISTENT, find, NULL);
+    if (rc == SQLITE_OK) rc = sqlite3_bind_int(*find, 1, attempt);
+    if (rc == SQLITE_OK) rc = sqlite3_bind_int(*find, 2, rank);
+    if (rc == SQLITE_OK) rc = sqlite3_bind_int64(*find, 3, (sqlite3_int64)number);
+    if (rc == SQLITE_OK) rc = sqlite3_step(*find);
+    if (rc == SQLITE_ROW) *metrics = strdup(text(*find, 0));
+    result = rc == SQLITE_ROW    ? (*metrics == NULL ? ty_fail_memory(err) : 1)
+             : rc == SQLITE_DONE ? 0
+                                 : sqlite_fail(journal, rc, "read", err);
+    (void)sqlite3_reset(*find);
+    return result;
 }
 
 struct numbers {

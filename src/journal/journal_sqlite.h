@@ -17,7 +17,8 @@ struct journal {
     bool dirty;     /* a transaction is open */
     bool anchored;  /* the file as it was created is on the disk */
     ty_error error; /* of the first write that failed, given by every call after it */
-    sqlite3_stmt *begin, *commit, *insert_event, *insert_report, *insert_checkpoint;
+    sqlite3_stmt *begin, *commit, *insert_event, *insert_report, *insert_checkpoint, *delete_checkpoint,
+        *find_report;
 };
 
 /* "cannot VERB PATH: why", from what SQLite says about its last call, which returned `rc`; the code it stands
@@ -33,6 +34,7 @@ int journal_kept_error(const struct journal *journal, ty_error *err);
 int module_event(struct journal *journal, const struct run_event *event, ty_error *err);
 int module_report(struct journal *journal, const struct journal_report *report, ty_error *err);
 int module_checkpoint(struct journal *journal, const struct journal_checkpoint *checkpoint, ty_error *err);
+int module_forget_checkpoint(struct journal *journal, uint64_t number, ty_error *err);
 int module_commit(struct journal *journal, bool durable, ty_error *err);
 bool module_dirty(const struct journal *journal);
 
@@ -45,6 +47,8 @@ int module_each_report(struct journal *journal, int rank, size_t limit,
 int module_each_checkpoint(struct journal *journal,
                            int (*each)(void *context, const struct journal_checkpoint *checkpoint),
                            void *context, ty_error *err);
+int module_find_report(struct journal *journal, int attempt, int rank, uint64_t number, char **metrics,
+                       ty_error *err);
 int module_count_reports(struct journal *journal, uint64_t *count, nanoseconds *first, ty_error *err);
 int module_last_number(struct journal *journal, uint64_t *number, ty_error *err);
 

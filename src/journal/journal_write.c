@@ -104,6 +104,13 @@ int module_checkpoint(struct journal *journal, const struct journal_checkpoint *
     return insert(journal, statement, rc, err);
 }
 
+int module_forget_checkpoint(struct journal *journal, uint64_t number, ty_error *err) {
+    int result = begin(journal, &journal->delete_checkpoint, "DELETE FROM checkpoints WHERE number = ?1", err);
+    if (result < 0) return result;
+    sqlite3_stmt *statement = journal->delete_checkpoint;
+    return insert(journal, statement, sqlite3_bind_int64(statement, 1, (sqlite3_int64)number), err);
+}
+
 /* Brings a file of the connection, named by its SQLITE_FCNTL_ operation, to the disk. */
 static int sync_file(struct journal *journal, int which) {
     sqlite3_file *file = NULL;

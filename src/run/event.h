@@ -21,6 +21,8 @@
     X(EVENT_GONE, "gone", "")                                                                           \
     X(EVENT_START_FAILED, "start_failed", "cause")                                                      \
     X(EVENT_CHECKPOINT, "checkpoint", "number path")                                                    \
+    X(EVENT_CHECKPOINT_LOST, "checkpoint_lost", "number reason")                                        \
+    X(EVENT_CHECKPOINT_REMOVED, "checkpoint_removed", "number name")                                    \
     X(EVENT_STOP, "stop", "reason kill")                                                                \
     X(EVENT_CLEAN, "clean", "clean leftovers")                                                          \
     X(EVENT_ATTEMPT_END, "attempt_end", "outcome status rank cause retry(s until the next attempt)")    \

@@ -12,12 +12,22 @@ struct pending {
     uint32_t arrived; /* ranks that made the report of this number */
     uint32_t begun;   /* ranks that write files */
     uint32_t settled; /* of these, ranks that have written all of theirs, or given up */
+    bool *writes;     /* by rank */
+    char *name;       /* given by rank 0; NULL: by its number */
     char **files;     /* lists of the ranks that committed */
     struct commit_waiter {
         uint32_t node, channel;
     } * waiters;
     uint32_t n_files;
-    char *error; /* why it cannot become whole, NULL */
+    char error[1024]; /* why it cannot become whole, or "" */
+    bool told;        /* the failure is on record */
+};
+
+/* A rank that asks which checkpoints there are, once the reports up to `number` have been seen to. */
+struct list_waiter {
+    struct list_waiter *next;
+    uint64_t number;
+    uint32_t node, channel;
 };
 
 struct node_slot {
@@ -47,7 +57,8 @@ struct run {
     bool unclean; /* some node did not prove that nothing is left */
     uint32_t leftovers;
     uint64_t report_base, last_number;
-    struct pending *pending; /* newest first */
+    struct pending *pending; /* in the order of their numbers */
+    struct list_waiter *lists;
     char *checkpoint;
 };
 
@@ -60,6 +71,7 @@ void run_record_attempt(struct run *run);
 void run_record_started(struct run *run, uint32_t rank, nanoseconds time);
 void run_record_exit(struct run *run, uint32_t rank, const char *cause, nanoseconds time);
 void run_record_checkpoint(struct run *run, uint64_t number, const char *path);
+void run_record_lost_checkpoint(struct run *run, uint64_t number, const char *why);
 void run_record_stop(struct run *run, bool kill, const char *reason);
 void run_record_clean(struct run *run, uint32_t node, bool clean, uint32_t leftovers);
 void run_record_end(struct run *run, enum run_event_kind kind); /* EVENT_ATTEMPT_END or EVENT_RUN_END */

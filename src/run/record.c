@@ -7,6 +7,7 @@
 
 void run_record(struct run *run, enum run_event_kind kind, int rank, int node, nanoseconds time,
                 const char *data) {
+    if (run->ops->record == NULL) return;
     struct run_event event = {time, kind, run->attempt, rank, node, data};
     if (event.time == 0) event.time = run->ops->wall(run->context);
     run->ops->record(run->context, &event);
@@ -38,12 +39,14 @@ void run_record_attempt(struct run *run) {
 }
 
 void run_record_started(struct run *run, uint32_t rank, nanoseconds time) {
+    if (run->ops->record == NULL) return; /* no words for nobody: a simulation has millions of these */
     char data[32];
     (void)snprintf(data, sizeof data, "{\"pid\": %d}", run->workers[rank].pid);
     run_record(run, EVENT_STARTED, (int)rank, -1, time, data);
 }
 
 void run_record_exit(struct run *run, uint32_t rank, const char *cause, nanoseconds time) {
+    if (run->ops->record == NULL) return;
     const struct run_worker *worker = &run->workers[rank];
     struct buffer data = {0};
     if (WIFSIGNALED(worker->wait_status))
@@ -65,6 +68,14 @@ void run_record_checkpoint(struct run *run, uint64_t number, const char *path) {
     buffer_json_text(&data, path);
     buffer_char(&data, '}');
     record_buffer(run, EVENT_CHECKPOINT, -1, -1, 0, &data);
+}
+
+void run_record_lost_checkpoint(struct run *run, uint64_t number, const char *why) {
+    struct buffer data = {0};
+    buffer_printf(&data, "{\"number\": %llu, \"reason\": ", (unsigned long long)number);
+    buffer_json_text(&data, why);
+    buffer_char(&data, '}');
+    record_buffer(run, EVENT_CHECKPOINT_LOST, -1, -1, 0, &data);
 }
 
 void run_record_stop(struct run *run, bool kill, const char *reason) {

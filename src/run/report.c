@@ -1,10 +1,10 @@
 /* Reports and the checkpoints that they carry: a checkpoint is whole when every rank has made the report of its
- * number and every rank that began to write has written all. */
+ * number and every rank that began to write has written all. They are committed in the order of their numbers, though ranks may
+ * write several at a time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buffer.h"
 #include "run/internal.h"
 
 static void forget_files(struct pending *pending) {
@@ -17,7 +17,8 @@ static void free_pending(struct pending *pending) {
     forget_files(pending);
     free(pending->files);
     free(pending->waiters);
-    free(pending->error);
+    free(pending->writes);
+    free(pending->name);
     free(pending);
 }
 
@@ -36,20 +37,33 @@ static void unlink_pending(struct run *run, struct pending *gone) {
 }
 
 /* Answers everyone who waits for it. */
-static void answer_all(struct run *run, const struct pending *pending, const char *path, const char *error) {
+static void answer_all(struct run *run, struct pending *pending, const char *path, const char *error) {
     for (uint32_t i = 0; i < pending->n_files; i++) {
         const struct commit_waiter *waiter = &pending->waiters[i];
         run->ops->answer(run->context, waiter->node, waiter->channel, pending->number, path, error);
     }
+    forget_files(pending);
+}
+
+static void give_up(struct run *run, struct pending *pending, const char *why) {
+    run->ops->discard(run->context, pending->number, run->attempt);
+    if (!pending->told) run_record_lost_checkpoint(run, pending->number, why);
+    pending->told = true;
+    answer_all(run, pending, NULL, why);
 }
 
 static void commit(struct run *run, struct pending *pending) {
     ty_error err = {0};
     char *path = NULL;
-    if (run->ops->publish(run->context, pending->number, run->attempt, (const char *const *)pending->files,
-                          pending->n_files, &path, &err) < 0) {
-        run->ops->discard(run->context, pending->number, run->attempt);
-        answer_all(run, pending, NULL, err.message);
+    struct run_commit whole = {
+        .number = pending->number,
+        .attempt = run->attempt,
+        .name = pending->name,
+        .files = (const char *const *)pending->files,
+        .n = pending->n_files,
+    };
+    if (run->ops->publish(run->context, &whole, &path, &err) < 0) {
+        give_up(run, pending, err.message);
         return;
     }
     run_record_checkpoint(run, pending->number, path);
@@ -58,27 +72,66 @@ static void commit(struct run *run, struct pending *pending) {
     answer_all(run, pending, path, NULL);
 }
 
-/* A checkpoint that failed tells so as soon as nobody writes in its directory any more. */
+static bool all_came(const struct run *run, const struct pending *pending) {
+    return pending->arrived == run->config.n_workers;
+}
+
+/* Nobody writes in its directory any more, and either every rank made the report or it cannot be whole. */
+static bool is_settled(const struct run *run, const struct pending *pending) {
+    return pending->settled == pending->begun && (pending->error[0] != '\0' || all_came(run, pending));
+}
+
+/* What failed stays known until the attempt ends: a rank that begins it later must hear of it. */
 static void settle(struct run *run, struct pending *pending) {
-    bool all_came = pending->arrived == run->config.n_workers;
-    if (pending->settled < pending->begun || (!all_came && pending->error == NULL)) return;
-    if (pending->error == NULL) {
-        commit(run, pending);
-    } else {
-        run->ops->discard(run->context, pending->number, run->attempt);
-        answer_all(run, pending, NULL, pending->error);
-    }
-    /* What failed stays known until the attempt ends: a rank that begins it later must hear of it. */
-    if (pending->error != NULL && !all_came) {
-        forget_files(pending);
-        return;
-    }
+    if (pending->error[0] == '\0' && pending->begun > 0) commit(run, pending);
+    if (pending->error[0] != '\0' && (!pending->told || pending->n_files > 0))
+        give_up(run, pending, pending->error);
+    if (!all_came(run, pending)) return;
     unlink_pending(run, pending);
     free_pending(pending);
 }
 
+/* The highest number up to which every rank that lives has reported and nothing waits for its commit. */
+static uint64_t consolidated(const struct run *run) {
+    uint64_t number = UINT64_MAX;
+    for (uint32_t rank = 0; rank < run->config.n_workers; rank++) {
+        const struct run_worker *worker = &run->workers[rank];
+        bool ended = worker->state == WORKER_EXITED || worker->state == WORKER_GONE;
+        if (!ended && worker->reports < number) number = worker->reports;
+    }
+    for (const struct pending *pending = run->pending; pending != NULL; pending = pending->next)
+        if (!is_settled(run, pending) && pending->number <= number) number = pending->number - 1;
+    return number;
+}
+
+static void answer_lists(struct run *run) {
+    if (run->lists == NULL) return;
+    uint64_t number = consolidated(run);
+    for (struct list_waiter **link = &run->lists, *waiter; (waiter = *link) != NULL;) {
+        if (waiter->number > number) {
+            link = &waiter->next;
+            continue;
+        }
+        *link = waiter->next;
+        run->ops->list(run->context, waiter->node, waiter->channel);
+        free(waiter);
+    }
+}
+
+/* Commits what is whole, the oldest first: one that still waits for files holds up those behind it. */
+static void settle_all(struct run *run) {
+    for (struct pending *pending = run->pending, *next; pending != NULL; pending = next) {
+        next = pending->next;
+        if (is_settled(run, pending))
+            settle(run, pending);
+        else if (pending->error[0] == '\0')
+            break;
+    }
+    answer_lists(run);
+}
+
 static void fail_pending(struct pending *pending, const char *why) {
-    if (pending->error == NULL) pending->error = strdup(why);
+    if (pending->error[0] == '\0') (void)snprintf(pending->error, sizeof pending->error, "%s", why);
 }
 
 /* A rank that has ended makes no further report. */
@@ -90,100 +143,135 @@ static void fail_without(const struct run *run, struct pending *pending, uint32_
     fail_pending(pending, why);
 }
 
-static struct pending *begin(struct run *run, uint64_t number) {
-    struct pending *pending = find_pending(run, number);
-    if (pending != NULL) return pending;
-    pending = calloc(1, sizeof *pending);
+/* How far the ranks are with it. */
+static void look_at_ranks(const struct run *run, struct pending *pending) {
+    for (uint32_t rank = 0; rank < run->config.n_workers; rank++) {
+        const struct run_worker *worker = &run->workers[rank];
+        bool ended = worker->state == WORKER_EXITED || worker->state == WORKER_GONE;
+        pending->arrived += worker->reports >= pending->number;
+        if (ended && worker->reports < pending->number) fail_without(run, pending, rank);
+    }
+}
+
+static struct pending *make_pending(const struct run *run, uint64_t number) {
+    struct pending *pending = calloc(1, sizeof *pending);
     if (pending == NULL) return NULL;
     pending->number = number;
     pending->files = calloc(run->config.n_workers, sizeof *pending->files);
     pending->waiters = calloc(run->config.n_workers, sizeof *pending->waiters);
-    for (uint32_t rank = 0; rank < run->config.n_workers; rank++) {
-        const struct run_worker *worker = &run->workers[rank];
-        bool ended = worker->state == WORKER_EXITED || worker->state == WORKER_GONE;
-        pending->arrived += worker->reports >= number;
-        if (ended && worker->reports < number) fail_without(run, pending, rank);
-    }
-    pending->next = run->pending;
-    run->pending = pending;
+    pending->writes = calloc(run->config.n_workers, sizeof *pending->writes);
+    if (pending->files != NULL && pending->waiters != NULL && pending->writes != NULL) return pending;
+    free_pending(pending);
+    return NULL;
+}
+
+/* The pending checkpoint of this number, made when there is none; NULL when memory is short. */
+static struct pending *begin(struct run *run, uint64_t number) {
+    struct pending *pending = find_pending(run, number);
+    if (pending != NULL) return pending;
+    pending = make_pending(run, number);
+    if (pending == NULL) return NULL;
+    look_at_ranks(run, pending);
+    struct pending **link = &run->pending;
+    while (*link != NULL && (*link)->number < number)
+        link = &(*link)->next;
+    pending->next = *link;
+    *link = pending;
     return pending;
 }
 
-static void add_files(struct run *run, struct pending *pending, const struct run_report *report) {
+static void answer_error(struct run *run, const struct run_report *report, const char *error) {
     uint32_t node = run->config.node_of[report->rank];
-    char *copy = malloc(report->size + 1);
-    if (pending->files == NULL || pending->waiters == NULL || copy == NULL) {
-        free(copy);
-        run->ops->answer(run->context, node, report->channel, pending->number, NULL, "out of memory");
+    run->ops->answer(run->context, node, report->channel, report->number, NULL, error);
+}
+
+static void add_files(struct run *run, struct pending *pending, const struct run_report *report) {
+    char *copy = strndup(report->files, report->size);
+    if (copy == NULL) {
+        fail_pending(pending, "out of memory");
+        answer_error(run, report, "out of memory");
         return;
     }
-    memcpy(copy, report->files, report->size);
-    copy[report->size] = '\0';
     pending->files[pending->n_files] = copy;
-    pending->waiters[pending->n_files++] = (struct commit_waiter){node, report->channel};
+    pending->waiters[pending->n_files++] =
+        (struct commit_waiter){run->config.node_of[report->rank], report->channel};
 }
 
-/* A commit of a checkpoint that is not pending: of an ended attempt, or never begun. */
-static void refuse_commit(struct run *run, const struct run_report *report) {
-    run->ops->answer(run->context, run->config.node_of[report->rank], report->channel, report->number, NULL,
-                     "no such checkpoint is being written");
+/* The name that rank 0 gives, with files or without. */
+static void take_name(struct run *run, const struct run_report *report) {
+    if (report->rank != 0 || report->name == NULL || report->name[0] == '\0') return;
+    struct pending *pending = begin(run, report->number);
+    if (pending != NULL && pending->name == NULL) pending->name = strdup(report->name);
 }
 
-static void arrive(struct run *run, uint32_t rank, uint64_t number) {
-    run->workers[rank].reports = number;
-    if (number > run->last_number) run->last_number = number;
-    struct pending *pending = find_pending(run, number);
-    if (pending == NULL) return;
-    pending->arrived++;
-    settle(run, pending);
+static void arrive(struct run *run, const struct run_report *report) {
+    take_name(run, report);
+    run->workers[report->rank].reports = report->number;
+    if (report->number > run->last_number) run->last_number = report->number;
+    struct pending *pending = find_pending(run, report->number);
+    if (pending != NULL) pending->arrived++;
+    settle_all(run);
 }
 
+/* A rank has written all of its files, or gave up. */
 static void conclude(struct run *run, const struct run_report *report) {
     struct pending *pending = find_pending(run, report->number);
     bool written = report->kind == REPORT_COMMIT;
-    if (pending == NULL || run->workers[report->rank].writing != report->number) {
-        if (written) refuse_commit(run, report);
+    if (pending == NULL || !pending->writes[report->rank]) {
+        if (written) answer_error(run, report, "no such checkpoint is being written");
         return;
     }
     pending->settled++;
-    run->workers[report->rank].writing = 0;
+    pending->writes[report->rank] = false;
     if (written) {
         add_files(run, pending, report);
     } else {
-        struct buffer why = {0};
-        buffer_printf(&why, "rank %u: %.*s", report->rank, (int)report->size, (const char *)report->files);
-        fail_pending(pending, why.failed ? "a rank could not write its files" : why.data);
-        buffer_done(&why);
+        char why[sizeof pending->error];
+        (void)snprintf(why, sizeof why, "rank %u: %.*s", report->rank, (int)report->size,
+                       (const char *)report->files);
+        fail_pending(pending, why);
     }
-    settle(run, pending);
+    settle_all(run);
 }
 
 static void begin_writing(struct run *run, const struct run_report *report) {
-    struct run_worker *worker = &run->workers[report->rank];
     struct pending *pending = begin(run, report->number);
-    if (pending == NULL) return;
-    if (worker->writing != 0) {
-        fail_pending(pending, "a rank began it while it still wrote another");
+    if (pending == NULL || pending->writes[report->rank]) return;
+    pending->begun++;
+    pending->writes[report->rank] = true;
+}
+
+static void await_list(struct run *run, const struct run_report *report) {
+    struct list_waiter *waiter = calloc(1, sizeof *waiter);
+    if (waiter == NULL) {
+        answer_error(run, report, "out of memory");
         return;
     }
-    pending->begun++;
-    worker->writing = report->number;
+    *waiter =
+        (struct list_waiter){run->lists, report->number, run->config.node_of[report->rank], report->channel};
+    run->lists = waiter;
+    answer_lists(run);
 }
 
 void run_report(struct run *run, const struct run_report *report) {
-    if (report->rank >= run->config.n_workers || report->number <= run->report_base) return;
+    if (report->rank >= run->config.n_workers) return;
+    if (report->number <= run->report_base && report->kind != REPORT_LIST) return;
     if (run->state != RUN_RUNNING && run->state != RUN_STOPPING) return;
     switch (report->kind) {
     case REPORT_BEGIN:
+        if (report->number <= run->workers[report->rank].reports) break; /* doubled: it counts once */
         begin_writing(run, report);
-        arrive(run, report->rank, report->number);
+        arrive(run, report);
         break;
     case REPORT_METRICS:
-        arrive(run, report->rank, report->number);
+        if (report->number > run->workers[report->rank].reports) arrive(run, report);
         break;
     case REPORT_COMMIT:
     case REPORT_ABORT:
         conclude(run, report);
+        break;
+    case REPORT_LIST:
+        await_list(run, report);
         break;
     default:
         break;
@@ -191,27 +279,34 @@ void run_report(struct run *run, const struct run_report *report) {
 }
 
 void run_reports_rank_ended(struct run *run, uint32_t rank) {
-    static const char unfinished[] = "ended while it wrote its files";
-    uint64_t writing = run->workers[rank].writing;
-    if (writing != 0)
-        conclude(run, &(struct run_report){.rank = rank,
-                                           .kind = REPORT_ABORT,
-                                           .number = writing,
-                                           .files = unfinished,
-                                           .size = sizeof unfinished - 1});
-    for (struct pending *pending = run->pending, *next; pending != NULL; pending = next) {
-        next = pending->next;
-        if (pending->number <= run->workers[rank].reports) continue;
-        fail_without(run, pending, rank);
-        settle(run, pending);
+    uint64_t made = run->workers[rank].reports;
+    for (struct pending *pending = run->pending; pending != NULL; pending = pending->next) {
+        if (pending->writes[rank]) {
+            char why[64];
+            (void)snprintf(why, sizeof why, "rank %u: ended while it wrote its files", rank);
+            pending->writes[rank] = false;
+            pending->settled++;
+            fail_pending(pending, why);
+        }
+        if (pending->number > made) fail_without(run, pending, rank);
+    }
+    settle_all(run);
+}
+
+static void free_lists(struct run *run) {
+    while (run->lists != NULL) {
+        struct list_waiter *waiter = run->lists;
+        run->lists = waiter->next;
+        free(waiter);
     }
 }
 
 void run_reports_end(struct run *run) {
+    free_lists(run);
     while (run->pending != NULL) {
         struct pending *pending = run->pending;
         run->pending = pending->next;
-        run->ops->discard(run->context, pending->number, run->attempt);
+        if (!pending->told) run->ops->discard(run->context, pending->number, run->attempt);
         free_pending(pending);
     }
 }

@@ -64,7 +64,6 @@ struct run_worker {
     bool stopped;     /* it ended after it was told to */
     bool failed;      /* it ended by itself with something else than 0, or could not be started */
     uint64_t reports; /* number of its last report */
-    uint64_t writing; /* number of the checkpoint that it writes files for, 0 for none */
 };
 
 /* What failed first in an attempt. */
@@ -79,6 +78,15 @@ struct run_failure {
     char text[512];           /* one line: how */
     char *tail;               /* last lines of its output, NULL without; owned by the run */
     size_t tail_size;
+};
+
+/* A checkpoint that is whole. Borrowed during the call. */
+struct run_commit {
+    uint64_t number;
+    int attempt;
+    const char *name;         /* NULL: by its number */
+    const char *const *files; /* what the ranks said with their commits: JSON, n of them */
+    size_t n;
 };
 
 /* Carried out by the controller. None may call back into the run; events follow later. */
@@ -97,14 +105,15 @@ struct run_ops {
      * follows. */
     void (*abandon)(void *context, uint32_t node);
     void (*set_timer)(void *context, enum run_timer timer, nanoseconds delay); /* negative: cancel */
-    void (*record)(void *context, const struct run_event *event);
-    /* Commits the checkpoint `number`: `*path` (malloc'd) or the error. */
-    int (*publish)(void *context, uint64_t number, int attempt, const char *const *files, size_t n, char **path,
-                   ty_error *err);
+    void (*record)(void *context, const struct run_event *event); /* NULL: nobody keeps events */
+    /* Makes a checkpoint of what the ranks wrote: `*path` (malloc'd) or the error. */
+    int (*publish)(void *context, const struct run_commit *commit, char **path, ty_error *err);
     void (*discard)(void *context, uint64_t number, int attempt);
     /* Answers a rank that waits for a commit. `path` NULL: it failed, see `error`. */
     void (*answer)(void *context, uint32_t node, uint32_t channel, uint64_t number, const char *path,
                    const char *error);
+    /* Answers a rank that asked which checkpoints are kept. */
+    void (*list)(void *context, uint32_t node, uint32_t channel);
     void (*ended)(void *context); /* once; the run may be destroyed after the current event */
 };
 
@@ -152,12 +161,13 @@ void run_timer_fired(struct run *run, enum run_timer timer);
 void run_interrupt(struct run *run, int signal_number);
 
 /* Reports (report.c). */
-enum report_kind { REPORT_METRICS, REPORT_BEGIN, REPORT_COMMIT, REPORT_ABORT };
+enum report_kind { REPORT_METRICS, REPORT_BEGIN, REPORT_COMMIT, REPORT_ABORT, REPORT_LIST };
 struct run_report {
     uint32_t rank;
     enum report_kind kind;
     uint64_t number;
-    const void *files; /* a JSON list (COMMIT), or the reason (ABORT); borrowed */
+    const char *name;  /* of the checkpoint (METRICS, BEGIN): that of rank 0 counts; NULL or "": none */
+    const void *files; /* JSON of what it wrote (COMMIT), or the reason (ABORT); borrowed */
     size_t size;
     uint32_t channel; /* who waits for the answer */
 };

@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "worker/upload.h"
 #include "worker/worker.h"
 
 static struct {
@@ -15,6 +16,7 @@ static struct {
 /* Reports that the socket did not take at once must not be lost at the end of the process. */
 static void flush_at_exit(void) {
     struct ty_worker *worker = &self.worker;
+    if (worker->pid == getpid()) (void)upload_drain(NULL);
     if (worker->link != NULL && worker->pid == getpid()) (void)link_flush(worker->link, NULL);
 }
 
@@ -103,8 +105,4 @@ const char *ty_run_path(const ty_worker *worker) {
 const int *ty_devices(const ty_worker *worker, size_t *n) {
     *n = worker->n_devices;
     return worker->n_devices > 0 ? worker->devices : NULL;
-}
-
-const char *ty_checkpoint_latest(const ty_worker *worker) {
-    return worker->checkpoint;
 }

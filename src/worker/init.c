@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <trainyard/report.h>
 #include <unistd.h>
 
 #include "base/str.h"
@@ -55,7 +56,10 @@ static int run_function(const char *name, ty_error *err) {
     (void)unsetenv(WORKER_FUNCTION_VARIABLE);
     (void)setvbuf(stdout, NULL, _IOLBF,
                   0); /* the agent relays lines, and they are to be seen as they are written */
-    return exit_status(function(worker, config, size));
+    int status = exit_status(function(worker, config, size));
+    /* A checkpoint that was handed over and is lost after all is a failure of the worker, if it is not one already. */
+    rc = ty_report_drain(worker, err);
+    return status == 0 && rc < 0 ? rc : status;
 }
 
 void ty_init(int *argc, char ***argv) {

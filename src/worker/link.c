@@ -174,11 +174,11 @@ static int inherited_socket(int *fd, bool *worker, ty_error *err) {
     return 0;
 }
 
-int link_open(struct link **link, ty_error *err) {
+static int open_channel(bool own, struct link **link, ty_error *err) {
     struct link made = {0};
     int rc = inherited_socket(&made.fd, &made.worker, err);
     if (rc < 0) return rc;
-    if (!made.worker) {
+    if (own || !made.worker) {
         rc = move_to_own_channel(&made, err);
         if (rc < 0) return rc;
     }
@@ -190,6 +190,14 @@ int link_open(struct link **link, ty_error *err) {
     *result = made;
     *link = result;
     return 0;
+}
+
+int link_open(struct link **link, ty_error *err) {
+    return open_channel(false, link, err);
+}
+
+int link_open_own(struct link **link, ty_error *err) {
+    return open_channel(true, link, err);
 }
 
 void link_close(struct link *link) {

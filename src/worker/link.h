@@ -31,16 +31,18 @@
 #define WORKER_PATH_VARIABLE "TRAINYARD_RUN_PATH"      /* the run's directory */
 #define WORKER_PAYLOAD_VARIABLE "TRAINYARD_PAYLOAD_FD" /* descriptor of the launch's payload; absent without */
 #define WORKER_CHECKPOINT_VARIABLE "TRAINYARD_CHECKPOINT" /* last committed checkpoint; absent without */
-#define WORKER_BACKEND_VARIABLE "TRAINYARD_BACKEND"       /* gloo or nccl; absent: by default */
-#define WORKER_ADDRESS_VARIABLE "TRAINYARD_ADDRESS"       /* of this node, for peers; absent: loopback */
-#define WORKER_FUNCTION_VARIABLE "TRAINYARD_FUNCTION"     /* see function.h; absent without */
+#define WORKER_LOSS_VARIABLE \
+    "TRAINYARD_CHECKPOINT_LOSS"                     /* "continue": one may be lost; absent: that is an error */
+#define WORKER_BACKEND_VARIABLE "TRAINYARD_BACKEND" /* gloo or nccl; absent: by default */
+#define WORKER_ADDRESS_VARIABLE "TRAINYARD_ADDRESS" /* of this node, for peers; absent: loopback */
+#define WORKER_FUNCTION_VARIABLE "TRAINYARD_FUNCTION" /* see function.h; absent without */
 
 /* All that a run sets under our own names for each worker, for an array: no user gives them, and what an outer run set
  * is not for the workers of an inner one. */
 #define WORKER_VARIABLES                                                                                   \
     "TRAINYARD_RUN", "TRAINYARD_ATTEMPT", "TRAINYARD_DEVICES", "TRAINYARD_DEVICE_IDS", WORKER_FD_VARIABLE, \
         WORKER_PID_VARIABLE, WORKER_TOKEN_VARIABLE, WORKER_PATH_VARIABLE, WORKER_PAYLOAD_VARIABLE,         \
-        WORKER_CHECKPOINT_VARIABLE, WORKER_BACKEND_VARIABLE, WORKER_ADDRESS_VARIABLE
+        WORKER_CHECKPOINT_VARIABLE, WORKER_LOSS_VARIABLE, WORKER_BACKEND_VARIABLE, WORKER_ADDRESS_VARIABLE
 
 enum {
     WORKER_QUEUE_MAX = 1 << 20,
@@ -54,8 +56,9 @@ struct link; /* opaque */
 /* The link of this process from its environment; opens a channel of its own when this is not the worker itself.
  * TY_EUNSUPPORTED outside a run; a variable that is wrong is TY_EUSAGE and named. */
 int link_open(struct link **link, ty_error *err);
-void link_close(struct link *link);           /* what is queued and not flushed is lost; NULL is fine */
-bool link_is_worker(const struct link *link); /* false in a child of the worker */
+int link_open_own(struct link **link, ty_error *err); /* a channel of its own in any case, for another thread */
+void link_close(struct link *link);                   /* what is queued and not flushed is lost; NULL is fine */
+bool link_is_worker(const struct link *link);         /* false in a child of the worker */
 
 /* A line without an answer, newline included: sent when the socket takes it, else queued; waits only above
  * WORKER_QUEUE_MAX. TY_ECOMM when the agent is gone, and ever after. */

@@ -1,16 +1,20 @@
 /* Reports: a line that is queued, or, with a checkpoint, the exchange that ends when the checkpoint is
- * committed (DESIGN.md 4, "Reports do not block"). */
+ * committed (DESIGN.md 4, "Reports do not block"). What goes on meanwhile is in upload.c. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <trainyard/report.h>
 
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "worker/json_text.h"
 #include "worker/metrics.h"
+#include "worker/upload.h"
 #include "worker/worker.h"
 
 /* Metrics in the form in which the caller has them. */
@@ -32,63 +36,66 @@ static int end_line(struct ty_worker *worker, ty_error *err) {
     return 0;
 }
 
-/* Puts "COMMAND METRICS" into worker->line. */
-static int format_line(struct ty_worker *worker, const char *command, const struct report_metrics *metrics,
-                       ty_error *err) {
+/* Puts "COMMAND NAME METRICS" into worker->line; without a name "COMMAND METRICS". */
+static int format_line(struct ty_worker *worker, const char *command, const char *name,
+                       const struct report_metrics *metrics, ty_error *err) {
     buffer_clear(&worker->line);
     buffer_text(&worker->line, command);
+    if (name != NULL) {
+        int rc = checkpoint_check_name(name, err);
+        if (rc < 0) return rc;
+        buffer_json_text(&worker->line, name);
+        buffer_char(&worker->line, ' ');
+    }
     int rc = metrics->json != NULL ? json_text_append_object("metrics", metrics->json, &worker->line, err)
                                    : metrics_format(metrics->numbers, &worker->line, err);
     return rc < 0 ? rc : end_line(worker, err);
 }
 
-static int report_metrics(struct ty_worker *worker, const struct report_metrics *metrics, ty_error *err) {
+static int report_metrics(struct ty_worker *worker, const char *name, const struct report_metrics *metrics,
+                          ty_error *err) {
     struct link *link;
-    int rc = format_line(worker, "report ", metrics, err);
+    int rc = format_line(worker, "report ", name, metrics, err);
     if (rc == 0) rc = worker_link(worker, &link, err);
     if (rc == 0) rc = link_post(link, worker->line.data, worker->line.size, err);
     return rc;
 }
 
-/* Takes "directory NUMBER PATH" apart; `path` lies in the answer. */
-static int begin_checkpoint(struct ty_worker *worker, const struct report_metrics *metrics, int64_t *number,
-                            char **path, ty_error *err) {
-    int rc = format_line(worker, "checkpoint ", metrics, err);
+/* Takes "directory NUMBER PATH" apart. The caller frees the path. */
+static int begin_checkpoint(struct ty_worker *worker, const char *name, const struct report_metrics *metrics,
+                            uint64_t *number, char **path, ty_error *err) {
+    int rc = format_line(worker, "checkpoint ", name, metrics, err);
     if (rc == 0) rc = worker_request(worker, NULL, err);
     if (rc < 0) return rc;
     const char *rest;
+    int64_t value;
     if (!str_prefix(worker->answer.data, "directory ", &rest)) return worker_fail_answer(worker, err);
     const char *space = strchr(rest, ' ');
     if (space == NULL) return worker_fail_answer(worker, err);
     CLEANUP_FREE char *digits = strndup(rest, (size_t)(space - rest));
-    char *directory = strdup(space + 1);
-    if (digits == NULL || directory == NULL) {
-        free(directory);
-        return ty_fail_memory(err);
-    }
-    if (!str_to_int64(digits, 0, INT64_MAX, number)) {
-        free(directory);
-        return worker_fail_answer(worker, err);
-    }
-    *path = directory;
+    CLEANUP_FREE char *directory = strdup(space + 1);
+    if (digits == NULL || directory == NULL) return ty_fail_memory(err);
+    if (!str_to_int64(digits, 0, INT64_MAX, &value)) return worker_fail_answer(worker, err);
+    *number = (uint64_t)value;
+    *path = TAKE(directory);
     return 0;
 }
 
 /* Tells the run that this rank's files will not come, so that the other ranks need not wait. Returns the code
  * in `err`. */
-static int abort_checkpoint(struct ty_worker *worker, int64_t number, const ty_error *why) {
+static int abort_checkpoint(struct ty_worker *worker, uint64_t number, const ty_error *why) {
     buffer_clear(&worker->line);
-    buffer_printf(&worker->line, "abort %" PRId64 " %s\n", number, why->message);
+    buffer_printf(&worker->line, "abort %" PRIu64 " %s\n", number, why->message);
     (void)worker_request(worker, NULL, NULL); /* the first failure is the one to tell */
     return why->code;
 }
 
-static int commit_checkpoint(struct ty_worker *worker, int64_t number, const struct buffer *files,
+static int commit_checkpoint(struct ty_worker *worker, uint64_t number, const struct buffer *files,
                              ty_error *err) {
     /* A list too long for a line is made by the run itself, which then knows the sizes only. */
     bool fits = files->size < WORKER_LINE_MAX - 64;
     buffer_clear(&worker->line);
-    buffer_printf(&worker->line, "commit %" PRId64 " %s\n", number,
+    buffer_printf(&worker->line, "commit %" PRIu64 " %s\n", number,
                   fits && files->size > 0 ? files->data : "[]");
     int rc = worker_request(worker, NULL, err);
     if (rc < 0) return rc;
@@ -98,39 +105,214 @@ static int commit_checkpoint(struct ty_worker *worker, int64_t number, const str
     if (committed == NULL) return ty_fail_memory(err);
     free(worker->checkpoint);
     worker->checkpoint = committed;
+    worker->checkpoint_number = number;
     return 0;
 }
 
-static int report_checkpoint(struct ty_worker *worker, const struct report_metrics *metrics, const char *source,
-                             ty_error *err) {
+/* A checkpoint that was begun has come to this: an error, or a loss with which the run goes on. */
+static int settle(int rc) {
+    bool goes_on = str_equal(getenv(WORKER_LOSS_VARIABLE), "continue");
+    return rc < 0 && rc != TY_ECOMM && goes_on ? 1 : rc;
+}
+
+static int check_directory(const char *source, ty_error *err) {
     struct stat status;
     if (stat(source, &status) < 0) return ty_fail(err, TY_EUSAGE, "checkpoint %s: %s", source, strerror(errno));
     if (!S_ISDIR(status.st_mode)) return ty_fail(err, TY_EUSAGE, "checkpoint %s is not a directory", source);
-    int64_t number;
-    CLEANUP_FREE char *staging = NULL;
-    int rc = begin_checkpoint(worker, metrics, &number, &staging, err);
-    if (rc < 0) return rc;
+    return 0;
+}
+
+/* Copies and commits while the caller waits. */
+static int hand_over(struct ty_worker *worker, uint64_t number, const char *staging,
+                     const ty_report_options *options, ty_error *err) {
     CLEANUP(buffer_done) struct buffer files = {0};
     ty_error failure = {0};
-    rc = checkpoint_copy(source, staging, &files, &failure);
-    if (rc == 0) return commit_checkpoint(worker, number, &files, err);
+    bool give = options->delete_after && !checkpoint_is_of_run(options->checkpoint);
+    int rc = checkpoint_copy(options->checkpoint, staging, give ? CHECKPOINT_GIVE : CHECKPOINT_COPY, &files,
+                             &failure);
+    if (rc == 0) {
+        rc = commit_checkpoint(worker, number, &files, err);
+        if (rc == 0 && give) checkpoint_drop(options->checkpoint);
+        return rc;
+    }
     if (failure.code == 0) rc = ty_fail(&failure, rc, "%s", ty_error_name(rc));
     if (err != NULL) *err = failure;
     return abort_checkpoint(worker, number, &failure);
 }
 
-static int report(struct ty_worker *worker, const struct report_metrics *metrics, const char *checkpoint,
-                  ty_error *err) {
+/* What the thread needs to go on alone: the directory out of its owner's reach, or a copy of it. */
+static int prepare_upload(struct upload *upload, const ty_report_options *options, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer files = {0};
+    if (options->delete_after) {
+        int rc = checkpoint_take(options->checkpoint, upload->staging, &upload->source, err);
+        if (rc < 0) return rc;
+        upload->give = upload->source != NULL;
+        upload->original = upload->give ? strdup(options->checkpoint) : NULL;
+        if (upload->give) return 0;
+    }
+    int rc = checkpoint_copy(options->checkpoint, upload->staging, CHECKPOINT_COPY, &files, err);
+    if (rc < 0) return rc;
+    upload->files = buffer_take(&files);
+    return upload->files == NULL ? ty_fail_memory(err) : 0;
+}
+
+/* `staging` is stolen. */
+static int hand_over_later(struct ty_worker *worker, uint64_t number, char *staging,
+                           const ty_report_options *options, ty_error *err) {
+    ty_error failure = {0};
+    struct upload *upload = calloc(1, sizeof *upload);
+    int rc = upload == NULL ? ty_fail_memory(&failure) : 0;
+    if (rc == 0) {
+        *upload = (struct upload){.number = number, .staging = staging};
+        rc = prepare_upload(upload, options, &failure);
+    } else {
+        free(staging);
+    }
+    if (rc == 0) rc = upload_post(&upload, &failure);
+    if (rc == 0) return 0;
+    if (upload != NULL && upload->give && upload->original != NULL)
+        (void)rename(upload->source, upload->original);
+    upload_free(upload);
+    if (err != NULL) *err = failure;
+    return abort_checkpoint(worker, number, &failure);
+}
+
+/* A place as a commit says it: a JSON string of an absolute path or an address. */
+static int format_place(const char *place, struct buffer *out, ty_error *err) {
+    CLEANUP_FREE char *absolute = strstr(place, "://") != NULL ? strdup(place) : file_absolute(place);
+    if (absolute == NULL) return ty_fail(err, -errno, "checkpoint %s: %s", place, strerror(errno));
+    buffer_json_text(out, absolute);
+    return out->failed ? ty_fail_memory(err) : 0;
+}
+
+static int record_place(struct ty_worker *worker, uint64_t number, const char *place, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer files = {0};
+    int rc = format_place(place, &files, err);
+    return rc < 0 ? rc : commit_checkpoint(worker, number, &files, err);
+}
+
+static int report_checkpoint(struct ty_worker *worker, const struct report_metrics *metrics,
+                             const ty_report_options *options, ty_error *err) {
+    bool elsewhere = options->mode == TY_NO_UPLOAD;
+    int rc = elsewhere ? 0 : check_directory(options->checkpoint, err);
+    uint64_t number;
+    CLEANUP_FREE char *staging = NULL;
+    if (rc == 0) rc = begin_checkpoint(worker, options->name, metrics, &number, &staging, err);
+    if (rc < 0) return rc;
+    if (elsewhere) return settle(record_place(worker, number, options->checkpoint, err));
+    if (options->mode == TY_ASYNC) return settle(hand_over_later(worker, number, TAKE(staging), options, err));
+    return settle(hand_over(worker, number, staging, options, err));
+}
+
+static int report(struct ty_worker *worker, const struct report_metrics *metrics,
+                  const ty_report_options *options, ty_error *err) {
     if (worker == NULL) return ty_fail(err, TY_EUSAGE, "report: the worker is NULL");
-    if (checkpoint == NULL) return report_metrics(worker, metrics, err);
-    return report_checkpoint(worker, metrics, checkpoint, err);
+    int rc = settle(upload_failure(err));
+    if (rc != 0) return rc;
+    if (options->checkpoint == NULL) return report_metrics(worker, options->name, metrics, err);
+    return report_checkpoint(worker, metrics, options, err);
 }
 
 int ty_report(ty_worker *worker, ty_metrics metrics, const char *checkpoint, ty_error *err) {
-    return report(worker, &(struct report_metrics){.numbers = metrics}, checkpoint, err);
+    return report(worker, &(struct report_metrics){.numbers = metrics},
+                  &(ty_report_options){.checkpoint = checkpoint}, err);
 }
 
 int ty_report_json(ty_worker *worker, const char *metrics_json, const char *checkpoint, ty_error *err) {
+    return ty_report_with(worker, metrics_json, &(ty_report_options){.checkpoint = checkpoint}, err);
+}
+
+int ty_report_with(ty_worker *worker, const char *metrics_json, const ty_report_options *options,
+                   ty_error *err) {
     if (metrics_json == NULL) return ty_fail(err, TY_EUSAGE, "report: the metrics are NULL");
-    return report(worker, &(struct report_metrics){.json = metrics_json}, checkpoint, err);
+    if (options == NULL) return ty_fail(err, TY_EUSAGE, "report: the options are NULL");
+    if (options->mode < TY_SYNC || options->mode > TY_NO_UPLOAD)
+        return ty_fail(err, TY_EUSAGE, "report: mode %d is none of TY_SYNC, TY_ASYNC and TY_NO_UPLOAD",
+                       (int)options->mode);
+    return report(worker, &(struct report_metrics){.json = metrics_json}, options, err);
+}
+
+int ty_report_drain(ty_worker *worker, ty_error *err) {
+    struct link *link;
+    if (worker == NULL) return ty_fail(err, TY_EUSAGE, "report: the worker is NULL");
+    int rc = worker_link(worker, &link, err);
+    if (rc == 0) rc = link_flush(link, err);
+    return rc < 0 ? rc : settle(upload_drain(err));
+}
+
+int ty_report_begin(ty_worker *worker, const char *metrics_json, const char *name, uint64_t *number,
+                    char **path, ty_error *err) {
+    if (worker == NULL || metrics_json == NULL)
+        return ty_fail(err, TY_EUSAGE, "report: the %s NULL", worker == NULL ? "worker is" : "metrics are");
+    int rc = settle(upload_failure(err));
+    if (rc != 0) return rc;
+    return begin_checkpoint(worker, name, &(struct report_metrics){.json = metrics_json}, number, path, err);
+}
+
+/* How the upload of a caller ended, as one for the thread. */
+static int make_end(const struct ty_worker *worker, uint64_t number, const char *place, struct upload **made,
+                    ty_error *err) {
+    CLEANUP(buffer_done) struct buffer files = {0};
+    CLEANUP(buffer_done) struct buffer staging = {0};
+    struct upload *upload = calloc(1, sizeof *upload);
+    if (upload == NULL) return ty_fail_memory(err);
+    upload->number = number;
+    checkpoint_staging_path(worker->run_path, number, worker->attempt, &staging);
+    int rc = staging.failed ? ty_fail_memory(err) : 0;
+    if (rc == 0 && place == NULL)
+        buffer_text(&files, "its upload failed");
+    else if (rc == 0 && str_equal(place, staging.data))
+        buffer_text(&files, "[]");
+    else if (rc == 0)
+        rc = format_place(place, &files, err);
+    char *text = buffer_take(&files);
+    if (rc == 0 && text == NULL) rc = ty_fail_memory(err);
+    if (place == NULL)
+        upload->failed = text;
+    else
+        upload->files = text;
+    if (rc < 0)
+        upload_free(upload);
+    else
+        *made = upload;
+    return rc;
+}
+
+int ty_report_end(ty_worker *worker, uint64_t number, const char *place, ty_error *err) {
+    if (worker == NULL) return ty_fail(err, TY_EUSAGE, "report: the worker is NULL");
+    struct upload *upload = NULL;
+    int rc = make_end(worker, number, place, &upload, err);
+    if (rc == 0) rc = upload_wait(&upload, err);
+    return place == NULL && rc == TY_EUSAGE ? 0 : settle(rc); /* the caller knows that it failed */
+}
+
+int ty_checkpoints_reported(ty_worker *worker, char **json, ty_error *err) {
+    if (worker == NULL) return ty_fail(err, TY_EUSAGE, "the worker is NULL");
+    int rc = settle(upload_drain(err)); /* nobody waits for what this rank has not handed over yet */
+    if (rc < 0) return rc;
+    CLEANUP(buffer_done) struct buffer value = {0};
+    buffer_clear(&worker->line);
+    buffer_text(&worker->line, "checkpoints\n");
+    rc = worker_request(worker, &value, err);
+    if (rc < 0) return rc;
+    if (!str_prefix(worker->answer.data, "value ", NULL)) return worker_fail_answer(worker, err);
+    char *text = strndup(value.size > 0 ? value.data : "", value.size);
+    if (text == NULL) return ty_fail_memory(err);
+    *json = text;
+    return 0;
+}
+
+/* What was committed meanwhile counts as well; it is taken over when it is asked for. */
+const char *ty_checkpoint_latest(const ty_worker *worker) {
+    struct ty_worker *own = (struct ty_worker *)worker;
+    uint64_t number;
+    char *latest = upload_take_latest(&number);
+    if (latest == NULL || number < worker->checkpoint_number) {
+        free(latest);
+        return worker->checkpoint;
+    }
+    free(own->checkpoint);
+    own->checkpoint = latest;
+    own->checkpoint_number = number;
+    return latest;
 }

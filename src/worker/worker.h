@@ -12,6 +12,7 @@
 struct ty_worker {
     int rank, world_size, local_rank, local_world_size, node_rank, attempt;
     char *run_name, *run_path, *checkpoint; /* owned; no checkpoint: NULL */
+    uint64_t checkpoint_number;             /* of the report that it came with; 0: of an earlier attempt */
     int *devices;                           /* owned */
     size_t n_devices;
     pid_t pid;             /* of the process that the link belongs to */

@@ -467,15 +467,61 @@ assert answer.startswith("error ") and "rank 1" in answer, answer
         self.assertEqual([1], self.checkpoints())
         self.assertEqual({"r0": "good", "r1": "good"}, self.checkpoint_files(1))
 
-    def test_one_at_a_time(self):
-        """A second one before the first is committed is refused, and nothing empty comes of it."""
+    def test_several_at_a_time(self):
+        """Up to sixteen may be begun; they are committed in the order of their numbers, whichever is whole first."""
         self.workers(2, r"""
-number, path = c.begin(step=1)
+begun = [c.begin(step=step) for step in range(1, 17)]
+answer, _ = c.ask("checkpoint {}")
+assert answer.startswith("error ") and "16" in answer, answer
+for number, path in begun:
+    os.makedirs(path, exist_ok=True)
+    open(path + "/r%d" % RANK, "w").write("%d" % number)
+def commit(channel, number): return channel.commit(number)
+import threading
+others = [(c.open(), number) for number, _ in begun[1:]]
+threads = [threading.Thread(target=lambda o=o, n=n: answers.__setitem__(n, o.commit(n))) for o, n in others]
+answers = {}
+[thread.start() for thread in threads]
+assert c.commit(begun[0][0]).startswith("ok ")
+[thread.join() for thread in threads]
+assert all(answer.startswith("ok ") for answer in answers.values()), answers
+""")
+        self.assertEqual(list(range(1, 17)), self.checkpoints())
+        self.assertEqual({"r0": "9", "r1": "9"}, self.checkpoint_files(9))
+
+    def test_names_and_places(self):
+        """Rank 0 gives the name; a place outside of the run's directory is recorded as it is; a name is given once."""
+        elsewhere = os.path.join(self.place, "work", "elsewhere")
+        os.makedirs(elsewhere)
+        self.workers(2, r"""
+answer, _ = c.ask("checkpoint \"%s\" {}" % ("checkpoint_777777" if RANK == 0 else "other"))
+number, path = int(answer.split(" ", 2)[1]), answer.split(" ", 2)[2]
+os.makedirs(path, exist_ok=True)
 open(path + "/r%d" % RANK, "w").write("x")
-answer, _ = c.ask("checkpoint {\"step\": 2}")
-assert answer.startswith("error ") and "1" in answer, answer
-assert c.commit(number).startswith("ok ")
-assert c.checkpoint({"r%d" % RANK: "y"}, step=2).startswith("ok ")
+answer = c.commit(number)
+assert answer == "ok " + os.path.join(os.environ["TRAINYARD_RUN_PATH"], "checkpoint_777777"), answer
+answer, _ = c.ask("checkpoint {}")
+answer, _ = c.ask("commit 2 \"ELSEWHERE\"")
+assert answer == "ok ELSEWHERE", answer
+answer, _ = c.ask("checkpoint {}")
+answer, _ = c.ask("commit 3 \"s3://bucket/%d\"" % RANK)
+assert answer.startswith("error ") and "place" in answer, answer
+answer, _ = c.ask("checkpoint \"checkpoint_777777\" {}")
+answer = c.commit(4)
+assert answer.startswith("error ") and "checkpoint_777777" in answer, answer
+answer, value = c.ask("checkpoints")
+kept = json.loads(value)
+assert [k["number"] for k in kept] == [1, 2] and kept[1]["path"] == "ELSEWHERE", kept
+""".replace("ELSEWHERE", elsewhere))
+        self.assertEqual([(1, "checkpoint_777777"), (2, elsewhere)], [tuple(row) for row in self.rows("SELECT number, name FROM checkpoints ORDER BY number")])
+
+    def test_one_checkpoint_for_each_rank(self):
+        self.workers(2, r"""
+for step in (1, 2):
+    number, path = c.begin(step=step)
+    os.makedirs(path, exist_ok=True)
+    open(path + "/r%d" % RANK, "w").write("y")
+    assert c.commit(number).startswith("ok ")
 """)
         self.assertEqual([1, 2], self.checkpoints())
         self.assertEqual({"r0": "y", "r1": "y"}, self.checkpoint_files(2))

@@ -144,12 +144,17 @@ static int open_descriptors(void) {
 }
 
 static int copy_from(const char *from, struct buffer *files, ty_error *err) {
-    return checkpoint_copy(from, staging, files, err);
+    return checkpoint_copy(from, staging, CHECKPOINT_COPY, files, err);
+}
+
+static int publish_lists(const char *const *lists, size_t n, char **path, ty_error *err) {
+    struct checkpoint_parts parts = {.number = 12, .attempt = 1, .lists = lists, .n = n};
+    return checkpoint_publish(run_path, &parts, path, err);
 }
 
 static int publish(const struct buffer *files, char **path, ty_error *err) {
     const char *lists[] = {files->data};
-    return checkpoint_publish(run_path, 12, 1, lists, 1, path, err);
+    return publish_lists(lists, 1, path, err);
 }
 
 static void copy_well(struct buffer *files) {
@@ -217,7 +222,8 @@ static void staging_that_cannot_be(void **state) {
     (void)state;
     BUFFER files = {0};
     ty_error err = {0};
-    expect_refusal(checkpoint_copy(source, in(base, "no/where"), &files, &err), -ENOENT, &err, "no/where");
+    expect_refusal(checkpoint_copy(source, in(base, "no/where"), CHECKPOINT_COPY, &files, &err), -ENOENT, &err,
+                   "no/where");
     assert_int_equal(symlink(source, staging), 0); /* planted */
     assert_true(copy_from(source, &files, &err) < 0);
     assert_non_null(strstr(err.message, staging));
@@ -448,7 +454,7 @@ static void ranks_beside_each_other(void **state) {
     }
     shell("test -z \"$(find run -name '.trainyard-part*')\"");
     CLEANUP_FREE char *path = NULL;
-    assert_int_equal(checkpoint_publish(run_path, 12, 1, texts, RANKS, &path, NULL), 0);
+    assert_int_equal(publish_lists(texts, RANKS, &path, NULL), 0);
     for (int rank = 0; rank < RANKS; rank++)
         buffer_done(&lists[rank]);
     verify_well(path);
@@ -507,8 +513,7 @@ static void lists_that_are_wrong(void **state) {
         const char *lists[] = {"[]", wrong[i]};
         char *path = NULL;
         ty_error err = {0};
-        expect_refusal(checkpoint_publish(run_path, 12, 1, lists, 2, &path, &err), TY_EPROTOCOL, &err,
-                       "rank 1");
+        expect_refusal(publish_lists(lists, 2, &path, &err), TY_EPROTOCOL, &err, "rank 1");
         assert_null(path);
     }
 }
@@ -529,7 +534,7 @@ static void lists_that_are_not_so(void **state) {
     put(in(staging, "latest"), "no link");
     expect_refusal(publish(&files, &path, &err), TY_ECORRUPT, &err, "latest");
     const char *lists[] = {files.data, "[{\"path\": \"model.bin\", \"size\": 9}]"};
-    expect_refusal(checkpoint_publish(run_path, 12, 1, lists, 2, &path, &err), TY_EUSAGE, &err, "model.bin");
+    expect_refusal(publish_lists(lists, 2, &path, &err), TY_EUSAGE, &err, "model.bin");
     assert_null(path);
     assert_false(exists(in(run_path, "checkpoint_000012")));
 }
@@ -540,7 +545,7 @@ static void a_directory_is_listed(void **state) {
           " && ln -s d/a link && echo rest > .trainyard-part-0123");
     const char *lists[] = {"[]", "[]"};
     CLEANUP_FREE char *path = NULL;
-    assert_int_equal(checkpoint_publish(run_path, 12, 1, lists, 2, &path, NULL), 0);
+    assert_int_equal(publish_lists(lists, 2, &path, NULL), 0);
     verify_well(path);
     assert_false(exists(in(path, ".trainyard-part-0123")));
     put(in(path, "d/a"), "two!"); /* only the size is known */
@@ -557,7 +562,7 @@ static void a_listed_directory_has_rules_too(void **state) {
     const char *lists[] = {"[]"};
     char *path = NULL;
     ty_error err = {0};
-    expect_refusal(checkpoint_publish(run_path, 12, 1, lists, 1, &path, &err), TY_EUSAGE, &err, "link");
+    expect_refusal(publish_lists(lists, 1, &path, &err), TY_EUSAGE, &err, "link");
     assert_null(path);
 }
 
@@ -640,11 +645,12 @@ static void sweeping(void **state) {
     shell("cd run && mkdir -p logs checkpoint_000003/a checkpoint_000009/b checkpoint_000010 checkpoint_10"
           " checkpoint_000011x .checkpoint_000010.attempt-2/c .checkpoint_000004.attempt-1 && echo > run.db"
           " && echo > checkpoint_000044 && ln -s logs checkpoint_000055");
-    assert_int_equal(checkpoint_sweep(run_path, 9, NULL), 0);
+    assert_int_equal(checkpoint_sweep(run_path, &(struct checkpoint_known){.last = 9}, NULL), 0);
     shell("cd run && test \"$(ls -A | sort | tr '\\n' ' ')\" = \"checkpoint_000003 checkpoint_000009"
           " checkpoint_000011x checkpoint_000044 checkpoint_000055 checkpoint_10 logs run.db \"");
     ty_error err = {0};
-    expect_refusal(checkpoint_sweep(in(base, "nothing"), 9, &err), -ENOENT, &err, "nothing");
+    expect_refusal(checkpoint_sweep(in(base, "nothing"), &(struct checkpoint_known){.last = 9}, &err), -ENOENT,
+                   &err, "nothing");
 }
 
 /* ---- faults ---- */
@@ -742,7 +748,7 @@ static void a_death_at_every_call(void **state) {
             assert_true(whole && k > 20);
             break;
         }
-        assert_int_equal(checkpoint_sweep(run_path, 11, NULL), 0);
+        assert_int_equal(checkpoint_sweep(run_path, &(struct checkpoint_known){.last = 11}, NULL), 0);
         shell("test -z \"$(ls -A run)\"");
     }
     assert_true(published >= 2); /* once killed between the rename and the sync of the directory */
@@ -764,7 +770,7 @@ static void deaths_at_any_moment(void **state) {
         assert_int_equal(kill(child, SIGKILL), 0);
         assert_int_equal(waitpid(child, NULL, 0), child);
         (void)expect_whole_or_none();
-        assert_int_equal(checkpoint_sweep(run_path, 11, NULL), 0);
+        assert_int_equal(checkpoint_sweep(run_path, &(struct checkpoint_known){.last = 11}, NULL), 0);
         shell("test -z \"$(ls -A run)\"");
     }
 }

@@ -78,12 +78,12 @@ static void record(void *context, const struct run_event *event) {
     buffer_printf(&((struct world *)context)->events, " %s", run_event_name(event->kind));
 }
 
-static int publish(void *context, uint64_t number, int attempt, const char *const *files, size_t n, char **path,
-                   ty_error *err) {
+static int publish(void *context, const struct run_commit *commit, char **path, ty_error *err) {
     struct world *world = context;
-    buffer_printf(&world->log, " publish%llu.%d(", (unsigned long long)number, attempt);
-    for (size_t i = 0; i < n; i++)
-        buffer_printf(&world->log, "%s%s", i > 0 ? "," : "", files[i]);
+    buffer_printf(&world->log, " publish%llu.%d(", (unsigned long long)commit->number, commit->attempt);
+    for (size_t i = 0; i < commit->n; i++)
+        buffer_printf(&world->log, "%s%s", i > 0 ? "," : "", commit->files[i]);
+    if (commit->name != NULL) buffer_printf(&world->log, " as %s", commit->name);
     buffer_text(&world->log, ")");
     if (world->fail_publish) return ty_fail(err, -28, "disk full");
     *path = strdup("/run/checkpoint");
@@ -102,14 +102,32 @@ static void answer(void *context, uint32_t node, uint32_t channel, uint64_t numb
                   (unsigned long long)number);
 }
 
+static void list(void *context, uint32_t node, uint32_t channel) {
+    (void)node;
+    buffer_printf(&((struct world *)context)->log, " list%u", channel);
+}
+
 static void ended(void *context) {
     struct world *world = context;
     assert_false(world->ended);
     world->ended = true;
 }
 
-static const struct run_ops ops = {wall,    now,       random_number, start_node, launch,  stop,   finish,
-                                   abandon, set_timer, record,        publish,    discard, answer, ended};
+static const struct run_ops ops = {.wall = wall,
+                                   .now = now,
+                                   .random = random_number,
+                                   .start_node = start_node,
+                                   .launch = launch,
+                                   .stop = stop,
+                                   .finish = finish,
+                                   .abandon = abandon,
+                                   .set_timer = set_timer,
+                                   .record = record,
+                                   .publish = publish,
+                                   .discard = discard,
+                                   .answer = answer,
+                                   .list = list,
+                                   .ended = ended};
 
 static void open_world_with(struct world *world, uint32_t n_workers, uint32_t n_nodes,
                             const struct failure_policy *failures) {
@@ -667,22 +685,94 @@ static void a_checkpoint_that_is_begun_after_a_rank_ended_fails(void **state) {
     report(&world, 0, REPORT_COMMIT, 2, "[]", 7);
     expect(&world, " discard2.1 error7.2");
     end_worker(&world, 0, 0, false);
-    expect(&world, " discard2.1 finish0");
+    expect(&world, " finish0");
     close_world(&world);
 }
 
-static void a_rank_writes_one_checkpoint_at_a_time(void **state) {
+static void checkpoints_are_committed_in_order(void **state) {
     (void)state;
     struct world world;
     open_world(&world, 1, 1, 0);
     start_all(&world, 1);
-    report(&world, 0, REPORT_BEGIN, 1, NULL, 7);
-    report(&world, 0, REPORT_BEGIN, 2, NULL, 7);
-    expect(&world, " discard2.1"); /* and no checkpoint without files */
-    report(&world, 0, REPORT_COMMIT, 2, "[]", 7);
-    expect(&world, " error7.2");
-    report(&world, 0, REPORT_COMMIT, 1, "[]", 7);
-    expect(&world, " publish1.1([]) ok7.1");
+    report(&world, 0, REPORT_BEGIN, 1, NULL, 0);
+    report(&world, 0, REPORT_BEGIN, 2, NULL, 0);
+    report(&world, 0, REPORT_BEGIN, 3, NULL, 0);
+    report(&world, 0, REPORT_COMMIT, 3, "[3]", 9);
+    report(&world, 0, REPORT_COMMIT, 2, "[2]", 8);
+    expect(&world, "");
+    report(&world, 0, REPORT_COMMIT, 1, "[1]", 7);
+    expect(&world, " publish1.1([1]) ok7.1 publish2.1([2]) ok8.2 publish3.1([3]) ok9.3");
+    report(&world, 0, REPORT_COMMIT, 1, "[]", 7); /* twice */
+    expect(&world, " error7.1");
+    report(&world, 0, REPORT_BEGIN, 4, NULL, 0);
+    report(&world, 0, REPORT_BEGIN, 5, NULL, 0);
+    report(&world, 0, REPORT_COMMIT, 5, "[5]", 8);
+    report(&world, 0, REPORT_ABORT, 4, "disk full", 7); /* holds up nothing any more */
+    expect(&world, " discard4.1 publish5.1([5]) ok8.5");
+    close_world(&world);
+}
+
+static void the_name_is_that_of_rank_0(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 1, 0);
+    start_all(&world, 2);
+    run_report(world.run, &(struct run_report){.rank = 0, .kind = REPORT_METRICS, .number = 1, .name = "best"});
+    run_report(world.run, &(struct run_report){.rank = 1, .kind = REPORT_BEGIN, .number = 1, .name = "other"});
+    report(&world, 1, REPORT_COMMIT, 1, "[]", 7);
+    expect(&world, " publish1.1([] as best) ok7.1");
+    run_report(world.run, &(struct run_report){.rank = 1, .kind = REPORT_BEGIN, .number = 2, .name = "other"});
+    report(&world, 1, REPORT_COMMIT, 2, "[]", 7);
+    report(&world, 0, REPORT_METRICS, 2, NULL, 0);
+    expect(&world, " publish2.1([]) ok7.2");
+    run_report(world.run, &(struct run_report){.rank = 0, .kind = REPORT_METRICS, .number = 3, .name = "x"});
+    report(&world, 1, REPORT_METRICS, 3, NULL, 0);
+    expect(&world, ""); /* a name without files is no checkpoint */
+    close_world(&world);
+}
+
+static void one_report_of_all_ranks_is_one_checkpoint(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 8, 1, 0);
+    start_all(&world, 8);
+    for (uint32_t rank = 0; rank < 8; rank++)
+        report(&world, rank, REPORT_METRICS, 1, NULL, 0);
+    expect(&world, "");
+    report(&world, 3, REPORT_BEGIN, 2, NULL, 0);
+    report(&world, 3, REPORT_COMMIT, 2, "[]", 1);
+    for (uint32_t rank = 0; rank < 7; rank++)
+        if (rank != 3) report(&world, rank, REPORT_METRICS, 2, NULL, 0);
+    expect(&world, ""); /* rank 7 is silent yet */
+    report(&world, 7, REPORT_METRICS, 2, NULL, 0);
+    expect(&world, " publish2.1([]) ok1.2");
+    close_world(&world);
+}
+
+static void a_list_waits_for_what_was_reported(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 3, 1, 0);
+    start_all(&world, 3);
+    report(&world, 0, REPORT_LIST, 0, NULL, 1);
+    expect(&world, " list1"); /* nothing was reported */
+    report(&world, 0, REPORT_BEGIN, 1, NULL, 0);
+    report(&world, 0, REPORT_LIST, 1, NULL, 2);
+    report(&world, 1, REPORT_METRICS, 1, NULL, 0);
+    report(&world, 2, REPORT_METRICS, 1, NULL, 0);
+    expect(&world, "");
+    report(&world, 0, REPORT_COMMIT, 1, "[]", 3);
+    expect(&world, " publish1.1([]) ok3.1 list2");
+    report(&world, 1, REPORT_METRICS, 2, NULL, 0);
+    report(&world, 1, REPORT_LIST, 2, NULL, 4);
+    report(&world, 0, REPORT_METRICS, 2, NULL, 0);
+    expect(&world, "");
+    end_worker(&world, 2, 0, false); /* will not report any more */
+    expect(&world, " list4");
+    report(&world, 1, REPORT_METRICS, 3, NULL, 0);
+    report(&world, 1, REPORT_LIST, 3, NULL, 5);
+    end_worker(&world, 0, 9, false);
+    expect(&world, " stop0 list5");
     close_world(&world);
 }
 
@@ -805,7 +895,10 @@ int main(void) {
         cmocka_unit_test(each_kind_of_failure_is_counted_apart),
         cmocka_unit_test(pauses_are_bounded_and_differ),
         cmocka_unit_test(a_checkpoint_that_is_begun_after_a_rank_ended_fails),
-        cmocka_unit_test(a_rank_writes_one_checkpoint_at_a_time),
+        cmocka_unit_test(checkpoints_are_committed_in_order),
+        cmocka_unit_test(the_name_is_that_of_rank_0),
+        cmocka_unit_test(one_report_of_all_ranks_is_one_checkpoint),
+        cmocka_unit_test(a_list_waits_for_what_was_reported),
         cmocka_unit_test(late_and_doubled_events_change_nothing),
         cmocka_unit_test(a_checkpoint_is_whole_when_all_ranks_reported),
         cmocka_unit_test(a_checkpoint_that_cannot_be_whole_is_told),

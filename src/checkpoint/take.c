@@ -1,0 +1,79 @@
+/* Taking over a directory that its owner gives away: by a rename, which costs the same whatever is in it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "checkpoint/checkpoint.h"
+
+/* True when `inner` is `outer` or lies in it; both are without links. */
+static bool lies_in(const char *inner, const char *outer) {
+    const char *rest;
+    return str_prefix(inner, outer, &rest) && (*rest == '/' || *rest == '\0' || str_equal(outer, "/"));
+}
+
+/* The directory that holds the staging directory, which need not exist, without links. */
+static char *resolve_run(const char *staging) {
+    CLEANUP_FREE char *run = strdup(staging);
+    char *slash = run != NULL ? strrchr(run, '/') : NULL;
+    if (slash == NULL) return NULL;
+    *slash = '\0';
+    return realpath(run, NULL);
+}
+
+bool checkpoint_is_of_run(const char *path) {
+    CLEANUP(buffer_done) struct buffer journal = {0};
+    buffer_printf(&journal, "%s/../run.db", path);
+    return !journal.failed && access(journal.data, F_OK) == 0;
+}
+
+/* What others still rely on is not moved: a directory that is reached through a link, or one of a run, such as a committed
+ * checkpoint. */
+static bool may_move(const char *source) {
+    struct stat status;
+    return lstat(source, &status) == 0 && S_ISDIR(status.st_mode) && !checkpoint_is_of_run(source);
+}
+
+static bool move(const char *from, const char *to) {
+    return renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0;
+}
+
+/* New names for it: beside the staging directory, and beside itself. */
+static int make_places(const char *source, const char *staging, char **near, char **here) {
+    unsigned number = 0;
+    const char *base = strrchr(source, '/') + 1;
+    if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number) return -EIO;
+    *near = *here = NULL;
+    if (asprintf(near, "%s.given-%08x", staging, number) < 0) *near = NULL;
+    if (asprintf(here, "%.*s.trainyard-given-%08x", (int)(base - source), source, number) < 0) *here = NULL;
+    return *near != NULL && *here != NULL ? 0 : -ENOMEM;
+}
+
+int checkpoint_take(const char *source, const char *staging, char **taken, ty_error *err) {
+    CLEANUP_FREE char *resolved = realpath(source, NULL);
+    CLEANUP_FREE char *run = resolve_run(staging);
+    CLEANUP_FREE char *near = NULL;
+    CLEANUP_FREE char *here = NULL;
+    *taken = NULL;
+    if (resolved == NULL || run == NULL)
+        return ty_fail(err, -errno, "cannot reach %s: %s", resolved == NULL ? source : staging,
+                       strerror(errno));
+    if (lies_in(run, resolved))
+        return ty_fail(err, TY_EUSAGE, "the checkpoint %s holds the directory %s into which it is copied",
+                       source, staging);
+    if (!may_move(source)) return 0;
+    if (make_places(resolved, staging, &near, &here) < 0) return ty_fail_memory(err);
+    if (move(resolved, near))
+        *taken = TAKE(near);
+    else if (errno == EXDEV && move(resolved, here))
+        *taken = TAKE(here);
+    return 0;
+}

@@ -1,0 +1,242 @@
+/* The queue, its thread, and what the thread does. All that is shared stands under one lock; a process that was forked from a
+ * worker starts afresh. */
+#include "worker/upload.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "checkpoint/checkpoint.h"
+#include "worker/link.h"
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pid_t pid; /* to which all of this belongs */
+    struct link *link;
+    struct upload *first, **end; /* waiting, and in front the one under way */
+    unsigned under_way;
+    ty_error failure; /* the first that nobody was told of */
+    char *latest;
+    uint64_t latest_number;
+} uploads = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+void upload_free(struct upload *upload) {
+    if (upload == NULL) return;
+    free(upload->staging);
+    free(upload->source);
+    free(upload->original);
+    free(upload->files);
+    free(upload->failed);
+    free(upload);
+}
+
+/* -- in the thread */
+
+static int ask(struct buffer *line, struct buffer *answer, ty_error *err) {
+    if (line->failed) return ty_fail_memory(err);
+    int rc = link_request(uploads.link, line->data, line->size, answer, NULL, err);
+    const char *text;
+    if (rc == 0 && str_prefix(answer->data, "error ", &text)) rc = ty_fail(err, TY_EUSAGE, "%s", text);
+    return rc;
+}
+
+/* The first failure is the one to tell. */
+static int give_up(const struct upload *upload, int code, const char *why) {
+    CLEANUP(buffer_done) struct buffer line = {0};
+    CLEANUP(buffer_done) struct buffer answer = {0};
+    buffer_printf(&line, "abort %" PRIu64 " %s\n", upload->number, why);
+    (void)ask(&line, &answer, NULL);
+    return code;
+}
+
+static void keep_latest(const struct upload *upload, const char *path) {
+    char *copy = strdup(path);
+    (void)pthread_mutex_lock(&uploads.lock);
+    free(uploads.latest);
+    uploads.latest = copy;
+    uploads.latest_number = upload->number;
+    (void)pthread_mutex_unlock(&uploads.lock);
+}
+
+static int commit(const struct upload *upload, const char *files, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer line = {0};
+    CLEANUP(buffer_done) struct buffer answer = {0};
+    /* A list too long for a line is made by the run itself, which then knows the sizes only. */
+    bool fits = strlen(files) < WORKER_LINE_MAX - 64;
+    buffer_printf(&line, "commit %" PRIu64 " %s\n", upload->number, fits && files[0] != '\0' ? files : "[]");
+    int rc = ask(&line, &answer, err);
+    if (rc < 0) return rc;
+    const char *path;
+    if (!str_prefix(answer.data, "ok ", &path))
+        return ty_fail(err, TY_EPROTOCOL, "the agent's answer \"%.80s\" is not understood", answer.data);
+    keep_latest(upload, path);
+    return 0;
+}
+
+static int copy_and_commit(struct upload *upload, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer files = {0};
+    if (upload->failed != NULL) {
+        (void)give_up(upload, TY_EUSAGE, upload->failed);
+        return ty_fail(err, TY_EUSAGE, "%s", upload->failed);
+    }
+    if (upload->source == NULL) return commit(upload, upload->files != NULL ? upload->files : "[]", err);
+    enum checkpoint_hand hand = upload->give ? CHECKPOINT_GIVE : CHECKPOINT_COPY;
+    int rc = checkpoint_copy(upload->source, upload->staging, hand, &files, err);
+    if (rc < 0) return give_up(upload, rc, err->message);
+    return commit(upload, files.data, err);
+}
+
+/* A directory that was given away goes; when its checkpoint failed it goes back to where it was. */
+static void settle_source(const struct upload *upload, int result) {
+    if (!upload->give) return;
+    if (result == 0)
+        checkpoint_drop(upload->source);
+    else if (upload->original != NULL)
+        (void)rename(upload->source, upload->original);
+}
+
+static void perform(struct upload *upload) {
+    upload->result = copy_and_commit(upload, &upload->error);
+    settle_source(upload, upload->result);
+    if (upload->result == 0 || upload->error.code != 0) return;
+    (void)ty_fail(&upload->error, upload->result, "%s", ty_error_name(upload->result));
+}
+
+/* Under the lock: the first of the queue is done. */
+static void conclude(struct upload *upload) {
+    uploads.first = upload->next;
+    if (uploads.first == NULL) uploads.end = &uploads.first;
+    uploads.under_way--;
+    if (upload->awaited) {
+        upload->done = true;
+    } else {
+        if (upload->result < 0 && uploads.failure.code == 0) uploads.failure = upload->error;
+        upload_free(upload);
+    }
+    (void)pthread_cond_broadcast(&uploads.changed);
+}
+
+static void *work(void *unused) {
+    (void)unused;
+    (void)pthread_mutex_lock(&uploads.lock);
+    for (;;) {
+        while (uploads.first == NULL)
+            (void)pthread_cond_wait(&uploads.changed, &uploads.lock);
+        struct upload *upload = uploads.first;
+        (void)pthread_mutex_unlock(&uploads.lock);
+        perform(upload);
+        (void)pthread_mutex_lock(&uploads.lock);
+        conclude(upload);
+    }
+    return NULL;
+}
+
+/* -- in the callers */
+
+/* No signal of the program's is handled in our thread. */
+static int start_thread(ty_error *err) {
+    sigset_t all, before;
+    pthread_t thread;
+    pthread_attr_t attributes;
+    sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    (void)pthread_attr_init(&attributes);
+    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    int code = pthread_create(&thread, &attributes, work, NULL);
+    (void)pthread_attr_destroy(&attributes);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return code == 0 ? 0 : ty_fail(err, -code, "cannot start a thread for checkpoints: %s", strerror(code));
+}
+
+/* Under the lock: the thread and its channel are there. */
+static int make_ready(ty_error *err) {
+    if (uploads.pid == getpid()) return 0;
+    uploads.first = NULL;
+    uploads.end = &uploads.first;
+    uploads.under_way = 0;
+    uploads.failure = (ty_error){0};
+    uploads.link = NULL; /* a parent's is the parent's */
+    int rc = link_open_own(&uploads.link, err);
+    if (rc == 0) rc = start_thread(err);
+    if (rc == 0)
+        uploads.pid = getpid();
+    else
+        link_close(TAKE(uploads.link));
+    return rc;
+}
+
+/* Under the lock. */
+static int post(struct upload *upload, ty_error *err) {
+    int rc = make_ready(err);
+    if (rc < 0) return rc;
+    while (uploads.under_way >= UPLOADS_MAX)
+        (void)pthread_cond_wait(&uploads.changed, &uploads.lock);
+    upload->next = NULL;
+    *uploads.end = upload;
+    uploads.end = &upload->next;
+    uploads.under_way++;
+    (void)pthread_cond_broadcast(&uploads.changed);
+    return 0;
+}
+
+int upload_post(struct upload **upload, ty_error *err) {
+    (void)pthread_mutex_lock(&uploads.lock);
+    int rc = post(*upload, err);
+    (void)pthread_mutex_unlock(&uploads.lock);
+    if (rc == 0) *upload = NULL;
+    return rc;
+}
+
+int upload_wait(struct upload **posted, ty_error *err) {
+    struct upload *upload = TAKE(*posted);
+    upload->awaited = true;
+    (void)pthread_mutex_lock(&uploads.lock);
+    int rc = post(upload, err);
+    while (rc == 0 && !upload->done)
+        (void)pthread_cond_wait(&uploads.changed, &uploads.lock);
+    (void)pthread_mutex_unlock(&uploads.lock);
+    if (rc == 0 && (rc = upload->result) < 0 && err != NULL) *err = upload->error;
+    upload_free(upload);
+    return rc;
+}
+
+/* Under the lock. */
+static int take_failure(ty_error *err) {
+    int code = uploads.pid == getpid() ? uploads.failure.code : 0;
+    if (code != 0 && err != NULL) *err = uploads.failure;
+    if (code != 0) uploads.failure = (ty_error){0};
+    return code;
+}
+
+int upload_failure(ty_error *err) {
+    (void)pthread_mutex_lock(&uploads.lock);
+    int code = take_failure(err);
+    (void)pthread_mutex_unlock(&uploads.lock);
+    return code;
+}
+
+int upload_drain(ty_error *err) {
+    (void)pthread_mutex_lock(&uploads.lock);
+    while (uploads.pid == getpid() && uploads.under_way > 0)
+        (void)pthread_cond_wait(&uploads.changed, &uploads.lock);
+    int code = take_failure(err);
+    (void)pthread_mutex_unlock(&uploads.lock);
+    return code;
+}
+
+char *upload_take_latest(uint64_t *number) {
+    (void)pthread_mutex_lock(&uploads.lock);
+    char *latest = uploads.pid == getpid() ? TAKE(uploads.latest) : NULL;
+    *number = uploads.latest_number;
+    (void)pthread_mutex_unlock(&uploads.lock);
+    return latest;
+}
