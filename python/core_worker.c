@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <trainyard/report.h>
 
 #include "core.h"
 
@@ -67,14 +68,78 @@ static PyObject *done(PyObject *module, int result, const ty_error *err) {
     Py_RETURN_NONE;
 }
 
+/* None, or, when a checkpoint was lost and the run goes on without it, why. */
+static PyObject *reported(PyObject *module, int result, const ty_error *err) {
+    if (result < 0) return core_raise(PyModule_GetState(module), err);
+    return core_text(result > 0 ? err->message : NULL);
+}
+
 static PyObject *report(PyObject *module, PyObject *args) {
-    const char *metrics, *checkpoint = NULL;
+    const char *metrics;
+    ty_report_options options = {0};
+    int mode = TY_SYNC, delete_after = 0;
     ty_worker *self = self_of(module);
-    if (self == NULL || !PyArg_ParseTuple(args, "s|z:report", &metrics, &checkpoint)) return NULL;
+    if (self == NULL || !PyArg_ParseTuple(args, "s|zzip:report", &metrics, &options.checkpoint, &options.name,
+                                          &mode, &delete_after))
+        return NULL;
+    options.mode = (enum ty_report_mode)mode;
+    options.delete_after = delete_after != 0;
     ty_error err = {0};
     int result;
-    SPEAK(result = ty_report_json(self, metrics, checkpoint, &err));
-    return done(module, result, &err);
+    SPEAK(result = ty_report_with(self, metrics, &options, &err));
+    return reported(module, result, &err);
+}
+
+static PyObject *report_drain(PyObject *module, PyObject *nothing) {
+    (void)nothing;
+    ty_worker *self = self_of(module);
+    if (self == NULL) return NULL;
+    ty_error err = {0};
+    int result;
+    SPEAK(result = ty_report_drain(self, &err));
+    return reported(module, result, &err);
+}
+
+static PyObject *report_begin(PyObject *module, PyObject *args) {
+    const char *metrics, *name = NULL;
+    ty_worker *self = self_of(module);
+    if (self == NULL || !PyArg_ParseTuple(args, "s|z:report_begin", &metrics, &name)) return NULL;
+    ty_error err = {0};
+    uint64_t number = 0;
+    char *path = NULL;
+    int result;
+    SPEAK(result = ty_report_begin(self, metrics, name, &number, &path, &err));
+    if (result < 0) return reported(module, result, &err);
+    PyObject *begun = Py_BuildValue("KN", (unsigned long long)number, core_text(path));
+    free(path);
+    return begun;
+}
+
+/* May run beside the other calls: it has a channel of its own. */
+static PyObject *report_end(PyObject *module, PyObject *args) {
+    unsigned long long number;
+    const char *place;
+    ty_worker *self = self_of(module);
+    if (self == NULL || !PyArg_ParseTuple(args, "Kz:report_end", &number, &place)) return NULL;
+    ty_error err = {0};
+    PyThreadState *saved = PyEval_SaveThread();
+    int result = ty_report_end(self, number, place, &err);
+    PyEval_RestoreThread(saved);
+    return reported(module, result, &err);
+}
+
+static PyObject *checkpoints_reported(PyObject *module, PyObject *nothing) {
+    (void)nothing;
+    ty_worker *self = self_of(module);
+    if (self == NULL) return NULL;
+    ty_error err = {0};
+    char *json = NULL;
+    int result;
+    SPEAK(result = ty_checkpoints_reported(self, &json, &err));
+    if (result < 0) return done(module, result, &err);
+    PyObject *text = core_text(json);
+    free(json);
+    return text;
 }
 
 static PyObject *store_set(PyObject *module, PyObject *args) {
@@ -163,16 +228,6 @@ static PyObject *gather(PyObject *module, PyObject *args) {
     return list;
 }
 
-static PyObject *rendezvous(PyObject *module, PyObject *nothing) {
-    (void)nothing;
-    ty_worker *self = self_of(module);
-    if (self == NULL) return NULL;
-    ty_error err = {0};
-    int result;
-    SPEAK(result = ty_rendezvous(self, &err));
-    return done(module, result, &err);
-}
-
 static PyMethodDef methods[] = {
     {"worker", worker, METH_NOARGS,
      "worker() -> dict\n\nThis worker's place in its run. The first call tells the agent that it is ready."},
@@ -181,8 +236,16 @@ static PyMethodDef methods[] = {
     {"stop_requested", stop_requested, METH_NOARGS,
      "stop_requested() -> bool\n\nWhether the run asked this worker to stop; takes over SIGTERM."},
     {"report", report, METH_VARARGS,
-     "report(metrics_json, checkpoint=None)\n\nHands metrics, and perhaps the directory of a checkpoint, "
-     "over."},
+     "report(metrics_json, checkpoint=None, name=None, mode=0, delete=False) -> str | None\n\nSee "
+     "ty_report_with; the text says "
+     "why a checkpoint was lost."},
+    {"report_drain", report_drain, METH_NOARGS, "report_drain() -> str | None\n\nSee ty_report_drain."},
+    {"report_begin", report_begin, METH_VARARGS,
+     "report_begin(metrics_json, name=None) -> (number, directory)\n\nSee ty_report_begin."},
+    {"report_end", report_end, METH_VARARGS,
+     "report_end(number, place) -> str | None\n\nSee ty_report_end; None gives the checkpoint up."},
+    {"checkpoints_reported", checkpoints_reported, METH_NOARGS,
+     "checkpoints_reported() -> str\n\nJSON; see ty_checkpoints_reported."},
     {"store_set", store_set, METH_VARARGS, "store_set(key, value)\n\nSets a key of the run's store to bytes."},
     {"store_get", store_get, METH_VARARGS, "store_get(key) -> bytes | None"},
     {"store_wait", store_wait, METH_VARARGS,
@@ -192,7 +255,6 @@ static PyMethodDef methods[] = {
      "gather(key, value, timeout_s) -> list of bytes\n\nThe pieces of all ranks, in rank order; TimeoutError "
      "names "
      "the ranks that did not come."},
-    {"rendezvous", rendezvous, METH_NOARGS, "rendezvous()\n\nTells the run that the process group stands."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -6,10 +6,13 @@ There are two kinds: a worker of a run (here), and this very process (`local.py`
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import metrics as _metrics
 from .reported import CheckpointUploadMode
+
+if TYPE_CHECKING:
+    from . import upload
 
 _session: Session | None = None
 
@@ -51,6 +54,13 @@ class Session:
         """Whether the run asked this worker to stop."""
         return False
 
+    def preemption(self) -> str | None:
+        """What is known of machines that are taken away, as JSON."""
+        return None
+
+    def heartbeat(self) -> None:
+        """Says that this worker is alive."""
+
     def finish(self) -> None:
         """At the end of the training function: waits until nothing of its reports is left behind."""
 
@@ -65,6 +75,7 @@ class WorkerSession(Session):
         self.__dict__.update(_core.worker())
         self.resources = facts.get("resources", {})
         self._report = _core.report
+        self._uploads: upload.Uploads | None = None
         self._calls: dict[str, int] = {}
 
     def report(
@@ -80,12 +91,11 @@ class WorkerSession(Session):
         if checkpoint is None:
             if validation:
                 raise ValueError("Validation requires a checkpoint: give `checkpoint` to `report`")
-            self._report(_metrics.dump(metrics))
+            lost = self._report(_metrics.dump(metrics))
+            if lost is not None:
+                self._tell_lost(lost)
             return
-        from . import upload
-
-        upload.report(
-            self._core,
+        self._uploading().report(
             _metrics.dump(metrics),
             checkpoint,
             name=checkpoint_dir_name,
@@ -114,10 +124,29 @@ class WorkerSession(Session):
     def stop_requested(self) -> bool:
         return self._core.stop_requested()
 
+    def preemption(self) -> str | None:
+        return self._core.preemption()
+
+    def heartbeat(self) -> None:
+        self._core.heartbeat()
+
     def finish(self) -> None:
-        self._core.store_get(
-            "trainyard/end"
-        )  # an answer comes when all that was queued before has been taken
+        if self._uploads is not None:
+            self._uploads.drain()
+        self._tell_lost(self._core.report_drain())
+
+    def _tell_lost(self, why: str | None) -> None:
+        """An earlier checkpoint was lost, which the run is allowed to lose."""
+        from . import upload
+
+        upload.told(why)
+
+    def _uploading(self) -> upload.Uploads:
+        from . import upload
+
+        if self._uploads is None:
+            self._uploads = upload.Uploads(self._core)
+        return self._uploads
 
 
 def begin(session: Session) -> None:

@@ -52,7 +52,7 @@ void outbox_wake(struct outbox *outbox);
 
 /* Takes over event->text and event->tail.data, malloc'ed or NULL. The time is filled in. */
 void outbox_event(struct outbox *outbox, Wire__WorkerEvent event);
-/* Copies `bytes` (metrics or files, by kind). */
+/* Copies `bytes` (metrics or files, by kind) and the report's name. */
 void outbox_report(struct outbox *outbox, Wire__Report report, const void *bytes, size_t size);
 void outbox_send(struct outbox *outbox, const Wire__Message *message);
 void outbox_log(struct outbox *outbox, int level, const char *format, ...)
