@@ -30,7 +30,8 @@ extern "C" {
     X(TY_EVERSION, -10013, 4, "two parts are of different versions or builds") \
     X(TY_ECORRUPT, -10014, 1, "a file is damaged or incomplete")               \
     X(TY_EUNSUPPORTED, -10015, 1, "not available here")                        \
-    X(TY_EFAULT, -10016, 1, "an internal invariant does not hold")
+    X(TY_EFAULT, -10016, 1, "an internal invariant does not hold")             \
+    X(TY_EPREEMPTED, -10017, 143, "the machines were taken away")
 
 enum ty_error_code {
 #define TY_X(name, number, status, meaning) name = number,

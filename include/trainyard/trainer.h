@@ -22,6 +22,9 @@ typedef struct ty_run_config {
     int max_failures;         /* attempts after the first that a failure may cost; -1 without bound */
     double time_limit_s;      /* 0: none */
     double grace_s;           /* between SIGTERM and SIGKILL; 0: the default, 5 */
+    double hang_timeout_s;    /* a worker that is up and makes no report, request or heartbeat for so long has failed; the stacks
+                               * of all are saved in {path}/logs first; 0: none has */
+    int preempt_signal;       /* ends the run "preempted" (TY_EPREEMPTED), to be resumed; 0: SIGTERM */
     const char *backend;      /* NULL: nccl where the workers hold GPUs and NCCL is there, else gloo */
     bool isolate_devices;     /* a worker sees only its own devices */
     bool no_wait;             /* refuse (TY_EBUSY) instead of waiting for devices that other runs hold */
@@ -42,7 +45,8 @@ typedef struct ty_result ty_result;
 /* Starts the workers, waits for their end, and gives the result.
  *
  * 0 when every worker succeeded. TY_EUSAGE, TY_EEXISTS, TY_EINFEASIBLE, TY_EBUSY: nothing was started.
- * TY_EWORKER: a worker failed; `err` tells the first cause. TY_ESTART, TY_ENODE, TY_ETIMEOUT, TY_EINTERRUPTED.
+ * TY_EWORKER: a worker failed; `err` tells the first cause. TY_ESTART, TY_ENODE, TY_ETIMEOUT, TY_EINTERRUPTED,
+ * TY_EPREEMPTED.
  * `*result` is also set when the run started and failed, and is the caller's to ty_result_free. Only one run at
  * a time in a process; ty_init must have been called. */
 TY_API int ty_fit(const ty_trainer_config *trainer, ty_result **result, ty_error *err);
@@ -66,7 +70,8 @@ TY_API const char *ty_result_failure(const ty_result *result);
 
 /* The whole result as a JSON object, borrowed from it:
  *   {"name", "path", "metrics": {..}|null, "checkpoint": path|null, "failure": lines|null, "attempts", "num_workers", "status",
- *    "outcome": "succeeded|failed|start_failed|node_lost|time_limit|interrupted", "cause": line|null, "first_rank": rank|null,
+ *    "outcome": "succeeded|failed|start_failed|node_lost|time_limit|interrupted|preempted", "cause": line|null,
+ *    "first_rank": rank|null, "preemption": {"deadline", "ranks", "nodes"}|null (see ty_preemption),
  *    "error": {"code": "TY_EWORKER", "message"}|null, "exits": [exit by rank, see ty_result_exit],
  *    "workers": [{"rank", "node", "node_rank", "local_rank", "pid", "exit", "stopped"}],
  *    "failed": [{"rank", "cause": line}]  those that failed by themselves, the first cause first}. */

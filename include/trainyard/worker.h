@@ -77,6 +77,15 @@ TY_API const char *ty_checkpoint_latest(const ty_worker *worker);
  * save and return. */
 TY_API bool ty_stop_requested(ty_worker *worker);
 
+/* Why: 1 and a JSON object (malloc'd, the caller's) when the machines are taken away, {"deadline": seconds since the epoch when
+ * workers are ended, "ranks": [of workers that lose their machine], "nodes": [names]}; 0 when the worker was not asked to stop, or for
+ * another reason. Takes over SIGTERM like ty_stop_requested. */
+TY_API int ty_preemption(ty_worker *worker, char **json, ty_error *err);
+
+/* "I am alive", for a long time without a report in a run with a hang timeout (ty_run_config). Cheap: nearly always it only looks at
+ * the clock. TY_ECOMM when the agent is gone. */
+TY_API int ty_heartbeat(ty_worker *worker, ty_error *err);
+
 /* The run's store: small values shared by all workers. Keys are 1 to 255 bytes without blanks and control
  * characters; values are up to 1 MiB of any bytes. ty_store_get: 1 and the value (malloc'd, the caller's, *size
  * bytes and a NUL behind them), 0 when there is none. ty_store_wait: as get, but waits up to `timeout_s` for

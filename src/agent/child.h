@@ -32,6 +32,7 @@ struct child {
     enum child_stage stage;
     enum child_stop stop;
     bool told;       /* the controller wanted it to stop */
+    bool hung;       /* it says nothing any more (hang.h) */
     bool group_gone; /* no process of its group is left */
     pid_t pid;
     nanoseconds grace;

@@ -13,7 +13,9 @@
 #include <unistd.h>
 
 #include "agent/child.h"
+#include "agent/hang.h"
 #include "agent/held_port.h"
+#include "agent/stacks.h"
 #include "agent/sweep.h"
 #include "base/cleanup.h"
 #include "base/log.h"
@@ -35,7 +37,10 @@ struct serving {
     struct oom oom;
     struct held_port port;
     struct sweep sweep;
-    struct loop_signal child_signal, stop_signals[2];
+    struct hang hang;
+    struct stacks stacks;
+    char *preemption; /* owned: what workers are told of it; NULL without */
+    struct loop_signal child_signal, stop_signals[2], preempt_signal;
     struct loop_watch parent; /* readable once the process that started this one is gone */
     int lease_fd;             /* open as long as the run may use its devices; -1: none */
 
@@ -67,8 +72,9 @@ static nanoseconds grace_of(const struct serving *serving) {
 
 static void stop_all(struct serving *serving, bool kill) {
     serving->killing |= kill;
-    for (size_t i = 0; i < serving->n_children; i++)
-        child_stop(&serving->children[i], kill, grace_of(serving));
+    stacks_cancel(&serving->stacks);
+    for (size_t i = 0; i < serving->n_children; i++) /* one that hangs would make nothing of a grace */
+        child_stop(&serving->children[i], kill || serving->children[i].hung, grace_of(serving));
     if (kill) sweep_kill(&serving->sweep);
 }
 
@@ -133,6 +139,8 @@ static void on_template(void *context) {
     start_some(serving);
 }
 
+static void watch_for_preemption(struct serving *serving);
+
 static void choose_way(struct serving *serving) {
     const Wire__Launch *body = serving->launch.body;
     serving->way = START_EXECUTED;
@@ -164,11 +172,14 @@ static void begin_attempt(struct serving *serving, const Wire__Launch *body) {
     serving->killing = false;
     serving->channels.run_path = serving->launch.body->run_path;
     serving->channels.attempt = body->attempt;
+    watch_for_preemption(serving);
+    hang_begin(&serving->hang, children, body->n_workers, (nanoseconds)body->hang_ms * NS_PER_MS);
     choose_way(serving);
     start_some(serving);
 }
 
 static void end_attempt(struct serving *serving) {
+    hang_end(&serving->hang);
     for (size_t i = 0; i < serving->n_children; i++)
         child_done(&serving->children[i]);
     free(TAKE(serving->children));
@@ -223,7 +234,7 @@ static void end_run(struct serving *serving) {
 
 /* The next step, if there is one: from the attempt to the sweep, to the next launch or to the end. */
 static void step(struct serving *serving) {
-    if (serving->active && !serving->sweep.running && all_gone(serving))
+    if (serving->active && !serving->sweep.running && all_gone(serving) && !stacks_busy(&serving->stacks))
         sweep_start(&serving->sweep, serving->killing || serving->lost ? 0 : grace_of(serving));
     if (serving->active || serving->sweep.running || serving->said_bye) return;
     if (serving->ending) {
@@ -260,7 +271,15 @@ static void on_launch(struct serving *serving, const Wire__Launch *body) {
     }
 }
 
+/* Workers may ask for it as soon as they are told to stop. */
+static void set_preemption(struct serving *serving, const char *text) {
+    free(serving->preemption);
+    serving->preemption = text[0] != '\0' ? strdup(text) : NULL;
+    serving->channels.preemption = serving->preemption;
+}
+
 static void on_stop(struct serving *serving, const Wire__Stop *stop) {
+    if (stop->preemption[0] != '\0') set_preemption(serving, stop->preemption);
     if (stop->n_ranks == 0) {
         stop_all(serving, stop->kill);
         return;
@@ -279,6 +298,9 @@ static void on_message(void *context, const Wire__Message *message) {
         break;
     case WIRE__MESSAGE__BODY_STOP:
         on_stop(serving, message->stop);
+        break;
+    case WIRE__MESSAGE__BODY_STACKS:
+        stacks_start(&serving->stacks, &serving->launch, serving->children, serving->n_children);
         break;
     case WIRE__MESSAGE__BODY_FINISH:
         serving->keep = message->finish->keep;
@@ -348,6 +370,7 @@ static void on_child_signal(void *context, int signal_number) {
     struct rusage usage;
     for (pid_t pid; (pid = wait4(-1, &status, WNOHANG, &usage)) > 0;) {
         if (template_reaped(serving->service->template, pid, status, usage.ru_maxrss)) continue;
+        if (stacks_reaped(&serving->stacks, pid)) continue;
         struct child *child = find_running(serving, pid);
         if (child != NULL) child_reaped(child, status, usage.ru_maxrss);
     }
@@ -356,10 +379,69 @@ static void on_child_signal(void *context, int signal_number) {
     sweep_check(&serving->sweep);
 }
 
+/* {"deadline", "ranks", "nodes"}: this node and its workers. */
+static void describe_preemption(struct serving *serving) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    double deadline = (double)(clock_wall() + grace_of(serving)) / (double)NS_PER_S;
+    buffer_printf(&text, "{\"deadline\": %.3f, \"ranks\": [", deadline);
+    for (size_t i = 0; i < serving->n_children; i++)
+        buffer_printf(&text, "%s%u", i > 0 ? ", " : "", serving->children[i].rank);
+    buffer_text(&text, "], \"nodes\": [");
+    buffer_json_text(&text, serving->service->start->node_name);
+    buffer_text(&text, "]}");
+    if (!text.failed) set_preemption(serving, text.data);
+}
+
+/* The others are to save what they have as well. */
+static void say_leaving(struct serving *serving, int signal_number) {
+    Wire__Leaving body = WIRE__LEAVING__INIT;
+    Wire__Message message = WIRE__MESSAGE__INIT;
+    body.signal = signal_number;
+    message.body_case = WIRE__MESSAGE__BODY_LEAVING;
+    message.leaving = &body;
+    outbox_send(&serving->outbox, &message);
+}
+
 static void on_stop_signal(void *context, int signal_number) {
     struct serving *serving = context;
+    bool again = serving->signals++ > 0;
     log_info("agent", "signal %d: ending", signal_number);
-    end_after(serving, ++serving->signals > 1);
+    if (!again && serving->active) {
+        if (signal_number == serving->launch.body->preempt_signal) describe_preemption(serving);
+        say_leaving(serving, signal_number);
+    }
+    end_after(serving, again);
+}
+
+/* SIGTERM and SIGINT are heard in any case. */
+static void watch_for_preemption(struct serving *serving) {
+    int number = serving->launch.body->preempt_signal;
+    if (number == 0 || number == SIGTERM || number == SIGINT || serving->preempt_signal.callback != NULL)
+        return;
+    serving->preempt_signal = (struct loop_signal){.callback = on_stop_signal, .context = serving};
+    (void)loop_signal_start(serving->loop, &serving->preempt_signal, number);
+}
+
+static void on_hung(void *context, struct child *child) {
+    struct serving *serving = context;
+    struct buffer text = {0};
+    Wire__WorkerEvent event = WIRE__WORKER_EVENT__INIT;
+    event.kind = WIRE__WORKER_EVENT__KIND__HUNG;
+    event.rank = child->rank;
+    hang_describe(child->pid, serving->hang.limit, &text);
+    if (!text.failed) event.text = buffer_take(&text);
+    buffer_done(&text);
+    outbox_event(&serving->outbox, event);
+}
+
+static void on_stacks(void *context, const struct buffer *frames) {
+    struct serving *serving = context;
+    Wire__Stacks body = WIRE__STACKS__INIT;
+    Wire__Message message = WIRE__MESSAGE__INIT;
+    body.frames = (ProtobufCBinaryData){frames->failed ? 0 : frames->size, (uint8_t *)frames->data};
+    message.body_case = WIRE__MESSAGE__BODY_STACKS;
+    message.stacks = &body;
+    outbox_send(&serving->outbox, &message);
 }
 
 static int start_signals(struct serving *serving) {
@@ -377,6 +459,7 @@ static void stop_signals(struct serving *serving) {
     loop_signal_stop(serving->loop, &serving->child_signal);
     for (size_t i = 0; i < ARRAY_SIZE(serving->stop_signals); i++)
         loop_signal_stop(serving->loop, &serving->stop_signals[i]);
+    if (serving->preempt_signal.callback != NULL) loop_signal_stop(serving->loop, &serving->preempt_signal);
 }
 
 static void say_hello(struct serving *serving) {
@@ -408,6 +491,8 @@ static int open_run(struct serving *serving, ty_error *err) {
     if (serving->loop == NULL) return err->code;
     serving->outbox.loop = serving->sweep.loop = serving->loop;
     serving->channels.outbox = &serving->outbox;
+    serving->hang = (struct hang){.loop = serving->loop, .found = on_hung, .context = serving};
+    serving->stacks = (struct stacks){.loop = serving->loop, .done = on_stacks, .context = serving};
     serving->sweep.template = serving->service->template;
     serving->sweep.ended = swept;
     serving->sweep.context = serving;
@@ -442,6 +527,8 @@ static bool close_run(struct serving *serving) {
     end_attempt(serving);
     wire__launch__free_unpacked(serving->next, NULL);
     worker_channels_done(&serving->channels);
+    stacks_cancel(&serving->stacks);
+    free(serving->preemption);
     sweep_done(&serving->sweep);
     held_port_close(&serving->port);
     stop_signals(serving);

@@ -178,8 +178,8 @@ static void save(const struct saving *saving, pid_t worker) {
     size_t n = stack_facts_group(worker, pids, PROCESSES_MAX);
     for (size_t i = 0; i < n; i++) {
         add_facts(saving, pids[i]);
-        bool told = add_python(saving, pids[i]);
-        if (saving->hung || !told) add_native(saving, pids[i]);
+        if (saving->hung) add_native(saving, pids[i]); /* first: a signal ends the wait that it hangs in */
+        if (!add_python(saving, pids[i]) && !saving->hung) add_native(saving, pids[i]);
     }
 }
 

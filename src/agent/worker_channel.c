@@ -196,6 +196,7 @@ static bool read_once(struct worker_channel *channel) {
         channel_close(channel);
         return false;
     }
+    channel->speaker->heard = loop_now(channel->speaker->all->outbox->loop);
     take_bytes(channel, read_buffer, (size_t)n);
     return true;
 }
@@ -308,6 +309,7 @@ static struct worker_channel *find_waiting(struct worker_channels *all, uint32_t
 /* The answer is in `out`; lines that waited for it are next. */
 static void go_on(struct worker_channel *channel) {
     channel->waiting = WAITING_NOTHING;
+    channel->speaker->heard = loop_now(channel->speaker->all->outbox->loop);
     take_bytes(channel, read_buffer, 0);
     watch(channel);
     release(channel);

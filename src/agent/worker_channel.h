@@ -17,6 +17,7 @@ struct worker_channels {
     size_t n_slots;
     uint32_t opened;      /* makes the upper half of numbers */
     const char *run_path; /* of the current launch; borrowed */
+    const char *preemption; /* what workers are told of it: JSON, NULL: there is none; borrowed */
     uint32_t attempt;
 };
 
@@ -33,6 +34,7 @@ struct speaker {
         uint32_t channel; /* that began it */
     } writing[SPEAKER_WRITING_MAX];
     bool ready, rendezvous;
+    nanoseconds heard; /* when it last said or got something; monotonic */
     bool finishing; /* an empty socket is as good as a closed one */
     unsigned n_channels;
     struct worker_channel *channels;

@@ -72,6 +72,22 @@ static long handle_ready(struct request *request) {
     return 0;
 }
 
+/* That it was said is all there is to it. */
+static long handle_heartbeat(struct request *request) {
+    (void)request;
+    return 0;
+}
+
+static long handle_preemption(struct request *request) {
+    const char *text = request->channel->speaker->all->preemption;
+    if (request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER;
+    if (text == NULL)
+        channel_answer(request->channel, "none");
+    else
+        channel_answer_value(request->channel, text, strlen(text));
+    return 0;
+}
+
 static long handle_rendezvous(struct request *request) {
     say(request, &request->channel->speaker->rendezvous, WIRE__WORKER_EVENT__KIND__RENDEZVOUS);
     return 0;
@@ -333,6 +349,8 @@ static long handle_open(struct request *request) {
     X("report", handle_report)           \
     X("ready", handle_ready)             \
     X("rendezvous", handle_rendezvous)   \
+    X("heartbeat", handle_heartbeat)     \
+    X("preemption", handle_preemption)   \
     X("checkpoint", handle_checkpoint)   \
     X("checkpoints", handle_checkpoints) \
     X("commit", handle_commit)           \
@@ -370,7 +388,7 @@ long request_handle(struct worker_channel *channel, char *line, size_t size, con
     if (memchr(line, '\0', size) != NULL) {
         result = refuse(&request, "a line must not hold a NUL byte");
     } else if (verb == NULL) {
-        result = refuse(&request, "unknown word: report, ready, rendezvous, checkpoint, checkpoints, commit, "
+        result = refuse(&request, "unknown word: report, ready, rendezvous, heartbeat, preemption, checkpoint, checkpoints, commit, "
                                   "abort, set, get, wait, add, "
                                   "gather and open are known");
     } else {

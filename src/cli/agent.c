@@ -1,10 +1,11 @@
 /* `trainyard agent`: the process that an engine starts for each node. Not for people, and on the way of every
- * start: its one option is read by hand. */
+ * start: its few words are read by hand. */
 #include "agent/agent.h"
 
 #include <limits.h>
 #include <stdint.h>
 
+#include "agent/stack_save.h"
 #include "base/str.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
@@ -13,6 +14,7 @@ int command_agent_main(int argc, char **argv) {
     int64_t channel = -1;
     if (argc == 3 && str_equal(argv[1], "--channel-fd") && str_to_int64(argv[2], 0, INT_MAX, &channel))
         return agent_main((int)channel);
+    if (argc > 1 && str_equal(argv[1], "--stacks")) return stack_save_main(argc - 1, argv + 1);
     terminal_error("agent", "this is started by `trainyard run`: --channel-fd N");
     return ty_error_exit_status(TY_EUSAGE);
 }

@@ -24,7 +24,8 @@ struct run_options {
     int framework, backend, progress, bind;
     bool has_max_failures;
     struct failure_policy failures;
-    nanoseconds time_limit, grace;
+    nanoseconds time_limit, grace, hang_timeout;
+    int preempt_signal;
     bool resume, no_wait, no_prefix, isolate_devices, quiet;
 };
 
@@ -55,6 +56,11 @@ static int set_failures(const struct option_spec *option, void *target, const ch
     return 0;
 }
 
+static int set_signal(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    return preempt_signal_parse(value, &((struct run_options *)target)->preempt_signal, err);
+}
+
 #define AT(field) offsetof(struct run_options, field)
 
 static const struct option_spec specs[] = {
@@ -79,6 +85,14 @@ static const struct option_spec specs[] = {
      option_duration, AT(time_limit), NULL},
     {"grace", 0, "DURATION", "what workers get between being told to stop and being killed (default: 5s)",
      option_duration, AT(grace), NULL},
+    {"hang-timeout", 0, "DURATION",
+     "a worker that is up and makes no report and no heartbeat for so long has failed; the stacks of all are saved in the run's "
+     "logs first (default: none)",
+     option_duration, AT(hang_timeout), NULL},
+    {"preempt-signal", 0, "SIGNAL",
+     "the signal that tells of a preemption, as USR1 for `sbatch --signal=B:USR1@60`: workers may save, and the run ends "
+     "resumable (default: TERM)",
+     set_signal, 0, NULL},
     {"no-wait", 0, NULL, "refuse, instead of waiting, when other runs hold the devices", option_flag,
      AT(no_wait), NULL},
     {"isolate-devices", 0, NULL,
@@ -125,6 +139,8 @@ static void fill_request(struct run_request *request, const struct run_options *
         .failures = options->failures,
         .time_limit = options->time_limit,
         .grace = options->grace,
+        .hang_timeout = options->hang_timeout,
+        .preempt_signal = options->preempt_signal,
         .no_prefix = options->no_prefix,
         .isolate_devices = options->isolate_devices,
         .no_wait = options->no_wait,
@@ -155,7 +171,7 @@ static int tell_outcome(int code, const ty_result *result, const ty_error *err) 
         print_failure(ty_result_failure(result));
     else
         terminal_error("run", err->message);
-    bool of_workers = (code == TY_EWORKER || code == TY_EINTERRUPTED) && result != NULL;
+    bool of_workers = (code == TY_EWORKER || code == TY_EINTERRUPTED || code == TY_EPREEMPTED) && result != NULL;
     int status = of_workers ? ty_result_status(result) : ty_error_exit_status(code);
     return status != 0 ? status : EXIT_FAILURE;
 }

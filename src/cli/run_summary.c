@@ -230,6 +230,33 @@ static int on_report(void *context, const struct journal_report *report) {
     return 0;
 }
 
+/* Of each rank the last few reports are enough. */
+enum { PACE_REPORTS = 10, PACE_REPORTS_MAX = 100000 };
+
+struct pace_reading {
+    struct pace *pace;
+    int attempt;
+};
+
+static int on_pace(void *context, const struct journal_report *report) {
+    struct pace_reading *reading = context;
+    if (report->attempt == reading->attempt) pace_note(reading->pace, (uint32_t)report->rank, report->time);
+    return 0;
+}
+
+static int measure_pace(struct journal *journal, struct reading *reading, ty_error *err) {
+    struct run_summary *summary = reading->summary;
+    size_t limit = reading->n_workers * PACE_REPORTS;
+    struct pace_reading pace = {pace_create((uint32_t)reading->n_workers), summary->attempts};
+    if (pace.pace == NULL) return ty_fail_memory(err);
+    int result = limit == 0 ? 0
+                            : journal_each_report(journal, -1, limit < PACE_REPORTS_MAX ? limit : PACE_REPORTS_MAX,
+                                                  on_pace, &pace, err);
+    summary->straggles = result >= 0 && pace_straggler(pace.pace, &summary->straggler);
+    pace_destroy(pace.pace);
+    return result;
+}
+
 static int on_checkpoint(void *context, const struct journal_checkpoint *checkpoint) {
     struct reading *reading = context;
     reading->summary->checkpoints++;
@@ -256,6 +283,7 @@ static int read_all(struct journal *journal, struct reading *reading, ty_error *
     int result = journal_each_event(journal, 0, on_event, reading, err);
     if (reading->failed) return ty_fail_memory(err);
     if (result >= 0) result = journal_each_report(journal, 0, 1, on_report, reading, err);
+    if (result >= 0) result = measure_pace(journal, reading, err);
     if (result >= 0) result = journal_each_checkpoint(journal, on_checkpoint, reading, err);
     if (result >= 0) result = journal_count_reports(journal, &reading->summary->reports, &first, err);
     if (result >= 0 && first > 0) measure_first_report(reading, first);
@@ -268,6 +296,7 @@ static enum run_standing stand(const struct reading *reading) {
     if (!reading->ended) return summary->waits_for != NULL ? STANDING_WAITING : STANDING_RUNNING;
     if (str_equal(summary->outcome, "succeeded")) return STANDING_SUCCEEDED;
     if (str_equal(summary->outcome, "interrupted")) return STANDING_INTERRUPTED;
+    if (str_equal(summary->outcome, "preempted")) return STANDING_PREEMPTED;
     return STANDING_FAILED;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/duration.h"
 #include "base/error.h"
+#include "run/pace.h"
 
 /* X(name, text) */
 #define RUN_STANDINGS(X)                   \
@@ -17,6 +18,7 @@
     X(STANDING_SUCCEEDED, "succeeded")     \
     X(STANDING_FAILED, "failed")           \
     X(STANDING_INTERRUPTED, "interrupted") \
+    X(STANDING_PREEMPTED, "preempted")     \
     X(STANDING_DIED, "died") /* its controller is gone and did not end it */
 
 enum run_standing {
@@ -88,6 +90,8 @@ struct run_summary {
     size_t by_standing[WORKER_STANDINGS_N];
     uint64_t reports;
     json_t *metrics; /* owned; latest of rank 0, NULL without */
+    bool straggles;  /* a rank is notably slower than the others in the last attempt */
+    struct pace_straggler straggler;
     size_t checkpoints;
     char *last_checkpoint;
     struct start_phase phases[START_PHASES_N];

@@ -77,6 +77,14 @@ static json_t *workers_json(const struct run_summary *summary) {
     return map;
 }
 
+static json_t *straggler_json(const struct run_summary *summary) {
+    const struct pace_straggler *straggler = &summary->straggler;
+    if (!summary->straggles) return json_null();
+    return json_pack("{s:I, s:f, s:f}", "rank", (json_int_t)straggler->rank, "seconds",
+                     (double)straggler->interval / (double)NS_PER_S, "usual_seconds",
+                     (double)straggler->usual / (double)NS_PER_S);
+}
+
 static json_t *run_json(const struct run_summary *summary, bool details) {
     json_t *map = json_pack("{s:s, s:s, s:s, s:I, s:i, s:f, s:f, s:I, s:I, s:s?, s:O?}", "name", summary->name,
                             "path", summary->path, "state", run_standing_name(summary->standing), "workers",
@@ -91,6 +99,7 @@ static json_t *run_json(const struct run_summary *summary, bool details) {
                   summary->host, "version", summary->version, "pid", (json_int_t)summary->pid, "nodes",
                   (json_int_t)summary->nodes, "workers_by_state", workers_json(summary), "cause",
                   summary->cause, "waits_for", summary->waits_for, "start_up", phases_json(summary));
+    (void)json_object_set_new(map, "slowest", straggler_json(summary));
     json_t *status = summary->status >= 0 ? json_integer(summary->status) : json_null();
     (void)json_object_set_new(map, "exit_status", status);
     json_t *rank = summary->cause_rank >= 0 ? json_integer(summary->cause_rank) : json_null();
@@ -134,6 +143,17 @@ static void workers_text(const struct run_summary *summary, struct buffer *out) 
         between = ", ";
     }
     buffer_printf(out, "\n%-13s%d\n", "attempts", summary->attempts);
+}
+
+/* "rank 3: 2.1 s between its reports, usual are 1 s" */
+static void straggler_text(const struct run_summary *summary, struct buffer *out) {
+    if (!summary->straggles) return;
+    label("slowest", out);
+    buffer_printf(out, "rank %u: ", summary->straggler.rank);
+    duration_format(summary->straggler.interval, out);
+    buffer_text(out, " between its reports, usual are ");
+    duration_format(summary->straggler.usual, out);
+    buffer_char(out, '\n');
 }
 
 static void results_text(const struct run_summary *summary, struct buffer *out) {
@@ -200,6 +220,7 @@ static void run_text(const struct run_summary *summary, struct buffer *out) {
     if (summary->standing == STANDING_WAITING) waits_text(summary, out);
     workers_text(summary, out);
     results_text(summary, out);
+    straggler_text(summary, out);
     cause_text(summary, out);
     phases_text(summary, out);
 }

@@ -49,6 +49,7 @@ static int make_shared(struct drive *drive, int attempt, ty_error *err) {
     launch_destroy(TAKE(drive->launch));
     store_destroy(TAKE(drive->store));
     drive->launched = clock_wall();
+    drive->failed = 0; /* the failure of an attempt before it has been told */
     drive->store = store_create((uint32_t)drive->config->prepared->plan->n_workers, peer_answer_store, drive);
     return drive->store == NULL ? ty_fail_memory(err) : launch_create(&context, &drive->launch, err);
 }
@@ -67,8 +68,18 @@ static void stop(void *context, uint32_t node, bool kill, const char *reason) {
     if (drive->failed == 0) drive->failed = clock_monotonic();
     body.kill = kill;
     body.reason = (char *)reason;
+    body.preemption = drive->preemption.size > 0 ? drive->preemption.data : (char *)"";
     message.body_case = WIRE__MESSAGE__BODY_STOP;
     message.stop = &body;
+    peer_send(&drive->peers[node], &message);
+}
+
+static void save_stacks(void *context, uint32_t node) {
+    struct drive *drive = context;
+    Wire__Stacks body = WIRE__STACKS__INIT;
+    Wire__Message message = WIRE__MESSAGE__INIT;
+    message.body_case = WIRE__MESSAGE__BODY_STACKS;
+    message.stacks = &body;
     peer_send(&drive->peers[node], &message);
 }
 
@@ -195,6 +206,7 @@ const struct run_ops drive_ops = {
     .start_node = start_node,
     .launch = launch,
     .stop = stop,
+    .stacks = save_stacks,
     .finish = finish,
     .abandon = abandon,
     .set_timer = set_timer,

@@ -35,6 +35,8 @@ struct run_request {
     nanoseconds time_limit; /* 0: none */
     nanoseconds grace;      /* between SIGTERM and SIGKILL; RUN_GRACE_DEFAULT is usual */
     bool no_prefix, isolate_devices, no_wait, quiet;
+    nanoseconds hang_timeout; /* a worker that says nothing for so long has failed; 0: none does */
+    int preempt_signal;       /* ends the run as a preemption; 0: SIGTERM */
     bool bind_numa; /* workers near their devices' cores, where there are several NUMA nodes */
     bool alone;     /* this process does nothing but the run, and has no other children */
     enum progress_mode progress;
@@ -61,6 +63,11 @@ int controller_close(struct controller *controller, ty_result **result, ty_error
 
 /* Runs it to its end. As ty_fit; ty_result_failure(result) is the first cause on one screen. */
 int controller_run(const struct run_request *request, ty_result **result, ty_error *err);
+
+/* The signal that ends the run as a preemption. */
+int preempt_signal_of(const struct run_request *request);
+/* "TERM", "SIGUSR1", "12": a signal that a process can catch, and that is not used for something else. */
+int preempt_signal_parse(const char *text, int *number, ty_error *err);
 
 /* "run-20260131-235959-a1b2": unique. */
 void controller_make_name(char name[64]);

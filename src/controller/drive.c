@@ -107,13 +107,25 @@ static void interrupt(struct drive *drive, int signal_number) {
         drive->over = true;
 }
 
+/* The first signal says which of the two it is. */
+static void interrupt_or_preempt(struct drive *drive, int signal_number) {
+    bool preempts = drive->interrupted == 0 && signal_number == preempt_signal_of(drive->config->request);
+    if (!preempts || drive->run == NULL) {
+        interrupt(drive, signal_number);
+        return;
+    }
+    drive->interrupted = signal_number;
+    preempt_describe(drive, -1);
+    run_preempt(drive->run, signal_number);
+}
+
 static void on_signal(void *context, int signal_number) {
     struct drive *drive = context;
     if (drive->run != NULL && drive->interrupted == 0)
         tell_interrupt(drive, signal_number);
     else
         (void)peer_drop_output(drive);
-    interrupt(drive, signal_number);
+    interrupt_or_preempt(drive, signal_number);
 }
 
 void drive_stop(struct drive *drive, int signal_number) {
@@ -177,7 +189,8 @@ static int open_parts(struct drive *drive, ty_error *err) {
     if (drive->loop == NULL) return err->code;
     loop_on_turn_end(drive->loop, on_turn_end, drive);
     prepare_timers(drive);
-    if (drive->config->request->handle_signals) signals_open(&drive->signals, drive->loop, on_signal, drive);
+    if (drive->config->request->handle_signals)
+        signals_open(&drive->signals, drive->loop, preempt_signal_of(drive->config->request), on_signal, drive);
     sink_open(&drive->output[0], drive->loop, STDOUT_FILENO, peer_on_drained, drive);
     sink_open(&drive->output[1], drive->loop, STDERR_FILENO, peer_on_drained, drive);
     return 0;
@@ -209,6 +222,7 @@ static void destroy(struct drive *drive) {
     free(drive->peers);
     free(drive->node_of);
     buffer_done(&drive->metrics);
+    buffer_done(&drive->preemption);
     (void)prctl(PR_SET_CHILD_SUBREAPER, drive->was_subreaper);
     free(drive);
 }
@@ -217,6 +231,7 @@ void drive_end_done(struct drive_end *end) {
     free(end->metrics);
     free(end->checkpoint);
     free(end->failure);
+    free(end->preemption);
     free(end->exits);
     free(end->workers);
     *end = (struct drive_end){0};
@@ -242,6 +257,7 @@ static void describe_end(struct drive *drive, struct drive_end *end) {
     end->cause.tail = NULL;
     end->n_workers = (uint32_t)plan->n_workers;
     describe_workers(drive, end);
+    if (drive->preemption.size > 0) end->preemption = strdup(drive->preemption.data);
     if (drive->metrics.size > 0) end->metrics = strdup(drive->metrics.data);
     if (run_checkpoint(drive->run) != NULL) end->checkpoint = strdup(run_checkpoint(drive->run));
     struct failure_context context = {drive->run,

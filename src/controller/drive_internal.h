@@ -48,6 +48,7 @@ struct drive {
     struct buffer metrics;               /* of rank 0 */
     nanoseconds launched, failed, ended; /* wall, monotonic, monotonic */
     int interrupted;                     /* the last signal that came; 0 */
+    struct buffer preemption;            /* JSON for workers, empty: there is none */
     int was_subreaper;                   /* this process, before */
     bool over;                           /* nothing more is to be done */
     bool paused;                         /* agents are not heard, until the output is taken */
@@ -82,6 +83,12 @@ void peer_answer_store(void *context, uint32_t node, uint32_t channel, enum stor
 /* False when the output flows; else what nobody takes is dropped, so that agents are heard again. */
 bool peer_drop_output(struct drive *drive);
 void peer_on_drained(void *context); /* a sink took what it had; context: the drive */
+
+/* -- preempt.c: machines that are taken away */
+/* Notes what workers are to be told: all ranks and nodes, or those of one node (its rank, else -1). */
+void preempt_describe(struct drive *drive, int node);
+/* The agent of a node was told to end by that signal. */
+void preempt_node(struct drive *drive, uint32_t node, int signal_number);
 
 /* -- wait.c: devices that others hold. drive_begin is called when they are ours. */
 int wait_begin(struct drive *drive, const char *reason, const struct lease_holder *holders, size_t n,

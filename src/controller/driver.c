@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -45,6 +46,14 @@ static int read_command_line(struct command_line *line, ty_error *err) {
     return 0;
 }
 
+static int check_preempt_signal(const ty_run_config *run, ty_error *err) {
+    char text[16];
+    int number;
+    if (run->preempt_signal == 0) return 0;
+    (void)snprintf(text, sizeof text, "%d", run->preempt_signal);
+    return preempt_signal_parse(text, &number, err) < 0 ? ty_wrap(err, "preempt_signal") : 0;
+}
+
 static int check_run(const ty_run_config *run, ty_error *err) {
     if (run->max_failures < -1)
         return ty_fail(err, TY_EUSAGE, "max_failures is %d; allowed: 0 or more, or -1 for no bound",
@@ -53,7 +62,9 @@ static int check_run(const ty_run_config *run, ty_error *err) {
         return ty_fail(err, TY_EUSAGE, "time_limit_s is %g; allowed: 0 (none) up to 3e9", run->time_limit_s);
     if (!(run->grace_s >= 0) || run->grace_s > 86400)
         return ty_fail(err, TY_EUSAGE, "grace_s is %g; allowed: 0 (5 seconds) up to 86400", run->grace_s);
-    return 0;
+    if (!(run->hang_timeout_s >= 0) || run->hang_timeout_s > 4e6)
+        return ty_fail(err, TY_EUSAGE, "hang_timeout_s is %g; allowed: 0 (none) up to 4e6", run->hang_timeout_s);
+    return check_preempt_signal(run, err);
 }
 
 static void fill_request(struct run_request *request, const ty_run_config *run) {
@@ -63,6 +74,8 @@ static void fill_request(struct run_request *request, const ty_run_config *run) 
     request->failures = FAILURE_POLICY_DEFAULT;
     request->failures.max_failures = run->max_failures;
     request->time_limit = (nanoseconds)(run->time_limit_s * 1e9);
+    request->hang_timeout = (nanoseconds)(run->hang_timeout_s * 1e9);
+    request->preempt_signal = run->preempt_signal;
     request->grace = run->grace_s > 0 ? (nanoseconds)(run->grace_s * 1e9) : RUN_GRACE_DEFAULT;
     request->backend = run->backend;
     request->isolate_devices = run->isolate_devices;

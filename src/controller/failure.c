@@ -22,7 +22,7 @@ static void add_headline(const struct failure_context *context, const struct run
 
 static void add_tail(const struct run_failure *failure, struct buffer *out) {
     if (failure->tail_size == 0) return;
-    buffer_printf(out, "  last lines of rank %d:\n", failure->rank);
+    buffer_printf(out, failure->hung ? "  where rank %d stands, innermost first:\n" : "  last lines of rank %d:\n", failure->rank);
     const char *at = failure->tail, *end = at + failure->tail_size;
     while (at < end) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));

@@ -180,6 +180,12 @@ static Wire__LaunchWorker *make_worker(const struct launch *launch, uint32_t ran
     return NULL;
 }
 
+/* 0 is none, and what is longer than the field has room for is as good as none. */
+static uint32_t hang_ms_of(const struct run_request *request) {
+    nanoseconds ms = (request->hang_timeout + NS_PER_MS - 1) / NS_PER_MS;
+    return ms > UINT32_MAX ? UINT32_MAX : (uint32_t)ms;
+}
+
 static void fill_message(const struct launch *launch, Wire__Launch *message) {
     const struct launch_context *context = &launch->context;
     const struct run_request *request = context->request;
@@ -195,6 +201,8 @@ static void fill_message(const struct launch *launch, Wire__Launch *message) {
     message->n_environment = launch->shared.n;
     message->payload = (ProtobufCBinaryData){request->payload_size, (uint8_t *)request->payload};
     message->grace_ms = (uint32_t)(request->grace / NS_PER_MS);
+    message->hang_ms = hang_ms_of(request);
+    message->preempt_signal = preempt_signal_of(request);
     message->report_base = context->report_base;
     if (context->checkpoint != NULL) message->checkpoint = (char *)context->checkpoint;
     message->quiet = request->quiet;

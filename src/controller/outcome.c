@@ -80,6 +80,8 @@ static int tell_outcome(const struct drive_end *end, ty_error *err) {
         return ty_fail(err, TY_ENODE, "%s", end->cause.text);
     case OUTCOME_TIME_LIMIT:
         return ty_fail(err, TY_ETIMEOUT, "%s", end->cause.text);
+    case OUTCOME_PREEMPTED:
+        return ty_fail(err, TY_EPREEMPTED, "preempted by %s: it can be resumed", str_signal(end->status - 128, text));
     case OUTCOME_INTERRUPTED:
         return ty_fail(err, TY_EINTERRUPTED, "interrupted by %s", str_signal(end->status - 128, text));
     default:
@@ -204,6 +206,8 @@ static char *format_result(const struct outcome *outcome, const struct ty_result
         add_number(&out, "first_rank", cause->rank);
     else
         add_text(&out, "first_rank", NULL);
+    const char *preemption = outcome->end->preemption;
+    buffer_printf(&out, ", \"preemption\": %s", preemption != NULL ? preemption : "null");
     add_error(&out, code, message);
     add_exits(&out, result);
     add_workers(&out, outcome, result);

@@ -110,6 +110,9 @@ static void on_worker_event(struct drive *drive, const Wire__WorkerEvent *event)
     case WIRE__WORKER_EVENT__KIND__RENDEZVOUS:
         run_worker_rendezvous(drive->run, event->rank, event->time);
         break;
+    case WIRE__WORKER_EVENT__KIND__HUNG:
+        run_worker_hung(drive->run, event->rank, event->text, event->time);
+        break;
     case WIRE__WORKER_EVENT__KIND__EXITED:
         run_worker_exited(drive->run, event->rank,
                           &(struct run_exit){.wait_status = event->wait_status,
@@ -155,6 +158,8 @@ static void on_report(struct drive *drive, const Wire__Report *report) {
         drive_keep_journal_error(drive, result, &err);
         events_add_report(drive->config->events, &row, kind == REPORT_BEGIN);
         if (report->rank == 0) keep_metrics(drive, &report->metrics);
+        progress_report(&drive->progress, report->rank, (uint32_t)drive->config->prepared->plan->n_workers,
+                        report->time);
     }
     run_report(drive->run, &(struct run_report){.rank = report->rank,
                                                 .kind = kind,
@@ -237,6 +242,12 @@ static void on_message(void *context, const Wire__Message *message) {
         break;
     case WIRE__MESSAGE__BODY_STORE_REQUEST:
         on_store_request(peer, message->store_request);
+        break;
+    case WIRE__MESSAGE__BODY_STACKS:
+        run_node_stacks(drive->run, peer->node, message->stacks->frames.data, message->stacks->frames.len);
+        break;
+    case WIRE__MESSAGE__BODY_LEAVING:
+        preempt_node(peer->drive, peer->node, message->leaving->signal);
         break;
     case WIRE__MESSAGE__BODY_BYE:
         on_bye(peer, message->bye);

@@ -83,6 +83,23 @@ void progress_metrics(struct progress *progress, const char *metrics, size_t siz
     buffer_done(&text);
 }
 
+void progress_report(struct progress *progress, uint32_t rank, uint32_t n_ranks, nanoseconds time) {
+    if (progress->style == PROGRESS_STYLE_QUIET) return;
+    if (progress->pace == NULL) progress->pace = pace_create(n_ranks);
+    if (progress->pace == NULL) return;
+    if (progress->attempt != run_attempt(progress->run)) pace_reset(progress->pace);
+    progress->attempt = run_attempt(progress->run);
+    pace_note(progress->pace, rank, time);
+}
+
+/* "slowest: rank 3 (2.1x)" */
+static void format_straggler(const struct progress *progress, struct buffer *out) {
+    struct pace_straggler straggler;
+    if (progress->pace == NULL || !pace_straggler(progress->pace, &straggler)) return;
+    nanoseconds usual = straggler.usual > 0 ? straggler.usual : 1;
+    buffer_printf(out, "  slowest: rank %u (%.1fx)", straggler.rank, (double)straggler.interval / (double)usual);
+}
+
 static void format_states(const struct progress *progress, struct buffer *out) {
     uint32_t counts[WORKER_STATE_COUNT];
     run_count(progress->run, counts);
@@ -100,6 +117,7 @@ static void format_line(const struct progress *progress, struct buffer *out) {
     buffer_printf(out, "  %02lld:%02lld  ", (long long)elapsed / 60, (long long)elapsed % 60);
     format_states(progress, out);
     if (run_attempt(progress->run) > 1) buffer_printf(out, "  attempt %d", run_attempt(progress->run));
+    format_straggler(progress, out);
     if (progress->metrics[0] != '\0') buffer_printf(out, "  %s", progress->metrics);
 }
 
@@ -166,4 +184,6 @@ void progress_hide(struct progress *progress) {
 void progress_close(struct progress *progress) {
     progress_hide(progress);
     loop_timer_stop(progress->loop, &progress->timer);
+    pace_destroy(progress->pace);
+    progress->pace = NULL;
 }

@@ -5,6 +5,7 @@
 
 #include "controller/controller.h"
 #include "loop/loop.h"
+#include "run/pace.h"
 #include "run/run.h"
 
 struct progress {
@@ -15,11 +16,15 @@ struct progress {
     nanoseconds started, shown; /* monotonic */
     bool visible;               /* the live line stands on the terminal */
     char metrics[512];
+    struct pace *pace; /* owned; NULL: nothing is shown */
+    int attempt;       /* that the pace is of */
     struct loop_timer timer;
 };
 
 void progress_open(struct progress *progress, struct loop *loop, const struct run *run, const char *name,
                    enum progress_mode mode);
+/* A report of some rank came, at that time. */
+void progress_report(struct progress *progress, uint32_t rank, uint32_t n_ranks, nanoseconds time);
 /* The latest report of rank 0, a JSON object. */
 void progress_metrics(struct progress *progress, const char *metrics, size_t size);
 /* Takes the line away, so that output can be written; progress_show brings it back. */

@@ -32,7 +32,7 @@ struct field {
     const char *words; /* of a choice: "one|two" */
 };
 
-enum { FAILURES_MAX = 1000000, KEEP_MAX = 1000000, SHOWN = 40 };
+enum { HANG_MAX_S = 4000000, FAILURES_MAX = 1000000, KEEP_MAX = 1000000, SHOWN = 40 };
 
 static void *place(struct request *request, const struct field *field) {
     return (char *)request + field->offset;
@@ -81,6 +81,17 @@ static int read_seconds(const struct field *field, const json_t *value, double m
 
 static int read_grace(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
     return read_seconds(field, value, 86400, &request->run.grace, err);
+}
+
+/* A timeout of 0 would be over at once: none is null. */
+static int read_hang(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
+    return read_seconds(field, value, HANG_MAX_S, &request->run.hang_timeout, err);
+}
+
+static int read_signal(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
+    int result = json_is_string(value) ? preempt_signal_parse(json_string_value(value), &request->run.preempt_signal, err)
+                                       : refuse(field, value, "the name of a signal", err);
+    return result < 0 && json_is_string(value) ? ty_wrap(err, "`%s`", field->name) : result;
 }
 
 static int read_limit(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
@@ -276,6 +287,8 @@ static const struct field request_fields[] = {
     {"isolate_devices", read_bool, AT(run.isolate_devices), NULL},
     {"grace_s", read_grace, 0, NULL},
     {"time_limit_s", read_limit, 0, NULL},
+    {"hang_timeout_s", read_hang, 0, NULL},
+    {"preempt_signal", read_signal, 0, NULL},
     {"quiet", read_bool, AT(run.quiet), NULL},
     {"no_wait", read_bool, AT(run.no_wait), NULL},
     {"progress", read_progress, 0, "auto|plain|none"},

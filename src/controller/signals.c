@@ -7,28 +7,28 @@
 
 #include "base/cleanup.h"
 
-static const int handled[SIGNALS_HANDLED] = {SIGINT, SIGTERM, SIGHUP};
-
 /* nohup, or a shell that runs us in the background. */
 static bool is_ignored(const struct sigaction *action) {
     return action->sa_handler == SIG_IGN;
 }
 
-void signals_open(struct signals *signals, struct loop *loop,
+void signals_open(struct signals *signals, struct loop *loop, int more,
                   void (*callback)(void *context, int signal_number), void *context) {
-    signals->loop = loop;
+    bool known = more == SIGINT || more == SIGTERM || more == SIGHUP;
+    *signals = (struct signals){.loop = loop, .numbers = {SIGINT, SIGTERM, SIGHUP, known ? 0 : more}};
     for (size_t i = 0; i < SIGNALS_HANDLED; i++) {
         signals->handles[i] = (struct loop_signal){.callback = callback, .context = context};
-        bool known = sigaction(handled[i], NULL, &signals->saved[i]) == 0;
-        if (known && !is_ignored(&signals->saved[i]))
-            (void)loop_signal_start(loop, &signals->handles[i], handled[i]);
+        int number = signals->numbers[i];
+        if (number > 0 && sigaction(number, NULL, &signals->saved[i]) == 0 && !is_ignored(&signals->saved[i]))
+            (void)loop_signal_start(loop, &signals->handles[i], number);
     }
 }
 
 void signals_close(struct signals *signals) {
     for (size_t i = 0; signals->loop != NULL && i < SIGNALS_HANDLED; i++) {
+        if (signals->numbers[i] == 0) continue;
         loop_signal_stop(signals->loop, &signals->handles[i]);
-        (void)sigaction(handled[i], &signals->saved[i], NULL);
+        (void)sigaction(signals->numbers[i], &signals->saved[i], NULL);
     }
     signals->loop = NULL;
 }

@@ -6,16 +6,18 @@
 
 #include "loop/loop.h"
 
-enum { SIGNALS_HANDLED = 3 };
+enum { SIGNALS_HANDLED = 4 };
 
-/* SIGINT, SIGTERM and SIGHUP as events of a loop. What whoever started us wants ignored stays so. */
+/* SIGINT, SIGTERM, SIGHUP and one more as events of a loop. What whoever started us wants ignored stays so. */
 struct signals {
     struct loop *loop; /* NULL: not open */
+    int numbers[SIGNALS_HANDLED]; /* 0: none */
     struct loop_signal handles[SIGNALS_HANDLED];
     struct sigaction saved[SIGNALS_HANDLED];
 };
 
-void signals_open(struct signals *signals, struct loop *loop,
+/* `more` may be one of the three. */
+void signals_open(struct signals *signals, struct loop *loop, int more,
                   void (*callback)(void *context, int signal_number), void *context);
 void signals_close(struct signals *signals); /* gives back what was handled before */
 

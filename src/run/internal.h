@@ -5,7 +5,7 @@
 #include "run/retry.h"
 #include "run/run.h"
 
-/* A checkpoint that some rank has begun and that is not yet whole. */
+/* A checkpoint that some rank has begun or named, and that is not yet whole. */
 struct pending {
     struct pending *next;
     uint64_t number;
@@ -35,6 +35,14 @@ struct node_slot {
     uint32_t n_workers; /* of the plan */
     uint32_t n_alive;   /* launched and not gone */
     bool leaving;       /* its agent ends by itself */
+    bool saves_stacks;  /* it was asked to, and has not answered */
+};
+
+/* While the stacks of a run that hangs are saved. */
+struct run_hang {
+    bool collecting;
+    uint32_t n_awaited;         /* nodes that have not answered */
+    struct run_failure failure; /* that follows */
 };
 
 struct run {
@@ -53,7 +61,9 @@ struct run {
     uint32_t n_up, n_alive, n_bye, n_leaving;
     uint32_t counts[WORKER_STATE_COUNT];
     struct run_failure failure;
+    struct run_hang hang;
     int interrupts, interrupt_signal;
+    int preempted; /* the first interrupt was a preemption: its signal; else 0 */
     bool unclean; /* some node did not prove that nothing is left */
     uint32_t leftovers;
     uint64_t report_base, last_number;
@@ -75,6 +85,14 @@ void run_record_lost_checkpoint(struct run *run, uint64_t number, const char *wh
 void run_record_stop(struct run *run, bool kill, const char *reason);
 void run_record_clean(struct run *run, uint32_t node, bool clean, uint32_t leftovers);
 void run_record_end(struct run *run, enum run_event_kind kind); /* EVENT_ATTEMPT_END or EVENT_RUN_END */
+
+/* The attempt fails of this, if of nothing else before; takes over failure->tail (run.c). */
+void run_fail(struct run *run, const struct run_failure *failure);
+/* The same for a node whose agent ends by itself (run.c). */
+void run_note_leaving(struct run *run, uint32_t node, const struct run_failure *failure);
+/* The limit of the stacks passed; whatever was collected is forgotten (hang.c). */
+void run_stacks_late(struct run *run);
+void run_hang_end(struct run *run);
 
 /* A rank has ended: a checkpoint that still waits for a report of it can never be whole (report.c). */
 void run_reports_rank_ended(struct run *run, uint32_t rank);

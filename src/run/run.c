@@ -44,6 +44,7 @@ int run_create(const struct run_config *config, const struct run_ops *ops, void 
 void run_destroy(struct run *run) {
     if (run == NULL) return;
     run_reports_end(run);
+    free(run->hang.failure.tail);
     free(run->failure.tail);
     free(run->checkpoint);
     free(run->workers);
@@ -166,7 +167,7 @@ static bool note_failure(struct run *run, const struct run_failure *failure) {
     return true;
 }
 
-static void fail(struct run *run, const struct run_failure *failure) {
+void run_fail(struct run *run, const struct run_failure *failure) {
     if (!note_failure(run, failure)) {
         free(failure->tail);
         return;
@@ -189,7 +190,7 @@ static void decide_retry(struct run *run) {
     enum failure_kind kind = run->failure.preempted            ? FAILURE_PREEMPTION
                              : outcome == OUTCOME_START_FAILED ? FAILURE_START
                                                                : FAILURE_TRAINING;
-    bool may_pass = outcome == OUTCOME_FAILED || outcome == OUTCOME_NODE_LOST ||
+    bool may_pass = outcome == OUTCOME_FAILED || outcome == OUTCOME_NODE_LOST || outcome == OUTCOME_PREEMPTED ||
                     (outcome == OUTCOME_START_FAILED && run->failure.transient);
     run->retries = may_pass && run->interrupts == 0 &&
                    retry_next(&run->retry, &run->config.failures, kind, run->failed_at - run->began,
@@ -197,13 +198,14 @@ static void decide_retry(struct run *run) {
 }
 
 static enum run_outcome attempt_outcome(const struct run *run) {
-    if (run->interrupts > 0) return OUTCOME_INTERRUPTED;
+    if (run->interrupts > 0) return run->preempted > 0 ? OUTCOME_PREEMPTED : OUTCOME_INTERRUPTED;
     return run->failure.outcome == OUTCOME_NONE ? OUTCOME_SUCCEEDED : run->failure.outcome;
 }
 
 /* Every worker is gone: another attempt, or the end. */
 static void end_attempt(struct run *run) {
     run->ops->set_timer(run->context, TIMER_STOP, -1);
+    run_hang_end(run);
     run_reports_end(run);
     run->outcome = attempt_outcome(run);
     decide_retry(run);
@@ -286,7 +288,7 @@ static void launch_nodes(struct run *run) {
         if (failure.outcome != OUTCOME_NONE) drop_workers(run, node, failure.text);
     }
     if (failure.outcome == OUTCOME_NONE) return;
-    fail(run, &failure);
+    run_fail(run, &failure);
     end_when_gone(run);
 }
 
@@ -330,7 +332,7 @@ static void lose_node(struct run *run, uint32_t node, const char *why, bool tran
     set_text(&failure, "%s", why);
     if (run->state == RUN_RUNNING) drop_workers(run, node, NULL);
     if (run->state == RUN_RUNNING || run->state == RUN_STARTING) {
-        fail(run, &failure);
+        run_fail(run, &failure);
     } else if (run->state == RUN_STOPPING) {
         drop_workers(run, node, NULL);
     }
@@ -389,15 +391,19 @@ static char *copy_bytes(const void *bytes, size_t size) {
     return copy == NULL ? NULL : memcpy(copy, bytes, size);
 }
 
-/* A worker was told to stop, and not by this run: its agent was told to end. */
+void run_note_leaving(struct run *run, uint32_t node, const struct run_failure *failure) {
+    run->nodes[node].leaving = true;
+    run->n_leaving++;
+    if (run->state == RUN_RUNNING) run_fail(run, failure);
+}
+
+/* A worker was told to stop, and not by this run: its agent was told to end, and could not say so. */
 static void note_leaving(struct run *run, uint32_t rank, nanoseconds time) {
     uint32_t node = run->config.node_of[rank];
     struct run_failure failure = {
         .outcome = OUTCOME_NODE_LOST, .preempted = true, .rank = -1, .node = (int)node, .time = time};
     set_text(&failure, "the agent of rank %u was told to end", rank);
-    run->nodes[node].leaving = true;
-    run->n_leaving++;
-    fail(run, &failure);
+    run_note_leaving(run, node, &failure);
 }
 
 void run_worker_exited(struct run *run, uint32_t rank, const struct run_exit *exit) {
@@ -405,11 +411,11 @@ void run_worker_exited(struct run *run, uint32_t rank, const struct run_exit *ex
     struct run_worker *worker = &run->workers[rank];
     worker->wait_status = exit->wait_status;
     worker->exited = true;
-    worker->stopped = exit->stopped;
-    worker->failed = exit->wait_status != 0 && !exit->stopped;
-    run_record_exit(run, rank, exit->cause, exit->time);
+    worker->stopped = exit->stopped && !worker->hung;
+    worker->failed = worker->hung || (exit->wait_status != 0 && !exit->stopped);
+    run_record_exit(run, rank, worker->hung ? "it hung" : exit->cause, exit->time);
     if (worker->stopped && run->state == RUN_RUNNING) note_leaving(run, rank, exit->time);
-    if (worker->failed) {
+    if (worker->failed && !worker->hung) {
         struct run_failure failure = {.outcome = OUTCOME_FAILED,
                                       .rank = (int)rank,
                                       .node = (int)run->config.node_of[rank],
@@ -418,7 +424,7 @@ void run_worker_exited(struct run *run, uint32_t rank, const struct run_exit *ex
                                       .tail = copy_bytes(exit->tail, exit->tail_size)};
         failure.tail_size = failure.tail == NULL ? 0 : exit->tail_size;
         describe_exit(&failure, exit->cause);
-        fail(run, &failure);
+        run_fail(run, &failure);
     }
     run_reports_rank_ended(run, rank);
 }
@@ -441,7 +447,7 @@ void run_worker_start_failed(struct run *run, uint32_t rank, const struct run_st
                                   .time = start->time};
     set_text(&failure, "rank %u could not be started: %s", rank, start->why);
     if (!start->stopped)
-        fail(run, &failure);
+        run_fail(run, &failure);
     else if (run->state == RUN_RUNNING)
         note_leaving(run, rank, start->time);
     end_when_gone(run);
@@ -465,7 +471,7 @@ static void run_out(struct run *run, const struct run_failure *failure) {
         run->failure = *failure;
         give_up_pause(run);
     } else if (run->state != RUN_FINISHING) {
-        fail(run, failure);
+        run_fail(run, failure);
     }
 }
 
@@ -489,6 +495,9 @@ void run_timer_fired(struct run *run, enum run_timer timer) {
     case TIMER_STOP:
         abandon(run, NODE_LAUNCHED, "its workers were not gone after the grace and a kill");
         break;
+    case TIMER_STACKS:
+        run_stacks_late(run);
+        break;
     case TIMER_FINISH:
         abandon(run, NODE_FINISHING, "its agent did not say bye");
         break;
@@ -508,7 +517,7 @@ void run_interrupt(struct run *run, int signal_number) {
     run->interrupts++;
     if (run->interrupts == 1) run->interrupt_signal = signal_number;
     if (run->state == RUN_STARTING || run->state == RUN_RUNNING)
-        stop_attempt(run, "interrupted");
+        stop_attempt(run, run->preempted > 0 ? "preempted" : "interrupted");
     else if (run->state == RUN_PAUSING)
         give_up_pause(run);
     else if (run->state == RUN_STOPPING && run->interrupts > 1)

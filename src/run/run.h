@@ -20,7 +20,8 @@
     X(OUTCOME_START_FAILED, "start_failed", 4) \
     X(OUTCOME_NODE_LOST, "node_lost", 5)       \
     X(OUTCOME_TIME_LIMIT, "time_limit", 124)   \
-    X(OUTCOME_INTERRUPTED, "interrupted", 130)
+    X(OUTCOME_INTERRUPTED, "interrupted", 130)     \
+    X(OUTCOME_PREEMPTED, "preempted", 143)
 
 enum run_outcome {
 #define X(name, text, status) name,
@@ -37,6 +38,7 @@ enum run_timer {
     TIMER_PAUSE,  /* the next attempt begins */
     TIMER_STOP,   /* after the grace, workers told to stop must be gone */
     TIMER_FINISH, /* agents must have said bye */
+    TIMER_STACKS, /* the stacks of a run that hangs must have been saved */
     RUN_TIMERS
 };
 
@@ -62,7 +64,8 @@ struct run_worker {
     int wait_status;  /* valid when `exited` */
     bool exited;      /* its end was seen */
     bool stopped;     /* it ended after it was told to */
-    bool failed;      /* it ended by itself with something else than 0, or could not be started */
+    bool failed;      /* it ended by itself with something else than 0, or could not be started, or hung */
+    bool hung;        /* it was ended because it said nothing any more */
     uint64_t reports; /* number of its last report */
 };
 
@@ -71,9 +74,10 @@ struct run_failure {
     enum run_outcome outcome; /* OUTCOME_NONE: nothing */
     bool transient;           /* a start that may succeed the next time */
     bool preempted;           /* the node was taken away */
+    bool hung;                /* a worker that said nothing any more; `tail` is where it stood */
     int rank;                 /* -1 for a node or a limit */
     int node;                 /* node rank, -1 */
-    int wait_status;          /* of a worker that ran */
+    int wait_status;          /* of a worker that ran; of a preemption: its signal */
     nanoseconds time;         /* wall */
     char text[512];           /* one line: how */
     char *tail;               /* last lines of its output, NULL without; owned by the run */
@@ -100,6 +104,8 @@ struct run_ops {
     /* Sends a node what its workers need. When it fails, nothing of this attempt will run there. */
     int (*launch)(void *context, uint32_t node, int attempt, ty_error *err);
     void (*stop)(void *context, uint32_t node, bool kill, const char *reason);
+    /* Saves the stacks of a node's workers: run_node_stacks follows. NULL: there are none. */
+    void (*stacks)(void *context, uint32_t node);
     void (*finish)(void *context, uint32_t node);
     /* Ends a node that does not answer, by force; all that ran there is gone when it returns. No event
      * follows. */
@@ -159,6 +165,16 @@ void run_timer_fired(struct run *run, enum run_timer timer);
 
 /* Stop politely (a signal's number for the exit status 128 + n), then, when called again, at once. */
 void run_interrupt(struct run *run, int signal_number);
+/* The same, because the machines are taken away: the run ends "preempted", to be resumed elsewhere or later. */
+void run_preempt(struct run *run, int signal_number);
+
+/* Hangs and preempted nodes (hang.c). A worker says nothing any more, `how` tells for how long: when the stacks of all have been
+ * saved, it has failed. */
+void run_worker_hung(struct run *run, uint32_t rank, const char *how, nanoseconds time);
+/* A node has saved the stacks of its workers; `frames` are lines of where the hung one stands, if that is one of its. */
+void run_node_stacks(struct run *run, uint32_t node, const void *frames, size_t size);
+/* A node's agent was told to end by somebody else; `preempted`: the signal that says that the node is taken away, or 0. */
+void run_node_leaving(struct run *run, uint32_t node, int preempted, nanoseconds time);
 
 /* Reports (report.c). */
 enum report_kind { REPORT_METRICS, REPORT_BEGIN, REPORT_COMMIT, REPORT_ABORT, REPORT_LIST };

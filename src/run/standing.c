@@ -69,7 +69,9 @@ int run_exit_status(const struct run *run) {
         RUN_OUTCOMES(X)
 #undef X
     };
-    if (run->outcome == OUTCOME_INTERRUPTED) return 128 + run->interrupt_signal;
+    if (run->interrupts > 0 && (run->outcome == OUTCOME_INTERRUPTED || run->outcome == OUTCOME_PREEMPTED))
+        return 128 + run->interrupt_signal;
+    if (run->outcome == OUTCOME_PREEMPTED) return 128 + run->failure.wait_status;
     if (run->outcome == OUTCOME_FAILED) return exit_code(run->failure.wait_status);
     return statuses[run->outcome];
 }

@@ -15,6 +15,7 @@ struct ty_worker {
     uint64_t checkpoint_number;             /* of the report that it came with; 0: of an earlier attempt */
     int *devices;                           /* owned */
     size_t n_devices;
+    int64_t heartbeat;     /* when the last one was sent, ns; 0: never */
     pid_t pid;             /* of the process that the link belongs to */
     struct link *link;     /* reach it through worker_link */
     struct buffer line;    /* the message in the making; kept for its memory */
