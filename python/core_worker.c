@@ -228,6 +228,41 @@ static PyObject *gather(PyObject *module, PyObject *args) {
     return list;
 }
 
+static PyObject *heartbeat(PyObject *module, PyObject *nothing) {
+    (void)nothing;
+    ty_worker *self = self_of(module);
+    if (self == NULL) return NULL;
+    ty_error err = {0};
+    int result;
+    SPEAK(result = ty_heartbeat(self, &err));
+    return done(module, result, &err);
+}
+
+static PyObject *preemption(PyObject *module, PyObject *nothing) {
+    (void)nothing;
+    ty_worker *self = self_of(module);
+    if (self == NULL) return NULL;
+    if (!ty_stop_requested(self)) Py_RETURN_NONE; /* nearly always: without giving the lock away */
+    ty_error err = {0};
+    char *json = NULL;
+    int result;
+    SPEAK(result = ty_preemption(self, &json, &err));
+    if (result <= 0) return done(module, result, &err);
+    PyObject *text = core_text(json);
+    free(json);
+    return text;
+}
+
+static PyObject *rendezvous(PyObject *module, PyObject *nothing) {
+    (void)nothing;
+    ty_worker *self = self_of(module);
+    if (self == NULL) return NULL;
+    ty_error err = {0};
+    int result;
+    SPEAK(result = ty_rendezvous(self, &err));
+    return done(module, result, &err);
+}
+
 static PyMethodDef methods[] = {
     {"worker", worker, METH_NOARGS,
      "worker() -> dict\n\nThis worker's place in its run. The first call tells the agent that it is ready."},
@@ -255,6 +290,11 @@ static PyMethodDef methods[] = {
      "gather(key, value, timeout_s) -> list of bytes\n\nThe pieces of all ranks, in rank order; TimeoutError "
      "names "
      "the ranks that did not come."},
+    {"heartbeat", heartbeat, METH_NOARGS, "heartbeat()\n\nTells the agent that this worker is alive."},
+    {"preemption", preemption, METH_NOARGS,
+     "preemption() -> str | None\n\nWhat is known of machines that are taken away, as JSON (see "
+     "ty_preemption); takes over SIGTERM."},
+    {"rendezvous", rendezvous, METH_NOARGS, "rendezvous()\n\nTells the run that the process group stands."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -11,9 +11,17 @@ _HOMES = {
     "callbacks": ("UserCallback",),
     "checkpoint": ("Checkpoint",),
     "config": ("CheckpointConfig", "FailureConfig", "RunConfig", "ScalingConfig"),
-    "context": ("get_all_reported_checkpoints", "get_checkpoint", "get_context", "report"),
+    "context": (
+        "get_all_reported_checkpoints",
+        "get_checkpoint",
+        "get_context",
+        "heartbeat",
+        "report",
+        "stop_requested",
+    ),
     "defaults": ("init",),
-    "errors": ("ControllerError", "TrainingFailedError", "WorkerGroupError"),
+    "errors": ("ControllerError", "PreemptionError", "TrainingFailedError", "WorkerGroupError"),
+    "preemption": ("PreemptionInfo", "get_preemption_info"),
     "reported": ("CheckpointUploadMode", "ReportedCheckpoint"),
     "result": ("Result",),
     "trainer": ("BackendConfig", "DataParallelTrainer"),
@@ -35,11 +43,16 @@ if TYPE_CHECKING:
     from .context import get_all_reported_checkpoints as get_all_reported_checkpoints
     from .context import get_checkpoint as get_checkpoint
     from .context import get_context as get_context
+    from .context import heartbeat as heartbeat
     from .context import report as report
+    from .context import stop_requested as stop_requested
     from .defaults import init as init
     from .errors import ControllerError as ControllerError
+    from .errors import PreemptionError as PreemptionError
     from .errors import TrainingFailedError as TrainingFailedError
     from .errors import WorkerGroupError as WorkerGroupError
+    from .preemption import PreemptionInfo as PreemptionInfo
+    from .preemption import get_preemption_info as get_preemption_info
     from .reported import CheckpointUploadMode as CheckpointUploadMode
     from .reported import ReportedCheckpoint as ReportedCheckpoint
     from .result import Result as Result

@@ -13,7 +13,7 @@ import traceback
 from typing import Any
 
 from . import payload as payloads
-from . import runtime
+from . import runtime, stacks
 
 
 def main(payload: payloads.Payload | None = None) -> int:
@@ -34,6 +34,7 @@ def _run(payload: payloads.Payload | None) -> int:
         payload = payloads.load()
     if payload.facts.get("directory"):
         os.chdir(payload.facts["directory"])
+    stacks.register()
     session = runtime.WorkerSession(payload.facts)
     backend = payload.backend
     backend.on_start(session)

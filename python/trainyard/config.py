@@ -327,6 +327,10 @@ class RunConfig:
     progress: "auto", "plain" or "none". quiet: no output of the workers here; it is in `logs/` all the same.
     isolate_devices: a worker sees only its own devices. grace_s: between being told to end and being ended.
     time_limit_s: of the whole run.
+    hang_timeout_s: a worker that is up and makes no report, collective or heartbeat for so long has failed; the stacks of all are
+        saved in logs/rank-N.stack of the run first.
+    preempt_signal: the signal that tells of a preemption, such as "USR1": workers may save, `fit` raises PreemptionError, and the
+        run can be resumed. Default "TERM".
     """
 
     name: str | None = None
@@ -350,6 +354,8 @@ class RunConfig:
     isolate_devices: bool = False
     grace_s: float | None = None
     time_limit_s: float | None = None
+    hang_timeout_s: float | None = None
+    preempt_signal: str | None = None
 
     def __post_init__(self):
         _refuse_deprecated(self, _DEPRECATED_RUN)
@@ -364,7 +370,11 @@ class RunConfig:
         for name in ("resume", "quiet", "isolate_devices"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"`RunConfig.{name}` must be True or False, not {getattr(self, name)!r}")
-        for name in ("grace_s", "time_limit_s"):
+        if self.preempt_signal is not None and not isinstance(self.preempt_signal, str):
+            raise ValueError(
+                f"`RunConfig.preempt_signal` must be the name of a signal or None, not {self.preempt_signal!r}"
+            )
+        for name in ("grace_s", "time_limit_s", "hang_timeout_s"):
             self._check_seconds(name)
 
     def _check_place(self) -> None:

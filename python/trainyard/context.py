@@ -122,6 +122,19 @@ def report(
     )
 
 
+def heartbeat() -> None:
+    """Says that this worker is alive, in a long time without a report; for runs with RunConfig(hang_timeout_s=). Cheap."""
+    runtime.session("heartbeat").heartbeat()
+
+
+def stop_requested() -> bool:
+    """Whether the run asked this worker to stop: for Ctrl-C, a preemption, another worker's failure.
+
+    After the first call the worker is no longer ended at once when it is: it has the run's grace to save and to return.
+    """
+    return runtime.session("stop_requested").stop_requested()
+
+
 def get_checkpoint():
     """The last committed checkpoint of the run, or None: after a restart, where to go on from."""
     return runtime.session("get_checkpoint").checkpoint()

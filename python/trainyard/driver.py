@@ -14,7 +14,7 @@ from typing import Any, Iterator
 
 from . import _core, callbacks, defaults, failures, payload
 from .config import RunConfig, ScalingConfig, check_directory, check_environment
-from .errors import ControllerError
+from .errors import ControllerError, PreemptionError
 from .reports import Reports
 from .result import Result
 
@@ -67,7 +67,7 @@ class Driver:
             self._run = _open(self.request(), data)
             try:
                 if self._stopped:
-                    self._run.stop(signal.SIGTERM)
+                    self._run.stop(signal.SIGINT)
                 self._loop()
             except BaseException:
                 self._run.stop(signal.SIGKILL)
@@ -75,7 +75,10 @@ class Driver:
                     self._run.close()
                 raise
             text, error = _close(self._run)
-        signals.raise_again(error)
+        if getattr(error, "symbol", "") == "TY_EPREEMPTED":
+            signals.end_by_it()
+        else:
+            signals.raise_again(error)
         return self._conclude(json.loads(text) if text else {}, error)
 
     def stop(self) -> None:
@@ -83,7 +86,7 @@ class Driver:
         self._stopped = True
         if self._run is not None:
             with contextlib.suppress(ValueError):
-                self._run.stop(signal.SIGTERM)
+                self._run.stop(signal.SIGINT)
             self.wake()
 
     def wake(self) -> None:
@@ -113,6 +116,8 @@ class Driver:
             "isolate_devices": config.isolate_devices or defaults.policy.isolate_devices,
             "grace_s": config.grace_s,
             "time_limit_s": config.time_limit_s,
+            "hang_timeout_s": config.hang_timeout_s,
+            "preempt_signal": config.preempt_signal,
             "quiet": config.quiet or defaults.policy.quiet,
             "progress": "none" if self._display is not None else config.progress,
             "output": "events" if self._display is not None else "inherit",
@@ -189,7 +194,7 @@ class Driver:
                 self._call_back(kind, event)
             except Exception as error:
                 self._broken = error
-                self._run.stop(signal.SIGTERM)
+                self._run.stop(signal.SIGINT)
 
     def _call_back(self, kind: str, event: dict[str, Any]) -> None:
         if kind == "attempt":
@@ -313,6 +318,14 @@ def _waker(driver: Driver) -> Iterator[int]:
         os.close(write)
 
 
+def _number(name: str | None) -> int:
+    """Of a signal that the library takes; SIGTERM for one that it will refuse."""
+    if name is None:
+        return signal.SIGTERM
+    found = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", None)
+    return found if isinstance(found, signal.Signals) else signal.SIGTERM
+
+
 class _Signals:
     """While a run is on, the signals that end this process end the run first; in the main thread only."""
 
@@ -323,7 +336,7 @@ class _Signals:
 
     def __enter__(self) -> _Signals:
         if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
+            for number in {*_SIGNALS, _number(self._driver._config.preempt_signal)}:
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
                     self._before[number] = signal.signal(number, self._handle)
         return self
@@ -341,6 +354,21 @@ class _Signals:
         else:
             self.__exit__()
             signal.raise_signal(number)
+
+    def end_by_it(self) -> None:
+        """A PreemptionError that nobody catches ends this process as the signal would have, after it was told."""
+        number, told = self._caught, sys.excepthook
+        if number is None:
+            return
+
+        def tell_and_end(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+            told(kind, error, trace)
+            if isinstance(error, PreemptionError):
+                sys.stderr.flush()
+                signal.signal(number, signal.SIG_DFL)
+                signal.raise_signal(number)
+
+        sys.excepthook = tell_and_end
 
     def raise_again(self, error: Exception | None) -> None:
         """After the end: does what the signal would have done without us, unless the run succeeded all the same."""

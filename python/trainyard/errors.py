@@ -71,6 +71,32 @@ class WorkerGroupError(TrainingFailedError):
         return (type(self), (self._error_message, self.worker_failures))
 
 
+class PreemptionError(TrainingFailedError):
+    """The machines were taken away: `fit` with RunConfig(name=..., resume=True) goes on.
+
+    `preemption_info` tells which (PreemptionInfo or None), `worker_failures` is as in WorkerGroupError, mostly empty, and
+    `deadline_exceeded` is true when a worker was ended because it did not end within the grace. When nobody catches it, the process
+    ends by the signal that told of the preemption.
+    """
+
+    def __init__(
+        self,
+        error_message: str,
+        preemption_info=None,
+        worker_failures: dict[int, Exception] | None = None,
+        deadline_exceeded: bool = False,
+    ):
+        super().__init__(error_message)
+        self._error_message = error_message
+        self.preemption_info = preemption_info
+        self.worker_failures = worker_failures or {}
+        self.deadline_exceeded = deadline_exceeded
+
+    def __reduce__(self):
+        parts = (self._error_message, self.preemption_info, self.worker_failures, self.deadline_exceeded)
+        return (type(self), parts)
+
+
 class ControllerError(TrainingFailedError):
     """The run itself failed, not a worker's function. `controller_failure` is why."""
 

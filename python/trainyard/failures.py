@@ -9,7 +9,7 @@ import pickle
 import signal
 from typing import Any
 
-from . import errors
+from . import errors, preemption
 from ._worker import failure_path
 
 _KINDS = {
@@ -54,10 +54,22 @@ class Failures:
 
     def exception(self, error: Exception, summary: dict[str, Any]) -> Exception:
         """What `fit` raises for `error`, with which the run was closed."""
+        if getattr(error, "symbol", "") == "TY_EPREEMPTED":
+            return self._preempted(error, summary)
         if getattr(error, "symbol", "") not in ("TY_EWORKER", "TY_ENODE"):
             return refusal(error)
         failed = self.collect(summary.get("path", "")) or self._without_exit(error, summary)
         return errors.WorkerGroupError(f"Worker failures:\n{errors.group_failures(failed)}", failed)
+
+    def _preempted(self, error: Exception, summary: dict[str, Any]) -> Exception:
+        facts = summary.get("preemption")
+        workers = summary.get("workers", ())
+        return errors.PreemptionError(
+            str(error),
+            preemption.read(facts) if facts else None,
+            self.collect(summary.get("path", "")),
+            any(worker.get("stopped") and worker.get("exit") == 128 + signal.SIGKILL for worker in workers),
+        )
 
     def _without_exit(self, error: Exception, summary: dict[str, Any]) -> dict[int, Exception]:
         """For workers of which no end was seen: those of lost nodes, or whichever the library blames."""

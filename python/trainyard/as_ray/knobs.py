@@ -47,7 +47,7 @@ NO_EFFECT = {
     "RAY_TRAIN_STATE_ACTOR_RECONCILIATION_INTERVAL_S": _STATE,
     "RAY_TRAIN_METRICS_ENABLED": _STATE,
     "RAY_TRAIN_RUN_CONTROLLER_AS_ACTOR": "the controller is part of the driver",
-    "RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "nothing is known of nodes that are about to go",
+    "RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "nodes that are about to go are told of at once, nobody polls",
     "RAY_CHDIR_TO_TRIAL_DIR": "workers stay in the driver's directory, or in the working_dir of the runtime environment",
     "TORCHFT_LIGHTHOUSE": "replica groups are not provided",
     "RAY_WARN_BLOCKING_GET_INSIDE_ASYNC": "there is no object store",

@@ -7,7 +7,9 @@ from typing import Any, NoReturn
 
 from ..context import TrainContext as TrainContext
 from ..context import get_context
-from ..errors import TrainingFailedError
+from ..errors import PreemptionError as PreemptionError
+from ..preemption import PreemptionInfo as PreemptionInfo
+from ..preemption import get_preemption_info as get_preemption_info
 from .absent import NotProvidedError, explain
 
 TRAIN_DATASET_KEY = "train"
@@ -15,25 +17,6 @@ TRAIN_DATASET_KEY = "train"
 
 class SessionMisuseError(Exception):
     """Never raised: outside of a training function these calls raise RuntimeError."""
-
-
-class PreemptionError(TrainingFailedError):
-    """Never raised: a preempted worker is a WorkerGroupError, and counts against max_preemption_failures."""
-
-
-@dataclass(frozen=True)
-class PreemptionInfo:
-    """When this run's nodes will go: `deadline` in seconds since 1970, 0.0 when it is not known."""
-
-    deadline: float = 0.0
-    preempted_ranks: list[int] = field(default_factory=list)
-    preempted_node_ids: list[str] = field(default_factory=list)
-
-
-def get_preemption_info() -> PreemptionInfo | None:
-    """What is known of nodes that are about to go: today None, always; RuntimeError outside of a training function."""
-    get_context()
-    return None
 
 
 @dataclass
