@@ -275,9 +275,11 @@ static void describe_end(struct drive *drive, struct drive_end *end) {
 /* An end without a run: interrupted, or refused, while it waited. */
 static void describe_wait_end(struct drive *drive, struct drive_end *end) {
     struct buffer data = {0};
-    end->outcome = OUTCOME_INTERRUPTED;
+    bool preempted = drive->interrupted == preempt_signal_of(drive->config->request);
+    end->outcome = preempted ? OUTCOME_PREEMPTED : OUTCOME_INTERRUPTED;
     end->status = 128 + drive->interrupted;
-    buffer_printf(&data, "{\"outcome\": \"interrupted\", \"status\": %d, \"cause\": ", end->status);
+    buffer_printf(&data, "{\"outcome\": \"%s\", \"status\": %d, \"cause\": ", run_outcome_name(end->outcome),
+                  end->status);
     buffer_text(&data, "\"interrupted while it waited for devices\"}");
     drive_record(drive, EVENT_RUN_END, &data);
 }

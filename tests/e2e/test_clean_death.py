@@ -103,7 +103,8 @@ class EightEvents(DeathCase):
                 name = "deaf-%d" % number
                 process = self.gang(DEAF, "--grace", "200ms", name=name)
                 process.send_signal(number)
-                self.assert_death(process, 128 + number, "interrupted", name=name)
+                state = "preempted" if number == signal.SIGTERM else "interrupted"
+                self.assert_death(process, 128 + number, state, name=name)
 
     def test_daemon_left_behind(self):
         script = self.write("work/daemons.py", DAEMON)
@@ -234,7 +235,7 @@ class WaysToStay(DeathCase):
         process = self.python(script, "--name", "gang", "-n", 2)
         self.ready(process, 2)
         process.send_signal(signal.SIGTERM)
-        self.assert_death(process, 143, "interrupted")
+        self.assert_death(process, 143, "preempted")
 
     def test_grandchild_holds_the_pipes(self):
         """It has the worker's output and its channel open; the run does not wait for it."""
@@ -324,7 +325,7 @@ time.sleep(100000)
     def test_terminated_agent(self):
         process = self.gang()
         os.kill(self.agents(process)[0], signal.SIGTERM)
-        finished = self.assert_death(process, 5, "failed")
+        finished = self.assert_death(process, 143, "preempted")
         self.assertIn("was told to end, on node %s" % os.uname().nodename, finished.err)
 
     def test_terminated_agent_is_replaced(self):
@@ -408,7 +409,7 @@ class KilledController(DeathCase):
         self.assert_status(137, self.finish(waiter))
         self.assert_ended("waiter", "died")
         holder.send_signal(signal.SIGTERM)
-        self.assert_death(holder, 143, "interrupted")
+        self.assert_death(holder, 143, "preempted")
 
     def test_its_run_goes_on_with_resume(self):
         process = self.gang()
@@ -463,7 +464,7 @@ class RandomKills(DeathCase):
         finished = self.finish(process, 30)
         self.assert_clean(void=True)
         if os.path.exists(os.path.join(self.storage, name, "run.db")):
-            self.assert_ended(name, "died", "failed", "node_lost", "interrupted", "succeeded", "start_failed")
+            self.assert_ended(name, "died", "failed", "node_lost", "interrupted", "preempted", "succeeded", "start_failed")
         else:
             self.assertIn(finished.status, (137, 143))
 

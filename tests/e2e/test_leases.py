@@ -159,7 +159,7 @@ class Waiting(LeaseCase):
                 self.waiting(waiter, name)
                 waiter.send_signal(number)
                 self.assert_status(128 + number, self.finish(waiter))
-                self.assert_ended(name, "interrupted")
+                self.assert_ended(name, "preempted" if number == signal.SIGTERM else "interrupted")
         self.release(holder)
         self.assert_clean()
 

@@ -86,7 +86,7 @@ class Losses(NodeCase):
     def test_told_to_end(self):
         process = self.nodes(3, POLITE)
         os.kill(self.agent_of(process, "n02"), signal.SIGTERM)
-        finished = self.assert_status(5, self.finish(process))
+        finished = self.assert_status(143, self.finish(process))
         self.assertIn("was told to end, on node n02", finished.err)
         self.assertEqual(list(range(6)), self.told())
         self.assert_clean()

@@ -1,0 +1,62 @@
+/* A worker of the hang tests: hang_program HOW RANK [ATTEMPT]. The rank (-1: all) hangs in this attempt, or in any, in a function that a
+ * test can look for in its stack; the others stay alive by heartbeats until they are told to end. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <trainyard/trainyard.h>
+#include <unistd.h>
+
+__attribute__((noinline)) static void sleep_for_ever(void) {
+    for (;;)
+        (void)sleep(1000);
+}
+
+__attribute__((noinline)) static void spin_for_ever(void) {
+    for (volatile unsigned long turns = 0;; turns = turns + 1) {
+    }
+}
+
+/* It tells that it could be stopped. */
+__attribute__((noinline)) static void wait_to_be_stopped(const ty_worker *worker) {
+    char name[32];
+    (void)snprintf(name, sizeof name, "there.%d", ty_world_rank(worker));
+    FILE *file = fopen(name, "w");
+    if (file != NULL) (void)fprintf(file, "%d", (int)getpid());
+    if (file != NULL) (void)fclose(file);
+}
+
+static void live(ty_worker *worker, int beats) {
+    for (int i = 0; beats < 0 || i < beats; i++) {
+        (void)ty_heartbeat(worker, NULL);
+        if (ty_stop_requested(worker)) exit(0);
+        (void)usleep(20000);
+    }
+}
+
+int main(int argc, char **argv) {
+    ty_error err = {0};
+    ty_worker *worker = ty_worker_self(&err);
+    if (worker == NULL || argc < 3) return 2;
+    int rank = atoi(argv[2]), attempt = argc > 3 ? atoi(argv[3]) : 0;
+    if (attempt > 0 && ty_attempt(worker) != attempt) return 0;
+    if (strcmp(argv[1], "live") == 0) live(worker, 80);
+    if (strcmp(argv[1], "live") == 0) return 0;
+    if (strcmp(argv[1], "wait") == 0 && ty_world_rank(worker) == 0) {
+        size_t size;
+        void *value = NULL;
+        int code = ty_store_wait(worker, "late", 30, &value, &size, &err);
+        free(value);
+        return code < 0;
+    }
+    if (strcmp(argv[1], "wait") == 0) {
+        live(worker, 80);
+        return ty_store_set(worker, "late", "1", 1, &err) < 0;
+    }
+    wait_to_be_stopped(worker);
+    if (rank < 0 || ty_world_rank(worker) == rank) {
+        if (strcmp(argv[1], "sleep") == 0) sleep_for_ever();
+        if (strcmp(argv[1], "spin") == 0) spin_for_ever();
+    }
+    live(worker, -1);
+    return 0;
+}

@@ -1,0 +1,101 @@
+"""Workers that hang: seen, their stacks saved before anything is killed, told as the first cause, started again."""
+
+import os
+import shutil
+import signal
+import unittest
+
+import harness
+from runs import RunCase, main
+
+PROGRAM = os.path.join(harness.BUILD, "tests", "e2e", "hang_program")
+DEBUGGER = shutil.which("gdb") or shutil.which("eu-stack")
+
+
+class Hangs(RunCase):
+    def hang(self, n, *words, options=(), timeout="1s"):
+        return self.start_run("--name", "run", "-n", n, "--hang-timeout", timeout, *options, "--", PROGRAM, *words)
+
+    def stack(self, rank):
+        with open(os.path.join(self.storage, "run", "logs", "rank-%d.stack" % rank)) as file:
+            return file.read()
+
+    def assert_hung(self, finished, rank, *words):
+        self.assert_status(1, finished)
+        self.assertIn("first cause: rank %d hung: no report or heartbeat for 1 s" % rank, finished.err)
+        self.assertIn("stacks of all ranks: logs/rank-*.stack", finished.err)
+        for word in words:
+            self.assertIn(word, finished.err, repr(finished))
+        one = self.status("run")
+        self.assertEqual(("failed", 1, rank), (one["state"], one["exit_status"], one["cause_rank"]))
+
+    def test_a_worker_that_sleeps(self):
+        finished = self.finish(self.hang(3, "sleep", 1))
+        self.assert_hung(finished, 1, "where rank 1 stands", "ranks 0,2 stopped when told to", "nothing is left of the run")
+        for rank in range(3):
+            self.assertIn("rank %d%s" % (rank, ", which hangs" if rank == 1 else ""), self.stack(rank).splitlines()[0])
+            self.assertIn("== process", self.stack(rank))
+            self.assertIn(PROGRAM, self.stack(rank))
+
+    @unittest.skipUnless(DEBUGGER, "neither gdb nor eu-stack is installed")
+    def test_the_function_is_named(self):
+        finished = self.finish(self.hang(2, "sleep", 0))
+        self.assert_hung(finished, 0, "sleep_for_ever")
+        self.assertIn("sleep_for_ever", self.stack(0))
+        self.assertIn("live", self.stack(1))
+        self.assertNotIn("sleep_for_ever", self.stack(1))
+
+    def test_a_worker_that_spins(self):
+        finished = self.finish(self.hang(2, "spin", 1))
+        self.assert_hung(finished, 1)
+        self.assertIn("running (R)", self.stack(1))
+
+    def test_a_stopped_worker_is_told_as_such(self):
+        process = self.hang(2, "none", 0)
+        self.wait_for_files(process, "there.0", "there.1")
+        os.kill(int(self.wait_for(lambda: self.read("there.1"), "its pid")), signal.SIGSTOP)
+        finished = self.finish(process)
+        self.assert_hung(finished, 1, "its process is stopped (T)")
+        self.assertIn("stopped (T)", self.stack(1))
+
+    def test_a_worker_that_goes_on_in_time(self):
+        process = self.hang(2, "live", 0, timeout="2s")
+        self.assert_status(0, self.finish(process))
+        self.assertFalse([name for name in os.listdir(os.path.join(self.storage, "run", "logs")) if name.endswith(".stack")])
+
+    def test_whoever_waits_for_others_does_not_hang(self):
+        self.assert_status(0, self.finish(self.hang(2, "wait", 0)))
+
+    def test_another_attempt_follows(self):
+        finished = self.assert_status(0, self.finish(self.hang(2, "sleep", 1, 1, options=("--max-failures", 1))))
+        self.assertIn("rank 1 hung", finished.err)
+        self.assertIn("attempt 2 begins", finished.err)
+        self.assertEqual(2, self.status("run")["attempts"])
+
+    def test_nobody_is_watched_before_it_is_up(self):
+        script = "sleep 2"
+        finished = self.finish(self.shell(script, "--hang-timeout", "300ms"))
+        self.assert_status(0, finished)
+
+    def test_a_shell_beats_by_hand(self):
+        script = ("say() { echo \"$*\" >&$TRAINYARD_FD; }; say ready; "
+                  "for i in 1 2 3 4 5 6 7 8; do sleep 0.3; say heartbeat; done")
+        self.assert_status(0, self.finish(self.shell(script, "--hang-timeout", "1s")))
+
+    def test_an_interrupt_while_stacks_are_saved(self):
+        process = self.hang(2, "sleep", -1)
+        self.wait_for(lambda: os.path.exists(os.path.join(self.storage, "run", "logs", "rank-0.stack")), "a stack", process)
+        process.send_signal(signal.SIGINT)
+        self.assertIn(self.finish(process).status, (1, 130))
+
+    def test_words_of_the_options(self):
+        self.assert_usage(self.shell_words("--hang-timeout", "soon"), "run", "hang-timeout")
+        self.assert_usage(self.shell_words("--preempt-signal", "KILL"), "run", "preempt-signal", "KILL", "USR1")
+        self.assert_usage(self.shell_words("--preempt-signal", "SIGNOTHING"), "run", "preempt-signal")
+
+    def shell_words(self, *options):
+        return self.trainyard("run", "--storage-path", self.storage, *options, "--", "true")
+
+
+if __name__ == "__main__":
+    main()
