@@ -29,6 +29,10 @@ typedef struct ty_run_config {
     bool isolate_devices;     /* a worker sees only its own devices */
     bool no_wait;             /* refuse (TY_EBUSY) instead of waiting for devices that other runs hold */
     bool quiet;               /* no output of workers, no progress; logs are written all the same */
+    int num_to_keep;          /* checkpoints that are kept, beside the latest; 0: all */
+    const char *checkpoint_score_attribute; /* the metric that tells which are best; NULL: the newest are */
+    bool checkpoint_score_min;              /* the smallest score is best, else the largest */
+    bool continue_on_checkpoint_error;      /* a checkpoint that cannot be written is lost (ty_report gives 1), no error */
 } ty_run_config;
 
 typedef struct ty_trainer_config {

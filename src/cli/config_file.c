@@ -14,6 +14,7 @@
 void run_settings_done(struct run_settings *settings) {
     free(settings->name);
     free(settings->storage_path);
+    free(settings->score_attribute);
     for (size_t i = 0; i < settings->n_environment; i++)
         free(settings->environment[i]);
     free(settings->environment);
@@ -52,21 +53,51 @@ static int read_text(const struct document *document, const json_t *map, const c
     return *text != NULL ? 0 : ty_fail_memory(err);
 }
 
+static int read_whole(const struct document *document, const json_t *map, const char *key, json_int_t least,
+                      bool *given, int *number, ty_error *err) {
+    const json_t *value = json_object_get(map, key);
+    if (value == NULL || json_is_null(value)) return 0;
+    json_int_t whole = json_integer_value(value);
+    if (!json_is_integer(value) || whole < least || whole > CONFIG_MAX_FAILURES)
+        return refuse(document, value, key,
+                      least < 0 ? "a whole number from 0 to 1000000, or -1 for no bound"
+                                : "a whole number from 1 to 1000000",
+                      err);
+    *given = true;
+    *number = (int)whole;
+    return 0;
+}
+
 static int read_failures(const struct document *document, const json_t *map, struct run_settings *settings,
                          ty_error *err) {
-    static const char *const known[] = {"max_failures"};
+    static const char *const known[] = {"max_failures", "controller_failure_limit", "max_preemption_failures"};
     const json_t *failure = json_object_get(map, "failure_config");
     if (failure == NULL || json_is_null(failure)) return 0;
     if (!json_is_object(failure)) return refuse(document, failure, "failure_config", "a map", err);
     int result = document_check_keys(document, failure, "failure_config", known, ARRAY_SIZE(known), err);
-    const json_t *value = json_object_get(failure, known[0]);
-    if (result < 0 || value == NULL) return result;
-    json_int_t number = json_integer_value(value);
-    if (!json_is_integer(value) || number < -1 || number > CONFIG_MAX_FAILURES)
-        return refuse(document, value, known[0], "a whole number from 0 to 1000000, or -1 for no bound", err);
-    settings->has_max_failures = true;
-    settings->max_failures = (int)number;
-    return 0;
+    bool *given[] = {&settings->has_max_failures, &settings->has_start_failures, &settings->has_preemptions};
+    int *numbers[] = {&settings->max_failures, &settings->start_failures, &settings->preemptions};
+    for (size_t i = 0; i < ARRAY_SIZE(known) && result >= 0; i++)
+        result = read_whole(document, failure, known[i], -1, given[i], numbers[i], err);
+    return result;
+}
+
+static int read_checkpoints(const struct document *document, const json_t *map, struct run_settings *settings,
+                            ty_error *err) {
+    static const char *const known[] = {"num_to_keep", "checkpoint_score_attribute", "checkpoint_score_order"};
+    const json_t *checkpoints = json_object_get(map, "checkpoint_config");
+    bool given;
+    if (checkpoints == NULL || json_is_null(checkpoints)) return 0;
+    if (!json_is_object(checkpoints)) return refuse(document, checkpoints, "checkpoint_config", "a map", err);
+    int result = document_check_keys(document, checkpoints, "checkpoint_config", known, ARRAY_SIZE(known), err);
+    if (result >= 0)
+        result = read_whole(document, checkpoints, known[0], 1, &given, &settings->num_to_keep, err);
+    if (result >= 0) result = read_text(document, checkpoints, known[1], &settings->score_attribute, err);
+    const json_t *order = json_object_get(checkpoints, known[2]);
+    if (result < 0 || order == NULL || json_is_null(order)) return result;
+    settings->score_min = str_equal(json_string_value(order), "min");
+    if (settings->score_min || str_equal(json_string_value(order), "max")) return 0;
+    return refuse(document, order, known[2], "max or min", err);
 }
 
 static int add_variable(const struct document *document, struct run_settings *settings, const char *name,
@@ -104,12 +135,14 @@ static int read_environment(const struct document *document, const json_t *map, 
 
 static int read_run_config(const struct document *document, const json_t *map, struct run_settings *settings,
                            ty_error *err) {
-    static const char *const known[] = {"name", "storage_path", "failure_config", "worker_runtime_env"};
+    static const char *const known[] = {"name", "storage_path", "failure_config", "checkpoint_config",
+                                        "worker_runtime_env"};
     if (!json_is_object(map)) return refuse(document, map, "run_config", "a map", err);
     int result = document_check_keys(document, map, "run_config", known, ARRAY_SIZE(known), err);
     if (result >= 0) result = read_text(document, map, "name", &settings->name, err);
     if (result >= 0) result = read_text(document, map, "storage_path", &settings->storage_path, err);
     if (result >= 0) result = read_failures(document, map, settings, err);
+    if (result >= 0) result = read_checkpoints(document, map, settings, err);
     if (result >= 0) result = read_environment(document, map, settings, err);
     return result;
 }

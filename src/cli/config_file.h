@@ -10,8 +10,11 @@
 /* What run_config says; strings are owned, NULL when not given. */
 struct run_settings {
     char *name, *storage_path;
-    bool has_max_failures;
-    int max_failures;
+    bool has_max_failures, has_start_failures, has_preemptions;
+    int max_failures, start_failures, preemptions;
+    int num_to_keep;       /* 0: all */
+    char *score_attribute; /* owned; NULL: none */
+    bool score_min;
     char **environment; /* "K=V" of worker_runtime_env.env_vars, n of them; owned */
     size_t n_environment;
 };

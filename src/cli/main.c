@@ -13,7 +13,7 @@
 #include "cli/terminal.h"
 
 const struct command *const cli_commands[] = {
-    &command_run,    &command_plan,  &command_accelerators, &command_status,  &command_logs,
+    &command_run,    &command_plan,  &command_accelerators, &command_status,  &command_logs, &command_checkpoints,
     &command_report, &command_store, &command_help,         &command_version, NULL,
 };
 

@@ -9,6 +9,7 @@
 #include "base/str.h"
 #include "cli/command.h"
 #include "cli/inside.h"
+#include "cli/terminal.h"
 
 struct report_options {
     const char *checkpoint;
@@ -75,7 +76,9 @@ static int report_run(const struct arguments *arguments, ty_error *err) {
     if (result < 0) return result;
     ty_worker *worker = inside_worker(err);
     if (worker == NULL) return err->code;
-    return ty_report(worker, (ty_metrics){metrics, arguments->n_words}, options.checkpoint, err);
+    result = ty_report(worker, (ty_metrics){metrics, arguments->n_words}, options.checkpoint, err);
+    if (result > 0) terminal_warning("report", err->message);
+    return result < 0 ? result : EXIT_SUCCESS;
 }
 
 const struct command command_report = {

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "cli/command.h"
+#include "cli/policy_options.h"
 #include "cli/run_environment.h"
 #include "cli/scaling_options.h"
 #include "cli/terminal.h"
@@ -22,8 +23,6 @@ struct run_options {
     const char *name, *storage_path;
     struct run_environment environment;
     int framework, backend, progress, bind;
-    bool has_max_failures;
-    struct failure_policy failures;
     nanoseconds time_limit, grace, hang_timeout;
     int preempt_signal;
     bool resume, no_wait, no_prefix, isolate_devices, quiet;
@@ -42,18 +41,6 @@ static int set_name(const struct option_spec *option, void *target, const char *
 static int add_variable(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
     return run_environment_add(&((struct run_options *)target)->environment, value, err);
-}
-
-static int set_failures(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    (void)option;
-    struct run_options *options = target;
-    int64_t number = 0;
-    if (!str_to_int64(value, -1, CONFIG_MAX_FAILURES, &number))
-        return ty_fail(err, TY_EUSAGE, "must be a whole number from 0 to %d, or -1 for no bound",
-                       CONFIG_MAX_FAILURES);
-    options->has_max_failures = true;
-    options->failures.max_failures = (int)number;
-    return 0;
 }
 
 static int set_signal(const struct option_spec *option, void *target, const char *value, ty_error *err) {
@@ -78,19 +65,18 @@ static const struct option_spec specs[] = {
     {"backend", 0, "auto|gloo|nccl",
      "how workers talk (default: nccl where they hold GPUs and it is there, else gloo)", option_choice,
      AT(backend), backends},
-    {"max-failures", 0, "N",
-     "start the workers again after a failure, N times at most; -1: without bound (default: 0)", set_failures,
-     0, NULL},
     {"time-limit", 0, "DURATION", "stop the run after this time: 90, 1.5h, 500ms; 0: none (default)",
      option_duration, AT(time_limit), NULL},
     {"grace", 0, "DURATION", "what workers get between being told to stop and being killed (default: 5s)",
      option_duration, AT(grace), NULL},
     {"hang-timeout", 0, "DURATION",
-     "a worker that is up and makes no report and no heartbeat for so long has failed; the stacks of all are saved in the run's "
+     "a worker that is up and makes no report and no heartbeat for so long has failed; the stacks of all are "
+     "saved in the run's "
      "logs first (default: none)",
      option_duration, AT(hang_timeout), NULL},
     {"preempt-signal", 0, "SIGNAL",
-     "the signal that tells of a preemption, as USR1 for `sbatch --signal=B:USR1@60`: workers may save, and the run ends "
+     "the signal that tells of a preemption, as USR1 for `sbatch --signal=B:USR1@60`: workers may save, and "
+     "the run ends "
      "resumable (default: TERM)",
      set_signal, 0, NULL},
     {"no-wait", 0, NULL, "refuse, instead of waiting, when other runs hold the devices", option_flag,
@@ -117,13 +103,12 @@ static int take_settings(struct run_options *options, const struct run_settings 
         options->name = settings->name;
     }
     if (options->storage_path == NULL) options->storage_path = settings->storage_path;
-    if (!options->has_max_failures && settings->has_max_failures)
-        options->failures.max_failures = settings->max_failures;
     return 0;
 }
 
 static void fill_request(struct run_request *request, const struct run_options *options,
-                         const struct scaling_options *scaling, const struct cluster_options *cluster) {
+                         const struct scaling_options *scaling, const struct cluster_options *cluster,
+                         const struct policy_options *policy) {
     static const enum progress_mode modes[] = {PROGRESS_AUTO, PROGRESS_PLAIN, PROGRESS_NONE};
     *request = (struct run_request){
         .scaling = &scaling->scaling,
@@ -136,7 +121,8 @@ static void fill_request(struct run_request *request, const struct run_options *
         .resume = options->resume,
         .framework = frameworks[options->framework],
         .backend = options->backend == 0 ? NULL : backends[options->backend],
-        .failures = options->failures,
+        .failures = policy->failures,
+        .checkpoints = policy->checkpoints,
         .time_limit = options->time_limit,
         .grace = options->grace,
         .hang_timeout = options->hang_timeout,
@@ -171,7 +157,8 @@ static int tell_outcome(int code, const ty_result *result, const ty_error *err) 
         print_failure(ty_result_failure(result));
     else
         terminal_error("run", err->message);
-    bool of_workers = (code == TY_EWORKER || code == TY_EINTERRUPTED || code == TY_EPREEMPTED) && result != NULL;
+    bool of_workers =
+        (code == TY_EWORKER || code == TY_EINTERRUPTED || code == TY_EPREEMPTED) && result != NULL;
     int status = of_workers ? ty_result_status(result) : ty_error_exit_status(code);
     return status != 0 ? status : EXIT_FAILURE;
 }
@@ -186,12 +173,13 @@ static void tell_log(void *context, enum log_level level, const char *subsystem,
 }
 
 static int start(const struct run_options *options, const struct scaling_options *scaling,
-                 const struct cluster_options *cluster, char **program, ty_error *err) {
+                 const struct cluster_options *cluster, const struct policy_options *policy, char **program,
+                 ty_error *err) {
     CLEANUP(environment_done) struct environment environment = {0};
     int code = run_environment_make(&options->environment, scaling->settings.environment, &environment, err);
     if (code < 0) return code;
     struct run_request request;
-    fill_request(&request, options, scaling, cluster);
+    fill_request(&request, options, scaling, cluster, policy);
     request.argv = (const char *const *)program;
     request.environment = environment.items;
     ty_result *result = NULL;
@@ -203,18 +191,21 @@ static int start(const struct run_options *options, const struct scaling_options
 }
 
 static int run_run(const struct arguments *arguments, ty_error *err) {
-    struct run_options options = {.grace = RUN_GRACE_DEFAULT, .failures = FAILURE_POLICY_DEFAULT};
+    struct run_options options = {.grace = RUN_GRACE_DEFAULT};
     struct scaling_options scaling;
     struct cluster_options cluster;
+    struct policy_options policy;
     cluster_options_init(&cluster);
     int result = scaling_options_init(&scaling, arguments, err);
     if (result < 0) return result;
-    result = options_apply(arguments, (void *[]){&scaling, &cluster, &options}, err);
+    policy_options_init(&policy, &scaling.settings);
+    result = options_apply(arguments, (void *[]){&scaling, &cluster, &policy, &options}, err);
+    if (result >= 0) result = policy_options_finish(&policy, err);
     if (result >= 0) result = cluster_options_check(&cluster, err);
     if (result >= 0) result = take_settings(&options, &scaling.settings, err);
     if (result >= 0 && *arguments->words[0] == '\0')
         result = ty_fail(err, TY_EUSAGE, "the program's name is empty");
-    if (result >= 0) result = start(&options, &scaling, &cluster, arguments->words, err);
+    if (result >= 0) result = start(&options, &scaling, &cluster, &policy, arguments->words, err);
     run_environment_done(&options.environment);
     scaling_options_done(&scaling);
     cluster_options_done(&cluster);
@@ -236,7 +227,8 @@ const struct command command_run = {
         (const char *const[]){"trainyard run -n 4 -- ./train --epochs 10", "four workers with a CPU each",
                               "trainyard run -n 8 --use-gpu --max-failures 3 -- python train.py",
                               "eight workers with a GPU each, started again up to three times", NULL},
-    .groups = (const struct option_group *const[]){&scaling_group, &cluster_group, &run_group, NULL},
+    .groups =
+        (const struct option_group *const[]){&scaling_group, &cluster_group, &policy_group, &run_group, NULL},
     .min_words = 1,
     .rest = true,
     .missing = "which program? It goes behind the options: trainyard run -n 4 -- PROG ARG...",

@@ -58,6 +58,8 @@ static int check_run(const ty_run_config *run, ty_error *err) {
     if (run->max_failures < -1)
         return ty_fail(err, TY_EUSAGE, "max_failures is %d; allowed: 0 or more, or -1 for no bound",
                        run->max_failures);
+    if (run->num_to_keep < 0)
+        return ty_fail(err, TY_EUSAGE, "num_to_keep is %d; allowed: 1 or more, or 0 for all", run->num_to_keep);
     if (!(run->time_limit_s >= 0) || run->time_limit_s > 3e9)
         return ty_fail(err, TY_EUSAGE, "time_limit_s is %g; allowed: 0 (none) up to 3e9", run->time_limit_s);
     if (!(run->grace_s >= 0) || run->grace_s > 86400)
@@ -74,6 +76,12 @@ static void fill_request(struct run_request *request, const ty_run_config *run) 
     request->failures = FAILURE_POLICY_DEFAULT;
     request->failures.max_failures = run->max_failures;
     if (run->max_failures != 0) request->failures.max_preemption_failures = -1;
+    request->checkpoints = (struct checkpoint_policy){
+        .num_to_keep = run->num_to_keep,
+        .score_attribute = run->checkpoint_score_attribute,
+        .score_min = run->checkpoint_score_min,
+        .on_error = run->continue_on_checkpoint_error ? CHECKPOINT_ERROR_CONTINUE : CHECKPOINT_ERROR_FAIL,
+    };
     request->time_limit = (nanoseconds)(run->time_limit_s * 1e9);
     request->hang_timeout = (nanoseconds)(run->hang_timeout_s * 1e9);
     request->preempt_signal = run->preempt_signal;

@@ -505,7 +505,7 @@ class Options(RunCase):
         self.assertEqual(2, finished.out.count("\n"))
 
     def test_failures_without_bound(self):
-        script = "[ $TRAINYARD_ATTEMPT = 20 ] || kill -KILL $$"
+        script = "[ $TRAINYARD_ATTEMPT = 4 ] || kill -KILL $$"
         self.assert_status(0, self.run_workers("--quiet", "--max-failures", "-1", "--", "sh", "-c", script))
 
     def test_all_ranks_start_again(self):
