@@ -34,6 +34,7 @@ struct node_slot {
     enum node_state state;
     uint32_t n_workers; /* of the plan */
     uint32_t n_alive;   /* launched and not gone */
+    bool wanted;        /* by a layout that is looked at */
     bool leaving;       /* its agent ends by itself */
     bool saves_stacks;  /* it was asked to, and has not answered */
 };
@@ -43,6 +44,26 @@ struct run_hang {
     bool collecting;
     uint32_t n_awaited;         /* nodes that have not answered */
     struct run_failure failure; /* that follows */
+};
+
+/* On the way to another size. */
+enum resize_phase {
+    RESIZE_NONE,
+    RESIZE_PROBING,  /* agents of nodes that may have come back are started */
+    RESIZE_AWAITING, /* for a checkpoint, so that little is done twice */
+    RESIZE_STOPPING  /* the workers were told to stop */
+};
+
+struct run_resize {
+    enum resize_phase phase;
+    bool due;            /* the checkpoint that it waited for is there */
+    bool waiting;        /* the next attempt waits for room */
+    char text[512];      /* "resize: 2 -> 4 workers" */
+    nanoseconds saved;   /* monotonic: the last checkpoint, or the launch */
+    nanoseconds stopped; /* monotonic: when the workers were told to stop */
+    uint64_t saved_number;
+    double lost_seconds; /* of the attempt that ended for it */
+    uint64_t lost_reports;
 };
 
 struct run {
@@ -58,13 +79,16 @@ struct run {
     nanoseconds began, failed_at; /* of the attempt, monotonic */
     struct run_worker *workers;
     struct node_slot *nodes;
-    uint32_t n_up, n_alive, n_bye, n_leaving;
+    uint32_t n_needed; /* nodes that have workers */
+    uint32_t n_up;     /* of these, those whose agents are there */
+    uint32_t n_alive, n_bye, n_leaving;
     uint32_t counts[WORKER_STATE_COUNT];
     struct run_failure failure;
     struct run_hang hang;
+    struct run_resize resize;
     int interrupts, interrupt_signal;
     int preempted; /* the first interrupt was a preemption: its signal; else 0 */
-    bool unclean; /* some node did not prove that nothing is left */
+    bool unclean;  /* some node did not prove that nothing is left */
     uint32_t leftovers;
     uint64_t report_base, last_number;
     struct pending *pending; /* in the order of their numbers */
@@ -85,6 +109,26 @@ void run_record_lost_checkpoint(struct run *run, uint64_t number, const char *wh
 void run_record_stop(struct run *run, bool kill, const char *reason);
 void run_record_clean(struct run *run, uint32_t node, bool clean, uint32_t leftovers);
 void run_record_end(struct run *run, enum run_event_kind kind); /* EVENT_ATTEMPT_END or EVENT_RUN_END */
+
+/* The parts of run.c that resize.c goes on with. */
+void run_begin_attempt(struct run *run);
+void run_stop_attempt(struct run *run, const char *reason);
+void run_start_nodes(struct run *run, const uint32_t *node_of,
+                     uint32_t n); /* of these, those that are not there */
+bool run_move(struct run *run, enum run_state to);
+void run_count_nodes(struct run *run); /* how many workers each node has, by config.node_of */
+void run_abandon(struct run *run, enum node_state state, const char *why);
+
+/* resize.c. The attempt is on its way: from now on its size is looked at. */
+void run_resize_launched(struct run *run);
+void run_resize_committed(struct run *run, uint64_t number); /* a checkpoint is whole */
+void run_resize_after_report(struct run *run);               /* stops now if that is what it waited for */
+void run_resize_timer(struct run *run);
+void run_resize_node(struct run *run, uint32_t node); /* a node without workers came up, or did not */
+/* True when the attempt, whose workers are gone, made way for another size; forgets what was on its way. */
+bool run_resize_end(struct run *run);
+void run_next_attempt(
+    struct run *run); /* from RUN_STOPPING or RUN_PAUSING: with as many workers as fit, if enough do */
 
 /* The attempt fails of this, if of nothing else before; takes over failure->tail (run.c). */
 void run_fail(struct run *run, const struct run_failure *failure);

@@ -31,9 +31,16 @@ void run_record_text(struct run *run, enum run_event_kind kind, int rank, int no
 
 void run_record_attempt(struct run *run) {
     struct buffer data = {0};
-    buffer_printf(&data, "{\"workers\": %u, \"nodes\": %u, \"reason\": ", run->config.n_workers,
-                  run->config.n_nodes);
-    buffer_json_text(&data, run->failure.outcome == OUTCOME_NONE ? "start" : run->failure.text);
+    buffer_printf(&data, "{\"workers\": %u, \"nodes\": %u, \"reason\": ", run->config.n_workers, run->n_needed);
+    const char *resize = run->resize.text;
+    if (run->failure.outcome != OUTCOME_NONE) {
+        struct buffer reason = {0};
+        buffer_printf(&reason, resize[0] != '\0' ? "%s; %s" : "%s", run->failure.text, resize);
+        buffer_json_text(&data, reason.failed ? run->failure.text : reason.data);
+        buffer_done(&reason);
+    } else {
+        buffer_json_text(&data, resize[0] != '\0' ? resize : "start");
+    }
     buffer_char(&data, '}');
     record_buffer(run, EVENT_ATTEMPT, -1, -1, 0, &data);
 }
@@ -100,6 +107,12 @@ void run_record_end(struct run *run, enum run_event_kind kind) {
     if (run->failure.outcome != OUTCOME_NONE) {
         buffer_printf(&data, ", \"rank\": %d, \"cause\": ", run->failure.rank);
         buffer_json_text(&data, run->failure.text);
+    }
+    if (kind == EVENT_ATTEMPT_END && run->outcome == OUTCOME_RESIZED) {
+        buffer_text(&data, ", \"resize\": ");
+        buffer_json_text(&data, run->resize.text);
+        buffer_printf(&data, ", \"lost_seconds\": %.3f, \"lost_reports\": %llu", run->resize.lost_seconds,
+                      (unsigned long long)run->resize.lost_reports);
     }
     if (kind == EVENT_ATTEMPT_END && run->retries)
         buffer_printf(&data, ", \"retry\": %.3f", (double)run->pause / (double)NS_PER_S);

@@ -69,6 +69,7 @@ static void commit(struct run *run, struct pending *pending) {
     run_record_checkpoint(run, pending->number, path);
     free(run->checkpoint);
     run->checkpoint = path;
+    run_resize_committed(run, pending->number);
     answer_all(run, pending, path, NULL);
 }
 
@@ -276,6 +277,7 @@ void run_report(struct run *run, const struct run_report *report) {
     default:
         break;
     }
+    run_resize_after_report(run);
 }
 
 void run_reports_rank_ended(struct run *run, uint32_t rank) {

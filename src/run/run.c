@@ -27,15 +27,16 @@ int run_create(const struct run_config *config, const struct run_ops *ops, void 
     *run = (struct run){.config = *config, .ops = ops, .context = context, .report_base = config->report_base};
     run->last_number = config->report_base;
     run->attempt = config->first_attempt - 1;
-    run->workers = calloc(config->n_workers, sizeof *run->workers);
-    run->nodes = calloc(config->n_nodes, sizeof *run->nodes);
+    if (run->config.max_workers < config->n_workers) run->config.max_workers = config->n_workers;
+    if (run->config.max_nodes < config->n_nodes) run->config.max_nodes = config->n_nodes;
+    run->workers = calloc(run->config.max_workers, sizeof *run->workers);
+    run->nodes = calloc(run->config.max_nodes, sizeof *run->nodes);
     if (config->checkpoint != NULL) run->checkpoint = strdup(config->checkpoint);
     if (run->workers == NULL || run->nodes == NULL || (config->checkpoint != NULL && run->checkpoint == NULL)) {
         run_destroy(run);
         return ty_fail_memory(err);
     }
-    for (uint32_t i = 0; i < config->n_workers; i++)
-        run->nodes[config->node_of[i]].n_workers++;
+    run_count_nodes(run);
     run->counts[WORKER_PLANNED] = config->n_workers;
     *out = run;
     return 0;
@@ -52,7 +53,19 @@ void run_destroy(struct run *run) {
     free(run);
 }
 
-static bool move_run(struct run *run, enum run_state to) {
+void run_count_nodes(struct run *run) {
+    run->n_needed = run->n_up = 0;
+    for (uint32_t node = 0; node < run->config.n_nodes; node++)
+        run->nodes[node].n_workers = 0;
+    for (uint32_t rank = 0; rank < run->config.n_workers; rank++) {
+        struct node_slot *node = &run->nodes[run->config.node_of[rank]];
+        if (node->n_workers++ > 0) continue;
+        run->n_needed++;
+        run->n_up += node->state == NODE_UP;
+    }
+}
+
+bool run_move(struct run *run, enum run_state to) {
     if (!run_state_may_follow(run->state, to)) return false;
     log_debug("run", "%s -> %s", run_state_name(run->state), run_state_name(to));
     run->state = to;
@@ -64,8 +77,9 @@ static bool move_node(struct run *run, uint32_t node, enum node_state to) {
     enum node_state from = run->nodes[node].state;
     log_debug("run", "node %u: %s -> %s", node, node_state_name(from), node_state_name(to));
     run->nodes[node].state = to;
-    if (to == NODE_UP && from == NODE_CONNECTING) run->n_up++;
-    if (to == NODE_LOST && from != NODE_CONNECTING) run->n_up--;
+    bool needed = run->nodes[node].n_workers > 0;
+    if (to == NODE_UP && from == NODE_CONNECTING) run->n_up += needed;
+    if (to == NODE_LOST && from != NODE_CONNECTING) run->n_up -= needed;
     return true;
 }
 
@@ -90,17 +104,29 @@ static void end_attempt(struct run *run);
 static void launch_when_up(struct run *run);
 static void lose_node(struct run *run, uint32_t node, const char *why, bool transient);
 
-static void start_nodes(struct run *run) {
-    for (uint32_t node = 0; node < run->config.n_nodes && run->state == RUN_STARTING; node++) {
-        ty_error err = {0};
-        if (!move_node(run, node, NODE_CONNECTING)) continue;
-        int result = run->ops->start_node(run->context, node, &err);
-        if (result < 0) lose_node(run, node, err.message, error_may_pass(result));
+static void start_node(struct run *run, uint32_t node) {
+    ty_error err = {0};
+    if (!move_node(run, node, NODE_CONNECTING)) return;
+    int result = run->ops->start_node(run->context, node, &err);
+    if (result < 0) lose_node(run, node, err.message, error_may_pass(result));
+}
+
+void run_start_nodes(struct run *run, const uint32_t *node_of, uint32_t n) {
+    for (uint32_t rank = 0; rank < n; rank++)
+        run->nodes[node_of[rank]].wanted = true;
+    for (uint32_t node = 0; node < run->config.n_nodes; node++) {
+        if (run->nodes[node].wanted) start_node(run, node);
+        run->nodes[node].wanted = false;
     }
 }
 
+static void start_needed_nodes(struct run *run) {
+    for (uint32_t node = 0; node < run->config.n_nodes && run->state == RUN_STARTING; node++)
+        if (run->nodes[node].n_workers > 0) start_node(run, node);
+}
+
 /* The failure of the attempt before it is the reason, and is then forgotten. */
-static void begin_attempt(struct run *run) {
+void run_begin_attempt(struct run *run) {
     run->attempt++;
     run->report_base = run->last_number;
     run_record_attempt(run);
@@ -113,14 +139,14 @@ static void begin_attempt(struct run *run) {
         run->workers[i] = (struct run_worker){.state = WORKER_PLANNED, .reports = run->report_base};
     }
     run->ops->set_timer(run->context, TIMER_START, run->config.start_limit);
-    start_nodes(run);
+    start_needed_nodes(run);
     launch_when_up(run);
 }
 
 void run_start(struct run *run) {
-    if (!move_run(run, RUN_STARTING)) return;
+    if (!run_move(run, RUN_STARTING)) return;
     if (run->config.time_limit > 0) run->ops->set_timer(run->context, TIMER_LIMIT, run->config.time_limit);
-    begin_attempt(run);
+    run_begin_attempt(run);
 }
 
 static void stop_workers(struct run *run, bool kill, const char *reason) {
@@ -133,16 +159,16 @@ static void stop_workers(struct run *run, bool kill, const char *reason) {
 }
 
 /* Ends the attempt before its time: whoever still works is told to stop. */
-static void stop_attempt(struct run *run, const char *reason) {
+void run_stop_attempt(struct run *run, const char *reason) {
     if (run->state == RUN_STARTING) {
         run->ops->set_timer(run->context, TIMER_START, -1);
         for (uint32_t rank = 0; rank < run->config.n_workers; rank++)
             (void)move_worker(run, rank, WORKER_GONE);
-        (void)move_run(run, RUN_STOPPING);
+        (void)run_move(run, RUN_STOPPING);
         end_attempt(run);
         return;
     }
-    if (!move_run(run, RUN_STOPPING)) return;
+    if (!run_move(run, RUN_STOPPING)) return;
     if (run->n_alive > 0 || run->n_leaving > 0) stop_workers(run, false, reason);
 }
 
@@ -172,7 +198,7 @@ void run_fail(struct run *run, const struct run_failure *failure) {
         free(failure->tail);
         return;
     }
-    if (run->state == RUN_RUNNING || run->state == RUN_STARTING) stop_attempt(run, run->failure.text);
+    if (run->state == RUN_RUNNING || run->state == RUN_STARTING) run_stop_attempt(run, run->failure.text);
 }
 
 static void set_text(struct run_failure *failure, const char *format, ...)
@@ -186,6 +212,9 @@ static void set_text(struct run_failure *failure, const char *format, ...) {
 
 /* Counts what the attempt failed of; whether another one follows, and when, is then in `retries` and `pause`. */
 static void decide_retry(struct run *run) {
+    run->pause = 0;
+    run->retries = run->outcome == OUTCOME_RESIZED;
+    if (run->retries) return;
     enum run_outcome outcome = run->failure.outcome;
     enum failure_kind kind = run->failure.preempted            ? FAILURE_PREEMPTION
                              : outcome == OUTCOME_START_FAILED ? FAILURE_START
@@ -208,6 +237,7 @@ static void end_attempt(struct run *run) {
     run_hang_end(run);
     run_reports_end(run);
     run->outcome = attempt_outcome(run);
+    if (run_resize_end(run)) run->outcome = OUTCOME_RESIZED;
     decide_retry(run);
     run_record_end(run, EVENT_ATTEMPT_END);
     if (!run->retries) {
@@ -216,10 +246,10 @@ static void end_attempt(struct run *run) {
     }
     for (uint32_t node = 0; node < run->config.n_nodes; node++) /* one that connects has not said hello yet */
         if (run->nodes[node].state == NODE_LAUNCHED) (void)move_node(run, node, NODE_UP);
-    if (run->pause > 0 && move_run(run, RUN_PAUSING))
+    if (run->pause > 0 && run_move(run, RUN_PAUSING))
         run->ops->set_timer(run->context, TIMER_PAUSE, run->pause);
-    else if (move_run(run, RUN_STARTING))
-        begin_attempt(run);
+    else
+        run_next_attempt(run);
 }
 
 /* There will be no next attempt: interrupted, or out of time, in the pause before it. */
@@ -237,7 +267,7 @@ static void end_when_gone(struct run *run) {
 }
 
 static void end_run(struct run *run) {
-    if (!move_run(run, RUN_ENDED)) return;
+    if (!run_move(run, RUN_ENDED)) return;
     for (int timer = 0; timer < RUN_TIMERS; timer++)
         run->ops->set_timer(run->context, (enum run_timer)timer, -1);
     run_record_end(run, EVENT_RUN_END);
@@ -250,7 +280,7 @@ static void end_when_bye(struct run *run) {
 
 /* Agents are told that it is over; each proves that nothing is left and says bye. */
 static void finish(struct run *run) {
-    if (!move_run(run, RUN_FINISHING)) return;
+    if (!run_move(run, RUN_FINISHING)) return;
     run->ops->set_timer(run->context, TIMER_FINISH, run->config.grace + FINISH_LIMIT);
     for (uint32_t node = 0; node < run->config.n_nodes; node++) {
         if (move_node(run, node, NODE_FINISHING)) {
@@ -278,6 +308,7 @@ static void launch_nodes(struct run *run) {
     struct run_failure failure = {.rank = -1};
     ty_error err = {0};
     for (uint32_t node = 0; node < run->config.n_nodes; node++) {
+        if (run->nodes[node].n_workers == 0) continue;
         if (failure.outcome == OUTCOME_NONE && run->ops->launch(run->context, node, run->attempt, &err) < 0) {
             failure.outcome = OUTCOME_START_FAILED;
             failure.transient = error_may_pass(err.code);
@@ -294,13 +325,14 @@ static void launch_nodes(struct run *run) {
 
 /* The gang is launched when every node is up, all in one go. */
 static void launch_when_up(struct run *run) {
-    if (run->state != RUN_STARTING || run->n_up < run->config.n_nodes || !move_run(run, RUN_RUNNING)) return;
+    if (run->state != RUN_STARTING || run->n_up < run->n_needed || !run_move(run, RUN_RUNNING)) return;
     run->ops->set_timer(run->context, TIMER_START, -1);
     for (uint32_t node = 0; node < run->config.n_nodes; node++)
-        (void)move_node(run, node, NODE_LAUNCHED);
+        if (run->nodes[node].n_workers > 0) (void)move_node(run, node, NODE_LAUNCHED);
     for (uint32_t rank = 0; rank < run->config.n_workers; rank++)
         (void)move_worker(run, rank, WORKER_LAUNCHED);
     run_record(run, EVENT_LAUNCHED, -1, -1, 0, NULL);
+    run_resize_launched(run);
     launch_nodes(run);
 }
 
@@ -311,6 +343,7 @@ void run_node_up(struct run *run, uint32_t node, const char *data_json) {
     (void)move_node(run, node, NODE_UP);
     run_record(run, EVENT_NODE, -1, (int)node, 0, data_json);
     launch_when_up(run);
+    run_resize_node(run, node);
 }
 
 static void lose_node(struct run *run, uint32_t node, const char *why, bool transient) {
@@ -330,8 +363,11 @@ static void lose_node(struct run *run, uint32_t node, const char *why, bool tran
                                   .node = (int)node,
                                   .time = run->ops->wall(run->context)};
     set_text(&failure, "%s", why);
+    bool idle = run->nodes[node].n_workers == 0; /* nothing of the attempt is there */
     if (run->state == RUN_RUNNING) drop_workers(run, node, NULL);
-    if (run->state == RUN_RUNNING || run->state == RUN_STARTING) {
+    if (idle) {
+        run_resize_node(run, node);
+    } else if (run->state == RUN_RUNNING || run->state == RUN_STARTING) {
         run_fail(run, &failure);
     } else if (run->state == RUN_STOPPING) {
         drop_workers(run, node, NULL);
@@ -454,7 +490,7 @@ void run_worker_start_failed(struct run *run, uint32_t rank, const struct run_st
 }
 
 /* Nodes that do not answer within a limit are ended by force. */
-static void abandon(struct run *run, enum node_state state, const char *why) {
+void run_abandon(struct run *run, enum node_state state, const char *why) {
     for (uint32_t node = 0; node < run->config.n_nodes; node++) {
         const struct node_slot *slot = &run->nodes[node];
         bool idle = state == NODE_LAUNCHED && slot->n_alive == 0 && !slot->leaving;
@@ -481,7 +517,7 @@ void run_timer_fired(struct run *run, enum run_timer timer) {
     struct buffer text = {0};
     switch (timer) {
     case TIMER_START:
-        abandon(run, NODE_CONNECTING, "its agent did not say hello within the start limit");
+        run_abandon(run, NODE_CONNECTING, "its agent did not say hello within the start limit");
         break;
     case TIMER_LIMIT:
         duration_format(run->config.time_limit, &text);
@@ -490,16 +526,19 @@ void run_timer_fired(struct run *run, enum run_timer timer) {
         run_out(run, &failure);
         break;
     case TIMER_PAUSE:
-        if (run->state == RUN_PAUSING && move_run(run, RUN_STARTING)) begin_attempt(run);
+        if (run->state == RUN_PAUSING) run_next_attempt(run);
         break;
     case TIMER_STOP:
-        abandon(run, NODE_LAUNCHED, "its workers were not gone after the grace and a kill");
+        run_abandon(run, NODE_LAUNCHED, "its workers were not gone after the grace and a kill");
         break;
     case TIMER_STACKS:
         run_stacks_late(run);
         break;
+    case TIMER_RESIZE:
+        run_resize_timer(run);
+        break;
     case TIMER_FINISH:
-        abandon(run, NODE_FINISHING, "its agent did not say bye");
+        run_abandon(run, NODE_FINISHING, "its agent did not say bye");
         break;
     default:
         break;
@@ -517,7 +556,7 @@ void run_interrupt(struct run *run, int signal_number) {
     run->interrupts++;
     if (run->interrupts == 1) run->interrupt_signal = signal_number;
     if (run->state == RUN_STARTING || run->state == RUN_RUNNING)
-        stop_attempt(run, run->preempted > 0 ? "preempted" : "interrupted");
+        run_stop_attempt(run, run->preempted > 0 ? "preempted" : "interrupted");
     else if (run->state == RUN_PAUSING)
         give_up_pause(run);
     else if (run->state == RUN_STOPPING && run->interrupts > 1)

@@ -20,8 +20,9 @@
     X(OUTCOME_START_FAILED, "start_failed", 4) \
     X(OUTCOME_NODE_LOST, "node_lost", 5)       \
     X(OUTCOME_TIME_LIMIT, "time_limit", 124)   \
-    X(OUTCOME_INTERRUPTED, "interrupted", 130)     \
-    X(OUTCOME_PREEMPTED, "preempted", 143)
+    X(OUTCOME_INTERRUPTED, "interrupted", 130) \
+    X(OUTCOME_PREEMPTED, "preempted", 143)     \
+    X(OUTCOME_RESIZED, "resized", 0) /* of an attempt: it made way for one of another size */
 
 enum run_outcome {
 #define X(name, text, status) name,
@@ -39,6 +40,7 @@ enum run_timer {
     TIMER_STOP,   /* after the grace, workers told to stop must be gone */
     TIMER_FINISH, /* agents must have said bye */
     TIMER_STACKS, /* the stacks of a run that hangs must have been saved */
+    TIMER_RESIZE, /* an elastic run looks for room, or has waited long enough for a checkpoint */
     RUN_TIMERS
 };
 
@@ -47,7 +49,10 @@ enum run_timer {
 
 struct run_config {
     uint32_t n_workers, n_nodes;
-    const uint32_t *node_of; /* node rank of each world rank; borrowed for the run's life */
+    const uint32_t
+        *node_of; /* node of each world rank; borrowed until the next layout, else for the run's life */
+    uint32_t max_workers, max_nodes; /* of an elastic run, in all of its attempts; 0: n_workers, n_nodes */
+    nanoseconds resize_interval;     /* between two looks at the size of an elastic run; 0: the size is fixed */
     struct failure_policy failures;
     int first_attempt;      /* 1, or more when resumed */
     nanoseconds time_limit; /* 0: none */
@@ -93,6 +98,20 @@ struct run_commit {
     size_t n;
 };
 
+/* Who runs where in an attempt of an elastic run. A node keeps its number for the run's life; in some attempts it has no workers. */
+struct run_layout {
+    uint32_t n_workers; /* 0: the fewest that the run wants do not fit */
+    uint32_t n_nodes;   /* that are known by now */
+    const uint32_t *
+        node_of; /* node of each rank; borrowed until the next layout, one that was claimed until the next such */
+    char why[256]; /* what is short; "" when enough fit */
+};
+
+enum layout_flags {
+    LAYOUT_LOST_TOO = 1, /* nodes that are lost count as there */
+    LAYOUT_CLAIM = 2,    /* the next attempt runs so: devices are claimed, it goes on record */
+};
+
 /* Carried out by the controller. None may call back into the run; events follow later. */
 struct run_ops {
     nanoseconds (*wall)(void *context);
@@ -111,7 +130,7 @@ struct run_ops {
      * follows. */
     void (*abandon)(void *context, uint32_t node);
     void (*set_timer)(void *context, enum run_timer timer, nanoseconds delay); /* negative: cancel */
-    void (*record)(void *context, const struct run_event *event); /* NULL: nobody keeps events */
+    void (*record)(void *context, const struct run_event *event);              /* NULL: nobody keeps events */
     /* Makes a checkpoint of what the ranks wrote: `*path` (malloc'd) or the error. */
     int (*publish)(void *context, const struct run_commit *commit, char **path, ty_error *err);
     void (*discard)(void *context, uint64_t number, int attempt);
@@ -120,6 +139,8 @@ struct run_ops {
                    const char *error);
     /* Answers a rank that asked which checkpoints are kept. */
     void (*list)(void *context, uint32_t node, uint32_t channel);
+    /* Elastic runs: plans anew with what is there now, as many workers as fit. The states of nodes may be asked of the run. */
+    void (*layout)(void *context, unsigned flags, struct run_layout *layout);
     void (*ended)(void *context); /* once; the run may be destroyed after the current event */
 };
 
@@ -168,6 +189,10 @@ void run_interrupt(struct run *run, int signal_number);
 /* The same, because the machines are taken away: the run ends "preempted", to be resumed elsewhere or later. */
 void run_preempt(struct run *run, int signal_number);
 
+/* Elastic runs (resize.c): there may be room now that was not there before. A run that waits for room looks at once; another one does
+ * at its next look. */
+void run_room_changed(struct run *run);
+
 /* Hangs and preempted nodes (hang.c). A worker says nothing any more, `how` tells for how long: when the stacks of all have been
  * saved, it has failed. */
 void run_worker_hung(struct run *run, uint32_t rank, const char *how, nanoseconds time);
@@ -194,6 +219,9 @@ enum run_state run_state_of(const struct run *run);
 int run_attempt(const struct run *run);
 uint64_t run_report_base(const struct run *run); /* of the current attempt */
 const struct run_worker *run_worker(const struct run *run, uint32_t rank);
+uint32_t run_size(const struct run *run); /* workers of the current attempt */
+/* "resize: 2 -> 4 workers; ...": of the attempt that ended so, with what is lost of its work. */
+const char *run_resize_text(const struct run *run);
 int run_worker_exit(const struct run *run, uint32_t rank); /* exit code, 128 + signal; -1: no end was seen */
 void run_count(const struct run *run, uint32_t counts[WORKER_STATE_COUNT]); /* workers in each state */
 enum node_state run_node_state(const struct run *run, uint32_t node);

@@ -25,6 +25,14 @@ uint64_t run_report_base(const struct run *run) {
     return run->report_base;
 }
 
+uint32_t run_size(const struct run *run) {
+    return run->config.n_workers;
+}
+
+const char *run_resize_text(const struct run *run) {
+    return run->resize.text;
+}
+
 const struct run_worker *run_worker(const struct run *run, uint32_t rank) {
     return &run->workers[rank];
 }

@@ -1,0 +1,457 @@
+/* Elastic runs, driven by hand: nodes with room for a number of workers each, which comes and goes. Each op is written to a log as one
+ * word, so that a course of events reads as a line. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/buffer.h"
+#include "run/run.h"
+
+enum { NODES = 3, LEAST = 2, MOST = 6 };
+static const nanoseconds INTERVAL = 60 * NS_PER_S;
+
+struct world {
+    struct run *run;
+    struct buffer log;     /* ops but records, in order */
+    struct buffer reasons; /* of attempts and waits */
+    nanoseconds timers[RUN_TIMERS], now;
+    uint32_t room[NODES], first[MOST], layouts[2][MOST];
+    unsigned unstartable; /* nodes whose agents cannot be started: one bit each */
+    bool ended;
+};
+
+static nanoseconds wall(void *context) {
+    (void)context;
+    return 1000;
+}
+
+static nanoseconds now(void *context) {
+    return ((struct world *)context)->now;
+}
+
+static uint64_t random_number(void *context) {
+    (void)context;
+    return 0;
+}
+
+static int start_node(void *context, uint32_t node, ty_error *err) {
+    struct world *world = context;
+    buffer_printf(&world->log, " start%u", node);
+    return (world->unstartable >> node & 1) != 0 ? ty_fail(err, TY_ESTART, "no agent here") : 0;
+}
+
+static int launch(void *context, uint32_t node, int attempt, ty_error *err) {
+    (void)err;
+    buffer_printf(&((struct world *)context)->log, " launch%u.%d", node, attempt);
+    return 0;
+}
+
+static void stop(void *context, uint32_t node, bool kill, const char *reason) {
+    (void)reason;
+    buffer_printf(&((struct world *)context)->log, " %s%u", kill ? "kill" : "stop", node);
+}
+
+static void finish(void *context, uint32_t node) {
+    buffer_printf(&((struct world *)context)->log, " finish%u", node);
+}
+
+static void abandon(void *context, uint32_t node) {
+    buffer_printf(&((struct world *)context)->log, " abandon%u", node);
+}
+
+static void set_timer(void *context, enum run_timer timer, nanoseconds delay) {
+    ((struct world *)context)->timers[timer] = delay;
+}
+
+static void record(void *context, const struct run_event *event) {
+    struct world *world = context;
+    if (event->kind == EVENT_ATTEMPT || event->kind == EVENT_WAIT)
+        buffer_printf(&world->reasons, "%s ", event->data);
+    if (event->kind == EVENT_ATTEMPT_END) buffer_printf(&world->reasons, "%s ", event->data);
+}
+
+static int publish(void *context, const struct run_commit *commit, char **path, ty_error *err) {
+    (void)context, (void)commit, (void)err;
+    *path = strdup("/run/checkpoint");
+    return 0;
+}
+
+static void discard(void *context, uint64_t number, int attempt) {
+    (void)context, (void)number, (void)attempt;
+}
+
+static void answer(void *context, uint32_t node, uint32_t channel, uint64_t number, const char *path,
+                   const char *error) {
+    (void)context, (void)node, (void)channel, (void)number, (void)path, (void)error;
+}
+
+static void list(void *context, uint32_t node, uint32_t channel) {
+    (void)context, (void)node, (void)channel;
+}
+
+/* Fills the nodes one after the other. */
+static void layout(void *context, unsigned flags, struct run_layout *layout) {
+    struct world *world = context;
+    bool claim = (flags & LAYOUT_CLAIM) != 0;
+    uint32_t *node_of = world->layouts[claim], n = 0;
+    for (uint32_t node = 0; node < NODES; node++) {
+        if ((flags & LAYOUT_LOST_TOO) == 0 && run_node_state(world->run, node) == NODE_LOST) continue;
+        for (uint32_t i = 0; i < world->room[node] && n < MOST; i++)
+            node_of[n++] = node;
+    }
+    *layout = (struct run_layout){.n_workers = n < LEAST ? 0 : n, .n_nodes = NODES, .node_of = node_of};
+    if (n < LEAST) (void)snprintf(layout->why, sizeof layout->why, "room for %u", n);
+}
+
+static void ended(void *context) {
+    ((struct world *)context)->ended = true;
+}
+
+static const struct run_ops ops = {wall,    now,    random_number, start_node, launch, stop,
+                                   NULL,    finish, abandon,       set_timer,  record, publish,
+                                   discard, answer, list,          layout,     ended};
+
+static void expect(struct world *world, const char *log) {
+    assert_string_equal(world->log.size > 0 ? world->log.data : "", log);
+    buffer_clear(&world->log);
+    buffer_text(&world->log, "");
+}
+
+/* What went on record since the last look says so. */
+static void expect_reason(struct world *world, const char *part) {
+    if (strstr(world->reasons.data, part) == NULL) fail_msg("no '%s' in %s", part, world->reasons.data);
+    buffer_clear(&world->reasons);
+    buffer_text(&world->reasons, "");
+}
+
+static void start_workers(struct world *world) {
+    for (uint32_t rank = 0; rank < run_size(world->run); rank++)
+        run_worker_started(world->run, rank, 100 + (int)rank, 1);
+}
+
+/* A run whose first attempt has filled the nodes that have room. */
+static void open_world(struct world *world, uint32_t a, uint32_t b, uint32_t c, int max_failures) {
+    *world = (struct world){.room = {a, b, c}};
+    uint32_t n = 0;
+    for (uint32_t node = 0; node < NODES; node++)
+        for (uint32_t i = 0; i < world->room[node]; i++)
+            world->first[n++] = node;
+    struct run_config config = {.n_workers = n,
+                                .n_nodes = 1 + (b > 0) + (c > 0),
+                                .node_of = world->first,
+                                .max_workers = MOST,
+                                .max_nodes = NODES,
+                                .resize_interval = INTERVAL,
+                                .failures = {.max_failures = max_failures, .controller_failure_limit = 1},
+                                .first_attempt = 1,
+                                .grace = 5 * NS_PER_S,
+                                .start_limit = 30 * NS_PER_S};
+    assert_int_equal(run_create(&config, &ops, world, &world->run, NULL), 0);
+    run_start(world->run);
+    for (uint32_t node = 0; node < config.n_nodes; node++)
+        run_node_up(world->run, node, "{}");
+    start_workers(world);
+    buffer_clear(&world->log);
+    buffer_text(&world->log, "");
+}
+
+static void end_worker(struct world *world, uint32_t rank, int wait_status, bool stopped) {
+    run_worker_exited(world->run, rank,
+                      &(struct run_exit){.wait_status = wait_status, .stopped = stopped, .time = 1});
+    run_worker_gone(world->run, rank, 1);
+}
+
+static void end_all(struct world *world, int wait_status, bool stopped) {
+    int attempt = run_attempt(world->run);
+    uint32_t n = run_size(world->run);
+    for (uint32_t rank = 0; rank < n && run_attempt(world->run) == attempt; rank++)
+        end_worker(world, rank, wait_status, stopped);
+}
+
+/* Every rank makes the report of this number, rank 0 with a checkpoint. */
+static void report_all(struct world *world, uint64_t number, bool checkpoint) {
+    uint32_t n = run_size(world->run);
+    for (uint32_t rank = 0; rank < n; rank++)
+        run_report(world->run,
+                   &(struct run_report){.rank = rank,
+                                        .kind = rank == 0 && checkpoint ? REPORT_BEGIN : REPORT_METRICS,
+                                        .number = number});
+    if (checkpoint)
+        run_report(world->run,
+                   &(struct run_report){.kind = REPORT_COMMIT, .number = number, .files = "[]", .size = 2});
+}
+
+static void pass(struct world *world, enum run_timer timer) {
+    assert_true(world->timers[timer] >= 0);
+    world->now += world->timers[timer];
+    world->timers[timer] = -1;
+    run_timer_fired(world->run, timer);
+}
+
+static void close_world(struct world *world, int status) {
+    end_all(world, 0, false);
+    for (uint32_t node = 0; node < NODES; node++)
+        run_node_bye(world->run, node, true, 0);
+    assert_true(world->ended);
+    assert_int_equal(run_exit_status(world->run), status);
+    for (int timer = 0; timer < RUN_TIMERS; timer++)
+        assert_true(world->timers[timer] <= 0);
+    run_destroy(world->run);
+    buffer_done(&world->log);
+    buffer_done(&world->reasons);
+}
+
+static void a_look_that_finds_the_same_changes_nothing(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 1, 0, 0);
+    assert_int_equal(world.timers[TIMER_RESIZE], INTERVAL);
+    pass(&world, TIMER_RESIZE);
+    assert_int_equal(world.timers[TIMER_RESIZE], INTERVAL);
+    expect(&world, "");
+    world.room[0] = world.room[1] = 0; /* below the least: what runs goes on */
+    pass(&world, TIMER_RESIZE);
+    expect(&world, "");
+    close_world(&world, 0);
+}
+
+static void it_grows_at_the_next_checkpoint(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 0, 0, 0);
+    report_all(&world, 1, true);
+    world.room[0] = 4;
+    pass(&world, TIMER_RESIZE);
+    report_all(&world, 2, false);
+    expect(&world, "");
+    report_all(&world, 3, true);
+    expect(&world, " stop0");
+    end_all(&world, 15, true);
+    expect(&world, " launch0.2");
+    assert_int_equal(run_size(world.run), 4);
+    assert_int_equal(run_attempt(world.run), 2);
+    expect_reason(&world,
+                  "\"resize: 2 -> 4 workers; 0.0 s of work and 0 reports since the last checkpoint are lost\", "
+                  "\"lost_seconds\": 0.000, \"lost_reports\": 0");
+    start_workers(&world);
+    assert_int_equal(world.timers[TIMER_RESIZE], INTERVAL);
+    close_world(&world, 0);
+}
+
+static void without_a_checkpoint_it_waits_one_interval(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 0, 0, 0);
+    world.room[0] = 3;
+    pass(&world, TIMER_RESIZE);
+    report_all(&world, 1, false);
+    expect(&world, "");
+    pass(&world, TIMER_RESIZE);
+    expect(&world, " stop0");
+    end_all(&world, 15, true);
+    expect(&world, " launch0.2");
+    expect_reason(&world, "\"lost_seconds\": 120.000, \"lost_reports\": 1");
+    assert_int_equal(run_size(world.run), 3);
+    close_world(&world, 0);
+}
+
+static void it_shrinks_when_room_goes(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 2, 0, 0);
+    world.room[1] = 0;
+    pass(&world, TIMER_RESIZE);
+    pass(&world, TIMER_RESIZE);
+    expect(&world, " stop0 stop1");
+    end_all(&world, 15, true);
+    expect(&world, " launch0.2"); /* the agent of node 1 stays, without workers */
+    assert_int_equal(run_size(world.run), 2);
+    run_node_lost(world.run, 1, "its agent ended"); /* which is nobody's failure */
+    expect(&world, "");
+    assert_int_equal(run_state_of(world.run), RUN_RUNNING);
+    close_world(&world, 0);
+}
+
+static void what_went_again_is_no_reason_to_stop(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 0, 0, 0);
+    world.room[0] = 4;
+    pass(&world, TIMER_RESIZE);
+    world.room[0] = 2;
+    report_all(&world, 1, true);
+    expect(&world, "");
+    assert_int_equal(world.timers[TIMER_RESIZE], INTERVAL);
+    close_world(&world, 0);
+}
+
+static void a_lost_node_is_done_without_and_comes_back(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 2, 0, 1);
+    run_node_lost(world.run, 1, "the agent was killed");
+    expect(&world, " stop0");
+    for (uint32_t rank = 0; rank < 2; rank++)
+        end_worker(&world, rank, 15, true);
+    expect(&world, " launch0.2");
+    assert_int_equal(run_size(world.run), 2);
+    expect_reason(&world, "\"reason\": \"the agent was killed; resize: 4 -> 2 workers\"");
+    start_workers(&world);
+    world.unstartable = 1u << 1; /* still away: nobody is stopped for it */
+    pass(&world, TIMER_RESIZE);
+    expect(&world, " start1");
+    assert_int_equal(world.timers[TIMER_RESIZE], INTERVAL);
+    world.unstartable = 0;
+    pass(&world, TIMER_RESIZE);
+    expect(&world, " start1");
+    pass(&world, TIMER_START); /* it does not say hello */
+    expect(&world, " abandon1");
+    assert_int_equal(run_state_of(world.run), RUN_RUNNING);
+    pass(&world, TIMER_RESIZE);
+    expect(&world, " start1");
+    run_node_up(world.run, 1, "{}");
+    assert_true(world.timers[TIMER_START] < 0);
+    report_all(&world, 1, true);
+    expect(&world, " stop0");
+    end_all(&world, 0, true);
+    expect(&world, " launch0.3 launch1.3");
+    assert_int_equal(run_size(world.run), 4);
+    close_world(&world, 0);
+}
+
+static void a_new_node_is_started_before_anybody_is_stopped(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 1, 0, 0);
+    world.room[2] = 2;
+    pass(&world, TIMER_RESIZE);
+    expect(&world, " start2");
+    run_node_up(world.run, 2, "{}");
+    report_all(&world, 1, true);
+    expect(&world, " stop0 stop1");
+    end_all(&world, 15, true);
+    expect(&world, " launch0.2 launch1.2 launch2.2");
+    assert_int_equal(run_size(world.run), 5);
+    close_world(&world, 0);
+}
+
+static void below_the_least_a_lost_node_is_tried_again(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 1, 1, 0, 2);
+    run_node_lost(world.run, 1, "the agent was killed");
+    end_worker(&world, 0, 15, true);
+    expect(&world, " stop0 start1"); /* nothing else can show that it is back */
+    run_node_up(world.run, 1, "{}");
+    expect(&world, " launch0.2 launch1.2");
+    assert_int_equal(run_size(world.run), 2);
+    close_world(&world, 0);
+}
+
+static void below_the_least_it_waits_and_tells_it_once(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 3, 0, 0, 1);
+    end_worker(&world, 0, 9, false);
+    world.room[0] = 1;
+    end_worker(&world, 1, 15, true);
+    end_worker(&world, 2, 15, true);
+    expect(&world, " stop0");
+    expect_reason(&world, "room for 1");
+    assert_int_equal(run_state_of(world.run), RUN_PAUSING);
+    assert_int_equal(world.timers[TIMER_PAUSE], INTERVAL);
+    pass(&world, TIMER_PAUSE);
+    run_room_changed(world.run);
+    assert_int_equal(world.reasons.size, 0);
+    world.room[0] = 2;
+    run_room_changed(world.run);
+    expect(&world, " launch0.2");
+    assert_int_equal(run_size(world.run), 2);
+    close_world(&world, 0);
+}
+
+static void a_wait_ends_with_an_interrupt(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 0, 0, 1);
+    world.room[0] = 0;
+    end_worker(&world, 0, 9, false);
+    end_worker(&world, 1, 15, true);
+    assert_int_equal(run_state_of(world.run), RUN_PAUSING);
+    run_interrupt(world.run, 2);
+    expect(&world, " stop0 finish0");
+    close_world(&world, 130);
+}
+
+static void a_resize_is_no_failure_but_a_crash_in_it_is(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 0, 0, 1);
+    for (int i = 0; i < 5; i++) {
+        world.room[0] = i % 2 == 0 ? 4 : 2;
+        pass(&world, TIMER_RESIZE);
+        pass(&world, TIMER_RESIZE);
+        end_all(&world, 15, true);
+        start_workers(&world);
+    }
+    assert_int_equal(run_attempt(world.run), 6);
+    world.room[0] = 2;
+    pass(&world, TIMER_RESIZE);
+    pass(&world, TIMER_RESIZE);
+    end_all(&world, 11, false); /* before they heard of it */
+    assert_int_equal(run_attempt(world.run), 7);
+    start_workers(&world);
+    end_all(&world, 11, false);
+    assert_int_equal(run_attempt(world.run), 7); /* the second failure is one too many */
+    close_world(&world, 128 + 11);
+}
+
+static void who_had_finished_is_not_started_again(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 0, 0, 0);
+    world.room[0] = 4;
+    pass(&world, TIMER_RESIZE);
+    pass(&world, TIMER_RESIZE);
+    end_all(&world, 0, false);
+    expect(&world, " stop0 finish0");
+    close_world(&world, 0);
+}
+
+static void an_interrupt_wins_over_a_resize(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 0, 0, 0);
+    world.room[0] = 4;
+    pass(&world, TIMER_RESIZE);
+    pass(&world, TIMER_RESIZE);
+    run_interrupt(world.run, 15);
+    end_all(&world, 15, true);
+    expect(&world, " stop0 finish0");
+    close_world(&world, 143);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_look_that_finds_the_same_changes_nothing),
+        cmocka_unit_test(it_grows_at_the_next_checkpoint),
+        cmocka_unit_test(without_a_checkpoint_it_waits_one_interval),
+        cmocka_unit_test(it_shrinks_when_room_goes),
+        cmocka_unit_test(what_went_again_is_no_reason_to_stop),
+        cmocka_unit_test(a_lost_node_is_done_without_and_comes_back),
+        cmocka_unit_test(a_new_node_is_started_before_anybody_is_stopped),
+        cmocka_unit_test(below_the_least_a_lost_node_is_tried_again),
+        cmocka_unit_test(below_the_least_it_waits_and_tells_it_once),
+        cmocka_unit_test(a_wait_ends_with_an_interrupt),
+        cmocka_unit_test(a_resize_is_no_failure_but_a_crash_in_it_is),
+        cmocka_unit_test(who_had_finished_is_not_started_again),
+        cmocka_unit_test(an_interrupt_wins_over_a_resize),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
