@@ -41,13 +41,13 @@ def ours(config, fits, mode):
     from trainyard.torch import TorchTrainer
 
     trainyard.init(num_cpus=WORKERS)
-    run = trainyard.RunConfig(storage_path=os.path.join(config["marks"], "runs"),
+    run = trainyard.RunConfig(storage_path=os.path.join(config["marks"], "runs"), start_method=mode or "auto",
                               failure_config=trainyard.FailureConfig(max_failures=1 if config["idle"] else 0))
     for fit in range(fits):
         config["fit"] = fit
         mark(config)
-        TorchTrainer(train, train_loop_config=config, scaling_config=trainyard.ScalingConfig(num_workers=WORKERS), run_config=run,
-                     start_method=mode or "auto").fit()
+        TorchTrainer(train, train_loop_config=config, scaling_config=trainyard.ScalingConfig(num_workers=WORKERS), 
+                     run_config=run).fit()
 
 
 def ray(config, fits, _mode):

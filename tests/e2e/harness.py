@@ -5,10 +5,13 @@ environment of every process that the test starts, so a process that outlives th
 parent or session has become.
 """
 
+import contextlib
+import glob
 import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -127,6 +130,15 @@ class Case(unittest.TestCase):
         return path
 
     # -- what must hold
+
+    def agent_of(self, node, living):
+        """The agent, one of the pids `living`, that last said hello for the node, by the journal: its words are the same on every node."""
+        for path in glob.glob(os.path.join(self.storage, "*", "run.db")):
+            with contextlib.closing(sqlite3.connect("file:%s?mode=ro" % path, uri=True)) as database:
+                for (data,) in database.execute("SELECT data FROM events WHERE kind = 'node' ORDER BY sequence DESC"):
+                    if json.loads(data)["name"] == node and json.loads(data)["pid"] in living:
+                        return json.loads(data)["pid"]
+        self.fail("node %s has no agent" % node)
 
     def assert_status(self, status, finished):
         self.assertEqual(status, finished.status, repr(finished))

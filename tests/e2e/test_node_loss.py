@@ -1,11 +1,8 @@
 """Logical nodes that are lost, stopped or told to end: the node is named, the others end politely or start again, nothing is left."""
 
-import contextlib
-import glob
 import json
 import os
 import signal
-import sqlite3
 import time
 
 from runs import NEVER, RunCase, children, main
@@ -24,14 +21,7 @@ class NodeCase(RunCase):
         return process
 
     def agent_of(self, process, node):
-        """The agent that last said hello for the node, by the journal: its words are the same on every node."""
-        living = self.agents(process)
-        for path in glob.glob(os.path.join(self.storage, "*", "run.db")):
-            with contextlib.closing(sqlite3.connect("file:%s?mode=ro" % path, uri=True)) as database:
-                for (data,) in database.execute("SELECT data FROM events WHERE kind = 'node' ORDER BY sequence DESC"):
-                    if json.loads(data)["name"] == node and json.loads(data)["pid"] in living:
-                        return json.loads(data)["pid"]
-        self.fail("node %s has no agent" % node)
+        return super().agent_of(node, self.agents(process))
 
     def told(self):
         return sorted(int(name[5:]) for name in os.listdir(self.work) if name.startswith("told."))

@@ -116,8 +116,7 @@ class Nodes(NodeCase):
             process.stdout.readline()
         agents = [pid for pid in processes_with(self.place) if self.words(pid)[:2] == ["trainyard", "agent"]]
         self.assertEqual(4, len(agents))
-        victim = next(pid for pid in agents if "n3" in self.words(pid))
-        os.kill(victim, signal.SIGKILL)
+        os.kill(self.agent_of("n3", agents), signal.SIGKILL)
         finished = self.finish(process)
         self.assert_status(5, finished)
         self.assertIn("n3", finished.err.splitlines()[0])

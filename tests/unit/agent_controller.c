@@ -134,6 +134,8 @@ static void hear_message(struct controller *c, const Wire__Message *message) {
         c->clean = message->bye->clean;
         c->leftovers = message->bye->leftovers;
         break;
+    case WIRE__MESSAGE__BODY_LEAVING:
+        break; /* its bye says the same later */
     case WIRE__MESSAGE__BODY_LOG:
         (void)snprintf(c->log, sizeof c->log, "%s", message->log->text);
         break;
