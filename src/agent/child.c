@@ -324,6 +324,7 @@ static void stop_asked(struct child *child, bool kill, nanoseconds grace) {
 
 void child_stop(struct child *child, bool kill, nanoseconds grace) {
     if (child->stage == CHILD_GONE) return;
+    disturb_end(&child->disturbance);
     child->told = child->told || child->stage != CHILD_RUNNING || !is_ending(child->pid);
     if (child->stage == CHILD_PLANNED)
         fail_start(child, TY_EINTERRUPTED, "stopped before it was started");
@@ -333,6 +334,15 @@ void child_stop(struct child *child, bool kill, nanoseconds grace) {
         kill_now(child);
     else if (child->stop == STOP_NONE)
         ask_to_end(child, grace);
+}
+
+void child_disturb(struct child *child, Wire__Disturb__Kind kind, nanoseconds length) {
+    if (child->stage != CHILD_RUNNING || child->stop != STOP_NONE) return;
+    if (kind == WIRE__DISTURB__KIND__KILL)
+        (void)kill(child->pid, SIGKILL);
+    else
+        disturb_begin(&child->disturbance, child->outbox->loop, child->pid, kind == WIRE__DISTURB__KIND__STARVE,
+                      length);
 }
 
 /* A worker that used its channel, and closed it well before its end. */
@@ -373,6 +383,7 @@ static void say_exited(struct child *child, int wait_status, long peak_kib) {
 }
 
 void child_reaped(struct child *child, int wait_status, long peak_kib) {
+    disturb_forget(&child->disturbance);
     relay_take(&child->relay);
     speaker_take(&child->speaker);
     say_exited(child, wait_status, peak_kib);
@@ -399,6 +410,7 @@ void child_check_group(struct child *child) {
 void child_done(struct child *child) {
     if (child->outbox == NULL) return;
     loop_timer_stop(child->outbox->loop, &child->deadline);
+    disturb_forget(&child->disturbance);
     free_origin(child);
     relay_done(&child->relay);
     speaker_done(&child->speaker);

@@ -2,6 +2,7 @@
 #ifndef AGENT_CHILD_H
 #define AGENT_CHILD_H
 
+#include "agent/disturb.h"
 #include "agent/launch.h"
 #include "agent/oom.h"
 #include "agent/relay.h"
@@ -38,6 +39,7 @@ struct child {
     nanoseconds grace;
     nanoseconds silent_since; /* its channels were closed then; 0: they are open */
     struct loop_timer deadline;
+    struct disturbance disturbance;
     struct relay relay;
     struct speaker speaker;
     struct child_origin *origin; /* owned; how it was asked for, while that is not answered */
@@ -53,6 +55,9 @@ void child_refuse(struct child *child, int code, const char *why);
 
 /* Asks it to end (TERM and CONT to its group, KILL after the grace), or kills it at once. One that was not started is gone. */
 void child_stop(struct child *child, bool kill, nanoseconds grace);
+
+/* Kills it, or stops or starves it for a while (run/chaos.h); one that does not run, or was told to stop, is left alone. */
+void child_disturb(struct child *child, Wire__Disturb__Kind kind, nanoseconds length);
 
 /* It was reaped with this status. `peak_kib` is the most memory that it used. */
 void child_reaped(struct child *child, int wait_status, long peak_kib);

@@ -290,6 +290,12 @@ static void on_stop(struct serving *serving, const Wire__Stop *stop) {
                 child_stop(&serving->children[i], stop->kill, grace_of(serving));
 }
 
+static void on_disturb(struct serving *serving, const Wire__Disturb *body) {
+    for (size_t i = 0; i < serving->n_children; i++)
+        if (serving->children[i].rank == body->rank)
+            child_disturb(&serving->children[i], body->kind, (nanoseconds)body->length_ms * NS_PER_MS);
+}
+
 static void on_message(void *context, const Wire__Message *message) {
     struct serving *serving = context;
     switch (message->body_case) {
@@ -298,6 +304,9 @@ static void on_message(void *context, const Wire__Message *message) {
         break;
     case WIRE__MESSAGE__BODY_STOP:
         on_stop(serving, message->stop);
+        break;
+    case WIRE__MESSAGE__BODY_DISTURB:
+        on_disturb(serving, message->disturb);
         break;
     case WIRE__MESSAGE__BODY_STACKS:
         stacks_start(&serving->stacks, &serving->launch, serving->children, serving->n_children);

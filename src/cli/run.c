@@ -23,6 +23,7 @@ struct run_options {
     const char *name, *storage_path;
     struct run_environment environment;
     int framework, backend, progress, bind;
+    struct chaos_policy chaos;
     nanoseconds time_limit, grace, hang_timeout;
     int preempt_signal;
     bool resume, no_wait, no_prefix, isolate_devices, quiet;
@@ -41,6 +42,25 @@ static int set_name(const struct option_spec *option, void *target, const char *
 static int add_variable(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
     return run_environment_add(&((struct run_options *)target)->environment, value, err);
+}
+
+/* SEED[:EVERY] */
+static int set_chaos(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    struct chaos_policy *chaos = &((struct run_options *)target)->chaos;
+    const char *colon = strchr(value, ':');
+    CLEANUP_FREE char *text = strndup(value, colon == NULL ? strlen(value) : (size_t)(colon - value));
+    int64_t seed = 0;
+    nanoseconds every = CHAOS_EVERY_DEFAULT;
+    if (text == NULL) return ty_fail_memory(err);
+    if (!str_to_int64(text, 0, INT64_MAX, &seed))
+        return ty_fail(err, TY_EUSAGE, "the seed must be a whole number from 0 to 9223372036854775807");
+    int result = colon == NULL ? 0 : duration_parse(colon + 1, &every, err);
+    if (result < 0) return result;
+    if (every < CHAOS_EVERY_LEAST)
+        return ty_fail(err, TY_EUSAGE, "faults cannot come more often than every 10ms");
+    *chaos = (struct chaos_policy){(uint64_t)seed, every};
+    return 0;
 }
 
 static int set_signal(const struct option_spec *option, void *target, const char *value, ty_error *err) {
@@ -65,6 +85,10 @@ static const struct option_spec specs[] = {
     {"backend", 0, "auto|gloo|nccl",
      "how workers talk (default: nccl where they hold GPUs and it is there, else gloo)", option_choice,
      AT(backend), backends},
+    {"chaos", 0, "SEED[:EVERY]",
+     "kill, stop and starve workers at random times, to try what the program does then: on average one every 10s, or "
+     "EVERY; the same seed gives the same schedule, which is told as it happens",
+     set_chaos, 0, NULL},
     {"time-limit", 0, "DURATION", "stop the run after this time: 90, 1.5h, 500ms; 0: none (default)",
      option_duration, AT(time_limit), NULL},
     {"grace", 0, "DURATION", "what workers get between being told to stop and being killed (default: 5s)",
@@ -123,6 +147,7 @@ static void fill_request(struct run_request *request, const struct run_options *
         .backend = options->backend == 0 ? NULL : backends[options->backend],
         .failures = policy->failures,
         .checkpoints = policy->checkpoints,
+        .chaos = options->chaos,
         .time_limit = options->time_limit,
         .grace = options->grace,
         .hang_timeout = options->hang_timeout,

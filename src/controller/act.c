@@ -57,6 +57,7 @@ static int make_shared(struct drive *drive, int attempt, ty_error *err) {
 static int launch(void *context, uint32_t node, int attempt, ty_error *err) {
     struct drive *drive = context;
     int result = node == 0 ? make_shared(drive, attempt, err) : 0;
+    chaos_start(&drive->chaos, drive, &drive->config->request->chaos);
     return result < 0 ? result
                       : launch_frame(drive->launch, node, channel_out(drive->peers[node].channel), err);
 }
@@ -92,6 +93,7 @@ static void finish(void *context, uint32_t node) {
     Wire__Finish body = WIRE__FINISH__INIT;
     Wire__Message message = WIRE__MESSAGE__INIT;
     if (drive->ended == 0) drive->ended = clock_monotonic();
+    chaos_stop(&drive->chaos);
     message.body_case = WIRE__MESSAGE__BODY_FINISH;
     message.finish = &body;
     body.keep = drive_keeps_agents(drive);

@@ -7,6 +7,7 @@
 
 #include "base/duration.h"
 #include "cluster/cluster.h"
+#include "run/chaos.h"
 #include "run/policy.h"
 #include "scaling/scaling.h"
 
@@ -32,6 +33,7 @@ struct run_request {
     const char *backend;      /* NULL: by default */
     struct failure_policy failures;
     struct checkpoint_policy checkpoints;
+    struct chaos_policy chaos; /* faults on purpose */
     nanoseconds time_limit; /* 0: none */
     nanoseconds grace;      /* between SIGTERM and SIGKILL; RUN_GRACE_DEFAULT is usual */
     bool no_prefix, isolate_devices, no_wait, quiet;

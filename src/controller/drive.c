@@ -208,6 +208,7 @@ static void close_loop(struct drive *drive) {
     for (int timer = 0; timer < RUN_TIMERS; timer++)
         loop_timer_stop(drive->loop, &drive->timers[timer].handle);
     loop_timer_stop(drive->loop, &drive->store_timer);
+    chaos_stop(&drive->chaos);
     signals_close(&drive->signals);
     sink_close(&drive->output[0]);
     sink_close(&drive->output[1]);

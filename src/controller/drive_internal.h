@@ -2,6 +2,7 @@
 #ifndef CONTROLLER_DRIVE_INTERNAL_H
 #define CONTROLLER_DRIVE_INTERNAL_H
 
+#include "controller/chaos.h"
 #include "controller/drive.h"
 #include "controller/launch.h"
 #include "controller/progress.h"
@@ -37,6 +38,7 @@ struct drive {
     uint32_t *node_of;
     struct timer_slot timers[RUN_TIMERS];
     struct loop_timer store_timer;
+    struct chaos_timer chaos;
     struct signals signals;
     struct loop_watch lease_watch;
     struct loop_timer wait_timer;
