@@ -323,7 +323,8 @@ def _number(name: str | None) -> int:
     if name is None:
         return signal.SIGTERM
     found = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", None)
-    return found if isinstance(found, signal.Signals) else signal.SIGTERM
+    caught = isinstance(found, signal.Signals) and found not in (signal.SIGKILL, signal.SIGSTOP)
+    return found if caught else signal.SIGTERM
 
 
 class _Signals:

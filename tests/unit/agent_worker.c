@@ -94,7 +94,8 @@ static int speak(void) {
     say("ready\nready\nrendezvous\nreport {\"a\":1}\nreport {\"b\": NaN, \"c\": [-Infinity, 1e999, "
         "123456789012345678901234567890]}\n");
     say("nonsense\n");
-    expect("error unknown word: report, ready, rendezvous, checkpoint, checkpoints, commit, abort, set, get, wait, add, "
+    expect("error unknown word: report, ready, rendezvous, heartbeat, preemption, checkpoint, checkpoints, "
+           "commit, abort, set, get, wait, add, "
            "gather and open are known\n");
     say("report [1]\nreport {\"a\"\n");
     char bytes[512];
@@ -136,7 +137,8 @@ static int write_checkpoint(void) {
     say("commit 12 \"relative\"\n");
     expect("error files must be a JSON list, or a path or address as a JSON string, on one line\n");
     say("checkpoint \"a/b\" {}\n");
-    expect("error the checkpoint name \"a/b\" is not usable: 1 to 200 bytes of UTF-8, no '/', no control characters, no '.' first\n");
+    expect("error the checkpoint name \"a/b\" is not usable: 1 to 200 bytes of UTF-8, no '/', no control "
+           "characters, no '.' first\n");
     say("commit 12 [{\"path\":\"a\"}]\n");
     expect("ok /some/where\n");
     say("commit 12 []\n");
