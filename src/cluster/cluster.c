@@ -196,6 +196,17 @@ int cluster_add_node(struct cluster *cluster, const char *name, const struct nod
     return 0;
 }
 
+void cluster_drop_nodes(struct cluster *cluster, bool (*drop)(void *context, const char *name), void *context) {
+    size_t kept = 0;
+    for (size_t i = 0; i < cluster->n; i++) {
+        if (drop(context, cluster->nodes[i].name))
+            node_use_destroy(cluster->nodes[i].use);
+        else
+            cluster->nodes[kept++] = cluster->nodes[i];
+    }
+    cluster->n = kept;
+}
+
 quantity node_available(const struct node *node, const char *resource) {
     return resources_get(node->use != NULL ? &node->use->available : &node->shape->total, resource);
 }

@@ -75,6 +75,9 @@ const struct node_shape *cluster_shape(struct cluster *cluster, struct node_shap
 int cluster_add_node(struct cluster *cluster, const char *name, const struct node_shape *shape,
                      struct node_use **use, ty_error *err);
 
+/* Takes nodes out that `drop` says; no node may be added afterwards. */
+void cluster_drop_nodes(struct cluster *cluster, bool (*drop)(void *context, const char *name), void *context);
+
 /* `available` amounts turned into a use: what is not named is all free, devices in use are the lowest ones. Unknown names or
  * more than the total: TY_EUSAGE. */
 int node_use_create(const struct node_shape *shape, const struct resources *available, struct node_use **use,

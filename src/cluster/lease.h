@@ -51,6 +51,9 @@ int lease_apply(const struct lease_holder *holders, size_t n, struct cluster *cl
 /* Claims; to be called between begin and end, after a look at the holders. */
 int lease_claim(int directory, const char *run, const struct lease_claim *claims, size_t n,
                 struct lease **lease, ty_error *err);
+/* What it claims from now on, whoever holds its descriptor; to be called as lease_claim. */
+int lease_change(const struct lease *lease, const char *run, const struct lease_claim *claims, size_t n,
+                 ty_error *err);
 int lease_fd(const struct lease *lease); /* to be handed on to agents; close-on-exec is set */
 void lease_release(
     struct lease *lease); /* unlinks and closes (agents that still have it keep it locked, but it counts no

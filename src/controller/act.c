@@ -33,7 +33,7 @@ static uint64_t random_number(void *context) {
 
 /* What all nodes of an attempt share: the store, and the parts of the launch that are alike. */
 static int make_shared(struct drive *drive, int attempt, ty_error *err) {
-    const struct peer *first = &drive->peers[0];
+    const struct peer *first = &drive->peers[drive->node_of[0]];
     struct launch_context context = {
         .request = drive->config->request,
         .prepared = drive->config->prepared,
@@ -51,15 +51,18 @@ static int make_shared(struct drive *drive, int attempt, ty_error *err) {
     drive->launched = clock_wall();
     drive->failed = 0; /* the failure of an attempt before it has been told */
     drive->store = store_create((uint32_t)drive->config->prepared->plan->n_workers, peer_answer_store, drive);
-    return drive->store == NULL ? ty_fail_memory(err) : launch_create(&context, &drive->launch, err);
+    int result = drive->store == NULL ? ty_fail_memory(err) : launch_create(&context, &drive->launch, err);
+    if (result >= 0) drive->launched_attempt = attempt;
+    return result;
 }
 
 static int launch(void *context, uint32_t node, int attempt, ty_error *err) {
     struct drive *drive = context;
-    int result = node == 0 ? make_shared(drive, attempt, err) : 0;
+    const struct peer *peer = &drive->peers[node];
+    int result = attempt == drive->launched_attempt ? 0 : make_shared(drive, attempt, err);
     chaos_start(&drive->chaos, drive, &drive->config->request->chaos);
     return result < 0 ? result
-                      : launch_frame(drive->launch, node, channel_out(drive->peers[node].channel), err);
+                      : launch_frame(drive->launch, peer->node_rank, node, channel_out(peer->channel), err);
 }
 
 static void stop(void *context, uint32_t node, bool kill, const char *reason) {
@@ -119,7 +122,9 @@ static void tell_restart(struct drive *drive, const struct run_event *event) {
     if (event->kind != EVENT_ATTEMPT_END || !run_retries(drive->run, &pause)) return;
     progress_hide(&drive->progress);
     if (pause > 0) (void)snprintf(when, sizeof when, " in %.1f s", (double)pause / (double)NS_PER_S);
-    log_warning("controller", "%s: attempt %d begins%s", run_failure(drive->run)->text, event->attempt + 1,
+    bool resized = run_outcome(drive->run) == OUTCOME_RESIZED;
+    log_warning("controller", "%s: attempt %d begins%s",
+                resized ? run_resize_text(drive->run) : run_failure(drive->run)->text, event->attempt + 1,
                 when);
 }
 
@@ -138,13 +143,14 @@ static void tell_lost_checkpoint(struct drive *drive, const struct run_event *ev
 
 /* What an attempt that was cut off had begun to write, or was given. */
 static void clear_up(struct drive *drive, const struct run_event *event) {
-    if (event->kind == EVENT_ATTEMPT_END && run_failure(drive->run)->outcome != OUTCOME_NONE)
+    if (event->kind == EVENT_ATTEMPT_END && run_outcome(drive->run) != OUTCOME_SUCCEEDED)
         checkpoint_sweep_staging(drive->config->path);
 }
 
 static void record(void *context, const struct run_event *event) {
     struct drive *drive = context;
     tell_restart(drive, event);
+    resize_tell(drive, event);
     tell_lost_checkpoint(drive, event);
     clear_up(drive, event);
     ty_error err = {0};
@@ -217,5 +223,6 @@ const struct run_ops drive_ops = {
     .discard = discard,
     .answer = answer_commit,
     .list = list,
+    .layout = resize_layout,
     .ended = on_run_ended,
 };

@@ -23,8 +23,7 @@ static const nanoseconds START_LIMIT = 60 * NS_PER_S;
 static const nanoseconds OUTPUT_LIMIT = 5 * NS_PER_S; /* for news that stood behind output that was dropped */
 
 const char *drive_node_name(const struct drive *drive, uint32_t node) {
-    const struct prepared *prepared = drive->config->prepared;
-    return prepared->cluster->nodes[prepared->plan->node_order[node]].name;
+    return drive->peers[node].name;
 }
 
 /* A journal that cannot be written does not stop the training; the run's end tells it. */
@@ -35,8 +34,8 @@ void drive_keep_journal_error(struct drive *drive, int result, const ty_error *e
     log_error("journal", "%s; the run goes on without it", err->message);
 }
 
-void drive_record(struct drive *drive, enum run_event_kind kind, struct buffer *data) {
-    struct run_event event = {clock_wall(), kind, 0, -1, -1, data->failed ? NULL : data->data};
+static void record_of(struct drive *drive, int attempt, enum run_event_kind kind, struct buffer *data) {
+    struct run_event event = {clock_wall(), kind, attempt, -1, -1, data->failed ? NULL : data->data};
     ty_error err = {0};
     int result = journal_event(drive->config->journal, &event, &err);
     drive_keep_journal_error(drive, result, &err);
@@ -44,18 +43,21 @@ void drive_record(struct drive *drive, enum run_event_kind kind, struct buffer *
     buffer_done(data);
 }
 
-static void record_plan(struct drive *drive) {
+void drive_record(struct drive *drive, enum run_event_kind kind, struct buffer *data) {
+    record_of(drive, 0, kind, data);
+}
+
+void drive_record_plan(struct drive *drive, int attempt) {
     const struct prepared *prepared = drive->config->prepared;
     struct buffer data = {0};
     buffer_printf(&data, "{\"seconds\": %.6f, \"nodes\": [", (double)prepared->plan_time / 1e9);
-    for (size_t i = 0; i < prepared->plan->n_nodes_used; i++) {
-        buffer_text(&data, i > 0 ? ", " : "");
-        const char *name = prepared->cluster->nodes[prepared->plan->node_order[i]].name;
-        buffer_json_string(&data, name, strlen(name));
+    for (uint32_t node = 0; node < drive->n_peers; node++) {
+        buffer_text(&data, node > 0 ? ", " : "");
+        buffer_json_text(&data, drive->peers[node].name);
     }
     buffer_text(&data, "], \"ranks\": [");
     for (size_t i = 0; i < prepared->plan->n_workers; i++)
-        buffer_printf(&data, "%s%u", i > 0 ? ", " : "", prepared->plan->workers[i].node_rank);
+        buffer_printf(&data, "%s%u", i > 0 ? ", " : "", drive->node_of[i]);
     buffer_text(&data, "], \"devices\": [");
     for (size_t i = 0; i < prepared->plan->n_workers; i++) {
         buffer_text(&data, i > 0 ? ", \"" : "\"");
@@ -63,7 +65,7 @@ static void record_plan(struct drive *drive) {
         buffer_char(&data, '"');
     }
     buffer_text(&data, "]}");
-    drive_record(drive, EVENT_PLAN, &data);
+    record_of(drive, attempt, EVENT_PLAN, &data);
 }
 
 static void on_timer(void *context) {
@@ -82,8 +84,8 @@ static void on_turn_end(void *context) {
         int result = journal_commit(drive->config->journal, &err);
         drive_keep_journal_error(drive, result, &err);
     }
-    if (drive->peers == NULL || drive->config->prepared->plan == NULL) return;
-    for (size_t node = 0; node < drive->config->prepared->plan->n_nodes_used; node++)
+    if (drive->peers == NULL) return;
+    for (uint32_t node = 0; node < drive->n_peers; node++)
         if (drive->peers[node].channel != NULL) channel_flush(drive->peers[node].channel);
     checkpoints_clean(drive->config->checkpoints); /* whoever waited for a commit has been answered */
     if (drive->run != NULL && run_state_of(drive->run) != RUN_ENDED) progress_show(&drive->progress);
@@ -137,18 +139,16 @@ void drive_stop(struct drive *drive, int signal_number) {
 int drive_begin(struct drive *drive, ty_error *err) {
     const struct run_request *request = drive->config->request;
     const struct plan *plan = drive->config->prepared->plan;
-    record_plan(drive);
-    drive->peers = calloc(plan->n_nodes_used, sizeof *drive->peers);
-    drive->node_of = calloc(plan->n_workers, sizeof *drive->node_of);
-    if (drive->peers == NULL || drive->node_of == NULL) return ty_fail_memory(err);
-    for (size_t node = 0; node < plan->n_nodes_used; node++)
-        drive->peers[node] = (struct peer){.drive = drive, .node = (uint32_t)node, .handle = {-1, -1, -1}};
-    for (size_t rank = 0; rank < plan->n_workers; rank++)
-        drive->node_of[rank] = plan->workers[rank].node_rank;
+    int result = resize_open(drive, err);
+    if (result < 0) return result;
+    drive_record_plan(drive, 0);
     struct run_config config = {
         .n_workers = (uint32_t)plan->n_workers,
-        .n_nodes = (uint32_t)plan->n_nodes_used,
+        .n_nodes = drive->n_peers,
         .node_of = drive->node_of,
+        .max_workers = (uint32_t)drive->config->prepared->demand.max_workers,
+        .max_nodes = drive->max_peers,
+        .resize_interval = resize_interval_of(drive),
         .failures = request->failures,
         .first_attempt = drive->config->resume.attempts + 1,
         .report_base = drive->config->resume.last_number,
@@ -158,7 +158,7 @@ int drive_begin(struct drive *drive, ty_error *err) {
         .start_limit = START_LIMIT,
     };
     drive->since = sweep_clock();
-    int result = run_create(&config, &drive_ops, drive, &drive->run, err);
+    result = run_create(&config, &drive_ops, drive, &drive->run, err);
     if (result < 0) return result;
     progress_open(&drive->progress, drive->loop, drive->run, drive->config->name,
                   request->quiet ? PROGRESS_NONE : request->progress);
@@ -198,8 +198,7 @@ static int open_parts(struct drive *drive, ty_error *err) {
 
 /* Waits for agents that end, and for a slow reader of the output. */
 static void close_loop(struct drive *drive) {
-    size_t n = drive->peers == NULL ? 0 : drive->config->prepared->plan->n_nodes_used;
-    for (size_t node = 0; node < n; node++) {
+    for (uint32_t node = 0; node < drive->n_peers; node++) {
         channel_destroy(TAKE(drive->peers[node].channel));
         (void)peer_reap(&drive->peers[node], false);
     }
@@ -220,8 +219,7 @@ static void destroy(struct drive *drive) {
     launch_destroy(drive->launch);
     store_destroy(drive->store);
     run_destroy(drive->run);
-    free(drive->peers);
-    free(drive->node_of);
+    resize_close(drive);
     buffer_done(&drive->metrics);
     buffer_done(&drive->preemption);
     (void)prctl(PR_SET_CHILD_SUBREAPER, drive->was_subreaper);
@@ -249,24 +247,20 @@ static void describe_workers(const struct drive *drive, struct drive_end *end) {
 }
 
 static void describe_end(struct drive *drive, struct drive_end *end) {
-    const struct plan *plan = drive->config->prepared->plan;
     end->outcome = run_outcome(drive->run);
     end->status = run_exit_status(drive->run);
     end->unrecorded = drive->unrecorded;
     end->attempts = run_attempt(drive->run);
     end->cause = *run_failure(drive->run);
     end->cause.tail = NULL;
-    end->n_workers = (uint32_t)plan->n_workers;
+    end->n_workers = run_size(drive->run);
     describe_workers(drive, end);
     if (drive->preemption.size > 0) end->preemption = strdup(drive->preemption.data);
     if (drive->metrics.size > 0) end->metrics = strdup(drive->metrics.data);
     if (run_checkpoint(drive->run) != NULL) end->checkpoint = strdup(run_checkpoint(drive->run));
-    struct failure_context context = {drive->run,
-                                      plan,
-                                      drive->config->prepared->cluster,
-                                      drive->config->path,
-                                      drive->launched,
-                                      drive->failed > 0 ? drive->ended - drive->failed : 0};
+    struct failure_context context = {
+        drive->run, end->cause.node < 0 ? NULL : drive_node_name(drive, (uint32_t)end->cause.node),
+        drive->config->path, drive->launched, drive->failed > 0 ? drive->ended - drive->failed : 0};
     struct buffer screen = {0};
     failure_format(&context, &screen);
     end->failure = screen.size > 0 ? buffer_take(&screen) : NULL;

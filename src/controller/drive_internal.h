@@ -11,10 +11,15 @@
 #include "run/store.h"
 #include "wire/channel.h"
 
-/* An agent and our end of its channel. */
+enum { NODE_UNUSED = UINT32_MAX }; /* the node rank of a node without workers */
+
+/* A node of the run: its agent and our end of the channel. */
 struct peer {
     struct drive *drive;
-    uint32_t node; /* node rank */
+    uint32_t node;         /* its number, for the run's life */
+    uint32_t node_rank;    /* in the current attempt */
+    uint32_t cluster_node; /* its index in the cluster when it was last planned for */
+    char *name;            /* owned */
     struct channel *channel;
     struct engine_handle handle;
     char address[64];
@@ -33,9 +38,13 @@ struct drive {
     struct run *run;
     struct store *store;
     struct launch *launch;
-    struct peer *peers;
-    uint64_t since; /* sweep_clock before the first agent */
-    uint32_t *node_of;
+    int launched_attempt; /* that `launch` and `store` are of */
+    struct peer *peers;   /* max_peers of them, so that none moves; n_peers are known */
+    uint32_t n_peers, max_peers;
+    uint64_t since;      /* sweep_clock before the first agent */
+    uint32_t *node_of;   /* node of each rank, with room for the most workers */
+    uint32_t *looked_at; /* the same, of a plan that is only looked at */
+    uint32_t size_told;  /* workers of the last attempt that began */
     struct timer_slot timers[RUN_TIMERS];
     struct loop_timer store_timer;
     struct chaos_timer chaos;
@@ -58,7 +67,7 @@ struct drive {
     ty_error error;                      /* what ended the run from outside of run/: the launch, a wait */
 };
 
-/* Name of the node with this node rank. */
+/* Name of the node with this number. */
 const char *drive_node_name(const struct drive *drive, uint32_t node);
 
 bool drive_keeps_agents(const struct drive *drive);
@@ -67,6 +76,16 @@ bool drive_keeps_agents(const struct drive *drive);
 void drive_keep_journal_error(struct drive *drive, int result, const ty_error *err);
 /* Records an event of the whole run with the JSON text in `data`, which is freed. */
 void drive_record(struct drive *drive, enum run_event_kind kind, struct buffer *data);
+
+/* Records the plan of an attempt (0: the first). */
+void drive_record_plan(struct drive *drive, int attempt);
+
+/* -- resize.c: who runs where, anew for each attempt of an elastic run */
+int resize_open(struct drive *drive, ty_error *err);       /* peers and ranks of the first plan */
+void resize_close(struct drive *drive);                    /* frees them; a half-opened one is fine */
+nanoseconds resize_interval_of(const struct drive *drive); /* 0: the size is fixed */
+void resize_layout(void *context, unsigned flags, struct run_layout *layout); /* the op of run/ */
+void resize_tell(struct drive *drive, const struct run_event *event);
 
 /* -- act.c: what run/ asks for */
 extern const struct run_ops drive_ops;

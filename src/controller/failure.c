@@ -9,9 +9,7 @@
 static void add_headline(const struct failure_context *context, const struct run_failure *failure,
                          struct buffer *out) {
     buffer_printf(out, "first cause: %s", failure->text);
-    if (failure->node >= 0)
-        buffer_printf(out, ", on node %s",
-                      context->cluster->nodes[context->plan->node_order[failure->node]].name);
+    if (context->node != NULL) buffer_printf(out, ", on node %s", context->node);
     if (failure->time > context->started && context->started > 0) {
         buffer_text(out, ", ");
         duration_format(failure->time - context->started, out);
@@ -22,7 +20,9 @@ static void add_headline(const struct failure_context *context, const struct run
 
 static void add_tail(const struct run_failure *failure, struct buffer *out) {
     if (failure->tail_size == 0) return;
-    buffer_printf(out, failure->hung ? "  where rank %d stands, innermost first:\n" : "  last lines of rank %d:\n", failure->rank);
+    buffer_printf(out,
+                  failure->hung ? "  where rank %d stands, innermost first:\n" : "  last lines of rank %d:\n",
+                  failure->rank);
     const char *at = failure->tail, *end = at + failure->tail_size;
     while (at < end) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
@@ -48,7 +48,7 @@ static void add_ranks(struct buffer *out, struct idset *ranks, const char *what)
 static void add_others(const struct failure_context *context, const struct run_failure *failure,
                        struct buffer *out) {
     struct idset stopped = {0}, failed = {0}, finished = {0}, unstarted = {0};
-    for (uint32_t rank = 0; rank < context->plan->n_workers; rank++) {
+    for (uint32_t rank = 0; rank < run_size(context->run); rank++) {
         const struct run_worker *worker = run_worker(context->run, rank);
         if ((int)rank == failure->rank) continue;
         struct idset *set = worker->stopped  ? &stopped

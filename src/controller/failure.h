@@ -3,13 +3,11 @@
 #define CONTROLLER_FAILURE_H
 
 #include "base/buffer.h"
-#include "placement/plan.h"
 #include "run/run.h"
 
 struct failure_context {
     const struct run *run;
-    const struct plan *plan;
-    const struct cluster *cluster;
+    const char *node;      /* name of the one that failed, or NULL */
     const char *path;      /* the run's directory */
     nanoseconds started;   /* wall: when the attempt was launched */
     nanoseconds stop_time; /* between the failure and the last worker's end */

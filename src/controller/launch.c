@@ -212,8 +212,8 @@ static void fill_message(const struct launch *launch, Wire__Launch *message) {
         message->n_template_argv++;
 }
 
-void node_token(const char *run_token, uint32_t node_rank, char token[NODE_TOKEN_SIZE]) {
-    (void)snprintf(token, NODE_TOKEN_SIZE, "%s-%u", run_token, node_rank);
+void node_token(const char *run_token, uint32_t node, char token[NODE_TOKEN_SIZE]) {
+    (void)snprintf(token, NODE_TOKEN_SIZE, "%s-%u", run_token, node);
 }
 
 static int append_frame(const Wire__Message *message, uint32_t node_rank, struct buffer *out, ty_error *err) {
@@ -227,15 +227,17 @@ static int append_frame(const Wire__Message *message, uint32_t node_rank, struct
     return 0;
 }
 
-int launch_frame(const struct launch *launch, uint32_t node_rank, struct buffer *out, ty_error *err) {
+int launch_frame(const struct launch *launch, uint32_t node_rank, uint32_t node, struct buffer *out,
+                 ty_error *err) {
     size_t first = launch->first[node_rank], n = launch->first[node_rank + 1] - first;
     Wire__Launch body = WIRE__LAUNCH__INIT;
     Wire__Message message = WIRE__MESSAGE__INIT;
     char token[NODE_TOKEN_SIZE];
     fill_message(launch, &body);
-    node_token(launch->context.token, node_rank, token);
+    node_token(launch->context.token, node, token);
     body.token = token;
-    body.hold_port = node_rank == 0;
+    body.hold_port =
+        node_rank == 0 || launch->context.prepared->demand.elastic; /* any node may come to be the first */
     bool raw = launch->context.request->no_prefix;
     body.prefix = !raw;
     body.escape = !raw || (launch->context.prepared->plan->n_workers > 1 && isatty(STDOUT_FILENO));

@@ -18,15 +18,16 @@ struct launch_context {
 };
 
 enum { NODE_TOKEN_SIZE = 48 };
-/* What marks the processes of a node: the token of the run and the node's rank. */
-void node_token(const char *run_token, uint32_t node_rank, char token[NODE_TOKEN_SIZE]);
+/* What marks the processes of a node: the token of the run and the node's number. */
+void node_token(const char *run_token, uint32_t node, char token[NODE_TOKEN_SIZE]);
 
 struct launch; /* opaque: what is alike for all nodes */
 
 int launch_create(const struct launch_context *context, struct launch **out, ty_error *err);
 void launch_destroy(struct launch *launch);
 
-/* The frame for a node, appended to `out`. */
-int launch_frame(const struct launch *launch, uint32_t node_rank, struct buffer *out, ty_error *err);
+/* The frame for a node, appended to `out`. `node` is its number, which marks its processes. */
+int launch_frame(const struct launch *launch, uint32_t node_rank, uint32_t node, struct buffer *out,
+                 ty_error *err);
 
 #endif

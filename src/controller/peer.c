@@ -57,12 +57,12 @@ int peer_reap(struct peer *peer, bool by_force) {
 /* Ends what the agent, which had this pid, left behind. */
 static void sweep_after(const struct peer *peer, int pid) {
     const struct drive *drive = peer->drive;
-    size_t n = drive->config->prepared->plan->n_nodes_used;
+    uint32_t n = drive->n_peers;
     CLEANUP_FREE int *agents = calloc(n, sizeof *agents);
     char token[NODE_TOKEN_SIZE];
     node_token(drive->token, peer->node, token);
     struct sweep_scope scope = {.token = token, .agent = pid, .since = drive->since, .agents = agents};
-    for (size_t node = 0; agents != NULL && node < n; node++)
+    for (uint32_t node = 0; agents != NULL && node < n; node++)
         if (drive->peers[node].handle.pid > 0) agents[scope.n_agents++] = drive->peers[node].handle.pid;
     scope.alone = drive->config->request->alone && agents != NULL;
     if (sweep_node(&scope) < 0)
@@ -158,7 +158,7 @@ static void on_report(struct drive *drive, const Wire__Report *report) {
         drive_keep_journal_error(drive, result, &err);
         events_add_report(drive->config->events, &row, kind == REPORT_BEGIN);
         if (report->rank == 0) keep_metrics(drive, &report->metrics);
-        progress_report(&drive->progress, report->rank, (uint32_t)drive->config->prepared->plan->n_workers,
+        progress_report(&drive->progress, report->rank, run_size(drive->run),
                         report->time);
     }
     run_report(drive->run, &(struct run_report){.rank = report->rank,
@@ -221,7 +221,7 @@ static bool is_full(const struct drive *drive) {
 
 static void pause_peers(struct drive *drive, bool paused) {
     drive->paused = paused;
-    for (size_t node = 0; node < drive->config->prepared->plan->n_nodes_used; node++)
+    for (uint32_t node = 0; node < drive->n_peers; node++)
         if (drive->peers[node].channel != NULL) channel_pause(drive->peers[node].channel, paused);
 }
 
@@ -331,8 +331,7 @@ static const struct channel_events peer_events = {
 int peer_start(struct peer *peer, ty_error *err) {
     struct drive *drive = peer->drive;
     struct prepared *prepared = drive->config->prepared;
-    uint32_t node = peer->node;
-    struct engine_agent agent = {prepared->plan->node_order[node], drive_node_name(drive, node), node};
+    struct engine_agent agent = {peer->cluster_node, peer->name, peer->node};
     struct buffer log = {0};
     buffer_printf(&log, "%s/logs/agent-%s.log", drive->config->path, agent.node_name);
     int result =

@@ -50,10 +50,10 @@ static void add_ranks(const struct drive *drive, int node, struct buffer *out) {
 
 static void add_nodes(const struct drive *drive, int node, struct buffer *out) {
     const char *comma = "";
-    for (size_t i = 0; i < drive->config->prepared->plan->n_nodes_used; i++) {
-        if (node >= 0 && i != (size_t)node) continue;
+    for (uint32_t i = 0; i < drive->n_peers; i++) {
+        if (node >= 0 ? i != (uint32_t)node : drive->peers[i].node_rank == NODE_UNUSED) continue;
         buffer_text(out, comma);
-        buffer_json_text(out, drive_node_name(drive, (uint32_t)i));
+        buffer_json_text(out, drive_node_name(drive, i));
         comma = ", ";
     }
 }

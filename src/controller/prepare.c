@@ -104,6 +104,49 @@ int prepare_plan(const struct run_request *request, const char *run_name, struct
     return result;
 }
 
+/* The run's lease for what was planned, or for nothing: whoever waits keeps nobody waiting. */
+static int change_lease(const char *run_name, const struct prepared *planned, ty_error *err) {
+    bool fits = planned->plan != NULL && planned->plan->verdict == PLAN_FEASIBLE;
+    size_t n = fits ? list_claims(planned, NULL) : 0;
+    CLEANUP_FREE struct lease_claim *claims = calloc(n + 1, sizeof *claims);
+    if (claims == NULL) return ty_fail_memory(err);
+    if (fits) (void)list_claims(planned, claims);
+    return lease_change(planned->lease, run_name, claims, n, err);
+}
+
+static int plan_again_and_claim(const char *run_name, struct prepare_again *again, ty_error *err) {
+    struct prepared *planned = &again->planned;
+    int directory;
+    int result = lease_begin(&directory, err);
+    if (result < 0) return result;
+    result = lease_holders(directory, planned->lease, &again->holders, &again->n_holders, err);
+    if (result >= 0) result = lease_apply(again->holders, again->n_holders, planned->cluster, err);
+    if (result >= 0) result = plan(planned, err);
+    int changed = again->claim ? change_lease(run_name, planned, result < 0 ? NULL : err) : 0;
+    lease_end(directory);
+    return result < 0 ? result : changed;
+}
+
+int prepare_again(const struct run_request *request, const char *run_name, const struct prepared *prepared,
+                  struct prepare_again *again, ty_error *err) {
+    nanoseconds begin = clock_monotonic();
+    again->planned = *prepared;
+    again->planned.cluster = NULL;
+    again->planned.plan = NULL;
+    int result = look_at_cluster(request, &again->planned, err);
+    if (result < 0) return result;
+    if (again->away != NULL) cluster_drop_nodes(again->planned.cluster, again->away, again->context);
+    result = prepared->lease == NULL ? plan(&again->planned, err) : plan_again_and_claim(run_name, again, err);
+    again->planned.plan_time = clock_monotonic() - begin;
+    return result;
+}
+
+void prepare_again_done(struct prepare_again *again) {
+    plan_destroy(again->planned.plan);
+    cluster_destroy(again->planned.cluster);
+    lease_holders_free(again->holders, again->n_holders);
+}
+
 void prepare_done(struct prepared *prepared) {
     lease_release(TAKE(prepared->lease));
     plan_destroy(TAKE(prepared->plan));

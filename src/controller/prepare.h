@@ -30,6 +30,23 @@ bool prepare_needs_devices(const struct demand *demand);
 int prepare_plan(const struct run_request *request, const char *run_name, struct prepared *prepared,
                  struct lease_holder **holders, size_t *n_holders, ty_error *err);
 
+/* A plan for a run that goes on, with what is there now; what the run itself holds counts as free. */
+struct prepare_again {
+    bool (*away)(void *context,
+                 const char *node); /* nodes that are not to be planned with; NULL: all are there */
+    void *context;
+    bool claim; /* the run's lease is changed to what the plan needs, or to nothing when nothing fits */
+    /* set by prepare_again: */
+    struct prepared planned;      /* its cluster and its plan; the rest is borrowed from the run's */
+    struct lease_holder *holders; /* of other runs, when they hold what is short */
+    size_t n_holders;
+};
+
+/* 0 with a plan; else as prepare_plan, with nobody's claims changed but for the run's own. */
+int prepare_again(const struct run_request *request, const char *run_name, const struct prepared *prepared,
+                  struct prepare_again *again, ty_error *err);
+void prepare_again_done(struct prepare_again *again);
+
 void prepare_done(struct prepared *prepared);
 
 #endif

@@ -85,9 +85,11 @@ void progress_metrics(struct progress *progress, const char *metrics, size_t siz
 
 void progress_report(struct progress *progress, uint32_t rank, uint32_t n_ranks, nanoseconds time) {
     if (progress->style == PROGRESS_STYLE_QUIET) return;
-    if (progress->pace == NULL) progress->pace = pace_create(n_ranks);
+    if (progress->pace == NULL || progress->attempt != run_attempt(progress->run)) { /* perhaps of another size */
+        pace_destroy(progress->pace);
+        progress->pace = pace_create(n_ranks);
+    }
     if (progress->pace == NULL) return;
-    if (progress->attempt != run_attempt(progress->run)) pace_reset(progress->pace);
     progress->attempt = run_attempt(progress->run);
     pace_note(progress->pace, rank, time);
 }
