@@ -1,0 +1,140 @@
+"""Workers that hang in Python, and machines that are taken away."""
+
+import json
+import signal
+import textwrap
+
+import pytest
+from conftest import wait_until
+
+import trainyard
+from trainyard import DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig
+
+
+def live_until_told():
+    import time
+
+    while not trainyard.stop_requested():
+        trainyard.heartbeat()
+        time.sleep(0.02)
+
+
+def hold_the_lock():
+    import ctypes
+
+    while True:
+        ctypes.PyDLL(None).sleep(1000)
+
+
+def spin():
+    while True:
+        pass
+
+
+def fit(function, storage, **config):
+    config = {"storage_path": storage, "name": "run", "hang_timeout_s": 1, "quiet": True, **config}
+    return DataParallelTrainer(
+        function, scaling_config=ScalingConfig(num_workers=2), run_config=RunConfig(**config)
+    ).fit()
+
+
+@pytest.mark.parametrize("hang", [hold_the_lock, spin])
+def test_a_hang_names_the_line(hang, storage, place):
+    def train():
+        hang() if trainyard.get_context().get_world_rank() == 1 else live_until_told()
+
+    with pytest.raises(trainyard.WorkerGroupError) as caught:
+        fit(train, storage)
+    assert list(caught.value.worker_failures) == [1]
+    assert "it hung" in str(caught.value.worker_failures[1])
+    stacks = [(place / "runs" / "run" / "logs" / f"rank-{rank}.stack").read_text() for rank in range(2)]
+    assert f" in {hang.__name__}" in stacks[1] and " in train" in stacks[1]
+    assert "in live_until_told" in stacks[0]
+
+
+def test_another_attempt_follows_a_hang(storage):
+    def train():
+        if trainyard.get_context().get_attempt() == 1:
+            spin()
+        trainyard.report({"attempt": trainyard.get_context().get_attempt()})
+
+    assert fit(train, storage, failure_config=FailureConfig(max_failures=1)).metrics == {"attempt": 2}
+
+
+def test_outside_of_a_training_function():
+    for function in (trainyard.heartbeat, trainyard.stop_requested, trainyard.get_preemption_info):
+        with pytest.raises(RuntimeError, match="outside"):
+            function()
+
+
+def test_with_no_workers_there_is_nothing_to_tell(storage):
+    def train():
+        trainyard.heartbeat()
+        assert not trainyard.stop_requested() and trainyard.get_preemption_info() is None
+        trainyard.report({"done": 1})
+
+    result = DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=0)).fit()
+    assert result.metrics == {"done": 1}
+
+
+@pytest.mark.parametrize("value", ["KILL", "NOTHING", ""])
+def test_a_signal_that_cannot_tell_of_it(value, storage):
+    with pytest.raises(ValueError, match="preempt_signal"):
+        fit(lambda: None, storage, preempt_signal=value)
+
+
+@pytest.mark.parametrize("value", [-1, float("nan"), True, "1"])
+def test_a_timeout_is_a_number_of_seconds(value):
+    with pytest.raises(ValueError, match="hang_timeout_s"):
+        RunConfig(hang_timeout_s=value)
+
+
+def test_the_error_travels():
+    import pickle
+
+    info = trainyard.PreemptionInfo(5.0, [0, 1], ["n1"])
+    error = pickle.loads(pickle.dumps(trainyard.PreemptionError("gone", info, {1: ValueError("x")}, True)))
+    assert (str(error), error.preemption_info, error.deadline_exceeded) == ("gone", info, True)
+    assert isinstance(error, trainyard.TrainingFailedError) and list(error.worker_failures) == [1]
+
+
+PREEMPTED = """
+    import json, os, sys, tempfile, time
+    import trainyard
+    from trainyard import Checkpoint, DataParallelTrainer, RunConfig, ScalingConfig
+
+    def train():
+        last = trainyard.get_checkpoint()
+        if last is not None:
+            trainyard.report({"from": open(os.path.join(last.path, "step")).read()})
+            return
+        open("started-%d" % trainyard.get_context().get_world_rank(), "w").close()
+        while trainyard.get_preemption_info() is None:
+            time.sleep(0.01)
+        with tempfile.TemporaryDirectory() as place:
+            open(os.path.join(place, "step"), "w").write("7")
+            trainyard.report({"step": 7}, checkpoint=Checkpoint(place))
+
+    trainyard.init(num_cpus=8)
+    config = RunConfig(name="run", storage_path="runs", resume=True)
+    trainer = DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=2), run_config=config)
+    try:
+        print(json.dumps(trainer.fit().metrics))
+    except trainyard.PreemptionError as error:
+        info = error.preemption_info
+        print(json.dumps([info.preempted_ranks, len(info.preempted_node_ids), error.deadline_exceeded]), flush=True)
+        if len(sys.argv) > 1:
+            raise
+"""
+
+
+def test_a_preempted_run_goes_on_later(start, place):
+    script = start(textwrap.dedent(PREEMPTED), "raise")
+    assert wait_until(lambda: (place / "started-0").exists() and (place / "started-1").exists(), 60)
+    script.process.send_signal(signal.SIGTERM)
+    finished = script.finish()
+    assert finished.status == -signal.SIGTERM, repr(finished)  # nobody caught it
+    assert json.loads(finished.out.splitlines()[-1]) == [[0, 1], 1, False]
+    assert "PreemptionError" in finished.err
+    again = start(textwrap.dedent(PREEMPTED)).finish()
+    assert (again.status, json.loads(again.out.splitlines()[-1])) == (0, {"from": "7"}), repr(again)
