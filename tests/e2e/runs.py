@@ -18,7 +18,7 @@ PYTHON = sys.executable
 NEVER = "100000"  # seconds that a worker would sleep if nobody ended it
 
 # What may stay of a run: its journal (with its companions when the writer was killed), logs, checkpoints.
-KEPT = re.compile(r"^(run\.db(-wal|-shm)?|logs(/(rank-\d+|agent-[^/]+)\.log)?|checkpoint_\d{6,}(/.*)?)$")
+KEPT = re.compile(r"^(run\.db(-wal|-shm)?|logs(/((rank-\d+|agent-[^/]+)\.log|rank-\d+\.stack))?|checkpoint_\d{6,}(/.*)?)$")
 
 
 def soak(name, default):
