@@ -45,6 +45,7 @@ typedef struct ty_scaling_config {
     const char *topology;              /* TPU slices, e.g. "4x4" */
     const ty_label *label_selector;    /* for every worker */
     size_t n_labels;
+    double elastic_resize_monitor_interval_s; /* between two looks at the size of an elastic run; 0: 60 */
 } ty_scaling_config;
 
 /* The same, given and answered as JSON with the field names of Python's ScalingConfig.

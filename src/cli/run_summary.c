@@ -107,6 +107,19 @@ static void on_wait(struct reading *reading, const struct run_event *event, cons
     take_text(reading, &reading->summary->waits_for, data, "reason");
 }
 
+static void note_size(struct reading *reading, int attempt) {
+    struct run_summary *summary = reading->summary;
+    size_t n = summary->n_sizes;
+    if (n > 0 && summary->sizes[n - 1].workers == summary->workers) return;
+    struct attempt_size *sizes = reallocarray(summary->sizes, n + 1, sizeof *sizes);
+    if (sizes == NULL) {
+        reading->failed = true;
+        return;
+    }
+    summary->sizes = sizes;
+    sizes[summary->n_sizes++] = (struct attempt_size){attempt, summary->workers};
+}
+
 static void on_attempt(struct reading *reading, const struct run_event *event, const json_t *data) {
     struct run_summary *summary = reading->summary;
     drop_text(&summary->waits_for);
@@ -115,6 +128,7 @@ static void on_attempt(struct reading *reading, const struct run_event *event, c
     summary->workers = get_int(data, "workers", summary->workers);
     summary->nodes = (size_t)get_int(data, "nodes", (json_int_t)summary->nodes);
     if (summary->workers < 0 || summary->workers > 10 * 1000 * 1000) summary->workers = 0;
+    note_size(reading, event->attempt);
     size_t n = (size_t)summary->workers;
     if (n > reading->n_workers) {
         struct worker_memory *workers = reallocarray(reading->workers, n, sizeof *workers);
@@ -249,9 +263,10 @@ static int measure_pace(struct journal *journal, struct reading *reading, ty_err
     size_t limit = reading->n_workers * PACE_REPORTS;
     struct pace_reading pace = {pace_create((uint32_t)reading->n_workers), summary->attempts};
     if (pace.pace == NULL) return ty_fail_memory(err);
-    int result = limit == 0 ? 0
-                            : journal_each_report(journal, -1, limit < PACE_REPORTS_MAX ? limit : PACE_REPORTS_MAX,
-                                                  on_pace, &pace, err);
+    int result = limit == 0
+                     ? 0
+                     : journal_each_report(journal, -1, limit < PACE_REPORTS_MAX ? limit : PACE_REPORTS_MAX,
+                                           on_pace, &pace, err);
     summary->straggles = result >= 0 && pace_straggler(pace.pace, &summary->straggler);
     pace_destroy(pace.pace);
     return result;
@@ -331,5 +346,6 @@ void run_summary_done(struct run_summary *summary) {
     for (size_t i = 0; i < START_PHASES_N; i++)
         free(summary->phases[i].node_name);
     json_decref(summary->metrics);
+    free(summary->sizes);
     *summary = (struct run_summary){0};
 }

@@ -73,6 +73,12 @@ struct start_phase {
     char *node_name; /* owned; the slowest node, else NULL */
 };
 
+/* An attempt that had another number of workers than the one before it. */
+struct attempt_size {
+    int attempt;
+    int64_t workers;
+};
+
 struct run_summary {
     char *name, *path; /* owned, as all strings here; NULL when unknown */
     enum run_standing standing;
@@ -85,8 +91,10 @@ struct run_summary {
     char *waits_for;          /* what it waits for now, and who has it; or NULL */
     nanoseconds waits_since;  /* wall */
     int attempts;
-    int64_t workers;
+    int64_t workers; /* of the last attempt */
     size_t nodes;
+    struct attempt_size *sizes; /* n_sizes, the first attempt's too; owned */
+    size_t n_sizes;
     size_t by_standing[WORKER_STANDINGS_N];
     uint64_t reports;
     json_t *metrics; /* owned; latest of rank 0, NULL without */

@@ -85,6 +85,15 @@ static json_t *straggler_json(const struct run_summary *summary) {
                      (double)straggler->usual / (double)NS_PER_S);
 }
 
+/* Where the number of workers changed. */
+static json_t *sizes_json(const struct run_summary *summary) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < summary->n_sizes; i++)
+        (void)json_array_append_new(list, json_pack("{s:i, s:I}", "attempt", summary->sizes[i].attempt,
+                                                    "workers", (json_int_t)summary->sizes[i].workers));
+    return list;
+}
+
 static json_t *run_json(const struct run_summary *summary, bool details) {
     json_t *map = json_pack("{s:s, s:s, s:s, s:I, s:i, s:f, s:f, s:I, s:I, s:s?, s:O?}", "name", summary->name,
                             "path", summary->path, "state", run_standing_name(summary->standing), "workers",
@@ -100,6 +109,7 @@ static json_t *run_json(const struct run_summary *summary, bool details) {
                   (json_int_t)summary->nodes, "workers_by_state", workers_json(summary), "cause",
                   summary->cause, "waits_for", summary->waits_for, "start_up", phases_json(summary));
     (void)json_object_set_new(map, "slowest", straggler_json(summary));
+    (void)json_object_set_new(map, "sizes", sizes_json(summary));
     json_t *status = summary->status >= 0 ? json_integer(summary->status) : json_null();
     (void)json_object_set_new(map, "exit_status", status);
     json_t *rank = summary->cause_rank >= 0 ? json_integer(summary->cause_rank) : json_null();
@@ -142,7 +152,13 @@ static void workers_text(const struct run_summary *summary, struct buffer *out) 
                       worker_standing_name((enum worker_standing)i));
         between = ", ";
     }
-    buffer_printf(out, "\n%-13s%d\n", "attempts", summary->attempts);
+    buffer_printf(out, "\n%-13s%d", "attempts", summary->attempts);
+    for (size_t i = 0; summary->n_sizes > 1 && i < summary->n_sizes; i++) {
+        buffer_printf(out, "%s %lld", i == 0 ? ";" : ",", (long long)summary->sizes[i].workers);
+        if (i == 0) buffer_text(out, " workers");
+        if (i > 0) buffer_printf(out, " from attempt %d on", summary->sizes[i].attempt);
+    }
+    buffer_char(out, '\n');
 }
 
 /* "rank 3: 2.1 s between its reports, usual are 1 s" */

@@ -181,6 +181,8 @@ static int take_config(struct scaling *scaling, const ty_scaling_config *config,
     scaling->max_workers = scaling->elastic ? config->max_workers : scaling->min_workers;
     scaling->use_gpu = config->use_gpu;
     scaling->use_tpu = config->use_tpu;
+    if (config->elastic_resize_monitor_interval_s != 0)
+        scaling->elastic_resize_monitor_interval_s = config->elastic_resize_monitor_interval_s;
     if (config->placement_strategy != NULL &&
         placement_strategy_parse(config->placement_strategy, &scaling->placement_strategy, err) < 0)
         return TY_EUSAGE;

@@ -401,6 +401,7 @@ static void the_c_struct_says_the_same(void **state) {
         .accelerator_type = "A100",
         .label_selector = labels,
         .n_labels = 1,
+        .elastic_resize_monitor_interval_s = 5,
     };
     struct scaling scaling;
     struct demand demand = {0};
@@ -411,6 +412,7 @@ static void the_c_struct_says_the_same(void **state) {
     assert_resources("struct", &demand.per_worker,
                      "{\"CPU\": 4, \"GPU\": 0.5, \"accelerator_type:A100\": 0.001}");
     assert_true(demand.elastic && demand.min_workers == 4 && demand.max_workers == 8);
+    assert_true(scaling.elastic_resize_monitor_interval_s == 5);
     assert_int_equal(demand.strategy, PLACE_SPREAD);
     assert_int_equal(demand.n_selectors, 1);
     /* resolution leaves what was given */
