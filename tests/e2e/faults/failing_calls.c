@@ -1,0 +1,107 @@
+/* Loaded before everything else (LD_PRELOAD), it makes calls of the file system fail as a full or broken disk makes them.
+ *
+ * TRAINYARD_FAIL is "CALL ERRNO PART": every call of this name ("write" stands for all that put bytes into a file, "sync" for all that
+ * sync one) on a file whose path holds PART fails with this errno. ERRNO 0: a write takes one byte at a time, and every second call is
+ * interrupted (EINTR) first. TRAINYARD_CLOCK_JUMPS makes the wall clock alternate between an hour too early and an hour too late. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <linux/fs.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+static char call_name[32], part[256];
+static int fault;
+static bool jumps;
+static atomic_uint turn;
+
+__attribute__((constructor)) static void begin(void) {
+    const char *text = getenv("TRAINYARD_FAIL");
+    if (text == NULL || sscanf(text, "%31s %d %255s", call_name, &fault, part) != 3) call_name[0] = '\0';
+    jumps = getenv("TRAINYARD_CLOCK_JUMPS") != NULL;
+}
+
+static bool is_meant(const char *name, int fd) {
+    char link[64], path[4096];
+    if (strcmp(name, call_name) != 0) return false;
+    (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t size = readlink(link, path, sizeof path - 1);
+    if (size < 0) return false;
+    path[size] = '\0';
+    return strstr(path, part) != NULL;
+}
+
+static bool fails(const char *name, int fd, size_t *size) {
+    int saved = errno;
+    bool meant = is_meant(name, fd);
+    errno = saved;
+    if (!meant) return false;
+    if (fault != 0) return errno = fault, true;
+    if (*size > 1) *size = 1;
+    return turn++ % 2 == 0 ? errno = EINTR, true : false;
+}
+
+/* The function of this name that would have been called. */
+#define NEXT(type, name, ...)         \
+    static type (*next)(__VA_ARGS__); \
+    if (next == NULL) *(void **)&next = dlsym(RTLD_NEXT, #name)
+
+EXPORT ssize_t write(int fd, const void *data, size_t size) {
+    NEXT(ssize_t, write, int, const void *, size_t);
+    return fails("write", fd, &size) ? -1 : next(fd, data, size);
+}
+
+EXPORT ssize_t pwrite64(int fd, const void *data, size_t size, off64_t at) {
+    NEXT(ssize_t, pwrite64, int, const void *, size_t, off64_t);
+    return fails("write", fd, &size) ? -1 : next(fd, data, size, at);
+}
+
+EXPORT ssize_t copy_file_range(int in, off64_t *in_at, int out, off64_t *out_at, size_t size, unsigned flags) {
+    NEXT(ssize_t, copy_file_range, int, off64_t *, int, off64_t *, size_t, unsigned);
+    return fails("write", out, &size) ? -1 : next(in, in_at, out, out_at, size, flags);
+}
+
+EXPORT int fsync(int fd) {
+    NEXT(int, fsync, int);
+    size_t none = 0;
+    return fails("sync", fd, &none) ? -1 : next(fd);
+}
+
+EXPORT int fdatasync(int fd) {
+    NEXT(int, fdatasync, int);
+    size_t none = 0;
+    return fails("sync", fd, &none) ? -1 : next(fd);
+}
+
+EXPORT int syncfs(int fd) {
+    NEXT(int, syncfs, int);
+    size_t none = 0;
+    return fails("sync", fd, &none) ? -1 : next(fd);
+}
+
+/* No blocks are shared where writes are to fail: that would be a way around. */
+EXPORT int ioctl(int fd, unsigned long request, ...) {
+    NEXT(int, ioctl, int, unsigned long, ...);
+    va_list arguments;
+    va_start(arguments, request);
+    void *argument = va_arg(arguments, void *);
+    va_end(arguments);
+    if (request == FICLONE && is_meant("write", fd)) return errno = EOPNOTSUPP, -1;
+    return next(fd, request, argument);
+}
+
+EXPORT int clock_gettime(clockid_t clock, struct timespec *time) {
+    NEXT(int, clock_gettime, clockid_t, struct timespec *);
+    int result = next(clock, time);
+    bool wall = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
+    if (jumps && wall && result == 0) time->tv_sec += turn++ % 2 == 0 ? 3600 : -3600;
+    return result;
+}
