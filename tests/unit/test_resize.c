@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/buffer.h"
+#include "base/dice.h"
 #include "run/run.h"
 
 enum { NODES = 3, LEAST = 2, MOST = 6 };
@@ -142,16 +143,17 @@ static void open_world(struct world *world, uint32_t a, uint32_t b, uint32_t c, 
     for (uint32_t node = 0; node < NODES; node++)
         for (uint32_t i = 0; i < world->room[node]; i++)
             world->first[n++] = node;
-    struct run_config config = {.n_workers = n,
-                                .n_nodes = 1 + (b > 0) + (c > 0),
-                                .node_of = world->first,
-                                .max_workers = MOST,
-                                .max_nodes = NODES,
-                                .resize_interval = INTERVAL,
-                                .failures = {.max_failures = max_failures, .controller_failure_limit = 1},
-                                .first_attempt = 1,
-                                .grace = 5 * NS_PER_S,
-                                .start_limit = 30 * NS_PER_S};
+    struct run_config config = {
+        .n_workers = n,
+        .n_nodes = 1 + (b > 0) + (c > 0),
+        .node_of = world->first,
+        .max_workers = MOST,
+        .max_nodes = NODES,
+        .resize_interval = INTERVAL,
+        .failures = {.max_failures = max_failures, .controller_failure_limit = max_failures < 0 ? -1 : 1},
+        .first_attempt = 1,
+        .grace = 5 * NS_PER_S,
+        .start_limit = 30 * NS_PER_S};
     assert_int_equal(run_create(&config, &ops, world, &world->run, NULL), 0);
     run_start(world->run);
     for (uint32_t node = 0; node < config.n_nodes; node++)
@@ -437,6 +439,100 @@ static void an_interrupt_wins_over_a_resize(void **state) {
     close_world(&world, 143);
 }
 
+/* -- whatever comes */
+
+static void check(struct world *world) {
+    uint32_t counts[WORKER_STATE_COUNT], total = 0, size = run_size(world->run);
+    run_count(world->run, counts);
+    for (int i = 0; i < WORKER_STATE_COUNT; i++)
+        total += counts[i];
+    assert_int_equal(total, size);
+    assert_in_range(size, LEAST, MOST);
+    bool between = run_state_of(world->run) == RUN_PAUSING || run_state_of(world->run) == RUN_STARTING;
+    assert_false(between && world->timers[TIMER_RESIZE] > 0);
+}
+
+static uint32_t node_of(const struct world *world, uint32_t rank) {
+    return run_attempt(world->run) == 1 ? world->first[rank] : world->layouts[1][rank];
+}
+
+/* The rooms as they were when the attempt began are those that it fills. */
+static void check_launch(const struct world *world) {
+    uint32_t used[NODES] = {0};
+    for (uint32_t rank = 0; rank < run_size(world->run); rank++)
+        used[node_of(world, rank)]++;
+    for (uint32_t node = 0; node < NODES; node++)
+        assert_int_equal(run_node_state(world->run, node) == NODE_LAUNCHED, used[node] > 0);
+}
+
+static void something_ends(struct world *world, struct dice *dice, uint32_t rank) {
+    uint32_t node = (uint32_t)dice_below(dice, NODES);
+    if (dice_below(dice, 2) == 0)
+        end_worker(world, rank, 9, false);
+    else
+        run_node_lost(world->run, node, "gone");
+}
+
+static void step(struct world *world, struct dice *dice, uint64_t *number) {
+    uint32_t rank = (uint32_t)dice_below(dice, run_size(world->run)), node = (uint32_t)dice_below(dice, NODES);
+    int attempt = run_attempt(world->run);
+    if (dice_below(dice, 10) == 0) world->room[node] = (uint32_t)dice_below(dice, 4);
+    switch (run_state_of(world->run)) {
+    case RUN_STARTING:
+        if (dice_below(dice, 4) > 0)
+            run_node_up(world->run, node, "{}");
+        else
+            run_node_lost(world->run, node, "no agent");
+        break;
+    case RUN_RUNNING:
+        start_workers(world);
+        if (dice_below(dice, 8) == 0) run_node_up(world->run, node, "{}");
+        if (dice_below(dice, 12) == 0) something_ends(world, dice, rank);
+        if (dice_below(dice, 3) == 0 && world->timers[TIMER_RESIZE] > 0) pass(world, TIMER_RESIZE);
+        if (dice_below(dice, 30) == 0 && world->timers[TIMER_START] > 0) pass(world, TIMER_START);
+        if (run_attempt(world->run) == attempt && run_state_of(world->run) == RUN_RUNNING)
+            report_all(world, ++*number, dice_below(dice, 2) == 0);
+        break;
+    case RUN_STOPPING:
+        end_worker(world, rank, 15, true);
+        if (dice_below(dice, 20) == 0) run_node_lost(world->run, node, "gone");
+        break;
+    case RUN_PAUSING:
+        if (dice_below(dice, 4) == 0) pass(world, TIMER_PAUSE);
+        if (dice_below(dice, 4) == 0) run_room_changed(world->run);
+        break;
+    default:
+        fail_msg("%s", run_state_name(run_state_of(world->run)));
+    }
+}
+
+static void whatever_comes_it_goes_on(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        struct world world;
+        struct dice dice;
+        uint64_t number = 0;
+        int launched = 1;
+        dice_seed(&dice, seed);
+        open_world(&world, 2, 2, 1, -1);
+        for (int i = 0; i < 500; i++) {
+            step(&world, &dice, &number);
+            check(&world);
+            if (run_state_of(world.run) == RUN_RUNNING && run_attempt(world.run) > launched) {
+                launched = run_attempt(world.run);
+                check_launch(&world);
+            }
+            buffer_clear(&world.log);
+            buffer_clear(&world.reasons);
+        }
+        assert_true(launched > 5);
+        run_interrupt(world.run, 2);
+        for (uint32_t node = 0; run_state_of(world.run) == RUN_STOPPING && node < NODES; node++)
+            run_node_lost(world.run, node, "gone");
+        close_world(&world, 130);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_look_that_finds_the_same_changes_nothing),
@@ -452,6 +548,7 @@ int main(void) {
         cmocka_unit_test(a_resize_is_no_failure_but_a_crash_in_it_is),
         cmocka_unit_test(who_had_finished_is_not_started_again),
         cmocka_unit_test(an_interrupt_wins_over_a_resize),
+        cmocka_unit_test(whatever_comes_it_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
