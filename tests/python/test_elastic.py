@@ -1,0 +1,50 @@
+"""Elastic runs from Python: the size changes while the training goes on from its last checkpoint."""
+
+import json
+import os
+import time
+
+import trainyard
+from trainyard import Checkpoint, DataParallelTrainer, RunConfig, ScalingConfig
+
+
+def write_cluster(path, nodes):
+    """A cluster file of that many nodes with one CPU each, put in place at once."""
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps({"nodes": [{"name": f"n{i}", "resources": {"CPU": 1}} for i in range(nodes)]}))
+    os.replace(new, path)
+
+
+def test_it_grows_from_the_last_checkpoint(tmp_path, storage):
+    cluster = tmp_path / "cluster.json"
+    write_cluster(cluster, 1)
+
+    def train():
+        checkpoint = trainyard.get_checkpoint()
+        step = 0
+        if checkpoint is not None:
+            with checkpoint.as_directory() as there:
+                step = int(open(os.path.join(there, "step")).read())
+        first, size = step, trainyard.get_context().get_world_size()
+        if first == 0:
+            write_cluster(cluster, 2)
+        while step < first + 3 or size < 2:
+            step += 1
+            made = None
+            if trainyard.get_context().get_world_rank() == 0:
+                place = tmp_path / f"made-{step}"
+                place.mkdir(exist_ok=True)
+                (place / "step").write_text(str(step))
+                made = Checkpoint.from_directory(place)
+            trainyard.report({"size": size, "first": first, "step": step}, checkpoint=made)
+            time.sleep(0.05)
+
+    trainyard.init(cluster=str(cluster))
+    result = DataParallelTrainer(
+        train,
+        scaling_config=ScalingConfig(num_workers=(1, 2), elastic_resize_monitor_interval_s=0.2),
+        run_config=RunConfig(storage_path=storage),
+    ).fit()
+    assert result.metrics["size"] == 2
+    assert result.metrics["first"] > 0
+    assert result.metrics["step"] == result.metrics["first"] + 3
