@@ -108,6 +108,7 @@ PREEMPTED = """
         if last is not None:
             trainyard.report({"from": open(os.path.join(last.path, "step")).read()})
             return
+        trainyard.get_preemption_info()  # from here on SIGTERM does not end this worker
         open("started-%d" % trainyard.get_context().get_world_rank(), "w").close()
         while trainyard.get_preemption_info() is None:
             time.sleep(0.01)
