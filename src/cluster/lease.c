@@ -128,20 +128,22 @@ int lease_claim(int directory, const char *run, const struct lease_claim *claims
     return rc;
 }
 
-/* One write, with blanks over what was there: whoever is killed in between leaves a file that can be read. */
+/* One write, with blanks over what was there: whoever is killed in between leaves a file that can be read. Through a descriptor of its
+ * own, whose close wakes those that watch. */
 int lease_change(const struct lease *lease, const char *run, const struct lease_claim *claims, size_t n,
                  ty_error *err) {
     CLEANUP(cleanup_json) json_t *json = describe(run, claims, n);
     CLEANUP_FREE char *text = json == NULL ? NULL : json_dumps(json, JSON_COMPACT);
     struct stat status;
     if (text == NULL || json_array_size(json_object_get(json, "claims")) != n) return ty_fail_memory(err);
-    size_t used = strlen(text), size = used;
-    if (used > LEASE_FILE_MAX) return ty_fail(err, TY_EUSAGE, "a lease of %zu devices is too big", n);
+    size_t size = strlen(text);
+    if (size > LEASE_FILE_MAX) return ty_fail(err, TY_EUSAGE, "a lease of %zu devices is too big", n);
     if (fstat(lease->fd, &status) == 0 && (size_t)status.st_size > size) size = (size_t)status.st_size;
     CLEANUP_FREE char *padded = malloc(size + 1);
     if (padded == NULL) return ty_fail_memory(err);
     (void)snprintf(padded, size + 1, "%-*s", (int)size, text);
-    if (pwrite(lease->fd, padded, size, 0) == (ssize_t)size) return 0;
+    CLEANUP_FD int fd = openat(lease->directory, lease->file, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && pwrite(fd, padded, size, 0) == (ssize_t)size) return 0;
     return ty_fail(err, -errno, "cannot write a lease in %s: %s", lease_directory_path(), strerror(errno));
 }
 
@@ -229,6 +231,11 @@ static bool read_holder(int fd, const char *name, struct lease_holder *holder) {
     for (size_t i = 0; i < holder->n; i++)
         read_claim(json_array_get(list, i), &holder->claims[i]);
     return true;
+}
+
+bool lease_changed(int fd, const struct lease_holder *holder) {
+    CLEANUP(cleanup_json) json_t *json = read_json(fd);
+    return json_integer_value(json_object_get(json, "since")) != holder->since;
 }
 
 static bool is_lease_name(const char *name) {

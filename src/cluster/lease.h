@@ -51,7 +51,7 @@ int lease_apply(const struct lease_holder *holders, size_t n, struct cluster *cl
 /* Claims; to be called between begin and end, after a look at the holders. */
 int lease_claim(int directory, const char *run, const struct lease_claim *claims, size_t n,
                 struct lease **lease, ty_error *err);
-/* What it claims from now on, whoever holds its descriptor; to be called as lease_claim. */
+/* What it claims from now on, whoever holds its descriptor; those that watch are woken. To be called as lease_claim. */
 int lease_change(const struct lease *lease, const char *run, const struct lease_claim *claims, size_t n,
                  ty_error *err);
 int lease_fd(const struct lease *lease); /* to be handed on to agents; close-on-exec is set */
@@ -62,7 +62,10 @@ void lease_release(
 /* For a process that was handed lease_fd and outlives the holder, at its own end: removes the file, which would be void from then on. */
 void lease_abandoned(int fd);
 
-/* A descriptor that turns readable when any of `holders` may have gone, so that a run that waits need not poll: then look
+/* True when the lease behind `fd` is not what was read of `holder`. */
+bool lease_changed(int fd, const struct lease_holder *holder);
+
+/* A descriptor that turns readable when any of `holders` may have gone or claims something else, so that a run that waits need not poll: then look
  * again, and when it is still held, watch again with a new descriptor. The caller closes. */
 int lease_watch(const struct lease_holder *holders, size_t n, ty_error *err);
 

@@ -11,9 +11,10 @@
 #include "cluster/lease.h"
 #include "cluster/lease_directory.h"
 
+/* Or claims something else than it did. */
 static bool has_gone(int directory, const struct lease_holder *holder) {
     CLEANUP_FD int fd = lease_file_open(directory, holder->file);
-    return fd < 0 || !lease_file_held(fd);
+    return fd < 0 || !lease_file_held(fd) || lease_changed(fd, holder);
 }
 
 static int readable_now(void) {

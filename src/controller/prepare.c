@@ -122,7 +122,9 @@ static int plan_again_and_claim(const char *run_name, struct prepare_again *agai
     result = lease_holders(directory, planned->lease, &again->holders, &again->n_holders, err);
     if (result >= 0) result = lease_apply(again->holders, again->n_holders, planned->cluster, err);
     if (result >= 0) result = plan(planned, err);
-    int changed = again->claim ? change_lease(run_name, planned, result < 0 ? NULL : err) : 0;
+    bool changes = again->claim &&
+                   (result >= 0 || again->away == NULL); /* nothing is let go of while there is another way */
+    int changed = changes ? change_lease(run_name, planned, result < 0 ? NULL : err) : 0;
     lease_end(directory);
     return result < 0 ? result : changed;
 }

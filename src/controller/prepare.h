@@ -35,7 +35,8 @@ struct prepare_again {
     bool (*away)(void *context,
                  const char *node); /* nodes that are not to be planned with; NULL: all are there */
     void *context;
-    bool claim; /* the run's lease is changed to what the plan needs, or to nothing when nothing fits */
+    bool
+        claim; /* the run's lease is changed to what the plan needs, or to nothing when nothing fits on all nodes */
     /* set by prepare_again: */
     struct prepared planned;      /* its cluster and its plan; the rest is borrowed from the run's */
     struct lease_holder *holders; /* of other runs, when they hold what is short */

@@ -183,6 +183,36 @@ static void test_watch(void **state) {
     }
 }
 
+/* Who watched is woken by a change, and who read before it and watches after it, too. */
+static void test_change(void **state) {
+    (void)state;
+    struct lease *lease = claim("GPU-a-long-name-of-a-device", QUANTITY_ONE);
+    struct lease_claim two[] = {claim_of("0", QUANTITY_ONE), claim_of("1", QUANTITY_ONE)};
+    struct lease_holder *holders = NULL;
+    int lock;
+    assert_int_equal(look(NULL, &holders), 1);
+    for (size_t claims = 3; claims-- > 0;) { /* two, one, none: shorter ones leave nothing of the longer */
+        int fd = lease_watch(holders, 1, NULL);
+        assert_false(is_readable(fd, 0));
+        assert_int_equal(lease_begin(&lock, NULL), 0);
+        assert_int_equal(lease_change(lease, "a run", two, claims, NULL), 0);
+        lease_end(lock);
+        assert_true(is_readable(fd, 10000));
+        (void)close(fd);
+        fd = lease_watch(holders, 1, NULL);
+        assert_true(is_readable(fd, 0));
+        (void)close(fd);
+        lease_holders_free(holders, 1);
+        assert_int_equal(look(NULL, &holders), 1);
+        assert_int_equal(holders[0].n, claims);
+        assert_string_equal(holders[0].run, "a run");
+        if (claims > 0) assert_string_equal(holders[0].claims[claims - 1].id, claims == 2 ? "1" : "0");
+    }
+    lease_holders_free(holders, 1);
+    lease_release(lease);
+    assert_int_equal(count_files(), 0);
+}
+
 /* The lease of a killed controller lives on in its agent, and goes with it. */
 static void test_lock_is_inherited(void **state) {
     (void)state;
@@ -539,6 +569,7 @@ int main(void) {
         TEST(test_two_leases_of_one_process),
         TEST(test_killed_holder),
         TEST(test_watch),
+        TEST(test_change),
         TEST(test_lock_is_inherited),
         TEST(test_another_user),
         TEST(test_nonsense),
