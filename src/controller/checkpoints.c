@@ -237,6 +237,12 @@ static char *find_metrics(const struct checkpoints *checkpoints, const struct ru
     return last != NULL ? strdup(last) : NULL;
 }
 
+/* Files whose end is not on record stay: the journal's rows still speak of them. */
+static void spare_goners(struct checkpoints *checkpoints, size_t since) {
+    while (checkpoints->n_goners > since)
+        free(checkpoints->goners[--checkpoints->n_goners].name);
+}
+
 static void put_on_record(struct checkpoints *checkpoints, const struct run_commit *commit, const char *path,
                           const char *metrics, ty_error *unrecorded) {
     char *name = name_of(checkpoints, path), *found = find_metrics(checkpoints, commit, metrics);
@@ -250,8 +256,9 @@ static void put_on_record(struct checkpoints *checkpoints, const struct run_comm
         (void)ty_fail_memory(unrecorded);
         return;
     }
+    size_t n_goners = checkpoints->n_goners;
     retain(checkpoints, unrecorded);
-    (void)journal_commit_durable(checkpoints->journal, unrecorded);
+    if (journal_commit_durable(checkpoints->journal, unrecorded) < 0) spare_goners(checkpoints, n_goners);
 }
 
 int checkpoints_publish(struct checkpoints *checkpoints, const struct run_commit *commit, const char *metrics,
