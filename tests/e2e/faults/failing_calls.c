@@ -2,7 +2,9 @@
  *
  * TRAINYARD_FAIL is "CALL ERRNO PART": every call of this name ("write" stands for all that put bytes into a file, "sync" for all that
  * sync one) on a file whose path holds PART fails with this errno. ERRNO 0: a write takes one byte at a time, and every second call is
- * interrupted (EINTR) first. TRAINYARD_CLOCK_JUMPS makes the wall clock alternate between an hour too early and an hour too late. */
+ * interrupted (EINTR) first.
+ * TRAINYARD_FAIL_WHEN names a file without which nothing fails. TRAINYARD_CLOCK_JUMPS makes the wall clock alternate between an hour
+ * too early and an hour too late. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <linux/fs.h>
@@ -19,6 +21,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 static char call_name[32], part[256];
+static const char *when; /* NULL: from the beginning */
 static int fault;
 static bool jumps;
 static atomic_uint turn;
@@ -26,12 +29,14 @@ static atomic_uint turn;
 __attribute__((constructor)) static void begin(void) {
     const char *text = getenv("TRAINYARD_FAIL");
     if (text == NULL || sscanf(text, "%31s %d %255s", call_name, &fault, part) != 3) call_name[0] = '\0';
+    when = getenv("TRAINYARD_FAIL_WHEN");
     jumps = getenv("TRAINYARD_CLOCK_JUMPS") != NULL;
 }
 
 static bool is_meant(const char *name, int fd) {
     char link[64], path[4096];
     if (strcmp(name, call_name) != 0) return false;
+    if (when != NULL && access(when, F_OK) != 0) return false;
     (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t size = readlink(link, path, sizeof path - 1);
     if (size < 0) return false;

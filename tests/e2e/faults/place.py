@@ -1,0 +1,50 @@
+"""What tests of faults share: the other e2e tests' harness, the library that makes calls fail, and the journal's tables."""
+
+import contextlib
+import os
+import sqlite3
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+import harness
+import runs
+
+FAILING = os.path.join(harness.BUILD, "tests", "e2e", "faults", "failing_calls.so")
+REPORT = "'%s' report " % harness.COMMAND
+
+
+def failing(call, error, part):
+    """Environment in which this call fails on files whose path holds `part`."""
+    return {"LD_PRELOAD": FAILING, "TRAINYARD_FAIL": "%s %d %s" % (call, error, part),
+            "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+
+
+class FaultCase(runs.RunCase):
+    def rows(self, query, name="r"):
+        path = os.path.join(self.storage, name, "run.db")
+        with contextlib.closing(sqlite3.connect("file:%s?mode=ro" % path, uri=True)) as database:
+            return database.execute(query).fetchall()
+
+    def metrics(self, rank, key, name="r"):
+        """Values that a rank reported under this name, in the order in which they are on record; their numbers have no gap."""
+        rows = self.rows("SELECT number, metrics->>'%s' FROM reports WHERE rank = %d ORDER BY id" % (key, rank), name)
+        self.assertEqual(list(range(rows[0][0], rows[0][0] + len(rows))) if rows else [], [number for number, _ in rows])
+        return [value for _, value in rows]
+
+    def committed(self, name="r"):
+        """Names of the checkpoints on record, which are the ones that are there, each of them whole."""
+        names = [row[0] for row in self.rows("SELECT name FROM checkpoints ORDER BY number", name)]
+        entries = os.listdir(os.path.join(self.storage, name))
+        self.assertEqual(sorted(names), sorted(entry for entry in entries if "checkpoint" in entry))
+        self.assert_status(0, self.trainyard("checkpoints", "verify", name, "--storage-path", self.storage))
+        return names
+
+    def pids_of(self, process, n):
+        """The one agent, and the workers in rank order, which wrote their pids into ready.RANK."""
+        self.ready(process, n)
+        self.wait_for(lambda: all(self.read("ready.%d" % rank).endswith("\n") for rank in range(n)), "pids", process)
+        return self.agents(process)[0], [int(self.read("ready.%d" % rank)) for rank in range(n)]
+
+
+main = harness.main

@@ -1,0 +1,91 @@
+"""D rows of docs/faults.md: the calls of the file system fail as a full, broken or slow disk makes them (failing_calls.c)."""
+
+import errno
+import os
+
+from place import REPORT, FaultCase, failing, main
+
+# Two checkpoints; the second meets the fault, because what makes calls fail is loaded for it alone.
+STEPS = ("mkdir d; echo 1 > d/part; " + REPORT + "step=1 --checkpoint d || exit 1; echo 2 > d/part; "
+         "LD_PRELOAD=$WITH " + REPORT + "step=2 --checkpoint d; echo came to $?; " + REPORT + "step=3 --checkpoint d")
+
+
+class Disks(FaultCase):
+    def steps(self, call, error, name, *options):
+        fault = failing(call, error, ".checkpoint_000002")
+        return self.finish(self.shell(STEPS, "--name", name, "-n", 1, *options, env=dict(fault, LD_PRELOAD=None, WITH=fault["LD_PRELOAD"])))
+
+    def test_checkpoints_that_cannot_be_written(self):
+        """D1, D4, D5: the checkpoint before stays the latest; the caller is told the path and why; the training goes on as it is told."""
+        for call, error, words in (("write", errno.ENOSPC, "No space left"), ("write", errno.EDQUOT, "quota"),
+                                   ("sync", errno.EIO, "Input/output"), ("sync", errno.ENOSPC, "No space left"),
+                                   ("write", errno.ESTALE, "Stale"), ("write", errno.EROFS, "Read-only")):
+            for reaction in ("fail", "continue"):
+                with self.subTest(call=call, error=words, reaction=reaction):
+                    name = "%s-%d-%s" % (call, error, reaction)
+                    finished = self.steps(call, error, name, "--on-checkpoint-error", reaction)
+                    self.assert_status(0, finished)  # the program goes on, whatever its second report came to
+                    self.assertIn("[rank 0] came to %d\n" % (reaction == "fail"), finished.out, repr(finished))
+                    self.assertIn(words.lower(), finished.err.lower(), repr(finished))
+                    self.assertIn(".checkpoint_000002", finished.err)
+                    self.assertEqual(["checkpoint_000001", "checkpoint_000003"], self.committed(name))
+                    self.assertEqual([1, 2, 3], self.metrics(0, "step", name))
+                    os.rename(os.path.join(self.work, "d"), os.path.join(self.work, "was-" + name))
+        self.assert_clean()
+
+    def test_short_and_interrupted_writes(self):
+        """D5: one byte at a time, every second call interrupted: slower, and as correct."""
+        finished = self.steps("write", 0, "r")
+        self.assert_status(0, finished)
+        self.assertIn("[rank 0] came to 0\n", finished.out)
+        self.assertEqual(["checkpoint_%06d" % number for number in (1, 2, 3)], self.committed())
+        with open(os.path.join(self.storage, "r", "checkpoint_000002", "part")) as file:
+            self.assertEqual("2\n", file.read())
+        self.assert_clean()
+
+    def test_a_full_disk_under_the_journal(self):
+        """D2: the workers go on to their end; that records are lost is told and is the exit status."""
+        script = "echo $$ > ready.$RANK; mkdir d.$RANK; " + REPORT + "i=1 --checkpoint d.$RANK; echo done"
+        for call, error in (("write", errno.ENOSPC), ("write", errno.EIO), ("sync", errno.EIO)):
+            with self.subTest(call=call, error=error):
+                name = "%s-%d" % (call, error)
+                finished = self.finish(self.shell(script, "--name", name, "-n", 2, env=failing(call, error, "run.db-wal")))
+                self.assert_status(1, finished)
+                self.assertEqual(2, finished.out.count("done\n"), repr(finished))
+                self.assertIn("run.db", finished.err)
+                self.assertRegex(finished.err, "disk is full|Input/output error|disk I/O error")
+
+    def test_no_checkpoint_goes_before_its_end_is_on_record(self):
+        """D2, D8: the disk is full once a newer checkpoint is in place of the only one that is to be kept, whose files stay then."""
+        script = "mkdir d; echo 1 > d/part; " + REPORT + "i=1 --checkpoint d || exit 1; echo 2 > d/part; " + \
+            REPORT + "i=2 --checkpoint d; exit 0"
+        for call, error in (("write", errno.ENOSPC), ("sync", errno.EIO)):
+            with self.subTest(call=call):
+                newer = os.path.join(self.storage, call, "checkpoint_000002")
+                finished = self.finish(self.shell(script, "--name", call, "--keep-checkpoints", 1,
+                                                  env=dict(failing(call, error, "run.db-wal"), TRAINYARD_FAIL_WHEN=newer)))
+                self.assert_status(1, finished)
+                self.assert_status(0, self.trainyard("checkpoints", "verify", call, "--storage-path", self.storage))
+                again = self.finish(self.shell("cat $TRAINYARD_CHECKPOINT/part", "--name", call, "--resume"))
+                self.assertEqual("[rank 0] %s\n" % ("1" if call == "write" else "2"), self.assert_status(0, again).out)
+                self.committed(call)
+                os.rename(os.path.join(self.work, "d"), os.path.join(self.work, "was-" + call))
+
+    def test_no_journal_no_run(self):
+        """D2: where not even an empty journal can be made nothing is started."""
+        finished = self.finish(self.shell("touch started", "--name", "r", env=failing("write", errno.ENOSPC, "run.db")))
+        self.assert_status(1, finished)
+        self.assert_line(finished, "run", "run.db", "No space left on device")
+        self.assertFalse(os.path.exists(os.path.join(self.work, "started")))
+
+    def test_storage_that_vanishes(self):
+        """D5: the run's directory goes while a checkpoint is made: the report fails with the path, the run ends and tells it."""
+        script = "mkdir d; echo 1 > d/part; rm -r \"$TRAINYARD_RUN_PATH\"; " + REPORT + "step=1 --checkpoint d; echo came to $?"
+        finished = self.finish(self.shell(script, "--name", "r", "-n", 1))
+        self.assertEqual(1, finished.status, repr(finished))
+        self.assertIn("[rank 0] came to 1\n", finished.out)
+        self.assertIn(os.path.join(self.storage, "r"), finished.err)
+
+
+if __name__ == "__main__":
+    main()

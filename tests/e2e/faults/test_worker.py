@@ -1,0 +1,94 @@
+"""W rows of docs/faults.md that no other test shows: what a worker does to itself and to those beside it."""
+
+import os
+import resource
+import signal
+import sqlite3
+
+from place import REPORT, FaultCase, main
+
+UP = "echo $$ > ready.$RANK; "
+
+
+class Workers(FaultCase):
+    def test_w1_a_killed_worker_begins_another_attempt(self):
+        """W1: named with its signal; the gang is stopped as one, and all ranks are in the next attempt."""
+        script = UP + REPORT + "attempt=$TRAINYARD_ATTEMPT; [ $TRAINYARD_ATTEMPT = 1 ] && exec sleep 100000; exit 0"
+        process = self.shell(script, "--name", "r", "-n", 3, "--max-failures", 1)
+        _, pids = self.pids_of(process, 3)
+        self.wait_for(lambda: len(self.reported()) == 3, "reports", process)
+        os.kill(pids[1], signal.SIGKILL)
+        finished = self.assert_status(0, self.finish(process))
+        self.assertIn("rank 1 was killed by signal 9 (SIGKILL)", finished.err)
+        self.assertEqual([(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)], sorted(self.reported()))
+        self.assert_clean()
+
+    def reported(self):
+        try:
+            return self.rows("SELECT attempt, rank FROM reports")
+        except sqlite3.OperationalError:  # the journal is not there yet
+            return []
+
+    def test_w2_crashes_of_every_kind(self):
+        """W2: the signal is the first cause, told once; what it brings the other ranks to do is folded under it."""
+        for name, number in (("SEGV", 11), ("BUS", 7), ("ABRT", 6)):
+            with self.subTest(name):
+                script = UP + "while [ ! -e ready.0 -o ! -e ready.1 -o ! -e ready.2 ]; do sleep 0.01; done; " \
+                    "[ $RANK = 2 ] && kill -%s $$; trap 'exit 9' TERM; while :; do sleep 0.01; done" % name
+                finished = self.finish(self.shell(script, "--name", name, "-n", 3))
+                self.assert_status(128 + number, finished)
+                self.assertEqual(1, finished.err.count("first cause"), repr(finished))
+                self.assertIn("rank 2 was killed by signal %d (SIG%s)" % (number, name), finished.err)
+                self.forget()
+        self.assert_clean()
+
+    @staticmethod
+    def limit_files():
+        """So that the flood is no flood on the disk: rank 0's log ends at 16 MiB."""
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 24, 1 << 24))
+
+    def test_w11_a_flood_does_not_hold_up_reports(self):
+        """W11: output without a line end from one rank; another's reports and an interrupt come through."""
+        script = UP + "if [ $RANK = 0 ]; then exec cat /dev/zero; fi; " \
+            "for i in 1 2 3 4 5 6 7 8; do " + REPORT + "i=$i; done; : > there; exec sleep 100000"
+        with open(os.devnull, "w") as nowhere:
+            process = self.shell(script, "--name", "r", "-n", 2, "--grace", "200ms", "--quiet", stdout=nowhere,
+                                 preexec_fn=self.limit_files)
+            self.wait_for_files(process, "there")
+            process.send_signal(signal.SIGINT)
+            self.assert_status(130, self.finish(process))
+        self.assertEqual(list(range(1, 9)), self.metrics(1, "i"))
+        self.assertLessEqual(os.path.getsize(os.path.join(self.storage, "r", "logs", "rank-0.log")), 1 << 24)
+        self.assert_clean()
+
+    def test_w20_a_worker_without_room_of_its_own(self):
+        """W20: what fills up is told by the worker that met it; the run beside it does not notice."""
+        beside = self.shell("echo $$ > beside; while [ ! -e go ]; do sleep 0.01; done; " + REPORT + "done=1", "--name", "beside")
+        self.wait_for_files(beside, "beside")
+        finished = self.finish(self.shell("ulimit -f 8; trap '' XFSZ; exec head -c 100000 /dev/zero > full", "--name", "r", "-n", 1))
+        self.assertNotEqual(0, finished.status)
+        self.assertIn("rank 0 exited with code", finished.err)
+        self.assertIn("File too large", finished.err)
+        self.write("work/go", "")
+        self.assert_status(0, self.finish(beside))
+        self.assertEqual([1], self.metrics(0, "done", "beside"))
+        self.assert_clean()
+
+    def test_w24_dead_between_copy_and_report(self):
+        """W24: the files of one rank are there, the other died before its report: nothing is latest but what was before."""
+        script = UP + "mkdir d.$RANK; echo 1 > d.$RANK/part-$RANK; " + REPORT + "step=1 --checkpoint d.$RANK || exit 1; " \
+            "if [ $RANK = 1 ]; then exec sleep 100000; fi; : > begun; " + REPORT + "step=2 --checkpoint d.$RANK"
+        process = self.shell(script, "--name", "r", "-n", 2, "--grace", "200ms")
+        _, pids = self.pids_of(process, 2)
+        staging = os.path.join(self.storage, "r", ".checkpoint_000002.attempt-1")
+        self.wait_for(lambda: os.path.isdir(staging) and os.listdir(staging), "the files of rank 0", process)
+        os.kill(pids[1], signal.SIGKILL)
+        finished = self.assert_status(137, self.finish(process))
+        self.assertIn("rank 1 was killed by signal 9", finished.err)
+        self.assertEqual(["checkpoint_000001"], self.committed())
+        self.assert_clean()
+
+
+if __name__ == "__main__":
+    main()
