@@ -114,6 +114,8 @@ static void on_worker_event(struct drive *drive, const Wire__WorkerEvent *event)
         run_worker_hung(drive->run, event->rank, event->text, event->time);
         break;
     case WIRE__WORKER_EVENT__KIND__EXITED:
+        /* The others are told of a failure by the run. */
+        if (event->wait_status == 0 && drive->store != NULL) store_leave(drive->store, event->rank);
         run_worker_exited(drive->run, event->rank,
                           &(struct run_exit){.wait_status = event->wait_status,
                                              .stopped = event->stopped,

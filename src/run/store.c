@@ -44,6 +44,7 @@ struct entry {
 struct store {
     struct hash *entries;
     uint32_t world_size;
+    struct idset ended; /* ranks from which nothing comes any more */
     store_answer *answer;
     void *context;
     nanoseconds deadline; /* no wait runs out before this; -1: none runs out */
@@ -96,6 +97,7 @@ void store_destroy(struct store *store) {
     uintptr_t value;
     while (hash_next(store->entries, &at, &value) != NULL)
         free_entry((struct entry *)value, store->world_size);
+    idset_done(&store->ended);
     hash_destroy(store->entries);
     free(store);
 }
@@ -257,6 +259,36 @@ static void answer_gather(struct store *store, struct entry *entry) {
     free_pieces(entry, store->world_size);
 }
 
+/* Those who wait for a piece of a rank that has ended are told; the pieces stay, for whoever asks again. */
+static void refuse_without_ended(struct store *store, struct entry *entry) {
+    struct idset missing = {0};
+    for (int64_t rank = -1; (rank = idset_next(&store->ended, rank)) != IDSET_END;)
+        if (entry->pieces[rank].value == NULL) (void)idset_add(&missing, rank);
+    size_t count = idset_count(&missing);
+    if (count > 0) {
+        struct buffer why = {0};
+        buffer_printf(&why, "rank%s ", count > 1 ? "s" : "");
+        idset_format(&missing, &why);
+        buffer_printf(&why, " %s ended without this call: every worker must make it as often as the others",
+                      count > 1 ? "have" : "has");
+        for (uint32_t i = 0; i < store->world_size; i++)
+            entry->pieces[i].waiting = false;
+        answer_waiters(store, entry, STORE_INVALID, why.data, why.size);
+        buffer_done(&why);
+    }
+    idset_done(&missing);
+}
+
+void store_leave(struct store *store, uint32_t rank) {
+    if (rank >= store->world_size || idset_add(&store->ended, rank) < 0) return;
+    size_t at = 0;
+    uintptr_t value;
+    while (hash_next(store->entries, &at, &value) != NULL) {
+        struct entry *entry = (struct entry *)value;
+        if (entry->pieces != NULL && entry->waiters != NULL) refuse_without_ended(store, entry);
+    }
+}
+
 /* A rank whose time was over asks again, and meanwhile all came. */
 static bool answer_late(struct store *store, struct entry *entry, const struct store_request *request) {
     struct gathered *last = &entry->last;
@@ -305,7 +337,10 @@ static void gather(struct store *store, const struct store_request *request, nan
         refuse(store, request, "the store is out of memory");
         return;
     }
-    if (entry->n_came == store->world_size) answer_gather(store, entry);
+    if (entry->n_came == store->world_size)
+        answer_gather(store, entry);
+    else
+        refuse_without_ended(store, entry);
 }
 
 static void delete (struct store *store, const struct store_request *request) {

@@ -34,6 +34,10 @@ void store_destroy(struct store *store); /* who still waits is not answered; NUL
 
 void store_ask(struct store *store, const struct store_request *request, nanoseconds now);
 
+/* A rank has ended: gathers that still lack its piece, now or later, are INVALID at once. Short of memory, they wait for
+ * their time. */
+void store_leave(struct store *store, uint32_t rank);
+
 /* No wait runs out before this (monotonic; -1: none does). store_expire answers those whose time is over. */
 nanoseconds store_deadline(const struct store *store);
 void store_expire(struct store *store, nanoseconds now);

@@ -46,6 +46,19 @@ def test_a_barrier_waits_for_all(fit, place):
     assert fit(train).metrics == {"n": 2}
 
 
+@pytest.mark.parametrize("leave", [lambda: None, lambda: os._exit(0)])
+def test_a_rank_that_has_ended_is_not_waited_for(fit, leave):
+    def train():
+        if trainyard.get_context().get_world_rank() == 1:
+            leave()
+        else:
+            collective.barrier()
+
+    with pytest.raises(WorkerGroupError, match="rank 1 has ended without this call") as caught:
+        fit(train)
+    assert list(caught.value.worker_failures) == [0]
+
+
 def test_who_does_not_come_is_named(fit, capfd):
     def train():
         if trainyard.get_context().get_world_rank() != 2:

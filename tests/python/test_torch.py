@@ -275,6 +275,25 @@ def test_ranks_that_return_early_wait_for_the_others(fit):
     fit(train, 3)
 
 
+def test_a_rank_that_ends_without_returning_is_told(fit):
+    def train():
+        if trainyard.get_context().get_world_rank() == 1:
+            __import__("os")._exit(0)
+
+    failure = failure_of(fit, train)
+    assert "returned here, but rank 1 has ended before it returned there" in str(failure)
+
+
+def test_a_rank_may_destroy_its_group_itself(fit):
+    def train():
+        import torch.distributed as dist
+
+        if dist.get_rank() == 1:
+            dist.destroy_process_group()
+
+    fit(train)
+
+
 @pytest.mark.parametrize("limit", ["0", "20"])
 def test_shutdown_has_its_limit(fit, limit):
     environment = {"TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": limit}

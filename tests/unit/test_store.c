@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -132,6 +133,30 @@ static void gather_names_who_did_not_come(void **state) {
     assert_non_null(strstr(answers.data, "invalid"));
 }
 
+static const char rank_2_ended[] =
+    "=rank 2 has ended without this call: every worker must make it as often as the others";
+
+static void gather_fails_without_a_rank_that_ended(void **state) {
+    (void)state;
+    char both[256];
+    ask(STORE_GATHER, 1, "early", "b", -1, 0);
+    ask(STORE_GATHER, 0, "k", "a", -1, 0);
+    store_leave(store, 1);
+    expect(
+        " 1/10:invalid=rank 1 has ended without this call: every worker must make it as often as the others");
+    ask(STORE_GATHER, 0, "early", "a", -1, 0); /* the other one's piece is there */
+    expect("");
+    store_leave(store, 2);
+    (void)snprintf(both, sizeof both, " 1/10:invalid%s 1/11:invalid%s", rank_2_ended, rank_2_ended);
+    expect(both);
+    ask(STORE_GATHER, 0, "k", "a", -1, 0);
+    expect(" 1/10:invalid=ranks 1-2 have ended without this call: every worker must make it as often as the "
+           "others");
+    store_leave(store, 9); /* no such rank */
+    ask(STORE_WAIT, 0, "v", NULL, -1, 0);
+    expect("");
+}
+
 static void gather_goes_on_for_who_asks_again(void **state) {
     (void)state;
     store_destroy(store);
@@ -161,6 +186,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(add_counts, open_store, close_store),
         cmocka_unit_test_setup_teardown(gather_answers_all_when_the_last_one_came, open_store, close_store),
         cmocka_unit_test_setup_teardown(gather_names_who_did_not_come, open_store, close_store),
+        cmocka_unit_test_setup_teardown(gather_fails_without_a_rank_that_ended, open_store, close_store),
         cmocka_unit_test_setup_teardown(gather_goes_on_for_who_asks_again, open_store, close_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

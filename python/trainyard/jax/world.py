@@ -48,9 +48,9 @@ def stop(session: runtime.Session) -> None:
     """Leaves the world when all ranks are done; warns when that takes too long and goes on."""
     import jax
 
+    ending.all_returned(session)
     if not jax.distributed.is_initialized():
         return
-    ending.all_returned(session)
     limit = limits.seconds("JAX_DISTRIBUTED_SHUTDOWN_TIMEOUT_S", _SHUTDOWN_S)
     limits.within(limit, jax.distributed.shutdown, "the JAX world was not shut down")
 

@@ -48,8 +48,8 @@ def stop(session: runtime.Session) -> None:
     """Destroys the group, and gives cached device memory back; warns when that takes too long and goes on."""
     import torch
 
+    ending.all_returned(session)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        ending.all_returned(session)
         limit = limits.seconds("TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S", _SHUTDOWN_S)
         if not limits.within(
             limit, torch.distributed.destroy_process_group, "the process group was not destroyed"
