@@ -54,7 +54,7 @@ def _call(payload: payloads.Payload) -> None:
     try:
         trainer.call(payload.function, payload.config)
     except SystemExit as end:
-        if _exit_code(end) != 0:
+        if end.code is not None and end.code != 0:
             raise
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 
 import pytest
@@ -89,6 +90,14 @@ def test_ways_to_end(fail):
         raise SystemExit("a reason")
 
     assert fail(told, 1).worker_failures[0].exit_code == 1
+
+
+def test_a_reason_to_leave_is_printed_once(fail, capfd):
+    def train():
+        sys.exit("a reason")
+
+    fail(train, 1)
+    assert capfd.readouterr().err.count("[rank 0] a reason\n") == 1
 
 
 def test_a_lost_agent(fail):
