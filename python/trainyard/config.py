@@ -271,7 +271,8 @@ def check_environment(value: Any, field: str) -> dict[str, str]:
     for name in value:
         if name not in ("env_vars", "working_dir"):
             warnings.warn(
-                f"`{field}`: {name!r} is not provided and has no effect; only `env_vars` is", stacklevel=4
+                f"`{field}`: {name!r} is not provided and has no effect; only `env_vars` and `working_dir` are",
+                stacklevel=4,
             )
     variables = value.get("env_vars") or {}
     if not isinstance(variables, Mapping):
@@ -365,6 +366,11 @@ class RunConfig:
         self._check_callbacks()
         check_environment(self.worker_runtime_env, "RunConfig.worker_runtime_env")
         check_directory(self.worker_runtime_env, "RunConfig.worker_runtime_env")
+        if self.start_method == "fork":
+            raise ValueError(
+                "`RunConfig.start_method`='fork' is not provided: workers are not forked from this process; "
+                "'template' forks them from one that has imported the framework"
+            )
         self._check_choice("start_method", _START_METHODS)
         self._check_choice("progress", _PROGRESS)
         for name in ("resume", "quiet", "isolate_devices"):
