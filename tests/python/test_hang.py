@@ -5,9 +5,8 @@ import signal
 import textwrap
 
 import pytest
-from conftest import wait_until
-
 import trainyard
+from conftest import wait_until
 from trainyard import DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig
 
 
