@@ -33,6 +33,7 @@ class Point:
 
     def __init__(self, environment, place, role, k, half):
         self.place, self.role, self.k, self.half = place, role, k, half
+        self.recovery = 0.0  # seconds that the run took to go on, to its end
         self.storage, self.work = os.path.join(place, "runs"), os.path.join(place, "work")
         self.environment = dict(environment, HOME=place, TMPDIR=place, TRAINYARD_LEASE_DIR=os.path.join(place, "leases"))
         os.makedirs(self.work)
@@ -90,7 +91,9 @@ class Point:
         wrong = self.wrong_with_records()
         if wrong:
             return "%s; %r" % (wrong, finished)
+        began = time.monotonic()
         again = self.run("--resume")
+        self.recovery = time.monotonic() - began
         if again.status != 0:
             return "it does not go on: %r" % again
         return self.wrong_with_records() or self.wrong_at_the_end()
@@ -143,7 +146,7 @@ class CrashPoints(harness.Case):
         points = soak("CRASH_POINTS", 200)
         seed = int(os.environ.get("TRAINYARD_TEST_SEED", 1))
         choose = random.Random(seed)
-        told = []
+        told, recoveries = [], []
 
         def look(number, role, k, half):
             point = self.point("p-" + number, role, k, half)
@@ -152,6 +155,7 @@ class CrashPoints(harness.Case):
             except Exception as error:  # noqa: BLE001: it is told with its point
                 wrong = repr(error)
             shutil.rmtree(point.place, True)
+            recoveries.append(point.recovery)
             if wrong:
                 told.append("%s: %s" % (point, wrong))
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
@@ -161,6 +165,9 @@ class CrashPoints(harness.Case):
                 for number in range(points // len(ENDS)):
                     k = 1 + int((number + choose.random()) * count / (points // len(ENDS)))
                     pool.submit(look, "%s-%d" % (role, number), role, k, choose.random() < 0.5)
+        recoveries.sort()
+        print("whole runs that went on took %.0f ms (median), %.0f ms (99th percentile), %.0f ms at most" % tuple(
+            1000 * recoveries[int(part * (len(recoveries) - 1))] for part in (0.5, 0.99, 1)))
         self.assertEqual([], told[:3], "%d of %d points, seed %d" % (len(told), points, seed))
 
 
