@@ -165,7 +165,7 @@ static int publish(void *context, const struct run_commit *commit, char **path, 
     ty_error unrecorded;
     int result =
         checkpoints_publish(drive->config->checkpoints, commit, drive->metrics.data, path, &unrecorded, err);
-    if (result >= 0) drive_keep_journal_error(drive, unrecorded.code, &unrecorded);
+    drive_keep_journal_error(drive, unrecorded.code, &unrecorded);
     return result;
 }
 

@@ -243,22 +243,27 @@ static void spare_goners(struct checkpoints *checkpoints, size_t since) {
         free(checkpoints->goners[--checkpoints->n_goners].name);
 }
 
-static void put_on_record(struct checkpoints *checkpoints, const struct run_commit *commit, const char *path,
-                          const char *metrics, ty_error *unrecorded) {
+/* Without its row a checkpoint would be swept by the next controller: it counts for nobody. */
+static int put_on_record(struct checkpoints *checkpoints, const struct run_commit *commit, const char *path,
+                         const char *metrics, ty_error *unrecorded) {
     char *name = name_of(checkpoints, path), *found = find_metrics(checkpoints, commit, metrics);
     struct journal_checkpoint row = {commit->number, commit->attempt, clock_wall(), name, found};
-    if (name != NULL && journal_checkpoint(checkpoints->journal, &row, unrecorded) < 0) {
+    int result =
+        name == NULL ? ty_fail_memory(unrecorded) : journal_checkpoint(checkpoints->journal, &row, unrecorded);
+    if (result < 0) {
         free(name);
         free(found);
-        return;
+        return result;
     }
-    if (keep(checkpoints, commit->number, name, found) < 0) {
-        (void)ty_fail_memory(unrecorded);
-        return;
-    }
+    if (keep(checkpoints, commit->number, name, found) < 0) return ty_fail_memory(unrecorded);
     size_t n_goners = checkpoints->n_goners;
     retain(checkpoints, unrecorded);
-    if (journal_commit_durable(checkpoints->journal, unrecorded) < 0) spare_goners(checkpoints, n_goners);
+    result = journal_commit_durable(checkpoints->journal, unrecorded);
+    if (result < 0) {
+        spare_goners(checkpoints, n_goners);
+        free_kept(&checkpoints->kept[--checkpoints->n_kept]); /* the latest is always kept, and the last */
+    }
+    return result;
 }
 
 int checkpoints_publish(struct checkpoints *checkpoints, const struct run_commit *commit, const char *metrics,
@@ -269,8 +274,10 @@ int checkpoints_publish(struct checkpoints *checkpoints, const struct run_commit
         checkpoint_discard(checkpoints->run_path, commit->number, commit->attempt);
         return result;
     }
-    put_on_record(checkpoints, commit, *path, metrics, unrecorded);
-    return 0;
+    if (put_on_record(checkpoints, commit, *path, metrics, unrecorded) >= 0) return 0;
+    free(TAKE(*path)); /* the files stay: a sync that failed may have written the row all the same */
+    return ty_fail(err, unrecorded->code, "checkpoint %llu cannot be put on record: %s",
+                   (unsigned long long)commit->number, unrecorded->message);
 }
 
 void checkpoints_discard(struct checkpoints *checkpoints, uint64_t number, int attempt) {

@@ -18,7 +18,7 @@ int checkpoints_open(const char *run_path, const struct checkpoint_policy *polic
 void checkpoints_close(struct checkpoints *checkpoints); /* NULL is fine */
 
 /* Commits what the ranks wrote: `*path` (malloc'd), or the error, and then nothing of it is left. `metrics` are the last known of
- * rank 0, for a journal that fails. A journal that cannot be written does not undo the commit; its error is in *unrecorded (code 0:
+ * rank 0, for a journal that fails. What the journal cannot take is no checkpoint: its error is in *unrecorded as well (code 0:
  * none). */
 int checkpoints_publish(struct checkpoints *checkpoints, const struct run_commit *commit, const char *metrics,
                         char **path, ty_error *unrecorded, ty_error *err);
