@@ -11,27 +11,32 @@ extern "C" {
 
 /* How the checkpoint of a report is handed over. */
 enum ty_report_mode {
-    TY_SYNC,  /* the call returns when the checkpoint is committed */
-    TY_ASYNC, /* it returns at once; files are copied meanwhile, in the order of the reports */
-    TY_NO_UPLOAD /* the files lie where they are to stay: the path, or an address with "://", is recorded as it is */
+    /* The call returns when the checkpoint is committed. */
+    TY_SYNC,
+    /* It returns at once; files are copied meanwhile, in the order of the reports. */
+    TY_ASYNC,
+    /* The files lie where they are to stay: the path, or an address with "://", is recorded as it is. */
+    TY_NO_UPLOAD
 };
 
 /* Zero-initialised: metrics alone. Pointers are borrowed during the call. */
 typedef struct ty_report_options {
-    const char *checkpoint; /* a directory; NULL: metrics alone */
-    const char
-        *name; /* of the checkpoint's directory: 1 to 200 bytes of UTF-8 without '/', control characters, a '.'
-                               first; that of rank 0 counts for all; NULL: checkpoint_000012 by the number of the report */
+    /* A directory; NULL: metrics alone. */
+    const char *checkpoint;
+    /* Of the checkpoint's directory: 1 to 200 bytes of UTF-8 without '/', control characters, a '.' first; that of rank 0 counts
+     * for all. NULL: checkpoint_000012, by the number of the report. */
+    const char *name;
     enum ty_report_mode mode;
-    bool
-        delete_after; /* the directory is given away: linked instead of copied where it can be, and gone afterwards */
+    /* The directory is given away: linked instead of copied where it can be, and gone afterwards. */
+    bool delete_after;
 } ty_report_options;
 
 /* Makes a report of a JSON object (see ty_report_json).
  *
  * TY_ASYNC: a directory that is given away (delete_after) is moved aside at once, and copied meanwhile; one that is not, or that
- * cannot be moved, is copied before the call returns, since it may change afterwards. At most 8 are under way: the next call waits for the first of them. What went wrong with one is told by the next call of
- * this header or by ty_report_drain, which then does nothing else.
+ * cannot be moved, is copied before the call returns, since it may change afterwards. At most 8 are under way: the next call waits
+ * for the first of them. What went wrong with one is told by the next call of this header or by ty_report_drain, which then does
+ * nothing else.
  *
  * 0; 1 when the checkpoint was lost and the run goes on without it (on_checkpoint_error "continue"): `err` tells why; TY_EUSAGE for
  * wrong metrics, names and directories; -errno when its files could not be written; TY_ECOMM when the agent is gone. A directory

@@ -22,17 +22,19 @@ typedef struct ty_run_config {
     int max_failures;         /* attempts after the first that a failure may cost; -1 without bound */
     double time_limit_s;      /* 0: none */
     double grace_s;           /* between SIGTERM and SIGKILL; 0: the default, 5 */
-    double hang_timeout_s;    /* a worker that is up and makes no report, request or heartbeat for so long has failed; the stacks
-                               * of all are saved in {path}/logs first; 0: none has */
-    int preempt_signal;       /* ends the run "preempted" (TY_EPREEMPTED), to be resumed; 0: SIGTERM */
-    const char *backend;      /* NULL: nccl where the workers hold GPUs and NCCL is there, else gloo */
-    bool isolate_devices;     /* a worker sees only its own devices */
-    bool no_wait;             /* refuse (TY_EBUSY) instead of waiting for devices that other runs hold */
-    bool quiet;               /* no output of workers, no progress; logs are written all the same */
-    int num_to_keep;          /* checkpoints that are kept, beside the latest; 0: all */
+    /* A worker that is up and makes no report, request or heartbeat for so long has failed; the stacks of all are saved in
+     * {path}/logs first; 0: none has. */
+    double hang_timeout_s;
+    int preempt_signal;   /* ends the run "preempted" (TY_EPREEMPTED), to be resumed; 0: SIGTERM */
+    const char *backend;  /* NULL: nccl where the workers hold GPUs and NCCL is there, else gloo */
+    bool isolate_devices; /* a worker sees only its own devices */
+    bool no_wait;         /* refuse (TY_EBUSY) instead of waiting for devices that other runs hold */
+    bool quiet;           /* no output of workers, no progress; logs are written all the same */
+    int num_to_keep;      /* checkpoints that are kept, beside the latest; 0: all */
     const char *checkpoint_score_attribute; /* the metric that tells which are best; NULL: the newest are */
     bool checkpoint_score_min;              /* the smallest score is best, else the largest */
-    bool continue_on_checkpoint_error;      /* a checkpoint that cannot be written is lost (ty_report gives 1), no error */
+    /* A checkpoint that cannot be written is lost (ty_report gives 1), and is no error. */
+    bool continue_on_checkpoint_error;
 } ty_run_config;
 
 typedef struct ty_trainer_config {
