@@ -15,8 +15,8 @@ struct worker_channels {
     struct outbox *outbox;
     struct worker_channel **slots; /* by the lower half of their number */
     size_t n_slots;
-    uint32_t opened;      /* makes the upper half of numbers */
-    const char *run_path; /* of the current launch; borrowed */
+    uint32_t opened;        /* makes the upper half of numbers */
+    const char *run_path;   /* of the current launch; borrowed */
     const char *preemption; /* what workers are told of it: JSON, NULL: there is none; borrowed */
     uint32_t attempt;
 };
@@ -35,7 +35,7 @@ struct speaker {
     } writing[SPEAKER_WRITING_MAX];
     bool ready, rendezvous;
     nanoseconds heard; /* when it last said or got something; monotonic */
-    bool finishing; /* an empty socket is as good as a closed one */
+    bool finishing;    /* an empty socket is as good as a closed one */
     unsigned n_channels;
     struct worker_channel *channels;
     void (*ended)(void *context); /* its last channel was closed */

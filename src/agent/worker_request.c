@@ -388,9 +388,8 @@ long request_handle(struct worker_channel *channel, char *line, size_t size, con
     if (memchr(line, '\0', size) != NULL) {
         result = refuse(&request, "a line must not hold a NUL byte");
     } else if (verb == NULL) {
-        result = refuse(&request, "unknown word: report, ready, rendezvous, heartbeat, preemption, checkpoint, checkpoints, commit, "
-                                  "abort, set, get, wait, add, "
-                                  "gather and open are known");
+        result = refuse(&request, "unknown word: report, ready, rendezvous, heartbeat, preemption, checkpoint, "
+                                  "checkpoints, commit, abort, set, get, wait, add, gather and open are known");
     } else {
         request.at = line + verb->size + (line[verb->size] == ' ');
         result = verb->handle(&request);

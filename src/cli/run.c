@@ -86,8 +86,8 @@ static const struct option_spec specs[] = {
      "how workers talk (default: nccl where they hold GPUs and it is there, else gloo)", option_choice,
      AT(backend), backends},
     {"chaos", 0, "SEED[:EVERY]",
-     "kill, stop and starve workers at random times, to try what the program does then: on average one every 10s, or "
-     "EVERY; the same seed gives the same schedule, which is told as it happens",
+     "kill, stop and starve workers at random times, to try what the program does then: on average one every "
+     "10s, or EVERY; the same seed gives the same schedule, which is told as it happens",
      set_chaos, 0, NULL},
     {"time-limit", 0, "DURATION", "stop the run after this time: 90, 1.5h, 500ms; 0: none (default)",
      option_duration, AT(time_limit), NULL},

@@ -34,13 +34,13 @@ struct run_request {
     struct failure_policy failures;
     struct checkpoint_policy checkpoints;
     struct chaos_policy chaos; /* faults on purpose */
-    nanoseconds time_limit; /* 0: none */
-    nanoseconds grace;      /* between SIGTERM and SIGKILL; RUN_GRACE_DEFAULT is usual */
+    nanoseconds time_limit;    /* 0: none */
+    nanoseconds grace;         /* between SIGTERM and SIGKILL; RUN_GRACE_DEFAULT is usual */
     bool no_prefix, isolate_devices, no_wait, quiet;
     nanoseconds hang_timeout; /* a worker that says nothing for so long has failed; 0: none does */
     int preempt_signal;       /* ends the run as a preemption; 0: SIGTERM */
-    bool bind_numa; /* workers near their devices' cores, where there are several NUMA nodes */
-    bool alone;     /* this process does nothing but the run, and has no other children */
+    bool bind_numa;           /* workers near their devices' cores, where there are several NUMA nodes */
+    bool alone;               /* this process does nothing but the run, and has no other children */
     enum progress_mode progress;
     bool handle_signals;              /* SIGINT, SIGTERM and SIGHUP stop the run */
     bool keep_agents;                 /* they rest when it has ended, for the next run of this process */
@@ -54,7 +54,7 @@ struct controller; /* opaque: one run on its way */
 
 /* Checks, plans and begins it; `request` is borrowed until the end. The other calls do what <trainyard/run.h> says of theirs, with
  * SIGPIPE held (signals.h). */
-int controller_open(const struct run_request *request, struct controller **controller, ty_error *err);
+int controller_open(const struct run_request *request, struct controller **out, ty_error *err);
 int controller_fd(const struct controller *controller);
 int controller_timeout_ms(const struct controller *controller);
 bool controller_step(struct controller *controller,

@@ -65,7 +65,8 @@ static int check_run(const ty_run_config *run, ty_error *err) {
     if (!(run->grace_s >= 0) || run->grace_s > 86400)
         return ty_fail(err, TY_EUSAGE, "grace_s is %g; allowed: 0 (5 seconds) up to 86400", run->grace_s);
     if (!(run->hang_timeout_s >= 0) || run->hang_timeout_s > 4e6)
-        return ty_fail(err, TY_EUSAGE, "hang_timeout_s is %g; allowed: 0 (none) up to 4e6", run->hang_timeout_s);
+        return ty_fail(err, TY_EUSAGE, "hang_timeout_s is %g; allowed: 0 (none) up to 4e6",
+                       run->hang_timeout_s);
     return check_preempt_signal(run, err);
 }
 

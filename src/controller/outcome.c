@@ -81,7 +81,8 @@ static int tell_outcome(const struct drive_end *end, ty_error *err) {
     case OUTCOME_TIME_LIMIT:
         return ty_fail(err, TY_ETIMEOUT, "%s", end->cause.text);
     case OUTCOME_PREEMPTED:
-        return ty_fail(err, TY_EPREEMPTED, "preempted by %s: it can be resumed", str_signal(end->status - 128, text));
+        return ty_fail(err, TY_EPREEMPTED, "preempted by %s: it can be resumed",
+                       str_signal(end->status - 128, text));
     case OUTCOME_INTERRUPTED:
         return ty_fail(err, TY_EINTERRUPTED, "interrupted by %s", str_signal(end->status - 128, text));
     default:

@@ -160,8 +160,7 @@ static void on_report(struct drive *drive, const Wire__Report *report) {
         drive_keep_journal_error(drive, result, &err);
         events_add_report(drive->config->events, &row, kind == REPORT_BEGIN);
         if (report->rank == 0) keep_metrics(drive, &report->metrics);
-        progress_report(&drive->progress, report->rank, run_size(drive->run),
-                        report->time);
+        progress_report(&drive->progress, report->rank, run_size(drive->run), report->time);
     }
     run_report(drive->run, &(struct run_report){.rank = report->rank,
                                                 .kind = kind,

@@ -85,7 +85,8 @@ void progress_metrics(struct progress *progress, const char *metrics, size_t siz
 
 void progress_report(struct progress *progress, uint32_t rank, uint32_t n_ranks, nanoseconds time) {
     if (progress->style == PROGRESS_STYLE_QUIET) return;
-    if (progress->pace == NULL || progress->attempt != run_attempt(progress->run)) { /* perhaps of another size */
+    /* A new attempt is perhaps of another size. */
+    if (progress->pace == NULL || progress->attempt != run_attempt(progress->run)) {
         pace_destroy(progress->pace);
         progress->pace = pace_create(n_ranks);
     }
@@ -99,7 +100,8 @@ static void format_straggler(const struct progress *progress, struct buffer *out
     struct pace_straggler straggler;
     if (progress->pace == NULL || !pace_straggler(progress->pace, &straggler)) return;
     nanoseconds usual = straggler.usual > 0 ? straggler.usual : 1;
-    buffer_printf(out, "  slowest: rank %u (%.1fx)", straggler.rank, (double)straggler.interval / (double)usual);
+    buffer_printf(out, "  slowest: rank %u (%.1fx)", straggler.rank,
+                  (double)straggler.interval / (double)usual);
 }
 
 static void format_states(const struct progress *progress, struct buffer *out) {

@@ -89,8 +89,9 @@ static int read_hang(struct request *request, const struct field *field, const j
 }
 
 static int read_signal(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
-    int result = json_is_string(value) ? preempt_signal_parse(json_string_value(value), &request->run.preempt_signal, err)
-                                       : refuse(field, value, "the name of a signal", err);
+    int result = json_is_string(value)
+                     ? preempt_signal_parse(json_string_value(value), &request->run.preempt_signal, err)
+                     : refuse(field, value, "the name of a signal", err);
     return result < 0 && json_is_string(value) ? ty_wrap(err, "`%s`", field->name) : result;
 }
 

@@ -10,7 +10,7 @@ enum { SIGNALS_HANDLED = 4 };
 
 /* SIGINT, SIGTERM, SIGHUP and one more as events of a loop. What whoever started us wants ignored stays so. */
 struct signals {
-    struct loop *loop; /* NULL: not open */
+    struct loop *loop;            /* NULL: not open */
     int numbers[SIGNALS_HANDLED]; /* 0: none */
     struct loop_signal handles[SIGNALS_HANDLED];
     struct sigaction saved[SIGNALS_HANDLED];

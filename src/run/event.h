@@ -26,7 +26,8 @@
     X(EVENT_CHECKPOINT_REMOVED, "checkpoint_removed", "number name")                                    \
     X(EVENT_STOP, "stop", "reason kill")                                                                \
     X(EVENT_CLEAN, "clean", "clean leftovers")                                                          \
-    X(EVENT_ATTEMPT_END, "attempt_end", "outcome status rank cause retry(s until the next attempt) resize lost_seconds lost_reports") \
+    X(EVENT_ATTEMPT_END, "attempt_end",                                                                 \
+      "outcome status rank cause retry(s until the next attempt) resize lost_seconds lost_reports")     \
     X(EVENT_RUN_END, "run_end", "outcome status rank cause")
 
 enum run_event_kind {

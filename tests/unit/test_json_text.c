@@ -138,7 +138,7 @@ static void mutations_are_judged_alike(void **state) {
         for (char *at = text; *at != '\0'; at++)
             if (*at == '\n') *at = ' '; /* as the scanner passes it on */
         bool good = scanned(text);
-        int result = parse(text);       /* corrections are more liberal than need be */
+        int result = parse(text); /* corrections are more liberal than need be */
         if (good ? result < 0 : result == 0) fail_msg("scanned %d, parsed %d: %s", good, result, text);
     }
 }

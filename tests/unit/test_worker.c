@@ -324,8 +324,7 @@ static void test_metrics_as_json(void **state) {
     assert_string_equal(read_line(agent.fd), "report {}\n");
     assert_string_equal(read_line(agent.fd),
                         "report {  \"text\": \"a\\nb\",   \"list\": [1, {\"x\": null}]}\n");
-    assert_string_equal(read_line(agent.fd),
-                        "report {\"bad\": NaN, \"big\": 1e999, \"s\": \"NaN\"}\n");
+    assert_string_equal(read_line(agent.fd), "report {\"bad\": NaN, \"big\": 1e999, \"s\": \"NaN\"}\n");
     assert_string_equal(read_line(agent.fd), "");
     expect_end(&agent);
 }
