@@ -14,8 +14,6 @@
 #include "base/file.h"
 #include "base/log.h"
 
-extern char **environ;
-
 /* All stacks of a node; less than what the controller waits. */
 #define STACKS_LIMIT (25 * NS_PER_S)
 enum { FILE_MAX = 1 << 20 };

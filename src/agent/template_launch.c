@@ -60,8 +60,9 @@ void template_key(const struct launch *launch, struct buffer *key) {
 }
 
 int template_execute(const struct launch *launch, int control_fd, int output_fd, pid_t *pid, ty_error *err) {
+    static char token[] = TOKEN_PLACE;
     static char *const changes[] = {ONE_THREAD,
-                                    TOKEN_PLACE,
+                                    token,
                                     WORKER_FD_VARIABLE,
                                     WORKER_PATH_VARIABLE,
                                     WORKER_PAYLOAD_VARIABLE,

@@ -50,7 +50,7 @@ void drive_end_done(struct drive_end *end);
 struct drive; /* opaque: one run that is driven */
 
 /* Begins it. `config` and what it points to are borrowed until drive_close. */
-int drive_open(const struct drive_config *config, struct drive **drive, ty_error *err);
+int drive_open(const struct drive_config *config, struct drive **out, ty_error *err);
 
 /* One turn of its loop, which waits for something to do when `wait`. False once it has ended. */
 bool drive_step(struct drive *drive, bool wait);

@@ -33,7 +33,7 @@ int events_kind(const char *name, uint32_t *bit, ty_error *err);
 /* `metrics`: a JSON object's text, for a checkpoint; NULL otherwise. */
 void events_add(struct events *events, const struct run_event *event, const char *metrics);
 void events_add_output(struct events *events, uint32_t rank, int stream, const void *bytes, size_t size);
-void events_add_log(struct events *events, enum log_level level, const char *subsystem, const char *text);
+void events_add_log(struct events *events, enum log_level level, const char *subsystem, const char *line);
 void events_add_report(struct events *events, const struct journal_report *report, bool has_checkpoint);
 
 bool events_full(const struct events *events);

@@ -4,7 +4,7 @@
 
 #include <trainyard/run.h>
 
-int session_open(const char *request_json, const void *payload, size_t payload_size, ty_run **run,
+int session_open(const char *request_json, const void *payload, size_t payload_size, ty_run **out,
                  ty_error *err);
 int session_fd(const ty_run *run);
 int session_timeout_ms(const ty_run *run);

@@ -181,7 +181,7 @@ struct run_start_failure {
     bool transient; /* it may start the next time: no process, memory or descriptor was left */
     nanoseconds time;
 };
-void run_worker_start_failed(struct run *run, uint32_t rank, const struct run_start_failure *failure);
+void run_worker_start_failed(struct run *run, uint32_t rank, const struct run_start_failure *start);
 void run_timer_fired(struct run *run, enum run_timer timer);
 
 /* Stop politely (a signal's number for the exit status 128 + n), then, when called again, at once. */

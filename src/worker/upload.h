@@ -33,7 +33,7 @@ void upload_free(struct upload *upload); /* NULL is fine */
 /* Hands it over; waits while too many are under way. Takes it over when it succeeds. */
 int upload_post(struct upload **upload, ty_error *err);
 /* Hands it over and waits for it: its result. Takes it over in any case. May be called by any thread. */
-int upload_wait(struct upload **upload, ty_error *err);
+int upload_wait(struct upload **posted, ty_error *err);
 
 /* Waits until none is under way. The first failure since the last call, as its code, else 0. */
 int upload_drain(ty_error *err);
