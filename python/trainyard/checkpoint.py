@@ -10,6 +10,8 @@ import tempfile
 import uuid
 from typing import Any, Iterator, Mapping
 
+from . import paths
+
 _METADATA = ".metadata.json"
 _OURS = "trainyard"  # the key in it that holds the manifest; all others are the user's
 
@@ -23,13 +25,7 @@ class Checkpoint:
     def __init__(self, path: str | os.PathLike, filesystem: Any = None):
         if not isinstance(path, (str, os.PathLike)):
             raise ValueError(f"`Checkpoint(path)` must be a path, not {type(path).__name__}")
-        text = os.fspath(path)
-        if text.startswith("file://"):
-            text = text[len("file://") :]
-        if "://" in text:
-            raise ValueError(
-                f"`Checkpoint(path)`={text!r} must be a directory: other file systems are not provided"
-            )
+        text = paths.local(path, "`Checkpoint(path)`")
         if filesystem is not None and type(filesystem).__name__ != "LocalFileSystem":
             raise ValueError("`Checkpoint(filesystem=...)` is not provided: a checkpoint is a directory")
         self.path = text

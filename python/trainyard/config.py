@@ -12,7 +12,7 @@ import os
 import warnings
 from typing import Any, Mapping, Sequence
 
-from . import _core
+from . import _core, paths
 from .placement_group import PlacementGroupFactory
 
 log = logging.getLogger("trainyard")
@@ -395,14 +395,7 @@ class RunConfig:
             return
         if not isinstance(path, (str, os.PathLike)) or not str(path):
             raise ValueError(f"`RunConfig.storage_path` must be a path or None, not {path!r}")
-        text = os.fspath(path)
-        if text.startswith("file://"):
-            text = text[len("file://") :]
-        if "://" in text:
-            raise ValueError(
-                f"`RunConfig.storage_path`={text!r} must be a directory: other file systems are not provided"
-            )
-        self.storage_path = text
+        self.storage_path = paths.local(path, "`RunConfig.storage_path`")
 
     def _config(self, name: str, kind: type) -> Any:
         value = getattr(self, name)

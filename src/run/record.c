@@ -69,20 +69,21 @@ void run_record_exit(struct run *run, uint32_t rank, const char *cause, nanoseco
     record_buffer(run, EVENT_EXITED, (int)rank, -1, time, &data);
 }
 
-void run_record_checkpoint(struct run *run, uint64_t number, const char *path) {
+static void record_numbered(struct run *run, enum run_event_kind kind, uint64_t number, const char *key,
+                            const char *text) {
     struct buffer data = {0};
-    buffer_printf(&data, "{\"number\": %llu, \"path\": ", (unsigned long long)number);
-    buffer_json_text(&data, path);
+    buffer_printf(&data, "{\"number\": %llu, \"%s\": ", (unsigned long long)number, key);
+    buffer_json_text(&data, text);
     buffer_char(&data, '}');
-    record_buffer(run, EVENT_CHECKPOINT, -1, -1, 0, &data);
+    record_buffer(run, kind, -1, -1, 0, &data);
+}
+
+void run_record_checkpoint(struct run *run, uint64_t number, const char *path) {
+    record_numbered(run, EVENT_CHECKPOINT, number, "path", path);
 }
 
 void run_record_lost_checkpoint(struct run *run, uint64_t number, const char *why) {
-    struct buffer data = {0};
-    buffer_printf(&data, "{\"number\": %llu, \"reason\": ", (unsigned long long)number);
-    buffer_json_text(&data, why);
-    buffer_char(&data, '}');
-    record_buffer(run, EVENT_CHECKPOINT_LOST, -1, -1, 0, &data);
+    record_numbered(run, EVENT_CHECKPOINT_LOST, number, "reason", why);
 }
 
 void run_record_stop(struct run *run, bool kill, const char *reason) {

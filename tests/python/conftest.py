@@ -40,6 +40,25 @@ def processes_with(mark):
     return found
 
 
+def tpu_hosts(slices):
+    """Nodes of a cluster file: v6e slices of 4x4 chips, four hosts of four chips each."""
+    return [
+        {
+            "name": f"{name}-{host}",
+            "resources": {"CPU": 8, "TPU": 4},
+            "accelerator_type": "TPU-V6E",
+            "labels": {
+                "ray.io/tpu-slice-name": name,
+                "ray.io/tpu-worker-id": str(host),
+                "ray.io/tpu-pod-type": "v6e-16",
+                "ray.io/tpu-topology": "4x4",
+            },
+        }
+        for name in slices
+        for host in range(4)
+    ]
+
+
 def wait_until(condition, seconds=20):
     """What the condition gives as soon as it is true, or after the time."""
     deadline = time.monotonic() + seconds

@@ -9,27 +9,9 @@ import sys
 import textwrap
 
 import pytest
-from conftest import Script
+from conftest import Script, tpu_hosts
 
 PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ray_programs")
-
-
-def tpu_hosts(slices):
-    return [
-        {
-            "name": f"{name}-{host}",
-            "resources": {"CPU": 8, "TPU": 4},
-            "accelerator_type": "TPU-V6E",
-            "labels": {
-                "ray.io/tpu-slice-name": name,
-                "ray.io/tpu-worker-id": str(host),
-                "ray.io/tpu-pod-type": "v6e-16",
-                "ray.io/tpu-topology": "4x4",
-            },
-        }
-        for name in slices
-        for host in range(4)
-    ]
 
 
 GPU_HOSTS = [

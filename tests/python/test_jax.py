@@ -6,6 +6,7 @@ import time
 
 import pytest
 import trainyard
+from conftest import tpu_hosts
 from trainyard import RunConfig, ScalingConfig, WorkerGroupError, init
 from trainyard.jax import JaxConfig, JaxTrainer, world
 
@@ -264,23 +265,8 @@ def test_gpu_workers_see_the_ids_that_they_were_given(told):
 
 def slices(place, names):
     """A cluster file of v6e slices of 4x4 chips: four hosts of four chips each."""
-    nodes = [
-        {
-            "name": f"{name}-{host}",
-            "resources": {"CPU": 8, "TPU": 4},
-            "accelerator_type": "TPU-V6E",
-            "labels": {
-                "ray.io/tpu-slice-name": name,
-                "ray.io/tpu-worker-id": str(host),
-                "ray.io/tpu-pod-type": "v6e-16",
-                "ray.io/tpu-topology": "4x4",
-            },
-        }
-        for name in names
-        for host in range(4)
-    ]
     path = place / "cluster.json"
-    path.write_text(json.dumps({"nodes": nodes}))
+    path.write_text(json.dumps({"nodes": tpu_hosts(names)}))
     init(cluster=path)
 
 
