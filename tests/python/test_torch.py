@@ -372,7 +372,7 @@ def test_under_torchrun(start, tmp_path):
             trainyard.report({"sum": mine.item(), "rank": context.get_world_rank(), "size": context.get_world_size()})
 
         result = TorchTrainer(train, scaling_config=ScalingConfig(num_workers=0)).fit()
-        __import__("os").write(1, f"{result.metrics}\n".encode())  # in one piece: two ranks share the pipe
+        sys.stdout.write(str(result.metrics) + chr(10))  # in one piece: two ranks share the pipe
     """
     import subprocess
     import textwrap
