@@ -1,15 +1,19 @@
-/* Reading and writing through one megabyte of memory is as fast as copy_file_range here, and the checksum of
- * what was written costs no second look at it; a file that changes meanwhile gets the checksum of what was
- * stored. */
+/* Reading and writing through one piece of memory is as fast as copy_file_range here, and the checksum of what
+ * was written costs no second look at it; a file that changes meanwhile gets the checksum of what was stored.
+ *
+ * A large file goes past the page cache where the file system is a local one: that takes no memory from the
+ * training, its sync finds nothing left to do, and it is the faster way. */
 #include "checkpoint/bytes.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #define XXH_INLINE_ALL
@@ -17,13 +21,15 @@
 
 #include "base/file.h"
 
-enum { CLONE_MIN = 64 << 10, PUSH = 8 << 20 };
+/* PIECE: what is read and written at once through the page cache; past it the more the better, up to BYTES_ROOM. */
+enum { CLONE_MIN = 64 << 10, PUSH = 32 << 20, PIECE = 1 << 20, DIRECT_MIN = 8 << 20, DIRECT_ALIGN = 4096 };
 
 struct pass {
     struct bytes *bytes;
     int from, to; /* `to` is -1 when only the checksum is wanted */
     int64_t at;
     int64_t pushed; /* up to here the kernel was asked to write */
+    bool direct;    /* `to` is written past the page cache */
     XXH3_state_t hash;
 };
 
@@ -32,7 +38,7 @@ bool digest_equal(const struct digest *a, const struct digest *b) {
 }
 
 int bytes_init(struct bytes *bytes) {
-    *bytes = (struct bytes){.room = malloc(BYTES_ROOM)};
+    *bytes = (struct bytes){.room = aligned_alloc(DIRECT_ALIGN, BYTES_ROOM)};
     return bytes->room != NULL ? 0 : -ENOMEM;
 }
 
@@ -54,19 +60,52 @@ static void finish(const struct pass *pass, struct digest *digest) {
 
 /* Syncing later finds most of the work done. Errors are the business of that sync. */
 static void push(struct pass *pass) {
-    if (pass->to < 0 || pass->at - pass->pushed < PUSH) return;
+    if (pass->to < 0 || pass->direct || pass->at - pass->pushed < PUSH) return;
     (void)sync_file_range(pass->to, pass->pushed, pass->at - pass->pushed, SYNC_FILE_RANGE_WRITE);
     pass->pushed = pass->at;
 }
 
+/* Network file systems are left to their own caches, which keep many writes under way. */
+static bool set_direct(int fd, bool direct) {
+    struct statfs fs;
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fstatfs(fd, &fs) < 0) return false;
+    bool local = fs.f_type == EXT4_SUPER_MAGIC || fs.f_type == XFS_SUPER_MAGIC;
+    return local && fcntl(fd, F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
+}
+
+/* What cannot be written past the cache (the last piece; a device with larger blocks) is written through it. */
+static int store(struct pass *pass, size_t size) {
+    if (pass->direct && size % DIRECT_ALIGN == 0) {
+        ssize_t n = write(pass->to, pass->bytes->room, size);
+        if (n == (ssize_t)size) return 0;
+        if (n >= 0 && lseek(pass->to, pass->at, SEEK_SET) < 0) return -errno;
+        if (n < 0 && errno != EINVAL && errno != EINTR) return -errno;
+    }
+    if (pass->direct && !set_direct(pass->to, false)) return -EIO;
+    pass->direct = false;
+    return file_write_all(pass->to, pass->bytes->room, size);
+}
+
+/* Reads until `size` bytes are there, or the file has no more: their number, -errno. */
+static ssize_t fill(const struct pass *pass, size_t size) {
+    size_t have = 0;
+    while (have < size) {
+        ssize_t n = read(pass->from, pass->bytes->room + have, size - have);
+        if (n < 0 && errno != EINTR) return -errno;
+        if (n == 0) break;
+        if (n > 0) have += (size_t)n;
+    }
+    return (ssize_t)have;
+}
+
 /* One piece of at most `most` bytes: 1, 0 at the end, -errno. */
 static int step(struct pass *pass, int64_t most) {
-    size_t size = most < BYTES_ROOM ? (size_t)most : BYTES_ROOM;
-    ssize_t n = read(pass->from, pass->bytes->room, size);
-    if (n < 0) return errno == EINTR ? 1 : -errno;
-    if (n == 0) return 0;
+    int64_t room = pass->direct ? BYTES_ROOM : PIECE;
+    ssize_t n = fill(pass, (size_t)(most < room ? most : room));
+    if (n <= 0) return (int)n;
     (void)XXH3_128bits_update(&pass->hash, pass->bytes->room, (size_t)n);
-    int result = pass->to >= 0 ? file_write_all(pass->to, pass->bytes->room, (size_t)n) : 0;
+    int result = pass->to >= 0 ? store(pass, (size_t)n) : 0;
     if (result < 0) return result;
     pass->at += n;
     push(pass);
@@ -75,9 +114,9 @@ static int step(struct pass *pass, int64_t most) {
 
 /* A hole counts as zeros and takes no room on the disk. */
 static void skip(struct pass *pass, int64_t to) {
-    memset(pass->bytes->room, 0, BYTES_ROOM);
+    memset(pass->bytes->room, 0, PIECE);
     while (pass->at < to) {
-        int64_t size = to - pass->at < BYTES_ROOM ? to - pass->at : BYTES_ROOM;
+        int64_t size = to - pass->at < PIECE ? to - pass->at : PIECE;
         (void)XXH3_128bits_update(&pass->hash, pass->bytes->room, (size_t)size);
         pass->at += size;
     }
@@ -118,8 +157,9 @@ static int pass_whole(struct pass *pass) {
 static int pass_all(struct bytes *bytes, int from, int to, const struct stat *status, struct digest *digest) {
     struct pass pass = {.bytes = bytes, .from = from, .to = to};
     (void)XXH3_128bits_reset(&pass.hash);
-    (void)posix_fadvise(from, 0, 0, POSIX_FADV_SEQUENTIAL);
+    if (status->st_size > PIECE) (void)posix_fadvise(from, 0, 0, POSIX_FADV_SEQUENTIAL);
     bool sparse = status->st_blocks * 512 < status->st_size;
+    pass.direct = to >= 0 && !sparse && status->st_size >= DIRECT_MIN && set_direct(to, true);
     int result = sparse ? pass_sparse(&pass, status->st_size) : pass_whole(&pass);
     if (result == 0) finish(&pass, digest);
     return result;

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { DIGEST_SIZE = 33, BYTES_ROOM = 1 << 20 };
+enum { DIGEST_SIZE = 33, BYTES_ROOM = 4 << 20 };
 
 /* Size and XXH3-128 of a file's bytes; the hash as 32 hex digits in its canonical order. */
 struct digest {
@@ -16,7 +16,7 @@ struct digest {
 bool digest_equal(const struct digest *a, const struct digest *b);
 
 struct bytes {
-    char *room;        /* owned, BYTES_ROOM */
+    char *room;        /* owned, BYTES_ROOM, aligned */
     bool cannot_clone; /* this pair of file systems has refused to share blocks */
 };
 

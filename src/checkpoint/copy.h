@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buffer.h"
 #include "checkpoint/bytes.h"
@@ -17,6 +18,7 @@ struct copy {
     int to;                       /* the staging directory */
     bool give;                    /* link files instead of copying them */
     struct stat to_status;
+    uint64_t part; /* in the name of the file that is being written; 0: none was yet */
     struct bytes bytes;
     struct buffer made; /* paths in the staging directory, a NUL after each, in the order of their making */
     size_t n_made;

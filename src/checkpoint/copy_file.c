@@ -16,13 +16,13 @@
 #include "checkpoint/names.h"
 
 /* Opens a new file beside `path`; its name goes to `part`. Descriptor or -errno. */
-static int open_part(const struct copy *copy, const char *path, char part[PATH_MAX]) {
-    uint64_t number = 0;
+static int open_part(struct copy *copy, const char *path, char part[PATH_MAX]) {
+    uint64_t *number = &copy->part;
     const char *slash = strrchr(path, '/');
     int directory = slash != NULL ? (int)(slash - path) + 1 : 0;
-    if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number) return -EIO;
+    if (*number == 0 && getrandom(number, sizeof *number, 0) != (ssize_t)sizeof *number) return -EIO;
     int size =
-        snprintf(part, PATH_MAX, "%.*s" PART_PREFIX "%016llx", directory, path, (unsigned long long)number);
+        snprintf(part, PATH_MAX, "%.*s" PART_PREFIX "%016llx", directory, path, (unsigned long long)++*number);
     if (size < 0 || size >= PATH_MAX) return -ENAMETOOLONG;
     int fd = openat(copy->to, part, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     return fd < 0 ? -errno : fd;
