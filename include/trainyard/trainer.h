@@ -67,6 +67,25 @@ TY_API int ty_result_metric(const ty_result *result, const char *name, double *v
 /* Directory of the last committed checkpoint, NULL without; borrowed from the result. */
 TY_API const char *ty_result_checkpoint(const ty_result *result);
 TY_API int ty_result_attempts(const ty_result *result);
+
+/* One attempt of a run. Texts are borrowed from the result. */
+typedef struct ty_attempt_info {
+    int attempt;     /* from 1 on */
+    int num_workers; /* that it had */
+    double began;    /* seconds since the epoch */
+    double ended;    /* the same; of one that died: its last sign of life */
+    /* "succeeded", "failed", "start_failed", "node_lost", "time_limit", "interrupted", "preempted", "resized" (it made way for one of
+     * another size) or "died" (its controller did). */
+    const char *outcome;
+    int rank;               /* which failed first; -1 when no worker did */
+    const char *node;       /* name of the node of the failure; NULL without */
+    const char *cause;      /* one line: how; NULL without a failure */
+    const char *checkpoint; /* directory of the one that it began from; NULL: from nothing */
+} ty_attempt_info;
+
+/* Attempt `index` (from 0 on, in their order) of the run, those before a resume among them. Borrowed from the result; NULL when there
+ * is no such attempt. */
+TY_API const ty_attempt_info *ty_result_attempt(const ty_result *result, int index);
 TY_API int ty_result_num_workers(const ty_result *result);
 /* How worker `rank` of the last attempt ended: exit code, 128 + signal, or -1 when it was never started. */
 TY_API int ty_result_exit(const ty_result *result, int rank);
@@ -76,8 +95,10 @@ TY_API const char *ty_result_failure(const ty_result *result);
 
 /* The whole result as a JSON object, borrowed from it:
  *   {"name", "path", "metrics": {..}|null, "checkpoint": path|null, "failure": lines|null, "attempts", "num_workers", "status",
+ *    "history": [{"attempt", "num_workers", "began", "ended", "seconds", "outcome", "rank": rank|null, "node": name|null,
+ *                 "cause": line|null, "checkpoint": path|null}]  the attempts, see ty_attempt_info,
  *    "outcome": "succeeded|failed|start_failed|node_lost|time_limit|interrupted|preempted", "cause": line|null,
- *    "first_rank": rank|null, "preemption": {"deadline", "ranks", "nodes"}|null (see ty_preemption),
+ *    "first_rank": rank|null, "first_node": name|null, "preemption": {"deadline", "ranks", "nodes"}|null (see ty_preemption),
  *    "error": {"code": "TY_EWORKER", "message"}|null, "exits": [exit by rank, see ty_result_exit],
  *    "workers": [{"rank", "node", "node_rank", "local_rank", "pid", "exit", "stopped"}],
  *    "failed": [{"rank", "cause": line}]  those that failed by themselves, the first cause first}. */

@@ -9,6 +9,8 @@ from typing import Any
 
 from . import metrics as _metrics
 from .checkpoint import Checkpoint
+from .history import Attempt
+from .history import read as read_history
 
 _JOURNAL = "run.db"
 
@@ -19,7 +21,8 @@ class Result:
 
     metrics: the last report of rank 0, or None. checkpoint: the last committed one, or None. error: why the run failed,
     or None. path: the run's directory; None with num_workers=0. best_checkpoints: the kept ones with rank 0's metrics,
-    in the order of CheckpointConfig, the best (or latest) last.
+    in the order of CheckpointConfig, the best (or latest) last. history: the attempts of the run, oldest first, each with how
+    long it took, how it ended and why.
     """
 
     metrics: dict[str, Any] | None
@@ -29,6 +32,7 @@ class Result:
     best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] | None = None
     return_value: Any = None
     filesystem: Any = None
+    history: list[Attempt] = dataclasses.field(default_factory=list)
 
     @property
     def metrics_dataframe(self):
@@ -100,6 +104,7 @@ def read(path: str, checkpoint_config: Any = None) -> Result:
             "SELECT metrics FROM reports WHERE rank = 0 ORDER BY id DESC LIMIT 1"
         ).fetchone()
         rows = database.execute("SELECT number, name, metrics FROM checkpoints ORDER BY number").fetchall()
+        history = read_history(database)
     except sqlite3.DatabaseError as error:
         raise RuntimeError(f"{os.path.join(path, _JOURNAL)} cannot be read: {error}") from error
     finally:
@@ -110,7 +115,8 @@ def read(path: str, checkpoint_config: Any = None) -> Result:
         if os.path.isdir(os.path.join(path, name))
     ]
     latest = kept[-1][0] if kept else None
-    return Result(_load(last[0]) if last else None, latest, None, path, rank(kept, checkpoint_config))
+    metrics = _load(last[0]) if last else None
+    return Result(metrics, latest, None, path, rank(kept, checkpoint_config), history=history)
 
 
 def rank(kept: list, config: Any) -> list:

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
@@ -224,6 +225,7 @@ static int on_event(void *context, int64_t sequence, const struct run_event *eve
     (void)sequence;
     struct reading *reading = context;
     json_t *data = event->data != NULL ? json_loads(event->data, JSON_ALLOW_NUL, NULL) : NULL;
+    history_note(&reading->summary->history, event);
     reading->last_event = event->time;
     if (event->kind == EVENT_RUN) on_run(reading, event, data);
     if (event->kind == EVENT_WAIT) on_wait(reading, event, data);
@@ -234,7 +236,7 @@ static int on_event(void *context, int64_t sequence, const struct run_event *eve
     if (event->rank >= 0 && (size_t)event->rank < reading->n_workers) on_worker(reading, event, data);
     if (event->kind == EVENT_RUN_END) on_end(reading, data);
     json_decref(data);
-    return reading->failed ? -1 : 0;
+    return reading->failed || reading->summary->history.failed ? -1 : 0;
 }
 
 static int on_report(void *context, const struct journal_report *report) {
@@ -296,7 +298,7 @@ static void measure_first_report(struct reading *reading, nanoseconds first) {
 static int read_all(struct journal *journal, struct reading *reading, ty_error *err) {
     nanoseconds first = 0;
     int result = journal_each_event(journal, 0, on_event, reading, err);
-    if (reading->failed) return ty_fail_memory(err);
+    if (reading->failed || reading->summary->history.failed) return ty_fail_memory(err);
     if (result >= 0) result = journal_each_report(journal, 0, 1, on_report, reading, err);
     if (result >= 0) result = measure_pace(journal, reading, err);
     if (result >= 0) result = journal_each_checkpoint(journal, on_checkpoint, reading, err);
@@ -313,6 +315,15 @@ static enum run_standing stand(const struct reading *reading) {
     if (str_equal(summary->outcome, "interrupted")) return STANDING_INTERRUPTED;
     if (str_equal(summary->outcome, "preempted")) return STANDING_PREEMPTED;
     return STANDING_FAILED;
+}
+
+/* A controller that died before its first record left a journal without events: its file tells when that was. */
+static nanoseconds journal_time(const char *run_path) {
+    CLEANUP(buffer_done) struct buffer path = {0};
+    struct stat status;
+    buffer_printf(&path, "%s/run.db", run_path);
+    if (path.failed || stat(path.data, &status) < 0) return clock_wall();
+    return status.st_mtim.tv_sec * NS_PER_S + status.st_mtim.tv_nsec;
 }
 
 int run_summary_read(const char *name, const char *run_path, struct run_summary *summary, ty_error *err) {
@@ -333,6 +344,8 @@ int run_summary_read(const char *name, const char *run_path, struct run_summary 
         summary->by_standing[reading.workers[i].standing]++;
     free(reading.workers);
     summary->standing = stand(&reading);
+    if (summary->began == 0) summary->began = reading.last_event = journal_time(run_path);
+    if (summary->standing == STANDING_DIED) history_close(&summary->history);
     summary->ended = reading.ended || summary->standing == STANDING_DIED ? reading.last_event : 0;
     return 0;
 }
@@ -347,5 +360,6 @@ void run_summary_done(struct run_summary *summary) {
         free(summary->phases[i].node_name);
     json_decref(summary->metrics);
     free(summary->sizes);
+    history_done(&summary->history);
     *summary = (struct run_summary){0};
 }

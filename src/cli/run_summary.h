@@ -9,6 +9,7 @@
 
 #include "base/duration.h"
 #include "base/error.h"
+#include "controller/history.h"
 #include "run/pace.h"
 
 /* X(name, text) */
@@ -88,6 +89,7 @@ struct run_summary {
     char *outcome, *cause;    /* of the end; NULL before, and without a failure */
     int status;               /* exit status, -1 before the end */
     int cause_rank;           /* -1 when none */
+    struct history history;   /* the attempts */
     char *waits_for;          /* what it waits for now, and who has it; or NULL */
     nanoseconds waits_since;  /* wall */
     int attempts;

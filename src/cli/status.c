@@ -94,6 +94,18 @@ static json_t *sizes_json(const struct run_summary *summary) {
     return list;
 }
 
+static json_t *history_list(const struct run_summary *summary) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    history_json(summary->history.items, summary->history.n, clock_wall(), &text);
+    return text.failed ? NULL : json_loads(text.data, JSON_ALLOW_NUL, NULL);
+}
+
+/* Name of the node of the first cause, or NULL. */
+static const char *cause_node(const struct run_summary *summary) {
+    size_t n = summary->history.n;
+    return n == 0 || summary->cause == NULL ? NULL : summary->history.items[n - 1].node;
+}
+
 static json_t *run_json(const struct run_summary *summary, bool details) {
     json_t *map = json_pack("{s:s, s:s, s:s, s:I, s:i, s:f, s:f, s:I, s:I, s:s?, s:O?}", "name", summary->name,
                             "path", summary->path, "state", run_standing_name(summary->standing), "workers",
@@ -114,6 +126,9 @@ static json_t *run_json(const struct run_summary *summary, bool details) {
     (void)json_object_set_new(map, "exit_status", status);
     json_t *rank = summary->cause_rank >= 0 ? json_integer(summary->cause_rank) : json_null();
     (void)json_object_set_new(map, "cause_rank", rank);
+    const char *node = cause_node(summary);
+    (void)json_object_set_new(map, "cause_node", node != NULL ? json_string(node) : json_null());
+    (void)json_object_set_new(map, "history", history_list(summary));
     json_t *since =
         summary->waits_for != NULL ? json_real((double)summary->waits_since / (double)NS_PER_S) : json_null();
     (void)json_object_set_new(map, "waits_since", since);
@@ -186,12 +201,46 @@ static void results_text(const struct run_summary *summary, struct buffer *out) 
     buffer_char(out, '\n');
 }
 
+static void add_node(const char *node, struct buffer *out) {
+    if (node == NULL) return;
+    buffer_text(out, ", on node ");
+    terminal_escape(node, strlen(node), out);
+}
+
 static void cause_text(const struct run_summary *summary, struct buffer *out) {
     if (summary->cause == NULL) return;
     label("first cause", out);
     if (summary->cause_rank >= 0) buffer_printf(out, "rank %d: ", summary->cause_rank);
     terminal_escape(summary->cause, strcspn(summary->cause, "\n"), out);
+    add_node(cause_node(summary), out);
     buffer_char(out, '\n');
+}
+
+/* "  2  4 workers, 12.5 s: failed: rank 1 exited with code 3, on node n2; from checkpoint_000004" */
+static void attempt_text(const struct ty_attempt_info *attempt, struct buffer *out) {
+    bool ended = attempt->outcome != NULL;
+    double took = (ended ? attempt->ended : (double)clock_wall() / (double)NS_PER_S) - attempt->began;
+    buffer_printf(out, "  %-4d%d worker%s, ", attempt->attempt, attempt->num_workers,
+                  attempt->num_workers == 1 ? "" : "s");
+    duration_format((nanoseconds)(took * (double)NS_PER_S), out);
+    buffer_printf(out, ": %s", ended ? attempt->outcome : "goes on");
+    if (attempt->cause != NULL) buffer_text(out, ": ");
+    if (attempt->cause != NULL) terminal_escape(attempt->cause, strcspn(attempt->cause, "\n"), out);
+    add_node(attempt->node, out);
+    if (attempt->checkpoint != NULL) buffer_text(out, "; from ");
+    if (attempt->checkpoint != NULL) terminal_escape(attempt->checkpoint, strlen(attempt->checkpoint), out);
+    buffer_char(out, '\n');
+}
+
+/* The last ones are enough for a screen; --format json has all. */
+static void history_text(const struct run_summary *summary, struct buffer *out) {
+    enum { SHOWN = 20 };
+    const struct history *history = &summary->history;
+    size_t from = history->n > SHOWN ? history->n - SHOWN : 0;
+    if (history->n < 2) return;
+    buffer_text(out, from > 0 ? "\nThe last attempts:\n" : "\nThe attempts:\n");
+    for (size_t i = from; i < history->n; i++)
+        attempt_text(&history->items[i], out);
 }
 
 static void phases_text(const struct run_summary *summary, struct buffer *out) {
@@ -238,6 +287,7 @@ static void run_text(const struct run_summary *summary, struct buffer *out) {
     results_text(summary, out);
     straggler_text(summary, out);
     cause_text(summary, out);
+    history_text(summary, out);
     phases_text(summary, out);
 }
 
@@ -353,8 +403,9 @@ const struct command command_status = {
     .summary = "show the runs, or one of them in detail",
     .usage = (const char *const[]){"[NAME] [OPTION...]", NULL},
     .description =
-        "Reads the journals of the runs, also while they go on. With NAME: its attempts, workers by "
-        "state, checkpoints, latest metrics and first cause, and where the seconds of its start went, "
+        "Reads the journals of the runs, also while they go on. With NAME: its attempts and why each ended, "
+        "workers by state, checkpoints, latest metrics and first cause, and where the seconds of its start "
+        "went, "
         "with the slowest rank of each part.",
     .groups = (const struct option_group *const[]){&status_group, &format_group, NULL},
     .max_words = 1,

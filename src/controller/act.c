@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "controller/drive_internal.h"
+#include "controller/failure.h"
 
 static int start_node(void *context, uint32_t node, ty_error *err) {
     return peer_start(&((struct drive *)context)->peers[node], err);
@@ -122,10 +123,13 @@ static void tell_restart(struct drive *drive, const struct run_event *event) {
     if (event->kind != EVENT_ATTEMPT_END || !run_retries(drive->run, &pause)) return;
     progress_hide(&drive->progress);
     if (pause > 0) (void)snprintf(when, sizeof when, " in %.1f s", (double)pause / (double)NS_PER_S);
-    bool resized = run_outcome(drive->run) == OUTCOME_RESIZED;
-    log_warning("controller", "%s: attempt %d begins%s",
-                resized ? run_resize_text(drive->run) : run_failure(drive->run)->text, event->attempt + 1,
-                when);
+    CLEANUP(buffer_done) struct buffer why = {0};
+    if (run_outcome(drive->run) == OUTCOME_RESIZED)
+        buffer_text(&why, run_resize_text(drive->run));
+    else
+        failure_line(run_failure(drive->run), drive_failed_node(drive), &why);
+    log_warning("controller", "%s: attempt %d begins%s", why.failed ? "a failure" : why.data,
+                event->attempt + 1, when);
 }
 
 /* A checkpoint that was lost is told where the training goes on without it; else whoever reported it hears of it. */
@@ -153,10 +157,7 @@ static void record(void *context, const struct run_event *event) {
     resize_tell(drive, event);
     tell_lost_checkpoint(drive, event);
     clear_up(drive, event);
-    ty_error err = {0};
-    int result = journal_event(drive->config->journal, event, &err);
-    drive_keep_journal_error(drive, result, &err);
-    events_add(drive->config->events, event,
+    drive_note(drive, event,
                event->kind == EVENT_CHECKPOINT ? checkpoints_latest_metrics(drive->config->checkpoints) : NULL);
 }
 

@@ -28,6 +28,7 @@ struct controller {
     struct drive_resume resume;
     struct checkpoints *checkpoints;
     struct events events;
+    struct history history;
     struct drive_config config;
     struct drive *drive; /* NULL: not begun */
 };
@@ -70,16 +71,17 @@ static int plan(struct controller *controller, ty_error *err) {
     return 0;
 }
 
-static int find_last_attempt(void *context, int64_t sequence, const struct run_event *event) {
+static int note_past(void *context, int64_t sequence, const struct run_event *event) {
     (void)sequence;
-    struct drive_resume *resume = context;
-    if (event->attempt > resume->attempts) resume->attempts = event->attempt;
+    struct controller *controller = context;
+    if (event->attempt > controller->resume.attempts) controller->resume.attempts = event->attempt;
+    history_note(&controller->history, event);
     return 0;
 }
 
 /* Where an earlier controller of the run left it. */
 static int read_past(struct controller *controller, ty_error *err) {
-    int result = journal_each_event(controller->journal, 0, find_last_attempt, &controller->resume, err);
+    int result = journal_each_event(controller->journal, 0, note_past, controller, err);
     return result < 0 ? result : journal_last_number(controller->journal, &controller->resume.last_number, err);
 }
 
@@ -113,6 +115,7 @@ static void record_run(struct controller *controller) {
     json_decref(data);
     struct run_event event = {clock_wall(), EVENT_RUN, 0, -1, -1, text};
     (void)journal_event(controller->journal, &event, NULL);
+    history_note(&controller->history, &event);
     events_add(&controller->events, &event, NULL);
 }
 
@@ -135,6 +138,7 @@ static int begin(struct controller *controller, ty_error *err) {
         .journal = controller->journal,
         .checkpoints = controller->checkpoints,
         .events = &controller->events,
+        .history = &controller->history,
         .name = controller->name,
         .path = controller->path,
         .holders = controller->holders,
@@ -161,6 +165,7 @@ static void destroy(struct controller *controller) {
     prepare_done(&controller->prepared);
     if (controller->directory >= 0) (void)close(controller->directory);
     events_done(&controller->events);
+    history_done(&controller->history);
     free(controller->name);
     free(controller->path);
     free(controller);

@@ -26,6 +26,11 @@ const char *drive_node_name(const struct drive *drive, uint32_t node) {
     return drive->peers[node].name;
 }
 
+const char *drive_failed_node(const struct drive *drive) {
+    int node = run_failure(drive->run)->node;
+    return node < 0 ? NULL : drive_node_name(drive, (uint32_t)node);
+}
+
 /* A journal that cannot be written does not stop the training; the run's end tells it. */
 void drive_keep_journal_error(struct drive *drive, int result, const ty_error *err) {
     if (result >= 0 || drive->unrecorded.code != 0) return;
@@ -34,12 +39,17 @@ void drive_keep_journal_error(struct drive *drive, int result, const ty_error *e
     log_error("journal", "%s; the run goes on without it", err->message);
 }
 
+void drive_note(struct drive *drive, const struct run_event *event, const char *metrics) {
+    ty_error err = {0};
+    int result = journal_event(drive->config->journal, event, &err);
+    drive_keep_journal_error(drive, result, &err);
+    history_note(drive->config->history, event);
+    events_add(drive->config->events, event, metrics);
+}
+
 static void record_of(struct drive *drive, int attempt, enum run_event_kind kind, struct buffer *data) {
     struct run_event event = {clock_wall(), kind, attempt, -1, -1, data->failed ? NULL : data->data};
-    ty_error err = {0};
-    int result = journal_event(drive->config->journal, &event, &err);
-    drive_keep_journal_error(drive, result, &err);
-    events_add(drive->config->events, &event, NULL);
+    drive_note(drive, &event, NULL);
     buffer_done(data);
 }
 
@@ -230,6 +240,7 @@ void drive_end_done(struct drive_end *end) {
     free(end->metrics);
     free(end->checkpoint);
     free(end->failure);
+    free(end->cause_node);
     free(end->preemption);
     free(end->exits);
     free(end->workers);
@@ -258,9 +269,10 @@ static void describe_end(struct drive *drive, struct drive_end *end) {
     if (drive->preemption.size > 0) end->preemption = strdup(drive->preemption.data);
     if (drive->metrics.size > 0) end->metrics = strdup(drive->metrics.data);
     if (run_checkpoint(drive->run) != NULL) end->checkpoint = strdup(run_checkpoint(drive->run));
-    struct failure_context context = {
-        drive->run, end->cause.node < 0 ? NULL : drive_node_name(drive, (uint32_t)end->cause.node),
-        drive->config->path, drive->launched, drive->failed > 0 ? drive->ended - drive->failed : 0};
+    const char *node = drive_failed_node(drive);
+    if (node != NULL) end->cause_node = strdup(node);
+    struct failure_context context = {drive->run, node, drive->config->path, drive->launched,
+                                      drive->failed > 0 ? drive->ended - drive->failed : 0};
     struct buffer screen = {0};
     failure_format(&context, &screen);
     end->failure = screen.size > 0 ? buffer_take(&screen) : NULL;

@@ -4,6 +4,7 @@
 
 #include "controller/checkpoints.h"
 #include "controller/events.h"
+#include "controller/history.h"
 #include "controller/prepare.h"
 #include "journal/journal.h"
 #include "run/run.h"
@@ -20,6 +21,7 @@ struct drive_config {
     struct journal *journal;
     struct checkpoints *checkpoints;
     struct events *events;
+    struct history *history;
     const char *name, *path;
     struct lease_holder *holders; /* whom the run waits for, when it was not planned yet; owned by the caller */
     size_t n_holders;
@@ -36,6 +38,7 @@ struct drive_end {
     enum run_outcome outcome;
     int status, attempts;
     struct run_failure cause;   /* without its tail */
+    char *cause_node;           /* name of its node; the caller's; NULL without */
     int *exits;                 /* of each worker, see ty_result_exit; the caller's */
     struct run_worker *workers; /* the caller's */
     uint32_t n_workers;

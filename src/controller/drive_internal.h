@@ -70,10 +70,15 @@ struct drive {
 /* Name of the node with this number. */
 const char *drive_node_name(const struct drive *drive, uint32_t node);
 
+/* Name of the node of the attempt's failure; NULL without. */
+const char *drive_failed_node(const struct drive *drive);
+
 bool drive_keeps_agents(const struct drive *drive);
 
 /* A journal that cannot be written does not stop the training; the run's end tells it. */
 void drive_keep_journal_error(struct drive *drive, int result, const ty_error *err);
+/* Puts an event on record: the journal, the history, those who listen. `metrics`: JSON that only the last hear; NULL without. */
+void drive_note(struct drive *drive, const struct run_event *event, const char *metrics);
 /* Records an event of the whole run with the JSON text in `data`, which is freed. */
 void drive_record(struct drive *drive, enum run_event_kind kind, struct buffer *data);
 

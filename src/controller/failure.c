@@ -6,10 +6,15 @@
 
 #include "base/idset.h"
 
+void failure_line(const struct run_failure *failure, const char *node, struct buffer *out) {
+    buffer_text(out, failure->text);
+    if (node != NULL) buffer_printf(out, ", on node %s", node);
+}
+
 static void add_headline(const struct failure_context *context, const struct run_failure *failure,
                          struct buffer *out) {
-    buffer_printf(out, "first cause: %s", failure->text);
-    if (context->node != NULL) buffer_printf(out, ", on node %s", context->node);
+    buffer_text(out, "first cause: ");
+    failure_line(failure, context->node, out);
     if (failure->time > context->started && context->started > 0) {
         buffer_text(out, ", ");
         duration_format(failure->time - context->started, out);

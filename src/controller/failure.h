@@ -13,6 +13,9 @@ struct failure_context {
     nanoseconds stop_time; /* between the failure and the last worker's end */
 };
 
+/* "rank 3 exited with code 1, on node n2": the cause on one line; `node` NULL: not of a node. */
+void failure_line(const struct run_failure *failure, const char *node, struct buffer *out);
+
 /* Which rank failed first, where and how; its last lines; the other ranks folded; whether anything is left;
  * where to look. Appends nothing when nothing failed. */
 void failure_format(const struct failure_context *context, struct buffer *out);

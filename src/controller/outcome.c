@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/str.h"
+#include "controller/failure.h"
 #include "worker/result.h"
 
 /* What is not finite travels as one of three strings (docs/worker-protocol.md). */
@@ -46,6 +47,7 @@ static void add_values(struct ty_result *result) {
 
 static int make_result(const struct outcome *outcome, struct ty_result **out, ty_error *err) {
     struct drive_end *end = outcome->end;
+    struct history *history = outcome->config->history;
     struct ty_result *result = calloc(1, sizeof *result);
     if (result == NULL) return ty_fail_memory(err);
     *result = (struct ty_result){
@@ -58,6 +60,8 @@ static int make_result(const struct outcome *outcome, struct ty_result **out, ty
         .num_workers = (int)end->n_workers,
         .exits = TAKE(end->exits),
         .status = end->status,
+        .n_history = history->n,
+        .history = TAKE(history->items),
     };
     if (result->name == NULL || result->path == NULL) {
         ty_result_free(result);
@@ -71,22 +75,25 @@ static int make_result(const struct outcome *outcome, struct ty_result **out, ty
 /* The outcome as an error code with its line. */
 static int tell_outcome(const struct drive_end *end, ty_error *err) {
     char text[32];
+    CLEANUP(buffer_done) struct buffer cause = {0};
+    failure_line(&end->cause, end->cause_node, &cause);
+    const char *line = cause.failed ? end->cause.text : cause.data;
     switch (end->outcome) {
     case OUTCOME_SUCCEEDED:
         return 0;
     case OUTCOME_START_FAILED:
-        return ty_fail(err, TY_ESTART, "%s", end->cause.text);
+        return ty_fail(err, TY_ESTART, "%s", line);
     case OUTCOME_NODE_LOST:
-        return ty_fail(err, TY_ENODE, "%s", end->cause.text);
+        return ty_fail(err, TY_ENODE, "%s", line);
     case OUTCOME_TIME_LIMIT:
-        return ty_fail(err, TY_ETIMEOUT, "%s", end->cause.text);
+        return ty_fail(err, TY_ETIMEOUT, "%s", line);
     case OUTCOME_PREEMPTED:
         return ty_fail(err, TY_EPREEMPTED, "preempted by %s: it can be resumed",
                        str_signal(end->status - 128, text));
     case OUTCOME_INTERRUPTED:
         return ty_fail(err, TY_EINTERRUPTED, "interrupted by %s", str_signal(end->status - 128, text));
     default:
-        return ty_fail(err, TY_EWORKER, "%s", end->cause.text);
+        return ty_fail(err, TY_EWORKER, "%s", line);
     }
 }
 
@@ -201,12 +208,15 @@ static char *format_result(const struct outcome *outcome, const struct ty_result
     add_number(&out, "attempts", result->attempts);
     add_number(&out, "num_workers", result->num_workers);
     add_number(&out, "status", result->status);
+    buffer_text(&out, ", \"history\": ");
+    history_json(result->history, result->n_history, clock_wall(), &out);
     add_text(&out, "outcome", run_outcome_name(outcome->end->outcome));
     add_text(&out, "cause", caused ? cause->text : NULL);
     if (caused && cause->rank >= 0)
         add_number(&out, "first_rank", cause->rank);
     else
         add_text(&out, "first_rank", NULL);
+    add_text(&out, "first_node", outcome->end->cause_node);
     const char *preemption = outcome->end->preemption;
     buffer_printf(&out, ", \"preemption\": %s", preemption != NULL ? preemption : "null");
     add_error(&out, code, message);

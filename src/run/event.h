@@ -10,7 +10,7 @@
     X(EVENT_RUN, "run", "name argv version pid host engine num_workers max_failures submitted(wall s)") \
     X(EVENT_WAIT, "wait", "reason holders[{run pid user since}]")                                       \
     X(EVENT_PLAN, "plan", "seconds nodes[name] ranks[node rank of each world rank] devices")            \
-    X(EVENT_ATTEMPT, "attempt", "workers nodes reason")                                                 \
+    X(EVENT_ATTEMPT, "attempt", "workers nodes reason checkpoint(it begins from)")                      \
     X(EVENT_NODE, "node", "name pid address port")                                                      \
     X(EVENT_NODE_LOST, "node_lost", "reason")                                                           \
     X(EVENT_LAUNCHED, "launched", "")                                                                   \
@@ -27,8 +27,9 @@
     X(EVENT_STOP, "stop", "reason kill")                                                                \
     X(EVENT_CLEAN, "clean", "clean leftovers")                                                          \
     X(EVENT_ATTEMPT_END, "attempt_end",                                                                 \
-      "outcome status rank cause retry(s until the next attempt) resize lost_seconds lost_reports")     \
-    X(EVENT_RUN_END, "run_end", "outcome status rank cause")
+      "outcome status rank node(its number in plan) cause retry(s until the next attempt) resize "      \
+      "lost_seconds lost_reports")                                                                      \
+    X(EVENT_RUN_END, "run_end", "outcome status rank node cause")
 
 enum run_event_kind {
 #define X(name, text, data) name,

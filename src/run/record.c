@@ -41,6 +41,10 @@ void run_record_attempt(struct run *run) {
     } else {
         buffer_json_text(&data, resize[0] != '\0' ? resize : "start");
     }
+    if (run->checkpoint != NULL) {
+        buffer_text(&data, ", \"checkpoint\": ");
+        buffer_json_text(&data, run->checkpoint);
+    }
     buffer_char(&data, '}');
     record_buffer(run, EVENT_ATTEMPT, -1, -1, 0, &data);
 }
@@ -106,7 +110,7 @@ void run_record_end(struct run *run, enum run_event_kind kind) {
     buffer_printf(&data, "{\"outcome\": \"%s\", \"status\": %d", run_outcome_name(run->outcome),
                   run_exit_status(run));
     if (run->failure.outcome != OUTCOME_NONE) {
-        buffer_printf(&data, ", \"rank\": %d, \"cause\": ", run->failure.rank);
+        buffer_printf(&data, ", \"rank\": %d, \"node\": %d, \"cause\": ", run->failure.rank, run->failure.node);
         buffer_json_text(&data, run->failure.text);
     }
     if (kind == EVENT_ATTEMPT_END && run->outcome == OUTCOME_RESIZED) {

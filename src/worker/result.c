@@ -4,6 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+void attempts_free(struct ty_attempt_info *attempts, size_t n) {
+    for (size_t i = 0; attempts != NULL && i < n; i++) {
+        free((char *)attempts[i].outcome);
+        free((char *)attempts[i].node);
+        free((char *)attempts[i].cause);
+        free((char *)attempts[i].checkpoint);
+    }
+    free(attempts);
+}
+
 void ty_result_free(ty_result *result) {
     if (result == NULL) return;
     for (size_t i = 0; i < result->n_values; i++)
@@ -15,6 +25,7 @@ void ty_result_free(ty_result *result) {
     free(result->checkpoint);
     free(result->failure);
     free(result->exits);
+    attempts_free(result->history, result->n_history);
     free(result->json);
     free(result);
 }
@@ -50,6 +61,10 @@ const char *ty_result_failure(const ty_result *result) {
 
 int ty_result_attempts(const ty_result *result) {
     return result->attempts;
+}
+
+const ty_attempt_info *ty_result_attempt(const ty_result *result, int index) {
+    return index >= 0 && (size_t)index < result->n_history ? &result->history[index] : NULL;
 }
 
 int ty_result_num_workers(const ty_result *result) {

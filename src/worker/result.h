@@ -15,10 +15,15 @@ struct ty_result {
     char *checkpoint; /* directory of the last committed one, NULL without */
     char *failure;    /* the first cause on one screen, NULL after a success */
     int attempts, num_workers;
+    struct ty_attempt_info *history; /* n_history of them; their texts are owned too */
+    size_t n_history;
     int status; /* exit status for the command: a failed worker's own, or 128 + signal */
     int *exits; /* by rank: exit code, 128 + signal, -1 when never started */
     char *json; /* all of it, see ty_result_json */
 };
+
+/* Frees n attempts with their texts; NULL is fine. */
+void attempts_free(struct ty_attempt_info *attempts, size_t n);
 
 /* The exit status with which the command ends after this run. */
 int ty_result_status(const ty_result *result);

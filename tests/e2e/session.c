@@ -34,7 +34,8 @@ static char place[] = "/tmp/trainyard-session-XXXXXX";
 struct session {
     ty_run *run;
     json_t *events; /* a list */
-    json_t *result; /* after close_run; NULL: none */
+    ty_result *got; /* after close_run; NULL: none */
+    json_t *result; /* the same as JSON */
     int code;
     ty_error err;
 };
@@ -127,16 +128,16 @@ static void step_without_taking(struct session *session) {
 }
 
 static void close_run(struct session *session) {
-    ty_result *result = NULL;
-    session->code = ty_run_close(session->run, &result, &session->err);
-    session->result = result == NULL ? NULL : json_loads(ty_result_json(result), JSON_REJECT_DUPLICATES, NULL);
-    assert_true(result == NULL || session->result != NULL);
-    ty_result_free(result);
+    session->code = ty_run_close(session->run, &session->got, &session->err);
+    const char *json = session->got == NULL ? NULL : ty_result_json(session->got);
+    session->result = json == NULL ? NULL : json_loads(json, JSON_REJECT_DUPLICATES, NULL);
+    assert_true(json == NULL || session->result != NULL);
 }
 
 static void done(struct session *session) {
     json_decref(session->events);
     json_decref(session->result);
+    ty_result_free(session->got);
 }
 
 static json_int_t number(const json_t *object, const char *key) {
@@ -202,8 +203,9 @@ static void a_failure_is_told(void **state) {
     step_to_end(&session);
     close_run(&session);
     assert_int_equal(session.code, TY_EWORKER);
-    assert_string_equal(session.err.message, "rank 1 exited with code 7");
-    assert_string_equal(text(session.result, "cause"), session.err.message);
+    assert_string_equal(text(session.result, "cause"), "rank 1 exited with code 7");
+    assert_ptr_equal(strstr(session.err.message, "rank 1 exited with code 7, on node "), session.err.message);
+    assert_non_null(strstr(session.err.message, text(session.result, "first_node")));
     assert_string_equal(text(json_object_get(session.result, "error"), "code"), "TY_EWORKER");
     assert_int_equal(number(session.result, "first_rank"), 1);
     assert_int_equal(number(session.result, "status"), 7);
@@ -228,6 +230,40 @@ static void attempts_are_told(void **state) {
     assert_int_equal(number(session.result, "attempts"), 2);
     assert_non_null(strstr(text(find(&session, "log", 0), "text"), "attempt 2"));
     assert_string_equal(text(find(&session, "log", 0), "level"), "warning");
+    done(&session);
+}
+
+static void the_history_tells_how_each_attempt_ended(void **state) {
+    (void)state;
+    struct session session;
+    open_run(&session, "\"failure_config\": {\"max_failures\": 1}, \"argv\": [\"sh\", \"-c\", "
+                       "\"[ $TRAINYARD_ATTEMPT = 2 ] || kill -KILL $$\"], \"scaling\": {\"num_workers\": 1}");
+    step_to_end(&session);
+    close_run(&session);
+    assert_int_equal(session.code, 0);
+    assert_int_equal(ty_result_attempts(session.got), 2);
+    const ty_attempt_info *first = ty_result_attempt(session.got, 0),
+                          *second = ty_result_attempt(session.got, 1);
+    assert_null(ty_result_attempt(session.got, 2));
+    assert_null(ty_result_attempt(session.got, -1));
+    assert_int_equal(first->attempt, 1);
+    assert_int_equal(first->num_workers, 1);
+    assert_string_equal(first->outcome, "failed");
+    assert_int_equal(first->rank, 0);
+    assert_non_null(first->node);
+    assert_non_null(strstr(first->cause, "SIGKILL"));
+    assert_null(first->checkpoint);
+    assert_true(first->began <= first->ended && first->ended <= second->began &&
+                second->began <= second->ended);
+    assert_string_equal(second->outcome, "succeeded");
+    assert_int_equal(second->rank, -1);
+    assert_null(second->node);
+    assert_null(second->cause);
+    const json_t *history = json_object_get(session.result, "history");
+    assert_int_equal(json_array_size(history), 2);
+    assert_string_equal(text(json_array_get(history, 0), "node"), first->node);
+    assert_string_equal(text(json_array_get(history, 0), "cause"), first->cause);
+    assert_true(json_is_null(json_object_get(json_array_get(history, 1), "cause")));
     done(&session);
 }
 
@@ -555,6 +591,7 @@ int main(void) {
         CLEAN_TEST(a_run_is_stepped),
         CLEAN_TEST(a_failure_is_told),
         CLEAN_TEST(attempts_are_told),
+        CLEAN_TEST(the_history_tells_how_each_attempt_ended),
         CLEAN_TEST(stopped_once_workers_end_politely),
         CLEAN_TEST(stopped_twice_workers_end_at_once),
         CLEAN_TEST(closed_early_nothing_is_left),

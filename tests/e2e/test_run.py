@@ -500,7 +500,7 @@ class Options(RunCase):
         finished = self.assert_status(0, self.run_workers("--max-failures", 2, "--", "sh", "-c", script))
         self.assertEqual("".join("[rank 0] %d %d 2\n" % (attempt, attempt - 1) for attempt in (1, 2, 3)), finished.out)
         for attempt in (2, 3):
-            self.assertIn("rank 0 exited with code 9: attempt %d begins" % attempt, finished.err)
+            self.assertIn("rank 0 exited with code 9, on node %s: attempt %d begins" % (os.uname().nodename, attempt), finished.err)
         finished = self.assert_status(9, self.run_workers("--max-failures", 1, "--", "sh", "-c", script))
         self.assertEqual(2, finished.out.count("\n"))
 

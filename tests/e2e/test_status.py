@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import time
 
@@ -85,6 +86,55 @@ class Status(RunCase):
         self.finish(run)
         self.assertEqual("died", self.status("long")["state"])
         self.assertIn("died", self.status_text())
+
+    def test_history(self):
+        """Each attempt with how it ended and why; what was killed with its controller has died."""
+        script = """case $TRAINYARD_ATTEMPT$RANK in
+            11) sleep 0.3; exit 7;; 1*) mkdir c; @ report --checkpoint c step=1; sleep 60;; 2*) echo up; sleep 60;; esac"""
+        run = self.start_run("--name", "long", "-n", "2", "--max-failures", "1", *shell(script))
+        self.wait_for(lambda: os.path.exists(os.path.join(self.storage, "long", "run.db")), "the journal")
+        self.wait_for(lambda: self.status("long")["attempts"] == 2, "the second attempt")
+        going = self.status("long")["history"][1]
+        self.assertEqual((None, None), (going["outcome"], going["ended"]))
+        self.assertIn("goes on", self.status_text("long"))
+        self.wait_for(lambda: "up" in self.logs("long"), "the second attempt's output")
+        run.kill()
+        self.finish(run)
+        died = self.status("long")["history"][1]
+        self.assert_status(0, self.run_workers("--name", "long", "-n", "1", "--resume", "--", "/bin/true"))
+        history = self.status("long")["history"]
+        self.assertEqual(died, history[1])
+        self.assertEqual(["failed", "died", "succeeded"], [one["outcome"] for one in history])
+        self.assertEqual([(1, 2), (2, 2), (3, 1)], [(one["attempt"], one["num_workers"]) for one in history])
+        host = os.uname().nodename
+        self.assertEqual([(1, host), (None, None), (None, None)], [(one["rank"], one["node"]) for one in history])
+        self.assertIn("rank 1 exited with code 7", history[0]["cause"])
+        self.assertEqual("its controller died", died["cause"])
+        for one in history:
+            self.assertLessEqual(one["began"], one["ended"])
+        text = self.status_text("long")
+        self.assertIn("failed: rank 1 exited with code 7, on node " + host, text)
+        self.assertIn("died: its controller died", text)
+
+    def test_the_checkpoint_that_an_attempt_began_from(self):
+        script = "mkdir c; @ report --checkpoint c step=1 && [ $TRAINYARD_ATTEMPT = 2 ]"
+        finished = self.run_workers("--name", "saved", "-n", "1", "--max-failures", "1", *shell(script))
+        self.assert_status(0, finished)
+        self.assertIn("rank 0 exited with code 1, on node %s: attempt 2 begins" % os.uname().nodename, finished.err)
+        first, second = self.status("saved")["history"]
+        self.assertIsNone(first["checkpoint"])
+        self.assertEqual(os.path.join(self.storage, "saved", "checkpoint_000001"), second["checkpoint"])
+
+    def test_died_before_its_first_record(self):
+        self.run_workers("--name", "early", "-n", "1", "--", "/bin/true")
+        database = sqlite3.connect(os.path.join(self.storage, "early", "run.db"))
+        with database:
+            database.execute("DELETE FROM events")
+        database.close()
+        one = self.status("early")
+        self.assertEqual(("died", 0, []), (one["state"], one["seconds"], one["history"]))
+        self.assertLess(abs(one["began"] - time.time()), 3600)
+        self.assertNotIn("1970", self.status_text("early"))
 
     def test_newest_first(self):
         for name in ("b", "a", "c"):

@@ -150,7 +150,8 @@ class LiveLine(TerminalCase):
         terminal.wait_for(lambda screen: "attempt 2" in screen.lines[-1])
         self.touch("go")
         self.assertEqual(0, terminal.finish())
-        self.assertIn("rank 0 exited with code 1: attempt 2 begins", terminal.screen.lines[0])
+        self.assertIn("rank 0 exited with code 1, on node ", terminal.screen.lines[0])
+        self.assertIn(": attempt 2 begins", "".join(terminal.screen.lines))
 
     def test_a_narrow_terminal(self):
         terminal = self.terminal("--name", "ein-größerer-Name-als-der-Platz-reicht", "--", "sh", "-c", "while [ ! -e go ]; do sleep 0.01; done",

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import sys
 import time
 
@@ -147,7 +148,14 @@ def test_new_attempts(storage):
         scaling_config=ScalingConfig(num_workers=2),
         run_config=RunConfig(storage_path=storage, failure_config=FailureConfig(max_failures=2)),
     )
-    assert trainer.fit().metrics == {"attempt": 3}
+    result = trainer.fit()
+    assert result.metrics == {"attempt": 3}
+    assert [one.outcome for one in result.history] == ["failed", "failed", "succeeded"]
+    assert [one.attempt for one in result.history] == [1, 2, 3]
+    first = result.history[0]
+    assert first.num_workers == 2 and first.rank in (0, 1) and f"rank {first.rank}" in first.cause
+    assert first.node == socket.gethostname() and first.seconds > 0
+    assert trainyard.Result.from_path(result.path).history == result.history
 
 
 def test_the_failure_told_is_of_the_last_attempt(fail):

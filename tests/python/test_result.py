@@ -6,10 +6,11 @@ import sqlite3
 import pytest
 import trainyard
 from trainyard import Checkpoint, CheckpointConfig, DataParallelTrainer, Result, RunConfig, ScalingConfig
+from trainyard.history import Attempt
 from trainyard.result import rank
 
 
-def write_run(path, reports, checkpoints):
+def write_run(path, reports, checkpoints, events=()):
     """A run's directory with the tables that a result is read from."""
     path.mkdir()
     database = sqlite3.connect(path / "run.db")
@@ -17,6 +18,14 @@ def write_run(path, reports, checkpoints):
         "CREATE TABLE reports (id INTEGER PRIMARY KEY, attempt INT, rank INT, number INT, metrics TEXT)"
     )
     database.execute("CREATE TABLE checkpoints (number INT, name TEXT, metrics TEXT)")
+    database.execute(
+        "CREATE TABLE events (sequence INTEGER PRIMARY KEY, time INT, kind TEXT, attempt INT, data TEXT)"
+    )
+    for time, kind, attempt, data in events:
+        database.execute(
+            "INSERT INTO events (time, kind, attempt, data) VALUES (?, ?, ?, ?)",
+            (time * 10**9, kind, attempt, data),
+        )
     for i, (number, metrics) in enumerate(reports):
         database.execute("INSERT INTO reports VALUES (?, 1, 0, ?, ?)", (i + 1, number, metrics))
     for number, metrics in checkpoints:
@@ -52,6 +61,24 @@ def test_a_checkpoint_that_was_removed_is_not_there(tmp_path):
     result = Result.from_path(path)
     assert [checkpoint.path for checkpoint, _ in result.best_checkpoints] == [f"{path}/checkpoint_000002"]
     assert result.metrics is None
+
+
+def test_history_from_path(tmp_path):
+    events = [
+        (1, "run", 0, "{}"),
+        (2, "plan", 0, '{"nodes": ["n1", "n2"]}'),
+        (3, "attempt", 1, '{"workers": 4, "nodes": 2, "reason": "start"}'),
+        (5, "attempt_end", 1, '{"outcome": "failed", "status": 9, "rank": 3, "node": 1, "cause": "why"}'),
+        (6, "attempt", 2, '{"workers": 4, "nodes": 2, "reason": "why", "checkpoint": "/c1"}'),
+        (8, "launched", 2, None),
+        (60, "run", 0, "{}"),
+        (61, "plan", 0, '{"nodes": ["n3"]}'),
+        (62, "attempt", 3, '{"workers": 2, "nodes": 1, "reason": "start"}'),
+    ]
+    failed, died, last = Result.from_path(write_run(tmp_path / "run", [], [], events)).history
+    assert failed == Attempt(1, 4, 3.0, 5.0, "failed", 3, "n2", "why") and failed.seconds == 2
+    assert died == Attempt(2, 4, 6.0, 8.0, "died", cause="its controller died", checkpoint="/c1")
+    assert last == Attempt(3, 2, 62.0) and last.seconds is None
 
 
 def test_from_path_refuses(tmp_path):
