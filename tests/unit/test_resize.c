@@ -1,5 +1,4 @@
-/* Elastic runs, driven by hand: nodes with room for a number of workers each, which comes and goes. Each op is written to a log as one
- * word, so that a course of events reads as a line. */
+/* Elastic runs, driven by hand: nodes with room for a number of workers each, which comes and goes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,163 +9,30 @@
 
 #include <cmocka.h>
 
-#include "base/buffer.h"
 #include "base/dice.h"
 #include "run/run.h"
+#include "run_world.h"
 
-enum { NODES = 3, LEAST = 2, MOST = 6 };
-static const nanoseconds INTERVAL = 60 * NS_PER_S;
-
-struct world {
-    struct run *run;
-    struct buffer log;     /* ops but records, in order */
-    struct buffer reasons; /* of attempts and waits */
-    nanoseconds timers[RUN_TIMERS], now;
-    uint32_t room[NODES], first[MOST], layouts[2][MOST];
-    unsigned unstartable; /* nodes whose agents cannot be started: one bit each */
-    bool ended;
-};
-
-static nanoseconds wall(void *context) {
-    (void)context;
-    return 1000;
-}
-
-static nanoseconds now(void *context) {
-    return ((struct world *)context)->now;
-}
-
-static uint64_t random_number(void *context) {
-    (void)context;
-    return 0;
-}
-
-static int start_node(void *context, uint32_t node, ty_error *err) {
-    struct world *world = context;
-    buffer_printf(&world->log, " start%u", node);
-    return (world->unstartable >> node & 1) != 0 ? ty_fail(err, TY_ESTART, "no agent here") : 0;
-}
-
-static int launch(void *context, uint32_t node, int attempt, ty_error *err) {
-    (void)err;
-    buffer_printf(&((struct world *)context)->log, " launch%u.%d", node, attempt);
-    return 0;
-}
-
-static void stop(void *context, uint32_t node, bool kill, const char *reason) {
-    (void)reason;
-    buffer_printf(&((struct world *)context)->log, " %s%u", kill ? "kill" : "stop", node);
-}
-
-static void finish(void *context, uint32_t node) {
-    buffer_printf(&((struct world *)context)->log, " finish%u", node);
-}
-
-static void abandon(void *context, uint32_t node) {
-    buffer_printf(&((struct world *)context)->log, " abandon%u", node);
-}
-
-static void set_timer(void *context, enum run_timer timer, nanoseconds delay) {
-    ((struct world *)context)->timers[timer] = delay;
-}
-
-static void record(void *context, const struct run_event *event) {
-    struct world *world = context;
-    if (event->kind == EVENT_ATTEMPT || event->kind == EVENT_WAIT)
-        buffer_printf(&world->reasons, "%s ", event->data);
-    if (event->kind == EVENT_ATTEMPT_END) buffer_printf(&world->reasons, "%s ", event->data);
-}
-
-static int publish(void *context, const struct run_commit *commit, char **path, ty_error *err) {
-    (void)context, (void)commit, (void)err;
-    *path = strdup("/run/checkpoint");
-    return 0;
-}
-
-static void discard(void *context, uint64_t number, int attempt) {
-    (void)context, (void)number, (void)attempt;
-}
-
-static void answer(void *context, uint32_t node, uint32_t channel, uint64_t number, const char *path,
-                   const char *error) {
-    (void)context, (void)node, (void)channel, (void)number, (void)path, (void)error;
-}
-
-static void list(void *context, uint32_t node, uint32_t channel) {
-    (void)context, (void)node, (void)channel;
-}
-
-/* Fills the nodes one after the other. */
-static void layout(void *context, unsigned flags, struct run_layout *layout) {
-    struct world *world = context;
-    bool claim = (flags & LAYOUT_CLAIM) != 0;
-    uint32_t *node_of = world->layouts[claim], n = 0;
-    for (uint32_t node = 0; node < NODES; node++) {
-        if ((flags & LAYOUT_LOST_TOO) == 0 && run_node_state(world->run, node) == NODE_LOST) continue;
-        for (uint32_t i = 0; i < world->room[node] && n < MOST; i++)
-            node_of[n++] = node;
-    }
-    *layout = (struct run_layout){.n_workers = n < LEAST ? 0 : n, .n_nodes = NODES, .node_of = node_of};
-    if (n < LEAST) (void)snprintf(layout->why, sizeof layout->why, "room for %u", n);
-}
-
-static void ended(void *context) {
-    ((struct world *)context)->ended = true;
-}
-
-static const struct run_ops ops = {wall,    now,    random_number, start_node, launch, stop,
-                                   NULL,    finish, abandon,       set_timer,  record, publish,
-                                   discard, answer, list,          layout,     ended};
-
-static void expect(struct world *world, const char *log) {
-    assert_string_equal(world->log.size > 0 ? world->log.data : "", log);
-    buffer_clear(&world->log);
-    buffer_text(&world->log, "");
-}
+enum { NODES = WORLD_NODES };
+static const nanoseconds INTERVAL = WORLD_INTERVAL;
 
 /* What went on record since the last look says so. */
 static void expect_reason(struct world *world, const char *part) {
     if (strstr(world->reasons.data, part) == NULL) fail_msg("no '%s' in %s", part, world->reasons.data);
     buffer_clear(&world->reasons);
-    buffer_text(&world->reasons, "");
-}
-
-static void start_workers(struct world *world) {
-    for (uint32_t rank = 0; rank < run_size(world->run); rank++)
-        run_worker_started(world->run, rank, 100 + (int)rank, 1);
 }
 
 /* A run whose first attempt has filled the nodes that have room. */
 static void open_world(struct world *world, uint32_t a, uint32_t b, uint32_t c, int max_failures) {
-    *world = (struct world){.room = {a, b, c}};
-    uint32_t n = 0;
-    for (uint32_t node = 0; node < NODES; node++)
-        for (uint32_t i = 0; i < world->room[node]; i++)
-            world->first[n++] = node;
-    struct run_config config = {
-        .n_workers = n,
-        .n_nodes = 1 + (b > 0) + (c > 0),
-        .node_of = world->first,
-        .max_workers = MOST,
-        .max_nodes = NODES,
-        .resize_interval = INTERVAL,
-        .failures = {.max_failures = max_failures, .controller_failure_limit = max_failures < 0 ? -1 : 1},
-        .first_attempt = 1,
-        .grace = 5 * NS_PER_S,
-        .start_limit = 30 * NS_PER_S};
-    assert_int_equal(run_create(&config, &ops, world, &world->run, NULL), 0);
+    struct failure_policy failures = {.max_failures = max_failures,
+                                      .controller_failure_limit = max_failures < 0 ? -1 : 1};
+    assert_int_equal(world_open_elastic(world, (uint32_t[]){a, b, c}, &failures, NULL), 0);
+    world->quiet = true;
     run_start(world->run);
-    for (uint32_t node = 0; node < config.n_nodes; node++)
+    for (uint32_t node = 0; node < NODES; node++)
         run_node_up(world->run, node, "{}");
     start_workers(world);
-    buffer_clear(&world->log);
-    buffer_text(&world->log, "");
-}
-
-static void end_worker(struct world *world, uint32_t rank, int wait_status, bool stopped) {
-    run_worker_exited(world->run, rank,
-                      &(struct run_exit){.wait_status = wait_status, .stopped = stopped, .time = 1});
-    run_worker_gone(world->run, rank, 1);
+    forget_log(world);
 }
 
 static void end_all(struct world *world, int wait_status, bool stopped) {
@@ -189,13 +55,6 @@ static void report_all(struct world *world, uint64_t number, bool checkpoint) {
                    &(struct run_report){.kind = REPORT_COMMIT, .number = number, .files = "[]", .size = 2});
 }
 
-static void pass(struct world *world, enum run_timer timer) {
-    assert_true(world->timers[timer] >= 0);
-    world->now += world->timers[timer];
-    world->timers[timer] = -1;
-    run_timer_fired(world->run, timer);
-}
-
 static void close_world(struct world *world, int status) {
     end_all(world, 0, false);
     for (uint32_t node = 0; node < NODES; node++)
@@ -204,9 +63,7 @@ static void close_world(struct world *world, int status) {
     assert_int_equal(run_exit_status(world->run), status);
     for (int timer = 0; timer < RUN_TIMERS; timer++)
         assert_true(world->timers[timer] <= 0);
-    run_destroy(world->run);
-    buffer_done(&world->log);
-    buffer_done(&world->reasons);
+    world_close(world);
 }
 
 static void a_look_that_finds_the_same_changes_nothing(void **state) {
@@ -447,13 +304,13 @@ static void check(struct world *world) {
     for (int i = 0; i < WORKER_STATE_COUNT; i++)
         total += counts[i];
     assert_int_equal(total, size);
-    assert_in_range(size, LEAST, MOST);
+    assert_in_range(size, WORLD_LEAST, WORLD_MOST);
     bool between = run_state_of(world->run) == RUN_PAUSING || run_state_of(world->run) == RUN_STARTING;
     assert_false(between && world->timers[TIMER_RESIZE] > 0);
 }
 
 static uint32_t node_of(const struct world *world, uint32_t rank) {
-    return run_attempt(world->run) == 1 ? world->first[rank] : world->layouts[1][rank];
+    return run_attempt(world->run) == 1 ? world->node_of[rank] : world->layouts[1][rank];
 }
 
 /* The rooms as they were when the attempt began are those that it fills. */

@@ -1,5 +1,4 @@
-/* The run's state machine, driven by hand: each op is written to a log as one word, so that a course of events
- * reads as a line. */
+/* The run's state machine, driven by hand: starts, ends, failures, restarts and limits. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,155 +10,17 @@
 
 #include <cmocka.h>
 
-#include "base/buffer.h"
 #include "run/retry.h"
 #include "run/run.h"
-
-enum { MAX_WORKERS = 8 };
-
-struct world {
-    struct run *run;
-    struct buffer log;    /* ops but records, in order */
-    struct buffer events; /* kinds of recorded events */
-    nanoseconds timers[RUN_TIMERS], now;
-    int fail_start;   /* node whose agent cannot be started, -1 */
-    int start_code;   /* with which */
-    int fail_launch;  /* node whose launch cannot be sent, -1 */
-    int fail_publish; /* the next publish fails */
-    bool ended;
-    uint32_t node_of[MAX_WORKERS];
-};
-
-static nanoseconds wall(void *context) {
-    (void)context;
-    return 1000;
-}
-
-static nanoseconds now(void *context) {
-    return ((struct world *)context)->now;
-}
-
-static uint64_t random_number(void *context) {
-    (void)context;
-    return 0; /* whole pauses */
-}
-
-static int start_node(void *context, uint32_t node, ty_error *err) {
-    struct world *world = context;
-    buffer_printf(&world->log, " start%u", node);
-    return (int)node == world->fail_start ? ty_fail(err, world->start_code, "no agent here") : 0;
-}
-
-static int launch(void *context, uint32_t node, int attempt, ty_error *err) {
-    struct world *world = context;
-    buffer_printf(&world->log, " launch%u.%d", node, attempt);
-    return (int)node == world->fail_launch ? ty_fail(err, -ENOMEM, "out of memory") : 0;
-}
-
-static void stop(void *context, uint32_t node, bool kill, const char *reason) {
-    assert_true(reason[0] != '\0');
-    buffer_printf(&((struct world *)context)->log, " %s%u", kill ? "kill" : "stop", node);
-}
-
-static void finish(void *context, uint32_t node) {
-    buffer_printf(&((struct world *)context)->log, " finish%u", node);
-}
-
-static void abandon(void *context, uint32_t node) {
-    buffer_printf(&((struct world *)context)->log, " abandon%u", node);
-}
-
-static void set_timer(void *context, enum run_timer timer, nanoseconds delay) {
-    ((struct world *)context)->timers[timer] = delay;
-}
-
-static void record(void *context, const struct run_event *event) {
-    assert_true(event->time > 0);
-    buffer_printf(&((struct world *)context)->events, " %s", run_event_name(event->kind));
-}
-
-static int publish(void *context, const struct run_commit *commit, char **path, ty_error *err) {
-    struct world *world = context;
-    buffer_printf(&world->log, " publish%llu.%d(", (unsigned long long)commit->number, commit->attempt);
-    for (size_t i = 0; i < commit->n; i++)
-        buffer_printf(&world->log, "%s%s", i > 0 ? "," : "", commit->files[i]);
-    if (commit->name != NULL) buffer_printf(&world->log, " as %s", commit->name);
-    buffer_text(&world->log, ")");
-    if (world->fail_publish) return ty_fail(err, -28, "disk full");
-    *path = strdup("/run/checkpoint");
-    return 0;
-}
-
-static void discard(void *context, uint64_t number, int attempt) {
-    buffer_printf(&((struct world *)context)->log, " discard%llu.%d", (unsigned long long)number, attempt);
-}
-
-static void answer(void *context, uint32_t node, uint32_t channel, uint64_t number, const char *path,
-                   const char *error) {
-    (void)node;
-    assert_true((path == NULL) != (error == NULL));
-    buffer_printf(&((struct world *)context)->log, " %s%u.%llu", path != NULL ? "ok" : "error", channel,
-                  (unsigned long long)number);
-}
-
-static void list(void *context, uint32_t node, uint32_t channel) {
-    (void)node;
-    buffer_printf(&((struct world *)context)->log, " list%u", channel);
-}
-
-static void ended(void *context) {
-    struct world *world = context;
-    assert_false(world->ended);
-    world->ended = true;
-}
-
-static const struct run_ops ops = {.wall = wall,
-                                   .now = now,
-                                   .random = random_number,
-                                   .start_node = start_node,
-                                   .launch = launch,
-                                   .stop = stop,
-                                   .finish = finish,
-                                   .abandon = abandon,
-                                   .set_timer = set_timer,
-                                   .record = record,
-                                   .publish = publish,
-                                   .discard = discard,
-                                   .answer = answer,
-                                   .list = list,
-                                   .ended = ended};
+#include "run_world.h"
 
 static void open_world_with(struct world *world, uint32_t n_workers, uint32_t n_nodes,
                             const struct failure_policy *failures) {
-    *world = (struct world){.fail_start = -1, .start_code = TY_ESTART, .fail_launch = -1};
-    for (uint32_t i = 0; i < n_workers; i++)
-        world->node_of[i] = i * n_nodes / n_workers;
-    struct run_config config = {.n_workers = n_workers,
-                                .n_nodes = n_nodes,
-                                .node_of = world->node_of,
-                                .failures = *failures,
-                                .first_attempt = 1,
-                                .time_limit = 60 * NS_PER_S,
-                                .grace = 5 * NS_PER_S,
-                                .start_limit = 30 * NS_PER_S};
-    assert_int_equal(run_create(&config, &ops, world, &world->run, NULL), 0);
+    assert_int_equal(world_open(world, n_workers, n_nodes, failures), 0);
 }
 
 static void open_world(struct world *world, uint32_t n_workers, uint32_t n_nodes, int max_failures) {
     open_world_with(world, n_workers, n_nodes, &(struct failure_policy){.max_failures = max_failures});
-}
-
-static void close_world(struct world *world) {
-    run_destroy(world->run);
-    buffer_done(&world->log);
-    buffer_done(&world->events);
-}
-
-/* The log since the last look. */
-static void expect(struct world *world, const char *log) {
-    assert_string_equal(world->log.size > 0 ? world->log.data : "", log);
-    buffer_clear(&world->log);
-    buffer_text(&world->log, "");
 }
 
 /* One node, all workers started. */
@@ -168,29 +29,12 @@ static void start_all(struct world *world, uint32_t n_workers) {
     run_node_up(world->run, 0, "{}");
     for (uint32_t i = 0; i < n_workers; i++)
         run_worker_started(world->run, i, 100 + (int)i, 1);
-    buffer_clear(&world->log);
-    buffer_text(&world->log, "");
-}
-
-static void end_worker(struct world *world, uint32_t rank, int wait_status, bool stopped) {
-    run_worker_exited(world->run, rank,
-                      &(struct run_exit){.wait_status = wait_status, .stopped = stopped, .time = 1});
-    run_worker_gone(world->run, rank, 1);
+    forget_log(world);
 }
 
 static void fail_start(struct world *world, uint32_t rank, const char *why, bool stopped) {
     run_worker_start_failed(world->run, rank,
                             &(struct run_start_failure){.why = why, .stopped = stopped, .time = 1});
-}
-
-static void report(struct world *world, uint32_t rank, enum report_kind kind, uint64_t number,
-                   const char *files, uint32_t channel) {
-    run_report(world->run, &(struct run_report){.rank = rank,
-                                                .kind = kind,
-                                                .number = number,
-                                                .files = files,
-                                                .size = files == NULL ? 0 : strlen(files),
-                                                .channel = channel});
 }
 
 static void success_is_told_after_every_bye(void **state) {
@@ -220,7 +64,7 @@ static void success_is_told_after_every_bye(void **state) {
     assert_int_equal(run_exit_status(world.run), 0);
     for (int timer = 0; timer < RUN_TIMERS; timer++)
         assert_true(world.timers[timer] < 0);
-    close_world(&world);
+    world_close(&world);
 }
 
 static void the_first_failure_decides(void **state) {
@@ -244,7 +88,7 @@ static void the_first_failure_decides(void **state) {
     assert_memory_equal(run_failure(world.run)->tail, "boom\n", 5);
     assert_true(run_worker(world.run, 2)->stopped);
     assert_false(run_worker(world.run, 2)->failed);
-    close_world(&world);
+    world_close(&world);
 }
 
 static void of_failures_at_once_a_crash_is_the_cause(void **state) {
@@ -257,7 +101,7 @@ static void of_failures_at_once_a_crash_is_the_cause(void **state) {
     run_node_bye(world.run, 0, true, 0);
     assert_int_equal(run_exit_status(world.run), 128 + 11);
     assert_string_equal(run_failure(world.run)->text, "rank 1 was killed by signal 11 (SIGSEGV)");
-    close_world(&world);
+    world_close(&world);
 }
 
 static void a_failed_attempt_is_followed_by_another(void **state) {
@@ -277,7 +121,7 @@ static void a_failed_attempt_is_followed_by_another(void **state) {
     expect(&world, " stop0 finish0");
     run_node_bye(world.run, 0, true, 0);
     assert_int_equal(run_exit_status(world.run), 2);
-    close_world(&world);
+    world_close(&world);
 }
 
 static void what_cannot_be_started_is_not_tried_again(void **state) {
@@ -295,19 +139,19 @@ static void what_cannot_be_started_is_not_tried_again(void **state) {
     assert_true(run_worker(world.run, 0)->failed);
     assert_true(run_worker(world.run, 1)->stopped);
     assert_false(run_worker(world.run, 1)->failed);
-    close_world(&world);
+    world_close(&world);
 }
 
 static void an_agent_that_cannot_be_started_ends_the_run(void **state) {
     (void)state;
     struct world world;
     open_world(&world, 2, 2, 0);
-    world.fail_start = 1;
+    world.unstartable = 1u << 1;
     run_start(world.run);
     expect(&world, " start0 start1 abandon0");
     assert_true(world.ended);
     assert_int_equal(run_exit_status(world.run), 4);
-    close_world(&world);
+    world_close(&world);
 }
 
 static void a_launch_that_cannot_be_sent_ends_the_run(void **state) {
@@ -327,7 +171,7 @@ static void a_launch_that_cannot_be_sent_ends_the_run(void **state) {
     assert_true(world.ended);
     assert_int_equal(run_exit_status(world.run), 4);
     assert_string_equal(run_failure(world.run)->text, "the launch could not be sent: out of memory");
-    close_world(&world);
+    world_close(&world);
 }
 
 static void a_lost_node_takes_its_workers_along(void **state) {
@@ -347,7 +191,7 @@ static void a_lost_node_takes_its_workers_along(void **state) {
     expect(&world, " finish0");
     run_node_bye(world.run, 0, true, 0);
     assert_int_equal(run_exit_status(world.run), 5);
-    close_world(&world);
+    world_close(&world);
 }
 
 static void a_lost_node_is_started_again_for_the_next_attempt(void **state) {
@@ -359,7 +203,7 @@ static void a_lost_node_is_started_again_for_the_next_attempt(void **state) {
     expect(&world, " start0");
     run_node_up(world.run, 0, NULL);
     expect(&world, " launch0.2");
-    close_world(&world);
+    world_close(&world);
 }
 
 static void interrupts_stop_then_kill(void **state) {
@@ -376,7 +220,7 @@ static void interrupts_stop_then_kill(void **state) {
     run_node_bye(world.run, 0, true, 0);
     assert_int_equal(run_exit_status(world.run), 130);
     assert_int_equal(run_outcome(world.run), OUTCOME_INTERRUPTED);
-    close_world(&world);
+    world_close(&world);
 }
 
 static void a_second_interrupt_hurries_what_workers_left_behind(void **state) {
@@ -393,7 +237,7 @@ static void a_second_interrupt_hurries_what_workers_left_behind(void **state) {
     expect(&world, " kill0");
     run_node_bye(world.run, 0, true, 1);
     assert_int_equal(run_exit_status(world.run), 0);
-    close_world(&world);
+    world_close(&world);
 }
 
 static void what_the_agent_knows_stands_behind_the_signal(void **state) {
@@ -417,7 +261,7 @@ static void what_the_agent_knows_stands_behind_the_signal(void **state) {
             world.run, 0,
             &(struct run_exit){.wait_status = cases[i].wait_status, .cause = cases[i].cause, .time = 1});
         assert_string_equal(run_failure(world.run)->text, cases[i].text);
-        close_world(&world);
+        world_close(&world);
     }
 }
 
@@ -432,7 +276,7 @@ static void an_interrupt_before_the_launch_starts_nothing(void **state) {
     run_node_bye(world.run, 0, true, 0);
     assert_true(world.ended);
     assert_int_equal(run_exit_status(world.run), 143);
-    close_world(&world);
+    world_close(&world);
 }
 
 static void limits_end_what_does_not_answer(void **state) {
@@ -444,7 +288,7 @@ static void limits_end_what_does_not_answer(void **state) {
     expect(&world, " start0 abandon0");
     assert_true(world.ended);
     assert_int_equal(run_exit_status(world.run), 4);
-    close_world(&world);
+    world_close(&world);
 
     open_world(&world, 1, 1, 2);
     start_all(&world, 1);
@@ -455,7 +299,7 @@ static void limits_end_what_does_not_answer(void **state) {
     assert_true(world.ended);
     assert_int_equal(run_exit_status(world.run), 124);
     assert_string_equal(run_failure(world.run)->text, "the time limit of 1 min passed");
-    close_world(&world);
+    world_close(&world);
 
     open_world(&world, 1, 1, 0);
     start_all(&world, 1);
@@ -466,7 +310,7 @@ static void limits_end_what_does_not_answer(void **state) {
     uint32_t leftovers;
     assert_false(run_clean(world.run, &leftovers));
     assert_int_equal(run_exit_status(world.run), 0);
-    close_world(&world);
+    world_close(&world);
 }
 
 static void an_agent_that_is_told_to_end_is_a_lost_node(void **state) {
@@ -501,7 +345,7 @@ static void an_agent_that_is_told_to_end_is_a_lost_node(void **state) {
     run_node_bye(world.run, 1, true, 0);
     assert_true(world.ended);
     assert_int_equal(run_exit_status(world.run), 5);
-    close_world(&world);
+    world_close(&world);
 }
 
 static void start_failures_have_a_limit_of_their_own(void **state) {
@@ -510,7 +354,7 @@ static void start_failures_have_a_limit_of_their_own(void **state) {
         0, 1 * NS_PER_S, 2 * NS_PER_S, 4 * NS_PER_S, 8 * NS_PER_S, 16 * NS_PER_S, 30 * NS_PER_S, 30 * NS_PER_S};
     struct world world;
     open_world_with(&world, 1, 1, &(struct failure_policy){.controller_failure_limit = 8});
-    world.fail_start = 0;
+    world.unstartable = 1u << 0;
     world.start_code = -EAGAIN;
     run_start(world.run);
     for (size_t i = 1; i < sizeof pauses / sizeof pauses[0]; i++) {
@@ -526,7 +370,7 @@ static void start_failures_have_a_limit_of_their_own(void **state) {
     expect(&world, " start0 start0 start0 start0 start0 start0 start0 start0 start0");
     assert_int_equal(run_exit_status(world.run), 4);
     assert_int_equal(run_attempt(world.run), 9);
-    close_world(&world);
+    world_close(&world);
 }
 
 static void only_starts_that_may_succeed_later_are_tried_again(void **state) {
@@ -535,18 +379,18 @@ static void only_starts_that_may_succeed_later_are_tried_again(void **state) {
         .max_failures = -1, .controller_failure_limit = -1, .max_preemption_failures = -1};
     struct world world;
     open_world_with(&world, 1, 1, &failures);
-    world.fail_start = 0;
+    world.unstartable = 1u << 0;
     world.start_code = TY_ESTART;
     run_start(world.run);
     assert_true(world.ended);
-    close_world(&world);
+    world_close(&world);
 
     open_world_with(&world, 1, 1, &failures);
     run_start(world.run);
     run_node_refused(world.run, 0, "another version");
     assert_true(world.ended);
     assert_int_equal(run_exit_status(world.run), 4);
-    close_world(&world);
+    world_close(&world);
 
     open_world_with(&world, 1, 1, &failures);
     run_start(world.run);
@@ -555,14 +399,14 @@ static void only_starts_that_may_succeed_later_are_tried_again(void **state) {
     run_node_up(world.run, 0, NULL);
     fail_start(&world, 0, "no such file", false);
     expect(&world, " launch0.2 finish0");
-    close_world(&world);
+    world_close(&world);
 
     open_world_with(&world, 1, 1, &failures);
     start_all(&world, 0);
     run_worker_start_failed(
         world.run, 0, &(struct run_start_failure){.why = "no process left", .transient = true, .time = 1});
     expect(&world, " launch0.2");
-    close_world(&world);
+    world_close(&world);
 }
 
 static void short_attempts_in_a_row_pause(void **state) {
@@ -584,7 +428,7 @@ static void short_attempts_in_a_row_pause(void **state) {
     world.now += 5 * NS_PER_S; /* long enough to have been worth it */
     end_worker(&world, 0, 9, false);
     expect(&world, " stop0 launch0.4");
-    close_world(&world);
+    world_close(&world);
 }
 
 static void a_node_that_is_lost_in_a_pause_is_started_again(void **state) {
@@ -602,7 +446,7 @@ static void a_node_that_is_lost_in_a_pause_is_started_again(void **state) {
     expect(&world, " start0");
     run_node_up(world.run, 0, NULL);
     expect(&world, " launch0.3");
-    close_world(&world);
+    world_close(&world);
 }
 
 static void a_pause_ends_with_an_interrupt_or_the_time_limit(void **state) {
@@ -626,7 +470,7 @@ static void a_pause_ends_with_an_interrupt_or_the_time_limit(void **state) {
         assert_true(world.ended);
         assert_int_equal(run_exit_status(world.run), limit ? 124 : 130);
         assert_true(world.timers[TIMER_PAUSE] < 0);
-        close_world(&world);
+        world_close(&world);
     }
 }
 
@@ -671,111 +515,6 @@ static void pauses_are_bounded_and_differ(void **state) {
     assert_true(least < RETRY_LONGEST_PAUSE * 6 / 10);
 }
 
-static void a_checkpoint_that_is_begun_after_a_rank_ended_fails(void **state) {
-    (void)state;
-    struct world world;
-    open_world(&world, 2, 1, 0);
-    start_all(&world, 2);
-    report(&world, 1, REPORT_METRICS, 1, NULL, 0);
-    end_worker(&world, 1, 0, false);
-    report(&world, 0, REPORT_BEGIN, 1, NULL, 7);
-    report(&world, 0, REPORT_COMMIT, 1, "[]", 7);
-    expect(&world, " publish1.1([]) ok7.1");
-    report(&world, 0, REPORT_BEGIN, 2, NULL, 7);
-    report(&world, 0, REPORT_COMMIT, 2, "[]", 7);
-    expect(&world, " discard2.1 error7.2");
-    end_worker(&world, 0, 0, false);
-    expect(&world, " finish0");
-    close_world(&world);
-}
-
-static void checkpoints_are_committed_in_order(void **state) {
-    (void)state;
-    struct world world;
-    open_world(&world, 1, 1, 0);
-    start_all(&world, 1);
-    report(&world, 0, REPORT_BEGIN, 1, NULL, 0);
-    report(&world, 0, REPORT_BEGIN, 2, NULL, 0);
-    report(&world, 0, REPORT_BEGIN, 3, NULL, 0);
-    report(&world, 0, REPORT_COMMIT, 3, "[3]", 9);
-    report(&world, 0, REPORT_COMMIT, 2, "[2]", 8);
-    expect(&world, "");
-    report(&world, 0, REPORT_COMMIT, 1, "[1]", 7);
-    expect(&world, " publish1.1([1]) ok7.1 publish2.1([2]) ok8.2 publish3.1([3]) ok9.3");
-    report(&world, 0, REPORT_COMMIT, 1, "[]", 7); /* twice */
-    expect(&world, " error7.1");
-    report(&world, 0, REPORT_BEGIN, 4, NULL, 0);
-    report(&world, 0, REPORT_BEGIN, 5, NULL, 0);
-    report(&world, 0, REPORT_COMMIT, 5, "[5]", 8);
-    report(&world, 0, REPORT_ABORT, 4, "disk full", 7); /* holds up nothing any more */
-    expect(&world, " discard4.1 publish5.1([5]) ok8.5");
-    close_world(&world);
-}
-
-static void the_name_is_that_of_rank_0(void **state) {
-    (void)state;
-    struct world world;
-    open_world(&world, 2, 1, 0);
-    start_all(&world, 2);
-    run_report(world.run, &(struct run_report){.rank = 0, .kind = REPORT_METRICS, .number = 1, .name = "best"});
-    run_report(world.run, &(struct run_report){.rank = 1, .kind = REPORT_BEGIN, .number = 1, .name = "other"});
-    report(&world, 1, REPORT_COMMIT, 1, "[]", 7);
-    expect(&world, " publish1.1([] as best) ok7.1");
-    run_report(world.run, &(struct run_report){.rank = 1, .kind = REPORT_BEGIN, .number = 2, .name = "other"});
-    report(&world, 1, REPORT_COMMIT, 2, "[]", 7);
-    report(&world, 0, REPORT_METRICS, 2, NULL, 0);
-    expect(&world, " publish2.1([]) ok7.2");
-    run_report(world.run, &(struct run_report){.rank = 0, .kind = REPORT_METRICS, .number = 3, .name = "x"});
-    report(&world, 1, REPORT_METRICS, 3, NULL, 0);
-    expect(&world, ""); /* a name without files is no checkpoint */
-    close_world(&world);
-}
-
-static void one_report_of_all_ranks_is_one_checkpoint(void **state) {
-    (void)state;
-    struct world world;
-    open_world(&world, 8, 1, 0);
-    start_all(&world, 8);
-    for (uint32_t rank = 0; rank < 8; rank++)
-        report(&world, rank, REPORT_METRICS, 1, NULL, 0);
-    expect(&world, "");
-    report(&world, 3, REPORT_BEGIN, 2, NULL, 0);
-    report(&world, 3, REPORT_COMMIT, 2, "[]", 1);
-    for (uint32_t rank = 0; rank < 7; rank++)
-        if (rank != 3) report(&world, rank, REPORT_METRICS, 2, NULL, 0);
-    expect(&world, ""); /* rank 7 is silent yet */
-    report(&world, 7, REPORT_METRICS, 2, NULL, 0);
-    expect(&world, " publish2.1([]) ok1.2");
-    close_world(&world);
-}
-
-static void a_list_waits_for_what_was_reported(void **state) {
-    (void)state;
-    struct world world;
-    open_world(&world, 3, 1, 0);
-    start_all(&world, 3);
-    report(&world, 0, REPORT_LIST, 0, NULL, 1);
-    expect(&world, " list1"); /* nothing was reported */
-    report(&world, 0, REPORT_BEGIN, 1, NULL, 0);
-    report(&world, 0, REPORT_LIST, 1, NULL, 2);
-    report(&world, 1, REPORT_METRICS, 1, NULL, 0);
-    report(&world, 2, REPORT_METRICS, 1, NULL, 0);
-    expect(&world, "");
-    report(&world, 0, REPORT_COMMIT, 1, "[]", 3);
-    expect(&world, " publish1.1([]) ok3.1 list2");
-    report(&world, 1, REPORT_METRICS, 2, NULL, 0);
-    report(&world, 1, REPORT_LIST, 2, NULL, 4);
-    report(&world, 0, REPORT_METRICS, 2, NULL, 0);
-    expect(&world, "");
-    end_worker(&world, 2, 0, false); /* will not report any more */
-    expect(&world, " list4");
-    report(&world, 1, REPORT_METRICS, 3, NULL, 0);
-    report(&world, 1, REPORT_LIST, 3, NULL, 5);
-    end_worker(&world, 0, 9, false);
-    expect(&world, " stop0 list5");
-    close_world(&world);
-}
-
 static void late_and_doubled_events_change_nothing(void **state) {
     (void)state;
     struct world world;
@@ -796,78 +535,7 @@ static void late_and_doubled_events_change_nothing(void **state) {
     run_count(world.run, counts);
     assert_int_equal(counts[WORKER_GONE], 1);
     assert_int_equal(counts[WORKER_STARTED], 1);
-    close_world(&world);
-}
-
-static void a_checkpoint_is_whole_when_all_ranks_reported(void **state) {
-    (void)state;
-    struct world world;
-    open_world(&world, 3, 1, 0);
-    start_all(&world, 3);
-    report(&world, 0, REPORT_METRICS, 1, NULL, 0);
-    report(&world, 1, REPORT_BEGIN, 1, NULL, 0);
-    report(&world, 2, REPORT_BEGIN, 1, NULL, 0);
-    report(&world, 1, REPORT_COMMIT, 1, "[1]", 11);
-    expect(&world, "");
-    report(&world, 2, REPORT_COMMIT, 1, "[2]", 12);
-    expect(&world, " publish1.1([1],[2]) ok11.1 ok12.1");
-    assert_string_equal(run_checkpoint(world.run), "/run/checkpoint");
-    report(&world, 0, REPORT_BEGIN, 2, NULL, 0);
-    report(&world, 0, REPORT_COMMIT, 2, "[]", 13);
-    report(&world, 1, REPORT_METRICS, 2, NULL, 0);
-    expect(&world, "");
-    world.fail_publish = 1;
-    report(&world, 2, REPORT_METRICS, 2, NULL, 0);
-    expect(&world, " publish2.1([]) discard2.1 error13.2");
-    close_world(&world);
-}
-
-static void a_checkpoint_that_cannot_be_whole_is_told(void **state) {
-    (void)state;
-    struct world world;
-    open_world(&world, 3, 1, 0);
-    start_all(&world, 3);
-    report(&world, 0, REPORT_BEGIN, 1, NULL, 0);
-    report(&world, 0, REPORT_COMMIT, 1, "[]", 5);
-    end_worker(&world, 1, 0, false);
-    expect(&world, " discard1.1 error5.1");
-    report(&world, 2, REPORT_BEGIN, 1, NULL, 0);
-    report(&world, 2, REPORT_COMMIT, 1, "[]", 6);
-    expect(&world, " discard1.1 error6.1");
-    report(&world, 2, REPORT_COMMIT, 9, "[]", 7);
-    expect(&world, " error7.9");
-    close_world(&world);
-
-    open_world(&world, 2, 1, 0);
-    start_all(&world, 2);
-    report(&world, 0, REPORT_BEGIN, 1, NULL, 0);
-    report(&world, 1, REPORT_BEGIN, 1, NULL, 0);
-    report(&world, 0, REPORT_ABORT, 1, "disk full", 1);
-    report(&world, 1, REPORT_COMMIT, 1, "[]", 2);
-    expect(&world, " discard1.1 error2.1");
-    report(&world, 0, REPORT_BEGIN, 2, NULL, 0);
-    report(&world, 1, REPORT_BEGIN, 2, NULL, 0);
-    report(&world, 0, REPORT_COMMIT, 2, "[]", 3);
-    end_worker(&world, 1, 9, false);
-    expect(&world, " stop0 discard2.1 error3.2");
-    close_world(&world);
-}
-
-static void numbers_go_on_in_the_next_attempt(void **state) {
-    (void)state;
-    struct world world;
-    open_world(&world, 2, 1, 1);
-    start_all(&world, 2);
-    report(&world, 0, REPORT_METRICS, 1, NULL, 0);
-    report(&world, 0, REPORT_METRICS, 2, NULL, 0);
-    report(&world, 1, REPORT_BEGIN, 1, NULL, 0);
-    end_worker(&world, 0, 1 << 8, false);
-    end_worker(&world, 1, 15, true);
-    expect(&world, " stop0 discard1.1 launch0.2");
-    assert_int_equal(run_report_base(world.run), 2);
-    report(&world, 0, REPORT_BEGIN, 2, NULL, 0);
-    expect(&world, "");
-    close_world(&world);
+    world_close(&world);
 }
 
 int main(void) {
@@ -894,15 +562,7 @@ int main(void) {
         cmocka_unit_test(a_pause_ends_with_an_interrupt_or_the_time_limit),
         cmocka_unit_test(each_kind_of_failure_is_counted_apart),
         cmocka_unit_test(pauses_are_bounded_and_differ),
-        cmocka_unit_test(a_checkpoint_that_is_begun_after_a_rank_ended_fails),
-        cmocka_unit_test(checkpoints_are_committed_in_order),
-        cmocka_unit_test(the_name_is_that_of_rank_0),
-        cmocka_unit_test(one_report_of_all_ranks_is_one_checkpoint),
-        cmocka_unit_test(a_list_waits_for_what_was_reported),
         cmocka_unit_test(late_and_doubled_events_change_nothing),
-        cmocka_unit_test(a_checkpoint_is_whole_when_all_ranks_reported),
-        cmocka_unit_test(a_checkpoint_that_cannot_be_whole_is_told),
-        cmocka_unit_test(numbers_go_on_in_the_next_attempt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,201 @@
+/* Reports and checkpoints of the run's state machine, driven by hand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "run/run.h"
+#include "run_world.h"
+
+/* One node, all workers started. */
+static void open_world(struct world *world, uint32_t n_workers, int max_failures) {
+    struct failure_policy failures = {.max_failures = max_failures};
+    assert_int_equal(world_open(world, n_workers, 1, &failures), 0);
+    run_start(world->run);
+    run_node_up(world->run, 0, "{}");
+    start_workers(world);
+    forget_log(world);
+}
+
+static void a_checkpoint_that_is_begun_after_a_rank_ended_fails(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 0);
+    report(&world, 1, REPORT_METRICS, 1, NULL, 0);
+    end_worker(&world, 1, 0, false);
+    report(&world, 0, REPORT_BEGIN, 1, NULL, 7);
+    report(&world, 0, REPORT_COMMIT, 1, "[]", 7);
+    expect(&world, " publish1.1([]) ok7.1");
+    report(&world, 0, REPORT_BEGIN, 2, NULL, 7);
+    report(&world, 0, REPORT_COMMIT, 2, "[]", 7);
+    expect(&world, " discard2.1 error7.2");
+    end_worker(&world, 0, 0, false);
+    expect(&world, " finish0");
+    world_close(&world);
+}
+
+static void checkpoints_are_committed_in_order(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 1, 0);
+    report(&world, 0, REPORT_BEGIN, 1, NULL, 0);
+    report(&world, 0, REPORT_BEGIN, 2, NULL, 0);
+    report(&world, 0, REPORT_BEGIN, 3, NULL, 0);
+    report(&world, 0, REPORT_COMMIT, 3, "[3]", 9);
+    report(&world, 0, REPORT_COMMIT, 2, "[2]", 8);
+    expect(&world, "");
+    report(&world, 0, REPORT_COMMIT, 1, "[1]", 7);
+    expect(&world, " publish1.1([1]) ok7.1 publish2.1([2]) ok8.2 publish3.1([3]) ok9.3");
+    report(&world, 0, REPORT_COMMIT, 1, "[]", 7); /* twice */
+    expect(&world, " error7.1");
+    report(&world, 0, REPORT_BEGIN, 4, NULL, 0);
+    report(&world, 0, REPORT_BEGIN, 5, NULL, 0);
+    report(&world, 0, REPORT_COMMIT, 5, "[5]", 8);
+    report(&world, 0, REPORT_ABORT, 4, "disk full", 7); /* holds up nothing any more */
+    expect(&world, " discard4.1 publish5.1([5]) ok8.5");
+    world_close(&world);
+}
+
+static void the_name_is_that_of_rank_0(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 0);
+    run_report(world.run, &(struct run_report){.rank = 0, .kind = REPORT_METRICS, .number = 1, .name = "best"});
+    run_report(world.run, &(struct run_report){.rank = 1, .kind = REPORT_BEGIN, .number = 1, .name = "other"});
+    report(&world, 1, REPORT_COMMIT, 1, "[]", 7);
+    expect(&world, " publish1.1([] as best) ok7.1");
+    run_report(world.run, &(struct run_report){.rank = 1, .kind = REPORT_BEGIN, .number = 2, .name = "other"});
+    report(&world, 1, REPORT_COMMIT, 2, "[]", 7);
+    report(&world, 0, REPORT_METRICS, 2, NULL, 0);
+    expect(&world, " publish2.1([]) ok7.2");
+    run_report(world.run, &(struct run_report){.rank = 0, .kind = REPORT_METRICS, .number = 3, .name = "x"});
+    report(&world, 1, REPORT_METRICS, 3, NULL, 0);
+    expect(&world, ""); /* a name without files is no checkpoint */
+    world_close(&world);
+}
+
+static void one_report_of_all_ranks_is_one_checkpoint(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 8, 0);
+    for (uint32_t rank = 0; rank < 8; rank++)
+        report(&world, rank, REPORT_METRICS, 1, NULL, 0);
+    expect(&world, "");
+    report(&world, 3, REPORT_BEGIN, 2, NULL, 0);
+    report(&world, 3, REPORT_COMMIT, 2, "[]", 1);
+    for (uint32_t rank = 0; rank < 7; rank++)
+        if (rank != 3) report(&world, rank, REPORT_METRICS, 2, NULL, 0);
+    expect(&world, ""); /* rank 7 is silent yet */
+    report(&world, 7, REPORT_METRICS, 2, NULL, 0);
+    expect(&world, " publish2.1([]) ok1.2");
+    world_close(&world);
+}
+
+static void a_list_waits_for_what_was_reported(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 3, 0);
+    report(&world, 0, REPORT_LIST, 0, NULL, 1);
+    expect(&world, " list1"); /* nothing was reported */
+    report(&world, 0, REPORT_BEGIN, 1, NULL, 0);
+    report(&world, 0, REPORT_LIST, 1, NULL, 2);
+    report(&world, 1, REPORT_METRICS, 1, NULL, 0);
+    report(&world, 2, REPORT_METRICS, 1, NULL, 0);
+    expect(&world, "");
+    report(&world, 0, REPORT_COMMIT, 1, "[]", 3);
+    expect(&world, " publish1.1([]) ok3.1 list2");
+    report(&world, 1, REPORT_METRICS, 2, NULL, 0);
+    report(&world, 1, REPORT_LIST, 2, NULL, 4);
+    report(&world, 0, REPORT_METRICS, 2, NULL, 0);
+    expect(&world, "");
+    end_worker(&world, 2, 0, false); /* will not report any more */
+    expect(&world, " list4");
+    report(&world, 1, REPORT_METRICS, 3, NULL, 0);
+    report(&world, 1, REPORT_LIST, 3, NULL, 5);
+    end_worker(&world, 0, 9, false);
+    expect(&world, " stop0 list5");
+    world_close(&world);
+}
+
+static void a_checkpoint_is_whole_when_all_ranks_reported(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 3, 0);
+    report(&world, 0, REPORT_METRICS, 1, NULL, 0);
+    report(&world, 1, REPORT_BEGIN, 1, NULL, 0);
+    report(&world, 2, REPORT_BEGIN, 1, NULL, 0);
+    report(&world, 1, REPORT_COMMIT, 1, "[1]", 11);
+    expect(&world, "");
+    report(&world, 2, REPORT_COMMIT, 1, "[2]", 12);
+    expect(&world, " publish1.1([1],[2]) ok11.1 ok12.1");
+    assert_string_equal(run_checkpoint(world.run), "/run/checkpoint-1");
+    report(&world, 0, REPORT_BEGIN, 2, NULL, 0);
+    report(&world, 0, REPORT_COMMIT, 2, "[]", 13);
+    report(&world, 1, REPORT_METRICS, 2, NULL, 0);
+    expect(&world, "");
+    world.fail_publish = true;
+    report(&world, 2, REPORT_METRICS, 2, NULL, 0);
+    expect(&world, " publish2.1([]) discard2.1 error13.2");
+    world_close(&world);
+}
+
+static void a_checkpoint_that_cannot_be_whole_is_told(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 3, 0);
+    report(&world, 0, REPORT_BEGIN, 1, NULL, 0);
+    report(&world, 0, REPORT_COMMIT, 1, "[]", 5);
+    end_worker(&world, 1, 0, false);
+    expect(&world, " discard1.1 error5.1");
+    report(&world, 2, REPORT_BEGIN, 1, NULL, 0);
+    report(&world, 2, REPORT_COMMIT, 1, "[]", 6);
+    expect(&world, " discard1.1 error6.1");
+    report(&world, 2, REPORT_COMMIT, 9, "[]", 7);
+    expect(&world, " error7.9");
+    world_close(&world);
+
+    open_world(&world, 2, 0);
+    report(&world, 0, REPORT_BEGIN, 1, NULL, 0);
+    report(&world, 1, REPORT_BEGIN, 1, NULL, 0);
+    report(&world, 0, REPORT_ABORT, 1, "disk full", 1);
+    report(&world, 1, REPORT_COMMIT, 1, "[]", 2);
+    expect(&world, " discard1.1 error2.1");
+    report(&world, 0, REPORT_BEGIN, 2, NULL, 0);
+    report(&world, 1, REPORT_BEGIN, 2, NULL, 0);
+    report(&world, 0, REPORT_COMMIT, 2, "[]", 3);
+    end_worker(&world, 1, 9, false);
+    expect(&world, " stop0 discard2.1 error3.2");
+    world_close(&world);
+}
+
+static void numbers_go_on_in_the_next_attempt(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 1);
+    report(&world, 0, REPORT_METRICS, 1, NULL, 0);
+    report(&world, 0, REPORT_METRICS, 2, NULL, 0);
+    report(&world, 1, REPORT_BEGIN, 1, NULL, 0);
+    end_worker(&world, 0, 1 << 8, false);
+    end_worker(&world, 1, 15, true);
+    expect(&world, " stop0 discard1.1 launch0.2");
+    assert_int_equal(run_report_base(world.run), 2);
+    report(&world, 0, REPORT_BEGIN, 2, NULL, 0);
+    expect(&world, "");
+    world_close(&world);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_checkpoint_that_is_begun_after_a_rank_ended_fails),
+        cmocka_unit_test(checkpoints_are_committed_in_order),
+        cmocka_unit_test(the_name_is_that_of_rank_0),
+        cmocka_unit_test(one_report_of_all_ranks_is_one_checkpoint),
+        cmocka_unit_test(a_list_waits_for_what_was_reported),
+        cmocka_unit_test(a_checkpoint_is_whole_when_all_ranks_reported),
+        cmocka_unit_test(a_checkpoint_that_cannot_be_whole_is_told),
+        cmocka_unit_test(numbers_go_on_in_the_next_attempt),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
