@@ -171,7 +171,12 @@ static struct pending *begin(struct run *run, uint64_t number) {
     struct pending *pending = find_pending(run, number);
     if (pending != NULL) return pending;
     pending = make_pending(run, number);
-    if (pending == NULL) return NULL;
+    if (pending == NULL) {
+        if (number > run->forgotten) run->forgotten = number;
+        return NULL;
+    }
+    if (number <= run->forgotten)
+        fail_pending(pending, "out of memory"); /* it misses the files or the name of a rank */
     look_at_ranks(run, pending);
     struct pending **link = &run->pending;
     while (*link != NULL && (*link)->number < number)
@@ -202,7 +207,9 @@ static void add_files(struct run *run, struct pending *pending, const struct run
 static void take_name(struct run *run, const struct run_report *report) {
     if (report->rank != 0 || report->name == NULL || report->name[0] == '\0') return;
     struct pending *pending = begin(run, report->number);
-    if (pending != NULL && pending->name == NULL) pending->name = strdup(report->name);
+    if (pending == NULL || pending->name != NULL) return;
+    pending->name = strdup(report->name);
+    if (pending->name == NULL) fail_pending(pending, "out of memory");
 }
 
 static void arrive(struct run *run, const struct run_report *report) {
@@ -214,12 +221,24 @@ static void arrive(struct run *run, const struct run_report *report) {
     settle_all(run);
 }
 
+/* A rank wrote files for a checkpoint that does not know of them. */
+static void refuse_files(struct run *run, const struct run_report *report) {
+    if (report->number > run->forgotten) {
+        answer_error(run, report, "no such checkpoint is being written");
+        return;
+    }
+    run->ops->discard(run->context, report->number, run->attempt);
+    if (find_pending(run, report->number) == NULL)
+        run_record_lost_checkpoint(run, report->number, "out of memory");
+    answer_error(run, report, "out of memory");
+}
+
 /* A rank has written all of its files, or gave up. */
 static void conclude(struct run *run, const struct run_report *report) {
     struct pending *pending = find_pending(run, report->number);
     bool written = report->kind == REPORT_COMMIT;
     if (pending == NULL || !pending->writes[report->rank]) {
-        if (written) answer_error(run, report, "no such checkpoint is being written");
+        if (written) refuse_files(run, report);
         return;
     }
     pending->settled++;

@@ -1,7 +1,9 @@
 /* The allocating functions as the linker wraps them. */
 #include "failing_memory.h"
 
+#include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 
 static long until_failure = -1; /* allocations that still succeed; negative: all of them */
 static bool stays_short;
@@ -11,11 +13,14 @@ void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *old, size_t size);
 void *__real_reallocarray(void *old, size_t n, size_t size);
 char *__real_strdup(const char *text);
+char *__real_strndup(const char *text, size_t size);
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *old, size_t size);
 void *__wrap_reallocarray(void *old, size_t n, size_t size);
 char *__wrap_strdup(const char *text);
+char *__wrap_strndup(const char *text, size_t size);
+int __wrap_asprintf(char **out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 long memory_fails_after(long n, bool for_good) {
     long left = until_failure;
@@ -48,4 +53,17 @@ void *__wrap_reallocarray(void *old, size_t n, size_t size) {
 
 char *__wrap_strdup(const char *text) {
     return fails_now() ? NULL : __real_strdup(text);
+}
+
+char *__wrap_strndup(const char *text, size_t size) {
+    return fails_now() ? NULL : __real_strndup(text, size);
+}
+
+int __wrap_asprintf(char **out, const char *format, ...) {
+    va_list args;
+    if (fails_now()) return -1;
+    va_start(args, format);
+    int size = vasprintf(out, format, args);
+    va_end(args);
+    return size;
 }

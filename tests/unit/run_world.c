@@ -45,6 +45,10 @@ static void stop(void *context, uint32_t node, bool kill, const char *reason) {
     buffer_printf(&((struct world *)context)->log, " %s%u", kill ? "kill" : "stop", node);
 }
 
+static void stacks(void *context, uint32_t node) {
+    buffer_printf(&((struct world *)context)->log, " stacks%u", node);
+}
+
 static void finish(void *context, uint32_t node) {
     buffer_printf(&((struct world *)context)->log, " finish%u", node);
 }
@@ -100,6 +104,7 @@ static void answer(void *context, uint32_t node, uint32_t channel, uint64_t numb
     (void)node;
     struct world *world = context;
     assert_true((path == NULL) != (error == NULL));
+    if (error != NULL) (void)snprintf(world->refusal, sizeof world->refusal, "%s", error);
     if (world->quiet) return;
     buffer_printf(&world->log, " %s%u.%llu", path != NULL ? "ok" : "error", channel,
                   (unsigned long long)number);
@@ -138,6 +143,7 @@ static const struct run_ops ops = {.wall = wall,
                                    .start_node = start_node,
                                    .launch = launch,
                                    .stop = stop,
+                                   .stacks = stacks,
                                    .finish = finish,
                                    .abandon = abandon,
                                    .set_timer = set_timer,
@@ -149,7 +155,7 @@ static const struct run_ops ops = {.wall = wall,
                                    .layout = layout,
                                    .ended = ended};
 
-static void make_ready(struct world *world) {
+void world_init(struct world *world) {
     *world = (struct world){.start_code = TY_ESTART, .fail_launch = -1};
     assert_non_null(buffer_reserve(&world->log, LOG_ROOM));
     assert_non_null(buffer_reserve(&world->reasons, LOG_ROOM));
@@ -157,7 +163,6 @@ static void make_ready(struct world *world) {
 
 int world_open(struct world *world, uint32_t n_workers, uint32_t n_nodes,
                const struct failure_policy *failures) {
-    make_ready(world);
     for (uint32_t i = 0; i < n_workers; i++)
         world->node_of[i] = i * n_nodes / n_workers;
     struct run_config config = {.n_workers = n_workers,
@@ -174,7 +179,6 @@ int world_open(struct world *world, uint32_t n_workers, uint32_t n_nodes,
 int world_open_elastic(struct world *world, const uint32_t room[WORLD_NODES],
                        const struct failure_policy *failures, const char *checkpoint) {
     uint32_t n_workers = 0, n_nodes = 0;
-    make_ready(world);
     memcpy(world->room, room, sizeof world->room);
     for (uint32_t node = 0; node < WORLD_NODES; node++) {
         for (uint32_t i = 0; i < room[node]; i++)
@@ -195,7 +199,7 @@ int world_open_elastic(struct world *world, const uint32_t room[WORLD_NODES],
     return run_create(&config, &ops, world, &world->run, NULL);
 }
 
-void world_close(struct world *world) {
+void world_done(struct world *world) {
     run_destroy(world->run);
     buffer_done(&world->log);
     buffer_done(&world->reasons);

@@ -23,17 +23,19 @@ struct world {
     bool fail_publish;    /* no checkpoint can be published */
     bool quiet;           /* what becomes of checkpoints is not logged */
     bool ended;
-    uint32_t node_of[WORLD_WORKERS];                    /* of the first attempt */
+    char refusal[128];               /* what the last rank was told whose checkpoint failed */
+    uint32_t node_of[WORLD_WORKERS]; /* of the first attempt */
     uint32_t room[WORLD_NODES], layouts[2][WORLD_MOST]; /* elastic runs: looked at, claimed */
 };
 
-/* Workers 0 to n - 1 spread over the nodes in blocks; what run_create answers. world_close for each. */
+void world_init(struct world *world); /* takes all memory that the world itself needs; world_done for each */
+/* Workers 0 to n - 1 spread over the nodes in blocks; what run_create answers. */
 int world_open(struct world *world, uint32_t n_workers, uint32_t n_nodes,
                const struct failure_policy *failures);
 /* An elastic run whose first attempt fills the nodes that have room; `checkpoint`: that it begins from, or NULL. */
 int world_open_elastic(struct world *world, const uint32_t room[WORLD_NODES],
                        const struct failure_policy *failures, const char *checkpoint);
-void world_close(struct world *world);
+void world_done(struct world *world);
 
 void expect(struct world *world, const char *log); /* the log since the last look */
 void forget_log(struct world *world);

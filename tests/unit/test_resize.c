@@ -26,6 +26,7 @@ static void expect_reason(struct world *world, const char *part) {
 static void open_world(struct world *world, uint32_t a, uint32_t b, uint32_t c, int max_failures) {
     struct failure_policy failures = {.max_failures = max_failures,
                                       .controller_failure_limit = max_failures < 0 ? -1 : 1};
+    world_init(world);
     assert_int_equal(world_open_elastic(world, (uint32_t[]){a, b, c}, &failures, NULL), 0);
     world->quiet = true;
     run_start(world->run);
@@ -63,7 +64,7 @@ static void close_world(struct world *world, int status) {
     assert_int_equal(run_exit_status(world->run), status);
     for (int timer = 0; timer < RUN_TIMERS; timer++)
         assert_true(world->timers[timer] <= 0);
-    world_close(world);
+    world_done(world);
 }
 
 static void a_look_that_finds_the_same_changes_nothing(void **state) {

@@ -16,6 +16,7 @@
 
 static void open_world_with(struct world *world, uint32_t n_workers, uint32_t n_nodes,
                             const struct failure_policy *failures) {
+    world_init(world);
     assert_int_equal(world_open(world, n_workers, n_nodes, failures), 0);
 }
 
@@ -64,7 +65,7 @@ static void success_is_told_after_every_bye(void **state) {
     assert_int_equal(run_exit_status(world.run), 0);
     for (int timer = 0; timer < RUN_TIMERS; timer++)
         assert_true(world.timers[timer] < 0);
-    world_close(&world);
+    world_done(&world);
 }
 
 static void the_first_failure_decides(void **state) {
@@ -88,7 +89,7 @@ static void the_first_failure_decides(void **state) {
     assert_memory_equal(run_failure(world.run)->tail, "boom\n", 5);
     assert_true(run_worker(world.run, 2)->stopped);
     assert_false(run_worker(world.run, 2)->failed);
-    world_close(&world);
+    world_done(&world);
 }
 
 static void of_failures_at_once_a_crash_is_the_cause(void **state) {
@@ -101,7 +102,7 @@ static void of_failures_at_once_a_crash_is_the_cause(void **state) {
     run_node_bye(world.run, 0, true, 0);
     assert_int_equal(run_exit_status(world.run), 128 + 11);
     assert_string_equal(run_failure(world.run)->text, "rank 1 was killed by signal 11 (SIGSEGV)");
-    world_close(&world);
+    world_done(&world);
 }
 
 static void a_failed_attempt_is_followed_by_another(void **state) {
@@ -121,7 +122,7 @@ static void a_failed_attempt_is_followed_by_another(void **state) {
     expect(&world, " stop0 finish0");
     run_node_bye(world.run, 0, true, 0);
     assert_int_equal(run_exit_status(world.run), 2);
-    world_close(&world);
+    world_done(&world);
 }
 
 static void what_cannot_be_started_is_not_tried_again(void **state) {
@@ -139,7 +140,7 @@ static void what_cannot_be_started_is_not_tried_again(void **state) {
     assert_true(run_worker(world.run, 0)->failed);
     assert_true(run_worker(world.run, 1)->stopped);
     assert_false(run_worker(world.run, 1)->failed);
-    world_close(&world);
+    world_done(&world);
 }
 
 static void an_agent_that_cannot_be_started_ends_the_run(void **state) {
@@ -151,7 +152,7 @@ static void an_agent_that_cannot_be_started_ends_the_run(void **state) {
     expect(&world, " start0 start1 abandon0");
     assert_true(world.ended);
     assert_int_equal(run_exit_status(world.run), 4);
-    world_close(&world);
+    world_done(&world);
 }
 
 static void a_launch_that_cannot_be_sent_ends_the_run(void **state) {
@@ -171,7 +172,7 @@ static void a_launch_that_cannot_be_sent_ends_the_run(void **state) {
     assert_true(world.ended);
     assert_int_equal(run_exit_status(world.run), 4);
     assert_string_equal(run_failure(world.run)->text, "the launch could not be sent: out of memory");
-    world_close(&world);
+    world_done(&world);
 }
 
 static void a_lost_node_takes_its_workers_along(void **state) {
@@ -191,7 +192,7 @@ static void a_lost_node_takes_its_workers_along(void **state) {
     expect(&world, " finish0");
     run_node_bye(world.run, 0, true, 0);
     assert_int_equal(run_exit_status(world.run), 5);
-    world_close(&world);
+    world_done(&world);
 }
 
 static void a_lost_node_is_started_again_for_the_next_attempt(void **state) {
@@ -203,7 +204,7 @@ static void a_lost_node_is_started_again_for_the_next_attempt(void **state) {
     expect(&world, " start0");
     run_node_up(world.run, 0, NULL);
     expect(&world, " launch0.2");
-    world_close(&world);
+    world_done(&world);
 }
 
 static void interrupts_stop_then_kill(void **state) {
@@ -220,7 +221,7 @@ static void interrupts_stop_then_kill(void **state) {
     run_node_bye(world.run, 0, true, 0);
     assert_int_equal(run_exit_status(world.run), 130);
     assert_int_equal(run_outcome(world.run), OUTCOME_INTERRUPTED);
-    world_close(&world);
+    world_done(&world);
 }
 
 static void a_second_interrupt_hurries_what_workers_left_behind(void **state) {
@@ -237,7 +238,7 @@ static void a_second_interrupt_hurries_what_workers_left_behind(void **state) {
     expect(&world, " kill0");
     run_node_bye(world.run, 0, true, 1);
     assert_int_equal(run_exit_status(world.run), 0);
-    world_close(&world);
+    world_done(&world);
 }
 
 static void what_the_agent_knows_stands_behind_the_signal(void **state) {
@@ -261,7 +262,7 @@ static void what_the_agent_knows_stands_behind_the_signal(void **state) {
             world.run, 0,
             &(struct run_exit){.wait_status = cases[i].wait_status, .cause = cases[i].cause, .time = 1});
         assert_string_equal(run_failure(world.run)->text, cases[i].text);
-        world_close(&world);
+        world_done(&world);
     }
 }
 
@@ -276,7 +277,7 @@ static void an_interrupt_before_the_launch_starts_nothing(void **state) {
     run_node_bye(world.run, 0, true, 0);
     assert_true(world.ended);
     assert_int_equal(run_exit_status(world.run), 143);
-    world_close(&world);
+    world_done(&world);
 }
 
 static void limits_end_what_does_not_answer(void **state) {
@@ -288,7 +289,7 @@ static void limits_end_what_does_not_answer(void **state) {
     expect(&world, " start0 abandon0");
     assert_true(world.ended);
     assert_int_equal(run_exit_status(world.run), 4);
-    world_close(&world);
+    world_done(&world);
 
     open_world(&world, 1, 1, 2);
     start_all(&world, 1);
@@ -299,7 +300,7 @@ static void limits_end_what_does_not_answer(void **state) {
     assert_true(world.ended);
     assert_int_equal(run_exit_status(world.run), 124);
     assert_string_equal(run_failure(world.run)->text, "the time limit of 1 min passed");
-    world_close(&world);
+    world_done(&world);
 
     open_world(&world, 1, 1, 0);
     start_all(&world, 1);
@@ -310,7 +311,7 @@ static void limits_end_what_does_not_answer(void **state) {
     uint32_t leftovers;
     assert_false(run_clean(world.run, &leftovers));
     assert_int_equal(run_exit_status(world.run), 0);
-    world_close(&world);
+    world_done(&world);
 }
 
 static void an_agent_that_is_told_to_end_is_a_lost_node(void **state) {
@@ -345,7 +346,7 @@ static void an_agent_that_is_told_to_end_is_a_lost_node(void **state) {
     run_node_bye(world.run, 1, true, 0);
     assert_true(world.ended);
     assert_int_equal(run_exit_status(world.run), 5);
-    world_close(&world);
+    world_done(&world);
 }
 
 static void start_failures_have_a_limit_of_their_own(void **state) {
@@ -370,7 +371,7 @@ static void start_failures_have_a_limit_of_their_own(void **state) {
     expect(&world, " start0 start0 start0 start0 start0 start0 start0 start0 start0");
     assert_int_equal(run_exit_status(world.run), 4);
     assert_int_equal(run_attempt(world.run), 9);
-    world_close(&world);
+    world_done(&world);
 }
 
 static void only_starts_that_may_succeed_later_are_tried_again(void **state) {
@@ -383,14 +384,14 @@ static void only_starts_that_may_succeed_later_are_tried_again(void **state) {
     world.start_code = TY_ESTART;
     run_start(world.run);
     assert_true(world.ended);
-    world_close(&world);
+    world_done(&world);
 
     open_world_with(&world, 1, 1, &failures);
     run_start(world.run);
     run_node_refused(world.run, 0, "another version");
     assert_true(world.ended);
     assert_int_equal(run_exit_status(world.run), 4);
-    world_close(&world);
+    world_done(&world);
 
     open_world_with(&world, 1, 1, &failures);
     run_start(world.run);
@@ -399,14 +400,14 @@ static void only_starts_that_may_succeed_later_are_tried_again(void **state) {
     run_node_up(world.run, 0, NULL);
     fail_start(&world, 0, "no such file", false);
     expect(&world, " launch0.2 finish0");
-    world_close(&world);
+    world_done(&world);
 
     open_world_with(&world, 1, 1, &failures);
     start_all(&world, 0);
     run_worker_start_failed(
         world.run, 0, &(struct run_start_failure){.why = "no process left", .transient = true, .time = 1});
     expect(&world, " launch0.2");
-    world_close(&world);
+    world_done(&world);
 }
 
 static void short_attempts_in_a_row_pause(void **state) {
@@ -428,7 +429,7 @@ static void short_attempts_in_a_row_pause(void **state) {
     world.now += 5 * NS_PER_S; /* long enough to have been worth it */
     end_worker(&world, 0, 9, false);
     expect(&world, " stop0 launch0.4");
-    world_close(&world);
+    world_done(&world);
 }
 
 static void a_node_that_is_lost_in_a_pause_is_started_again(void **state) {
@@ -446,7 +447,7 @@ static void a_node_that_is_lost_in_a_pause_is_started_again(void **state) {
     expect(&world, " start0");
     run_node_up(world.run, 0, NULL);
     expect(&world, " launch0.3");
-    world_close(&world);
+    world_done(&world);
 }
 
 static void a_pause_ends_with_an_interrupt_or_the_time_limit(void **state) {
@@ -470,7 +471,7 @@ static void a_pause_ends_with_an_interrupt_or_the_time_limit(void **state) {
         assert_true(world.ended);
         assert_int_equal(run_exit_status(world.run), limit ? 124 : 130);
         assert_true(world.timers[TIMER_PAUSE] < 0);
-        world_close(&world);
+        world_done(&world);
     }
 }
 
@@ -535,7 +536,7 @@ static void late_and_doubled_events_change_nothing(void **state) {
     run_count(world.run, counts);
     assert_int_equal(counts[WORKER_GONE], 1);
     assert_int_equal(counts[WORKER_STARTED], 1);
-    world_close(&world);
+    world_done(&world);
 }
 
 int main(void) {

@@ -12,6 +12,7 @@
 /* One node, all workers started. */
 static void open_world(struct world *world, uint32_t n_workers, int max_failures) {
     struct failure_policy failures = {.max_failures = max_failures};
+    world_init(world);
     assert_int_equal(world_open(world, n_workers, 1, &failures), 0);
     run_start(world->run);
     run_node_up(world->run, 0, "{}");
@@ -33,7 +34,7 @@ static void a_checkpoint_that_is_begun_after_a_rank_ended_fails(void **state) {
     expect(&world, " discard2.1 error7.2");
     end_worker(&world, 0, 0, false);
     expect(&world, " finish0");
-    world_close(&world);
+    world_done(&world);
 }
 
 static void checkpoints_are_committed_in_order(void **state) {
@@ -55,7 +56,7 @@ static void checkpoints_are_committed_in_order(void **state) {
     report(&world, 0, REPORT_COMMIT, 5, "[5]", 8);
     report(&world, 0, REPORT_ABORT, 4, "disk full", 7); /* holds up nothing any more */
     expect(&world, " discard4.1 publish5.1([5]) ok8.5");
-    world_close(&world);
+    world_done(&world);
 }
 
 static void the_name_is_that_of_rank_0(void **state) {
@@ -73,7 +74,7 @@ static void the_name_is_that_of_rank_0(void **state) {
     run_report(world.run, &(struct run_report){.rank = 0, .kind = REPORT_METRICS, .number = 3, .name = "x"});
     report(&world, 1, REPORT_METRICS, 3, NULL, 0);
     expect(&world, ""); /* a name without files is no checkpoint */
-    world_close(&world);
+    world_done(&world);
 }
 
 static void one_report_of_all_ranks_is_one_checkpoint(void **state) {
@@ -90,7 +91,7 @@ static void one_report_of_all_ranks_is_one_checkpoint(void **state) {
     expect(&world, ""); /* rank 7 is silent yet */
     report(&world, 7, REPORT_METRICS, 2, NULL, 0);
     expect(&world, " publish2.1([]) ok1.2");
-    world_close(&world);
+    world_done(&world);
 }
 
 static void a_list_waits_for_what_was_reported(void **state) {
@@ -116,7 +117,7 @@ static void a_list_waits_for_what_was_reported(void **state) {
     report(&world, 1, REPORT_LIST, 3, NULL, 5);
     end_worker(&world, 0, 9, false);
     expect(&world, " stop0 list5");
-    world_close(&world);
+    world_done(&world);
 }
 
 static void a_checkpoint_is_whole_when_all_ranks_reported(void **state) {
@@ -138,7 +139,7 @@ static void a_checkpoint_is_whole_when_all_ranks_reported(void **state) {
     world.fail_publish = true;
     report(&world, 2, REPORT_METRICS, 2, NULL, 0);
     expect(&world, " publish2.1([]) discard2.1 error13.2");
-    world_close(&world);
+    world_done(&world);
 }
 
 static void a_checkpoint_that_cannot_be_whole_is_told(void **state) {
@@ -154,7 +155,7 @@ static void a_checkpoint_that_cannot_be_whole_is_told(void **state) {
     expect(&world, " discard1.1 error6.1");
     report(&world, 2, REPORT_COMMIT, 9, "[]", 7);
     expect(&world, " error7.9");
-    world_close(&world);
+    world_done(&world);
 
     open_world(&world, 2, 0);
     report(&world, 0, REPORT_BEGIN, 1, NULL, 0);
@@ -167,7 +168,7 @@ static void a_checkpoint_that_cannot_be_whole_is_told(void **state) {
     report(&world, 0, REPORT_COMMIT, 2, "[]", 3);
     end_worker(&world, 1, 9, false);
     expect(&world, " stop0 discard2.1 error3.2");
-    world_close(&world);
+    world_done(&world);
 }
 
 static void numbers_go_on_in_the_next_attempt(void **state) {
@@ -183,7 +184,7 @@ static void numbers_go_on_in_the_next_attempt(void **state) {
     assert_int_equal(run_report_base(world.run), 2);
     report(&world, 0, REPORT_BEGIN, 2, NULL, 0);
     expect(&world, "");
-    world_close(&world);
+    world_done(&world);
 }
 
 int main(void) {
