@@ -34,9 +34,12 @@ typedef struct ty_run ty_run;
  *   argv               [program, argument..]: executed once for each worker
  *   environment        {name: value}, complete; without it workers inherit that of this process
  *   framework          "plain", "torch", "jax"
- *   backend            "gloo", "nccl"
+ *   backend            "auto", "gloo", "nccl"
  *   isolate_devices, no_wait, quiet (bool)           as in ty_run_config
  *   grace_s, time_limit_s                            seconds; 5 and none
+ *   hang_timeout_s     seconds without a word after which a worker has failed; null: none has
+ *   preempt_signal     name of the signal that ends the run as a preemption; "TERM"
+ *   chaos              "SEED[:EVERY]": workers are killed, stopped and starved, as by `trainyard run --chaos`
  *   failure_config     {max_failures, controller_failure_limit, max_preemption_failures}: -1 is without bound
  *   checkpoint_config  {num_to_keep, checkpoint_score_attribute, checkpoint_score_order "max|min"}
  *   progress           "auto", "plain", "none": the live line on standard error

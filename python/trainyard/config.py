@@ -330,6 +330,8 @@ class RunConfig:
     time_limit_s: of the whole run.
     hang_timeout_s: a worker that is up and makes no report, collective or heartbeat for so long has failed; the stacks of all are
         saved in logs/rank-N.stack of the run first.
+    chaos: "SEED[:EVERY]", to try what the training does then: workers are killed, stopped and starved by a schedule that the seed
+        gives, on average one every 10s, or EVERY.
     preempt_signal: the signal that tells of a preemption, such as "USR1": workers may save, `fit` raises PreemptionError, and the
         run can be resumed. Default "TERM".
     """
@@ -357,6 +359,7 @@ class RunConfig:
     time_limit_s: float | None = None
     hang_timeout_s: float | None = None
     preempt_signal: str | None = None
+    chaos: str | None = None
 
     def __post_init__(self):
         _refuse_deprecated(self, _DEPRECATED_RUN)
@@ -376,6 +379,8 @@ class RunConfig:
         for name in ("resume", "quiet", "isolate_devices"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"`RunConfig.{name}` must be True or False, not {getattr(self, name)!r}")
+        if self.chaos is not None and not isinstance(self.chaos, str):
+            raise ValueError(f"`RunConfig.chaos` must be text (SEED[:EVERY]) or None, not {self.chaos!r}")
         if self.preempt_signal is not None and not isinstance(self.preempt_signal, str):
             raise ValueError(
                 f"`RunConfig.preempt_signal` must be the name of a signal or None, not {self.preempt_signal!r}"

@@ -118,6 +118,7 @@ class Driver:
             "time_limit_s": config.time_limit_s,
             "hang_timeout_s": config.hang_timeout_s,
             "preempt_signal": config.preempt_signal,
+            "chaos": config.chaos,
             "quiet": config.quiet or defaults.policy.quiet,
             "progress": "none" if self._display is not None else config.progress,
             "output": "events" if self._display is not None else "inherit",

@@ -44,23 +44,9 @@ static int add_variable(const struct option_spec *option, void *target, const ch
     return run_environment_add(&((struct run_options *)target)->environment, value, err);
 }
 
-/* SEED[:EVERY] */
 static int set_chaos(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
-    struct chaos_policy *chaos = &((struct run_options *)target)->chaos;
-    const char *colon = strchr(value, ':');
-    CLEANUP_FREE char *text = strndup(value, colon == NULL ? strlen(value) : (size_t)(colon - value));
-    int64_t seed = 0;
-    nanoseconds every = CHAOS_EVERY_DEFAULT;
-    if (text == NULL) return ty_fail_memory(err);
-    if (!str_to_int64(text, 0, INT64_MAX, &seed))
-        return ty_fail(err, TY_EUSAGE, "the seed must be a whole number from 0 to 9223372036854775807");
-    int result = colon == NULL ? 0 : duration_parse(colon + 1, &every, err);
-    if (result < 0) return result;
-    if (every < CHAOS_EVERY_LEAST)
-        return ty_fail(err, TY_EUSAGE, "faults cannot come more often than every 10ms");
-    *chaos = (struct chaos_policy){(uint64_t)seed, every};
-    return 0;
+    return chaos_parse(value, &((struct run_options *)target)->chaos, err);
 }
 
 static int set_signal(const struct option_spec *option, void *target, const char *value, ty_error *err) {

@@ -54,6 +54,7 @@ static int make_shared(struct drive *drive, int attempt, ty_error *err) {
     drive->store = store_create((uint32_t)drive->config->prepared->plan->n_workers, peer_answer_store, drive);
     int result = drive->store == NULL ? ty_fail_memory(err) : launch_create(&context, &drive->launch, err);
     if (result >= 0) drive->launched_attempt = attempt;
+    stall_watch(&drive->stall, drive, drive->config->request->hang_timeout);
     return result;
 }
 

@@ -1,6 +1,8 @@
 /* The time runs from the first launch on, through restarts: a fault whose worker does not run just then is told, and passes. */
 #include "controller/chaos.h"
 
+#include <stdio.h>
+
 #include "base/log.h"
 #include "controller/drive_internal.h"
 
@@ -42,6 +44,17 @@ static void perform(const struct chaos_timer *chaos) {
     peer_send(&chaos->drive->peers[chaos->drive->node_of[fault->rank]], &message);
 }
 
+static void record(const struct chaos_timer *chaos) {
+    const struct chaos_fault *fault = &chaos->next;
+    char data[64];
+    double length = fault->kind == CHAOS_KILL ? 0 : (double)fault->length / (double)NS_PER_S;
+    (void)snprintf(data, sizeof data, "{\"fault\": \"%s\", \"seconds\": %.3f}", chaos_kind_name(fault->kind),
+                   length);
+    struct run_event event = {clock_wall(),     EVENT_CHAOS, run_attempt(chaos->drive->run),
+                              (int)fault->rank, -1,          data};
+    drive_note(chaos->drive, &event, NULL);
+}
+
 static void await_next(struct chaos_timer *chaos) {
     chaos->next = chaos_next(&chaos->schedule);
     (void)loop_timer_start(chaos->drive->loop, &chaos->timer, chaos->next.after);
@@ -51,6 +64,7 @@ static void on_timer(void *context) {
     struct chaos_timer *chaos = context;
     bool happens = runs(chaos->drive, chaos->next.rank);
     tell(chaos, happens);
+    if (happens) record(chaos);
     if (happens) perform(chaos);
     await_next(chaos);
 }

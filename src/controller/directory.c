@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +18,7 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "controller/controller.h"
+#include "journal/journal.h"
 
 enum { NAME_MAX_BYTES = 200 };
 
@@ -58,6 +61,67 @@ bool controller_alive(const char *run_path) {
     return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
 }
 
+struct owner {
+    long long pid;
+    char host[256];
+};
+
+/* The last EVENT_RUN is that of the controller that holds the lock, once it has written one. */
+static int find_owner(void *context, int64_t sequence, const struct run_event *event) {
+    (void)sequence;
+    struct owner *owner = context;
+    if (event->kind != EVENT_RUN) return 0;
+    json_t *data = event->data == NULL ? NULL : json_loads(event->data, JSON_ALLOW_NUL, NULL);
+    const char *host = json_string_value(json_object_get(data, "host"));
+    owner->pid = json_integer_value(json_object_get(data, "pid"));
+    (void)snprintf(owner->host, sizeof owner->host, "%s", host == NULL ? "" : host);
+    json_decref(data);
+    return 0;
+}
+
+static int refuse_second(const char *path, ty_error *err) {
+    struct owner owner = {0};
+    struct journal *journal = NULL;
+    if (journal_open(path, JOURNAL_READ, &journal, NULL) >= 0)
+        (void)journal_each_event(journal, 0, find_owner, &owner, NULL);
+    journal_close(journal);
+    if (owner.pid == 0)
+        return ty_fail(err, TY_EEXISTS, "the run %s goes on: its controller lives, and is only just beginning",
+                       path);
+    return ty_fail(err, TY_EEXISTS, "the run %s goes on: its controller is process %lld on %s", path, owner.pid,
+                   owner.host);
+}
+
+/* Whether files that we make there belong to the directory's owner: file systems may map users, then ids cannot be compared. */
+static bool is_ours(int directory, const struct stat *status) {
+    static const char probe[] = ".trainyard-owner";
+    struct stat made;
+    if (status->st_uid == geteuid()) return true;
+    int fd = openat(directory, probe, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0) return false;
+    bool same = fstat(fd, &made) == 0 && made.st_uid == status->st_uid;
+    (void)close(fd);
+    (void)unlinkat(directory, probe, 0);
+    return same;
+}
+
+/* A directory that is to be gone on with must be our own, and one that its owner may read, write and enter. */
+static int check_owner(int directory, const char *path, ty_error *err) {
+    struct stat status;
+    if (fstat(directory, &status) < 0)
+        return ty_fail(err, TY_EUSAGE, "cannot look at %s: %s", path, strerror(errno));
+    bool mine = is_ours(directory, &status);
+    if (mine && (status.st_mode & 0700) == 0700) return 0;
+    char name[64], buffer[1024];
+    struct passwd entry, *owner = NULL;
+    (void)getpwuid_r(status.st_uid, &entry, buffer, sizeof buffer, &owner);
+    (void)snprintf(name, sizeof name, "%.40s", owner == NULL ? "a user without a name" : owner->pw_name);
+    return ty_fail(err, TY_EUSAGE, "the run %s belongs to %s (uid %u), mode %04o: %s", path, name,
+                   (unsigned)status.st_uid, (unsigned)status.st_mode & 07777U,
+                   mine ? "its owner must be able to read, write and enter it (chmod u+rwx)"
+                        : "only its owner can go on with it");
+}
+
 static int make_directory(const char *path, bool resume, bool *existed, ty_error *err) {
     CLEANUP_FREE char *parent = strdup(path);
     if (parent == NULL) return ty_fail_memory(err);
@@ -70,6 +134,7 @@ static int make_directory(const char *path, bool resume, bool *existed, ty_error
     if (!*existed) return 0;
     if (errno != EEXIST) return ty_fail(err, TY_EUSAGE, "cannot make directory %s: %s", path, strerror(errno));
     if (resume) return 0;
+    if (controller_alive(path)) return refuse_second(path, err);
     return ty_fail(err, TY_EEXISTS, "the run %s exists already: choose another name, or resume it (--resume)",
                    path);
 }
@@ -80,8 +145,8 @@ int directory_open(const char *path, bool resume, bool *existed, ty_error *err) 
     if (result < 0) return result;
     CLEANUP_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return ty_fail(err, TY_EUSAGE, "cannot open %s: %s", path, strerror(errno));
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
-        return ty_fail(err, TY_EEXISTS, "the run %s goes on: its controller lives", path);
+    if (*existed && check_owner(fd, path, err) < 0) return err->code;
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) return refuse_second(path, err);
     buffer_printf(&logs, "%s/logs", path);
     result = logs.failed ? ty_fail_memory(err) : file_make_directories(logs.data, 0777, err);
     buffer_done(&logs);

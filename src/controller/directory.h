@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 
-/* Makes {path} and {path}/logs; with `resume` a directory that exists is gone on with, else it is TY_EEXISTS.
- * `*existed` tells which. The descriptor returned holds the lock (flock) until it is closed, or the process
+/* Makes {path} and {path}/logs; with `resume` a directory that exists is gone on with, unless its owner or mode forbid it
+ * (TY_EUSAGE), else it is TY_EEXISTS. `*existed` tells which. The descriptor returned holds the lock (flock) until it is closed, or the process
  * ends; TY_EEXISTS too when another controller of the run lives. */
 int directory_open(const char *path, bool resume, bool *existed, ty_error *err);
 

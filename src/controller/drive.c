@@ -218,6 +218,7 @@ static void close_loop(struct drive *drive) {
         loop_timer_stop(drive->loop, &drive->timers[timer].handle);
     loop_timer_stop(drive->loop, &drive->store_timer);
     chaos_stop(&drive->chaos);
+    stall_end(&drive->stall);
     signals_close(&drive->signals);
     sink_close(&drive->output[0]);
     sink_close(&drive->output[1]);

@@ -8,6 +8,7 @@
 #include "controller/progress.h"
 #include "controller/signals.h"
 #include "controller/sink.h"
+#include "controller/stall.h"
 #include "run/store.h"
 #include "wire/channel.h"
 
@@ -48,6 +49,7 @@ struct drive {
     struct timer_slot timers[RUN_TIMERS];
     struct loop_timer store_timer;
     struct chaos_timer chaos;
+    struct stall stall;
     struct signals signals;
     struct loop_watch lease_watch;
     struct loop_timer wait_timer;

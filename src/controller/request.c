@@ -95,6 +95,12 @@ static int read_signal(struct request *request, const struct field *field, const
     return result < 0 && json_is_string(value) ? ty_wrap(err, "`%s`", field->name) : result;
 }
 
+static int read_chaos(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
+    if (!is_text(value)) return refuse(field, value, "a text SEED[:EVERY]", err);
+    int result = chaos_parse(json_string_value(value), &request->run.chaos, err);
+    return result < 0 ? ty_wrap(err, "`%s`", field->name) : result;
+}
+
 static int read_limit(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
     return read_seconds(field, value, 3e9, &request->run.time_limit, err);
 }
@@ -290,6 +296,7 @@ static const struct field request_fields[] = {
     {"time_limit_s", read_limit, 0, NULL},
     {"hang_timeout_s", read_hang, 0, NULL},
     {"preempt_signal", read_signal, 0, NULL},
+    {"chaos", read_chaos, 0, NULL},
     {"quiet", read_bool, AT(run.quiet), NULL},
     {"no_wait", read_bool, AT(run.no_wait), NULL},
     {"progress", read_progress, 0, "auto|plain|none"},

@@ -1,13 +1,44 @@
 /* Faults one after another, each drawn in the same order. */
 #include "run/chaos.h"
 
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/duration.h"
+#include "base/str.h"
+
+const char *chaos_kind_name(enum chaos_kind kind) {
+    static const char *const names[] = {
+#define X(name, word, text) [name] = word,
+        CHAOS_KINDS(X)
+#undef X
+    };
+    return names[kind];
+}
+
 const char *chaos_kind_text(enum chaos_kind kind) {
     static const char *const texts[] = {
-#define X(name, text) [name] = text,
+#define X(name, word, text) [name] = text,
         CHAOS_KINDS(X)
 #undef X
     };
     return texts[kind];
+}
+
+int chaos_parse(const char *text, struct chaos_policy *policy, ty_error *err) {
+    const char *colon = strchr(text, ':');
+    CLEANUP_FREE char *number = strndup(text, colon == NULL ? strlen(text) : (size_t)(colon - text));
+    int64_t seed = 0;
+    nanoseconds every = CHAOS_EVERY_DEFAULT;
+    if (number == NULL) return ty_fail_memory(err);
+    if (!str_to_int64(number, 0, INT64_MAX, &seed))
+        return ty_fail(err, TY_EUSAGE, "the seed must be a whole number from 0 to 9223372036854775807");
+    int result = colon == NULL ? 0 : duration_parse(colon + 1, &every, err);
+    if (result < 0) return result;
+    if (every < CHAOS_EVERY_LEAST)
+        return ty_fail(err, TY_EUSAGE, "faults cannot come more often than every 10ms");
+    *policy = (struct chaos_policy){(uint64_t)seed, every};
+    return 0;
 }
 
 void chaos_begin(struct chaos *chaos, const struct chaos_policy *policy, uint32_t n_workers) {

@@ -4,20 +4,22 @@
 #define RUN_CHAOS_H
 
 #include "base/dice.h"
+#include "base/error.h"
 
-/* X(name, text) */
-#define CHAOS_KINDS(X)                                            \
-    X(CHAOS_KILL, "is killed")                                    \
-    X(CHAOS_PAUSE, "is stopped for")  /* SIGSTOP, then SIGCONT */ \
-    X(CHAOS_STARVE, "is starved for") /* stopped nine tenths of the time, in short slices */
+/* X(name, word, text) */
+#define CHAOS_KINDS(X)                                                      \
+    X(CHAOS_KILL, "kill", "is killed")                                      \
+    X(CHAOS_PAUSE, "pause", "is stopped for")   /* SIGSTOP, then SIGCONT */ \
+    X(CHAOS_STARVE, "starve", "is starved for") /* stopped nine tenths of the time, in short slices */
 
 enum chaos_kind {
-#define X(name, text) name,
+#define X(name, word, text) name,
     CHAOS_KINDS(X)
 #undef X
         CHAOS_KIND_COUNT
 };
 
+const char *chaos_kind_name(enum chaos_kind kind); /* "pause"; static storage */
 const char *chaos_kind_text(enum chaos_kind kind); /* "is stopped for"; static storage */
 
 /* Between two faults passes `every` on average; 0: there are none. */
@@ -27,6 +29,9 @@ struct chaos_policy {
 };
 #define CHAOS_EVERY_DEFAULT (10 * NS_PER_S)
 #define CHAOS_EVERY_LEAST (10 * NS_PER_MS)
+
+/* SEED[:EVERY], as of --chaos; EVERY is a duration. */
+int chaos_parse(const char *text, struct chaos_policy *policy, ty_error *err);
 
 struct chaos_fault {
     enum chaos_kind kind;

@@ -17,6 +17,7 @@
     X(EVENT_STARTED, "started", "pid")                                                                  \
     X(EVENT_READY, "ready", "")                                                                         \
     X(EVENT_RENDEZVOUS, "rendezvous", "")                                                               \
+    X(EVENT_CHAOS, "chaos", "fault(kill, pause, starve) seconds")                                       \
     X(EVENT_HUNG, "hung", "cause")                                                                      \
     X(EVENT_EXITED, "exited", "code or signal, stopped, cause")                                         \
     X(EVENT_GONE, "gone", "")                                                                           \

@@ -48,6 +48,7 @@ struct store {
     store_answer *answer;
     void *context;
     nanoseconds deadline; /* no wait runs out before this; -1: none runs out */
+    uint64_t turn;        /* requests and answers so far */
 };
 
 struct store *store_create(uint32_t world_size, store_answer *answer, void *context) {
@@ -359,6 +360,7 @@ static void delete (struct store *store, const struct store_request *request) {
 }
 
 void store_ask(struct store *store, const struct store_request *request, nanoseconds now) {
+    store->turn++;
     switch (request->operation) {
     case STORE_SET:
         set(store, request);
@@ -379,6 +381,46 @@ void store_ask(struct store *store, const struct store_request *request, nanosec
     default:
         refuse(store, request, "no such operation");
     }
+}
+
+/* Who waits for one key; adds them to `all`. The number of them. */
+static size_t name_waiters(const struct entry *entry, const char *key, struct idset *all, uint32_t *lowest,
+                           struct buffer *out) {
+    struct idset ranks = {0};
+    for (const struct waiter *waiter = entry->waiters; waiter != NULL; waiter = waiter->next) {
+        (void)idset_add(&ranks, waiter->rank);
+        (void)idset_add(all, waiter->rank);
+    }
+    size_t n = idset_count(&ranks);
+    if (n > 0) {
+        *lowest = (uint32_t)idset_next(&ranks, -1);
+        buffer_text(out, out->size > 0 ? ", " : "");
+        buffer_text(out, n > 1 ? "ranks " : "rank ");
+        idset_format(&ranks, out);
+        buffer_printf(out, n > 1 ? " wait for \"%s\"" : " waits for \"%s\"", key);
+    }
+    idset_done(&ranks);
+    return n;
+}
+
+bool store_is_stuck(const struct store *store, uint64_t *turn, uint32_t *rank, struct buffer *out) {
+    struct idset waiting = {0};
+    size_t at = 0, fewest = SIZE_MAX;
+    uintptr_t value;
+    const char *key;
+    while ((key = hash_next(store->entries, &at, &value)) != NULL) {
+        uint32_t lowest = 0;
+        size_t n = name_waiters((const struct entry *)value, key, &waiting, &lowest, out);
+        if (n == 0 || n > fewest || (n == fewest && lowest > *rank)) continue;
+        fewest = n;
+        *rank = lowest;
+    }
+    bool stuck = fewest != SIZE_MAX;
+    for (uint32_t i = 0; i < store->world_size && stuck; i++)
+        stuck = idset_has(&waiting, i) || idset_has(&store->ended, i);
+    idset_done(&waiting);
+    *turn = store->turn;
+    return stuck;
 }
 
 nanoseconds store_deadline(const struct store *store) {
@@ -406,6 +448,7 @@ static nanoseconds expire_entry(struct store *store, struct entry *entry, nanose
             continue;
         }
         *link = waiter->next;
+        store->turn++;
         if (entry->pieces != NULL) {
             if (absent.size == 0) list_absent(store, entry, &absent);
             entry->pieces[waiter->rank].waiting = false;

@@ -4,9 +4,11 @@
 #ifndef RUN_STORE_H
 #define RUN_STORE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buffer.h"
 #include "base/duration.h"
 
 enum store_operation { STORE_SET, STORE_GET, STORE_WAIT, STORE_ADD, STORE_GATHER, STORE_DELETE };
@@ -33,6 +35,11 @@ struct store *store_create(uint32_t world_size, store_answer *answer, void *cont
 void store_destroy(struct store *store); /* who still waits is not answered; NULL is fine */
 
 void store_ask(struct store *store, const struct store_request *request, nanoseconds now);
+
+/* True when nobody can get on: every rank that has not ended waits, and at least one does. `*turn` then changes with every request and
+ * answer, so that a caller who looks again can tell a stand-still from a moment; `*rank` is the lowest of those who wait for the
+ * key that the fewest wait for, and `out` says who waits for what: "ranks 0-2 wait for "a", rank 3 waits for "b"". */
+bool store_is_stuck(const struct store *store, uint64_t *turn, uint32_t *rank, struct buffer *out);
 
 /* A rank has ended: gathers that still lack its piece, now or later, are INVALID at once. Short of memory, they wait for
  * their time. */

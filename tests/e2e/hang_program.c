@@ -1,5 +1,6 @@
 /* A worker of the hang tests: hang_program HOW RANK [ATTEMPT]. The rank (-1: all) hangs in this attempt, or in any, in a function that a
  * test can look for in its stack; the others stay alive by heartbeats until they are told to end. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,20 @@ static void live(ty_worker *worker, int beats) {
     }
 }
 
+static int be_kept_waiting(ty_worker *worker) {
+    size_t size;
+    void *value = NULL;
+    return ty_store_gather(worker, "all", "1", 1, -1, &value, &size, NULL) < 0;
+}
+
+/* All but the last gather; it waits for what nobody will say. */
+static int be_stuck(ty_worker *worker) {
+    size_t size;
+    void *value = NULL;
+    bool last = ty_world_rank(worker) == ty_world_size(worker) - 1;
+    return last ? ty_store_wait(worker, "never", 1000, &value, &size, NULL) < 0 : be_kept_waiting(worker);
+}
+
 int main(int argc, char **argv) {
     ty_error err = {0};
     ty_worker *worker = ty_worker_self(&err);
@@ -52,6 +67,9 @@ int main(int argc, char **argv) {
         live(worker, 80);
         return ty_store_set(worker, "late", "1", 1, &err) < 0;
     }
+    if (strcmp(argv[1], "stuck") == 0) return be_stuck(worker);
+    if (strcmp(argv[1], "keep") == 0 && ty_world_rank(worker) != rank) return be_kept_waiting(worker);
+    if (strcmp(argv[1], "keep") == 0) sleep_for_ever();
     wait_to_be_stopped(worker);
     if (rank < 0 || ty_world_rank(worker) == rank) {
         if (strcmp(argv[1], "sleep") == 0) sleep_for_ever();

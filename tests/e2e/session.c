@@ -418,6 +418,99 @@ static void signals_stay_as_they_are(void **state) {
     done(&session);
 }
 
+#define ON_THE_GPU "\"num_gpus\": 1, \"scaling\": {\"num_workers\": 1, \"use_gpu\": true}"
+
+/* Another process, whose run "holder" has the only GPU until `*release` is closed. */
+static pid_t hold_the_gpu(int *release) {
+    int told[2], ends[2];
+    char byte;
+    assert_true(pipe(told) == 0 && pipe(ends) == 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct session holder;
+        (void)alarm(60); /* whatever becomes of the test */
+        (void)close(ends[1]);
+        open_run(&holder, ON_THE_GPU ", \"name\": \"holder-%d\", \"argv\": [\"sleep\", \"1000\"]",
+                 (int)getpid());
+        step_until(&holder, "started", 0);
+        bool held = write(told[1], "x", 1) == 1 && read(ends[0], &byte, 1) == 0;
+        (void)ty_run_stop(holder.run, SIGTERM);
+        step_to_end(&holder);
+        close_run(&holder);
+        _exit(held ? 0 : 1);
+    }
+    (void)close(told[1]);
+    (void)close(ends[0]);
+    assert_int_equal(read(told[0], &byte, 1), 1);
+    (void)close(told[0]);
+    *release = ends[1];
+    return pid;
+}
+
+static void let_go(pid_t holder, int *release) {
+    int status = -1;
+    if (*release >= 0) (void)close(*release);
+    *release = -1;
+    assert_int_equal(waitpid(holder, &status, 0), holder);
+    assert_int_equal(status, 0);
+}
+
+static void devices_that_others_hold_are_waited_for(void **state) {
+    (void)state;
+    struct session session;
+    int release;
+    pid_t holder = hold_the_gpu(&release);
+    open_run(&session, ON_THE_GPU ", \"argv\": [\"true\"]");
+    step_until(&session, "wait", 0);
+    const json_t *wait = find(&session, "wait", 0);
+    assert_int_equal(number(json_array_get(json_object_get(wait, "holders"), 0), "pid"), holder);
+    assert_non_null(strstr(text(wait, "reason"), "holder-"));
+    let_go(holder, &release);
+    step_to_end(&session);
+    close_run(&session);
+    assert_int_equal(session.code, 0);
+    done(&session);
+}
+
+static void a_run_that_waits_can_be_stopped(void **state) {
+    (void)state;
+    struct session session;
+    int release;
+    pid_t holder = hold_the_gpu(&release);
+    open_run(&session, ON_THE_GPU ", \"argv\": [\"true\"]");
+    step_until(&session, "wait", 0);
+    assert_int_equal(ty_run_stop(session.run, SIGINT), 0);
+    step_to_end(&session);
+    close_run(&session);
+    assert_int_equal(session.code, TY_EINTERRUPTED);
+    assert_int_equal(number(session.result, "status"), 128 + SIGINT);
+    assert_int_equal(json_array_size(json_object_get(session.result, "history")), 0);
+    assert_null(ty_result_attempt(session.got, 0));
+    let_go(holder, &release);
+    done(&session);
+}
+
+static void no_wait_refuses_what_others_hold(void **state) {
+    (void)state;
+    char request[512];
+    ty_run *run = NULL;
+    ty_error err = {0};
+    int release;
+    pid_t holder = hold_the_gpu(&release);
+    (void)snprintf(
+        request, sizeof request,
+        "{\"storage_path\": \"%s\", \"name\": \"refused\", \"num_cpus\": 8, \"no_wait\": true, " ON_THE_GPU
+        ", \"argv\": [\"true\"]}",
+        place);
+    assert_int_equal(ty_run_open(request, NULL, 0, &run, &err), TY_EBUSY);
+    assert_null(run);
+    assert_non_null(strstr(err.message, "holder-"));
+    (void)snprintf(request, sizeof request, "%s/refused", place);
+    assert_int_equal(access(request, F_OK), -1);
+    let_go(holder, &release);
+}
+
 /* Whoever read our output has gone, and SIGPIPE would end us. */
 static void a_closed_output_is_no_end(void **state) {
     (void)state;
@@ -472,6 +565,9 @@ static const struct bad_request {
     {"{\"argvs\": []}", "did you mean \"argv\"?"},
     {"{\"argv\": []}", "`argv` must be a list of texts"},
     {"{\"argv\": [\"\"]}", "`argv` must be a list of texts"},
+    {"{\"argv\": [\"true\"], \"chaos\": 1}", "`chaos` must be a text SEED[:EVERY], not 1"},
+    {"{\"argv\": [\"true\"], \"chaos\": \"soon\"}", "`chaos`: the seed must be a whole number"},
+    {"{\"argv\": [\"true\"], \"chaos\": \"1:1ms\"}", "`chaos`: faults cannot come more often"},
     {"{\"argv\": \"true\"}", "`argv` must be a list of texts"},
     {"{\"argv\": [\"true\", 1]}", "`argv` must be a list of texts, not 1"},
     {"{\"scaling\": 4}", "a map of fields, not 4"},
@@ -600,6 +696,9 @@ int main(void) {
         CLEAN_TEST(elastic_workers_start_as_many_as_fit),
         CLEAN_TEST(output_waits_until_it_is_taken),
         CLEAN_TEST(untaken_output_does_not_hold_up_the_end),
+        CLEAN_TEST(devices_that_others_hold_are_waited_for),
+        CLEAN_TEST(a_run_that_waits_can_be_stopped),
+        CLEAN_TEST(no_wait_refuses_what_others_hold),
         CLEAN_TEST(signals_stay_as_they_are),
         CLEAN_TEST(a_closed_output_is_no_end),
         cmocka_unit_test(a_kept_agent_serves_the_next_run), /* it rests until this process ends */

@@ -1,7 +1,9 @@
 """`run --chaos`: workers are killed, stopped and starved by a schedule that a seed gives; what a run does with it is as ever."""
 
+import json
 import re
 import signal
+import sqlite3
 import time
 
 from harness import Case, main
@@ -25,17 +27,28 @@ def faults(text):
 
 
 class Chaos(Case):
+    def events(self, kind, name):
+        database = sqlite3.connect("%s/%s/run.db" % (self.storage, name))
+        rows = database.execute("SELECT rank, data FROM events WHERE kind = ? ORDER BY sequence", (kind,)).fetchall()
+        database.close()
+        return rows
+
     def test_a_seed_gives_the_same_schedule(self):
-        told = []
+        told, first = [], None
         for name, seed in (("a", 7), ("b", 7), ("c", 8)):
             finished = self.run_workers("--name", name, "-n", 3, "--max-failures", -1, "--time-limit", "2s", "--chaos",
                                         "%d:100ms" % seed, "-q", "--", *BUSY)
             self.assert_status(124, finished)
+            first = first or finished.err
             told.append([fault[1:] for fault in faults(finished.err)][:8])
         self.assertEqual(8, len(told[0]))
         self.assertEqual(told[0], told[1])
         self.assertNotEqual(told[0], told[2])
         self.assertIn("killed", {kind for _, kind, _ in told[0]})
+        words = {"kill": "killed", "pause": "stopped for", "starve": "starved for"}
+        recorded = [(str(rank), words[json.loads(data)["fault"]]) for rank, data in self.events("chaos", "a")]
+        happened = [match[1:3] for match in re.findall(r"at ([0-9.]+) s: rank (\d+) \(pid \d+\) is (killed|stopped for|starved for)", first)]
+        self.assertEqual(happened, recorded)
 
     def test_a_program_that_goes_on_comes_through(self):
         script = self.write("steps.py", STEPS)

@@ -66,6 +66,18 @@ class Hangs(RunCase):
     def test_whoever_waits_for_others_does_not_hang(self):
         self.assert_status(0, self.finish(self.hang(2, "wait", 0)))
 
+    def test_all_wait_for_each_other(self):
+        finished = self.assert_status(1, self.finish(self.hang(3, "stuck", 0)))
+        self.assertIn("first cause: rank 2 hung: all ranks have waited for each other in the store for 1 s: ", finished.err)
+        self.assertIn('ranks 0-1 wait for "', finished.err)
+        self.assertIn('rank 2 waits for "never"', finished.err)
+        self.assertIn("ty_store_wait" if DEBUGGER else "== process", self.stack(2))
+        self.assertEqual(2, self.status("run")["cause_rank"])
+
+    def test_the_one_that_computes_is_named_not_those_who_wait_for_it(self):
+        finished = self.finish(self.hang(3, "keep", 1))
+        self.assert_hung(finished, 1, "ranks 0,2 stopped when told to")
+
     def test_another_attempt_follows(self):
         finished = self.assert_status(0, self.finish(self.hang(2, "sleep", 1, 1, options=("--max-failures", 1))))
         self.assertIn("rank 1 hung", finished.err)

@@ -323,6 +323,7 @@ def test_failure_config():
         {"progress": "yes"},
         {"quiet": None},
         {"grace_s": -1},
+        {"chaos": 7},
         {"time_limit_s": float("inf")},
         {"worker_runtime_env": []},
     ],

@@ -82,6 +82,20 @@ def test_a_signal_that_cannot_tell_of_it(value, storage):
         fit(lambda: None, storage, preempt_signal=value)
 
 
+def test_chaos_is_told_and_survived(storage, place):
+    """Seed 1's first fault is a kill."""
+
+    def train():
+        if trainyard.get_context().get_attempt() == 1:
+            live_until_told()
+
+    result = fit(train, storage, chaos="1:50ms", failure_config=FailureConfig(max_failures=1), hang_timeout_s=None)
+    first = result.history[0]
+    assert first.outcome == "failed" and f"rank {first.rank} was killed by signal 9" in first.cause
+    with pytest.raises(ValueError, match="chaos"):
+        fit(train, storage, name="other", chaos="soon")
+
+
 @pytest.mark.parametrize("value", [-1, float("nan"), True, "1"])
 def test_a_timeout_is_a_number_of_seconds(value):
     with pytest.raises(ValueError, match="hang_timeout_s"):

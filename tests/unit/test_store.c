@@ -178,6 +178,31 @@ static void gather_goes_on_for_who_asks_again(void **state) {
     expect(" 1/10:timeout=1");
 }
 
+static void all_who_wait_are_stuck(void **state) {
+    (void)state;
+    uint64_t turn = 0, later = 0;
+    uint32_t rank = 9;
+    struct buffer waits = {0};
+    assert_false(store_is_stuck(store, &turn, &rank, &waits));
+    ask(STORE_GATHER, 0, "g", "a", -1, 0);
+    ask(STORE_GATHER, 2, "g", "c", -1, 0);
+    assert_false(store_is_stuck(store, &turn, &rank, &waits)); /* rank 1 computes */
+    buffer_done(&waits);
+    ask(STORE_WAIT, 1, "w", NULL, 50, 0);
+    assert_true(store_is_stuck(store, &turn, &rank, &waits));
+    assert_int_equal(rank, 1);
+    assert_string_equal(waits.data, "ranks 0,2 wait for \"g\", rank 1 waits for \"w\"");
+    buffer_done(&waits);
+    assert_true(store_is_stuck(store, &later, &rank, &waits));
+    assert_true(turn == later);
+    buffer_done(&waits);
+    store_expire(store, 50); /* rank 1 goes on */
+    assert_false(store_is_stuck(store, &later, &rank, &waits));
+    assert_true(turn != later);
+    buffer_done(&waits);
+    expect(" 1/11:timeout");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_value_is_there_once_set, open_store, close_store),
@@ -187,6 +212,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(gather_answers_all_when_the_last_one_came, open_store, close_store),
         cmocka_unit_test_setup_teardown(gather_names_who_did_not_come, open_store, close_store),
         cmocka_unit_test_setup_teardown(gather_fails_without_a_rank_that_ended, open_store, close_store),
+        cmocka_unit_test_setup_teardown(all_who_wait_are_stuck, open_store, close_store),
         cmocka_unit_test_setup_teardown(gather_goes_on_for_who_asks_again, open_store, close_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -33,6 +33,24 @@ class Disks(FaultCase):
                     os.rename(os.path.join(self.work, "d"), os.path.join(self.work, "was-" + name))
         self.assert_clean()
 
+    def test_d9_a_directory_that_is_not_ours(self):
+        """D9: refused with owner and mode, before anything in it changes."""
+        self.assert_status(0, self.finish(self.shell("true", "--name", "r", "-n", 1)))
+        path = os.path.join(self.storage, "r")
+        os.chmod(path, 0o500)
+        refused = self.assert_status(2, self.finish(self.shell("true", "--name", "r", "--resume")))
+        self.assertIn(path, refused.err)
+        self.assertIn("(uid %d), mode 0500: " % os.geteuid(), refused.err)
+        os.chmod(path, 0o755)
+        if os.geteuid() == 0:  # others cannot give a directory away
+            os.chown(path, 4321, -1)
+            refused = self.assert_status(2, self.finish(self.shell("true", "--name", "r", "--resume")))
+            self.assertIn("(uid 4321), mode 0755: only its owner", refused.err)
+            os.chown(path, 0, -1)
+        self.assertEqual(1, self.status("r")["attempts"])
+        self.assert_status(0, self.finish(self.shell("true", "--name", "r", "--resume")))
+        self.assert_clean()
+
     def test_short_and_interrupted_writes(self):
         """D5: one byte at a time, every second call interrupted: slower, and as correct."""
         finished = self.steps("write", 0, "r")
