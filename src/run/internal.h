@@ -132,9 +132,15 @@ bool run_resize_end(struct run *run);
 void run_next_attempt(
     struct run *run); /* from RUN_STOPPING or RUN_PAUSING: with as many workers as fit, if enough do */
 
+/* The parts of run.c that worker.c needs. False when the worker's state does not allow it. */
+bool run_move_worker(struct run *run, uint32_t rank, enum worker_state to);
+void run_end_when_gone(struct run *run); /* the attempt, when nobody is left of it */
+void run_failure_text(struct run_failure *failure, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /* The attempt fails of this, if of nothing else before; takes over failure->tail (run.c). */
 void run_fail(struct run *run, const struct run_failure *failure);
-/* The same for a node whose agent ends by itself (run.c). */
+/* The same for a node whose agent ends by itself (worker.c). */
 void run_note_leaving(struct run *run, uint32_t node, const struct run_failure *failure);
 /* The limit of the stacks passed; whatever was collected is forgotten (hang.c). */
 void run_stacks_late(struct run *run);

@@ -12,7 +12,6 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "run/internal.h"
 
 /* Beyond the grace: the agent's own kill and the news of it. */
@@ -83,7 +82,7 @@ static bool move_node(struct run *run, uint32_t node, enum node_state to) {
     return true;
 }
 
-static bool move_worker(struct run *run, uint32_t rank, enum worker_state to) {
+bool run_move_worker(struct run *run, uint32_t rank, enum worker_state to) {
     if (rank >= run->config.n_workers) return false;
     struct run_worker *worker = &run->workers[rank];
     if (!worker_state_may_follow(worker->state, to)) return false;
@@ -135,7 +134,7 @@ void run_begin_attempt(struct run *run) {
     run->began = run->ops->now(run->context);
     run->retries = false;
     for (uint32_t i = 0; i < run->config.n_workers; i++) {
-        (void)move_worker(run, i, WORKER_PLANNED);
+        (void)run_move_worker(run, i, WORKER_PLANNED);
         run->workers[i] = (struct run_worker){.state = WORKER_PLANNED, .reports = run->report_base};
     }
     run->ops->set_timer(run->context, TIMER_START, run->config.start_limit);
@@ -163,7 +162,7 @@ void run_stop_attempt(struct run *run, const char *reason) {
     if (run->state == RUN_STARTING) {
         run->ops->set_timer(run->context, TIMER_START, -1);
         for (uint32_t rank = 0; rank < run->config.n_workers; rank++)
-            (void)move_worker(run, rank, WORKER_GONE);
+            (void)run_move_worker(run, rank, WORKER_GONE);
         (void)run_move(run, RUN_STOPPING);
         end_attempt(run);
         return;
@@ -201,9 +200,7 @@ void run_fail(struct run *run, const struct run_failure *failure) {
     if (run->state == RUN_RUNNING || run->state == RUN_STARTING) run_stop_attempt(run, run->failure.text);
 }
 
-static void set_text(struct run_failure *failure, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static void set_text(struct run_failure *failure, const char *format, ...) {
+void run_failure_text(struct run_failure *failure, const char *format, ...) {
     va_list args;
     va_start(args, format);
     (void)vsnprintf(failure->text, sizeof failure->text, format, args);
@@ -261,7 +258,7 @@ static void give_up_pause(struct run *run) {
 }
 
 /* An agent that leaves is waited for: a next attempt needs a new one. */
-static void end_when_gone(struct run *run) {
+void run_end_when_gone(struct run *run) {
     if (run->n_alive > 0 || run->n_leaving > 0) return;
     if (run->state == RUN_RUNNING || run->state == RUN_STOPPING) end_attempt(run);
 }
@@ -297,7 +294,7 @@ static void finish(struct run *run) {
 /* The workers of a node went with it; `why` is recorded for those that never were there. */
 static void drop_workers(struct run *run, uint32_t node, const char *why) {
     for (uint32_t rank = 0; rank < run->config.n_workers; rank++) {
-        if (run->config.node_of[rank] != node || !move_worker(run, rank, WORKER_GONE)) continue;
+        if (run->config.node_of[rank] != node || !run_move_worker(run, rank, WORKER_GONE)) continue;
         if (why != NULL) run_record_text(run, EVENT_START_FAILED, (int)rank, -1, "cause", why);
         run_reports_rank_ended(run, rank);
     }
@@ -314,13 +311,13 @@ static void launch_nodes(struct run *run) {
             failure.transient = error_may_pass(err.code);
             failure.node = (int)node;
             failure.time = run->ops->wall(run->context);
-            set_text(&failure, "the launch could not be sent: %s", err.message);
+            run_failure_text(&failure, "the launch could not be sent: %s", err.message);
         }
         if (failure.outcome != OUTCOME_NONE) drop_workers(run, node, failure.text);
     }
     if (failure.outcome == OUTCOME_NONE) return;
     run_fail(run, &failure);
-    end_when_gone(run);
+    run_end_when_gone(run);
 }
 
 /* The gang is launched when every node is up, all in one go. */
@@ -330,7 +327,7 @@ static void launch_when_up(struct run *run) {
     for (uint32_t node = 0; node < run->config.n_nodes; node++)
         if (run->nodes[node].n_workers > 0) (void)move_node(run, node, NODE_LAUNCHED);
     for (uint32_t rank = 0; rank < run->config.n_workers; rank++)
-        (void)move_worker(run, rank, WORKER_LAUNCHED);
+        (void)run_move_worker(run, rank, WORKER_LAUNCHED);
     run_record(run, EVENT_LAUNCHED, -1, -1, 0, NULL);
     run_resize_launched(run);
     launch_nodes(run);
@@ -362,7 +359,7 @@ static void lose_node(struct run *run, uint32_t node, const char *why, bool tran
                                   .rank = -1,
                                   .node = (int)node,
                                   .time = run->ops->wall(run->context)};
-    set_text(&failure, "%s", why);
+    run_failure_text(&failure, "%s", why);
     bool idle = run->nodes[node].n_workers == 0; /* nothing of the attempt is there */
     if (run->state == RUN_RUNNING) drop_workers(run, node, NULL);
     if (idle) {
@@ -372,7 +369,7 @@ static void lose_node(struct run *run, uint32_t node, const char *why, bool tran
     } else if (run->state == RUN_STOPPING) {
         drop_workers(run, node, NULL);
     }
-    end_when_gone(run);
+    run_end_when_gone(run);
     end_when_bye(run);
 }
 
@@ -391,102 +388,6 @@ void run_node_bye(struct run *run, uint32_t node, bool clean, uint32_t leftovers
     if (!clean) run->unclean = true;
     run_record_clean(run, node, clean, leftovers);
     end_when_bye(run);
-}
-
-void run_worker_started(struct run *run, uint32_t rank, int pid, nanoseconds time) {
-    if (!move_worker(run, rank, WORKER_STARTED)) return;
-    run->workers[rank].pid = pid;
-    run_record_started(run, rank, time);
-}
-
-void run_worker_ready(struct run *run, uint32_t rank, nanoseconds time) {
-    if (move_worker(run, rank, WORKER_READY)) run_record(run, EVENT_READY, (int)rank, -1, time, NULL);
-}
-
-void run_worker_rendezvous(struct run *run, uint32_t rank, nanoseconds time) {
-    if (rank < run->config.n_workers && run->workers[rank].state == WORKER_READY)
-        run_record(run, EVENT_RENDEZVOUS, (int)rank, -1, time, NULL);
-}
-
-static void describe_exit(struct run_failure *failure, const char *cause) {
-    int status = failure->wait_status;
-    bool known = cause != NULL && cause[0] != '\0';
-    if (!known) cause = WIFSIGNALED(status) && WCOREDUMP(status) ? "core dumped" : "";
-    const char *comma = cause[0] != '\0' ? ", " : "";
-    if (!WIFSIGNALED(status)) {
-        set_text(failure, "rank %d exited with code %d%s%s", failure->rank, WEXITSTATUS(status), comma, cause);
-        return;
-    }
-    char text[32];
-    set_text(failure, "rank %d was killed by %s%s%s", failure->rank, str_signal(WTERMSIG(status), text), comma,
-             cause);
-}
-
-static char *copy_bytes(const void *bytes, size_t size) {
-    char *copy = size == 0 ? NULL : malloc(size);
-    return copy == NULL ? NULL : memcpy(copy, bytes, size);
-}
-
-void run_note_leaving(struct run *run, uint32_t node, const struct run_failure *failure) {
-    run->nodes[node].leaving = true;
-    run->n_leaving++;
-    if (run->state == RUN_RUNNING) run_fail(run, failure);
-}
-
-/* A worker was told to stop, and not by this run: its agent was told to end, and could not say so. */
-static void note_leaving(struct run *run, uint32_t rank, nanoseconds time) {
-    uint32_t node = run->config.node_of[rank];
-    struct run_failure failure = {
-        .outcome = OUTCOME_NODE_LOST, .preempted = true, .rank = -1, .node = (int)node, .time = time};
-    set_text(&failure, "the agent of rank %u was told to end", rank);
-    run_note_leaving(run, node, &failure);
-}
-
-void run_worker_exited(struct run *run, uint32_t rank, const struct run_exit *exit) {
-    if (!move_worker(run, rank, WORKER_EXITED)) return;
-    struct run_worker *worker = &run->workers[rank];
-    worker->wait_status = exit->wait_status;
-    worker->exited = true;
-    worker->stopped = exit->stopped && !worker->hung;
-    worker->failed = worker->hung || (exit->wait_status != 0 && !exit->stopped);
-    run_record_exit(run, rank, worker->hung ? "it hung" : exit->cause, exit->time);
-    if (worker->stopped && run->state == RUN_RUNNING) note_leaving(run, rank, exit->time);
-    if (worker->failed && !worker->hung) {
-        struct run_failure failure = {.outcome = OUTCOME_FAILED,
-                                      .rank = (int)rank,
-                                      .node = (int)run->config.node_of[rank],
-                                      .wait_status = exit->wait_status,
-                                      .time = exit->time,
-                                      .tail = copy_bytes(exit->tail, exit->tail_size)};
-        failure.tail_size = failure.tail == NULL ? 0 : exit->tail_size;
-        describe_exit(&failure, exit->cause);
-        run_fail(run, &failure);
-    }
-    run_reports_rank_ended(run, rank);
-}
-
-void run_worker_gone(struct run *run, uint32_t rank, nanoseconds time) {
-    if (!move_worker(run, rank, WORKER_GONE)) return;
-    run_record(run, EVENT_GONE, (int)rank, -1, time, NULL);
-    end_when_gone(run);
-}
-
-void run_worker_start_failed(struct run *run, uint32_t rank, const struct run_start_failure *start) {
-    if (!move_worker(run, rank, WORKER_GONE)) return;
-    run->workers[rank].stopped = start->stopped;
-    run->workers[rank].failed = !start->stopped;
-    run_record_text(run, EVENT_START_FAILED, (int)rank, -1, "cause", start->why);
-    struct run_failure failure = {.outcome = OUTCOME_START_FAILED,
-                                  .transient = start->transient,
-                                  .rank = (int)rank,
-                                  .node = (int)run->config.node_of[rank],
-                                  .time = start->time};
-    set_text(&failure, "rank %u could not be started: %s", rank, start->why);
-    if (!start->stopped)
-        run_fail(run, &failure);
-    else if (run->state == RUN_RUNNING)
-        note_leaving(run, rank, start->time);
-    end_when_gone(run);
 }
 
 /* Nodes that do not answer within a limit are ended by force. */
@@ -521,7 +422,7 @@ void run_timer_fired(struct run *run, enum run_timer timer) {
         break;
     case TIMER_LIMIT:
         duration_format(run->config.time_limit, &text);
-        set_text(&failure, "the time limit of %s passed", text.failed ? "the run" : text.data);
+        run_failure_text(&failure, "the time limit of %s passed", text.failed ? "the run" : text.data);
         buffer_done(&text);
         run_out(run, &failure);
         break;
