@@ -128,6 +128,17 @@ static PyObject *report_end(PyObject *module, PyObject *args) {
     return reported(module, result, &err);
 }
 
+/* May run beside the other calls: it has a channel of its own. */
+static PyObject *report_failure(PyObject *module, PyObject *args) {
+    const char *failure;
+    if (!PyArg_ParseTuple(args, "s:report_failure", &failure)) return NULL;
+    ty_error err = {0};
+    PyThreadState *saved = PyEval_SaveThread();
+    int result = ty_report_failure(failure, &err);
+    PyEval_RestoreThread(saved);
+    return done(module, result, &err);
+}
+
 static PyObject *checkpoints_reported(PyObject *module, PyObject *nothing) {
     (void)nothing;
     ty_worker *self = self_of(module);
@@ -279,6 +290,8 @@ static PyMethodDef methods[] = {
      "report_begin(metrics_json, name=None) -> (number, directory)\n\nSee ty_report_begin."},
     {"report_end", report_end, METH_VARARGS,
      "report_end(number, place) -> str | None\n\nSee ty_report_end; None gives the checkpoint up."},
+    {"report_failure", report_failure, METH_VARARGS,
+     "report_failure(failure_json)\n\nThe exception that this worker ends with; see ty_report_failure."},
     {"checkpoints_reported", checkpoints_reported, METH_NOARGS,
      "checkpoints_reported() -> str\n\nJSON; see ty_checkpoints_reported."},
     {"store_set", store_set, METH_VARARGS, "store_set(key, value)\n\nSets a key of the run's store to bytes."},

@@ -63,6 +63,12 @@ TY_API int ty_report_end(ty_worker *worker, uint64_t number, const char *place, 
  * caller's) lists those that are kept, oldest first: [{"number": 3, "path": "/...", "metrics": {...}}]. */
 TY_API int ty_checkpoints_reported(ty_worker *worker, char **json, ty_error *err);
 
+/* Tells the run of the exception that this worker is about to end with: a JSON object of at most 1 MiB, whose "traceback", a string,
+ * goes to the rank's log and to the screen of the first cause, so the worker need not print it. The rest is for whoever drives the
+ * run (event "failure"). The worker's end and its exit code are its own business. Any thread may call it. TY_EUSAGE for what is no
+ * such object; TY_EUNSUPPORTED outside a run; TY_ECOMM when the agent is gone. */
+TY_API int ty_report_failure(const char *failure_json, ty_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -70,13 +70,14 @@ TY_API int ty_run_dispatch(ty_run *run, ty_error *err);
  *   "output"      stream (1, 2), rank, text: whole lines, as they would have been printed
  *   "log"         level ("error", "warning", "info", "debug"), subsystem, text
  *   "report"      rank, number, attempt, checkpoint (whether this rank brings files), metrics
+ *   "failure"     rank, attempt, failure: what the worker told of the exception that it ends with (ty_report_failure)
  *   "checkpoint"  number, path, metrics (those of rank 0), attempt, time
  *   and the names of what the journal records (docs/journal.md), with attempt, rank, node, time, and their data.
  * While more than 1 MiB waits here, agents are not heard: take them after each dispatch. */
 TY_API int ty_run_next_event(ty_run *run, char **event_json);
 
 /* As one Ctrl-C: workers are told to end, and get their grace; once more ends them at once. `signal_number` is for the exit status
- * (128 + n). TY_EUSAGE for what is no signal. Not for signal handlers. */
+ * (128 + n), or 0 where no signal came: told as such, and then as SIGINT. TY_EUSAGE for what is no signal. Not for signal handlers. */
 TY_API int ty_run_stop(ty_run *run, int signal_number);
 
 /* Frees the run; one that has not ended is ended by force first, which leaves no process behind. The result and the error are those

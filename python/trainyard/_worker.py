@@ -10,10 +10,14 @@ import json
 import os
 import sys
 import traceback
-from typing import Any
 
+from . import _core, runtime, stacks
 from . import payload as payloads
-from . import runtime, stacks
+
+# What is told of an exception, in characters and bytes; the library takes 1 MiB in all.
+_TRACEBACK_LIMIT = 16 << 10
+_MESSAGE_LIMIT = 4 << 10
+_PICKLE_LIMIT = 512 << 10
 
 
 def main(payload: payloads.Payload | None = None) -> int:
@@ -76,13 +80,15 @@ def _exit_code(end: SystemExit) -> int:
 
 
 def _tell(error: BaseException) -> None:
-    """The traceback, to stderr as any program does, and to the run's directory for the driver."""
+    """To the run, which keeps the traceback in the rank's log and prints that of the first cause; to stderr where it cannot."""
     text = "".join(traceback.format_exception(type(error), error, _own_frames_cut(error)))
-    sys.stderr.write(text)
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
     try:
-        _write_failure(error, text)
-    except Exception as problem:  # the driver then tells the last lines of output
+        _core.report_failure(json.dumps(_record(error, _cut(text, _TRACEBACK_LIMIT))))
+    except Exception as problem:
+        sys.stderr.write(text)
         print(f"trainyard: the exception could not be handed to the driver: {problem}", file=sys.stderr)
 
 
@@ -97,39 +103,44 @@ def _own_frames_cut(error: BaseException):
     return trace if trace is not None else error.__traceback__
 
 
-def failure_path(run_path: str, rank: int) -> str:
-    """Where a worker leaves its exception for the driver."""
-    return os.path.join(run_path, "logs", f"rank-{rank}.error.json")
-
-
-def _write_failure(error: BaseException, text: str) -> None:
-    """{"attempt", "pid", "type", "message", "traceback", "pickle": base64 or null}, whole or not at all."""
-    record: dict[str, Any] = {
-        "attempt": int(os.environ["TRAINYARD_ATTEMPT"]),
-        "pid": os.getpid(),
-        "type": f"{type(error).__module__}.{type(error).__qualname__}",
-        "message": str(error),
+def _record(error: BaseException, text: str) -> dict[str, str | None]:
+    """{"type", "message", "traceback", "pickle": base64 or null}, what the driver makes the exception of again."""
+    kind = type(error)
+    home = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
+    return {
+        "type": home + kind.__qualname__,
+        "message": _cut(_message(error), _MESSAGE_LIMIT),
         "traceback": text,
         "pickle": _pickled(error),
     }
-    path = failure_path(os.environ["TRAINYARD_RUN_PATH"], int(os.environ["RANK"]))
-    with open(path + ".new", "w", encoding="utf-8", errors="backslashreplace") as file:
-        json.dump(record, file)
-    os.replace(path + ".new", path)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "<exception str() failed>"
+
+
+def _cut(text: str, limit: int) -> str:
+    """At most about `limit` characters, the middle left out, as UTF-8 has them and without NUL."""
+    if len(text) > limit:
+        text = f"{text[: limit // 4]}\n... ({len(text) - limit} characters left out) ...\n{text[-limit * 3 // 4 :]}"
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
 def _pickled(error: BaseException) -> str | None:
     import base64
     import pickle
 
-    import cloudpickle
-
     try:
+        import cloudpickle
+
         data = cloudpickle.dumps(error)
         pickle.loads(data)  # some can be written and not read
     except Exception:
         return None
-    return base64.b64encode(data).decode()
+    return base64.b64encode(data).decode() if len(data) <= _PICKLE_LIMIT else None
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import select
 import signal
 import sys
 import threading
+import traceback
 from typing import Any, Iterator
 
 from . import _core, callbacks, defaults, failures, payload
@@ -18,7 +19,7 @@ from .errors import ControllerError, PreemptionError
 from .reports import Reports
 from .result import Result
 
-_EVENTS = ["log", "run", "attempt", "exited", "start_failed", "node_lost", "attempt_end"]
+_EVENTS = ["log", "run", "attempt", "failure", "exited", "start_failed", "node_lost", "attempt_end"]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PACKAGE_HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -51,6 +52,7 @@ class Driver:
         self._reports: Reports | None = None
         self._failures = failures.Failures()
         self._display = None
+        self._attempt_end: dict[str, Any] | None = None  # of the last attempt
         self._stopped = False
         self._wake = -1
         self.name = ""
@@ -67,7 +69,7 @@ class Driver:
             self._run = _open(self.request(), data)
             try:
                 if self._stopped:
-                    self._run.stop(signal.SIGINT)
+                    self._run.stop(0)
                 self._loop()
             except BaseException:
                 self._run.stop(signal.SIGKILL)
@@ -86,7 +88,7 @@ class Driver:
         self._stopped = True
         if self._run is not None:
             with contextlib.suppress(ValueError):
-                self._run.stop(signal.SIGINT)
+                self._run.stop(0)
             self.wake()
 
     def wake(self) -> None:
@@ -185,6 +187,10 @@ class Driver:
         kind = event["event"]
         if kind == "run":
             self.name = event["name"]
+        elif kind == "attempt_end":
+            self._attempt_end = event
+        elif kind == "attempt" and self._attempt_end is not None:
+            self._tell_attempt(self._attempt_end)
         self._failures.take(event)
         if self._display is not None:
             self._display.take(event)
@@ -195,7 +201,20 @@ class Driver:
                 self._call_back(kind, event)
             except Exception as error:
                 self._broken = error
-                self._run.stop(signal.SIGINT)
+                self._tell_broken(error)
+                self._run.stop(0)
+
+    def _tell_attempt(self, event: dict[str, Any]) -> None:
+        """The traceback of an attempt that another follows; that of the last one is on the screen of the first cause."""
+        rank, text = self._failures.first_traceback(event.get("rank"))
+        if text is not None and not self._config.quiet:
+            lines = "".join(f"    | {line}\n" for line in text.rstrip("\n").split("\n"))
+            head = f"trainyard: attempt {event['attempt']} ended with rank {rank}:\n"
+            print(head + lines, end="", file=sys.stderr)
+
+    def _tell_broken(self, error: Exception) -> None:
+        text = "".join(traceback.format_exception_only(type(error), error)).strip()
+        print(f"trainyard: a callback raised, which ends the run: {text}", file=sys.stderr)
 
     def _call_back(self, kind: str, event: dict[str, Any]) -> None:
         if kind == "attempt":
@@ -243,9 +262,10 @@ class Driver:
         if error is None:
             made = result.read(summary["path"], self._config.checkpoint_config)
             return made
-        if summary.get("failure") and not self._config.quiet:
+        shown = bool(summary.get("failure")) and not self._config.quiet
+        if shown:
             print(summary["failure"].rstrip("\n"), file=sys.stderr, flush=True)
-        raise self._failures.exception(error, summary) from None
+        raise self._failures.exception(error, summary, tracebacks=not shown) from None
 
 
 def _default_storage() -> str:

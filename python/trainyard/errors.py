@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 
 _TEXT_LIMIT = 1000
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
@@ -117,36 +118,45 @@ class CheckpointManagerInitializationError(RuntimeError):
     """What is on record of a run's checkpoints cannot be read."""
 
 
-def failure_text(failure: BaseException) -> str:
-    """One worker's failure as text: its remote traceback where there is one."""
+def failure_text(failure: BaseException, tracebacks: bool = True) -> str:
+    """One worker's failure as text: its remote traceback where there is one, or only the traceback's last lines."""
     cause = failure.__cause__
-    if isinstance(cause, RemoteTraceback):
+    if not isinstance(cause, RemoteTraceback) or (isinstance(failure, WorkerExitError) and not tracebacks):
+        return str(failure) or repr(failure)
+    if tracebacks:
         return cause.text.strip()
-    return str(failure) or repr(failure)
+    return "".join(traceback.format_exception_only(type(failure), failure)).strip()
 
 
-def group_failures(failures: dict[int, BaseException | str]) -> str:
-    """The failures as text, ranks that failed alike together.
+def group_failures(failures: dict[int, BaseException | str], tracebacks: bool = True) -> str:
+    """The failures as text, ranks that failed alike together: "[Rank 0, 3]:" and then the text of the first of them.
 
-    Texts are alike when they are equal but for numbers and addresses: "[Rank 0, 3]:" and then the text.
+    Texts are alike when they are equal but for numbers and addresses.
     """
-    groups: dict[str, list[int]] = {}
-    texts: dict[str, str] = {}
+    groups: dict[str, dict[int, str]] = {}
     for rank in sorted(failures):
         failure = failures[rank]
-        text = failure if isinstance(failure, str) else failure_text(failure)
-        kind = _NUMBERS.sub("<NUM>", text)
-        groups.setdefault(kind, []).append(rank)
-        texts.setdefault(kind, text)
-    return "\n".join(
-        f"[Rank {', '.join(map(str, ranks))}]:\n{_cut(kind if _differ(failures, ranks) else texts[kind])}"
-        for kind, ranks in groups.items()
-    )
+        text = failure if isinstance(failure, str) else failure_text(failure, tracebacks)
+        groups.setdefault(_NUMBERS.sub("<NUM>", text), {})[rank] = text
+    return "\n".join(map(_group, groups.values()))
 
 
-def _differ(failures, ranks: list[int]) -> bool:
-    plain = {f if isinstance(f, str) else failure_text(f) for f in (failures[rank] for rank in ranks)}
-    return len(plain) > 1
+def _group(texts: dict[int, str]) -> str:
+    first, *others = texts
+    differing = [rank for rank in others if texts[rank] != texts[first]]
+    note = f"\n(numbers of rank {first}; others in rank {_ranks(differing)})" if differing else ""
+    return f"[Rank {', '.join(map(str, texts))}]:\n{_cut(texts[first])}{note}"
+
+
+def _ranks(ranks: list[int]) -> str:
+    """1-7,9: sorted ranks, neighbours together."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and runs[-1][-1] == rank - 1:
+            runs[-1] = [runs[-1][0], rank]
+        else:
+            runs.append([rank])
+    return ",".join("-".join(map(str, run)) for run in runs)
 
 
 def _cut(text: str) -> str:

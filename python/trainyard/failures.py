@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
 import pickle
 import signal
 from typing import Any
 
 from . import errors, preemption
-from ._worker import failure_path
 
 _KINDS = {
     "TY_EINFEASIBLE": errors.InsufficientClusterResourcesError,
@@ -24,21 +22,25 @@ class Failures:
 
     def __init__(self) -> None:
         self._exits: dict[int, dict[str, Any]] = {}
-        self._pids: dict[int, int] = {}
+        self._told: dict[int, dict[str, Any]] = {}  # what workers said of their exceptions
         self._lost: dict[int, str] = {}  # node rank -> why
-        self._attempt = 0
 
     def take(self, event: dict[str, Any]) -> None:
         kind = event["event"]
         if kind == "attempt":
-            self._exits, self._pids, self._lost = {}, {}, {}
-            self._attempt = event["attempt"]
-        elif kind == "started":
-            self._pids[event["rank"]] = event["pid"]
+            self._exits, self._told, self._lost = {}, {}, {}
+        elif kind == "failure":
+            self._told[event["rank"]] = event["failure"]
         elif kind == "node_lost":
             self._lost[event["node"]] = event.get("reason") or "its agent is gone"
         elif kind == "exited" and not event.get("stopped") and (event.get("signal") or event.get("code")):
             self._exits[event["rank"]] = event
+
+    def first_traceback(self, rank: int | None) -> tuple[int | None, str | None]:
+        """Of this rank, or of the first that told one when that did not; (None, None) when none did."""
+        if rank not in self._told:
+            rank = next(iter(self._told), None)
+        return rank, self._told[rank]["traceback"] if rank is not None else None
 
     def collect(self, path: str) -> dict[int, Exception]:
         """Rank -> exception of those that failed in this attempt; `path` is the run's directory."""
@@ -46,20 +48,19 @@ class Failures:
 
     def _failure(self, path: str, rank: int) -> Exception:
         event = self._exits[rank]
-        if not event.get("signal"):
-            recorded = _recorded(path, rank, self._pids.get(rank))
-            if recorded is not None:
-                return recorded
+        if rank in self._told and not event.get("signal"):
+            return _rebuilt(self._told[rank])
         return _ended(rank, event, path)
 
-    def exception(self, error: Exception, summary: dict[str, Any]) -> Exception:
-        """What `fit` raises for `error`, with which the run was closed."""
+    def exception(self, error: Exception, summary: dict[str, Any], tracebacks: bool) -> Exception:
+        """What `fit` raises for `error`, with which the run was closed; its text has `tracebacks` when nothing else showed them."""
         if getattr(error, "symbol", "") == "TY_EPREEMPTED":
             return self._preempted(error, summary)
         if getattr(error, "symbol", "") not in ("TY_EWORKER", "TY_ENODE"):
             return refusal(error)
         failed = self.collect(summary.get("path", "")) or self._without_exit(error, summary)
-        return errors.WorkerGroupError(f"Worker failures:\n{errors.group_failures(failed)}", failed)
+        text = errors.group_failures(failed, tracebacks)
+        return errors.WorkerGroupError(f"Worker failures:\n{text}", failed)
 
     def _preempted(self, error: Exception, summary: dict[str, Any]) -> Exception:
         facts = summary.get("preemption")
@@ -97,19 +98,15 @@ def refusal(error: Exception) -> Exception:
     return errors.ControllerError(kind(str(error)) if kind is not None else error)
 
 
-def _recorded(path: str, rank: int, pid: int | None) -> Exception | None:
-    """The exception that the worker of this pid left, chained to its traceback; None when it left none."""
-    try:
-        with open(failure_path(path, rank), encoding="utf-8") as file:
-            record = json.load(file)
-    except (OSError, ValueError):
-        return None
-    if pid is not None and record.get("pid") != pid:
-        return None
-    failure = _unpickled(record.get("pickle"))
+def _rebuilt(told: dict[str, Any]) -> Exception:
+    """The exception that a worker told of, chained to its traceback."""
+    failure = _unpickled(told.get("pickle"))
     if failure is None:
-        failure = errors.WorkerExitError(f"{record['type']}: {record['message']}", 1)
-    failure.__cause__ = errors.RemoteTraceback(record["traceback"])
+        message = told.get("message")
+        failure = errors.WorkerExitError(
+            f"{told.get('type')}: {message}" if message else str(told.get("type")), 1
+        )
+    failure.__cause__ = errors.RemoteTraceback(told["traceback"])
     return failure
 
 

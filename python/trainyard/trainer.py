@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 from typing import Any, Callable
 
@@ -60,6 +61,7 @@ def check_function(function: Any, name: str = "train_loop_per_worker") -> None:
     """ValueError unless `function` can be called with one argument or none."""
     if not callable(function):
         raise ValueError(f"`{name}` must be a function of 0 or 1 arguments, not {type(function).__name__}")
+    _refuse_unrun(function, name)
     try:
         n = required_arguments(function)
     except (TypeError, ValueError):
@@ -68,6 +70,25 @@ def check_function(function: Any, name: str = "train_loop_per_worker") -> None:
         raise ValueError(
             f"`{name}` should take in 0 or 1 required arguments, but it accepts {n} required arguments instead."
         )
+
+
+def _refuse_unrun(function: Callable, name: str) -> None:
+    """Calling one of these runs nothing of it."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not inspect.isroutine(function) and not inspect.isclass(function):
+        function = type(function).__call__  # of an object that can be called
+    kinds = {
+        inspect.iscoroutinefunction: ("an `async def` function", "call asyncio.run(...) in a plain one"),
+        inspect.isasyncgenfunction: ("an async generator function", "use a plain one"),
+        inspect.isgeneratorfunction: (
+            "a generator function (it has a `yield`)",
+            "call trainyard.report(...) instead",
+        ),
+    }
+    for is_kind, (what, advice) in kinds.items():
+        if is_kind(function):
+            raise ValueError(f"`{name}` is {what}, and calling it would run nothing: {advice}")
 
 
 def call(function: Callable, config: dict | None) -> Any:

@@ -62,6 +62,13 @@ static void channels_ended(void *context) {
     settle(child);
 }
 
+/* What it had printed before comes first. */
+static void failure_told(void *context, const char *traceback) {
+    struct child *child = context;
+    relay_take(&child->relay);
+    relay_note(&child->relay, traceback, strlen(traceback));
+}
+
 /* The ends of its pipes and its socket: [0] ours, [1] the worker's. */
 struct ends {
     int output[2], error[2], socket[2];
@@ -106,6 +113,7 @@ static int listen_to(struct child *child, const Wire__Launch *body, struct ends 
                                       .rank = child->rank,
                                       .reports = body->report_base,
                                       .ended = channels_ended,
+                                      .failed = failure_told,
                                       .context = child};
     return speaker_start(&child->speaker, TAKE_FD(ends->socket[0]), err);
 }

@@ -149,6 +149,7 @@ void relay_done(struct relay *relay) {
     }
     if (relay->log_fd >= 0) (void)close(relay->log_fd);
     buffer_done(&relay->tail);
+    buffer_done(&relay->note);
     relay->outbox = NULL;
 }
 
@@ -183,16 +184,32 @@ static const char *tail_start(const char *bytes, size_t size, bool cut) {
     return lf != NULL && lf + 1 < end ? lf + 1 : bytes;
 }
 
-void relay_tail(const struct relay *relay, struct buffer *out) {
-    size_t size = relay->tail.size;
-    if (size == 0) return;
-    bool cut = size >= RELAY_TAIL_BYTES;
-    if (cut) size = RELAY_TAIL_BYTES;
-    const char *bytes = relay->tail.data + relay->tail.size - size;
-    const char *start = tail_start(bytes, size, cut);
+void relay_note(struct relay *relay, const char *text, size_t size) {
+    if (relay->tail.size > 0 && relay->tail.data[relay->tail.size - 1] != '\n') {
+        write_log(relay, "\n", 1);
+        keep_tail(relay, "\n", 1);
+    }
+    write_log(relay, text, size);
+    buffer_clear(&relay->note);
+    buffer_append(&relay->note, text, size);
+}
+
+static void add_escaped(const char *bytes, size_t size, struct buffer *out) {
     struct lines lines;
     lines_init(&lines, -1, true);
-    lines_add(&lines, start, (size_t)(bytes + size - start), out);
+    lines_add(&lines, bytes, size, out);
     lines_end(&lines, out);
     lines_done(&lines);
+}
+
+void relay_tail(const struct relay *relay, struct buffer *out) {
+    size_t size = relay->tail.size;
+    bool cut = size >= RELAY_TAIL_BYTES;
+    if (cut) size = RELAY_TAIL_BYTES;
+    if (size > 0) {
+        const char *bytes = relay->tail.data + relay->tail.size - size;
+        const char *start = tail_start(bytes, size, cut);
+        add_escaped(start, (size_t)(bytes + size - start), out);
+    }
+    if (relay->note.size > 0) add_escaped(relay->note.data, relay->note.size, out);
 }

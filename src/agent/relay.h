@@ -32,6 +32,7 @@ struct relay {
     int log_fd;         /* -1: not opened yet */
     uint64_t unlogged;  /* bytes that could not be written to the log */
     struct buffer tail; /* the last bytes of both streams */
+    struct buffer note; /* what it told beside its output: behind the last lines, whole */
     bool finishing;     /* an empty pipe is as good as a closed one */
 };
 
@@ -46,7 +47,11 @@ void relay_take(struct relay *relay);
 /* Nobody that matters writes any more: takes what lies in the pipes and ends, even if a stranger still holds them open. */
 void relay_finish(struct relay *relay);
 
-/* Appends the last lines of output, escaped, without prefix. */
+/* What the worker tells of its end beside its output, such as a traceback: it goes to the log, and behind the last lines, but is not
+ * printed; who prints the last lines prints it. */
+void relay_note(struct relay *relay, const char *text, size_t size);
+
+/* Appends the last lines of output and the note behind them, escaped, without prefix. */
 void relay_tail(const struct relay *relay, struct buffer *out);
 
 #endif

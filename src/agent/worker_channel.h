@@ -38,7 +38,8 @@ struct speaker {
     bool finishing;    /* an empty socket is as good as a closed one */
     unsigned n_channels;
     struct worker_channel *channels;
-    void (*ended)(void *context); /* its last channel was closed */
+    void (*ended)(void *context);                         /* its last channel was closed */
+    void (*failed)(void *context, const char *traceback); /* it ends with an exception */
     void *context;
 };
 

@@ -293,6 +293,37 @@ static long handle_gather(struct request *request) {
     return size;
 }
 
+/* The traceback for people, the whole for whoever owns the run. */
+static void tell_failure(struct speaker *speaker, const char *traceback, const ProtobufCBinaryData *whole) {
+    Wire__WorkerEvent event = WIRE__WORKER_EVENT__INIT;
+    event.kind = WIRE__WORKER_EVENT__KIND__FAILED;
+    event.rank = speaker->rank;
+    event.tail.data = malloc(whole->len);
+    if (event.tail.data != NULL) {
+        memcpy(event.tail.data, whole->data, whole->len);
+        event.tail.len = whole->len;
+        outbox_event(speaker->all->outbox, event);
+    }
+    speaker->failed(speaker->context, traceback);
+}
+
+static long handle_failure(struct request *request) {
+    ProtobufCBinaryData value;
+    if (request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER;
+    long size = take_value(request, &value);
+    if (size < 0) return size == REQUEST_LATER ? REQUEST_LATER : 0;
+    json_t *failure = json_loadb((const char *)value.data, value.len, 0, NULL);
+    const char *traceback = json_string_value(json_object_get(failure, "traceback"));
+    if (traceback == NULL) {
+        (void)refuse(request, "a failure must be a JSON object with a \"traceback\", a string");
+    } else {
+        tell_failure(request->channel->speaker, traceback, &value);
+        channel_answer(request->channel, "ok");
+    }
+    json_decref(failure);
+    return size;
+}
+
 static long handle_get(struct request *request) {
     if (request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER;
     char *key = next_word(request);
@@ -351,6 +382,7 @@ static long handle_open(struct request *request) {
     X("rendezvous", handle_rendezvous)   \
     X("heartbeat", handle_heartbeat)     \
     X("preemption", handle_preemption)   \
+    X("failure", handle_failure)         \
     X("checkpoint", handle_checkpoint)   \
     X("checkpoints", handle_checkpoints) \
     X("commit", handle_commit)           \
@@ -388,8 +420,9 @@ long request_handle(struct worker_channel *channel, char *line, size_t size, con
     if (memchr(line, '\0', size) != NULL) {
         result = refuse(&request, "a line must not hold a NUL byte");
     } else if (verb == NULL) {
-        result = refuse(&request, "unknown word: report, ready, rendezvous, heartbeat, preemption, checkpoint, "
-                                  "checkpoints, commit, abort, set, get, wait, add, gather and open are known");
+        result = refuse(&request,
+                        "unknown word: report, ready, rendezvous, heartbeat, preemption, failure, checkpoint, "
+                        "checkpoints, commit, abort, set, get, wait, add, gather and open are known");
     } else {
         request.at = line + verb->size + (line[verb->size] == ' ');
         result = verb->handle(&request);

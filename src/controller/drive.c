@@ -107,7 +107,8 @@ static void tell_interrupt(struct drive *drive, int signal_number) {
     duration_format(drive->config->request->grace, &grace);
     progress_hide(&drive->progress);
     log_warning("controller", "%s: workers have %s to end; once more ends them at once",
-                str_signal(signal_number, name), grace.failed ? "their grace" : grace.data);
+                signal_number > 0 ? str_signal(signal_number, name) : "stopped by the program that runs it",
+                grace.failed ? "their grace" : grace.data);
     buffer_done(&grace);
 }
 
@@ -137,7 +138,7 @@ static void on_signal(void *context, int signal_number) {
         tell_interrupt(drive, signal_number);
     else
         (void)peer_drop_output(drive);
-    interrupt_or_preempt(drive, signal_number);
+    interrupt_or_preempt(drive, signal_number > 0 ? signal_number : SIGINT);
 }
 
 void drive_stop(struct drive *drive, int signal_number) {

@@ -16,7 +16,7 @@ struct event_text {
     bool output;
 };
 
-static const char *const own_names[] = {"output", "log", "report"};
+static const char *const own_names[] = {"output", "log", "report", "failure"};
 
 static const char *kind_name(int kind) {
     return kind < RUN_EVENT_KINDS ? run_event_name((enum run_event_kind)kind)
@@ -121,6 +121,16 @@ void events_add_report(struct events *events, const struct journal_report *repor
                   report->attempt, report->rank, (unsigned long long)report->number);
     buffer_printf(&text, "\"checkpoint\": %s, \"metrics\": ", has_checkpoint ? "true" : "false");
     buffer_append(&text, report->metrics, report->metrics_size);
+    buffer_char(&text, '}');
+    push(events, &text, false);
+}
+
+void events_add_failure(struct events *events, int attempt, uint32_t rank, const void *failure, size_t size) {
+    if (!wants(events, EVENTS_FAILURE)) return;
+    struct buffer text = {0};
+    buffer_printf(&text, "{\"event\": \"failure\", \"attempt\": %d, \"rank\": %u, \"failure\": ", attempt,
+                  rank);
+    buffer_append(&text, failure, size);
     buffer_char(&text, '}');
     push(events, &text, false);
 }

@@ -15,7 +15,7 @@
 enum { EVENTS_HIGH = 1 << 20, EVENTS_LOW = 256 << 10 };
 
 /* Kinds beyond those of run/event.h. */
-enum { EVENTS_OUTPUT = RUN_EVENT_KINDS, EVENTS_LOG, EVENTS_REPORT, EVENTS_KINDS };
+enum { EVENTS_OUTPUT = RUN_EVENT_KINDS, EVENTS_LOG, EVENTS_REPORT, EVENTS_FAILURE, EVENTS_KINDS };
 
 struct events {
     uint32_t wanted;                 /* a bit for each kind */
@@ -35,6 +35,8 @@ void events_add(struct events *events, const struct run_event *event, const char
 void events_add_output(struct events *events, uint32_t rank, int stream, const void *bytes, size_t size);
 void events_add_log(struct events *events, enum log_level level, const char *subsystem, const char *line);
 void events_add_report(struct events *events, const struct journal_report *report, bool has_checkpoint);
+/* A worker's exception as it told it, a JSON object. */
+void events_add_failure(struct events *events, int attempt, uint32_t rank, const void *failure, size_t size);
 
 bool events_full(const struct events *events);
 /* Forgets the output that waits, and takes no more of it. From then on the queue is never full. */

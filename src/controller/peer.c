@@ -113,6 +113,10 @@ static void on_worker_event(struct drive *drive, const Wire__WorkerEvent *event)
     case WIRE__WORKER_EVENT__KIND__HUNG:
         run_worker_hung(drive->run, event->rank, event->text, event->time);
         break;
+    case WIRE__WORKER_EVENT__KIND__FAILED:
+        events_add_failure(drive->config->events, run_attempt(drive->run), event->rank, event->tail.data,
+                           event->tail.len);
+        break;
     case WIRE__WORKER_EVENT__KIND__EXITED:
         /* The others are told of a failure by the run. */
         if (event->wait_status == 0 && drive->store != NULL) store_leave(drive->store, event->rank);

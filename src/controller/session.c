@@ -62,7 +62,7 @@ int session_next_event(ty_run *run, char **event_json) {
 
 int session_stop(ty_run *run, int signal_number) {
     struct sigpipe_hold hold;
-    if (signal_number < 1 || signal_number >= SIGRTMAX) return TY_EUSAGE;
+    if (signal_number < 0 || signal_number >= SIGRTMAX) return TY_EUSAGE;
     sigpipe_hold(&hold);
     controller_stop(run->controller, signal_number);
     sigpipe_release(&hold);

@@ -7,6 +7,7 @@
  *   checkpoint METRICS                    directory NUMBER PATH
  *   commit NUMBER FILES                   ok PATH                   FILES: a JSON list, []: the run lists them
  *   abort NUMBER TEXT                     ok
+ *   failure SIZE\n<bytes>                 ok                         a JSON object with a "traceback"
  *   set KEY SIZE\n<bytes>                 ok
  *   get KEY                               value SIZE\n<bytes>, none
  *   wait KEY TIMEOUT_MS                   value SIZE\n<bytes>, timeout

@@ -316,3 +316,20 @@ const char *ty_checkpoint_latest(const ty_worker *worker) {
     own->checkpoint_number = number;
     return latest;
 }
+
+/* Over a channel of its own: another thread may be in the middle of a request. */
+int ty_report_failure(const char *failure_json, ty_error *err) {
+    if (failure_json == NULL) return ty_fail(err, TY_EUSAGE, "report: the failure is NULL");
+    struct link *link;
+    int rc = link_open_own(&link, err);
+    if (rc < 0) return rc;
+    struct buffer line = {0}, answer = {0};
+    buffer_printf(&line, "failure %zu\n%s", strlen(failure_json), failure_json);
+    rc = line.failed ? ty_fail_memory(err) : link_request(link, line.data, line.size, &answer, NULL, err);
+    const char *text;
+    if (rc == 0 && str_prefix(answer.data, "error ", &text)) rc = ty_fail(err, TY_EUSAGE, "report: %s", text);
+    buffer_done(&line);
+    buffer_done(&answer);
+    link_close(link);
+    return rc;
+}

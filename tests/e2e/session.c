@@ -273,7 +273,7 @@ static void stopped_once_workers_end_politely(void **state) {
     open_run(&session, "\"grace_s\": 60, \"argv\": [\"sh\", \"-c\", \"trap 'exit 9' TERM; echo up; while :; do "
                        "sleep 0.05; done\"]");
     step_until(&session, "output", 0);
-    assert_int_equal(ty_run_stop(session.run, 0), TY_EUSAGE);
+    assert_int_equal(ty_run_stop(session.run, -1), TY_EUSAGE);
     assert_int_equal(ty_run_stop(session.run, 9999), TY_EUSAGE);
     assert_int_equal(ty_run_stop(session.run, SIGINT), 0);
     step_to_end(&session);

@@ -1,5 +1,7 @@
 """What a training function asks, and that it is only asked there; what trainers and callbacks refuse."""
 
+import functools
+
 import pytest
 import trainyard
 from trainyard import DataParallelTrainer, RunConfig, ScalingConfig, UserCallback, callbacks, collective
@@ -57,6 +59,37 @@ def test_what_has_no_meaning():
 def test_trainers_refuse(arguments, kind, text):
     with pytest.raises(kind, match=text):
         DataParallelTrainer(lambda: None, **arguments)
+
+
+async def coroutine():
+    pass
+
+
+def generator(config):
+    yield 1
+
+
+async def stream():
+    yield 1
+
+
+class Called:
+    async def __call__(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    "function, text",
+    [
+        (coroutine, "async def"),
+        (functools.partial(generator, 1), "generator function"),
+        (stream, "async generator"),
+        (Called(), "async def"),
+    ],
+)
+def test_functions_that_would_run_nothing_are_refused(function, text):
+    with pytest.raises(ValueError, match=text):
+        DataParallelTrainer(function)
 
 
 def test_restore_is_gone():

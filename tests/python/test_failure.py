@@ -1,6 +1,7 @@
 """Workers that fail, signals to the driver, new attempts: what `fit` raises, and what is left (nothing)."""
 
 import os
+import pathlib
 import signal
 import socket
 import sys
@@ -53,9 +54,90 @@ def test_the_original_exception_comes_home(fail, capfd, method):
     assert type(failure) is Mine and failure.args == ("boo", 3) and failure.number == 3
     assert isinstance(failure.__cause__, RemoteTraceback)
     assert 'raise Mine("boo", 3)' in str(failure.__cause__) and "_worker.py" not in str(failure.__cause__)
-    assert "[Rank 1]:\nTraceback" in str(error)
+    assert str(error).splitlines()[1:] == ["[Rank 1]:", "test_failure.Mine: ('boo', 3)"]
     err = capfd.readouterr().err
-    assert "first cause: rank 1 exited with code 1" in err and "Mine: ('boo', 3)" in err
+    assert "first cause: rank 1 exited with code 1" in err and err.count("Mine: ('boo', 3)") == 1
+
+
+def test_a_traceback_is_seen_once_and_is_in_the_log(fail, storage, capfd):
+    def train():
+        print("no newline", end="")
+        raise ValueError("seen") from KeyError("deeper")
+
+    error = fail(train, 2)
+    err = capfd.readouterr().err
+    assert err.count("Traceback (most recent call last)") == 1 and err.count("ValueError: seen") == 1
+    assert "KeyError: 'deeper'" in err and "Traceback" not in str(error)
+    rank = next(iter(error.worker_failures))
+    (log,) = pathlib.Path(storage).glob(f"*/logs/rank-{rank}.log")
+    assert log.read_text().startswith("no newline\n") and "ValueError: seen\n" in log.read_text()
+
+
+def test_a_quiet_run_has_the_traceback_in_its_exception(fail, capfd):
+    def train():
+        raise ValueError("seen")
+
+    assert "Traceback" in str(fail(train, 1, quiet=True))
+    assert "seen" not in capfd.readouterr().err
+
+
+def test_earlier_attempts_are_told_too(fail, capfd):
+    def train():
+        raise ValueError(f"try {trainyard.get_context().get_attempt()}")
+
+    fail(train, 1, failure_config=FailureConfig(max_failures=1))
+    err = capfd.readouterr().err
+    assert err.count("ValueError: try 1") == 1 and err.count("ValueError: try 2") == 1
+
+
+class NeedsTwo(Exception):
+    def __init__(self, first, second):
+        super().__init__("both")
+
+
+class NoText(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    "make, kind, text",
+    [
+        (KeyError, KeyError, ""),
+        (lambda: ValueError("a\udc80b\0c\x1b[31m"), ValueError, "a\udc80b\0c\x1b[31m"),
+        (lambda: ValueError("x" * 3_000_000), WorkerExitError, "characters left out"),
+        (lambda: NeedsTwo(1, 2), WorkerExitError, "NeedsTwo: both"),
+        (NoText, NoText, None),
+        (KeyboardInterrupt, KeyboardInterrupt, ""),
+    ],
+)
+def test_odd_exceptions(fail, capfd, make, kind, text):
+    def train():
+        raise make()
+
+    error = fail(train, 1)
+    failure = error.worker_failures[0]
+    assert type(failure).__name__ == kind.__name__ and (text is None or text in str(failure))
+    assert "Traceback" in failure.__cause__.text and len(failure.__cause__.text) < 20_000
+    err = capfd.readouterr().err
+    assert "first cause: rank 0" in err and "\x1b" not in err and len(err) < 30_000
+
+
+def test_a_callback_that_raises_is_named_and_no_signal(storage, capfd):
+    class Broken(trainyard.UserCallback):
+        def after_report(self, run_context, metrics, checkpoint):
+            raise LookupError("of the callback")
+
+    def train():
+        trainyard.report({"a": 1})
+        time.sleep(60)
+
+    config = RunConfig(storage_path=storage, callbacks=[Broken()], grace_s=0.1)
+    with pytest.raises(ControllerError, match="of the callback") as caught:
+        DataParallelTrainer(train, run_config=config).fit()
+    assert isinstance(caught.value.controller_failure, LookupError)
+    err = capfd.readouterr().err
+    assert "LookupError: of the callback" in err and "SIGINT" not in err
 
 
 def test_an_exception_that_cannot_travel_is_told_as_text(fail):
