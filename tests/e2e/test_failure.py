@@ -192,6 +192,9 @@ class Killed(FailureCase):
                              env={"ASAN_OPTIONS": "disable_coredump=0"})
         line = self.cause(self.assert_status(139, self.finish(process)))[0]
         self.assertEqual(os.WCOREDUMP(status), "core dumped" in line, line)
+        with open("/proc/sys/kernel/core_pattern") as file:
+            where = "core dumped (core_pattern: %s)" % file.read().partition(" ")[0].strip()
+        self.assertEqual(os.WCOREDUMP(status), where in line, line)
 
     def test_out_of_memory(self):
         """In a memory cgroup of its own where one can be made; else a plain kill says nothing of memory."""
