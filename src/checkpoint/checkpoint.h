@@ -98,5 +98,7 @@ bool checkpoint_measure(const char *path, size_t *n_files, int64_t *bytes);
 /* Checks a committed checkpoint against its manifest: TY_ECORRUPT names the first file that is missing, short
  * or different. */
 int checkpoint_verify(const char *path, ty_error *err);
+/* The same without reading the files: what is missing or of another size. */
+int checkpoint_verify_sizes(const char *path, ty_error *err);
 
 #endif

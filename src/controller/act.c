@@ -152,12 +152,21 @@ static void clear_up(struct drive *drive, const struct run_event *event) {
         checkpoint_sweep_staging(drive->config->path);
 }
 
+/* A worker that went wrong may have written where it should not. */
+static void check_latest(struct drive *drive, const struct run_event *event) {
+    nanoseconds pause;
+    if (event->kind != EVENT_ATTEMPT_END || !run_retries(drive->run, &pause)) return;
+    checkpoints_check_latest(drive->config->checkpoints, false);
+    run_begin_from(drive->run, checkpoints_latest(drive->config->checkpoints));
+}
+
 static void record(void *context, const struct run_event *event) {
     struct drive *drive = context;
     tell_restart(drive, event);
     resize_tell(drive, event);
     tell_lost_checkpoint(drive, event);
     clear_up(drive, event);
+    check_latest(drive, event);
     drive_note(drive, event,
                event->kind == EVENT_CHECKPOINT ? checkpoints_latest_metrics(drive->config->checkpoints) : NULL);
 }

@@ -126,11 +126,39 @@ static int sweep(const struct checkpoints *checkpoints, ty_error *err) {
     return checkpoint_sweep(checkpoints->run_path, &known, err);
 }
 
+/* How much is read of the latest checkpoint before the next attempt of a run: more would hold up the restart. */
+enum { QUICK_BYTES = 64 << 20 };
+
+static int check(const struct kept *kept, bool thoroughly, ty_error *err) {
+    size_t n_files;
+    int64_t bytes = 0;
+    if (checkpoint_is_outside(kept->name)) return 0;
+    bool small = checkpoint_measure(kept->path, &n_files, &bytes) && bytes <= QUICK_BYTES;
+    return thoroughly || small ? checkpoint_verify(kept->path, err) : checkpoint_verify_sizes(kept->path, err);
+}
+
+void checkpoints_check_latest(struct checkpoints *checkpoints, bool thoroughly) {
+    ty_error err = {0};
+    while (checkpoints->n_kept > 0) {
+        struct kept *latest = &checkpoints->kept[checkpoints->n_kept - 1];
+        int result = check(latest, thoroughly, &err);
+        if (result >= 0 || result == -ENOMEM) return;
+        free_kept(latest);
+        checkpoints->n_kept--;
+        const char *before = checkpoints_latest(checkpoints);
+        log_warning("controller", "a checkpoint is damaged and not used: %s; %s%s", err.message,
+                    before != NULL ? "the one before it is " : "there is none before it",
+                    before != NULL ? before : "");
+    }
+}
+
 static int take_past(struct checkpoints *checkpoints, ty_error *err) {
     int result = journal_each_checkpoint(checkpoints->journal, take_row, checkpoints, err);
     if (result == -ENOMEM) return ty_fail_memory(err);
     if (result >= 0) result = journal_each_event(checkpoints->journal, 0, finish_removal, checkpoints, err);
-    return result < 0 ? result : sweep(checkpoints, err);
+    if (result >= 0) result = sweep(checkpoints, err);
+    if (result >= 0) checkpoints_check_latest(checkpoints, true);
+    return result;
 }
 
 int checkpoints_open(const char *run_path, const struct checkpoint_policy *policy, struct journal *journal,

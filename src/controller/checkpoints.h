@@ -28,6 +28,11 @@ void checkpoints_discard(struct checkpoints *checkpoints, uint64_t number, int a
 void checkpoints_clean(struct checkpoints *checkpoints);
 bool checkpoints_to_clean(const struct checkpoints *checkpoints);
 
+/* Before it is given to workers: a latest that is not as its manifest says is told of and passed over, and so on; its row and files
+ * stay for whoever wants to look. `thoroughly`: every byte is read, else the bytes of small ones and the sizes of all. What lies
+ * outside of the run's directory is not looked at. checkpoints_open has done so, thoroughly. */
+void checkpoints_check_latest(struct checkpoints *checkpoints, bool thoroughly);
+
 /* The latest: its path, NULL without, and the metrics that rank 0 reported with it, NULL without; borrowed until the next commit. */
 const char *checkpoints_latest(const struct checkpoints *checkpoints);
 const char *checkpoints_latest_metrics(const struct checkpoints *checkpoints);

@@ -1,7 +1,9 @@
 /* How a run stands, and how it ended. */
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
+#include "base/str.h"
 #include "run/internal.h"
 
 const char *run_outcome_name(enum run_outcome outcome) {
@@ -47,6 +49,13 @@ enum node_state run_node_state(const struct run *run, uint32_t node) {
 
 const char *run_checkpoint(const struct run *run) {
     return run->checkpoint;
+}
+
+void run_begin_from(struct run *run, const char *path) {
+    bool same = run->checkpoint == path || str_equal(run->checkpoint, path);
+    if (same) return;
+    free(run->checkpoint);
+    run->checkpoint = path != NULL ? strdup(path) : NULL;
 }
 
 bool run_retries(const struct run *run, nanoseconds *pause) {

@@ -111,6 +111,59 @@ class Checkpoints(runs.RunCase):
         os.unlink(path)
         self.assertIn("missing", self.verify(status=1).err)
 
+    def damage(self, how, name="checkpoint_000003"):
+        """Does to part-1 of a checkpoint what storage may do."""
+        directory = os.path.join(self.storage, "r", name)
+        path = os.path.join(directory, "part-1")
+        if how == "bit":
+            with open(path, "r+b") as file:
+                first = file.read(1)
+                file.seek(0)
+                file.write(bytes([first[0] ^ 1]))
+        elif how == "truncated":
+            os.truncate(path, 3)
+        elif how == "missing":
+            os.unlink(path)
+        elif how == "manifest":
+            os.truncate(os.path.join(directory, ".metadata.json"), 20)
+        else:
+            shutil.rmtree(directory)
+        return directory
+
+    def test_what_is_damaged_is_not_resumed_from(self):
+        """The one before it is used, in one line that says why; row and files stay, and are not taken for a good one later."""
+        for how in ("bit", "truncated", "missing", "manifest", "directory"):
+            with self.subTest(how=how):
+                self.report("sync", 3)
+                bad = self.damage(how)
+                finished = self.report("sync", 1, options=("--resume",))
+                self.assertIn("[rank 0] latest checkpoint_000002\n", finished.out)
+                told = [line for line in finished.err.splitlines() if "damaged and not used" in line]
+                self.assertEqual(1, len(told), finished.err)
+                self.assertIn(bad, told[0])
+                self.assertIn("the one before it is " + os.path.join(self.storage, "r", "checkpoint_000002"), told[0])
+                self.assertEqual([1, 2, 3, 4], [entry["number"] for entry in self.listed()])
+                self.assertIn("[rank 0] latest checkpoint_000004\n", self.report("sync", 1, options=("--resume",)).out)
+                shutil.rmtree(os.path.join(self.storage, "r"))
+
+    def test_when_all_are_damaged_a_run_begins_anew(self):
+        self.report("sync", 2)
+        for name in ("checkpoint_000001", "checkpoint_000002"):
+            self.damage("bit", name)
+        finished = self.report("sync", 1, options=("--resume",))
+        self.assertIn("[rank 0] latest none\n", finished.out)
+        self.assertIn("there is none before it", finished.err)
+        self.assertIn("[rank 0] latest checkpoint_000003\n", self.report("sync", 1, options=("--resume",)).out)
+
+    def test_what_is_damaged_is_not_restarted_from(self):
+        """The same between two attempts of one run: here the worker itself spoils it before it dies."""
+        script = ("mkdir -p d; [ $TRAINYARD_ATTEMPT = 1 ] || { basename $TRAINYARD_CHECKPOINT; exit 0; }; "
+                  "for i in 1 2; do echo $i > d/part; '%s' report step=$i --checkpoint d; done; "
+                  "echo 9 > $TRAINYARD_RUN_PATH/checkpoint_000002/part; exit 1" % os.path.join(BUILD, "trainyard"))
+        finished = self.assert_status(0, self.run_workers("--name", "r", "-n", 1, "--max-failures", 1, "--", "sh", "-c", script))
+        self.assertIn("[rank 0] checkpoint_000001\n", finished.out)
+        self.assertIn("checkpoint_000002/part has other content", finished.err)
+
     def test_wrong_use(self):
         self.report("sync", 1)
         for arguments in (("lists", "r"), ("list",), ("verify", "other"), ("list", self.place)):
