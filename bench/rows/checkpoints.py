@@ -1,0 +1,134 @@
+"""E12: how long handing over a checkpoint holds the training function, and how long until it is committed, beside shutil.copytree
+(which Ray Train copies with), rsync and cp of the same tree. What is committed is checked against its manifest."""
+import os
+import random
+import shutil
+import subprocess
+import time
+
+from common import Skip, Summary, milliseconds
+
+MIB = 1 << 20
+# what, files, bytes of each, repeats
+TREES = (("1 MiB", 1, MIB, 20), ("10000 files of 1 KiB", 10_000, 1024, 5), ("1 GiB", 1, 1024 * MIB, 7), ("4 GiB", 4, 1024 * MIB, 3))
+LONGEST_HAND_OFF = 1e-3  # seconds
+HAND_OFF_TO_COPYTREE = 0.05
+LEAST_RATE_TO_CP = 0.85
+SMALL = 256 * MIB
+
+
+class Trees:
+    """A tree to hand over, and names for copies of it. All is on the disk before anything is timed. Small trees stay until the end:
+    ext4 searches long for a free inode while many were deleted just before, which would be counted for whoever comes next."""
+
+    def __init__(self, bench, n, size):
+        self.bench, self.n, self.size = bench, n, size
+        self.top = os.path.join(bench.directory, "trees")
+        self.stays = n * max(size, 4096) < SMALL
+        self.made = 0
+        os.mkdir(self.top)
+        if shutil.disk_usage(self.top).free < 6 * n * size:
+            raise Skip(f"there is no room for six times {n * size >> 20} MiB in {self.top}")
+        self.piece = random.Random(n).randbytes(min(size, 16 * MIB))
+        self.source = self.make()
+
+    def make(self):
+        path = self.place()
+        os.mkdir(path)
+        for i in range(self.n):
+            with open(os.path.join(path, f"shard-{i}"), "wb") as f:
+                for _ in range(self.size // len(self.piece)):
+                    f.write(self.piece)
+        os.sync()
+        return path
+
+    def place(self):
+        self.made += 1
+        return os.path.join(self.top, str(self.made))
+
+    def clear(self, path):
+        if not self.stays:
+            shutil.rmtree(path)
+        os.sync()
+
+    def close(self):
+        shutil.rmtree(self.top, ignore_errors=True)
+        self.bench.clear_storage()
+
+
+def _hand_over(bench, trees, mode):
+    """(seconds of the call, seconds until it is committed)"""
+    name = os.path.basename(trees.place())
+    source = trees.make() if mode == "give" else trees.source
+    command = bench.trainyard(1, bench.program("checkpoints"), source, mode, options=("--no-prefix", "--name", name))
+    child = bench.start(command, stdout=subprocess.PIPE)
+    output, _ = child.communicate(timeout=120)
+    if child.returncode != 0:
+        raise RuntimeError(f"checkpoints {mode}: status {child.returncode}")
+    verify = [os.path.join(bench.build, "trainyard"), "checkpoints", "verify", name, "--storage-path", bench.storage()]
+    subprocess.run(verify, check=True, stdout=subprocess.DEVNULL)
+    trees.clear(os.path.join(bench.storage(), name))
+    return [int(ns) / 1e9 for ns in output.split()]
+
+
+def _copy(trees, function):
+    to = trees.place()
+    begin = time.monotonic()
+    function(trees.source, to)
+    took = time.monotonic() - begin
+    trees.clear(to)
+    return took
+
+
+def _shell(words):
+    return lambda source, to: subprocess.run(words.format(source=source, to=to), shell=True, check=True)
+
+
+def _contestants():
+    found = {"copytree": shutil.copytree, "cp": _shell("cp -r --reflink=auto {source} {to}"),
+             "cp, synced": _shell("cp -r --reflink=auto {source} {to} && sync -f {to}")}
+    if shutil.which("rsync"):
+        found["rsync"] = _shell("rsync -a {source}/ {to}")
+    return found
+
+
+def _measure(bench, trees, repeats):
+    """{who: Summary of seconds}, one after another in an order that changes."""
+    copiers = _contestants()
+    times = {who: [] for who in (*copiers, "ours", "call", "committed")}
+    order, dice = [*copiers, "ours", "given"], random.Random(12)
+    for _ in range(repeats):
+        dice.shuffle(order)
+        for who in order:
+            if who in copiers:
+                times[who].append(_copy(trees, copiers[who]))
+            elif who == "ours":
+                times[who].append(_hand_over(bench, trees, "sync")[1])
+            else:
+                call, committed = _hand_over(bench, trees, "give")
+                times["call"].append(call)
+                times["committed"].append(committed)
+    return {who: Summary(taken) for who, taken in times.items() if taken}
+
+
+def _tell(bench, what, times):
+    raw = {who: summary.as_dict() for who, summary in times.items()}
+    call, copytree, ours = (times[who].median for who in ("call", "copytree", "ours"))
+    bench.row("E12", f"{what}: hand-off holds for", f"{milliseconds(call)} (p99 {milliseconds(times['call'].quantile(0.99))})",
+              f"copytree {milliseconds(copytree)} {call / copytree:.4f}x", "< 1 ms, <= 0.05x copytree",
+              call < LONGEST_HAND_OFF and call <= HAND_OFF_TO_COPYTREE * copytree, times=raw)
+    bench.row("E12", f"{what}: given away, to committed", milliseconds(times["committed"].median), "", "told", None)
+    rates = ", ".join(f"{who} {times[who].median / ours:.2f}x" for who in ("cp, synced", "cp", "rsync") if who in times)
+    bench.row("E12", f"{what}: copied, to committed", milliseconds(ours), f"rate to {rates}", ">= 0.85x cp, synced",
+              times["cp, synced"].median / ours >= LEAST_RATE_TO_CP)
+
+
+def run(bench):
+    for what, n, size, repeats in TREES:
+        trees = None
+        try:
+            trees = Trees(bench, n, size)
+            _tell(bench, what, _measure(bench, trees, repeats))
+        finally:
+            if trees:
+                trees.close()
