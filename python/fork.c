@@ -66,6 +66,29 @@ static PyObject *fork_sibling(PyObject *module, PyObject *unused) {
     return pid < 0 ? PyErr_SetFromErrno(PyExc_OSError) : PyLong_FromLong(pid);
 }
 
+static PyObject *fork_driver(PyObject *module, PyObject *unused) {
+    (void)unused;
+    ty_error err = {0};
+    int control_fd = -1;
+    PyOS_BeforeFork();
+    int result = ty_run_fork(&control_fd, &err);
+    if (result == 0)
+        PyOS_AfterFork_Child();
+    else
+        PyOS_AfterFork_Parent();
+    if (result < 0) return core_raise(PyModule_GetState(module), &err);
+    if (result > 0) Py_RETURN_NONE;
+    return PyLong_FromLong(control_fd);
+}
+
+static PyObject *fork_drop(PyObject *module, PyObject *unused) {
+    (void)module, (void)unused;
+    Py_BEGIN_ALLOW_THREADS;
+    ty_run_fork_drop();
+    Py_END_ALLOW_THREADS;
+    Py_RETURN_NONE;
+}
+
 /* The memory that the kernel filled when this process was executed, which /proc shows: [arguments start, end), [environment start, end),
  * fields 48 to 51 of stat, counted behind the name, which is the second. False when it is not told. */
 static bool find_initial(uintptr_t areas[4]) {
@@ -114,6 +137,15 @@ static char *find_variable(const uintptr_t areas[4], const char *name, size_t *r
     return NULL;
 }
 
+/* Writes over what stands at `place`; false without room for it. */
+static bool overwrite(char *place, size_t room, const char *text) {
+    size_t size = strlen(text);
+    if (place == NULL || size > room) return false;
+    memset(place, 0, room);
+    memcpy(place, text, size);
+    return true;
+}
+
 static PyObject *show_variable(PyObject *module, PyObject *args) {
     (void)module;
     const char *name, *value;
@@ -121,11 +153,18 @@ static PyObject *show_variable(PyObject *module, PyObject *args) {
     size_t room = 0;
     if (!PyArg_ParseTuple(args, "ss:show_variable", &name, &value)) return NULL;
     char *place = find_initial(areas) ? find_variable(areas, name, &room) : NULL;
-    if (place == NULL || strlen(value) > room)
+    if (!overwrite(place, room, value))
         return PyErr_Format(PyExc_ValueError, "the initial environment has no room for %s=%s", name, value);
-    memset(place, 0, room);
-    memcpy(place, value, strlen(value));
     Py_RETURN_NONE;
+}
+
+static PyObject *show_only(PyObject *module, PyObject *args) {
+    (void)module;
+    const char *entry;
+    uintptr_t areas[4];
+    if (!PyArg_ParseTuple(args, "s:show_only", &entry)) return NULL;
+    bool shown = find_initial(areas) && overwrite((char *)areas[2], areas[3] - areas[2], entry);
+    return PyBool_FromLong(shown);
 }
 
 static PyMethodDef methods[] = {
@@ -133,12 +172,21 @@ static PyMethodDef methods[] = {
      "fork_sibling() -> int\n\nForks this process, which must have one thread, into a child of its parent: 0 "
      "in the child, which "
      "leads a process group and is killed when that parent ends; its pid here. OSError."},
+    {"fork_driver", fork_driver, METH_NOARGS,
+     "fork_driver() -> int | None\n\nForks this process, which must have one thread, for the workers of the "
+     "next run: the socket to "
+     "the agent in the copy; None here. OSError, Error."},
+    {"fork_drop", fork_drop, METH_NOARGS, "fork_drop()\n\nEnds the copy if no run has taken it."},
     {"set_title", set_title, METH_VARARGS,
      "set_title(text)\n\nWhat ps shows of this process, cut to the room that its command line had."},
     {"show_variable", show_variable, METH_VARARGS,
      "show_variable(name, value)\n\nWrites over the value of a variable in the environment that /proc shows. "
      "ValueError when it was "
      "not there or shorter. os.environ is not changed."},
+    {"show_only", show_only, METH_VARARGS,
+     "show_only(entry) -> bool\n\nMakes `entry`, NAME=VALUE, all of the environment that /proc shows; nothing "
+     "must point into that memory "
+     "any more. False without room."},
     {NULL, NULL, 0, NULL},
 };
 

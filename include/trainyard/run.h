@@ -46,7 +46,7 @@ typedef struct ty_run ty_run;
  *   output             "inherit": workers' lines go to standard output and error; "events": they become events only
  *   events             kinds of events wanted, see ty_run_next_event
  *   start_method       "spawn" executes argv (default); "template" forks workers from a process that was made by template_argv;
- *                      "auto" does so where it is safe
+ *                      "auto" does so where it is safe; "fork" forks them from the copy that ty_run_fork made before
  *   template_argv      [program, argument..]
  *   keep_agents        agents rest when the run ends, for the next run of this process
  *
@@ -54,6 +54,13 @@ typedef struct ty_run ty_run;
  * is TY_EUSAGE with one line; else as ty_fit. On failure nothing was started and `*run` is not written. */
 TY_API int ty_run_open(const char *request_json, const void *payload, size_t payload_size, ty_run **run,
                        ty_error *err);
+
+/* Forks a copy of this process, which must have one thread, for workers of the next run with `start_method` "fork" to be forked from
+ * as from a template (it has to speak what src/agent/template.h tells of the run's). Returns 1 here, and 0 in the copy with its socket in
+ * `*control_fd`: it belongs to the agent of that run, and is killed when that ends. Negative: TY_ESTART, -errno. */
+TY_API int ty_run_fork(int *control_fd, ty_error *err);
+/* Ends the copy if no run has taken it. */
+TY_API void ty_run_fork_drop(void);
 
 /* A descriptor that is readable when ty_run_dispatch has something to do; the run's. To be asked once. */
 TY_API int ty_run_fd(const ty_run *run);

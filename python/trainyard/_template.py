@@ -26,7 +26,7 @@ import time
 import traceback
 from typing import Any, Callable
 
-from . import _core
+from . import _core, seeds
 
 VARIABLE = "TRAINYARD_TEMPLATE_FD"
 DEVICES = (
@@ -126,6 +126,7 @@ def serve(control: socket.socket) -> Request:
 def fork(control: socket.socket) -> int:
     """0 in the child; in this process its pid, or -1, and the agent is told."""
     flush()
+    seeds.before_fork()
     pid, text = -1, unsafe()
     if text is None:
         try:
@@ -243,6 +244,7 @@ def become_run(request: Request) -> tuple[socket.socket, Loaded]:
     _core.set_title(f"trainyard: template of {os.environ.get('TRAINYARD_RUN', 'a run')}")
     if directory:
         os.chdir(directory)
+    seeds.note()
     return socket.socket(fileno=control), Loaded(payload[0] if payload else None)
 
 
@@ -254,11 +256,17 @@ def replace_environment(entries: list[bytes]) -> None:
 # -- a worker
 
 
-def become_worker(request: Request) -> None:
-    """Words: cores, soft and hard limit of descriptors, directory, environment. Descriptors: what become 0 to 4."""
+def become_worker(request: Request, keep: bool = False) -> None:
+    """Words: cores, soft and hard limit of descriptors, directory, environment. Descriptors: what become 0 to 4; `keep`: in a
+    copy of the driver only the first three do, for others are the user's."""
     cores, soft, hard, directory, *environment = request.words
-    place_descriptors(request)
+    link = place_descriptors(request, 3 if keep else PLACES)
     replace_environment(environment)
+    if keep:
+        os.environ["TRAINYARD_FD"] = str(link)
+        _core.show_only(
+            f"TRAINYARD_TOKEN={os.environ['TRAINYARD_TOKEN']}"
+        )  # shared by all that descend from here
     os.environ["TRAINYARD_PID"] = str(os.getpid())
     _core.set_title(
         f"trainyard: rank {os.environ.get('RANK', '?')} of {os.environ.get('TRAINYARD_RUN', 'a run')}"
@@ -272,16 +280,18 @@ def become_worker(request: Request) -> None:
     renew_libraries()
 
 
-def place_descriptors(request: Request) -> None:
-    """Nothing else that the template used stays open."""
+def place_descriptors(request: Request, places: int) -> int:
+    """Nothing else that the template used stays open. Returns the descriptor of the worker's socket."""
+    link = 3 if places > 3 else request.fds.pop(3)
     for place, fd in enumerate(request.fds):
         os.dup2(fd, place)
-    for place in range(len(request.fds), PLACES):
+    for place in range(len(request.fds), places):
         os.close(place)
     request.close()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(line_buffering=True)
+    return link
 
 
 def _limit(text: bytes) -> int:
@@ -299,11 +309,9 @@ def _numbers(text: str) -> list[int]:
 
 
 def renew_libraries() -> None:
-    """What a process of its own would have found out for itself. (The module `random` renews itself.)"""
+    """What a process of its own would have found out for itself."""
     tempfile.tempdir = None
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
+    seeds.renew()
     threads = os.environ.get("OMP_NUM_THREADS", "")
     if threads.isdigit() and int(threads) > 0:
         give_threads(int(threads))

@@ -309,7 +309,7 @@ _DEPRECATED_RUN = {
     "progress_reporter": "use `progress`",
     "log_to_file": "each rank's output is in `logs/` of the run's directory anyway",
 }
-_START_METHODS = ("auto", "template", "spawn")
+_START_METHODS = ("auto", "template", "spawn", "fork")
 _PROGRESS = ("auto", "plain", "none")
 
 
@@ -324,7 +324,9 @@ class RunConfig:
     By keyword only:
     resume: go on with the run of this name, from its last checkpoint; without it a name that exists is refused.
     start_method: "template" forks workers from a process that has imported the framework, "spawn" starts each afresh,
-        "auto" forks where that is safe.
+        "auto" forks where that is safe. "fork" forks workers from this very process: nothing is imported twice, and the training
+        function is not pickled, so it may use what cannot be, such as open files; ValueError where this process has other threads
+        or has a device open. It is on this machine only.
     progress: "auto", "plain" or "none". quiet: no output of the workers here; it is in `logs/` all the same.
     isolate_devices: a worker sees only its own devices. grace_s: between being told to end and being ended.
     time_limit_s: of the whole run.
@@ -369,11 +371,6 @@ class RunConfig:
         self._check_callbacks()
         check_environment(self.worker_runtime_env, "RunConfig.worker_runtime_env")
         check_directory(self.worker_runtime_env, "RunConfig.worker_runtime_env")
-        if self.start_method == "fork":
-            raise ValueError(
-                "`RunConfig.start_method`='fork' is not provided: workers are not forked from this process; "
-                "'template' forks them from one that has imported the framework"
-            )
         self._check_choice("start_method", _START_METHODS)
         self._check_choice("progress", _PROGRESS)
         for name in ("resume", "quiet", "isolate_devices"):

@@ -62,7 +62,9 @@ class Driver:
         """See DataParallelTrainer.fit."""
         self._display = _display(self._config)
         with contextlib.ExitStack() as stack:
-            data = stack.enter_context(self._payload())
+            data = stack.enter_context(
+                self._forked() if self._config.start_method == "fork" else self._payload()
+            )
             if self._display is not None:
                 stack.enter_context(self._display)
             signals = stack.enter_context(_Signals(self))
@@ -99,6 +101,7 @@ class Driver:
         """What ty_run_open is asked."""
         trainer, config, given = self._trainer, self._config, defaults.current
         backend = trainer.backend_config
+        fork = config.start_method == "fork"
         request = {
             "scaling": json.loads(_fields(self._scaling)),
             "name": config.name,
@@ -110,7 +113,9 @@ class Driver:
             "num_gpus": given.num_gpus,
             "node_resources": given.resources or None,
             "argv": [*_interpreter(), "-m", "trainyard._worker"],
-            "template_argv": [*_interpreter(), "-m", "trainyard._template", *backend.preload],
+            "template_argv": None
+            if fork
+            else [*_interpreter(), "-m", "trainyard._template", *backend.preload],
             "start_method": config.start_method,
             "environment": self._environment(),
             "framework": backend.framework,
@@ -127,7 +132,7 @@ class Driver:
             "events": self._events(),
             "failure_config": _numbers(config.failure_config),
             "checkpoint_config": _numbers(config.checkpoint_config),
-            "keep_agents": True,
+            "keep_agents": not fork,  # the copy is of this moment
         }
         return {name: value for name, value in request.items() if value is not None}
 
@@ -135,13 +140,11 @@ class Driver:
     def _payload(self) -> Iterator[bytes]:
         """What is sent to the workers."""
         trainer = self._trainer
-        directory = check_directory(self._config.worker_runtime_env, "RunConfig.worker_runtime_env")
-        facts = {
-            "resources": self._scaling._resources_per_worker_not_none,
-            "directory": directory or defaults.current.directory,
-        }
         data = payload.dump(
-            trainer.train_loop_per_worker, trainer.train_loop_config, trainer.backend_config, facts
+            trainer.train_loop_per_worker,
+            trainer.train_loop_config,
+            trainer.backend_config,
+            self._facts(),
         )
         data, path = payload.spill(data, self._storage_path() or _default_storage())
         try:
@@ -149,6 +152,25 @@ class Driver:
         finally:
             if path is not None:
                 os.unlink(path)
+
+    def _facts(self) -> dict[str, Any]:
+        """Plain settings that go with the training function."""
+        directory = check_directory(self._config.worker_runtime_env, "RunConfig.worker_runtime_env")
+        return {
+            "resources": self._scaling._resources_per_worker_not_none,
+            "directory": directory or defaults.current.directory,
+        }
+
+    @contextlib.contextmanager
+    def _forked(self) -> Iterator[bytes]:
+        """Instead of what is sent: workers come from a copy of this process, which has it all."""
+        from . import _fork
+
+        _fork.begin(self._trainer, self._facts())
+        try:
+            yield b""
+        finally:
+            _fork.drop()
 
     def _environment(self) -> dict[str, str]:
         """Of all workers: this process's, then the backend's, then what `init` and the run config say."""

@@ -85,12 +85,13 @@ static void free_template(struct template **template) {
     template_destroy(*template);
 }
 
-int agent_main(int channel_fd) {
+int agent_main(int channel_fd, pid_t copy) {
     struct rlimit nofile = {0};
     set_up_process(&nofile);
     CLEANUP_FD int parent_fd = watch_parent(channel_fd);
     CLEANUP(free_template) struct template *template = template_create();
     if (template == NULL) return EXIT_FAILURE;
+    if (copy > 0) template_give(template, AGENT_COPY_FD, copy);
     struct service service = {.channel_fd = channel_fd,
                               .parent_fd = parent_fd,
                               .lease_fd = -1,

@@ -6,7 +6,12 @@
 #ifndef AGENT_AGENT_H
 #define AGENT_AGENT_H
 
-/* Runs the agent until its end on this stream socket to the controller; the process's exit status. Used by `trainyard agent`. */
-int agent_main(int channel_fd);
+#include <sys/types.h>
+
+enum { AGENT_COPY_FD = 4 }; /* the socket to the copy of the driver */
+
+/* Runs the agent until its end on this stream socket to the controller; the process's exit status. `copy`: the child that workers are
+ * forked from (engine/copy.h), 0 without. Used by `trainyard agent`. */
+int agent_main(int channel_fd, pid_t copy);
 
 #endif

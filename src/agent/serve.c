@@ -113,9 +113,10 @@ static void refuse_planned(struct serving *serving, const char *why) {
 
 /* Chosen: workers are executed instead. Demanded: it says why there are none. */
 static void do_without_template(struct serving *serving, const char *why) {
-    if (str_equal(serving->launch.body->start_method, "template")) {
+    const char *method = serving->launch.body->start_method;
+    if (!str_equal(method, "auto")) {
         CLEANUP(buffer_done) struct buffer text = {0};
-        buffer_printf(&text, "workers cannot be forked from a template (start_method \"template\"): %s", why);
+        buffer_printf(&text, "workers cannot be forked from a template (start_method \"%s\"): %s", method, why);
         refuse_planned(serving, text.failed ? why : text.data);
         return;
     }

@@ -40,6 +40,7 @@ struct template {
     struct part zygote, run;
     struct buffer key; /* of the zygote */
     bool asked;        /* the zygote owes the pid of the run's template */
+    bool given;        /* the run's is a copy of the driver, and there is no zygote */
     bool rested;       /* the zygote is of an earlier run, and has answered nothing in this one */
     struct template_fork *first, **last;
     unsigned pending;
@@ -387,6 +388,15 @@ void template_destroy(struct template *template) {
     free(template);
 }
 
+void template_give(struct template *template, int control_fd, pid_t pid) {
+    struct part *run = &template->run;
+    run->name = "the copy of the driver";
+    run->control.fd = control_fd;
+    run->control.pid = pid;
+    run->stage = STAGE_STARTING;
+    template->given = true;
+}
+
 void template_enter(struct template *template, struct loop *loop, const char *log_path,
                     void (*changed)(void *context), void *context) {
     template->loop = loop;
@@ -404,6 +414,9 @@ void template_enter(struct template *template, struct loop *loop, const char *lo
                  info.si_pid == 0;
     if (!lives || control_watch(&zygote->control, loop) < 0) end_part(zygote, NULL);
     template->rested = zygote->stage == STAGE_READY;
+    struct part *run = &template->run;
+    run->log_offset = zygote->log_offset;
+    if (run->control.fd >= 0 && control_watch(&run->control, loop) < 0) end_part(run, NULL);
 }
 
 bool template_leave(struct template *template, bool keep) {
@@ -432,8 +445,9 @@ bool template_leave(struct template *template, bool keep) {
 enum template_state template_prepare(struct template *template, const struct launch *launch) {
     template->launch = launch;
     template->state = TEMPLATE_NONE;
-    if (launch->body->n_template_argv == 0)
-        settle(template, TEMPLATE_REFUSED, "the launch names no template");
+    if (launch->body->n_template_argv == 0 && template->run.stage == STAGE_ABSENT)
+        settle(template, TEMPLATE_REFUSED,
+               template->given ? "the copy of the driver has ended" : "the launch names no template");
     else
         advance(template);
     arm_limit(template);

@@ -45,6 +45,10 @@ struct template_fork {
 struct template *template_create(void);           /* NULL when memory is short */
 void template_destroy(struct template *template); /* ends what lives; NULL is fine */
 
+/* The template of the next run is this child, a copy of the driver (engine/copy.h), with its socket, which is taken over. It is the only
+ * one that this template ever has. */
+void template_give(struct template *template, int control_fd, pid_t pid);
+
 /* Begins to serve a run on its loop. `changed` is called, never from within a call of ours, when the state is another or an answer
  * has come. `log_path` takes what the template writes; "": none; borrowed until template_leave. */
 void template_enter(struct template *template, struct loop *loop, const char *log_path,

@@ -147,6 +147,8 @@ TY_API const struct driver trainyard_driver = {
     .run_timeout_ms = session_timeout_ms,
     .run_dispatch = session_dispatch,
     .run_next_event = session_next_event,
+    .run_fork = session_fork,
+    .run_fork_drop = session_fork_drop,
     .run_stop = session_stop,
     .run_close = session_close,
 };

@@ -336,7 +336,12 @@ static const struct channel_events peer_events = {
 int peer_start(struct peer *peer, ty_error *err) {
     struct drive *drive = peer->drive;
     struct prepared *prepared = drive->config->prepared;
-    struct engine_agent agent = {peer->cluster_node, peer->name, peer->node};
+    struct engine_agent agent = {
+        .node = peer->cluster_node,
+        .node_name = peer->name,
+        .node_rank = peer->node,
+        .copied = str_equal(drive->config->request->start_method, "fork"),
+    };
     struct buffer log = {0};
     buffer_printf(&log, "%s/logs/agent-%s.log", drive->config->path, agent.node_name);
     int result =

@@ -302,7 +302,7 @@ static const struct field request_fields[] = {
     {"progress", read_progress, 0, "auto|plain|none"},
     {"output", read_output, 0, "inherit|events"},
     {"events", read_events, 0, NULL},
-    {"start_method", read_choice, AT(run.start_method), "spawn|template|auto"},
+    {"start_method", read_choice, AT(run.start_method), "spawn|template|auto|fork"},
     {"template_argv", read_words, AT(template_argv), NULL},
     {"failure_config", read_failure_config, 0, NULL},
     {"checkpoint_config", read_checkpoint_config, 0, NULL},
@@ -327,11 +327,16 @@ static int check_whole(const struct request *request, ty_error *err) {
     const char *method = request->run.start_method;
     if (request->argv == NULL)
         return ty_fail(err, TY_EUSAGE, "`argv` is missing: which program are the workers?");
-    if (method != NULL && request->template_argv == NULL)
+    bool fork = str_equal(method, "fork");
+    if (method != NULL && !fork && request->template_argv == NULL)
         return ty_fail(err, TY_EUSAGE,
                        "`template_argv` is missing: `start_method` \"%s\" needs a program to fork from",
                        method);
     if (request->run.cluster_file == NULL) return 0;
+    if (fork)
+        return ty_fail(err, TY_EUSAGE,
+                       "`start_method` \"fork\" is for this machine alone: workers of the nodes of a `cluster` cannot be "
+                       "forked from this process");
     if (overrides->num_cpus < 0 && overrides->num_gpus < 0 && overrides->node_resources.n == 0) return 0;
     return ty_fail(
         err, TY_EUSAGE,

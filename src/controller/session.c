@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "controller/request.h"
 #include "controller/signals.h"
+#include "engine/copy.h"
 
 /* Turns of one dispatch: enough for what one event leads to at once, few enough for the owner's own events to have their turn. */
 enum { TURNS_MAX = 16 };
@@ -58,6 +59,14 @@ int session_dispatch(ty_run *run, ty_error *err) {
 
 int session_next_event(ty_run *run, char **event_json) {
     return controller_next_event(run->controller, event_json);
+}
+
+int session_fork(int *control_fd, ty_error *err) {
+    return copy_make(control_fd, err);
+}
+
+void session_fork_drop(void) {
+    copy_drop();
 }
 
 int session_stop(ty_run *run, int signal_number) {

@@ -10,6 +10,8 @@ int session_fd(const ty_run *run);
 int session_timeout_ms(const ty_run *run);
 int session_dispatch(ty_run *run, ty_error *err);
 int session_next_event(ty_run *run, char **event_json);
+int session_fork(int *control_fd, ty_error *err);
+void session_fork_drop(void);
 int session_stop(ty_run *run, int signal_number);
 int session_close(ty_run *run, ty_result **result, ty_error *err);
 

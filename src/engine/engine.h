@@ -2,6 +2,8 @@
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
+#include <stdbool.h>
+
 #include "cluster/cluster.h"
 #include "cluster/lease.h"
 
@@ -9,6 +11,7 @@ struct engine_agent {
     uint32_t node;         /* index in the cluster */
     const char *node_name; /* borrowed */
     uint32_t node_rank;
+    bool copied; /* the one that was made with a copy of this process (copy.h) */
 };
 
 /* An agent that was started: the controller's end of its channel, and its process where it is one of ours (else

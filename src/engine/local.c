@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/module.h"
+#include "engine/copy.h"
 #include "engine/engine.h"
 #include "engine/local.h"
 #include "engine/pool.h"
@@ -82,6 +83,22 @@ static int start_process(const char *command, struct engine_handle *handle, ty_e
     return 0;
 }
 
+/* It serves this run only: the copy is of this moment. */
+static int start_copied(const struct engine_agent *agent, const Wire__Start *start, int lease_fd,
+                        struct engine_handle *handle, ty_error *err) {
+    struct engine_handle made;
+    if (!copy_take(&made))
+        return ty_fail(err, TY_ESTART, "node %s: there is no copy of this process to fork workers from",
+                       agent->node_name);
+    int result = start_send(made.channel_fd, start, lease_fd, err);
+    if (result < 0) {
+        pool_drop(&made);
+        return ty_wrap(err, "node %s", agent->node_name);
+    }
+    *handle = made;
+    return 0;
+}
+
 static int start_agent(const struct engine_agent *agent, int lease_fd, const char *log_path,
                        struct engine_handle *handle, ty_error *err) {
     const char *command = module_command(err);
@@ -92,6 +109,7 @@ static int start_agent(const struct engine_agent *agent, int lease_fd, const cha
     start.log_path = (char *)log_path;
     start.has_lease = lease_fd >= 0;
     struct engine_handle made;
+    if (agent->copied) return start_copied(agent, &start, lease_fd, handle, err);
     while (pool_take(command, &made)) {
         if (start_send(made.channel_fd, &start, lease_fd, NULL) == 0) {
             *handle = made;

@@ -27,7 +27,7 @@ static void clear(struct engine_handle *handle) {
     *handle = (struct engine_handle){.channel_fd = -1, .pid = -1, .pidfd = -1};
 }
 
-static void leave_to_parent(void) {
+void pool_forget(void) {
     if (pool.owner == getpid()) return;
     for (size_t i = 0; i < pool.n; i++)
         clear(&pool.agents[i]);
@@ -58,7 +58,7 @@ void pool_drop(struct engine_handle *handle) {
 }
 
 bool pool_take(const char *command, struct engine_handle *handle) {
-    leave_to_parent();
+    pool_forget();
     while (pool.n > 0) {
         *handle = pool.agents[--pool.n];
         if (!has_ended(handle, 0) && executes(handle, command)) return true;
@@ -68,7 +68,7 @@ bool pool_take(const char *command, struct engine_handle *handle) {
 }
 
 void pool_put(struct engine_handle *handle) {
-    leave_to_parent();
+    pool_forget();
     if (pool.n == POOL_MAX || has_ended(handle, 0)) {
         pool_drop(handle);
         return;
@@ -78,7 +78,7 @@ void pool_put(struct engine_handle *handle) {
 }
 
 void pool_close(void) {
-    leave_to_parent();
+    pool_forget();
     for (size_t i = 0; i < pool.n; i++) /* all at once, then each is waited for */
         (void)close(TAKE_FD(pool.agents[i].channel_fd));
     while (pool.n > 0)

@@ -16,6 +16,8 @@ struct driver {
     int (*run_timeout_ms)(const ty_run *run);
     int (*run_dispatch)(ty_run *run, ty_error *err);
     int (*run_next_event)(ty_run *run, char **event_json);
+    int (*run_fork)(int *control_fd, ty_error *err);
+    void (*run_fork_drop)(void);
     int (*run_stop)(ty_run *run, int signal_number);
     int (*run_close)(ty_run *run, ty_result **result, ty_error *err);
 };

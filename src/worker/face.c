@@ -76,6 +76,17 @@ int ty_run_open(const char *request_json, const void *payload, size_t payload_si
     return rc < 0 ? rc : driver->run_open(request_json, payload, payload_size, run, err);
 }
 
+int ty_run_fork(int *control_fd, ty_error *err) {
+    const struct driver *driver;
+    if (control_fd == NULL) return ty_fail(err, TY_EUSAGE, "ty_run_fork: control_fd is NULL");
+    int rc = load_driver(&driver, err);
+    return rc < 0 ? rc : driver->run_fork(control_fd, err);
+}
+
+void ty_run_fork_drop(void) {
+    if (loaded != NULL) loaded->run_fork_drop();
+}
+
 int ty_run_fd(const ty_run *run) {
     return loaded->run_fd(run);
 }

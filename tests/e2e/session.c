@@ -609,7 +609,7 @@ static const struct bad_request {
     {"{\"events\": [1]}", "`events` must be a list of kinds of events, not 1"},
     {"{\"events\": [\"start\"]}", "\"start\" is no kind of event"},
     {"{\"events\": [\"reports\"]}", "did you mean report?"},
-    {"{\"start_method\": \"fork\"}", "`start_method` must be one of spawn|template|auto, not \"fork\""},
+    {"{\"start_method\": \"thread\"}", "`start_method` must be one of spawn|template|auto|fork, not \"thread\""},
     {"{\"argv\": [\"true\"], \"start_method\": \"auto\"}", "`template_argv` is missing"},
     {"{\"template_argv\": {}}", "`template_argv` must be a list of texts"},
     {"{\"failure_config\": 3}", "failure_config must be a map"},

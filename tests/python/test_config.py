@@ -333,11 +333,6 @@ def test_run_config_refusals(fields):
         RunConfig(**fields)
 
 
-def test_the_driver_is_no_template():
-    with pytest.raises(ValueError, match="'fork' is not provided: .*'template'"):
-        RunConfig(start_method="fork")
-
-
 def test_a_runtime_env_tells_what_is_provided():
     with pytest.warns(UserWarning, match="'pip' is not provided .* only `env_vars` and `working_dir` are"):
         RunConfig(worker_runtime_env={"pip": ["x"]})

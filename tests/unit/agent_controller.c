@@ -226,7 +226,7 @@ struct controller *controller_begin_with(struct begin_options options) {
     if (c->agent == 0) {
         close(ends[0]);
         set_up_agent(&options);
-        _exit(agent_main(ends[1]));
+        _exit(agent_main(ends[1], 0));
     }
     close(ends[1]);
     c->fd = ends[0];
