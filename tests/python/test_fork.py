@@ -136,6 +136,27 @@ fit(train)
     assert finished.err.count("logged once a worker") == 2, finished
 
 
+def test_torch_is_imported_once(forked):
+    """A library that starts threads at its import is held to one, as the refusal says."""
+    forked(
+        """
+import torch
+from trainyard.torch import TorchTrainer
+imported = os.getpid()
+def train():
+    import torch.distributed as dist
+    mine = torch.ones(1) * (dist.get_rank() + 1)
+    dist.all_reduce(mine)
+    trainyard.report({"sum": mine.item(), "imported": imported})
+run_config = RunConfig(storage_path="runs", start_method="fork")
+found = TorchTrainer(train, scaling_config=ScalingConfig(num_workers=2), run_config=run_config).fit().metrics
+assert found == {"sum": 3.0, "imported": os.getpid()}, found
+""",
+        OPENBLAS_NUM_THREADS="1",
+        OMP_NUM_THREADS="1",
+    )
+
+
 @pytest.mark.parametrize(
     "before, told",
     [
