@@ -79,6 +79,44 @@ for _ in range(2):
     assert len({draw for draw, _ in drawn}) == 6 and len({template for _, template in drawn}) == 2, drawn
 
 
+@pytest.mark.parametrize("method", ["spawn", "template"])
+def test_what_a_module_of_the_user_seeds_stays_seeded(run, tmp_path, method):
+    """Workers that are started afresh would each import it, and draw the same."""
+    (tmp_path / "seeded.py").write_text(
+        "import random, numpy, torch\nrandom.seed(7), numpy.random.seed(7), torch.manual_seed(7)\nrandom.random()\n"
+    )
+    finished = run(
+        """
+sys.path.insert(0, os.getcwd())
+import seeded, random, numpy, torch
+random.seed(7), random.random()
+expected = [random.getrandbits(64), numpy.random.bytes(8).hex(), torch.rand(1).item()]
+def train():
+    assert seeded
+    print("drawn", [random.getrandbits(64), numpy.random.bytes(8).hex(), torch.rand(1).item()] == expected)
+fit(train, method=sys.argv[1], preload=["torch"])
+""",
+        method,
+        OMP_NUM_THREADS="1",
+    )
+    assert sorted(finished.out.splitlines()) == ["[rank 0] drawn True", "[rank 1] drawn True"], finished
+
+
+def test_what_nobody_seeds_differs(run):
+    finished = run(
+        """
+import random, numpy, torch
+def train():
+    print("drawn", random.getrandbits(64), numpy.random.bytes(8).hex(), torch.rand(1).item())
+for _ in range(2):
+    fit(train, preload=["torch"])
+""",
+        OMP_NUM_THREADS="1",
+    )
+    drawn = [line.split()[3:] for line in finished.out.splitlines()]
+    assert [len(set(kind)) for kind in zip(*drawn)] == [4, 4, 4], drawn
+
+
 def test_each_run_sees_the_users_code_of_today(run):
     run("""
 import importlib, pathlib

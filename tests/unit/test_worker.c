@@ -29,120 +29,10 @@
 #include "worker/link.h"
 #include "worker/metrics.h"
 #include "worker/result.h"
-
-/* In a worker: ends it with the line number unless `condition` holds. */
-#define CHECK(condition)                                                          \
-    do {                                                                          \
-        if (!(condition)) {                                                       \
-            (void)fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-            _exit(1);                                                             \
-        }                                                                         \
-    } while (0)
-
-#define MENTIONS(text, part) (strstr(text, part) != NULL)
-
-struct agent {
-    int fd;
-    pid_t pid;
-};
-
-static const char *const variables[][2] = {
-    {"RANK", "3"},
-    {"WORLD_SIZE", "8"},
-    {"LOCAL_RANK", "1"},
-    {"LOCAL_WORLD_SIZE", "2"},
-    {"NODE_RANK", "1"},
-    {"TRAINYARD_ATTEMPT", "2"},
-    {"TRAINYARD_RUN", "r"},
-    {"TRAINYARD_RUN_PATH", "/runs/r"},
-    {"TRAINYARD_DEVICES", "2,0"},
-};
-
-static void set_environment(int fd) {
-    char text[32];
-    for (size_t i = 0; i < ARRAY_SIZE(variables); i++)
-        (void)setenv(variables[i][0], variables[i][1], 1);
-    (void)snprintf(text, sizeof text, "%d", fd);
-    (void)setenv(WORKER_FD_VARIABLE, text, 1);
-    (void)snprintf(text, sizeof text, "%d", getpid());
-    (void)setenv(WORKER_PID_VARIABLE, text, 1);
-}
-
-/* Starts a worker that runs `body` and exits with 0; `exit` and not `_exit`, so that queued reports are
- * flushed. */
-static struct agent start(void (*body)(void)) {
-    int pair[2];
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-    (void)fflush(NULL);
-    pid_t pid = fork();
-    if (pid == 0) {
-        (void)close(pair[0]);
-        set_environment(pair[1]);
-        body();
-        exit(0);
-    }
-    (void)close(pair[1]);
-    return (struct agent){pair[0], pid};
-}
-
-static void expect_end(struct agent *agent) {
-    int status = -1;
-    assert_int_equal(waitpid(agent->pid, &status, 0), agent->pid);
-    assert_int_equal(status, 0);
-    (void)close(agent->fd);
-}
-
-/* One line, newline included; "" at the end of the stream. */
-static const char *read_line(int fd) {
-    static char line[4096];
-    size_t n = 0;
-    while (n < sizeof line - 1 && read(fd, line + n, 1) == 1)
-        if (line[n++] == '\n') break;
-    line[n] = '\0';
-    return line;
-}
-
-static void say(int fd, const char *text) {
-    assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
-}
-
-/* The descriptor that comes with the next byte, which is read too. */
-static int receive_descriptor(int fd, char *byte) {
-    union {
-        char bytes[CMSG_SPACE(sizeof(int))];
-        struct cmsghdr align;
-    } control;
-    struct iovec part = {byte, 1};
-    struct msghdr message = {.msg_iov = &part,
-                             .msg_iovlen = 1,
-                             .msg_control = control.bytes,
-                             .msg_controllen = sizeof control.bytes};
-    assert_int_equal(recvmsg(fd, &message, 0), 1);
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    assert_non_null(header);
-    int passed;
-    memcpy(&passed, CMSG_DATA(header), sizeof passed);
-    return passed;
-}
-
-static int expect_open(int fd) {
-    char byte = 0;
-    int channel = receive_descriptor(fd, &byte);
-    assert_int_equal(byte, 'o');
-    assert_string_equal(read_line(fd), "pen\n");
-    return channel;
-}
-
-static ty_worker *self(void) {
-    ty_error err = {0};
-    ty_worker *worker = ty_worker_self(&err);
-    if (worker == NULL) (void)fprintf(stderr, "%s\n", err.message);
-    CHECK(worker != NULL);
-    return worker;
-}
+#include "worker_agent.h"
 
 static void body_context(void) {
-    ty_worker *worker = self();
+    ty_worker *worker = worker_self();
     size_t n = 0;
     const int *devices = ty_devices(worker, &n);
     CHECK(ty_worker_self(NULL) == worker); /* "ready" is said once */
@@ -156,10 +46,10 @@ static void body_context(void) {
 
 static void test_context(void **state) {
     (void)state;
-    struct agent agent = start(body_context);
-    assert_string_equal(read_line(agent.fd), "ready\n");
-    assert_string_equal(read_line(agent.fd), "");
-    expect_end(&agent);
+    struct agent agent = worker_start(body_context);
+    assert_string_equal(agent_read_line(agent.fd), "ready\n");
+    assert_string_equal(agent_read_line(agent.fd), "");
+    worker_expect_end(&agent);
 }
 
 static void expect_refused(const char *name, const char *value, int code) {
@@ -190,22 +80,22 @@ static void body_bad_variables(void) {
     int fd = atoi(getenv(WORKER_FD_VARIABLE));
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         expect_refused(bad[i].name, bad[i].value, TY_EUSAGE);
-        set_environment(fd);
+        worker_set_environment(fd);
     }
     expect_refused(WORKER_PID_VARIABLE, NULL, TY_EUSAGE);
-    set_environment(fd);
+    worker_set_environment(fd);
     expect_refused(WORKER_FD_VARIABLE, "99", TY_EUSAGE); /* closed on the way */
     expect_refused(WORKER_FD_VARIABLE, "fd", TY_EUSAGE);
     expect_refused(WORKER_FD_VARIABLE, NULL, TY_EUNSUPPORTED); /* no worker at all */
-    set_environment(fd);
+    worker_set_environment(fd);
     CHECK(ty_worker_self(NULL) != NULL); /* no trace of the failures */
 }
 
 static void test_wrong_variables_are_named(void **state) {
     (void)state;
-    struct agent agent = start(body_bad_variables);
-    assert_string_equal(read_line(agent.fd), "ready\n");
-    expect_end(&agent);
+    struct agent agent = worker_start(body_bad_variables);
+    assert_string_equal(agent_read_line(agent.fd), "ready\n");
+    worker_expect_end(&agent);
 }
 
 static const char *format(ty_metrics metrics) {
@@ -275,7 +165,7 @@ static void test_bad_names_are_refused(void **state) {
 }
 
 static void body_report(void) {
-    ty_worker *worker = self();
+    ty_worker *worker = worker_self();
     ty_error err = {0};
     CHECK(ty_report(NULL, TY_METRICS({"x", 1}), NULL, &err) == TY_EUSAGE);
     CHECK(ty_report(worker, TY_METRICS({"", 1}), NULL, &err) == TY_EUSAGE);
@@ -287,19 +177,19 @@ static void body_report(void) {
 
 static void test_reports_in_order(void **state) {
     (void)state;
-    struct agent agent = start(body_report);
-    assert_string_equal(read_line(agent.fd), "ready\n");
-    assert_string_equal(read_line(agent.fd), "report {\"i\":0}\n");
-    assert_string_equal(read_line(agent.fd), "report {\"i\":1}\n");
-    assert_string_equal(read_line(agent.fd), "report {\"i\":2}\n");
-    assert_string_equal(read_line(agent.fd), "");
-    expect_end(&agent);
+    struct agent agent = worker_start(body_report);
+    assert_string_equal(agent_read_line(agent.fd), "ready\n");
+    assert_string_equal(agent_read_line(agent.fd), "report {\"i\":0}\n");
+    assert_string_equal(agent_read_line(agent.fd), "report {\"i\":1}\n");
+    assert_string_equal(agent_read_line(agent.fd), "report {\"i\":2}\n");
+    assert_string_equal(agent_read_line(agent.fd), "");
+    worker_expect_end(&agent);
 }
 
 static void body_report_json(void) {
     static const char *const no_objects[] = {
         "", "1", "[1]", "null", "{\"a\": }", "{\"a\": 1} {}", "{\"a\": nan}"};
-    ty_worker *worker = self();
+    ty_worker *worker = worker_self();
     ty_error err = {0};
     CHECK(ty_report_json(NULL, "{}", NULL, &err) == TY_EUSAGE);
     CHECK(ty_report_json(worker, NULL, NULL, &err) == TY_EUSAGE);
@@ -319,20 +209,20 @@ static void body_report_json(void) {
 
 static void test_metrics_as_json(void **state) {
     (void)state;
-    struct agent agent = start(body_report_json);
-    assert_string_equal(read_line(agent.fd), "ready\n");
-    assert_string_equal(read_line(agent.fd), "report {}\n");
-    assert_string_equal(read_line(agent.fd),
+    struct agent agent = worker_start(body_report_json);
+    assert_string_equal(agent_read_line(agent.fd), "ready\n");
+    assert_string_equal(agent_read_line(agent.fd), "report {}\n");
+    assert_string_equal(agent_read_line(agent.fd),
                         "report {  \"text\": \"a\\nb\",   \"list\": [1, {\"x\": null}]}\n");
-    assert_string_equal(read_line(agent.fd), "report {\"bad\": NaN, \"big\": 1e999, \"s\": \"NaN\"}\n");
-    assert_string_equal(read_line(agent.fd), "");
-    expect_end(&agent);
+    assert_string_equal(agent_read_line(agent.fd), "report {\"bad\": NaN, \"big\": 1e999, \"s\": \"NaN\"}\n");
+    assert_string_equal(agent_read_line(agent.fd), "");
+    worker_expect_end(&agent);
 }
 
 enum { FLOOD = 200000 };
 
 static void body_flood(void) {
-    ty_worker *worker = self();
+    ty_worker *worker = worker_self();
     for (int i = 0; i < FLOOD; i++)
         CHECK(ty_report(worker, TY_METRICS({"i", i}), NULL, NULL) == 0);
     exit(0); /* with reports still queued */
@@ -341,7 +231,7 @@ static void body_flood(void) {
 /* An agent that does not read at first: the worker queues, then waits, and nothing is lost. */
 static void test_flood_is_not_lost(void **state) {
     (void)state;
-    struct agent agent = start(body_flood);
+    struct agent agent = worker_start(body_flood);
     struct pollfd ended = {.fd = agent.fd, .events = 0};
     (void)poll(&ended, 1, 200);
     assert_int_equal(waitpid(agent.pid, NULL, WNOHANG), 0); /* it waits: more than the queue takes */
@@ -355,11 +245,11 @@ static void test_flood_is_not_lost(void **state) {
     }
     assert_null(fgets(line, sizeof line, lines));
     (void)fclose(lines);
-    expect_end(&agent);
+    worker_expect_end(&agent);
 }
 
 static void body_agent_gone(void) {
-    ty_worker *worker = self();
+    ty_worker *worker = worker_self();
     ty_error err = {0};
     while (ty_report(worker, TY_METRICS({"x", 1}), NULL, &err) == 0)
         (void)usleep(1000);
@@ -370,16 +260,16 @@ static void body_agent_gone(void) {
 
 static void test_agent_that_is_gone(void **state) {
     (void)state;
-    struct agent agent = start(body_agent_gone);
-    (void)read_line(agent.fd);
+    struct agent agent = worker_start(body_agent_gone);
+    (void)agent_read_line(agent.fd);
     (void)shutdown(agent.fd, SHUT_RDWR);
-    expect_end(&agent);
+    worker_expect_end(&agent);
 }
 
 static char checkpoint_source[] = "/tmp/trainyard-test-XXXXXX";
 
 static void body_checkpoint(void) {
-    ty_worker *worker = self();
+    ty_worker *worker = worker_self();
     ty_error err = {0};
     CHECK(ty_report(worker, TY_METRICS({"loss", 0.5}), checkpoint_source, &err) == 0);
     CHECK(strcmp(ty_checkpoint_latest(worker), "/runs/r/checkpoint_000007") == 0);
@@ -401,27 +291,27 @@ static void test_checkpoint_is_copied_and_committed(void **state) {
     (void)snprintf(staging, sizeof staging, "%s.staging", checkpoint_source);
     (void)snprintf(answer, sizeof answer, "directory 7 %s\n", staging);
 
-    struct agent agent = start(body_checkpoint);
-    assert_string_equal(read_line(agent.fd), "ready\n");
-    assert_string_equal(read_line(agent.fd), "checkpoint {\"loss\":0.5}\n");
-    say(agent.fd, answer);
-    const char *commit = read_line(agent.fd);
+    struct agent agent = worker_start(body_checkpoint);
+    assert_string_equal(agent_read_line(agent.fd), "ready\n");
+    assert_string_equal(agent_read_line(agent.fd), "checkpoint {\"loss\":0.5}\n");
+    agent_say(agent.fd, answer);
+    const char *commit = agent_read_line(agent.fd);
     assert_memory_equal(commit, "commit 7 [", 10);
     assert_true(MENTIONS(commit, "\"weights\""));
     (void)snprintf(path, sizeof path, "%s/weights", staging);
     assert_int_equal(access(path, R_OK), 0);
-    say(agent.fd, "ok /runs/r/checkpoint_000007\n");
+    agent_say(agent.fd, "ok /runs/r/checkpoint_000007\n");
 
-    assert_string_equal(read_line(agent.fd), "checkpoint {\"loss\":0.25}\n");
-    say(agent.fd, answer);
-    assert_memory_equal(read_line(agent.fd), "commit 7 [", 10);
-    say(agent.fd, "error rank 2 gave up\n");
+    assert_string_equal(agent_read_line(agent.fd), "checkpoint {\"loss\":0.25}\n");
+    agent_say(agent.fd, answer);
+    assert_memory_equal(agent_read_line(agent.fd), "commit 7 [", 10);
+    agent_say(agent.fd, "error rank 2 gave up\n");
 
-    assert_string_equal(read_line(agent.fd), "checkpoint {\"loss\":0.25}\n");
-    say(agent.fd, "directory 8 /dev/null/nowhere\n");
-    assert_memory_equal(read_line(agent.fd), "abort 8 ", 8);
-    say(agent.fd, "ok\n");
-    expect_end(&agent);
+    assert_string_equal(agent_read_line(agent.fd), "checkpoint {\"loss\":0.25}\n");
+    agent_say(agent.fd, "directory 8 /dev/null/nowhere\n");
+    assert_memory_equal(agent_read_line(agent.fd), "abort 8 ", 8);
+    agent_say(agent.fd, "ok\n");
+    worker_expect_end(&agent);
     (void)unlink(path);
     (void)rmdir(staging);
     (void)snprintf(path, sizeof path, "%s/weights", checkpoint_source);
@@ -447,7 +337,7 @@ static void body_store_refusals(ty_worker *worker) {
 }
 
 static void body_store(void) {
-    ty_worker *worker = self();
+    ty_worker *worker = worker_self();
     ty_error err = {0};
     void *value = NULL;
     size_t size = 99;
@@ -482,20 +372,20 @@ static void test_store(void **state) {
         {"get odd\n", "what?\n"},
     };
     (void)state;
-    struct agent agent = start(body_store);
-    assert_string_equal(read_line(agent.fd), "ready\n");
+    struct agent agent = worker_start(body_store);
+    assert_string_equal(agent_read_line(agent.fd), "ready\n");
     for (size_t i = 0; i < ARRAY_SIZE(talk); i++) {
-        assert_string_equal(read_line(agent.fd), talk[i][0]);
+        assert_string_equal(agent_read_line(agent.fd), talk[i][0]);
         char byte;
         if (i == 1) assert_int_equal(read(agent.fd, &byte, 1), 1); /* the "b" behind the newline */
-        if (i == 1) say(agent.fd, "ok\n");
-        say(agent.fd, talk[i][1]);
+        if (i == 1) agent_say(agent.fd, "ok\n");
+        agent_say(agent.fd, talk[i][1]);
     }
-    expect_end(&agent);
+    worker_expect_end(&agent);
 }
 
 static void body_child_reports(void) {
-    ty_worker *worker = self();
+    ty_worker *worker = worker_self();
     pid_t child = fork();
     if (child == 0) {
         int rc = ty_report(worker, TY_METRICS({"child", 1}), NULL, NULL);
@@ -508,18 +398,18 @@ static void body_child_reports(void) {
 
 static void test_child_has_a_channel_of_its_own(void **state) {
     (void)state;
-    struct agent agent = start(body_child_reports);
-    assert_string_equal(read_line(agent.fd), "ready\n");
-    int channel = expect_open(agent.fd);
-    assert_string_equal(read_line(channel), "report {\"child\":1}\n");
-    assert_string_equal(read_line(channel), "");
-    assert_string_equal(read_line(agent.fd), "report {\"parent\":1}\n");
+    struct agent agent = worker_start(body_child_reports);
+    assert_string_equal(agent_read_line(agent.fd), "ready\n");
+    int channel = agent_expect_open(agent.fd);
+    assert_string_equal(agent_read_line(channel), "report {\"child\":1}\n");
+    assert_string_equal(agent_read_line(channel), "");
+    assert_string_equal(agent_read_line(agent.fd), "report {\"parent\":1}\n");
     (void)close(channel);
-    expect_end(&agent);
+    worker_expect_end(&agent);
 }
 
 static void body_long_value(void) {
-    ty_worker *worker = self();
+    ty_worker *worker = worker_self();
     static char value[1 << 20];
     memset(value, 'v', sizeof value);
     CHECK(ty_report(worker, TY_METRICS({"x", 1}), NULL, NULL) == 0);
@@ -531,20 +421,20 @@ static void body_long_value(void) {
 static void test_long_messages_leave_the_shared_socket(void **state) {
     static char value[1 << 20];
     (void)state;
-    struct agent agent = start(body_long_value);
-    assert_string_equal(read_line(agent.fd), "ready\n");
-    assert_string_equal(read_line(agent.fd), "report {\"x\":1}\n");
-    int channel = expect_open(agent.fd);
-    assert_string_equal(read_line(channel), "set long 1048576\n");
+    struct agent agent = worker_start(body_long_value);
+    assert_string_equal(agent_read_line(agent.fd), "ready\n");
+    assert_string_equal(agent_read_line(agent.fd), "report {\"x\":1}\n");
+    int channel = agent_expect_open(agent.fd);
+    assert_string_equal(agent_read_line(channel), "set long 1048576\n");
     assert_int_equal(recv(channel, value, sizeof value, MSG_WAITALL), sizeof value);
-    say(channel, "ok\n");
-    assert_string_equal(read_line(channel), "report {\"x\":2}\n");
+    agent_say(channel, "ok\n");
+    assert_string_equal(agent_read_line(channel), "report {\"x\":2}\n");
     (void)close(channel);
-    expect_end(&agent);
+    worker_expect_end(&agent);
 }
 
 static void body_stop(void) {
-    ty_worker *worker = self();
+    ty_worker *worker = worker_self();
     CHECK(!ty_stop_requested(worker));
     CHECK(ty_report(worker, TY_METRICS({"x", 1}), NULL, NULL) == 0);
     while (!ty_stop_requested(worker))
@@ -553,11 +443,11 @@ static void body_stop(void) {
 
 static void test_stop(void **state) {
     (void)state;
-    struct agent agent = start(body_stop);
-    assert_string_equal(read_line(agent.fd), "ready\n");
-    assert_string_equal(read_line(agent.fd), "report {\"x\":1}\n");
+    struct agent agent = worker_start(body_stop);
+    assert_string_equal(agent_read_line(agent.fd), "ready\n");
+    assert_string_equal(agent_read_line(agent.fd), "report {\"x\":1}\n");
     assert_int_equal(kill(agent.pid, SIGTERM), 0);
-    expect_end(&agent);
+    worker_expect_end(&agent);
 }
 
 static int train(ty_worker *worker, const void *config, size_t size) {
@@ -599,11 +489,11 @@ static int exit_code(struct agent *agent) {
 
 static void test_init_runs_the_function(void **state) {
     (void)state;
-    struct agent agent = start(body_init);
-    assert_string_equal(read_line(agent.fd), "ready\n");
-    assert_string_equal(read_line(agent.fd), "report {\"size\":6}\n");
+    struct agent agent = worker_start(body_init);
+    assert_string_equal(agent_read_line(agent.fd), "ready\n");
+    assert_string_equal(agent_read_line(agent.fd), "report {\"size\":6}\n");
     assert_int_equal(exit_code(&agent), 255);
-    agent = start(body_init_without_config);
+    agent = worker_start(body_init_without_config);
     assert_int_equal(exit_code(&agent), 1);
 }
 
@@ -682,7 +572,7 @@ static void test_result_getters(void **state) {
 static void body_comm(void) {
     ty_error err = {0};
     (void)setenv("TRAINYARD_COLLECTIVE_TIMEOUT_S", "never", 1);
-    ty_worker *worker = self();
+    ty_worker *worker = worker_self();
     CHECK(ty_comm_get(NULL, &err) == NULL && err.code == TY_EUSAGE);
     CHECK(ty_comm_get(worker, &err) == NULL && err.code == TY_EUSAGE);
     CHECK(MENTIONS(err.message, "TRAINYARD_COLLECTIVE_TIMEOUT_S"));
@@ -695,14 +585,14 @@ static void test_communicator_asks_the_store(void **state) {
     char bytes[4096];
     int size = 0;
     (void)state;
-    struct agent agent = start(body_comm);
-    assert_string_equal(read_line(agent.fd), "ready\n");
-    const char *line = read_line(agent.fd);
+    struct agent agent = worker_start(body_comm);
+    assert_string_equal(agent_read_line(agent.fd), "ready\n");
+    const char *line = agent_read_line(agent.fd);
     assert_int_equal(sscanf(line, "gather trainyard/2/gloo 2500 %d\n", &size), 1);
     assert_true(size > 0 && size < (int)sizeof bytes);
     assert_int_equal(recv(agent.fd, bytes, (size_t)size, MSG_WAITALL), size);
-    say(agent.fd, "timeout 0-2,4-7\n");
-    expect_end(&agent);
+    agent_say(agent.fd, "timeout 0-2,4-7\n");
+    worker_expect_end(&agent);
 }
 
 int main(void) {
