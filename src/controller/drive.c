@@ -262,7 +262,6 @@ static void describe_workers(const struct drive *drive, struct drive_end *end) {
 static void describe_end(struct drive *drive, struct drive_end *end) {
     end->outcome = run_outcome(drive->run);
     end->status = run_exit_status(drive->run);
-    end->unrecorded = drive->unrecorded;
     end->attempts = run_attempt(drive->run);
     end->cause = *run_failure(drive->run);
     end->cause.tail = NULL;
@@ -346,6 +345,16 @@ static void end_by_force(struct drive *drive) {
     }
 }
 
+/* Last, since no word of it can go on record any more. */
+static void finish_journal(struct drive *drive, struct drive_end *end) {
+    ty_error own = {0};
+    if (journal_finish(drive->config->journal, &own) < 0 && drive->unrecorded.code == 0) {
+        drive->unrecorded = own;
+        log_error("journal", "%s", own.message);
+    }
+    end->unrecorded = drive->unrecorded;
+}
+
 int drive_close(struct drive *drive, struct drive_end *end, ty_error *err) {
     *end = (struct drive_end){0};
     if (!drive->over) end_by_force(drive);
@@ -353,6 +362,7 @@ int drive_close(struct drive *drive, struct drive_end *end, ty_error *err) {
         describe_wait_end(drive, end);
     else
         describe_end(drive, end);
+    finish_journal(drive, end);
     int result = drive->error.code;
     if (result != 0 && err != NULL) *err = drive->error;
     destroy(drive);

@@ -32,6 +32,10 @@ int journal_open(const char *run_path, enum journal_mode mode, struct journal **
     return module->open(run_path, mode, journal, err);
 }
 
+int journal_finish(struct journal *journal, ty_error *err) {
+    return loaded->finish(journal, err);
+}
+
 void journal_close(struct journal *journal) {
     if (journal != NULL) loaded->close(journal);
 }

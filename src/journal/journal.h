@@ -42,7 +42,10 @@ enum journal_mode { JOURNAL_CREATE, JOURNAL_APPEND, JOURNAL_READ };
 /* CREATE fails where the file exists; APPEND recovers what a dead writer left; READ never writes, also beside a
  * live writer. TY_ECORRUPT names the file. */
 int journal_open(const char *run_path, enum journal_mode mode, struct journal **journal, ty_error *err);
-/* Commits durably, so nothing need be synced just before; NULL is fine. */
+/* Commits, and carries the log over into run.db, synced, so nothing need be synced just before. What fails here is told, where
+ * journal_close has nobody to tell it to. */
+int journal_finish(struct journal *journal, ty_error *err);
+/* Finishes what is not finished yet; NULL is fine. */
 void journal_close(struct journal *journal);
 
 /* A failed write (disk full, ...) is kept: it and every later call give that error; nothing is half written. */

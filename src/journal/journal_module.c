@@ -8,10 +8,12 @@
 #include "journal/journal_module.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
@@ -144,6 +146,26 @@ static int open_reader(struct journal *journal, ty_error *err) {
     return open_reader_with(journal, "mode=ro&vfs=unix-none", "PRAGMA locking_mode = EXCLUSIVE", &rc, err);
 }
 
+/* The log goes first: one that were left would be carried over into the next file of that name. */
+static void remove_created(const char *path) {
+    static const char *const parts[] = {"-wal", "-shm", ""};
+    char name[PATH_MAX + sizeof "-wal"];
+    for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+        (void)snprintf(name, sizeof name, "%s%s", path, parts[i]);
+        (void)unlink(name);
+    }
+}
+
+static int open_writer(struct journal *journal, bool fresh, ty_error *err) {
+    int rc;
+    journal->writable = true;
+    journal->fresh = fresh;
+    const char *tuning = fresh ? TUNING "; PRAGMA synchronous = OFF" : TUNING "; " JOURNAL_SYNCHRONOUS;
+    int result = open_database(journal, journal->path, SQLITE_OPEN_READWRITE, tuning, &rc, err);
+    if (result < 0 && fresh) remove_created(journal->path);
+    return result;
+}
+
 static int open_in_mode(struct journal *journal, enum journal_mode mode, ty_error *err) {
     struct stat status;
     if (mode == JOURNAL_CREATE) {
@@ -152,12 +174,7 @@ static int open_in_mode(struct journal *journal, enum journal_mode mode, ty_erro
     } else if (stat(journal->path, &status) < 0) {
         return ty_fail(err, -errno, "cannot open %s: %s", journal->path, strerror(errno));
     }
-    if (mode == JOURNAL_READ) return open_reader(journal, err);
-    int rc;
-    journal->writable = true;
-    journal->fresh = mode == JOURNAL_CREATE;
-    const char *tuning = journal->fresh ? TUNING "; PRAGMA synchronous = OFF" : TUNING "; " JOURNAL_SYNCHRONOUS;
-    return open_database(journal, journal->path, SQLITE_OPEN_READWRITE, tuning, &rc, err);
+    return mode == JOURNAL_READ ? open_reader(journal, err) : open_writer(journal, mode == JOURNAL_CREATE, err);
 }
 
 static int module_open(const char *run_path, enum journal_mode mode, struct journal **journal, ty_error *err) {
@@ -176,7 +193,7 @@ static int module_open(const char *run_path, enum journal_mode mode, struct jour
     return 0;
 }
 
-/* Closing carries the log over into the file and syncs it. */
+/* Closing carries over what is left of the log. */
 static void module_close(struct journal *journal) {
     if (journal->writable) (void)module_commit(journal, false, NULL);
     free_journal(journal);
@@ -186,6 +203,7 @@ __attribute__((visibility("default"))) const struct journal_module trainyard_jou
     .version = TY_VERSION,
     .open = module_open,
     .close = module_close,
+    .finish = module_finish,
     .event = module_event,
     .report = module_report,
     .checkpoint = module_checkpoint,

@@ -10,6 +10,7 @@ struct journal_module {
     const char *version;
     int (*open)(const char *run_path, enum journal_mode mode, struct journal **journal, ty_error *err);
     void (*close)(struct journal *journal);
+    int (*finish)(struct journal *journal, ty_error *err);
     int (*event)(struct journal *journal, const struct run_event *event, ty_error *err);
     int (*report)(struct journal *journal, const struct journal_report *report, ty_error *err);
     int (*checkpoint)(struct journal *journal, const struct journal_checkpoint *checkpoint, ty_error *err);

@@ -1,5 +1,4 @@
 /* Reading: each call runs its own statement, so that callbacks may read and write the same journal. */
-
 #include <string.h>
 
 #include "base/str.h"
@@ -35,8 +34,15 @@ static int query(struct journal *journal, const char *sql, int64_t first, int64_
     return result;
 }
 
-static const char *text(sqlite3_stmt *row, int column) {
-    return (const char *)sqlite3_column_text(row, column);
+/* A text that is there until the next step; NULL only where the table allows that. */
+static int read_text(struct journal *journal, sqlite3_stmt *row, int column, bool nullable, const char **text,
+                     ty_error *err) {
+    bool null = sqlite3_column_type(row, column) == SQLITE_NULL;
+    *text = null ? NULL : (const char *)sqlite3_column_text(row, column);
+    if (null && !nullable)
+        return ty_fail(err, TY_ECORRUPT, "%s has a row without \"%s\"", journal->path,
+                       sqlite3_column_name(row, column));
+    return *text == NULL && !null ? ty_fail_memory(err) : 0;
 }
 
 struct event_call {
@@ -52,17 +58,20 @@ static int kind_of(const char *name) {
 
 static int hand_event(struct journal *journal, sqlite3_stmt *row, const void *call, ty_error *err) {
     const struct event_call *to = call;
-    int kind = kind_of(text(row, 2));
+    const char *name, *data;
+    int result = read_text(journal, row, 2, false, &name, err);
+    if (result == 0) result = read_text(journal, row, 6, true, &data, err);
+    if (result < 0) return result;
+    int kind = kind_of(name);
     if (kind < 0)
-        return ty_fail(err, TY_ECORRUPT, "%s has an event of unknown kind \"%.40s\"", journal->path,
-                       text(row, 2));
+        return ty_fail(err, TY_ECORRUPT, "%s has an event of unknown kind \"%.40s\"", journal->path, name);
     struct run_event event = {
         .time = sqlite3_column_int64(row, 1),
         .kind = (enum run_event_kind)kind,
         .attempt = sqlite3_column_int(row, 3),
         .rank = sqlite3_column_int(row, 4),
         .node = sqlite3_column_int(row, 5),
-        .data = text(row, 6),
+        .data = data,
     };
     return to->each(to->context, sqlite3_column_int64(row, 0), &event);
 }
@@ -83,14 +92,16 @@ struct report_call {
 };
 
 static int hand_report(struct journal *journal, sqlite3_stmt *row, const void *call, ty_error *err) {
-    (void)journal, (void)err;
     const struct report_call *to = call;
+    const char *metrics;
+    int result = read_text(journal, row, 4, false, &metrics, err);
+    if (result < 0) return result;
     struct journal_report report = {
         .time = sqlite3_column_int64(row, 0),
         .attempt = sqlite3_column_int(row, 1),
         .rank = sqlite3_column_int(row, 2),
         .number = (uint64_t)sqlite3_column_int64(row, 3),
-        .metrics = text(row, 4),
+        .metrics = metrics,
         .metrics_size = (size_t)sqlite3_column_bytes(row, 4),
     };
     return to->each(to->context, &report);
@@ -119,14 +130,17 @@ struct checkpoint_call {
 };
 
 static int hand_checkpoint(struct journal *journal, sqlite3_stmt *row, const void *call, ty_error *err) {
-    (void)journal, (void)err;
     const struct checkpoint_call *to = call;
+    const char *name, *metrics;
+    int result = read_text(journal, row, 3, false, &name, err);
+    if (result == 0) result = read_text(journal, row, 4, true, &metrics, err);
+    if (result < 0) return result;
     struct journal_checkpoint checkpoint = {
         .number = (uint64_t)sqlite3_column_int64(row, 0),
         .time = sqlite3_column_int64(row, 1),
         .attempt = sqlite3_column_int(row, 2),
-        .name = text(row, 3),
-        .metrics = text(row, 4),
+        .name = name,
+        .metrics = metrics,
     };
     return to->each(to->context, &checkpoint);
 }
@@ -143,6 +157,14 @@ int module_each_checkpoint(struct journal *journal,
 static const char find_sql[] =
     "SELECT metrics FROM reports WHERE attempt = ?1 AND rank = ?2 AND number = ?3 ORDER BY id DESC LIMIT 1";
 
+static int take_metrics(struct journal *journal, char **metrics, ty_error *err) {
+    const char *text;
+    int result = read_text(journal, journal->find_report, 0, false, &text, err);
+    if (result < 0) return result;
+    *metrics = strdup(text);
+    return *metrics == NULL ? ty_fail_memory(err) : 1;
+}
+
 int module_find_report(struct journal *journal, int attempt, int rank, uint64_t number, char **metrics,
                        ty_error *err) {
     int result = journal_kept_error(journal, err);
@@ -155,8 +177,7 @@ int module_find_report(struct journal *journal, int attempt, int rank, uint64_t 
     if (rc == SQLITE_OK) rc = sqlite3_bind_int(*find, 2, rank);
     if (rc == SQLITE_OK) rc = sqlite3_bind_int64(*find, 3, (sqlite3_int64)number);
     if (rc == SQLITE_OK) rc = sqlite3_step(*find);
-    if (rc == SQLITE_ROW) *metrics = strdup(text(*find, 0));
-    result = rc == SQLITE_ROW    ? (*metrics == NULL ? ty_fail_memory(err) : 1)
+    result = rc == SQLITE_ROW    ? take_metrics(journal, metrics, err)
              : rc == SQLITE_DONE ? 0
                                  : sqlite_fail(journal, rc, "read", err);
     (void)sqlite3_reset(*find);

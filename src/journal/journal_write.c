@@ -148,6 +148,18 @@ int module_commit(struct journal *journal, bool durable, ty_error *err) {
     return durable ? sync_all(journal, err) : 0;
 }
 
+/* A log that could not be carried over stays for whoever opens the journal next: after a failed sync nobody knows what of the
+ * file is on the disk. Where a reader is in the way the log is at least synced. */
+int module_finish(struct journal *journal, ty_error *err) {
+    int result = module_commit(journal, false, err);
+    if (result < 0) return result;
+    int rc = sqlite3_wal_checkpoint_v2(journal->db, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    if (rc == SQLITE_BUSY) return sync_all(journal, err);
+    if (rc == SQLITE_OK) return 0;
+    (void)sqlite3_db_config(journal->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    return keep_failure(journal, rc, err);
+}
+
 bool module_dirty(const struct journal *journal) {
     return journal->dirty;
 }

@@ -73,6 +73,14 @@ class Disks(FaultCase):
                 self.assertIn("run.db", finished.err)
                 self.assertRegex(finished.err, "disk is full|Input/output error|disk I/O error")
 
+    def test_a_sync_that_fails_at_the_very_end(self):
+        """D4: nothing of this run is synced before its journal is finished."""
+        finished = self.finish(self.shell("echo done", "--name", "r", "-n", 1, env=failing("sync", errno.EIO, "run.db")))
+        self.assert_status(1, finished)
+        self.assertIn("[rank 0] done\n", finished.out)
+        self.assertRegex(finished.err, "cannot write .*run.db: Input/output error")
+        self.assertEqual([("run_end",)], self.rows("SELECT kind FROM events ORDER BY sequence DESC LIMIT 1"))
+
     def test_no_checkpoint_goes_before_its_end_is_on_record(self):
         """D2, D8: the disk is full once a newer checkpoint is in place of the only one that is to be kept, whose files stay then."""
         script = "mkdir d; echo 1 > d/part; " + REPORT + "i=1 --checkpoint d || exit 1; echo 2 > d/part; " + \
