@@ -1,8 +1,7 @@
 /* The journal when the calls beneath it fail: each file call of a whole life (opened, written, finished, closed) fails once, or
- * from there on, or writes half before that; or the power goes, and with it what was not synced. Whoever opens the journal
- * next finds a whole beginning of what was written, with all that was acknowledged, and goes on. The functions below stand
- * before libc's, for SQLite as well. */
-#include <dirent.h>
+ * from there on, or writes half before that; or the power goes, and with it what was not synced; or memory runs short, at each
+ * allocation. Whoever opens the journal next finds a whole beginning of what was written, with all that was acknowledged, and
+ * goes on. The functions below stand before libc's, for SQLite as well. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,10 +15,12 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <sqlite3.h>
 
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/str.h"
+#include "failing_memory.h"
 #include "journal/journal_module.h"
 
 /* ------------------------------------------------------------------------------------------------- calls that fail */
@@ -186,7 +187,8 @@ struct life {
 static bool told(struct life *life, int result, const ty_error *err) {
     if (result >= 0) return false;
     assert_int_equal(result, err->code);
-    assert_non_null(strstr(err->message, "run.db"));
+    if (strstr(err->message, "out of memory") == NULL && strstr(err->message, "run.db") == NULL)
+        fail_msg("%d %s", result, err->message);
     if (life->error.code == 0) life->error = *err;
     return true;
 }
@@ -360,8 +362,123 @@ static void each_call_fails(void **state) {
     assert_in_range(calls, 40, 1000);
 }
 
+/* ------------------------------------------------------------------------------------------------- memory runs short */
+
+static sqlite3_mem_methods own_memory;
+
+/* SQLite's allocations count among ours. */
+static bool is_short(void) {
+    void *probe = malloc(1);
+    free(probe);
+    return probe == NULL;
+}
+
+static void *allocate(int size) {
+    return is_short() ? NULL : own_memory.xMalloc(size);
+}
+
+static void *reallocate(void *old, int size) {
+    return is_short() ? NULL : own_memory.xRealloc(old, size);
+}
+
+static void share_memory(void) {
+    assert_int_equal(sqlite3_config(SQLITE_CONFIG_GETMALLOC, &own_memory), SQLITE_OK);
+    sqlite3_mem_methods counted = own_memory;
+    counted.xMalloc = allocate;
+    counted.xRealloc = reallocate;
+    assert_int_equal(sqlite3_config(SQLITE_CONFIG_MALLOC, &counted), SQLITE_OK);
+    assert_int_equal(sqlite3_config(SQLITE_CONFIG_LOOKASIDE, 0, 0), SQLITE_OK);
+}
+
+static bool memory_failed(bool for_good) {
+    return memory_fails_after(-1, false) <= (for_good ? 0 : -1);
+}
+
+/* All is there, or the error was told. */
+static bool live_without_memory(long k, bool for_good) {
+    struct life life = {0};
+    fault = (typeof(fault)){0};
+    (void)memory_fails_after(k, for_good);
+    live(&life);
+    bool failed = memory_failed(for_good);
+    if (life.error.code == 0)
+        assert_int_equal(life.durable, ROWS);
+    else
+        assert_int_equal(life.error.code, -ENOMEM);
+    if (!life.opened) assert_false(file_is_there("run.db"));
+    check(&life);
+    remove_all();
+    return failed;
+}
+
+static bool is_whole(int result, const ty_error *err) {
+    if (result >= 0) return true;
+    assert_int_equal(result, -ENOMEM);
+    assert_int_equal(err->code, -ENOMEM);
+    return false;
+}
+
+static void look_for_a_report(struct journal *journal, ty_error *err) {
+    CLEANUP_FREE char *metrics = NULL;
+    int result = module->find_report(journal, 0, 0, 2, &metrics, err);
+    if (is_whole(result, err)) assert_int_equal(strspn(metrics, "m"), METRICS);
+}
+
+static void look_at_all(struct journal *journal) {
+    uint64_t events = 1, reports = 1, checkpoints = 1, count = 0, last = 0;
+    nanoseconds first;
+    ty_error err = {0};
+    if (is_whole(module->each_event(journal, 0, see_event, &events, &err), &err))
+        assert_int_equal(events, 0x493);
+    if (is_whole(module->each_report(journal, -1, 3, see_report, &reports, &err), &err))
+        assert_int_equal(reports, 0x921);
+    if (is_whole(module->each_checkpoint(journal, see_checkpoint, &checkpoints, &err), &err))
+        assert_int_equal(checkpoints, 0x1249);
+    if (is_whole(module->count_reports(journal, &count, &first, &err), &err)) assert_int_equal(count, 4);
+    if (is_whole(module->last_number(journal, &last, &err), &err)) assert_int_equal(last, ROWS);
+    look_for_a_report(journal, &err);
+}
+
+static bool read_without_memory(long k, bool for_good, enum journal_mode mode) {
+    struct journal *journal = NULL;
+    ty_error err = {0};
+    (void)memory_fails_after(k, for_good);
+    int result = module->open(run_path, mode, &journal, &err);
+    if (is_whole(result, &err)) look_at_all(journal);
+    if (journal != NULL) module->close(journal);
+    bool failed = memory_failed(for_good);
+    assert_int_equal(count_in(JOURNAL_READ), ROWS);
+    return failed;
+}
+
+static void each_allocation_of_a_writer_fails(void **state) {
+    (void)state;
+    for (int for_good = 0; for_good < 2; for_good++) {
+        long k = 0;
+        while (live_without_memory(k, for_good))
+            k++;
+        assert_in_range(k, 200, 100000);
+    }
+}
+
+static void each_allocation_of_a_reader_fails(void **state) {
+    (void)state;
+    struct life life = {0};
+    live(&life);
+    assert_int_equal(life.durable, ROWS);
+    for (int mode = JOURNAL_APPEND; mode <= JOURNAL_READ; mode++)
+        for (int for_good = 0; for_good < 2; for_good++) {
+            long k = 0;
+            while (read_without_memory(k, for_good, (enum journal_mode)mode))
+                k++;
+            assert_in_range(k, 100, 100000);
+        }
+    remove_all();
+}
+
 static int set_up(void **state) {
     (void)state;
+    share_memory();
     strcpy(run_path, "/tmp/test_journal_faults.XXXXXX");
     return mkdtemp(run_path) == NULL ? -1 : 0;
 }
@@ -374,6 +491,10 @@ static int tear_down(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_call_fails)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_call_fails),
+        cmocka_unit_test(each_allocation_of_a_writer_fails),
+        cmocka_unit_test(each_allocation_of_a_reader_fails),
+    };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
