@@ -34,6 +34,8 @@ static uint64_t random_number(void *context) {
 
 /* What all nodes of an attempt share: the store, and the parts of the launch that are alike. */
 static int make_shared(struct drive *drive, int attempt, ty_error *err) {
+    if (drive->beginning < 0)
+        return ty_fail_memory(err); /* from a checkpoint that is not whole, or from none: neither */
     const struct peer *first = &drive->peers[drive->node_of[0]];
     struct launch_context context = {
         .request = drive->config->request,
@@ -157,7 +159,7 @@ static void check_latest(struct drive *drive, const struct run_event *event) {
     nanoseconds pause;
     if (event->kind != EVENT_ATTEMPT_END || !run_retries(drive->run, &pause)) return;
     checkpoints_check_latest(drive->config->checkpoints, false);
-    run_begin_from(drive->run, checkpoints_latest(drive->config->checkpoints));
+    drive->beginning = run_begin_from(drive->run, checkpoints_latest(drive->config->checkpoints));
 }
 
 static void record(void *context, const struct run_event *event) {

@@ -65,8 +65,9 @@ struct drive {
     int was_subreaper;                   /* this process, before */
     bool over;                           /* nothing more is to be done */
     bool paused;                         /* agents are not heard, until the output is taken */
-    ty_error unrecorded;                 /* the first failure of the journal */
-    ty_error error;                      /* what ended the run from outside of run/: the launch, a wait */
+    int beginning;       /* 0, or why it is not known which checkpoint the next attempt begins from */
+    ty_error unrecorded; /* the first failure of the journal */
+    ty_error error;      /* what ended the run from outside of run/: the launch, a wait */
 };
 
 /* Name of the node with this number. */

@@ -227,8 +227,8 @@ void run_count(const struct run *run, uint32_t counts[WORKER_STATE_COUNT]); /* w
 enum node_state run_node_state(const struct run *run, uint32_t node);
 const char *run_checkpoint(const struct run *run); /* path of the last committed one, NULL without */
 /* Between two attempts: the next one begins from this checkpoint (copied; NULL: from none), since the last committed one is not whole
- * any more. */
-void run_begin_from(struct run *run, const char *path);
+ * any more. -ENOMEM leaves that one, from which no attempt may begin then. */
+int run_begin_from(struct run *run, const char *path);
 /* True when another attempt follows the one that failed, after a pause. */
 bool run_retries(const struct run *run, nanoseconds *pause);
 /* At the end: the outcome, the first cause of the last failed attempt, and the command's exit status. */

@@ -1,4 +1,5 @@
 /* How a run stands, and how it ended. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -51,11 +52,14 @@ const char *run_checkpoint(const struct run *run) {
     return run->checkpoint;
 }
 
-void run_begin_from(struct run *run, const char *path) {
+int run_begin_from(struct run *run, const char *path) {
     bool same = run->checkpoint == path || str_equal(run->checkpoint, path);
-    if (same) return;
+    if (same) return 0;
+    char *copy = path != NULL ? strdup(path) : NULL;
+    if (path != NULL && copy == NULL) return -ENOMEM;
     free(run->checkpoint);
-    run->checkpoint = path != NULL ? strdup(path) : NULL;
+    run->checkpoint = copy;
+    return 0;
 }
 
 bool run_retries(const struct run *run, nanoseconds *pause) {

@@ -180,7 +180,23 @@ static void a_whole_life(void **state) {
     }
 }
 
+static void where_to_begin_from_is_known_or_told(void **state) {
+    (void)state;
+    struct world world;
+    world_init(&world);
+    assert_int_equal(open_world(&world), 0);
+    (void)memory_fails_after(0, false);
+    assert_int_equal(run_begin_from(world.run, "/run/older"), -ENOMEM);
+    assert_string_equal(run_checkpoint(world.run), "/run/old");
+    assert_int_equal(run_begin_from(world.run, "/run/older"), 0);
+    assert_string_equal(run_checkpoint(world.run), "/run/older");
+    assert_int_equal(run_begin_from(world.run, NULL), 0);
+    assert_null(run_checkpoint(world.run));
+    world_done(&world);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_whole_life)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_whole_life),
+                                       cmocka_unit_test(where_to_begin_from_is_known_or_told)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
