@@ -334,9 +334,10 @@ static int check_whole(const struct request *request, ty_error *err) {
                        method);
     if (request->run.cluster_file == NULL) return 0;
     if (fork)
-        return ty_fail(err, TY_EUSAGE,
-                       "`start_method` \"fork\" is for this machine alone: workers of the nodes of a `cluster` cannot be "
-                       "forked from this process");
+        return ty_fail(
+            err, TY_EUSAGE,
+            "`start_method` \"fork\" is for this machine alone: workers of the nodes of a `cluster` cannot be "
+            "forked from this process");
     if (overrides->num_cpus < 0 && overrides->num_gpus < 0 && overrides->node_resources.n == 0) return 0;
     return ty_fail(
         err, TY_EUSAGE,

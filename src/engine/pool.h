@@ -13,7 +13,7 @@ enum { POOL_MAX = 64 };
 bool pool_take(const char *command, struct engine_handle *handle);
 void pool_put(struct engine_handle *handle);  /* takes over its descriptors, and clears it */
 void pool_drop(struct engine_handle *handle); /* ends the agent, waits for it, and clears the handle */
-void pool_forget(void);                      /* in a child that was forked: what rests is its parent's */
+void pool_forget(void);                       /* in a child that was forked: what rests is its parent's */
 void pool_close(void);                        /* ends all that rest */
 
 #endif

@@ -94,7 +94,8 @@ static int speak(void) {
     say("ready\nready\nrendezvous\nreport {\"a\":1}\nreport {\"b\": NaN, \"c\": [-Infinity, 1e999, "
         "123456789012345678901234567890]}\n");
     say("nonsense\n");
-    expect("error unknown word: report, ready, rendezvous, heartbeat, preemption, failure, checkpoint, checkpoints, "
+    expect("error unknown word: report, ready, rendezvous, heartbeat, preemption, failure, checkpoint, "
+           "checkpoints, "
            "commit, abort, set, get, wait, add, "
            "gather and open are known\n");
     say("report [1]\nreport {\"a\"\n");
