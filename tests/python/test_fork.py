@@ -3,6 +3,7 @@
 Each test is a script of its own, as in test_template.py.
 """
 
+import functools
 import os
 import signal
 
@@ -14,15 +15,9 @@ FORK = HEAD.replace('method="template"', 'method="fork"')
 
 
 @pytest.fixture
-def forked(start):
-    """forked(text, ...): the script after HEAD with start_method "fork", ended well."""
-
-    def forked(text, *arguments, **environment):
-        finished = start(FORK + text, *arguments, **environment).finish()
-        assert finished.status == 0, finished
-        return finished
-
-    return forked
+def forked(run):  # noqa: F811
+    """forked(text, ...): as `run`, with start_method "fork"."""
+    return functools.partial(run, head=FORK)
 
 
 def test_what_cannot_be_pickled_is_there(forked):

@@ -39,10 +39,10 @@ def facts():
 
 @pytest.fixture
 def run(start):
-    """run(text, ...): the script after HEAD, ended well."""
+    """run(text, ...): the script after `head`, ended well."""
 
-    def run(text, *arguments, **environment):
-        finished = start(HEAD + text, *arguments, **environment).finish()
+    def run(text, *arguments, head=HEAD, **environment):
+        finished = start(head + text, *arguments, **environment).finish()
         assert finished.status == 0, finished
         return finished
 
