@@ -1,0 +1,51 @@
+"""E13: one of N C workers is killed; how soon all N are in their training function again, in the next attempt of the same run."""
+import os
+import random
+import signal
+import subprocess
+import time
+
+from common import Summary, milliseconds
+from subjects import Subjects
+
+SIZES = (1, 8, 64)
+REPEATS = 20
+DEADLINE = 10
+MOST = 0.050  # seconds
+
+
+def _wait_again(subjects, child, before):
+    """When all were in their training function with other pids than before (monotonic); None when that takes too long."""
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end and child.poll() is None:
+        if not {entry.pid for entry in subjects.entries()} & before:
+            return time.monotonic()
+        time.sleep(0.0005)
+    return None
+
+
+def _restart(bench, workers):
+    """Seconds from the SIGKILL of one to all in their training function again; None: they did not come."""
+    subjects = Subjects(bench, workers, "obey")
+    command = bench.trainyard(workers, *subjects.argv, options=("--max-failures", "1"))
+    child = bench.start(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        entries = subjects.wait_ready(child)
+        if entries is None:
+            return None
+        killed = time.monotonic()
+        os.kill(random.choice(entries).pid, signal.SIGKILL)
+        again = _wait_again(subjects, child, {entry.pid for entry in entries})
+        return again - killed if again else None
+    finally:
+        bench.end(child)
+        subjects.close()
+
+
+def run(bench):
+    for workers in SIZES:
+        times = [_restart(bench, workers) for _ in range(REPEATS)]
+        came = Summary([t for t in times if t is not None], times.count(None))
+        who = f"one of {workers} C workers" if workers > 1 else "the C worker"
+        bench.row("E13", f"{who} killed, all in again", f"{milliseconds(came.median)} (p99 {milliseconds(came.quantile(.99))})",
+                  "", f"<= {milliseconds(MOST)}", came.median <= MOST and not came.hangs, times=came.as_dict())
