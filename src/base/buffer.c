@@ -130,5 +130,8 @@ void buffer_json_string(struct buffer *buffer, const char *text, size_t size) {
 }
 
 void buffer_json_text(struct buffer *buffer, const char *text) {
-    buffer_json_string(buffer, text, strlen(text));
+    if (text == NULL)
+        buffer_text(buffer, "null");
+    else
+        buffer_json_string(buffer, text, strlen(text));
 }

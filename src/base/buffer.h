@@ -34,6 +34,6 @@ char *buffer_take(struct buffer *buffer);
 
 /* Appends `text` as a JSON string with its quotes; invalid UTF-8 becomes U+FFFD. */
 void buffer_json_string(struct buffer *buffer, const char *text, size_t size);
-void buffer_json_text(struct buffer *buffer, const char *text); /* NUL-terminated */
+void buffer_json_text(struct buffer *buffer, const char *text); /* NUL-terminated; NULL: null */
 
 #endif

@@ -92,10 +92,7 @@ void history_note(struct history *history, const struct run_event *event) {
 
 static void add_text(struct buffer *out, const char *key, const char *text) {
     buffer_printf(out, ", \"%s\": ", key);
-    if (text == NULL)
-        buffer_text(out, "null");
-    else
-        buffer_json_text(out, text);
+    buffer_json_text(out, text);
 }
 
 static void add_number(struct buffer *out, const char *key, bool known, double number) {

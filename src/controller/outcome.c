@@ -117,10 +117,7 @@ static int tell(const struct outcome *outcome, ty_error *err) {
 
 static void add_text(struct buffer *out, const char *key, const char *text) {
     buffer_printf(out, ", \"%s\": ", key);
-    if (text == NULL)
-        buffer_text(out, "null");
-    else
-        buffer_json_text(out, text);
+    buffer_json_text(out, text);
 }
 
 static void add_number(struct buffer *out, const char *key, int number) {
