@@ -1,5 +1,6 @@
 /* A run that its owner steps: for programs with a loop of their own, and for languages whose signals and threads must stay
- * theirs. Nothing is called back, no thread is started, no signal's disposition is changed.
+ * theirs. Nothing is called back, no signal's disposition is changed. The files of checkpoints are put into their places and removed
+ * by a thread, which begins with the first of them, takes no signal and is gone when ty_run_close returns, unless the storage hangs.
  *
  *     ty_run_open(request, NULL, 0, &run, &err);
  *     while (ty_run_dispatch(run, &err) > 0) {

@@ -1,5 +1,6 @@
 /* What run/ asks for, carried out: agents started and told, timers set, events and checkpoints written. What is
  * sent leaves at the end of the turn, after the journal's commit. */
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <sys/random.h>
@@ -7,7 +8,6 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "checkpoint/checkpoint.h"
 #include "controller/drive_internal.h"
 #include "controller/failure.h"
 
@@ -151,14 +151,14 @@ static void tell_lost_checkpoint(struct drive *drive, const struct run_event *ev
 /* What an attempt that was cut off had begun to write, or was given. */
 static void clear_up(struct drive *drive, const struct run_event *event) {
     if (event->kind == EVENT_ATTEMPT_END && run_outcome(drive->run) != OUTCOME_SUCCEEDED)
-        checkpoint_sweep_staging(drive->config->path);
+        checkpoints_clear_up(drive->config->checkpoints);
 }
 
 /* A worker that went wrong may have written where it should not. */
 static void check_latest(struct drive *drive, const struct run_event *event) {
     nanoseconds pause;
     if (event->kind != EVENT_ATTEMPT_END || !run_retries(drive->run, &pause)) return;
-    checkpoints_check_latest(drive->config->checkpoints, false);
+    checkpoints_check_latest(drive->config->checkpoints, drive_storage_limit(drive));
     drive->beginning = run_begin_from(drive->run, checkpoints_latest(drive->config->checkpoints));
 }
 
@@ -174,16 +174,39 @@ static void record(void *context, const struct run_event *event) {
 }
 
 static int publish(void *context, const struct run_commit *commit, char **path, ty_error *err) {
+    (void)path;
     struct drive *drive = context;
-    ty_error unrecorded;
-    int result =
-        checkpoints_publish(drive->config->checkpoints, commit, drive->metrics.data, path, &unrecorded, err);
-    drive_keep_journal_error(drive, unrecorded.code, &unrecorded);
-    return result;
+    int result = checkpoints_publish(drive->config->checkpoints, commit, drive->metrics.data, err);
+    return result < 0 ? result : 1;
+}
+
+static void take_published(void *context, struct published *published) {
+    struct drive *drive = context;
+    drive_keep_journal_error(drive, published->unrecorded.code, &published->unrecorded);
+    if (drive->awaited != NULL)
+        *drive->awaited = *published;
+    else
+        run_published(drive->run, published->number, published->path, published->error.message);
+}
+
+void drive_listen(struct drive *drive) {
+    checkpoints_listen(drive->config->checkpoints, take_published, drive);
+}
+
+/* No worker is left that could wait for it, or go on meanwhile. */
+static int settle(void *context, uint64_t number, char **path, ty_error *err) {
+    struct drive *drive = context;
+    struct published published = {.number = number, .result = -ENOMEM};
+    drive->awaited = &published;
+    checkpoints_settle(drive->config->checkpoints, drive_storage_limit(drive));
+    drive->awaited = NULL;
+    *path = published.path;
+    *err = published.error;
+    return published.result;
 }
 
 static void discard(void *context, uint64_t number, int attempt) {
-    const struct drive *drive = context;
+    struct drive *drive = context;
     checkpoints_discard(drive->config->checkpoints, number, attempt);
 }
 
@@ -233,6 +256,7 @@ const struct run_ops drive_ops = {
     .set_timer = set_timer,
     .record = record,
     .publish = publish,
+    .settle = settle,
     .discard = discard,
     .answer = answer_commit,
     .list = list,

@@ -28,6 +28,20 @@ struct goner {
     char *name;
 };
 
+/* A commit on its way. */
+struct publication {
+    struct storage_job job;
+    struct checkpoints *checkpoints; /* for what follows */
+    char *run_path, *staging;
+    int attempt;
+    char *name; /* NULL: by its number */
+    char **files;
+    size_t n_files;
+    char *place;   /* where the files lie; NULL: in the staging directory */
+    char *metrics; /* NULL: not known */
+    struct published made;
+};
+
 struct checkpoints {
     char *run_path;
     const struct checkpoint_policy *policy;
@@ -36,6 +50,10 @@ struct checkpoints {
     size_t n_kept;
     struct goner *goners;
     size_t n_goners;
+    struct storage *storage;
+    struct publication *publication; /* under way; NULL: none */
+    void (*listener)(void *context, struct published *published);
+    void *listener_context;
 };
 
 static void free_kept(struct kept *kept) {
@@ -44,9 +62,10 @@ static void free_kept(struct kept *kept) {
     free(kept->metrics);
 }
 
-void checkpoints_close(struct checkpoints *checkpoints) {
+void checkpoints_close(struct checkpoints *checkpoints, nanoseconds limit) {
     if (checkpoints == NULL) return;
     checkpoints_clean(checkpoints);
+    storage_close(checkpoints->storage, limit);
     for (size_t i = 0; i < checkpoints->n_kept; i++)
         free_kept(&checkpoints->kept[i]);
     free(checkpoints->kept);
@@ -129,27 +148,38 @@ static int sweep(const struct checkpoints *checkpoints, ty_error *err) {
 /* How much is read of the latest checkpoint before the next attempt of a run: more would hold up the restart. */
 enum { QUICK_BYTES = 64 << 20 };
 
-static int check(const struct kept *kept, bool thoroughly, ty_error *err) {
+static int check_quickly(const char *path, ty_error *err) {
     size_t n_files;
     int64_t bytes = 0;
-    if (checkpoint_is_outside(kept->name)) return 0;
-    bool small = checkpoint_measure(kept->path, &n_files, &bytes) && bytes <= QUICK_BYTES;
-    return thoroughly || small ? checkpoint_verify(kept->path, err) : checkpoint_verify_sizes(kept->path, err);
+    bool small = checkpoint_measure(path, &n_files, &bytes) && bytes <= QUICK_BYTES;
+    return small ? checkpoint_verify(path, err) : checkpoint_verify_sizes(path, err);
 }
 
-void checkpoints_check_latest(struct checkpoints *checkpoints, bool thoroughly) {
+/* The latest is damaged: the one before it takes its place. */
+static void pass_over_latest(struct checkpoints *checkpoints, const char *why) {
+    free_kept(&checkpoints->kept[--checkpoints->n_kept]);
+    const char *before = checkpoints_latest(checkpoints);
+    log_warning("controller", "a checkpoint is damaged and not used: %s; %s%s", why,
+                before != NULL ? "the one before it is " : "there is none before it",
+                before != NULL ? before : "");
+}
+
+/* The path of a latest that can be looked at; NULL: there is none. */
+static const char *path_to_check(const struct checkpoints *checkpoints) {
+    if (checkpoints->n_kept == 0) return NULL;
+    const struct kept *latest = &checkpoints->kept[checkpoints->n_kept - 1];
+    return checkpoint_is_outside(latest->name) ? NULL : latest->path;
+}
+
+static bool is_damage(int result) {
+    return result < 0 && result != -ENOMEM;
+}
+
+static void check_thoroughly(struct checkpoints *checkpoints) {
+    const char *path;
     ty_error err = {0};
-    while (checkpoints->n_kept > 0) {
-        struct kept *latest = &checkpoints->kept[checkpoints->n_kept - 1];
-        int result = check(latest, thoroughly, &err);
-        if (result >= 0 || result == -ENOMEM) return;
-        free_kept(latest);
-        checkpoints->n_kept--;
-        const char *before = checkpoints_latest(checkpoints);
-        log_warning("controller", "a checkpoint is damaged and not used: %s; %s%s", err.message,
-                    before != NULL ? "the one before it is " : "there is none before it",
-                    before != NULL ? before : "");
-    }
+    while ((path = path_to_check(checkpoints)) != NULL && is_damage(checkpoint_verify(path, &err)))
+        pass_over_latest(checkpoints, err.message);
 }
 
 static int take_past(struct checkpoints *checkpoints, ty_error *err) {
@@ -157,7 +187,7 @@ static int take_past(struct checkpoints *checkpoints, ty_error *err) {
     if (result == -ENOMEM) return ty_fail_memory(err);
     if (result >= 0) result = journal_each_event(checkpoints->journal, 0, finish_removal, checkpoints, err);
     if (result >= 0) result = sweep(checkpoints, err);
-    if (result >= 0) checkpoints_check_latest(checkpoints, true);
+    if (result >= 0) check_thoroughly(checkpoints);
     return result;
 }
 
@@ -166,9 +196,10 @@ int checkpoints_open(const char *run_path, const struct checkpoint_policy *polic
     struct checkpoints *made = calloc(1, sizeof *made);
     if (made == NULL) return ty_fail_memory(err);
     *made = (struct checkpoints){.run_path = strdup(run_path), .policy = policy, .journal = journal};
-    int result = made->run_path == NULL ? ty_fail_memory(err) : past ? take_past(made, err) : 0;
+    int result = made->run_path == NULL ? ty_fail_memory(err) : storage_open(&made->storage, err);
+    if (result >= 0 && past) result = take_past(made, err);
     if (result < 0) {
-        checkpoints_close(made);
+        checkpoints_close(made, 0);
         return result;
     }
     *out = made;
@@ -203,20 +234,6 @@ static char *name_of(const struct checkpoints *checkpoints, const char *path) {
     bool inside =
         str_prefix(path, checkpoints->run_path, &rest) && *rest == '/' && strchr(rest + 1, '/') == NULL;
     return strdup(inside && rest[1] != '\0' && rest[1] != '.' ? rest + 1 : path);
-}
-
-static int put_in_place(struct checkpoints *checkpoints, const struct run_commit *commit, char **path,
-                        ty_error *err) {
-    char *place;
-    int result = find_place(commit, &place, err);
-    if (result < 0) return result;
-    if (place != NULL) {
-        checkpoint_discard(checkpoints->run_path, commit->number, commit->attempt);
-        *path = place;
-        return 0;
-    }
-    struct checkpoint_parts parts = {commit->number, commit->attempt, commit->name, commit->files, commit->n};
-    return checkpoint_publish(checkpoints->run_path, &parts, path, err);
 }
 
 static void note_removal(struct checkpoints *checkpoints, const struct kept *kept, ty_error *unrecorded) {
@@ -257,12 +274,12 @@ static void retain(struct checkpoints *checkpoints, ty_error *unrecorded) {
 }
 
 /* The metrics of rank 0's report of this number: it may have made others since. The caller frees. */
-static char *find_metrics(const struct checkpoints *checkpoints, const struct run_commit *commit,
-                          const char *last) {
+static char *find_metrics(const struct checkpoints *checkpoints, const struct publication *publication) {
     char *metrics = NULL;
-    if (journal_find_report(checkpoints->journal, commit->attempt, 0, commit->number, &metrics, NULL) == 1)
+    uint64_t number = publication->made.number;
+    if (journal_find_report(checkpoints->journal, publication->attempt, 0, number, &metrics, NULL) == 1)
         return metrics;
-    return last != NULL ? strdup(last) : NULL;
+    return publication->metrics != NULL ? strdup(publication->metrics) : NULL;
 }
 
 /* Files whose end is not on record stay: the journal's rows still speak of them. */
@@ -272,10 +289,11 @@ static void spare_goners(struct checkpoints *checkpoints, size_t since) {
 }
 
 /* Without its row a checkpoint would be swept by the next controller: it counts for nobody. */
-static int put_on_record(struct checkpoints *checkpoints, const struct run_commit *commit, const char *path,
-                         const char *metrics, ty_error *unrecorded) {
-    char *name = name_of(checkpoints, path), *found = find_metrics(checkpoints, commit, metrics);
-    struct journal_checkpoint row = {commit->number, commit->attempt, clock_wall(), name, found};
+static int put_on_record(struct checkpoints *checkpoints, const struct publication *publication,
+                         ty_error *unrecorded) {
+    uint64_t number = publication->made.number;
+    char *name = name_of(checkpoints, publication->made.path), *found = find_metrics(checkpoints, publication);
+    struct journal_checkpoint row = {number, publication->attempt, clock_wall(), name, found};
     int result =
         name == NULL ? ty_fail_memory(unrecorded) : journal_checkpoint(checkpoints->journal, &row, unrecorded);
     if (result < 0) {
@@ -283,7 +301,7 @@ static int put_on_record(struct checkpoints *checkpoints, const struct run_commi
         free(found);
         return result;
     }
-    if (keep(checkpoints, commit->number, name, found) < 0) return ty_fail_memory(unrecorded);
+    if (keep(checkpoints, number, name, found) < 0) return ty_fail_memory(unrecorded);
     size_t n_goners = checkpoints->n_goners;
     retain(checkpoints, unrecorded);
     result = journal_commit_durable(checkpoints->journal, unrecorded);
@@ -294,36 +312,219 @@ static int put_on_record(struct checkpoints *checkpoints, const struct run_commi
     return result;
 }
 
-int checkpoints_publish(struct checkpoints *checkpoints, const struct run_commit *commit, const char *metrics,
-                        char **path, ty_error *unrecorded, ty_error *err) {
-    *unrecorded = (ty_error){0};
-    int result = put_in_place(checkpoints, commit, path, err);
-    if (result < 0) {
-        checkpoint_discard(checkpoints->run_path, commit->number, commit->attempt);
-        return result;
+/* -- work for the thread: it may outlive the checkpoints, so that all it needs is its own */
+
+static void free_publication(struct storage_job *job) {
+    struct publication *publication = (struct publication *)job;
+    for (size_t i = 0; i < publication->n_files; i++)
+        free(publication->files[i]);
+    free(publication->files);
+    free(publication->run_path);
+    free(publication->staging);
+    free(publication->name);
+    free(publication->place);
+    free(publication->metrics);
+    free(publication->made.path);
+    free(publication);
+}
+
+static void publish(struct storage_job *job) {
+    struct publication *publication = (struct publication *)job;
+    struct published *made = &publication->made;
+    struct checkpoint_parts parts = {made->number, publication->attempt, publication->name,
+                                     (const char *const *)publication->files, publication->n_files};
+    bool elsewhere = publication->place != NULL;
+    if (elsewhere)
+        made->path = TAKE(publication->place);
+    else
+        made->result = checkpoint_publish(publication->run_path, &parts, &made->path, &made->error);
+    if (elsewhere || made->result < 0) checkpoint_drop(publication->staging);
+}
+
+/* A directory, and what is to be done with it. */
+struct chore {
+    struct storage_job job;
+    struct checkpoints *checkpoints; /* for what follows */
+    int (*act)(const char *path, ty_error *err);
+    char *path;
+    int result;
+    ty_error error;
+};
+
+static void work_chore(struct storage_job *job) {
+    struct chore *chore = (struct chore *)job;
+    chore->result = chore->act(chore->path, &chore->error);
+}
+
+static void free_chore(struct storage_job *job) {
+    struct chore *chore = (struct chore *)job;
+    free(chore->path);
+    free(chore);
+}
+
+/* `path` is stolen. Without memory nothing is done: what was to go is left to the next controller's sweep. */
+static void post_chore(struct checkpoints *checkpoints, const char *what, char *path,
+                       int (*act)(const char *path, ty_error *err), void (*done)(struct storage_job *job)) {
+    struct chore *chore = path == NULL ? NULL : calloc(1, sizeof *chore);
+    if (chore == NULL) {
+        free(path);
+        return;
     }
-    if (put_on_record(checkpoints, commit, *path, metrics, unrecorded) >= 0) return 0;
-    free(TAKE(*path)); /* the files stay: a sync that failed may have written the row all the same */
-    return ty_fail(err, unrecorded->code, "checkpoint %llu cannot be put on record: %s",
-                   (unsigned long long)commit->number, unrecorded->message);
+    *chore = (struct chore){.job = {NULL, work_chore, done, free_chore, what, path},
+                            .checkpoints = checkpoints,
+                            .act = act,
+                            .path = path};
+    storage_post(checkpoints->storage, &chore->job);
+}
+
+static int remove_committed(const char *path, ty_error *err) {
+    const char *name = strrchr(path, '/') + 1;
+    CLEANUP_FREE char *run_path = strndup(path, (size_t)(name - 1 - path));
+    return run_path == NULL ? ty_fail_memory(err) : checkpoint_remove(run_path, name, err);
+}
+
+static void tell_failure(struct storage_job *job) {
+    const struct chore *chore = (const struct chore *)job;
+    if (chore->result < 0) log_warning("controller", "%s", chore->error.message);
+}
+
+static int drop(const char *path, ty_error *err) {
+    (void)err;
+    checkpoint_drop(path);
+    return 0;
+}
+
+static int sweep_staging(const char *run_path, ty_error *err) {
+    (void)err;
+    checkpoint_sweep_staging(run_path);
+    return 0;
+}
+
+/* The latest is still the one that was looked at, unless that took longer than anybody waited. */
+static void take_check(struct storage_job *job) {
+    const struct chore *chore = (const struct chore *)job;
+    const char *path = path_to_check(chore->checkpoints);
+    if (path != NULL && str_equal(path, chore->path) && is_damage(chore->result))
+        pass_over_latest(chore->checkpoints, chore->error.message);
+}
+
+void checkpoints_check_latest(struct checkpoints *checkpoints, nanoseconds limit) {
+    size_t n;
+    do {
+        const char *path = path_to_check(checkpoints);
+        n = checkpoints->n_kept;
+        if (path != NULL) post_chore(checkpoints, "verifying", strdup(path), check_quickly, take_check);
+    } while (storage_wait(checkpoints->storage, limit) && checkpoints->n_kept < n);
 }
 
 void checkpoints_discard(struct checkpoints *checkpoints, uint64_t number, int attempt) {
-    checkpoint_discard(checkpoints->run_path, number, attempt);
+    struct buffer staging = {0};
+    checkpoint_staging_path(checkpoints->run_path, number, attempt, &staging);
+    post_chore(checkpoints, "removing", buffer_take(&staging), drop, NULL);
 }
 
-bool checkpoints_to_clean(const struct checkpoints *checkpoints) {
-    return checkpoints->n_goners > 0;
+void checkpoints_clear_up(struct checkpoints *checkpoints) {
+    post_chore(checkpoints, "clearing up", strdup(checkpoints->run_path), sweep_staging, NULL);
 }
 
 void checkpoints_clean(struct checkpoints *checkpoints) {
     for (size_t i = 0; i < checkpoints->n_goners; i++) {
-        ty_error err = {0};
-        if (checkpoint_remove(checkpoints->run_path, checkpoints->goners[i].name, &err) < 0)
-            log_warning("controller", "%s", err.message);
-        free(checkpoints->goners[i].name);
+        struct buffer path = {0};
+        char *name = TAKE(checkpoints->goners[i].name);
+        if (!checkpoint_is_outside(name)) {
+            checkpoint_path(checkpoints->run_path, name, &path);
+            post_chore(checkpoints, "removing", buffer_take(&path), remove_committed, tell_failure);
+        }
+        free(name);
     }
     checkpoints->n_goners = 0;
+}
+
+/* -- commits, begun and ended on the loop */
+
+void checkpoints_listen(struct checkpoints *checkpoints,
+                        void (*listener)(void *context, struct published *published), void *context) {
+    checkpoints->listener = listener;
+    checkpoints->listener_context = context;
+}
+
+/* Nobody waits for it any more: its files go, and nobody hears of it. */
+static void drop_late(struct checkpoints *checkpoints, struct publication *publication) {
+    CLEANUP_FREE char *name = name_of(checkpoints, publication->made.path);
+    if (name == NULL || checkpoint_is_outside(name)) return;
+    post_chore(checkpoints, "removing", TAKE(publication->made.path), remove_committed, tell_failure);
+}
+
+static void end_publication(struct storage_job *job) {
+    struct publication *publication = (struct publication *)job;
+    struct checkpoints *checkpoints = publication->checkpoints;
+    struct published *made = &publication->made;
+    if (checkpoints->publication != publication) {
+        if (made->result >= 0) drop_late(checkpoints, publication);
+        return;
+    }
+    checkpoints->publication = NULL;
+    if (made->result >= 0 && put_on_record(checkpoints, publication, &made->unrecorded) < 0) {
+        free(TAKE(made->path)); /* the files stay: a sync that failed may have written the row all the same */
+        made->result =
+            ty_fail(&made->error, made->unrecorded.code, "checkpoint %llu cannot be put on record: %s",
+                    (unsigned long long)made->number, made->unrecorded.message);
+    }
+    checkpoints->listener(checkpoints->listener_context, made);
+    made->path = NULL;
+}
+
+/* Copies of all that the thread needs. */
+static int fill(struct publication *publication, const struct checkpoints *checkpoints,
+                const struct run_commit *commit, const char *metrics, ty_error *err) {
+    struct buffer staging = {0};
+    checkpoint_staging_path(checkpoints->run_path, commit->number, commit->attempt, &staging);
+    publication->run_path = strdup(checkpoints->run_path);
+    publication->job.path = publication->staging = buffer_take(&staging);
+    publication->name = commit->name != NULL ? strdup(commit->name) : NULL;
+    publication->metrics = metrics != NULL ? strdup(metrics) : NULL;
+    publication->files = calloc(commit->n + 1, sizeof *publication->files);
+    bool whole = publication->run_path != NULL && publication->staging != NULL && publication->files != NULL &&
+                 (publication->name != NULL) == (commit->name != NULL);
+    for (; whole && publication->n_files < commit->n; publication->n_files++) {
+        char *copy = strdup(commit->files[publication->n_files]);
+        if (copy == NULL) return ty_fail_memory(err);
+        publication->files[publication->n_files] = copy;
+    }
+    return whole ? find_place(commit, &publication->place, err) : ty_fail_memory(err);
+}
+
+int checkpoints_publish(struct checkpoints *checkpoints, const struct run_commit *commit, const char *metrics,
+                        ty_error *err) {
+    struct publication *publication = calloc(1, sizeof *publication);
+    if (publication == NULL) return ty_fail_memory(err);
+    *publication = (struct publication){
+        .job = {NULL, publish, end_publication, free_publication, "committing", NULL},
+        .checkpoints = checkpoints,
+        .attempt = commit->attempt,
+        .made.number = commit->number,
+    };
+    int result = fill(publication, checkpoints, commit, metrics, err);
+    if (result < 0) {
+        free_publication(&publication->job);
+        return result;
+    }
+    checkpoints->publication = publication;
+    storage_post(checkpoints->storage, &publication->job);
+    return 0;
+}
+
+struct storage *checkpoints_storage(const struct checkpoints *checkpoints) {
+    return checkpoints->storage;
+}
+
+void checkpoints_settle(struct checkpoints *checkpoints, nanoseconds limit) {
+    if (storage_wait(checkpoints->storage, limit) || checkpoints->publication == NULL) return;
+    const struct publication *hangs = TAKE(checkpoints->publication);
+    struct published failed = {.number = hangs->made.number};
+    failed.result =
+        ty_fail(&failed.error, -ETIMEDOUT, "the storage hangs: %s was not committed in time", hangs->staging);
+    checkpoints->listener(checkpoints->listener_context, &failed);
 }
 
 const char *checkpoints_latest(const struct checkpoints *checkpoints) {

@@ -1,10 +1,12 @@
 /* The checkpoints of a run in the controller's hands: committed, put on record, and removed when there are too many. The journal
  * always comes first: a row is written when the directory is in place, and gone before the directory goes, so that whoever dies in
- * between leaves a directory too many, never a row too many. checkpoints_open finishes what was left so. */
+ * between leaves a directory too many, never a row too many. checkpoints_open finishes what was left so. From then on a thread of the
+ * run's does what may take long with files (storage.h); rows are written on the loop. */
 #ifndef CONTROLLER_CHECKPOINTS_H
 #define CONTROLLER_CHECKPOINTS_H
 
 #include "base/buffer.h"
+#include "controller/storage.h"
 #include "journal/journal.h"
 #include "run/policy.h"
 #include "run/run.h"
@@ -15,23 +17,45 @@ struct checkpoints; /* opaque */
  * what that controller left half done is cleared up. */
 int checkpoints_open(const char *run_path, const struct checkpoint_policy *policy, struct journal *journal,
                      bool past, struct checkpoints **out, ty_error *err);
-void checkpoints_close(struct checkpoints *checkpoints); /* NULL is fine */
+/* Waits at most `limit` for what is under way. NULL is fine. */
+void checkpoints_close(struct checkpoints *checkpoints, nanoseconds limit);
 
-/* Commits what the ranks wrote: `*path` (malloc'd), or the error, and then nothing of it is left. `metrics` are the last known of
- * rank 0, for a journal that fails. What the journal cannot take is no checkpoint: its error is in *unrecorded as well (code 0:
- * none). */
+/* How a commit ended. */
+struct published {
+    uint64_t number;
+    int result; /* negative: see `error`, and nothing of it is left */
+    char *path; /* the receiver's; NULL when it failed */
+    ty_error error;
+    ty_error
+        unrecorded; /* what the journal cannot take is no checkpoint: its error, here as well; code 0: none */
+};
+
+/* Who hears of each commit that has come to its end: on the loop, by checkpoints_take or checkpoints_settle. */
+void checkpoints_listen(struct checkpoints *checkpoints,
+                        void (*listener)(void *context, struct published *published), void *context);
+
+/* Begins to commit what the ranks wrote: the listener hears how it ended. `metrics` are the last known of rank 0, for a journal that
+ * fails. One at a time. */
 int checkpoints_publish(struct checkpoints *checkpoints, const struct run_commit *commit, const char *metrics,
-                        char **path, ty_error *unrecorded, ty_error *err);
+                        ty_error *err);
 void checkpoints_discard(struct checkpoints *checkpoints, uint64_t number, int attempt);
+/* When the workers of an attempt are gone: what it had begun to write, or was given, goes. */
+void checkpoints_clear_up(struct checkpoints *checkpoints);
 
-/* Removes the files of those that are no longer kept: when those who waited for a commit have been answered. */
+/* Begins to remove the files of those that are no longer kept: when those who waited for a commit have been answered. */
 void checkpoints_clean(struct checkpoints *checkpoints);
-bool checkpoints_to_clean(const struct checkpoints *checkpoints);
 
 /* Before it is given to workers: a latest that is not as its manifest says is told of and passed over, and so on; its row and files
- * stay for whoever wants to look. `thoroughly`: every byte is read, else the bytes of small ones and the sizes of all. What lies
- * outside of the run's directory is not looked at. checkpoints_open has done so, thoroughly. */
-void checkpoints_check_latest(struct checkpoints *checkpoints, bool thoroughly);
+ * stay for whoever wants to look. The bytes of small ones are read, and the sizes of all. What lies outside of the run's directory is
+ * not looked at, and what cannot be looked at within `limit` is taken as it is. All else that the
+ * thread has to do is done first. checkpoints_open has looked at every byte. */
+void checkpoints_check_latest(struct checkpoints *checkpoints, nanoseconds limit);
+
+/* What the thread is at. */
+struct storage *checkpoints_storage(const struct checkpoints *checkpoints);
+/* Waits until all of it is done; a commit that hangs for longer than `limit` has failed, and if it comes to an end later its files
+ * go. */
+void checkpoints_settle(struct checkpoints *checkpoints, nanoseconds limit);
 
 /* The latest: its path, NULL without, and the metrics that rank 0 reported with it, NULL without; borrowed until the next commit. */
 const char *checkpoints_latest(const struct checkpoints *checkpoints);

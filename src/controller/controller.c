@@ -160,7 +160,7 @@ static bool tells_log(const struct controller *controller) {
 static void destroy(struct controller *controller) {
     if (tells_log(controller)) log_set_sink(NULL, NULL);
     lease_holders_free(controller->holders, controller->n_holders);
-    checkpoints_close(controller->checkpoints);
+    checkpoints_close(controller->checkpoints, 0);
     journal_close(controller->journal);
     prepare_done(&controller->prepared);
     if (controller->directory >= 0) (void)close(controller->directory);
@@ -219,6 +219,7 @@ int controller_close(struct controller *controller, ty_result **result, ty_error
         struct outcome outcome = {&controller->config, &end, controller->directory};
         code = outcome_tell(&outcome, result, err);
     }
+    checkpoints_close(TAKE(controller->checkpoints), end.storage_limit);
     drive_end_done(&end);
     destroy(controller);
     return code;

@@ -20,6 +20,7 @@
 #include "controller/sweep.h"
 
 static const nanoseconds START_LIMIT = 60 * NS_PER_S;
+static const nanoseconds STORAGE_SLOW = 5 * NS_PER_S, STORAGE_LIMIT = 30 * NS_PER_S;
 static const nanoseconds OUTPUT_LIMIT = 5 * NS_PER_S; /* for news that stood behind output that was dropped */
 
 const char *drive_node_name(const struct drive *drive, uint32_t node) {
@@ -87,6 +88,43 @@ static void on_timer(void *context) {
         run_timer_fired(slot->drive->run, slot->timer);
 }
 
+nanoseconds drive_storage_limit(const struct drive *drive) {
+    nanoseconds grace = drive->config->request->grace;
+    return drive->interrupted != 0 && grace < STORAGE_LIMIT ? grace : STORAGE_LIMIT;
+}
+
+static void on_storage(void *context, unsigned events) {
+    const struct drive *drive = context;
+    (void)events;
+    storage_take(checkpoints_storage(drive->config->checkpoints));
+}
+
+static void on_storage_timer(void *context) {
+    struct drive *drive = context;
+    progress_hide(&drive->progress);
+    storage_tell_slow(checkpoints_storage(drive->config->checkpoints), STORAGE_SLOW);
+    (void)loop_timer_start(drive->loop, &drive->storage_timer, STORAGE_SLOW);
+}
+
+static void unwatch_storage(struct drive *drive) {
+    loop_watch_stop(drive->loop, &drive->storage_watch);
+    loop_timer_stop(drive->loop, &drive->storage_timer);
+    drive->storage_watched = false;
+}
+
+/* Only while something is under way there: the loop need not wake for it otherwise. */
+static void watch_storage(struct drive *drive) {
+    const struct storage *storage = checkpoints_storage(drive->config->checkpoints);
+    if (storage_busy(storage) == drive->storage_watched) return;
+    if (drive->storage_watched) {
+        unwatch_storage(drive);
+        return;
+    }
+    drive->storage_watched = true;
+    (void)loop_watch_start(drive->loop, &drive->storage_watch, storage_fd(storage), LOOP_READABLE);
+    (void)loop_timer_start(drive->loop, &drive->storage_timer, STORAGE_SLOW);
+}
+
 static void on_turn_end(void *context) {
     struct drive *drive = context;
     ty_error err = {0};
@@ -98,6 +136,7 @@ static void on_turn_end(void *context) {
     for (uint32_t node = 0; node < drive->n_peers; node++)
         if (drive->peers[node].channel != NULL) channel_flush(drive->peers[node].channel);
     checkpoints_clean(drive->config->checkpoints); /* whoever waited for a commit has been answered */
+    watch_storage(drive);
     if (drive->run != NULL && run_state_of(drive->run) != RUN_ENDED) progress_show(&drive->progress);
 }
 
@@ -169,6 +208,7 @@ int drive_begin(struct drive *drive, ty_error *err) {
         .start_limit = START_LIMIT,
     };
     drive->since = sweep_clock();
+    drive_listen(drive);
     result = run_create(&config, &drive_ops, drive, &drive->run, err);
     if (result < 0) return result;
     progress_open(&drive->progress, drive->loop, drive->run, drive->config->name,
@@ -191,6 +231,8 @@ static void prepare_timers(struct drive *drive) {
         *slot = (struct timer_slot){drive, (enum run_timer)timer, {.callback = on_timer, .context = slot}};
     }
     drive->store_timer = (struct loop_timer){.callback = peer_on_store_timer, .context = drive};
+    drive->storage_timer = (struct loop_timer){.callback = on_storage_timer, .context = drive};
+    drive->storage_watch = (struct loop_watch){.callback = on_storage, .context = drive};
 }
 
 static int open_parts(struct drive *drive, ty_error *err) {
@@ -218,6 +260,7 @@ static void close_loop(struct drive *drive) {
     for (int timer = 0; timer < RUN_TIMERS; timer++)
         loop_timer_stop(drive->loop, &drive->timers[timer].handle);
     loop_timer_stop(drive->loop, &drive->store_timer);
+    unwatch_storage(drive);
     chaos_stop(&drive->chaos);
     stall_end(&drive->stall);
     signals_close(&drive->signals);
@@ -363,6 +406,7 @@ int drive_close(struct drive *drive, struct drive_end *end, ty_error *err) {
     else
         describe_end(drive, end);
     finish_journal(drive, end);
+    end->storage_limit = drive_storage_limit(drive);
     int result = drive->error.code;
     if (result != 0 && err != NULL) *err = drive->error;
     destroy(drive);

@@ -42,7 +42,8 @@ struct drive_end {
     int *exits;                 /* of each worker, see ty_result_exit; the caller's */
     struct run_worker *workers; /* the caller's */
     uint32_t n_workers;
-    ty_error unrecorded; /* why the journal lacks something; code 0: it has all */
+    nanoseconds storage_limit; /* how long to wait for what is still under way there */
+    ty_error unrecorded;       /* why the journal lacks something; code 0: it has all */
 };
 
 /* Adds to the reason why a run must wait who holds what it wants, and since when. */

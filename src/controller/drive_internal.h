@@ -64,10 +64,14 @@ struct drive {
     struct buffer preemption;            /* JSON for workers, empty: there is none */
     int was_subreaper;                   /* this process, before */
     bool over;                           /* nothing more is to be done */
-    bool paused;                         /* agents are not heard, until the output is taken */
-    int beginning;       /* 0, or why it is not known which checkpoint the next attempt begins from */
-    ty_error unrecorded; /* the first failure of the journal */
-    ty_error error;      /* what ended the run from outside of run/: the launch, a wait */
+    struct loop_watch storage_watch;     /* while something is under way there */
+    struct loop_timer storage_timer;     /* to tell of what hangs */
+    bool storage_watched;
+    struct published *awaited; /* the end of a commit goes there, while somebody waits for it */
+    bool paused;               /* agents are not heard, until the output is taken */
+    int beginning;             /* 0, or why it is not known which checkpoint the next attempt begins from */
+    ty_error unrecorded;       /* the first failure of the journal */
+    ty_error error;            /* what ended the run from outside of run/: the launch, a wait */
 };
 
 /* Name of the node with this number. */
@@ -84,6 +88,11 @@ void drive_keep_journal_error(struct drive *drive, int result, const ty_error *e
 void drive_note(struct drive *drive, const struct run_event *event, const char *metrics);
 /* Records an event of the whole run with the JSON text in `data`, which is freed. */
 void drive_record(struct drive *drive, enum run_event_kind kind, struct buffer *data);
+
+/* How long the end of an attempt waits for the storage: what hangs must not keep the run from its end. */
+nanoseconds drive_storage_limit(const struct drive *drive);
+/* From now on the run hears of commits (act.c). */
+void drive_listen(struct drive *drive);
 
 /* Records the plan of an attempt (0: the first). */
 void drive_record_plan(struct drive *drive, int attempt);

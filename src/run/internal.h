@@ -21,6 +21,7 @@ struct pending {
     uint32_t n_files;
     char error[1024]; /* why it cannot become whole, or "" */
     bool told;        /* the failure is on record */
+    bool publishing;  /* it is whole, and on its way into its place */
 };
 
 /* A rank that asks which checkpoints there are, once the reports up to `number` have been seen to. */

@@ -52,6 +52,20 @@ static void give_up(struct run *run, struct pending *pending, const char *why) {
     answer_all(run, pending, NULL, why);
 }
 
+/* `path` is stolen; NULL: it failed. */
+static void conclude_commit(struct run *run, struct pending *pending, char *path, const char *error) {
+    pending->publishing = false;
+    if (path == NULL) {
+        give_up(run, pending, error);
+        return;
+    }
+    run_record_checkpoint(run, pending->number, path);
+    free(run->checkpoint);
+    run->checkpoint = path;
+    run_resize_committed(run, pending->number);
+    answer_all(run, pending, path, NULL);
+}
+
 static void commit(struct run *run, struct pending *pending) {
     ty_error err = {0};
     char *path = NULL;
@@ -62,15 +76,8 @@ static void commit(struct run *run, struct pending *pending) {
         .files = (const char *const *)pending->files,
         .n = pending->n_files,
     };
-    if (run->ops->publish(run->context, &whole, &path, &err) < 0) {
-        give_up(run, pending, err.message);
-        return;
-    }
-    run_record_checkpoint(run, pending->number, path);
-    free(run->checkpoint);
-    run->checkpoint = path;
-    run_resize_committed(run, pending->number);
-    answer_all(run, pending, path, NULL);
+    pending->publishing = run->ops->publish(run->context, &whole, &path, &err) == 1;
+    if (!pending->publishing) conclude_commit(run, pending, path, err.message);
 }
 
 static bool all_came(const struct run *run, const struct pending *pending) {
@@ -85,6 +92,7 @@ static bool is_settled(const struct run *run, const struct pending *pending) {
 /* What failed stays known until the attempt ends: a rank that begins it later must hear of it. */
 static void settle(struct run *run, struct pending *pending) {
     if (pending->error[0] == '\0' && pending->begun > 0) commit(run, pending);
+    if (pending->publishing) return;
     if (pending->error[0] != '\0' && (!pending->told || pending->n_files > 0))
         give_up(run, pending, pending->error);
     if (!all_came(run, pending)) return;
@@ -101,7 +109,8 @@ static uint64_t consolidated(const struct run *run) {
         if (!ended && worker->reports < number) number = worker->reports;
     }
     for (const struct pending *pending = run->pending; pending != NULL; pending = pending->next)
-        if (!is_settled(run, pending) && pending->number <= number) number = pending->number - 1;
+        if ((pending->publishing || !is_settled(run, pending)) && pending->number <= number)
+            number = pending->number - 1;
     return number;
 }
 
@@ -123,12 +132,31 @@ static void answer_lists(struct run *run) {
 static void settle_all(struct run *run) {
     for (struct pending *pending = run->pending, *next; pending != NULL; pending = next) {
         next = pending->next;
+        if (pending->publishing) break;
         if (is_settled(run, pending))
             settle(run, pending);
         else if (pending->error[0] == '\0')
             break;
     }
     answer_lists(run);
+}
+
+/* One that was published, with every rank's report made: nothing else keeps it. */
+static void end_publishing(struct run *run, struct pending *pending, char *path, const char *error) {
+    conclude_commit(run, pending, path, error);
+    unlink_pending(run, pending);
+    free_pending(pending);
+}
+
+void run_published(struct run *run, uint64_t number, char *path, const char *error) {
+    struct pending *pending = find_pending(run, number);
+    if (pending == NULL || !pending->publishing) {
+        free(path);
+        return;
+    }
+    end_publishing(run, pending, path, error);
+    settle_all(run);
+    run_resize_after_report(run);
 }
 
 static void fail_pending(struct pending *pending, const char *why) {
@@ -322,7 +350,20 @@ static void free_lists(struct run *run) {
     }
 }
 
+/* The one that is on its way counts, if it gets there. */
+static void end_last_publishing(struct run *run) {
+    struct pending *pending = run->pending;
+    while (pending != NULL && !pending->publishing)
+        pending = pending->next;
+    if (pending == NULL) return;
+    ty_error err = {0};
+    char *path = NULL;
+    (void)run->ops->settle(run->context, pending->number, &path, &err);
+    end_publishing(run, pending, path, err.message);
+}
+
 void run_reports_end(struct run *run) {
+    end_last_publishing(run);
     free_lists(run);
     while (run->pending != NULL) {
         struct pending *pending = run->pending;

@@ -131,8 +131,10 @@ struct run_ops {
     void (*abandon)(void *context, uint32_t node);
     void (*set_timer)(void *context, enum run_timer timer, nanoseconds delay); /* negative: cancel */
     void (*record)(void *context, const struct run_event *event);              /* NULL: nobody keeps events */
-    /* Makes a checkpoint of what the ranks wrote: `*path` (malloc'd) or the error. */
+    /* Makes a checkpoint of what the ranks wrote: `*path` (malloc'd) or the error; 1: run_published follows. */
     int (*publish)(void *context, const struct run_commit *commit, char **path, ty_error *err);
+    /* The same for one that is still to follow, since nobody can wait any longer: not 1. */
+    int (*settle)(void *context, uint64_t number, char **path, ty_error *err);
     void (*discard)(void *context, uint64_t number, int attempt);
     /* Answers a rank that waits for a commit. `path` NULL: it failed, see `error`. */
     void (*answer)(void *context, uint32_t node, uint32_t channel, uint64_t number, const char *path,
@@ -213,6 +215,8 @@ struct run_report {
     uint32_t channel; /* who waits for the answer */
 };
 void run_report(struct run *run, const struct run_report *report);
+/* A publication has come to its end: `path` (stolen), or NULL and why. */
+void run_published(struct run *run, uint64_t number, char *path, const char *error);
 
 /* How it stands (standing.c). What is returned is borrowed until the next event. */
 enum run_state run_state_of(const struct run *run);

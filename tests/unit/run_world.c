@@ -89,8 +89,17 @@ static void log_commit(struct world *world, const struct run_commit *commit) {
 static int publish(void *context, const struct run_commit *commit, char **path, ty_error *err) {
     struct world *world = context;
     if (!world->quiet) log_commit(world, commit);
+    if (world->publish_later) return 1;
     if (world->fail_publish) return ty_fail(err, -28, "disk full");
     *path = make_path("/run/checkpoint-%llu", (unsigned long long)commit->number);
+    return 0;
+}
+
+static int settle(void *context, uint64_t number, char **path, ty_error *err) {
+    struct world *world = context;
+    if (!world->quiet) buffer_printf(&world->log, " settle%llu", (unsigned long long)number);
+    if (world->fail_publish) return ty_fail(err, -110, "the storage hangs");
+    *path = make_path("/run/checkpoint-%llu", (unsigned long long)number);
     return 0;
 }
 
@@ -149,6 +158,7 @@ static const struct run_ops ops = {.wall = wall,
                                    .set_timer = set_timer,
                                    .record = record,
                                    .publish = publish,
+                                   .settle = settle,
                                    .discard = discard,
                                    .answer = answer,
                                    .list = list,

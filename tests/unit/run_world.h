@@ -21,6 +21,7 @@ struct world {
     int start_code;       /* with which */
     int fail_launch;      /* node whose launch cannot be sent, -1 */
     bool fail_publish;    /* no checkpoint can be published */
+    bool publish_later;   /* the test says when, by run_published */
     bool quiet;           /* what becomes of checkpoints is not logged */
     bool ended;
     char refusal[128];               /* what the last rank was told whose checkpoint failed */

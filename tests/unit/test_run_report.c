@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <string.h>
 
 #include "run/run.h"
 #include "run_world.h"
@@ -57,6 +58,62 @@ static void checkpoints_are_committed_in_order(void **state) {
     report(&world, 0, REPORT_ABORT, 4, "disk full", 7); /* holds up nothing any more */
     expect(&world, " discard4.1 publish5.1([5]) ok8.5");
     world_done(&world);
+}
+
+/* A commit that takes its time holds up the answers and those behind it, nothing else. */
+static void a_commit_may_end_later(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 0);
+    world.publish_later = true;
+    for (uint64_t number = 1; number <= 3; number++) {
+        report(&world, 0, REPORT_BEGIN, number, NULL, 0);
+        report(&world, 1, REPORT_METRICS, number, NULL, 0);
+    }
+    report(&world, 0, REPORT_COMMIT, 1, "[1]", 7);
+    report(&world, 0, REPORT_COMMIT, 2, "[2]", 8);
+    report(&world, 1, REPORT_LIST, 2, NULL, 5);
+    expect(&world, " publish1.1([1])");
+    run_published(world.run, 2, strdup("/run/b"), NULL); /* not its turn */
+    assert_null(run_checkpoint(world.run));
+    run_published(world.run, 1, strdup("/run/a"), NULL);
+    assert_string_equal(run_checkpoint(world.run), "/run/a");
+    expect(&world, " ok7.1 publish2.1([2])");
+    run_published(world.run, 1, strdup("/run/a"), NULL); /* twice */
+    run_published(world.run, 2, NULL, "disk full");
+    assert_string_equal(run_checkpoint(world.run), "/run/a");
+    expect(&world, " discard2.1 error8.2 list5");
+    report(&world, 0, REPORT_COMMIT, 3, "[3]", 9);
+    expect(&world, " publish3.1([3])");
+    end_worker(&world, 1, 0, false); /* every rank has made that report */
+    run_published(world.run, 3, strdup("/run/c"), NULL);
+    expect(&world, " ok9.3");
+    world_done(&world);
+}
+
+/* At the end of an attempt it counts if it can still be had. */
+static void a_commit_under_way_is_settled_at_the_end(void **state) {
+    (void)state;
+    for (int fails = 0; fails < 2; fails++) {
+        struct world world;
+        open_world(&world, 1, 0);
+        world.publish_later = true;
+        world.fail_publish = fails != 0;
+        report(&world, 0, REPORT_BEGIN, 1, NULL, 0);
+        report(&world, 0, REPORT_BEGIN, 2, NULL, 0);
+        report(&world, 0, REPORT_COMMIT, 1, "[1]", 7);
+        report(&world, 0, REPORT_COMMIT, 2, "[2]", 8);
+        expect(&world, " publish1.1([1])");
+        end_worker(&world, 0, 9, false);
+        expect(&world, fails != 0 ? " stop0 settle1 discard1.1 error7.1 discard2.1 finish0"
+                                  : " stop0 settle1 ok7.1 discard2.1 finish0");
+        if (fails != 0)
+            assert_null(run_checkpoint(world.run));
+        else
+            assert_string_equal(run_checkpoint(world.run), "/run/checkpoint-1");
+        run_published(world.run, 1, strdup("/run/late"), NULL);
+        world_done(&world);
+    }
 }
 
 static void the_name_is_that_of_rank_0(void **state) {
@@ -191,6 +248,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_checkpoint_that_is_begun_after_a_rank_ended_fails),
         cmocka_unit_test(checkpoints_are_committed_in_order),
+        cmocka_unit_test(a_commit_may_end_later),
+        cmocka_unit_test(a_commit_under_way_is_settled_at_the_end),
         cmocka_unit_test(the_name_is_that_of_rank_0),
         cmocka_unit_test(one_report_of_all_ranks_is_one_checkpoint),
         cmocka_unit_test(a_list_waits_for_what_was_reported),

@@ -2,7 +2,7 @@
  *
  * TRAINYARD_FAIL is "CALL ERRNO PART": every call of this name ("write" stands for all that put bytes into a file, "sync" for all that
  * sync one) on a file whose path holds PART fails with this errno. ERRNO 0: a write takes one byte at a time, and every second call is
- * interrupted (EINTR) first.
+ * interrupted (EINTR) first. ERRNO -1: it never returns; so may a rename ("rename") and a removal ("unlink"), of paths that hold PART.
  * TRAINYARD_FAIL_WHEN names a file without which nothing fails. TRAINYARD_CLOCK_JUMPS makes the wall clock alternate between an hour
  * too early and an hour too late. */
 #include <dlfcn.h>
@@ -33,10 +33,18 @@ __attribute__((constructor)) static void begin(void) {
     jumps = getenv("TRAINYARD_CLOCK_JUMPS") != NULL;
 }
 
+static bool is_due(const char *name) {
+    return strcmp(name, call_name) == 0 && (when == NULL || access(when, F_OK) == 0);
+}
+
+static void hang(void) {
+    for (;;)
+        (void)sleep(1000);
+}
+
 static bool is_meant(const char *name, int fd) {
     char link[64], path[4096];
-    if (strcmp(name, call_name) != 0) return false;
-    if (when != NULL && access(when, F_OK) != 0) return false;
+    if (!is_due(name)) return false;
     (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t size = readlink(link, path, sizeof path - 1);
     if (size < 0) return false;
@@ -49,6 +57,7 @@ static bool fails(const char *name, int fd, size_t *size) {
     bool meant = is_meant(name, fd);
     errno = saved;
     if (!meant) return false;
+    if (fault < 0) hang();
     if (fault != 0) return errno = fault, true;
     if (*size > 1) *size = 1;
     return turn++ % 2 == 0 ? errno = EINTR, true : false;
@@ -90,6 +99,18 @@ EXPORT int syncfs(int fd) {
     NEXT(int, syncfs, int);
     size_t none = 0;
     return fails("sync", fd, &none) ? -1 : next(fd);
+}
+
+EXPORT int renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags) {
+    NEXT(int, renameat2, int, const char *, int, const char *, unsigned);
+    if (fault < 0 && is_due("rename") && strstr(from, part) != NULL) hang();
+    return next(from_at, from, to_at, to, flags);
+}
+
+EXPORT int unlinkat(int at, const char *path, int flags) {
+    NEXT(int, unlinkat, int, const char *, int);
+    if (fault < 0 && is_due("unlink") && strstr(path, part) != NULL) hang();
+    return next(at, path, flags);
 }
 
 /* No blocks are shared where writes are to fail: that would be a way around. */

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 
 from place import REPORT, FaultCase, failing, main
 
@@ -103,6 +104,35 @@ class Disks(FaultCase):
         self.assert_status(1, finished)
         self.assert_line(finished, "run", "run.db", "No space left on device")
         self.assertFalse(os.path.exists(os.path.join(self.work, "started")))
+
+    # Rank 0 makes two checkpoints, of which the first goes; the other one writes all the time.
+    TALKING = ("unset LD_PRELOAD; if [ $RANK = 0 ]; then mkdir d; echo 1 > d/part; " + REPORT + "i=1 --checkpoint d && " + REPORT +
+               "i=2 --checkpoint d; else " + REPORT + "i=1; " + REPORT + "i=2; fi; while sleep 0.1; do echo tick; done")
+
+    def ticks(self):
+        return self.read("out").count("tick\n")
+
+    def test_storage_that_hangs(self):
+        """D6: a call that never returns is told with its path while the output flows on, and does not keep the run from its end."""
+        for call, part, path in (("rename", ".checkpoint_000001", "committing %s/.checkpoint_000001.attempt-1 "),
+                                 ("sync", ".checkpoint_000001", "committing %s/.checkpoint_000001.attempt-1 "),
+                                 ("unlink", "part", "removing %s/checkpoint_000001 ")):
+            with self.subTest(call=call), open(os.path.join(self.work, "out"), "w") as out, open(os.path.join(self.work, "err"), "w") as err:
+                told = "the storage hangs: " + path % os.path.join(self.storage, call) + "has not returned for "
+                process = self.start_run("--name", call, "-n", 2, "--grace", "500ms", "--keep-checkpoints", 1, "--", "sh", "-c", self.TALKING,
+                                         env=failing(call, -1, part), stdout=out, stderr=err)
+                self.wait_for(lambda: told in self.read("err"), "word of the storage", process)
+                before = self.ticks()
+                self.wait_for(lambda: self.ticks() > before + 3, "output", process)
+                process.send_signal(signal.SIGINT)
+                self.assert_status(130, self.finish(process, 20))
+                self.assertEqual([("run_end",)], self.rows("SELECT kind FROM events ORDER BY sequence DESC LIMIT 1", call))
+                os.rename(os.path.join(self.work, "d"), os.path.join(self.work, "was-" + call))
+                again = self.assert_status(0, self.finish(self.shell("echo from $TRAINYARD_CHECKPOINT", "--name", call, "--resume")))
+                latest = os.path.join(self.storage, call, "checkpoint_000002") if call == "unlink" else ""
+                self.assertEqual(("[rank 0] from " + latest).rstrip(), again.out.rstrip())
+                self.committed(call)
+        self.assert_clean()
 
     def test_storage_that_vanishes(self):
         """D5: the run's directory goes while a checkpoint is made: the report fails with the path, the run ends and tells it."""

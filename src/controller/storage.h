@@ -1,0 +1,41 @@
+/* What may take long on the storage of a run: one thread does it, in the order in which it came, so that the loop goes on meanwhile,
+ * also when the storage hangs. What follows from it is done on the loop, by storage_take. */
+#ifndef CONTROLLER_STORAGE_H
+#define CONTROLLER_STORAGE_H
+
+#include <stdbool.h>
+
+#include "base/duration.h"
+#include "base/error.h"
+
+/* Embedded in what it is about, made by the poster, who lets go of it. */
+struct storage_job {
+    struct storage_job *next;
+    void (*work)(struct storage_job *job); /* in the thread: knows nothing but the job, logs nothing */
+    void (*done)(struct storage_job *job); /* on the loop, after it; NULL: nothing follows */
+    void (*release)(struct storage_job
+                        *job); /* frees it: after `done`, or in the thread when the run did not wait for it */
+    const char *what;          /* "publishing", for messages; static */
+    const char *path;          /* and of what; the job's */
+};
+
+struct storage; /* opaque */
+
+int storage_open(struct storage **out, ty_error *err);
+/* Waits at most `limit` for what is under way; what hangs is told, and left to its thread. NULL is fine. */
+void storage_close(struct storage *storage, nanoseconds limit);
+
+/* The thread begins with the first. Where none can be started the work is done at once, here. */
+void storage_post(struct storage *storage, struct storage_job *job);
+
+int storage_fd(const struct storage *storage);    /* readable when something is done */
+bool storage_busy(const struct storage *storage); /* something is posted and not taken */
+void storage_take(struct storage *storage);
+
+/* Waits until all is done and taken. False: it was not within `limit`, which is told with the path; from then on nobody waits for that
+ * job again. */
+bool storage_wait(struct storage *storage, nanoseconds limit);
+/* Tells, once a job, of one that takes longer than `limit`. */
+void storage_tell_slow(struct storage *storage, nanoseconds limit);
+
+#endif
