@@ -1,0 +1,122 @@
+"""Runs of eight workers that report and make checkpoints, each with one random fault at a random time, drawn from a seed: no hang, nothing
+left behind, nothing acknowledged lost, and every run comes to its end, where needed by --resume. TRAINYARD_TEST_RANDOM_FAULTS is how
+many, TRAINYARD_TEST_SEED the first of them, which is also told with whatever went wrong."""
+
+import os
+import shutil
+import signal
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+import harness
+from runs import RunCase, children, main, seeds, soak, try_kill
+
+PROGRAM = os.path.join(harness.BUILD, "tests", "e2e", "faults", "crash_program")
+WORKERS, STEPS = 8, 6
+LONGEST = 60  # seconds of one command; what takes longer hangs
+# A rank whose file is there leaves with code 3 before its training; `$0` is the program.
+WORKER = 'rm "leave.$RANK" 2>/dev/null && exit 3; exec "$0" "$@"'
+
+# Each fault, and how the command that it befell may end; 0: it came too late, or the run got over it.
+FAULTS = {
+    "kill a worker": {0},
+    "stop a worker": {0},
+    "worker leaves": {0},
+    "kill the agent": {0, 5},
+    "kill all workers": {0},
+    "SIGTERM": {0, 143},
+    "SIGINT": {0, 130},
+    "kill the controller": {0, 137},
+    "kill controller and agent": {0, 137},
+}
+
+
+class RandomFaults(RunCase):
+    crashed = False  # the controller of the last command was killed
+
+    def training(self, resumed=False):
+        return self.start_run("--name", "run", "-n", WORKERS, "--num-cpus", WORKERS, "--max-failures", WORKERS, "--hang-timeout", "2s",
+                              "--grace", "1s", "--quiet", *(["--resume"] if resumed else []), "--", "sh", "-c", WORKER, PROGRAM,
+                              STEPS, self.work)
+
+    def workers(self, agents):
+        return [pid for agent in agents for pid in children(agent)]
+
+    def watched(self, agents):
+        """Those that are up: one that has never spoken is not watched for hangs."""
+        return [pid for pid in self.workers(agents) if os.path.exists(os.path.join(self.work, "acknowledged.%s" % self.rank(pid)))]
+
+    def rank(self, pid):
+        try:
+            with open("/proc/%d/environ" % pid, "rb") as file:
+                return next((word[5:].decode() for word in file.read().split(b"\0") if word.startswith(b"RANK=")), None)
+        except OSError:
+            return None
+
+    def do(self, fault, process, dice):
+        """The fault, to whatever is there by now."""
+        agents = children(process.pid)
+        if fault in ("SIGTERM", "SIGINT"):
+            process.send_signal(getattr(signal, fault))
+        elif fault.startswith("kill "):
+            whole = {"kill the agent": agents, "kill the controller": [process.pid], "kill all workers": self.workers(agents),
+                     "kill controller and agent": [process.pid, *agents]}
+            for pid in whole.get(fault) or self.workers(agents)[dice.randrange(WORKERS):][:1]:
+                try_kill(pid, signal.SIGKILL)
+        elif fault == "stop a worker":
+            for pid in self.watched(agents)[dice.randrange(WORKERS):][:1]:
+                try_kill(pid, signal.SIGSTOP)
+
+    def leftovers(self, void):
+        """Half a checkpoint may wait for --resume, which removes it."""
+        told = super().leftovers(void)
+        return [one for one in told if not one.startswith("file runs/run/.checkpoint_")] if self.crashed else told
+
+    def check_acknowledged(self):
+        """No step was done again after it had been acknowledged with its checkpoint."""
+        for rank in range(WORKERS):
+            path = "acknowledged.%d" % rank
+            steps = [int(line.split()[1]) for line in self.read(path).splitlines()] if os.path.exists(os.path.join(self.work, path)) else []
+            self.assertEqual(sorted(set(steps)), steps, "rank %d lost what was acknowledged" % rank)
+
+    def live(self, fault, length, dice):
+        """One run with its fault, to its end; `length` is how long one without takes."""
+        if fault == "worker leaves":
+            self.write("work/leave.%d" % dice.randrange(WORKERS), "")
+        process = self.training()
+        time.sleep(length * dice.random())
+        self.do(fault, process, dice)
+        finished = self.finish(process, LONGEST)
+        self.assertIn(finished.status, FAULTS[fault], repr(finished))
+        self.crashed = finished.status == 137
+        self.assert_clean(void=True)
+        self.check_acknowledged()
+        if finished.status != 0:
+            self.assert_status(0, self.finish(self.training(resumed=True), LONGEST))
+            self.crashed = False
+            self.assert_clean(void=True)
+            self.check_acknowledged()
+        self.assert_ended("run", "succeeded")
+        self.assert_status(0, self.trainyard("checkpoints", "verify", "run", "--storage-path", self.storage))
+
+    def forget_all(self):
+        shutil.rmtree(self.storage, ignore_errors=True)
+        for name in os.listdir(self.work):
+            path = os.path.join(self.work, name)
+            shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+
+    def test_a_random_fault_each(self):
+        begin = time.monotonic()
+        self.assert_status(0, self.finish(self.training()))
+        length = time.monotonic() - begin
+        for seed, dice in seeds(soak("RANDOM_FAULTS", 20)):
+            self.forget_all()
+            fault = dice.choice(sorted(FAULTS))
+            with self.subTest("seed %d: %s" % (seed, fault)):
+                self.live(fault, length, dice)
+
+
+if __name__ == "__main__":
+    main()
