@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import numbers
 import os
 import warnings
 from typing import Any, Mapping, Sequence
@@ -17,7 +18,22 @@ from .placement_group import PlacementGroupFactory
 
 log = logging.getLogger("trainyard")
 
-_UNSET: Any = type("_Unset", (), {"__repr__": lambda self: "<unset>", "__bool__": lambda self: False})()
+
+class _Unset:
+    """The default of a field that warns when it is set at all. There is one, also after a copy or a pickle."""
+
+    def __repr__(self) -> str:
+        return "<unset>"
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __reduce__(self) -> str:
+        return "_UNSET"
+
+
+_UNSET: Any = _Unset()
+_MOST = 2**63 - 1  # of what the C library reads as a whole number
 
 
 def _plain(field: str, value: Any) -> Any:
@@ -26,11 +42,16 @@ def _plain(field: str, value: Any) -> Any:
         for name in value:
             if not isinstance(name, str):
                 raise ValueError(f"`{field}`: the name {name!r} must be text, not {type(name).__name__}")
+            _plain(field, name)
         return {name: _plain(f"{field}[{name!r}]", item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(field, item) for item in value]
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         raise ValueError(f"`{field}` must be a finite number, not {value}")
+    if isinstance(value, int) and not -_MOST <= value <= _MOST:
+        raise ValueError(f"`{field}` is too large a number: at most {_MOST} is possible")
+    if isinstance(value, str) and "\0" in value:
+        raise ValueError(f"`{field}` must not hold a NUL byte: {value!r}")
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if hasattr(value, "item") and not getattr(value, "shape", ()):
@@ -175,14 +196,17 @@ def _repr(config: Any) -> str:
         value = getattr(config, field.name)
         if value is _UNSET or (type(value) is type(default) and value == default):
             continue
-        if default is None and value in (
-            [],
-            FailureConfig(),
-            CheckpointConfig(),
-        ):  # what None was replaced by
+        if default is None and _stands_for_none(value):
             continue
         parts.append(f"{field.name}={value!r}")
     return f"{type(config).__name__}({', '.join(parts)})"
+
+
+def _stands_for_none(value: Any) -> bool:
+    """Whether RunConfig puts it where None was given."""
+    if isinstance(value, list):
+        return not value
+    return isinstance(value, (FailureConfig, CheckpointConfig)) and value == type(value)()
 
 
 def _refuse_deprecated(config: Any, advice: Mapping[str, str]) -> None:
@@ -192,15 +216,19 @@ def _refuse_deprecated(config: Any, advice: Mapping[str, str]) -> None:
 
 
 def _check_count(config: Any, name: str, least: int, none: bool = False) -> None:
-    """ValueError unless the field is a whole number of at least `least`."""
+    """ValueError unless the field is a whole number of at least `least`. It is an int from then on."""
     value = getattr(config, name)
     if none and value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not whole or not least <= value <= _MOST:
         rule = "-1 (no limit) or more" if least == -1 else f"at least {least}"
+        most = f" and at most {_MOST}" if whole and value > _MOST else ""
+        given = "" if most else f"={value!r}"
         raise ValueError(
-            f"`{type(config).__name__}.{name}`={value!r} must be an int, {rule}" + " or None" * none
+            f"`{type(config).__name__}.{name}`{given} must be an int, {rule}{most}" + " or None" * none
         )
+    setattr(config, name, int(value))
 
 
 @dataclasses.dataclass(repr=False)
@@ -227,7 +255,8 @@ class CheckpointConfig:
             raise ValueError(
                 f"`CheckpointConfig.checkpoint_score_attribute`={attribute!r} must be a metric's name or None"
             )
-        if self.checkpoint_score_order not in ("max", "min"):
+        order = self.checkpoint_score_order
+        if not isinstance(order, str) or order not in ("max", "min"):
             raise ValueError(
                 '`CheckpointConfig.checkpoint_score_order` must be either "max" or "min", '
                 f"not {self.checkpoint_score_order!r}"
@@ -388,6 +417,7 @@ class RunConfig:
     def _check_place(self) -> None:
         if self.name is not None and not (isinstance(self.name, str) and self.name):
             raise ValueError(f"`RunConfig.name` must be text or None, not {self.name!r}")
+        _plain("RunConfig.name", self.name)
         if self.storage_filesystem is not None:
             raise ValueError(
                 "`RunConfig.storage_filesystem` is not provided: give `storage_path`, a directory that all nodes see"
@@ -397,6 +427,7 @@ class RunConfig:
             return
         if not isinstance(path, (str, os.PathLike)) or not str(path):
             raise ValueError(f"`RunConfig.storage_path` must be a path or None, not {path!r}")
+        _plain("RunConfig.storage_path", str(path))
         self.storage_path = paths.local(path, "`RunConfig.storage_path`")
 
     def _config(self, name: str, kind: type) -> Any:
@@ -422,15 +453,16 @@ class RunConfig:
 
     def _check_choice(self, name: str, allowed: tuple[str, ...]) -> None:
         value = getattr(self, name)
-        if value not in allowed:
+        if not isinstance(value, str) or value not in allowed:
             raise ValueError(f"`RunConfig.{name}`={value!r} must be one of {', '.join(allowed)}")
 
     def _check_seconds(self, name: str) -> None:
         value = getattr(self, name)
         if value is None:
             return
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value < float("inf"):
             raise ValueError(f"`RunConfig.{name}`={value!r} must be a number of seconds, 0 or more, or None")
+        setattr(self, name, _plain(f"RunConfig.{name}", value))
 
     def __repr__(self) -> str:
         return _repr(self)

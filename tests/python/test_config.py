@@ -1,6 +1,9 @@
 """ScalingConfig, RunConfig and their company: fields, defaults, rules and messages of the first pages of the API's spec."""
 
+import copy
+import dataclasses
 import pathlib
+import pickle
 import warnings
 
 import pytest
@@ -234,6 +237,46 @@ def test_repr_is_what_differs_and_reads_back(config):
     assert repr(ScalingConfig(num_workers=2)) == "ScalingConfig(num_workers=2)"
 
 
+def test_a_config_is_copied_and_pickled():
+    for config in (
+        RunConfig(name="x"),
+        FailureConfig(2),
+        CheckpointConfig(3),
+        ScalingConfig(num_workers=(1, 2)),
+    ):
+        for twin in (pickle.loads(pickle.dumps(config)), copy.deepcopy(config), dataclasses.replace(config)):
+            assert twin == config and repr(twin) == repr(config)
+            assert dataclasses.replace(twin) == config
+
+
+def test_numbers_of_numpy():
+    numpy = pytest.importorskip("numpy")
+    assert ScalingConfig(num_workers=numpy.int64(3), use_gpu=numpy.bool_(True)).total_resources == {"GPU": 3}
+    assert FailureConfig(max_failures=numpy.int32(2)) == FailureConfig(max_failures=2)
+    assert repr(CheckpointConfig(num_to_keep=numpy.int64(2))) == "CheckpointConfig(num_to_keep=2)"
+    assert repr(RunConfig(time_limit_s=numpy.float32(1.5))) == "RunConfig(time_limit_s=1.5)"
+    with pytest.raises(ValueError, match="max_failures"):
+        FailureConfig(max_failures=numpy.float64(2))
+    with pytest.raises(ValueError, match="`RunConfig.progress`"):
+        RunConfig(progress=numpy.array(["none", "auto"]))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"num_workers": 10**400},
+        {"num_workers": (1, 10**400)},
+        {"resources_per_worker": {"disk": 10**400}},
+        {"resources_per_worker": {"a\0b": 1}},
+        {"accelerator_type": "A100\0"},
+        {"elastic_resize_monitor_interval_s": 10**400},
+    ],
+)
+def test_what_no_config_can_hold_names_its_field(fields):
+    with pytest.raises(ValueError, match=f"`{next(iter(fields))}"):
+        ScalingConfig(**fields)
+
+
 def test_placement_group_factory():
     config = ScalingConfig(
         num_workers=3, use_gpu=True, resources_per_worker={"CPU": 2}, placement_strategy="SPREAD"
@@ -268,6 +311,7 @@ def test_placement_group_factory():
         {"checkpoint_score_order": "avg"},
         {"checkpoint_score_order": None},
         {"checkpoint_score_attribute": 3},
+        {"num_to_keep": 10**400},
     ],
 )
 def test_checkpoint_config_refusals(fields):
@@ -301,7 +345,7 @@ def test_failure_config():
         -1,
     )
     for name in ("max_failures", "controller_failure_limit", "max_preemption_failures"):
-        for value in (-2, 1.5, True, "3", None):
+        for value in (-2, 1.5, True, "3", None, 10**400):
             with pytest.raises(ValueError, match=name):
                 FailureConfig(**{name: value})
 
@@ -325,6 +369,10 @@ def test_failure_config():
         {"grace_s": -1},
         {"chaos": 7},
         {"time_limit_s": float("inf")},
+        {"time_limit_s": 10**400},
+        {"name": "a\0b"},
+        {"storage_path": "/a\0b"},
+        {"start_method": ["spawn"]},
         {"worker_runtime_env": []},
     ],
 )
