@@ -1,0 +1,201 @@
+/* The thread that works on a run's storage (src/controller/storage.c). It is also built with ThreadSanitizer. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "controller/storage.h"
+
+static const nanoseconds LONG = 60 * NS_PER_S, SHORT = NS_PER_S / 100;
+
+static pthread_t loop_thread;
+static char order[256]; /* numbers of the jobs of which the loop has heard */
+static atomic_int worked, released;
+static int gate[2]; /* a job that hangs reads from here */
+static char logged[1024];
+
+struct numbered {
+    struct storage_job job;
+    struct storage *storage;
+    int number;
+    bool again; /* what follows is another job */
+};
+
+static void note(struct storage_job *job) {
+    (void)job;
+    assert_false(pthread_equal(pthread_self(), loop_thread));
+    worked++;
+}
+
+static void hang(struct storage_job *job) {
+    char byte;
+    (void)job;
+    (void)!read(gate[0], &byte, 1);
+    worked++;
+}
+
+static void release(struct storage_job *job) {
+    free(job);
+    released++;
+}
+
+static void post(struct storage *storage, int number, void (*work)(struct storage_job *), bool again);
+
+static void heard(struct storage_job *job) {
+    const struct numbered *numbered = (const struct numbered *)job;
+    size_t size = strlen(order);
+    assert_true(pthread_equal(pthread_self(), loop_thread));
+    (void)snprintf(order + size, sizeof order - size, "%d ", numbered->number);
+    if (numbered->again) post(numbered->storage, numbered->number + 100, note, false);
+}
+
+static void post(struct storage *storage, int number, void (*work)(struct storage_job *), bool again) {
+    struct numbered *made = malloc(sizeof *made);
+    assert_non_null(made);
+    *made = (struct numbered){{NULL, work, heard, release, "removing", "/runs/r/old"}, storage, number, again};
+    storage_post(storage, &made->job);
+}
+
+static void keep_log(void *context, enum log_level level, const char *subsystem, const char *text) {
+    (void)context, (void)level, (void)subsystem;
+    size_t size = strlen(logged);
+    (void)snprintf(logged + size, sizeof logged - size, "%s\n", text);
+}
+
+static int threads(void) {
+    DIR *directory = opendir("/proc/self/task");
+    int n = 0;
+    while (readdir(directory) != NULL)
+        n++;
+    (void)closedir(directory);
+    return n;
+}
+
+static int set_up(void **state) {
+    ty_error err = {0};
+    loop_thread = pthread_self();
+    order[0] = logged[0] = '\0';
+    worked = released = 0;
+    log_set_sink(keep_log, NULL);
+    return pipe(gate) < 0 ? -1 : storage_open((struct storage **)state, &err);
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    log_set_sink(NULL, NULL);
+    return close(gate[0]) | close(gate[1]);
+}
+
+static void test_order(void **state) {
+    struct storage *storage = *state;
+    int before = threads();
+    assert_false(storage_busy(storage));
+    for (int i = 0; i < 40; i++)
+        post(storage, i, note, i == 3);
+    assert_true(storage_busy(storage));
+    assert_true(storage_wait(storage, LONG));
+    assert_false(storage_busy(storage));
+    assert_memory_equal(order, "0 1 2 3 4 ", 10);
+    assert_string_equal(order + strlen(order) - strlen("38 39 103 "),
+                        "38 39 103 "); /* what follows is behind it */
+    assert_int_equal(released, 41);
+    storage_close(storage, LONG);
+    while (threads() > before) /* one that was joined may be listed for a moment */
+        (void)usleep(1000);
+    assert_string_equal(logged, "");
+}
+
+static void test_descriptor_tells(void **state) {
+    struct storage *storage = *state;
+    struct pollfd fd = {.fd = storage_fd(storage), .events = POLLIN};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(poll(&fd, 1, 0), 0);
+        post(storage, i, note, false);
+        assert_int_equal(poll(&fd, 1, 60000), 1);
+        storage_take(storage);
+    }
+    assert_string_equal(order, "0 1 2 ");
+    storage_close(storage, LONG);
+}
+
+static void test_nothing_posted_starts_no_thread(void **state) {
+    int before = threads();
+    assert_true(storage_wait(*state, LONG));
+    assert_int_equal(threads(), before);
+    storage_close(*state, LONG);
+    storage_close(NULL, LONG);
+}
+
+static void test_hang_is_told_once(void **state) {
+    struct storage *storage = *state;
+    post(storage, 1, hang, false);
+    post(storage, 2, note, false);
+    storage_tell_slow(storage, LONG);
+    assert_string_equal(logged, "");
+    assert_false(storage_wait(storage, SHORT));
+    assert_non_null(strstr(logged, "the storage hangs: removing /runs/r/old has not returned for "));
+    size_t size = strlen(logged);
+    assert_false(storage_wait(storage, LONG)); /* nobody waits for that one again */
+    storage_tell_slow(storage, 0);
+    assert_int_equal(strlen(logged), size);
+    assert_string_equal(order, "");
+    assert_int_equal(write(gate[1], "x", 1), 1); /* it comes back all the same */
+    struct pollfd fd = {.fd = storage_fd(storage), .events = POLLIN};
+    while (strcmp(order, "1 2 ") != 0) {
+        assert_int_equal(poll(&fd, 1, 60000), 1);
+        storage_take(storage);
+    }
+    post(storage, 3, note, false);
+    assert_true(storage_wait(storage, LONG));
+    storage_close(storage, LONG);
+    assert_int_equal(released, 3);
+}
+
+/* The thread that was left frees all when it comes back, and does nothing more. */
+static void test_close_leaves_what_hangs(void **state) {
+    post(*state, 1, hang, false);
+    post(*state, 2, note, false);
+    storage_close(*state, SHORT);
+    assert_non_null(strstr(logged, "removing /runs/r/old"));
+    assert_int_equal(released, 0);
+    assert_int_equal(write(gate[1], "x", 1), 1);
+    while (released < 2)
+        (void)usleep(1000);
+    assert_int_equal(worked, 1);
+    assert_string_equal(order, "");
+}
+
+static void *do_nothing(void *context) {
+    return context;
+}
+
+/* Whoever watches threads starts one of his own with the first. */
+static int begin_threads(void **state) {
+    pthread_t thread;
+    (void)state;
+    return pthread_create(&thread, NULL, do_nothing, NULL) | pthread_join(thread, NULL);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(test_order),
+        TEST(test_descriptor_tells),
+        TEST(test_nothing_posted_starts_no_thread),
+        TEST(test_hang_is_told_once),
+        TEST(test_close_leaves_what_hangs),
+    };
+    return cmocka_run_group_tests(tests, begin_threads, NULL);
+}
