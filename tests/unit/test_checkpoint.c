@@ -657,6 +657,79 @@ static void sweeping(void **state) {
                    &err, "nothing");
 }
 
+/* By their names, those of the journal stay, whatever their numbers; others by the numbers in their manifests. */
+static void sweeping_of_given_names(void **state) {
+    (void)state;
+    static const char *const names[] = {"best", "checkpoint_000031"};
+    const struct checkpoint_known known = {.names = names, .n = ARRAY_SIZE(names), .last = 9};
+    shell("mkdir -p run && cd run && for n in 'best 30' 'late 12' 'early 9' 'checkpoint_000031 31' 'odd\"name "
+          "10'; do"
+          " d=\"${n% *}\"; mkdir \"$d\"; echo \"{\\\"trainyard\\\": {\\\"version\\\": 1, \\\"number\\\": "
+          "${n##* },"
+          " \\\"attempt\\\": 1, \\\"files\\\": []}}\" > \"$d/.metadata.json\"; done;"
+          " mkdir theirs other-json broken .late.removed .best.removed .theirs && echo '{\"number\": 99}' > "
+          "other-json/.metadata.json"
+          " && echo '{' > broken/.metadata.json");
+    assert_int_equal(checkpoint_sweep(run_path, &known, NULL), 0);
+    shell("cd run && test \"$(ls -A | LC_ALL=C sort | tr '\\n' ' ')\" ="
+          " '.theirs best broken checkpoint_000031 early other-json theirs '");
+}
+
+static void sweeping_of_staging_alone(void **state) {
+    (void)state;
+    shell("cd run && mkdir checkpoint_000099 .checkpoint_000004.attempt-1 .checkpoint_000004.attempt-2 "
+          ".old.removed");
+    checkpoint_sweep_staging(run_path);
+    shell("cd run && test \"$(ls -A | LC_ALL=C sort | tr '\\n' ' ')\" = '.old.removed checkpoint_000099 '");
+    checkpoint_sweep_staging(in(base, "nothing"));
+}
+
+static void removing(void **state) {
+    (void)state;
+    put(in(source, "precious"), "stays");
+    shell("mkdir -p run/best/a/b && cd run/best && echo x > a/b/c && ln -s ../../source out && chmod 500 a/b a"
+          " && mkdir ../.best.removed && echo > ../.best.removed/half");
+    assert_int_equal(checkpoint_remove(run_path, "best", NULL), 0);
+    assert_int_equal(checkpoint_remove(run_path, "best", NULL), 0); /* not there any more */
+    shell("test -z \"$(ls -A run)\"");
+    assert_true(exists(in(source, "precious")));
+    assert_int_equal(checkpoint_remove(run_path, source, NULL), 0); /* outside: not ours */
+    assert_int_equal(checkpoint_remove(run_path, "store://bucket/a", NULL), 0);
+    assert_true(exists(in(source, "precious")));
+    ty_error err = {0};
+    expect_refusal(checkpoint_remove(in(base, "nothing"), "best", &err), -ENOENT, &err, "nothing");
+}
+
+/* Whoever has it open reads on; whoever looks for its name finds all of it or nothing. */
+static void removing_beside_a_reader(void **state) {
+    (void)state;
+    char text[8] = "";
+    shell("mkdir run/best && echo weights > run/best/model");
+    int file = open(in(run_path, "best/model"), O_RDONLY | O_CLOEXEC);
+    assert_int_equal(checkpoint_remove(run_path, "best", NULL), 0);
+    assert_int_equal(read(file, text, 7), 7);
+    assert_string_equal(text, "weights");
+    assert_int_equal(close(file), 0);
+}
+
+/* Killed at any moment: it is whole under its name, or has none, and the next controller's sweep removes the rest. */
+static void deaths_while_removing(void **state) {
+    (void)state;
+    static const char *const names[] = {"best"};
+    for (int i = 0; i < 20; i++) {
+        shell("mkdir -p run/best/a && cd run/best && for i in 1 2 3 4 5 6 7 8 9; do : > $i; : > a/$i; done");
+        pid_t child = fork();
+        if (child == 0) _exit(checkpoint_remove(run_path, "best", NULL) < 0);
+        (void)usleep((useconds_t)(rand() % 600));
+        assert_int_equal(kill(child, SIGKILL), 0);
+        assert_int_equal(waitpid(child, NULL, 0), child);
+        if (exists(in(run_path, "best"))) shell("test $(find run/best -type f | wc -l) = 18");
+        assert_int_equal(checkpoint_sweep(run_path, &(struct checkpoint_known){names, 1, 3}, NULL), 0);
+        assert_false(exists(in(run_path, ".best.removed")));
+    }
+    assert_int_equal(checkpoint_remove(run_path, "best", NULL), 0);
+}
+
 /* ---- faults ---- */
 
 static void tree_with_all_sorts(void) {
@@ -810,6 +883,11 @@ int main(void) {
         TEST(damage_is_found),
         TEST(discarding),
         TEST(sweeping),
+        TEST(sweeping_of_given_names),
+        TEST(sweeping_of_staging_alone),
+        TEST(removing),
+        TEST(removing_beside_a_reader),
+        TEST(deaths_while_removing),
         TEST(every_call_fails_with_eio),
         TEST(every_call_fails_with_a_full_disk),
         TEST(a_full_disk_says_how_much),
