@@ -310,6 +310,19 @@ bool sim_step(struct sim *sim) {
     return sim_deliver_next(sim) || loop_turn(sim->loop, true);
 }
 
+int sim_restart(struct sim *sim, const struct run_config *config, ty_error *err) {
+    run_destroy(sim->run);
+    sim->run = NULL;
+    for (uint32_t node = 0; node < sim->config.n_nodes; node++)
+        abandon(sim, node);
+    for (int timer = 0; timer < RUN_TIMERS; timer++)
+        loop_timer_stop(sim->loop, &sim->timers[timer].handle);
+    sim_network_drop(sim);
+    sim->busy_until = 0;
+    sim->config = *config;
+    return run_create(config, &sim->ops, sim, &sim->run, err);
+}
+
 static void ring(void *context) {
     (void)context;
 }

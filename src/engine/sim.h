@@ -64,6 +64,11 @@ void sim_kill_node(struct sim *sim, uint32_t node,
 void sim_end_agent(struct sim *sim, uint32_t node, int preempted);
 void sim_partition(struct sim *sim, uint32_t node, bool cut); /* messages both ways wait until it is over */
 
+/* The controller dies, and with it all agents and whatever was on its way; another one goes on with the run as `config` says, which
+ * differs in what a journal tells (first_attempt, report_base, checkpoint). Begins with run_start; sim_run has changed. Not from a hook
+ * or a timer. 0 or -ENOMEM, after which the simulation can only be destroyed. */
+int sim_restart(struct sim *sim, const struct run_config *config, ty_error *err);
+
 /* What workers do. A worker that does not run does nothing. */
 bool sim_worker_runs(const struct sim *sim, uint32_t rank);
 int sim_worker_attempt(const struct sim *sim,

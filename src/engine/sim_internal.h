@@ -123,6 +123,7 @@ void sim_agent_hear(struct sim_agent *agent, const struct sim_message *message);
 void sim_send(struct sim *sim, const struct sim_message *message);
 bool sim_deliver_next(struct sim *sim); /* of those that take no time; false: there is none */
 void sim_network_heal(struct sim *sim, uint32_t node);
+void sim_network_drop(struct sim *sim); /* whatever is on its way is lost */
 void sim_network_done(struct sim *sim);
 
 /* -- sim.c */

@@ -108,8 +108,13 @@ void sim_network_heal(struct sim *sim, uint32_t node) {
             (void)loop_timer_start(sim->loop, &parcel->arrival, 0);
 }
 
-void sim_network_done(struct sim *sim) {
+void sim_network_drop(struct sim *sim) {
     while (sim->parcels != NULL)
         free_parcel(sim->parcels);
+    sim->queue_size = 0;
+}
+
+void sim_network_done(struct sim *sim) {
+    sim_network_drop(sim);
     free(sim->queue);
 }

@@ -3,6 +3,7 @@
 #include "world.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -46,6 +47,7 @@ struct truth {
     X(FAULT_CRASH)     \
     X(FAULT_EXIT)      \
     X(FAULT_HANG)      \
+    X(FAULT_RESTART)   \
     X(FAULT_INTERRUPT)
 
 enum fault {
@@ -59,7 +61,10 @@ struct world {
     struct dice dice;
     struct run_config config;
     struct sim *sim;
-    struct replay replay;
+    struct replay replay,
+        durable; /* as of now, as of the last step: the journal is committed at the end of each */
+    int dying;   /* steps that the controller still has; 0: it lives on */
+    uint64_t used, acknowledged; /* numbers: of a report, of a checkpoint that a rank was told of */
     uint32_t node_of[RANKS];
     struct actor actors[RANKS];
     struct truth truths[NUMBERS];
@@ -132,6 +137,7 @@ static void next_step(struct actor *actor) {
 static void report(struct actor *actor, enum report_kind kind, uint64_t number) {
     struct world *world = actor->world;
     struct truth *truth = truth_of(world, number, actor->holder);
+    if (number > world->used) world->used = number;
     uint32_t me = 1u << actor->rank;
     if (kind == REPORT_METRICS || kind == REPORT_BEGIN) truth->reported |= me;
     if (kind == REPORT_BEGIN) truth->began |= me;
@@ -196,6 +202,7 @@ static void listed(void *context, uint32_t rank) {
 static void answered(void *context, uint32_t rank, uint64_t number, bool committed) {
     struct world *world = context;
     struct actor *actor = &world->actors[rank];
+    if (committed && number > world->acknowledged) world->acknowledged = number;
     if (actor->writing != number) return;
     trace(world, "rank %u: checkpoint %llu %s", rank, (unsigned long long)number,
           committed ? "is there" : "failed");
@@ -216,6 +223,9 @@ static void began(void *context, uint32_t rank) {
                   holder);
     }
     actor->number = run_report_base(sim_run(world->sim));
+    if (actor->number < world->acknowledged)
+        found(world, "rank %u begins behind report %llu, acknowledged was %llu", rank,
+              (unsigned long long)actor->number, (unsigned long long)world->acknowledged);
     actor->last = actor->number + world->reports;
     actor->writing = 0;
     actor->stalled = actor->asked = false;
@@ -414,6 +424,10 @@ static void do_fault(struct world *world, enum fault fault) {
     case FAULT_EXIT:
         sim_worker_exit(world->sim, rank, dice_chance(&world->dice, 0.3) ? 0 : 3 << 8);
         break;
+    case FAULT_RESTART:
+        if (world->dying == 0 && dice_chance(&world->dice, 0.3))
+            world->dying = 1 + (int)dice_below(&world->dice, 60);
+        break;
     default:
         interrupt(world);
     }
@@ -425,6 +439,40 @@ static void on_fault(void *context) {
     if (faulty(world))
         (void)loop_timer_start(sim_loop(world->sim), &world->fault,
                                dice_exponential(&world->dice, 10e9 / world->malice));
+}
+
+/* -- the controller dies, another one goes on with what the journal tells */
+
+static void restart(struct world *world) {
+    struct run_config config = world->config;
+    bool torn = dice_chance(&world->dice, 0.5);
+    if (torn)
+        world->replay =
+            world->durable; /* nothing of the last step came to the disk, and nothing left for an agent */
+    char checkpoint[sizeof world->latest];
+    memcpy(checkpoint, world->replay.checkpoint, sizeof checkpoint);
+    trace(world, "the controller dies%s in attempt %d, checkpoint '%s'", torn ? " amid a step" : "",
+          world->replay.attempt, checkpoint);
+    world->committed = 0;
+    (void)sscanf(checkpoint, "checkpoint_%" SCNu64, &world->committed);
+    memcpy(world->latest, checkpoint, sizeof checkpoint);
+    if (world->committed < world->acknowledged)
+        found(world, "checkpoint %llu was acknowledged, the journal knows '%s'",
+              (unsigned long long)world->acknowledged, checkpoint);
+    config.first_attempt = world->replay.attempt + 1;
+    /* The journal holds those that were heard: some of those that were made. */
+    uint64_t unheard = world->used > world->committed ? world->used - world->committed : 0;
+    config.report_base = world->committed + dice_below(&world->dice, unheard + 1);
+    config.checkpoint = checkpoint[0] == '\0' ? NULL : checkpoint;
+    if (sim_restart(world->sim, &config, NULL) < 0) {
+        found(world, "no other controller can go on");
+        return;
+    }
+    world->result->restarts++;
+    world->config.first_attempt = config.first_attempt;
+    replay_begin(&world->replay, &world->config);
+    memcpy(world->replay.checkpoint, checkpoint, sizeof checkpoint);
+    run_start(sim_run(world->sim));
 }
 
 /* -- what must always hold */
@@ -461,7 +509,8 @@ static void check_end(struct world *world) {
     int most = limits->max_failures + limits->controller_failure_limit + limits->max_preemption_failures + 1;
     bool bounded = limits->max_failures >= 0 && limits->controller_failure_limit >= 0 &&
                    limits->max_preemption_failures >= 0;
-    if (bounded && run_attempt(run) > most) found(world, "%d attempts, allowed are %d", run_attempt(run), most);
+    int attempts = run_attempt(run) - world->config.first_attempt + 1; /* of this controller */
+    if (bounded && attempts > most) found(world, "%d attempts, allowed are %d", attempts, most);
 }
 
 /* -- its life */
@@ -530,10 +579,13 @@ const char *world_live(uint64_t seed, int tracing, struct world_result *result) 
     if (set_up(&world, seed) < 0) return "it cannot be made";
     run_start(sim_run(world.sim));
     check(&world);
+    world.durable = world.replay;
     while (world.wrong[0] == '\0' && run_state_of(sim_run(world.sim)) != RUN_ENDED &&
            loop_now(sim_loop(world.sim)) < WORLD_END && sim_step(world.sim)) {
         result->steps++;
+        if (world.dying > 0 && --world.dying == 0) restart(&world);
         check(&world);
+        world.durable = world.replay;
     }
     if (world.wrong[0] == '\0') check_end(&world);
     result->attempts = run_attempt(sim_run(world.sim));

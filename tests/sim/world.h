@@ -7,7 +7,7 @@
 
 struct world_result {
     int attempts, outcome;
-    uint64_t steps, checkpoints, faults;
+    uint64_t steps, checkpoints, faults, restarts;
 };
 
 /* Lives through the world of a seed. NULL, or what did not hold, when and where; valid until the next call. With `trace` every
