@@ -62,7 +62,10 @@ void sim_kill_node(struct sim *sim, uint32_t node,
 /* The agent is told to end: it stops its workers, says bye, and goes. `preempted`: the signal that says that its node is taken
  * away; 0: none; -1: not even that is said. */
 void sim_end_agent(struct sim *sim, uint32_t node, int preempted);
-void sim_partition(struct sim *sim, uint32_t node, bool cut); /* messages both ways wait until it is over */
+/* Messages wait until the partition is over: those to the agent, those from it, or both. Whoever is patient waits for answers, so
+ * that a link that is cut one way is as lost to both sides as one that is cut both ways. */
+enum sim_cut { SIM_CUT_NONE, SIM_CUT_TO_AGENT, SIM_CUT_FROM_AGENT, SIM_CUT_BOTH };
+void sim_partition(struct sim *sim, uint32_t node, enum sim_cut cut);
 
 /* The controller dies, and with it all agents and whatever was on its way; another one goes on with the run as `config` says, which
  * differs in what a journal tells (first_attempt, report_base, checkpoint). Begins with run_start; sim_run has changed. Not from a hook

@@ -243,13 +243,13 @@ void sim_end_agent(struct sim *sim, uint32_t node, int preempted) {
     end(agent);
 }
 
-void sim_partition(struct sim *sim, uint32_t node, bool cut) {
+void sim_partition(struct sim *sim, uint32_t node, enum sim_cut cut) {
     struct sim_agent *agent = &sim->agents[node];
-    if (agent->cut == cut) return;
+    bool was_cut = agent->cut != SIM_CUT_NONE, is_cut = cut != SIM_CUT_NONE;
     agent->cut = cut;
-    if (!cut) sim_network_heal(sim, node);
-    if (!agent->alive) return;
-    if (cut) {
+    sim_network_heal(sim, node); /* what is still cut off waits again */
+    if (!agent->alive || was_cut == is_cut) return;
+    if (is_cut) {
         (void)loop_timer_start(sim->loop, &agent->fence, SIM_AGENT_PATIENCE);
         (void)loop_timer_start(sim->loop, &agent->loss, SIM_CONTROLLER_PATIENCE);
     } else {

@@ -78,8 +78,8 @@ struct sim_agent {
     uint32_t node;
     uint32_t life; /* counts the agents of this node */
     bool alive;
-    bool open; /* the controller has a channel to this life */
-    bool cut;  /* by a partition */
+    bool open;        /* the controller has a channel to this life */
+    enum sim_cut cut; /* by a partition */
     bool ending;
     int attempt;         /* whose workers are not all gone; 0 */
     int launched;        /* the last one that was */

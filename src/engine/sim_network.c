@@ -57,7 +57,9 @@ static void arrive(void *context) {
     struct sim_parcel *parcel = context;
     struct sim *sim = parcel->sim;
     nanoseconds busy = sim->busy_until - loop_now(sim->loop);
-    if (sim->agents[parcel->message.node].cut) return;
+    if (sim->agents[parcel->message.node].cut &
+        (to_agent(&parcel->message) ? SIM_CUT_TO_AGENT : SIM_CUT_FROM_AGENT))
+        return;
     if (!to_agent(&parcel->message) && busy > 0) {
         (void)loop_timer_start(sim->loop, &parcel->arrival, busy);
         return;

@@ -154,14 +154,36 @@ static void a_short_partition_changes_nothing(void **state) {
     struct cluster cluster = {0};
     struct run *run = open_cluster(&cluster, no_retry);
     (void)sim_step_until(cluster.sim, NS_PER_S);
-    sim_partition(cluster.sim, 1, true);
+    sim_partition(cluster.sim, 1, SIM_CUT_BOTH);
     sim_worker_ready(cluster.sim, 2);
     (void)sim_step_until(cluster.sim, 9 * NS_PER_S);
     assert_int_equal(run_worker(run, 2)->state, WORKER_STARTED);
-    sim_partition(cluster.sim, 1, false);
+    sim_partition(cluster.sim, 1, SIM_CUT_NONE);
     (void)sim_step_until(cluster.sim, 60 * NS_PER_S);
     assert_int_equal(run_worker(run, 2)->state, WORKER_READY);
     end_all(&cluster);
+    close_cluster(&cluster);
+}
+
+/* A stop that does not arrive, a report that does; and the other way round. */
+static void a_partition_may_be_one_way(void **state) {
+    (void)state;
+    struct cluster cluster = {0};
+    struct run *run = open_cluster(&cluster, no_retry);
+    (void)sim_step_until(cluster.sim, NS_PER_S);
+    sim_partition(cluster.sim, 1, SIM_CUT_TO_AGENT);
+    sim_worker_ready(cluster.sim, 2);
+    run_interrupt(run, SIGINT);
+    (void)sim_step_until(cluster.sim, 2 * NS_PER_S);
+    assert_int_equal(run_worker(run, 2)->state, WORKER_READY);
+    assert_true(sim_worker_runs(cluster.sim, 2));
+    sim_partition(cluster.sim, 1, SIM_CUT_FROM_AGENT);
+    (void)sim_step_until(cluster.sim, 3 * NS_PER_S);
+    assert_false(sim_worker_runs(cluster.sim, 2));
+    assert_int_equal(run_worker(run, 2)->state, WORKER_READY);
+    sim_partition(cluster.sim, 1, SIM_CUT_NONE);
+    assert_true(sim_step_until(cluster.sim, 20 * NS_PER_S));
+    assert_int_equal(run_exit_status(run), 130);
     close_cluster(&cluster);
 }
 
@@ -171,14 +193,14 @@ static void both_sides_of_a_long_partition_never_work(void **state) {
     struct cluster cluster = {0};
     struct run *run = open_cluster(&cluster, retries);
     (void)sim_step_until(cluster.sim, NS_PER_S);
-    sim_partition(cluster.sim, 1, true);
+    sim_partition(cluster.sim, 1, SIM_CUT_BOTH);
     sim_worker_exit(cluster.sim, 3, SIGKILL);
     (void)sim_step_until(cluster.sim, NS_PER_S + SIM_AGENT_PATIENCE + NS_PER_MS);
     assert_false(sim_worker_runs(cluster.sim, 2));
     assert_int_equal(run_attempt(run), 1);
     (void)sim_step_until(cluster.sim, NS_PER_S + SIM_CONTROLLER_PATIENCE + NS_PER_S);
     assert_int_equal(run_node_state(run, 1), NODE_CONNECTING);
-    sim_partition(cluster.sim, 1, false);
+    sim_partition(cluster.sim, 1, SIM_CUT_NONE);
     (void)sim_step_until(cluster.sim, 20 * NS_PER_S);
     assert_int_equal(run_attempt(run), 2);
     assert_int_equal(run_worker(run, 3)->state, WORKER_STARTED);
@@ -264,6 +286,7 @@ int main(void) {
         cmocka_unit_test(the_same_world_takes_the_same_course),
         cmocka_unit_test(a_lost_node_is_noticed_when_it_is_told),
         cmocka_unit_test(a_short_partition_changes_nothing),
+        cmocka_unit_test(a_partition_may_be_one_way),
         cmocka_unit_test(both_sides_of_a_long_partition_never_work),
         cmocka_unit_test(whoever_disobeys_is_killed_after_the_grace),
         cmocka_unit_test(what_cannot_be_killed_goes_with_its_node),

@@ -354,13 +354,13 @@ static const struct sim_hooks hooks = {
 static void on_heal(void *context) {
     const struct healing *healing = context;
     trace(healing->world, "node %u is heard again", healing->node);
-    sim_partition(healing->world->sim, healing->node, false);
+    sim_partition(healing->world->sim, healing->node, SIM_CUT_NONE);
 }
 
 static void cut_off(struct world *world, uint32_t node) {
     nanoseconds length = dice_chance(&world->dice, 0.5) ? between(world, 0.1, 9) : between(world, 9, 40);
     if (world->heal[node].state != NULL) return;
-    sim_partition(world->sim, node, true);
+    sim_partition(world->sim, node, (enum sim_cut)(1 + dice_below(&world->dice, SIM_CUT_BOTH)));
     (void)loop_timer_start(sim_loop(world->sim), &world->heal[node], length);
 }
 
