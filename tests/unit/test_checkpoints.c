@@ -1,0 +1,299 @@
+/* Rows and directories of checkpoints in step (src/controller/checkpoints.c), with a real journal and real files. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "checkpoint/checkpoint.h"
+#include "controller/checkpoints.h"
+
+static const nanoseconds LONG = 60 * NS_PER_S;
+
+static char run_path[64];
+static struct journal *journal;
+static struct checkpoints *checkpoints;
+static struct checkpoint_policy policy;
+static struct published last; /* that the listener heard of */
+static int n_heard;
+
+static atomic_bool closed; /* a rename waits at the gate */
+static int gate[2];
+
+int __real_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags);
+int __wrap_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags);
+int __wrap_renameat2(int from_at, const char *from, int to_at, const char *to, unsigned flags) {
+    char byte;
+    if (closed) (void)!read(gate[0], &byte, 1);
+    return __real_renameat2(from_at, from, to_at, to, flags);
+}
+
+static void hear(void *context, struct published *published) {
+    (void)context;
+    free(last.path);
+    last = *published;
+    n_heard++;
+}
+
+static void open_run(bool past) {
+    ty_error err = {0};
+    int result = journal_open(run_path, past ? JOURNAL_APPEND : JOURNAL_CREATE, &journal, &err);
+    if (result >= 0) result = checkpoints_open(run_path, &policy, journal, past, &checkpoints, &err);
+    if (result < 0) fail_msg("%s", err.message);
+    checkpoints_listen(checkpoints, hear, NULL);
+}
+
+static void close_run(void) {
+    checkpoints_close(TAKE(checkpoints), LONG);
+    journal_close(TAKE(journal));
+}
+
+static void shell(const char *command) {
+    CLEANUP(buffer_done) struct buffer line = {0};
+    buffer_printf(&line, "cd %s && %s", run_path, command);
+    assert_int_equal(system(line.data), 0);
+}
+
+static int set_up(void **state) {
+    (void)state;
+    policy = (struct checkpoint_policy){.num_to_keep = 2};
+    n_heard = 0;
+    strcpy(run_path, "/tmp/test_checkpoints.XXXXXX");
+    if (mkdtemp(run_path) == NULL || chmod(run_path, 0755) < 0) return -1;
+    open_run(false);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    char command[128];
+    (void)state;
+    if (checkpoints != NULL) close_run();
+    free(last.path);
+    last = (struct published){0};
+    (void)snprintf(command, sizeof command, "rm -rf %s", run_path);
+    return system(command);
+}
+
+/* What the ranks wrote for this number is there. */
+static void write_files(uint64_t number) {
+    CLEANUP(buffer_done) struct buffer command = {0};
+    buffer_printf(&command,
+                  "mkdir .checkpoint_%06llu.attempt-1 && echo %llu > .checkpoint_%06llu.attempt-1/part",
+                  (unsigned long long)number, (unsigned long long)number, (unsigned long long)number);
+    shell(command.data);
+}
+
+static void publish(uint64_t number, const char *name, const char *files, const char *metrics) {
+    ty_error err = {0};
+    struct run_commit commit = {.number = number, .attempt = 1, .name = name, .files = &files, .n = 1};
+    int before = n_heard;
+    assert_int_equal(checkpoints_publish(checkpoints, &commit, metrics, &err), 0);
+    assert_int_equal(n_heard, before); /* the loop hears of it later */
+    checkpoints_settle(checkpoints, LONG);
+    assert_int_equal(n_heard, before + 1);
+    assert_int_equal(last.number, number);
+}
+
+static void make(uint64_t number, const char *name) {
+    write_files(number);
+    publish(number, name, "[]", NULL);
+    if (last.result < 0) fail_msg("%s", last.error.message);
+    checkpoints_clean(checkpoints);
+}
+
+/* The names on record and those on disk, each with a blank behind it. */
+static int add_name(void *context, const struct journal_checkpoint *row) {
+    buffer_printf(context, "%s ", row->name);
+    return 0;
+}
+
+static void expect_rows(const char *names) {
+    CLEANUP(buffer_done) struct buffer found = {0};
+    assert_int_equal(journal_each_checkpoint(journal, add_name, &found, NULL), 0);
+    assert_string_equal(found.size > 0 ? found.data : "", names);
+}
+
+static void expect_files(const char *names) {
+    CLEANUP(buffer_done) struct buffer command = {0};
+    assert_true(storage_wait(checkpoints_storage(checkpoints), LONG));
+    buffer_printf(&command, "test \"$(ls -A | grep -v '^run[.]db' | LC_ALL=C sort | tr '\\n' ' ')\" = '%s'",
+                  names);
+    shell(command.data);
+}
+
+static void expect_latest(const char *name) {
+    CLEANUP(buffer_done) struct buffer path = {0};
+    checkpoint_path(run_path, name, &path);
+    assert_string_equal(checkpoints_latest(checkpoints), path.data);
+}
+
+static void test_the_newest_are_kept(void **state) {
+    (void)state;
+    assert_null(checkpoints_latest(checkpoints));
+    make(1, NULL);
+    make(2, "second");
+    make(3, NULL);
+    expect_rows("second checkpoint_000003 ");
+    expect_files("checkpoint_000003 second ");
+    expect_latest("checkpoint_000003");
+    make(4, "checkpoint_000001"); /* a name that is free again */
+    expect_rows("checkpoint_000003 checkpoint_000001 ");
+    expect_files("checkpoint_000001 checkpoint_000003 ");
+}
+
+static void test_the_best_are_kept(void **state) {
+    (void)state;
+    policy = (struct checkpoint_policy){.num_to_keep = 1, .score_attribute = "loss", .score_min = true};
+    static const char *const metrics[] = {"{\"loss\": 3}", "{\"loss\": 1}", "{\"loss\": 2}", "{\"loss\": 9}"};
+    for (uint64_t i = 0; i < ARRAY_SIZE(metrics); i++) {
+        write_files(i + 1);
+        publish(i + 1, NULL, "[]", metrics[i]);
+        checkpoints_clean(checkpoints);
+    }
+    expect_rows("checkpoint_000002 checkpoint_000004 "); /* the best, and the latest in any case */
+    expect_files("checkpoint_000002 checkpoint_000004 ");
+}
+
+static void test_rows_go_first(void **state) {
+    (void)state;
+    make(1, NULL);
+    make(2, NULL);
+    write_files(3);
+    publish(3, NULL, "[]", NULL);
+    expect_rows("checkpoint_000002 checkpoint_000003 ");
+    expect_files(
+        "checkpoint_000001 checkpoint_000002 checkpoint_000003 "); /* until who waited has been answered */
+    checkpoints_clean(checkpoints);
+    expect_files("checkpoint_000002 checkpoint_000003 ");
+}
+
+static void test_failures_leave_nothing(void **state) {
+    (void)state;
+    make(1, NULL);
+    write_files(2);
+    publish(2, NULL, "[{\"path\": \"other\", \"size\": 1}]", NULL);
+    assert_true(last.result < 0);
+    assert_non_null(strstr(last.error.message, "other"));
+    assert_null(last.path);
+    write_files(3);
+    publish(3, "checkpoint_000001", "[]", NULL);
+    assert_int_equal(last.result, -EEXIST);
+    publish(4, NULL, "[]", NULL); /* nobody wrote anything */
+    assert_true(last.result < 0);
+    expect_rows("checkpoint_000001 ");
+    expect_files("checkpoint_000001 ");
+    expect_latest("checkpoint_000001");
+}
+
+static void test_places_outside_are_let_be(void **state) {
+    (void)state;
+    policy.num_to_keep = 1;
+    write_files(1);
+    publish(1, NULL, "\"store://bucket/a\"", NULL);
+    assert_string_equal(last.path, "store://bucket/a");
+    make(2, NULL);
+    expect_rows("checkpoint_000002 ");
+    expect_files("checkpoint_000002 ");
+}
+
+static void test_a_next_controller_clears_up(void **state) {
+    (void)state;
+    make(1, NULL);
+    make(2, "given");
+    write_files(3);
+    publish(3, NULL, "[]", NULL); /* the first has lost its row, and keeps its files as after a kill */
+    shell("cp -r checkpoint_000001 spared && cp -r checkpoint_000003 theirs && rm theirs/.metadata.json");
+    checkpoints_close(TAKE(checkpoints), LONG);
+    journal_close(TAKE(journal));
+    shell("mv spared checkpoint_000001; mkdir .checkpoint_000004.attempt-1 .gone.removed checkpoint_000009");
+    open_run(true);
+    expect_rows("given checkpoint_000003 ");
+    expect_files("checkpoint_000003 given theirs ");
+    expect_latest("checkpoint_000003");
+}
+
+/* A removal is on record of a name that was used again since. */
+static void test_a_name_used_again_stays(void **state) {
+    (void)state;
+    policy.num_to_keep = 1;
+    make(1, "best");
+    make(2, "other");
+    make(3, "best");
+    expect_files("best ");
+    close_run();
+    open_run(true);
+    expect_rows("best ");
+    expect_files("best ");
+    expect_latest("best");
+}
+
+static void test_damage_is_passed_over(void **state) {
+    (void)state;
+    policy.num_to_keep = 0;
+    for (uint64_t number = 1; number <= 3; number++)
+        make(number, NULL);
+    shell("rm checkpoint_000003/part; echo more >> checkpoint_000002/part");
+    checkpoints_check_latest(checkpoints, LONG);
+    expect_latest("checkpoint_000001");
+    expect_rows("checkpoint_000001 checkpoint_000002 checkpoint_000003 "); /* for whoever wants to look */
+    shell("rm checkpoint_000001/part");
+    checkpoints_check_latest(checkpoints, LONG);
+    assert_null(checkpoints_latest(checkpoints));
+}
+
+/* Nobody waits any longer: it has failed; when it comes to its end all the same, its files go. */
+static void test_a_commit_that_comes_late(void **state) {
+    (void)state;
+    const char *files = "[]";
+    ty_error err = {0};
+    struct run_commit commit = {.number = 2, .attempt = 1, .files = &files, .n = 1};
+    struct storage *storage = checkpoints_storage(checkpoints);
+    struct pollfd fd = {.fd = storage_fd(storage), .events = POLLIN};
+    make(1, NULL);
+    write_files(2);
+    assert_int_equal(pipe(gate), 0);
+    closed = true;
+    assert_int_equal(checkpoints_publish(checkpoints, &commit, NULL, &err), 0);
+    checkpoints_settle(checkpoints, NS_PER_S / 100);
+    assert_int_equal(last.result, -ETIMEDOUT);
+    assert_non_null(strstr(last.error.message, "/.checkpoint_000002.attempt-1"));
+    closed = false;
+    assert_int_equal(write(gate[1], "x", 1), 1);
+    while (storage_busy(storage)) {
+        assert_int_equal(poll(&fd, 1, 60000), 1);
+        storage_take(storage);
+    }
+    assert_int_equal(n_heard, 2);
+    expect_rows("checkpoint_000001 ");
+    expect_files("checkpoint_000001 ");
+    expect_latest("checkpoint_000001");
+    assert_int_equal(close(gate[0]) | close(gate[1]), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(test_the_newest_are_kept),
+        TEST(test_the_best_are_kept),
+        TEST(test_rows_go_first),
+        TEST(test_failures_leave_nothing),
+        TEST(test_places_outside_are_let_be),
+        TEST(test_a_next_controller_clears_up),
+        TEST(test_a_name_used_again_stays),
+        TEST(test_damage_is_passed_over),
+        TEST(test_a_commit_that_comes_late),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
