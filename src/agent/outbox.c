@@ -134,7 +134,8 @@ void outbox_report(struct outbox *outbox, Wire__Report report, const void *bytes
 }
 
 void outbox_send(struct outbox *outbox, const Wire__Message *message) {
-    if (outbox->channel != NULL && channel_send(outbox->channel, message) == -ENOMEM) outbox->failed = true;
+    if (outbox->channel == NULL || outbox->failed) return;
+    outbox->failed = channel_send(outbox->channel, message) == -ENOMEM;
 }
 
 void outbox_log(struct outbox *outbox, int level, const char *format, ...) {

@@ -32,7 +32,7 @@ struct outbox { /* zero-initialised but for `loop` and `channel` */
     Wire__Report *reports;            /* their bytes are offsets into `bytes` until they are sent */
     size_t n_reports, reports_capacity;
     struct buffer bytes;
-    bool failed; /* memory ran out: something was lost */
+    bool failed; /* memory ran out: something was lost, and nothing is sent any more */
 };
 
 void outbox_done(struct outbox *outbox); /* but for the channel */

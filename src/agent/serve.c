@@ -247,10 +247,15 @@ static void step(struct serving *serving) {
     }
 }
 
+static void lose_controller(struct serving *serving, const char *why);
+
+/* A controller that has missed something is better off without this node. */
 static void turn_ended(void *context) {
     struct serving *serving = context;
     step(serving);
     outbox_flush(&serving->outbox);
+    if (serving->outbox.failed && serving->outbox.channel != NULL)
+        lose_controller(serving, ": out of memory for what it was to hear");
     bool told = serving->outbox.channel == NULL || channel_empty(serving->outbox.channel);
     if (serving->said_bye && told) loop_stop(serving->loop);
 }

@@ -4,9 +4,15 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
-static long until_failure = -1; /* allocations that still succeed; negative: all of them */
-static bool stays_short;
+static struct shortage {
+    long until_failure; /* allocations that still succeed; negative: all of them */
+    bool stays_short;
+} own = {.until_failure = -1}, *shortage = &own;
+
+static pid_t spared; /* never short; 0: no process is spared */
 
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t n, size_t size);
@@ -23,15 +29,23 @@ char *__wrap_strndup(const char *text, size_t size);
 int __wrap_asprintf(char **out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 long memory_fails_after(long n, bool for_good) {
-    long left = until_failure;
-    until_failure = n;
-    stays_short = for_good;
+    long left = shortage->until_failure;
+    *shortage = (struct shortage){n, for_good};
     return left;
 }
 
+int memory_fails_in_children(void) {
+    void *shared = mmap(NULL, sizeof *shortage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) return -1;
+    shortage = shared;
+    shortage->until_failure = -1;
+    spared = getpid();
+    return 0;
+}
+
 static bool fails_now(void) {
-    if (until_failure < 0) return false;
-    if (until_failure > 0 || !stays_short) return until_failure-- == 0;
+    if (shortage->until_failure < 0 || (spared > 0 && getpid() == spared)) return false;
+    if (shortage->until_failure > 0 || !shortage->stays_short) return shortage->until_failure-- == 0;
     return true;
 }
 

@@ -8,4 +8,7 @@
  * Answers what was left of the number before: negative when there was none, or when one has failed. */
 long memory_fails_after(long n, bool for_good);
 
+/* From now on this process is never short: those are that it forks, and they share one count. -1: no memory for that. */
+int memory_fails_in_children(void);
+
 #endif
