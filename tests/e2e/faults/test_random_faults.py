@@ -5,6 +5,7 @@ many, TRAINYARD_TEST_SEED the first of them, which is also told with whatever we
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 
@@ -116,6 +117,17 @@ class RandomFaults(RunCase):
             fault = dice.choice(sorted(FAULTS))
             with self.subTest("seed %d: %s" % (seed, fault)):
                 self.live(fault, length, dice)
+
+    def test_one_driver_of_many(self):
+        """Its memory and descriptors stay what they are."""
+        first = next(seeds(1))[0]
+        driver = os.path.join(harness.BUILD, "tests", "e2e", "faults", "many_runs")
+        done = subprocess.run([driver, str(soak("RANDOM_FAULTS", 20) * 2), str(first), self.storage, PROGRAM, str(STEPS), self.work],
+                              env=self.environment, cwd=self.work, capture_output=True, text=True)
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        print(done.stdout, end="")
+        self.crashed = True  # what a closed run leaves half done waits for --resume
+        self.assert_clean(void=True)
 
 
 if __name__ == "__main__":
