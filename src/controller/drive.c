@@ -20,8 +20,9 @@
 #include "controller/sweep.h"
 
 static const nanoseconds START_LIMIT = 60 * NS_PER_S;
-static const nanoseconds STORAGE_SLOW = 5 * NS_PER_S, STORAGE_LIMIT = 30 * NS_PER_S;
-static const nanoseconds OUTPUT_LIMIT = 5 * NS_PER_S; /* for news that stood behind output that was dropped */
+static const nanoseconds STORAGE_SLOW = 5 * NS_PER_S;   /* from then on it is told that it hangs */
+static const nanoseconds STORAGE_LIMIT = 30 * NS_PER_S; /* see drive_storage_limit */
+static const nanoseconds OUTPUT_LIMIT = 5 * NS_PER_S;   /* for news that stood behind output that was dropped */
 
 const char *drive_node_name(const struct drive *drive, uint32_t node) {
     return drive->peers[node].name;
