@@ -254,8 +254,10 @@ static void turn_ended(void *context) {
     struct serving *serving = context;
     step(serving);
     outbox_flush(&serving->outbox);
-    if (serving->outbox.failed && serving->outbox.channel != NULL)
+    if (serving->outbox.failed && serving->outbox.channel != NULL) {
         lose_controller(serving, ": out of memory for what it was to hear");
+        step(serving); /* there may be no other turn */
+    }
     bool told = serving->outbox.channel == NULL || channel_empty(serving->outbox.channel);
     if (serving->said_bye && told) loop_stop(serving->loop);
 }

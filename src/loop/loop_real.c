@@ -10,10 +10,14 @@
 #include "base/cleanup.h"
 #include "loop/backend.h"
 
+enum { TIMERS_SPARE = 8 };
+
 struct real_loop {
     struct loop base;
     uv_loop_t uv;
     uv_prepare_t before_sleep;
+    struct real_timer *spare[TIMERS_SPARE];
+    size_t n_spare;
 };
 
 /* A timer without delay is an idle handle: libuv 1.44 fires a timer that starts itself again at once within the
@@ -44,9 +48,25 @@ static void free_closed(uv_handle_t *handle) {
     free(handle);
 }
 
+/* Timers hold the course of things: limits, kills, ends. Some of their memory is put by, for when there is none. */
+static void put_by(uv_handle_t *handle) {
+    struct real_timer *state = (struct real_timer *)handle;
+    struct real_loop *loop = state->loop;
+    if (loop->n_spare < TIMERS_SPARE)
+        loop->spare[loop->n_spare++] = state;
+    else
+        free(state);
+}
+
+static struct real_timer *take_timer(struct real_loop *loop) {
+    struct real_timer *state = malloc(sizeof *state);
+    if (state == NULL && loop->n_spare > 0) state = loop->spare[--loop->n_spare];
+    return state;
+}
+
 static void timer_stop(struct loop *base, struct loop_timer *timer) {
     (void)base;
-    uv_close((uv_handle_t *)TAKE(timer->state), free_closed);
+    uv_close((uv_handle_t *)TAKE(timer->state), put_by);
 }
 
 static void timer_due(struct real_timer *state) {
@@ -68,7 +88,7 @@ static void idle_fired(uv_idle_t *uv) {
  * is the millisecond after the due time, so that no timer is early. None of these calls can fail. */
 static int timer_start(struct loop *base, struct loop_timer *timer, nanoseconds delay) {
     struct real_loop *loop = (struct real_loop *)base;
-    struct real_timer *state = malloc(sizeof *state);
+    struct real_timer *state = take_timer(loop);
     if (state == NULL) return -ENOMEM;
     if (timer->state != NULL) timer_stop(base, timer);
     state->loop = loop;
@@ -192,12 +212,29 @@ static int timeout_ms(struct loop *base) {
     return uv_backend_timeout(&loop->uv);
 }
 
+static void free_spare(struct real_loop *loop) {
+    while (loop->n_spare > 0)
+        free(loop->spare[--loop->n_spare]);
+}
+
+static int fill_spare(struct real_loop *loop) {
+    for (; loop->n_spare < TIMERS_SPARE; loop->n_spare++) {
+        loop->spare[loop->n_spare] = malloc(sizeof *loop->spare[0]);
+        if (loop->spare[loop->n_spare] == NULL) {
+            free_spare(loop);
+            return -ENOMEM;
+        }
+    }
+    return 0;
+}
+
 static void destroy(struct loop *base) {
     struct real_loop *loop = (struct real_loop *)base;
     uv_close((uv_handle_t *)&loop->before_sleep, NULL);
     base->turn_end = NULL;
     (void)uv_run(&loop->uv, UV_RUN_NOWAIT); /* the last closed handles are freed here */
     (void)uv_loop_close(&loop->uv);
+    free_spare(loop);
     free(loop);
 }
 
@@ -221,8 +258,13 @@ struct loop *loop_create(ty_error *err) {
         (void)ty_fail_memory(err);
         return NULL;
     }
+    if (fill_spare(loop) < 0) {
+        (void)ty_fail_memory(err);
+        return NULL;
+    }
     int code = uv_loop_init(&loop->uv);
     if (code < 0) {
+        free_spare(loop);
         (void)ty_fail(err, code, "cannot make an event loop: %s", uv_strerror(code));
         return NULL;
     }

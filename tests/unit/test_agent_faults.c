@@ -1,6 +1,7 @@
-/* An agent to which the kernel refuses what it asks for (pipes, sockets, processes, watches): each such call of a launch with two
- * workers fails once, and from there on. Each worker ends well, or why it did not start is told, or the agent ends as a whole; no
- * process is left, and no descriptor in an agent that goes on. The calls below stand before libc's, for libuv as well. */
+/* An agent whose memory runs short, or to which the kernel refuses what it asks for (pipes, sockets, processes, watches): each
+ * allocation and each such call of a launch with two workers fails once, and from there on. Each worker ends well, or why it did
+ * not start is told, or the agent ends as a whole; no process is left, and no descriptor in an agent that goes on. Linked with
+ * --wrap for the allocating functions; the calls below stand before libc's, for libuv as well. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -158,6 +159,12 @@ static long count_failures(enum fault fault, bool for_good) {
     return k;
 }
 
+static void each_allocation_fails(void **state) {
+    (void)state;
+    for (int for_good = 0; for_good < 2; for_good++)
+        assert_in_range(count_failures(MEMORY, for_good), 20, 1000);
+}
+
 static void each_call_fails(void **state) {
     (void)state;
     for (int for_good = 0; for_good < 2; for_good++)
@@ -173,6 +180,7 @@ int main(int argc, char **argv) {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_call_fails),
+        cmocka_unit_test(each_allocation_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
