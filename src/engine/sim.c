@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/buffer.h"
 #include "base/error.h"
@@ -114,6 +115,37 @@ static void list(void *context, uint32_t node, uint32_t channel) {
     send_to(context, node, (struct sim_message){.kind = SIM_LISTED, .rank = channel});
 }
 
+/* Gathers the ranks of each node. */
+static void sort_ranks(struct sim *sim) {
+    const struct run_config *config = &sim->config;
+    memset(sim->first_of, 0, (config->n_nodes + 1) * sizeof *sim->first_of);
+    for (uint32_t rank = 0; rank < config->n_workers; rank++)
+        sim->first_of[config->node_of[rank] + 1]++;
+    for (uint32_t node = 0; node < config->n_nodes; node++)
+        sim->first_of[node + 1] += sim->first_of[node];
+    for (uint32_t rank = 0; rank < config->n_workers; rank++) {
+        uint32_t *at =
+            &sim->agents[config->node_of[rank]].n_alive; /* a counter until the end of this function */
+        sim->ranks[sim->first_of[config->node_of[rank]] + (*at)++] = rank;
+    }
+    for (uint32_t node = 0; node < config->n_nodes; node++)
+        sim->agents[node].n_alive = 0;
+}
+
+static void layout(void *context, unsigned flags, struct run_layout *layout) {
+    struct sim *sim = context;
+    *layout = (struct run_layout){.n_nodes = sim->config.n_nodes};
+    layout->n_workers = sim->hooks->layout(sim->context, flags, &layout->node_of);
+    if (layout->n_workers == 0) (void)snprintf(layout->why, sizeof layout->why, "too few fit");
+    if (layout->n_workers == 0 || (flags & LAYOUT_CLAIM) == 0) return;
+    for (uint32_t node = 0; node < sim->config.n_nodes; node++)
+        if (sim->agents[node].n_alive > 0)
+            sim->violation = "another size while a worker of an earlier attempt lives";
+    sim->config.n_workers = layout->n_workers;
+    sim->config.node_of = layout->node_of;
+    sort_ranks(sim);
+}
+
 static void ended(void *context) {
     (void)context;
 }
@@ -134,6 +166,7 @@ static const struct run_ops sim_ops = {
     .discard = discard,
     .answer = answer,
     .list = list,
+    .layout = layout,
     .ended = ended,
 };
 
@@ -217,20 +250,9 @@ void sim_controller_hear(struct sim *sim, const struct sim_message *message) {
     }
 }
 
-/* Gathers the ranks of each node. */
-static void sort_ranks(struct sim *sim) {
-    const struct run_config *config = &sim->config;
-    for (uint32_t rank = 0; rank < config->n_workers; rank++)
-        sim->first_of[config->node_of[rank] + 1]++;
-    for (uint32_t node = 0; node < config->n_nodes; node++)
-        sim->first_of[node + 1] += sim->first_of[node];
-    for (uint32_t rank = 0; rank < config->n_workers; rank++) {
-        uint32_t *at =
-            &sim->agents[config->node_of[rank]].n_alive; /* a counter until the end of this function */
-        sim->ranks[sim->first_of[config->node_of[rank]] + (*at)++] = rank;
-    }
-    for (uint32_t node = 0; node < config->n_nodes; node++)
-        sim->agents[node].n_alive = 0;
+static void take_config(struct sim *sim, const struct run_config *config) {
+    sim->config = *config;
+    if (sim->config.max_workers < config->n_workers) sim->config.max_workers = config->n_workers;
 }
 
 static int set_up(struct sim *sim, ty_error *err) {
@@ -238,15 +260,15 @@ static int set_up(struct sim *sim, ty_error *err) {
     sim->loop = loop_create_sim(err);
     if (sim->loop == NULL) return err->code;
     sim->agents = calloc(config->n_nodes, sizeof *sim->agents);
-    sim->workers = calloc(config->n_workers, sizeof *sim->workers);
+    sim->workers = calloc(config->max_workers, sizeof *sim->workers);
     sim->first_of = calloc(config->n_nodes + 1, sizeof *sim->first_of);
-    sim->ranks = calloc(config->n_workers, sizeof *sim->ranks);
+    sim->ranks = calloc(config->max_workers, sizeof *sim->ranks);
     if (sim->agents == NULL || sim->workers == NULL || sim->first_of == NULL || sim->ranks == NULL)
         return ty_fail_memory(err);
     sort_ranks(sim);
     for (uint32_t node = 0; node < config->n_nodes; node++)
         sim_agent_init(&sim->agents[node], sim, node);
-    for (uint32_t rank = 0; rank < config->n_workers; rank++)
+    for (uint32_t rank = 0; rank < config->max_workers; rank++)
         sim->workers[rank] = (struct sim_worker){.sim = sim, .rank = rank};
     for (int timer = 0; timer < RUN_TIMERS; timer++) {
         struct timer_slot *slot = &sim->timers[timer];
@@ -261,7 +283,8 @@ int sim_create(const struct run_config *config, const struct sim_hooks *hooks, v
                ty_error *err) {
     struct sim *sim = calloc(1, sizeof *sim);
     if (sim == NULL) return ty_fail_memory(err);
-    *sim = (struct sim){.config = *config, .hooks = hooks, .context = context};
+    *sim = (struct sim){.hooks = hooks, .context = context};
+    take_config(sim, config);
     int result = set_up(sim, err);
     if (result < 0) {
         sim_destroy(sim);
@@ -278,7 +301,7 @@ static void stop_timers(struct sim *sim) {
         loop_timer_stop(sim->loop, &sim->agents[node].loss);
         loop_timer_stop(sim->loop, &sim->agents[node].stacks);
     }
-    for (uint32_t rank = 0; sim->workers != NULL && rank < sim->config.n_workers; rank++)
+    for (uint32_t rank = 0; sim->workers != NULL && rank < sim->config.max_workers; rank++)
         loop_timer_stop(sim->loop, &sim->workers[rank].timer);
     for (int timer = 0; timer < RUN_TIMERS; timer++)
         loop_timer_stop(sim->loop, &sim->timers[timer].handle);
@@ -319,7 +342,8 @@ int sim_restart(struct sim *sim, const struct run_config *config, ty_error *err)
         loop_timer_stop(sim->loop, &sim->timers[timer].handle);
     sim_network_drop(sim);
     sim->busy_until = 0;
-    sim->config = *config;
+    take_config(sim, config);
+    sort_ranks(sim);
     return run_create(config, &sim->ops, sim, &sim->run, err);
 }
 

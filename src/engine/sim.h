@@ -35,6 +35,9 @@ struct sim_hooks {
     /* The controller is busy for so long; negative: it fails. */
     nanoseconds (*publish)(void *context, const struct run_commit *commit);
     uint64_t (*random)(void *context);
+    /* Of an elastic run: how many workers fit now, 0 for too few, and the node of each; borrowed as a run_layout's is. NULL where the
+     * size is fixed. */
+    uint32_t (*layout)(void *context, unsigned flags, const uint32_t **node_of);
     /* What happens. */
     void (*record)(void *context, const struct run_event *event);
     void (*began)(void *context, uint32_t rank);  /* its training function runs */

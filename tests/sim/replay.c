@@ -70,6 +70,9 @@ void replay_event(struct replay *replay, const struct run_event *event) {
     case EVENT_CHECKPOINT:
         take_checkpoint(replay, data);
         break;
+    case EVENT_WAIT:
+        replay->state = RUN_PAUSING;
+        break;
     case EVENT_ATTEMPT_END:
         end_attempt(replay, data);
         break;

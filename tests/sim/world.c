@@ -23,7 +23,7 @@ struct world;
 /* A worker's training function: reports, and checkpoints that it writes beside (async) or waits for. */
 struct actor {
     struct world *world;
-    uint32_t rank;
+    uint32_t rank, node;
     int holder; /* attempt whose worker holds this rank's device; 0: nobody */
     uint64_t number, last;
     uint64_t writing; /* number; 0: none */
@@ -48,6 +48,7 @@ struct truth {
     X(FAULT_EXIT)      \
     X(FAULT_HANG)      \
     X(FAULT_RESTART)   \
+    X(FAULT_ROOM)      \
     X(FAULT_INTERRUPT)
 
 enum fault {
@@ -65,7 +66,8 @@ struct world {
         durable; /* as of now, as of the last step: the journal is committed at the end of each */
     int dying;   /* steps that the controller still has; 0: it lives on */
     uint64_t used, acknowledged; /* numbers: of a report, of a checkpoint that a rank was told of */
-    uint32_t node_of[RANKS];
+    uint32_t node_of[RANKS], looked_at[RANKS];
+    uint32_t room[NODES], least; /* of an elastic run; least 0: the size is fixed */
     struct actor actors[RANKS];
     struct truth truths[NUMBERS];
     uint64_t committed; /* number of the last commit */
@@ -216,9 +218,10 @@ static void began(void *context, uint32_t rank) {
     struct actor *actor = &world->actors[rank];
     if (actor->holder != 0) found(world, "two workers hold the device of rank %u", rank);
     actor->holder = sim_worker_attempt(world->sim, rank);
-    for (uint32_t other = 0; other < world->config.n_workers; other++) {
+    actor->node = world->node_of[rank];
+    for (uint32_t other = 0; other < RANKS; other++) {
         int holder = world->actors[other].holder;
-        if (world->node_of[other] == world->node_of[rank] && holder != 0 && holder != actor->holder)
+        if (world->actors[other].node == actor->node && holder != 0 && holder != actor->holder)
             found(world, "rank %u of attempt %d began beside rank %u of attempt %d", rank, actor->holder, other,
                   holder);
     }
@@ -289,6 +292,25 @@ static int launch(void *context, uint32_t node) {
     return bad_luck(context, 0.01) ? -ENOMEM : 0;
 }
 
+/* Fills the nodes one after the other. */
+static uint32_t layout(void *context, unsigned flags, const uint32_t **node_of) {
+    struct world *world = context;
+    bool claims = (flags & LAYOUT_CLAIM) != 0;
+    uint32_t n = 0, found[RANKS];
+    for (uint32_t node = 0; node < world->config.n_nodes; node++) {
+        if ((flags & LAYOUT_LOST_TOO) == 0 && run_node_state(sim_run(world->sim), node) == NODE_LOST) continue;
+        for (uint32_t i = 0; i < world->room[node] && n < RANKS; i++)
+            found[n++] = node;
+    }
+    trace(world, "room for %u workers, wanted are %u%s", n, world->least, claims ? ", claimed" : "");
+    if (n < world->least) return 0;
+    *node_of = claims ? world->node_of : world->looked_at;
+    memcpy(claims ? world->node_of : world->looked_at, found, n * sizeof *found);
+    if (claims) world->result->resizes += world->config.n_workers != n;
+    if (claims) world->config.n_workers = n;
+    return n;
+}
+
 /* A checkpoint is whole when every rank of this attempt made the report, and all that began to write have written. */
 static void check_whole(struct world *world, const struct run_commit *commit) {
     const struct truth *truth = &world->truths[commit->number % NUMBERS];
@@ -342,6 +364,7 @@ static const struct sim_hooks hooks = {
     .launch = launch,
     .publish = publish,
     .random = random_number,
+    .layout = layout,
     .record = record,
     .began = began,
     .gone = gone,
@@ -428,6 +451,10 @@ static void do_fault(struct world *world, enum fault fault) {
         if (world->dying == 0 && dice_chance(&world->dice, 0.3))
             world->dying = 1 + (int)dice_below(&world->dice, 60);
         break;
+    case FAULT_ROOM:
+        world->room[node] = (uint32_t)dice_below(&world->dice, 4);
+        run_room_changed(sim_run(world->sim));
+        break;
     default:
         interrupt(world);
     }
@@ -439,6 +466,9 @@ static void on_fault(void *context) {
     if (faulty(world))
         (void)loop_timer_start(sim_loop(world->sim), &world->fault,
                                dice_exponential(&world->dice, 10e9 / world->malice));
+    else
+        for (uint32_t i = 0; i < NODES; i++)
+            world->room[i] = RANKS;
 }
 
 /* -- the controller dies, another one goes on with what the journal tells */
@@ -507,7 +537,7 @@ static void check_end(struct world *world) {
     if (run_outcome(run) == OUTCOME_NONE) found(world, "the run has no outcome");
     const struct failure_policy *limits = &world->config.failures;
     int most = limits->max_failures + limits->controller_failure_limit + limits->max_preemption_failures + 1;
-    bool bounded = limits->max_failures >= 0 && limits->controller_failure_limit >= 0 &&
+    bool bounded = world->least == 0 && limits->max_failures >= 0 && limits->controller_failure_limit >= 0 &&
                    limits->max_preemption_failures >= 0;
     int attempts = run_attempt(run) - world->config.first_attempt + 1; /* of this controller */
     if (bounded && attempts > most) found(world, "%d attempts, allowed are %d", attempts, most);
@@ -517,6 +547,14 @@ static void check_end(struct world *world) {
 
 static int draw_limit(struct world *world) {
     return dice_chance(&world->dice, 0.3) ? -1 : (int)dice_below(&world->dice, 6);
+}
+
+static void draw_elastic(struct world *world) {
+    world->least = 1 + (uint32_t)dice_below(&world->dice, world->config.n_workers);
+    world->config.max_workers = RANKS;
+    world->config.resize_interval = between(world, 1, 60);
+    for (uint32_t rank = 0; rank < world->config.n_workers; rank++)
+        world->room[world->node_of[rank]]++;
 }
 
 static void draw(struct world *world) {
@@ -532,6 +570,7 @@ static void draw(struct world *world) {
                                         .grace = between(world, 1, 10),
                                         .start_limit = between(world, 20, 60)};
     world->config.failures = (struct failure_policy){draw_limit(world), draw_limit(world), draw_limit(world)};
+    if (dice_chance(dice, 0.3)) draw_elastic(world);
     if (dice_chance(dice, 0.2)) world->config.time_limit = between(world, 10, 2000);
     world->reports = 1 + dice_below(dice, dice_chance(dice, 0.2) ? 200 : 30);
     world->every = 1 + dice_below(dice, 4);

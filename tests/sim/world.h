@@ -7,7 +7,7 @@
 
 struct world_result {
     int attempts, outcome;
-    uint64_t steps, checkpoints, faults, restarts;
+    uint64_t steps, checkpoints, faults, restarts, resizes;
 };
 
 /* Lives through the world of a seed. NULL, or what did not hold, when and where; valid until the next call. With `trace` every
