@@ -25,9 +25,10 @@ def barrier() -> None:
 
 
 def broadcast_from_rank_zero(data: T) -> T:
-    """Rank 0's `data`, on every worker, by pickle. What the other ranks give is not looked at."""
+    """Rank 0's `data`, on every worker, by pickle. What the other ranks give is not looked at. With num_workers=0, also
+    under a torchrun, each process gets its own `data` back."""
     session = runtime.session("broadcast_from_rank_zero")
-    if session.local and session.world_size == 1:
+    if session.local:
         return data
     return broadcast(session, data)
 

@@ -71,6 +71,9 @@ def init(
         raise ValueError(
             f"`init(resources=...)` must be a dict of names to amounts, not {type(resources).__name__}"
         )
+    for name in resources or {}:
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"`init(resources=...)`: the name {name!r} must be text")
     made.resources = {
         name: _amount(f"resources[{name!r}]", value) for name, value in (resources or {}).items()
     }

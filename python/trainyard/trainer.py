@@ -130,9 +130,12 @@ class DataParallelTrainer:
             )
         if metadata is not None:
             _deprecated("metadata", "give it to the function in `train_loop_config`")
-        if datasets or validation_config is not None:
-            what = "datasets" if datasets else "validation_config"
-            raise NotImplementedError(f"`{what}` is not provided: load data in the training function")
+        if datasets:
+            raise NotImplementedError("`datasets` is not provided: load data in the training function")
+        if validation_config is not None:
+            raise NotImplementedError(
+                "`validation_config` is not provided: validate in the training function, and report what it finds"
+            )
         check_function(train_loop_per_worker)
         self.train_loop_per_worker = train_loop_per_worker
         self.train_loop_config = train_loop_config

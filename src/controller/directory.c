@@ -135,7 +135,8 @@ static int make_directory(const char *path, bool resume, bool *existed, ty_error
     if (errno != EEXIST) return ty_fail(err, TY_EUSAGE, "cannot make directory %s: %s", path, strerror(errno));
     if (resume) return 0;
     if (controller_alive(path)) return refuse_second(path, err);
-    return ty_fail(err, TY_EEXISTS, "the run %s exists already: choose another name, or resume it (--resume)",
+    return ty_fail(err, TY_EEXISTS,
+                   "the run %s exists already: choose another name, or resume it (--resume, resume=True)",
                    path);
 }
 

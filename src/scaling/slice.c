@@ -47,7 +47,7 @@ static int choose_workers(const struct scaling *scaling, const struct tpu_shape 
     quantity per_worker =
         scaling->has_resources ? resources_get(&scaling->resources_per_worker, "TPU") : per_host;
     result = accelerator_check_amount("TPU", per_worker, err);
-    if (result < 0) return result;
+    if (result < 0) return ty_wrap(err, "`resources_per_worker`");
     result = tpu_workers_per_slice(shape->chips * chip, per_worker, &full, err);
     if (result < 0) return result;
     if (shape->hosts > 1 && per_worker < per_host) hosts = shape->hosts;

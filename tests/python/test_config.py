@@ -407,6 +407,7 @@ def test_run_config():
         ({"num_gpus": "two"}, "num_gpus"),
         ({"resources": []}, "resources"),
         ({"resources": {"disk": -1}}, "disk"),
+        ({"resources": {1: 1}}, "resources.*name 1"),
         ({"engine": "kubernetes"}, "engine"),
         ({"cluster": "/nowhere"}, "/nowhere"),
         ({"runtime_env": 3}, "runtime_env"),

@@ -109,6 +109,8 @@ def ranks(config):
         context.get_local_world_size(),
         context.get_node_rank(),
     ]
+    config["heard"] = collective.broadcast_from_rank_zero("mine")
+    collective.barrier()
 
 
 def test_an_outer_torchrun_gives_the_ranks(monkeypatch):
@@ -117,6 +119,7 @@ def test_an_outer_torchrun_gives_the_ranks(monkeypatch):
     config = {}
     fit(ranks, train_loop_config=config, backend_config=Torchrun())
     assert config["ranks"] == [4, 3, 1, 2, 1] and Torchrun.calls == ["start", "shutdown"]
+    assert config["heard"] == "mine", "nobody is asked"
     fit(ranks, train_loop_config=config)
     assert config["ranks"] == [1, 0, 0, 1, 0], "another framework does not look"
     monkeypatch.delenv("MASTER_PORT")

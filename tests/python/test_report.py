@@ -271,6 +271,8 @@ def test_names_of_checkpoints(fit):
         with tempfile.TemporaryDirectory() as directory:
             with pytest.raises(ValueError, match="name"):
                 trainyard.report({}, checkpoint=Checkpoint(directory), checkpoint_dir_name="../out")
+            with pytest.raises(ValueError, match="`checkpoint_dir_name`"):
+                trainyard.report({}, checkpoint=Checkpoint(directory), checkpoint_dir_name=3)
 
     result = fit(train)
     names = [os.path.basename(checkpoint.path) for checkpoint, _ in result.best_checkpoints]

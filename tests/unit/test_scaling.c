@@ -139,6 +139,8 @@ static void bad_configs_say_what_is_wrong(void **state) {
         {"{" TPU_V4 "'2x2x1', 'num_workers': 2, 'resources_per_worker': {'TPU': 8}}", "divide evenly"},
         {"{" TPU_V4 "'2x2x1', 'num_workers': 2, 'resources_per_worker': {'TPU': 0.5}}", "must be 1, 2, 4 or 8"},
         {"{'use_tpu': true, 'resources_per_worker': {'TPU': 3}}", "must be 1, 2, 4 or 8"},
+        {"{" TPU_V4 "'2x2x2', 'num_workers': 2, 'resources_per_worker': {'TPU': 3}}",
+         "`resources_per_worker`: The quantity of resource TPU must be 1, 2, 4 or 8"},
         /* rows 9-15 */
         {"{'num_workers': 2, 'label_selector': [{'a': 'b'}]}",
          "If `label_selector` is a list, it must be the same length as `num_workers`"},
