@@ -371,7 +371,8 @@ def test_under_torchrun(start, tmp_path):
             context = trainyard.get_context()
             trainyard.report({"sum": mine.item(), "rank": context.get_world_rank(), "size": context.get_world_size()})
 
-        result = TorchTrainer(train, scaling_config=ScalingConfig(num_workers=0)).fit()
+        for _ in range(2):  # the second finds nothing of the first
+            result = TorchTrainer(train, scaling_config=ScalingConfig(num_workers=0)).fit()
         sys.stdout.write(str(result.metrics) + chr(10))  # in one piece: two ranks share the pipe
     """
     import subprocess

@@ -16,13 +16,16 @@ from .. import ending, limits, runtime
 from . import devices
 
 if TYPE_CHECKING:
-    from torch.distributed import TCPStore
+    from torch.distributed import Store, TCPStore
 
     from .config import TorchConfig
 
 log = logging.getLogger("trainyard")
 
 _SHUTDOWN_S = 30.0
+
+_outer: Store | None = None  # of the torchrun that this process is in; opened once
+_fits = 0  # that have used it
 
 
 def start(config: TorchConfig, session: runtime.Session) -> None:
@@ -107,7 +110,25 @@ def _join_torchrun(backend: str, limit: timedelta, session: runtime.Session) -> 
         torch.cuda.set_device(session.local_rank)
         backend = "nccl" if backend == "gloo" else backend
     if not torch.distributed.is_initialized():
-        torch.distributed.init_process_group(backend, init_method="env://", timeout=limit)
+        torch.distributed.init_process_group(
+            backend,
+            store=_outer_store(limit),
+            rank=session.world_rank,
+            world_size=session.world_size,
+            timeout=limit,
+        )
+
+
+def _outer_store(limit: timedelta) -> Store:
+    """The torchrun's store, with keys of this `fit` alone: in those of the one before, ranks would find its dead addresses."""
+    global _outer, _fits
+    from torch.distributed import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
+    if _outer is None:
+        _outer, _, _ = next(rendezvous("env://", timeout=limit))
+    _fits += 1
+    return PrefixStore(f"fit/{_fits}", _outer)
 
 
 def _stay_on_loopback(host: str) -> None:
