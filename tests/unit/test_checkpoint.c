@@ -56,6 +56,31 @@ WRAP(symlinkat, (const char *target, int at, const char *path), (target, at, pat
 WRAP(rename, (const char *from, const char *to), (from, to))
 WRAP(renameat2, (int a, const char *from, int b, const char *to, unsigned flags), (a, from, b, to, flags))
 
+static long removals = -1; /* the same for calls that take names away, which then fail with EIO */
+static bool removals_stop; /* and all after it */
+static bool one_stayed;
+
+static bool stays(void) {
+    if (removals < 0) return false;
+    errno = EIO;
+    bool fails = removals == 0;
+    if (!fails || !removals_stop) removals--;
+    one_stayed |= fails;
+    return fails;
+}
+
+int __real_unlinkat(int at, const char *path, int flags);
+int __wrap_unlinkat(int at, const char *path, int flags);
+int __wrap_unlinkat(int at, const char *path, int flags) {
+    return stays() ? -1 : __real_unlinkat(at, path, flags);
+}
+
+int __real_renameat(int from_at, const char *from, int to_at, const char *to);
+int __wrap_renameat(int from_at, const char *from, int to_at, const char *to);
+int __wrap_renameat(int from_at, const char *from, int to_at, const char *to) {
+    return stays() ? -1 : __real_renameat(from_at, from, to_at, to);
+}
+
 ssize_t __real_write(int fd, const void *bytes, size_t size);
 ssize_t __wrap_write(int fd, const void *bytes, size_t size);
 ssize_t __wrap_write(int fd, const void *bytes, size_t size) {
@@ -732,6 +757,34 @@ static void deaths_while_removing(void **state) {
 
 /* ---- faults ---- */
 
+/* False when it did not come to the failure. */
+static bool remove_with_failure(long k, bool for_good) {
+    ty_error err = {0};
+    shell("mkdir -p run/best/a && cd run/best && for i in 1 2 3; do : > $i; : > a/$i; done");
+    removals = k;
+    removals_stop = for_good;
+    one_stayed = false;
+    int result = checkpoint_remove(run_path, "best", &err);
+    removals = -1;
+    if (result < 0) expect_refusal(result, -EIO, &err, "run/best: Input/output error");
+    if (for_good && one_stayed) assert_true(result < 0);
+    if (exists(in(run_path, "best"))) shell("test $(find run/best -type f | wc -l) = 6");
+    assert_int_equal(checkpoint_remove(run_path, "best", NULL), 0);
+    shell("test -z \"$(ls -A run)\"");
+    return one_stayed;
+}
+
+/* A name that cannot be taken away is told, or taken at the next try; what is half gone has no name. */
+static void every_removal_fails(void **state) {
+    (void)state;
+    for (int for_good = 0; for_good < 2; for_good++) {
+        long k = 0;
+        while (remove_with_failure(k, for_good))
+            k++;
+        assert_in_range(k, 9, 20); /* a rename, six files, two directories */
+    }
+}
+
 static void tree_with_all_sorts(void) {
     small_tree();
     shell("seq 400000 > source/large"); /* is synced by itself */
@@ -888,6 +941,7 @@ int main(void) {
         TEST(removing),
         TEST(removing_beside_a_reader),
         TEST(deaths_while_removing),
+        TEST(every_removal_fails),
         TEST(every_call_fails_with_eio),
         TEST(every_call_fails_with_a_full_disk),
         TEST(a_full_disk_says_how_much),
