@@ -51,15 +51,15 @@ class Result:
     def config(self):
         raise DeprecationWarning("`Result.config` is deprecated: the config is what you gave to the trainer")
 
-    def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
-        """The kept checkpoint whose `metric` is highest ("max") or lowest ("min"); None when there is none.
+    def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint:
+        """The kept checkpoint whose `metric` is highest ("max") or lowest ("min").
 
-        RuntimeError when no report of a kept checkpoint has the metric.
+        RuntimeError when no checkpoint is kept, or no report of one has the metric.
         """
         if mode not in ("max", "min"):
             raise ValueError(f'`mode` must be "max" or "min", not {mode!r}')
         if not self.best_checkpoints:
-            return None
+            raise RuntimeError(f"No checkpoint exists in {self.path}")
         rows = [
             (metrics[metric], i) for i, (_, metrics) in enumerate(self.best_checkpoints) if metric in metrics
         ]

@@ -53,6 +53,8 @@ def test_from_path(tmp_path):
         result.get_best_checkpoint("accuracy", "max")
     with pytest.raises(ValueError, match="mode"):
         result.get_best_checkpoint("loss", "best")
+    with pytest.raises(RuntimeError, match="No checkpoint exists"):
+        Result.from_path(write_run(tmp_path / "empty", [(1, "{}")], [])).get_best_checkpoint("loss", "max")
 
 
 def test_a_checkpoint_that_was_removed_is_not_there(tmp_path):
