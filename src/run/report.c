@@ -89,15 +89,17 @@ static bool is_settled(const struct run *run, const struct pending *pending) {
     return pending->settled == pending->begun && (pending->error[0] != '\0' || all_came(run, pending));
 }
 
-/* What failed stays known until the attempt ends: a rank that begins it later must hear of it. */
-static void settle(struct run *run, struct pending *pending) {
+/* What failed stays known until the attempt ends: a rank that begins it later must hear of it. True: it is on its way into its place,
+ * and those behind it wait. */
+static bool settle(struct run *run, struct pending *pending) {
     if (pending->error[0] == '\0' && pending->begun > 0) commit(run, pending);
-    if (pending->publishing) return;
+    if (pending->publishing) return true;
     if (pending->error[0] != '\0' && (!pending->told || pending->n_files > 0))
         give_up(run, pending, pending->error);
-    if (!all_came(run, pending)) return;
+    if (!all_came(run, pending)) return false;
     unlink_pending(run, pending);
     free_pending(pending);
+    return false;
 }
 
 /* The highest number up to which every rank that lives has reported and nothing waits for its commit. */
@@ -133,10 +135,7 @@ static void settle_all(struct run *run) {
     for (struct pending *pending = run->pending, *next; pending != NULL; pending = next) {
         next = pending->next;
         if (pending->publishing) break;
-        if (is_settled(run, pending))
-            settle(run, pending);
-        else if (pending->error[0] == '\0')
-            break;
+        if (is_settled(run, pending) ? settle(run, pending) : pending->error[0] == '\0') break;
     }
     answer_lists(run);
 }
