@@ -91,6 +91,27 @@ static void a_commit_may_end_later(void **state) {
     world_done(&world);
 }
 
+/* Those that become whole at once go one after the other, too. */
+static void commits_that_take_their_time_go_one_by_one(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 1, 0);
+    world.publish_later = true;
+    for (uint64_t number = 1; number <= 3; number++)
+        report(&world, 0, REPORT_BEGIN, number, NULL, 0);
+    report(&world, 0, REPORT_COMMIT, 2, "[2]", 8);
+    report(&world, 0, REPORT_COMMIT, 3, "[3]", 9);
+    report(&world, 0, REPORT_COMMIT, 1, "[1]", 7);
+    expect(&world, " publish1.1([1])");
+    run_published(world.run, 1, strdup("/run/a"), NULL);
+    expect(&world, " ok7.1 publish2.1([2])");
+    run_published(world.run, 2, strdup("/run/b"), NULL);
+    expect(&world, " ok8.2 publish3.1([3])");
+    run_published(world.run, 3, strdup("/run/c"), NULL);
+    expect(&world, " ok9.3");
+    world_done(&world);
+}
+
 /* At the end of an attempt it counts if it can still be had. */
 static void a_commit_under_way_is_settled_at_the_end(void **state) {
     (void)state;
@@ -249,6 +270,7 @@ int main(void) {
         cmocka_unit_test(a_checkpoint_that_is_begun_after_a_rank_ended_fails),
         cmocka_unit_test(checkpoints_are_committed_in_order),
         cmocka_unit_test(a_commit_may_end_later),
+        cmocka_unit_test(commits_that_take_their_time_go_one_by_one),
         cmocka_unit_test(a_commit_under_way_is_settled_at_the_end),
         cmocka_unit_test(the_name_is_that_of_rank_0),
         cmocka_unit_test(one_report_of_all_ranks_is_one_checkpoint),
