@@ -81,6 +81,16 @@ static void answer_commits(struct heard *heard) {
     heard->n_held = 0;
 }
 
+/* In the place of one that has ended, if there is one. */
+static void add_channel(struct heard *heard, int fd) {
+    nfds_t place = 0;
+    while (place < heard->n_channels && heard->channels[place] >= 0)
+        place++;
+    assert_true(place < CHANNELS_MAX);
+    heard->channels[place] = fd;
+    if (place == heard->n_channels) heard->n_channels++;
+}
+
 /* False at the end of the channel. */
 static bool hear(struct heard *heard, nfds_t channel) {
     int fd = heard->channels[channel];
@@ -88,7 +98,7 @@ static bool hear(struct heard *heard, nfds_t channel) {
     const char *rest;
     if (recv(fd, &first, 1, MSG_PEEK) <= 0) return false;
     if (first == 'o') {
-        heard->channels[heard->n_channels++] = agent_expect_open(fd);
+        add_channel(heard, agent_expect_open(fd));
         return true;
     }
     const char *line = agent_read_line(fd);
