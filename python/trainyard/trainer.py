@@ -182,13 +182,18 @@ class DataParallelTrainer:
         )
 
 
+def _public_name(kind: type) -> str:
+    """trainyard.torch.TorchConfig: the class where a program imports it from, which is the package of its module."""
+    return f"{kind.__module__.rpartition('.')[0] or kind.__module__}.{kind.__name__}"
+
+
 def _of(value: Any, kind: type, name: str) -> Any:
     """`value`, or the default when it is None; ValueError for another class."""
     if value is None:
         return kind()
     if not isinstance(value, kind):
         raise ValueError(
-            f"Invalid `{kind.__name__}` type: `{name}` must be a trainyard.{kind.__name__}, "
+            f"Invalid `{kind.__name__}` type: `{name}` must be a {_public_name(kind)}, "
             f"not {type(value).__module__}.{type(value).__name__}"
         )
     return value

@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import sqlite3
 import time
 
 import pytest
@@ -49,9 +51,11 @@ def test_wrong_configs(storage, wrong, text):
 
 
 def test_wrong_classes():
-    with pytest.raises(ValueError, match="Invalid `JaxConfig` type: `jax_config`"):
+    with pytest.raises(
+        ValueError, match="Invalid `JaxConfig` type: `jax_config` must be a trainyard.jax.JaxConfig, "
+    ):
         JaxTrainer(nothing, jax_config={})
-    with pytest.raises(ValueError, match="Invalid `ScalingConfig` type"):
+    with pytest.raises(ValueError, match="must be a trainyard.ScalingConfig, "):
         JaxTrainer(nothing, scaling_config={"use_tpu": True})
 
 
@@ -199,6 +203,22 @@ def test_an_exception_comes_home_at_once(fit, method):
         fit(train, start_method=method)
     assert isinstance(caught.value.worker_failures[1], KeyError)
     assert time.monotonic() - begin < 50, "JAX's own way out waits for the other ranks, for minutes"
+
+
+def test_a_worker_that_is_told_to_end_does(fit, storage):
+    def train():
+        import jax
+
+        if jax.process_index() == 1:
+            raise KeyError("lost")
+        time.sleep(60)
+
+    with pytest.raises(WorkerGroupError):
+        fit(train, name="told")
+    with sqlite3.connect(os.path.join(storage, "told", "run.db")) as journal:
+        (data,) = journal.execute("select data from events where kind = 'exited' and rank = 0").fetchone()
+    journal.close()
+    assert json.loads(data)["signal"] == signal.SIGTERM, "JAX took it for itself"
 
 
 def test_a_coordinator_that_never_comes(monkeypatch):

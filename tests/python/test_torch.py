@@ -77,7 +77,9 @@ def test_wrong_configs(fit, storage, wrong, text):
 
 
 def test_wrong_classes():
-    with pytest.raises(ValueError, match="Invalid `TorchConfig` type: `torch_config`"):
+    with pytest.raises(
+        ValueError, match="`torch_config` must be a trainyard.torch.TorchConfig, not builtins.dict"
+    ):
         TorchTrainer(nothing, torch_config={"backend": "gloo"})
     with pytest.raises(ValueError, match="0 or 1 required arguments, but it accepts 2"):
         TorchTrainer(lambda a, b: None)

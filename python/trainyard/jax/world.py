@@ -79,8 +79,19 @@ def _join(session: runtime.Session, local_device_ids: list[int] | None) -> None:
     elif session.world_size > 1:
         options["coordinator_bind_address"] = address
         threading.Thread(target=_tell_when_up, args=(host, port, _key(session)), daemon=True).start()
+    _leave_sigterm_alone()
     jax.distributed.initialize(address, session.world_size, session.world_rank, **options)
     _leave_only_when_told()
+
+
+def _leave_sigterm_alone() -> None:
+    """JAX's preemption service takes SIGTERM for itself: a worker that is told to end would not, until its grace is over. The run
+    tells of preemptions (`trainyard.get_context()`); who wants JAX's service sets JAX_ENABLE_PREEMPTION_SERVICE."""
+    import jax
+
+    if "JAX_ENABLE_PREEMPTION_SERVICE" not in os.environ:
+        with contextlib.suppress(AttributeError):  # a JAX that has no such choice
+            jax.config.update("jax_enable_preemption_service", False)
 
 
 def _leave_only_when_told() -> None:
