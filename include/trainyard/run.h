@@ -42,7 +42,8 @@ typedef struct ty_run ty_run;
  *   preempt_signal     name of the signal that ends the run as a preemption; "TERM"
  *   chaos              "SEED[:EVERY]": workers are killed, stopped and starved, as by `trainyard run --chaos`
  *   failure_config     {max_failures, controller_failure_limit, max_preemption_failures}: -1 is without bound
- *   checkpoint_config  {num_to_keep, checkpoint_score_attribute, checkpoint_score_order "max|min"}
+ *   checkpoint_config  {num_to_keep, checkpoint_score_attribute, checkpoint_score_order "max|min",
+ *                      on_checkpoint_error "fail|continue"}
  *   progress           "auto", "plain", "none": the live line on standard error
  *   output             "inherit": workers' lines go to standard output and error; "events": they become events only
  *   events             kinds of events wanted, see ty_run_next_event

@@ -32,9 +32,10 @@ typedef struct ty_run_config {
     bool quiet;           /* no output of workers, no progress; logs are written all the same */
     int num_to_keep;      /* checkpoints that are kept, beside the latest; 0: all */
     const char *checkpoint_score_attribute; /* the metric that tells which are best; NULL: the newest are */
-    bool checkpoint_score_min;              /* the smallest score is best, else the largest */
-    /* A checkpoint that cannot be written is lost (ty_report gives 1), and is no error. */
-    bool continue_on_checkpoint_error;
+    const char *checkpoint_score_order;     /* "max", "min": which score is best; NULL: "max" */
+    /* "fail": a report whose checkpoint cannot be written fails. "continue": the checkpoint is lost (ty_report gives 1), and that
+     * is no error. NULL: "fail". */
+    const char *on_checkpoint_error;
 } ty_run_config;
 
 typedef struct ty_trainer_config {

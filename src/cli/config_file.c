@@ -3,6 +3,7 @@
 #include "cli/config_file.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,10 @@ void run_settings_done(struct run_settings *settings) {
     for (size_t i = 0; i < settings->n_environment; i++)
         free(settings->environment[i]);
     free(settings->environment);
+    for (size_t i = 0; i < settings->n_options; i++) {
+        free(settings->options[i].text);
+        free(settings->options[i].where);
+    }
     *settings = (struct run_settings){0};
 }
 
@@ -82,9 +87,23 @@ static int read_failures(const struct document *document, const json_t *map, str
     return result;
 }
 
+/* One of two words; true for the second. */
+static int read_either(const struct document *document, const json_t *map, const char *key, const char *first,
+                       const char *second, bool *is_second, ty_error *err) {
+    char allowed[40];
+    const json_t *value = json_object_get(map, key);
+    if (value == NULL || json_is_null(value)) return 0;
+    const char *text = json_string_value(value);
+    (void)snprintf(allowed, sizeof allowed, "%s or %s", first, second);
+    if (!str_equal(text, first) && !str_equal(text, second)) return refuse(document, value, key, allowed, err);
+    *is_second = str_equal(text, second);
+    return 0;
+}
+
 static int read_checkpoints(const struct document *document, const json_t *map, struct run_settings *settings,
                             ty_error *err) {
-    static const char *const known[] = {"num_to_keep", "checkpoint_score_attribute", "checkpoint_score_order"};
+    static const char *const known[] = {"num_to_keep", "checkpoint_score_attribute", "checkpoint_score_order",
+                                        "on_checkpoint_error"};
     const json_t *checkpoints = json_object_get(map, "checkpoint_config");
     bool given;
     if (checkpoints == NULL || json_is_null(checkpoints)) return 0;
@@ -93,11 +112,12 @@ static int read_checkpoints(const struct document *document, const json_t *map, 
     if (result >= 0)
         result = read_whole(document, checkpoints, known[0], 1, &given, &settings->num_to_keep, err);
     if (result >= 0) result = read_text(document, checkpoints, known[1], &settings->score_attribute, err);
-    const json_t *order = json_object_get(checkpoints, known[2]);
-    if (result < 0 || order == NULL || json_is_null(order)) return result;
-    settings->score_min = str_equal(json_string_value(order), "min");
-    if (settings->score_min || str_equal(json_string_value(order), "max")) return 0;
-    return refuse(document, order, known[2], "max or min", err);
+    if (result >= 0)
+        result = read_either(document, checkpoints, known[2], "max", "min", &settings->score_min, err);
+    if (result >= 0)
+        result =
+            read_either(document, checkpoints, known[3], "fail", "continue", &settings->continue_on_error, err);
+    return result;
 }
 
 static int add_variable(const struct document *document, struct run_settings *settings, const char *name,
@@ -133,17 +153,86 @@ static int read_environment(const struct document *document, const json_t *map, 
     return 0;
 }
 
+enum kind { FLAG, TEXT, SECONDS };
+
+/* The fields that are read by the setter of an option. */
+static const struct option_field {
+    const char *name, *option;
+    enum kind kind;
+} option_fields[] = {
+    {"resume", "resume", FLAG},
+    {"framework", "framework", TEXT},
+    {"backend", "backend", TEXT},
+    {"chaos", "chaos", TEXT},
+    {"time_limit_s", "time-limit", SECONDS},
+    {"grace_s", "grace", SECONDS},
+    {"hang_timeout_s", "hang-timeout", SECONDS},
+    {"preempt_signal", "preempt-signal", TEXT},
+    {"no_wait", "no-wait", FLAG},
+    {"isolate_devices", "isolate-devices", FLAG},
+    {"progress", "progress", TEXT},
+    {"quiet", "quiet", FLAG},
+};
+_Static_assert(ARRAY_SIZE(option_fields) <= RUN_SETTINGS_MAX, "room for each");
+
+static bool is_of_kind(const json_t *value, enum kind kind) {
+    if (kind == FLAG) return json_is_boolean(value);
+    if (kind == TEXT) return json_is_string(value);
+    return json_is_number(value) && json_number_value(value) >= 0;
+}
+
+static int add_setting(const struct document *document, const json_t *value, const struct option_field *field,
+                       struct run_settings *settings, ty_error *err) {
+    struct run_setting *setting = &settings->options[settings->n_options++];
+    int size = 0;
+    *setting = (struct run_setting){.option = field->option};
+    if (field->kind == TEXT)
+        size = (setting->text = strdup(json_string_value(value))) != NULL ? 0 : -1;
+    else if (field->kind == SECONDS)
+        size = asprintf(&setting->text, "%.9f", json_number_value(value));
+    if (size < 0) setting->text = NULL;
+    if (size < 0 || asprintf(&setting->where, "%s: %s", document_where(document, value), field->name) < 0) {
+        setting->where = NULL;
+        return ty_fail_memory(err);
+    }
+    return 0;
+}
+
+static int read_options(const struct document *document, const json_t *map, struct run_settings *settings,
+                        ty_error *err) {
+    static const char *const allowed[] = {"true or false", "a text", "a number of seconds, 0 or more"};
+    for (size_t i = 0; i < ARRAY_SIZE(option_fields); i++) {
+        const struct option_field *field = &option_fields[i];
+        const json_t *value = json_object_get(map, field->name);
+        if (value == NULL || json_is_null(value)) continue;
+        if (!is_of_kind(value, field->kind))
+            return refuse(document, value, field->name, allowed[field->kind], err);
+        if (json_is_false(value)) continue;
+        int result = add_setting(document, value, field, settings, err);
+        if (result < 0) return result;
+    }
+    return 0;
+}
+
+static int check_run_fields(const struct document *document, const json_t *map, ty_error *err) {
+    enum { N = 5 };
+    const char *known[N + ARRAY_SIZE(option_fields)] = {"name", "storage_path", "failure_config",
+                                                        "checkpoint_config", "worker_runtime_env"};
+    for (size_t i = 0; i < ARRAY_SIZE(option_fields); i++)
+        known[N + i] = option_fields[i].name;
+    return document_check_keys(document, map, "run_config", known, ARRAY_SIZE(known), err);
+}
+
 static int read_run_config(const struct document *document, const json_t *map, struct run_settings *settings,
                            ty_error *err) {
-    static const char *const known[] = {"name", "storage_path", "failure_config", "checkpoint_config",
-                                        "worker_runtime_env"};
     if (!json_is_object(map)) return refuse(document, map, "run_config", "a map", err);
-    int result = document_check_keys(document, map, "run_config", known, ARRAY_SIZE(known), err);
+    int result = check_run_fields(document, map, err);
     if (result >= 0) result = read_text(document, map, "name", &settings->name, err);
     if (result >= 0) result = read_text(document, map, "storage_path", &settings->storage_path, err);
     if (result >= 0) result = read_failures(document, map, settings, err);
     if (result >= 0) result = read_checkpoints(document, map, settings, err);
     if (result >= 0) result = read_environment(document, map, settings, err);
+    if (result >= 0) result = read_options(document, map, settings, err);
     return result;
 }
 

@@ -7,6 +7,15 @@
 #include "base/error.h"
 #include "scaling/scaling.h"
 
+/* A field of run_config that is an option of `trainyard run` as well, whose setter reads it. */
+struct run_setting {
+    const char *option; /* its long name */
+    char *text;         /* as for the option; NULL: a flag; owned */
+    char *where;        /* "FILE:LINE:COLUMN: field"; owned */
+};
+
+enum { RUN_SETTINGS_MAX = 16 };
+
 /* What run_config says; strings are owned, NULL when not given. */
 struct run_settings {
     char *name, *storage_path;
@@ -14,9 +23,11 @@ struct run_settings {
     int max_failures, start_failures, preemptions;
     int num_to_keep;       /* 0: all */
     char *score_attribute; /* owned; NULL: none */
-    bool score_min;
+    bool score_min, continue_on_error;
     char **environment; /* "K=V" of worker_runtime_env.env_vars, n of them; owned */
     size_t n_environment;
+    struct run_setting options[RUN_SETTINGS_MAX];
+    size_t n_options;
 };
 
 void run_settings_done(struct run_settings *settings);

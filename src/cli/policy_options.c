@@ -48,10 +48,10 @@ static const struct option_spec specs[] = {
      set_limit, AT(failures.max_preemption_failures), NULL},
     {"keep-checkpoints", 0, "N", "keep the best N checkpoints, and the latest (default: all)", set_keep, 0,
      NULL},
-    {"checkpoint-score", 0, "METRIC",
+    {"checkpoint-score-attribute", 0, "METRIC",
      "the metric that tells which checkpoints are best (default: the newest are)", option_text,
      AT(checkpoints.score_attribute), NULL},
-    {"checkpoint-order", 0, "max|min", "whether the largest or the smallest score is best (default: max)",
+    {"checkpoint-score-order", 0, "max|min", "whether the largest or the smallest score is best (default: max)",
      option_choice, AT(order), orders},
     {"on-checkpoint-error", 0, "fail|continue",
      "when a checkpoint cannot be written: fail, or go on and keep the one before (default: fail)",
@@ -68,6 +68,7 @@ void policy_options_init(struct policy_options *options, const struct run_settin
     options->checkpoints.num_to_keep = settings->num_to_keep;
     options->checkpoints.score_attribute = settings->score_attribute;
     options->order = settings->score_min;
+    options->on_error = settings->continue_on_error;
 }
 
 int policy_options_finish(struct policy_options *options, ty_error *err) {
@@ -76,6 +77,7 @@ int policy_options_finish(struct policy_options *options, ty_error *err) {
     options->checkpoints.score_min = options->order == 1;
     options->checkpoints.on_error = (enum checkpoint_error)options->on_error;
     if (options->order == 1 && options->checkpoints.score_attribute == NULL)
-        return ty_fail(err, TY_EUSAGE, "--checkpoint-order min needs --checkpoint-score, whose order it is");
+        return ty_fail(err, TY_EUSAGE,
+                       "--checkpoint-score-order min needs --checkpoint-score-attribute, whose order it is");
     return 0;
 }

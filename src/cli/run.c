@@ -105,7 +105,25 @@ static const struct option_spec specs[] = {
 };
 static const struct option_group run_group = {"Run", specs, ARRAY_SIZE(specs)};
 
-/* What the config file says, where no option did. */
+static const struct option_spec *option_named(const char *name) {
+    size_t i = 0;
+    while (!str_equal(specs[i].name, name))
+        i++;
+    return &specs[i];
+}
+
+/* What the config file says of the options, which are applied after it. */
+static int apply_settings(struct run_options *options, const struct run_settings *settings, ty_error *err) {
+    for (size_t i = 0; i < settings->n_options; i++) {
+        const struct run_setting *setting = &settings->options[i];
+        const struct option_spec *option = option_named(setting->option);
+        int result = option->set(option, options, setting->text, err);
+        if (result < 0) return ty_wrap(err, "%s", setting->where);
+    }
+    return 0;
+}
+
+/* The same for the names, where no option did. */
 static int take_settings(struct run_options *options, const struct run_settings *settings, ty_error *err) {
     if (options->name == NULL && settings->name != NULL) {
         int result = controller_check_name(settings->name, err);
@@ -210,7 +228,8 @@ static int run_run(const struct arguments *arguments, ty_error *err) {
     int result = scaling_options_init(&scaling, arguments, err);
     if (result < 0) return result;
     policy_options_init(&policy, &scaling.settings);
-    result = options_apply(arguments, (void *[]){&scaling, &cluster, &policy, &options}, err);
+    result = apply_settings(&options, &scaling.settings, err);
+    if (result >= 0) result = options_apply(arguments, (void *[]){&scaling, &cluster, &policy, &options}, err);
     if (result >= 0) result = policy_options_finish(&policy, err);
     if (result >= 0) result = cluster_options_check(&cluster, err);
     if (result >= 0) result = take_settings(&options, &scaling.settings, err);

@@ -13,6 +13,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/str.h"
 #include "cluster/cluster.h"
 #include "controller/controller.h"
 #include "controller/session.h"
@@ -54,6 +55,12 @@ static int check_preempt_signal(const ty_run_config *run, ty_error *err) {
     return preempt_signal_parse(text, &number, err) < 0 ? ty_wrap(err, "preempt_signal") : 0;
 }
 
+static int check_word(const char *field, const char *word, const char *const allowed[2], ty_error *err) {
+    if (word == NULL || str_equal(word, allowed[0]) || str_equal(word, allowed[1])) return 0;
+    return ty_fail(err, TY_EUSAGE, "%s is \"%.80s\"; allowed: \"%s\", \"%s\", NULL", field, word, allowed[0],
+                   allowed[1]);
+}
+
 static int check_run(const ty_run_config *run, ty_error *err) {
     if (run->max_failures < -1)
         return ty_fail(err, TY_EUSAGE, "max_failures is %d; allowed: 0 or more, or -1 for no bound",
@@ -67,7 +74,12 @@ static int check_run(const ty_run_config *run, ty_error *err) {
     if (!(run->hang_timeout_s >= 0) || run->hang_timeout_s > 4e6)
         return ty_fail(err, TY_EUSAGE, "hang_timeout_s is %g; allowed: 0 (none) up to 4e6",
                        run->hang_timeout_s);
-    return check_preempt_signal(run, err);
+    int result =
+        check_word("checkpoint_score_order", run->checkpoint_score_order, (const char *[]){"max", "min"}, err);
+    if (result == 0)
+        result = check_word("on_checkpoint_error", run->on_checkpoint_error,
+                            (const char *[]){"fail", "continue"}, err);
+    return result < 0 ? result : check_preempt_signal(run, err);
 }
 
 static void fill_request(struct run_request *request, const ty_run_config *run) {
@@ -80,8 +92,9 @@ static void fill_request(struct run_request *request, const ty_run_config *run) 
     request->checkpoints = (struct checkpoint_policy){
         .num_to_keep = run->num_to_keep,
         .score_attribute = run->checkpoint_score_attribute,
-        .score_min = run->checkpoint_score_min,
-        .on_error = run->continue_on_checkpoint_error ? CHECKPOINT_ERROR_CONTINUE : CHECKPOINT_ERROR_FAIL,
+        .score_min = str_equal(run->checkpoint_score_order, "min"),
+        .on_error =
+            str_equal(run->on_checkpoint_error, "continue") ? CHECKPOINT_ERROR_CONTINUE : CHECKPOINT_ERROR_FAIL,
     };
     request->time_limit = (nanoseconds)(run->time_limit_s * 1e9);
     request->hang_timeout = (nanoseconds)(run->hang_timeout_s * 1e9);

@@ -223,6 +223,12 @@ CONFIGS = [
     (b"run_config: {worker_runtime_env: {env_vars: {RANK: '1'}}}\n", ["RANK"]),
     (b"run_config: {worker_runtime_env: {env_vars: {'A=B': '1'}}}\n", ["A=B"]),
     (b"run_config: {worker_runtime_env: {pip: [x]}}\n", ["pip"]),
+    (b"run_config: {checkpoint_config: {checkpoint_score_order: best}}\n", ["checkpoint_score_order", "max or min"]),
+    (b"run_config: {checkpoint_config: {on_checkpoint_error: x}}\n", ["on_checkpoint_error", "fail or continue"]),
+    (b"run_config: {grace_s: x}\n", ["grace_s", "seconds"]),
+    (b"run_config: {hang_timeout_s: -1}\n", ["hang_timeout_s", "seconds"]),
+    (b"run_config: {quiet: 1}\n", ["quiet", "true or false"]),
+    (b"run_config: {chaos: 7}\n", ["chaos", "a text"]),
 ]
 
 

@@ -90,7 +90,8 @@ class Checkpoints(runs.RunCase):
         scores = {step: step * 37 % 11 for step in range(1, 9)}
         for order, reverse in (("max", True), ("min", False)):
             with self.subTest(order=order):
-                self.report("async", 8, name=order, options=("--keep-checkpoints", 2, "--checkpoint-score", "score", "--checkpoint-order", order))
+                self.report("async", 8, name=order, options=("--keep-checkpoints", 2, "--checkpoint-score-attribute", "score",
+                                                            "--checkpoint-score-order", order))
                 best = sorted(scores, key=lambda step: (scores[step], step), reverse=reverse)[:2]
                 self.assertEqual(sorted({*best, 8}), [entry["number"] for entry in self.listed(order)])
                 self.names(order)

@@ -542,6 +542,27 @@ class Options(RunCase):
                 self.assertEqual(["[rank 0] " + line, "[rank 1] " + line],
                                  sorted(self.assert_status(0, finished).out.splitlines(True)))
 
+    def test_config_file_sets_options_of_the_run(self):
+        fields = ("run_config: {framework: torch, backend: gloo, time_limit_s: %s, grace_s: 0.5, hang_timeout_s: 1e3, preempt_signal: USR1, "
+                  "progress: none, quiet: %s, no_wait: true, isolate_devices: true, resume: false, checkpoint_config: {on_checkpoint_error: "
+                  "continue}}\n")
+        quiet = self.run_workers("--config", self.write("q.yaml", fields % (3600, "true")), "--", "echo", "word")
+        self.assertEqual("", self.assert_status(0, quiet).out)
+        loud = self.run_workers("--config", self.write("l.yaml", fields % (3600, "null")), "--", "echo", "word")
+        self.assertEqual("[rank 0] word\n", self.assert_status(0, loud).out)
+        late = self.run_workers("--config", self.write("t.yaml", fields % (0.2, "false")), "--", "sleep", NEVER)
+        self.assertNotEqual(0, late.status)
+        self.assertIn("time limit", late.err)
+        won = self.run_workers("--config", self.write("w.yaml", fields % (0.2, "false")), "--time-limit", 0, "--", "sleep", "0.5")
+        self.assert_status(0, won)
+
+    def test_config_file_names_the_option_that_it_sets_wrong(self):
+        for field in ("chaos: 's:x'", "preempt_signal: KILL", "framework: torhc", "progress: x"):
+            with self.subTest(field):
+                path = self.write("wrong.yaml", "run_config:\n  %s\n" % field)
+                finished = self.run_workers("--config", path, "--", "true")
+                self.assert_usage(finished, "run", path + ":2:", field.split(":")[0])
+
     def test_options_win_over_the_config_file(self):
         config = self.write("c.yaml", "scaling_config: {num_workers: 4}\nrun_config: {name: file}\n")
         finished = self.run_workers("--config", config, "-n", 1, "--name", "option", "--", "sh", "-c", "echo $TRAINYARD_RUN $WORLD_SIZE")
