@@ -47,15 +47,23 @@ void bytes_done(struct bytes *bytes) {
     bytes->room = NULL;
 }
 
-static void finish(const struct pass *pass, struct digest *digest) {
+static void tell(XXH128_hash_t hash, int64_t size, struct digest *digest) {
     XXH128_canonical_t canonical;
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&pass->hash));
+    XXH128_canonicalFromHash(&canonical, hash);
     for (size_t i = 0; i < sizeof canonical.digest; i++)
         for (int half = 0; half < 2; half++)
             digest->xxh3[2 * i + (size_t)half] =
                 "0123456789abcdef"[canonical.digest[i] >> (half == 0 ? 4 : 0) & 15];
     digest->xxh3[DIGEST_SIZE - 1] = '\0';
-    digest->size = pass->at;
+    digest->size = size;
+}
+
+static void finish(const struct pass *pass, struct digest *digest) {
+    tell(XXH3_128bits_digest(&pass->hash), pass->at, digest);
+}
+
+void bytes_digest_memory(const void *data, size_t size, struct digest *digest) {
+    tell(XXH3_128bits(data, size), (int64_t)size, digest);
 }
 
 /* Syncing later finds most of the work done. Errors are the business of that sync. */

@@ -3,6 +3,7 @@
 #define CHECKPOINT_BYTES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { DIGEST_SIZE = 33, BYTES_ROOM = 4 << 20 };
@@ -27,6 +28,7 @@ void bytes_done(struct bytes *bytes);
  * once and written, holes kept. What is written starts on its way to the disk at once. 0 or -errno. */
 int bytes_copy(struct bytes *bytes, int from, int to, struct digest *digest);
 
+void bytes_digest_memory(const void *data, size_t size, struct digest *digest);
 /* 0 or -errno. */
 int bytes_digest(struct bytes *bytes, int fd, struct digest *digest);
 

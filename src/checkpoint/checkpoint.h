@@ -37,7 +37,8 @@ enum checkpoint_hand { CHECKPOINT_COPY, CHECKPOINT_GIVE };
  * the same pass, blocks shared where the file system can (reflink), all of it synced. Refuses (TY_EUSAGE, names
  * it) a source that holds the staging directory, links that lead out, what is no file, directory or link, names
  * that are not UTF-8. Ranks copy at the same time: they may bring different files, or the same file with the
- * same content. Appends the JSON list of files to `files`. What it wrote is removed when it fails; -ENOSPC
+ * same content. Appends the JSON list of files to `files`; one of more than 512 KiB lies in the staging directory until it is
+ * published, and [{"list": NAME}] stands for it. What it wrote is removed when it fails; -ENOSPC
  * tells what was needed and what is free. */
 int checkpoint_copy(const char *source, const char *staging, enum checkpoint_hand hand, struct buffer *files,
                     ty_error *err);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -154,6 +155,28 @@ static int sync_made(const struct copy *copy, ty_error *err) {
     return 0;
 }
 
+/* A list too long for a message stays beside the files, and the message names it. */
+static int set_down_list(struct copy *copy, size_t begin, ty_error *err) {
+    struct buffer *files = copy->files;
+    const struct buffer list = {.data = files->data + begin, .size = files->size - begin};
+    struct digest digest;
+    char name[sizeof LIST_PREFIX + DIGEST_SIZE];
+    if (list.size <= LIST_MAX) return 0;
+    bytes_digest_memory(list.data, list.size, &digest);
+    (void)snprintf(name, sizeof name, LIST_PREFIX "%s", digest.xxh3);
+    int result = copy_text(copy, name, &list, err);
+    if (result < 0) return result;
+    files->size = begin;
+    buffer_printf(files, "[{\"list\": \"%s\"}]", name);
+    return 0;
+}
+
+/* What was listed from `begin` on. */
+static int end_list(struct copy *copy, size_t begin, ty_error *err) {
+    buffer_char(copy->files, ']');
+    return copy->files->failed ? ty_fail_memory(err) : set_down_list(copy, begin, err);
+}
+
 /* Directories that hold files of other ranks stay. */
 static void undo(const struct copy *copy) {
     CLEANUP_FREE const char **paths = calloc(copy->n_made + 1, sizeof *paths);
@@ -177,9 +200,8 @@ static int copy_tree(struct copy *copy, int from, ty_error *err) {
     buffer_char(copy->files, '[');
     int result =
         copy->files->failed ? ty_fail_memory(err) : tree_walk(from, copy->source, copy_entry, copy, err);
+    if (result == 0) result = end_list(copy, before, err);
     if (result == 0) result = sync_made(copy, err);
-    buffer_char(copy->files, ']');
-    if (result == 0 && copy->files->failed) result = ty_fail_memory(err);
     if (result < 0) {
         undo(copy);
         if (copy->files->data != NULL) copy->files->data[copy->files->size = before] = '\0';

@@ -29,6 +29,9 @@ struct copy {
  * copied. */
 int copy_file(struct copy *copy, const struct tree_entry *entry, struct digest *digest, ty_error *err);
 
+/* Puts a text beside the files, under a name that stands for its content. */
+int copy_text(struct copy *copy, const char *path, const struct buffer *text, ty_error *err);
+
 /* Remembers what was made, to be synced or undone. */
 int copy_note_made(struct copy *copy, const char *path, ty_error *err);
 

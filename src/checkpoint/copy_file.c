@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "checkpoint/copy.h"
 #include "checkpoint/names.h"
 
@@ -86,4 +87,16 @@ int copy_file(struct copy *copy, const struct tree_entry *entry, struct digest *
     if (placed == TRY_COPY) placed = fill_and_place(copy, from, entry, digest);
     if (placed < 0) return copy_fail(copy, entry, -placed, err);
     return placed == 1 ? copy_note_made(copy, entry->path, err) : compare(copy, entry->path, digest, err);
+}
+
+int copy_text(struct copy *copy, const char *path, const struct buffer *text, ty_error *err) {
+    char part[PATH_MAX];
+    CLEANUP_FD int to = open_part(copy, path, part);
+    int placed = to < 0 ? to : file_write_all(to, text->data, text->size);
+    if (placed == 0) placed = place(copy, part, path);
+    if (placed <= 0 && to >= 0) (void)unlinkat(copy->to, part, 0);
+    if (placed < 0)
+        return ty_fail(err, placed, "cannot write %s/%s (%zu bytes): %s", copy->staging, path, text->size,
+                       strerror(-placed));
+    return placed == 1 ? copy_note_made(copy, path, err) : 0;
 }

@@ -7,6 +7,7 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "checkpoint/bytes.h"
 #include "checkpoint/names.h"
 #include "checkpoint/tree.h"
@@ -52,6 +53,38 @@ static int read_all(int fd, struct buffer *out) {
         if (n > 0) out->size += (size_t)n;
         if (out->size > MANIFEST_MAX) return -EFBIG;
     }
+}
+
+/* The name of the file, when the list is in one. */
+static const char *list_name(const json_t *values) {
+    const json_t *first = json_array_get(values, 0);
+    const char *name = json_string_value(json_object_get(first, "list")), *hash;
+    bool is_name = name != NULL && json_array_size(values) == 1 && json_object_size(first) == 1 &&
+                   str_prefix(name, LIST_PREFIX, &hash) && is_hash(hash);
+    return is_name ? name : NULL;
+}
+
+static json_t *read_list_file(int directory, const char *name) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    struct digest digest;
+    CLEANUP_FD int fd = tree_open_file(directory, name);
+    if (fd < 0 || read_all(fd, &text) < 0) return NULL;
+    bytes_digest_memory(text.data, text.size, &digest);
+    if (!str_equal(name + strlen(LIST_PREFIX), digest.xxh3)) return NULL;
+    return json_loadb(text.data, text.size, JSON_REJECT_DUPLICATES, NULL);
+}
+
+json_t *manifest_read_list(int directory, const char *text) {
+    json_t *values = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    const char *name = list_name(values);
+    if (name != NULL) {
+        json_t *read = read_list_file(directory, name);
+        json_decref(values);
+        values = read;
+    }
+    if (json_is_array(values)) return values;
+    json_decref(values);
+    return NULL;
 }
 
 int manifest_read(int directory, const char *name, json_t **metadata, ty_error *err) {

@@ -8,7 +8,10 @@
 #define STAGING_MARK ".attempt-"       /* .checkpoint_000012.attempt-1: ranks write there */
 #define TRASH_MARK ".removed"          /* .NAME.removed: it has lost its name */
 #define PART_PREFIX ".trainyard-part-" /* a file that is still being written */
+/* A list of files too long for a message; the XXH3-128 of its bytes follows. Goes as an unfinished file does. */
+#define LIST_PREFIX PART_PREFIX "list-"
 
+enum { LIST_MAX = 512 << 10 }; /* bytes of a list in a message: well below a line of the worker's protocol */
 enum { MANIFEST_VERSION = 1, MANIFEST_MAX = 256 << 20 };
 
 #endif

@@ -45,10 +45,9 @@ static int await(struct publication *publication, json_t *value, size_t rank, ty
     return json_object_set(publication->awaited, entry.path, value) < 0 ? ty_fail_memory(err) : 0;
 }
 
-static int await_list(struct publication *publication, const char *list, size_t rank, ty_error *err) {
-    json_error_t where;
-    CLEANUP_JSON json_t *values = json_loads(list, JSON_REJECT_DUPLICATES, &where);
-    if (!json_is_array(values))
+static int await_list(struct publication *publication, int top, const char *list, size_t rank, ty_error *err) {
+    CLEANUP_JSON json_t *values = manifest_read_list(top, list);
+    if (values == NULL)
         return ty_fail(err, TY_EPROTOCOL, "rank %zu gives no JSON list of the files of its checkpoint", rank);
     int result = 0;
     size_t i;
@@ -120,7 +119,7 @@ static int found(void *context, enum tree_visit visit, const struct tree_entry *
 static int take_stock(struct publication *publication, int top, const char *const *lists, size_t n,
                       ty_error *err) {
     for (size_t rank = 0; rank < n; rank++) {
-        int result = await_list(publication, lists[rank], rank, err);
+        int result = await_list(publication, top, lists[rank], rank, err);
         if (result < 0) return result;
     }
     int result = tree_walk(top, publication->staging, found, publication, err);

@@ -92,11 +92,8 @@ static int abort_checkpoint(struct ty_worker *worker, uint64_t number, const ty_
 
 static int commit_checkpoint(struct ty_worker *worker, uint64_t number, const struct buffer *files,
                              ty_error *err) {
-    /* A list too long for a line is made by the run itself, which then knows the sizes only. */
-    bool fits = files->size < WORKER_LINE_MAX - 64;
     buffer_clear(&worker->line);
-    buffer_printf(&worker->line, "commit %" PRIu64 " %s\n", number,
-                  fits && files->size > 0 ? files->data : "[]");
+    buffer_printf(&worker->line, "commit %" PRIu64 " %s\n", number, files->data);
     int rc = worker_request(worker, NULL, err);
     if (rc < 0) return rc;
     const char *path;

@@ -373,6 +373,39 @@ static void many_files(void **state) {
     shell("diff -r source/d run/checkpoint_000012/d");
 }
 
+/* A list of more than 1 MiB: every file of it has its checksum all the same, and two ranks with the same one share it. */
+static void a_list_too_long_for_a_message(void **state) {
+    (void)state;
+    shell("mkdir source/d && cd source/d && long=$(printf %0200d 0) && seq 5000 | split -l 1 -a 4 - $long");
+    BUFFER files = {0}, second = {0};
+    copy_well(&files);
+    copy_well(&second);
+    assert_in_range(files.size, 1, 200);
+    assert_string_equal(files.data, second.data);
+    const char *lists[] = {files.data, second.data};
+    char *path = NULL;
+    ty_error err = {0};
+    if (publish_lists(lists, 2, &path, &err) < 0) fail_msg("%s", err.message);
+    verify_well(path);
+    shell("diff -r source/d run/checkpoint_000012/d && test -z \"$(find run -name '.trainyard-part-*')\"");
+    shell("test $(grep -c xxh3 run/checkpoint_000012/.metadata.json) = 5000");
+    free(path);
+}
+
+static void a_long_list_is_what_its_name_says(void **state) {
+    (void)state;
+    shell("mkdir source/d && cd source/d && long=$(printf %0200d 0) && seq 3000 | split -l 1 -a 4 - $long");
+    BUFFER files = {0};
+    copy_well(&files);
+    char *path = NULL;
+    ty_error err = {0};
+    shell("for list in run/.checkpoint_000012.attempt-1/.trainyard-part-list-*; do printf ' ' >>$list; done");
+    expect_refusal(publish(&files, &path, &err), TY_EPROTOCOL, &err, "rank 0");
+    shell("rm run/.checkpoint_000012.attempt-1/.trainyard-part-list-*");
+    expect_refusal(publish(&files, &path, &err), TY_EPROTOCOL, &err, "rank 0");
+    assert_null(path);
+}
+
 static void shared_blocks(void **state) {
     (void)state;
     clone_works = true;
@@ -532,6 +565,9 @@ static void lists_that_are_wrong(void **state) {
         "[{\"path\": \"a\", \"size\": 1, \"link\": \"b\"}]",
         "[{\"path\": \"a\\u0000b\", \"size\": 1}]",
         "[{\"path\": \"a\", \"size\": 1, \"size\": 2}]",
+        "[{\"list\": \"a\"}]",
+        "[{\"list\": \".trainyard-part-list-../../../../../../../../../../etc/x\"}]",
+        "[{\"list\": \".trainyard-part-list-0123456789abcdef0123456789abcdef\"}]",
     };
     assert_int_equal(mkdir(staging, 0755), 0);
     for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
@@ -921,6 +957,8 @@ int main(void) {
         TEST(sparse_and_linked_files),
         TEST(a_hole_counts_as_zeros),
         TEST(many_files),
+        TEST(a_list_too_long_for_a_message),
+        TEST(a_long_list_is_what_its_name_says),
         TEST(shared_blocks),
         TEST(read_only_files),
         TEST(an_empty_checkpoint),
