@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import warnings
 from typing import Any
 
 from . import metrics as _metrics
 from .checkpoint import Checkpoint
 from .history import Attempt
 from .history import read as read_history
+from .manifest import damage
 
 _JOURNAL = "run.db"
 
@@ -21,8 +23,8 @@ class Result:
 
     metrics: the last report of rank 0, or None. checkpoint: the last committed one, or None. error: why the run failed,
     or None. path: the run's directory; None with num_workers=0. best_checkpoints: the kept ones with rank 0's metrics,
-    in the order of CheckpointConfig, the best (or latest) last. history: the attempts of the run, oldest first, each with how
-    long it took, how it ended and why.
+    in the order of CheckpointConfig, the best (or latest) last, without damaged ones. history: the attempts of the run,
+    oldest first, each with how long it took, how it ended and why.
     """
 
     metrics: dict[str, Any] | None
@@ -75,6 +77,7 @@ class Result:
     def from_path(cls, path: str | os.PathLike, storage_filesystem: Any = None) -> Result:
         """The result of the run in this directory. The error is not kept there: it is None.
 
+        A checkpoint that lacks a file, or has one of another size, is left out, with a RuntimeWarning that names it.
         RuntimeError when there is no such directory, or no run's journal in it.
         """
         text = os.path.abspath(os.fspath(path))
@@ -112,11 +115,24 @@ def read(path: str, checkpoint_config: Any = None) -> Result:
     kept = [
         (Checkpoint(os.path.join(path, name)), _load(metrics))
         for _, name, metrics in rows
-        if os.path.isdir(os.path.join(path, name))
+        if _is_whole(path, name)
     ]
     latest = kept[-1][0] if kept else None
     metrics = _load(last[0]) if last else None
     return Result(metrics, latest, None, path, rank(kept, checkpoint_config), history=history)
+
+
+def _is_whole(run: str, name: str) -> bool:
+    """Whether the checkpoint is there; one that is damaged is told. A place outside of the run has no manifest to go by."""
+    directory = os.path.join(run, name)
+    if not os.path.isdir(directory):
+        return False
+    why = None if os.path.isabs(name) else damage(directory)
+    if why is not None:
+        warnings.warn(
+            f"{directory} is damaged and left out of the result: {why}", RuntimeWarning, stacklevel=2
+        )
+    return why is None
 
 
 def rank(kept: list, config: Any) -> list:

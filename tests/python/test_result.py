@@ -1,6 +1,7 @@
 """Results, from `fit` and from the run's directory."""
 
-import os
+import json
+import shutil
 import sqlite3
 
 import pytest
@@ -31,6 +32,10 @@ def write_run(path, reports, checkpoints, events=()):
     for number, metrics in checkpoints:
         name = f"checkpoint_{number:06}"
         (path / name).mkdir()
+        (path / name / "model").write_text("weights")
+        (path / name / "latest").symlink_to("model")
+        files = [{"path": "model", "size": 7}, {"path": "latest", "link": "model"}]
+        (path / name / ".metadata.json").write_text(json.dumps({"trainyard": {"files": files}}))
         database.execute("INSERT INTO checkpoints VALUES (?, ?, ?)", (number, name, metrics))
     database.commit()
     database.close()
@@ -59,10 +64,40 @@ def test_from_path(tmp_path):
 
 def test_a_checkpoint_that_was_removed_is_not_there(tmp_path):
     path = write_run(tmp_path / "run", [], [(1, "{}"), (2, "{}")])
-    os.rmdir(f"{path}/checkpoint_000001")
+    shutil.rmtree(f"{path}/checkpoint_000001")
     result = Result.from_path(path)
     assert [checkpoint.path for checkpoint, _ in result.best_checkpoints] == [f"{path}/checkpoint_000002"]
     assert result.metrics is None
+
+
+@pytest.mark.parametrize(
+    "harm, why",
+    [
+        (lambda c: (c / "model").write_text("weigh"), "model has 5 bytes instead of 7"),
+        (lambda c: (c / "model").unlink(), "model cannot be read: No such file"),
+        (lambda c: ((c / "model").unlink(), (c / "model").mkdir()), "model is not the file"),
+        (lambda c: ((c / "latest").unlink(), (c / "latest").symlink_to("x")), "latest is not the link"),
+        (lambda c: (c / ".metadata.json").unlink(), ".metadata.json cannot be read"),
+        (lambda c: (c / ".metadata.json").write_text('{"trainyard": {"fi'), ".metadata.json is damaged"),
+        (lambda c: (c / ".metadata.json").write_text("[]"), ".metadata.json is damaged"),
+        (lambda c: (c / ".metadata.json").write_bytes(b"\xff\x00"), ".metadata.json is damaged"),
+    ],
+)
+def test_a_damaged_checkpoint_is_told_and_left_out(tmp_path, harm, why):
+    path = write_run(tmp_path / "run", [], [(1, '{"a": 1}'), (2, '{"a": 2}')])
+    harm(tmp_path / "run" / "checkpoint_000002")
+    with pytest.warns(RuntimeWarning, match="checkpoint_000002 is damaged.*" + why):
+        result = Result.from_path(path)
+    assert result.checkpoint == Checkpoint(f"{path}/checkpoint_000001")
+    assert [metrics for _, metrics in result.best_checkpoints] == [{"a": 1}]
+
+
+def test_a_checkpoint_outside_is_taken_as_it_is(tmp_path):
+    path = write_run(tmp_path / "run", [], [])
+    (tmp_path / "elsewhere").mkdir()
+    with sqlite3.connect(tmp_path / "run" / "run.db") as database:
+        database.execute("INSERT INTO checkpoints VALUES (1, ?, '{}')", (str(tmp_path / "elsewhere"),))
+    assert Result.from_path(path).checkpoint == Checkpoint(str(tmp_path / "elsewhere"))
 
 
 def test_history_from_path(tmp_path):

@@ -1,0 +1,39 @@
+"""The manifest of a committed checkpoint, compared with what lies in its directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from typing import Any
+
+
+def damage(directory: str) -> str | None:
+    """What the first thing is that a committed checkpoint lacks, or has in another size than when it was committed.
+
+    None when all is there. No file but the manifest is read: `trainyard checkpoints verify` compares every byte.
+    """
+    try:
+        with open(os.path.join(directory, ".metadata.json"), encoding="utf-8") as file:
+            files = json.load(file)["trainyard"]["files"]
+        problems = (_problem(directory, entry) for entry in files)
+        return next(filter(None, problems), None)
+    except OSError as error:
+        return f"its .metadata.json cannot be read: {error.strerror}"
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "its .metadata.json is damaged"
+
+
+def _problem(directory: str, entry: dict[str, Any]) -> str | None:
+    path, size, link = entry["path"], entry.get("size"), entry.get("link")
+    full = os.path.join(directory, path)
+    try:
+        status = os.lstat(full)
+        if link is not None:
+            is_same = stat.S_ISLNK(status.st_mode) and os.readlink(full) == link
+            return None if is_same else f"{path} is not the link that it was"
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror}"
+    if not stat.S_ISREG(status.st_mode):
+        return f"{path} is not the file that it was"
+    return None if status.st_size == size else f"{path} has {status.st_size} bytes instead of {size}"
