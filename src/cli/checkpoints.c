@@ -159,11 +159,14 @@ const struct command command_checkpoints = {
     .name = "checkpoints",
     .summary = "show or verify the checkpoints of a run",
     .usage = (const char *const[]){"list NAME|PATH [OPTION...]", "verify NAME|PATH [OPTION...]", NULL},
-    .description = "`list` shows the committed checkpoints that are kept, oldest first, with the metrics of "
-                   "rank 0's report. `verify` reads "
-                   "every file of them and compares sizes and checksums with what was stored; it fails, and "
-                   "names the first file, when one is "
-                   "missing or different. PATH is the directory of a run, or, with `verify`, of a checkpoint.",
+    .description =
+        "`list` shows the committed checkpoints that are kept, oldest first, with the metrics of "
+        "rank 0's report. `verify` reads "
+        "every file of them and compares sizes and checksums with what was stored; it fails, and "
+        "names the first file, when one is "
+        "missing or different. A run that is resumed, or starts its workers again, looks at the latest by "
+        "itself, and passes over one that is damaged. PATH is the directory of a run, or, with `verify`, of a "
+        "checkpoint.",
     .groups = (const struct option_group *const[]){&checkpoints_group, &format_group, NULL},
     .min_words = 1,
     .max_words = 2,
