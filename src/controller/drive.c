@@ -144,11 +144,15 @@ static void on_turn_end(void *context) {
 static void tell_interrupt(struct drive *drive, int signal_number) {
     struct buffer grace = {0};
     char name[32];
+    const char *by =
+        signal_number > 0 ? str_signal(signal_number, name) : "stopped by the program that runs it";
     duration_format(drive->config->request->grace, &grace);
     progress_hide(&drive->progress);
-    log_warning("controller", "%s: workers have %s to end; once more ends them at once",
-                signal_number > 0 ? str_signal(signal_number, name) : "stopped by the program that runs it",
-                grace.failed ? "their grace" : grace.data);
+    if (run_state_of(drive->run) == RUN_PAUSING)
+        log_warning("controller", "%s: no further attempt begins", by);
+    else
+        log_warning("controller", "%s: workers have %s to end; once more ends them at once", by,
+                    grace.failed ? "their grace" : grace.data);
     buffer_done(&grace);
 }
 
@@ -174,6 +178,7 @@ static void interrupt_or_preempt(struct drive *drive, int signal_number) {
 
 static void on_signal(void *context, int signal_number) {
     struct drive *drive = context;
+    if (drive->interrupted == 0) drive->unsignalled = signal_number == 0;
     if (drive->run != NULL && drive->interrupted == 0)
         tell_interrupt(drive, signal_number);
     else
@@ -305,6 +310,7 @@ static void describe_workers(const struct drive *drive, struct drive_end *end) {
 
 static void describe_end(struct drive *drive, struct drive_end *end) {
     end->outcome = run_outcome(drive->run);
+    end->unsignalled = drive->unsignalled;
     end->status = run_exit_status(drive->run);
     end->attempts = run_attempt(drive->run);
     end->cause = *run_failure(drive->run);
@@ -329,6 +335,7 @@ static void describe_wait_end(struct drive *drive, struct drive_end *end) {
     struct buffer data = {0};
     bool preempted = drive->interrupted == preempt_signal_of(drive->config->request);
     end->outcome = preempted ? OUTCOME_PREEMPTED : OUTCOME_INTERRUPTED;
+    end->unsignalled = drive->unsignalled;
     end->status = 128 + drive->interrupted;
     buffer_printf(&data, "{\"outcome\": \"%s\", \"status\": %d, \"cause\": ", run_outcome_name(end->outcome),
                   end->status);

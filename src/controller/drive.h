@@ -37,6 +37,7 @@ struct drive_end {
     char *preemption; /* what workers were told of one, JSON; the caller's; NULL without */
     enum run_outcome outcome;
     int status, attempts;
+    bool unsignalled;           /* interrupted by the program that runs it, not by a signal */
     struct run_failure cause;   /* without its tail */
     char *cause_node;           /* name of its node; the caller's; NULL without */
     int *exits;                 /* of each worker, see ty_result_exit; the caller's */

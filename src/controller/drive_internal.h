@@ -61,6 +61,7 @@ struct drive {
     struct buffer metrics;               /* of rank 0 */
     nanoseconds launched, failed, ended; /* wall, monotonic, monotonic */
     int interrupted;                     /* the last signal that came; 0 */
+    bool unsignalled;                    /* the first stop was the program's own */
     struct buffer preemption;            /* JSON for workers, empty: there is none */
     int was_subreaper;                   /* this process, before */
     bool over;                           /* nothing more is to be done */

@@ -91,7 +91,8 @@ static int tell_outcome(const struct drive_end *end, ty_error *err) {
         return ty_fail(err, TY_EPREEMPTED, "preempted by %s: it can be resumed",
                        str_signal(end->status - 128, text));
     case OUTCOME_INTERRUPTED:
-        return ty_fail(err, TY_EINTERRUPTED, "interrupted by %s", str_signal(end->status - 128, text));
+        return ty_fail(err, TY_EINTERRUPTED, "interrupted by %s",
+                       end->unsignalled ? "the program that runs it" : str_signal(end->status - 128, text));
     default:
         return ty_fail(err, TY_EWORKER, "%s", line);
     }

@@ -287,6 +287,41 @@ static void stopped_once_workers_end_politely(void **state) {
     done(&session);
 }
 
+/* No signal is named where none came. */
+static void stopped_by_the_program_itself(void **state) {
+    (void)state;
+    struct session session;
+    open_run(&session, "\"grace_s\": 60, \"argv\": [\"sleep\", \"1000\"]");
+    step_until(&session, "started", 0);
+    assert_int_equal(ty_run_stop(session.run, 0), 0);
+    step_to_end(&session);
+    close_run(&session);
+    assert_int_equal(session.code, TY_EINTERRUPTED);
+    assert_int_equal(number(session.result, "status"), 128 + SIGINT);
+    assert_string_equal(session.err.message, "interrupted by the program that runs it");
+    done(&session);
+}
+
+/* Before a further attempt there is no worker that could be given time. */
+static void stopped_in_the_pause_before_an_attempt(void **state) {
+    (void)state;
+    struct session session;
+    open_run(&session, "\"failure_config\": {\"max_failures\": -1}, "
+                       "\"argv\": [\"sh\", \"-c\", \"exit 3\"]");
+    step_until(&session, "attempt_end", 3); /* the pauses have grown */
+    assert_int_equal(ty_run_stop(session.run, SIGTERM), 0);
+    step_to_end(&session);
+    close_run(&session);
+    bool told = false;
+    const json_t *event;
+    for (size_t i = 0; (event = find(&session, "log", i)) != NULL; i++) {
+        assert_null(strstr(text(event, "text"), "to end"));
+        told |= strstr(text(event, "text"), "no further attempt begins") != NULL;
+    }
+    assert_true(told);
+    done(&session);
+}
+
 static void stopped_twice_workers_end_at_once(void **state) {
     (void)state;
     struct session session;
@@ -690,6 +725,8 @@ int main(void) {
         CLEAN_TEST(attempts_are_told),
         CLEAN_TEST(the_history_tells_how_each_attempt_ended),
         CLEAN_TEST(stopped_once_workers_end_politely),
+        CLEAN_TEST(stopped_by_the_program_itself),
+        CLEAN_TEST(stopped_in_the_pause_before_an_attempt),
         CLEAN_TEST(stopped_twice_workers_end_at_once),
         CLEAN_TEST(closed_early_nothing_is_left),
         CLEAN_TEST(the_result_may_be_left),
