@@ -77,8 +77,9 @@ static PyMethodDef methods[] = {
 
 static int add_error(PyObject *module) {
     struct core_state *state = PyModule_GetState(module);
-    state->error = PyErr_NewExceptionWithDoc(
-        "trainyard._core.Error", "A failure that no exception of Python's own stands for.", NULL, NULL);
+    state->error = PyErr_NewExceptionWithDoc("trainyard._core.Error",
+                                             "A failure that no exception of Python's own stands for.",
+                                             PyExc_RuntimeError, NULL);
     if (state->error == NULL) return -1;
     return PyModule_AddObjectRef(module, "Error", state->error);
 }

@@ -12,7 +12,7 @@ struct core_state {
 };
 
 /* Raises `err` as the exception that fits: ValueError for a wrong value, FileExistsError, TimeoutError, MemoryError, OSError for
- * -errno, else _core.Error. Each carries `code` (negative) and `symbol` ("TY_EUSAGE"). Always NULL. */
+ * -errno, else _core.Error, which is a RuntimeError. Each carries `code` (negative) and `symbol` ("TY_EUSAGE"). Always NULL. */
 PyObject *core_raise(const struct core_state *state, const ty_error *err);
 
 /* Text that C handed over, invalid UTF-8 replaced; None for NULL. */

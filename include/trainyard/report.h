@@ -39,7 +39,7 @@ typedef struct ty_report_options {
  * nothing else.
  *
  * 0; 1 when the checkpoint was lost and the run goes on without it (on_checkpoint_error "continue"): `err` tells why; TY_EUSAGE for
- * wrong metrics, names and directories; -errno when its files could not be written; TY_ECOMM when the agent is gone. A directory
+ * wrong metrics, names and directories; TY_EWORKER when the run could not make it of what the ranks gave; -errno when its files could not be written; TY_ECOMM when the agent is gone. A directory
  * whose checkpoint failed is where it was. */
 TY_API int ty_report_with(ty_worker *worker, const char *metrics_json, const ty_report_options *options,
                           ty_error *err);

@@ -60,7 +60,8 @@ typedef struct ty_metrics {
  * Nothing is lost as long as the process lives or ends by exit. With a checkpoint, a directory whose files are
  * copied, it returns once the checkpoint of this report is committed, for which every rank must have made the
  * report of the same number. The directory stays the caller's. 0; 1 when
- * the checkpoint was lost and the run goes on without it; TY_EUSAGE for a bad name or directory;
+ * the checkpoint was lost and the run goes on without it; TY_EUSAGE for a bad name or directory; TY_EWORKER when the
+ * checkpoint failed, or a rank ended without its report;
  * TY_ECOMM when the agent is gone. */
 TY_API int ty_report(ty_worker *worker, ty_metrics metrics, const char *checkpoint, ty_error *err);
 
@@ -99,7 +100,7 @@ TY_API int ty_store_add(ty_worker *worker, const char *key, int64_t delta, int64
 /* Every rank of the attempt gives a piece of up to 1 MiB under one key and gets all: `*all` (malloc'd, the caller's,
  * *all_size bytes) holds world-size pieces in rank order, each a size (4 bytes, little-endian) and its bytes. Waits up
  * to `timeout_s`, negative: without limit; TY_ETIMEOUT names the ranks that did not come, and the call may be made
- * again. */
+ * again; TY_EWORKER names those that have ended without it. */
 TY_API int ty_store_gather(ty_worker *worker, const char *key, const void *value, size_t size, double timeout_s,
                            void **all, size_t *all_size, ty_error *err);
 

@@ -4,7 +4,7 @@ from typing import TypedDict
 
 version: str
 
-class Error(Exception):
+class Error(RuntimeError):
     """A failure that no exception of Python's own stands for. Every exception of this module has these attributes."""
 
     code: int

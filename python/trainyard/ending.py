@@ -25,7 +25,7 @@ def all_returned(session: runtime.Session) -> None:
         try:
             _core.gather(f"returned/{session.attempt}", b"", min(_TOLD_S, left))
             return
-        except ValueError as error:
+        except _core.Error as error:
             raise RuntimeError(
                 f"the training function has returned here, but {str(error).partition(' without')[0]} before it returned there"
             ) from None

@@ -332,6 +332,9 @@ static void answer_store(struct worker_channel *channel, const Wire__StoreReply 
         else
             channel_answer(channel, "timeout");
         break;
+    case WIRE__STORE_REPLY__STATUS__FAILED:
+        channel_answer(channel, "failed %.*s", (int)reply->value.len, (const char *)reply->value.data);
+        break;
     default:
         channel_answer(channel, "error %.*s", (int)reply->value.len, (const char *)reply->value.data);
         break;
@@ -353,7 +356,7 @@ void worker_channels_committed(struct worker_channels *all, const Wire__Committe
     else if (committed->path[0] != '\0')
         channel_answer(channel, "ok %s", committed->path);
     else
-        channel_answer(channel, "error %s",
+        channel_answer(channel, "failed %s",
                        committed->error[0] != '\0' ? committed->error : "the checkpoint failed");
     go_on(channel);
 }

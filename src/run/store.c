@@ -128,6 +128,12 @@ static void refuse(struct store *store, const struct store_request *to, const ch
     answer(store, to, STORE_INVALID, why, strlen(why));
 }
 
+static const char no_memory[] = "the store is out of memory";
+
+static void fail_memory(struct store *store, const struct store_request *to) {
+    answer(store, to, STORE_FAILED, no_memory, sizeof no_memory - 1);
+}
+
 /* Everybody who waits for the entry gets the same answer. */
 static void answer_waiters(struct store *store, struct entry *entry, enum store_status status,
                            const void *value, size_t size) {
@@ -167,7 +173,7 @@ static bool put_value(struct entry *entry, const void *value, size_t size) {
 static void set(struct store *store, const struct store_request *request) {
     struct entry *entry = make_entry(store, request->key);
     if (entry == NULL || !put_value(entry, request->value, request->size)) {
-        refuse(store, request, "the store is out of memory");
+        fail_memory(store, request);
         return;
     }
     answer_waiters(store, entry, STORE_OK, entry->value, entry->size);
@@ -185,8 +191,7 @@ static void get(struct store *store, const struct store_request *request, nanose
         return;
     }
     entry = make_entry(store, request->key);
-    if (entry == NULL || !add_waiter(store, entry, request, now))
-        refuse(store, request, "the store is out of memory");
+    if (entry == NULL || !add_waiter(store, entry, request, now)) fail_memory(store, request);
 }
 
 static void add(struct store *store, const struct store_request *request) {
@@ -215,7 +220,7 @@ static void add(struct store *store, const struct store_request *request) {
     }
     int size = snprintf(text, sizeof text, "%" PRId64, sum);
     if (entry == NULL || !put_value(entry, text, (size_t)size)) {
-        refuse(store, request, "the store is out of memory");
+        fail_memory(store, request);
         return;
     }
     answer_waiters(store, entry, STORE_OK, entry->value, entry->size);
@@ -249,9 +254,8 @@ static void answer_gather(struct store *store, struct entry *entry) {
         buffer_append(&all, header, sizeof header);
         buffer_append(&all, entry->pieces[i].value, size);
     }
-    static const char why[] = "the store is out of memory";
     if (all.failed) {
-        answer_waiters(store, entry, STORE_INVALID, why, sizeof why - 1);
+        answer_waiters(store, entry, STORE_FAILED, no_memory, sizeof no_memory - 1);
     } else {
         keep_gathered(store, entry, &all);
         answer_waiters(store, entry, STORE_OK, all.data, all.size);
@@ -274,7 +278,7 @@ static void refuse_without_ended(struct store *store, struct entry *entry) {
                       count > 1 ? "have" : "has");
         for (uint32_t i = 0; i < store->world_size; i++)
             entry->pieces[i].waiting = false;
-        answer_waiters(store, entry, STORE_INVALID, why.data, why.size);
+        answer_waiters(store, entry, STORE_FAILED, why.data, why.size);
         buffer_done(&why);
     }
     idset_done(&missing);
@@ -313,11 +317,15 @@ static bool put_piece(struct entry *entry, struct piece *piece, const struct sto
 }
 
 static void gather(struct store *store, const struct store_request *request, nanoseconds now) {
+    if (request->rank >= store->world_size) {
+        refuse(store, request, "no such rank");
+        return;
+    }
     struct entry *entry = make_entry(store, request->key);
     if (entry != NULL && entry->pieces == NULL)
         entry->pieces = calloc(store->world_size, sizeof *entry->pieces);
-    if (entry == NULL || entry->pieces == NULL || request->rank >= store->world_size) {
-        refuse(store, request, "the store is out of memory");
+    if (entry == NULL || entry->pieces == NULL) {
+        fail_memory(store, request);
         return;
     }
     if (answer_late(store, entry, request)) return;
@@ -327,7 +335,7 @@ static void gather(struct store *store, const struct store_request *request, nan
         return;
     }
     if (!add_waiter(store, entry, request, now)) {
-        refuse(store, request, "the store is out of memory");
+        fail_memory(store, request);
         return;
     }
     if (!put_piece(entry, piece, request)) {
@@ -335,7 +343,7 @@ static void gather(struct store *store, const struct store_request *request, nan
         entry->waiters = added->next;
         free(added);
         piece->waiting = false;
-        refuse(store, request, "the store is out of memory");
+        fail_memory(store, request);
         return;
     }
     if (entry->n_came == store->world_size)

@@ -12,7 +12,7 @@
 #include "base/duration.h"
 
 enum store_operation { STORE_SET, STORE_GET, STORE_WAIT, STORE_ADD, STORE_GATHER, STORE_DELETE };
-enum store_status { STORE_OK, STORE_NONE, STORE_TIMEOUT, STORE_INVALID };
+enum store_status { STORE_OK, STORE_NONE, STORE_TIMEOUT, STORE_INVALID, STORE_FAILED };
 
 struct store_request {
     enum store_operation operation;
@@ -23,8 +23,8 @@ struct store_request {
     nanoseconds timeout; /* negative: none */
 };
 
-/* NONE: no such key. TIMEOUT: the value is the idset of the ranks that a gather lacked. INVALID: it says why,
- * in words. The value is borrowed during the call; it may not ask the store. */
+/* NONE: no such key. TIMEOUT: the value is the idset of the ranks that a gather lacked. INVALID: the
+ * request is wrong; FAILED: it is right, but can come to nothing any more; both say why, in words. The value is borrowed during the call; it may not ask the store. */
 typedef void store_answer(void *context, uint32_t node, uint32_t channel, enum store_status status,
                           const void *value, size_t size);
 
@@ -41,7 +41,7 @@ void store_ask(struct store *store, const struct store_request *request, nanosec
  * key that the fewest wait for, and `out` says who waits for what: "ranks 0-2 wait for "a", rank 3 waits for "b"". */
 bool store_is_stuck(const struct store *store, uint64_t *turn, uint32_t *rank, struct buffer *out);
 
-/* A rank has ended: gathers that still lack its piece, now or later, are INVALID at once. Short of memory, they wait for
+/* A rank has ended: gathers that still lack its piece, now or later, are FAILED at once. Short of memory, they wait for
  * their time. */
 void store_leave(struct store *store, uint32_t rank);
 

@@ -52,6 +52,13 @@ int worker_link(struct ty_worker *worker, struct link **link, ty_error *err) {
     return 0;
 }
 
+int worker_check_answer(const char *answer, ty_error *err) {
+    const char *text;
+    if (str_prefix(answer, "error ", &text)) return ty_fail(err, TY_EUSAGE, "%s", text);
+    if (str_prefix(answer, "failed ", &text)) return ty_fail(err, TY_EWORKER, "%s", text);
+    return 0;
+}
+
 int worker_request(struct ty_worker *worker, struct buffer *value, ty_error *err) {
     if (worker->line.failed) {
         buffer_done(&worker->line);
@@ -60,10 +67,7 @@ int worker_request(struct ty_worker *worker, struct buffer *value, ty_error *err
     struct link *link;
     int rc = worker_link(worker, &link, err);
     if (rc == 0) rc = link_request(link, worker->line.data, worker->line.size, &worker->answer, value, err);
-    if (rc < 0) return rc;
-    const char *text;
-    if (str_prefix(worker->answer.data, "error ", &text)) return ty_fail(err, TY_EUSAGE, "%s", text);
-    return 0;
+    return rc < 0 ? rc : worker_check_answer(worker->answer.data, err);
 }
 
 int worker_fail_answer(const struct ty_worker *worker, ty_error *err) {

@@ -16,6 +16,7 @@
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "worker/link.h"
+#include "worker/worker.h"
 
 static struct {
     pthread_mutex_t lock;
@@ -44,9 +45,7 @@ void upload_free(struct upload *upload) {
 static int ask(struct buffer *line, struct buffer *answer, ty_error *err) {
     if (line->failed) return ty_fail_memory(err);
     int rc = link_request(uploads.link, line->data, line->size, answer, NULL, err);
-    const char *text;
-    if (rc == 0 && str_prefix(answer->data, "error ", &text)) rc = ty_fail(err, TY_EUSAGE, "%s", text);
-    return rc;
+    return rc < 0 ? rc : worker_check_answer(answer->data, err);
 }
 
 /* The first failure is the one to tell. */

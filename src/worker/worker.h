@@ -32,8 +32,10 @@ void worker_done(struct ty_worker *worker);
 /* The link of this process: after a fork a child gets a channel of its own. */
 int worker_link(struct ty_worker *worker, struct link **link, ty_error *err);
 
-/* Sends worker->line as a request; the answer is in worker->answer. An answer "error TEXT" is TY_EUSAGE with
- * that text. */
+/* What an answer "error TEXT" (TY_EUSAGE) or "failed TEXT" (TY_EWORKER) means, with that text; 0 for any other. */
+int worker_check_answer(const char *answer, ty_error *err);
+
+/* Sends worker->line as a request; the answer is in worker->answer, and is none of those that say why not. */
 int worker_request(struct ty_worker *worker, struct buffer *value, ty_error *err);
 
 /* Every rank of the attempt gives a piece and gets all, as comm_exchange says; timeout_ms -1: no limit. */

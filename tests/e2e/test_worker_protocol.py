@@ -438,7 +438,7 @@ c.report(step=1)
 if RANK != 2:
     if RANK == 1: time.sleep(0.1) # long after that end
     answer = c.checkpoint({"x%d" % RANK: "y"}, step=2)
-    assert answer.startswith("error ") and "rank 2 ended after 1 reports" in answer, answer
+    assert answer.startswith("failed ") and "rank 2 ended after 1 reports" in answer, answer
 """)
         self.assertEqual([], self.checkpoints())
         self.assertEqual([{"step": 1}, {"step": 2}], self.reports(0))
@@ -450,7 +450,7 @@ if RANK == 1:
     assert c.ask("abort %d the disk is full" % number) == ("ok", None)
 else:
     answer = c.commit(number)
-    assert answer.startswith("error ") and "rank 1: the disk is full" in answer, answer
+    assert answer.startswith("failed ") and "rank 1: the disk is full" in answer, answer
 assert c.checkpoint({"r%d" % RANK: "x"}, step=2).startswith("ok ")
 """)
         self.assertEqual([2], self.checkpoints())
@@ -462,7 +462,7 @@ number, path = c.begin()
 open(path + "/half-%d" % RANK, "w").write("half")
 if RANK == 1: os.kill(os.getpid(), signal.SIGKILL)
 answer = c.commit(number)
-assert answer.startswith("error ") and "rank 1" in answer, answer
+assert answer.startswith("failed ") and "rank 1" in answer, answer
 """, status=137)
         self.assertEqual([1], self.checkpoints())
         self.assertEqual({"r0": "good", "r1": "good"}, self.checkpoint_files(1))
@@ -505,10 +505,10 @@ answer, _ = c.ask("commit 2 \"ELSEWHERE\"")
 assert answer == "ok ELSEWHERE", answer
 answer, _ = c.ask("checkpoint {}")
 answer, _ = c.ask("commit 3 \"s3://bucket/%d\"" % RANK)
-assert answer.startswith("error ") and "place" in answer, answer
+assert answer.startswith("failed ") and "place" in answer, answer
 answer, _ = c.ask("checkpoint \"checkpoint_777777\" {}")
 answer = c.commit(4)
-assert answer.startswith("error ") and "checkpoint_777777" in answer, answer
+assert answer.startswith("failed ") and "checkpoint_777777" in answer, answer
 answer, value = c.ask("checkpoints")
 kept = json.loads(value)
 assert [k["number"] for k in kept] == [1, 2] and kept[1]["path"] == "ELSEWHERE", kept
@@ -547,7 +547,7 @@ for i, files in enumerate(bad, 1):
     open(path + "/r", "w").write("x")
     open(path + "/.metadata.json", "w").write("x") if "metadata" in files else None
     answer = c.commit(number, files)
-    assert number == i and answer.startswith("error "), (files, answer)
+    assert number == i and answer.startswith("failed "), (files, answer)
 assert c.checkpoint({"r": "x"}).startswith("ok ")
 """)
         self.assertEqual([len(bad) + 1], self.checkpoints())
@@ -561,7 +561,7 @@ for make in kinds:
     number, path = c.begin()
     make(path)
     answer = c.commit(number)
-    assert answer.startswith("error "), answer
+    assert answer.startswith("failed "), answer
 number, path = c.begin()
 os.mkdir(path + "/sub"); open(path + "/sub/file", "w").write("deep"); os.symlink("sub/file", path + "/latest")
 assert c.commit(number).startswith("ok ")

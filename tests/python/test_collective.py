@@ -57,6 +57,7 @@ def test_a_rank_that_has_ended_is_not_waited_for(fit, leave):
     with pytest.raises(WorkerGroupError, match="rank 1 has ended without this call") as caught:
         fit(train)
     assert list(caught.value.worker_failures) == [0]
+    assert isinstance(caught.value.worker_failures[0], RuntimeError)
 
 
 def test_who_does_not_come_is_named(fit, capfd):

@@ -146,7 +146,7 @@ static int write_checkpoint(void) {
     expect(BAD_NUMBER);
     if (begin_checkpoint(13) != 0) return 61;
     say("commit 13 []\n");
-    expect("error disk full\n");
+    expect("failed disk full\n");
     if (begin_checkpoint(14) != 0) return 61;
     say("abort 14 no space\n");
     expect("ok\n");

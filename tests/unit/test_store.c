@@ -13,7 +13,7 @@
 
 static void note_answer(void *context, uint32_t node, uint32_t channel, enum store_status status,
                         const void *value, size_t size) {
-    static const char *const names[] = {"ok", "none", "timeout", "invalid"};
+    static const char *const names[] = {"ok", "none", "timeout", "invalid", "failed"};
     buffer_printf(context, " %u/%u:%s", node, channel, names[status]);
     if (size > 0) buffer_printf(context, "=%.*s", (int)size, (const char *)value);
 }
@@ -142,15 +142,14 @@ static void gather_fails_without_a_rank_that_ended(void **state) {
     ask(STORE_GATHER, 1, "early", "b", -1, 0);
     ask(STORE_GATHER, 0, "k", "a", -1, 0);
     store_leave(store, 1);
-    expect(
-        " 1/10:invalid=rank 1 has ended without this call: every worker must make it as often as the others");
+    expect(" 1/10:failed=rank 1 has ended without this call: every worker must make it as often as the others");
     ask(STORE_GATHER, 0, "early", "a", -1, 0); /* the other one's piece is there */
     expect("");
     store_leave(store, 2);
-    (void)snprintf(both, sizeof both, " 1/10:invalid%s 1/11:invalid%s", rank_2_ended, rank_2_ended);
+    (void)snprintf(both, sizeof both, " 1/10:failed%s 1/11:failed%s", rank_2_ended, rank_2_ended);
     expect(both);
     ask(STORE_GATHER, 0, "k", "a", -1, 0);
-    expect(" 1/10:invalid=ranks 1-2 have ended without this call: every worker must make it as often as the "
+    expect(" 1/10:failed=ranks 1-2 have ended without this call: every worker must make it as often as the "
            "others");
     store_leave(store, 9); /* no such rank */
     ask(STORE_WAIT, 0, "v", NULL, -1, 0);

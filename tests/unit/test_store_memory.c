@@ -35,7 +35,7 @@ static void note_answer(void *context, uint32_t node, uint32_t channel, enum sto
 }
 
 static bool ran_short(const struct answers *answers, unsigned channel) {
-    return answers->status[channel] == STORE_INVALID &&
+    return answers->status[channel] == STORE_FAILED &&
            strcmp(answers->text[channel], "the store is out of memory") == 0;
 }
 
@@ -97,7 +97,7 @@ static void leave(struct store *store, struct answers *answers) {
     store_expire(store, 1000);
     assert_int_equal(store_deadline(store), -1);
     enum store_status status = answers->status[waits];
-    assert_true(status == STORE_INVALID || status == STORE_TIMEOUT);
+    assert_true(status == STORE_FAILED || status == STORE_TIMEOUT);
 }
 
 static void live(struct store *store, struct answers *answers) {

@@ -65,7 +65,7 @@ static void commit(struct heard *heard, nfds_t channel, const char *rest) {
     buffer_printf(&heard->commits, "%s %u ", channel == 0 ? "main" : "own", number);
     buffer_text(&heard->lists, strchr(rest, ' ') + 1);
     if (number == heard->refused)
-        buffer_text(answer, "error rank 5 gave up\n");
+        buffer_text(answer, "failed rank 5 gave up\n");
     else
         buffer_printf(answer, "ok %s/checkpoint_%06u\n", run_path, number);
     heard->held[heard->n_held++] = heard->channels[channel];
@@ -294,7 +294,7 @@ static void body_refused(void) {
     ty_error err = {0};
     for (int i = 0; i < 3; i++)
         give(worker, i == 0 ? "refused-0" : i == 1 ? "refused-1" : "refused-2");
-    CHECK(ty_report_drain(worker, &err) == TY_EUSAGE);
+    CHECK(ty_report_drain(worker, &err) == TY_EWORKER);
     CHECK(MENTIONS(err.message, "rank 5 gave up"));
     CLEANUP_FREE char *first = path_of("refused-0"), *second = path_of("refused-1");
     CHECK(access(first, F_OK) < 0);

@@ -273,7 +273,7 @@ static void body_checkpoint(void) {
     ty_error err = {0};
     CHECK(ty_report(worker, TY_METRICS({"loss", 0.5}), checkpoint_source, &err) == 0);
     CHECK(strcmp(ty_checkpoint_latest(worker), "/runs/r/checkpoint_000007") == 0);
-    CHECK(ty_report(worker, TY_METRICS({"loss", 0.25}), checkpoint_source, &err) == TY_EUSAGE);
+    CHECK(ty_report(worker, TY_METRICS({"loss", 0.25}), checkpoint_source, &err) == TY_EWORKER);
     CHECK(MENTIONS(err.message, "rank 2 gave up"));
     CHECK(strcmp(ty_checkpoint_latest(worker), "/runs/r/checkpoint_000007") == 0);
     CHECK(ty_report(worker, TY_METRICS({"loss", 0.25}), checkpoint_source, &err) < 0); /* nowhere to write */
@@ -305,7 +305,7 @@ static void test_checkpoint_is_copied_and_committed(void **state) {
     assert_string_equal(agent_read_line(agent.fd), "checkpoint {\"loss\":0.25}\n");
     agent_say(agent.fd, answer);
     assert_memory_equal(agent_read_line(agent.fd), "commit 7 [", 10);
-    agent_say(agent.fd, "error rank 2 gave up\n");
+    agent_say(agent.fd, "failed rank 2 gave up\n");
 
     assert_string_equal(agent_read_line(agent.fd), "checkpoint {\"loss\":0.25}\n");
     agent_say(agent.fd, "directory 8 /dev/null/nowhere\n");
