@@ -22,6 +22,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.abspath(os.environ.get("TRAINYARD_BUILD", os.path.join(HERE, "..", "..", "build")))
 COMMAND = os.path.join(BUILD, "trainyard")
 
+# Tests under nohup, or behind a shell's "&", hear neither of these, and neither would the programs that they start.
+for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(ignored) == signal.SIG_IGN:
+        signal.signal(ignored, signal.SIG_DFL)
+
 
 class Finished:
     """A command that ended: its exit status (128 + signal) and what it printed."""

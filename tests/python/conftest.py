@@ -18,6 +18,11 @@ PACKAGE = os.path.join(os.path.abspath(BUILD), "python")
 sys.path.insert(0, PACKAGE)
 os.environ["PYTHONPATH"] = PACKAGE
 
+# Tests under nohup, or behind a shell's "&", hear neither of these, and neither would the programs that they start.
+for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(ignored) == signal.SIG_IGN:
+        signal.signal(ignored, signal.SIG_DFL)
+
 DROPPED = ("TRAINYARD_", "CUDA_", "HIP_", "RAY_", "TPU_", "JAX_", "MASTER_")
 RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "OMP_NUM_THREADS")
 
