@@ -37,3 +37,18 @@ bool utf8_is_harmless(uint32_t character) {
     bool turns = (character >= 0x202a && character <= 0x202e) || (character >= 0x2066 && character <= 0x2069);
     return !control && !turns;
 }
+
+void utf8_escape(const char *text, size_t size, struct buffer *out) {
+    for (size_t at = 0; at < size;) {
+        uint32_t character = 0;
+        int length = utf8_sequence(text + at, size - at, &character);
+        bool harmless = length > 0 && utf8_is_harmless(character);
+        if (harmless)
+            buffer_append(out, text + at, (size_t)length);
+        else if (length > 1)
+            buffer_printf(out, "\\u%04x", character);
+        else
+            buffer_printf(out, "\\x%02x", (unsigned char)text[at]);
+        at += length < 0 ? 1 : (size_t)length;
+    }
+}

@@ -7,6 +7,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "scaling/accelerator_type.h"
@@ -145,7 +146,7 @@ static int classify(const char *name, int format, struct buffer *out) {
     char type[64];
     bool known = accelerator_classify(name, type);
     if (format == FORMAT_TEXT) {
-        terminal_escape(known ? type : "none", strlen(known ? type : "none"), out);
+        utf8_escape(known ? type : "none", strlen(known ? type : "none"), out);
     } else {
         json_member("{", "name", name, out);
         if (known)

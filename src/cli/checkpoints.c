@@ -7,10 +7,10 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/command.h"
 #include "cli/run_directory.h"
-#include "cli/terminal.h"
 #include "journal/journal.h"
 
 struct checkpoints_options {
@@ -49,14 +49,14 @@ static void add_text(struct survey *survey, const struct journal_checkpoint *row
     struct tm parts;
     time_t seconds = (time_t)(row->time / NS_PER_S);
     if (localtime_r(&seconds, &parts) != NULL) (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &parts);
-    terminal_escape(row->name, strlen(row->name), out);
+    utf8_escape(row->name, strlen(row->name), out);
     if (survey->verify) {
         buffer_text(out, ": ");
-        terminal_escape(state, strlen(state), out);
+        utf8_escape(state, strlen(state), out);
     } else {
         buffer_printf(out, "  attempt %d  %s  %lld bytes  ", row->attempt, when, (long long)bytes);
         const char *metrics = row->metrics != NULL ? row->metrics : "";
-        terminal_escape(metrics, strlen(metrics), out);
+        utf8_escape(metrics, strlen(metrics), out);
     }
     buffer_char(out, '\n');
 }
@@ -105,7 +105,7 @@ static int verify_one(const char *path, bool text, ty_error *err) {
     if (result < 0) return result;
     buffer_text(&out, text ? "" : "[{\"path\": ");
     if (text)
-        terminal_escape(path, strlen(path), &out);
+        utf8_escape(path, strlen(path), &out);
     else
         buffer_json_text(&out, path);
     buffer_text(&out, text ? ": ok\n" : ", \"state\": \"ok\"}]\n");

@@ -16,9 +16,9 @@
 #include "base/cleanup.h"
 #include "base/idset.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/run_directory.h"
-#include "cli/terminal.h"
 
 struct logs_options {
     const char *storage_path;
@@ -77,7 +77,7 @@ enum { CHUNK = 64 * 1024, LINE_MAX_HELD = 1024 * 1024 };
 static void put_line(struct logs *logs, int rank, const char *text, size_t size) {
     if (!logs->options->no_prefix) buffer_printf(&logs->out, "[rank %d] ", rank);
     if (logs->escape)
-        terminal_escape(text, size, &logs->out);
+        utf8_escape(text, size, &logs->out);
     else
         buffer_append(&logs->out, text, size);
     buffer_char(&logs->out, '\n');

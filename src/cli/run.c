@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/policy_options.h"
 #include "cli/run_environment.h"
@@ -173,7 +174,7 @@ static void print_failure(const char *failure) {
     buffer_text(&text, "trainyard run: ");
     while (*failure != '\0') {
         size_t size = strcspn(failure, "\n");
-        terminal_escape(failure, size, &text);
+        utf8_escape(failure, size, &text);
         buffer_char(&text, '\n');
         failure += size + (failure[size] == '\n');
     }

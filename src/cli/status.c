@@ -6,6 +6,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/duration.h"
+#include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/run_directory.h"
 #include "cli/run_summary.h"
@@ -41,12 +42,12 @@ static void format_metrics(json_t *metrics, struct buffer *out) {
     size_t n = 0;
     json_object_foreach(metrics, name, value) {
         if (n++ > 0) buffer_text(out, ", ");
-        terminal_escape(name, strlen(name), out);
+        utf8_escape(name, strlen(name), out);
         if (json_is_number(value)) {
             buffer_printf(out, " %.6g", json_number_value(value));
         } else if (json_is_string(value)) {
             buffer_char(out, ' ');
-            terminal_escape(json_string_value(value), json_string_length(value), out);
+            utf8_escape(json_string_value(value), json_string_length(value), out);
         } else {
             CLEANUP_FREE char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
             buffer_printf(out, " %s", text != NULL ? text : "?");
@@ -152,7 +153,7 @@ static void label(const char *name, struct buffer *out) {
 static void line(const char *name, const char *text, struct buffer *out) {
     if (text == NULL) return;
     label(name, out);
-    terminal_escape(text, strlen(text), out);
+    utf8_escape(text, strlen(text), out);
     buffer_char(out, '\n');
 }
 
@@ -197,21 +198,21 @@ static void results_text(const struct run_summary *summary, struct buffer *out) 
     buffer_printf(out, "%zu", summary->checkpoints);
     if (summary->last_checkpoint != NULL) buffer_text(out, "; the last: ");
     if (summary->last_checkpoint != NULL)
-        terminal_escape(summary->last_checkpoint, strlen(summary->last_checkpoint), out);
+        utf8_escape(summary->last_checkpoint, strlen(summary->last_checkpoint), out);
     buffer_char(out, '\n');
 }
 
 static void add_node(const char *node, struct buffer *out) {
     if (node == NULL) return;
     buffer_text(out, ", on node ");
-    terminal_escape(node, strlen(node), out);
+    utf8_escape(node, strlen(node), out);
 }
 
 static void cause_text(const struct run_summary *summary, struct buffer *out) {
     if (summary->cause == NULL) return;
     label("first cause", out);
     if (summary->cause_rank >= 0) buffer_printf(out, "rank %d: ", summary->cause_rank);
-    terminal_escape(summary->cause, strcspn(summary->cause, "\n"), out);
+    utf8_escape(summary->cause, strcspn(summary->cause, "\n"), out);
     add_node(cause_node(summary), out);
     buffer_char(out, '\n');
 }
@@ -225,10 +226,10 @@ static void attempt_text(const struct ty_attempt_info *attempt, struct buffer *o
     duration_format((nanoseconds)(took * (double)NS_PER_S), out);
     buffer_printf(out, ": %s", ended ? attempt->outcome : "goes on");
     if (attempt->cause != NULL) buffer_text(out, ": ");
-    if (attempt->cause != NULL) terminal_escape(attempt->cause, strcspn(attempt->cause, "\n"), out);
+    if (attempt->cause != NULL) utf8_escape(attempt->cause, strcspn(attempt->cause, "\n"), out);
     add_node(attempt->node, out);
     if (attempt->checkpoint != NULL) buffer_text(out, "; from ");
-    if (attempt->checkpoint != NULL) terminal_escape(attempt->checkpoint, strlen(attempt->checkpoint), out);
+    if (attempt->checkpoint != NULL) utf8_escape(attempt->checkpoint, strlen(attempt->checkpoint), out);
     buffer_char(out, '\n');
 }
 
@@ -256,7 +257,7 @@ static void phases_text(const struct run_summary *summary, struct buffer *out) {
                       duration.data != NULL ? duration.data : "?");
         if (phase->rank >= 0) buffer_printf(out, "   slowest: rank %d", phase->rank);
         if (phase->node_name != NULL) buffer_text(out, "   slowest: node ");
-        if (phase->node_name != NULL) terminal_escape(phase->node_name, strlen(phase->node_name), out);
+        if (phase->node_name != NULL) utf8_escape(phase->node_name, strlen(phase->node_name), out);
         buffer_char(out, '\n');
     }
 }

@@ -17,27 +17,12 @@ bool terminal_colour(int fd) {
     return isatty(fd) != 0 && term != NULL && *term != '\0' && !str_equal(term, "dumb");
 }
 
-void terminal_escape(const char *text, size_t size, struct buffer *out) {
-    for (size_t at = 0; at < size;) {
-        uint32_t character = 0;
-        int length = utf8_sequence(text + at, size - at, &character);
-        bool harmless = length > 0 && utf8_is_harmless(character);
-        if (harmless)
-            buffer_append(out, text + at, (size_t)length);
-        else if (length > 1)
-            buffer_printf(out, "\\u%04x", character);
-        else
-            buffer_printf(out, "\\x%02x", (unsigned char)text[at]);
-        at += length < 0 ? 1 : (size_t)length;
-    }
-}
-
 static void tell(const char *command, const char *kind, const char *message) {
     CLEANUP(buffer_done) struct buffer line = {0};
     buffer_text(&line, "trainyard");
     if (command != NULL) buffer_printf(&line, " %s", command);
     buffer_printf(&line, ": %s", kind);
-    terminal_escape(message, strlen(message), &line);
+    utf8_escape(message, strlen(message), &line);
     buffer_char(&line, '\n');
     if (!line.failed) (void)file_write_all(STDERR_FILENO, line.data, line.size);
 }
@@ -51,7 +36,7 @@ void terminal_warning(const char *command, const char *message) {
 }
 
 void table_cell(struct table *table, const char *text) {
-    terminal_escape(text, strlen(text), &table->cells);
+    utf8_escape(text, strlen(text), &table->cells);
     buffer_append(&table->cells, "", 1);
 }
 

@@ -10,10 +10,6 @@
 /* True when `fd` is a terminal that takes colour, and NO_COLOR does not forbid it. */
 bool terminal_colour(int fd);
 
-/* Appends text so that a terminal shows it and does not obey it: control bytes as \x1b, C1 controls as \u009b,
- * what is no UTF-8 as \xff; tabs stay. */
-void terminal_escape(const char *text, size_t size, struct buffer *out);
-
 /* "trainyard run: message" on standard error, one line; `command` may be NULL. */
 void terminal_error(const char *command, const char *message);
 /* "trainyard run: warning: message". */

@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/duration.h"
+#include "base/utf8.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
 
@@ -117,7 +118,7 @@ static void test_options_help(void **state) {
 
 static void escapes(const char *text, const char *shown) {
     CLEANUP(buffer_done) struct buffer out = {0};
-    terminal_escape(text, strlen(text), &out);
+    utf8_escape(text, strlen(text), &out);
     buffer_char(&out, '\0');
     assert_string_equal(out.data, shown);
 }
