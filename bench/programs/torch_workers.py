@@ -46,7 +46,7 @@ def ours(config, fits, mode):
     for fit in range(fits):
         config["fit"] = fit
         mark(config)
-        TorchTrainer(train, train_loop_config=config, scaling_config=trainyard.ScalingConfig(num_workers=WORKERS), 
+        TorchTrainer(train, train_loop_config=config, scaling_config=trainyard.ScalingConfig(num_workers=WORKERS),
                      run_config=run).fit()
 
 

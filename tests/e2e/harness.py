@@ -127,6 +127,18 @@ class Case(unittest.TestCase):
         """The same, to its end."""
         return self.finish(self.start_run(*args, env=env, **more), timeout)
 
+    def wait_for(self, condition, what="what it is to bring about", process=None, seconds=30):
+        """Waits until `condition()` is true, which some process brings about; its value."""
+        deadline = time.monotonic() + seconds
+        while True:
+            value = condition()
+            if value:
+                return value
+            if process is not None and process.poll() is not None:
+                self.fail("ended before there was %s: %r" % (what, self.finish(process)))
+            self.assertLess(time.monotonic(), deadline, "waited %s s for %s" % (seconds, what))
+            time.sleep(0.002)
+
     def write(self, name, text):
         """A file in the test's place; gives its path."""
         path = os.path.join(self.place, name)

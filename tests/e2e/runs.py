@@ -12,7 +12,7 @@ import sys
 import time
 
 import harness
-from harness import COMMAND, Case, processes_with
+from harness import Case, processes_with
 
 PYTHON = sys.executable
 NEVER = "100000"  # seconds that a worker would sleep if nobody ended it
@@ -97,18 +97,6 @@ class RunCase(Case):
         self.work = os.path.join(self.place, "work")
         os.mkdir(self.work)
         self.shared_memory = set(os.listdir("/dev/shm"))
-
-    def wait_for(self, condition, what, process=None, seconds=30):
-        """Waits until `condition()` is true, which some process brings about; its value."""
-        deadline = time.monotonic() + seconds
-        while True:
-            value = condition()
-            if value:
-                return value
-            if process is not None and process.poll() is not None:
-                self.fail("ended before there was %s: %r" % (what, self.finish(process)))
-            self.assertLess(time.monotonic(), deadline, "waited %s s for %s" % (seconds, what))
-            time.sleep(0.002)
 
     def wait_for_files(self, process, *names):
         self.wait_for(lambda: all(os.path.exists(os.path.join(self.work, name)) for name in names), ", ".join(names), process)

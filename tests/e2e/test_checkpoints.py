@@ -1,8 +1,8 @@
 """Checkpoints with real processes: how they are handed over, which are kept, what is left when storage fails or somebody dies."""
 import json
 import os
-import signal
 import shutil
+import signal
 import unittest
 
 import runs

@@ -8,7 +8,8 @@ import subprocess
 import termios
 import time
 
-from runs import COMMAND, NEVER, PYTHON, RunCase, children, main, parents, seeds, soak, try_kill
+from harness import COMMAND
+from runs import NEVER, PYTHON, RunCase, children, main, parents, seeds, soak, try_kill
 
 WAIT = ": > ready.$RANK; exec sleep " + NEVER
 DEAF = "trap '' TERM INT HUP; : > ready.$RANK; while :; do sleep 0.05; done"
@@ -113,7 +114,7 @@ class EightEvents(DeathCase):
                 self.forget()
                 name = words.replace(" ", "-")
                 process = self.shell("exec %s -S %s %s" % (PYTHON, script, words), "--name", name, "-n", 2)
-                finished = self.assert_death(process, 0, "succeeded", name=name)
+                self.assert_death(process, 0, "succeeded", name=name)
                 self.assert_daemons_gone(2)
 
     def assert_daemons_gone(self, n):

@@ -39,19 +39,11 @@ class FailureCase(Case):
         """The same, on its way; each rank must make the file ready.RANK first."""
         process = self.start("run", "--storage-path", self.storage, "--name", "r", "-n", n, "--num-cpus", n, *args, "--", "sh", "-c", script,
                              **more)
-        self.wait_for(lambda: all(os.path.exists(self.at("ready.%d" % rank)) for rank in range(n)), process)
+        self.wait_for(lambda: all(os.path.exists(self.at("ready.%d" % rank)) for rank in range(n)), process=process)
         return process
 
     def at(self, name):
         return os.path.join(self.place, name)
-
-    def wait_for(self, condition, process=None):
-        deadline = time.monotonic() + 30
-        while not condition():
-            if process is not None and process.poll() is not None:
-                self.fail("the command ended early: %r" % self.finish(process))
-            self.assertLess(time.monotonic(), deadline, "waited in vain")
-            time.sleep(0.002)
 
     def pid_of(self, rank):
         """Of a worker that wrote it into its ready file."""
@@ -323,7 +315,7 @@ time.sleep(100000)
         agent = children(process.pid)[0]
 
         worker = self.pid_of(0)
-        self.wait_for(lambda: children(agent) == [worker], process)
+        self.wait_for(lambda: children(agent) == [worker], process=process)
         self.write("go", "")
         self.ends_clean(process, 0)
 
@@ -358,7 +350,7 @@ time.sleep(100000)
         cluster = self.write("cluster.yaml", "nodes: [{name: 'n[1-3]', resources: {CPU: 2}}]\n")
         process = self.start("run", "--storage-path", self.storage, "--cluster", cluster, "-n", 6, "--grace", "50ms", "--", "sh", "-c",
                              "echo $PPID > ready.$RANK; sleep " + NEVER)
-        self.wait_for(lambda: all(os.path.exists(self.at("ready.%d" % rank)) for rank in range(6)), process)
+        self.wait_for(lambda: all(os.path.exists(self.at("ready.%d" % rank)) for rank in range(6)), process=process)
         os.kill(self.pid_of(2), signal.SIGKILL)  # what it wrote is its agent's
         finished = self.ends_clean(process, 5)
         self.assertIn("the agent of node n2 was killed by signal 9 (SIGKILL)", self.cause(finished)[0])

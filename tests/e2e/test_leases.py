@@ -2,13 +2,14 @@
 
 import os
 import random
-import signal
 import shutil
+import signal
 import subprocess
 import time
 import unittest
 
-from runs import COMMAND, NEVER, PYTHON, RunCase, children, main, soak
+from harness import COMMAND
+from runs import NEVER, PYTHON, RunCase, children, main, soak
 
 # Every worker takes its devices in a file that all runs share, under a lock, and fails when one is more than whole.
 HOLD = r"""
@@ -252,7 +253,7 @@ class Sharing(LeaseCase):
                 device, part = line.split()
                 held[device] = held.get(device, 0) + float(part)
         self.assertEqual({"0", "1"}, set(held))
-        for device, left in held.items():
+        for left in held.values():
             self.assertAlmostEqual(0, left)
 
     def test_never_twice_at_once_when_holders_are_killed(self):

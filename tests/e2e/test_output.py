@@ -42,12 +42,6 @@ class OutputCase(Case):
         with open(os.path.join(self.storage, "r%d" % self.runs, "logs", "rank-%d.log" % rank), "rb") as file:
             return file.read()
 
-    def wait_for(self, condition, seconds=30):
-        deadline = time.monotonic() + seconds
-        while not condition():
-            self.assertLess(time.monotonic(), deadline, "waited in vain")
-            time.sleep(0.002)
-
     def wait_until_still(self, sizes):
         """Until the sizes of files stop growing: whoever writes them is blocked."""
         still = 0
@@ -283,7 +277,7 @@ class Flood(OutputCase):
         count = subprocess.Popen(["wc", "-c"], stdin=counter.stdout, stdout=subprocess.PIPE)
         process.stdout.close()
         counter.stdout.close()
-        self.wait_for(lambda: all(os.path.exists(os.path.join(self.place, "done.%d" % rank)) for rank in (0, 1)), 60)
+        self.wait_for(lambda: all(os.path.exists(os.path.join(self.place, "done.%d" % rank)) for rank in (0, 1)), seconds=60)
         peak = sum(map(peak_kib, [process.pid, *agents(process.pid)]))
         self.write("go", "")
         self.assertEqual(b"200000000", count.communicate(timeout=60)[0].strip())

@@ -121,7 +121,7 @@ class Shape(PlanCase):
         self.assertEqual(self.plan(cluster, *args), self.plan(cluster, *args))
 
 
-F, I = "busy", "infeasible"
+F, I = "busy", "infeasible"  # noqa: E741 (as the vectors of the specification write them)
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
 # name: cluster, arguments, and for each strategy the workers per node, or the verdict: busy only where it fits once others finish,

@@ -7,7 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 
 from harness import COMMAND, Case, main
 
@@ -58,20 +57,8 @@ class RunCase(Case):
             found[int(name)] = dict(entry.split("=", 1) for entry in entries)
         return [found[rank] for rank in sorted(found)]
 
-    def wait_for(self, condition, process=None, seconds=30):
-        """Waits until `condition()` is true, which some process brings about; its value."""
-        deadline = time.monotonic() + seconds
-        while True:
-            value = condition()
-            if value:
-                return value
-            if process is not None and process.poll() is not None:
-                self.fail("the command ended early: %r" % self.finish(process))
-            self.assertLess(time.monotonic(), deadline, "waited in vain")
-            time.sleep(0.002)
-
     def wait_for_files(self, process, *names):
-        self.wait_for(lambda: all(os.path.exists(os.path.join(self.place, name)) for name in names), process)
+        self.wait_for(lambda: all(os.path.exists(os.path.join(self.place, name)) for name in names), process=process)
 
 
 def read(*path):

@@ -24,12 +24,6 @@ class RunCase(Case):
     def logs(self, *args):
         return self.assert_status(0, self.trainyard("logs", "--storage-path", self.storage, *args)).out
 
-    def wait_for(self, condition, what, limit=20):
-        deadline = time.monotonic() + limit
-        while not condition():
-            self.assertLess(time.monotonic(), deadline, "waited %d s for %s" % (limit, what))
-            time.sleep(0.01)
-
 
 class Status(RunCase):
     def test_succeeded(self):

@@ -9,7 +9,8 @@ import sqlite3
 import time
 
 import harness
-from runs import COMMAND, NEVER, PYTHON, RunCase, main, seeds, soak
+from harness import COMMAND
+from runs import PYTHON, RunCase, main, seeds, soak
 
 HEAD = "import json, os, random, signal, socket, subprocess, sys, threading, time\nfrom worker_client import RANK, SIZE, Channel\nc = Channel()\n"
 
@@ -351,8 +352,11 @@ assert c.hear() == ("none", None)
 """)
 
     def test_closed_channel_is_told_at_a_bad_end(self):
-        finished = self.workers(1, "c.say('ready'); c.socket.close(); os.closerange(3, 100); time.sleep(0.4); os._exit(9)\n", status=9)
-        self.assertIn("closed its report channel", finished.err)
+        close = "c.socket.close(); os.closerange(3, 100); time.sleep(0.4); os._exit(9)\n"
+        for name, before in ("ready", "c.say('ready'); "), ("never-said-a-word", ""):
+            with self.subTest(name):
+                finished = self.workers(1, before + close, name=name, status=9)
+                self.assertIn("rank 0 exited with code 9, it had closed its report channel", finished.err)
 
 
 class Commands(ProtocolCase):

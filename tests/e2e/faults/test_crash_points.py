@@ -152,7 +152,7 @@ class CrashPoints(harness.Case):
             point = self.point("p-" + number, role, k, half)
             try:
                 wrong = point.problem()
-            except Exception as error:  # noqa: BLE001: it is told with its point
+            except Exception as error:  # it is told with its point
                 wrong = repr(error)
             shutil.rmtree(point.place, True)
             recoveries.append(point.recovery)
