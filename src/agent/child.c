@@ -353,10 +353,9 @@ void child_disturb(struct child *child, Wire__Disturb__Kind kind, nanoseconds le
                       length);
 }
 
-/* A worker that used its channel, and closed it well before its end. */
+/* A worker that closed its channel well before its end, whether it had used it or not. */
 static bool fell_silent(const struct child *child) {
-    return child->speaker.ready && child->silent_since > 0 &&
-           loop_now(child->outbox->loop) - child->silent_since > SILENT_BEFORE_END;
+    return child->silent_since > 0 && loop_now(child->outbox->loop) - child->silent_since > SILENT_BEFORE_END;
 }
 
 /* Where the core went is for the kernel's pattern to say: a file, or a program behind a "|". */
