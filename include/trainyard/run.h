@@ -33,7 +33,8 @@ typedef struct ty_run ty_run;
  *   cluster            path of a cluster file: its nodes are logical nodes of this machine
  *   num_cpus, num_gpus, node_resources {name: amount}   instead of what this machine has
  *   argv               [program, argument..]: executed once for each worker
- *   environment        {name: value}, complete; without it workers inherit that of this process
+ *   environment        {name: value}, complete; without it workers inherit that of this process. null: as this process
+ *                      has it, for a value that is no UTF-8
  *   framework          "plain", "torch", "jax"
  *   backend            "auto", "gloo", "nccl"
  *   isolate_devices, no_wait, quiet (bool)           as in ty_run_config

@@ -36,6 +36,11 @@ _UNSET: Any = _Unset()
 _MOST = 2**63 - 1  # of what the C library reads as a whole number
 
 
+def is_utf8(text: str) -> bool:
+    """Whether `text` has no half of a character, as Python makes of bytes that are no UTF-8."""
+    return text.isascii() or text.encode(errors="ignore").decode() == text
+
+
 def _plain(field: str, value: Any) -> Any:
     """`value` as JSON carries it; ValueError names the field where it cannot."""
     if isinstance(value, Mapping):
@@ -52,6 +57,8 @@ def _plain(field: str, value: Any) -> Any:
         raise ValueError(f"`{field}` is too large a number: at most {_MOST} is possible")
     if isinstance(value, str) and "\0" in value:
         raise ValueError(f"`{field}` must not hold a NUL byte: {value!r}")
+    if isinstance(value, str) and not is_utf8(value):
+        raise ValueError(f"`{field}` must be UTF-8: {value!r}")
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if hasattr(value, "item") and not getattr(value, "shape", ()):
@@ -311,9 +318,9 @@ def check_environment(value: Any, field: str) -> dict[str, str]:
             raise TypeError(
                 f"`{field}['env_vars']`: {name!r} must be text, not {type(text).__name__}: {text!r}"
             )
-        if not name or "=" in name or "\0" in name + text:
+        if not name or "=" in name or "\0" in name + text or not is_utf8(name + text):
             raise ValueError(
-                f"`{field}['env_vars']`: {name!r} cannot be the name of a variable, or its value holds a NUL"
+                f"`{field}['env_vars']`: {name!r} cannot be the name of a variable, or its value holds a NUL or is no UTF-8"
             )
     return dict(variables)
 
@@ -351,7 +358,8 @@ class RunConfig:
     workers.
 
     By keyword only:
-    resume: go on with the run of this name, from its last checkpoint; without it a name that exists is refused.
+    resume: go on with the run of this name, from its last checkpoint; where there is none a new one begins, which is told;
+        without it a name that exists is refused.
     start_method: "template" forks workers from a process that has imported the framework, "spawn" starts each afresh,
         "auto" forks where that is safe. "fork" forks workers from this very process: nothing is imported twice, and the training
         function is not pickled, so it may use what cannot be, such as open files; ValueError where this process has other threads

@@ -14,7 +14,7 @@ import traceback
 from typing import Any, Iterator
 
 from . import _core, callbacks, defaults, failures, payload
-from .config import RunConfig, ScalingConfig, check_directory, check_environment
+from .config import RunConfig, ScalingConfig, check_directory, check_environment, is_utf8
 from .errors import ControllerError, PreemptionError
 from .reports import Reports
 from .result import Result
@@ -106,7 +106,7 @@ class Driver:
             "scaling": json.loads(_fields(self._scaling)),
             "name": config.name,
             "storage_path": self._storage_path(),
-            "resume": config.resume or defaults.policy.resume,
+            "resume": self._resumes(),
             "engine": given.engine,
             "cluster": given.cluster,
             "num_cpus": given.num_cpus,
@@ -172,13 +172,13 @@ class Driver:
         finally:
             _fork.drop()
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self) -> dict[str, str | None]:
         """Of all workers: this process's, then the backend's, then what `init` and the run config say."""
-        environment = dict(os.environ)
-        environment["PYTHONPATH"] = _python_path(environment.get("PYTHONPATH", ""))
+        environment = _own_environment()
         environment.update(self._trainer.backend_config.environment(self._scaling))
         environment.update(defaults.current.environment)
         environment.update(check_environment(self._config.worker_runtime_env, "RunConfig.worker_runtime_env"))
+        environment["PYTHONPATH"] = _python_path(environment.get("PYTHONPATH") or "")
         return environment
 
     def _events(self) -> list[str]:
@@ -260,6 +260,12 @@ class Driver:
         path = self._config.storage_path or defaults.policy.storage_path
         return os.path.abspath(os.path.expanduser(path)) if path else None
 
+    def _resumes(self) -> bool:
+        """Where that is the default nobody has asked, so that a new name is not worth a word."""
+        if self._config.resume or not defaults.policy.resume or self._config.name is None:
+            return self._config.resume
+        return os.path.exists(os.path.join(self._storage_path() or _default_storage(), self._config.name))
+
     def _run_path(self) -> str:
         return os.path.join(self._storage_path() or _default_storage(), self.name)
 
@@ -329,6 +335,11 @@ def _interpreter() -> list[str]:
     safe = ["-P"] if sys.version_info >= (3, 11) else []
     flags = [flag for flag in __import__("subprocess")._args_from_interpreter_flags() if flag != "-P"]
     return [sys.executable, *safe, *flags]
+
+
+def _own_environment() -> dict[str, str | None]:
+    """This process's variables; None for a value that is no UTF-8, which JSON cannot carry and the library takes by itself."""
+    return {name: text if is_utf8(text) else None for name, text in os.environ.items() if is_utf8(name)}
 
 
 def _python_path(given: str) -> str:

@@ -372,6 +372,7 @@ def test_failure_config():
         {"time_limit_s": 10**400},
         {"name": "a\0b"},
         {"storage_path": "/a\0b"},
+        {"storage_path": "/caf\udce9"},
         {"start_method": ["spawn"]},
         {"worker_runtime_env": []},
     ],
@@ -384,6 +385,8 @@ def test_run_config_refusals(fields):
 def test_a_runtime_env_tells_what_is_provided():
     with pytest.warns(UserWarning, match="'pip' is not provided .* only `env_vars` and `working_dir` are"):
         RunConfig(worker_runtime_env={"pip": ["x"]})
+    with pytest.raises(ValueError, match="'LATIN' cannot be .* is no UTF-8"):
+        RunConfig(worker_runtime_env={"env_vars": {"LATIN": "caf\udce9"}})
 
 
 def test_run_config():

@@ -111,6 +111,27 @@ def test_environments(fit, monkeypatch):
     assert "OF_RUN" not in os.environ
 
 
+def test_a_variable_that_is_no_text_reaches_the_workers(fit, monkeypatch):
+    monkeypatch.setenv("LATIN", os.fsdecode(b"caf\xe9"))
+    assert fit(lambda: trainyard.report({"is": list(os.environb[b"LATIN"])})).metrics == {
+        "is": [*b"caf", 0xE9]
+    }
+
+
+@pytest.mark.parametrize("method", ["template", "spawn"])
+def test_a_path_of_the_user_s_does_not_hide_the_package(fit, tmp_path, method):
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "beside" / "extra_module.py").write_text("VALUE = 3\n")
+
+    def train():
+        import extra_module
+
+        trainyard.report({"value": extra_module.VALUE})
+
+    environment = {"env_vars": {"PYTHONPATH": str(tmp_path / "beside")}}
+    assert fit(train, worker_runtime_env=environment, start_method=method).metrics == {"value": 3}
+
+
 def test_hooks_of_a_backend(fit):
     class Recorder(BackendConfig):
         def __init__(self):
@@ -155,11 +176,19 @@ def test_what_never_fits_is_refused_at_once(fit):
     assert isinstance(caught.value.controller_failure, InsufficientClusterResourcesError)
 
 
-def test_a_name_that_exists_is_refused_unless_resumed(fit, storage):
+def test_a_name_that_exists_is_refused_unless_resumed(fit, storage, capfd):
     fit(lambda: None, 1, name="mine")
     with pytest.raises(FileExistsError, match="mine"):
         fit(lambda: None, 1, name="mine")
     fit(lambda: None, 1, name="mine", resume=True)
+    assert "nothing to resume" not in capfd.readouterr().err
+
+
+def test_a_name_that_does_not_exist_is_a_new_run_and_told(fit, storage, capfd):
+    fit(lambda: None, 1, name="mine")
+    fit(lambda: None, 1, name="mien", resume=True)
+    told = f"trainyard: nothing to resume under {storage}/mien: a new run begins; did you mean mine?\n"
+    assert capfd.readouterr().err.count(told) == 1
 
 
 @pytest.mark.parametrize("fields", [{"name": "../x"}, {"name": "a/b"}])
