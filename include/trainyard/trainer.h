@@ -18,10 +18,12 @@ typedef int ty_train_function(ty_worker *worker, const void *config, size_t conf
 typedef struct ty_run_config {
     const char *name;         /* NULL: run-YYYYMMDD-HHMMSS-xxxx */
     const char *storage_path; /* NULL: ~/trainyard_runs */
-    bool resume;              /* a run of this name goes on; else a name that exists is refused (TY_EEXISTS) */
-    int max_failures;         /* attempts after the first that a failure may cost; -1 without bound */
-    double time_limit_s;      /* 0: none */
-    double grace_s;           /* between SIGTERM and SIGKILL; 0: the default, 5 */
+    /* A run of this name goes on; without one a new run begins, and a line on standard error says so. False: a name that exists is
+     * refused (TY_EEXISTS). */
+    bool resume;
+    int max_failures;    /* attempts after the first that a failure may cost; -1 without bound */
+    double time_limit_s; /* 0: none */
+    double grace_s;      /* between SIGTERM and SIGKILL; 0: the default, 5 */
     /* A worker that is up and makes no report, request or heartbeat for so long has failed; the stacks of all are saved in
      * {path}/logs first; 0: none has. */
     double hang_timeout_s;
@@ -29,7 +31,7 @@ typedef struct ty_run_config {
     const char *backend;  /* NULL: nccl where the workers hold GPUs and NCCL is there, else gloo */
     bool isolate_devices; /* a worker sees only its own devices */
     bool no_wait;         /* refuse (TY_EBUSY) instead of waiting for devices that other runs hold */
-    bool quiet;           /* no output of workers, no progress; logs are written all the same */
+    bool quiet;           /* no output of workers, no progress, no warnings; logs are written all the same */
     int num_to_keep;      /* checkpoints that are kept, beside the latest; 0: all */
     const char *checkpoint_score_attribute; /* the metric that tells which are best; NULL: the newest are */
     const char *checkpoint_score_order;     /* "max", "min": which score is best; NULL: "max" */

@@ -10,7 +10,7 @@
 #include "base/utf8.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/command.h"
-#include "cli/run_directory.h"
+#include "controller/run_directory.h"
 #include "journal/journal.h"
 
 struct checkpoints_options {

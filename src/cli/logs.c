@@ -18,7 +18,7 @@
 #include "base/str.h"
 #include "base/utf8.h"
 #include "cli/command.h"
-#include "cli/run_directory.h"
+#include "controller/run_directory.h"
 
 struct logs_options {
     const char *storage_path;

@@ -61,7 +61,9 @@ static const struct option_spec specs[] = {
     {"name", 0, "NAME", "the run's name (default: run-YYYYMMDD-HHMMSS-xxxx)", set_name, AT(name), NULL},
     {"storage-path", 0, "DIR", "where runs are kept (default: ~/trainyard_runs)", option_text, AT(storage_path),
      NULL},
-    {"resume", 0, NULL, "go on with the run of this name; without it a name that exists is refused",
+    {"resume", 0, NULL,
+     "go on with the run of this name; where there is none a new one begins, which is told; without it a name "
+     "that exists is refused",
      option_flag, AT(resume), NULL},
     {"env", 0, "NAME=VALUE",
      "a variable for the workers, which otherwise inherit this environment; may be given many times; NAME "

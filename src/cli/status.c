@@ -8,9 +8,9 @@
 #include "base/duration.h"
 #include "base/utf8.h"
 #include "cli/command.h"
-#include "cli/run_directory.h"
 #include "cli/run_summary.h"
 #include "cli/terminal.h"
+#include "controller/run_directory.h"
 
 struct status_options {
     const char *storage_path;

@@ -14,6 +14,7 @@
 #include "controller/directory.h"
 #include "controller/drive.h"
 #include "controller/outcome.h"
+#include "controller/run_directory.h"
 #include "controller/signals.h"
 
 struct controller {
@@ -26,6 +27,7 @@ struct controller {
     int directory; /* locked; -1 */
     struct journal *journal;
     struct drive_resume resume;
+    bool past; /* an earlier controller of the run left a journal */
     struct checkpoints *checkpoints;
     struct events events;
     struct history history;
@@ -89,7 +91,7 @@ static int open_journal(struct controller *controller, ty_error *err) {
     bool existed = false;
     controller->directory = directory_open(controller->path, controller->request->resume, &existed, err);
     if (controller->directory < 0) return controller->directory;
-    bool past = existed && journal_exists(controller->path);
+    bool past = controller->past = existed && journal_exists(controller->path);
     int result =
         journal_open(controller->path, past ? JOURNAL_APPEND : JOURNAL_CREATE, &controller->journal, err);
     if (result >= 0 && past) result = read_past(controller, err);
@@ -119,7 +121,16 @@ static void record_run(struct controller *controller) {
     events_add(&controller->events, &event, NULL);
 }
 
-static void warn(const struct demand *demand) {
+/* Who resumes always does the same in the first run, so it is no error; who mistyped the name must see it. */
+static void tell_nothing_to_resume(const struct controller *controller) {
+    CLEANUP_FREE char *near = run_directory_nearest(controller->request->storage_path, controller->name);
+    log_warning("controller", "nothing to resume under %s: a new run begins%s%s%s", controller->path,
+                near != NULL ? "; did you mean " : "", near != NULL ? near : "", near != NULL ? "?" : "");
+}
+
+static void warn(const struct controller *controller) {
+    const struct demand *demand = &controller->prepared.demand;
+    if (controller->request->resume && !controller->past) tell_nothing_to_resume(controller);
     for (size_t i = 0; i < demand->n_warnings; i++)
         log_warning("scaling", "%s", demand->warnings[i]);
 }
@@ -130,7 +141,7 @@ static int begin(struct controller *controller, ty_error *err) {
     if (code >= 0) code = plan(controller, err);
     if (code >= 0) code = open_journal(controller, err);
     if (code < 0) return code;
-    warn(&controller->prepared.demand);
+    warn(controller);
     record_run(controller);
     controller->config = (struct drive_config){
         .request = controller->request,

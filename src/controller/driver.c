@@ -13,7 +13,9 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "cluster/cluster.h"
 #include "controller/controller.h"
 #include "controller/session.h"
@@ -117,6 +119,16 @@ static int make_environment(const ty_trainer_config *trainer, struct environment
     return 0;
 }
 
+/* What the run has to say while it goes on: as Python tells it. */
+static void tell_log(void *context, enum log_level level, const char *subsystem, const char *text) {
+    CLEANUP(buffer_done) struct buffer line = {0};
+    (void)context, (void)level, (void)subsystem;
+    buffer_text(&line, "trainyard: ");
+    utf8_escape(text, strlen(text), &line);
+    buffer_char(&line, '\n');
+    if (!line.failed) (void)file_write_all(STDERR_FILENO, line.data, line.size);
+}
+
 static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *err) {
     static const ty_run_config default_run;
     static const ty_scaling_config default_scaling;
@@ -143,7 +155,9 @@ static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *e
                                       .payload_size = trainer->config_size,
                                       .handle_signals = true};
         fill_request(&request, run);
+        if (!run->quiet) log_set_sink(tell_log, NULL);
         code = controller_run(&request, result, err);
+        log_set_sink(NULL, NULL);
     }
     scaling_done(&scaling);
     return code;

@@ -1,5 +1,5 @@
 /* A run is a directory with a journal in it. */
-#include "cli/run_directory.h"
+#include "controller/run_directory.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -81,6 +81,20 @@ static void fail_unknown(const char *storage_path, const char *name, const char 
                                : "",
                   near != NULL ? near : "", near != NULL ? "?" : "");
     run_directory_names_free(names, n);
+}
+
+char *run_directory_nearest(const char *storage_path, const char *name) {
+    char **names = NULL;
+    size_t n = 0, others = 0;
+    ty_error own = {0};
+    if (run_directory_names(storage_path, &names, &n, &own) < 0) return NULL;
+    CLEANUP_FREE const char **other = calloc(n + 1, sizeof *other);
+    for (size_t i = 0; other != NULL && i < n; i++)
+        if (!str_equal(names[i], name)) other[others++] = names[i];
+    const char *near = str_nearest(name, other, others);
+    char *copy = near != NULL ? strdup(near) : NULL;
+    run_directory_names_free(names, n);
+    return copy;
 }
 
 char *run_directory_find(const char *storage_path, const char *name, ty_error *err) {

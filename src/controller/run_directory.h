@@ -1,6 +1,6 @@
-/* Runs by name below a storage path, for the commands that look at them. */
-#ifndef CLI_RUN_DIRECTORY_H
-#define CLI_RUN_DIRECTORY_H
+/* Runs by name below a storage path, for whoever looks for one. */
+#ifndef CONTROLLER_RUN_DIRECTORY_H
+#define CONTROLLER_RUN_DIRECTORY_H
 
 #include <stddef.h>
 
@@ -14,5 +14,8 @@ char *run_directory_find(const char *storage_path, const char *name, ty_error *e
  * exist. The caller gives them back to run_directory_names_free. */
 int run_directory_names(const char *storage_path, char ***names, size_t *n, ty_error *err);
 void run_directory_names_free(char **names, size_t n);
+
+/* The other run whose name is nearest to `name` (a slip of a few letters), the caller's to free; NULL: none is near. */
+char *run_directory_nearest(const char *storage_path, const char *name);
 
 #endif

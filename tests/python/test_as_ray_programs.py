@@ -131,6 +131,7 @@ def test_a_name_that_exists_is_resumed(run):
     assert (first.status, second.status) == (0, 0), (first, second)
     assert "start 0 " in first.out
     assert "start 3 " in second.out
+    assert "resume" not in first.err + second.err  # nobody asked for it
 
 
 def test_functions_of_a_module_beside_the_script(place, run):
