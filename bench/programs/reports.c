@@ -1,21 +1,10 @@
-/* reports N [PAUSE_US]: reports N times and times each call. Prints when it began (CLOCK_MONOTONIC, ns) and the 50th, 99th and
- * 99.9th percentile and the longest call (ns). */
+/* reports N [PAUSE_US]: reports N times and times each call; prints as calls.h does. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <trainyard/trainyard.h>
 #include <unistd.h>
 
-static long now(void) {
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000L + t.tv_nsec;
-}
-
-static int by_length(const void *a, const void *b) {
-    long x = *(const long *)a, y = *(const long *)b;
-    return (x > y) - (x < y);
-}
+#include "calls.h"
 
 static int fail(const ty_error *err) {
     (void)fprintf(stderr, "reports: %s\n", err->message);
@@ -39,8 +28,7 @@ int main(int argc, char **argv) {
         took[i] = now() - start;
         if (result < 0) return fail(&err);
     }
-    qsort(took, (size_t)n, sizeof *took, by_length);
-    printf("%ld %ld %ld %ld %ld\n", began, took[n / 2], took[n * 99 / 100], took[n * 999 / 1000], took[n - 1]);
+    print_calls(began, took, (size_t)n);
     free(took);
     return 0;
 }

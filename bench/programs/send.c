@@ -1,21 +1,11 @@
 /* send N PAUSE_US: how long one send(2) takes to a process that sleeps in recv(2); the floor of a report that wakes its agent.
- * Prints as programs/reports.c does. */
+ * Prints as calls.h does. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
-static long now(void) {
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000L + t.tv_nsec;
-}
-
-static int by_length(const void *a, const void *b) {
-    long x = *(const long *)a, y = *(const long *)b;
-    return (x > y) - (x < y);
-}
+#include "calls.h"
 
 static void receive(int fd) {
     char bytes[4096];
@@ -41,8 +31,7 @@ int main(int argc, char **argv) {
         if (send(pair[0], line, sizeof line - 1, 0) < 0) return 1;
         took[i] = now() - start;
     }
-    qsort(took, (size_t)n, sizeof *took, by_length);
-    printf("%ld %ld %ld %ld %ld\n", began, took[n / 2], took[n * 99 / 100], took[n * 999 / 1000], took[n - 1]);
+    print_calls(began, took, (size_t)n);
     free(took);
     return 0;
 }

@@ -4,9 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "accelerator/machine.h"
 #include "accelerator/vendors.h"
-#include "base/cleanup.h"
 
 enum { VENDOR_HABANA = 0x1da3 };
 
@@ -26,31 +24,10 @@ static const char *name_of(int64_t device_id) {
     }
 }
 
-static bool read_id(int64_t number, const char *file, int64_t *value) {
-    char path[MACHINE_PATH_SIZE];
-    (void)snprintf(path, sizeof path, "/sys/class/accel/accel%lld/device/%s", (long long)number, file);
-    return machine_read_number(path, value);
-}
-
-static int add_device(struct inventory *inventory, int64_t number) {
-    char path[MACHINE_PATH_SIZE];
-    int64_t vendor, id = 0;
-    if (!read_id(number, "vendor", &vendor) || vendor != VENDOR_HABANA) return 0;
-    struct device *device = inventory_add(inventory);
-    if (device == NULL) return -ENOMEM;
-    (void)read_id(number, "device", &id);
-    (void)snprintf(device->name, sizeof device->name, "%s", name_of(id));
-    (void)snprintf(path, sizeof path, "/sys/class/accel/accel%lld/device", (long long)number);
-    (void)machine_link(path, device->bus_id, sizeof device->bus_id);
-    return 0;
-}
-
 static int detect(struct inventory *inventory, ty_error *err) {
     (void)err;
-    CLEANUP(idset_done) struct idset numbers = {0};
-    if (machine_numbers("/dev/accel", "accel", "", false, &numbers) < 0) return 0;
-    for (int64_t number = idset_next(&numbers, -1); number != IDSET_END; number = idset_next(&numbers, number))
-        if (add_device(inventory, number) < 0) return -ENOMEM;
+    static const struct pci_class accel = {"/dev/accel", "accel", "accel"};
+    if (inventory_add_pci(inventory, &accel, VENDOR_HABANA, name_of) < 0) return -ENOMEM;
     if (inventory->n == 0 && inventory_add_numbered(inventory, "/dev", "hl") < 0) return -ENOMEM;
     if (inventory->n == 0) return 0;
     if (inventory->devices[0].name[0] != '\0')

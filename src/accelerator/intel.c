@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "accelerator/machine.h"
 #include "accelerator/vendors.h"
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -42,26 +41,6 @@ bool intel_type(const char *name, char type[64]) {
     return length > 0 && length < 64;
 }
 
-static bool read_id(int64_t minor, const char *file, int64_t *value) {
-    char path[MACHINE_PATH_SIZE];
-    (void)snprintf(path, sizeof path, "/sys/class/drm/renderD%lld/device/%s", (long long)minor, file);
-    return machine_read_number(path, value);
-}
-
-static int add_device(struct inventory *inventory, int64_t minor) {
-    char path[MACHINE_PATH_SIZE];
-    int64_t vendor, id;
-    if (!read_id(minor, "vendor", &vendor) || vendor != VENDOR_INTEL || !read_id(minor, "device", &id))
-        return 0;
-    if (name_of(id) == NULL) return 0;
-    struct device *device = inventory_add(inventory);
-    if (device == NULL) return -ENOMEM;
-    (void)snprintf(device->name, sizeof device->name, "%s", name_of(id));
-    (void)snprintf(path, sizeof path, "/sys/class/drm/renderD%lld/device", (long long)minor);
-    (void)machine_link(path, device->bus_id, sizeof device->bus_id);
-    return 0;
-}
-
 /* ONEAPI_DEVICE_SELECTOR without its back end: "level_zero:0,1" -> "0,1"; "*" and other back ends show all. */
 static const char *selected(const char *selector) {
     const char *ids;
@@ -71,10 +50,7 @@ static const char *selected(const char *selector) {
 
 static int detect(struct inventory *inventory, ty_error *err) {
     (void)err;
-    CLEANUP(idset_done) struct idset minors = {0};
-    if (machine_numbers("/dev/dri", "renderD", "", false, &minors) < 0) return 0;
-    for (int64_t minor = idset_next(&minors, -1); minor != IDSET_END; minor = idset_next(&minors, minor))
-        if (add_device(inventory, minor) < 0) return -ENOMEM;
+    if (inventory_add_pci(inventory, &pci_render, VENDOR_INTEL, name_of) < 0) return -ENOMEM;
     if (inventory->n == 0) return 0;
     (void)intel_type(inventory->devices[0].name, inventory->type);
     const char *mask = getenv("ZE_AFFINITY_MASK");

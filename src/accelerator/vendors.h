@@ -36,6 +36,15 @@ struct device *inventory_add(struct inventory *inventory);
 int inventory_add_many(struct inventory *inventory, size_t n);
 /* Adds one for each PREFIX<number> in a directory. -ENOMEM. */
 int inventory_add_numbered(struct inventory *inventory, const char *directory, const char *prefix);
+/* Adds one for each <directory>/<prefix><number> whose parent, /sys/class/<name>/<prefix><number>/device, is a PCI device of this
+ * vendor, with the name of its PCI device id (0 when unknown); one whose name is NULL is passed over, without `name_of` all are
+ * nameless. -ENOMEM. */
+struct pci_class {
+    const char *directory, *prefix, *name;
+};
+extern const struct pci_class pci_render; /* /dev/dri/renderD<n> */
+int inventory_add_pci(struct inventory *inventory, const struct pci_class *class, int64_t vendor,
+                      const char *(*name_of)(int64_t device_id));
 /* Leaves only what the value of an inherited variable names, in its order, under its names. NULL leaves all.
  * -ENOMEM. */
 int inventory_restrict(struct inventory *inventory, const char *value);
