@@ -193,10 +193,10 @@ static int read_environment(struct request *request, const struct field *field, 
         if (name[0] == '\0' || strchr(name, '=') != NULL)
             return ty_fail(err, TY_EUSAGE, "`%s`: \"%.80s\" is no name of a variable", field->name, name);
         if (!json_is_string(text) && !json_is_null(text))
-            return ty_fail(err, TY_EUSAGE, "`%s`: the value of %.80s must be a text or null", field->name, name);
+            return ty_fail(err, TY_EUSAGE, "`%s`: the value of %.80s must be a text or null", field->name,
+                           name);
         const char *given = json_is_null(text) ? getenv(name) : json_string_value(text);
-        if (environment_set(&request->environment, name, given) < 0)
-            return ty_fail_memory(err);
+        if (environment_set(&request->environment, name, given) < 0) return ty_fail_memory(err);
     }
     /* Empty is not the same as not given. */
     static char *const empty[] = {NULL};
