@@ -87,8 +87,8 @@ struct checkpoint_known {
 /* Before a run is resumed: removes what a killed controller left, which is every staging directory, every checkpoint that has lost
  * its name, and those with a number above `last` of which the journal does not know: their row was never written. 0 or -errno. */
 int checkpoint_sweep(const char *run_path, const struct checkpoint_known *known, ty_error *err);
-/* When the workers of an attempt are gone: removes its staging directories and what they had given away. */
-void checkpoint_sweep_staging(const char *run_path);
+/* When the workers of an attempt are gone: removes the staging directories of it and of those before it, never of a later one. */
+void checkpoint_sweep_staging(const char *run_path, int attempt);
 
 /* The number in the manifest of a committed checkpoint; 0 when it has none. */
 uint64_t checkpoint_number(const char *path);

@@ -12,7 +12,8 @@
 
 struct sweep {
     const char *run_path;
-    const struct checkpoint_known *known; /* NULL: staging directories alone */
+    const struct checkpoint_known *known; /* NULL: staging directories alone, */
+    int attempt;                          /* of this attempt and those before it */
 };
 
 static bool is_known(const char *name, const struct checkpoint_known *known) {
@@ -35,10 +36,18 @@ static uint64_t number_of(const char *run_path, const char *name) {
     return path.failed ? 0 : checkpoint_number(path.data);
 }
 
+/* A staging directory: a later attempt may be writing there while slow storage still sweeps behind the one before. */
+static bool is_staging(const struct sweep *sweep, const char *name) {
+    const char *mark = strstr(name, STAGING_MARK);
+    int64_t attempt;
+    if (name[0] != '.' || !str_prefix(name + 1, NAME_PREFIX, NULL) || mark == NULL) return false;
+    return sweep->known != NULL || !str_to_int64(mark + strlen(STAGING_MARK), 0, INT64_MAX, &attempt) ||
+           attempt <= sweep->attempt;
+}
+
 static bool is_left_over(const struct sweep *sweep, const char *name) {
     size_t size = strlen(name), mark = strlen(TRASH_MARK);
-    if (name[0] == '.' && str_prefix(name + 1, NAME_PREFIX, NULL) && strstr(name, STAGING_MARK) != NULL)
-        return true;
+    if (is_staging(sweep, name)) return true;
     if (sweep->known == NULL) return false;
     if (name[0] == '.') return size > mark && str_equal(name + size - mark, TRASH_MARK);
     return !is_known(name, sweep->known) && number_of(sweep->run_path, name) > sweep->known->last;
@@ -62,9 +71,9 @@ static int sweep_run(const struct sweep *sweep, ty_error *err) {
 }
 
 int checkpoint_sweep(const char *run_path, const struct checkpoint_known *known, ty_error *err) {
-    return sweep_run(&(struct sweep){run_path, known}, err);
+    return sweep_run(&(struct sweep){.run_path = run_path, .known = known}, err);
 }
 
-void checkpoint_sweep_staging(const char *run_path) {
-    (void)sweep_run(&(struct sweep){run_path, NULL}, NULL);
+void checkpoint_sweep_staging(const char *run_path, int attempt) {
+    (void)sweep_run(&(struct sweep){.run_path = run_path, .attempt = attempt}, NULL);
 }

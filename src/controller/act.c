@@ -151,7 +151,7 @@ static void tell_lost_checkpoint(struct drive *drive, const struct run_event *ev
 /* What an attempt that was cut off had begun to write, or was given. */
 static void clear_up(struct drive *drive, const struct run_event *event) {
     if (event->kind == EVENT_ATTEMPT_END && run_outcome(drive->run) != OUTCOME_SUCCEEDED)
-        checkpoints_clear_up(drive->config->checkpoints);
+        checkpoints_clear_up(drive->config->checkpoints, event->attempt);
 }
 
 /* A worker that went wrong may have written where it should not. */

@@ -345,15 +345,16 @@ static void publish(struct storage_job *job) {
 struct chore {
     struct storage_job job;
     struct checkpoints *checkpoints; /* for what follows */
-    int (*act)(const char *path, ty_error *err);
+    int (*act)(const struct chore *chore, ty_error *err);
     char *path;
+    int attempt; /* that has ended, of a clear-up */
     int result;
     ty_error error;
 };
 
 static void work_chore(struct storage_job *job) {
     struct chore *chore = (struct chore *)job;
-    chore->result = chore->act(chore->path, &chore->error);
+    chore->result = chore->act(chore, &chore->error);
 }
 
 static void free_chore(struct storage_job *job) {
@@ -362,23 +363,22 @@ static void free_chore(struct storage_job *job) {
     free(chore);
 }
 
-/* `path` is stolen. Without memory nothing is done: what was to go is left to the next controller's sweep. */
-static void post_chore(struct checkpoints *checkpoints, const char *what, char *path,
-                       int (*act)(const char *path, ty_error *err), void (*done)(struct storage_job *job)) {
-    struct chore *chore = path == NULL ? NULL : calloc(1, sizeof *chore);
+/* `wanted.path` is stolen. Without memory nothing is done: what was to go is left to the next controller's sweep. */
+static void post_chore(struct checkpoints *checkpoints, const char *what, struct chore wanted,
+                       void (*done)(struct storage_job *job)) {
+    struct chore *chore = wanted.path == NULL ? NULL : calloc(1, sizeof *chore);
     if (chore == NULL) {
-        free(path);
+        free(wanted.path);
         return;
     }
-    *chore = (struct chore){.job = {NULL, work_chore, done, free_chore, what, path},
-                            .checkpoints = checkpoints,
-                            .act = act,
-                            .path = path};
+    *chore = wanted;
+    chore->job = (struct storage_job){NULL, work_chore, done, free_chore, what, wanted.path};
+    chore->checkpoints = checkpoints;
     storage_post(checkpoints->storage, &chore->job);
 }
 
-static int remove_committed(const char *path, ty_error *err) {
-    const char *name = strrchr(path, '/') + 1;
+static int remove_committed(const struct chore *chore, ty_error *err) {
+    const char *path = chore->path, *name = strrchr(path, '/') + 1;
     CLEANUP_FREE char *run_path = strndup(path, (size_t)(name - 1 - path));
     return run_path == NULL ? ty_fail_memory(err) : checkpoint_remove(run_path, name, err);
 }
@@ -388,16 +388,20 @@ static void tell_failure(struct storage_job *job) {
     if (chore->result < 0) log_warning("controller", "%s", chore->error.message);
 }
 
-static int drop(const char *path, ty_error *err) {
+static int drop(const struct chore *chore, ty_error *err) {
     (void)err;
-    checkpoint_drop(path);
+    checkpoint_drop(chore->path);
     return 0;
 }
 
-static int sweep_staging(const char *run_path, ty_error *err) {
+static int sweep_staging(const struct chore *chore, ty_error *err) {
     (void)err;
-    checkpoint_sweep_staging(run_path);
+    checkpoint_sweep_staging(chore->path, chore->attempt);
     return 0;
+}
+
+static int check(const struct chore *chore, ty_error *err) {
+    return check_quickly(chore->path, err);
 }
 
 /* The latest is still the one that was looked at, unless that took longer than anybody waited. */
@@ -413,18 +417,21 @@ void checkpoints_check_latest(struct checkpoints *checkpoints, nanoseconds limit
     do {
         const char *path = path_to_check(checkpoints);
         n = checkpoints->n_kept;
-        if (path != NULL) post_chore(checkpoints, "verifying", strdup(path), check_quickly, take_check);
+        if (path != NULL)
+            post_chore(checkpoints, "verifying", (struct chore){.act = check, .path = strdup(path)},
+                       take_check);
     } while (storage_wait(checkpoints->storage, limit) && checkpoints->n_kept < n);
 }
 
 void checkpoints_discard(struct checkpoints *checkpoints, uint64_t number, int attempt) {
     struct buffer staging = {0};
     checkpoint_staging_path(checkpoints->run_path, number, attempt, &staging);
-    post_chore(checkpoints, "removing", buffer_take(&staging), drop, NULL);
+    post_chore(checkpoints, "removing", (struct chore){.act = drop, .path = buffer_take(&staging)}, NULL);
 }
 
-void checkpoints_clear_up(struct checkpoints *checkpoints) {
-    post_chore(checkpoints, "clearing up", strdup(checkpoints->run_path), sweep_staging, NULL);
+void checkpoints_clear_up(struct checkpoints *checkpoints, int attempt) {
+    struct chore chore = {.act = sweep_staging, .path = strdup(checkpoints->run_path), .attempt = attempt};
+    post_chore(checkpoints, "clearing up", chore, NULL);
 }
 
 void checkpoints_clean(struct checkpoints *checkpoints) {
@@ -433,7 +440,8 @@ void checkpoints_clean(struct checkpoints *checkpoints) {
         char *name = TAKE(checkpoints->goners[i].name);
         if (!checkpoint_is_outside(name)) {
             checkpoint_path(checkpoints->run_path, name, &path);
-            post_chore(checkpoints, "removing", buffer_take(&path), remove_committed, tell_failure);
+            post_chore(checkpoints, "removing",
+                       (struct chore){.act = remove_committed, .path = buffer_take(&path)}, tell_failure);
         }
         free(name);
     }
@@ -452,7 +460,8 @@ void checkpoints_listen(struct checkpoints *checkpoints,
 static void drop_late(struct checkpoints *checkpoints, struct publication *publication) {
     CLEANUP_FREE char *name = name_of(checkpoints, publication->made.path);
     if (name == NULL || checkpoint_is_outside(name)) return;
-    post_chore(checkpoints, "removing", TAKE(publication->made.path), remove_committed, tell_failure);
+    struct chore chore = {.act = remove_committed, .path = TAKE(publication->made.path)};
+    post_chore(checkpoints, "removing", chore, tell_failure);
 }
 
 static void end_publication(struct storage_job *job) {

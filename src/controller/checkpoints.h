@@ -39,8 +39,8 @@ void checkpoints_listen(struct checkpoints *checkpoints,
 int checkpoints_publish(struct checkpoints *checkpoints, const struct run_commit *commit, const char *metrics,
                         ty_error *err);
 void checkpoints_discard(struct checkpoints *checkpoints, uint64_t number, int attempt);
-/* When the workers of an attempt are gone: what it had begun to write, or was given, goes. */
-void checkpoints_clear_up(struct checkpoints *checkpoints);
+/* When the workers of an attempt are gone: what it had begun to write, or was given, goes, and nothing of a later one. */
+void checkpoints_clear_up(struct checkpoints *checkpoints, int attempt);
 
 /* Begins to remove the files of those that are no longer kept: when those who waited for a commit have been answered. */
 void checkpoints_clean(struct checkpoints *checkpoints);

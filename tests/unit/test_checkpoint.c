@@ -739,10 +739,13 @@ static void sweeping_of_given_names(void **state) {
 static void sweeping_of_staging_alone(void **state) {
     (void)state;
     shell("cd run && mkdir checkpoint_000099 .checkpoint_000004.attempt-1 .checkpoint_000004.attempt-2 "
-          ".old.removed");
-    checkpoint_sweep_staging(run_path);
+          ".checkpoint_000005.attempt-10 .checkpoint_000006.attempt-x .old.removed");
+    checkpoint_sweep_staging(run_path, 2); /* slow storage: the next attempts have begun meanwhile */
+    shell("cd run && test \"$(ls -A | LC_ALL=C sort | tr '\\n' ' ')\" ="
+          " '.checkpoint_000005.attempt-10 .old.removed checkpoint_000099 '");
+    checkpoint_sweep_staging(run_path, 10);
     shell("cd run && test \"$(ls -A | LC_ALL=C sort | tr '\\n' ' ')\" = '.old.removed checkpoint_000099 '");
-    checkpoint_sweep_staging(in(base, "nothing"));
+    checkpoint_sweep_staging(in(base, "nothing"), 1);
 }
 
 static void removing(void **state) {
