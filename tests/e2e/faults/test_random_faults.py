@@ -2,6 +2,7 @@
 left behind, nothing acknowledged lost, and every run comes to its end, where needed by --resume. TRAINYARD_TEST_RANDOM_FAULTS is how
 many, TRAINYARD_TEST_SEED the first of them, which is also told with whatever went wrong."""
 
+import errno
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
 import harness
+from place import failing
 from runs import RunCase, children, main, seeds, soak, try_kill
 
 PROGRAM = os.path.join(harness.BUILD, "tests", "e2e", "faults", "crash_program")
@@ -31,16 +33,26 @@ FAULTS = {
     "SIGINT": {0, 130},
     "kill the controller": {0, 137},
     "kill controller and agent": {0, 137},
+    "no space for checkpoints": {0, 7},
+    "no sync of checkpoints": {0, 7},
+    "no space for the journal": {0, 1, 7},
+    "no sync of the journal": {0, 1, 7},
+}
+# Those of the disk pass after a while: the calls that fail, how, and in which files.
+DISK = {
+    "no space for checkpoints": ("write", errno.ENOSPC, ".checkpoint_"),
+    "no sync of checkpoints": ("sync", errno.EIO, ".checkpoint_"),
+    "no space for the journal": ("write", errno.ENOSPC, "run.db"),
+    "no sync of the journal": ("sync", errno.EIO, "run.db"),
 }
 
 
 class RandomFaults(RunCase):
-    crashed = False  # the controller of the last command was killed
+    cut_short = False  # the journal of the last command lacks its end
 
-    def training(self, resumed=False):
-        return self.start_run("--name", "run", "-n", WORKERS, "--num-cpus", WORKERS, "--max-failures", WORKERS, "--hang-timeout", "2s",
-                              "--grace", "1s", "--quiet", *(["--resume"] if resumed else []), "--", "sh", "-c", WORKER, PROGRAM,
-                              STEPS, self.work)
+    def training(self, *options, failures=WORKERS, env=None):
+        return self.start_run("--name", "run", "-n", WORKERS, "--num-cpus", WORKERS, "--max-failures", failures, "--hang-timeout", "2s",
+                              "--grace", "1s", "--quiet", *options, "--", "sh", "-c", WORKER, PROGRAM, STEPS, self.work, env=env)
 
     def workers(self, agents):
         return [pid for agent in agents for pid in children(agent)]
@@ -56,10 +68,19 @@ class RandomFaults(RunCase):
         except OSError:
             return None
 
-    def do(self, fault, process, dice):
+    @property
+    def broken(self):
+        """While this file is there, the disk fails."""
+        return os.path.join(self.work, "broken")
+
+    def do(self, fault, process, length, dice):
         """The fault, to whatever is there by now."""
         agents = children(process.pid)
-        if fault in ("SIGTERM", "SIGINT"):
+        if fault in DISK:
+            self.write("work/broken", "")
+            time.sleep(length * dice.random())
+            os.unlink(self.broken)
+        elif fault in ("SIGTERM", "SIGINT"):
             process.send_signal(getattr(signal, fault))
         elif fault.startswith("kill "):
             whole = {"kill the agent": agents, "kill the controller": [process.pid], "kill all workers": self.workers(agents),
@@ -73,32 +94,38 @@ class RandomFaults(RunCase):
     def leftovers(self, void):
         """Half a checkpoint may wait for --resume, which removes it."""
         told = super().leftovers(void)
-        return [one for one in told if not one.startswith("file runs/run/.checkpoint_")] if self.crashed else told
+        return [one for one in told if not one.startswith("file runs/run/.checkpoint_")] if self.cut_short else told
 
-    def check_acknowledged(self):
-        """No step was done again after it had been acknowledged with its checkpoint."""
+    def check(self):
+        """Nothing is left, and no step was done again after it had been acknowledged with its checkpoint."""
+        self.assert_clean(void=True)
         for rank in range(WORKERS):
             path = "acknowledged.%d" % rank
             steps = [int(line.split()[1]) for line in self.read(path).splitlines()] if os.path.exists(os.path.join(self.work, path)) else []
             self.assertEqual(sorted(set(steps)), steps, "rank %d lost what was acknowledged" % rank)
 
-    def live(self, fault, length, dice):
-        """One run with its fault, to its end; `length` is how long one without takes."""
+    def begin(self, fault, dice):
+        """The run that the fault will befall."""
         if fault == "worker leaves":
             self.write("work/leave.%d" % dice.randrange(WORKERS), "")
-        process = self.training()
+        if fault not in DISK:
+            return self.training()
+        # No checkpoint counts any more where the journal has failed: each attempt would fail.
+        return self.training(failures=1 if "journal" in fault else WORKERS, env=dict(failing(*DISK[fault]), TRAINYARD_FAIL_WHEN=self.broken))
+
+    def live(self, fault, length, dice):
+        """One run with its fault, to its end; `length` is how long one without takes."""
+        process = self.begin(fault, dice)
         time.sleep(length * dice.random())
-        self.do(fault, process, dice)
+        self.do(fault, process, length, dice)
         finished = self.finish(process, LONGEST)
         self.assertIn(finished.status, FAULTS[fault], repr(finished))
-        self.crashed = finished.status == 137
-        self.assert_clean(void=True)
-        self.check_acknowledged()
+        self.cut_short = finished.status == 137 or "journal" in fault
+        self.check()
         if finished.status != 0:
-            self.assert_status(0, self.finish(self.training(resumed=True), LONGEST))
-            self.crashed = False
-            self.assert_clean(void=True)
-            self.check_acknowledged()
+            self.assert_status(0, self.finish(self.training("--resume"), LONGEST))
+            self.cut_short = False
+            self.check()
         self.assert_ended("run", "succeeded")
         self.assert_status(0, self.trainyard("checkpoints", "verify", "run", "--storage-path", self.storage))
 
@@ -126,7 +153,7 @@ class RandomFaults(RunCase):
                               env=self.environment, cwd=self.work, capture_output=True, text=True)
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
         print(done.stdout, end="")
-        self.crashed = True  # what a closed run leaves half done waits for --resume
+        self.cut_short = True  # what a closed run leaves half done waits for --resume
         self.assert_clean(void=True)
 
 
