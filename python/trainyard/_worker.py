@@ -10,6 +10,8 @@ import json
 import os
 import sys
 import traceback
+from types import FrameType, TracebackType
+from typing import NoReturn
 
 from . import _core, runtime, stacks
 from . import payload as payloads
@@ -60,6 +62,16 @@ def _call(payload: payloads.Payload) -> None:
     except SystemExit as end:
         if end.code is not None and end.code != 0:
             raise
+
+
+def fail(error: BaseException, frame: FrameType | None) -> NoReturn:
+    """Ends the process, from any thread, as if `error` had been raised at `frame`."""
+    trace = None
+    while frame is not None and frame.f_code is not main.__code__:
+        trace = TracebackType(trace, frame, frame.f_lasti, frame.f_lineno)
+        frame = frame.f_back
+    _tell(error.with_traceback(trace))
+    os._exit(1)
 
 
 def _send_reports() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable, NamedTuple, TypeVar
 
 from . import runtime
 
@@ -71,18 +71,36 @@ def _seconds(name: str, default: float) -> float:
         raise ValueError(f"{name}={text!r} must be a number of seconds") from None
 
 
+class Patience(NamedTuple):
+    """How long the ranks wait for each other: `limit` seconds (negative: without one), and a warning every `interval`."""
+
+    limit: float
+    interval: float
+
+
+def patience() -> Patience:
+    """As RAY_TRAIN_COLLECTIVE_TIMEOUT_S (-1) and RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S (60) say; ValueError."""
+    return Patience(
+        _seconds("RAY_TRAIN_COLLECTIVE_TIMEOUT_S", -1), _seconds("RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S", 60)
+    )
+
+
 def gather(ask: Callable, key: str, piece: bytes, label: str) -> list[bytes]:
-    """The pieces of all ranks. Warns of ranks that have not come every RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S (60), and
-    gives up after RAY_TRAIN_COLLECTIVE_TIMEOUT_S (-1: never) with BroadcastCollectiveTimeoutError, which names them."""
-    limit = _seconds("RAY_TRAIN_COLLECTIVE_TIMEOUT_S", -1)
-    interval = _seconds("RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S", 60)
+    """The pieces of all ranks."""
+    return patiently(lambda wait_s: ask(key, piece, wait_s), label, patience())
+
+
+def patiently(ask: Callable[[float], T], label: str, patience: Patience) -> T:
+    """What `ask(seconds)` gives; while it raises TimeoutError, which names the ranks that have not come, it is asked again. Warns
+    of them, and at the limit gives up with BroadcastCollectiveTimeoutError."""
+    limit, interval = patience
     waited = 0.0
     while True:
         wait = interval if interval > 0 else -1.0
         if limit >= 0:
             wait = limit - waited if wait < 0 else min(wait, limit - waited)
         try:
-            return ask(key, piece, wait)
+            return ask(wait)
         except TimeoutError as error:
             waited += wait
             if limit >= 0 and waited >= limit:

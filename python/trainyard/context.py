@@ -101,7 +101,9 @@ def report(
 
     Without a checkpoint the call queues and returns. With one, a Checkpoint whose directory holds this rank's files, it
     returns once they are copied and every rank has made its report of the same number (SYNC), at once (ASYNC; the
-    files are copied behind the training and then removed), or records the path as it is (NO_UPLOAD).
+    files are copied behind the training and then removed), or records the path as it is (NO_UPLOAD). A wait for ranks that do not
+    come is told every RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S (60), and fails the worker after RAY_TRAIN_COLLECTIVE_TIMEOUT_S
+    (-1: never) with BroadcastCollectiveTimeoutError.
 
     ValueError when the metrics hold a tensor or cannot be pickled; RuntimeError outside of a training function.
     """
@@ -144,5 +146,8 @@ def get_all_reported_checkpoints(
     consistency_mode: CheckpointConsistencyMode = CheckpointConsistencyMode.VALIDATED,
     timeout_s: float | None = None,
 ) -> list[ReportedCheckpoint]:
-    """The kept checkpoints, oldest first, once all reports up to this rank's own count are consolidated."""
+    """The kept checkpoints, oldest first, once every rank has made as many reports as this one and their checkpoints are committed.
+
+    TimeoutError names the ranks that have not made theirs within `timeout_s`; None waits for them.
+    """
     return runtime.session("get_all_reported_checkpoints").checkpoints_reported(consistency_mode, timeout_s)

@@ -144,11 +144,11 @@ def group_failures(failures: dict[int, BaseException | str], tracebacks: bool = 
 def _group(texts: dict[int, str]) -> str:
     first, *others = texts
     differing = [rank for rank in others if texts[rank] != texts[first]]
-    note = f"\n(numbers of rank {first}; others in rank {_ranks(differing)})" if differing else ""
+    note = f"\n(numbers of rank {first}; others in rank {ranks_text(differing)})" if differing else ""
     return f"[Rank {', '.join(map(str, texts))}]:\n{_cut(texts[first])}{note}"
 
 
-def _ranks(ranks: list[int]) -> str:
+def ranks_text(ranks: list[int]) -> str:
     """1-7,9: sorted ranks, neighbours together."""
     runs: list[list[int]] = []
     for rank in ranks:

@@ -43,14 +43,20 @@ class ReportedCheckpoint:
         return f"ReportedCheckpoint({self.checkpoint!r}, metrics={self.metrics!r}, status={self.status.name})"
 
 
-def read(
-    core, consistency_mode: CheckpointConsistencyMode, timeout_s: float | None
-) -> list[ReportedCheckpoint]:
-    """The kept checkpoints as this worker's agent tells them; ValueError for a mode that is none."""
+def check(consistency_mode: CheckpointConsistencyMode, timeout_s: float | None) -> None:
+    """ValueError for a mode that is none, or no number of seconds."""
+    CheckpointConsistencyMode(consistency_mode)
+    if timeout_s is None:
+        return
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not timeout_s >= 0:
+        raise ValueError(f"`timeout_s`={timeout_s!r} must be a number of seconds, 0 or more, or None")
+
+
+def read(core) -> list[ReportedCheckpoint]:
+    """The kept checkpoints as this worker's agent tells them."""
     from . import metrics
     from .checkpoint import Checkpoint
 
-    CheckpointConsistencyMode(consistency_mode)
     rows = json.loads(core.checkpoints_reported())
     return [
         ReportedCheckpoint(Checkpoint(row["path"]), metrics.restore(row.get("metrics") or {})) for row in rows

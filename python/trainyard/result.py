@@ -10,11 +10,9 @@ from typing import Any
 
 from . import metrics as _metrics
 from .checkpoint import Checkpoint
-from .history import Attempt
+from .history import JOURNAL, Attempt, open_journal
 from .history import read as read_history
 from .manifest import damage
-
-_JOURNAL = "run.db"
 
 
 @dataclasses.dataclass
@@ -83,8 +81,8 @@ class Result:
         text = os.path.abspath(os.fspath(path))
         if not os.path.isdir(text):
             raise RuntimeError(f"Result folder {text} doesn't exist.")
-        if not os.path.exists(os.path.join(text, _JOURNAL)):
-            raise RuntimeError(f"Result folder {text} holds no run: there is no {_JOURNAL} in it.")
+        if not os.path.exists(os.path.join(text, JOURNAL)):
+            raise RuntimeError(f"Result folder {text} holds no run: there is no {JOURNAL} in it.")
         return read(text)
 
     def __repr__(self) -> str:
@@ -101,7 +99,7 @@ def read(path: str, checkpoint_config: Any = None) -> Result:
     """The result of the run in directory `path`, ranked as the config says (by default by time)."""
     import sqlite3
 
-    database = sqlite3.connect(f"file:{_quoted(os.path.join(path, _JOURNAL))}?mode=ro", uri=True)
+    database = open_journal(path)
     try:
         last = database.execute(
             "SELECT metrics FROM reports WHERE rank = 0 ORDER BY id DESC LIMIT 1"
@@ -109,7 +107,7 @@ def read(path: str, checkpoint_config: Any = None) -> Result:
         rows = database.execute("SELECT number, name, metrics FROM checkpoints ORDER BY number").fetchall()
         history = read_history(database)
     except sqlite3.DatabaseError as error:
-        raise RuntimeError(f"{os.path.join(path, _JOURNAL)} cannot be read: {error}") from error
+        raise RuntimeError(f"{os.path.join(path, JOURNAL)} cannot be read: {error}") from error
     finally:
         database.close()
     kept = [
@@ -148,12 +146,6 @@ def rank(kept: list, config: Any) -> list:
         return (is_number, sign * value if is_number else 0)
 
     return sorted(kept, key=score)
-
-
-def _quoted(path: str) -> str:
-    from urllib.parse import quote
-
-    return quote(path)
 
 
 def _load(text: str | None) -> dict[str, Any]:

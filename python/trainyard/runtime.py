@@ -71,12 +71,13 @@ class WorkerSession(Session):
     def __init__(self, facts: dict[str, Any]):
         from . import _core
 
-        self._core = _core
+        self.core = _core
         self.__dict__.update(_core.worker())
         self.resources = facts.get("resources", {})
         self._report = _core.report
         self._uploads: upload.Uploads | None = None
         self._calls: dict[str, int] = {}
+        self._made = 0  # reports
 
     def report(
         self,
@@ -92,6 +93,7 @@ class WorkerSession(Session):
             if validation:
                 raise ValueError("Validation requires a checkpoint: give `checkpoint` to `report`")
             lost = self._report(_metrics.dump(metrics))
+            self._made += 1
             if lost is not None:
                 self._tell_lost(lost)
             return
@@ -103,37 +105,42 @@ class WorkerSession(Session):
             delete=delete_local_checkpoint_after_upload,
             function=checkpoint_upload_fn,
         )
+        self._made += 1
 
     def checkpoint(self):
         from .checkpoint import Checkpoint
 
-        path = self._core.checkpoint_latest()
+        path = self.core.checkpoint_latest()
         return Checkpoint(path) if path else None
 
     def checkpoints_reported(self, consistency_mode, timeout_s: float | None) -> list:
-        from . import reported
+        from . import reported, waiting
 
-        return reported.read(self._core, consistency_mode, timeout_s)
+        reported.check(consistency_mode, timeout_s)
+        if timeout_s is not None:
+            waiting.until_all_came(self, self._made, timeout_s)
+        with waiting.watched(self, "get_all_reported_checkpoints"):
+            return reported.read(self.core)
 
     def gather(self, label: str, piece: bytes) -> list[bytes]:
         from . import collective
 
         number = self._calls[label] = self._calls.get(label, 0) + 1
-        return collective.gather(self._core.gather, f"py/{label}/{number}", piece, label)
+        return collective.gather(self.core.gather, f"py/{label}/{number}", piece, label)
 
     def stop_requested(self) -> bool:
-        return self._core.stop_requested()
+        return self.core.stop_requested()
 
     def preemption(self) -> str | None:
-        return self._core.preemption()
+        return self.core.preemption()
 
     def heartbeat(self) -> None:
-        self._core.heartbeat()
+        self.core.heartbeat()
 
     def finish(self) -> None:
         if self._uploads is not None:
             self._uploads.drain()
-        self._tell_lost(self._core.report_drain())
+        self._tell_lost(self.core.report_drain())
 
     def _tell_lost(self, why: str | None) -> None:
         """An earlier checkpoint was lost, which the run is allowed to lose."""
@@ -145,7 +152,7 @@ class WorkerSession(Session):
         from . import upload
 
         if self._uploads is None:
-            self._uploads = upload.Uploads(self._core)
+            self._uploads = upload.Uploads(self)
         return self._uploads
 
 

@@ -7,11 +7,14 @@ import logging
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from . import limits
+from . import limits, waiting
 from .checkpoint import Checkpoint
 from .reported import CheckpointUploadMode
+
+if TYPE_CHECKING:
+    from . import runtime
 
 log = logging.getLogger("trainyard")
 
@@ -23,8 +26,9 @@ class Uploads:
     """The checkpoints of one worker on their way. Files are copied by the library, or put away by a function of the user's:
     with ASYNC in a thread of their own, one after the other."""
 
-    def __init__(self, core: Any):
-        self._core = core
+    def __init__(self, session: runtime.WorkerSession):
+        self._session = session
+        self._core = session.core
         self._pool: Any = None
         self._running: list[Any] = []
 
@@ -48,14 +52,15 @@ class Uploads:
         if delete is None:
             delete = mode._default_delete_local_checkpoint_after_upload()
         if function is None or mode is CheckpointUploadMode.NO_UPLOAD:
-            with _watched():
+            with _slow(self._session), self._waiting(mode):
                 told(self._core.report(metrics, checkpoint.path, name, _NUMBERS[mode], delete))
             return
         self._raise_what_failed()
         number, _ = self._core.report_begin(metrics, name)
         arguments = (number, checkpoint, name or f"checkpoint_{number:06}", delete, function)
         if mode is CheckpointUploadMode.SYNC:
-            self._put_away(*arguments)
+            with waiting.watched(self._session, "report"):
+                self._put_away(*arguments)
         else:
             self._running.append(self._threads().submit(self._put_away, *arguments))
 
@@ -69,7 +74,7 @@ class Uploads:
         self, number: int, checkpoint: Checkpoint, name: str, delete: bool, function: Callable
     ) -> None:
         try:
-            with _watched():
+            with _slow(self._session):
                 made = function(checkpoint, name)
             if not isinstance(made, Checkpoint):
                 raise ValueError(
@@ -82,6 +87,12 @@ class Uploads:
         told(self._core.report_end(number, made.path))
         if delete:
             shutil.rmtree(checkpoint.path, ignore_errors=True)
+
+    def _waiting(self, mode: CheckpointUploadMode) -> contextlib.AbstractContextManager:
+        """Only ASYNC does not wait for the other ranks."""
+        if mode is CheckpointUploadMode.ASYNC:
+            return contextlib.nullcontext()
+        return waiting.watched(self._session, "report")
 
     def _threads(self) -> Any:
         if self._pool is None:
@@ -115,12 +126,15 @@ def told(lost: str | None) -> None:
 
 
 @contextlib.contextmanager
-def _watched() -> Iterator[None]:
-    """Warns once when what is inside takes long."""
+def _slow(session: runtime.WorkerSession) -> Iterator[None]:
+    """Warns once when what is inside takes long, unless it is for a rank that is missing."""
     interval = limits.seconds(_WARN, 60)
-    timer = threading.Timer(
-        interval, log.warning, ("a checkpoint is on its way for %g s (%s)", interval, _WARN)
-    )
+
+    def tell() -> None:
+        if not waiting.missing(session):
+            log.warning("a checkpoint is on its way for %g s (%s)", interval, _WARN)
+
+    timer = threading.Timer(interval, tell)
     timer.daemon = True
     timer.start()
     try:

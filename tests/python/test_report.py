@@ -15,6 +15,7 @@ from trainyard import (
     ScalingConfig,
     WorkerGroupError,
 )
+from trainyard.errors import BroadcastCollectiveTimeoutError
 
 
 @pytest.fixture
@@ -299,6 +300,66 @@ def test_all_reported_checkpoints(fit):
             trainyard.get_all_reported_checkpoints(consistency_mode="SOMETIMES")
 
     assert fit(train).metrics == {"step": 3, "rank": 0}
+
+
+@pytest.mark.parametrize("way", ["copy", "upload", "list"])
+def test_a_rank_whose_report_is_missing_is_named_and_ends_the_wait(fit, capfd, tmp_path, way):
+    def train():
+        if trainyard.get_context().get_world_rank() != 2:
+            waits()
+        else:
+            __import__("time").sleep(60)
+
+    def waits():
+        if way == "upload":
+            there = Checkpoint(tmp_path)
+            trainyard.report({"a": 1}, there, checkpoint_upload_fn=lambda given, name: there)
+        elif way == "list":
+            trainyard.report({"a": 1})
+            trainyard.get_all_reported_checkpoints()
+        else:
+            saved({"a": 1}, model="1")
+
+    limits = {"RAY_TRAIN_COLLECTIVE_TIMEOUT_S": "0.5", "RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S": "0.2"}
+    with pytest.raises(WorkerGroupError) as caught:
+        fit(train, 3, worker_runtime_env={"env_vars": limits})
+    failure = next(iter(caught.value.worker_failures.values()))
+    label = "get_all_reported_checkpoints" if way == "list" else "report"
+    assert isinstance(failure, BroadcastCollectiveTimeoutError)
+    assert str(failure).startswith(
+        f"{label}: rank 2 did not come within 0.5 s (RAY_TRAIN_COLLECTIVE_TIMEOUT_S)"
+    )
+    assert "in waits" in str(failure.__cause__), "the traceback is that of the call"
+    assert f"{label}: waiting for 0.2 s: rank 2 did not come yet" in capfd.readouterr().err
+
+
+def test_who_waits_for_a_report_that_comes_goes_on(fit, capfd):
+    def train():
+        if trainyard.get_context().get_world_rank() == 1:
+            __import__("time").sleep(0.7)
+        saved({"a": 1}, model="1")
+
+    limits = {"RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S": "0.2"}
+    assert fit(train, worker_runtime_env={"env_vars": limits}).checkpoint is not None
+    assert "report: waiting for 0.2 s: rank 1 did not come yet" in capfd.readouterr().err
+
+
+def test_a_list_of_checkpoints_is_waited_for_no_longer_than_asked(fit):
+    def train():
+        if trainyard.get_context().get_world_rank() == 0:
+            for wrong in (-1, "1", True, float("nan")):
+                with pytest.raises(ValueError, match="timeout_s"):
+                    trainyard.get_all_reported_checkpoints(timeout_s=wrong)
+            trainyard.report({"step": 1})
+            with pytest.raises(TimeoutError, match="rank 1 did not come within 0.1 s"):
+                trainyard.get_all_reported_checkpoints(timeout_s=0.1)
+        trainyard.collective.barrier()
+        if trainyard.get_context().get_world_rank() == 1:
+            trainyard.report({"step": 1})
+        saved({"step": 2}, model="2")
+        assert len(trainyard.get_all_reported_checkpoints(timeout_s=20)) == 1
+
+    assert fit(train).metrics == {"step": 2}
 
 
 def test_asynchronous_checkpoints_keep_their_order(fit, tmp_path):
