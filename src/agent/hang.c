@@ -6,9 +6,17 @@
 #include "agent/stack_facts.h"
 #include "agent/worker_request.h"
 
+/* A busy machine lets a timer wait so long. */
+#define USUAL_DELAY (100 * NS_PER_MS)
+
 nanoseconds hang_remaining(nanoseconds heard, nanoseconds limit, nanoseconds now) {
     nanoseconds silent = now > heard ? now - heard : 0;
     return silent < limit ? limit - silent : 0;
+}
+
+bool hang_was_away(nanoseconds due, nanoseconds limit, nanoseconds now) {
+    nanoseconds late = now - due;
+    return late > limit / 10 && late > USUAL_DELAY;
 }
 
 static bool is_watched(const struct child *child) {
@@ -30,20 +38,27 @@ static bool is_excused(const struct child *child) {
     return false;
 }
 
+/* The next look is `delay` from now. */
+static void look_after(struct hang *hang, nanoseconds delay) {
+    hang->due = loop_now(hang->loop) + delay;
+    (void)loop_timer_start(hang->loop, &hang->timer, delay);
+}
+
 static void look(void *context) {
     struct hang *hang = context;
     nanoseconds now = loop_now(hang->loop), next = hang->limit;
+    bool was_away = hang_was_away(hang->due, hang->limit, now);
     for (size_t i = 0; i < hang->n; i++) {
         struct child *child = &hang->children[i];
         if (!is_watched(child)) continue;
-        if (is_excused(child)) child->speaker.heard = now;
+        if (was_away || is_excused(child)) child->speaker.heard = now;
         nanoseconds remaining = hang_remaining(child->speaker.heard, hang->limit, now);
         if (remaining > 0 && remaining < next) next = remaining;
         if (remaining > 0) continue;
         child->hung = true;
         hang->found(hang->context, child);
     }
-    (void)loop_timer_start(hang->loop, &hang->timer, next);
+    look_after(hang, next);
 }
 
 void hang_begin(struct hang *hang, struct child *children, size_t n, nanoseconds limit) {
@@ -51,7 +66,7 @@ void hang_begin(struct hang *hang, struct child *children, size_t n, nanoseconds
     hang->n = n;
     hang->limit = limit;
     hang->timer = (struct loop_timer){.callback = look, .context = hang};
-    if (limit > 0) (void)loop_timer_start(hang->loop, &hang->timer, limit);
+    if (limit > 0) look_after(hang, limit);
 }
 
 void hang_end(struct hang *hang) {

@@ -13,6 +13,7 @@ struct hang { /* zero-initialised but for loop, found and context */
     struct child *children;
     size_t n;
     nanoseconds limit; /* 0: nobody is watched */
+    nanoseconds due;   /* of the next look; monotonic */
     struct loop_timer timer;
 };
 
@@ -22,6 +23,10 @@ void hang_end(struct hang *hang); /* twice is fine */
 
 /* How long until one that was last heard at `heard` is too late, 0 when it is; times are monotonic. */
 nanoseconds hang_remaining(nanoseconds heard, nanoseconds limit, nanoseconds now);
+
+/* True when a look comes so late that this agent did not run itself: it was stopped, or the machine suspended or overloaded, and so
+ * its workers could say nothing either. All have their whole time anew. */
+bool hang_was_away(nanoseconds due, nanoseconds limit, nanoseconds now);
 
 /* "no report or heartbeat for 30 s", and what the kernel says of its state if that is the reason. */
 void hang_describe(pid_t pid, nanoseconds limit, struct buffer *out);

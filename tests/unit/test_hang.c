@@ -21,6 +21,18 @@ static void test_the_deadline(void **state) {
     assert_int_equal(hang_remaining(50, 30, 40), 30); /* heard in this very turn */
 }
 
+static void test_who_was_away_blames_nobody(void **state) {
+    (void)state;
+    const nanoseconds s = NS_PER_S;
+    assert_false(hang_was_away(100 * s, 30 * s, 100 * s));
+    assert_false(hang_was_away(100 * s, 30 * s, 90 * s)); /* a timer that is early */
+    assert_false(hang_was_away(100 * s, 30 * s, 103 * s));
+    assert_true(hang_was_away(100 * s, 30 * s, 104 * s));
+    assert_true(hang_was_away(100 * s, 30 * s, 4000 * s));
+    assert_false(hang_was_away(100 * s, s / 5, 100 * s + s / 10)); /* as late as any timer may be */
+    assert_true(hang_was_away(100 * s, s / 5, 101 * s));
+}
+
 /* Reports of three ranks, `steps` each, at these intervals. */
 static struct pace *run_ranks(const nanoseconds intervals[3], int steps) {
     struct pace *pace = pace_create(3);
@@ -126,9 +138,13 @@ static void test_lines_are_few_and_harmless(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_deadline),          cmocka_unit_test(test_the_slowest_rank),
-        cmocka_unit_test(test_one_slow_step_is_none), cmocka_unit_test(test_a_rank_alone),
-        cmocka_unit_test(test_the_lines_that_matter), cmocka_unit_test(test_lines_are_few_and_harmless),
+        cmocka_unit_test(test_the_deadline),
+        cmocka_unit_test(test_who_was_away_blames_nobody),
+        cmocka_unit_test(test_the_slowest_rank),
+        cmocka_unit_test(test_one_slow_step_is_none),
+        cmocka_unit_test(test_a_rank_alone),
+        cmocka_unit_test(test_the_lines_that_matter),
+        cmocka_unit_test(test_lines_are_few_and_harmless),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

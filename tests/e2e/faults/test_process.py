@@ -3,11 +3,14 @@
 import os
 import resource
 import signal
+import subprocess
 import threading
 import time
 
-from place import REPORT, FaultCase, failing, main
-from runs import try_kill
+from place import REPORT, FaultCase, failing, harness, main
+from runs import children, try_kill
+
+HANG_PROGRAM = os.path.join(harness.BUILD, "tests", "e2e", "hang_program")
 
 STEPS = "i=0; mkdir d.$RANK; while [ $i -lt 10 ]; do i=$((i + 1)); echo line $i; echo $i > d.$RANK/part-$RANK; " + \
     REPORT + "i=$i --checkpoint d.$RANK || exit 1; done"
@@ -28,6 +31,29 @@ class Processes(FaultCase):
         clock = dict(failing("none", 1, "none"), TRAINYARD_CLOCK_JUMPS="1")
         process = self.shell(STEPS, "--name", "r", "-n", 2, "--time-limit", "50s", "--hang-timeout", "50s", env=clock)
         self.assert_all_steps(self.finish(process), 2)
+
+    def test_p2_all_is_suspended(self):
+        """P2: all processes stand still for longer than the hang timeout, and the workers are the last to go on: nobody is blamed."""
+        process = self.start_run("--name", "r", "-n", 3, "--hang-timeout", "1s", "--", HANG_PROGRAM, "none", 0)
+        self.wait_for_files(process, "there.0", "there.1", "there.2")
+        agent = self.agents(process)[0]
+        workers = children(agent)
+        self.signal_all(signal.SIGSTOP, *workers)
+        time.sleep(0.1)  # what they said before is read
+        self.signal_all(signal.SIGSTOP, agent, process.pid)
+        time.sleep(1.5)
+        self.signal_all(signal.SIGCONT, process.pid, agent)
+        time.sleep(0.2)
+        self.signal_all(signal.SIGCONT, *workers)
+        time.sleep(1.2)
+        self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGINT)
+        self.assertNotIn("hung", self.assert_status(130, self.finish(process)).err)
+        self.assert_clean()
+
+    def signal_all(self, number, *pids):
+        for pid in pids:
+            os.kill(pid, number)
 
     def test_p3_interruptions(self):
         """P3: the controller and the agent are stopped and continued all the time, which interrupts their calls."""
@@ -65,6 +91,21 @@ class Processes(FaultCase):
         finished = self.assert_status(4, self.finish(process))
         self.assertRegex(finished.err, "rank [0-9]+ could not be started")
         self.assertRegex(finished.err.lower(), "resource temporarily unavailable|processes")
+        self.assert_clean()
+
+    def test_p9_overload(self):
+        """P9: all processes share one core with 20 that never rest: no worker that lives is taken for one that hangs."""
+        core = {min(os.sched_getaffinity(0))}
+        busy = [subprocess.Popen(["sh", "-c", "while :; do :; done"], cwd=self.place, preexec_fn=lambda: os.sched_setaffinity(0, core))
+                for _ in range(20)]
+        try:
+            process = self.start_run("--name", "r", "-n", 4, "--hang-timeout", "2s", "--", HANG_PROGRAM, "live", 0,
+                                     preexec_fn=lambda: os.sched_setaffinity(0, core))
+            self.assertEqual("", self.assert_status(0, self.finish(process)).err)
+        finally:
+            for one in busy:
+                one.kill()
+                one.wait()
         self.assert_clean()
 
     def own_processes(self):
