@@ -168,6 +168,9 @@ class CrashPoints(harness.Case):
         recoveries.sort()
         print("whole runs that went on took %.0f ms (median), %.0f ms (99th percentile), %.0f ms at most" % tuple(
             1000 * recoveries[int(part * (len(recoveries) - 1))] for part in (0.5, 0.99, 1)))
+        if "TRAINYARD_TEST_RECOVERIES" in os.environ:  # for the bench, which judges them
+            with open(os.environ["TRAINYARD_TEST_RECOVERIES"], "w") as file:
+                file.writelines("%f\n" % seconds for seconds in recoveries)
         self.assertEqual([], told[:3], "%d of %d points, seed %d" % (len(told), points, seed))
 
 
