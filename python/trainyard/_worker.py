@@ -11,9 +11,9 @@ import os
 import sys
 import traceback
 from types import FrameType, TracebackType
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from . import _core, runtime, stacks
+from . import _core, errors, runtime, stacks
 from . import payload as payloads
 
 # What is told of an exception, in characters and bytes; the library takes 1 MiB in all.
@@ -142,17 +142,36 @@ def _cut(text: str, limit: int) -> str:
 
 
 def _pickled(error: BaseException) -> str | None:
+    """In base64; without what of it cannot be pickled. None when it is too large, or its class is the obstacle."""
     import base64
+
+    data = _dumped(error) or _dumped(_Bare(error))
+    return base64.b64encode(data).decode() if data is not None and len(data) <= _PICKLE_LIMIT else None
+
+
+class _Bare:
+    """Is read as the exception again, made without calling its class, of those of its parts that can be pickled."""
+
+    def __init__(self, error: BaseException):
+        args = error.args if _dumped(error.args) else (_message(error),)
+        self._parts = type(error), args, {name: part for name, part in vars(error).items() if _dumped(part)}
+
+    def __reduce__(self):
+        return errors.made_of, self._parts
+
+
+def _dumped(value: Any) -> bytes | None:
+    """Pickled; None when it cannot be, or cannot be read again."""
     import pickle
 
     try:
         import cloudpickle
 
-        data = cloudpickle.dumps(error)
-        pickle.loads(data)  # some can be written and not read
+        data = cloudpickle.dumps(value)
+        pickle.loads(data)
     except Exception:
         return None
-    return base64.b64encode(data).decode() if len(data) <= _PICKLE_LIMIT else None
+    return data
 
 
 if __name__ == "__main__":

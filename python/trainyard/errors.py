@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
+from typing import Any
 
 _TEXT_LIMIT = 1000
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
@@ -22,6 +23,14 @@ class RemoteTraceback(Exception):
 
     def __str__(self) -> str:
         return "\n" + self.text.rstrip("\n")
+
+
+def made_of(kind: type[BaseException], args: tuple, state: dict[str, Any]) -> BaseException:
+    """An exception of that class, which is not called: not all can be called with their `args`."""
+    made = kind.__new__(kind, *args)
+    made.args = args
+    made.__dict__.update(state)
+    return made
 
 
 class WorkerExitError(RuntimeError):

@@ -5,6 +5,7 @@ import pathlib
 import signal
 import socket
 import sys
+import threading
 import time
 
 import pytest
@@ -106,7 +107,7 @@ class NoText(Exception):
         (KeyError, KeyError, ""),
         (lambda: ValueError("a\udc80b\0c\x1b[31m"), ValueError, "a\udc80b\0c\x1b[31m"),
         (lambda: ValueError("x" * 3_000_000), WorkerExitError, "characters left out"),
-        (lambda: NeedsTwo(1, 2), WorkerExitError, "NeedsTwo: both"),
+        (lambda: NeedsTwo(1, 2), NeedsTwo, "both"),
         (NoText, NoText, None),
         (KeyboardInterrupt, KeyboardInterrupt, ""),
     ],
@@ -140,15 +141,30 @@ def test_a_callback_that_raises_is_named_and_no_signal(storage, capfd):
     assert "LookupError: of the callback" in err and "SIGINT" not in err
 
 
-def test_an_exception_that_cannot_travel_is_told_as_text(fail):
+@pytest.mark.parametrize("argument", [lambda: 5, threading.Lock])
+def test_an_exception_travels_without_what_cannot(fail, argument):
     def train():
-        error = ValueError("text")
-        error.lock = __import__("threading").Lock()
+        error = NeedsTwo(1, 2)
+        error.args = ("text", argument())
+        error.lock, error.step = threading.Lock(), 3
         raise error
 
     failure = fail(train, 1).worker_failures[0]
-    assert isinstance(failure, WorkerExitError) and "ValueError: text" in str(failure)
-    assert "ValueError: text" in str(failure.__cause__)
+    assert type(failure) is NeedsTwo and "text" in str(failure) and vars(failure) == {"step": 3}
+    assert "NeedsTwo: ('text', " in str(failure.__cause__)
+
+
+def test_an_exception_whose_class_cannot_travel_is_told_as_text(fail):
+    def train():
+        class Own(ValueError):
+            pass
+
+        Own.lock = threading.Lock()
+        raise Own("text")
+
+    failure = fail(train, 1).worker_failures[0]
+    assert isinstance(failure, WorkerExitError) and "Own: text" in str(failure)
+    assert "Own: text" in str(failure.__cause__)
 
 
 def test_ways_to_end(fail):
