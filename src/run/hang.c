@@ -40,7 +40,8 @@ static void conclude(struct run *run) {
 
 void run_worker_hung(struct run *run, uint32_t rank, const char *how, nanoseconds time) {
     if (rank >= run->config.n_workers || run->state != RUN_RUNNING || run->hang.collecting) return;
-    if (run->workers[rank].state != WORKER_READY) return;
+    enum worker_state state = run->workers[rank].state; /* one that waits in the store may never be ready */
+    if (state != WORKER_STARTED && state != WORKER_READY) return;
     run_record_text(run, EVENT_HUNG, (int)rank, -1, "cause", how);
     run->hang.collecting = true;
     run->hang.failure = (struct run_failure){.outcome = OUTCOME_FAILED,

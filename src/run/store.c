@@ -264,18 +264,23 @@ static void answer_gather(struct store *store, struct entry *entry) {
     free_pieces(entry, store->world_size);
 }
 
+/* "rank 1 has", "ranks 0,2 have". */
+static void name_ranks(const struct idset *ranks, const char *one, const char *several, struct buffer *out) {
+    bool alone = idset_count(ranks) == 1;
+    buffer_text(out, alone ? "rank " : "ranks ");
+    idset_format(ranks, out);
+    buffer_printf(out, " %s", alone ? one : several);
+}
+
 /* Those who wait for a piece of a rank that has ended are told; the pieces stay, for whoever asks again. */
 static void refuse_without_ended(struct store *store, struct entry *entry) {
     struct idset missing = {0};
     for (int64_t rank = -1; (rank = idset_next(&store->ended, rank)) != IDSET_END;)
         if (entry->pieces[rank].value == NULL) (void)idset_add(&missing, rank);
-    size_t count = idset_count(&missing);
-    if (count > 0) {
+    if (idset_count(&missing) > 0) {
         struct buffer why = {0};
-        buffer_printf(&why, "rank%s ", count > 1 ? "s" : "");
-        idset_format(&missing, &why);
-        buffer_printf(&why, " %s ended without this call: every worker must make it as often as the others",
-                      count > 1 ? "have" : "has");
+        name_ranks(&missing, "has", "have", &why);
+        buffer_text(&why, " ended without this call: every worker must make it as often as the others");
         for (uint32_t i = 0; i < store->world_size; i++)
             entry->pieces[i].waiting = false;
         answer_waiters(store, entry, STORE_FAILED, why.data, why.size);
@@ -403,9 +408,8 @@ static size_t name_waiters(const struct entry *entry, const char *key, struct id
     if (n > 0) {
         *lowest = (uint32_t)idset_next(&ranks, -1);
         buffer_text(out, out->size > 0 ? ", " : "");
-        buffer_text(out, n > 1 ? "ranks " : "rank ");
-        idset_format(&ranks, out);
-        buffer_printf(out, n > 1 ? " wait for \"%s\"" : " waits for \"%s\"", key);
+        name_ranks(&ranks, "waits", "wait", out);
+        buffer_printf(out, " for \"%s\"", key);
     }
     idset_done(&ranks);
     return n;
@@ -426,6 +430,10 @@ bool store_is_stuck(const struct store *store, uint64_t *turn, uint32_t *rank, s
     bool stuck = fewest != SIZE_MAX;
     for (uint32_t i = 0; i < store->world_size && stuck; i++)
         stuck = idset_has(&waiting, i) || idset_has(&store->ended, i);
+    if (idset_count(&store->ended) > 0) {
+        buffer_text(out, ", ");
+        name_ranks(&store->ended, "has ended", "have ended", out);
+    }
     idset_done(&waiting);
     *turn = store->turn;
     return stuck;

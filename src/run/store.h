@@ -38,7 +38,7 @@ void store_ask(struct store *store, const struct store_request *request, nanosec
 
 /* True when nobody can get on: every rank that has not ended waits, and at least one does. `*turn` then changes with every request and
  * answer, so that a caller who looks again can tell a stand-still from a moment; `*rank` is the lowest of those who wait for the
- * key that the fewest wait for, and `out` says who waits for what: "ranks 0-2 wait for "a", rank 3 waits for "b"". */
+ * key that the fewest wait for, and `out` says who waits for what: "ranks 0-2 wait for "a", rank 3 waits for "b", rank 4 has ended". */
 bool store_is_stuck(const struct store *store, uint64_t *turn, uint32_t *rank, struct buffer *out);
 
 /* A rank has ended: gathers that still lack its piece, now or later, are FAILED at once. Short of memory, they wait for

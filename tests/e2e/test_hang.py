@@ -74,6 +74,14 @@ class Hangs(RunCase):
         self.assertIn("ty_store_wait" if DEBUGGER else "== process", self.stack(2))
         self.assertEqual(2, self.status("run")["cause_rank"])
 
+    def test_who_ends_early_is_not_waited_for(self):
+        """Rank 1 ends well, and never sets what the others wait for; no word of theirs said that they are up."""
+        script = "[ $RANK = 1 ] || '%s' store wait late --timeout 100s" % harness.COMMAND
+        finished = self.assert_status(1, self.finish(self.shell(script, "--name", "run", "-n", 3, "--hang-timeout", "1s")))
+        self.assertIn("first cause: rank 0 hung: all ranks have waited for each other in the store for 1 s: "
+                      'ranks 0,2 wait for "late", rank 1 has ended', finished.err)
+        self.assertIn("rank 1 had finished", finished.err)
+
     def test_the_one_that_computes_is_named_not_those_who_wait_for_it(self):
         finished = self.finish(self.hang(3, "keep", 1))
         self.assert_hung(finished, 1, "ranks 0,2 stopped when told to")

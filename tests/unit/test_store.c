@@ -200,6 +200,16 @@ static void all_who_wait_are_stuck(void **state) {
     assert_true(turn != later);
     buffer_done(&waits);
     expect(" 1/11:timeout");
+    ask(STORE_WAIT, 2, "w", NULL, 50, 50);
+    store_leave(store, 1);
+    expect(" 1/12:failed=rank 1 has ended without this call: every worker must make it as often as the others"
+           " 1/10:failed=rank 1 has ended without this call: every worker must make it as often as the others");
+    assert_false(store_is_stuck(store, &later, &rank, &waits)); /* rank 0 goes on */
+    buffer_done(&waits);
+    ask(STORE_WAIT, 0, "w", NULL, 50, 50);
+    assert_true(store_is_stuck(store, &later, &rank, &waits));
+    assert_string_equal(waits.data, "ranks 0,2 wait for \"w\", rank 1 has ended");
+    buffer_done(&waits);
 }
 
 int main(void) {
