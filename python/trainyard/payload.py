@@ -7,6 +7,7 @@ objects, is only taken apart when its modules can be imported.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import os
@@ -21,6 +22,7 @@ prepare: list[
     str
 ] = []  # functions, "module:name", that workers call before they take the user's objects apart
 SENT_MAX = 31 << 20  # bytes; what is larger goes by a file
+_CACHED = type(functools.lru_cache(len))
 _DEPTH = 4  # how far the search for what cannot be pickled goes
 
 
@@ -55,7 +57,8 @@ def dump(function: Callable, config: Any, backend: Any, facts: dict[str, Any]) -
 
 
 def _pickled(objects: Any) -> bytes:
-    """As cloudpickle, but modules of a class of their own (torch.backends.cudnn is one) go by name as all modules do."""
+    """As cloudpickle, but modules of a class of their own (torch.backends.cudnn is one) go by name as all modules do, and functions
+    with a cache do not where workers would not find their name."""
     import io
 
     import cloudpickle
@@ -65,11 +68,20 @@ def _pickled(objects: Any) -> bytes:
             own = isinstance(value, types.ModuleType) and type(value) is not types.ModuleType
             if own and sys.modules.get(value.__name__) is value:
                 return importlib.import_module, (value.__name__,)
+            if isinstance(value, _CACHED) and (
+                getattr(value, "__module__", None) == "__main__"
+                or "<locals>" in getattr(value, "__qualname__", "<locals>")
+            ):
+                return _cached, (value.__wrapped__, value.cache_parameters())
             return super().reducer_override(value)
 
     file = io.BytesIO()
     Pickler(file).dump(objects)
     return file.getvalue()
+
+
+def _cached(function: Callable, parameters: dict[str, Any]) -> Callable:
+    return functools.lru_cache(**parameters)(function)
 
 
 def spill(data: bytes, directory: str) -> tuple[bytes, str | None]:

@@ -122,6 +122,24 @@ def test_arity():
     assert call(lambda config: config, None) == {}
 
 
+def test_a_function_with_a_cache_travels(monkeypatch):
+    def double(n):
+        return n * 2
+
+    typed = functools.lru_cache(maxsize=3, typed=True)(double)
+    loaded = travel(lambda: typed).function()
+    assert loaded(4) == 8 and loaded.cache_parameters() == {"maxsize": 3, "typed": True}
+    assert loaded.cache_info().currsize == 1, "the cache itself stays at home"
+    assert travel(functools.cache(functools.partial(double, 5))).function() == 10
+
+    monkeypatch.setattr(double, "__module__", "__main__")
+    monkeypatch.setattr(double, "__qualname__", "double")
+    monkeypatch.setattr(sys.modules["__main__"], "double", functools.cache(double), raising=False)
+    data = payload.dump(sys.modules["__main__"].double, None, BackendConfig(), {})
+    monkeypatch.delattr(sys.modules["__main__"], "double")
+    assert payload.load(data).function(6) == 12
+
+
 def test_modules_of_a_class_of_their_own(monkeypatch):
     class Module(types.ModuleType):
         def __reduce_ex__(self, protocol):
