@@ -124,7 +124,8 @@ IMPORTS = """
 from ray import init, shutdown, is_initialized, remote, get, put, wait, kill, cluster_resources, available_resources, nodes
 from ray import get_gpu_ids, get_runtime_context, ObjectRef, air, data, serve, tune, train
 from ray.air import CheckpointConfig, FailureConfig, Result, RunConfig, ScalingConfig, session
-from ray import logger
+from ray import logger, cloudpickle
+import ray.cloudpickle as pickle
 from ray.air import Checkpoint
 from ray.air.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
 from ray.air.integrations.mlflow import setup_mlflow
@@ -191,12 +192,18 @@ def test_the_names_are_those_of_trainyard():
 
 
 @pytest.mark.parametrize(
-    "module, name, hint", [("ray", "trian", "train"), ("ray.train", "ScalingConfg", "ScalingConfig")]
+    "module, name, hint",
+    [
+        ("ray", "trian", "; did you mean 'train'"),
+        ("ray.train", "ScalingConfg", "; did you mean 'ScalingConfig'"),
+        ("ray.train.torch", "Nothing", r"; dir\(ray.train.torch\) lists what is provided"),
+    ],
 )
 def test_a_name_that_is_none_is_an_attribute_error(module, name, hint):
-    with pytest.raises(AttributeError, match=f"did you mean '{hint}'"):
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}'{hint}"):
         getattr(importlib.import_module(module), name)
-    with pytest.raises(ImportError):
+    assert not hasattr(importlib.import_module(module), name)
+    with pytest.raises(ImportError, match=f"cannot import name '{name}' from '{module}'{hint}"):
         exec(f"from {module} import {name}", {})
 
 
@@ -341,6 +348,7 @@ def test_init_as_a_block():
     [
         ({"num_cpu": 4}, RuntimeError, "did you mean 'num_cpus'"),
         ({"num_cpus": -1}, ValueError, "num_cpus"),
+        ({"address": 3}, ValueError, "address"),
         ({"num_gpus": "two"}, ValueError, "num_gpus"),
         ({"resources": {"a": -1}}, ValueError, "'a'"),
         ({"runtime_env": 3}, TypeError, "runtime_env"),

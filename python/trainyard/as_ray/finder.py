@@ -7,14 +7,15 @@ framework. What the tables give is the object of Trainyard itself, and is pickle
 from __future__ import annotations
 
 import difflib
+import dis
 import functools
 import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
-from types import ModuleType
-from typing import Any
+from types import FrameType, ModuleType
+from typing import Any, NoReturn
 
 from .absent import absent
 from .table import ABSENT, ABSENT_MODULES, MODULES, NEEDS
@@ -38,8 +39,8 @@ def names_of(module: str) -> list[str]:
     return sorted({name for name in (*homes, *source) if name[0].isupper() or name in homes} - {"*"})
 
 
-def look_up(module: str, name: str) -> Any:
-    """What `module`.`name` is; AttributeError with the nearest name that there is."""
+def look_up(module: str, name: str, importing: bool = False) -> Any:
+    """What `module`.`name` is; else as `refuse`."""
     homes = MODULES.get(module, {})
     if name in names_of(module):
         source = homes.get(name) or homes["*"]
@@ -48,9 +49,7 @@ def look_up(module: str, name: str) -> Any:
         return absent(module, name)
     if known(f"{module}.{name}"):
         return importlib.import_module(f"{module}.{name}")
-    raise AttributeError(
-        f"module {module!r} has no attribute {name!r}{nearest(name, [*names_of(module), *below(module)])}"
-    )
+    refuse(module, name, importing)
 
 
 def is_usable(source: str) -> bool:
@@ -67,6 +66,19 @@ def below(module: str) -> list[str]:
     return sorted(
         {one.split(".")[depth] for one in (*MODULES, *ABSENT_MODULES) if one.startswith(module + ".")}
     )
+
+
+def refuse(module: str, name: str, importing: bool) -> NoReturn:
+    """AttributeError, or ImportError where `from MODULE import NAME` asked, with the nearest name or where to look."""
+    hint = nearest(name, [*names_of(module), *below(module)]) or f"; dir({module}) lists what is provided"
+    if importing:
+        raise ImportError(f"cannot import name {name!r} from {module!r}{hint}", name=module)
+    raise AttributeError(f"module {module!r} has no attribute {name!r}{hint}")
+
+
+def is_importing(frame: FrameType) -> bool:
+    """Whether the frame is in the midst of `from ... import`, which swallows the text of an AttributeError."""
+    return frame.f_code.co_code[frame.f_lasti] == dis.opmap["IMPORT_FROM"]
 
 
 def nearest(name: str, names: list[str]) -> str:
@@ -99,7 +111,7 @@ def fill(module: ModuleType, name: str) -> Any:
     """A name of the module that is asked for the first time: looked up, and kept in the module."""
     if name.startswith("__") and name != "__version__":
         raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
-    value = look_up(module.__name__, name)
+    value = look_up(module.__name__, name, is_importing(sys._getframe(1)))
     setattr(module, name, value)
     return value
 

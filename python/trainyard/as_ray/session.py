@@ -123,6 +123,8 @@ def _outer() -> dict[str, Any]:
 
 def _nodes(address: str | None, **amounts: Any) -> dict[str, Any]:
     """What `trainyard.init` is to know of nodes."""
+    if address is not None and not isinstance(address, str):
+        raise ValueError(f"`ray.init(address=...)` must be text or None, not {address!r}")
     outer = _outer()
     if "cluster" in outer:
         return outer

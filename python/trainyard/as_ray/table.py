@@ -29,6 +29,9 @@ _TABLE: dict[str, dict[str, str]] = {
         "ClientBuilder JobID NodeID TaskID WorkerID UniqueID PlacementGroupID Language cpp_function java_function "
         "java_actor_class",
     },
+    "ray.cloudpickle": {
+        "cloudpickle": "CloudPickler Pickler dump dumps load loads register_pickle_by_value unregister_pickle_by_value"
+    },
     "ray.cluster_utils": {f"{HERE}.cluster": "Cluster", ABSENT: "AutoscalingCluster"},
     "ray.exceptions": {f"{HERE}.exceptions": "*"},
     "ray.runtime_context": {f"{HERE}.context": "RuntimeContext get_runtime_context"},
@@ -59,13 +62,14 @@ _TABLE: dict[str, dict[str, str]] = {
     "ray.train.session": {"trainyard": "report get_checkpoint", f"{HERE}.train": "get_dataset_shard"},
     "ray.train.torch": {
         "trainyard.torch": f"TorchTrainer TorchConfig {_TORCH_DEVICES} {_TORCH_LOOP}",
-        ABSENT: "TorchCheckpoint TorchPredictor",
+        ABSENT: "TorchCheckpoint TorchPredictor TorchftConfig",
     },
-    "ray.train.torch.config": {"trainyard.torch": "TorchConfig"},
+    "ray.train.torch.config": {"trainyard.torch": "TorchConfig", ABSENT: "TorchftConfig"},
     "ray.train.torch.torch_trainer": {"trainyard.torch": "TorchTrainer"},
     "ray.train.torch.train_loop_utils": {"trainyard.torch": f"{_TORCH_DEVICES} {_TORCH_LOOP}"},
     "ray.train.trainer": {ABSENT: "BaseTrainer GenDataset TrainingIterator"},
     "ray.train.utils": {f"{HERE}.annotations": "RayDeprecationWarning"},
+    "ray.train.jax": {"trainyard.jax": "JaxTrainer JaxConfig"},
     "ray.train.lightning": {f"{HERE}.lightning": _LIGHTNING},
     "ray.train.lightning._lightning_utils": {f"{HERE}.lightning": _LIGHTNING},
     "ray.train.huggingface": {ABSENT: "AccelerateTrainer TransformersTrainer"},
