@@ -83,20 +83,42 @@ static void set_timer(void *context, enum run_timer timer, nanoseconds delay) {
 }
 
 static void record(void *context, const struct run_event *event) {
-    const struct sim *sim = context;
+    struct sim *sim = context;
     sim->hooks->record(sim->context, event);
+    nanoseconds synced = loop_now(sim->loop) + (sim->hooks->sync != NULL ? sim->hooks->sync(sim->context) : 0);
+    if (synced > sim->busy_until) sim->busy_until = synced;
+}
+
+/* What was written is in its place, or fails there. */
+static int place(struct sim *sim, uint64_t number, char **path, ty_error *err) {
+    struct buffer name = {0};
+    buffer_printf(&name, "checkpoint_%06llu", (unsigned long long)number);
+    *path = buffer_take(&name);
+    if (*path == NULL) return ty_fail_memory(err);
+    if (sim->hooks->placed == NULL || sim->hooks->placed(sim->context, number)) return 0;
+    free(*path);
+    *path = NULL;
+    return ty_fail(err, -EIO, "the simulated disk fails");
 }
 
 static int publish(void *context, const struct run_commit *commit, char **path, ty_error *err) {
     struct sim *sim = context;
-    const struct sim_hooks *hooks = sim->hooks;
-    nanoseconds takes = hooks->publish == NULL ? 0 : hooks->publish(sim->context, commit);
+    nanoseconds takes = sim->hooks->publish == NULL ? 0 : sim->hooks->publish(sim->context, commit);
     if (takes < 0) return ty_fail(err, -ENOSPC, "no space left on the simulated disk");
-    sim->busy_until = loop_now(sim->loop) + takes;
-    struct buffer name = {0};
-    buffer_printf(&name, "checkpoint_%06llu", (unsigned long long)commit->number);
-    *path = buffer_take(&name);
-    return *path == NULL ? ty_fail_memory(err) : 0;
+    if (takes == 0) return place(sim, commit->number, path, err);
+    if (sim->publishing != 0) sim->violation = "a checkpoint is put into its place beside another one";
+    sim->publishing = commit->number;
+    if (loop_timer_start(sim->loop, &sim->published, takes) < 0) sim->out_of_memory = true;
+    return 1;
+}
+
+/* The storage has not done it, and it is waited for no longer. */
+static int settle(void *context, uint64_t number, char **path, ty_error *err) {
+    struct sim *sim = context;
+    (void)number, (void)path;
+    sim->publishing = 0;
+    loop_timer_stop(sim->loop, &sim->published);
+    return ty_fail(err, -ETIMEDOUT, "the simulated disk hangs");
 }
 
 static void discard(void *context, uint64_t number, int attempt) {
@@ -163,6 +185,7 @@ static const struct run_ops sim_ops = {
     .set_timer = set_timer,
     .record = record,
     .publish = publish,
+    .settle = settle,
     .discard = discard,
     .answer = answer,
     .list = list,
@@ -170,13 +193,27 @@ static const struct run_ops sim_ops = {
     .ended = ended,
 };
 
+/* A controller that is busy hears of it later. */
+static bool put_off(struct sim *sim, struct loop_timer *timer) {
+    nanoseconds busy = sim->busy_until - loop_now(sim->loop);
+    if (busy > 0 && loop_timer_start(sim->loop, timer, busy) < 0) sim->out_of_memory = true;
+    return busy > 0;
+}
+
 static void on_timer(void *context) {
     struct timer_slot *slot = context;
-    nanoseconds busy = slot->sim->busy_until - loop_now(slot->sim->loop);
-    if (busy > 0)
-        (void)loop_timer_start(slot->sim->loop, &slot->handle, busy);
-    else
-        run_timer_fired(slot->sim->run, slot->timer);
+    if (!put_off(slot->sim, &slot->handle)) run_timer_fired(slot->sim->run, slot->timer);
+}
+
+static void on_published(void *context) {
+    struct sim *sim = context;
+    if (put_off(sim, &sim->published)) return;
+    ty_error err = {0};
+    char *path = NULL;
+    uint64_t number = sim->publishing;
+    sim->publishing = 0;
+    (void)place(sim, number, &path, &err);
+    run_published(sim->run, number, path, err.message);
 }
 
 static void hear_report(struct sim *sim, const struct sim_message *message) {
@@ -274,6 +311,7 @@ static int set_up(struct sim *sim, ty_error *err) {
         struct timer_slot *slot = &sim->timers[timer];
         *slot = (struct timer_slot){sim, (enum run_timer)timer, {.callback = on_timer, .context = slot}};
     }
+    sim->published = (struct loop_timer){.callback = on_published, .context = sim};
     sim->ops = sim_ops;
     if (sim->hooks->record == NULL) sim->ops.record = NULL;
     return run_create(config, &sim->ops, sim, &sim->run, err);
@@ -294,6 +332,15 @@ int sim_create(const struct run_config *config, const struct sim_hooks *hooks, v
     return 0;
 }
 
+/* Nothing of the controller's own is on its way any more. */
+static void stop_controller(struct sim *sim) {
+    for (int timer = 0; timer < RUN_TIMERS; timer++)
+        loop_timer_stop(sim->loop, &sim->timers[timer].handle);
+    loop_timer_stop(sim->loop, &sim->published);
+    sim->publishing = 0;
+    sim->busy_until = 0;
+}
+
 static void stop_timers(struct sim *sim) {
     for (uint32_t node = 0; sim->agents != NULL && node < sim->config.n_nodes; node++) {
         loop_timer_stop(sim->loop, &sim->agents[node].start);
@@ -303,8 +350,7 @@ static void stop_timers(struct sim *sim) {
     }
     for (uint32_t rank = 0; sim->workers != NULL && rank < sim->config.max_workers; rank++)
         loop_timer_stop(sim->loop, &sim->workers[rank].timer);
-    for (int timer = 0; timer < RUN_TIMERS; timer++)
-        loop_timer_stop(sim->loop, &sim->timers[timer].handle);
+    stop_controller(sim);
 }
 
 void sim_destroy(struct sim *sim) {
@@ -338,10 +384,8 @@ int sim_restart(struct sim *sim, const struct run_config *config, ty_error *err)
     sim->run = NULL;
     for (uint32_t node = 0; node < sim->config.n_nodes; node++)
         abandon(sim, node);
-    for (int timer = 0; timer < RUN_TIMERS; timer++)
-        loop_timer_stop(sim->loop, &sim->timers[timer].handle);
+    stop_controller(sim);
     sim_network_drop(sim);
-    sim->busy_until = 0;
     take_config(sim, config);
     sort_ranks(sim);
     return run_create(config, &sim->ops, sim, &sim->run, err);

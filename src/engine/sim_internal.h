@@ -106,6 +106,8 @@ struct sim {
     uint32_t *first_of, *ranks; /* ranks of node n: ranks[first_of[n]] up to ranks[first_of[n + 1]] */
     struct timer_slot timers[RUN_TIMERS];
     nanoseconds busy_until; /* the controller hears nothing before */
+    uint64_t publishing;    /* number of the checkpoint that is on its way into its place; 0: none */
+    struct loop_timer published;
     struct sim_parcel *parcels, *last_parcel;
     struct sim_message *queue; /* a ring: messages that take no time */
     size_t queue_capacity, queue_first, queue_size;

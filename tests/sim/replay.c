@@ -84,9 +84,17 @@ void replay_event(struct replay *replay, const struct run_event *event) {
     }
 }
 
-/* A pause that is given up ends the run without a word until all agents have gone. */
-static bool same_state(enum run_state told, enum run_state live) {
-    return told == live || (told == RUN_PAUSING && live == RUN_FINISHING);
+static bool all_gone(const struct replay *replay) {
+    for (uint32_t rank = 0; rank < replay->config->n_workers; rank++)
+        if (replay->workers[rank] != WORKER_GONE) return false;
+    return true;
+}
+
+/* A pause that is given up ends the run without a word until all agents have gone; an attempt whose last checkpoint is on its way into
+ * its place is stopped without a word when nobody is left to hear it. */
+static bool same_state(const struct replay *replay, enum run_state live) {
+    return replay->state == live || (replay->state == RUN_PAUSING && live == RUN_FINISHING) ||
+           (replay->state == RUN_RUNNING && live == RUN_STOPPING && all_gone(replay));
 }
 
 static bool is_up(enum node_state state) {
@@ -97,7 +105,7 @@ const char *replay_differs(const struct replay *replay, const struct run *run) {
     static char text[128];
     text[0] = '\0';
     const char *checkpoint = run_checkpoint(run) == NULL ? "" : run_checkpoint(run);
-    if (!same_state(replay->state, run_state_of(run)))
+    if (!same_state(replay, run_state_of(run)))
         (void)snprintf(text, sizeof text, "the run is %s, its journal says %s",
                        run_state_name(run_state_of(run)), run_state_name(replay->state));
     if (replay->attempt != run_attempt(run))

@@ -335,12 +335,22 @@ static void check_whole(struct world *world, const struct run_commit *commit) {
 static nanoseconds publish(void *context, const struct run_commit *commit) {
     struct world *world = context;
     check_whole(world, commit);
-    if (bad_luck(world, 0.1)) return -1;
-    world->committed = commit->number;
+    if (bad_luck(world, 0.05)) return -1;
+    if (dice_chance(&world->dice, 0.3)) return 0;
+    return bad_luck(world, 0.1) ? between(world, 0, 60) : between(world, 0.001, 0.05);
+}
+
+static bool placed(void *context, uint64_t number) {
+    struct world *world = context;
+    if (bad_luck(world, 0.05)) return false;
+    world->committed = number;
     world->result->checkpoints++;
-    (void)snprintf(world->latest, sizeof world->latest, "checkpoint_%06llu",
-                   (unsigned long long)commit->number);
-    return bad_luck(world, 0.1) ? between(world, 0, 10) : between(world, 0, 0.05);
+    (void)snprintf(world->latest, sizeof world->latest, "checkpoint_%06llu", (unsigned long long)number);
+    return true;
+}
+
+static nanoseconds sync_record(void *context) {
+    return bad_luck(context, 0.01) ? between(context, 0, 10) : 0;
 }
 
 static uint64_t random_number(void *context) {
@@ -363,6 +373,8 @@ static const struct sim_hooks hooks = {
     .doubled = doubled,
     .launch = launch,
     .publish = publish,
+    .placed = placed,
+    .sync = sync_record,
     .random = random_number,
     .layout = layout,
     .record = record,
