@@ -27,7 +27,7 @@ FAULTS = {
     "kill a worker": {0},
     "stop a worker": {0},
     "worker leaves": {0},
-    "kill the agent": {0, 5},
+    "kill the agent": {0, 4, 5},  # 4: before it had workers
     "kill all workers": {0},
     "SIGTERM": {0, 143},
     "SIGINT": {0, 130},
