@@ -154,21 +154,12 @@ static void clear_up(struct drive *drive, const struct run_event *event) {
         checkpoints_clear_up(drive->config->checkpoints, event->attempt);
 }
 
-/* A worker that went wrong may have written where it should not. */
-static void check_latest(struct drive *drive, const struct run_event *event) {
-    nanoseconds pause;
-    if (event->kind != EVENT_ATTEMPT_END || !run_retries(drive->run, &pause)) return;
-    checkpoints_check_latest(drive->config->checkpoints, drive_storage_limit(drive));
-    drive->beginning = run_begin_from(drive->run, checkpoints_latest(drive->config->checkpoints));
-}
-
 static void record(void *context, const struct run_event *event) {
     struct drive *drive = context;
     tell_restart(drive, event);
     resize_tell(drive, event);
     tell_lost_checkpoint(drive, event);
     clear_up(drive, event);
-    check_latest(drive, event);
     drive_note(drive, event,
                event->kind == EVENT_CHECKPOINT ? checkpoints_latest_metrics(drive->config->checkpoints) : NULL);
 }
@@ -198,11 +189,26 @@ static int settle(void *context, uint64_t number, char **path, ty_error *err) {
     struct drive *drive = context;
     struct published published = {.number = number, .result = -ENOMEM};
     drive->awaited = &published;
-    checkpoints_settle(drive->config->checkpoints, drive_storage_limit(drive));
+    checkpoints_settle(drive->config->checkpoints, 0);
     drive->awaited = NULL;
     *path = published.path;
     *err = published.error;
     return published.result;
+}
+
+static void on_checked(void *context) {
+    struct drive *drive = context;
+    if (!run_checks(drive->run)) return; /* it took too long, or there is no further attempt */
+    drive->beginning = run_begin_from(drive->run, checkpoints_latest(drive->config->checkpoints));
+    run_checked(drive->run);
+}
+
+/* A worker that went wrong may have written where it should not. */
+static bool check(void *context) {
+    struct drive *drive = context;
+    struct checkpoints *checkpoints = drive->config->checkpoints;
+    return !storage_hangs(checkpoints_storage(checkpoints)) &&
+           checkpoints_check_latest(checkpoints, on_checked, drive);
 }
 
 static void discard(void *context, uint64_t number, int attempt) {
@@ -238,9 +244,14 @@ static void answer_commit(void *context, uint32_t node, uint32_t channel, uint64
     peer_send(&drive->peers[node], &message);
 }
 
+/* What the storage still has to do is waited for, with an ear for signals. */
 static void on_run_ended(void *context) {
     struct drive *drive = context;
-    drive->over = true;
+    checkpoints_clean(drive->config->checkpoints);
+    struct storage *storage = checkpoints_storage(drive->config->checkpoints);
+    drive->lingers = storage_busy(storage) && !storage_hangs(storage);
+    drive->over = !drive->lingers;
+    if (drive->lingers) (void)loop_timer_start(drive->loop, &drive->linger_timer, drive_storage_limit(drive));
 }
 
 const struct run_ops drive_ops = {
@@ -258,6 +269,7 @@ const struct run_ops drive_ops = {
     .publish = publish,
     .settle = settle,
     .discard = discard,
+    .check = check,
     .answer = answer_commit,
     .list = list,
     .layout = resize_layout,

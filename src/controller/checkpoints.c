@@ -52,6 +52,9 @@ struct checkpoints {
     size_t n_goners;
     struct storage *storage;
     struct publication *publication; /* under way; NULL: none */
+    const struct chore *check;       /* of the latest, that somebody waits for; NULL: nobody does */
+    void (*checked)(void *context);
+    void *checked_context;
     void (*listener)(void *context, struct published *published);
     void *listener_context;
 };
@@ -363,18 +366,19 @@ static void free_chore(struct storage_job *job) {
     free(chore);
 }
 
-/* `wanted.path` is stolen. Without memory nothing is done: what was to go is left to the next controller's sweep. */
-static void post_chore(struct checkpoints *checkpoints, const char *what, struct chore wanted,
-                       void (*done)(struct storage_job *job)) {
+/* `wanted.path` is stolen. Without memory nothing is done (NULL): what was to go is left to the next controller's sweep. */
+static const struct chore *post_chore(struct checkpoints *checkpoints, const char *what, struct chore wanted,
+                                      void (*done)(struct storage_job *job)) {
     struct chore *chore = wanted.path == NULL ? NULL : calloc(1, sizeof *chore);
     if (chore == NULL) {
         free(wanted.path);
-        return;
+        return NULL;
     }
     *chore = wanted;
     chore->job = (struct storage_job){NULL, work_chore, done, free_chore, what, wanted.path};
     chore->checkpoints = checkpoints;
     storage_post(checkpoints->storage, &chore->job);
+    return chore;
 }
 
 static int remove_committed(const struct chore *chore, ty_error *err) {
@@ -404,34 +408,46 @@ static int check(const struct chore *chore, ty_error *err) {
     return check_quickly(chore->path, err);
 }
 
+static void take_check(struct storage_job *job);
+
+/* False when there is nothing to look at. */
+static bool post_check(struct checkpoints *checkpoints) {
+    const char *path = path_to_check(checkpoints);
+    checkpoints->check = NULL;
+    if (path != NULL)
+        checkpoints->check = post_chore(checkpoints, "verifying",
+                                        (struct chore){.act = check, .path = strdup(path)}, take_check);
+    return checkpoints->check != NULL;
+}
+
 /* The latest is still the one that was looked at, unless that took longer than anybody waited. */
 static void take_check(struct storage_job *job) {
     const struct chore *chore = (const struct chore *)job;
-    const char *path = path_to_check(chore->checkpoints);
-    if (path != NULL && str_equal(path, chore->path) && is_damage(chore->result))
-        pass_over_latest(chore->checkpoints, chore->error.message);
+    struct checkpoints *checkpoints = chore->checkpoints;
+    const char *path = path_to_check(checkpoints);
+    bool awaited = checkpoints->check == chore;
+    bool damaged = path != NULL && str_equal(path, chore->path) && is_damage(chore->result);
+    if (damaged) pass_over_latest(checkpoints, chore->error.message);
+    if (!awaited || (damaged && post_check(checkpoints))) return;
+    checkpoints->check = NULL;
+    checkpoints->checked(checkpoints->checked_context);
 }
 
-void checkpoints_check_latest(struct checkpoints *checkpoints, nanoseconds limit) {
-    size_t n;
-    do {
-        const char *path = path_to_check(checkpoints);
-        n = checkpoints->n_kept;
-        if (path != NULL)
-            post_chore(checkpoints, "verifying", (struct chore){.act = check, .path = strdup(path)},
-                       take_check);
-    } while (storage_wait(checkpoints->storage, limit) && checkpoints->n_kept < n);
+bool checkpoints_check_latest(struct checkpoints *checkpoints, void (*checked)(void *context), void *context) {
+    checkpoints->checked = checked;
+    checkpoints->checked_context = context;
+    return post_check(checkpoints);
 }
 
 void checkpoints_discard(struct checkpoints *checkpoints, uint64_t number, int attempt) {
     struct buffer staging = {0};
     checkpoint_staging_path(checkpoints->run_path, number, attempt, &staging);
-    post_chore(checkpoints, "removing", (struct chore){.act = drop, .path = buffer_take(&staging)}, NULL);
+    (void)post_chore(checkpoints, "removing", (struct chore){.act = drop, .path = buffer_take(&staging)}, NULL);
 }
 
 void checkpoints_clear_up(struct checkpoints *checkpoints, int attempt) {
     struct chore chore = {.act = sweep_staging, .path = strdup(checkpoints->run_path), .attempt = attempt};
-    post_chore(checkpoints, "clearing up", chore, NULL);
+    (void)post_chore(checkpoints, "clearing up", chore, NULL);
 }
 
 void checkpoints_clean(struct checkpoints *checkpoints) {
@@ -440,8 +456,8 @@ void checkpoints_clean(struct checkpoints *checkpoints) {
         char *name = TAKE(checkpoints->goners[i].name);
         if (!checkpoint_is_outside(name)) {
             checkpoint_path(checkpoints->run_path, name, &path);
-            post_chore(checkpoints, "removing",
-                       (struct chore){.act = remove_committed, .path = buffer_take(&path)}, tell_failure);
+            (void)post_chore(checkpoints, "removing",
+                             (struct chore){.act = remove_committed, .path = buffer_take(&path)}, tell_failure);
         }
         free(name);
     }
@@ -461,7 +477,7 @@ static void drop_late(struct checkpoints *checkpoints, struct publication *publi
     CLEANUP_FREE char *name = name_of(checkpoints, publication->made.path);
     if (name == NULL || checkpoint_is_outside(name)) return;
     struct chore chore = {.act = remove_committed, .path = TAKE(publication->made.path)};
-    post_chore(checkpoints, "removing", chore, tell_failure);
+    (void)post_chore(checkpoints, "removing", chore, tell_failure);
 }
 
 static void end_publication(struct storage_job *job) {

@@ -47,9 +47,9 @@ void checkpoints_clean(struct checkpoints *checkpoints);
 
 /* Before it is given to workers: a latest that is not as its manifest says is told of and passed over, and so on; its row and files
  * stay for whoever wants to look. The bytes of small ones are read, and the sizes of all. What lies outside of the run's directory is
- * not looked at, and what cannot be looked at within `limit` is taken as it is. All else that the
- * thread has to do is done first. checkpoints_open has looked at every byte. */
-void checkpoints_check_latest(struct checkpoints *checkpoints, nanoseconds limit);
+ * not looked at. All else that the thread has to do is done first. True: `checked` follows, on the loop, unless another look begins
+ * before; false: there is nothing to look at. checkpoints_open has looked at every byte. */
+bool checkpoints_check_latest(struct checkpoints *checkpoints, void (*checked)(void *context), void *context);
 
 /* What the thread is at. */
 struct storage *checkpoints_storage(const struct checkpoints *checkpoints);

@@ -83,6 +83,8 @@ void drive_record_plan(struct drive *drive, int attempt) {
 static void on_timer(void *context) {
     struct timer_slot *slot = context;
     bool end_awaited = slot->timer == TIMER_STOP || slot->timer == TIMER_FINISH;
+    if (slot->timer == TIMER_STORAGE) /* tells what hangs: from now on nobody waits for that */
+        (void)storage_wait(checkpoints_storage(slot->drive->config->checkpoints), 0);
     if (end_awaited && peer_drop_output(slot->drive)) /* the news of the end may be stuck behind it */
         (void)loop_timer_start(slot->drive->loop, &slot->handle, OUTPUT_LIMIT);
     else
@@ -90,7 +92,7 @@ static void on_timer(void *context) {
 }
 
 nanoseconds drive_storage_limit(const struct drive *drive) {
-    nanoseconds grace = drive->config->request->grace;
+    nanoseconds grace = drive->hurried ? 0 : drive->config->request->grace;
     return drive->interrupted != 0 && grace < STORAGE_LIMIT ? grace : STORAGE_LIMIT;
 }
 
@@ -98,6 +100,17 @@ static void on_storage(void *context, unsigned events) {
     const struct drive *drive = context;
     (void)events;
     storage_take(checkpoints_storage(drive->config->checkpoints));
+}
+
+/* The run has ended: nobody waits for its storage any longer. */
+static void stop_lingering(struct drive *drive) {
+    (void)storage_wait(checkpoints_storage(drive->config->checkpoints), 0);
+    drive->lingers = false;
+    drive->over = true;
+}
+
+static void on_linger_timer(void *context) {
+    stop_lingering(context);
 }
 
 static void on_storage_timer(void *context) {
@@ -138,6 +151,7 @@ static void on_turn_end(void *context) {
         if (drive->peers[node].channel != NULL) channel_flush(drive->peers[node].channel);
     checkpoints_clean(drive->config->checkpoints); /* whoever waited for a commit has been answered */
     watch_storage(drive);
+    if (drive->lingers && !storage_busy(checkpoints_storage(drive->config->checkpoints))) stop_lingering(drive);
     if (drive->run != NULL && run_state_of(drive->run) != RUN_ENDED) progress_show(&drive->progress);
 }
 
@@ -150,6 +164,10 @@ static void tell_interrupt(struct drive *drive, int signal_number) {
     progress_hide(&drive->progress);
     if (run_state_of(drive->run) == RUN_PAUSING)
         log_warning("controller", "%s: no further attempt begins", by);
+    else if (run_awaits_commit(drive->run))
+        log_warning("controller",
+                    "%s: the last checkpoint has %s to be committed; once more ends the run at once", by,
+                    grace.failed ? "the grace" : grace.data);
     else
         log_warning("controller", "%s: workers have %s to end; once more ends them at once", by,
                     grace.failed ? "their grace" : grace.data);
@@ -157,6 +175,9 @@ static void tell_interrupt(struct drive *drive, int signal_number) {
 }
 
 static void interrupt(struct drive *drive, int signal_number) {
+    if (drive->lingers) stop_lingering(drive);
+    if (drive->over) return;
+    drive->hurried = drive->interrupted != 0;
     drive->interrupted = signal_number;
     if (drive->run != NULL)
         run_interrupt(drive->run, signal_number);
@@ -178,6 +199,10 @@ static void interrupt_or_preempt(struct drive *drive, int signal_number) {
 
 static void on_signal(void *context, int signal_number) {
     struct drive *drive = context;
+    if (drive->lingers) {
+        stop_lingering(drive);
+        return;
+    }
     if (drive->interrupted == 0) drive->unsignalled = signal_number == 0;
     if (drive->run != NULL && drive->interrupted == 0)
         tell_interrupt(drive, signal_number);
@@ -238,6 +263,7 @@ static void prepare_timers(struct drive *drive) {
     }
     drive->store_timer = (struct loop_timer){.callback = peer_on_store_timer, .context = drive};
     drive->storage_timer = (struct loop_timer){.callback = on_storage_timer, .context = drive};
+    drive->linger_timer = (struct loop_timer){.callback = on_linger_timer, .context = drive};
     drive->storage_watch = (struct loop_watch){.callback = on_storage, .context = drive};
 }
 
@@ -266,6 +292,7 @@ static void close_loop(struct drive *drive) {
     for (int timer = 0; timer < RUN_TIMERS; timer++)
         loop_timer_stop(drive->loop, &drive->timers[timer].handle);
     loop_timer_stop(drive->loop, &drive->store_timer);
+    loop_timer_stop(drive->loop, &drive->linger_timer);
     unwatch_storage(drive);
     chaos_stop(&drive->chaos);
     stall_end(&drive->stall);

@@ -61,6 +61,7 @@ struct drive {
     struct buffer metrics;               /* of rank 0 */
     nanoseconds launched, failed, ended; /* wall, monotonic, monotonic */
     int interrupted;                     /* the last signal that came; 0 */
+    bool hurried;                        /* more than one came */
     bool unsignalled;                    /* the first stop was the program's own */
     struct buffer preemption;            /* JSON for workers, empty: there is none */
     int was_subreaper;                   /* this process, before */
@@ -68,11 +69,13 @@ struct drive {
     struct loop_watch storage_watch;     /* while something is under way there */
     struct loop_timer storage_timer;     /* to tell of what hangs */
     bool storage_watched;
-    struct published *awaited; /* the end of a commit goes there, while somebody waits for it */
-    bool paused;               /* agents are not heard, until the output is taken */
-    int beginning;             /* 0, or why it is not known which checkpoint the next attempt begins from */
-    ty_error unrecorded;       /* the first failure of the journal */
-    ty_error error;            /* what ended the run from outside of run/: the launch, a wait */
+    struct loop_timer linger_timer; /* the run has ended, and waits no longer for its storage */
+    bool lingers;                   /* until then, or until the storage is idle */
+    struct published *awaited;      /* the end of a commit goes there, while somebody waits for it */
+    bool paused;                    /* agents are not heard, until the output is taken */
+    int beginning;       /* 0, or why it is not known which checkpoint the next attempt begins from */
+    ty_error unrecorded; /* the first failure of the journal */
+    ty_error error;      /* what ended the run from outside of run/: the launch, a wait */
 };
 
 /* Name of the node with this number. */
@@ -90,7 +93,7 @@ void drive_note(struct drive *drive, const struct run_event *event, const char *
 /* Records an event of the whole run with the JSON text in `data`, which is freed. */
 void drive_record(struct drive *drive, enum run_event_kind kind, struct buffer *data);
 
-/* How long the end of an attempt waits for the storage: what hangs must not keep the run from its end. */
+/* How long a run that has ended waits for its storage: what hangs must not keep it from its end. */
 nanoseconds drive_storage_limit(const struct drive *drive);
 /* From now on the run hears of commits (act.c). */
 void drive_listen(struct drive *drive);

@@ -147,6 +147,13 @@ bool storage_busy(const struct storage *storage) {
     return storage->n_open > 0;
 }
 
+bool storage_hangs(struct storage *storage) {
+    (void)pthread_mutex_lock(&storage->lock);
+    bool hangs = storage->current != NULL && storage->current == storage->hung;
+    (void)pthread_mutex_unlock(&storage->lock);
+    return hangs;
+}
+
 static struct storage_job *take_finished(struct storage *storage) {
     (void)pthread_mutex_lock(&storage->lock);
     struct storage_job *job = take(&storage->finished);
@@ -193,12 +200,12 @@ static bool wait_until(struct storage *storage, nanoseconds end) {
     }
 }
 
-static bool wait_for_work(struct storage *storage, nanoseconds limit, const char *what_follows) {
+static bool wait_for_work(struct storage *storage, nanoseconds limit) {
     (void)pthread_mutex_lock(&storage->lock);
     bool idle = wait_until(storage, clock_monotonic() + limit);
     if (!idle && storage->current != NULL && storage->current != storage->hung) {
         storage->hung = storage->told = storage->current;
-        tell(storage, clock_monotonic(), what_follows);
+        tell(storage, clock_monotonic(), "; it is not waited for any longer");
     }
     (void)pthread_mutex_unlock(&storage->lock);
     return idle;
@@ -208,7 +215,7 @@ bool storage_wait(struct storage *storage, nanoseconds limit) {
     nanoseconds end = clock_monotonic() + limit;
     bool idle = true;
     while (idle && storage_busy(storage)) { /* what is taken may post more */
-        idle = wait_for_work(storage, end - clock_monotonic(), "; the run goes on without it");
+        idle = wait_for_work(storage, end - clock_monotonic());
         storage_take(storage);
     }
     return idle;
@@ -216,7 +223,7 @@ bool storage_wait(struct storage *storage, nanoseconds limit) {
 
 void storage_close(struct storage *storage, nanoseconds limit) {
     if (storage == NULL) return;
-    bool idle = !storage->started || wait_for_work(storage, limit, "; the run ends without it");
+    bool idle = !storage->started || wait_for_work(storage, limit);
     (void)pthread_mutex_lock(&storage->lock);
     storage->closing = idle;
     storage->left = !idle;

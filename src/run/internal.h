@@ -77,6 +77,9 @@ struct run {
     struct retry retry;
     bool retries;                 /* another attempt follows the one that ended, */
     nanoseconds pause;            /* after so long */
+    bool paused;                  /* which is not over yet */
+    bool checking;                /* the next attempt waits for run_checked */
+    bool awaits_commit;           /* the workers are gone, and the end of the attempt waits for run_published */
     nanoseconds began, failed_at; /* of the attempt, monotonic */
     struct run_worker *workers;
     struct node_slot *nodes;
@@ -149,6 +152,8 @@ void run_hang_end(struct run *run);
 
 /* A rank has ended: a checkpoint that still waits for a report of it can never be whole (report.c). */
 void run_reports_rank_ended(struct run *run, uint32_t rank);
+/* A commit is on its way, and decides whether the attempt's last checkpoint counts. */
+bool run_reports_publishing(const struct run *run);
 /* The attempt has ended: what is pending is discarded. */
 void run_reports_end(struct run *run);
 

@@ -156,6 +156,7 @@ void run_published(struct run *run, uint64_t number, char *path, const char *err
     end_publishing(run, pending, path, error);
     settle_all(run);
     run_resize_after_report(run);
+    if (run->awaits_commit) run_end_when_gone(run);
 }
 
 static void fail_pending(struct pending *pending, const char *why) {
@@ -349,11 +350,20 @@ static void free_lists(struct run *run) {
     }
 }
 
-/* The one that is on its way counts, if it gets there. */
-static void end_last_publishing(struct run *run) {
+static struct pending *find_publishing(const struct run *run) {
     struct pending *pending = run->pending;
     while (pending != NULL && !pending->publishing)
         pending = pending->next;
+    return pending;
+}
+
+bool run_reports_publishing(const struct run *run) {
+    return find_publishing(run) != NULL;
+}
+
+/* Nobody can wait for it any longer. */
+static void end_last_publishing(struct run *run) {
+    struct pending *pending = find_publishing(run);
     if (pending == NULL) return;
     ty_error err = {0};
     char *path = NULL;

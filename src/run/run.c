@@ -18,6 +18,8 @@
 static const nanoseconds STOP_MARGIN = 5 * NS_PER_S;
 /* Beyond the grace of what workers left behind. */
 static const nanoseconds FINISH_LIMIT = 10 * NS_PER_S;
+/* How long the end of an attempt waits for storage; one that is stopped no longer than the grace. */
+static const nanoseconds STORAGE_LIMIT = 30 * NS_PER_S;
 
 int run_create(const struct run_config *config, const struct run_ops *ops, void *context, struct run **out,
                ty_error *err) {
@@ -228,9 +230,40 @@ static enum run_outcome attempt_outcome(const struct run *run) {
     return run->failure.outcome == OUTCOME_NONE ? OUTCOME_SUCCEEDED : run->failure.outcome;
 }
 
-/* Every worker is gone: another attempt, or the end. */
+static void set_storage_timer(struct run *run) {
+    nanoseconds grace = run->interrupts == 1 ? run->config.grace : 0;
+    bool stopped = run->interrupts > 0 && grace < STORAGE_LIMIT;
+    run->ops->set_timer(run->context, TIMER_STORAGE, stopped ? grace : STORAGE_LIMIT);
+}
+
+static void begin_when_ready(struct run *run) {
+    if (run->state == RUN_PAUSING && !run->paused && !run->checking) run_next_attempt(run);
+}
+
+/* Another attempt, at once or after the pause that failures cost, and from a checkpoint that is whole. */
+static void go_on(struct run *run) {
+    run->paused = run->pause > 0;
+    run->checking = run->ops->check != NULL && run->ops->check(run->context);
+    if (run->checking) set_storage_timer(run);
+    if (run->paused) run->ops->set_timer(run->context, TIMER_PAUSE, run->pause);
+    if (!run->paused && !run->checking)
+        run_next_attempt(run);
+    else
+        (void)run_move(run, RUN_PAUSING);
+}
+
+void run_checked(struct run *run) {
+    if (!run->checking) return;
+    run->checking = false;
+    run->ops->set_timer(run->context, TIMER_STORAGE, -1);
+    begin_when_ready(run);
+}
+
+/* Every worker is gone, and nothing is on its way any more: another attempt, or the end. */
 static void end_attempt(struct run *run) {
     run->ops->set_timer(run->context, TIMER_STOP, -1);
+    if (run->awaits_commit) run->ops->set_timer(run->context, TIMER_STORAGE, -1);
+    run->awaits_commit = false;
     run_hang_end(run);
     run_reports_end(run);
     run->outcome = attempt_outcome(run);
@@ -243,24 +276,45 @@ static void end_attempt(struct run *run) {
     }
     for (uint32_t node = 0; node < run->config.n_nodes; node++) /* one that connects has not said hello yet */
         if (run->nodes[node].state == NODE_LAUNCHED) (void)move_node(run, node, NODE_UP);
-    if (run->pause > 0 && run_move(run, RUN_PAUSING))
-        run->ops->set_timer(run->context, TIMER_PAUSE, run->pause);
-    else
-        run_next_attempt(run);
+    go_on(run);
 }
 
 /* There will be no next attempt: interrupted, or out of time, in the pause before it. */
 static void give_up_pause(struct run *run) {
     run->retries = false;
     run->outcome = attempt_outcome(run);
+    run->checking = false;
     run->ops->set_timer(run->context, TIMER_PAUSE, -1);
+    run->ops->set_timer(run->context, TIMER_STORAGE, -1);
     finish(run);
+}
+
+/* The storage may be slow: events are heard meanwhile, and a commit that gets into its place counts. */
+static void await_commit(struct run *run) {
+    if (run->awaits_commit) return;
+    run->awaits_commit = true;
+    run->ops->set_timer(run->context, TIMER_STOP, -1);
+    set_storage_timer(run);
+}
+
+/* Nobody waits for it any longer. */
+static void storage_late(struct run *run) {
+    if (run->awaits_commit) {
+        end_attempt(run);
+        return;
+    }
+    run->checking = false;
+    begin_when_ready(run);
 }
 
 /* An agent that leaves is waited for: a next attempt needs a new one. */
 void run_end_when_gone(struct run *run) {
     if (run->n_alive > 0 || run->n_leaving > 0) return;
-    if (run->state == RUN_RUNNING || run->state == RUN_STOPPING) end_attempt(run);
+    if (run->state != RUN_RUNNING && run->state != RUN_STOPPING) return;
+    if (run_reports_publishing(run))
+        await_commit(run);
+    else
+        end_attempt(run);
 }
 
 static void end_run(struct run *run) {
@@ -427,7 +481,11 @@ void run_timer_fired(struct run *run, enum run_timer timer) {
         run_out(run, &failure);
         break;
     case TIMER_PAUSE:
-        if (run->state == RUN_PAUSING) run_next_attempt(run);
+        run->paused = false;
+        begin_when_ready(run);
+        break;
+    case TIMER_STORAGE:
+        storage_late(run);
         break;
     case TIMER_STOP:
         run_abandon(run, NODE_LAUNCHED, "its workers were not gone after the grace and a kill");
@@ -460,8 +518,9 @@ void run_interrupt(struct run *run, int signal_number) {
         run_stop_attempt(run, run->preempted > 0 ? "preempted" : "interrupted");
     else if (run->state == RUN_PAUSING)
         give_up_pause(run);
-    else if (run->state == RUN_STOPPING && run->interrupts > 1)
+    else if (run->state == RUN_STOPPING && run->interrupts > 1 && !run->awaits_commit)
         stop_workers(run, true, "interrupted again");
     else if (run->state == RUN_FINISHING && run->interrupts > 1)
         hurry(run);
+    if (run->awaits_commit) set_storage_timer(run);
 }

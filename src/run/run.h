@@ -34,13 +34,14 @@ const char *run_outcome_name(enum run_outcome outcome); /* "node_lost"; static s
 
 /* The limits that a run waits under, one timer each. */
 enum run_timer {
-    TIMER_START,  /* every agent must have said hello */
-    TIMER_LIMIT,  /* the user's time limit */
-    TIMER_PAUSE,  /* the next attempt begins */
-    TIMER_STOP,   /* after the grace, workers told to stop must be gone */
-    TIMER_FINISH, /* agents must have said bye */
-    TIMER_STACKS, /* the stacks of a run that hangs must have been saved */
-    TIMER_RESIZE, /* an elastic run looks for room, or has waited long enough for a checkpoint */
+    TIMER_START,   /* every agent must have said hello */
+    TIMER_LIMIT,   /* the user's time limit */
+    TIMER_PAUSE,   /* the next attempt begins */
+    TIMER_STOP,    /* after the grace, workers told to stop must be gone */
+    TIMER_FINISH,  /* agents must have said bye */
+    TIMER_STACKS,  /* the stacks of a run that hangs must have been saved */
+    TIMER_STORAGE, /* a commit, or the look at the latest checkpoint, that the end of an attempt waits for */
+    TIMER_RESIZE,  /* an elastic run looks for room, or has waited long enough for a checkpoint */
     RUN_TIMERS
 };
 
@@ -133,9 +134,11 @@ struct run_ops {
     void (*record)(void *context, const struct run_event *event);              /* NULL: nobody keeps events */
     /* Makes a checkpoint of what the ranks wrote: `*path` (malloc'd) or the error; 1: run_published follows. */
     int (*publish)(void *context, const struct run_commit *commit, char **path, ty_error *err);
-    /* The same for one that is still to follow, since nobody can wait any longer: not 1. */
+    /* The same for one that is still to follow, since nobody can wait any longer: not 1, and at once. */
     int (*settle)(void *context, uint64_t number, char **path, ty_error *err);
     void (*discard)(void *context, uint64_t number, int attempt);
+    /* Before another attempt: begins to look whether the latest checkpoint is whole. True: run_checked follows. NULL: nobody does. */
+    bool (*check)(void *context);
     /* Answers a rank that waits for a commit. `path` NULL: it failed, see `error`. */
     void (*answer)(void *context, uint32_t node, uint32_t channel, uint64_t number, const char *path,
                    const char *error);
@@ -217,6 +220,10 @@ struct run_report {
 void run_report(struct run *run, const struct run_report *report);
 /* A publication has come to its end: `path` (stolen), or NULL and why. */
 void run_published(struct run *run, uint64_t number, char *path, const char *error);
+/* The latest checkpoint was looked at, and run_begin_from called if need be: the next attempt may begin. */
+void run_checked(struct run *run);
+bool run_checks(const struct run *run);        /* run_checked is still waited for */
+bool run_awaits_commit(const struct run *run); /* the workers are gone; run_published is still waited for */
 
 /* How it stands (standing.c). What is returned is borrowed until the next event. */
 enum run_state run_state_of(const struct run *run);

@@ -62,6 +62,14 @@ int run_begin_from(struct run *run, const char *path) {
     return 0;
 }
 
+bool run_awaits_commit(const struct run *run) {
+    return run->awaits_commit;
+}
+
+bool run_checks(const struct run *run) {
+    return run->checking;
+}
+
 bool run_retries(const struct run *run, nanoseconds *pause) {
     *pause = run->pause;
     return run->retries;

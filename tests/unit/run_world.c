@@ -103,6 +103,12 @@ static int settle(void *context, uint64_t number, char **path, ty_error *err) {
     return 0;
 }
 
+static bool check(void *context) {
+    struct world *world = context;
+    if (world->checks) buffer_text(&world->log, " check");
+    return world->checks;
+}
+
 static void discard(void *context, uint64_t number, int attempt) {
     struct world *world = context;
     if (!world->quiet) buffer_printf(&world->log, " discard%llu.%d", (unsigned long long)number, attempt);
@@ -160,6 +166,7 @@ static const struct run_ops ops = {.wall = wall,
                                    .publish = publish,
                                    .settle = settle,
                                    .discard = discard,
+                                   .check = check,
                                    .answer = answer,
                                    .list = list,
                                    .layout = layout,
@@ -181,7 +188,7 @@ int world_open(struct world *world, uint32_t n_workers, uint32_t n_nodes,
                                 .failures = *failures,
                                 .first_attempt = 1,
                                 .time_limit = 60 * NS_PER_S,
-                                .grace = 5 * NS_PER_S,
+                                .grace = WORLD_GRACE,
                                 .start_limit = 30 * NS_PER_S};
     return run_create(&config, &ops, world, &world->run, NULL);
 }
@@ -203,7 +210,7 @@ int world_open_elastic(struct world *world, const uint32_t room[WORLD_NODES],
                                 .resize_interval = WORLD_INTERVAL,
                                 .failures = *failures,
                                 .first_attempt = 1,
-                                .grace = 5 * NS_PER_S,
+                                .grace = WORLD_GRACE,
                                 .start_limit = 30 * NS_PER_S,
                                 .checkpoint = checkpoint};
     return run_create(&config, &ops, world, &world->run, NULL);

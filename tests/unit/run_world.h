@@ -10,6 +10,7 @@ enum { WORLD_WORKERS = 8, WORLD_NODES = 3 };
 
 /* Of elastic runs: between two looks at their size, and how small and large they may be. */
 #define WORLD_INTERVAL (60 * NS_PER_S)
+#define WORLD_GRACE (5 * NS_PER_S)
 enum { WORLD_LEAST = 2, WORLD_MOST = 6 };
 
 struct world {
@@ -22,7 +23,8 @@ struct world {
     int fail_launch;      /* node whose launch cannot be sent, -1 */
     bool fail_publish;    /* no checkpoint can be published */
     bool publish_later;   /* the test says when, by run_published */
-    bool quiet;           /* what becomes of checkpoints is not logged */
+    bool checks; /* the latest checkpoint is looked at before another attempt: run_checked is the test's */
+    bool quiet;  /* what becomes of checkpoints is not logged */
     bool ended;
     char refusal[128];               /* what the last rank was told whose checkpoint failed */
     uint32_t node_of[WORLD_WORKERS]; /* of the first attempt */

@@ -112,27 +112,128 @@ static void commits_that_take_their_time_go_one_by_one(void **state) {
     world_done(&world);
 }
 
-/* At the end of an attempt it counts if it can still be had. */
-static void a_commit_under_way_is_settled_at_the_end(void **state) {
+/* One worker of one node; its first checkpoint is on its way into its place, the second behind it, when it ends. */
+static void open_with_commit_under_way(struct world *world, int wait_status) {
+    open_world(world, 1, 0);
+    world->publish_later = true;
+    report(world, 0, REPORT_BEGIN, 1, NULL, 0);
+    report(world, 0, REPORT_BEGIN, 2, NULL, 0);
+    report(world, 0, REPORT_COMMIT, 1, "[1]", 7);
+    report(world, 0, REPORT_COMMIT, 2, "[2]", 8);
+    expect(world, " publish1.1([1])");
+    end_worker(world, 0, wait_status, false);
+}
+
+/* The end of an attempt waits for it, and for one that is whole behind it. */
+static void the_end_waits_for_commits_under_way(void **state) {
+    (void)state;
+    struct world world;
+    open_with_commit_under_way(&world, 0);
+    expect(&world, "");
+    assert_int_equal(world.timers[TIMER_STORAGE], 30 * NS_PER_S);
+    assert_int_equal(run_state_of(world.run), RUN_RUNNING);
+    run_published(world.run, 1, strdup("/run/a"), NULL);
+    expect(&world, " ok7.1 publish2.1([2])");
+    run_published(world.run, 2, strdup("/run/b"), NULL);
+    expect(&world, " ok8.2 finish0");
+    assert_true(world.timers[TIMER_STORAGE] < 0);
+    assert_int_equal(run_outcome(world.run), OUTCOME_SUCCEEDED);
+    assert_string_equal(run_checkpoint(world.run), "/run/b");
+    world_done(&world);
+}
+
+/* Nobody waits for storage for ever: what has come meanwhile counts. */
+static void a_commit_that_takes_too_long_is_settled(void **state) {
     (void)state;
     for (int fails = 0; fails < 2; fails++) {
         struct world world;
-        open_world(&world, 1, 0);
-        world.publish_later = true;
+        open_with_commit_under_way(&world, 9);
+        expect(&world, " stop0");
         world.fail_publish = fails != 0;
-        report(&world, 0, REPORT_BEGIN, 1, NULL, 0);
-        report(&world, 0, REPORT_BEGIN, 2, NULL, 0);
-        report(&world, 0, REPORT_COMMIT, 1, "[1]", 7);
-        report(&world, 0, REPORT_COMMIT, 2, "[2]", 8);
-        expect(&world, " publish1.1([1])");
-        end_worker(&world, 0, 9, false);
-        expect(&world, fails != 0 ? " stop0 settle1 discard1.1 error7.1 discard2.1 finish0"
-                                  : " stop0 settle1 ok7.1 discard2.1 finish0");
+        run_timer_fired(world.run, TIMER_STORAGE);
+        expect(&world, fails != 0 ? " settle1 discard1.1 error7.1 discard2.1 finish0"
+                                  : " settle1 ok7.1 discard2.1 finish0");
         if (fails != 0)
             assert_null(run_checkpoint(world.run));
         else
             assert_string_equal(run_checkpoint(world.run), "/run/checkpoint-1");
         run_published(world.run, 1, strdup("/run/late"), NULL);
+        run_timer_fired(world.run, TIMER_STORAGE); /* too late */
+        expect(&world, "");
+        world_done(&world);
+    }
+}
+
+/* Ctrl-C is heard while the end waits, and shortens it: to the grace, then to nothing. */
+static void an_interrupt_shortens_the_wait_for_a_commit(void **state) {
+    (void)state;
+    struct world world;
+    open_with_commit_under_way(&world, 0);
+    run_interrupt(world.run, 2);
+    assert_int_equal(world.timers[TIMER_STORAGE], WORLD_GRACE);
+    run_interrupt(world.run, 2);
+    assert_int_equal(world.timers[TIMER_STORAGE], 0);
+    expect(&world, "");
+    world.fail_publish = true;
+    run_timer_fired(world.run, TIMER_STORAGE);
+    expect(&world, " settle1 discard1.1 error7.1 discard2.1 finish0");
+    assert_int_equal(run_outcome(world.run), OUTCOME_INTERRUPTED);
+    world_done(&world);
+}
+
+/* The next attempt waits for the look at the latest checkpoint, but not for ever. */
+static void an_attempt_waits_for_the_look_at_its_checkpoint(void **state) {
+    (void)state;
+    for (int late = 0; late < 3; late++) {
+        struct world world;
+        open_world(&world, 1, 3);
+        world.checks = true;
+        end_worker(&world, 0, 9, false);
+        expect(&world, " stop0 check");
+        assert_int_equal(run_state_of(world.run), RUN_PAUSING);
+        assert_true(run_checks(world.run));
+        assert_int_equal(world.timers[TIMER_STORAGE], 30 * NS_PER_S);
+        if (late == 0) {
+            assert_int_equal(run_begin_from(world.run, "/run/before"), 0);
+            run_checked(world.run);
+        } else if (late == 1) {
+            run_timer_fired(world.run, TIMER_STORAGE);
+            run_checked(world.run); /* nobody waits for it any more */
+        } else {
+            run_interrupt(world.run, 2);
+            run_checked(world.run);
+        }
+        expect(&world, late == 2 ? " finish0" : " launch0.2");
+        assert_int_equal(run_attempt(world.run), late == 2 ? 1 : 2);
+        assert_false(run_checks(world.run));
+        assert_true(late == 1 || world.timers[TIMER_STORAGE] < 0);
+        world_done(&world);
+    }
+}
+
+/* Both the pause and the look must be over. */
+static void a_look_within_a_pause(void **state) {
+    (void)state;
+    for (int first = 0; first < 2; first++) {
+        struct world world;
+        open_world(&world, 1, 3);
+        end_worker(&world, 0, 9, false);
+        expect(&world, " stop0 launch0.2");
+        start_workers(&world);
+        world.checks = true;
+        end_worker(&world, 0, 9, false); /* the second failure in a row costs a pause */
+        expect(&world, " stop0 check");
+        assert_true(world.timers[TIMER_PAUSE] > 0);
+        if (first == 0)
+            run_checked(world.run);
+        else
+            run_timer_fired(world.run, TIMER_PAUSE);
+        expect(&world, "");
+        if (first == 0)
+            run_timer_fired(world.run, TIMER_PAUSE);
+        else
+            run_checked(world.run);
+        expect(&world, " launch0.3");
         world_done(&world);
     }
 }
@@ -271,7 +372,11 @@ int main(void) {
         cmocka_unit_test(checkpoints_are_committed_in_order),
         cmocka_unit_test(a_commit_may_end_later),
         cmocka_unit_test(commits_that_take_their_time_go_one_by_one),
-        cmocka_unit_test(a_commit_under_way_is_settled_at_the_end),
+        cmocka_unit_test(the_end_waits_for_commits_under_way),
+        cmocka_unit_test(a_commit_that_takes_too_long_is_settled),
+        cmocka_unit_test(an_interrupt_shortens_the_wait_for_a_commit),
+        cmocka_unit_test(an_attempt_waits_for_the_look_at_its_checkpoint),
+        cmocka_unit_test(a_look_within_a_pause),
         cmocka_unit_test(the_name_is_that_of_rank_0),
         cmocka_unit_test(one_report_of_all_ranks_is_one_checkpoint),
         cmocka_unit_test(a_list_waits_for_what_was_reported),

@@ -143,7 +143,9 @@ static void test_hang_is_told_once(void **state) {
     post(storage, 2, note, false);
     storage_tell_slow(storage, LONG);
     assert_string_equal(logged, "");
+    assert_false(storage_hangs(storage));
     assert_false(storage_wait(storage, SHORT));
+    assert_true(storage_hangs(storage));
     assert_non_null(strstr(logged, "the storage hangs: removing /runs/r/old has not returned for "));
     size_t size = strlen(logged);
     assert_false(storage_wait(storage, LONG)); /* nobody waits for that one again */
@@ -157,6 +159,7 @@ static void test_hang_is_told_once(void **state) {
         storage_take(storage);
     }
     post(storage, 3, note, false);
+    assert_false(storage_hangs(storage));
     assert_true(storage_wait(storage, LONG));
     storage_close(storage, LONG);
     assert_int_equal(released, 3);

@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import time
 
 from place import REPORT, FaultCase, failing, main
 
@@ -132,6 +133,72 @@ class Disks(FaultCase):
                 latest = os.path.join(self.storage, call, "checkpoint_000002") if call == "unlink" else ""
                 self.assertEqual(("[rank 0] from " + latest).rstrip(), again.out.rstrip())
                 self.committed(call)
+        self.assert_clean()
+
+    def await_event(self, kind, process):
+        self.wait_for(lambda: os.path.exists(os.path.join(self.storage, "r", "run.db")) and
+                      self.rows("SELECT 1 FROM events WHERE kind = '%s'" % kind), kind, process)
+
+    def test_a_commit_that_hangs_behind_the_last_worker(self):
+        """D6, C3: the end of an attempt waits for it, hears Ctrl-C meanwhile, says so, and waits no longer than the grace; the second ends it."""
+        script = "echo $$ > ready.$RANK; unset LD_PRELOAD; mkdir d; echo 1 > d/part; exec " + REPORT + "i=1 --checkpoint d"
+        staging = os.path.join(self.storage, "r", ".checkpoint_000001.attempt-1")
+        for grace, told, interrupts in (("300ms", "300 ms", 1), ("1h", "1 h", 2)):
+            with self.subTest(grace=grace):
+                process = self.shell(script, "--name", "r", "-n", 1, "--grace", grace, env=failing("rename", -1, ".checkpoint_000001"))
+                self.wait_for(lambda: os.path.exists(os.path.join(staging, ".metadata.json")), "a commit", process)
+                os.kill(self.pids_of(process, 1)[1][0], signal.SIGKILL)
+                self.await_event("gone", process)
+                for _ in range(interrupts):
+                    process.send_signal(signal.SIGINT)
+                    time.sleep(0.05)  # two of them at once may come as one
+                finished = self.assert_status(130, self.finish(process, 20))
+                self.assertIn("signal 2 (SIGINT): the last checkpoint has %s to be committed; once more ends the run at once" % told,
+                              finished.err)
+                self.assertIn("the storage hangs: committing %s has not returned for " % staging, finished.err)
+                self.assertEqual([("interrupted",)], self.rows("SELECT data->>'outcome' FROM events WHERE kind = 'run_end'"))
+                self.assertEqual([], self.rows("SELECT name FROM checkpoints"))
+                again = self.assert_status(0, self.finish(self.shell("echo from $TRAINYARD_CHECKPOINT", "--name", "r", "--resume")))
+                self.assertEqual("[rank 0] from\n", again.out)
+                self.assertEqual([], self.committed())
+                os.rename(os.path.join(self.storage, "r"), os.path.join(self.storage, "was-" + grace))
+                os.rename(os.path.join(self.work, "d"), os.path.join(self.work, "was-" + grace))
+                self.forget()
+        self.assert_clean()
+
+    def test_a_clear_up_that_hangs_between_attempts(self):
+        """D6, C3: the next attempt waits for it, and Ctrl-C is heard meanwhile: no further attempt begins."""
+        script = "echo $$ > ready.$RANK; unset LD_PRELOAD; mkdir d.$RANK; echo 1 > d.$RANK/part.$RANK; " + REPORT + \
+            "i=1 --checkpoint d.$RANK || exit 1; : > there.$RANK; if [ $RANK = 1 ]; then exec sleep 100000; fi; exec " + \
+            REPORT + "i=2 --checkpoint d.$RANK"
+        process = self.shell(script, "--name", "r", "-n", 2, "--grace", "300ms", "--max-failures", 1,
+                             env=failing("unlink", -1, ".checkpoint_000002"))
+        staging = os.path.join(self.storage, "r", ".checkpoint_000002.attempt-1")
+        self.wait_for_files(process, "there.0", "there.1")
+        self.wait_for(lambda: os.path.exists(os.path.join(staging, "part.0")), "files", process)
+        os.kill(self.pids_of(process, 2)[1][1], signal.SIGKILL)
+        self.await_event("attempt_end", process)
+        process.send_signal(signal.SIGINT)
+        finished = self.assert_status(130, self.finish(process, 20))
+        self.assertIn("signal 2 (SIGINT): no further attempt begins", finished.err)
+        self.assertIn("the storage hangs: removing %s has not returned for " % staging, finished.err)
+        again = self.assert_status(0, self.finish(self.shell("echo from ${TRAINYARD_CHECKPOINT##*/}", "--name", "r", "-n", 1, "--resume")))
+        self.assertEqual("[rank 0] from checkpoint_000001\n", again.out)
+        self.assertEqual(["checkpoint_000001"], self.committed())
+        self.assert_clean()
+
+    def test_a_removal_that_hangs_behind_the_end(self):
+        """D6, C3: the run has ended well and says so, whatever its storage still does; Ctrl-C ends the wait for it."""
+        script = "unset LD_PRELOAD; mkdir d; echo 1 > d/part; " + REPORT + "i=1 --checkpoint d && " + REPORT + "i=2 --checkpoint d"
+        process = self.shell(script, "--name", "r", "-n", 1, "--keep-checkpoints", 1, env=failing("unlink", -1, "part"))
+        self.await_event("run_end", process)
+        process.send_signal(signal.SIGINT)
+        finished = self.assert_status(0, self.finish(process, 20))
+        self.assertIn("the storage hangs: removing %s has not returned for " % os.path.join(self.storage, "r", "checkpoint_000001"),
+                      finished.err)
+        self.assertIn("it is not waited for any longer", finished.err)
+        self.assert_status(0, self.finish(self.shell("true", "--name", "r", "--resume")))
+        self.assertEqual(["checkpoint_000002"], self.committed())
         self.assert_clean()
 
     def test_storage_that_vanishes(self):
