@@ -1,9 +1,10 @@
 /* JSON of reports: checked with jansson, which builds a tree that nobody needs, but is right in every corner. */
 #include "agent/metrics.h"
 
-#include <jansson.h>
+#include <errno.h>
 #include <limits.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,12 +14,22 @@
 
 enum { FLAGS = JSON_DECODE_INT_AS_REAL }; /* so that a whole number may have any number of digits */
 
-static int check(const char *text, size_t size, json_error_t *error) {
-    json_t *tree = json_loadb(text, size, FLAGS, error);
-    bool object = json_is_object(tree);
-    if (tree != NULL && !object) (void)snprintf(error->text, sizeof error->text, "it is no object");
+/* jansson tells a want of memory as a wrong token, or not at all. */
+json_t *json_parse(const char *text, size_t size, size_t flags, json_error_t *error, ty_error *err) {
+    errno = 0;
+    json_t *tree = json_loadb(text, size, flags, error);
+    if (tree == NULL && errno == ENOMEM) (void)ty_fail_memory(err);
+    if (tree == NULL && errno != ENOMEM) (void)ty_fail(err, TY_EUSAGE, "it is no JSON: %s", error->text);
+    return tree;
+}
+
+static int check(const char *text, size_t size, json_error_t *error, ty_error *err) {
+    json_t *tree = json_parse(text, size, FLAGS, error, err);
+    if (tree == NULL) return err->code;
+    int result = json_is_object(tree) ? 0 : TY_EUSAGE;
+    if (result < 0) (void)snprintf(error->text, sizeof error->text, "it is no object");
     json_decref(tree);
-    return object ? 0 : TY_EUSAGE;
+    return result;
 }
 
 static size_t string_size(const char *text, size_t size) {
@@ -34,8 +45,7 @@ static const char *string_for(const char *token, size_t size) {
     for (size_t i = 0; i < ARRAY_SIZE(words); i++)
         if (strlen(words[i]) == size && memcmp(token, words[i], size) == 0) return words[i];
     if (token[0] != '-' && (token[0] < '0' || token[0] > '9')) return NULL;
-    CLEANUP_FREE char *number = strndup(token, size);
-    double value = number != NULL ? strtod(number, NULL) : 0;
+    double value = strtod(token, NULL); /* which ends where the token does, or before */
     if (!isinf(value)) return NULL;
     return value > 0 ? "Infinity" : "-Infinity";
 }
@@ -54,26 +64,31 @@ static void correct(const char *text, size_t size, struct buffer *out) {
 }
 
 int metrics_check(const char *text, size_t size, struct buffer *corrected, ty_error *err) {
-    json_error_t error;
-    if (check(text, size, &error) == 0) return 0;
+    json_error_t error, second;
+    ty_error why = {0};
+    int result = check(text, size, &error, &why);
+    if (result != TY_EUSAGE) return result < 0 ? ty_fail_memory(err) : 0;
     correct(text, size, corrected);
-    json_error_t second;
-    if (!corrected->failed && check(corrected->data, corrected->size, &second) == 0) return 1;
+    if (!corrected->failed) result = check(corrected->data, corrected->size, &second, &why);
+    if (corrected->failed || result == -ENOMEM) return ty_fail_memory(err);
+    if (result == 0) return 1;
     return ty_fail(err, TY_EUSAGE, "metrics must be a JSON object on one line: %s", error.text);
 }
 
-bool metrics_is_list(const char *text, size_t size) {
-    json_t *tree = json_loadb(text, size, FLAGS, NULL);
-    bool list = json_is_array(tree);
-    json_decref(tree);
-    return list;
+static bool is_place(const json_t *tree) {
+    const char *place = json_string_value(tree);
+    return place != NULL && json_string_length(tree) < PATH_MAX &&
+           (*place == '/' || strstr(place, "://") != NULL);
 }
 
-bool metrics_is_place(const char *text, size_t size) {
-    json_t *tree = json_loadb(text, size, JSON_DECODE_ANY, NULL);
-    const char *place = json_string_value(tree);
-    bool known =
-        place != NULL && json_string_length(tree) < PATH_MAX && (*place == '/' || strstr(place, "://") != NULL);
+int files_check(const char *text, size_t size, ty_error *err) {
+    json_error_t error;
+    ty_error why = {0};
+    json_t *tree = json_parse(text, size, FLAGS | JSON_DECODE_ANY, &error, &why);
+    bool known = json_is_array(tree) || is_place(tree);
     json_decref(tree);
-    return known;
+    if (known) return 0;
+    if (why.code == -ENOMEM) return ty_fail_memory(err);
+    return ty_fail(err, TY_EUSAGE,
+                   "files must be a JSON list, or a path or address as a JSON string, on one line");
 }

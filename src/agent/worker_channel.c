@@ -14,6 +14,7 @@
 
 #include "agent/worker_request.h"
 #include "base/cleanup.h"
+#include "base/log.h"
 #include "worker/link.h"
 
 enum { READ_SIZE = 64 << 10, SLOTS_MAX = 1 << 16 };
@@ -37,6 +38,18 @@ static void channel_close(struct worker_channel *channel) {
     outbox_close(channel->speaker->all->outbox, &channel->source);
     while (channel->n_fds > 0)
         (void)close(channel->fds[--channel->n_fds]);
+}
+
+/* Nobody else would tell why the worker hears nothing any more. */
+void channel_cut(struct worker_channel *channel, int error) {
+    outbox_log(channel->speaker->all->outbox, LOG_LEVEL_WARNING, "rank %u: a channel of it is closed: %s",
+               channel->speaker->rank, error == ENOMEM ? "out of memory" : strerror(error));
+    channel_close(channel);
+}
+
+/* The other end is closed, or its process ended. */
+static bool is_end(int error) {
+    return error == EPIPE || error == ECONNRESET;
 }
 
 static void free_channel(struct worker_channel *channel) {
@@ -69,8 +82,10 @@ static void send_out(struct worker_channel *channel) {
             sent += (size_t)n;
         else if (errno == EAGAIN)
             break;
-        else if (errno != EINTR)
+        else if (is_end(errno))
             channel_close(channel);
+        else if (errno != EINTR)
+            channel_cut(channel, errno);
     }
     buffer_consume(&channel->out, sent);
     if (channel->out.size == 0) buffer_done(&channel->out);
@@ -145,8 +160,8 @@ static void take_bytes(struct worker_channel *channel, char *bytes, size_t size)
         size_t taken = understand(channel, channel->in.data, channel->in.size);
         buffer_consume(&channel->in, taken);
     }
+    if (is_open(channel) && (channel->in.failed || channel->out.failed)) channel_cut(channel, ENOMEM);
     if (channel->in.size == 0) buffer_done(&channel->in);
-    if (channel->in.failed || channel->out.failed) channel_close(channel);
     send_out(channel);
 }
 
@@ -192,6 +207,7 @@ static bool read_once(struct worker_channel *channel) {
     ssize_t n = receive(channel);
     if (n < 0 && errno == EINTR) return true;
     if (n < 0 && errno == EAGAIN && !channel->speaker->finishing) return false;
+    if (n < 0 && errno != EAGAIN && !is_end(errno)) channel_cut(channel, errno);
     if (n <= 0) {
         channel_close(channel);
         return false;
@@ -261,13 +277,13 @@ int channel_open(struct speaker *speaker, int fd) {
     }
     if (code == 0) return 0;
     free(channel);
-    (void)close(fd);
     return code;
 }
 
 int speaker_start(struct speaker *speaker, int fd, ty_error *err) {
     int code = channel_open(speaker, fd);
     if (code == 0) return 0;
+    (void)close(fd);
     return ty_fail(err, TY_ESTART, "cannot make the channel of rank %u: %s", speaker->rank, strerror(-code));
 }
 

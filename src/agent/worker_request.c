@@ -2,8 +2,8 @@
  * part of a line has a bound, and what does not fit is answered with what would have. */
 #include "agent/worker_request.h"
 
+#include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +27,13 @@ struct request {
 static long refuse(struct request *request, const char *why) {
     if (request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER; /* answers keep their order */
     channel_answer(request->channel, "error %s", why);
+    return 0;
+}
+
+/* It was right, but nothing can come of it. */
+static long fail_memory(struct request *request) {
+    if (request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER;
+    channel_answer(request->channel, "failed out of memory");
     return 0;
 }
 
@@ -114,12 +121,13 @@ static void report(struct worker_channel *channel, Wire__Report__Kind kind, uint
 /* The name of a checkpoint, a JSON string before the metrics; left NULL without. The caller frees. */
 static int take_name(struct request *request, char **name, ty_error *err) {
     json_error_t end;
+    ty_error why = {0};
     if (*request->at != '"') return 0;
-    json_t *string = json_loads(request->at, JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK, &end);
-    if (!json_is_string(string)) {
-        json_decref(string);
+    json_t *string =
+        json_parse(request->at, strlen(request->at), JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK, &end, &why);
+    if (string == NULL && why.code == -ENOMEM) return ty_fail_memory(err);
+    if (string == NULL)
         return ty_fail(err, TY_EUSAGE, "the checkpoint's name must be a JSON string: %s", end.text);
-    }
     int result = checkpoint_check_name(json_string_value(string), err);
     if (result == 0) *name = strdup(json_string_value(string));
     if (result == 0 && *name == NULL) result = ty_fail_memory(err);
@@ -127,6 +135,12 @@ static int take_name(struct request *request, char **name, ty_error *err) {
     request->at += end.position;
     request->at += strspn(request->at, " ");
     return result;
+}
+
+/* Nobody waits for an answer to a report: one that is not wrong must not be answered, nor left out. */
+static long lose_report(struct request *request) {
+    channel_cut(request->channel, ENOMEM);
+    return 0;
 }
 
 /* Metrics of a report, kept as they came, or corrected where JSON has no number for them. */
@@ -139,6 +153,8 @@ static long handle_metrics(struct request *request, Wire__Report__Kind kind) {
     int result = take_name(request, &name, &err);
     size_t size = strlen(request->at);
     if (result == 0) result = metrics_check(request->at, size, &corrected, &err);
+    if (result == -ENOMEM && kind == WIRE__REPORT__KIND__METRICS) return lose_report(request);
+    if (result == -ENOMEM) return fail_memory(request);
     if (result < 0) return refuse(request, err.message);
     if (kind == WIRE__REPORT__KIND__BEGIN && request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER;
     if (result > 0)
@@ -167,14 +183,13 @@ static long handle_checkpoint(struct request *request) {
     struct writing *writing = find_writing(speaker, 0);
     uint64_t before = speaker->reports;
     if (writing == NULL) return refuse(request, BAD_BEGIN);
+    CLEANUP(buffer_done) struct buffer path = {0};
+    checkpoint_staging_path(speaker->all->run_path, before + 1, (int)speaker->all->attempt, &path);
+    if (path.failed) return fail_memory(request);
     long result = handle_metrics(request, WIRE__REPORT__KIND__BEGIN);
     if (speaker->reports == before) return result;
     *writing = (struct writing){speaker->reports, request->channel->number};
-    CLEANUP(buffer_done)
-    struct buffer path = {0};
-    checkpoint_staging_path(speaker->all->run_path, speaker->reports, (int)speaker->all->attempt, &path);
-    channel_answer(request->channel, "directory %" PRIu64 " %s", speaker->reports,
-                   path.failed ? "" : path.data);
+    channel_answer(request->channel, "directory %" PRIu64 " %s", speaker->reports, path.data);
     return 0;
 }
 
@@ -190,10 +205,10 @@ static struct writing *next_writing(struct request *request) {
 static long handle_commit(struct request *request) {
     if (request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER;
     struct writing *writing = next_writing(request);
+    ty_error err = {0};
     if (writing == NULL) return refuse(request, BAD_NUMBER);
-    if (!metrics_is_list(request->at, strlen(request->at)) &&
-        !metrics_is_place(request->at, strlen(request->at)))
-        return refuse(request, "files must be a JSON list, or a path or address as a JSON string, on one line");
+    int result = files_check(request->at, strlen(request->at), &err);
+    if (result < 0) return result == -ENOMEM ? fail_memory(request) : refuse(request, err.message);
     request->channel->waiting = WAITING_COMMIT;
     report(request->channel, WIRE__REPORT__KIND__COMMIT, writing->number, request->at, strlen(request->at));
     writing->number = 0;
@@ -293,33 +308,39 @@ static long handle_gather(struct request *request) {
     return size;
 }
 
-/* The traceback for people, the whole for whoever owns the run. */
-static void tell_failure(struct speaker *speaker, const char *traceback, const ProtobufCBinaryData *whole) {
+/* The traceback for people, the whole for whoever owns the run: false when memory is short for that. */
+static bool tell_failure(struct speaker *speaker, const char *traceback, const ProtobufCBinaryData *whole) {
     Wire__WorkerEvent event = WIRE__WORKER_EVENT__INIT;
     event.kind = WIRE__WORKER_EVENT__KIND__FAILED;
     event.rank = speaker->rank;
     event.tail.data = malloc(whole->len);
-    if (event.tail.data != NULL) {
+    bool told = event.tail.data != NULL;
+    if (told) {
         memcpy(event.tail.data, whole->data, whole->len);
         event.tail.len = whole->len;
         outbox_event(speaker->all->outbox, event);
     }
     speaker->failed(speaker->context, traceback);
+    return told;
 }
 
 static long handle_failure(struct request *request) {
     ProtobufCBinaryData value;
+    json_error_t error;
+    ty_error err = {0};
     if (request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER;
     long size = take_value(request, &value);
     if (size < 0) return size == REQUEST_LATER ? REQUEST_LATER : 0;
-    json_t *failure = json_loadb((const char *)value.data, value.len, 0, NULL);
+    json_t *failure = json_parse((const char *)value.data, value.len, 0, &error, &err);
     const char *traceback = json_string_value(json_object_get(failure, "traceback"));
-    if (traceback == NULL) {
+    if (err.code == -ENOMEM)
+        (void)fail_memory(request);
+    else if (traceback == NULL)
         (void)refuse(request, "a failure must be a JSON object with a \"traceback\", a string");
-    } else {
-        tell_failure(request->channel->speaker, traceback, &value);
+    else if (!tell_failure(request->channel->speaker, traceback, &value))
+        (void)fail_memory(request);
+    else
         channel_answer(request->channel, "ok");
-    }
     json_decref(failure);
     return size;
 }
@@ -363,16 +384,31 @@ static bool is_local_stream(int fd) {
     return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
 }
 
+/* Told over that socket, where somebody waits, and which is closed: over this channel nobody expects an answer. */
+static void refuse_open(int fd, const char *why) {
+    char line[160];
+    int size = snprintf(line, sizeof line, "failed no other channel can be opened: %s\n", why);
+    (void)send(fd, line, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)close(fd);
+}
+
+#define MANY_CHANNELS "256 are open"
+_Static_assert(SPEAKER_CHANNELS_MAX == 256, "the text above says so");
+
 static long handle_open(struct request *request) {
     struct worker_channel *channel = request->channel;
     if (channel->n_fds == 0) return refuse(request, "a socket must come with an open");
     int fd = channel->fds[0];
     channel->n_fds--;
     memmove(channel->fds, channel->fds + 1, channel->n_fds * sizeof fd);
-    bool fits = is_local_stream(fd) && channel->speaker->n_channels < SPEAKER_CHANNELS_MAX;
-    if (fits && channel_open(channel->speaker, fd) == 0) return 0;
-    if (!fits) (void)close(fd);
-    return refuse(request, "no other channel can be opened");
+    if (!is_local_stream(fd)) {
+        (void)close(fd);
+        return refuse(request, "an open needs a local stream socket");
+    }
+    bool fits = channel->speaker->n_channels < SPEAKER_CHANNELS_MAX;
+    int code = fits ? channel_open(channel->speaker, fd) : -EMFILE;
+    if (code < 0) refuse_open(fd, !fits ? MANY_CHANNELS : code == -ENOMEM ? "out of memory" : strerror(-code));
+    return 0;
 }
 
 /* X(word, handler, the form that is told when there is no such word) */

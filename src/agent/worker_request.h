@@ -40,7 +40,10 @@ void channel_answer(struct worker_channel *channel, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void channel_answer_value(struct worker_channel *channel, const void *bytes, size_t size);
 
-/* Opens a channel on `fd`, which it takes over, also when it fails. */
+/* Closes it for a want of ours, this errno, and tells the controller. */
+void channel_cut(struct worker_channel *channel, int error);
+
+/* Opens a channel on `fd`, which it takes over unless it fails. */
 int channel_open(struct speaker *speaker, int fd);
 
 #endif

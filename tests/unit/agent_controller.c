@@ -16,6 +16,10 @@
 #include "agent/agent.h"
 #include "wire/start.h"
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
+
 enum { WAIT_MS = 60000 };
 
 char controller_worker[256];
@@ -26,6 +30,7 @@ void controller_send(struct controller *c, const Wire__Message *message) {
     size_t sent = 0;
     while (sent < out.size) {
         ssize_t n = send(c->fd, out.data + sent, out.size - sent, MSG_NOSIGNAL);
+        if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) break; /* that the agent ended is heard */
         assert_true(n > 0);
         sent += (size_t)n;
     }
@@ -41,6 +46,20 @@ void controller_reply_store(struct controller *c, uint32_t channel, Wire__StoreR
     Wire__Message message = WIRE__MESSAGE__INIT;
     message.body_case = WIRE__MESSAGE__BODY_STORE_REPLY;
     message.store_reply = &reply;
+    controller_send(c, &message);
+}
+
+void controller_reply_commit(struct controller *c, const char *path, const char *error, const char *list) {
+    Wire__Committed committed = WIRE__COMMITTED__INIT;
+    Wire__Message message = WIRE__MESSAGE__INIT;
+    committed.channel = c->commit_channel;
+    committed.number = c->commit_number;
+    committed.path = (char *)path;
+    committed.error = (char *)error;
+    committed.list = (ProtobufCBinaryData){.len = strlen(list), .data = (uint8_t *)list};
+    message.body_case = WIRE__MESSAGE__BODY_COMMITTED;
+    message.committed = &committed;
+    c->commit_number = c->commit_channel = 0;
     controller_send(c, &message);
 }
 
@@ -60,6 +79,9 @@ static void hear_event(struct controller *c, const Wire__WorkerEvent *event) {
         break;
     case WIRE__WORKER_EVENT__KIND__RENDEZVOUS:
         heard->rendezvous = true;
+        break;
+    case WIRE__WORKER_EVENT__KIND__FAILED:
+        heard->told_failure = true;
         break;
     case WIRE__WORKER_EVENT__KIND__EXITED:
         assert_true(heard->started && !heard->exited);
@@ -92,8 +114,12 @@ static void hear_report(struct controller *c, const Wire__Report *report) {
         heard->last_number = report->number;
         (void)snprintf(c->last_metrics, sizeof c->last_metrics, "%.*s", (int)metrics->len,
                        (char *)metrics->data);
+        c->n_begun += report->kind == WIRE__REPORT__KIND__BEGIN;
         break;
     default:
+        c->n_lists += report->kind == WIRE__REPORT__KIND__LIST;
+        c->n_ended += report->kind != WIRE__REPORT__KIND__LIST;
+        c->commit_kind = report->kind;
         c->commit_number = report->number;
         c->commit_channel = report->channel;
         (void)snprintf(c->last_files, sizeof c->last_files, "%.*s", (int)report->files.len,
@@ -109,6 +135,12 @@ static void hear_store(struct controller *c, const Wire__StoreRequest *request) 
     (void)snprintf(c->store_key, sizeof c->store_key, "%d %s", (int)request->operation, request->key);
     if (c->answer_store)
         controller_reply_store(c, request->channel, WIRE__STORE_REPLY__STATUS__OK, request->key);
+}
+
+/* All that is told, one behind the other. */
+static void add_log(struct controller *c, const char *text) {
+    size_t size = strlen(c->log);
+    (void)snprintf(c->log + size, sizeof c->log - size, "%s\n", text);
 }
 
 static void hear_message(struct controller *c, const Wire__Message *message) {
@@ -137,7 +169,7 @@ static void hear_message(struct controller *c, const Wire__Message *message) {
     case WIRE__MESSAGE__BODY_LEAVING:
         break; /* its bye says the same later */
     case WIRE__MESSAGE__BODY_LOG:
-        (void)snprintf(c->log, sizeof c->log, "%s", message->log->text);
+        add_log(c, message->log->text);
         break;
     default:
         fail_msg("unexpected message %d", (int)message->body_case);
@@ -202,6 +234,22 @@ static unsigned count_descriptors(void) {
 
 static unsigned descriptors_before;
 
+#ifdef __SANITIZE_ADDRESS__
+const char *__asan_default_options(void);
+
+const char *__asan_default_options(void) {
+    return "exitcode=" AGENT_DAMAGED_TEXT;
+}
+
+static bool has_leaks(void) {
+    return __lsan_do_recoverable_leak_check() != 0;
+}
+#else
+static bool has_leaks(void) {
+    return false;
+}
+#endif
+
 /* In the agent's process, before it begins. */
 static void set_up_agent(const struct begin_options *options) {
     struct rlimit limit = {.rlim_cur = options->descriptors, .rlim_max = options->descriptors};
@@ -226,7 +274,8 @@ struct controller *controller_begin_with(struct begin_options options) {
     if (c->agent == 0) {
         close(ends[0]);
         set_up_agent(&options);
-        _exit(agent_main(ends[1], 0));
+        int status = agent_main(ends[1], 0);
+        _exit(has_leaks() ? AGENT_DAMAGED : status);
     }
     close(ends[1]);
     c->fd = ends[0];
@@ -357,6 +406,7 @@ void controller_launch(struct controller *c, struct launch_options options) {
         buffer_done(&heard->output[1]);
         *heard = (struct heard){.last_number = options.report_base};
     }
+    c->log[0] = '\0';
     controller_send(c, &message);
 }
 

@@ -18,7 +18,7 @@ enum { RANKS_MAX = 300 };
 
 /* What the controller's side has heard of one rank. */
 struct heard {
-    bool started, ready, rendezvous, exited, gone, failed, stopped;
+    bool started, ready, rendezvous, exited, gone, failed, stopped, told_failure;
     int pid, wait_status;
     char text[512];
     struct buffer tail, output[2];
@@ -32,6 +32,9 @@ struct controller {
     struct buffer in;
     bool hello, bye, closed, clean;
     uint32_t leftovers, port, commit_channel;
+    Wire__Report__Kind commit_kind;
+    unsigned n_begun, n_ended,
+        n_lists; /* checkpoints that are written; those committed or aborted; lists asked for */
     uint64_t commit_number, n_output;
     char address[64], last_metrics[256], last_files[256], log[512];
     bool answer_store; /* answers requests at once, by echo */
@@ -76,9 +79,15 @@ void controller_stop(struct controller *c, bool kill);
 void controller_send(struct controller *c, const Wire__Message *message);
 void controller_reply_store(struct controller *c, uint32_t channel, Wire__StoreReply__Status status,
                             const char *value);
+/* To the commit, or the question for the list, that was heard last; an empty text is left out. */
+void controller_reply_commit(struct controller *c, const char *path, const char *error, const char *list);
 bool controller_all_gone(const struct controller *c, unsigned n); /* ranks 0 to n - 1 */
 void controller_finish(struct controller *c);                     /* says finish, hears bye */
 void controller_vanish(struct controller *c);                     /* closes the channel */
+
+/* The exit status of an agent that lost memory, or used what is not its own (as builds with AddressSanitizer see). */
+#define AGENT_DAMAGED 77
+#define AGENT_DAMAGED_TEXT "77"
 
 /* Ends the agent, if it was not; its exit status. Fails when a process or a descriptor is left. */
 int controller_end(struct controller *c);

@@ -158,11 +158,7 @@ static int write_checkpoint(void) {
     return 0;
 }
 
-/* Another process of the worker opens a channel of its own while the worker's waits. */
-static int open_second(void) {
-    int pair[2];
-    say("wait never -1\n");
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) < 0) return 62;
+bool agent_worker_open(int socket) {
     struct iovec bytes = {.iov_base = "open\n", .iov_len = 5};
     union {
         char bytes[CMSG_SPACE(sizeof(int))];
@@ -175,8 +171,16 @@ static int open_second(void) {
     struct cmsghdr *header = CMSG_FIRSTHDR(&message);
     *header =
         (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
-    memcpy(CMSG_DATA(header), &pair[1], sizeof(int));
-    if (sendmsg(3, &message, 0) != 5) return 63;
+    memcpy(CMSG_DATA(header), &socket, sizeof(int));
+    return sendmsg(3, &message, MSG_NOSIGNAL) == 5;
+}
+
+/* Another process of the worker opens a channel of its own while the worker's waits. */
+static int open_second(void) {
+    int pair[2];
+    say("wait never -1\n");
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) < 0) return 62;
+    if (!agent_worker_open(pair[1])) return 63;
     close(pair[1]);
     if (write(pair[0], "get key\n", 8) != 8) return 64;
     char answer[64];

@@ -1,18 +1,14 @@
 /* The allocating functions as the linker wraps them. */
 #include "failing_memory.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-static struct shortage {
-    long until_failure; /* allocations that still succeed; negative: all of them */
-    bool stays_short;
-} own = {.until_failure = -1}, *shortage = &own;
+#include "countdown.h"
 
-static pid_t spared; /* never short; 0: no process is spared */
+static struct countdown own = {.left = -1}, *countdown = &own;
 
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t n, size_t size);
@@ -29,24 +25,20 @@ char *__wrap_strndup(const char *text, size_t size);
 int __wrap_asprintf(char **out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 long memory_fails_after(long n, bool for_good) {
-    long left = shortage->until_failure;
-    *shortage = (struct shortage){n, for_good};
-    return left;
+    return countdown_set(countdown, n, for_good);
 }
 
 int memory_fails_in_children(void) {
-    void *shared = mmap(NULL, sizeof *shortage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED) return -1;
-    shortage = shared;
-    shortage->until_failure = -1;
-    spared = getpid();
+    struct countdown *shared = countdown_share();
+    if (shared == NULL) return -1;
+    countdown = shared;
     return 0;
 }
 
 static bool fails_now(void) {
-    if (shortage->until_failure < 0 || (spared > 0 && getpid() == spared)) return false;
-    if (shortage->until_failure > 0 || !shortage->stays_short) return shortage->until_failure-- == 0;
-    return true;
+    bool fails = countdown_strikes(countdown);
+    if (fails) errno = ENOMEM;
+    return fails;
 }
 
 void *__wrap_malloc(size_t size) {

@@ -228,19 +228,6 @@ static void strange_numbers_become_strings(void **state) {
     assert_int_equal(controller_end(c), 0);
 }
 
-static void answer_commit(struct controller *c, const char *path, const char *error) {
-    Wire__Committed committed = WIRE__COMMITTED__INIT;
-    committed.channel = c->commit_channel;
-    committed.number = c->commit_number;
-    committed.path = (char *)path;
-    committed.error = (char *)error;
-    Wire__Message message = WIRE__MESSAGE__INIT;
-    message.body_case = WIRE__MESSAGE__BODY_COMMITTED;
-    message.committed = &committed;
-    c->commit_number = 0;
-    controller_send(c, &message);
-}
-
 static void checkpoints_are_committed(void **state) {
     (void)state;
     struct controller *c = controller_begin();
@@ -248,9 +235,9 @@ static void checkpoints_are_committed(void **state) {
     HEAR_UNTIL(c, c->commit_number == 12);
     assert_string_equal(c->last_files, "[{\"path\":\"a\"}]");
     assert_string_equal(c->last_metrics, "{\"loss\":2}");
-    answer_commit(c, "/some/where", "");
+    controller_reply_commit(c, "/some/where", "", "");
     HEAR_UNTIL(c, c->commit_number == 13);
-    answer_commit(c, "", "disk full");
+    controller_reply_commit(c, "", "disk full", "");
     HEAR_UNTIL(c, c->commit_number == 14);
     assert_string_equal(c->last_files, "no space");
     HEAR_UNTIL(c, c->n_store == 1);

@@ -1,0 +1,116 @@
+/* Trials one after another, each with an agent of its own. */
+#include "agent_want.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "failing_calls.h"
+#include "failing_memory.h"
+
+int want_init(void) {
+    ssize_t n = readlink("/proc/self/exe", controller_worker, sizeof controller_worker - 1);
+    json_set_alloc_funcs(malloc, free); /* those that fail */
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    return n < 0 || memory_fails_in_children() < 0 ? -1 : calls_fail_in_children();
+}
+
+static void arm(enum want want, long k, bool for_good) {
+    (void)(want == WANT_MEMORY ? memory_fails_after : calls_fail_after)(k, for_good);
+}
+
+/* Whether it came to the failure. */
+static bool disarm(enum want want, bool for_good) {
+    long left = (want == WANT_MEMORY ? memory_fails_after : calls_fail_after)(-1, false);
+    return left <= (for_good ? 0 : -1);
+}
+
+static unsigned count_descriptors_of(pid_t pid) {
+    char path[64];
+    unsigned n = 0;
+    (void)snprintf(path, sizeof path, "/proc/%d/fd", pid);
+    DIR *directory = opendir(path);
+    assert_non_null(directory);
+    while (readdir(directory) != NULL)
+        n++;
+    closedir(directory);
+    return n;
+}
+
+/* A launch that nothing fails in. */
+static void go_on(const struct trial *trial, struct controller *c, unsigned descriptors) {
+    trial->run(c);
+    assert_false(c->closed);
+    for (unsigned i = 0; i < trial->n; i++)
+        assert_true(c->ranks[i].exited && c->ranks[i].wait_status == 0);
+    for (int i = 0; i < 5000 && count_descriptors_of(c->agent) != descriptors; i++)
+        (void)usleep(1000); /* the launch is let go of after its last word */
+    assert_int_equal(count_descriptors_of(c->agent), descriptors);
+    assert_int_equal(controller_end(c), 0);
+}
+
+/* All that it started ends with it, though nobody else ends them. */
+static void end_with_agent(struct controller *c) {
+    siginfo_t ended;
+    char text[256] = "", *rest = text;
+    controller_vanish(c);
+    assert_int_equal(waitid(P_PID, (id_t)c->agent, &ended, WEXITED | WNOWAIT), 0);
+    int fd = open("/proc/thread-self/children", O_RDONLY | O_CLOEXEC);
+    assert_true(read(fd, text, sizeof text - 1) > 0);
+    (void)close(fd);
+    for (char *word; (word = strsep(&rest, " ")) != NULL && word[0] != '\0';) {
+        pid_t pid = (pid_t)strtol(word, NULL, 10);
+        if (pid != c->agent) assert_int_equal(waitpid(pid, NULL, 0), pid);
+    }
+    if (ended.si_code != CLD_EXITED) /* libuv where it cannot watch, jansson where it cannot put back a byte */
+        assert_int_equal(ended.si_status, SIGABRT);
+    assert_int_not_equal(controller_end(c), AGENT_DAMAGED);
+}
+
+/* False when it did not come to the failure. */
+static bool try(const struct trial *trial, enum want want, long k, bool for_good) {
+    struct controller *c = controller_begin_with((struct begin_options){.log = true});
+    unsigned descriptors = count_descriptors_of(c->agent) + trial->kept;
+    arm(want, k, for_good);
+    trial->run(c);
+    bool failed = disarm(want, for_good);
+    if (c->closed) {
+        end_with_agent(c);
+        return failed;
+    }
+    trial->expect(c, want);
+    go_on(trial, c, descriptors);
+    return failed;
+}
+
+static struct {
+    bool goes_on;
+    enum want want;
+    long k;
+    bool for_good;
+} now;
+
+long want_count(const struct trial *trial, enum want want, bool for_good) {
+    long k = 0;
+    do {
+        now = (__typeof__(now)){true, want, k, for_good};
+    } while (try(trial, want, k++, for_good));
+    now.goes_on = false;
+    return k - 1;
+}
+
+int want_told(void **state) {
+    (void)state;
+    if (now.goes_on)
+        print_error("%s number %ld%s\n", now.want == WANT_MEMORY ? "allocation" : "call", now.k,
+                    now.for_good ? " and all behind it" : "");
+    now.goes_on = false;
+    return 0;
+}
