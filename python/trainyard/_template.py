@@ -24,6 +24,7 @@ import tempfile
 import threading
 import time
 import traceback
+import weakref
 from typing import Any, Callable
 
 from . import _core, seeds
@@ -64,7 +65,7 @@ def main(modules: list[str]) -> int:
     prepare(control, lambda: import_modules(modules))
     request = serve(control)
     control, payload = become_run(request)
-    prepare(control, payload.load)
+    prepare(control, payload.load, shared_directory)
     request = serve(control)
     become_worker(request)
     from . import _worker
@@ -95,8 +96,10 @@ def answer(control: socket.socket, text: str) -> None:
     control.sendall(" ".join(text.split()).encode("utf-8", "replace") + b"\n")
 
 
-def prepare(control: socket.socket, load: Callable[[], Any]) -> None:
-    """Loads what the forks are to share, and tells whether they can be made."""
+def prepare(
+    control: socket.socket, load: Callable[[], Any], objection: Callable[[], str | None] = lambda: None
+) -> None:
+    """Loads what the forks are to share, and tells whether they can be made: `objection` is one more reason why not."""
     try:
         load()
     except BaseException as error:
@@ -105,7 +108,7 @@ def prepare(control: socket.socket, load: Callable[[], Any]) -> None:
         return
     gc.collect()
     gc.freeze()  # what is shared is not looked at again, and so not copied
-    why = unsafe()
+    why = unsafe() or objection()
     answer(control, f"unsafe {why}" if why else "ready")
 
 
@@ -133,7 +136,7 @@ def fork(control: socket.socket) -> int:
             pid = _core.fork_sibling()
             text = f"pid {pid}"
         except OSError as error:
-            text = f"unsafe the system does not fork from a template (clone3): {error.strerror}"
+            text = f"unsafe the system does not fork from a template (clone): {error.strerror}"
     else:
         text = f"unsafe {text}"
     if pid != 0:
@@ -166,6 +169,19 @@ def _thread() -> str | None:
         time.sleep(0.002)
     names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     return f"{len(others)} other thread{'s' * (len(others) > 1)} ({', '.join(names or map(_comm, others))}) run in it"
+
+
+def shared_directory() -> str | None:
+    """Why each worker must load the user's modules itself: they made a temporary directory, which all would share and
+    the first to end would remove. It goes, then."""
+    made = weakref.finalize._registry.items()  # type: ignore[attr-defined]
+    ours = [one for one, info in made if info.func == tempfile.TemporaryDirectory._cleanup]  # type: ignore[attr-defined]
+    names = [one.peek()[0].name for one in ours]
+    for one in ours:
+        one()
+    if not names:
+        return None
+    return f"the modules that it loaded made the temporary directory {names[0]}, which each worker needs for itself"
 
 
 def _comm(task: str) -> str:

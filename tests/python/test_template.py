@@ -154,6 +154,48 @@ else:
     assert "other thread (watcher) run" in finished.err, finished
 
 
+def test_a_temporary_directory_of_a_module_is_each_worker_s_own(run, tmp_path):
+    (tmp_path / "scratch.py").write_text(
+        "import os, tempfile\nPLACE = tempfile.TemporaryDirectory()\n"
+        "open(os.path.join(PLACE.name, str(os.getpid())), 'w').close()\n"
+    )
+    finished = run("""
+sys.path.insert(0, os.getcwd())
+import scratch
+def train():
+    if trainyard.get_context().get_world_rank() == 0:
+        time.sleep(0.3)
+    trainyard.report({"is": os.listdir(scratch.PLACE.name), "pid": str(os.getpid())})
+metrics = fit(train, method="auto").metrics
+assert metrics["is"] == [metrics["pid"]], metrics
+""")
+    assert "made the temporary directory" in finished.err, finished
+    left = [path for path in tmp_path.rglob("*") if path.is_file() and path.name.isdigit()]
+    assert left == [], "those of the template and of the workers go with them"
+
+
+def test_what_a_module_does_at_exit_is_done_in_each_worker(run, tmp_path):
+    (tmp_path / "leaving.py").write_text(
+        "import atexit, os\n"
+        "atexit.register(lambda: os.mkdir(f'left-{os.getpid()}-{os.environ.get(\"RANK\")}'))\n"
+    )
+    run("""
+sys.path.insert(0, os.getcwd())
+import leaving
+def train():
+    assert leaving
+fit(train)
+fit(train)
+""")
+    assert sorted(path.name.rsplit("-", 1)[1] for path in tmp_path.glob("left-*")) == [
+        "0",
+        "0",
+        "1",
+        "1",
+        "None",
+    ]
+
+
 def test_a_module_that_cannot_be_imported(run):
     finished = run("""
 def train():
