@@ -14,12 +14,20 @@ static void set_workers(struct replay *replay, int node, enum worker_state state
         if (node < 0 || replay->config->node_of[rank] == (uint32_t)node) replay->workers[rank] = state;
 }
 
+void replay_row(struct replay *replay, const char *checkpoint) {
+    (void)snprintf(replay->row, sizeof replay->row, "%s", checkpoint);
+}
+
 static void take_checkpoint(struct replay *replay, const char *data) {
     const char *path = strstr(data, "\"path\": \"");
-    if (path != NULL) (void)sscanf(path + 9, "%63[^\"]", replay->checkpoint);
+    if (path != NULL)
+        (void)sscanf(path + 9, "%63[^\"]", replay->checkpoint);
+    else
+        memcpy(replay->checkpoint, replay->row, sizeof replay->checkpoint);
 }
 
 static void end_attempt(struct replay *replay, const char *data) {
+    replay->unsaid = data[0] == '\0';
     replay->retries = strstr(data, "\"retry\"") != NULL;
     replay->state = replay->retries ? RUN_PAUSING : RUN_FINISHING;
     set_workers(replay, -1, WORKER_GONE);
@@ -94,7 +102,8 @@ static bool all_gone(const struct replay *replay) {
  * its place is stopped without a word when nobody is left to hear it. */
 static bool same_state(const struct replay *replay, enum run_state live) {
     return replay->state == live || (replay->state == RUN_PAUSING && live == RUN_FINISHING) ||
-           (replay->state == RUN_RUNNING && live == RUN_STOPPING && all_gone(replay));
+           (replay->state == RUN_RUNNING && live == RUN_STOPPING && all_gone(replay)) ||
+           (replay->state == RUN_FINISHING && live == RUN_PAUSING && replay->unsaid);
 }
 
 static bool is_up(enum node_state state) {

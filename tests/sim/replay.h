@@ -13,10 +13,14 @@ struct replay {
     enum worker_state workers[REPLAY_WORKERS];
     bool node_up[REPLAY_NODES];
     bool retries;        /* the last attempt's end said that another one follows */
+    bool unsaid;         /* it said nothing: no memory was left for the words */
+    char row[64];        /* of the table of checkpoints, the last one */
     char checkpoint[64]; /* the last committed one, "" without */
 };
 
 void replay_begin(struct replay *replay, const struct run_config *config);
+/* A row of the table of checkpoints, which comes before its event. */
+void replay_row(struct replay *replay, const char *checkpoint);
 void replay_event(struct replay *replay, const struct run_event *event);
 
 /* NULL when the live run stands as the journal tells, else in what they differ. */

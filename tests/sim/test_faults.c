@@ -15,7 +15,9 @@ enum { SEEDS = 20000 };
 #endif
 
 /* What was seen in all worlds: a schedule that shows nothing proves nothing. */
-static struct { uint64_t worlds, steps, checkpoints, faults, restarts, resizes, attempts, outcomes[16]; } seen;
+static struct {
+    uint64_t worlds, steps, checkpoints, faults, restarts, resizes, shortages, attempts, outcomes[16];
+} seen;
 
 static int live(uint64_t seed, int trace) {
     struct world_result result;
@@ -26,6 +28,7 @@ static int live(uint64_t seed, int trace) {
     seen.faults += result.faults;
     seen.restarts += result.restarts;
     seen.resizes += result.resizes;
+    seen.shortages += result.shortages;
     seen.attempts += (uint64_t)result.attempts;
     seen.outcomes[result.outcome]++;
     if (wrong == NULL) return 0;
@@ -49,11 +52,13 @@ static int live_kept(const char *path) {
 
 static int tell_seen(void) {
     (void)printf("%" PRIu64 " worlds: %" PRIu64 " steps, %" PRIu64 " faults, %" PRIu64
-                 " controllers that died, %" PRIu64 " resizes, %" PRIu64 " attempts, %" PRIu64 " checkpoints\n",
-                 seen.worlds, seen.steps, seen.faults, seen.restarts, seen.resizes, seen.attempts,
-                 seen.checkpoints);
+                 " controllers that died, %" PRIu64 " without memory, %" PRIu64 " resizes, %" PRIu64
+                 " attempts, %" PRIu64 " checkpoints\n",
+                 seen.worlds, seen.steps, seen.faults, seen.restarts, seen.shortages, seen.resizes,
+                 seen.attempts, seen.checkpoints);
     int unseen = seen.checkpoints < seen.worlds || seen.attempts < 2 * seen.worlds ||
-                 seen.restarts < seen.worlds / 10 || seen.resizes < seen.worlds / 10;
+                 seen.restarts < seen.worlds / 10 || seen.resizes < seen.worlds / 10 ||
+                 seen.shortages < seen.worlds;
     for (int outcome = OUTCOME_SUCCEEDED; outcome <= OUTCOME_PREEMPTED; outcome++) {
         (void)printf("  %-12s %" PRIu64 "\n", run_outcome_name((enum run_outcome)outcome),
                      seen.outcomes[outcome]);

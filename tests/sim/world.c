@@ -12,6 +12,7 @@
 #include "base/dice.h"
 #include "engine/sim.h"
 #include "replay.h"
+#include "shortage.h"
 
 enum { RANKS = 12, NODES = 5, NUMBERS = 4096 };
 
@@ -205,6 +206,8 @@ static void answered(void *context, uint32_t rank, uint64_t number, bool committ
     struct world *world = context;
     struct actor *actor = &world->actors[rank];
     if (committed && number > world->acknowledged) world->acknowledged = number;
+    if (!committed && actor->asked && actor->number == number)
+        listed(context, rank); /* no memory to wait for it */
     if (actor->writing != number) return;
     trace(world, "rank %u: checkpoint %llu %s", rank, (unsigned long long)number,
           committed ? "is there" : "failed");
@@ -346,11 +349,19 @@ static bool placed(void *context, uint64_t number) {
     world->committed = number;
     world->result->checkpoints++;
     (void)snprintf(world->latest, sizeof world->latest, "checkpoint_%06llu", (unsigned long long)number);
+    replay_row(&world->replay, world->latest);
     return true;
 }
 
 static nanoseconds sync_record(void *context) {
     return bad_luck(context, 0.01) ? between(context, 0, 10) : 0;
+}
+
+static long draw_shortage(void *context, bool *for_good) {
+    struct world *world = context;
+    if (!bad_luck(world, 0.05)) return -1;
+    *for_good = dice_chance(&world->dice, 0.3);
+    return (long)dice_below(&world->dice, 4);
 }
 
 static uint64_t random_number(void *context) {
@@ -628,6 +639,7 @@ const char *world_live(uint64_t seed, int tracing, struct world_result *result) 
     world.result = result;
     *result = (struct world_result){0};
     if (set_up(&world, seed) < 0) return "it cannot be made";
+    shortage_begin(draw_shortage, &world);
     run_start(sim_run(world.sim));
     check(&world);
     world.durable = world.replay;
@@ -641,6 +653,8 @@ const char *world_live(uint64_t seed, int tracing, struct world_result *result) 
     if (world.wrong[0] == '\0') check_end(&world);
     result->attempts = run_attempt(sim_run(world.sim));
     result->outcome = (int)run_outcome(sim_run(world.sim));
+    result->shortages = shortage_count();
+    shortage_begin(NULL, NULL);
     tear_down(&world);
     return world.wrong[0] == '\0' ? NULL : world.wrong;
 }

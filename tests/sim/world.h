@@ -7,7 +7,7 @@
 
 struct world_result {
     int attempts, outcome;
-    uint64_t steps, checkpoints, faults, restarts, resizes;
+    uint64_t steps, checkpoints, faults, restarts, resizes, shortages;
 };
 
 /* Lives through the world of a seed. NULL, or what did not hold, when and where; valid until the next call. With `trace` every
