@@ -1,6 +1,6 @@
 /* Forking for _template.py: a child that is its parent's sibling, and what the system shows of a process that was forked.
  *
- * The fork is one clone3 with CLONE_PARENT, so that whoever waits for this process waits for the child too. The C library knows nothing
+ * The fork is one clone with CLONE_PARENT, so that whoever waits for this process waits for the child too. The C library knows nothing
  * of it: it keeps the thread's number in the place that the kernel is asked to set and clear here, as its own fork does, and its list of
  * robust locks is registered again. Only for a process with one thread. */
 #include "core.h"
@@ -32,11 +32,11 @@ static int read_registered(struct registered *registered) {
 }
 
 static pid_t clone_sibling(const struct registered *registered) {
-    struct clone_args args = {
-        .flags = CLONE_PARENT | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID,
-        .child_tid = (uintptr_t)registered->thread_id,
-    };
-    return (pid_t)syscall(SYS_clone3, &args, sizeof args);
+    unsigned long flags = CLONE_PARENT | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
+    int *id =
+        registered
+            ->thread_id; /* the fourth word or, on Arm, the fifth: neither counts for anything else here */
+    return (pid_t)syscall(SYS_clone, flags, NULL, NULL, id, id);
 }
 
 /* In the child: its own group, and an end with its parent, which may have gone before the kernel was told. */

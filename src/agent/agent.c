@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "agent/serve.h"
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/kernel.h"
 #include "base/log.h"
 #include "wire/start.h"
 
@@ -36,7 +36,7 @@ static void set_up_process(struct rlimit *nofile) {
     reset_signals();
     (void)setsid(); /* fails for the leader of a group, which is as good */
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
-    (void)close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+    kernel_close_from(STDERR_FILENO + 1, true);
     (void)getrlimit(RLIMIT_NOFILE, nofile);
     struct rlimit raised = {.rlim_cur = nofile->rlim_max, .rlim_max = nofile->rlim_max};
     (void)setrlimit(RLIMIT_NOFILE, &raised);
@@ -55,7 +55,7 @@ static int watch_parent(int channel_fd) {
     struct ucred peer = {0};
     socklen_t size = sizeof peer;
     if (getsockopt(channel_fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 || peer.pid != getppid()) return -1;
-    return (int)syscall(SYS_pidfd_open, peer.pid, 0);
+    return kernel_hold(peer.pid);
 }
 
 /* True when something has come over the channel, its end included. */

@@ -3,17 +3,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/kernel.h"
 
 enum { READ_SIZE = 4096, LINE_LIMIT = 64 << 10, END_LIMIT_MS = 2000 };
 
@@ -87,7 +85,7 @@ int control_open(struct control *control, struct loop *loop, int *theirs, ty_err
 
 /* A file in memory with the words; -1 with errno. */
 static int make_words(const struct buffer *words) {
-    CLEANUP_FD int fd = memfd_create("trainyard-words", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    CLEANUP_FD int fd = kernel_memory_file("trainyard-words");
     if (fd < 0) return -1;
     int code = file_write_all(fd, words->data, words->size);
     if (code < 0) errno = -code;
@@ -128,9 +126,8 @@ int control_send(struct control *control, char kind, const struct buffer *words,
 /* A process that KILL does not end at once is left to the kernel. */
 static int reap(pid_t pid) {
     int status = -1;
-    CLEANUP_FD int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    struct pollfd ended = {.fd = pidfd, .events = POLLIN};
-    if (pidfd >= 0) (void)poll(&ended, 1, END_LIMIT_MS);
+    CLEANUP_FD int held = kernel_hold(pid);
+    (void)kernel_await(held, pid, END_LIMIT_MS);
     return waitpid(pid, &status, WNOHANG) == pid ? status : -1;
 }
 

@@ -6,13 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/idset.h"
+#include "base/kernel.h"
 #include "base/str.h"
 #include "worker/link.h"
 
@@ -94,12 +94,10 @@ static int make_argv(struct launch *launch) {
 static int make_payload(struct launch *launch, ty_error *err) {
     const ProtobufCBinaryData *payload = &launch->body->payload;
     if (payload->len == 0) return 0;
-    launch->payload_fd = memfd_create("trainyard-payload", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    launch->payload_fd = kernel_memory_file("trainyard-payload");
     int code =
         launch->payload_fd < 0 ? -errno : file_write_all(launch->payload_fd, payload->data, payload->len);
-    if (code == 0 &&
-        fcntl(launch->payload_fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) < 0)
-        code = -errno;
+    if (code == 0 && kernel_seal(launch->payload_fd) < 0) code = -errno;
     if (code < 0)
         return ty_fail(err, TY_ESTART, "cannot pass the payload of %zu bytes to workers: %s", payload->len,
                        strerror(-code));

@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,7 +11,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,6 +20,7 @@
 #include "base/cleanup.h"
 #include "base/duration.h"
 #include "base/file.h"
+#include "base/kernel.h"
 #include "base/str.h"
 
 enum { PROCESSES_MAX = 4, DUMP_MAX = 256 << 10, STEP_MS = 20, DUMP_LIMIT_MS = 2000, DUMP_QUIET_MS = 80 };
@@ -146,9 +145,8 @@ static bool run(const struct saving *saving, const char *const *argv) {
     int status = 0;
     pid_t pid = start(saving, argv);
     if (pid < 0) return false;
-    CLEANUP_FD int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    struct pollfd ended = {.fd = pidfd, .events = POLLIN};
-    bool in_time = poll(&ended, 1, NATIVE_LIMIT_MS) == 1;
+    CLEANUP_FD int held = kernel_hold(pid);
+    bool in_time = kernel_await(held, pid, NATIVE_LIMIT_MS);
     if (!in_time) (void)kill(pid, SIGKILL);
     (void)waitpid(pid, &status, 0);
     if (!in_time) say(saving, "\n%s did not end within %d s\n", argv[0], NATIVE_LIMIT_MS / 1000);

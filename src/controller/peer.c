@@ -1,7 +1,6 @@
 /* Agents: started, heard, reaped. Their messages become events of run/, rows of the journal, answers of the
  * store, lines of output. */
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/kernel.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "controller/drive_internal.h"
@@ -45,8 +45,7 @@ void peer_send(struct peer *peer, const Wire__Message *message) {
 int peer_reap(struct peer *peer, bool by_force) {
     int status = 0;
     if (peer->handle.pid <= 0) return 0;
-    struct pollfd ended = {peer->handle.pidfd, POLLIN, 0};
-    if (by_force || peer->handle.pidfd < 0 || poll(&ended, 1, END_LIMIT_MS) != 1)
+    if (by_force || !kernel_await(peer->handle.pidfd, peer->handle.pid, END_LIMIT_MS))
         (void)kill(peer->handle.pid, SIGKILL);
     while (waitpid(peer->handle.pid, &status, 0) < 0 && errno == EINTR)
         ;

@@ -1,6 +1,8 @@
 /* Request -> demand -> cluster -> plan -> lease. */
 #include "controller/prepare.h"
 
+#include <unistd.h>
+
 #include <stdlib.h>
 
 #include "base/cleanup.h"
@@ -17,6 +19,9 @@ int prepare_check(const struct run_request *request, struct prepared *prepared, 
     if (prepared->demand.max_workers == 0)
         return ty_fail(err, TY_EUSAGE,
                        "num_workers must be at least 1 here; 0 (local mode) runs without workers");
+    if (access("/proc/self/stat", R_OK) < 0)
+        return ty_fail(err, TY_EUNSUPPORTED,
+                       "cannot read /proc: mount it, since what outlives its worker is found there");
     return 0;
 }
 

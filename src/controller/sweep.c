@@ -1,4 +1,4 @@
-/* /proc is read, each process that matches is held by a pidfd before it is looked at again and killed, so that
+/* /proc is read, each process that matches is held before it is looked at again and killed, so that
  * a pid that was given to somebody else in between is never hit. */
 #include "controller/sweep.h"
 
@@ -6,11 +6,9 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,10 +17,11 @@
 #include "base/cleanup.h"
 #include "base/duration.h"
 #include "base/file.h"
+#include "base/kernel.h"
 #include "base/str.h"
 #include "worker/link.h"
 
-enum { ENVIRONMENT_MAX = 8 << 20, STAT_MAX = 4096 };
+enum { ENVIRONMENT_MAX = 8 << 20, STAT_MAX = 4096, END_LIMIT_MS = 500 };
 
 static bool carries_token(int pid, const char *token) {
     char path[64];
@@ -80,11 +79,10 @@ static bool is_leftover(int pid, const struct sweep_scope *scope) {
 }
 
 static void kill_held(int pid, const struct sweep_scope *scope) {
-    CLEANUP_FD int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    if (pidfd < 0 || !is_leftover(pid, scope)) return;
-    (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
-    struct pollfd ended = {pidfd, POLLIN, 0};
-    (void)poll(&ended, 1, 500);
+    CLEANUP_FD int held = kernel_hold(pid);
+    if (!is_leftover(pid, scope)) return;
+    kernel_kill(held, pid);
+    (void)kernel_await(held, pid, END_LIMIT_MS);
     (void)waitpid(pid, NULL, WNOHANG);
 }
 

@@ -11,11 +11,11 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/kernel.h"
 #include "base/module.h"
 #include "engine/pool.h"
 
@@ -37,8 +37,10 @@ static _Noreturn void execute_agent(const char *command, int channel, int contro
     control = fcntl(control, F_DUPFD, FIRST_FREE);
     int null = open("/dev/null", O_RDONLY);
     if (dup2(null, STDIN_FILENO) == STDIN_FILENO && dup2(channel, CHANNEL_FD) == CHANNEL_FD &&
-        dup2(control, CONTROL_FD) == CONTROL_FD && close_range(FIRST_FREE, ~0U, 0) == 0)
+        dup2(control, CONTROL_FD) == CONTROL_FD) {
+        kernel_close_from(FIRST_FREE, false);
         (void)execv(command, argv);
+    }
     _exit(EXIT_FAILURE);
 }
 
@@ -94,7 +96,7 @@ int copy_make(int *control_fd, ty_error *err) {
         return 0;
     }
     waiting.agent.pid = pid;
-    waiting.agent.pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    waiting.agent.pidfd = kernel_hold(pid);
     waiting.agent.channel_fd = TAKE_FD(channel);
     waiting.owner = getpid();
     return 1;

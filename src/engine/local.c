@@ -7,11 +7,11 @@
 #include <spawn.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/kernel.h"
 #include "base/module.h"
 #include "engine/copy.h"
 #include "engine/engine.h"
@@ -78,7 +78,7 @@ static int start_process(const char *command, struct engine_handle *handle, ty_e
     if (result == 0) result = spawn(command, argv, theirs, &pid);
     if (result != 0) return ty_fail(err, -result, "cannot start %s: %s", command, strerror(result));
     handle->pid = pid;
-    handle->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    handle->pidfd = kernel_hold(pid);
     handle->channel_fd = TAKE_FD(ours);
     return 0;
 }

@@ -3,7 +3,6 @@
 #include "engine/pool.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/kernel.h"
 
 static const int END_LIMIT_MS = 2000;
 
@@ -36,8 +36,7 @@ void pool_forget(void) {
 }
 
 static bool has_ended(const struct engine_handle *handle, int limit_ms) {
-    struct pollfd ended = {handle->pidfd, POLLIN, 0};
-    return handle->pidfd < 0 || poll(&ended, 1, limit_ms) != 0;
+    return kernel_await(handle->pidfd, handle->pid, limit_ms);
 }
 
 static bool executes(const struct engine_handle *handle, const char *command) {
@@ -51,7 +50,7 @@ static bool executes(const struct engine_handle *handle, const char *command) {
 /* It ends when its channel closes. */
 void pool_drop(struct engine_handle *handle) {
     if (handle->channel_fd >= 0) (void)close(TAKE_FD(handle->channel_fd));
-    if (!has_ended(handle, END_LIMIT_MS) || handle->pidfd < 0) (void)kill(handle->pid, SIGKILL);
+    if (!has_ended(handle, END_LIMIT_MS)) (void)kill(handle->pid, SIGKILL);
     while (waitpid(handle->pid, NULL, 0) < 0 && errno == EINTR) {
     }
     clear(handle);

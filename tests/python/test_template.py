@@ -7,7 +7,7 @@ import os
 import signal
 
 import pytest
-from conftest import processes_with, wait_until
+from conftest import BUILD, processes_with, wait_until
 
 HEAD = """
 import json, os, resource, signal, subprocess, sys, threading, time
@@ -77,6 +77,29 @@ for _ in range(2):
 """)
     drawn = [line.split()[3:] for line in finished.out.splitlines()]
     assert len({draw for draw, _ in drawn}) == 6 and len({template for _, template in drawn}) == 2, drawn
+
+
+@pytest.mark.parametrize("method", ["spawn", "template", "fork"])
+def test_without_newer_system_calls(run, method):
+    """As on an old kernel, or in a container that does not know them: each falls back on what does without."""
+    program = os.path.abspath(os.path.join(BUILD, "tests", "e2e", "faults", "without_calls"))
+    calls = "clone3,close_range,memfd_create,pidfd_open,pidfd_send_signal,renameat2"
+    again = f"""
+import os, sys
+if "again" not in sys.argv:
+    os.execv({program!r}, [{program!r}, {calls!r}, sys.executable, *sys.argv, "again"])
+"""
+    finished = run(
+        """
+def train(config):
+    print("here", len(config["words"]))
+for _ in range(2):
+    fit(train, method=sys.argv[1], config={"words": "x" * 100000})
+""",
+        method,
+        head=again + HEAD,
+    )
+    assert sorted(finished.out.splitlines()) == ["[rank 0] here 100000"] * 2 + ["[rank 1] here 100000"] * 2, finished
 
 
 @pytest.mark.parametrize("method", ["spawn", "template"])

@@ -11,6 +11,8 @@ from place import REPORT, FaultCase, failing, harness, main
 from runs import children, try_kill
 
 HANG_PROGRAM = os.path.join(harness.BUILD, "tests", "e2e", "hang_program")
+WITHOUT = os.path.join(harness.BUILD, "tests", "e2e", "faults", "without_calls")
+NEWER_CALLS = "clone3,close_range,inotify_init1,memfd_create,pidfd_open,pidfd_send_signal,renameat2"
 
 STEPS = "i=0; mkdir d.$RANK; while [ $i -lt 10 ]; do i=$((i + 1)); echo line $i; echo $i > d.$RANK/part-$RANK; " + \
     REPORT + "i=$i --checkpoint d.$RANK || exit 1; done"
@@ -92,6 +94,48 @@ class Processes(FaultCase):
         self.assertRegex(finished.err, "rank [0-9]+ could not be started")
         self.assertRegex(finished.err.lower(), "resource temporarily unavailable|processes")
         self.assert_clean()
+
+    def inside(self, place, *args):
+        """A run that is started by another command, which makes its world poorer."""
+        words = [*place, harness.COMMAND, "run", "--storage-path", self.storage, "--num-cpus", "8", "--name", "r"]
+        process = subprocess.Popen([*words, *map(str, args)], cwd=self.work, env=self.environment_with(None), text=True,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stderr.close)
+        return process
+
+    def without_calls(self, *args):
+        """On a kernel, or in a container, that lacks what newer ones have."""
+        return self.inside((WITHOUT, NEWER_CALLS), *args)
+
+    def test_p7_without_newer_calls(self):
+        """P7: nothing of a run needs them."""
+        self.assert_all_steps(self.finish(self.without_calls("-n", 2, "--", "sh", "-c", STEPS)), 2)
+
+    def test_p7_hangs_without_newer_calls(self):
+        finished = self.finish(self.without_calls("-n", 2, "--hang-timeout", "1s", "--", HANG_PROGRAM, "sleep", 1))
+        self.assertIn("first cause: rank 1 hung", self.assert_status(1, finished).err)
+        self.assertNotIn("did not end within", self.read(self.storage, "r", "logs", "rank-1.stack"))
+        self.assert_clean()
+
+    def test_p7_nothing_is_left_without_newer_calls(self):
+        """The agent is killed: what it leaves behind is found and ended by number."""
+        script = "env -i setsid sleep 100000 & setsid sleep 100000 & trap '' TERM; echo $$ > ready.$RANK; while :; do sleep 0.05; done"
+        process = self.without_calls("-n", 2, "--", "sh", "-c", script)
+        agent, _ = self.pids_of(process, 2)
+        os.kill(agent, signal.SIGKILL)
+        finished = self.assert_status(5, self.finish(process))
+        self.assertIn("nothing is left of the run", finished.err)
+        self.assert_clean()
+
+    def test_p7_without_proc(self):
+        """What outlives its worker could not be found: that is told before anything is made."""
+        bare = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh")
+        if subprocess.run([*bare, "true"], stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("no mount may be made here")
+        finished = self.assert_status(1, self.finish(self.inside(bare, "--", "true")))
+        self.assert_line(finished, "run", "/proc", "mount")
+        self.assert_nothing_made()
 
     def test_p9_overload(self):
         """P9: all processes share one core with 20 that never rest: no worker that lives is taken for one that hangs."""

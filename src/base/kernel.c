@@ -1,0 +1,75 @@
+/* Each call is tried first. */
+#include "base/kernel.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/duration.h"
+
+/* Between two looks at a process that is not held. */
+static const struct timespec look_interval = {.tv_nsec = 2 * NS_PER_MS};
+
+/* What filters answer differs. */
+static bool is_absent(int code) {
+    return code == ENOSYS || code == EPERM;
+}
+
+int kernel_memory_file(const char *name) {
+    static const char *const places[] = {"/dev/shm", "/tmp"};
+    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int code = errno;
+    for (size_t i = 0; i < ARRAY_SIZE(places) && fd < 0 && is_absent(code); i++)
+        fd = open(places[i], O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0) errno = code;
+    return fd;
+}
+
+int kernel_seal(int fd) {
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) == 0) return 0;
+    return errno == EINVAL || errno == EPERM ? 0 : -1; /* a plain file has none */
+}
+
+void kernel_close_from(int first, bool on_exec) {
+    struct rlimit limit = {0};
+    if (close_range((unsigned)first, ~0U, on_exec ? CLOSE_RANGE_CLOEXEC : 0) == 0) return;
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    for (int fd = first; (rlim_t)fd < limit.rlim_cur; fd++)
+        if (on_exec)
+            (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+        else
+            (void)close(fd);
+}
+
+int kernel_hold(pid_t pid) {
+    return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+void kernel_kill(int held, pid_t pid) {
+    if (pid <= 0) return; /* that would be more than one process */
+    if (held < 0 || syscall(SYS_pidfd_send_signal, held, SIGKILL, NULL, 0) < 0) (void)kill(pid, SIGKILL);
+}
+
+static bool has_ended(pid_t pid) {
+    siginfo_t end = {.si_pid = 0};
+    if (waitid(P_PID, (id_t)pid, &end, WEXITED | WNOHANG | WNOWAIT) == 0) return end.si_pid == pid;
+    return kill(pid, 0) < 0 && errno == ESRCH;
+}
+
+bool kernel_await(int held, pid_t pid, int limit_ms) {
+    struct pollfd ended = {held, POLLIN, 0};
+    if (held >= 0) return poll(&ended, 1, limit_ms) == 1;
+    for (nanoseconds end = clock_monotonic() + limit_ms * NS_PER_MS; !has_ended(pid);) {
+        if (clock_monotonic() >= end) return false;
+        (void)nanosleep(&look_interval, NULL);
+    }
+    return true;
+}

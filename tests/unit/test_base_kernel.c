@@ -1,0 +1,110 @@
+/* The calls that may be missing: with them, and with what does instead. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/kernel.h"
+
+static pid_t fork_sleeper(void) {
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        for (;;)
+            (void)pause();
+    return pid;
+}
+
+static void await_and_kill(int held, pid_t pid) {
+    int status;
+    assert_false(kernel_await(held, pid, 0));
+    assert_false(kernel_await(held, pid, 10));
+    kernel_kill(held, pid);
+    assert_true(kernel_await(held, pid, 10000));
+    assert_true(kernel_await(held, pid, 0));
+    assert_int_equal(waitpid(pid, &status, 0), pid); /* it was not reaped */
+    assert_int_equal(WTERMSIG(status), SIGKILL);
+}
+
+static void an_end_is_seen_with_a_pidfd(void **state) {
+    (void)state;
+    pid_t pid = fork_sleeper();
+    int held = kernel_hold(pid);
+    await_and_kill(held, pid);
+    if (held >= 0) (void)close(held);
+}
+
+static void an_end_is_seen_without_a_pidfd(void **state) {
+    (void)state;
+    pid_t pid = fork_sleeper();
+    await_and_kill(-1, pid);
+    assert_true(kernel_await(-1, pid, 0)); /* it is nobody any more */
+}
+
+static void no_number_means_more_than_one_process(void **state) {
+    (void)state;
+    pid_t pid = fork_sleeper();
+    kernel_kill(-1, 0);
+    kernel_kill(-1, -1);
+    kernel_kill(-1, -pid);
+    assert_false(kernel_await(-1, pid, 10));
+    await_and_kill(-1, pid);
+}
+
+static void a_sealed_file_cannot_be_written(void **state) {
+    (void)state;
+    char byte = 0;
+    int fd = kernel_memory_file("test");
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "x", 1), 1);
+    assert_int_equal(kernel_seal(fd), 0);
+    assert_int_equal(write(fd, "y", 1), -1);
+    assert_int_equal(pread(fd, &byte, 1, 0), 1);
+    assert_int_equal(byte, 'x');
+    assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    (void)close(fd);
+}
+
+static void a_plain_file_need_not_be_sealed(void **state) {
+    (void)state;
+    static const char *const places[] = {"/dev/shm", "/tmp"};
+    for (int i = 0; i < 2; i++) {
+        int fd = open(places[i], O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+        if (fd < 0) continue;
+        assert_int_equal(kernel_seal(fd), 0);
+        (void)close(fd);
+    }
+}
+
+static void descriptors_are_closed_from_a_number_on(void **state) {
+    (void)state;
+    int low = fcntl(STDIN_FILENO, F_DUPFD, 200), high = fcntl(STDIN_FILENO, F_DUPFD, 300);
+    assert_true(low >= 200 && high >= 300);
+    kernel_close_from(high, true);
+    assert_false(fcntl(low, F_GETFD) & FD_CLOEXEC);
+    assert_true(fcntl(high, F_GETFD) & FD_CLOEXEC);
+    kernel_close_from(high, false);
+    assert_int_equal(fcntl(high, F_GETFD), -1);
+    assert_int_equal(errno, EBADF);
+    assert_int_equal(close(low), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_end_is_seen_with_a_pidfd),
+        cmocka_unit_test(an_end_is_seen_without_a_pidfd),
+        cmocka_unit_test(no_number_means_more_than_one_process),
+        cmocka_unit_test(a_sealed_file_cannot_be_written),
+        cmocka_unit_test(a_plain_file_need_not_be_sealed),
+        cmocka_unit_test(descriptors_are_closed_from_a_number_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
