@@ -68,10 +68,11 @@ static PyObject *done(PyObject *module, int result, const ty_error *err) {
     Py_RETURN_NONE;
 }
 
-/* None, or, when a checkpoint was lost and the run goes on without it, why. */
+/* None, or, when a checkpoint was lost and the run goes on without it, why. Warns of another rank's file that was kept. */
 static PyObject *reported(PyObject *module, int result, const ty_error *err) {
     if (result < 0) return core_raise(PyModule_GetState(module), err);
-    return core_text(result > 0 ? err->message : NULL);
+    if (result == 2 && PyErr_WarnEx(PyExc_RuntimeWarning, err->message, 1) < 0) return NULL;
+    return core_text(result == 1 ? err->message : NULL);
 }
 
 static PyObject *report(PyObject *module, PyObject *args) {
@@ -84,6 +85,8 @@ static PyObject *report(PyObject *module, PyObject *args) {
         return NULL;
     options.mode = (enum ty_report_mode)mode;
     options.delete_after = delete_after != 0;
+    options.may_differ =
+        true; /* programs for Ray Train save one model in every rank, whose buffers may differ */
     ty_error err = {0};
     int result;
     SPEAK(result = ty_report_with(self, metrics, &options, &err));

@@ -29,6 +29,9 @@ typedef struct ty_report_options {
     enum ty_report_mode mode;
     /* The directory is given away: linked instead of copied where it can be, and gone afterwards. */
     bool delete_after;
+    /* Of a file that several ranks bring under one name with other content the one that came first is kept; else the checkpoint
+     * fails. */
+    bool may_differ;
 } ty_report_options;
 
 /* Makes a report of a JSON object (see ty_report_json).
@@ -38,7 +41,8 @@ typedef struct ty_report_options {
  * for the first of them. What went wrong with one is told by the next call of this header or by ty_report_drain, which then does
  * nothing else.
  *
- * 0; 1 when the checkpoint was lost and the run goes on without it (on_checkpoint_error "continue"): `err` tells why; TY_EUSAGE for
+ * 0; 1 when the checkpoint was lost and the run goes on without it (on_checkpoint_error "continue"): `err` tells why; 2 when the file of another rank was kept
+ * (may_differ, TY_SYNC): `err` names it; TY_EUSAGE for
  * wrong metrics, names and directories; TY_EWORKER when the run could not make it of what the ranks gave; -errno when its files could not be written; TY_ECOMM when the agent is gone. A directory
  * whose checkpoint failed is where it was. */
 TY_API int ty_report_with(ty_worker *worker, const char *metrics_json, const ty_report_options *options,

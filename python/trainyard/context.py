@@ -105,6 +105,9 @@ def report(
     come is told every RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S (60), and fails the worker after RAY_TRAIN_COLLECTIVE_TIMEOUT_S
     (-1: never) with BroadcastCollectiveTimeoutError.
 
+    Ranks may bring files of their own, or the same ones; where a file of one name differs, the one that came first is kept, and a
+    RuntimeWarning names it (SYNC).
+
     ValueError when the metrics hold a tensor or cannot be pickled; RuntimeError outside of a training function.
     """
     session = runtime._session

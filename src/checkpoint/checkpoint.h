@@ -33,15 +33,20 @@ void checkpoint_staging_path(const char *run_path, uint64_t number, int attempt,
  * copied; the source must not be written to any more. */
 enum checkpoint_hand { CHECKPOINT_COPY, CHECKPOINT_GIVE };
 
+struct checkpoint_copying {
+    enum checkpoint_hand hand;
+    bool may_differ; /* of a file that another rank brings with other content the one that came first is kept */
+};
+
 /* In the worker: copies the tree `source` into the staging directory (made when missing), checksums taken in
  * the same pass, blocks shared where the file system can (reflink), all of it synced. Refuses (TY_EUSAGE, names
  * it) a source that holds the staging directory, links that lead out, what is no file, directory or link, names
  * that are not UTF-8. Ranks copy at the same time: they may bring different files, or the same file with the
- * same content. Appends the JSON list of files to `files`; one of more than 512 KiB lies in the staging directory until it is
- * published, and [{"list": NAME}] stands for it. What it wrote is removed when it fails; -ENOSPC
- * tells what was needed and what is free. */
-int checkpoint_copy(const char *source, const char *staging, enum checkpoint_hand hand, struct buffer *files,
-                    ty_error *err);
+ * same content, unless it may differ. Appends the JSON list of files to `files`; one of more than 512 KiB lies in the
+ * staging directory until it is published, and [{"list": NAME}] stands for it. What it wrote is removed when it fails; -ENOSPC
+ * tells what was needed and what is free. 0; 1 when another rank's file was kept, which `err` then names. */
+int checkpoint_copy(const char *source, const char *staging, const struct checkpoint_copying *how,
+                    struct buffer *files, ty_error *err);
 
 /* In the worker: takes a directory that its owner gives away out of his reach at once, by a rename next to the staging directory,
  * or, on another file system, next to itself. `*taken` (the caller's to free) is where it lies then, NULL where it cannot be

@@ -37,6 +37,16 @@ int copy_fail_conflict(const struct copy *copy, const char *path, ty_error *err)
         path, copy->source, path);
 }
 
+int copy_give_way(struct copy *copy, const char *path, ty_error *err) {
+    if (!copy->may_differ) return copy_fail_conflict(copy, path, err);
+    if (copy->kept.code == 0)
+        (void)ty_fail(&copy->kept, TY_EUSAGE,
+                      "%s differs between the ranks: the one that came first is kept; give files that differ a"
+                      " name of their own in each rank",
+                      path);
+    return 1;
+}
+
 int copy_note_made(struct copy *copy, const char *path, ty_error *err) {
     buffer_append(&copy->made, path, strlen(path) + 1);
     copy->n_made++;
@@ -91,14 +101,14 @@ static int copy_link(struct copy *copy, const struct tree_entry *entry, ty_error
     else if (errno != EEXIST)
         result = copy_fail(copy, entry, errno, err);
     else if (tree_read_link(copy->to, entry->path, there) < 0 || !str_equal(there, target))
-        result = copy_fail_conflict(copy, entry->path, err);
-    return result < 0 ? result : list_link(copy, entry->path, target, err);
+        result = copy_give_way(copy, entry->path, err);
+    return result < 0 ? result : result == 1 ? 0 : list_link(copy, entry->path, target, err);
 }
 
 static int copy_regular(struct copy *copy, const struct tree_entry *entry, ty_error *err) {
     struct digest digest = {0};
     int result = copy_file(copy, entry, &digest, err);
-    return result < 0 ? result : list_file(copy, entry->path, &digest, err);
+    return result < 0 ? result : result == 1 ? 0 : list_file(copy, entry->path, &digest, err);
 }
 
 static int copy_entry(void *context, enum tree_visit visit, const struct tree_entry *entry, ty_error *err) {
@@ -217,13 +227,21 @@ static int open_staging(const char *staging, ty_error *err) {
     return tree_open(AT_FDCWD, staging, false, err);
 }
 
-int checkpoint_copy(const char *source, const char *staging, enum checkpoint_hand hand, struct buffer *files,
-                    ty_error *err) {
-    struct copy copy = {.source = source, .staging = staging, .give = hand == CHECKPOINT_GIVE, .files = files};
+int checkpoint_copy(const char *source, const char *staging, const struct checkpoint_copying *how,
+                    struct buffer *files, ty_error *err) {
+    struct copy copy = {
+        .source = source,
+        .staging = staging,
+        .give = how->hand == CHECKPOINT_GIVE,
+        .may_differ = how->may_differ,
+        .files = files,
+    };
     CLEANUP_FD int from = tree_open(AT_FDCWD, source, true, err);
     if (from < 0) return ty_wrap(err, "checkpoint");
     CLEANUP_FD int to = copy.to = open_staging(staging, err);
     int result = to < 0 ? to : copy_tree(&copy, from, err);
     buffer_done(&copy.made);
-    return result;
+    if (result < 0 || copy.kept.code == 0) return result;
+    if (err != NULL) *err = copy.kept;
+    return 1;
 }

@@ -17,6 +17,8 @@ struct copy {
     const char *source, *staging; /* for messages */
     int to;                       /* the staging directory */
     bool give;                    /* link files instead of copying them */
+    bool may_differ;              /* another rank's file is kept */
+    ty_error kept;                /* names the first of these; code 0: there is none */
     struct stat to_status;
     uint64_t part; /* in the name of the file that is being written; 0: none was yet */
     struct bytes bytes;
@@ -26,7 +28,7 @@ struct copy {
 };
 
 /* Copies a regular file to its place; what already stands there must be equal. `digest` tells what was
- * copied. */
+ * copied. 1 when another rank's, which differs, is kept. */
 int copy_file(struct copy *copy, const struct tree_entry *entry, struct digest *digest, ty_error *err);
 
 /* Puts a text beside the files, under a name that stands for its content. */
@@ -37,5 +39,7 @@ int copy_note_made(struct copy *copy, const char *path, ty_error *err);
 
 int copy_fail(const struct copy *copy, const struct tree_entry *entry, int code, ty_error *err);
 int copy_fail_conflict(const struct copy *copy, const char *path, ty_error *err);
+/* What stands there differs: 1 when it is kept, else the error. */
+int copy_give_way(struct copy *copy, const char *path, ty_error *err);
 
 #endif

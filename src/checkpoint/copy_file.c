@@ -73,7 +73,7 @@ static int compare(struct copy *copy, const char *path, const struct digest *min
     struct digest other = {0};
     CLEANUP_FD int fd = tree_open_file(copy->to, path);
     if (fd < 0 || bytes_digest(&copy->bytes, fd, &other) < 0 || !digest_equal(&other, mine))
-        return copy_fail_conflict(copy, path, err);
+        return copy_give_way(copy, path, err);
     return 0;
 }
 

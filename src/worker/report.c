@@ -125,12 +125,15 @@ static int hand_over(struct ty_worker *worker, uint64_t number, const char *stag
     CLEANUP(buffer_done) struct buffer files = {0};
     ty_error failure = {0};
     bool give = options->delete_after && !checkpoint_is_of_run(options->checkpoint);
-    int rc = checkpoint_copy(options->checkpoint, staging, give ? CHECKPOINT_GIVE : CHECKPOINT_COPY, &files,
-                             &failure);
-    if (rc == 0) {
+    struct checkpoint_copying how = {give ? CHECKPOINT_GIVE : CHECKPOINT_COPY, options->may_differ};
+    int rc = checkpoint_copy(options->checkpoint, staging, &how, &files, &failure);
+    if (rc >= 0) {
+        bool kept = rc == 1;
         rc = commit_checkpoint(worker, number, &files, err);
         if (rc == 0 && give) checkpoint_drop(options->checkpoint);
-        return rc;
+        if (rc < 0 || !kept) return rc;
+        if (err != NULL) *err = failure;
+        return 2;
     }
     if (failure.code == 0) rc = ty_fail(&failure, rc, "%s", ty_error_name(rc));
     if (err != NULL) *err = failure;
@@ -147,7 +150,8 @@ static int prepare_upload(struct upload *upload, const ty_report_options *option
         upload->original = upload->give ? strdup(options->checkpoint) : NULL;
         if (upload->give) return 0;
     }
-    int rc = checkpoint_copy(options->checkpoint, upload->staging, CHECKPOINT_COPY, &files, err);
+    struct checkpoint_copying how = {CHECKPOINT_COPY, options->may_differ};
+    int rc = checkpoint_copy(options->checkpoint, upload->staging, &how, &files, err);
     if (rc < 0) return rc;
     upload->files = buffer_take(&files);
     return upload->files == NULL ? ty_fail_memory(err) : 0;
@@ -160,7 +164,7 @@ static int hand_over_later(struct ty_worker *worker, uint64_t number, char *stag
     struct upload *upload = calloc(1, sizeof *upload);
     int rc = upload == NULL ? ty_fail_memory(&failure) : 0;
     if (rc == 0) {
-        *upload = (struct upload){.number = number, .staging = staging};
+        *upload = (struct upload){.number = number, .staging = staging, .may_differ = options->may_differ};
         rc = prepare_upload(upload, options, &failure);
     } else {
         free(staging);

@@ -86,8 +86,8 @@ static int copy_and_commit(struct upload *upload, ty_error *err) {
         return ty_fail(err, TY_EUSAGE, "%s", upload->failed);
     }
     if (upload->source == NULL) return commit(upload, upload->files != NULL ? upload->files : "[]", err);
-    enum checkpoint_hand hand = upload->give ? CHECKPOINT_GIVE : CHECKPOINT_COPY;
-    int rc = checkpoint_copy(upload->source, upload->staging, hand, &files, err);
+    struct checkpoint_copying how = {upload->give ? CHECKPOINT_GIVE : CHECKPOINT_COPY, upload->may_differ};
+    int rc = checkpoint_copy(upload->source, upload->staging, &how, &files, err);
     if (rc < 0) return give_up(upload, rc, err->message);
     return commit(upload, files.data, err);
 }

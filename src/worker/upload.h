@@ -22,6 +22,7 @@ struct upload {
     char *files;   /* what the commit says: a JSON list or place; NULL: what the copy finds */
     char *failed;  /* not NULL: it is given up for this reason */
     bool give;     /* `source` goes when it is committed */
+    bool may_differ; /* see ty_report_options */
     /* For a caller that waits (upload_wait). */
     bool awaited, done;
     int result;

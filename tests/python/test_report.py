@@ -58,6 +58,27 @@ def test_files_of_several_ranks_are_in_one_directory(fit):
     assert result.best_checkpoints == [(result.checkpoint, {"rank": 0})]
 
 
+def test_a_file_that_differs_between_ranks_is_kept_once(fit, capfd):
+    def train():
+        rank = trainyard.get_context().get_world_rank()
+        for step in range(3):
+            saved({"step": step}, model=f"of rank {rank} at {step}", common="same", **{f"rank-{rank}": "own"})
+
+    result = fit(train, 3)
+    with result.checkpoint.as_directory() as directory:
+        assert sorted(os.listdir(directory)) == [
+            ".metadata.json",
+            "common",
+            "model",
+            "rank-0",
+            "rank-1",
+            "rank-2",
+        ]
+        assert pathlib.Path(directory, "model").read_text() in [f"of rank {rank} at 2" for rank in range(3)]
+    warning = "RuntimeWarning: model differs between the ranks: the one that came first is kept"
+    assert 2 <= capfd.readouterr().err.count(warning) <= 3, "once a rank"
+
+
 def test_the_last_metrics_count_with_or_without_a_checkpoint(fit):
     def train():
         saved({"step": 1}, model="a") if trainyard.get_context().get_world_rank() == 0 else trainyard.report(

@@ -169,7 +169,7 @@ static int open_descriptors(void) {
 }
 
 static int copy_from(const char *from, struct buffer *files, ty_error *err) {
-    return checkpoint_copy(from, staging, CHECKPOINT_COPY, files, err);
+    return checkpoint_copy(from, staging, &(struct checkpoint_copying){CHECKPOINT_COPY, false}, files, err);
 }
 
 static int publish_lists(const char *const *lists, size_t n, char **path, ty_error *err) {
@@ -247,8 +247,8 @@ static void staging_that_cannot_be(void **state) {
     (void)state;
     BUFFER files = {0};
     ty_error err = {0};
-    expect_refusal(checkpoint_copy(source, in(base, "no/where"), CHECKPOINT_COPY, &files, &err), -ENOENT, &err,
-                   "no/where");
+    expect_refusal(checkpoint_copy(source, in(base, "no/where"), &(struct checkpoint_copying){0}, &files, &err),
+                   -ENOENT, &err, "no/where");
     assert_int_equal(symlink(source, staging), 0); /* planted */
     assert_true(copy_from(source, &files, &err) < 0);
     assert_non_null(strstr(err.message, staging));
@@ -540,6 +540,33 @@ static void ranks_that_differ(void **state) {
     expect_refusal(copy_from(source, &second, &err), TY_EUSAGE, &err, "shard");
     CLEANUP_FREE char *path = publish_well(&files); /* the first rank's is unharmed */
     verify_well(path);
+}
+
+/* The first rank's stays, and is the only one that is listed. */
+static void ranks_that_may_differ(void **state) {
+    (void)state;
+    const struct checkpoint_copying how = {CHECKPOINT_COPY, .may_differ = true};
+    small_tree();
+    BUFFER first = {0};
+    copy_well(&first);
+    put(in(source, "model.bin"), "others!");
+    put(in(source, "own"), "own");
+    shell("ln -sf empty source/latest");
+    ty_error err = {0};
+    BUFFER second = {0};
+    assert_int_equal(checkpoint_copy(source, staging, &how, &second, &err), 1);
+    assert_non_null(strstr(err.message, " differs between the ranks"));
+    assert_null(strstr(second.data, "model.bin"));
+    assert_null(strstr(second.data, "latest"));
+    assert_non_null(strstr(second.data, "own"));
+    const char *lists[] = {first.data, second.data};
+    CLEANUP_FREE char *path = NULL;
+    if (publish_lists(lists, 2, &path, &err) < 0) fail_msg("%s", err.message);
+    verify_well(path);
+    shell("cd run/checkpoint_000012 && test $(cat model.bin) = weights && test -e own");
+    shell("rm -r source/* && mkdir source/model.bin");
+    expect_refusal(checkpoint_copy(source, in(run_path, "checkpoint_000012"), &how, &second, &err), TY_EUSAGE,
+                   &err, "model.bin");
 }
 
 /* ---- publishing ---- */
@@ -969,6 +996,7 @@ int main(void) {
         TEST(bad_metadata_is_refused),
         TEST(ranks_beside_each_other),
         TEST(ranks_that_differ),
+        TEST(ranks_that_may_differ),
         TEST(lists_that_are_wrong),
         TEST(lists_that_are_not_so),
         TEST(a_directory_is_listed),
