@@ -121,6 +121,13 @@ static int settle(void *context, uint64_t number, char **path, ty_error *err) {
     return ty_fail(err, -ETIMEDOUT, "the simulated disk hangs");
 }
 
+static bool check(void *context) {
+    struct sim *sim = context;
+    nanoseconds takes = sim->hooks->check == NULL ? 0 : sim->hooks->check(sim->context);
+    if (takes > 0 && loop_timer_start(sim->loop, &sim->checked, takes) < 0) sim->out_of_memory = true;
+    return takes > 0;
+}
+
 static void discard(void *context, uint64_t number, int attempt) {
     (void)context, (void)number, (void)attempt;
 }
@@ -187,6 +194,7 @@ static const struct run_ops sim_ops = {
     .publish = publish,
     .settle = settle,
     .discard = discard,
+    .check = check,
     .answer = answer,
     .list = list,
     .layout = layout,
@@ -214,6 +222,11 @@ static void on_published(void *context) {
     sim->publishing = 0;
     (void)place(sim, number, &path, &err);
     run_published(sim->run, number, path, err.message);
+}
+
+static void on_checked(void *context) {
+    struct sim *sim = context;
+    if (!put_off(sim, &sim->checked)) run_checked(sim->run);
 }
 
 static void hear_report(struct sim *sim, const struct sim_message *message) {
@@ -312,6 +325,7 @@ static int set_up(struct sim *sim, ty_error *err) {
         *slot = (struct timer_slot){sim, (enum run_timer)timer, {.callback = on_timer, .context = slot}};
     }
     sim->published = (struct loop_timer){.callback = on_published, .context = sim};
+    sim->checked = (struct loop_timer){.callback = on_checked, .context = sim};
     sim->ops = sim_ops;
     if (sim->hooks->record == NULL) sim->ops.record = NULL;
     return run_create(config, &sim->ops, sim, &sim->run, err);
@@ -337,6 +351,7 @@ static void stop_controller(struct sim *sim) {
     for (int timer = 0; timer < RUN_TIMERS; timer++)
         loop_timer_stop(sim->loop, &sim->timers[timer].handle);
     loop_timer_stop(sim->loop, &sim->published);
+    loop_timer_stop(sim->loop, &sim->checked);
     sim->publishing = 0;
     sim->busy_until = 0;
 }

@@ -34,7 +34,8 @@ struct sim_hooks {
     int (*launch)(void *context, uint32_t node);   /* negative: the launch cannot be sent */
     nanoseconds (*publish)(void *context, const struct run_commit *commit); /* negative: it fails at once */
     bool (*placed)(void *context, uint64_t number); /* it is in its place by now; false: it fails there */
-    nanoseconds (*sync)(void *context); /* of an event on record; the controller hears nothing meanwhile */
+    nanoseconds (*check)(void *context); /* of the latest checkpoint, between two attempts; 0: nobody looks */
+    nanoseconds (*sync)(void *context);  /* of an event on record; the controller hears nothing meanwhile */
     uint64_t (*random)(void *context);
     /* Of an elastic run: how many workers fit now, 0 for too few, and the node of each; borrowed as a run_layout's is. NULL where the
      * size is fixed. */

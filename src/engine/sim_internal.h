@@ -107,7 +107,7 @@ struct sim {
     struct timer_slot timers[RUN_TIMERS];
     nanoseconds busy_until; /* the controller hears nothing before */
     uint64_t publishing;    /* number of the checkpoint that is on its way into its place; 0: none */
-    struct loop_timer published;
+    struct loop_timer published, checked;
     struct sim_parcel *parcels, *last_parcel;
     struct sim_message *queue; /* a ring: messages that take no time */
     size_t queue_capacity, queue_first, queue_size;

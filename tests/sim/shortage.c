@@ -16,11 +16,13 @@ static struct {
 void __real_sim_controller_hear(struct sim *sim, const struct sim_message *message);
 void __real_run_timer_fired(struct run *run, enum run_timer timer);
 void __real_run_published(struct run *run, uint64_t number, char *path, const char *error);
+void __real_run_checked(struct run *run);
 void __real_sim_send(struct sim *sim, const struct sim_message *message);
 int __real_loop_timer_start(struct loop *loop, struct loop_timer *timer, nanoseconds delay);
 void __wrap_sim_controller_hear(struct sim *sim, const struct sim_message *message);
 void __wrap_run_timer_fired(struct run *run, enum run_timer timer);
 void __wrap_run_published(struct run *run, uint64_t number, char *path, const char *error);
+void __wrap_run_checked(struct run *run);
 void __wrap_sim_send(struct sim *sim, const struct sim_message *message);
 int __wrap_loop_timer_start(struct loop *loop, struct loop_timer *timer, nanoseconds delay);
 
@@ -61,6 +63,12 @@ void __wrap_run_timer_fired(struct run *run, enum run_timer timer) {
 void __wrap_run_published(struct run *run, uint64_t number, char *path, const char *error) {
     long left = begin();
     __real_run_published(run, number, path, error);
+    end(left);
+}
+
+void __wrap_run_checked(struct run *run) {
+    long left = begin();
+    __real_run_checked(run);
     end(left);
 }
 

@@ -353,6 +353,12 @@ static bool placed(void *context, uint64_t number) {
     return true;
 }
 
+static nanoseconds check_latest(void *context) {
+    struct world *world = context;
+    if (dice_chance(&world->dice, 0.5)) return 0;
+    return bad_luck(world, 0.1) ? between(world, 0, 60) : between(world, 0.001, 0.1);
+}
+
 static nanoseconds sync_record(void *context) {
     return bad_luck(context, 0.01) ? between(context, 0, 10) : 0;
 }
@@ -385,6 +391,7 @@ static const struct sim_hooks hooks = {
     .launch = launch,
     .publish = publish,
     .placed = placed,
+    .check = check_latest,
     .sync = sync_record,
     .random = random_number,
     .layout = layout,
