@@ -370,7 +370,12 @@ static void describe_core(struct buffer *out) {
 static void describe_end(struct child *child, int wait_status, long peak_kib, Wire__WorkerEvent *event) {
     CLEANUP(buffer_done) struct buffer text = {0};
     bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
-    if (killed && child->stop != STOP_KILLED && oom_take(child->oom)) oom_describe(child->oom, peak_kib, &text);
+    if (killed && child->stop != STOP_KILLED && oom_take(child->oom)) {
+        oom_describe(child->oom, peak_kib, &text);
+    } else if (wait_status != 0 && !killed && !child->told && oom_happened(child->oom)) {
+        buffer_text(&text, "a process beside it, or one that it had started, had been killed: ");
+        oom_describe(child->oom, peak_kib, &text);
+    }
     if (WIFSIGNALED(wait_status) && WCOREDUMP(wait_status)) describe_core(&text);
     if (text.size == 0 && wait_status != 0 && fell_silent(child))
         buffer_text(&text, "it had closed its report channel");

@@ -68,11 +68,19 @@ void oom_init(struct oom *oom) {
     }
 }
 
-bool oom_take(struct oom *oom) {
+bool oom_happened(const struct oom *oom) {
     uint64_t kills;
-    if (oom->directory[0] == '\0' || !read_kills(oom, &kills) || kills <= oom->kills) return false;
-    oom->kills++;
-    return true;
+    return oom->directory[0] != '\0' && read_kills(oom, &kills) && kills > oom->kills;
+}
+
+bool oom_take(struct oom *oom) {
+    bool happened = oom_happened(oom);
+    oom->kills += happened;
+    return happened;
+}
+
+void oom_forget(struct oom *oom) {
+    if (oom->directory[0] != '\0') (void)read_kills(oom, &oom->kills);
 }
 
 /* The least of the limits of version 2, from our cgroup up to the mount. */

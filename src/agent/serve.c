@@ -181,6 +181,7 @@ static void begin_attempt(struct serving *serving, const Wire__Launch *body) {
 
 static void end_attempt(struct serving *serving) {
     hang_end(&serving->hang);
+    oom_forget(&serving->oom);
     for (size_t i = 0; i < serving->n_children; i++)
         child_done(&serving->children[i]);
     free(TAKE(serving->children));

@@ -188,6 +188,19 @@ class Killed(FailureCase):
             where = "core dumped (core_pattern: %s)" % file.read().partition(" ")[0].strip()
         self.assertEqual(os.WCOREDUMP(status), where in line, line)
 
+    def test_what_a_worker_started_is_out_of_memory(self):
+        """A shell's program, or a loader's process: the worker that fails for it says so; in the next attempt nobody does."""
+        group = MemoryGroup(48 << 20)
+        self.addCleanup(group.remove)
+        if group.path is None:
+            self.skipTest("no memory cgroup may be made here")
+        script = "[ $TRAINYARD_ATTEMPT = 1 ] || exit 4; '%s' -S -c 'bytearray(400 << 20)'; exit 3" % PYTHON
+        process = self.start("run", "--storage-path", self.storage, "--max-failures", 1, "--", "sh", "-c", script, preexec_fn=group.enter)
+        finished = self.assert_status(4, self.finish(process))
+        self.assertRegex(finished.err, r"rank 0 exited with code 3, .*one that it had started, had been killed: "
+                         r"out of memory: limit 48 MiB, peak \d+ MiB")
+        self.assertNotIn("memory", self.cause(finished)[0])
+
     def test_out_of_memory(self):
         """In a memory cgroup of its own where one can be made; else a plain kill says nothing of memory."""
         group = MemoryGroup(48 << 20)
