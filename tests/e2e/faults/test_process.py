@@ -1,7 +1,6 @@
 """P rows of docs/faults.md that no other test shows: clocks, interruptions, limits of the machine."""
 
 import os
-import resource
 import signal
 import subprocess
 import threading
@@ -81,15 +80,7 @@ class Processes(FaultCase):
 
     def test_p6_no_more_processes(self):
         """P6: the limit of processes is reached at some worker: those that are up are ended, and the limit is named."""
-        user = 61234 if os.geteuid() == 0 else None  # the limit does not hold for root
-        if user is not None:
-            os.makedirs(self.storage)
-            for path in (self.place, self.work, self.storage):
-                os.chmod(path, 0o777)
-        used = 0 if user is not None else sum(len(os.listdir("/proc/%s/task" % pid)) for pid in self.own_processes())
-        limit = (used + 20, used + 20)
-        process = self.shell("exec sleep 100000", "--name", "r", "-n", 60, user=user,
-                             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NPROC, limit))
+        process = self.shell("exec sleep 100000", "--name", "r", "-n", 60, **self.few_processes(20))
         finished = self.assert_status(4, self.finish(process))
         self.assertRegex(finished.err, "rank [0-9]+ could not be started")
         self.assertRegex(finished.err.lower(), "resource temporarily unavailable|processes")
@@ -151,9 +142,6 @@ class Processes(FaultCase):
                 one.kill()
                 one.wait()
         self.assert_clean()
-
-    def own_processes(self):
-        return [pid for pid in os.listdir("/proc") if pid.isdigit() and os.stat("/proc/" + pid).st_uid == os.getuid()]
 
 
 if __name__ == "__main__":

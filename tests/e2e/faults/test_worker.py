@@ -62,6 +62,19 @@ class Workers(FaultCase):
         self.assertLessEqual(os.path.getsize(os.path.join(self.storage, "r", "logs", "rank-0.log")), 1 << 24)
         self.assert_clean()
 
+    def test_w14_a_fork_storm(self):
+        """W14: one rank takes all processes that there may be: it is named, another's reports come through, all is swept."""
+        storm = "b() { sleep 100000 & b; }; (b); : > full; while [ ! -e told ]; do :; done; exit 5"
+        script = "if [ $RANK = 1 ]; then " + storm + "; fi; while [ ! -e full ]; do :; done; " \
+            "echo 'report {\"i\": 1}' >&$TRAINYARD_FD; : > told; while :; do :; done"
+        process = self.shell(script, "--name", "r", "-n", 2, **self.few_processes(60))
+        finished = self.assert_status(5, self.finish(process))
+        self.assertIn("first cause: rank 1 exited with code 5", finished.err)
+        self.assertRegex(finished.err, "(?i)cannot fork|resource temporarily unavailable")
+        self.assertIn("nothing is left of the run", finished.err)
+        self.assertEqual([1], self.metrics(0, "i"))
+        self.assert_clean()
+
     def test_w20_a_worker_without_room_of_its_own(self):
         """W20: what fills up is told by the worker that met it; the run beside it does not notice."""
         beside = self.shell("echo $$ > beside; while [ ! -e go ]; do sleep 0.01; done; " + REPORT + "done=1", "--name", "beside")
