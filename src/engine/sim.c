@@ -176,7 +176,9 @@ static void layout(void *context, unsigned flags, struct run_layout *layout) {
 }
 
 static void ended(void *context) {
-    (void)context;
+    struct sim *sim = context;
+    for (uint32_t node = 0; node < sim->config.n_nodes; node++)
+        if (sim->agents[node].alive) sim->violation = "the run has ended, and an agent of it lives";
 }
 
 static const struct run_ops sim_ops = {

@@ -72,6 +72,9 @@ void sim_end_agent(struct sim *sim, uint32_t node, int preempted);
 enum sim_cut { SIM_CUT_NONE, SIM_CUT_TO_AGENT, SIM_CUT_FROM_AGENT, SIM_CUT_BOTH };
 void sim_partition(struct sim *sim, uint32_t node, enum sim_cut cut);
 
+/* An agent that is stopped hears and says nothing until it goes on, and nobody notices. Its workers work. */
+void sim_freeze(struct sim *sim, uint32_t node, bool frozen);
+
 /* The controller dies, and with it all agents and whatever was on its way; another one goes on with the run as `config` says, which
  * differs in what a journal tells (first_attempt, report_base, checkpoint). Begins with run_start; sim_run has changed. Not from a hook
  * or a timer. 0 or -ENOMEM, after which the simulation can only be destroyed. */

@@ -206,7 +206,7 @@ int sim_agent_start(struct sim_agent *agent) {
     if (takes < 0) return (int)takes;
     agent->life++;
     agent->alive = agent->open = true;
-    agent->ending = false;
+    agent->ending = agent->frozen = false;
     agent->attempt = agent->launched = 0;
     if (takes == 0)
         on_start(agent);
@@ -256,6 +256,11 @@ void sim_partition(struct sim *sim, uint32_t node, enum sim_cut cut) {
         loop_timer_stop(sim->loop, &agent->fence);
         loop_timer_stop(sim->loop, &agent->loss);
     }
+}
+
+void sim_freeze(struct sim *sim, uint32_t node, bool frozen) {
+    sim->agents[node].frozen = frozen && sim->agents[node].alive;
+    sim_network_heal(sim, node);
 }
 
 bool sim_worker_runs(const struct sim *sim, uint32_t rank) {

@@ -80,6 +80,7 @@ struct sim_agent {
     bool alive;
     bool open;        /* the controller has a channel to this life */
     enum sim_cut cut; /* by a partition */
+    bool frozen;
     bool ending;
     int attempt;         /* whose workers are not all gone; 0 */
     int launched;        /* the last one that was */

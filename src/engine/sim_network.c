@@ -1,5 +1,5 @@
 /* Messages on their way. Those that take no time go through a ring, which makes a calm cluster of many nodes cheap; the others
- * have a timer each, keep the order of their node, and wait where a partition cuts it off. A doubled message comes again
+ * have a timer each, keep the order of their node, and wait where a partition cuts it off, or its agent is stopped. A doubled message comes again
  * later, out of order. */
 #include <errno.h>
 #include <stdlib.h>
@@ -57,8 +57,8 @@ static void arrive(void *context) {
     struct sim_parcel *parcel = context;
     struct sim *sim = parcel->sim;
     nanoseconds busy = sim->busy_until - loop_now(sim->loop);
-    if (sim->agents[parcel->message.node].cut &
-        (to_agent(&parcel->message) ? SIM_CUT_TO_AGENT : SIM_CUT_FROM_AGENT))
+    const struct sim_agent *agent = &sim->agents[parcel->message.node];
+    if (agent->frozen || agent->cut & (to_agent(&parcel->message) ? SIM_CUT_TO_AGENT : SIM_CUT_FROM_AGENT))
         return;
     if (!to_agent(&parcel->message) && busy > 0) {
         (void)loop_timer_start(sim->loop, &parcel->arrival, busy);
@@ -88,7 +88,7 @@ void sim_send(struct sim *sim, const struct sim_message *message) {
     const struct sim_hooks *hooks = sim->hooks;
     struct sim_agent *agent = &sim->agents[message->node];
     bool there = to_agent(message);
-    if (hooks->message == NULL && !agent->cut) {
+    if (hooks->message == NULL && !agent->cut && !agent->frozen) {
         if (there) /* nothing that an agent does reaches the run before its op has returned */
             deliver(sim, message);
         else

@@ -44,6 +44,7 @@ struct truth {
 #define FAULTS(X)      \
     X(FAULT_KILL_NODE) \
     X(FAULT_PARTITION) \
+    X(FAULT_FREEZE)    \
     X(FAULT_END_AGENT) \
     X(FAULT_CRASH)     \
     X(FAULT_EXIT)      \
@@ -82,6 +83,9 @@ struct world {
         uint32_t node;
     } healings[NODES];
     int interrupts;
+    enum run_state state; /* as of the last step, */
+    int attempt;
+    nanoseconds since; /* from then on */
     int trace;
     struct world_result *result;
     char wrong[512]; /* the first thing that did not hold */
@@ -340,7 +344,7 @@ static nanoseconds publish(void *context, const struct run_commit *commit) {
     check_whole(world, commit);
     if (bad_luck(world, 0.05)) return -1;
     if (dice_chance(&world->dice, 0.3)) return 0;
-    return bad_luck(world, 0.1) ? between(world, 0, 60) : between(world, 0.001, 0.05);
+    return bad_luck(world, 0.1) ? between(world, 0, 300) : between(world, 0.001, 0.05);
 }
 
 static bool placed(void *context, uint64_t number) {
@@ -356,7 +360,7 @@ static bool placed(void *context, uint64_t number) {
 static nanoseconds check_latest(void *context) {
     struct world *world = context;
     if (dice_chance(&world->dice, 0.5)) return 0;
-    return bad_luck(world, 0.1) ? between(world, 0, 60) : between(world, 0.001, 0.1);
+    return bad_luck(world, 0.1) ? between(world, 0, 300) : between(world, 0.001, 0.1);
 }
 
 static nanoseconds sync_record(void *context) {
@@ -408,6 +412,14 @@ static void on_heal(void *context) {
     const struct healing *healing = context;
     trace(healing->world, "node %u is heard again", healing->node);
     sim_partition(healing->world->sim, healing->node, SIM_CUT_NONE);
+    sim_freeze(healing->world->sim, healing->node, false);
+}
+
+static void freeze(struct world *world, uint32_t node) {
+    nanoseconds length = dice_chance(&world->dice, 0.5) ? between(world, 0.1, 20) : between(world, 20, 200);
+    if (world->heal[node].state != NULL) return;
+    sim_freeze(world->sim, node, true);
+    (void)loop_timer_start(sim_loop(world->sim), &world->heal[node], length);
 }
 
 static void cut_off(struct world *world, uint32_t node) {
@@ -432,7 +444,7 @@ static void hang(struct actor *actor) {
 
 static void on_silence(void *context) {
     struct actor *actor = context;
-    if (++actor->silences > 20 && run_state_of(sim_run(actor->world->sim)) == RUN_RUNNING)
+    if (++actor->silences > 60 && run_state_of(sim_run(actor->world->sim)) == RUN_RUNNING)
         found(actor->world, "rank %u hangs, and nothing is done about it", actor->rank);
     sim_worker_hang(actor->world->sim, actor->rank);
     (void)loop_timer_start(sim_loop(actor->world->sim), &actor->silence, 5 * NS_PER_S);
@@ -464,6 +476,9 @@ static void do_fault(struct world *world, enum fault fault) {
         break;
     case FAULT_PARTITION:
         cut_off(world, node);
+        break;
+    case FAULT_FREEZE:
+        freeze(world, node);
         break;
     case FAULT_END_AGENT:
         sim_end_agent(world->sim, node, leavings[dice_below(&world->dice, 3)]);
@@ -537,8 +552,37 @@ static void restart(struct world *world) {
 
 /* -- what must always hold */
 
+/* What waits for others waits under a limit; beyond it a slow journal holds up the controller. */
+static nanoseconds longest(const struct world *world, enum run_state state) {
+    static const nanoseconds held_up = 60 * NS_PER_S, storage = 30 * NS_PER_S, pause = 60 * NS_PER_S;
+    switch (state) {
+    case RUN_STARTING:
+        return world->config.start_limit + held_up;
+    case RUN_STOPPING:
+        return world->config.grace + 10 * NS_PER_S + storage + held_up;
+    case RUN_PAUSING:
+        return world->least > 0 ? WORLD_END : pause + storage + held_up; /* an elastic one waits for room */
+    case RUN_FINISHING:
+        return world->config.grace + 10 * NS_PER_S + held_up;
+    default:
+        return WORLD_END;
+    }
+}
+
+static void check_pace(struct world *world) {
+    const struct run *run = sim_run(world->sim);
+    nanoseconds now = loop_now(sim_loop(world->sim));
+    if (world->state != run_state_of(run) || world->attempt != run_attempt(run)) world->since = now;
+    world->state = run_state_of(run);
+    world->attempt = run_attempt(run);
+    if (now - world->since > longest(world, world->state))
+        found(world, "the run is %s for %.1f s", run_state_name(world->state),
+              (double)(now - world->since) / (double)NS_PER_S);
+}
+
 static void check(struct world *world) {
     const struct run *run = sim_run(world->sim);
+    check_pace(world);
     if (sim_violation(world->sim) != NULL) found(world, "%s", sim_violation(world->sim));
     const char *differs = replay_differs(&world->replay, run);
     if (differs != NULL) found(world, "%s", differs);
