@@ -13,29 +13,31 @@
 #include "base/file.h"
 #include "base/kernel.h"
 
-enum { READ_SIZE = 4096, LINE_LIMIT = 64 << 10, END_LIMIT_MS = 2000 };
+enum { END_LIMIT_MS = 2000 };
 
-/* Hands on whole lines; one without end is the peer's fault, and cut. */
+/* Hands on a copy of the line, which its newline or the room for it ends: the callee may close the control. */
+static void hand_on_line(struct control *control, size_t size, size_t taken) {
+    char line[sizeof control->in];
+    bool rest = control->cut; /* of one that was handed on */
+    memcpy(line, control->in, size);
+    line[size] = '\0';
+    control->size -= taken;
+    memmove(control->in, control->in + taken, control->size);
+    control->cut = taken == size;
+    if (!rest) control->line(control, line);
+}
+
 static void hand_on(struct control *control) {
-    for (char *end; control->in.size > 0 && (end = memchr(control->in.data, '\n', control->in.size)) != NULL;) {
-        CLEANUP(buffer_done) struct buffer line = {0};
-        size_t size = (size_t)(end - control->in.data);
-        buffer_append(&line, control->in.data, size);
-        buffer_char(&line, '\0');
-        buffer_consume(&control->in, size + 1);
-        if (!line.failed) control->line(control, line.data);
-        if (control->fd < 0) return;
-    }
-    if (control->in.size > LINE_LIMIT) buffer_clear(&control->in);
+    for (char *end; (end = memchr(control->in, '\n', control->size)) != NULL;)
+        hand_on_line(control, (size_t)(end - control->in), (size_t)(end + 1 - control->in));
+    if (control->size == CONTROL_LINE_MAX) hand_on_line(control, CONTROL_LINE_MAX, CONTROL_LINE_MAX);
 }
 
 /* False at the end. */
 static bool read_some(struct control *control) {
-    char *to = buffer_reserve(&control->in, READ_SIZE);
-    if (to == NULL) return false;
-    ssize_t n = recv(control->fd, to, READ_SIZE, MSG_DONTWAIT);
+    ssize_t n = recv(control->fd, control->in + control->size, CONTROL_LINE_MAX - control->size, MSG_DONTWAIT);
     if (n < 0) return errno == EAGAIN || errno == EINTR;
-    control->in.size += (size_t)n;
+    control->size += (size_t)n;
     return n > 0;
 }
 
@@ -48,11 +50,9 @@ static void on_ready(void *context, unsigned events) {
 }
 
 void control_take(struct control *control) {
-    for (size_t before = SIZE_MAX; control->fd >= 0 && before != 0;) {
-        size_t had = control->in.size;
-        (void)read_some(control);
-        before = control->in.size - had;
-        hand_on(control);
+    for (bool more = true; more && control->fd >= 0; hand_on(control)) {
+        size_t had = control->size;
+        more = read_some(control) && control->size > had;
     }
 }
 
@@ -142,6 +142,7 @@ int control_close(struct control *control) {
         status = reap(control->pid);
     }
     control->pid = 0;
-    buffer_done(&control->in);
+    control->size = 0;
+    control->cut = false;
     return status;
 }

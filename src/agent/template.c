@@ -39,9 +39,9 @@ struct reaped {
 struct template {
     struct part zygote, run;
     struct buffer key; /* of the zygote */
-    bool asked;        /* the zygote owes the pid of the run's template */
-    bool given;        /* the run's is a copy of the driver, and there is no zygote */
-    bool rested;       /* the zygote is of an earlier run, and has answered nothing in this one */
+    bool asked;  /* the zygote owes the pid of the run's template: no worker is forked before it is known */
+    bool given;  /* the run's is a copy of the driver, and there is no zygote */
+    bool rested; /* the zygote is of an earlier run, and has answered nothing in this one */
     struct template_fork *first, **last;
     unsigned pending;
     struct reaped reaped[REAPED_MAX]; /* while answers are owed; the oldest is overwritten */
@@ -112,7 +112,7 @@ static void describe_end(const struct template *template, const struct part *par
 
 static void arm_limit(struct template *template) {
     bool waiting = template->zygote.stage == STAGE_STARTING || template->run.stage == STAGE_STARTING ||
-                   template->pending > 0;
+                   template->asked || template->pending > 0;
     if (!waiting || template->loop == NULL)
         loop_timer_stop(template->loop, &template->limit);
     else if (template->limit.state == NULL && template->launch != NULL)
@@ -291,7 +291,10 @@ static int start_zygote(struct template *template, ty_error *err) {
     CLEANUP_FD int theirs = -1;
     CLEANUP_FD int output = open_output(template);
     zygote->log_offset = log_size(template);
-    int result = control_open(&zygote->control, template->loop, &theirs, err);
+    buffer_done(&template->key);
+    template_key(template->launch, &template->key);
+    int result = template->key.failed ? ty_fail_memory(err) : 0;
+    if (result == 0) result = control_open(&zygote->control, template->loop, &theirs, err);
     if (result == 0) result = template_execute(template->launch, theirs, output, &zygote->control.pid, err);
     if (result < 0) {
         end_part(zygote, NULL);
@@ -299,8 +302,6 @@ static int start_zygote(struct template *template, ty_error *err) {
     }
     zygote->stage = STAGE_STARTING;
     template->rested = false;
-    buffer_clear(&template->key);
-    template_key(template->launch, &template->key);
     arm_limit(template);
     return 0;
 }
@@ -333,11 +334,13 @@ static bool same_key(const struct template *template, const struct buffer *key) 
 }
 
 /* A zygote that this launch cannot use is ended. */
-static void drop_unfit(struct template *template) {
+static int drop_unfit(struct template *template, ty_error *err) {
     CLEANUP(buffer_done) struct buffer key = {0};
-    if (template->zygote.stage == STAGE_ABSENT) return;
+    if (template->zygote.stage == STAGE_ABSENT) return 0;
     template_key(template->launch, &key);
-    if (key.failed || !same_key(template, &key)) end_part(&template->zygote, NULL);
+    if (key.failed) return ty_fail_memory(err);
+    if (!same_key(template, &key)) end_part(&template->zygote, NULL);
+    return 0;
 }
 
 /* The next step from where both parts are; 0, or negative when it could not be taken. */
@@ -345,7 +348,7 @@ static int take_step(struct template *template, ty_error *err) {
     if (template->run.stage == STAGE_READY || template->run.stage == STAGE_REFUSED ||
         template->run.stage == STAGE_STARTING || template->asked)
         return 0;
-    drop_unfit(template);
+    if (drop_unfit(template, err) < 0) return err->code;
     if (template->zygote.stage == STAGE_ABSENT) return start_zygote(template, err);
     return template->zygote.stage == STAGE_READY ? ask_run(template, err) : 0;
 }
@@ -355,7 +358,7 @@ static void advance(struct template *template) {
     if (template->launch == NULL) return;
     if (take_step(template, &err) < 0)
         settle(template, TEMPLATE_REFUSED, err.message);
-    else if (template->run.stage == STAGE_READY)
+    else if (template->run.stage == STAGE_READY && !template->asked)
         settle(template, TEMPLATE_READY, "");
     else if (template->run.stage == STAGE_REFUSED)
         settle(template, TEMPLATE_REFUSED, template->run.refusal);

@@ -281,6 +281,7 @@ struct controller *controller_begin_with(struct begin_options options) {
     c->fd = ends[0];
     if (options.log) (void)snprintf(c->log_path, sizeof c->log_path, "%s/agent.log", c->run_path);
     controller_start(c, -1);
+    assert_false(c->closed);
     return c;
 }
 
@@ -290,9 +291,10 @@ void controller_start(struct controller *c, int lease_fd) {
     start.node_name = "n7";
     start.log_path = c->log_path;
     start.has_lease = lease_fd >= 0;
-    assert_int_equal(start_send(c->fd, &start, lease_fd, NULL), 0);
     c->hello = c->bye = false;
-    HEAR_UNTIL(c, c->hello);
+    c->closed |= start_send(c->fd, &start, lease_fd, NULL) < 0;
+    while (!c->hello && !c->closed)
+        controller_hear(c);
 }
 
 struct controller *controller_begin(void) {
@@ -315,7 +317,8 @@ void controller_finish(struct controller *c) {
 
 void controller_rest(struct controller *c) {
     send_finish(c, true);
-    HEAR_UNTIL(c, c->bye);
+    while (!c->bye && !c->closed)
+        controller_hear(c);
 }
 
 void controller_vanish(struct controller *c) {

@@ -71,9 +71,10 @@ extern char controller_worker[256]; /* path of the program that `mode` is a mode
 
 struct controller *controller_begin(void);
 struct controller *controller_begin_with(struct begin_options options);
-void controller_start(struct controller *c,
-                      int lease_fd);        /* another run, on an agent that rests; hears hello */
-void controller_rest(struct controller *c); /* says finish, and that it is kept; hears bye */
+/* Another run, on an agent that rests: hears hello, or that the channel is closed. */
+void controller_start(struct controller *c, int lease_fd);
+/* Says finish, and that it is kept: hears bye, or that the channel is closed. */
+void controller_rest(struct controller *c);
 void controller_launch(struct controller *c, struct launch_options options);
 void controller_stop(struct controller *c, bool kill);
 void controller_send(struct controller *c, const Wire__Message *message);

@@ -22,14 +22,14 @@ int want_init(void) {
     return n < 0 || memory_fails_in_children() < 0 ? -1 : calls_fail_in_children();
 }
 
-static void arm(enum want want, long k, bool for_good) {
-    (void)(want == WANT_MEMORY ? memory_fails_after : calls_fail_after)(k, for_good);
+static void arm(const struct lack *lack) {
+    (void)(lack->want == WANT_MEMORY ? memory_fails_after : calls_fail_after)(lack->k, lack->for_good);
 }
 
 /* Whether it came to the failure. */
-static bool disarm(enum want want, bool for_good) {
-    long left = (want == WANT_MEMORY ? memory_fails_after : calls_fail_after)(-1, false);
-    return left <= (for_good ? 0 : -1);
+static bool disarm(const struct lack *lack) {
+    long left = (lack->want == WANT_MEMORY ? memory_fails_after : calls_fail_after)(-1, false);
+    return left <= (lack->for_good ? 0 : -1);
 }
 
 static unsigned count_descriptors_of(pid_t pid) {
@@ -74,43 +74,50 @@ static void end_with_agent(struct controller *c) {
     assert_int_not_equal(controller_end(c), AGENT_DAMAGED);
 }
 
+void want_expect_told(const struct controller *c, const struct lack *lack, unsigned n) {
+    for (unsigned i = 0; i < n; i++) {
+        const struct heard *heard = &c->ranks[i];
+        if (!heard->failed) assert_int_equal(heard->wait_status, 0);
+        if (!heard->failed) continue;
+        assert_false(heard->exited);
+        if (lack->want == WANT_CALLS || !lack->for_good) /* otherwise the reason may meet it, too */
+            assert_true(heard->text[0] != '\0');
+    }
+}
+
 /* False when it did not come to the failure. */
-static bool try(const struct trial *trial, enum want want, long k, bool for_good) {
+static bool try(const struct trial *trial, const struct lack *lack) {
     struct controller *c = controller_begin_with((struct begin_options){.log = true});
     unsigned descriptors = count_descriptors_of(c->agent) + trial->kept;
-    arm(want, k, for_good);
+    arm(lack);
     trial->run(c);
-    bool failed = disarm(want, for_good);
+    bool failed = disarm(lack);
     if (c->closed) {
         end_with_agent(c);
         return failed;
     }
-    trial->expect(c, want);
+    trial->expect(c, lack);
     go_on(trial, c, descriptors);
     return failed;
 }
 
-static struct {
-    bool goes_on;
-    enum want want;
-    long k;
-    bool for_good;
-} now;
+static struct lack tried;
+static bool ended = true;
 
 long want_count(const struct trial *trial, enum want want, bool for_good) {
-    long k = 0;
-    do {
-        now = (__typeof__(now)){true, want, k, for_good};
-    } while (try(trial, want, k++, for_good));
-    now.goes_on = false;
-    return k - 1;
+    ended = false;
+    tried = (struct lack){want, 0, for_good};
+    while (try(trial, &tried))
+        tried.k++;
+    ended = true;
+    return tried.k;
 }
 
 int want_told(void **state) {
     (void)state;
-    if (now.goes_on)
-        print_error("%s number %ld%s\n", now.want == WANT_MEMORY ? "allocation" : "call", now.k,
-                    now.for_good ? " and all behind it" : "");
-    now.goes_on = false;
+    if (!ended)
+        print_error("%s number %ld%s\n", tried.want == WANT_MEMORY ? "allocation" : "call", tried.k,
+                    tried.for_good ? " and all behind it" : "");
+    ended = true;
     return 0;
 }

@@ -15,18 +15,28 @@
 
 enum want { WANT_MEMORY, WANT_CALLS };
 
+/* One of a kind fails: number k, counted from 0, or that and all behind it. */
+struct lack {
+    enum want want;
+    long k;
+    bool for_good;
+};
+
 /* What is tried. */
 struct trial {
     unsigned n; /* workers */
     void (*run)(
         struct controller *c); /* launches them, and hears until they are gone, or the channel is closed */
-    void (*expect)(const struct controller *c,
-                   enum want want); /* fails unless each worker ended well, or why it did not was told */
-    unsigned kept;                  /* descriptors that the agent has more from then on */
+    /* Fails unless each worker ended well, or why it did not was told. */
+    void (*expect)(const struct controller *c, const struct lack *lack);
+    unsigned kept; /* descriptors that the agent has more from then on */
 };
 
 /* In `main`, before the tests: this process is spared. -1: no memory for that. */
 int want_init(void);
+
+/* For `expect`: fails unless each of the first n workers ended with code 0, or its start failed and the reason was told. */
+void want_expect_told(const struct controller *c, const struct lack *lack, unsigned n);
 
 /* After how many failures nothing more fails. */
 long want_count(const struct trial *trial, enum want want, bool for_good);

@@ -17,14 +17,8 @@ static void launch(struct controller *c) {
         controller_hear(c);
 }
 
-static void expect_told(const struct controller *c, enum want want) {
-    for (unsigned i = 0; i < WORKERS; i++) {
-        const struct heard *heard = &c->ranks[i];
-        if (!heard->failed) assert_int_equal(heard->wait_status, 0);
-        if (heard->failed) assert_false(heard->exited);
-        if (heard->failed && want == WANT_CALLS)
-            assert_true(heard->text[0] != '\0'); /* short of memory, the cause may meet that as well */
-    }
+static void expect_told(const struct controller *c, const struct lack *lack) {
+    want_expect_told(c, lack, WORKERS);
 }
 
 static const struct trial launching = {.n = WORKERS, .run = launch, .expect = expect_told};
@@ -50,7 +44,7 @@ static bool names_want(const char *text, size_t size, enum want want) {
     return false;
 }
 
-static void expect_requests_answered(const struct controller *c, enum want want) {
+static void expect_requests_answered(const struct controller *c, const struct lack *lack) {
     const struct heard *heard = &c->ranks[0];
     if (heard->failed) return;
     assert_int_equal(c->n_begun, c->n_ended);
@@ -59,11 +53,11 @@ static void expect_requests_answered(const struct controller *c, enum want want)
         requests_expect_all(c);
         break;
     case REQUESTS_REFUSED:
-        if (!names_want(heard->tail.data, heard->tail.size, want))
+        if (!names_want(heard->tail.data, heard->tail.size, lack->want))
             fail_msg("refused with \"%.*s\"", (int)heard->tail.size, heard->tail.data);
         break;
     case REQUESTS_CUT:
-        if (!names_want(c->log, strlen(c->log), want)) fail_msg("cut off, and told \"%s\"", c->log);
+        if (!names_want(c->log, strlen(c->log), lack->want)) fail_msg("cut off, and told \"%s\"", c->log);
         break;
     default:
         fail_msg("status %d: \"%.*s\"", heard->wait_status, (int)heard->tail.size, heard->tail.data);
