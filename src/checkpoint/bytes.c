@@ -110,6 +110,7 @@ static ssize_t fill(const struct pass *pass, size_t size) {
 /* One piece of at most `most` bytes: 1, 0 at the end, -errno. */
 static int step(struct pass *pass, int64_t most) {
     int64_t room = pass->direct ? BYTES_ROOM : PIECE;
+    if (pass->bytes->enough != NULL && *pass->bytes->enough) return -ECANCELED;
     ssize_t n = fill(pass, (size_t)(most < room ? most : room));
     if (n <= 0) return (int)n;
     (void)XXH3_128bits_update(&pass->hash, pass->bytes->room, (size_t)n);

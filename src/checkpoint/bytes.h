@@ -2,6 +2,7 @@
 #ifndef CHECKPOINT_BYTES_H
 #define CHECKPOINT_BYTES_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,8 +18,9 @@ struct digest {
 bool digest_equal(const struct digest *a, const struct digest *b);
 
 struct bytes {
-    char *room;        /* owned, BYTES_ROOM, aligned */
-    bool cannot_clone; /* this pair of file systems has refused to share blocks */
+    char *room;                /* owned, BYTES_ROOM, aligned */
+    bool cannot_clone;         /* this pair of file systems has refused to share blocks */
+    const atomic_bool *enough; /* once true nobody wants to know: -ECANCELED; NULL: never */
 };
 
 int bytes_init(struct bytes *bytes); /* 0 or -ENOMEM */

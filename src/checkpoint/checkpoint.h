@@ -9,6 +9,7 @@
 #ifndef CHECKPOINT_CHECKPOINT_H
 #define CHECKPOINT_CHECKPOINT_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -104,6 +105,8 @@ bool checkpoint_measure(const char *path, size_t *n_files, int64_t *bytes);
 /* Checks a committed checkpoint against its manifest: TY_ECORRUPT names the first file that is missing, short
  * or different. */
 int checkpoint_verify(const char *path, ty_error *err);
+/* The same, until nobody wants to know any more (another thread says so): -ECANCELED. */
+int checkpoint_verify_until(const char *path, const atomic_bool *enough, ty_error *err);
 /* The same without reading the files: what is missing or of another size. */
 int checkpoint_verify_sizes(const char *path, ty_error *err);
 

@@ -80,7 +80,7 @@ bool checkpoint_measure(const char *path, size_t *n_files, int64_t *bytes) {
     return listed;
 }
 
-static int verify(const char *path, bool every_byte, ty_error *err) {
+static int verify(const char *path, bool every_byte, const atomic_bool *enough, ty_error *err) {
     CLEANUP_FD int top = tree_open(AT_FDCWD, path, true, err);
     if (top < 0) return top;
     json_t *metadata = NULL;
@@ -93,17 +93,21 @@ static int verify(const char *path, bool every_byte, ty_error *err) {
         result = ty_fail(err, TY_ECORRUPT, "%s has no list of its files in " MANIFEST_NAME, path);
     else if (every_byte && bytes_init(&bytes) < 0)
         result = ty_fail_memory(err);
-    else
-        result = check_all(path, top, files, every_byte ? &bytes : NULL, err);
+    bytes.enough = enough;
+    if (result >= 0) result = check_all(path, top, files, every_byte ? &bytes : NULL, err);
     bytes_done(&bytes);
     json_decref(metadata);
     return result;
 }
 
 int checkpoint_verify(const char *path, ty_error *err) {
-    return verify(path, true, err);
+    return verify(path, true, NULL, err);
+}
+
+int checkpoint_verify_until(const char *path, const atomic_bool *enough, ty_error *err) {
+    return verify(path, true, enough, err);
 }
 
 int checkpoint_verify_sizes(const char *path, ty_error *err) {
-    return verify(path, false, err);
+    return verify(path, false, NULL, err);
 }

@@ -244,14 +244,10 @@ static void answer_commit(void *context, uint32_t node, uint32_t channel, uint64
     peer_send(&drive->peers[node], &message);
 }
 
-/* What the storage still has to do is waited for, with an ear for signals. */
 static void on_run_ended(void *context) {
     struct drive *drive = context;
     checkpoints_clean(drive->config->checkpoints);
-    struct storage *storage = checkpoints_storage(drive->config->checkpoints);
-    drive->lingers = storage_busy(storage) && !storage_hangs(storage);
-    drive->over = !drive->lingers;
-    if (drive->lingers) (void)loop_timer_start(drive->loop, &drive->linger_timer, drive_storage_limit(drive));
+    drive_linger(drive);
 }
 
 const struct run_ops drive_ops = {

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,6 +43,20 @@ struct publication {
     struct published made;
 };
 
+/* What is to be finished before the run goes on. It knows nothing but itself: it may outlive the checkpoints. */
+struct past {
+    struct storage_job job;
+    struct checkpoints *checkpoints; /* for what follows */
+    char *run_path;
+    struct goner *removed; /* removals that are on record */
+    size_t n_removed;
+    char **names; /* that are kept */
+    size_t n_names;
+    uint64_t last; /* number of the last of these */
+    int result;
+    ty_error error;
+};
+
 struct checkpoints {
     char *run_path;
     const struct checkpoint_policy *policy;
@@ -52,9 +67,14 @@ struct checkpoints {
     size_t n_goners;
     struct storage *storage;
     struct publication *publication; /* under way; NULL: none */
-    const struct chore *check;       /* of the latest, that somebody waits for; NULL: nobody does */
+    struct past *past;               /* what is to be finished first; NULL: nothing */
+    struct chore *check;             /* of the latest, that somebody waits for; NULL: nobody does */
+    bool thorough;                   /* every byte, however many there are */
+    bool stopped;                    /* nobody wants to know any more */
     void (*checked)(void *context);
     void *checked_context;
+    void (*ready)(void *context, const ty_error *err); /* when the past is finished */
+    void *ready_context;
     void (*listener)(void *context, struct published *published);
     void *listener_context;
 };
@@ -65,10 +85,24 @@ static void free_kept(struct kept *kept) {
     free(kept->metrics);
 }
 
+static void free_past(struct storage_job *job) {
+    struct past *past = (struct past *)job;
+    for (size_t i = 0; i < past->n_removed; i++)
+        free(past->removed[i].name);
+    for (size_t i = 0; i < past->n_names; i++)
+        free(past->names[i]);
+    free(past->removed);
+    free(past->names);
+    free(past->run_path);
+    free(past);
+}
+
 void checkpoints_close(struct checkpoints *checkpoints, nanoseconds limit) {
     if (checkpoints == NULL) return;
     checkpoints_clean(checkpoints);
+    checkpoints_stop_check(checkpoints);
     storage_close(checkpoints->storage, limit);
+    if (checkpoints->past != NULL) free_past(&checkpoints->past->job);
     for (size_t i = 0; i < checkpoints->n_kept; i++)
         free_kept(&checkpoints->kept[i]);
     free(checkpoints->kept);
@@ -122,30 +156,63 @@ static int take_row(void *context, const struct journal_checkpoint *row) {
     return keep(context, row->number, strdup(row->name), metrics);
 }
 
-/* A removal that is on record: its files go if they are still there and are its own, for names may be used again. */
-static int finish_removal(void *context, int64_t sequence, const struct run_event *event) {
-    struct checkpoints *checkpoints = context;
+static int take_removal(void *context, int64_t sequence, const struct run_event *event) {
+    struct past *past = context;
     (void)sequence;
     if (event->kind != EVENT_CHECKPOINT_REMOVED || event->data == NULL) return 0;
+    struct goner *grown = reallocarray(past->removed, past->n_removed + 1, sizeof *grown);
+    if (grown == NULL) return -ENOMEM;
+    past->removed = grown;
     json_t *data = json_loads(event->data, 0, NULL);
     const char *name = json_string_value(json_object_get(data, "name"));
     json_int_t number = json_integer_value(json_object_get(data, "number"));
-    CLEANUP(buffer_done) struct buffer path = {0};
-    if (name != NULL) checkpoint_path(checkpoints->run_path, name, &path);
-    if (name != NULL && !path.failed && number > 0 && checkpoint_number(path.data) == (uint64_t)number)
-        (void)checkpoint_remove(checkpoints->run_path, name, NULL);
+    char *copy = name != NULL ? strdup(name) : NULL;
+    if (copy != NULL) grown[past->n_removed++] = (struct goner){(uint64_t)number, copy};
     json_decref(data);
+    return copy == NULL && name != NULL ? -ENOMEM : 0;
+}
+
+/* Files go if they are still there and are the removed one's own, for names may be used again. */
+static void finish_removals(const struct past *past) {
+    for (size_t i = 0; i < past->n_removed; i++) {
+        CLEANUP(buffer_done) struct buffer path = {0};
+        checkpoint_path(past->run_path, past->removed[i].name, &path);
+        if (!path.failed && past->removed[i].number > 0 &&
+            checkpoint_number(path.data) == past->removed[i].number)
+            (void)checkpoint_remove(past->run_path, past->removed[i].name, NULL);
+    }
+}
+
+/* In the thread. */
+static void finish_past(struct storage_job *job) {
+    struct past *past = (struct past *)job;
+    struct checkpoint_known known = {
+        .names = (const char *const *)past->names, .n = past->n_names, .last = past->last};
+    finish_removals(past);
+    past->result = checkpoint_sweep(past->run_path, &known, &past->error);
+}
+
+static int copy_names(struct past *past, const struct checkpoints *checkpoints) {
+    past->run_path = strdup(checkpoints->run_path);
+    past->names = calloc(checkpoints->n_kept + 1, sizeof *past->names);
+    if (past->run_path == NULL || past->names == NULL) return -ENOMEM;
+    for (; past->n_names < checkpoints->n_kept; past->n_names++) {
+        const struct kept *kept = &checkpoints->kept[past->n_names];
+        if ((past->names[past->n_names] = strdup(kept->name)) == NULL) return -ENOMEM;
+        past->last = kept->number;
+    }
     return 0;
 }
 
-static int sweep(const struct checkpoints *checkpoints, ty_error *err) {
-    CLEANUP_FREE const char **names = calloc(checkpoints->n_kept + 1, sizeof *names);
-    if (names == NULL) return ty_fail_memory(err);
-    for (size_t i = 0; i < checkpoints->n_kept; i++)
-        names[i] = checkpoints->kept[i].name;
-    struct checkpoint_known known = {.names = names, .n = checkpoints->n_kept};
-    if (known.n > 0) known.last = checkpoints->kept[known.n - 1].number;
-    return checkpoint_sweep(checkpoints->run_path, &known, err);
+/* What the journal tells of it. */
+static int read_past(struct checkpoints *checkpoints, ty_error *err) {
+    struct past *past = checkpoints->past = calloc(1, sizeof *past);
+    if (past == NULL) return ty_fail_memory(err);
+    *past = (struct past){.checkpoints = checkpoints};
+    int result = journal_each_checkpoint(checkpoints->journal, take_row, checkpoints, err);
+    if (result >= 0) result = journal_each_event(checkpoints->journal, 0, take_removal, past, err);
+    if (result >= 0) result = copy_names(past, checkpoints);
+    return result == -ENOMEM ? ty_fail_memory(err) : result;
 }
 
 /* How much is read of the latest checkpoint before the next attempt of a run: more would hold up the restart. */
@@ -175,32 +242,17 @@ static const char *path_to_check(const struct checkpoints *checkpoints) {
 }
 
 static bool is_damage(int result) {
-    return result < 0 && result != -ENOMEM;
+    return result < 0 && result != -ENOMEM && result != -ECANCELED;
 }
 
-static void check_thoroughly(struct checkpoints *checkpoints) {
-    const char *path;
-    ty_error err = {0};
-    while ((path = path_to_check(checkpoints)) != NULL && is_damage(checkpoint_verify(path, &err)))
-        pass_over_latest(checkpoints, err.message);
-}
-
-static int take_past(struct checkpoints *checkpoints, ty_error *err) {
-    int result = journal_each_checkpoint(checkpoints->journal, take_row, checkpoints, err);
-    if (result == -ENOMEM) return ty_fail_memory(err);
-    if (result >= 0) result = journal_each_event(checkpoints->journal, 0, finish_removal, checkpoints, err);
-    if (result >= 0) result = sweep(checkpoints, err);
-    if (result >= 0) check_thoroughly(checkpoints);
-    return result;
-}
-
-int checkpoints_open(const char *run_path, const struct checkpoint_policy *policy, struct journal *journal,
-                     bool past, struct checkpoints **out, ty_error *err) {
+int checkpoints_open(const struct checkpoints_place *place, const struct checkpoint_policy *policy,
+                     struct checkpoints **out, ty_error *err) {
     struct checkpoints *made = calloc(1, sizeof *made);
     if (made == NULL) return ty_fail_memory(err);
-    *made = (struct checkpoints){.run_path = strdup(run_path), .policy = policy, .journal = journal};
-    int result = made->run_path == NULL ? ty_fail_memory(err) : storage_open(&made->storage, err);
-    if (result >= 0 && past) result = take_past(made, err);
+    *made =
+        (struct checkpoints){.run_path = strdup(place->run_path), .policy = policy, .journal = place->journal};
+    int result = made->run_path == NULL ? ty_fail_memory(err) : storage_open(place->lock, &made->storage, err);
+    if (result >= 0 && place->past) result = read_past(made, err);
     if (result < 0) {
         checkpoints_close(made, 0);
         return result;
@@ -350,7 +402,8 @@ struct chore {
     struct checkpoints *checkpoints; /* for what follows */
     int (*act)(const struct chore *chore, ty_error *err);
     char *path;
-    int attempt; /* that has ended, of a clear-up */
+    int attempt;        /* that has ended, of a clear-up */
+    atomic_bool enough; /* of a check: nobody wants to know any more */
     int result;
     ty_error error;
 };
@@ -366,16 +419,25 @@ static void free_chore(struct storage_job *job) {
     free(chore);
 }
 
+static int check(const struct chore *chore, ty_error *err) {
+    return check_quickly(chore->path, err);
+}
+
+static int check_thoroughly(const struct chore *chore, ty_error *err) {
+    return checkpoint_verify_until(chore->path, &chore->enough, err);
+}
+
 /* `wanted.path` is stolen. Without memory nothing is done (NULL): what was to go is left to the next controller's sweep. */
-static const struct chore *post_chore(struct checkpoints *checkpoints, const char *what, struct chore wanted,
-                                      void (*done)(struct storage_job *job)) {
+static struct chore *post_chore(struct checkpoints *checkpoints, const char *what, struct chore wanted,
+                                void (*done)(struct storage_job *job)) {
     struct chore *chore = wanted.path == NULL ? NULL : calloc(1, sizeof *chore);
     if (chore == NULL) {
         free(wanted.path);
         return NULL;
     }
     *chore = wanted;
-    chore->job = (struct storage_job){NULL, work_chore, done, free_chore, what, wanted.path};
+    chore->job = (struct storage_job){
+        NULL, work_chore, done, free_chore, what, wanted.path, wanted.act == check_thoroughly};
     chore->checkpoints = checkpoints;
     storage_post(checkpoints->storage, &chore->job);
     return chore;
@@ -404,19 +466,17 @@ static int sweep_staging(const struct chore *chore, ty_error *err) {
     return 0;
 }
 
-static int check(const struct chore *chore, ty_error *err) {
-    return check_quickly(chore->path, err);
-}
-
 static void take_check(struct storage_job *job);
 
 /* False when there is nothing to look at. */
 static bool post_check(struct checkpoints *checkpoints) {
     const char *path = path_to_check(checkpoints);
     checkpoints->check = NULL;
-    if (path != NULL)
-        checkpoints->check = post_chore(checkpoints, "verifying",
-                                        (struct chore){.act = check, .path = strdup(path)}, take_check);
+    if (path != NULL && !checkpoints->stopped)
+        checkpoints->check = post_chore(
+            checkpoints, "verifying",
+            (struct chore){.act = checkpoints->thorough ? check_thoroughly : check, .path = strdup(path)},
+            take_check);
     return checkpoints->check != NULL;
 }
 
@@ -436,7 +496,44 @@ static void take_check(struct storage_job *job) {
 bool checkpoints_check_latest(struct checkpoints *checkpoints, void (*checked)(void *context), void *context) {
     checkpoints->checked = checked;
     checkpoints->checked_context = context;
+    checkpoints->thorough = false;
     return post_check(checkpoints);
+}
+
+void checkpoints_stop_check(struct checkpoints *checkpoints) {
+    checkpoints->stopped = true;
+    if (checkpoints->check != NULL) checkpoints->check->enough = true;
+}
+
+static void on_past_checked(void *context) {
+    struct checkpoints *checkpoints = context;
+    checkpoints->ready(checkpoints->ready_context, NULL);
+}
+
+/* What was left is gone: now the latest is looked at, every byte of it. */
+static void take_past(struct storage_job *job) {
+    struct past *past = (struct past *)job;
+    struct checkpoints *checkpoints = past->checkpoints;
+    if (past->result < 0) {
+        checkpoints->ready(checkpoints->ready_context, &past->error);
+        return;
+    }
+    checkpoints->checked = on_past_checked;
+    checkpoints->checked_context = checkpoints;
+    checkpoints->thorough = true;
+    if (!post_check(checkpoints)) on_past_checked(checkpoints);
+}
+
+bool checkpoints_begin(struct checkpoints *checkpoints, void (*ready)(void *context, const ty_error *err),
+                       void *context) {
+    struct past *past = TAKE(checkpoints->past);
+    if (past == NULL) return false;
+    past->job =
+        (struct storage_job){NULL, finish_past, take_past, free_past, "clearing up", past->run_path, false};
+    checkpoints->ready = ready;
+    checkpoints->ready_context = context;
+    storage_post(checkpoints->storage, &past->job);
+    return true;
 }
 
 void checkpoints_discard(struct checkpoints *checkpoints, uint64_t number, int attempt) {
@@ -524,7 +621,7 @@ int checkpoints_publish(struct checkpoints *checkpoints, const struct run_commit
     struct publication *publication = calloc(1, sizeof *publication);
     if (publication == NULL) return ty_fail_memory(err);
     *publication = (struct publication){
-        .job = {NULL, publish, end_publication, free_publication, "committing", NULL},
+        .job = {NULL, publish, end_publication, free_publication, "committing", NULL, false},
         .checkpoints = checkpoints,
         .attempt = commit->attempt,
         .made.number = commit->number,

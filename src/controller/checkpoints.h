@@ -1,7 +1,7 @@
 /* The checkpoints of a run in the controller's hands: committed, put on record, and removed when there are too many. The journal
  * always comes first: a row is written when the directory is in place, and gone before the directory goes, so that whoever dies in
- * between leaves a directory too many, never a row too many. checkpoints_open finishes what was left so. From then on a thread of the
- * run's does what may take long with files (storage.h); rows are written on the loop. */
+ * between leaves a directory too many, never a row too many. checkpoints_begin finishes what was left so. A thread of the run's does
+ * what may take long with files (storage.h); rows are written on the loop. */
 #ifndef CONTROLLER_CHECKPOINTS_H
 #define CONTROLLER_CHECKPOINTS_H
 
@@ -13,10 +13,24 @@
 
 struct checkpoints; /* opaque */
 
-/* `policy` is borrowed for its life, `journal` too. With `past`, what the journal of an earlier controller knows is taken over, and
- * what that controller left half done is cleared up. */
-int checkpoints_open(const char *run_path, const struct checkpoint_policy *policy, struct journal *journal,
-                     bool past, struct checkpoints **out, ty_error *err);
+/* Where they are. */
+struct checkpoints_place {
+    const char *run_path;    /* copied */
+    struct journal *journal; /* borrowed for their life */
+    int lock;                /* a copy is held until no work is left (storage.h); -1: none */
+    bool past;               /* there was an earlier controller: what the journal knows is taken over */
+};
+
+/* `policy` is borrowed for their life. */
+int checkpoints_open(const struct checkpoints_place *place, const struct checkpoint_policy *policy,
+                     struct checkpoints **out, ty_error *err);
+/* What an earlier controller left half done is cleared up, and every byte of the latest compared with its manifest: a damaged one is
+ * told of and passed over, as by checkpoints_check_latest. True: `ready` follows, on the loop, with the reason why the run cannot go
+ * on, else NULL; false: there is nothing to be done. */
+bool checkpoints_begin(struct checkpoints *checkpoints, void (*ready)(void *context, const ty_error *err),
+                       void *context);
+/* Nobody wants to know any more how the latest looks: its reading stops, and none begins. */
+void checkpoints_stop_check(struct checkpoints *checkpoints);
 /* Waits at most `limit` for what is under way. NULL is fine. */
 void checkpoints_close(struct checkpoints *checkpoints, nanoseconds limit);
 
@@ -48,7 +62,7 @@ void checkpoints_clean(struct checkpoints *checkpoints);
 /* Before it is given to workers: a latest that is not as its manifest says is told of and passed over, and so on; its row and files
  * stay for whoever wants to look. The bytes of small ones are read, and the sizes of all. What lies outside of the run's directory is
  * not looked at. All else that the thread has to do is done first. True: `checked` follows, on the loop, unless another look begins
- * before; false: there is nothing to look at. checkpoints_open has looked at every byte. */
+ * before; false: there is nothing to look at. checkpoints_begin has looked at every byte. */
 bool checkpoints_check_latest(struct checkpoints *checkpoints, void (*checked)(void *context), void *context);
 
 /* What the thread is at. */

@@ -96,8 +96,9 @@ static int open_journal(struct controller *controller, ty_error *err) {
         journal_open(controller->path, past ? JOURNAL_APPEND : JOURNAL_CREATE, &controller->journal, err);
     if (result >= 0 && past) result = read_past(controller, err);
     if (result >= 0)
-        result = checkpoints_open(controller->path, &controller->request->checkpoints, controller->journal,
-                                  past, &controller->checkpoints, err);
+        result = checkpoints_open(
+            &(struct checkpoints_place){controller->path, controller->journal, controller->directory, past},
+            &controller->request->checkpoints, &controller->checkpoints, err);
     return result;
 }
 

@@ -109,6 +109,13 @@ static void stop_lingering(struct drive *drive) {
     drive->over = true;
 }
 
+void drive_linger(struct drive *drive) {
+    struct storage *storage = checkpoints_storage(drive->config->checkpoints);
+    drive->lingers = storage_busy(storage) && !storage_hangs(storage);
+    drive->over = !drive->lingers;
+    if (drive->lingers) (void)loop_timer_start(drive->loop, &drive->linger_timer, drive_storage_limit(drive));
+}
+
 static void on_linger_timer(void *context) {
     stop_lingering(context);
 }
@@ -146,7 +153,6 @@ static void on_turn_end(void *context) {
         int result = journal_commit(drive->config->journal, &err);
         drive_keep_journal_error(drive, result, &err);
     }
-    if (drive->peers == NULL) return;
     for (uint32_t node = 0; node < drive->n_peers; node++)
         if (drive->peers[node].channel != NULL) channel_flush(drive->peers[node].channel);
     checkpoints_clean(drive->config->checkpoints); /* whoever waited for a commit has been answered */
@@ -162,7 +168,9 @@ static void tell_interrupt(struct drive *drive, int signal_number) {
         signal_number > 0 ? str_signal(signal_number, name) : "stopped by the program that runs it";
     duration_format(drive->config->request->grace, &grace);
     progress_hide(&drive->progress);
-    if (run_state_of(drive->run) == RUN_PAUSING)
+    if (drive->opening)
+        log_warning("controller", "%s: the run is not resumed", by);
+    else if (run_state_of(drive->run) == RUN_PAUSING)
         log_warning("controller", "%s: no further attempt begins", by);
     else if (run_awaits_commit(drive->run))
         log_warning("controller",
@@ -174,6 +182,14 @@ static void tell_interrupt(struct drive *drive, int signal_number) {
     buffer_done(&grace);
 }
 
+/* Its look at the latest checkpoint ends as soon as it can. */
+static void stop_opening(struct drive *drive) {
+    drive->opening = false;
+    drive->unopened = true;
+    checkpoints_stop_check(drive->config->checkpoints);
+    drive_linger(drive);
+}
+
 static void interrupt(struct drive *drive, int signal_number) {
     if (drive->lingers) stop_lingering(drive);
     if (drive->over) return;
@@ -181,6 +197,8 @@ static void interrupt(struct drive *drive, int signal_number) {
     drive->interrupted = signal_number;
     if (drive->run != NULL)
         run_interrupt(drive->run, signal_number);
+    else if (drive->opening)
+        stop_opening(drive);
     else
         drive->over = true;
 }
@@ -204,7 +222,7 @@ static void on_signal(void *context, int signal_number) {
         return;
     }
     if (drive->interrupted == 0) drive->unsignalled = signal_number == 0;
-    if (drive->run != NULL && drive->interrupted == 0)
+    if ((drive->run != NULL || drive->opening) && drive->interrupted == 0)
         tell_interrupt(drive, signal_number);
     else
         (void)peer_drop_output(drive);
@@ -217,7 +235,7 @@ void drive_stop(struct drive *drive, int signal_number) {
     on_turn_end(drive); /* as at the end of a turn of the loop, which knows nothing of it */
 }
 
-int drive_begin(struct drive *drive, ty_error *err) {
+static int begin_run(struct drive *drive, ty_error *err) {
     const struct run_request *request = drive->config->request;
     const struct plan *plan = drive->config->prepared->plan;
     int result = resize_open(drive, err);
@@ -246,6 +264,21 @@ int drive_begin(struct drive *drive, ty_error *err) {
                   request->quiet ? PROGRESS_NONE : request->progress);
     run_start(drive->run);
     return 0;
+}
+
+/* What an earlier controller left is in order, or cannot be brought into it. */
+static void on_opened(void *context, const ty_error *why_not) {
+    struct drive *drive = context;
+    if (!drive->opening) return; /* interrupted meanwhile */
+    drive->opening = false;
+    if (why_not != NULL) drive->error = *why_not;
+    drive->over = why_not != NULL || begin_run(drive, &drive->error) < 0;
+}
+
+int drive_begin(struct drive *drive, ty_error *err) {
+    drive->opening = checkpoints_begin(drive->config->checkpoints, on_opened, drive);
+    watch_storage(drive); /* the first turn of the loop may be long */
+    return drive->opening ? 0 : begin_run(drive, err);
 }
 
 static int make_token(char token[33]) {
@@ -366,7 +399,8 @@ static void describe_wait_end(struct drive *drive, struct drive_end *end) {
     end->status = 128 + drive->interrupted;
     buffer_printf(&data, "{\"outcome\": \"%s\", \"status\": %d, \"cause\": ", run_outcome_name(end->outcome),
                   end->status);
-    buffer_text(&data, "\"interrupted while it waited for devices\"}");
+    buffer_printf(&data, "\"interrupted while %s\"}",
+                  drive->unopened ? "its checkpoints were looked at" : "it waited for devices");
     drive_record(drive, EVENT_RUN_END, &data);
 }
 

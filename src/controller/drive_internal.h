@@ -71,6 +71,8 @@ struct drive {
     bool storage_watched;
     struct loop_timer linger_timer; /* the run has ended, and waits no longer for its storage */
     bool lingers;                   /* until then, or until the storage is idle */
+    bool opening;                   /* what an earlier controller left is looked at, before anything else */
+    bool unopened;                  /* the run ended meanwhile */
     struct published *awaited;      /* the end of a commit goes there, while somebody waits for it */
     bool paused;                    /* agents are not heard, until the output is taken */
     int beginning;       /* 0, or why it is not known which checkpoint the next attempt begins from */
@@ -95,6 +97,8 @@ void drive_record(struct drive *drive, enum run_event_kind kind, struct buffer *
 
 /* How long a run that has ended waits for its storage: what hangs must not keep it from its end. */
 nanoseconds drive_storage_limit(const struct drive *drive);
+/* All is done but for what the storage still has to do: that is waited for, with an ear for signals. */
+void drive_linger(struct drive *drive);
 /* From now on the run hears of commits (act.c). */
 void drive_listen(struct drive *drive);
 

@@ -2,6 +2,7 @@
 #include "controller/storage.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@ struct storage {
     bool started; /* there is a thread */
     bool closing; /* it is to end when nothing is left */
     bool left;    /* nobody waits for it any more: it frees all */
-    int fd;
+    int fd, run_lock;
     struct queue posted, finished;
     struct storage_job *current;
     nanoseconds since;              /* that it is under way, monotonic */
@@ -56,6 +57,7 @@ static void destroy(struct storage *storage) {
     release_all(&storage->posted);
     release_all(&storage->finished);
     (void)close(storage->fd);
+    if (storage->run_lock >= 0) (void)close(storage->run_lock);
     (void)pthread_cond_destroy(&storage->changed);
     (void)pthread_mutex_destroy(&storage->lock);
     free(storage);
@@ -96,14 +98,24 @@ static void *work(void *context) {
 
 /* -- on the loop */
 
-int storage_open(struct storage **out, ty_error *err) {
+static int open_descriptors(struct storage *storage, int lock, ty_error *err) {
+    storage->run_lock = -1;
+    storage->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (storage->fd < 0) return ty_fail(err, -errno, "cannot make an eventfd: %s", strerror(errno));
+    if (lock < 0 || (storage->run_lock = fcntl(lock, F_DUPFD_CLOEXEC, 0)) >= 0) return 0;
+    int result = ty_fail(err, -errno, "cannot keep the lock of the run: %s", strerror(errno));
+    (void)close(storage->fd);
+    return result;
+}
+
+int storage_open(int lock, struct storage **out, ty_error *err) {
     pthread_condattr_t attributes;
     struct storage *storage = calloc(1, sizeof *storage);
     if (storage == NULL) return ty_fail_memory(err);
-    storage->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (storage->fd < 0) {
+    int result = open_descriptors(storage, lock, err);
+    if (result < 0) {
         free(storage);
-        return ty_fail(err, -errno, "cannot make an eventfd: %s", strerror(errno));
+        return result;
     }
     storage->posted.end = &storage->posted.first;
     storage->finished.end = &storage->finished.first;
@@ -173,8 +185,12 @@ void storage_take(struct storage *storage) {
 
 /* Under the lock. */
 static void tell(const struct storage *storage, nanoseconds now, const char *what_follows) {
-    log_warning("storage", "the storage hangs: %s %s has not returned for %.1f s%s", storage->current->what,
-                storage->current->path, (double)(now - storage->since) / (double)NS_PER_S, what_follows);
+    const struct storage_job *job = storage->current;
+    double seconds = (double)(now - storage->since) / (double)NS_PER_S;
+    log_warning("storage",
+                job->lengthy ? "%s %s takes long: %.1f s by now%s"
+                             : "the storage hangs: %s %s has not returned for %.1f s%s",
+                job->what, job->path, seconds, what_follows);
 }
 
 void storage_tell_slow(struct storage *storage, nanoseconds limit) {

@@ -17,11 +17,14 @@ struct storage_job {
                         *job); /* frees it: after `done`, or in the thread when the run did not wait for it */
     const char *what;          /* "publishing", for messages; static */
     const char *path;          /* and of what; the job's */
+    bool lengthy;              /* it may well take long: that is no sign of storage that hangs */
 };
 
 struct storage; /* opaque */
 
-int storage_open(struct storage **out, ty_error *err);
+/* A copy of the descriptor `lock` stays open as long as the thread may work, so that nobody else takes the run over while something
+ * that hung may still come to an end; -1: none. */
+int storage_open(int lock, struct storage **out, ty_error *err);
 /* Waits at most `limit` for what is under way; what hangs is told, and left to its thread. NULL is fine. */
 void storage_close(struct storage *storage, nanoseconds limit);
 

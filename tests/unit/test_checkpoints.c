@@ -46,11 +46,24 @@ static void hear(void *context, struct published *published) {
     n_heard++;
 }
 
+static int n_ready;
+
+static void begin(void *context, const ty_error *why_not) {
+    (void)context;
+    assert_null(why_not);
+    n_ready++;
+}
+
 static void open_run(bool past) {
     ty_error err = {0};
     int result = journal_open(run_path, past ? JOURNAL_APPEND : JOURNAL_CREATE, &journal, &err);
-    if (result >= 0) result = checkpoints_open(run_path, &policy, journal, past, &checkpoints, &err);
+    struct checkpoints_place place = {run_path, journal, -1, past};
+    if (result >= 0) result = checkpoints_open(&place, &policy, &checkpoints, &err);
     if (result < 0) fail_msg("%s", err.message);
+    n_ready = 0;
+    assert_int_equal(checkpoints_begin(checkpoints, begin, NULL), past);
+    assert_true(storage_wait(checkpoints_storage(checkpoints), LONG));
+    assert_int_equal(n_ready, past);
     checkpoints_listen(checkpoints, hear, NULL);
 }
 

@@ -88,7 +88,7 @@ static int set_up(void **state) {
     order[0] = logged[0] = '\0';
     worked = released = 0;
     log_set_sink(keep_log, NULL);
-    return pipe(gate) < 0 ? -1 : storage_open((struct storage **)state, &err);
+    return pipe(gate) < 0 ? -1 : storage_open(-1, (struct storage **)state, &err);
 }
 
 static int tear_down(void **state) {

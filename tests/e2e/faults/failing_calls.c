@@ -2,7 +2,8 @@
  *
  * TRAINYARD_FAIL is "CALL ERRNO PART": every call of this name ("write" stands for all that put bytes into a file, "sync" for all that
  * sync one) on a file whose path holds PART fails with this errno. ERRNO 0: a write takes one byte at a time, and every second call is
- * interrupted (EINTR) first. ERRNO -1: it never returns; so may a rename ("rename") and a removal ("unlink"), of paths that hold PART.
+ * interrupted (EINTR) first. ERRNO -1: it never returns; so may a rename ("rename") and a removal ("unlink"), of paths that hold PART,
+ * and a read ("read"). ERRNO -2: a read takes a tenth of a second.
  * TRAINYARD_FAIL_WHEN names a file without which nothing fails. TRAINYARD_CLOCK_JUMPS makes the wall clock alternate between an hour
  * too early and an hour too late. */
 #include <dlfcn.h>
@@ -71,6 +72,17 @@ static bool fails(const char *name, int fd, size_t *size) {
 EXPORT ssize_t write(int fd, const void *data, size_t size) {
     NEXT(ssize_t, write, int, const void *, size_t);
     return fails("write", fd, &size) ? -1 : next(fd, data, size);
+}
+
+EXPORT ssize_t read(int fd, void *data, size_t size) {
+    NEXT(ssize_t, read, int, void *, size_t);
+    int saved = errno;
+    if (fault < 0 && is_meant("read", fd)) {
+        if (fault == -1) hang();
+        (void)usleep(100000);
+    }
+    errno = saved;
+    return next(fd, data, size);
 }
 
 EXPORT ssize_t pwrite64(int fd, const void *data, size_t size, off64_t at) {
