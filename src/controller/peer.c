@@ -54,6 +54,16 @@ int peer_reap(struct peer *peer, bool by_force) {
     return status;
 }
 
+static void tell_stuck(const struct drive *drive, uint32_t node, const struct idset *pids) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    bool alone = idset_count(pids) == 1;
+    idset_format(pids, &text);
+    log_error("controller", "node %s: process%s %s %s not end after SIGKILL (stuck in the kernel?)",
+              drive_node_name(drive, node), alone ? "" : "es", text.failed ? "?" : text.data,
+              alone ? "does" : "do");
+    run_node_unclean(drive->run, node);
+}
+
 /* Ends what the agent, which had this pid, left behind. */
 static void sweep_after(const struct peer *peer, int pid) {
     const struct drive *drive = peer->drive;
@@ -65,9 +75,8 @@ static void sweep_after(const struct peer *peer, int pid) {
     for (uint32_t node = 0; agents != NULL && node < n; node++)
         if (drive->peers[node].handle.pid > 0) agents[scope.n_agents++] = drive->peers[node].handle.pid;
     scope.alone = drive->config->request->alone && agents != NULL;
-    if (sweep_node(&scope) < 0)
-        log_error("controller", "node %s: some of its processes do not end",
-                  drive_node_name(drive, peer->node));
+    CLEANUP(idset_done) struct idset left = {0};
+    if (!sweep_node(&scope, &left)) tell_stuck(drive, peer->node, &left);
 }
 
 void peer_abandon(struct peer *peer) {

@@ -86,27 +86,28 @@ static void kill_held(int pid, const struct sweep_scope *scope) {
     (void)waitpid(pid, NULL, WNOHANG);
 }
 
-static int sweep_once(const struct sweep_scope *scope) {
-    int found = 0;
+/* True when it found any, which are then in `found`. */
+static bool sweep_once(const struct sweep_scope *scope, struct idset *found) {
+    bool any = false;
     DIR *proc = opendir("/proc");
-    if (proc == NULL) return 0;
+    if (proc == NULL) return false;
     for (struct dirent *entry; (entry = readdir(proc)) != NULL;) {
         int64_t pid;
         if (!str_to_int64(entry->d_name, 1, INT_MAX, &pid)) continue;
         if (pid == getpid() || !is_leftover((int)pid, scope)) continue;
         kill_held((int)pid, scope);
-        found++;
+        (void)idset_add(found, pid);
+        any = true;
     }
     (void)closedir(proc);
-    return found;
+    return any;
 }
 
-int sweep_node(const struct sweep_scope *scope) {
+bool sweep_node(const struct sweep_scope *scope, struct idset *left) {
     nanoseconds end = clock_monotonic() + 2 * NS_PER_S;
-    int killed = 0;
-    for (int found; (found = sweep_once(scope)) > 0;) {
-        killed += found;
-        if (clock_monotonic() > end) return -1;
+    while (sweep_once(scope, left)) {
+        if (clock_monotonic() > end) return false;
+        idset_done(left);
     }
-    return killed;
+    return true;
 }

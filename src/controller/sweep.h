@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/idset.h"
+
 /* What tells the processes of a dead agent from others. Its orphans became children of this process, a
  * sub-reaper. */
 struct sweep_scope {
@@ -24,7 +26,7 @@ struct sweep_scope {
 uint64_t sweep_clock(void);
 
 /* Kills what belongs to the scope until nothing is found, for at most two seconds, and reaps those that became
- * our children. The number of processes killed; -1 when some are left. */
-int sweep_node(const struct sweep_scope *scope);
+ * our children. False when some are left, whose pids are then in `left`, as far as memory allows. */
+bool sweep_node(const struct sweep_scope *scope, struct idset *left);
 
 #endif

@@ -444,6 +444,12 @@ void run_node_bye(struct run *run, uint32_t node, bool clean, uint32_t leftovers
     end_when_bye(run);
 }
 
+void run_node_unclean(struct run *run, uint32_t node) {
+    if (node >= run->config.n_nodes) return;
+    run->unclean = true;
+    run_record_clean(run, node, false, 0);
+}
+
 /* Nodes that do not answer within a limit are ended by force. */
 void run_abandon(struct run *run, enum node_state state, const char *why) {
     for (uint32_t node = 0; node < run->config.n_nodes; node++) {

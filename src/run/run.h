@@ -127,8 +127,8 @@ struct run_ops {
     /* Saves the stacks of a node's workers: run_node_stacks follows. NULL: there are none. */
     void (*stacks)(void *context, uint32_t node);
     void (*finish)(void *context, uint32_t node);
-    /* Ends a node that does not answer, by force; all that ran there is gone when it returns. No event
-     * follows. */
+    /* Ends a node that does not answer, by force; all that ran there is gone when it returns, or run_node_unclean was called.
+     * No event follows. */
     void (*abandon)(void *context, uint32_t node);
     void (*set_timer)(void *context, enum run_timer timer, nanoseconds delay); /* negative: cancel */
     void (*record)(void *context, const struct run_event *event);              /* NULL: nobody keeps events */
@@ -174,6 +174,8 @@ void run_node_lost(struct run *run, uint32_t node, const char *why);
 /* As lost; its agent can do nothing for this run, so that another start would end alike. */
 void run_node_refused(struct run *run, uint32_t node, const char *why);
 void run_node_bye(struct run *run, uint32_t node, bool clean, uint32_t leftovers);
+/* Something that ran there does not end, though its agent is gone. The only event that may be called from an op. */
+void run_node_unclean(struct run *run, uint32_t node);
 void run_worker_started(struct run *run, uint32_t rank, int pid, nanoseconds time);
 void run_worker_ready(struct run *run, uint32_t rank, nanoseconds time);
 void run_worker_rendezvous(struct run *run, uint32_t rank, nanoseconds time);
