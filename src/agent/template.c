@@ -350,7 +350,11 @@ static int take_step(struct template *template, ty_error *err) {
         return 0;
     if (drop_unfit(template, err) < 0) return err->code;
     if (template->zygote.stage == STAGE_ABSENT) return start_zygote(template, err);
-    return template->zygote.stage == STAGE_READY ? ask_run(template, err) : 0;
+    if (template->zygote.stage != STAGE_READY) return 0;
+    int result = ask_run(template, err);
+    if (result == 0 || !template->rested) return result;
+    end_part(&template->zygote, NULL); /* it is dying, or deaf, since before this run: another one may hear */
+    return start_zygote(template, err);
 }
 
 static void advance(struct template *template) {

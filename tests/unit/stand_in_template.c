@@ -19,6 +19,12 @@ static char words[WORDS_MAX];
 static size_t words_size;
 static int fds[FDS_MAX];
 static int n_fds;
+static int heard_by; /* the descriptor of a zygote that SIGUSR1 makes deaf */
+
+static void go_deaf(int number) {
+    (void)number;
+    close(heard_by);
+}
 
 static void say(int control, const char *line) {
     if (write(control, line, strlen(line)) < 0) _exit(9);
@@ -69,6 +75,7 @@ static void serve(int control, const char *mode, bool forks_workers) {
         struct clone_args args = {.flags = CLONE_PARENT};
         long pid = syscall(SYS_clone3, &args, sizeof args);
         if (pid == 0) {
+            signal(SIGUSR1, SIG_DFL);
             setpgid(0, 0);
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             close(control);
@@ -80,6 +87,7 @@ static void serve(int control, const char *mode, bool forks_workers) {
         for (int i = 0; i < n_fds; i++)
             close(fds[i]);
     }
+    if (fcntl(control, F_GETFD) < 0) pause();
     _exit(0);
 }
 
@@ -108,6 +116,8 @@ void stand_in_template(const char *mode, const char *worker_mode) {
     int control = fcntl(3, F_DUPFD_CLOEXEC, 10);
     close(3);
     misbehave(control, mode, "");
+    heard_by = control;
+    signal(SIGUSR1, go_deaf);
     say(control, "ready\n");
     serve(control, mode, false);
     control = fcntl(fds[1], F_DUPFD_CLOEXEC, 10);

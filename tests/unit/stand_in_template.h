@@ -4,7 +4,8 @@
 #define TESTS_STAND_IN_TEMPLATE_H
 
 /* Modes: "good"; "unsafe", "error", "die", "silent" while it imports; "run-unsafe", "run-error", "run-die", "run-silent" while it loads;
- * "fork-unsafe", "fork-die", "fork-silent" when it is asked for rank 1. Does not return but in what it forks last. */
+ * "fork-unsafe", "fork-die", "fork-silent" when it is asked for rank 1. A zygote that
+ * gets SIGUSR1 lives on and hears nothing. Does not return but in what it forks last. */
 void stand_in_template(const char *mode, const char *worker_mode);
 
 #endif

@@ -114,20 +114,42 @@ static void the_zygote_outlives_a_run(void **state) {
     assert_int_equal(controller_end(c), 0);
 }
 
-static void a_zygote_that_died_at_rest_is_replaced(void **state) {
-    (void)state;
-    pid_t zygote[2];
+static bool has_descriptor(pid_t pid, int fd) {
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
+    return access(path, F_OK) == 0;
+}
+
+/* Three runs, each of which finds that the zygote of the one before got the signal while it rested. */
+static void expect_replaced(int number) {
+    pid_t zygote[2], before = 0;
     struct controller *c = begin();
     for (int run = 0; run < 3; run++) {
         controller_launch(c, launch_of(2, "good", "nothing", "template"));
         HEAR_UNTIL(c, controller_all_gone(c, 2));
-        assert_int_equal(c->ranks[1].wait_status, 0);
+        for (int i = 0; i < 2; i++)
+            assert_true(c->ranks[i].started && !c->ranks[i].failed && c->ranks[i].wait_status == 0);
         controller_rest(c);
         assert_int_equal(find_templates(c->agent, zygote, 2), 1);
-        assert_int_equal(kill(zygote[0], SIGKILL), 0);
+        assert_int_not_equal(zygote[0], before);
+        before = zygote[0];
+        assert_int_equal(kill(before, number), 0);
+        while (number == SIGUSR1 && has_descriptor(before, 10))
+            (void)usleep(1000);
         controller_start(c, -1);
     }
     assert_int_equal(controller_end(c), 0);
+}
+
+static void a_zygote_that_died_at_rest_is_replaced(void **state) {
+    (void)state;
+    expect_replaced(SIGKILL);
+}
+
+/* As one is that dies while the run begins: its end of the socket is closed before it can be reaped. */
+static void a_zygote_that_went_deaf_at_rest_is_replaced(void **state) {
+    (void)state;
+    expect_replaced(SIGUSR1);
 }
 
 /* What came of a launch of two "rank-status" workers. */
@@ -282,6 +304,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(forked_workers_are_set_up),
         cmocka_unit_test(the_zygote_outlives_a_run),
         cmocka_unit_test(a_zygote_that_died_at_rest_is_replaced),
+        cmocka_unit_test(a_zygote_that_went_deaf_at_rest_is_replaced),
         cmocka_unit_test(refusals_and_failures_are_told),
         cmocka_unit_test(a_template_that_fails_between_forks),
         cmocka_unit_test(a_killed_worker_is_reaped_and_forked_again),
