@@ -43,6 +43,8 @@ static int set_days(const struct option_spec *option, void *target, const char *
     if (!str_to_double(value, &days) || days <= 0 || days > MOST_DAYS)
         return ty_fail(err, TY_EUSAGE, "must be a number of days above 0, at most %d", MOST_DAYS);
     ((struct simulate_options *)target)->length = (nanoseconds)(days * 86400e9);
+    if (((struct simulate_options *)target)->length < NS_PER_S)
+        return ty_fail(err, TY_EUSAGE, "must be at least a second, which is 0.0000116 days");
     return 0;
 }
 
@@ -293,9 +295,8 @@ const struct command command_simulate = {
         "it stands "
         "what arithmetic expects: (1 - f (u + d/2)) / (1 + w/d) for f failures of all nodes a unit of time, a "
         "restart of "
-        "u, a checkpoint every d that costs w. The interval that is best by it is simulated as well, with a "
-        "half and a "
-        "double of it.\n\n"
+        "u, a checkpoint every d that costs w. The interval that is best, d where f d = 1 - e^(-f (d + w)), "
+        "is simulated as well, with a half and a double of it.\n\n"
         "A failure takes one node; all workers stop and begin again from the last checkpoint, and the node "
         "comes back. "
         "Where attempts fail within seconds of their start, the pauses of a real run come in between.",

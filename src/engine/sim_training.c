@@ -190,11 +190,15 @@ double sim_training_expected(const struct sim_training *training) {
            (1 + (double)training->cost / interval);
 }
 
-/* Where the derivative is 0: d^2 + 2 w d = 2 w (1 - f u) / f. */
+/* Of memoryless failures, each of which costs what is left of an interval d and its write w, the part f d / (e^(f (d + w)) - 1) of the time
+ * between restarts counts. It is greatest where f d = 1 - e^(-f (d + w)), whatever a restart costs: between 0 and 1 / f. */
 nanoseconds sim_training_best_interval(const struct sim_training *training) {
-    double failures = training->n_nodes / (double)training->mtbf;
-    double left = 1 - failures * (double)training->restart;
-    double cost = (double)training->cost;
-    double best = left > 0 ? sqrt(cost * cost + 2 * cost * left / failures) - cost : 0;
+    double apart = (double)training->mtbf / training->n_nodes, least = 0, most = 1;
+    for (int i = 0; i < 64; i++) {
+        double middle = (least + most) / 2;
+        bool below = middle < -expm1(-(middle + (double)training->cost / apart));
+        *(below ? &least : &most) = middle;
+    }
+    double best = least * apart;
     return best > (double)NS_PER_S ? (nanoseconds)best : NS_PER_S;
 }

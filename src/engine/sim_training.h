@@ -35,7 +35,8 @@ double sim_training_goodput(const struct sim_training_result *result); /* useful
  * blocking write w. It leaves out failures while writing or restarting, and falls below 0 where they come faster than they
  * are repaired. Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning Research Clusters" (2024). */
 double sim_training_expected(const struct sim_training *training);
-/* The interval at which that is greatest, at least a second. */
+/* The interval that is best where failures may also come while writing and restarting, at least a second: J. T. Daly, "A higher order
+ * estimate of the optimum checkpoint interval for restart dumps" (2006), without its approximations. */
 nanoseconds sim_training_best_interval(const struct sim_training *training);
 
 #endif

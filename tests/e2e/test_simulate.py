@@ -79,7 +79,7 @@ class Simulate(Case):
             ({"mtbf": "0"}, ("--mtbf", "at least a second")), ({"mtbf": "often"}, ("--mtbf often", "duration")),
             ({"checkpoint_every": "0"}, ("--checkpoint-every", "at least a second")),
             ({"checkpoint_cost": "-1s"}, ("--checkpoint-cost", "duration")), ({"days": "0"}, ("--days", "above 0")),
-            ({"days": "nan"}, ("--days",)), ({"seed": "-1"}, ("--seed", "whole number")),
+            ({"days": "nan"}, ("--days",)), ({"days": "1e-30"}, ("--days 1e-30", "at least a second")), ({"seed": "-1"}, ("--seed", "whole number")),
             ({"workers_per_node": "0"}, ("--workers-per-node", "from 1")),
             ({"mtbf": "1s", "nodes": "100000"}, ("--mtbf", "too many")),
             ({"checkpoint_every": "1s", "days": "36500"}, ("--checkpoint-every", "too many")),
