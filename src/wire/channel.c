@@ -48,17 +48,15 @@ static size_t queued(const struct channel *channel) {
     return channel->out.size - channel->written;
 }
 
-/* Waits for what the state asks for, and for nothing else: a paused channel does not wake up. */
+/* Waits for what the state asks for, and for nothing else: a paused channel does not wake up. The watch itself stays, so that it takes no
+ * memory to go on. */
 static void watch(struct channel *channel) {
     unsigned events = 0;
     if (!channel->paused && !channel->ended) events |= LOOP_READABLE;
     if (!channel->unwritable && queued(channel) > 0) events |= LOOP_WRITABLE;
     if (events == channel->watched) return;
     channel->watched = events;
-    if (events == 0)
-        loop_watch_stop(channel->loop, &channel->watch);
-    else if (loop_watch_start(channel->loop, &channel->watch, channel->fd, events) < 0)
-        channel->watched = 0;
+    if (loop_watch_start(channel->loop, &channel->watch, channel->fd, events) < 0) channel->watched = 0;
 }
 
 static void free_channel(struct channel *channel) {
