@@ -5,7 +5,7 @@
 
 /* Modes: "good"; "unsafe", "error", "die", "silent" while it imports; "run-unsafe", "run-error", "run-die", "run-silent" while it loads;
  * "fork-unsafe", "fork-die", "fork-silent" when it is asked for rank 1. A zygote that
- * gets SIGUSR1 lives on and hears nothing. Does not return but in what it forks last. */
+ * gets SIGUSR1 lives on under the name "deaf", and nobody can write to it. Does not return but in what it forks last. */
 void stand_in_template(const char *mode, const char *worker_mode);
 
 #endif
