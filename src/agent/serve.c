@@ -17,6 +17,7 @@
 #include "agent/held_port.h"
 #include "agent/stacks.h"
 #include "agent/sweep.h"
+#include "base/build.h"
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -483,7 +484,7 @@ static void stop_signals(struct serving *serving) {
 static void say_hello(struct serving *serving) {
     Wire__Hello hello = WIRE__HELLO__INIT;
     hello.protocol = FRAME_PROTOCOL;
-    hello.version = TY_VERSION;
+    hello.version = (char *)base_build;
     hello.node = serving->service->start->node;
     hello.node_name = (char *)serving->service->start->node_name;
     hello.pid = getpid();

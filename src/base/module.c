@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/build.h"
 #include "base/cleanup.h"
 #include "base/str.h"
 
@@ -75,16 +76,16 @@ const void *module_load(const char *name, ty_error *err) {
     }
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL) return fail_load(name, dlerror(), err);
-    const char *const *module = dlsym(handle, symbol); /* the struct begins with its version */
+    const char *const *module = dlsym(handle, symbol); /* the struct begins with its build */
     if (module == NULL) {
         (void)fail_load(name, dlerror(), err);
         (void)dlclose(handle);
         return NULL;
     }
-    if (!str_equal(module[0], TY_VERSION)) {
+    if (!str_equal(module[0], base_build)) {
         (void)ty_fail(err, TY_EVERSION,
-                      "%s is of version %.40s, but this is trainyard %s: install both from one build", path,
-                      module[0] != NULL ? module[0] : "unknown", TY_VERSION);
+                      "%s is of build %.60s, but this is trainyard %s: install both from one build", path,
+                      module[0] != NULL ? module[0] : "unknown", base_build);
         (void)dlclose(handle);
         return NULL;
     }

@@ -1,8 +1,8 @@
 /* Parts that bring a heavy library with them are modules, loaded when first used: journal (SQLite), gloo,
  * driver (everything that only the process that calls ty_fit needs), topology (hwloc). They lie in
  * trainyard-modules/ beside libtrainyard.so or the trainyard command, or in the installed library directory.
- * Each exports one symbol, `trainyard_NAME`, a const struct of functions, whose first member is the version
- * string, which must equal ours. */
+ * Each exports one symbol, `trainyard_NAME`, a const struct of functions, whose first member is the build
+ * (base/build.h), which must equal ours. */
 #ifndef BASE_MODULE_H
 #define BASE_MODULE_H
 

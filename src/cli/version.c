@@ -1,4 +1,4 @@
-/* `trainyard version`: ours, and those of the libraries that it was built with and runs with. */
+/* `trainyard version`: ours, which build it is of, and those of the libraries that it was built with and runs with. */
 #include <jansson.h>
 #include <protobuf-c/protobuf-c.h>
 #include <trainyard/version.h>
@@ -6,6 +6,7 @@
 #include <yaml.h>
 
 #include "base/buffer.h"
+#include "base/build.h"
 #include "base/cleanup.h"
 #include "cli/command.h"
 
@@ -23,7 +24,10 @@ static int version_run(const struct arguments *arguments, ty_error *err) {
                                  {"libyaml", yaml_get_version_string()}};
     bool json = format.format == FORMAT_JSON;
     CLEANUP(buffer_done) struct buffer text = {0};
-    buffer_printf(&text, json ? "{\"trainyard\": \"%s\", \"libraries\": {" : "trainyard %s (", TY_VERSION);
+    buffer_printf(&text,
+                  json ? "{\"trainyard\": \"%s\", \"build\": \"%s\", \"libraries\": {"
+                       : "trainyard %s (build %s, ",
+                  TY_VERSION, base_build);
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
         buffer_printf(&text, json ? "%s\"%s\": \"%s\"" : "%s%s %s", i > 0 ? ", " : "", parts[i].name,
                       parts[i].version);

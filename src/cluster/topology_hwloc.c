@@ -3,6 +3,7 @@
 #include <hwloc.h>
 #include <trainyard/api.h>
 
+#include "base/build.h"
 #include "base/cleanup.h"
 #include "cluster/topology.h"
 
@@ -100,4 +101,4 @@ static int place_worker(const struct topology_request *request, struct topology_
 }
 
 TY_API extern const struct topology_module trainyard_topology;
-const struct topology_module trainyard_topology = {.version = TY_VERSION, .place = place_worker};
+const struct topology_module trainyard_topology = {.version = base_build, .place = place_worker};

@@ -87,7 +87,7 @@ size_t comm_type_size(ty_data_type type);
  * or a code with the error; TY_EUNSUPPORTED for a type or reduction that the library has not. Blocks until the
  * result is in the buffer. After a failure only `destroy` is called. */
 struct comm_backend {
-    const char *version; /* TY_VERSION: a module's first member */
+    const char *version; /* base_build: a module's first member */
     const char *name;
     int (*create)(const struct comm_config *config, void **state, ty_error *err);
     void (*destroy)(void *state); /* peers that wait for this rank see the connection close */

@@ -30,6 +30,7 @@
 #include <vector>
 
 extern "C" {
+#include "base/build.h"
 #include "base/error.h"
 #include "collective/collective.h"
 }
@@ -608,5 +609,5 @@ int all_gather(void *state, const void *input, void *output, size_t n, ty_data_t
 
 extern "C" TY_API const comm_backend trainyard_gloo;
 extern "C" const comm_backend trainyard_gloo = {
-    TY_VERSION, "gloo", create, destroy, agree, all_reduce, broadcast, all_gather, reduce_scatter,
+    base_build, "gloo", create, destroy, agree, all_reduce, broadcast, all_gather, reduce_scatter,
 };

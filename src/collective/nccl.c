@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/build.h"
 #include "base/cleanup.h"
 
 /* NCCL's and CUDA's own types and constants, as far as they are used here. */
@@ -351,7 +352,7 @@ static int reduce_scatter(void *state, const void *input, void *output, size_t c
 }
 
 const struct comm_backend nccl_backend = {
-    .version = TY_VERSION,
+    .version = base_build,
     .name = "nccl",
     .create = create,
     .destroy = destroy,

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/buffer.h"
+#include "base/build.h"
 #include "base/cleanup.h"
 #include "base/environment.h"
 #include "base/error.h"
@@ -165,7 +166,7 @@ static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *e
 
 extern const struct driver trainyard_driver;
 TY_API const struct driver trainyard_driver = {
-    .version = TY_VERSION,
+    .version = base_build,
     .fit = fit,
     .scaling_resolve = scaling_resolve_json,
     .cluster_nodes = cluster_nodes_json,

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/build.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/kernel.h"
@@ -88,12 +89,14 @@ void peer_abandon(struct peer *peer) {
 
 static void on_hello(struct peer *peer, const Wire__Hello *hello) {
     struct drive *drive = peer->drive;
-    if (hello->protocol != FRAME_PROTOCOL || strcmp(hello->version, TY_VERSION) != 0) {
+    if (hello->protocol != FRAME_PROTOCOL || strcmp(hello->version, base_build) != 0) {
         struct buffer why = {0};
-        buffer_printf(&why, "the agent of node %s is version %s, this is " TY_VERSION,
-                      drive_node_name(drive, peer->node), hello->version);
+        buffer_printf(
+            &why,
+            "the agent of node %s is of build %.60s, but this is trainyard %s: install both from one build",
+            drive_node_name(drive, peer->node), hello->version, base_build);
         peer_abandon(peer);
-        run_node_refused(drive->run, peer->node, why.failed ? "wrong version" : why.data);
+        run_node_refused(drive->run, peer->node, why.failed ? "another build" : why.data);
         buffer_done(&why);
         return;
     }

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/buffer.h"
+#include "base/build.h"
 #include "base/cleanup.h"
 #include "journal/journal_schema.h"
 #include "journal/journal_sqlite.h"
@@ -200,7 +201,7 @@ static void module_close(struct journal *journal) {
 }
 
 __attribute__((visibility("default"))) const struct journal_module trainyard_journal = {
-    .version = TY_VERSION,
+    .version = base_build,
     .open = module_open,
     .close = module_close,
     .finish = module_finish,

@@ -6,7 +6,7 @@
 #include <trainyard/run.h>
 
 struct driver {
-    const char *version; /* TY_VERSION */
+    const char *version; /* base_build */
     int (*fit)(const ty_trainer_config *trainer, ty_result **result, ty_error *err);
     int (*scaling_resolve)(const char *config_json, char **resolved_json, ty_error *err);
     int (*cluster_nodes)(const char *request_json, char **nodes_json, ty_error *err);

@@ -1,6 +1,7 @@
 """The command itself: version, help, manual pages, names of commands and options, outside of a worker."""
 
 import os
+import re
 import subprocess
 
 from harness import COMMAND, Case, main
@@ -12,7 +13,8 @@ class Version(Case):
     def test_text_and_json_agree(self):
         text = self.assert_status(0, self.trainyard("version")).out
         data = self.assert_status(0, self.trainyard("version", "--format", "json")).json
-        self.assertTrue(text.startswith("trainyard " + data["trainyard"]), text)
+        self.assertTrue(text.startswith("trainyard %s (build %s, " % (data["trainyard"], data["build"])), text)
+        self.assertRegex(data["build"], "^%s[+][0-9a-f]{12}$" % re.escape(data["trainyard"]))
         for name, version in data["libraries"].items():
             self.assertIn("%s %s" % (name, version), text)
 

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/build.h"
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/module.h"
@@ -33,7 +34,8 @@ static void refuses(void **state) {
     expect_refused("missing", TY_EUNSUPPORTED, "module missing is not installed: looked for missing.so in ");
     expect_refused("test_nameless", TY_EUNSUPPORTED, "trainyard_test_nameless");
     expect_refused("test_old", TY_EVERSION,
-                   "test_old.so is of version 0.0.0, but this is trainyard " TY_VERSION);
+                   "test_old.so is of build 0.0.0, but this is trainyard " TY_VERSION "+");
+    expect_refused("test_apart", TY_EVERSION, base_build); /* the same version, built apart */
     assert_null(module_load("missing", NULL));
 }
 
@@ -44,7 +46,7 @@ static void loads(void **state) {
         int (*answer)(void);
     } *module = module_load("test_good", NULL);
     assert_non_null(module);
-    assert_string_equal(module->version, TY_VERSION);
+    assert_string_equal(module->version, base_build);
     assert_int_equal(module->answer(), 42);
     assert_ptr_equal(module_load("test_good", NULL), module);
 }

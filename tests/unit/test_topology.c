@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/build.h"
 #include "cluster/topology.h"
 
 extern const struct topology_module trainyard_topology;
@@ -93,7 +94,7 @@ static void test_this_machine(void **state) {
 
 static void test_version(void **state) {
     (void)state;
-    assert_string_equal(trainyard_topology.version, TY_VERSION);
+    assert_string_equal(trainyard_topology.version, base_build);
 }
 
 int main(void) {

@@ -11,6 +11,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import harness
 import runs
 
+BUILD = harness.BUILD
 FAILING = os.path.join(harness.BUILD, "tests", "e2e", "faults", "failing_calls.so")
 REPORT = "'%s' report " % harness.COMMAND
 

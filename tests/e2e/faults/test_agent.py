@@ -4,8 +4,9 @@ import json
 import os
 import resource
 import signal
+import subprocess
 
-from place import REPORT, FaultCase, main
+from place import BUILD, REPORT, FaultCase, main
 
 UP = "echo $$ > ready.$RANK; "
 
@@ -43,6 +44,45 @@ class Agents(FaultCase):
         finished = self.assert_status(4, self.finish(process))
         self.assertRegex(finished.err.lower(), "no descriptor left for another worker .limit 48")
         self.assert_clean()
+
+    def of_another_build(self, *parts):
+        """The command and its parts in a place of their own; `parts` name another build. Its path, and both builds."""
+        place = os.path.join(self.place, "work", "mixed")
+        own = self.assert_status(0, self.trainyard("version", "--format", "json")).json["build"]
+        other = own.rpartition("+")[0] + "+" + "0" * 12
+        os.makedirs(os.path.join(place, "trainyard-modules"))
+        names = ["trainyard", "libtrainyard.so.0"]
+        names += [os.path.join("trainyard-modules", name) for name in os.listdir(os.path.join(BUILD, "trainyard-modules")) if name.endswith(".so")]
+        for name in names:
+            with open(os.path.join(BUILD, name), "rb") as file:
+                content = file.read()
+            self.assertIn(own.encode(), content, name)
+            if name in parts:
+                content = content.replace(own.encode(), other.encode())
+            with open(os.path.join(place, name), "wb") as file:
+                file.write(content)
+            os.chmod(os.path.join(place, name), 0o755)
+        return place, own, other
+
+    def test_a7_a_module_of_another_build(self):
+        """A7: it is refused by name before anything is made, with both builds, though their version is the same."""
+        place, own, other = self.of_another_build(os.path.join("trainyard-modules", "journal.so"))
+        finished = subprocess.run([os.path.join(place, "trainyard"), "run", "--storage-path", self.storage, "--", "touch", "started"],
+                                  cwd=self.work, env=self.environment, capture_output=True, text=True)
+        self.assertNotEqual(0, finished.returncode)
+        self.assertIn("%s/trainyard-modules/journal.so is of build %s, but this is trainyard %s: install both from one build" % (place, other, own),
+                      finished.stderr)
+        self.assertFalse(os.path.exists(os.path.join(self.work, "started")))
+
+    def test_a7_an_agent_of_another_build(self):
+        """A7: a program whose library finds the command of another build: its agents are refused, with both builds."""
+        place, own, other = self.of_another_build("trainyard")
+        finished = subprocess.run([os.path.join(BUILD, "examples", "hello"), "2"], cwd=self.work, capture_output=True, text=True,
+                                  env=self.environment_with({"LD_LIBRARY_PATH": place}))
+        self.assertIn("is of build %s, but this is trainyard %s: install both from one build" % (other, own), finished.stderr)
+        self.assertEqual(4, finished.returncode)
+        self.assertNotIn("hello from worker", finished.stdout)
+        self.assertEqual([], self.lease_files())
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
-/* A module with one function; the build gives it several names and versions. */
+/* A module with one function; the build gives it several names and builds. */
 #include <trainyard/api.h>
+
+#include "base/build.h"
 
 static int answer(void) {
     return 42;
@@ -10,4 +12,4 @@ extern const struct module {
     int (*answer)(void);
 } MODULE_SYMBOL TY_API;
 
-const struct module MODULE_SYMBOL = {MODULE_VERSION, answer};
+const struct module MODULE_SYMBOL = {MODULE_BUILD, answer};
