@@ -41,17 +41,16 @@ class Checkpoint:
     def to_directory(self, path: str | os.PathLike | None = None) -> str:
         """Copies the files to `path`, or to a new temporary directory, and gives its path.
 
-        Processes that copy to one directory at a time wait for each other; a copy that is complete is not made again.
+        Processes that copy to one directory at a time wait for each other; files that are there already are not copied again.
         """
+        source = self._source()
         if path is None:
             target = os.path.join(tempfile.gettempdir(), f"checkpoint_{uuid.uuid4().hex[:12]}")
         else:
             target = os.path.abspath(os.fspath(path))
         os.makedirs(target, exist_ok=True)
         with _locked(target):
-            if not self._is_copied_to(target):
-                shutil.copytree(self._source(), target, dirs_exist_ok=True, symlinks=True)
-                self._mark_copied(target)
+            _copy_tree(source, target)
         return target
 
     @contextlib.contextmanager
@@ -65,6 +64,15 @@ class Checkpoint:
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Replaces the user's metadata, a dict that JSON can carry."""
+        with _locked(self._source()):
+            self._write_metadata(metadata)
+
+    def update_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Adds to the user's metadata; names that exist get the new value."""
+        with _locked(self._source()):
+            self._write_metadata({**self.get_metadata(), **metadata})
+
+    def _write_metadata(self, metadata: Mapping[str, Any]) -> None:
         if not isinstance(metadata, Mapping):
             raise ValueError(f"`metadata` must be a dict, not {type(metadata).__name__}")
         if _OURS in metadata:
@@ -77,10 +85,6 @@ class Checkpoint:
         os.chmod(temporary, 0o644)
         os.replace(temporary, os.path.join(self.path, _METADATA))
 
-    def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Adds to the user's metadata; names that exist get the new value."""
-        self.set_metadata({**self.get_metadata(), **metadata})
-
     def _source(self) -> str:
         if not os.path.isdir(self.path):
             raise FileNotFoundError(f"checkpoint {self.path} is no directory here (was it removed?)")
@@ -92,20 +96,6 @@ class Checkpoint:
                 return json.load(file)
         except FileNotFoundError:
             return {}
-
-    def _mark(self) -> str:
-        return f"{os.path.realpath(self.path)}\n"
-
-    def _is_copied_to(self, target: str) -> bool:
-        try:
-            with open(_side_file(target, "done"), encoding="utf-8") as file:
-                return file.read() == self._mark()
-        except FileNotFoundError:
-            return False
-
-    def _mark_copied(self, target: str) -> None:
-        with open(_side_file(target, "done"), "w", encoding="utf-8") as file:
-            file.write(self._mark())
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Checkpoint):
@@ -125,17 +115,56 @@ class Checkpoint:
         )
 
 
-def _side_file(target: str, what: str) -> str:
-    """A file beside `target`, so that nothing strange is in it."""
-    directory, name = os.path.split(target)
-    return os.path.join(directory, f".{name}.{what}")
+def _copy_tree(source: str, target: str) -> None:
+    """The files of `source` into `target`, where others stay. A link takes the place of what was there."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for folder, folders, files in os.walk(source, onerror=fail):
+        to = os.path.normpath(os.path.join(target, os.path.relpath(folder, source)))
+        os.makedirs(to, exist_ok=True)
+        for name in [*files, *folders]:
+            one, other = os.path.join(folder, name), os.path.join(to, name)
+            if os.path.islink(one):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(other)
+                os.symlink(os.readlink(one), other)
+            elif name in files:
+                _copied(one, other)
+
+
+def _copied(source: str, target: str) -> None:
+    """Copies a file, whole or not at all, unless what is there is the same by size and time."""
+    if not _is_same(source, target):
+        fd, temporary = tempfile.mkstemp(dir=os.path.dirname(target), prefix=".copy-")
+        os.close(fd)
+        try:
+            shutil.copy2(source, temporary)
+            os.replace(temporary, target)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+
+
+def _is_same(source: str, target: str) -> bool:
+    try:
+        there, here = os.stat(target), os.stat(source)
+    except FileNotFoundError:
+        return False
+    return (there.st_size, there.st_mtime_ns) == (here.st_size, here.st_mtime_ns)
 
 
 @contextlib.contextmanager
-def _locked(target: str) -> Iterator[None]:
-    """Holds the lock of `target` among the processes of this machine; it ends with the process."""
+def _locked(directory: str) -> Iterator[None]:
+    """Holds the lock of a directory among the processes of this machine; it ends with the process. On a file system that has no
+    locks for directories it is none."""
     import fcntl
 
-    with open(_side_file(target, "lock"), "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(fd)

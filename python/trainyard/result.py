@@ -9,6 +9,7 @@ import warnings
 from typing import Any
 
 from . import metrics as _metrics
+from . import paths
 from .checkpoint import Checkpoint
 from .history import JOURNAL, Attempt, open_journal
 from .history import read as read_history
@@ -76,9 +77,9 @@ class Result:
         """The result of the run in this directory. The error is not kept there: it is None.
 
         A checkpoint that lacks a file, or has one of another size, is left out, with a RuntimeWarning that names it.
-        RuntimeError when there is no such directory, or no run's journal in it.
+        RuntimeError when there is no such directory, or no run's journal in it; ValueError for another file system.
         """
-        text = os.path.abspath(os.fspath(path))
+        text = os.path.abspath(os.path.expanduser(paths.local(path, "`Result.from_path(path)`")))
         if not os.path.isdir(text):
             raise RuntimeError(f"Result folder {text} doesn't exist.")
         if not os.path.exists(os.path.join(text, JOURNAL)):

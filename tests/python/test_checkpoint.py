@@ -1,6 +1,7 @@
 """Checkpoint objects: directories, copies, metadata."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -53,9 +54,43 @@ def test_to_directory_copies(source, tmp_path):
     assert (tmp_path / "copy" / "sub" / "more.txt").read_text() == "more"
     temporary = checkpoint.to_directory()
     assert temporary != checkpoint.to_directory() and sorted(os.listdir(temporary)) == ["model.txt", "sub"]
-    (tmp_path / "copy" / "model.txt").write_text("changed")
-    checkpoint.to_directory(tmp_path / "copy")
-    assert (tmp_path / "copy" / "model.txt").read_text() == "changed", "a complete copy is not made again"
+
+
+def test_to_directory_gives_what_the_checkpoint_holds_now(source, tmp_path):
+    copy = tmp_path / "copy"
+    (source / "link").symlink_to("model.txt")
+    Checkpoint(source).to_directory(copy)
+    before = os.stat(copy / "model.txt").st_ino
+    (copy / "own").write_text("own")
+    Checkpoint(source).to_directory(copy)
+    assert os.stat(copy / "model.txt").st_ino == before, "what is there is not copied again"
+    (copy / "model.txt").write_text("changed")
+    (source / "sub" / "more.txt").write_text("later")
+    Checkpoint(source).to_directory(copy)
+    assert (copy / "model.txt").read_text() == (source / "model.txt").read_text()
+    assert (copy / "sub" / "more.txt").read_text() == "later" and (copy / "own").read_text() == "own"
+    assert os.readlink(copy / "link") == "model.txt"
+    shutil.rmtree(copy)
+    Checkpoint(source).to_directory(copy)
+    assert sorted(os.listdir(copy)) == ["link", "model.txt", "sub"]
+    assert sorted(path.name for path in tmp_path.iterdir() if "copy" in path.name) == ["copy"]
+
+
+def test_to_directory_of_nothing_leaves_nothing(tmp_path):
+    with pytest.raises(FileNotFoundError, match="gone"):
+        Checkpoint(tmp_path / "gone").to_directory(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_metadata_that_processes_add_at_one_time_is_all_there(source):
+    code = (
+        "import sys; from trainyard import Checkpoint; c = Checkpoint(sys.argv[1])\n"
+        "for n in range(20): c.update_metadata({sys.argv[2] + str(n): n})"
+    )
+    both = [subprocess.Popen([sys.executable, "-c", code, str(source), name]) for name in "abc"]
+    assert [process.wait() for process in both] == [0] * 3
+    assert len(Checkpoint(source).get_metadata()) == 60
+    assert sorted(os.listdir(source)) == [".metadata.json", "model.txt", "sub"]
 
 
 def test_a_second_process_waits_for_the_first(source, tmp_path):

@@ -123,6 +123,12 @@ def test_from_path_refuses(tmp_path):
         Result.from_path(tmp_path / "none")
     with pytest.raises(RuntimeError, match="run.db"):
         Result.from_path(tmp_path)
+    with pytest.raises(RuntimeError, match=f"{tmp_path}/none doesn't exist"):
+        Result.from_path("~/none")  # HOME is tmp_path
+    with pytest.raises(RuntimeError, match=f"folder {tmp_path} holds no run"):
+        Result.from_path(f"file://{tmp_path}")
+    with pytest.raises(ValueError, match="other file systems are not provided"):
+        Result.from_path("s3://bucket/run")
     (tmp_path / "run.db").write_text("no database at all, but long enough to be looked at as one")
     with pytest.raises(RuntimeError, match="cannot be read"):
         Result.from_path(tmp_path)
