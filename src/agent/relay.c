@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -16,6 +17,7 @@ enum { READ_SIZE = 256 << 10, PIPE_HALF_FULL = 32 << 10, PIPE_SIZE = 512 << 10 }
 
 static char read_buffer[READ_SIZE]; /* of all relays: nothing stays in it */
 
+/* The run's directory itself is never made again: once it was removed, nothing of the run may seem to be there. */
 static int open_log(const struct relay *relay) {
     CLEANUP(buffer_done) struct buffer path = {0};
     buffer_printf(&path, "%s/logs", relay->config.run_path);
@@ -27,7 +29,7 @@ static int open_log(const struct relay *relay) {
     int fd = open(path.data, flags, 0644);
     if (fd >= 0 || errno != ENOENT) return fd;
     path.data[directory] = '\0';
-    if (file_make_directories(path.data, 0755, NULL) < 0) return -1;
+    if (mkdir(path.data, 0755) < 0 && errno != EEXIST) return -1;
     path.data[directory] = '/';
     return open(path.data, flags, 0644);
 }
@@ -44,7 +46,8 @@ static void write_log(struct relay *relay, const char *bytes, size_t size) {
     if (relay->config.run_path[0] == '\0') return;
     if (relay->log_fd < 0) relay->log_fd = open_log(relay);
     int code = relay->log_fd < 0 ? -errno : file_write_all(relay->log_fd, bytes, size);
-    if (code < 0) note_unlogged(relay, size, -code);
+    bool removed = code == -ENOENT; /* with the run's directory: the run's end tells that */
+    if (code < 0 && !removed) note_unlogged(relay, size, -code);
 }
 
 /* The buffer holds up to twice what is wanted, so that small writes seldom move it. */

@@ -413,6 +413,21 @@ class Disks(FailureCase):
         self.assertEqual(["[rank 0] still 0", "[rank 1] still 1"], sorted(finished.out.splitlines()), repr(finished))
         self.assert_status(1, finished)
         self.assert_line(finished, "run", "removed", "run.db", os.path.join(self.storage, "r"))
+        self.assertFalse(os.path.exists(os.path.join(self.storage, "r")), "made again")
+
+    def test_the_run_directory_is_deleted_under_a_checkpoint(self):
+        """Rank 0 has written its files and waits for rank 1: it hears that nothing came of them, and of the next ones neither."""
+        report = "'%s' report i=%%d --checkpoint d.$RANK; echo $RANK: $?" % COMMAND
+        process = self.begin(2, "mkdir d.$RANK; echo $RANK > d.$RANK/part-$RANK; : > ready.$RANK; "
+                             "[ $RANK = 0 ] || while [ ! -e go ]; do sleep 0.005; done; %s; %s" % (report % 1, report % 2))
+        staging = os.path.join(self.storage, "r", ".checkpoint_000001.attempt-1")
+        self.wait_for(lambda: os.path.isdir(staging) and any("part-0" in name for name in os.listdir(staging)), process=process)
+        shutil.rmtree(os.path.join(self.storage, "r"))
+        self.write("go", "")
+        finished = self.assert_status(1, self.finish(process))
+        self.assertEqual(["0: 1"] * 2 + ["1: 1"] * 2, sorted(line[9:] for line in finished.out.splitlines() if line.endswith(": 1")), repr(finished))
+        self.assertIn("was removed while the run went on", finished.err)
+        self.assertFalse(os.path.exists(os.path.join(self.storage, "r")), "made again")
 
     def test_a_failure_is_told_before_the_loss_of_the_records(self):
         process = self.begin(1, ": > ready.$RANK; while [ ! -e go ]; do sleep 0.005; done; exit 7")
