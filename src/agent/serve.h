@@ -1,7 +1,7 @@
 /* One run as an agent serves it.
  *
  * Order of things: hello; launch -> each worker spawned, a few a turn (started); its lines relayed, its messages forwarded (ready,
- * reports, store); or the template is asked for each; its end seen by pidfd (exited); its pipes drained, its process group killed (gone); when all are gone and
+ * reports, store); or the template is asked for each; its end seen by SIGCHLD (exited); its pipes drained, its process group killed (gone); when all are gone and
  * the attempt is over, the sweep: the agent is a subreaper, so that no child left (waitid: ECHILD) proves that no
  * descendant is left; others are killed and counted. Then the lease is dropped, and bye. When the channel closes before that, workers
  * are stopped at once (TERM, grace, KILL) and swept. */
