@@ -85,6 +85,7 @@ int ty_error_exit_status(int code) {
 }
 
 bool error_may_pass(int code) {
+    if (code == TY_ECOMM) return true;
     switch (-code) {
     case EAGAIN:
     case EINTR:

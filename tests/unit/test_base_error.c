@@ -112,7 +112,7 @@ static void exit_statuses(void **state) {
 
 static void what_may_pass(void **state) {
     (void)state;
-    static const int passing[] = {-EAGAIN, -ENOMEM, -EMFILE},
+    static const int passing[] = {-EAGAIN, -ENOMEM, -EMFILE, TY_ECOMM},
                      lasting[] = {0, 1, -ENOENT, -EACCES, TY_EUSAGE, TY_ESTART};
     for (size_t i = 0; i < sizeof passing / sizeof passing[0]; i++)
         assert_true(error_may_pass(passing[i]));
