@@ -98,20 +98,37 @@ static int tell_outcome(const struct drive_end *end, ty_error *err) {
     }
 }
 
-/* A run whose records are lost has not succeeded. */
-static int tell_loss(int directory, const struct drive_end *end, const char *path, ty_error *err) {
-    if (end->unrecorded.code < 0) return ty_fail(err, end->unrecorded.code, "%s", end->unrecorded.message);
-    struct stat status;
-    bool gone =
-        fstat(directory, &status) < 0 || status.st_nlink == 0 || faccessat(directory, "run.db", F_OK, 0) < 0;
-    if (!gone) return 0;
-    return ty_fail(err, -ENOENT, "%s was removed while the run went on: run.db, logs and checkpoints are lost",
-                   path);
+/* The run's directory is not where it was. */
+static int tell_gone(int directory, const char *path, ty_error *err) {
+    struct stat held, there;
+    if (fstat(directory, &held) < 0 || held.st_nlink == 0 || faccessat(directory, "run.db", F_OK, 0) < 0)
+        return ty_fail(err, -ENOENT,
+                       "%s was removed while the run went on: run.db, logs and checkpoints are lost", path);
+    bool same = stat(path, &there) == 0 && there.st_dev == held.st_dev && there.st_ino == held.st_ino;
+    return same ? 0 : ty_fail(err, -ENOENT, "%s was moved away while the run went on", path);
 }
 
-static int tell(const struct outcome *outcome, ty_error *err) {
-    int code = tell_outcome(outcome->end, err);
-    return code < 0 ? code : tell_loss(outcome->directory, outcome->end, outcome->config->path, err);
+/* What befell the directory stands behind whatever else the run came to. */
+static int add_gone(const struct outcome *outcome, struct ty_result *result, int code, ty_error *err) {
+    ty_error gone = {0};
+    if (tell_gone(outcome->directory, outcome->config->path, &gone) == 0) return code;
+    CLEANUP_FREE char *before = strdup(err->message);
+    (void)ty_fail(err, code, "%s; %s", before != NULL ? before : "it failed", gone.message);
+    CLEANUP(buffer_done) struct buffer screen = {0};
+    buffer_printf(&screen, "%s  %s\n", result->failure != NULL ? result->failure : "", gone.message);
+    if (result->failure == NULL || screen.failed) return code;
+    free(result->failure);
+    result->failure = buffer_take(&screen);
+    return code;
+}
+
+/* A run whose records are lost has not succeeded. */
+static int tell(const struct outcome *outcome, struct ty_result *result, ty_error *err) {
+    const struct drive_end *end = outcome->end;
+    int code = tell_outcome(end, err);
+    if (code < 0) return add_gone(outcome, result, code, err);
+    if (end->unrecorded.code < 0) return ty_fail(err, end->unrecorded.code, "%s", end->unrecorded.message);
+    return tell_gone(outcome->directory, outcome->config->path, err);
 }
 
 /* -- as JSON */
@@ -229,7 +246,7 @@ int outcome_tell(const struct outcome *outcome, ty_result **result, ty_error *er
     struct ty_result *made;
     int code = make_result(outcome, &made, err);
     if (code < 0) return code;
-    code = tell(outcome, err);
+    code = tell(outcome, made, err);
     made->json = format_result(outcome, made, code, code < 0 ? err->message : NULL);
     if (made->json == NULL) {
         ty_result_free(made);

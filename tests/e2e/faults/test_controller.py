@@ -1,7 +1,10 @@
 """C rows of docs/faults.md that no other test shows: a controller that stands still, and the locks of a run's directory."""
 
+import errno
 import os
+import shutil
 import signal
+import time
 
 from place import REPORT, FaultCase, failing, main
 
@@ -113,6 +116,81 @@ class Controllers(FaultCase):
         process = self.shell(self.SAVER, "--name", "r", "--resume", "--grace", "300ms", env=failing("unlink", -1, "half"))
         self.wait_for(lambda: self.rows("SELECT COUNT(*) FROM events WHERE kind = 'run'") == [(2,)], "the resumed run", process)
         self.assertIn("the storage hangs: clearing up %s/r has not returned for " % self.storage, self.interrupted(process).err)
+
+    def test_c6_a_directory_that_goes_is_told_whatever_the_run_came_to(self):
+        """C6: removed or moved away while a checkpoint commits, for which nobody waits for ever; then the run is interrupted, or fails."""
+        path = os.path.join(self.storage, "r")
+        for move, told in ((shutil.rmtree, "was removed while the run went on: run.db, logs and checkpoints are lost"),
+                           (lambda path: os.rename(path, path + "-moved"), "was moved away while the run went on")):
+            for interrupt in (True, False):
+                with self.subTest(told=told, interrupt=interrupt):
+                    process = self.shell("echo $$ > ready.0; " + self.SAVER, "--name", "r", "--grace", "300ms",
+                                         env=dict(failing("rename", -1, ".checkpoint_000001"), SIZE="1"))
+                    staging = os.path.join(path, ".checkpoint_000001.attempt-1")
+                    self.wait_for(lambda: os.path.exists(os.path.join(staging, ".metadata.json")), "a commit", process)
+                    _, (worker,) = self.pids_of(process, 1)
+                    move(path)
+                    if not interrupt:
+                        os.kill(worker, signal.SIGKILL)
+                        time.sleep(0.1)
+                    process.send_signal(signal.SIGINT)
+                    finished = self.assert_status(130, self.finish(process, 20))
+                    self.assertIn("%s %s" % (path, told), finished.err)
+                    self.assertIn("the storage hangs: committing " + staging, finished.err)
+                    self.assertFalse(os.path.exists(path), "made again")
+                    shutil.rmtree(path + "-moved", ignore_errors=True)
+                    shutil.rmtree(os.path.join(self.work, "d"))
+                    self.forget()
+        self.assert_clean()
+
+    def test_a_resume_on_a_full_disk(self):
+        """D2: where the journal cannot be opened nothing begins; where it fills up that is told and is the status. Nothing is lost."""
+        script = "unset LD_PRELOAD; echo from ${TRAINYARD_CHECKPOINT##*/}; mkdir -p d; echo x > d/part; " + REPORT + "i=1 --checkpoint d"
+        self.assert_status(0, self.finish(self.shell(script, "--name", "r")))
+        refused = self.assert_status(1, self.finish(self.shell(script, "--name", "r", "--resume", env=failing("write", errno.ENOSPC, "run.db"))))
+        self.assert_line(refused, "run", "cannot open %s/r/run.db: No space left on device" % self.storage)
+        self.assertEqual("", refused.out)
+        for call, error in (("write", errno.ENOSPC), ("sync", errno.EIO)):
+            full = self.assert_status(1, self.finish(self.shell(script, "--name", "r", "--resume", env=failing(call, error, "run.db-wal"))))
+            self.assertIn("[rank 0] from checkpoint_000001\n", full.out)
+            self.assertIn("cannot write %s/r/run.db: " % self.storage, full.err)
+        again = self.assert_status(0, self.finish(self.shell(script, "--name", "r", "--resume")))
+        self.assertIn(again.out, ("[rank 0] from checkpoint_000001\n", "[rank 0] from checkpoint_000002\n"))  # a sync may fail behind its write
+        self.assertIn("checkpoint_000001", self.committed())
+        self.assert_clean()
+
+    def test_a_resume_with_other_workers(self):
+        """More or fewer workers than before: all begin from the latest checkpoint, which holds the files of those before."""
+        script = "echo $RANK of $WORLD_SIZE from ${TRAINYARD_CHECKPOINT##*/} `cd $TRAINYARD_CHECKPOINT && echo part-*`; mkdir -p d.$RANK; " \
+            "echo x > d.$RANK/part-$RANK; " + REPORT + "n=$WORLD_SIZE --checkpoint d.$RANK"
+        before = "from  part-*"
+        for number, workers in enumerate((2, 4, 1), 1):
+            finished = self.assert_status(0, self.finish(self.shell(script, "--name", "r", "-n", workers, *(["--resume"] if number > 1 else []),
+                                                                    env={"TRAINYARD_CHECKPOINT": None})))
+            if number > 1:
+                self.assertEqual(["[rank %d] %d of %d %s" % (rank, rank, workers, before) for rank in range(workers)],
+                                 sorted(finished.out.splitlines()))
+            before = "from checkpoint_%06d %s" % (number, " ".join("part-%d" % rank for rank in range(workers)))
+        self.assertEqual(["checkpoint_000001", "checkpoint_000002", "checkpoint_000003"], self.committed())
+        self.assertEqual([[2, 4, 1], [2, 4], [4], [4]], [[value for value, in self.rows(
+            "SELECT metrics->>'n' FROM reports WHERE rank = %d ORDER BY id" % rank)] for rank in range(4)])
+        self.assert_clean()
+
+    def test_c8_killed_while_it_removes_a_checkpoint(self):
+        """C8, D8: the one that goes has lost its row and its name; the resumed run goes on from the latest and finishes the removal."""
+        script = "unset LD_PRELOAD; [ -n \"$TRAINYARD_CHECKPOINT\" ] && { echo from ${TRAINYARD_CHECKPOINT##*/}; exit 0; }; mkdir d; " \
+            "echo 1 > d/part; " + REPORT + "i=1 --checkpoint d && " + REPORT + "i=2 --checkpoint d; exec sleep 100000"
+        process = self.shell(script, "--name", "r", "--keep-checkpoints", 1, env=failing("unlink", -1, "part"))
+        trash = os.path.join(self.storage, "r", ".checkpoint_000001.removed")
+        self.wait_for(lambda: os.path.exists(trash), "a removal", process)
+        process.kill()
+        self.assert_status(137, self.finish(process))
+        self.assertTrue(os.path.exists(os.path.join(trash, "part")))
+        self.assertEqual([("checkpoint_000002",)], self.rows("SELECT name FROM checkpoints"))
+        again = self.assert_status(0, self.finish(self.shell(script, "--name", "r", "--resume")))
+        self.assertEqual("[rank 0] from checkpoint_000002\n", again.out)
+        self.assertEqual(["checkpoint_000002"], self.committed())
+        self.assert_clean()
 
     def test_nothing_to_resume(self):
         """Scripts that are started again and again always resume; a slip in the name must be seen, and loses nothing."""
