@@ -18,7 +18,7 @@ enum { WORKERS = 4, NODES = 2 };
 /* Two nodes of two workers each; what is asked of the hooks is set by each test. */
 struct cluster {
     struct sim *sim;
-    nanoseconds start_agent[NODES], start_worker, stop_worker, latency;
+    nanoseconds start_agent[NODES], start_worker, stop_worker, latency, storage;
     int refusals; /* starts of the last node's agent that fail first */
     int began, published;
     nanoseconds first_began;
@@ -48,9 +48,10 @@ static nanoseconds message(void *context, uint32_t node, bool to_agent) {
 }
 
 static nanoseconds publish(void *context, const struct run_commit *commit) {
+    struct cluster *cluster = context;
     assert_true(commit->n > 0);
-    ((struct cluster *)context)->published++;
-    return 0;
+    cluster->published++;
+    return cluster->storage;
 }
 
 static void began(void *context, uint32_t rank) {
@@ -234,6 +235,62 @@ static void what_cannot_be_killed_goes_with_its_node(void **state) {
     close_cluster(&cluster);
 }
 
+/* Nobody takes it for lost while all goes well; no end waits for it. */
+static void an_agent_that_stands_still_holds_up_no_end(void **state) {
+    (void)state;
+    struct cluster cluster = {0};
+    struct run *run = open_cluster(&cluster, no_retry);
+    (void)sim_step_until(cluster.sim, NS_PER_S);
+    sim_freeze(cluster.sim, 1, true);
+    sim_worker_exit(cluster.sim, 2, 0);
+    assert_false(sim_step_until(cluster.sim, 600 * NS_PER_S));
+    assert_int_equal(run_worker(run, 2)->state, WORKER_STARTED);
+    sim_worker_exit(cluster.sim, 0, SIGKILL);
+    assert_true(sim_step_until(cluster.sim, 630 * NS_PER_S));
+    assert_int_equal(run_outcome(run), OUTCOME_FAILED);
+    assert_int_equal(run_failure(run)->rank, 0);
+    close_cluster(&cluster);
+}
+
+static void an_agent_that_stood_still_goes_on(void **state) {
+    (void)state;
+    struct cluster cluster = {0};
+    struct run *run = open_cluster(&cluster, no_retry);
+    (void)sim_step_until(cluster.sim, NS_PER_S);
+    sim_freeze(cluster.sim, 1, true);
+    sim_worker_ready(cluster.sim, 2);
+    (void)sim_step_until(cluster.sim, 100 * NS_PER_S);
+    sim_freeze(cluster.sim, 1, false);
+    (void)sim_step_until(cluster.sim, 101 * NS_PER_S);
+    assert_int_equal(run_worker(run, 2)->state, WORKER_READY);
+    end_all(&cluster);
+    close_cluster(&cluster);
+}
+
+/* The last checkpoint of a run that succeeds: what it takes until it is in its place. */
+static const char *checkpoint_of(nanoseconds storage) {
+    static char path[64];
+    struct cluster cluster = {.storage = storage};
+    struct run *run = open_cluster(&cluster, no_retry);
+    (void)sim_step_until(cluster.sim, NS_PER_S);
+    for (uint32_t rank = 0; rank < WORKERS; rank++) {
+        sim_worker_report(cluster.sim, rank, REPORT_BEGIN, 1);
+        sim_worker_report(cluster.sim, rank, REPORT_COMMIT, 1);
+    }
+    end_all(&cluster);
+    assert_int_equal(cluster.published, 1);
+    (void)snprintf(path, sizeof path, "%s", run_checkpoint(run) == NULL ? "none" : run_checkpoint(run));
+    close_cluster(&cluster);
+    return path;
+}
+
+static void the_end_waits_for_slow_storage_but_not_for_ever(void **state) {
+    (void)state;
+    assert_string_equal(checkpoint_of(0), "checkpoint_000001");
+    assert_string_equal(checkpoint_of(20 * NS_PER_S), "checkpoint_000001");
+    assert_string_equal(checkpoint_of(3600 * NS_PER_S), "none");
+}
+
 /* -- what simulation found */
 
 static void no_launch_before_every_hello_of_a_retry(void **state) {
@@ -290,6 +347,9 @@ int main(void) {
         cmocka_unit_test(both_sides_of_a_long_partition_never_work),
         cmocka_unit_test(whoever_disobeys_is_killed_after_the_grace),
         cmocka_unit_test(what_cannot_be_killed_goes_with_its_node),
+        cmocka_unit_test(an_agent_that_stands_still_holds_up_no_end),
+        cmocka_unit_test(an_agent_that_stood_still_goes_on),
+        cmocka_unit_test(the_end_waits_for_slow_storage_but_not_for_ever),
         cmocka_unit_test(no_launch_before_every_hello_of_a_retry),
         cmocka_unit_test(an_agent_that_ends_before_its_workers_began_is_no_success),
         cmocka_unit_test(a_doubled_report_counts_once),
