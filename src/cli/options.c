@@ -135,9 +135,22 @@ static bool is_shortened(const struct option_spec *option, const struct argp_sta
     return strcspn(word, "=") != strlen(option->name);
 }
 
-static int take_option(struct parse *parse, size_t index, char *value, const struct argp_state *state) {
+static bool is_optional(const struct option_spec *option) {
+    return option->argument != NULL && option->argument[0] == '[';
+}
+
+/* The next word, for an option whose value may be left out: where the program is still to come, behind a "--". */
+static char *take_value(const struct parse *parse, struct argp_state *state) {
+    if (!parse->rest || state->next >= state->argc || state->argv[state->next][0] == '-') return NULL;
+    for (int i = state->next + 1; i < state->argc; i++)
+        if (str_equal(state->argv[i], "--")) return state->argv[state->next++];
+    return NULL;
+}
+
+static int take_option(struct parse *parse, size_t index, char *value, struct argp_state *state) {
     const struct option_spec *option = parse->options[index];
     if (is_shortened(option, state, value)) return fail(parse, explain(parse, parse->err));
+    if (is_optional(option) && value == NULL) value = take_value(parse, state);
     if (option == &help_option) {
         parse->arguments->help = true;
         return 0;
@@ -175,7 +188,10 @@ static void fill(struct parse *parse, const struct option_group *const *groups, 
     for (size_t i = 0; i < parse->n; i++) {
         const struct option_spec *option = parse->options[i];
         int key = option->letter != 0 ? option->letter : FIRST_KEY + (int)i;
-        table[i] = (struct argp_option){.name = option->name, .key = key, .arg = option->argument};
+        table[i] = (struct argp_option){.name = option->name,
+                                        .key = key,
+                                        .arg = option->argument,
+                                        .flags = is_optional(option) ? OPTION_ARG_OPTIONAL : 0};
     }
 }
 

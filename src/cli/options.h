@@ -14,10 +14,11 @@
 #include "base/error.h"
 
 struct option_spec {
-    const char *name;     /* long name, without dashes */
-    char letter;          /* short name, 0: none */
-    const char *argument; /* what follows, as help shows it ("N|MIN:MAX"); NULL: a flag */
-    const char *help;     /* one sentence or two; the first letter small, no full stop at the end */
+    const char *name; /* long name, without dashes */
+    char letter;      /* short name, 0: none */
+    const char *
+        argument; /* what follows, as help shows it ("N|MIN:MAX"); "[NAME]": it may be left out; NULL: a flag */
+    const char *help; /* one sentence or two; the first letter small, no full stop at the end */
     /* Sets the value in the group's target; fails with what is allowed (the caller names option and value). */
     int (*set)(const struct option_spec *option, void *target, const char *value, ty_error *err);
     size_t offset;              /* of the field in the target, for the setters below */
@@ -43,7 +44,7 @@ int option_duration(const struct option_spec *option, void *target, const char *
 struct option_given {
     const struct option_spec *option;
     size_t group;      /* index of its group in the command */
-    const char *value; /* in argv; NULL for a flag */
+    const char *value; /* in argv; NULL for a flag, and for a value that was left out */
 };
 
 /* A command line taken apart. Everything borrowed from argv. */

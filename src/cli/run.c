@@ -21,7 +21,7 @@
 #include "worker/result.h"
 
 struct run_options {
-    const char *name, *storage_path;
+    const char *name, *resumed, *storage_path; /* resumed: the name that --resume gives */
     struct run_environment environment;
     int framework, backend, progress, bind;
     struct chaos_policy chaos;
@@ -38,6 +38,15 @@ static const char *const bindings[] = {"numa", "none", NULL};
 static int set_name(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     int result = controller_check_name(value, err);
     return result < 0 ? result : option_text(option, target, value, err);
+}
+
+static int set_resume(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    struct run_options *options = target;
+    options->resume = true;
+    if (value == NULL) return 0;
+    options->resumed = value;
+    return controller_check_name(value, err);
 }
 
 static int add_variable(const struct option_spec *option, void *target, const char *value, ty_error *err) {
@@ -61,10 +70,11 @@ static const struct option_spec specs[] = {
     {"name", 0, "NAME", "the run's name (default: run-YYYYMMDD-HHMMSS-xxxx)", set_name, AT(name), NULL},
     {"storage-path", 0, "DIR", "where runs are kept (default: ~/trainyard_runs)", option_text, AT(storage_path),
      NULL},
-    {"resume", 0, NULL,
-     "go on with the run of this name; where there is none a new one begins, which is told; without it a name "
-     "that exists is refused",
-     option_flag, AT(resume), NULL},
+    {"resume", 0, "[NAME]",
+     "go on with the run of this name, which --name may give as well; where there is none a new one begins, "
+     "which is told; without it "
+     "a name that exists is refused",
+     set_resume, 0, NULL},
     {"env", 0, "NAME=VALUE",
      "a variable for the workers, which otherwise inherit this environment; may be given many times; NAME "
      "alone demands that it is set here",
@@ -123,6 +133,16 @@ static int apply_settings(struct run_options *options, const struct run_settings
         int result = option->set(option, options, setting->text, err);
         if (result < 0) return ty_wrap(err, "%s", setting->where);
     }
+    return 0;
+}
+
+/* One run has one name. */
+static int take_resumed(struct run_options *options, ty_error *err) {
+    if (options->resumed != NULL && options->name != NULL && !str_equal(options->resumed, options->name))
+        return ty_fail(err, TY_EUSAGE,
+                       "--resume %.80s: the run is called %.80s already; put -- in front of the program",
+                       options->resumed, options->name);
+    if (options->name == NULL) options->name = options->resumed;
     return 0;
 }
 
@@ -236,6 +256,7 @@ static int run_run(const struct arguments *arguments, ty_error *err) {
     if (result >= 0) result = policy_options_finish(&policy, err);
     if (result >= 0) result = cluster_options_check(&cluster, err);
     if (result >= 0) result = take_settings(&options, &scaling.settings, err);
+    if (result >= 0) result = take_resumed(&options, err);
     if (result >= 0 && *arguments->words[0] == '\0')
         result = ty_fail(err, TY_EUSAGE, "the program's name is empty");
     if (result >= 0) result = start(&options, &scaling, &cluster, &policy, arguments->words, err);

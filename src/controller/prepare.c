@@ -14,6 +14,10 @@ int prepare_check(const struct run_request *request, struct prepared *prepared, 
     result = framework_find(request->framework, &prepared->framework, err);
     if (result < 0) return result;
     if (request->name != NULL && (result = controller_check_name(request->name, err)) < 0) return result;
+    if (request->resume && request->name == NULL)
+        return ty_fail(err, TY_EUSAGE,
+                       "to resume a run takes its name (--resume NAME; resume=True and name=): `trainyard "
+                       "status` lists them");
     result = scaling_resolve(request->scaling, request->train_v1, &prepared->demand, err);
     if (result < 0) return result;
     if (prepared->demand.max_workers == 0)

@@ -42,7 +42,7 @@ RUN = {
     "--progress": ("plain", ["", "fancy", "Auto"], ["auto|plain|none"]),
 }
 FLAGS = ["--use-gpu", "--use-tpu"]
-RUN_FLAGS = ["--resume", "--no-wait", "--isolate-devices", "--no-prefix", "--quiet"]
+RUN_FLAGS = ["--no-wait", "--isolate-devices", "--no-prefix", "--quiet"]
 
 
 class Options(Case):

@@ -404,6 +404,22 @@ class NamesAndPlaces(RunCase):
         self.assertEqual("[rank 0] 2 1\n", self.assert_status(0, second).out)
         self.assertEqual("1 0\n2 1\n", read(self.storage, "again", "logs", "rank-0.log"))
 
+    def test_resume_takes_the_name(self):
+        """As its value, or by --name; the word behind it is the program where none is still to come."""
+        for words in (("--resume", "r", "--"), ("--resume=r", "--"), ("--resume=r",), ("--resume", "r", "--name", "r", "--"),
+                      ("--name", "r", "--resume")):
+            with self.subTest(words):
+                self.run_workers("--name", "r", "--", "false")
+                finished = self.run_workers(*words, "sh", "-c", "echo again; echo -- $TRAINYARD_RUN")
+                self.assertEqual("[rank 0] again\n[rank 0] -- r\n", self.assert_status(0, finished).out)
+                shutil.rmtree(os.path.join(self.storage, "r"))
+        for words, told in ((("--resume", "--", "true"), "takes its name"), (("--resume", "true"), "takes its name"),
+                            (("--resume=a/b", "true"), "a/b"), (("--resume=", "true"), "--resume ''"),
+                            (("--name", "x", "--resume", "npm", "run", "--", "y"), "--resume npm")):
+            with self.subTest(words):
+                self.assert_line(self.assert_status(2, self.run_workers(*words)), "run", told)
+        self.assertEqual([], os.listdir(self.storage))
+
     def test_a_run_that_goes_on_is_not_resumed(self):
         process = self.start("run", "--storage-path", self.storage, "--name", "busy", "--", "sh", "-c", ": > ready; sleep " + NEVER)
         self.wait_for_files(process, "ready")

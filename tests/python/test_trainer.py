@@ -191,7 +191,7 @@ def test_a_name_that_does_not_exist_is_a_new_run_and_told(fit, storage, capfd):
     assert capfd.readouterr().err.count(told) == 1
 
 
-@pytest.mark.parametrize("fields", [{"name": "../x"}, {"name": "a/b"}])
+@pytest.mark.parametrize("fields", [{"name": "../x"}, {"name": "a/b"}, {"resume": True}])
 def test_names_are_checked_by_the_library(fit, fields, storage):
     with pytest.raises(ValueError, match="name"):
         fit(lambda: None, 1, **fields)
