@@ -66,6 +66,11 @@ def check_function(function: Any, name: str = "train_loop_per_worker") -> None:
         n = required_arguments(function)
     except (TypeError, ValueError):
         return  # a builtin does not say
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
+            raise ValueError(
+                f"`{name}` requires `{parameter.name}` by keyword, which nobody gives: take the config as its first argument"
+            )
     if n > 1:
         raise ValueError(
             f"`{name}` should take in 0 or 1 required arguments, but it accepts {n} required arguments instead."

@@ -122,6 +122,15 @@ def test_arity():
     assert call(lambda config: config, None) == {}
 
 
+def test_a_required_keyword_is_refused():
+    def train(*, config):
+        pass
+
+    with pytest.raises(ValueError, match="`train_loop_per_worker` requires `config` by keyword"):
+        check_function(train)
+    check_function(functools.partial(train, config={}))
+
+
 def test_a_function_with_a_cache_travels(monkeypatch):
     def double(n):
         return n * 2
