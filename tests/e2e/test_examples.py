@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import unittest
 
 import harness
 
@@ -44,14 +43,14 @@ class Examples(harness.Case):
         self.assertIn("nowhere.csv does not hold the 1797 images", finished.err + finished.out)
 
     def test_resume_goes_on_behind_its_checkpoint(self):
+        finished = self.assert_status(0, self.example("resume", "counter", 10, 7))
         self.assertIn("trainyard: nothing to resume under %s: a new run begins\n" % os.path.join(self.place, "trainyard_runs", "counter"),
                       finished.err)
-        finished = self.assert_status(0, self.example("resume", "counter", 10, 7))
         self.assertIn("attempt 1 begins behind step 0", finished.out)
         self.assertIn("attempt 2 begins behind step 6", finished.out)
         self.assertIn("counted to 10 in 2 attempts", finished.out)
-        self.assertNotIn("nothing to resume", finished.err)
         finished = self.assert_status(0, self.example("resume", "counter", 14))
+        self.assertNotIn("nothing to resume", finished.err)
         self.assertIn("begins behind step 10", finished.out)
         self.assertIn("counted to 14", finished.out)
 
