@@ -94,6 +94,7 @@ static int open_journal(struct controller *controller, ty_error *err) {
     bool past = controller->past = existed && journal_exists(controller->path);
     int result =
         journal_open(controller->path, past ? JOURNAL_APPEND : JOURNAL_CREATE, &controller->journal, err);
+    if (result < 0 && !existed) directory_remove(controller->path);
     if (result >= 0 && past) result = read_past(controller, err);
     if (result >= 0)
         result = checkpoints_open(

@@ -151,5 +151,13 @@ int directory_open(const char *path, bool resume, bool *existed, ty_error *err) 
     buffer_printf(&logs, "%s/logs", path);
     result = logs.failed ? ty_fail_memory(err) : file_make_directories(logs.data, 0777, err);
     buffer_done(&logs);
+    if (result < 0 && !*existed) directory_remove(path);
     return result < 0 ? result : TAKE_FD(fd);
+}
+
+void directory_remove(const char *path) {
+    CLEANUP(buffer_done) struct buffer logs = {0};
+    buffer_printf(&logs, "%s/logs", path);
+    if (!logs.failed) (void)rmdir(logs.data);
+    (void)rmdir(path);
 }

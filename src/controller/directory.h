@@ -10,5 +10,7 @@
  * (TY_EUSAGE), else it is TY_EEXISTS. `*existed` tells which. The descriptor returned holds the lock (flock) until it is closed, or the process
  * ends; TY_EEXISTS too when another controller of the run lives. */
 int directory_open(const char *path, bool resume, bool *existed, ty_error *err);
+/* Removes one that was made and in which nothing was written yet. */
+void directory_remove(const char *path);
 
 #endif

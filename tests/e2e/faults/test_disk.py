@@ -114,6 +114,7 @@ class Disks(FaultCase):
         return self.read("out").count("tick\n")
 
     def test_storage_that_hangs(self):
+        self.assertEqual([], os.listdir(self.storage))  # the name is free again
         """D6: a call that never returns is told with its path while the output flows on, and does not keep the run from its end."""
         for call, part, path in (("rename", ".checkpoint_000001", "committing %s/.checkpoint_000001.attempt-1 "),
                                  ("sync", ".checkpoint_000001", "committing %s/.checkpoint_000001.attempt-1 "),
