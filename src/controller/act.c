@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/random.h>
 
 #include "base/cleanup.h"
@@ -135,16 +136,38 @@ static void tell_restart(struct drive *drive, const struct run_event *event) {
                 event->attempt + 1, when);
 }
 
-/* A checkpoint that was lost is told where the training goes on without it; else whoever reported it hears of it. */
-static void tell_lost_checkpoint(struct drive *drive, const struct run_event *event) {
-    const struct checkpoint_policy *policy = &drive->config->request->checkpoints;
-    if (event->kind != EVENT_CHECKPOINT_LOST || policy->on_error != CHECKPOINT_ERROR_CONTINUE) return;
-    if (run_state_of(drive->run) != RUN_RUNNING) return;
+static const char *text_of(const json_t *data, const char *key) {
+    const char *text = json_string_value(json_object_get(data, key));
+    return text != NULL ? text : "?";
+}
+
+/* A checkpoint that was lost is told where the training goes on without it, or where nobody waits for it any more; else whoever
+ * reported it hears of it. */
+static void tell_lost_checkpoint(const struct drive *drive, const json_t *data) {
+    bool goes_on = drive->config->request->checkpoints.on_error == CHECKPOINT_ERROR_CONTINUE;
+    if (!goes_on && !json_is_true(json_object_get(data, "unheard"))) return;
+    log_warning("controller", "checkpoint %lld is lost: %s%s",
+                (long long)json_integer_value(json_object_get(data, "number")), text_of(data, "reason"),
+                goes_on ? "; the training goes on" : "");
+}
+
+static void tell_late_checkpoint(const json_t *data) {
+    const char *ranks = text_of(data, "ranks");
+    log_warning("controller", "checkpoint %lld has waited %lld s for the %s of rank%s %s",
+                (long long)json_integer_value(json_object_get(data, "number")),
+                (long long)json_integer_value(json_object_get(data, "seconds")), text_of(data, "what"),
+                strpbrk(ranks, "-,") != NULL ? "s" : "", ranks);
+}
+
+static void tell_checkpoint(struct drive *drive, const struct run_event *event) {
+    bool lost = event->kind == EVENT_CHECKPOINT_LOST;
+    if ((!lost && event->kind != EVENT_CHECKPOINT_LATE) || run_state_of(drive->run) != RUN_RUNNING) return;
     json_t *data = event->data == NULL ? NULL : json_loads(event->data, 0, NULL);
-    const char *reason = json_string_value(json_object_get(data, "reason"));
     progress_hide(&drive->progress);
-    log_warning("controller", "checkpoint %lld is lost: %s; the training goes on",
-                (long long)json_integer_value(json_object_get(data, "number")), reason != NULL ? reason : "?");
+    if (lost)
+        tell_lost_checkpoint(drive, data);
+    else
+        tell_late_checkpoint(data);
     json_decref(data);
 }
 
@@ -158,7 +181,7 @@ static void record(void *context, const struct run_event *event) {
     struct drive *drive = context;
     tell_restart(drive, event);
     resize_tell(drive, event);
-    tell_lost_checkpoint(drive, event);
+    tell_checkpoint(drive, event);
     clear_up(drive, event);
     drive_note(drive, event,
                event->kind == EVENT_CHECKPOINT ? checkpoints_latest_metrics(drive->config->checkpoints) : NULL);

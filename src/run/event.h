@@ -23,7 +23,8 @@
     X(EVENT_GONE, "gone", "")                                                                           \
     X(EVENT_START_FAILED, "start_failed", "cause")                                                      \
     X(EVENT_CHECKPOINT, "checkpoint", "number path")                                                    \
-    X(EVENT_CHECKPOINT_LOST, "checkpoint_lost", "number reason")                                        \
+    X(EVENT_CHECKPOINT_LOST, "checkpoint_lost", "number reason unheard(nobody waited for it)")          \
+    X(EVENT_CHECKPOINT_LATE, "checkpoint_late", "number seconds ranks(that others wait for) what")      \
     X(EVENT_CHECKPOINT_REMOVED, "checkpoint_removed", "number name")                                    \
     X(EVENT_STOP, "stop", "reason kill")                                                                \
     X(EVENT_CLEAN, "clean", "clean leftovers")                                                          \

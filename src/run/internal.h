@@ -2,6 +2,7 @@
 #ifndef RUN_INTERNAL_H
 #define RUN_INTERNAL_H
 
+#include "base/idset.h"
 #include "run/retry.h"
 #include "run/run.h"
 
@@ -19,9 +20,10 @@ struct pending {
         uint32_t node, channel;
     } * waiters;
     uint32_t n_files;
-    char error[1024]; /* why it cannot become whole, or "" */
-    bool told;        /* the failure is on record */
-    bool publishing;  /* it is whole, and on its way into its place */
+    nanoseconds since; /* monotonic: when the first of them came */
+    char error[1024];  /* why it cannot become whole, or "" */
+    bool told;         /* the failure is on record */
+    bool publishing;   /* it is whole, and on its way into its place */
 };
 
 /* A rank that asks which checkpoints there are, once the reports up to `number` have been seen to. */
@@ -99,6 +101,7 @@ struct run {
         forgotten; /* checkpoints up to this number that are not pending can never be whole: no memory was left for one */
     struct pending *pending; /* in the order of their numbers */
     struct list_waiter *lists;
+    bool watches_reports; /* TIMER_REPORTS is set */
     char *checkpoint;
 };
 
@@ -111,7 +114,10 @@ void run_record_attempt(struct run *run);
 void run_record_started(struct run *run, uint32_t rank, nanoseconds time);
 void run_record_exit(struct run *run, uint32_t rank, const char *cause, nanoseconds time);
 void run_record_checkpoint(struct run *run, uint64_t number, const char *path);
-void run_record_lost_checkpoint(struct run *run, uint64_t number, const char *why);
+/* `unheard`: no rank waits for it, which would be answered. */
+void run_record_lost_checkpoint(struct run *run, uint64_t number, const char *why, bool unheard);
+void run_record_late_checkpoint(struct run *run, const struct pending *pending, const struct idset *ranks,
+                                const char *what);
 void run_record_stop(struct run *run, bool kill, const char *reason);
 void run_record_clean(struct run *run, uint32_t node, bool clean, uint32_t leftovers);
 void run_record_end(struct run *run, enum run_event_kind kind); /* EVENT_ATTEMPT_END or EVENT_RUN_END */
@@ -154,6 +160,8 @@ void run_hang_end(struct run *run);
 void run_reports_rank_ended(struct run *run, uint32_t rank);
 /* A commit is on its way, and decides whether the attempt's last checkpoint counts. */
 bool run_reports_publishing(const struct run *run);
+/* Tells whom a checkpoint has waited for (report.c). */
+void run_reports_late(struct run *run);
 /* The attempt has ended: what is pending is discarded. */
 void run_reports_end(struct run *run);
 

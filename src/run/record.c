@@ -73,21 +73,31 @@ void run_record_exit(struct run *run, uint32_t rank, const char *cause, nanoseco
     record_buffer(run, EVENT_EXITED, (int)rank, -1, time, &data);
 }
 
-static void record_numbered(struct run *run, enum run_event_kind kind, uint64_t number, const char *key,
-                            const char *text) {
-    struct buffer data = {0};
-    buffer_printf(&data, "{\"number\": %llu, \"%s\": ", (unsigned long long)number, key);
-    buffer_json_text(&data, text);
-    buffer_char(&data, '}');
-    record_buffer(run, kind, -1, -1, 0, &data);
-}
-
 void run_record_checkpoint(struct run *run, uint64_t number, const char *path) {
-    record_numbered(run, EVENT_CHECKPOINT, number, "path", path);
+    struct buffer data = {0};
+    buffer_printf(&data, "{\"number\": %llu, \"path\": ", (unsigned long long)number);
+    buffer_json_text(&data, path);
+    buffer_char(&data, '}');
+    record_buffer(run, EVENT_CHECKPOINT, -1, -1, 0, &data);
 }
 
-void run_record_lost_checkpoint(struct run *run, uint64_t number, const char *why) {
-    record_numbered(run, EVENT_CHECKPOINT_LOST, number, "reason", why);
+void run_record_lost_checkpoint(struct run *run, uint64_t number, const char *why, bool unheard) {
+    struct buffer data = {0};
+    buffer_printf(&data, "{\"number\": %llu, \"reason\": ", (unsigned long long)number);
+    buffer_json_text(&data, why);
+    buffer_text(&data, unheard ? ", \"unheard\": true}" : "}");
+    record_buffer(run, EVENT_CHECKPOINT_LOST, -1, -1, 0, &data);
+}
+
+void run_record_late_checkpoint(struct run *run, const struct pending *pending, const struct idset *ranks,
+                                const char *what) {
+    struct buffer data = {0};
+    double seconds = (double)(run->ops->now(run->context) - pending->since) / (double)NS_PER_S;
+    buffer_printf(&data, "{\"number\": %llu, \"seconds\": %.0f, \"ranks\": \"",
+                  (unsigned long long)pending->number, seconds);
+    idset_format(ranks, &data);
+    buffer_printf(&data, "\", \"what\": \"%s\"}", what);
+    record_buffer(run, EVENT_CHECKPOINT_LATE, -1, -1, 0, &data);
 }
 
 void run_record_stop(struct run *run, bool kill, const char *reason) {

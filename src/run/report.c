@@ -7,6 +7,9 @@
 
 #include "run/internal.h"
 
+/* How long ranks wait for a checkpoint until it is told for whom; then again as often. */
+static const nanoseconds LATE_AFTER = 60 * NS_PER_S;
+
 static void forget_files(struct pending *pending) {
     for (uint32_t i = 0; i < pending->n_files; i++)
         free(pending->files[i]);
@@ -47,7 +50,7 @@ static void answer_all(struct run *run, struct pending *pending, const char *pat
 
 static void give_up(struct run *run, struct pending *pending, const char *why) {
     run->ops->discard(run->context, pending->number, run->attempt);
-    if (!pending->told) run_record_lost_checkpoint(run, pending->number, why);
+    if (!pending->told) run_record_lost_checkpoint(run, pending->number, why, pending->n_files == 0);
     pending->told = true;
     answer_all(run, pending, NULL, why);
 }
@@ -214,6 +217,43 @@ static struct pending *begin(struct run *run, uint64_t number) {
     return pending;
 }
 
+/* Ranks whose report of this number, or whose files, are not there yet. */
+static void list_awaited(const struct run *run, const struct pending *pending, bool files,
+                         struct idset *ranks) {
+    for (uint32_t rank = 0; rank < run->config.n_workers; rank++)
+        if (files ? pending->writes[rank] : run->workers[rank].reports < pending->number)
+            (void)idset_add(ranks, rank);
+}
+
+static void tell_late(struct run *run, const struct pending *pending) {
+    struct idset ranks = {0};
+    bool files = all_came(run, pending);
+    list_awaited(run, pending, files, &ranks);
+    if (idset_count(&ranks) > 0) run_record_late_checkpoint(run, pending, &ranks, files ? "files" : "report");
+    idset_done(&ranks);
+}
+
+/* The first checkpoint that some ranks wait for and others hold up; those behind it wait for it. */
+static struct pending *find_awaited(const struct run *run) {
+    struct pending *pending = run->pending;
+    while (pending != NULL && (pending->publishing || pending->n_files == 0 || is_settled(run, pending)))
+        pending = pending->next;
+    return pending;
+}
+
+static void watch_reports(struct run *run) {
+    if (run->watches_reports || find_awaited(run) == NULL) return;
+    run->watches_reports = true;
+    run->ops->set_timer(run->context, TIMER_REPORTS, LATE_AFTER);
+}
+
+void run_reports_late(struct run *run) {
+    const struct pending *pending = find_awaited(run);
+    run->watches_reports = false;
+    if (pending != NULL && run->ops->now(run->context) - pending->since >= LATE_AFTER) tell_late(run, pending);
+    watch_reports(run);
+}
+
 static void answer_error(struct run *run, const struct run_report *report, const char *error) {
     uint32_t node = run->config.node_of[report->rank];
     run->ops->answer(run->context, node, report->channel, report->number, NULL, error);
@@ -226,6 +266,7 @@ static void add_files(struct run *run, struct pending *pending, const struct run
         answer_error(run, report, "out of memory");
         return;
     }
+    if (pending->n_files == 0) pending->since = run->ops->now(run->context);
     pending->files[pending->n_files] = copy;
     pending->waiters[pending->n_files++] =
         (struct commit_waiter){run->config.node_of[report->rank], report->channel};
@@ -257,7 +298,7 @@ static void refuse_files(struct run *run, const struct run_report *report) {
     }
     run->ops->discard(run->context, report->number, run->attempt);
     if (find_pending(run, report->number) == NULL)
-        run_record_lost_checkpoint(run, report->number, "out of memory");
+        run_record_lost_checkpoint(run, report->number, "out of memory", false);
     answer_error(run, report, "out of memory");
 }
 
@@ -280,6 +321,7 @@ static void conclude(struct run *run, const struct run_report *report) {
         fail_pending(pending, why);
     }
     settle_all(run);
+    watch_reports(run);
 }
 
 static void begin_writing(struct run *run, const struct run_report *report) {
@@ -372,6 +414,8 @@ static void end_last_publishing(struct run *run) {
 }
 
 void run_reports_end(struct run *run) {
+    if (run->watches_reports) run->ops->set_timer(run->context, TIMER_REPORTS, -1);
+    run->watches_reports = false;
     end_last_publishing(run);
     free_lists(run);
     while (run->pending != NULL) {

@@ -499,6 +499,9 @@ void run_timer_fired(struct run *run, enum run_timer timer) {
     case TIMER_STACKS:
         run_stacks_late(run);
         break;
+    case TIMER_REPORTS:
+        run_reports_late(run);
+        break;
     case TIMER_RESIZE:
         run_resize_timer(run);
         break;

@@ -41,6 +41,7 @@ enum run_timer {
     TIMER_FINISH,  /* agents must have said bye */
     TIMER_STACKS,  /* the stacks of a run that hangs must have been saved */
     TIMER_STORAGE, /* a commit, or the look at the latest checkpoint, that the end of an attempt waits for */
+    TIMER_REPORTS, /* ranks wait for a checkpoint that others lack: it is time to say so */
     TIMER_RESIZE,  /* an elastic run looks for room, or has waited long enough for a checkpoint */
     RUN_TIMERS
 };

@@ -16,7 +16,7 @@ enum { WORLD_LEAST = 2, WORLD_MOST = 6 };
 struct world {
     struct run *run;
     struct buffer log;     /* ops but records, in order */
-    struct buffer reasons; /* of attempts and waits, as they went on record */
+    struct buffer reasons; /* of attempts and waits (late checkpoints too), as they went on record */
     nanoseconds timers[RUN_TIMERS], now;
     unsigned unstartable; /* nodes whose agents cannot be started: one bit each */
     int start_code;       /* with which */

@@ -60,6 +60,36 @@ static void checkpoints_are_committed_in_order(void **state) {
     world_done(&world);
 }
 
+/* Who waits for a checkpoint learns for whom, each minute. */
+static void a_checkpoint_that_ranks_wait_for_is_told(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 4, 0);
+    assert_true(world.timers[TIMER_REPORTS] <= 0);
+    report(&world, 0, REPORT_BEGIN, 1, NULL, 0);
+    report(&world, 1, REPORT_BEGIN, 1, NULL, 0);
+    assert_true(world.timers[TIMER_REPORTS] <= 0); /* nobody waits yet */
+    report(&world, 0, REPORT_COMMIT, 1, "[0]", 7);
+    assert_int_equal(world.timers[TIMER_REPORTS], 60 * NS_PER_S);
+    buffer_clear(&world.reasons);
+    pass(&world, TIMER_REPORTS);
+    assert_string_equal(world.reasons.data,
+                        "{\"number\": 1, \"seconds\": 60, \"ranks\": \"2-3\", \"what\": \"report\"} ");
+    report(&world, 2, REPORT_METRICS, 1, NULL, 0);
+    report(&world, 3, REPORT_METRICS, 1, NULL, 0);
+    buffer_clear(&world.reasons);
+    pass(&world, TIMER_REPORTS);
+    assert_string_equal(world.reasons.data,
+                        "{\"number\": 1, \"seconds\": 120, \"ranks\": \"1\", \"what\": \"files\"} ");
+    report(&world, 1, REPORT_COMMIT, 1, "[1]", 8);
+    expect(&world, " publish1.1([0],[1]) ok7.1 ok8.1");
+    buffer_clear(&world.reasons);
+    pass(&world, TIMER_REPORTS); /* nobody waits any more */
+    assert_int_equal(world.reasons.size, 0);
+    assert_true(world.timers[TIMER_REPORTS] < 0);
+    world_done(&world);
+}
+
 /* A commit that takes its time holds up the answers and those behind it, nothing else. */
 static void a_commit_may_end_later(void **state) {
     (void)state;
@@ -370,6 +400,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_checkpoint_that_is_begun_after_a_rank_ended_fails),
         cmocka_unit_test(checkpoints_are_committed_in_order),
+        cmocka_unit_test(a_checkpoint_that_ranks_wait_for_is_told),
         cmocka_unit_test(a_commit_may_end_later),
         cmocka_unit_test(commits_that_take_their_time_go_one_by_one),
         cmocka_unit_test(the_end_waits_for_commits_under_way),
