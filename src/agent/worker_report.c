@@ -1,0 +1,187 @@
+/* Reports of a worker, its checkpoints from begin to commit, and the exception that it ends with. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/metrics.h"
+#include "agent/worker_verbs.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "checkpoint/checkpoint.h"
+
+static void report_named(struct worker_channel *channel, Wire__Report__Kind kind, uint64_t number, char *name,
+                         const char *bytes, size_t size) {
+    Wire__Report report = WIRE__REPORT__INIT;
+    report.kind = kind;
+    report.rank = channel->speaker->rank;
+    report.number = number;
+    report.time = clock_wall();
+    if (name != NULL) report.name = name;
+    if (kind == WIRE__REPORT__KIND__COMMIT || kind == WIRE__REPORT__KIND__LIST)
+        report.channel = channel->number;
+    outbox_report(channel->speaker->all->outbox, report, bytes, size);
+}
+
+static void report(struct worker_channel *channel, Wire__Report__Kind kind, uint64_t number, const char *bytes,
+                   size_t size) {
+    report_named(channel, kind, number, NULL, bytes, size);
+}
+
+/* The name of a checkpoint, a JSON string before the metrics; left NULL without. The caller frees. */
+static int take_name(struct request *request, char **name, ty_error *err) {
+    json_error_t end;
+    ty_error why = {0};
+    if (*request->at != '"') return 0;
+    json_t *string =
+        json_parse(request->at, strlen(request->at), JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK, &end, &why);
+    if (string == NULL && why.code == -ENOMEM) return ty_fail_memory(err);
+    if (string == NULL)
+        return ty_fail(err, TY_EUSAGE, "the checkpoint's name must be a JSON string: %s", end.text);
+    int result = checkpoint_check_name(json_string_value(string), err);
+    if (result == 0) *name = strdup(json_string_value(string));
+    if (result == 0 && *name == NULL) result = ty_fail_memory(err);
+    json_decref(string);
+    request->at += end.position;
+    request->at += strspn(request->at, " ");
+    return result;
+}
+
+/* Nobody waits for an answer to a report: one that is not wrong must not be answered, nor left out. */
+static long lose_report(struct request *request) {
+    channel_cut(request->channel, ENOMEM);
+    return 0;
+}
+
+/* Metrics of a report, kept as they came, or corrected where JSON has no number for them. */
+static long handle_metrics(struct request *request, Wire__Report__Kind kind) {
+    struct speaker *speaker = request->channel->speaker;
+    CLEANUP_FREE char *name = NULL;
+    CLEANUP(buffer_done)
+    struct buffer corrected = {0};
+    ty_error err = {0};
+    int result = take_name(request, &name, &err);
+    size_t size = strlen(request->at);
+    if (result == 0) result = metrics_check(request->at, size, &corrected, &err);
+    if (result == -ENOMEM && kind == WIRE__REPORT__KIND__METRICS) return lose_report(request);
+    if (result == -ENOMEM) return request_fail_memory(request);
+    if (result < 0) return request_refuse(request, err.message);
+    if (result > 0)
+        report_named(request->channel, kind, ++speaker->reports, name, corrected.data, corrected.size);
+    else
+        report_named(request->channel, kind, ++speaker->reports, name, request->at, size);
+    return 0;
+}
+
+long request_report(struct request *request) {
+    return handle_metrics(request, WIRE__REPORT__KIND__METRICS);
+}
+
+/* What stands for the checkpoint of this number, or for a free place (0); NULL when there is none. */
+static struct writing *find_writing(struct speaker *speaker, uint64_t number) {
+    for (size_t i = 0; i < SPEAKER_WRITING_MAX; i++)
+        if (speaker->writing[i].number == number) return &speaker->writing[i];
+    return NULL;
+}
+
+#define BAD_BEGIN "16 checkpoints are being written: commit or abort one of them first"
+_Static_assert(SPEAKER_WRITING_MAX == 16, "the text above says so");
+
+long request_checkpoint(struct request *request) {
+    struct speaker *speaker = request->channel->speaker;
+    struct writing *writing = find_writing(speaker, 0);
+    uint64_t before = speaker->reports;
+    if (writing == NULL) return request_refuse(request, BAD_BEGIN);
+    CLEANUP(buffer_done) struct buffer path = {0};
+    checkpoint_staging_path(speaker->all->run_path, before + 1, (int)speaker->all->attempt, &path);
+    if (path.failed) return request_fail_memory(request);
+    long result = handle_metrics(request, WIRE__REPORT__KIND__BEGIN);
+    if (speaker->reports == before) return result;
+    *writing = (struct writing){speaker->reports, request->channel->number};
+    channel_answer(request->channel, "directory %" PRIu64 " %s", speaker->reports, path.data);
+    return 0;
+}
+
+/* The checkpoint that is being written, by the number that comes next; NULL when that is none. */
+static struct writing *next_writing(struct request *request) {
+    int64_t number;
+    if (!str_to_int64(request_word(request), 1, INT64_MAX, &number)) return NULL;
+    return find_writing(request->channel->speaker, (uint64_t)number);
+}
+
+#define BAD_NUMBER "the number must be that of a checkpoint that was begun, and not committed or aborted yet"
+
+long request_commit(struct request *request) {
+    struct writing *writing = next_writing(request);
+    ty_error err = {0};
+    if (writing == NULL) return request_refuse(request, BAD_NUMBER);
+    int result = files_check(request->at, strlen(request->at), &err);
+    if (result < 0)
+        return result == -ENOMEM ? request_fail_memory(request) : request_refuse(request, err.message);
+    request->channel->waiting = WAITING_COMMIT;
+    report(request->channel, WIRE__REPORT__KIND__COMMIT, writing->number, request->at, strlen(request->at));
+    writing->number = 0;
+    return 0;
+}
+
+long request_abort(struct request *request) {
+    struct writing *writing = next_writing(request);
+    if (writing == NULL) return request_refuse(request, BAD_NUMBER);
+    report(request->channel, WIRE__REPORT__KIND__ABORT, writing->number, request->at, strlen(request->at));
+    writing->number = 0;
+    channel_answer(request->channel, "ok");
+    return 0;
+}
+
+long request_checkpoints(struct request *request) {
+    request->channel->waiting = WAITING_LIST;
+    report(request->channel, WIRE__REPORT__KIND__LIST, request->channel->speaker->reports, "", 0);
+    return 0;
+}
+
+void request_abandon(struct worker_channel *channel) {
+    static const char why[] = "its channel was closed before the commit";
+    struct speaker *speaker = channel->speaker;
+    for (size_t i = 0; i < SPEAKER_WRITING_MAX; i++) {
+        struct writing *writing = &speaker->writing[i];
+        if (writing->number == 0 || writing->channel != channel->number) continue;
+        report(channel, WIRE__REPORT__KIND__ABORT, writing->number, why, sizeof why - 1);
+        writing->number = 0;
+    }
+}
+
+/* The traceback for people, the whole for whoever owns the run: false when memory is short for that. */
+static bool tell_failure(struct speaker *speaker, const char *traceback, const ProtobufCBinaryData *whole) {
+    Wire__WorkerEvent event = WIRE__WORKER_EVENT__INIT;
+    event.kind = WIRE__WORKER_EVENT__KIND__FAILED;
+    event.rank = speaker->rank;
+    event.tail.data = malloc(whole->len);
+    bool told = event.tail.data != NULL;
+    if (told) {
+        memcpy(event.tail.data, whole->data, whole->len);
+        event.tail.len = whole->len;
+        outbox_event(speaker->all->outbox, event);
+    }
+    speaker->failed(speaker->context, traceback);
+    return told;
+}
+
+long request_failure(struct request *request) {
+    ProtobufCBinaryData value;
+    json_error_t error;
+    ty_error err = {0};
+    long size = request_value(request, &value);
+    if (size < 0) return size == REQUEST_LATER ? REQUEST_LATER : 0;
+    json_t *failure = json_parse((const char *)value.data, value.len, 0, &error, &err);
+    const char *traceback = json_string_value(json_object_get(failure, "traceback"));
+    if (err.code == -ENOMEM)
+        (void)request_fail_memory(request);
+    else if (traceback == NULL)
+        (void)request_refuse(request, "a failure must be a JSON object with a \"traceback\", a string");
+    else if (!tell_failure(request->channel->speaker, traceback, &value))
+        (void)request_fail_memory(request);
+    else
+        channel_answer(request->channel, "ok");
+    json_decref(failure);
+    return size;
+}

@@ -1,0 +1,95 @@
+/* What a worker asks of the run's store: checked here, answered by the controller. */
+#include <stdint.h>
+#include <string.h>
+
+#include "agent/worker_verbs.h"
+#include "base/str.h"
+#include "worker/link.h"
+
+#define BAD_KEY "a key must be 1 to 255 bytes without blanks and control characters"
+#define BAD_TIMEOUT "a time-out must be a whole number of milliseconds, -1 for none"
+_Static_assert(WORKER_KEY_MAX == 255, "the text above says so");
+
+static bool is_key(const char *key) {
+    size_t size = strlen(key);
+    if (size == 0 || size > WORKER_KEY_MAX) return false;
+    for (size_t i = 0; i < size; i++)
+        if ((unsigned char)key[i] <= ' ' || key[i] == 0x7f) return false;
+    return true;
+}
+
+/* Sends a request to the store, whose answer the channel then waits for. */
+static void ask_store(struct request *request, Wire__StoreRequest__Operation operation, char *key,
+                      ProtobufCBinaryData value, int64_t timeout_ms, enum waiting waiting) {
+    struct worker_channel *channel = request->channel;
+    Wire__StoreRequest body = WIRE__STORE_REQUEST__INIT;
+    body.operation = operation;
+    body.rank = channel->speaker->rank;
+    body.channel = channel->number;
+    body.key = key;
+    body.value = value;
+    body.timeout_ms = timeout_ms;
+    Wire__Message message = WIRE__MESSAGE__INIT;
+    message.body_case = WIRE__MESSAGE__BODY_STORE_REQUEST;
+    message.store_request = &body;
+    channel->waiting = waiting;
+    outbox_send(channel->speaker->all->outbox, &message);
+}
+
+long request_set(struct request *request) {
+    ProtobufCBinaryData value;
+    char *key = request_word(request);
+    long size = request_value(request, &value);
+    if (size < 0) return size == REQUEST_LATER ? REQUEST_LATER : 0;
+    if (is_key(key))
+        ask_store(request, WIRE__STORE_REQUEST__OPERATION__SET, key, value, -1, WAITING_OK);
+    else
+        (void)request_refuse(request, BAD_KEY);
+    return size;
+}
+
+long request_gather(struct request *request) {
+    ProtobufCBinaryData value;
+    int64_t timeout_ms;
+    char *key = request_word(request);
+    bool timed = str_to_int64(request_word(request), -1, INT64_MAX, &timeout_ms);
+    long size = request_value(request, &value);
+    if (size < 0) return size == REQUEST_LATER ? REQUEST_LATER : 0;
+    if (!is_key(key))
+        (void)request_refuse(request, BAD_KEY);
+    else if (!timed)
+        (void)request_refuse(request, BAD_TIMEOUT);
+    else
+        ask_store(request, WIRE__STORE_REQUEST__OPERATION__GATHER, key, value, timeout_ms, WAITING_IDSET);
+    return size;
+}
+
+long request_get(struct request *request) {
+    char *key = request_word(request);
+    if (!is_key(key)) return request_refuse(request, BAD_KEY);
+    ask_store(request, WIRE__STORE_REQUEST__OPERATION__GET, key, (ProtobufCBinaryData){0}, -1, WAITING_VALUE);
+    return 0;
+}
+
+long request_wait(struct request *request) {
+    int64_t timeout_ms;
+    char *key = request_word(request);
+    if (!is_key(key)) return request_refuse(request, BAD_KEY);
+    if (!str_to_int64(request_word(request), -1, INT64_MAX, &timeout_ms))
+        return request_refuse(request, BAD_TIMEOUT);
+    ask_store(request, WIRE__STORE_REQUEST__OPERATION__WAIT, key, (ProtobufCBinaryData){0}, timeout_ms,
+              WAITING_VALUE);
+    return 0;
+}
+
+long request_add(struct request *request) {
+    int64_t delta;
+    char *key = request_word(request);
+    char *text = request_word(request);
+    if (!is_key(key)) return request_refuse(request, BAD_KEY);
+    if (!str_to_int64(text, INT64_MIN, INT64_MAX, &delta))
+        return request_refuse(request, "a delta must be a whole number");
+    ProtobufCBinaryData value = {.len = strlen(text), .data = (uint8_t *)text};
+    ask_store(request, WIRE__STORE_REQUEST__OPERATION__ADD, key, value, -1, WAITING_VALUE);
+    return 0;
+}
