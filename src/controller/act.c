@@ -100,7 +100,6 @@ static void finish(void *context, uint32_t node) {
     struct drive *drive = context;
     Wire__Finish body = WIRE__FINISH__INIT;
     Wire__Message message = WIRE__MESSAGE__INIT;
-    if (drive->ended == 0) drive->ended = clock_monotonic();
     chaos_stop(&drive->chaos);
     message.body_case = WIRE__MESSAGE__BODY_FINISH;
     message.finish = &body;
@@ -179,6 +178,7 @@ static void clear_up(struct drive *drive, const struct run_event *event) {
 
 static void record(void *context, const struct run_event *event) {
     struct drive *drive = context;
+    if (event->kind == EVENT_ATTEMPT_END) drive->ended = clock_monotonic();
     tell_restart(drive, event);
     resize_tell(drive, event);
     tell_checkpoint(drive, event);

@@ -1,10 +1,12 @@
 """When something fails: the first cause on one screen, the others folded, every process gone, whatever it did to stay."""
 
+import contextlib
 import os
 import re
 import resource
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -153,6 +155,41 @@ os._exit(1)
             self.assertIn(line, finished.err)
         self.assertEqual("rank 0 exited with code 7, on node " + os.uname().nodename.split(".")[0],
                          self.cause(finished)[0].split(".")[0])
+
+    def test_sigterm_in_the_pause_before_another_attempt(self):
+        """Nothing runs then: the run ends at once, resumable, and tells how long its workers took to end, not how long it paused."""
+        process = self.start("run", "--storage-path", self.storage, "--name", "r", "--max-failures", 9, "--", "sh", "-c", "exit 7")
+        journal = os.path.join(self.storage, "r", "run.db")
+        pauses = "SELECT count(*) FROM events WHERE kind = 'attempt_end' AND data->>'retry' > 0.8"
+
+        def pausing():
+            try:
+                with contextlib.closing(sqlite3.connect("file:%s?mode=ro" % journal, uri=True)) as database:
+                    return database.execute(pauses).fetchone()[0] > 0
+            except sqlite3.OperationalError:
+                return False
+        self.wait_for(pausing, process=process)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        finished = self.assert_status(143, self.finish(process))
+        self.assertIn("no further attempt begins", finished.err)
+        self.assertEqual(1, finished.err.count("first cause: rank 0 exited with code 7"), finished.err)
+        took = re.search(r"all were gone ([0-9.]+) (\S+) after the failure", finished.err)
+        if took is not None:
+            self.assertIn(took.group(2), ("ns", "us", "ms"), finished.err)
+        one = self.assert_status(0, self.trainyard("status", "r", "--storage-path", self.storage, "--format", "json")).json
+        self.assertEqual("preempted", one["state"])
+
+    def test_a_start_failure_in_a_later_attempt(self):
+        """It cannot succeed the next time: no attempt is spent on it."""
+        program = self.write("program.sh", "#!/bin/sh\nrm \"$0\"\nexit 9\n")
+        os.chmod(program, 0o755)
+        finished = self.run_workers("--name", "r", "--max-failures", 3, "--", program)
+        self.assert_status(4, finished)
+        self.assertIn("rank 0 exited with code 9, on node", finished.err)
+        self.assertIn("attempt 2 begins", finished.err)
+        self.assertIn("first cause: rank 0 could not be started: cannot execute", finished.err)
+        self.assertNotIn("attempt 3", finished.err)
 
     def test_success_after_a_failure_shows_no_screen(self):
         finished = self.ranks(1, "[ $TRAINYARD_ATTEMPT = 2 ] || exit 5", "--max-failures", 1, status=0)
