@@ -33,12 +33,14 @@ const char *drive_failed_node(const struct drive *drive) {
     return node < 0 ? NULL : drive_node_name(drive, (uint32_t)node);
 }
 
-/* A journal that cannot be written does not stop the training; the run's end tells it. */
+/* A journal that cannot be written does not stop the training; the run's end tells it. Another attempt would be on no record, nor would
+ * its checkpoints. */
 void drive_keep_journal_error(struct drive *drive, int result, const ty_error *err) {
     if (result >= 0 || drive->unrecorded.code != 0) return;
     drive->unrecorded = *err;
     progress_hide(&drive->progress);
-    log_error("journal", "%s; the run goes on without it", err->message);
+    if (drive->run != NULL) run_retry_no_more(drive->run);
+    log_error("journal", "%s; the run goes on without it, and is not begun again should it fail", err->message);
 }
 
 void drive_note(struct drive *drive, const struct run_event *event, const char *metrics) {

@@ -243,6 +243,8 @@ const char *run_checkpoint(const struct run *run); /* path of the last committed
 /* Between two attempts: the next one begins from this checkpoint (copied; NULL: from none), since the last committed one is not whole
  * any more. -ENOMEM leaves that one, from which no attempt may begin then. */
 int run_begin_from(struct run *run, const char *path);
+/* From now on the first failure of any kind is the end, whatever the limits were. */
+void run_retry_no_more(struct run *run);
 /* True when another attempt follows the one that failed, after a pause. */
 bool run_retries(const struct run *run, nanoseconds *pause);
 /* At the end: the outcome, the first cause of the last failed attempt, and the command's exit status. */

@@ -75,6 +75,15 @@ class Disks(FaultCase):
                 self.assertIn("run.db", finished.err)
                 self.assertRegex(finished.err, "disk is full|Input/output error|disk I/O error")
 
+    def test_no_attempt_follows_a_journal_that_failed(self):
+        """D2: no checkpoint of it would count."""
+        script = "echo began; mkdir d.$$; " + REPORT + "i=1 --checkpoint d.$$ || exit 7"
+        finished = self.finish(self.shell(script, "--name", "r", "-n", 1, "--max-failures", -1, "--max-start-failures", -1,
+                                          env=failing("write", errno.ENOSPC, "run.db-wal")))
+        self.assert_status(7, finished)
+        self.assertEqual(1, finished.out.count("began\n"), repr(finished))
+        self.assertIn("cannot be put on record", finished.out + finished.err)
+
     def test_a_sync_that_fails_at_the_very_end(self):
         """D4: nothing of this run is synced before its journal is finished."""
         finished = self.finish(self.shell("echo done", "--name", "r", "-n", 1, env=failing("sync", errno.EIO, "run.db")))
@@ -105,6 +114,7 @@ class Disks(FaultCase):
         self.assert_status(1, finished)
         self.assert_line(finished, "run", "run.db", "No space left on device")
         self.assertFalse(os.path.exists(os.path.join(self.work, "started")))
+        self.assertEqual([], os.listdir(self.storage))  # the name is free again
 
     # Rank 0 makes two checkpoints, of which the first goes; the other one writes all the time.
     TALKING = ("unset LD_PRELOAD; if [ $RANK = 0 ]; then mkdir d; echo 1 > d/part; " + REPORT + "i=1 --checkpoint d && " + REPORT +
@@ -114,7 +124,6 @@ class Disks(FaultCase):
         return self.read("out").count("tick\n")
 
     def test_storage_that_hangs(self):
-        self.assertEqual([], os.listdir(self.storage))  # the name is free again
         """D6: a call that never returns is told with its path while the output flows on, and does not keep the run from its end."""
         for call, part, path in (("rename", ".checkpoint_000001", "committing %s/.checkpoint_000001.attempt-1 "),
                                  ("sync", ".checkpoint_000001", "committing %s/.checkpoint_000001.attempt-1 "),

@@ -50,8 +50,8 @@ DISK = {
 class RandomFaults(RunCase):
     cut_short = False  # the journal of the last command lacks its end
 
-    def training(self, *options, failures=WORKERS, env=None):
-        return self.start_run("--name", "run", "-n", WORKERS, "--num-cpus", WORKERS, "--max-failures", failures, "--hang-timeout", "2s",
+    def training(self, *options, env=None):
+        return self.start_run("--name", "run", "-n", WORKERS, "--num-cpus", WORKERS, "--max-failures", WORKERS, "--hang-timeout", "2s",
                               "--grace", "1s", "--quiet", *options, "--", "sh", "-c", WORKER, PROGRAM, STEPS, self.work, env=env)
 
     def workers(self, agents):
@@ -110,8 +110,7 @@ class RandomFaults(RunCase):
             self.write("work/leave.%d" % dice.randrange(WORKERS), "")
         if fault not in DISK:
             return self.training()
-        # No checkpoint counts any more where the journal has failed: each attempt would fail.
-        return self.training(failures=1 if "journal" in fault else WORKERS, env=dict(failing(*DISK[fault]), TRAINYARD_FAIL_WHEN=self.broken))
+        return self.training(env=dict(failing(*DISK[fault]), TRAINYARD_FAIL_WHEN=self.broken))
 
     def live(self, fault, length, dice):
         """One run with its fault, to its end; `length` is how long one without takes."""
