@@ -4,10 +4,11 @@
  * sync one) on a file whose path holds PART fails with this errno. ERRNO 0: a write takes one byte at a time, and every second call is
  * interrupted (EINTR) first. ERRNO -1: it never returns; so may a rename ("rename") and a removal ("unlink"), of paths that hold PART,
  * and a read ("read"). ERRNO -2: a read takes a tenth of a second.
- * TRAINYARD_FAIL_WHEN names a file without which nothing fails. TRAINYARD_CLOCK_JUMPS makes the wall clock alternate between an hour
- * too early and an hour too late. */
+ * TRAINYARD_FAIL_WHEN names a file without which nothing fails, TRAINYARD_FAIL_MARK one that is made when a call begins to hang.
+ * TRAINYARD_CLOCK_JUMPS makes the wall clock alternate between an hour too early and an hour too late. */
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/fs.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -39,6 +40,8 @@ static bool is_due(const char *name) {
 }
 
 static void hang(void) {
+    const char *mark = getenv("TRAINYARD_FAIL_MARK");
+    if (mark != NULL) (void)close(open(mark, O_CREAT | O_CLOEXEC, 0600));
     for (;;)
         (void)sleep(1000);
 }

@@ -125,9 +125,10 @@ class Controllers(FaultCase):
             for interrupt in (True, False):
                 with self.subTest(told=told, interrupt=interrupt):
                     process = self.shell("echo $$ > ready.0; " + self.SAVER, "--name", "r", "--grace", "300ms",
-                                         env=dict(failing("rename", -1, ".checkpoint_000001"), SIZE="1"))
+                                         env=dict(failing("rename", -1, ".checkpoint_000001"), SIZE="1",
+                                                  TRAINYARD_FAIL_MARK=os.path.join(self.work, "there")))
                     staging = os.path.join(path, ".checkpoint_000001.attempt-1")
-                    self.wait_for(lambda: os.path.exists(os.path.join(staging, ".metadata.json")), "a commit", process)
+                    self.wait_for_files(process, "there")
                     _, (worker,) = self.pids_of(process, 1)
                     move(path)
                     if not interrupt:
