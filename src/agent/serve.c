@@ -126,6 +126,7 @@ static void on_hung(void *context, struct child *child) {
     event.kind = WIRE__WORKER_EVENT__KIND__HUNG;
     event.rank = child->rank;
     hang_describe(child->pid, serving->hang.limit, &text);
+    if (child->silent_since > 0) buffer_text(&text, "; it has closed its report channel");
     if (!text.failed) event.text = buffer_take(&text);
     buffer_done(&text);
     outbox_event(&serving->outbox, event);

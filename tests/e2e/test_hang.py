@@ -102,6 +102,11 @@ class Hangs(RunCase):
                   "for i in 1 2 3 4 5 6 7 8; do sleep 0.3; say heartbeat; done")
         self.assert_status(0, self.finish(self.shell(script, "--hang-timeout", "1s")))
 
+    def test_a_worker_that_closed_its_channel_is_told_as_such(self):
+        script = "echo ready >&$TRAINYARD_FD; exec 0<&- 1>&- 2>&- 3>&-; sleep 100000"
+        finished = self.assert_status(1, self.finish(self.shell(script, "--hang-timeout", "1s")))
+        self.assertIn("rank 0 hung: no report or heartbeat for 1 s; it has closed its report channel", finished.err)
+
     def test_an_interrupt_while_stacks_are_saved(self):
         process = self.hang(2, "sleep", -1)
         self.wait_for(lambda: os.path.exists(os.path.join(self.storage, "run", "logs", "rank-0.stack")), "a stack", process)
