@@ -93,17 +93,20 @@ bool stacks_busy(const struct stacks *stacks) {
     return false;
 }
 
-/* Starts what there is room for. */
-static void go_on(struct stacks *stacks) {
-    for (size_t i = 0; i < STACKS_AT_ONCE && stacks->running; i++) {
-        if (stacks->jobs[i].pid > 0) continue;
-        struct child *child = next_child(stacks);
+/* The next that can be started; none: its pid stays 0. */
+static void start_next(struct stacks *stacks, pid_t *pid) {
+    for (struct child *child; (child = next_child(stacks)) != NULL;) {
         ty_error err = {0};
-        if (child == NULL) break;
-        if (start_job(stacks, child, &stacks->jobs[i].pid, &err) == 0) continue;
-        stacks->jobs[i].pid = 0;
+        if (start_job(stacks, child, pid, &err) == 0) return;
+        *pid = 0;
         log_warning("agent", "rank %u: its stack cannot be saved: %s", child->rank, err.message);
     }
+}
+
+/* Starts what there is room for. */
+static void go_on(struct stacks *stacks) {
+    for (size_t i = 0; i < STACKS_AT_ONCE && stacks->running; i++)
+        if (stacks->jobs[i].pid == 0) start_next(stacks, &stacks->jobs[i].pid);
     if (stacks->running && !stacks_busy(stacks)) finish(stacks);
 }
 

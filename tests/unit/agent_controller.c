@@ -168,6 +168,9 @@ static void hear_message(struct controller *c, const Wire__Message *message) {
         break;
     case WIRE__MESSAGE__BODY_LEAVING:
         break; /* its bye says the same later */
+    case WIRE__MESSAGE__BODY_STACKS:
+        c->stacks = true;
+        break;
     case WIRE__MESSAGE__BODY_LOG:
         add_log(c, message->log->text);
         break;

@@ -1,8 +1,9 @@
-/* An agent in want (agent_want.h): a launch of two workers, and all that a worker may ask of its agent. Each worker ends well, or why it
+/* An agent in want (agent_want.h): a launch of two workers, all that a worker may ask of its agent, and stacks that are saved. Each worker ends well, or why it
  * did not start is told. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "agent_requests.h"
 #include "agent_want.h"
@@ -78,15 +79,66 @@ static void each_call_of_requests_fails(void **state) {
         assert_in_range(want_count(&requesting, WANT_CALLS, for_good), 30, 2000);
 }
 
+/* In a worker: stays until the store answers. */
+static int stay(void) {
+    static const char lines[] = "ready\nget go\n";
+    char answer[64];
+    if (write(3, lines, sizeof lines - 1) < 0) return REQUESTS_CUT;
+    return read(3, answer, sizeof answer) > 0 ? REQUESTS_WELL : REQUESTS_CUT;
+}
+
+static void ask_for_stacks(struct controller *c) {
+    Wire__Stacks body = WIRE__STACKS__INIT;
+    Wire__Message message = WIRE__MESSAGE__INIT;
+    message.body_case = WIRE__MESSAGE__BODY_STACKS;
+    message.stacks = &body;
+    controller_send(c, &message);
+}
+
+/* Whatever becomes of them, that they are saved is told while the worker stays. */
+static void save_stacks(struct controller *c) {
+    c->n_store = 0;
+    c->stacks = false;
+    controller_launch(c, (struct launch_options){.n = 1, .mode = "stay"});
+    while (!c->closed && !c->ranks[0].gone && c->n_store == 0)
+        controller_hear(c);
+    if (c->closed || c->ranks[0].gone) return;
+    ask_for_stacks(c);
+    while (!c->closed && !c->stacks)
+        controller_hear(c);
+    if (!c->closed) controller_reply_store(c, c->store_channel, WIRE__STORE_REPLY__STATUS__OK, "go");
+    while (!c->closed && !c->ranks[0].gone)
+        controller_hear(c);
+}
+
+static void expect_stay(const struct controller *c, const struct lack *lack) {
+    const struct heard *heard = &c->ranks[0];
+    if (!heard->failed && WEXITSTATUS(heard->wait_status) == REQUESTS_CUT)
+        assert_true(names_want(c->log, strlen(c->log), lack->want));
+    else
+        want_expect_told(c, lack, 1);
+}
+
+static const struct trial stacking = {.n = 1, .run = save_stacks, .expect = expect_stay};
+
+static void each_failure_of_saved_stacks(void **state) {
+    (void)state;
+    for (int for_good = 0; for_good < 2; for_good++) {
+        assert_in_range(want_count(&stacking, WANT_MEMORY, for_good), 30, 1000);
+        assert_in_range(want_count(&stacking, WANT_CALLS, for_good), 10, 1000);
+    }
+}
+
 int main(int argc, char **argv) {
+    if (argc > 2 && strcmp(argv[1], "agent") == 0) return 0; /* saves a stack */
     if (argc > 2 && strcmp(argv[2], "requests") == 0) return requests_make();
+    if (argc > 2 && strcmp(argv[2], "stay") == 0) return stay();
     if (argc > 2 && strcmp(argv[1], "worker") == 0) return agent_worker_run(argv[2]);
     if (want_init() < 0) return 1;
     const struct CMUnitTest tests[] = {
-        WANT_TEST(each_call_of_a_launch_fails),
-        WANT_TEST(each_allocation_of_a_launch_fails),
-        WANT_TEST(each_call_of_requests_fails),
-        WANT_TEST(each_allocation_of_requests_fails),
+        WANT_TEST(each_call_of_a_launch_fails),  WANT_TEST(each_allocation_of_a_launch_fails),
+        WANT_TEST(each_call_of_requests_fails),  WANT_TEST(each_allocation_of_requests_fails),
+        WANT_TEST(each_failure_of_saved_stacks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
