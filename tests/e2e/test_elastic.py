@@ -7,7 +7,7 @@ import signal
 import sqlite3
 
 from harness import HERE
-from runs import PYTHON, RunCase, children, main
+from runs import PYTHON, RunCase, children, main, try_kill
 
 # Counts steps together with the other ranks, with a checkpoint of each; goes on from the last one. Ends when told to by a file.
 TRAIN = r"""
@@ -133,6 +133,24 @@ class Nodes(ElasticCase):
         finished = self.end(process)
         self.assert_went_on()
         self.assertNotIn("first cause", finished.err)
+        self.assert_clean()
+
+    def test_a_worker_is_killed_while_the_run_grows(self):
+        """While the new node's agent starts, or the run waits for a checkpoint, or stops: whichever comes first counts."""
+        process = self.elastic({"n01": 1}, 1, 2, "--max-failures", 9)
+        self.until(process, 1)
+        self.trains(process)
+        agent, = self.agents(process)
+        worker, = children(agent)
+        self.cluster({"n01": 1, "n02": 1})
+        self.wait_for(lambda: len(self.agents(process)) == 2, "the agent of the new node", process)
+        try_kill(worker, signal.SIGKILL)
+        self.wait_for(lambda: self.attempts()[-1][1] == 2, "an attempt of 2 workers", process)
+        self.trains(process)
+        finished = self.end(process)
+        self.assert_went_on()
+        self.assertNotIn("first cause", finished.err)
+        self.assertIn(len(self.attempts()), (2, 3))
         self.assert_clean()
 
     def test_waits_below_the_least(self):
