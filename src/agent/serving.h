@@ -70,7 +70,7 @@ int signals_start(struct serving *serving); /* negative errno */
 void signals_stop(struct serving *serving);
 /* Hears the signal that the launch names for a machine that is taken away. */
 void signals_watch_preemption(struct serving *serving);
-/* What workers are told of it, JSON; "": nothing is known. */
+/* What workers are told of it, JSON; NULL: memory was short for that. */
 void signals_set_preemption(struct serving *serving, const char *text);
 
 #endif

@@ -11,9 +11,15 @@
 
 /* Workers may ask for it as soon as they are told to stop. */
 void signals_set_preemption(struct serving *serving, const char *text) {
+    char *copy = text != NULL ? strdup(text) : NULL;
+    if (copy == NULL) {
+        outbox_log(&serving->outbox, LOG_LEVEL_WARNING,
+                   "node %s: its workers are not told which machines are taken away: out of memory",
+                   serving->service->start->node_name);
+        return;
+    }
     free(serving->preemption);
-    serving->preemption = text[0] != '\0' ? strdup(text) : NULL;
-    serving->channels.preemption = serving->preemption;
+    serving->channels.preemption = serving->preemption = copy;
 }
 
 static struct child *find_running(struct serving *serving, pid_t pid) {
@@ -56,7 +62,7 @@ static void describe_preemption(struct serving *serving) {
     buffer_text(&text, "], \"nodes\": [");
     buffer_json_text(&text, serving->service->start->node_name);
     buffer_text(&text, "]}");
-    if (!text.failed) signals_set_preemption(serving, text.data);
+    signals_set_preemption(serving, text.failed ? NULL : text.data);
 }
 
 /* The others are to save what they have as well. */

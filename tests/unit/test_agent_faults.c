@@ -1,5 +1,6 @@
-/* An agent in want (agent_want.h): a launch of two workers, all that a worker may ask of its agent, and stacks that are saved. Each worker ends well, or why it
- * did not start is told. */
+/* An agent in want (agent_want.h): a launch of two workers, all that a worker may ask of its agent, stacks that are saved, and a machine
+ * that is taken away. Each worker ends well, or why it did not start, or not get what it asked for, is told. */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -111,15 +112,54 @@ static void save_stacks(struct controller *c) {
         controller_hear(c);
 }
 
-static void expect_stay(const struct controller *c, const struct lack *lack) {
+static void expect_cause_logged(const struct controller *c, const struct lack *lack) {
     const struct heard *heard = &c->ranks[0];
-    if (!heard->failed && WEXITSTATUS(heard->wait_status) == REQUESTS_CUT)
+    if (!heard->failed && heard->wait_status != 0)
         assert_true(names_want(c->log, strlen(c->log), lack->want));
     else
         want_expect_told(c, lack, 1);
 }
 
-static const struct trial stacking = {.n = 1, .run = save_stacks, .expect = expect_stay};
+static const struct trial stacking = {.n = 1, .run = save_stacks, .expect = expect_cause_logged};
+
+/* In a worker: asks why, when it is told to end. */
+static int leave(void) {
+    sigset_t stop;
+    int number;
+    char answer[64];
+    (void)sigemptyset(&stop);
+    (void)sigaddset(&stop, SIGTERM);
+    (void)sigprocmask(SIG_BLOCK, &stop, NULL);
+    if (write(3, "ready\n", 6) < 0 || sigwait(&stop, &number) != 0) return REQUESTS_CUT;
+    if (write(3, "preemption\n", 11) < 0) return REQUESTS_CUT;
+    ssize_t n = read(3, answer, sizeof answer);
+    if (n <= 0) return REQUESTS_CUT;
+    return memcmp(answer, "none", 4) == 0 ? REQUESTS_REFUSED : REQUESTS_WELL;
+}
+
+static void preempt(struct controller *c) {
+    controller_launch(c, (struct launch_options){.n = 1, .mode = "leave"});
+    while (!c->closed && !c->ranks[0].gone && !c->ranks[0].ready)
+        controller_hear(c);
+    Wire__Stop body = WIRE__STOP__INIT;
+    Wire__Message message = WIRE__MESSAGE__INIT;
+    body.preemption = "{\"nodes\": [\"n1\"]}";
+    message.body_case = WIRE__MESSAGE__BODY_STOP;
+    message.stop = &body;
+    if (!c->closed && !c->ranks[0].gone) controller_send(c, &message);
+    while (!c->closed && !c->ranks[0].gone)
+        controller_hear(c);
+}
+
+static const struct trial preempting = {.n = 1, .run = preempt, .expect = expect_cause_logged};
+
+static void each_failure_of_a_preemption(void **state) {
+    (void)state;
+    for (int for_good = 0; for_good < 2; for_good++) {
+        assert_in_range(want_count(&preempting, WANT_MEMORY, for_good), 30, 1000);
+        assert_in_range(want_count(&preempting, WANT_CALLS, for_good), 10, 1000);
+    }
+}
 
 static void each_failure_of_saved_stacks(void **state) {
     (void)state;
@@ -133,12 +173,13 @@ int main(int argc, char **argv) {
     if (argc > 2 && strcmp(argv[1], "agent") == 0) return 0; /* saves a stack */
     if (argc > 2 && strcmp(argv[2], "requests") == 0) return requests_make();
     if (argc > 2 && strcmp(argv[2], "stay") == 0) return stay();
+    if (argc > 2 && strcmp(argv[2], "leave") == 0) return leave();
     if (argc > 2 && strcmp(argv[1], "worker") == 0) return agent_worker_run(argv[2]);
     if (want_init() < 0) return 1;
     const struct CMUnitTest tests[] = {
         WANT_TEST(each_call_of_a_launch_fails),  WANT_TEST(each_allocation_of_a_launch_fails),
         WANT_TEST(each_call_of_requests_fails),  WANT_TEST(each_allocation_of_requests_fails),
-        WANT_TEST(each_failure_of_saved_stacks),
+        WANT_TEST(each_failure_of_saved_stacks), WANT_TEST(each_failure_of_a_preemption),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
