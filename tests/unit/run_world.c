@@ -64,8 +64,8 @@ static void set_timer(void *context, enum run_timer timer, nanoseconds delay) {
 static void record(void *context, const struct run_event *event) {
     struct world *world = context;
     assert_true(event->time > 0);
-    bool tells = event->kind == EVENT_ATTEMPT || event->kind == EVENT_WAIT || event->kind == EVENT_ATTEMPT_END ||
-                 event->kind == EVENT_CHECKPOINT_LATE;
+    bool tells = event->kind == EVENT_ATTEMPT || event->kind == EVENT_WAIT ||
+                 event->kind == EVENT_ATTEMPT_END || event->kind == EVENT_CHECKPOINT_LATE;
     if (tells && event->data != NULL) buffer_printf(&world->reasons, "%s ", event->data);
 }
 
