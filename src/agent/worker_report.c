@@ -133,6 +133,17 @@ long request_abort(struct request *request) {
     return 0;
 }
 
+/* That it was said is all there is to it, but for a worker that trains on while a checkpoint waits for other ranks: to the controller it
+ * would look as if it stood still. */
+long request_heartbeat(struct request *request) {
+    const struct speaker *speaker = request->channel->speaker;
+    const struct worker_channel *channel = speaker->channels;
+    while (channel != NULL && channel->waiting != WAITING_COMMIT && channel->waiting != WAITING_LIST)
+        channel = channel->next;
+    if (channel != NULL) report(request->channel, WIRE__REPORT__KIND__ALIVE, speaker->reports, "", 0);
+    return 0;
+}
+
 long request_checkpoints(struct request *request) {
     request->channel->waiting = WAITING_LIST;
     report(request->channel, WIRE__REPORT__KIND__LIST, request->channel->speaker->reports, "", 0);

@@ -73,12 +73,6 @@ long request_ready(struct request *request) {
     return 0;
 }
 
-/* That it was said is all there is to it. */
-long request_heartbeat(struct request *request) {
-    (void)request;
-    return 0;
-}
-
 long request_preemption(struct request *request) {
     const char *text = request->channel->speaker->all->preemption;
     if (text == NULL)

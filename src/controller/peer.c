@@ -18,7 +18,7 @@
 #include "controller/sweep.h"
 
 /* Numbers on the wire are cast to those of run/. */
-_Static_assert((int)WIRE__REPORT__KIND__LIST == (int)REPORT_LIST, "kinds of reports");
+_Static_assert((int)WIRE__REPORT__KIND__ALIVE == (int)REPORT_ALIVE, "kinds of reports");
 _Static_assert((int)WIRE__STORE_REQUEST__OPERATION__DELETE == (int)STORE_DELETE, "operations of the store");
 _Static_assert((int)WIRE__STORE_REPLY__STATUS__INVALID == (int)STORE_INVALID, "answers of the store");
 _Static_assert((int)WIRE__STORE_REPLY__STATUS__FAILED == (int)STORE_FAILED, "answers of the store");

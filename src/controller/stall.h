@@ -1,4 +1,4 @@
-/* Runs in which every rank waits for the others in the store: no agent sees that, as each of its workers only waits its turn. */
+/* Runs in which every rank waits for the others, in the store or, some of them, for a checkpoint: no agent sees that, as each of its workers only waits its turn. */
 #ifndef CONTROLLER_STALL_H
 #define CONTROLLER_STALL_H
 
@@ -10,7 +10,7 @@ struct drive;
 struct stall {
     struct drive *drive;
     nanoseconds limit;
-    uint64_t turn;    /* of the store, when it was last seen stuck */
+    uint64_t turn;    /* of the store and of what ranks say, when they were last seen stuck */
     unsigned n_looks; /* in a row that found it so */
     struct loop_timer timer;
 };

@@ -17,7 +17,7 @@ struct pending {
     char *name;       /* given by rank 0; NULL: by its number */
     char **files;     /* lists of the ranks that committed */
     struct commit_waiter {
-        uint32_t node, channel;
+        uint32_t rank, node, channel;
     } * waiters;
     uint32_t n_files;
     nanoseconds since; /* monotonic: when the first of them came */
@@ -30,7 +30,7 @@ struct pending {
 struct list_waiter {
     struct list_waiter *next;
     uint64_t number;
-    uint32_t node, channel;
+    uint32_t rank, node, channel;
 };
 
 struct node_slot {
@@ -101,6 +101,7 @@ struct run {
         forgotten; /* checkpoints up to this number that are not pending can never be whole: no memory was left for one */
     struct pending *pending; /* in the order of their numbers */
     struct list_waiter *lists;
+    uint64_t words;       /* that ranks have said */
     bool watches_reports; /* TIMER_REPORTS is set */
     char *checkpoint;
 };

@@ -269,7 +269,7 @@ static void add_files(struct run *run, struct pending *pending, const struct run
     if (pending->n_files == 0) pending->since = run->ops->now(run->context);
     pending->files[pending->n_files] = copy;
     pending->waiters[pending->n_files++] =
-        (struct commit_waiter){run->config.node_of[report->rank], report->channel};
+        (struct commit_waiter){report->rank, run->config.node_of[report->rank], report->channel};
 }
 
 /* The name that rank 0 gives, with files or without. */
@@ -337,14 +337,15 @@ static void await_list(struct run *run, const struct run_report *report) {
         answer_error(run, report, "out of memory");
         return;
     }
-    *waiter =
-        (struct list_waiter){run->lists, report->number, run->config.node_of[report->rank], report->channel};
+    *waiter = (struct list_waiter){run->lists, report->number, report->rank, run->config.node_of[report->rank],
+                                   report->channel};
     run->lists = waiter;
     answer_lists(run);
 }
 
 void run_report(struct run *run, const struct run_report *report) {
     if (report->rank >= run->config.n_workers) return;
+    run->words++;
     if (report->number <= run->report_base && report->kind != REPORT_LIST) return;
     if (run->state != RUN_RUNNING && run->state != RUN_STOPPING) return;
     switch (report->kind) {
@@ -367,6 +368,35 @@ void run_report(struct run *run, const struct run_report *report) {
         break;
     }
     run_resize_after_report(run);
+}
+
+/* Says who waits for what; they are added to `all`. */
+static void name_waiting(const struct idset *ranks, struct idset *all, const char *what, uint64_t number,
+                         struct buffer *out) {
+    bool several = idset_count(ranks) > 1;
+    if (idset_count(ranks) == 0) return;
+    for (int64_t rank = idset_next(ranks, -1); rank >= 0; rank = idset_next(ranks, rank))
+        (void)idset_add(all, (uint32_t)rank);
+    buffer_text(out, several ? ", ranks " : ", rank ");
+    idset_format(ranks, out);
+    buffer_printf(out, several ? " wait for %s%llu" : " waits for %s%llu", what, (unsigned long long)number);
+}
+
+void run_list_waiting(const struct run *run, struct idset *ranks, uint64_t *words, struct buffer *out) {
+    *words = run->words;
+    for (const struct pending *pending = run->pending; pending != NULL; pending = pending->next) {
+        struct idset own = {0};
+        for (uint32_t i = 0; i < pending->n_files; i++)
+            (void)idset_add(&own, pending->waiters[i].rank);
+        name_waiting(&own, ranks, "checkpoint ", pending->number, out);
+        idset_done(&own);
+    }
+    for (const struct list_waiter *waiter = run->lists; waiter != NULL; waiter = waiter->next) {
+        struct idset own = {0};
+        (void)idset_add(&own, waiter->rank);
+        name_waiting(&own, ranks, "the checkpoints up to ", waiter->number, out);
+        idset_done(&own);
+    }
 }
 
 void run_reports_rank_ended(struct run *run, uint32_t rank) {

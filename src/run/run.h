@@ -6,8 +6,10 @@
 
 #include <stddef.h>
 
+#include "base/buffer.h"
 #include "base/duration.h"
 #include "base/error.h"
+#include "base/idset.h"
 #include "run/event.h"
 #include "run/policy.h"
 #include "run/state.h"
@@ -210,7 +212,7 @@ void run_node_stacks(struct run *run, uint32_t node, const void *frames, size_t 
 void run_node_leaving(struct run *run, uint32_t node, int preempted, nanoseconds time);
 
 /* Reports (report.c). */
-enum report_kind { REPORT_METRICS, REPORT_BEGIN, REPORT_COMMIT, REPORT_ABORT, REPORT_LIST };
+enum report_kind { REPORT_METRICS, REPORT_BEGIN, REPORT_COMMIT, REPORT_ABORT, REPORT_LIST, REPORT_ALIVE };
 struct run_report {
     uint32_t rank;
     enum report_kind kind;
@@ -221,6 +223,9 @@ struct run_report {
     uint32_t channel; /* who waits for the answer */
 };
 void run_report(struct run *run, const struct run_report *report);
+/* Adds the ranks that wait for a checkpoint, or for the list of them, to `ranks` and says so in `out`, a comma before each: ", rank 0
+ * waits for checkpoint 3". `*words` changes with all that a rank says. */
+void run_list_waiting(const struct run *run, struct idset *ranks, uint64_t *words, struct buffer *out);
 /* A publication has come to its end: `path` (stolen), or NULL and why. */
 void run_published(struct run *run, uint64_t number, char *path, const char *error);
 /* The latest checkpoint was looked at, and run_begin_from called if need be: the next attempt may begin. */

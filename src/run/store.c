@@ -415,7 +415,8 @@ static size_t name_waiters(const struct entry *entry, const char *key, struct id
     return n;
 }
 
-bool store_is_stuck(const struct store *store, uint64_t *turn, uint32_t *rank, struct buffer *out) {
+bool store_is_stuck(const struct store *store, const struct idset *elsewhere, uint64_t *turn, uint32_t *rank,
+                    struct buffer *out) {
     struct idset waiting = {0};
     size_t at = 0, fewest = SIZE_MAX;
     uintptr_t value;
@@ -429,7 +430,8 @@ bool store_is_stuck(const struct store *store, uint64_t *turn, uint32_t *rank, s
     }
     bool stuck = fewest != SIZE_MAX;
     for (uint32_t i = 0; i < store->world_size && stuck; i++)
-        stuck = idset_has(&waiting, i) || idset_has(&store->ended, i);
+        stuck = idset_has(&waiting, i) || idset_has(&store->ended, i) ||
+                (elsewhere != NULL && idset_has(elsewhere, i));
     if (idset_count(&store->ended) > 0) {
         buffer_text(out, ", ");
         name_ranks(&store->ended, "has ended", "have ended", out);

@@ -10,6 +10,7 @@
 
 #include "base/buffer.h"
 #include "base/duration.h"
+#include "base/idset.h"
 
 enum store_operation { STORE_SET, STORE_GET, STORE_WAIT, STORE_ADD, STORE_GATHER, STORE_DELETE };
 enum store_status { STORE_OK, STORE_NONE, STORE_TIMEOUT, STORE_INVALID, STORE_FAILED };
@@ -36,10 +37,12 @@ void store_destroy(struct store *store); /* who still waits is not answered; NUL
 
 void store_ask(struct store *store, const struct store_request *request, nanoseconds now);
 
-/* True when nobody can get on: every rank that has not ended waits, and at least one does. `*turn` then changes with every request and
+/* True when nobody can get on: every rank that has not ended waits, here or `elsewhere` (NULL: none does), and at least one does here.
+ * `*turn` then changes with every request and
  * answer, so that a caller who looks again can tell a stand-still from a moment; `*rank` is the lowest of those who wait for the
  * key that the fewest wait for, and `out` says who waits for what: "ranks 0-2 wait for "a", rank 3 waits for "b", rank 4 has ended". */
-bool store_is_stuck(const struct store *store, uint64_t *turn, uint32_t *rank, struct buffer *out);
+bool store_is_stuck(const struct store *store, const struct idset *elsewhere, uint64_t *turn, uint32_t *rank,
+                    struct buffer *out);
 
 /* A rank has ended: gathers that still lack its piece, now or later, are FAILED at once. Short of memory, they wait for
  * their time. */

@@ -48,6 +48,21 @@ static int be_stuck(ty_worker *worker) {
     return last ? ty_store_wait(worker, "never", 1000, &value, &size, NULL) < 0 : be_kept_waiting(worker);
 }
 
+/* Rank 0 trains on while its checkpoint waits for the others, who wait in the store for what it does. */
+static int train_on(ty_worker *worker) {
+    size_t size;
+    void *value = NULL;
+    ty_report_options options = {.checkpoint = "d", .mode = TY_ASYNC};
+    if (ty_world_rank(worker) > 0) {
+        int code = ty_store_wait(worker, "late", 30, &value, &size, NULL);
+        free(value);
+        return code < 0 || ty_report_json(worker, "{}", NULL, NULL) < 0;
+    }
+    if (ty_report_with(worker, "{}", &options, NULL) < 0) return 1;
+    live(worker, 80);
+    return ty_store_set(worker, "late", "1", 1, NULL) < 0 || ty_report_drain(worker, NULL) < 0;
+}
+
 int main(int argc, char **argv) {
     ty_error err = {0};
     ty_worker *worker = ty_worker_self(&err);
@@ -67,6 +82,7 @@ int main(int argc, char **argv) {
         live(worker, 80);
         return ty_store_set(worker, "late", "1", 1, &err) < 0;
     }
+    if (strcmp(argv[1], "async") == 0) return train_on(worker);
     if (strcmp(argv[1], "stuck") == 0) return be_stuck(worker);
     if (strcmp(argv[1], "keep") == 0 && ty_world_rank(worker) != rank) return be_kept_waiting(worker);
     if (strcmp(argv[1], "keep") == 0) sleep_for_ever();

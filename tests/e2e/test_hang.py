@@ -74,6 +74,19 @@ class Hangs(RunCase):
         self.assertIn("ty_store_wait" if DEBUGGER else "== process", self.stack(2))
         self.assertEqual(2, self.status("run")["cause_rank"])
 
+    def test_some_wait_in_the_store_and_others_for_a_checkpoint(self):
+        script = "if [ $RANK != 0 ]; then exec '%s' store wait never --timeout 100s; fi; mkdir d; exec '%s' report i=1 --checkpoint d"
+        finished = self.assert_status(1, self.finish(self.shell(script % (harness.COMMAND, harness.COMMAND), "--name", "run", "-n", 3,
+                                                                "--hang-timeout", "1s")))
+        self.assertIn("first cause: rank 1 hung: all ranks have waited for each other in the store and for checkpoints for 1 s: "
+                      'ranks 1-2 wait for "never", rank 0 waits for checkpoint 1', finished.err)
+
+    def test_a_checkpoint_that_waits_while_its_rank_trains_on(self):
+        """Heartbeats say that it does, though it waits for the others as well, and they for it."""
+        os.mkdir(os.path.join(self.work, "d"))
+        self.assert_status(0, self.finish(self.hang(2, "async", 0)))
+        self.assertTrue(os.path.exists(os.path.join(self.storage, "run", "checkpoint_000001")))
+
     def test_who_ends_early_is_not_waited_for(self):
         """Rank 1 ends well, and never sets what the others wait for; no word of theirs said that they are up."""
         script = "[ $RANK = 1 ] || '%s' store wait late --timeout 100s" % harness.COMMAND

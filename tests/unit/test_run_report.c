@@ -268,6 +268,35 @@ static void a_look_within_a_pause(void **state) {
     }
 }
 
+/* Who waits for a checkpoint, and that a rank which trains on meanwhile says so. */
+static void who_waits_is_listed(void **state) {
+    (void)state;
+    struct world world;
+    struct buffer text = {0};
+    struct idset ranks = {0};
+    uint64_t words, more;
+    open_world(&world, 3, 0);
+    report(&world, 0, REPORT_BEGIN, 1, NULL, 0);
+    report(&world, 2, REPORT_BEGIN, 1, NULL, 0);
+    run_list_waiting(world.run, &ranks, &words, &text);
+    assert_int_equal(idset_count(&ranks), 0); /* they still write */
+    assert_int_equal(text.size, 0);
+    report(&world, 0, REPORT_COMMIT, 1, "[]", 7);
+    report(&world, 2, REPORT_COMMIT, 1, "[]", 8);
+    report(&world, 1, REPORT_LIST, 1, NULL, 9);
+    run_list_waiting(world.run, &ranks, &words, &text);
+    assert_string_equal(text.data,
+                        ", ranks 0,2 wait for checkpoint 1, rank 1 waits for the checkpoints up to 1");
+    assert_int_equal(idset_count(&ranks), 3);
+    report(&world, 2, REPORT_ALIVE, 1, NULL, 0);
+    run_list_waiting(world.run, &ranks, &more, &text);
+    assert_true(more != words);
+    idset_done(&ranks);
+    buffer_done(&text);
+    forget_log(&world);
+    world_done(&world);
+}
+
 static void the_name_is_that_of_rank_0(void **state) {
     (void)state;
     struct world world;
@@ -403,6 +432,7 @@ int main(void) {
         cmocka_unit_test(a_checkpoint_that_ranks_wait_for_is_told),
         cmocka_unit_test(a_commit_may_end_later),
         cmocka_unit_test(commits_that_take_their_time_go_one_by_one),
+        cmocka_unit_test(who_waits_is_listed),
         cmocka_unit_test(the_end_waits_for_commits_under_way),
         cmocka_unit_test(a_commit_that_takes_too_long_is_settled),
         cmocka_unit_test(an_interrupt_shortens_the_wait_for_a_commit),

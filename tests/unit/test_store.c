@@ -182,21 +182,28 @@ static void all_who_wait_are_stuck(void **state) {
     uint64_t turn = 0, later = 0;
     uint32_t rank = 9;
     struct buffer waits = {0};
-    assert_false(store_is_stuck(store, &turn, &rank, &waits));
+    assert_false(store_is_stuck(store, NULL, &turn, &rank, &waits));
     ask(STORE_GATHER, 0, "g", "a", -1, 0);
     ask(STORE_GATHER, 2, "g", "c", -1, 0);
-    assert_false(store_is_stuck(store, &turn, &rank, &waits)); /* rank 1 computes */
+    assert_false(store_is_stuck(store, NULL, &turn, &rank, &waits)); /* rank 1 computes */
+    buffer_done(&waits);
+    struct idset elsewhere = {0};
+    assert_int_equal(idset_add(&elsewhere, 1), 0);
+    assert_true(store_is_stuck(store, &elsewhere, &turn, &rank, &waits)); /* rank 1 waits for something else */
+    assert_int_equal(rank, 0);
+    assert_string_equal(waits.data, "ranks 0,2 wait for \"g\"");
+    idset_done(&elsewhere);
     buffer_done(&waits);
     ask(STORE_WAIT, 1, "w", NULL, 50, 0);
-    assert_true(store_is_stuck(store, &turn, &rank, &waits));
+    assert_true(store_is_stuck(store, NULL, &turn, &rank, &waits));
     assert_int_equal(rank, 1);
     assert_string_equal(waits.data, "ranks 0,2 wait for \"g\", rank 1 waits for \"w\"");
     buffer_done(&waits);
-    assert_true(store_is_stuck(store, &later, &rank, &waits));
+    assert_true(store_is_stuck(store, NULL, &later, &rank, &waits));
     assert_true(turn == later);
     buffer_done(&waits);
     store_expire(store, 50); /* rank 1 goes on */
-    assert_false(store_is_stuck(store, &later, &rank, &waits));
+    assert_false(store_is_stuck(store, NULL, &later, &rank, &waits));
     assert_true(turn != later);
     buffer_done(&waits);
     expect(" 1/11:timeout");
@@ -204,10 +211,10 @@ static void all_who_wait_are_stuck(void **state) {
     store_leave(store, 1);
     expect(" 1/12:failed=rank 1 has ended without this call: every worker must make it as often as the others"
            " 1/10:failed=rank 1 has ended without this call: every worker must make it as often as the others");
-    assert_false(store_is_stuck(store, &later, &rank, &waits)); /* rank 0 goes on */
+    assert_false(store_is_stuck(store, NULL, &later, &rank, &waits)); /* rank 0 goes on */
     buffer_done(&waits);
     ask(STORE_WAIT, 0, "w", NULL, 50, 50);
-    assert_true(store_is_stuck(store, &later, &rank, &waits));
+    assert_true(store_is_stuck(store, NULL, &later, &rank, &waits));
     assert_string_equal(waits.data, "ranks 0,2 wait for \"w\", rank 1 has ended");
     buffer_done(&waits);
 }
