@@ -1,7 +1,6 @@
 /* A controller that hears everything, and decides nothing. */
 #include "agent_controller.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "descriptors.h"
 #include "wire/start.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -224,15 +224,6 @@ bool controller_all_gone(const struct controller *c, unsigned n) {
     for (unsigned i = 0; i < n; i++)
         if (!c->ranks[i].gone) return false;
     return true;
-}
-
-static unsigned count_descriptors(void) {
-    unsigned n = 0;
-    DIR *directory = opendir("/proc/self/fd");
-    while (readdir(directory) != NULL)
-        n++;
-    closedir(directory);
-    return n;
 }
 
 static unsigned descriptors_before;

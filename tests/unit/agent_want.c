@@ -1,7 +1,6 @@
 /* Trials one after another, each with an agent of its own. */
 #include "agent_want.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
@@ -12,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "descriptors.h"
 #include "failing_calls.h"
 #include "failing_memory.h"
 
@@ -30,18 +30,6 @@ static void arm(const struct lack *lack) {
 static bool disarm(const struct lack *lack) {
     long left = (lack->want == WANT_MEMORY ? memory_fails_after : calls_fail_after)(-1, false);
     return left <= (lack->for_good ? 0 : -1);
-}
-
-static unsigned count_descriptors_of(pid_t pid) {
-    char path[64];
-    unsigned n = 0;
-    (void)snprintf(path, sizeof path, "/proc/%d/fd", pid);
-    DIR *directory = opendir(path);
-    assert_non_null(directory);
-    while (readdir(directory) != NULL)
-        n++;
-    closedir(directory);
-    return n;
 }
 
 /* A launch that nothing fails in. */

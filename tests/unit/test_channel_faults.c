@@ -1,7 +1,6 @@
 /* A channel between two ends whose memory runs short, or whose sends the kernel refuses: each allocation and each send fails once, and
  * from there on. All arrives, or whoever sent it was told so, or an end is told why the channel has ended; nothing is waited for in
  * vain. */
-#include <dirent.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "countdown.h"
+#include "descriptors.h"
 #include "failing_memory.h"
 #include "wire/channel.h"
 
@@ -117,15 +117,6 @@ static void converse(struct loop *loop, struct end ends[2]) {
                 channel_pause(ends[i].channel, false);
         }
     }
-}
-
-static unsigned count_descriptors(void) {
-    unsigned n = 0;
-    DIR *directory = opendir("/proc/self/fd");
-    while (readdir(directory) != NULL)
-        n++;
-    (void)closedir(directory);
-    return n;
 }
 
 /* False when it did not come to the failure. */

@@ -1,7 +1,6 @@
 /* The local engine in want, of memory or of what the kernel gives: each allocation and each call of failing_calls.h fails once, and from
  * there on, when an agent is started, taken from the pool, or made with a copy of this process. It runs, or why not was told; no process
  * and no descriptor is left. This program is the command, too. */
-#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,6 +15,7 @@
 
 #include "agent/agent.h"
 #include "agent_controller.h"
+#include "descriptors.h"
 #include "engine/copy.h"
 #include "engine/local.h"
 #include "engine/pool.h"
@@ -27,15 +27,6 @@ const char *__wrap_module_command(ty_error *err);
 const char *__wrap_module_command(ty_error *err) {
     (void)err;
     return controller_worker; /* the path of this program */
-}
-
-static unsigned count_descriptors(void) {
-    unsigned n = 0;
-    DIR *directory = opendir("/proc/self/fd");
-    while (readdir(directory) != NULL)
-        n++;
-    (void)closedir(directory);
-    return n;
 }
 
 typedef long fail_after(long n, bool for_good);
