@@ -11,6 +11,7 @@ from typing import Any
 from . import metrics as _metrics
 from . import paths
 from .checkpoint import Checkpoint
+from .config import CheckpointConfig
 from .history import JOURNAL, Attempt, open_journal
 from .history import read as read_history
 from .manifest import damage
@@ -74,7 +75,8 @@ class Result:
 
     @classmethod
     def from_path(cls, path: str | os.PathLike, storage_filesystem: Any = None) -> Result:
-        """The result of the run in this directory. The error is not kept there: it is None.
+        """The result of the run in this directory. The error is not kept there: it is None. Its checkpoints are ranked as
+        the CheckpointConfig said with which the run was last begun or resumed.
 
         A checkpoint that lacks a file, or has one of another size, is left out, with a RuntimeWarning that names it.
         RuntimeError when there is no such directory, or no run's journal in it; ValueError for another file system.
@@ -97,7 +99,7 @@ class Result:
 
 
 def read(path: str, checkpoint_config: Any = None) -> Result:
-    """The result of the run in directory `path`, ranked as the config says (by default by time)."""
+    """The result of the run in directory `path`, ranked as the config says; without one as the journal does."""
     import sqlite3
 
     database = open_journal(path)
@@ -107,6 +109,7 @@ def read(path: str, checkpoint_config: Any = None) -> Result:
         ).fetchone()
         rows = database.execute("SELECT number, name, metrics FROM checkpoints ORDER BY number").fetchall()
         history = read_history(database)
+        ranked_by = checkpoint_config or _recorded_config(database)
     except sqlite3.DatabaseError as error:
         raise RuntimeError(f"{os.path.join(path, JOURNAL)} cannot be read: {error}") from error
     finally:
@@ -118,7 +121,19 @@ def read(path: str, checkpoint_config: Any = None) -> Result:
     ]
     latest = kept[-1][0] if kept else None
     metrics = _load(last[0]) if last else None
-    return Result(metrics, latest, None, path, rank(kept, checkpoint_config), history=history)
+    return Result(metrics, latest, None, path, rank(kept, ranked_by), history=history)
+
+
+def _recorded_config(database: Any) -> CheckpointConfig:
+    """By what the run's last controller ranked its checkpoints; by time where its journal does not tell."""
+    row = database.execute(
+        "SELECT data FROM events WHERE kind = 'run' ORDER BY sequence DESC LIMIT 1"
+    ).fetchone()
+    data = json.loads(row[0]) if row and row[0] else {}
+    return CheckpointConfig(
+        checkpoint_score_attribute=data.get("checkpoint_score_attribute"),
+        checkpoint_score_order=data.get("checkpoint_score_order", "max"),
+    )
 
 
 def _is_whole(run: str, name: str) -> bool:

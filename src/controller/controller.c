@@ -103,6 +103,14 @@ static int open_journal(struct controller *controller, ty_error *err) {
     return result;
 }
 
+/* By what the checkpoints are ranked, for who reads the run later. A name that is no UTF-8 can be that of no metric. */
+static void add_score(json_t *data, const struct checkpoint_policy *policy) {
+    json_t *attribute = policy->score_attribute != NULL ? json_string(policy->score_attribute) : NULL;
+    if (attribute == NULL) return;
+    (void)json_object_set_new(data, "checkpoint_score_attribute", attribute);
+    (void)json_object_set_new(data, "checkpoint_score_order", json_string(policy->score_min ? "min" : "max"));
+}
+
 static void record_run(struct controller *controller) {
     const struct run_request *request = controller->request;
     char host[256] = "";
@@ -115,6 +123,7 @@ static void record_run(struct controller *controller) {
                              controller->prepared.engine->name, "num_workers",
                              (json_int_t)controller->prepared.demand.max_workers, "max_failures",
                              request->failures.max_failures, "submitted", (double)clock_wall() / 1e9);
+    if (data != NULL) add_score(data, &request->checkpoints);
     CLEANUP_FREE char *text = data == NULL ? NULL : json_dumps(data, JSON_COMPACT);
     json_decref(data);
     struct run_event event = {clock_wall(), EVENT_RUN, 0, -1, -1, text};

@@ -131,6 +131,7 @@ def test_how_many_are_kept(fit):
     kept = [metrics["score"] for _, metrics in result.best_checkpoints]
     assert kept == [50, 150, 200], "the best two, and the latest"
     assert result.get_best_checkpoint("score", "max") == result.best_checkpoints[2][0]
+    assert Result.from_path(result.path).best_checkpoints == result.best_checkpoints, "the journal has the score"
     there = [name for name in os.listdir(result.path) if name.startswith("checkpoint_")]
     assert len(there) == 3
     with result.checkpoint.as_directory() as directory:

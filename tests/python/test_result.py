@@ -62,6 +62,19 @@ def test_from_path(tmp_path):
         Result.from_path(write_run(tmp_path / "empty", [(1, "{}")], [])).get_best_checkpoint("loss", "max")
 
 
+def test_from_path_ranks_as_the_last_run_did(tmp_path):
+    score = '{"checkpoint_score_attribute": "loss", "checkpoint_score_order": "min"}'
+    for name, rows, expected in (
+        ("scored", ["{}", score], [3, 2, 1]),
+        ("then by time", [score, "{}"], [2, 1, 3]),
+        ("older journal", [None], [2, 1, 3]),
+    ):
+        events = [(i, "run", 0, data) for i, data in enumerate(rows)]
+        checkpoints = [(i + 1, json.dumps({"loss": loss})) for i, loss in enumerate([2, 1, 3])]
+        best = Result.from_path(write_run(tmp_path / name, [], checkpoints, events)).best_checkpoints
+        assert [metrics["loss"] for _, metrics in best] == expected, name
+
+
 def test_a_checkpoint_that_was_removed_is_not_there(tmp_path):
     path = write_run(tmp_path / "run", [], [(1, "{}"), (2, "{}")])
     shutil.rmtree(f"{path}/checkpoint_000001")
