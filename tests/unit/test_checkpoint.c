@@ -2,10 +2,11 @@
  * that no death and no failing call, wherever it strikes, leaves a directory that looks complete and is not.
  *
  * The calls that change a file system are wrapped by the linker (meson.build): the k-th of them fails, or kills
- * the process. */
+ * the process, or comes when the power has gone, and with it what was not synced. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <jansson.h>
 #include <linux/fs.h>
 #include <setjmp.h>
@@ -34,9 +35,16 @@ static long countdown;   /* the call at which it reaches 0 fails; never when neg
 static int fault;        /* errno of the failure; 0: the process dies instead */
 static bool clone_works; /* FICLONE is imitated */
 
+static void cut_power(void);
+enum { POWER_CUT = -1 }; /* a fault: all goes on, and nothing of it reaches the disk */
+
 static bool strikes(void) {
     if (countdown < 0 || countdown-- != 0) return false;
     if (fault == 0) (void)raise(SIGKILL);
+    if (fault == POWER_CUT) {
+        cut_power();
+        return false;
+    }
     errno = fault;
     return true;
 }
@@ -48,8 +56,24 @@ static bool strikes(void) {
         return strikes() ? -1 : __real_##name arguments; \
     }
 
-WRAP(fsync, (int fd), (fd))
-WRAP(syncfs, (int fd), (fd))
+/* True when a power cut is played: the disk is ours. */
+static bool keep_synced(int fd);
+static bool keep_all(void);
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __wrap_fsync(int fd) {
+    if (strikes()) return -1;
+    return keep_synced(fd) ? 0 : __real_fsync(fd);
+}
+
+int __real_syncfs(int fd);
+int __wrap_syncfs(int fd);
+int __wrap_syncfs(int fd) {
+    if (strikes()) return -1;
+    return keep_all() ? 0 : __real_syncfs(fd);
+}
+
 WRAP(fchmod, (int fd, mode_t mode), (fd, mode))
 WRAP(mkdirat, (int at, const char *path, mode_t mode), (at, path, mode))
 WRAP(symlinkat, (const char *target, int at, const char *path), (target, at, path))
@@ -898,6 +922,184 @@ static void every_call_fails_once(int code) {
     }
 }
 
+/* ---- the power goes ---- */
+
+/* What of the run's directory is on the disk: of a file what it held when it was synced, of a directory the names it had then. A
+ * name that was not synced may be there all the same; that is EARLY: all that stood there when the power went. */
+struct kept_name {
+    char name[256], target[256]; /* of a link */
+    mode_t mode;
+    ino_t inode;
+};
+
+static struct kept {
+    ino_t inode;
+    char *bytes; /* of a file; NULL for a directory */
+    size_t size;
+    struct kept_name *names;
+    size_t n_names;
+} disk[256];
+static size_t n_disk;
+static bool disk_works, names_early;
+
+static struct kept *find_kept(ino_t inode) {
+    for (size_t i = 0; i < n_disk; i++)
+        if (disk[i].inode == inode) return &disk[i];
+    return NULL;
+}
+
+static struct kept *renew_kept(ino_t inode) {
+    struct kept *kept = find_kept(inode);
+    if (kept == NULL) kept = &disk[n_disk++];
+    assert_true(n_disk <= ARRAY_SIZE(disk));
+    free(kept->bytes);
+    free(kept->names);
+    *kept = (struct kept){.inode = inode};
+    return kept;
+}
+
+static void keep_names(ino_t inode, const char *path) {
+    struct kept *kept = renew_kept(inode);
+    DIR *directory = opendir(path);
+    assert_non_null(directory);
+    for (const struct dirent *next; (next = readdir(directory)) != NULL;) {
+        struct stat status;
+        struct kept_name name = {0};
+        if (strcmp(next->d_name, ".") == 0 || strcmp(next->d_name, "..") == 0) continue;
+        assert_int_equal(fstatat(dirfd(directory), next->d_name, &status, AT_SYMLINK_NOFOLLOW), 0);
+        (void)snprintf(name.name, sizeof name.name, "%s", next->d_name);
+        if (S_ISLNK(status.st_mode))
+            assert_true(readlinkat(dirfd(directory), next->d_name, name.target, sizeof name.target - 1) > 0);
+        name.mode = status.st_mode;
+        name.inode = status.st_ino;
+        kept->names = realloc(kept->names, (kept->n_names + 1) * sizeof name);
+        assert_non_null(kept->names);
+        kept->names[kept->n_names++] = name;
+    }
+    (void)closedir(directory);
+}
+
+static void keep_bytes(const struct stat *status, const char *path) {
+    struct kept *kept = renew_kept(status->st_ino);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    kept->size = (size_t)status->st_size;
+    kept->bytes = malloc(kept->size + 1);
+    assert_true(fd >= 0 && kept->bytes != NULL);
+    assert_int_equal(pread(fd, kept->bytes, kept->size, 0), kept->size);
+    (void)close(fd);
+}
+
+static bool keep_synced(int fd) {
+    struct stat status;
+    char path[32];
+    if (!disk_works) return fault == POWER_CUT;
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    assert_int_equal(fstat(fd, &status), 0);
+    if (S_ISDIR(status.st_mode))
+        keep_names(status.st_ino, path);
+    else
+        keep_bytes(&status, path);
+    return true;
+}
+
+static int keep_one(const char *path, const struct stat *status, int kind, struct FTW *place) {
+    (void)place;
+    if (kind == FTW_D) keep_names(status->st_ino, path);
+    if (kind == FTW_F && !names_early) keep_bytes(status, path);
+    return 0;
+}
+
+static bool keep_all(void) {
+    bool early = names_early;
+    names_early = false;
+    if (disk_works) assert_int_equal(nftw(run_path, keep_one, 16, FTW_PHYS), 0);
+    names_early = early;
+    return fault == POWER_CUT;
+}
+
+static void cut_power(void) {
+    if (names_early) assert_int_equal(nftw(run_path, keep_one, 16, FTW_PHYS), 0);
+    disk_works = false;
+}
+
+/* A file of which nothing was synced is empty. */
+static void restore(ino_t inode, const char *path) {
+    const struct kept *kept = find_kept(inode);
+    assert_int_equal(mkdir(path, 0755), 0);
+    for (size_t i = 0; kept != NULL && i < kept->n_names; i++) {
+        const struct kept_name *name = &kept->names[i];
+        const struct kept *file = find_kept(name->inode);
+        char at[512];
+        assert_true(snprintf(at, sizeof at, "%s/%s", path, name->name) < (int)sizeof at);
+        if (S_ISDIR(name->mode))
+            restore(name->inode, at);
+        else if (S_ISLNK(name->mode))
+            assert_int_equal(symlink(name->target, at), 0);
+        else
+            put_sized(at, file != NULL ? file->bytes : "", file != NULL ? file->size : 0);
+    }
+}
+
+static void forget_disk(void) {
+    while (n_disk > 0) {
+        free(disk[--n_disk].bytes);
+        free(disk[n_disk].names);
+        disk[n_disk] = (struct kept){0};
+    }
+}
+
+/* One life with the power cut at the k-th call; what the disk has is put in the place of the run. False: the k-th never came. */
+static bool live_until_cut(long k) {
+    struct stat run;
+    BUFFER files = {0};
+    assert_int_equal(stat(run_path, &run), 0);
+    disk_works = true;
+    fault = POWER_CUT;
+    countdown = k;
+    copy_well(&files);
+    CLEANUP_FREE char *path = publish_well(&files);
+    bool cut = countdown < 0;
+    countdown = -1;
+    fault = 0;
+    disk_works = false;
+    shell("rm -r run");
+    restore(run.st_ino, run_path);
+    forget_disk();
+    return cut;
+}
+
+static void the_power_goes_at_every_call(bool early) {
+    names_early = early;
+    long k = 0;
+    for (; live_until_cut(k); k++) {
+        (void)expect_whole_or_none();
+        assert_int_equal(checkpoint_sweep(run_path, &(struct checkpoint_known){.last = 11}, NULL), 0);
+        shell("test -z \"$(ls -A run)\"");
+    }
+    assert_true(k > 20);
+    assert_true(expect_whole_or_none()); /* it was acknowledged */
+}
+
+static void the_power_goes(void **state) {
+    (void)state;
+    tree_with_all_sorts();
+    the_power_goes_at_every_call(false);
+}
+
+static void the_power_goes_after_the_names(void **state) {
+    (void)state;
+    tree_with_all_sorts();
+    the_power_goes_at_every_call(true);
+}
+
+/* More than are synced one by one. */
+static void the_power_goes_under_many_files(void **state) {
+    (void)state;
+    tree_with_all_sorts();
+    shell("mkdir source/d && for i in $(seq 70); do echo $i > source/d/$i; done");
+    the_power_goes_at_every_call(true);
+}
+
 static void every_call_fails_with_eio(void **state) {
     (void)state;
     every_call_fails_once(EIO);
@@ -1016,6 +1218,9 @@ int main(void) {
         TEST(a_full_disk_says_how_much),
         TEST(a_death_at_every_call),
         TEST(deaths_at_any_moment),
+        TEST(the_power_goes),
+        TEST(the_power_goes_after_the_names),
+        TEST(the_power_goes_under_many_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
