@@ -121,7 +121,8 @@ void attempt_begin(struct serving *serving, const Wire__Launch *body) {
     signals_watch_preemption(serving);
     hang_begin(&serving->hang, children, body->n_workers, (nanoseconds)body->hang_ms * NS_PER_MS);
     choose_way(serving);
-    attempt_go_on(serving);
+    /* In the next turn: a stop may stand right behind the launch. */
+    if (loop_timer_start(serving->loop, &serving->start_timer, 0) < 0) attempt_go_on(serving);
 }
 
 void attempt_end(struct serving *serving) {

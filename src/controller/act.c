@@ -1,5 +1,6 @@
 /* What run/ asks for, carried out: agents started and told, timers set, events and checkpoints written. What is
- * sent leaves at the end of the turn, after the journal's commit. */
+ * sent leaves at the end of the turn; what begins an attempt, or answers for a checkpoint, when the rows before it are written. What ends
+ * workers does not wait for that. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -63,9 +64,10 @@ static int make_shared(struct drive *drive, int attempt, ty_error *err) {
 
 static int launch(void *context, uint32_t node, int attempt, ty_error *err) {
     struct drive *drive = context;
-    const struct peer *peer = &drive->peers[node];
+    struct peer *peer = &drive->peers[node];
     int result = attempt == drive->launched_attempt ? 0 : make_shared(drive, attempt, err);
     chaos_start(&drive->chaos, drive, &drive->config->request->chaos);
+    peer_hold(peer);
     return result < 0 ? result
                       : launch_frame(drive->launch, peer->node_rank, node, channel_out(peer->channel), err);
 }
@@ -74,6 +76,7 @@ static void stop(void *context, uint32_t node, bool kill, const char *reason) {
     struct drive *drive = context;
     Wire__Stop body = WIRE__STOP__INIT;
     Wire__Message message = WIRE__MESSAGE__INIT;
+    peer_let_go(&drive->peers[node]);
     if (drive->failed == 0) drive->failed = clock_monotonic();
     body.kill = kill;
     body.reason = (char *)reason;
@@ -87,6 +90,7 @@ static void save_stacks(void *context, uint32_t node) {
     struct drive *drive = context;
     Wire__Stacks body = WIRE__STACKS__INIT;
     Wire__Message message = WIRE__MESSAGE__INIT;
+    peer_let_go(&drive->peers[node]);
     message.body_case = WIRE__MESSAGE__BODY_STACKS;
     message.stacks = &body;
     peer_send(&drive->peers[node], &message);
@@ -100,6 +104,7 @@ static void finish(void *context, uint32_t node) {
     struct drive *drive = context;
     Wire__Finish body = WIRE__FINISH__INIT;
     Wire__Message message = WIRE__MESSAGE__INIT;
+    peer_let_go(&drive->peers[node]);
     chaos_stop(&drive->chaos);
     message.body_case = WIRE__MESSAGE__BODY_FINISH;
     message.finish = &body;
@@ -196,7 +201,6 @@ static int publish(void *context, const struct run_commit *commit, char **path, 
 
 static void take_published(void *context, struct published *published) {
     struct drive *drive = context;
-    drive_keep_journal_error(drive, published->unrecorded.code, &published->unrecorded);
     if (drive->awaited != NULL)
         *drive->awaited = *published;
     else
@@ -250,6 +254,7 @@ static void list(void *context, uint32_t node, uint32_t channel) {
     if (text.failed) body.error = (char *)"out of memory";
     message.body_case = WIRE__MESSAGE__BODY_COMMITTED;
     message.committed = &body;
+    peer_hold(&drive->peers[node]);
     peer_send(&drive->peers[node], &message);
 }
 
@@ -264,6 +269,7 @@ static void answer_commit(void *context, uint32_t node, uint32_t channel, uint64
     if (error != NULL) body.error = (char *)error;
     message.body_case = WIRE__MESSAGE__BODY_COMMITTED;
     message.committed = &body;
+    peer_hold(&drive->peers[node]);
     peer_send(&drive->peers[node], &message);
 }
 

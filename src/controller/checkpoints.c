@@ -57,14 +57,21 @@ struct past {
     ty_error error;
 };
 
+/* A commit whose files are in place, while its row is written. */
+struct entry {
+    struct published made;
+    char *name; /* NULL: there is none */
+};
+
 struct checkpoints {
     char *run_path;
     const struct checkpoint_policy *policy;
-    struct journal *journal;
+    struct records *records;
     struct kept *kept; /* in the order of their numbers */
     size_t n_kept;
-    struct goner *goners;
-    size_t n_goners;
+    struct goner *goners; /* the rows of the first of them are gone for good */
+    size_t n_goners, n_gone;
+    struct entry entry;
     struct storage *storage;
     struct publication *publication; /* under way; NULL: none */
     struct past *past;               /* what is to be finished first; NULL: nothing */
@@ -97,12 +104,27 @@ static void free_past(struct storage_job *job) {
     free(past);
 }
 
+static void drop_entry(struct checkpoints *checkpoints) {
+    free(checkpoints->entry.made.path);
+    free(checkpoints->entry.name);
+    checkpoints->entry = (struct entry){0};
+}
+
+/* Files whose end is not on record stay: the journal's rows still speak of them. */
+static void spare_goners(struct checkpoints *checkpoints) {
+    while (checkpoints->n_goners > checkpoints->n_gone)
+        free(checkpoints->goners[--checkpoints->n_goners].name);
+}
+
 void checkpoints_close(struct checkpoints *checkpoints, nanoseconds limit) {
     if (checkpoints == NULL) return;
     checkpoints_clean(checkpoints);
     checkpoints_stop_check(checkpoints);
     storage_close(checkpoints->storage, limit);
     if (checkpoints->past != NULL) free_past(&checkpoints->past->job);
+    if (checkpoints->records != NULL) records_then(checkpoints->records, NULL, NULL);
+    drop_entry(checkpoints);
+    spare_goners(checkpoints);
     for (size_t i = 0; i < checkpoints->n_kept; i++)
         free_kept(&checkpoints->kept[i]);
     free(checkpoints->kept);
@@ -209,8 +231,9 @@ static int read_past(struct checkpoints *checkpoints, ty_error *err) {
     struct past *past = checkpoints->past = calloc(1, sizeof *past);
     if (past == NULL) return ty_fail_memory(err);
     *past = (struct past){.checkpoints = checkpoints};
-    int result = journal_each_checkpoint(checkpoints->journal, take_row, checkpoints, err);
-    if (result >= 0) result = journal_each_event(checkpoints->journal, 0, take_removal, past, err);
+    struct journal *journal = records_journal(checkpoints->records);
+    int result = journal_each_checkpoint(journal, take_row, checkpoints, err);
+    if (result >= 0) result = journal_each_event(journal, 0, take_removal, past, err);
     if (result >= 0) result = copy_names(past, checkpoints);
     return result == -ENOMEM ? ty_fail_memory(err) : result;
 }
@@ -250,7 +273,7 @@ int checkpoints_open(const struct checkpoints_place *place, const struct checkpo
     struct checkpoints *made = calloc(1, sizeof *made);
     if (made == NULL) return ty_fail_memory(err);
     *made =
-        (struct checkpoints){.run_path = strdup(place->run_path), .policy = policy, .journal = place->journal};
+        (struct checkpoints){.run_path = strdup(place->run_path), .policy = policy, .records = place->records};
     int result = made->run_path == NULL ? ty_fail_memory(err) : storage_open(place->lock, &made->storage, err);
     if (result >= 0 && place->past) result = read_past(made, err);
     if (result < 0) {
@@ -291,19 +314,27 @@ static char *name_of(const struct checkpoints *checkpoints, const char *path) {
     return strdup(inside && rest[1] != '\0' && rest[1] != '.' ? rest + 1 : path);
 }
 
-static void note_removal(struct checkpoints *checkpoints, const struct kept *kept, ty_error *unrecorded) {
+static void note_removal(struct checkpoints *checkpoints, const struct kept *kept) {
     CLEANUP(buffer_done) struct buffer data = {0};
     buffer_printf(&data, "{\"number\": %llu, \"name\": ", (unsigned long long)kept->number);
     buffer_json_text(&data, kept->name);
     buffer_char(&data, '}');
     struct run_event event = {clock_wall(), EVENT_CHECKPOINT_REMOVED,      0, -1,
                               -1,           data.failed ? NULL : data.data};
-    (void)journal_event(checkpoints->journal, &event, unrecorded);
-    (void)journal_forget_checkpoint(checkpoints->journal, kept->number, unrecorded);
+    records_event(checkpoints->records, &event);
+    records_forget_checkpoint(checkpoints->records, kept->number);
+}
+
+/* Rows are written in their order: also called when that of a later commit is. */
+static void note_gone(void *context, const char *metrics) {
+    struct checkpoints *checkpoints = context;
+    (void)metrics;
+    if (records_error(checkpoints->records)->code != 0) spare_goners(checkpoints);
+    checkpoints->n_gone = checkpoints->n_goners;
 }
 
 /* Rows of those that go; their files go later (checkpoints_clean). Without memory all of them stay. */
-static void retain(struct checkpoints *checkpoints, ty_error *unrecorded) {
+static void retain(struct checkpoints *checkpoints) {
     size_t n = checkpoints->n_kept, left = 0;
     CLEANUP_FREE double *scores = calloc(n + 1, sizeof *scores);
     CLEANUP_FREE bool *surplus = calloc(n + 1, sizeof *surplus);
@@ -321,50 +352,61 @@ static void retain(struct checkpoints *checkpoints, ty_error *unrecorded) {
             checkpoints->kept[left++] = *kept;
             continue;
         }
-        note_removal(checkpoints, kept, unrecorded);
+        note_removal(checkpoints, kept);
         grown[checkpoints->n_goners++] = (struct goner){kept->number, TAKE(kept->name)};
         free_kept(kept);
     }
     checkpoints->n_kept = left;
+    if (checkpoints->entry.name == NULL) records_then(checkpoints->records, note_gone, checkpoints);
 }
 
-/* The metrics of rank 0's report of this number: it may have made others since. The caller frees. */
-static char *find_metrics(const struct checkpoints *checkpoints, const struct publication *publication) {
-    char *metrics = NULL;
-    uint64_t number = publication->made.number;
-    if (journal_find_report(checkpoints->journal, publication->attempt, 0, number, &metrics, NULL) == 1)
-        return metrics;
-    return publication->metrics != NULL ? strdup(publication->metrics) : NULL;
+/* Without its row a checkpoint would be swept by the next controller: it counts for nobody. Its files stay: a sync that failed, or
+ * hangs, may have written the row all the same. */
+static void fail_entry(struct published *made, const ty_error *why) {
+    free(TAKE(made->path));
+    made->result = ty_fail(&made->error, why->code, "checkpoint %llu cannot be put on record: %s",
+                           (unsigned long long)made->number, why->message);
 }
 
-/* Files whose end is not on record stay: the journal's rows still speak of them. */
-static void spare_goners(struct checkpoints *checkpoints, size_t since) {
-    while (checkpoints->n_goners > since)
-        free(checkpoints->goners[--checkpoints->n_goners].name);
-}
-
-/* Without its row a checkpoint would be swept by the next controller: it counts for nobody. */
-static int put_on_record(struct checkpoints *checkpoints, const struct publication *publication,
-                         ty_error *unrecorded) {
-    uint64_t number = publication->made.number;
-    char *name = name_of(checkpoints, publication->made.path), *found = find_metrics(checkpoints, publication);
-    struct journal_checkpoint row = {number, publication->attempt, clock_wall(), name, found};
-    int result =
-        name == NULL ? ty_fail_memory(unrecorded) : journal_checkpoint(checkpoints->journal, &row, unrecorded);
-    if (result < 0) {
+/* Who waits for it is answered before the rows of those that go make their way, which is as long. */
+static void end_entry(void *context, const char *metrics) {
+    struct checkpoints *checkpoints = context;
+    struct published made = checkpoints->entry.made;
+    const ty_error *failure = records_error(checkpoints->records);
+    char *name = TAKE(checkpoints->entry.name), *copy = metrics != NULL ? strdup(metrics) : NULL;
+    checkpoints->entry = (struct entry){0};
+    note_gone(checkpoints, NULL);
+    ty_error memory = {0};
+    if (failure->code != 0) {
         free(name);
-        free(found);
-        return result;
+        free(copy);
+    } else if (keep(checkpoints, made.number, name, copy) < 0) {
+        (void)ty_fail_memory(&memory);
+        failure = &memory;
     }
-    if (keep(checkpoints, number, name, found) < 0) return ty_fail_memory(unrecorded);
-    size_t n_goners = checkpoints->n_goners;
-    retain(checkpoints, unrecorded);
-    result = journal_commit_durable(checkpoints->journal, unrecorded);
-    if (result < 0) {
-        spare_goners(checkpoints, n_goners);
-        free_kept(&checkpoints->kept[--checkpoints->n_kept]); /* the latest is always kept, and the last */
+    if (failure->code != 0) fail_entry(&made, failure);
+    bool kept = made.result >= 0;
+    checkpoints->listener(checkpoints->listener_context, &made);
+    records_commit(checkpoints->records);
+    if (kept) retain(checkpoints);
+}
+
+/* The listener hears of it when its row is written. `made` is taken over. */
+static void put_on_record(struct checkpoints *checkpoints, struct published made, int attempt,
+                          const char *metrics) {
+    char *name = name_of(checkpoints, made.path);
+    struct journal_checkpoint row = {made.number, attempt, clock_wall(), name, metrics};
+    if (name == NULL) {
+        ty_error err;
+        (void)ty_fail_memory(&err);
+        fail_entry(&made, &err);
+        checkpoints->listener(checkpoints->listener_context, &made);
+        return;
     }
-    return result;
+    checkpoints->entry = (struct entry){made, name};
+    records_checkpoint(checkpoints->records, &row);
+    records_then(checkpoints->records, end_entry, checkpoints);
+    records_commit(checkpoints->records);
 }
 
 /* -- work for the thread: it may outlive the checkpoints, so that all it needs is its own */
@@ -548,7 +590,7 @@ void checkpoints_clear_up(struct checkpoints *checkpoints, int attempt) {
 }
 
 void checkpoints_clean(struct checkpoints *checkpoints) {
-    for (size_t i = 0; i < checkpoints->n_goners; i++) {
+    for (size_t i = 0; i < checkpoints->n_gone; i++) {
         struct buffer path = {0};
         char *name = TAKE(checkpoints->goners[i].name);
         if (!checkpoint_is_outside(name)) {
@@ -558,7 +600,10 @@ void checkpoints_clean(struct checkpoints *checkpoints) {
         }
         free(name);
     }
-    checkpoints->n_goners = 0;
+    checkpoints->n_goners -= checkpoints->n_gone;
+    memmove(checkpoints->goners, checkpoints->goners + checkpoints->n_gone,
+            checkpoints->n_goners * sizeof *checkpoints->goners);
+    checkpoints->n_gone = 0;
 }
 
 /* -- commits, begun and ended on the loop */
@@ -586,13 +631,10 @@ static void end_publication(struct storage_job *job) {
         return;
     }
     checkpoints->publication = NULL;
-    if (made->result >= 0 && put_on_record(checkpoints, publication, &made->unrecorded) < 0) {
-        free(TAKE(made->path)); /* the files stay: a sync that failed may have written the row all the same */
-        made->result =
-            ty_fail(&made->error, made->unrecorded.code, "checkpoint %llu cannot be put on record: %s",
-                    (unsigned long long)made->number, made->unrecorded.message);
-    }
-    checkpoints->listener(checkpoints->listener_context, made);
+    if (made->result >= 0)
+        put_on_record(checkpoints, *made, publication->attempt, publication->metrics);
+    else
+        checkpoints->listener(checkpoints->listener_context, made);
     made->path = NULL;
 }
 
@@ -640,8 +682,15 @@ struct storage *checkpoints_storage(const struct checkpoints *checkpoints) {
     return checkpoints->storage;
 }
 
+/* The files hang, or the row behind them. */
 void checkpoints_settle(struct checkpoints *checkpoints, nanoseconds limit) {
-    if (storage_wait(checkpoints->storage, limit) || checkpoints->publication == NULL) return;
+    nanoseconds end = clock_monotonic() + limit;
+    bool idle = storage_wait(checkpoints->storage, limit);
+    if (checkpoints->publication == NULL) {
+        if (checkpoints->entry.name != NULL) records_wait(checkpoints->records, end - clock_monotonic());
+        return;
+    }
+    if (idle) return;
     const struct publication *hangs = TAKE(checkpoints->publication);
     struct published failed = {.number = hangs->made.number};
     failed.result =

@@ -1,13 +1,13 @@
 /* The checkpoints of a run in the controller's hands: committed, put on record, and removed when there are too many. The journal
  * always comes first: a row is written when the directory is in place, and gone before the directory goes, so that whoever dies in
  * between leaves a directory too many, never a row too many. checkpoints_begin finishes what was left so. A thread of the run's does
- * what may take long with files (storage.h); rows are written on the loop. */
+ * what may take long with files (storage.h), and another one writes the rows (records.h). */
 #ifndef CONTROLLER_CHECKPOINTS_H
 #define CONTROLLER_CHECKPOINTS_H
 
 #include "base/buffer.h"
+#include "controller/records.h"
 #include "controller/storage.h"
-#include "journal/journal.h"
 #include "run/policy.h"
 #include "run/run.h"
 
@@ -16,7 +16,7 @@ struct checkpoints; /* opaque */
 /* Where they are. */
 struct checkpoints_place {
     const char *run_path;    /* copied */
-    struct journal *journal; /* borrowed for their life */
+    struct records *records; /* borrowed for their life */
     int lock;                /* a copy is held until no work is left (storage.h); -1: none */
     bool past;               /* there was an earlier controller: what the journal knows is taken over */
 };
@@ -37,26 +37,24 @@ void checkpoints_close(struct checkpoints *checkpoints, nanoseconds limit);
 /* How a commit ended. */
 struct published {
     uint64_t number;
-    int result; /* negative: see `error`, and nothing of it is left */
+    int result; /* negative: see `error`; what the journal cannot take is no checkpoint */
     char *path; /* the receiver's; NULL when it failed */
     ty_error error;
-    ty_error
-        unrecorded; /* what the journal cannot take is no checkpoint: its error, here as well; code 0: none */
 };
 
-/* Who hears of each commit that has come to its end: on the loop, by checkpoints_take or checkpoints_settle. */
+/* Who hears of each commit that has come to its end: on the loop, when its row is written, or by checkpoints_settle. */
 void checkpoints_listen(struct checkpoints *checkpoints,
                         void (*listener)(void *context, struct published *published), void *context);
 
-/* Begins to commit what the ranks wrote: the listener hears how it ended. `metrics` are the last known of rank 0, for a journal that
- * fails. One at a time. */
+/* Begins to commit what the ranks wrote: the listener hears how it ended. `metrics` are the last known of rank 0, where its
+ * report of this number is not on record. One at a time. */
 int checkpoints_publish(struct checkpoints *checkpoints, const struct run_commit *commit, const char *metrics,
                         ty_error *err);
 void checkpoints_discard(struct checkpoints *checkpoints, uint64_t number, int attempt);
 /* When the workers of an attempt are gone: what it had begun to write, or was given, goes, and nothing of a later one. */
 void checkpoints_clear_up(struct checkpoints *checkpoints, int attempt);
 
-/* Begins to remove the files of those that are no longer kept: when those who waited for a commit have been answered. */
+/* Begins to remove the files of those that are no longer kept, and whose rows are gone. */
 void checkpoints_clean(struct checkpoints *checkpoints);
 
 /* Before it is given to workers: a latest that is not as its manifest says is told of and passed over, and so on; its row and files
@@ -67,8 +65,8 @@ bool checkpoints_check_latest(struct checkpoints *checkpoints, void (*checked)(v
 
 /* What the thread is at. */
 struct storage *checkpoints_storage(const struct checkpoints *checkpoints);
-/* Waits until all of it is done; a commit that hangs for longer than `limit` has failed, and if it comes to an end later its files
- * go. */
+/* Waits until all of it is done, and the row of a commit; a commit that hangs for longer than `limit` has failed, and if it comes into
+ * its place later its files go (but for a row that hangs: see records_wait). */
 void checkpoints_settle(struct checkpoints *checkpoints, nanoseconds limit);
 
 /* The latest: its path, NULL without, and the metrics that rank 0 reported with it, NULL without; borrowed until the next commit. */

@@ -25,7 +25,7 @@ struct controller {
     ty_error wait; /* why it must wait; code 0: planned */
     char *name, *path;
     int directory; /* locked; -1 */
-    struct journal *journal;
+    struct records *records;
     struct drive_resume resume;
     bool past; /* an earlier controller of the run left a journal */
     struct checkpoints *checkpoints;
@@ -83,8 +83,9 @@ static int note_past(void *context, int64_t sequence, const struct run_event *ev
 
 /* Where an earlier controller of the run left it. */
 static int read_past(struct controller *controller, ty_error *err) {
-    int result = journal_each_event(controller->journal, 0, note_past, controller, err);
-    return result < 0 ? result : journal_last_number(controller->journal, &controller->resume.last_number, err);
+    struct journal *journal = records_journal(controller->records);
+    int result = journal_each_event(journal, 0, note_past, controller, err);
+    return result < 0 ? result : journal_last_number(journal, &controller->resume.last_number, err);
 }
 
 static int open_journal(struct controller *controller, ty_error *err) {
@@ -92,13 +93,16 @@ static int open_journal(struct controller *controller, ty_error *err) {
     controller->directory = directory_open(controller->path, controller->request->resume, &existed, err);
     if (controller->directory < 0) return controller->directory;
     bool past = controller->past = existed && journal_exists(controller->path);
-    int result =
-        journal_open(controller->path, past ? JOURNAL_APPEND : JOURNAL_CREATE, &controller->journal, err);
+    struct journal *journal = NULL;
+    int result = journal_open(controller->path, past ? JOURNAL_APPEND : JOURNAL_CREATE, &journal, err);
     if (result < 0 && !existed) directory_remove(controller->path);
+    if (result >= 0)
+        result = records_open(&journal, controller->path, controller->directory, &controller->records, err);
+    journal_close(journal);
     if (result >= 0 && past) result = read_past(controller, err);
     if (result >= 0)
         result = checkpoints_open(
-            &(struct checkpoints_place){controller->path, controller->journal, controller->directory, past},
+            &(struct checkpoints_place){controller->path, controller->records, controller->directory, past},
             &controller->request->checkpoints, &controller->checkpoints, err);
     return result;
 }
@@ -127,7 +131,7 @@ static void record_run(struct controller *controller) {
     CLEANUP_FREE char *text = data == NULL ? NULL : json_dumps(data, JSON_COMPACT);
     json_decref(data);
     struct run_event event = {clock_wall(), EVENT_RUN, 0, -1, -1, text};
-    (void)journal_event(controller->journal, &event, NULL);
+    records_event(controller->records, &event);
     history_note(&controller->history, &event);
     events_add(&controller->events, &event, NULL);
 }
@@ -157,7 +161,7 @@ static int begin(struct controller *controller, ty_error *err) {
     controller->config = (struct drive_config){
         .request = controller->request,
         .prepared = &controller->prepared,
-        .journal = controller->journal,
+        .records = controller->records,
         .checkpoints = controller->checkpoints,
         .events = &controller->events,
         .history = &controller->history,
@@ -183,7 +187,7 @@ static void destroy(struct controller *controller) {
     if (tells_log(controller)) log_set_sink(NULL, NULL);
     lease_holders_free(controller->holders, controller->n_holders);
     checkpoints_close(controller->checkpoints, 0);
-    journal_close(controller->journal);
+    records_close(controller->records, 0);
     prepare_done(&controller->prepared);
     if (controller->directory >= 0) (void)close(controller->directory);
     events_done(&controller->events);

@@ -35,18 +35,19 @@ const char *drive_failed_node(const struct drive *drive) {
 
 /* A journal that cannot be written does not stop the training; the run's end tells it. Another attempt would be on no record, nor would
  * its checkpoints. */
-void drive_keep_journal_error(struct drive *drive, int result, const ty_error *err) {
-    if (result >= 0 || drive->unrecorded.code != 0) return;
-    drive->unrecorded = *err;
+static void tell_journal_error(struct drive *drive) {
+    const ty_error *error = records_error(drive->config->records);
+    bool ended = drive->run != NULL && run_state_of(drive->run) == RUN_ENDED;
+    if (error->code == 0 || ended || drive->unrecorded) return;
+    drive->unrecorded = true;
     progress_hide(&drive->progress);
     if (drive->run != NULL) run_retry_no_more(drive->run);
-    log_error("journal", "%s; the run goes on without it, and is not begun again should it fail", err->message);
+    log_error("journal", "%s; the run goes on without it, and is not begun again should it fail",
+              error->message);
 }
 
 void drive_note(struct drive *drive, const struct run_event *event, const char *metrics) {
-    ty_error err = {0};
-    int result = journal_event(drive->config->journal, event, &err);
-    drive_keep_journal_error(drive, result, &err);
+    records_event(drive->config->records, event);
     history_note(drive->config->history, event);
     events_add(drive->config->events, event, metrics);
 }
@@ -98,22 +99,37 @@ nanoseconds drive_storage_limit(const struct drive *drive) {
     return drive->interrupted != 0 && grace < STORAGE_LIMIT ? grace : STORAGE_LIMIT;
 }
 
+bool drive_writes(const struct drive *drive) {
+    struct storage *files = checkpoints_storage(drive->config->checkpoints);
+    return records_busy(drive->config->records) || (storage_busy(files) && !storage_hangs(files));
+}
+
+/* What was held for rows that are written now goes at the end of the turn. */
+static void on_written(void *context) {
+    struct drive *drive = context;
+    for (uint32_t node = 0; node < drive->n_peers; node++)
+        if (records_have(drive->config->records, drive->peers[node].held_for)) peer_let_go(&drive->peers[node]);
+    if (drive->paused) peer_on_drained(drive);
+}
+
 static void on_storage(void *context, unsigned events) {
-    const struct drive *drive = context;
+    const struct storage_watch *watch = context;
     (void)events;
-    storage_take(checkpoints_storage(drive->config->checkpoints));
+    storage_take(watch->storage);
 }
 
 /* The run has ended: nobody waits for its storage any longer. */
 static void stop_lingering(struct drive *drive) {
+    records_wait(drive->config->records, 0);
+    checkpoints_clean(drive->config->checkpoints);
     (void)storage_wait(checkpoints_storage(drive->config->checkpoints), 0);
     drive->lingers = false;
     drive->over = true;
 }
 
 void drive_linger(struct drive *drive) {
-    struct storage *storage = checkpoints_storage(drive->config->checkpoints);
-    drive->lingers = storage_busy(storage) && !storage_hangs(storage);
+    records_finish(drive->config->records);
+    drive->lingers = drive_writes(drive);
     drive->over = !drive->lingers;
     if (drive->lingers) (void)loop_timer_start(drive->loop, &drive->linger_timer, drive_storage_limit(drive));
 }
@@ -122,44 +138,54 @@ static void on_linger_timer(void *context) {
     stop_lingering(context);
 }
 
+/* No row is waited for for ever: a launch may wait for it, or a worker that made a checkpoint. */
+static void give_up_journal(struct drive *drive) {
+    struct records *records = drive->config->records;
+    if (records_busy(records) && storage_age(records_storage(records)) >= STORAGE_LIMIT)
+        records_wait(records, 0);
+}
+
 static void on_storage_timer(void *context) {
     struct drive *drive = context;
+    nanoseconds soonest = STORAGE_SLOW;
+    bool idle = true;
     progress_hide(&drive->progress);
-    storage_tell_slow(checkpoints_storage(drive->config->checkpoints), STORAGE_SLOW);
-    (void)loop_timer_start(drive->loop, &drive->storage_timer, STORAGE_SLOW);
-}
-
-static void unwatch_storage(struct drive *drive) {
-    loop_watch_stop(drive->loop, &drive->storage_watch);
-    loop_timer_stop(drive->loop, &drive->storage_timer);
-    drive->storage_watched = false;
-}
-
-/* Only while something is under way there: the loop need not wake for it otherwise. */
-static void watch_storage(struct drive *drive) {
-    const struct storage *storage = checkpoints_storage(drive->config->checkpoints);
-    if (storage_busy(storage) == drive->storage_watched) return;
-    if (drive->storage_watched) {
-        unwatch_storage(drive);
-        return;
+    for (size_t i = 0; i < ARRAY_SIZE(drive->watches); i++) {
+        struct storage *storage = drive->watches[i].storage;
+        storage_tell_slow(storage, STORAGE_SLOW);
+        nanoseconds age = storage_age(storage), next = STORAGE_SLOW - age % STORAGE_SLOW;
+        idle = idle && age < 0;
+        if (age >= 0 && next < soonest) soonest = next;
     }
-    drive->storage_watched = true;
-    (void)loop_watch_start(drive->loop, &drive->storage_watch, storage_fd(storage), LOOP_READABLE);
-    (void)loop_timer_start(drive->loop, &drive->storage_timer, STORAGE_SLOW);
+    give_up_journal(drive);
+    if (!idle) (void)loop_timer_start(drive->loop, &drive->storage_timer, soonest);
+}
+
+/* Only while something is under way there: the loop need not wake for it otherwise. The timer finds out by itself that there is nothing
+ * to tell: the journal is written many times a second. */
+static void watch_storage(struct drive *drive, struct storage_watch *watch) {
+    bool busy = storage_busy(watch->storage);
+    if (busy == watch->watched) return;
+    watch->watched = busy;
+    (void)loop_watch_start(drive->loop, &watch->watch, storage_fd(watch->storage), busy ? LOOP_READABLE : 0);
+    if (busy && drive->storage_timer.state == NULL)
+        (void)loop_timer_start(drive->loop, &drive->storage_timer, STORAGE_SLOW);
+}
+
+static void watch_all(struct drive *drive) {
+    for (size_t i = 0; i < ARRAY_SIZE(drive->watches); i++)
+        watch_storage(drive, &drive->watches[i]);
 }
 
 static void on_turn_end(void *context) {
     struct drive *drive = context;
-    ty_error err = {0};
-    if (journal_dirty(drive->config->journal)) {
-        int result = journal_commit(drive->config->journal, &err);
-        drive_keep_journal_error(drive, result, &err);
-    }
+    records_commit(drive->config->records);
+    tell_journal_error(drive);
     for (uint32_t node = 0; node < drive->n_peers; node++)
         if (drive->peers[node].channel != NULL) channel_flush(drive->peers[node].channel);
     checkpoints_clean(drive->config->checkpoints); /* whoever waited for a commit has been answered */
-    watch_storage(drive);
-    if (drive->lingers && !storage_busy(checkpoints_storage(drive->config->checkpoints))) stop_lingering(drive);
+    watch_all(drive);
+    if (drive->lingers && !drive_writes(drive)) stop_lingering(drive);
     if (drive->run != NULL && run_state_of(drive->run) != RUN_ENDED) progress_show(&drive->progress);
 }
 
@@ -279,7 +305,7 @@ static void on_opened(void *context, const ty_error *why_not) {
 
 int drive_begin(struct drive *drive, ty_error *err) {
     drive->opening = checkpoints_begin(drive->config->checkpoints, on_opened, drive);
-    watch_storage(drive); /* the first turn of the loop may be long */
+    watch_all(drive); /* the first turn of the loop may be long */
     return drive->opening ? 0 : begin_run(drive, err);
 }
 
@@ -299,7 +325,21 @@ static void prepare_timers(struct drive *drive) {
     drive->store_timer = (struct loop_timer){.callback = peer_on_store_timer, .context = drive};
     drive->storage_timer = (struct loop_timer){.callback = on_storage_timer, .context = drive};
     drive->linger_timer = (struct loop_timer){.callback = on_linger_timer, .context = drive};
-    drive->storage_watch = (struct loop_watch){.callback = on_storage, .context = drive};
+}
+
+/* The watches are started once, to rest: later that takes no memory. */
+static int prepare_storage(struct drive *drive, ty_error *err) {
+    struct storage *storages[] = {checkpoints_storage(drive->config->checkpoints),
+                                  records_storage(drive->config->records)};
+    for (size_t i = 0; i < ARRAY_SIZE(drive->watches); i++) {
+        struct storage_watch *watch = &drive->watches[i];
+        *watch = (struct storage_watch){storages[i], {.callback = on_storage, .context = watch}, false};
+        int code = loop_watch_start(drive->loop, &watch->watch, storage_fd(storages[i]), LOOP_READABLE);
+        if (code < 0) return ty_fail(err, code, "cannot watch an eventfd: %s", strerror(-code));
+        (void)loop_watch_start(drive->loop, &watch->watch, storage_fd(storages[i]), 0);
+    }
+    records_listen(drive->config->records, on_written, drive);
+    return 0;
 }
 
 static int open_parts(struct drive *drive, ty_error *err) {
@@ -309,6 +349,8 @@ static int open_parts(struct drive *drive, ty_error *err) {
     if (drive->loop == NULL) return err->code;
     loop_on_turn_end(drive->loop, on_turn_end, drive);
     prepare_timers(drive);
+    int result = prepare_storage(drive, err);
+    if (result < 0) return result;
     if (drive->config->request->handle_signals)
         signals_open(&drive->signals, drive->loop, preempt_signal_of(drive->config->request), on_signal, drive);
     sink_open(&drive->output[0], drive->loop, STDOUT_FILENO, peer_on_drained, drive);
@@ -328,7 +370,10 @@ static void close_loop(struct drive *drive) {
         loop_timer_stop(drive->loop, &drive->timers[timer].handle);
     loop_timer_stop(drive->loop, &drive->store_timer);
     loop_timer_stop(drive->loop, &drive->linger_timer);
-    unwatch_storage(drive);
+    loop_timer_stop(drive->loop, &drive->storage_timer);
+    for (size_t i = 0; i < ARRAY_SIZE(drive->watches); i++)
+        loop_watch_stop(drive->loop, &drive->watches[i].watch);
+    records_listen(drive->config->records, NULL, NULL);
     chaos_stop(&drive->chaos);
     stall_end(&drive->stall);
     signals_close(&drive->signals);
@@ -461,12 +506,9 @@ static void end_by_force(struct drive *drive) {
 
 /* Last, since no word of it can go on record any more. */
 static void finish_journal(struct drive *drive, struct drive_end *end) {
-    ty_error own = {0};
-    if (journal_finish(drive->config->journal, &own) < 0 && drive->unrecorded.code == 0) {
-        drive->unrecorded = own;
-        log_error("journal", "%s", own.message);
-    }
-    end->unrecorded = drive->unrecorded;
+    records_finish(drive->config->records);
+    records_wait(drive->config->records, end->storage_limit);
+    end->unrecorded = *records_error(drive->config->records);
 }
 
 int drive_close(struct drive *drive, struct drive_end *end, ty_error *err) {
@@ -476,8 +518,8 @@ int drive_close(struct drive *drive, struct drive_end *end, ty_error *err) {
         describe_wait_end(drive, end);
     else
         describe_end(drive, end);
-    finish_journal(drive, end);
     end->storage_limit = drive_storage_limit(drive);
+    finish_journal(drive, end);
     int result = drive->error.code;
     if (result != 0 && err != NULL) *err = drive->error;
     destroy(drive);

@@ -6,7 +6,7 @@
 #include "controller/events.h"
 #include "controller/history.h"
 #include "controller/prepare.h"
-#include "journal/journal.h"
+#include "controller/records.h"
 #include "run/run.h"
 
 /* Where an earlier controller of the run left it; zeros for a new run. */
@@ -18,7 +18,7 @@ struct drive_resume {
 struct drive_config {
     const struct run_request *request;
     struct prepared *prepared; /* checked, and planned unless `waiting` */
-    struct journal *journal;
+    struct records *records;
     struct checkpoints *checkpoints;
     struct events *events;
     struct history *history;

@@ -25,12 +25,20 @@ struct peer {
     struct engine_handle handle;
     char address[64];
     uint16_t port;
+    uint64_t held_for; /* rows that must be written before what the channel holds may go */
 };
 
 struct timer_slot {
     struct drive *drive;
     enum run_timer timer;
     struct loop_timer handle;
+};
+
+/* A thread at work on the storage. */
+struct storage_watch {
+    struct storage *storage;
+    struct loop_watch watch;
+    bool watched; /* while something is under way there */
 };
 
 struct drive {
@@ -66,18 +74,17 @@ struct drive {
     struct buffer preemption;            /* JSON for workers, empty: there is none */
     int was_subreaper;                   /* this process, before */
     bool over;                           /* nothing more is to be done */
-    struct loop_watch storage_watch;     /* while something is under way there */
+    struct storage_watch watches[2];     /* files, and the journal */
     struct loop_timer storage_timer;     /* to tell of what hangs */
-    bool storage_watched;
-    struct loop_timer linger_timer; /* the run has ended, and waits no longer for its storage */
-    bool lingers;                   /* until then, or until the storage is idle */
-    bool opening;                   /* what an earlier controller left is looked at, before anything else */
-    bool unopened;                  /* the run ended meanwhile */
-    struct published *awaited;      /* the end of a commit goes there, while somebody waits for it */
-    bool paused;                    /* agents are not heard, until the output is taken */
-    int beginning;       /* 0, or why it is not known which checkpoint the next attempt begins from */
-    ty_error unrecorded; /* the first failure of the journal */
-    ty_error error;      /* what ended the run from outside of run/: the launch, a wait */
+    struct loop_timer linger_timer;      /* the run has ended, and waits no longer for its storage */
+    bool lingers;                        /* until then, or until the storage is idle */
+    bool opening;              /* what an earlier controller left is looked at, before anything else */
+    bool unopened;             /* the run ended meanwhile */
+    struct published *awaited; /* the end of a commit goes there, while somebody waits for it */
+    bool paused;               /* agents are not heard, until the output is taken */
+    int beginning;             /* 0, or why it is not known which checkpoint the next attempt begins from */
+    bool unrecorded;           /* the journal failed, which was told */
+    ty_error error;            /* what ended the run from outside of run/: the launch, a wait */
 };
 
 /* Name of the node with this number. */
@@ -88,13 +95,13 @@ const char *drive_failed_node(const struct drive *drive);
 
 bool drive_keeps_agents(const struct drive *drive);
 
-/* A journal that cannot be written does not stop the training; the run's end tells it. */
-void drive_keep_journal_error(struct drive *drive, int result, const ty_error *err);
 /* Puts an event on record: the journal, the history, those who listen. `metrics`: JSON that only the last hear; NULL without. */
 void drive_note(struct drive *drive, const struct run_event *event, const char *metrics);
 /* Records an event of the whole run with the JSON text in `data`, which is freed. */
 void drive_record(struct drive *drive, enum run_event_kind kind, struct buffer *data);
 
+/* The run's storage has something to do that is waited for. */
+bool drive_writes(const struct drive *drive);
 /* How long a run that has ended waits for its storage: what hangs must not keep it from its end. */
 nanoseconds drive_storage_limit(const struct drive *drive);
 /* All is done but for what the storage still has to do: that is waited for, with an ear for signals. */
@@ -118,6 +125,9 @@ extern const struct run_ops drive_ops;
 /* -- peer.c: agents */
 int peer_start(struct peer *peer, ty_error *err);
 void peer_send(struct peer *peer, const Wire__Message *message);
+/* What is sent from now on waits until all rows before it are written, or for peer_let_go. */
+void peer_hold(struct peer *peer);
+void peer_let_go(struct peer *peer);
 /* Ends the agent, by force when `by_force` or when it takes too long; its wait status, or 0. */
 int peer_reap(struct peer *peer, bool by_force);
 void peer_on_store_timer(void *context); /* context: the drive */

@@ -126,7 +126,11 @@ static int add_gone(const struct outcome *outcome, struct ty_result *result, int
 static int tell(const struct outcome *outcome, struct ty_result *result, ty_error *err) {
     const struct drive_end *end = outcome->end;
     int code = tell_outcome(end, err);
-    if (code < 0) return add_gone(outcome, result, code, err);
+    if (code < 0 && end->unrecorded.code == 0) return add_gone(outcome, result, code, err);
+    if (code < 0) {
+        ty_error cause = *err;
+        return ty_fail(err, code, "%s; %s", cause.message, end->unrecorded.message);
+    }
     if (end->unrecorded.code < 0) return ty_fail(err, end->unrecorded.code, "%s", end->unrecorded.message);
     return tell_gone(outcome->directory, outcome->config->path, err);
 }

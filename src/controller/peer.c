@@ -38,6 +38,16 @@ void peer_answer_store(void *context, uint32_t node, uint32_t channel, enum stor
     if (drive->peers[node].channel != NULL) (void)channel_send(drive->peers[node].channel, &message);
 }
 
+void peer_hold(struct peer *peer) {
+    const struct records *records = peer->drive->config->records;
+    peer->held_for = records_count(records);
+    if (peer->channel != NULL && !records_have(records, peer->held_for)) channel_hold(peer->channel);
+}
+
+void peer_let_go(struct peer *peer) {
+    if (peer->channel != NULL) channel_let_go(peer->channel);
+}
+
 void peer_send(struct peer *peer, const Wire__Message *message) {
     if (peer->channel != NULL) (void)channel_send(peer->channel, message);
 }
@@ -171,9 +181,7 @@ static void on_report(struct drive *drive, const Wire__Report *report) {
                                      report->time,
                                      (const char *)report->metrics.data,
                                      report->metrics.len};
-        ty_error err = {0};
-        int result = journal_report(drive->config->journal, &row, &err);
-        drive_keep_journal_error(drive, result, &err);
+        records_report(drive->config->records, &row);
         events_add_report(drive->config->events, &row, kind == REPORT_BEGIN);
         if (report->rank == 0) keep_metrics(drive, &report->metrics);
         progress_report(&drive->progress, report->rank, run_size(drive->run), report->time);
@@ -236,6 +244,11 @@ static bool is_full(const struct drive *drive) {
     return sink_full(&drive->output[0]) || sink_full(&drive->output[1]) || events_full(drive->config->events);
 }
 
+/* Nothing is lost: what is not read now waits with the agents. A run that is stopped wants to hear of its workers' end. */
+static bool is_stuffed(const struct drive *drive) {
+    return records_full(drive->config->records) && drive->interrupted == 0;
+}
+
 static void pause_peers(struct drive *drive, bool paused) {
     drive->paused = paused;
     for (uint32_t node = 0; node < drive->n_peers; node++)
@@ -276,7 +289,7 @@ static void on_message(void *context, const Wire__Message *message) {
         log_warning("controller", "node %s sent a message of an unknown kind",
                     drive_node_name(drive, peer->node));
     }
-    if (events_full(drive->config->events)) pause_peers(drive, true);
+    if (events_full(drive->config->events) || is_stuffed(drive)) pause_peers(drive, true);
 }
 
 /* Who goes away knows it; a full disk is told once. Nothing is lost: the logs have all. */
@@ -312,7 +325,7 @@ static void on_output(void *context, uint32_t rank, int stream, const uint8_t *b
 
 void peer_on_drained(void *context) {
     struct drive *drive = context;
-    if (!is_full(drive)) pause_peers(drive, false);
+    if (!is_full(drive) && !is_stuffed(drive)) pause_peers(drive, false);
 }
 
 static void describe_agent_end(const struct drive *drive, uint32_t node, int status, const ty_error *reason,

@@ -166,6 +166,20 @@ bool storage_hangs(struct storage *storage) {
     return hangs;
 }
 
+bool storage_slow(struct storage *storage) {
+    (void)pthread_mutex_lock(&storage->lock);
+    bool slow = storage->current != NULL && storage->current == storage->told;
+    (void)pthread_mutex_unlock(&storage->lock);
+    return slow;
+}
+
+nanoseconds storage_age(struct storage *storage) {
+    (void)pthread_mutex_lock(&storage->lock);
+    nanoseconds age = storage->current != NULL ? clock_monotonic() - storage->since : -1;
+    (void)pthread_mutex_unlock(&storage->lock);
+    return age;
+}
+
 static struct storage_job *take_finished(struct storage *storage) {
     (void)pthread_mutex_lock(&storage->lock);
     struct storage_job *job = take(&storage->finished);

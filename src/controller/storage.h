@@ -34,6 +34,8 @@ void storage_post(struct storage *storage, struct storage_job *job);
 int storage_fd(const struct storage *storage);    /* readable when something is done */
 bool storage_busy(const struct storage *storage); /* something is posted and not taken */
 bool storage_hangs(struct storage *storage);      /* at something that nobody waits for any longer */
+bool storage_slow(struct storage *storage);       /* at something of which this was told */
+nanoseconds storage_age(struct storage *storage); /* how long it is at it, -1 when at nothing */
 void storage_take(struct storage *storage);
 
 /* Waits until all is done and taken. False: it was not within `limit`, which is told with the path; from then on nobody waits for that

@@ -61,9 +61,7 @@ static void record_wait(struct drive *drive, const char *reason, const struct le
     }
     buffer_text(&data, "]}");
     drive_record(drive, EVENT_WAIT, &data);
-    ty_error err = {0};
-    int result = journal_commit(drive->config->journal, &err); /* the wait's first turn may be long */
-    drive_keep_journal_error(drive, result, &err);
+    records_commit(drive->config->records); /* the wait's first turn may be long */
 }
 
 void wait_end(struct drive *drive) {

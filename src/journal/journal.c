@@ -64,10 +64,6 @@ int journal_commit_durable(struct journal *journal, ty_error *err) {
     return loaded->commit(journal, true, err);
 }
 
-bool journal_dirty(const struct journal *journal) {
-    return loaded->dirty(journal);
-}
-
 int journal_each_event(struct journal *journal, int64_t after_sequence,
                        int (*each)(void *context, int64_t sequence, const struct run_event *event),
                        void *context, ty_error *err) {

@@ -2,9 +2,9 @@
  * say.
  *
  * SQLite is loaded when a journal is first opened: the functions below call the module (journal_module.c),
- * whose struct is `trainyard_journal`. Writes gather in a transaction until journal_commit, which the
- * controller calls before it acts. A commit survives the death of the process; journal_commit_durable, used for
- * checkpoints and the end, that of the machine too. */
+ * whose struct is `trainyard_journal`. Writes gather in a transaction until journal_commit, behind
+ * which the controller acts; one thread at a time has a journal in its hands. A commit survives the death of the
+ * process; journal_commit_durable, used for checkpoints and the end, that of the machine too. */
 #ifndef JOURNAL_JOURNAL_H
 #define JOURNAL_JOURNAL_H
 
@@ -56,7 +56,6 @@ int journal_checkpoint(struct journal *journal, const struct journal_checkpoint 
 int journal_forget_checkpoint(struct journal *journal, uint64_t number, ty_error *err);
 int journal_commit(struct journal *journal, ty_error *err);
 int journal_commit_durable(struct journal *journal, ty_error *err);
-bool journal_dirty(const struct journal *journal); /* something waits for a commit */
 
 /* Readers: `each` is called in order and may stop with a value other than 0, which is returned. */
 int journal_each_event(struct journal *journal, int64_t after_sequence,

@@ -210,7 +210,6 @@ __attribute__((visibility("default"))) const struct journal_module trainyard_jou
     .checkpoint = module_checkpoint,
     .forget_checkpoint = module_forget_checkpoint,
     .commit = module_commit,
-    .dirty = module_dirty,
     .each_event = module_each_event,
     .each_report = module_each_report,
     .each_checkpoint = module_each_checkpoint,

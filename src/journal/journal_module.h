@@ -16,7 +16,6 @@ struct journal_module {
     int (*checkpoint)(struct journal *journal, const struct journal_checkpoint *checkpoint, ty_error *err);
     int (*forget_checkpoint)(struct journal *journal, uint64_t number, ty_error *err);
     int (*commit)(struct journal *journal, bool durable, ty_error *err);
-    bool (*dirty)(const struct journal *journal);
     int (*each_event)(struct journal *journal, int64_t after_sequence,
                       int (*each)(void *context, int64_t sequence, const struct run_event *event),
                       void *context, ty_error *err);

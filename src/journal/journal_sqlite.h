@@ -37,7 +37,6 @@ int module_checkpoint(struct journal *journal, const struct journal_checkpoint *
 int module_forget_checkpoint(struct journal *journal, uint64_t number, ty_error *err);
 int module_commit(struct journal *journal, bool durable, ty_error *err);
 int module_finish(struct journal *journal, ty_error *err);
-bool module_dirty(const struct journal *journal);
 
 int module_each_event(struct journal *journal, int64_t after_sequence,
                       int (*each)(void *context, int64_t sequence, const struct run_event *event),

@@ -159,7 +159,3 @@ int module_finish(struct journal *journal, ty_error *err) {
     (void)sqlite3_db_config(journal->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     return keep_failure(journal, rc, err);
 }
-
-bool module_dirty(const struct journal *journal) {
-    return journal->dirty;
-}

@@ -31,6 +31,7 @@ struct channel {
     size_t last_read; /* bytes that the last one gave */
     struct buffer out;
     size_t written; /* bytes at the front of `out` that the socket took */
+    size_t held;    /* where in `out` begins what may not be written yet; SIZE_MAX: nowhere */
 
     ty_error reason;  /* why it ended; code 0 for the peer's end */
     bool greeted;     /* a hello has passed, either way */
@@ -48,12 +49,17 @@ static size_t queued(const struct channel *channel) {
     return channel->out.size - channel->written;
 }
 
+static size_t writable(const struct channel *channel) {
+    size_t end = channel->out.size < channel->held ? channel->out.size : channel->held;
+    return end - channel->written;
+}
+
 /* Waits for what the state asks for, and for nothing else: a paused channel does not wake up. The watch itself stays, so that it takes no
  * memory to go on. */
 static void watch(struct channel *channel) {
     unsigned events = 0;
     if (!channel->paused && !channel->ended) events |= LOOP_READABLE;
-    if (!channel->unwritable && queued(channel) > 0) events |= LOOP_WRITABLE;
+    if (!channel->unwritable && writable(channel) > 0) events |= LOOP_WRITABLE;
     if (events == channel->watched) return;
     channel->watched = events;
     if (loop_watch_start(channel->loop, &channel->watch, channel->fd, events) < 0) channel->watched = 0;
@@ -180,19 +186,24 @@ static void take_in(struct channel *channel) {
     channel->ended = true;
 }
 
+static void drop_out(struct channel *channel) {
+    buffer_done(&channel->out);
+    channel->written = 0;
+    channel->held = SIZE_MAX;
+}
+
 static void stop_writing(struct channel *channel, int code) {
     channel->unwritable = true;
-    channel->written = 0;
-    buffer_done(&channel->out);
+    drop_out(channel);
     if (channel->reason.code == 0)
         (void)ty_fail(&channel->reason, TY_ECOMM, "cannot write to the peer: %s", strerror(code));
     (void)shutdown(channel->fd, SHUT_RD);
 }
 
 static void write_out(struct channel *channel) {
-    while (queued(channel) > 0 && !channel->blocked) {
+    while (writable(channel) > 0 && !channel->blocked) {
         const char *from = channel->out.data + channel->written;
-        ssize_t n = send(channel->fd, from, queued(channel), MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = send(channel->fd, from, writable(channel), MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n >= 0) {
             channel->written += (size_t)n;
         } else if (errno == EAGAIN) {
@@ -209,17 +220,17 @@ static void drop_written(struct channel *channel) {
     if (channel->written < queued(channel)) return;
     bool small = channel->written <= KEEP;
     buffer_consume(&channel->out, channel->written);
+    if (channel->held != SIZE_MAX) channel->held -= channel->written;
     channel->written = 0;
     if (channel->out.size == 0 && small) buffer_done(&channel->out);
 }
 
 static void send_queue(struct channel *channel) {
     if (channel->unwritable) {
-        buffer_done(&channel->out);
-        channel->written = 0;
+        drop_out(channel);
     } else if (channel->out.failed) {
         stop_writing(channel, ENOMEM);
-    } else if (queued(channel) > 0) {
+    } else if (writable(channel) > 0) {
         if (channel_full(channel)) channel->was_full = true;
         write_out(channel);
         if (!channel->unwritable) drop_written(channel);
@@ -261,8 +272,8 @@ int channel_create(struct loop *loop, int fd, const struct channel_events *event
         return ty_fail(err, -errno, "cannot use descriptor %d as a channel: %s", fd, strerror(errno));
     struct channel *made = calloc(1, sizeof *made);
     if (made == NULL) return ty_fail_memory(err);
-    *made =
-        (struct channel){.loop = loop, .fd = fd, .events = *events, .context = context, .read_size = READ_MIN};
+    *made = (struct channel){
+        .loop = loop, .fd = fd, .events = *events, .context = context, .read_size = READ_MIN, .held = SIZE_MAX};
     made->watch = (struct loop_watch){.callback = on_ready, .context = made};
     made->resume = (struct loop_timer){.callback = resume, .context = made};
     watch(made);
@@ -304,6 +315,14 @@ bool channel_full(const struct channel *channel) {
 
 bool channel_empty(const struct channel *channel) {
     return queued(channel) == 0;
+}
+
+void channel_hold(struct channel *channel) {
+    if (channel->held == SIZE_MAX) channel->held = channel->out.size;
+}
+
+void channel_let_go(struct channel *channel) {
+    channel->held = SIZE_MAX;
 }
 
 void channel_pause(struct channel *channel, bool paused) {

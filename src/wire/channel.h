@@ -42,6 +42,9 @@ struct buffer *channel_out(struct channel *channel);
 bool channel_full(const struct channel *channel);
 bool channel_empty(const struct channel *channel); /* everything queued has been written */
 void channel_flush(struct channel *channel); /* writes what the socket takes; the rest follows by itself */
+/* What is queued from here on is not written until channel_let_go. */
+void channel_hold(struct channel *channel);
+void channel_let_go(struct channel *channel);
 void channel_pause(struct channel *channel, bool paused); /* nothing is handed on meanwhile */
 
 #endif

@@ -22,7 +22,7 @@
 static const nanoseconds LONG = 60 * NS_PER_S;
 
 static char run_path[64];
-static struct journal *journal;
+static struct records *records;
 static struct checkpoints *checkpoints;
 static struct checkpoint_policy policy;
 static struct published last; /* that the listener heard of */
@@ -56,8 +56,10 @@ static void begin(void *context, const ty_error *why_not) {
 
 static void open_run(bool past) {
     ty_error err = {0};
+    struct journal *journal = NULL;
     int result = journal_open(run_path, past ? JOURNAL_APPEND : JOURNAL_CREATE, &journal, &err);
-    struct checkpoints_place place = {run_path, journal, -1, past};
+    if (result >= 0) result = records_open(&journal, run_path, -1, &records, &err);
+    struct checkpoints_place place = {run_path, records, -1, past};
     if (result >= 0) result = checkpoints_open(&place, &policy, &checkpoints, &err);
     if (result < 0) fail_msg("%s", err.message);
     n_ready = 0;
@@ -69,7 +71,7 @@ static void open_run(bool past) {
 
 static void close_run(void) {
     checkpoints_close(TAKE(checkpoints), LONG);
-    journal_close(TAKE(journal));
+    records_close(TAKE(records), LONG);
 }
 
 static void shell(const char *command) {
@@ -116,6 +118,7 @@ static void publish(uint64_t number, const char *name, const char *files, const 
     checkpoints_settle(checkpoints, LONG);
     assert_int_equal(n_heard, before + 1);
     assert_int_equal(last.number, number);
+    records_wait(records, LONG); /* the rows of those that go */
 }
 
 static void make(uint64_t number, const char *name) {
@@ -133,7 +136,7 @@ static int add_name(void *context, const struct journal_checkpoint *row) {
 
 static void expect_rows(const char *names) {
     CLEANUP(buffer_done) struct buffer found = {0};
-    assert_int_equal(journal_each_checkpoint(journal, add_name, &found, NULL), 0);
+    assert_int_equal(journal_each_checkpoint(records_journal(records), add_name, &found, NULL), 0);
     assert_string_equal(found.size > 0 ? found.data : "", names);
 }
 
@@ -185,8 +188,7 @@ static void test_rows_go_first(void **state) {
     write_files(3);
     publish(3, NULL, "[]", NULL);
     expect_rows("checkpoint_000002 checkpoint_000003 ");
-    expect_files(
-        "checkpoint_000001 checkpoint_000002 checkpoint_000003 "); /* until who waited has been answered */
+    expect_files("checkpoint_000001 checkpoint_000002 checkpoint_000003 "); /* behind its row */
     checkpoints_clean(checkpoints);
     expect_files("checkpoint_000002 checkpoint_000003 ");
 }
@@ -227,8 +229,7 @@ static void test_a_next_controller_clears_up(void **state) {
     write_files(3);
     publish(3, NULL, "[]", NULL); /* the first has lost its row, and keeps its files as after a kill */
     shell("cp -r checkpoint_000001 spared && cp -r checkpoint_000003 theirs && rm theirs/.metadata.json");
-    checkpoints_close(TAKE(checkpoints), LONG);
-    journal_close(TAKE(journal));
+    close_run();
     shell("mv spared checkpoint_000001; mkdir .checkpoint_000004.attempt-1 .gone.removed checkpoint_000009");
     open_run(true);
     expect_rows("given checkpoint_000003 ");

@@ -63,7 +63,8 @@ static void heard(struct storage_job *job) {
 static void post(struct storage *storage, int number, void (*work)(struct storage_job *), bool again) {
     struct numbered *made = malloc(sizeof *made);
     assert_non_null(made);
-    *made = (struct numbered){{NULL, work, heard, release, "removing", "/runs/r/old"}, storage, number, again};
+    *made = (struct numbered){
+        {NULL, work, heard, release, "removing", "/runs/r/old", false}, storage, number, again};
     storage_post(storage, &made->job);
 }
 

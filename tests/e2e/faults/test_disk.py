@@ -211,6 +211,83 @@ class Disks(FaultCase):
         self.assertEqual(["checkpoint_000002"], self.committed())
         self.assert_clean()
 
+    # Workers write all the time; TERM is answered. The storage of the journal hangs once the file `now` is there.
+    FRIENDLY = ("unset LD_PRELOAD; trap 'echo polite; exit 0' TERM; if [ $RANK = 0 ]; then : > now; fi; "
+                "while :; do sleep 0.1; echo tick; done")
+
+    def hanging_journal(self, name, script, *options, when=None, **more):
+        fault = failing("write", -1, "/%s/run.db-wal" % name)
+        if when is not None:
+            fault["TRAINYARD_FAIL_WHEN"] = when
+        return self.start_run("--name", name, "-n", 2, *options, "--", "sh", "-c", script, env=fault, **more)
+
+    def told(self, name):
+        return "the storage hangs: writing %s/run.db has not returned for " % os.path.join(self.storage, name)
+
+    def assert_last_line(self, name, words, err):
+        self.assertEqual("trainyard run: %scannot write %s/run.db: the storage hangs" % (words, os.path.join(self.storage, name)),
+                         err.rstrip().splitlines()[-1])
+
+    def test_a_journal_that_hangs(self):
+        """D6, C3, C4: it is told with its path, output flows on, signals are heard: workers are told, and the run ends within the grace, or
+        at once; what is not signalled goes on without it after 30 s."""
+        with open(os.path.join(self.work, "alone.out"), "w") as out, open(os.path.join(self.work, "alone.err"), "w") as err:
+            unsignalled = self.hanging_journal("alone", "echo worked", stdout=out, stderr=err)
+        now = os.path.join(self.work, "now")
+        for name, number, grace, times in (("once", signal.SIGINT, "300ms", 1), ("twice", signal.SIGINT, "1h", 2),
+                                           ("term", signal.SIGTERM, "300ms", 1)):
+            with self.subTest(name), open(os.path.join(self.work, "out"), "w") as out, open(os.path.join(self.work, "err"), "w") as err:
+                process = self.hanging_journal(name, self.FRIENDLY, "--grace", grace, when=now, stdout=out, stderr=err)
+                self.wait_for(lambda: self.told(name) in self.read("err"), "word of the storage", process)
+                before = self.ticks()
+                self.wait_for(lambda: self.ticks() > before + 3, "output", process)
+                process.send_signal(number)
+                self.wait_for(lambda: self.read("out").count("polite") == 2, "polite ends", process)
+                for _ in range(times - 1):
+                    process.send_signal(number)
+                self.assert_status(128 + number, self.finish(process, 20))
+                words = "interrupted by signal 2 (SIGINT); " if number == signal.SIGINT else "preempted by signal 15 (SIGTERM): it can be resumed; "
+                self.assert_last_line(name, words, self.read("err"))
+                os.unlink(now)
+                self.assert_status(0, self.finish(self.shell("true", "--name", name, "--resume")))
+                self.assertEqual([(1,), (2,)], self.rows("SELECT DISTINCT attempt FROM events WHERE kind = 'attempt'", name))
+        self.assert_status(1, self.finish(unsignalled))
+        self.assertEqual(2, self.read("alone.out").count("worked"))
+        self.assertIn(self.told("alone"), self.read("alone.err"))
+        self.assertIn("the storage hangs; the run goes on without it", self.read("alone.err"))
+        self.assert_last_line("alone", "", self.read("alone.err"))
+        self.assertEqual([], self.rows("SELECT * FROM events", "alone"))
+        self.assert_clean()
+
+    def test_a_journal_that_hangs_before_the_launch(self):
+        """D6: no worker starts without its attempt on record, and none when the run is stopped meanwhile."""
+        with open(os.path.join(self.work, "err"), "w") as err:
+            process = self.hanging_journal("r", ": > started", "--grace", "300ms", stderr=err)
+            self.wait_for(lambda: self.told("r") in self.read("err"), "word of the storage", process)
+            process.send_signal(signal.SIGINT)
+            self.assert_status(130, self.finish(process, 20))
+        self.assertFalse(os.path.exists(os.path.join(self.work, "started")))
+        self.assert_clean()
+
+    def test_a_journal_that_hangs_under_a_checkpoint(self):
+        """D6: nobody is told of a checkpoint that is not on record."""
+        script = "unset LD_PRELOAD; if [ $RANK = 0 ]; then mkdir d; echo 1 > d/part; " + REPORT + "i=1 --checkpoint d; else " + REPORT + \
+            "i=1; fi; echo told $?"
+        place = os.path.join(self.storage, "r", "checkpoint_000001")
+        with open(os.path.join(self.work, "err"), "w") as err, open(os.path.join(self.work, "out"), "w") as out:
+            process = self.hanging_journal("r", script, "--grace", "300ms", when=place, stdout=out, stderr=err)
+            self.wait_for(lambda: self.told("r") in self.read("err"), "word of the storage", process)
+            self.assertEqual("[rank 1] told 0\n", self.read("out"))
+            process.send_signal(signal.SIGINT)
+            self.assert_status(130, self.finish(process, 20))
+        self.assertNotIn("[rank 0] told 0", self.read("out"))
+        self.assertEqual([], self.rows("SELECT name FROM checkpoints"))
+        self.assertEqual([], self.rows("SELECT 1 FROM events WHERE kind = 'checkpoint'"))
+        again = self.assert_status(0, self.finish(self.shell("echo from $TRAINYARD_CHECKPOINT", "--name", "r", "--resume")))
+        self.assertEqual("[rank 0] from", again.out.rstrip())
+        self.assertEqual([], self.committed())
+        self.assert_clean()
+
     def test_storage_that_vanishes(self):
         """D5: the run's directory goes while a checkpoint is made: the report fails with the path, the run ends and tells it."""
         script = "mkdir d; echo 1 > d/part; rm -r \"$TRAINYARD_RUN_PATH\"; " + REPORT + "step=1 --checkpoint d; echo came to $?"

@@ -1,0 +1,346 @@
+/* Rows in batches. Batches, their texts and the journal itself belong to the thread while it works on them: when it hangs it keeps
+ * them. */
+#include "controller/records.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+
+enum { FULL = 4 << 20 };                            /* bytes that may gather: 20,000 reports or so */
+enum { NO_TEXT = -1 };                              /* in place of an offset */
+static const nanoseconds LEAST_WAIT = 2 * NS_PER_S; /* see records_wait */
+
+enum row_kind { ROW_EVENT, ROW_REPORT, ROW_CHECKPOINT, ROW_FORGET };
+
+struct row {
+    enum row_kind kind;
+    ssize_t data, name; /* offsets of its texts in those of the batch */
+    union {
+        struct run_event event;
+        struct journal_report report;
+        struct journal_checkpoint checkpoint;
+        uint64_t number;
+    } of;
+};
+
+struct batch {
+    struct storage_job job;
+    struct records *records; /* for what follows */
+    struct journal *journal;
+    struct row *rows;
+    size_t n, room;
+    struct buffer texts;
+    bool durable, last; /* last: the journal is finished behind it */
+    char *metrics;      /* of the checkpoint in it, as they are on record */
+    int result;
+    ty_error error;
+};
+
+/* The end of the journal, which is the thread's as well. */
+struct closing {
+    struct storage_job job;
+    struct journal *journal;
+};
+
+struct records {
+    char *path; /* of run.db */
+    struct journal *journal;
+    struct closing *closing;
+    struct storage *storage;
+    struct batch *gathered; /* NULL: nothing */
+    bool writing;           /* a batch is in the thread's hands */
+    bool finished;          /* nothing was taken since */
+    uint64_t n_taken, n_settled;
+    ty_error error;
+    void (*written)(void *context);
+    void *written_context;
+    void (*then)(void *context, const char *metrics);
+    void *then_context;
+    uint64_t then_count;
+};
+
+/* -- in the thread */
+
+static const char *text_at(const struct batch *batch, ssize_t offset) {
+    return offset == NO_TEXT ? NULL : batch->texts.data + offset;
+}
+
+static int write_checkpoint(struct batch *batch, struct journal_checkpoint *checkpoint, ty_error *err) {
+    free(TAKE(batch->metrics));
+    int found =
+        journal_find_report(batch->journal, checkpoint->attempt, 0, checkpoint->number, &batch->metrics, NULL);
+    if (found != 1 && checkpoint->metrics != NULL) batch->metrics = strdup(checkpoint->metrics);
+    checkpoint->metrics = batch->metrics;
+    return journal_checkpoint(batch->journal, checkpoint, err);
+}
+
+static int write_row(struct batch *batch, struct row *row, ty_error *err) {
+    const char *data = text_at(batch, row->data);
+    switch (row->kind) {
+    case ROW_EVENT:
+        row->of.event.data = data;
+        return journal_event(batch->journal, &row->of.event, err);
+    case ROW_REPORT:
+        row->of.report.metrics = data;
+        return journal_report(batch->journal, &row->of.report, err);
+    case ROW_CHECKPOINT:
+        row->of.checkpoint.metrics = data;
+        row->of.checkpoint.name = text_at(batch, row->name);
+        return write_checkpoint(batch, &row->of.checkpoint, err);
+    default:
+        return journal_forget_checkpoint(batch->journal, row->of.number, err);
+    }
+}
+
+static void write_batch(struct storage_job *job) {
+    struct batch *batch = (struct batch *)job;
+    ty_error *err = &batch->error;
+    int result = 0;
+    for (size_t i = 0; i < batch->n && result >= 0; i++)
+        result = write_row(batch, &batch->rows[i], err);
+    if (result >= 0)
+        result =
+            batch->durable ? journal_commit_durable(batch->journal, err) : journal_commit(batch->journal, err);
+    if (result >= 0 && batch->last) result = journal_finish(batch->journal, err);
+    batch->result = result;
+}
+
+static void close_journal(struct storage_job *job) {
+    struct closing *closing = (struct closing *)job;
+    journal_close(TAKE(closing->journal));
+}
+
+static void free_closing(struct storage_job *job) {
+    close_journal(job);
+    free(job);
+}
+
+/* -- on the loop */
+
+static void free_batch(struct storage_job *job) {
+    struct batch *batch = (struct batch *)job;
+    if (batch == NULL) return;
+    free(batch->rows);
+    buffer_done(&batch->texts);
+    free(batch->metrics);
+    free(batch);
+}
+
+/* Nothing more is written, whatever becomes of the batch in the thread's hands. */
+static void fail_with(struct records *records, const ty_error *error) {
+    records->error = *error;
+    free_batch((struct storage_job *)TAKE(records->gathered));
+    records->n_settled = records->n_taken;
+}
+
+static void fail(struct records *records, int code, const char *why) {
+    ty_error error;
+    (void)ty_fail(&error, code, "cannot write %s: %s", records->path, why);
+    fail_with(records, &error);
+}
+
+static void tell(struct records *records, const char *metrics) {
+    if (records->written != NULL) records->written(records->written_context);
+    if (records->then == NULL || !records_have(records, records->then_count)) return;
+    void (*then)(void *context, const char *metrics) = TAKE(records->then);
+    then(records->then_context, metrics);
+}
+
+static void end_batch(struct storage_job *job) {
+    const struct batch *batch = (const struct batch *)job;
+    struct records *records = batch->records;
+    records->writing = false;
+    if (records->error.code != 0) return; /* it took longer than anybody waited */
+    records->n_settled += batch->n;
+    if (batch->result < 0) fail_with(records, &batch->error);
+    tell(records, batch->metrics);
+}
+
+static int make_closing(struct records *records, ty_error *err) {
+    struct closing *closing = calloc(1, sizeof *closing);
+    if (closing == NULL) return ty_fail_memory(err);
+    closing->job = (struct storage_job){
+        .work = close_journal, .release = free_closing, .what = "closing", .path = records->path};
+    records->closing = closing;
+    return 0;
+}
+
+int records_open(struct journal **journal, const char *run_path, int lock, struct records **out,
+                 ty_error *err) {
+    struct records *made = calloc(1, sizeof *made);
+    if (made == NULL) return ty_fail_memory(err);
+    if (asprintf(&made->path, "%s/run.db", run_path) < 0) made->path = NULL;
+    int result = made->path == NULL ? ty_fail_memory(err) : make_closing(made, err);
+    if (result >= 0) result = storage_open(lock, &made->storage, err);
+    if (result < 0) {
+        if (made->closing != NULL) free_closing(&made->closing->job);
+        free(made->path);
+        free(made);
+        return result;
+    }
+    made->closing->journal = made->journal = TAKE(*journal);
+    *out = made;
+    return 0;
+}
+
+void records_close(struct records *records, nanoseconds limit) {
+    if (records == NULL) return;
+    records->written = NULL;
+    records->then = NULL;
+    records_wait(records, limit);
+    storage_post(records->storage, &TAKE(records->closing)->job);
+    storage_close(records->storage, limit < LEAST_WAIT ? LEAST_WAIT : limit);
+    free_batch((struct storage_job *)records->gathered);
+    free(records->path);
+    free(records);
+}
+
+struct journal *records_journal(const struct records *records) {
+    return records->journal;
+}
+
+static struct batch *make_batch(struct records *records) {
+    struct batch *batch = calloc(1, sizeof *batch);
+    if (batch == NULL) return NULL;
+    *batch = (struct batch){
+        .job = {.work = write_batch,
+                .done = end_batch,
+                .release = free_batch,
+                .what = "writing",
+                .path = records->path},
+        .records = records,
+        .journal = records->journal,
+    };
+    records->gathered = batch;
+    return batch;
+}
+
+static struct row *add_row(struct batch *batch) {
+    if (batch->n == batch->room) {
+        size_t room = batch->room > 0 ? 2 * batch->room : 8;
+        struct row *grown = reallocarray(batch->rows, room, sizeof *grown);
+        if (grown == NULL) return NULL;
+        batch->rows = grown;
+        batch->room = room;
+    }
+    return &batch->rows[batch->n++];
+}
+
+static ssize_t add_text(struct batch *batch, const char *text, size_t size) {
+    ssize_t offset = (ssize_t)batch->texts.size;
+    if (text == NULL) return NO_TEXT;
+    buffer_append(&batch->texts, text, size);
+    buffer_char(&batch->texts, '\0');
+    return offset;
+}
+
+static size_t size_of(const char *text) {
+    return text == NULL ? 0 : strlen(text);
+}
+
+/* What is taken of `row` are the values; its texts follow. */
+static void take(struct records *records, struct row row, const char *data, size_t size, const char *name) {
+    if (records->error.code != 0) return;
+    struct batch *batch = records->gathered != NULL ? records->gathered : make_batch(records);
+    struct row *taken = batch == NULL ? NULL : add_row(batch);
+    if (taken != NULL) {
+        row.data = add_text(batch, data, size);
+        row.name = add_text(batch, name, size_of(name));
+        *taken = row;
+    }
+    if (taken == NULL || batch->texts.failed) {
+        fail(records, -ENOMEM, "out of memory");
+        return;
+    }
+    batch->durable |= row.kind == ROW_CHECKPOINT || row.kind == ROW_FORGET;
+    records->n_taken++;
+    records->finished = false;
+}
+
+void records_event(struct records *records, const struct run_event *event) {
+    take(records, (struct row){.kind = ROW_EVENT, .of.event = *event}, event->data, size_of(event->data), NULL);
+}
+
+void records_report(struct records *records, const struct journal_report *report) {
+    take(records, (struct row){.kind = ROW_REPORT, .of.report = *report}, report->metrics, report->metrics_size,
+         NULL);
+}
+
+void records_checkpoint(struct records *records, const struct journal_checkpoint *checkpoint) {
+    take(records, (struct row){.kind = ROW_CHECKPOINT, .of.checkpoint = *checkpoint}, checkpoint->metrics,
+         size_of(checkpoint->metrics), checkpoint->name);
+}
+
+void records_forget_checkpoint(struct records *records, uint64_t number) {
+    take(records, (struct row){.kind = ROW_FORGET, .of.number = number}, NULL, 0, NULL);
+}
+
+const ty_error *records_error(const struct records *records) {
+    return &records->error;
+}
+
+void records_commit(struct records *records) {
+    if (records->gathered == NULL || records->writing) return;
+    records->writing = true;
+    storage_post(records->storage, &TAKE(records->gathered)->job);
+}
+
+void records_finish(struct records *records) {
+    if (records->finished || records->error.code != 0) return;
+    struct batch *batch = records->gathered != NULL ? records->gathered : make_batch(records);
+    if (batch == NULL) return; /* closing does the same, and tells nobody */
+    batch->last = records->finished = true;
+    records_commit(records);
+}
+
+uint64_t records_count(const struct records *records) {
+    return records->n_taken;
+}
+
+bool records_have(const struct records *records, uint64_t count) {
+    return records->n_settled >= count;
+}
+
+bool records_busy(const struct records *records) {
+    return records->gathered != NULL || (records->writing && records->error.code == 0);
+}
+
+bool records_full(const struct records *records) {
+    const struct batch *batch = records->gathered;
+    return batch != NULL && batch->texts.size + batch->n * sizeof *batch->rows > FULL;
+}
+
+struct storage *records_storage(const struct records *records) {
+    return records->storage;
+}
+
+void records_listen(struct records *records, void (*written)(void *context), void *context) {
+    records->written = written;
+    records->written_context = context;
+}
+
+void records_then(struct records *records, void (*then)(void *context, const char *metrics), void *context) {
+    records->then = then;
+    records->then_context = context;
+    records->then_count = records->n_taken;
+    if (then != NULL && records->error.code != 0) tell(records, NULL);
+}
+
+static void give_up(struct records *records) {
+    fail(records, -ETIMEDOUT, "the storage hangs");
+    tell(records, NULL);
+}
+
+void records_wait(struct records *records, nanoseconds limit) {
+    bool hasty = limit < LEAST_WAIT && !storage_slow(records->storage);
+    nanoseconds end = clock_monotonic() + (hasty ? LEAST_WAIT : limit);
+    while (records_busy(records)) { /* who hears of it may have more */
+        records_commit(records);
+        if (storage_wait(records->storage, end - clock_monotonic())) continue;
+        give_up(records);
+    }
+}
