@@ -34,27 +34,31 @@ static int set_keep(const struct option_spec *option, void *target, const char *
 
 static const struct option_spec specs[] = {
     {"max-failures", 0, "N",
-     "start the workers again after a failure, N times at most; -1: without bound (default: 0)", set_limit,
-     AT(failures.max_failures), NULL},
+     "start the workers again after a failure, N times at most; -1: without bound (default: 0); sets "
+     "failure_config.max_failures",
+     set_limit, AT(failures.max_failures), NULL},
     {"max-start-failures", 0, "N",
      "try again when workers could not be started for want of processes or memory, N times at most; -1: "
-     "without bound "
-     "(default: 3)",
+     "without bound (default: 3); sets failure_config.controller_failure_limit",
      set_limit, AT(failures.controller_failure_limit), NULL},
     {"max-preemptions", 0, "N",
      "start the workers again when a node was taken away, N times at most; -1: without bound (default: 0, or "
-     "-1 with "
-     "--max-failures)",
+     "-1 with --max-failures); sets failure_config.max_preemption_failures",
      set_limit, AT(failures.max_preemption_failures), NULL},
-    {"keep-checkpoints", 0, "N", "keep the best N checkpoints, and the latest (default: all)", set_keep, 0,
-     NULL},
+    {"keep-checkpoints", 0, "N",
+     "keep the best N checkpoints, and the latest (default: all); sets checkpoint_config.num_to_keep", set_keep,
+     0, NULL},
     {"checkpoint-score-attribute", 0, "METRIC",
-     "the metric that tells which checkpoints are best (default: the newest are)", option_text,
-     AT(checkpoints.score_attribute), NULL},
-    {"checkpoint-score-order", 0, "max|min", "whether the largest or the smallest score is best (default: max)",
+     "the metric that tells which checkpoints are best (default: the newest are); sets "
+     "checkpoint_config.checkpoint_score_attribute",
+     option_text, AT(checkpoints.score_attribute), NULL},
+    {"checkpoint-score-order", 0, "max|min",
+     "whether the largest or the smallest score is best (default: max); sets "
+     "checkpoint_config.checkpoint_score_order",
      option_choice, AT(order), orders},
     {"on-checkpoint-error", 0, "fail|continue",
-     "when a checkpoint cannot be written: fail, or go on and keep the one before (default: fail)",
+     "when a checkpoint cannot be written: fail, or go on and keep the one before (default: fail); sets "
+     "checkpoint_config.on_checkpoint_error",
      option_choice, AT(on_error), reactions},
 };
 const struct option_group policy_group = {"Failures and checkpoints", specs, ARRAY_SIZE(specs)};
