@@ -38,6 +38,7 @@ typedef struct ty_run ty_run;
  *   framework          "plain", "torch", "jax"
  *   backend            "auto", "gloo", "nccl"
  *   isolate_devices, no_wait, quiet (bool)           as in ty_run_config
+ *   bind               "numa": workers near their devices' cores and memory, as by default with `trainyard run`; "none" (default)
  *   grace_s, time_limit_s                            seconds; 5 and none
  *   hang_timeout_s     seconds without a word after which a worker has failed; null: none has
  *   preempt_signal     name of the signal that ends the run as a preemption; "TERM"

@@ -170,6 +170,7 @@ static const struct option_field {
     {"preempt_signal", "preempt-signal", TEXT},
     {"no_wait", "no-wait", FLAG},
     {"isolate_devices", "isolate-devices", FLAG},
+    {"bind", "bind", TEXT},
     {"progress", "progress", TEXT},
     {"quiet", "quiet", FLAG},
 };

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/duration.h"
 #include "base/str.h"
 #include "scaling/device.h"
 
@@ -106,6 +107,16 @@ static int set_labels(const struct option_spec *option, void *target, const char
     return label_selector_parse(&scaling->selectors[0], value, err);
 }
 
+static int set_interval(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    nanoseconds interval = 0;
+    int result = duration_parse(value, &interval, err);
+    if (result < 0) return result;
+    ((struct scaling_options *)target)->scaling.elastic_resize_monitor_interval_s =
+        (double)interval / (double)NS_PER_S;
+    return 0;
+}
+
 static const struct option_spec scaling_specs[] = {
     {"num-workers", 'n', "N|MIN:MAX",
      "how many workers; MIN:MAX takes as many as fit, at least MIN (default: 1)", set_workers, 0, NULL},
@@ -124,6 +135,9 @@ static const struct option_spec scaling_specs[] = {
      set_placement, 0, NULL},
     {"label-selector", 0, "KEY=VALUE[,...]",
      "only nodes with these labels; VALUE may be !v, in(a,b) or !in(a,b)", set_labels, 0, NULL},
+    {"elastic-resize-monitor-interval", 0, "DURATION",
+     "with MIN:MAX workers, the time between two looks at whether more would fit (default: 60s)", set_interval,
+     0, NULL},
     {"trainer-resources", 0, "NAME=AMOUNT[,...]", "reserved beside rank 0 (deprecated)", set_trainer_resources,
      0, NULL},
     {"config", 0, "FILE",

@@ -139,6 +139,13 @@ static int read_progress(struct request *request, const struct field *field, con
     return result;
 }
 
+static int read_bind(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
+    int index = 0;
+    int result = choose(field, value, &index, err);
+    request->run.bind_numa = index == 1;
+    return result;
+}
+
 static int read_output(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
     int index = 0;
     int result = choose(field, value, &index, err);
@@ -292,6 +299,7 @@ static const struct field request_fields[] = {
     {"environment", read_environment, 0, NULL},
     {"framework", read_text, AT(run.framework), NULL},
     {"backend", read_choice, AT(run.backend), "auto|gloo|nccl"},
+    {"bind", read_bind, 0, "none|numa"},
     {"isolate_devices", read_bool, AT(run.isolate_devices), NULL},
     {"grace_s", read_grace, 0, NULL},
     {"time_limit_s", read_limit, 0, NULL},

@@ -21,6 +21,7 @@ SCALING = {
     "--label-selector": ("zone=a", [
         "", "zone", "=a", "zone=-spot", "zone=spot_", "zone=in()", "zone=in(spot,", "zone=!!!in(a)",
         "zone=in(H100, TPU!GPU)", "zone=" + "a" * 64, "zone=a b", "zone=in(%s)" % ",".join(map(str, range(1001)))], []),
+    "--elastic-resize-monitor-interval": ("1s", ["", "x", "-1", "nan", "inf", "1w"], []),
     "--trainer-resources": ("CPU=1", ["", "CPU", "CPU=-1", "CPU=nan", "CPU=1,CPU=1"], []),
     "--config": (None, ["", "/nonexistent/x.yaml", "/"], []),
     "--engine": ("local", ["", "slurm", "Local", "kubernetes"], ["local"]),

@@ -1,0 +1,58 @@
+"""Names that are told in several places: options and keys are read from the tables that parse them, and what README, docs and
+headers name must be among them."""
+
+import pathlib
+import re
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Options of other programs that the pages show.
+FOREIGN = {"--signal"}
+
+
+def text(path):
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def options():
+    """Of all subcommands, from their tables; --help is the parser's own."""
+    names = {"help"}
+    for path in sorted((ROOT / "src/cli").glob("*.c")):
+        names |= set(
+            re.findall(r"^ *\{\"([a-z][a-z-]+)\", (?:0|'.'),", path.read_text(encoding="utf-8"), re.M)
+        )
+    return {"--" + name for name in names}
+
+
+def table(path, name):
+    """First texts of the rows of a C table."""
+    body = re.search(name + r"\[\] = \{\n(.*?)\n\};", text(path), re.S)
+    return re.findall(r'^ *\{"(\w+)"', body[1], re.M)
+
+
+class Names(unittest.TestCase):
+    def test_options_that_pages_name(self):
+        known = options()
+        self.assertIn("--num-workers", known)
+        for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+            named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text(encoding="utf-8")))
+            with self.subTest(page=page.name):
+                self.assertEqual(sorted(named - known - FOREIGN), [])
+
+    def test_keys_of_a_request(self):
+        keys = table("src/controller/request.c", "request_fields")
+        self.assertGreater(len(keys), 20)
+        comment = text("include/trainyard/run.h").split("TY_API int ty_run_open")[0]
+        self.assertEqual([key for key in keys if not re.search(rf"\b{key}\b", comment)], [])
+
+    def test_fields_of_run_config_are_options(self):
+        known = options()
+        rows = re.findall(
+            r'^    \{"\w+", "([a-z-]+)", (?:FLAG|TEXT|SECONDS)\}', text("src/cli/config_file.c"), re.M
+        )
+        self.assertGreater(len(rows), 10)
+        self.assertEqual([name for name in rows if "--" + name not in known], [])
+
+
+if __name__ == "__main__":
+    unittest.main()
