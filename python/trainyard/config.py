@@ -10,6 +10,8 @@ import json
 import logging
 import numbers
 import os
+import re
+import reprlib
 import warnings
 from typing import Any, Mapping, Sequence
 
@@ -66,6 +68,23 @@ def _plain(field: str, value: Any) -> Any:
     raise ValueError(f"`{field}` must not be of type {type(value).__name__}: {value!r}")
 
 
+_WORDS = {"null": "None", "true": "True", "false": "False", "map": "dict", "maps": "dicts"}
+
+
+def _in_python(message: str, config: ScalingConfig) -> str:
+    """A refusal of the C library, which speaks of JSON, in Python's words, with the value as it was given."""
+    told = re.match(r"(`(\w+)`.* must be )(.*), not (.*)$", message, re.DOTALL)
+    if not told:
+        return message
+    start, field, rule, value = told.groups()
+    rule = re.sub(r"\w+", lambda word: _WORDS.get(word[0], word[0]), rule)
+    if start == f"`{field}` must be " and hasattr(config, field):
+        value = reprlib.repr(getattr(config, field))
+    else:
+        value = {"null": "None", "true": "True", "false": "False", "a map": "a dict"}.get(value, value)
+    return f"{start}{rule}, not {value}"
+
+
 def _fields_json(config: ScalingConfig) -> str:
     if isinstance(config.num_workers, list):
         raise ValueError("`num_workers` must be an int or a tuple of two ints (MIN, MAX), not a list")
@@ -111,7 +130,11 @@ class ScalingConfig:
 
     def _resolved(self) -> dict[str, Any]:
         """See ty_scaling_resolve. ValueError when the fields do not go together."""
-        return json.loads(_core.resolve(_fields_json(self)))
+        fields = _fields_json(self)
+        try:
+            return json.loads(_core.resolve(fields))
+        except ValueError as error:
+            raise ValueError(_in_python(str(error), self)) from None
 
     @property
     def _resources_per_worker_not_none(self) -> dict[str, float]:

@@ -446,3 +446,20 @@ def test_every_name_is_there():
     assert set(trainyard.__all__) <= set(dir(trainyard))
     with pytest.raises(AttributeError, match="ScalingConfigs"):
         getattr(trainyard, "ScalingConfigs")  # noqa: B009
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({"num_workers": (True, 2)}, "an int or a tuple of two ints (MIN, MAX), not (True, 2)"),
+        ({"num_workers": None}, "an int or a tuple of two ints (MIN, MAX), not None"),
+        ({"use_gpu": "null"}, "must be True or False, not 'null'"),
+        ({"accelerator_type": {}}, "must be text or None, not {}"),
+        ({"resources_per_worker": 3}, "must be a dict of names to amounts, or None, not 3"),
+        ({"resources_per_worker": {"CPU": None}}, "the amount of CPU must be a number, not None"),
+    ],
+)
+def test_refusals_speak_python(fields, message):
+    with pytest.raises(ValueError) as caught:
+        ScalingConfig(**fields)
+    assert message in str(caught.value)
