@@ -10,9 +10,8 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 
-enum { FULL = 4 << 20 };                            /* bytes that may gather: 20,000 reports or so */
-enum { NO_TEXT = -1 };                              /* in place of an offset */
-static const nanoseconds LEAST_WAIT = 2 * NS_PER_S; /* see records_wait */
+enum { FULL = 4 << 20 }; /* bytes that may gather: 20,000 reports or so */
+enum { NO_TEXT = -1 };   /* in place of an offset */
 
 enum row_kind { ROW_EVENT, ROW_REPORT, ROW_CHECKPOINT, ROW_FORGET };
 
@@ -193,7 +192,7 @@ void records_close(struct records *records, nanoseconds limit) {
     records->then = NULL;
     records_wait(records, limit);
     storage_post(records->storage, &TAKE(records->closing)->job);
-    storage_close(records->storage, limit < LEAST_WAIT ? LEAST_WAIT : limit);
+    storage_close(records->storage, limit);
     free_batch((struct storage_job *)records->gathered);
     free(records->path);
     free(records);
@@ -336,8 +335,7 @@ static void give_up(struct records *records) {
 }
 
 void records_wait(struct records *records, nanoseconds limit) {
-    bool hasty = limit < LEAST_WAIT && !storage_slow(records->storage);
-    nanoseconds end = clock_monotonic() + (hasty ? LEAST_WAIT : limit);
+    nanoseconds end = clock_monotonic() + storage_patience(records->storage, limit);
     while (records_busy(records)) { /* who hears of it may have more */
         records_commit(records);
         if (storage_wait(records->storage, end - clock_monotonic())) continue;

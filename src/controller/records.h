@@ -44,8 +44,8 @@ void records_listen(struct records *records, void (*written)(void *context), voi
  * checkpoint among them, as it is on record; borrowed, NULL without. One at a time; a callback of NULL forgets it. */
 void records_then(struct records *records, void (*then)(void *context, const char *metrics), void *context);
 
-/* Waits until all is written: at most `limit`, but for 2 s where it was not yet told that the storage hangs, so that no haste loses
- * what is only on its way. What takes longer is told with the path, and has failed with all behind it. */
+/* Waits until all is written, as long as storage_patience says. What takes longer is told with the path, and has failed with all behind
+ * it. */
 void records_wait(struct records *records, nanoseconds limit);
 
 #endif

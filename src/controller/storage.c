@@ -251,9 +251,14 @@ bool storage_wait(struct storage *storage, nanoseconds limit) {
     return idle;
 }
 
+nanoseconds storage_patience(struct storage *storage, nanoseconds limit) {
+    const nanoseconds least = 2 * NS_PER_S;
+    return limit < least && !storage_slow(storage) ? least : limit;
+}
+
 void storage_close(struct storage *storage, nanoseconds limit) {
     if (storage == NULL) return;
-    bool idle = !storage->started || wait_for_work(storage, limit);
+    bool idle = !storage->started || wait_for_work(storage, storage_patience(storage, limit));
     (void)pthread_mutex_lock(&storage->lock);
     storage->closing = idle;
     storage->left = !idle;

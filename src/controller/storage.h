@@ -25,8 +25,11 @@ struct storage; /* opaque */
 /* A copy of the descriptor `lock` stays open as long as the thread may work, so that nobody else takes the run over while something
  * that hung may still come to an end; -1: none. */
 int storage_open(int lock, struct storage **out, ty_error *err);
-/* Waits at most `limit` for what is under way; what hangs is told, and left to its thread. NULL is fine. */
+/* Waits for what is under way, as long as storage_patience says; what hangs is told, and left to its thread. NULL is fine. */
 void storage_close(struct storage *storage, nanoseconds limit);
+/* How long to wait in the end: `limit`, but 2 s at least where it was not yet told that the storage hangs, so that no haste loses what is
+ * only on its way. */
+nanoseconds storage_patience(struct storage *storage, nanoseconds limit);
 
 /* The thread begins with the first. Where none can be started the work is done at once, here. */
 void storage_post(struct storage *storage, struct storage_job *job);
