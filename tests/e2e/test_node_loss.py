@@ -42,8 +42,8 @@ class Losses(NodeCase):
 
     def test_several_at_once(self):
         process = self.nodes(4, POLITE)
-        for node in ("n01", "n02", "n04"):
-            os.kill(self.agent_of(process, node), signal.SIGKILL)
+        for pid in [self.agent_of(process, node) for node in ("n01", "n02", "n04")]:
+            os.kill(pid, signal.SIGKILL)
         self.assertIn("killed by signal 9", self.assert_status(5, self.finish(process)).err)
         self.assert_clean()
         self.assert_ended("run", "failed")
