@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "controller/directory.h"
 #include "controller/drive.h"
 #include "controller/outcome.h"
@@ -115,13 +116,22 @@ static void add_score(json_t *data, const struct checkpoint_policy *policy) {
     (void)json_object_set_new(data, "checkpoint_score_order", json_string(policy->score_min ? "min" : "max"));
 }
 
+/* JSON holds UTF-8 alone: of a word that is none the bytes are escaped. */
+static json_t *word_as_json(const char *word) {
+    size_t size = strlen(word);
+    if (utf8_valid(word, size)) return json_stringn_nocheck(word, size);
+    CLEANUP(buffer_done) struct buffer text = {0};
+    utf8_escape(word, size, &text);
+    return text.failed ? NULL : json_stringn_nocheck(text.data, text.size);
+}
+
 static void record_run(struct controller *controller) {
     const struct run_request *request = controller->request;
     char host[256] = "";
     json_t *argv = json_array();
     (void)gethostname(host, sizeof host - 1);
     for (const char *const *word = request->argv; *word != NULL; word++)
-        (void)json_array_append_new(argv, json_stringn_nocheck(*word, strlen(*word)));
+        (void)json_array_append_new(argv, word_as_json(*word));
     json_t *data = json_pack("{s:s, s:o, s:s, s:i, s:s, s:s, s:I, s:i, s:f}", "name", controller->name, "argv",
                              argv, "version", TY_VERSION, "pid", (int)getpid(), "host", host, "engine",
                              controller->prepared.engine->name, "num_workers",

@@ -42,6 +42,10 @@ class Status(RunCase):
         self.assertIn("loss 0.5, step 0", text)
         self.assertIn("loss 0.5, step 0", self.status_text())
 
+    def test_words_that_are_no_text(self):
+        self.assert_status(0, self.run_workers("--name", "odd", "--", "true", os.fsdecode(b"\xff\xfe"), "caf\u00e9"))
+        self.assertEqual("true \\xff\\xfe caf\u00e9", self.status("odd")["command"])
+
     def test_where_the_start_went(self):
         self.run_workers("--name", "good", "-n", "4", *shell("@ report a=1"))
         phases = {part["phase"]: part for part in self.status("good")["start_up"]}
