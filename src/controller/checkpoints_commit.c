@@ -1,0 +1,260 @@
+/* Commits: files get into their place, then on record, then those go that are no longer kept. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/str.h"
+#include "checkpoint/checkpoint.h"
+#include "controller/checkpoints_internal.h"
+#include "run/retention.h"
+
+/* A commit on its way. */
+struct publication {
+    struct storage_job job;
+    struct checkpoints *checkpoints; /* for what follows */
+    char *run_path, *staging;
+    int attempt;
+    char *name; /* NULL: by its number */
+    char **files;
+    size_t n_files;
+    char *place;   /* where the files lie; NULL: in the staging directory */
+    char *metrics; /* NULL: not known */
+    struct published made;
+};
+
+/* -- in the thread */
+
+static void free_publication(struct storage_job *job) {
+    struct publication *publication = (struct publication *)job;
+    for (size_t i = 0; i < publication->n_files; i++)
+        free(publication->files[i]);
+    free(publication->files);
+    free(publication->run_path);
+    free(publication->staging);
+    free(publication->name);
+    free(publication->place);
+    free(publication->metrics);
+    free(publication->made.path);
+    free(publication);
+}
+
+static void publish(struct storage_job *job) {
+    struct publication *publication = (struct publication *)job;
+    struct published *made = &publication->made;
+    struct checkpoint_parts parts = {made->number, publication->attempt, publication->name,
+                                     (const char *const *)publication->files, publication->n_files};
+    bool elsewhere = publication->place != NULL;
+    if (elsewhere)
+        made->path = TAKE(publication->place);
+    else
+        made->result = checkpoint_publish(publication->run_path, &parts, &made->path, &made->error);
+    if (elsewhere || made->result < 0) checkpoint_drop(publication->staging);
+}
+
+/* -- on the loop */
+
+/* The place that every rank named whose files lie outside, NULL when all of them wrote into the staging directory. The caller
+ * frees. */
+static int find_place(const struct run_commit *commit, char **place, ty_error *err) {
+    size_t n = 0;
+    *place = NULL;
+    for (size_t i = 0; i < commit->n; i++) {
+        json_t *value = commit->files[i][0] == '"' ? json_loads(commit->files[i], JSON_DECODE_ANY, NULL) : NULL;
+        const char *text = json_string_value(value);
+        bool same = text != NULL && (*place == NULL || str_equal(*place, text));
+        if (same && *place == NULL) *place = strdup(text);
+        json_decref(value);
+        n += same;
+    }
+    if (n == 0 || n == commit->n) return 0;
+    free(TAKE(*place));
+    return ty_fail(err, TY_EUSAGE,
+                   "the ranks name different places of checkpoint %llu: it must be the same for all",
+                   (unsigned long long)commit->number);
+}
+
+/* What the journal calls it: the last part of its path when it lies in the run's directory. */
+static char *name_of(const struct checkpoints *checkpoints, const char *path) {
+    const char *rest;
+    bool inside =
+        str_prefix(path, checkpoints->run_path, &rest) && *rest == '/' && strchr(rest + 1, '/') == NULL;
+    return strdup(inside && rest[1] != '\0' && rest[1] != '.' ? rest + 1 : path);
+}
+
+static void note_removal(struct checkpoints *checkpoints, const struct kept *kept) {
+    CLEANUP(buffer_done) struct buffer data = {0};
+    buffer_printf(&data, "{\"number\": %llu, \"name\": ", (unsigned long long)kept->number);
+    buffer_json_text(&data, kept->name);
+    buffer_char(&data, '}');
+    struct run_event event = {clock_wall(), EVENT_CHECKPOINT_REMOVED,      0, -1,
+                              -1,           data.failed ? NULL : data.data};
+    records_event(checkpoints->records, &event);
+    records_forget_checkpoint(checkpoints->records, kept->number);
+}
+
+/* Rows are written in their order: also called when that of a later commit is. */
+static void note_gone(void *context, const char *metrics) {
+    struct checkpoints *checkpoints = context;
+    (void)metrics;
+    if (records_error(checkpoints->records)->code != 0) checkpoints_spare(checkpoints);
+    checkpoints->n_gone = checkpoints->n_goners;
+}
+
+/* Rows of those that go; their files go later (checkpoints_clean). Without memory all of them stay. */
+static void retain(struct checkpoints *checkpoints) {
+    size_t n = checkpoints->n_kept, left = 0;
+    CLEANUP_FREE double *scores = calloc(n + 1, sizeof *scores);
+    CLEANUP_FREE bool *surplus = calloc(n + 1, sizeof *surplus);
+    if (scores == NULL || surplus == NULL) return;
+    for (size_t i = 0; i < n; i++)
+        scores[i] = checkpoints->kept[i].score;
+    size_t gone = retention_choose(checkpoints->policy, scores, n, surplus);
+    struct goner *grown =
+        gone == 0 ? NULL : reallocarray(checkpoints->goners, checkpoints->n_goners + gone, sizeof *grown);
+    if (grown == NULL) return;
+    checkpoints->goners = grown;
+    for (size_t i = 0; i < n; i++) {
+        struct kept *kept = &checkpoints->kept[i];
+        if (!surplus[i]) {
+            checkpoints->kept[left++] = *kept;
+            continue;
+        }
+        note_removal(checkpoints, kept);
+        grown[checkpoints->n_goners++] = (struct goner){kept->number, TAKE(kept->name)};
+        kept_done(kept);
+    }
+    checkpoints->n_kept = left;
+    if (checkpoints->entry.name == NULL) records_then(checkpoints->records, note_gone, checkpoints);
+}
+
+/* Without its row a checkpoint would be swept by the next controller: it counts for nobody. Its files stay: a sync that failed, or
+ * hangs, may have written the row all the same. */
+static void fail_entry(struct published *made, const ty_error *why) {
+    free(TAKE(made->path));
+    made->result = ty_fail(&made->error, why->code, "checkpoint %llu cannot be put on record: %s",
+                           (unsigned long long)made->number, why->message);
+}
+
+/* Who waits for it is answered before the rows of those that go make their way, which is as long. */
+static void end_entry(void *context, const char *metrics) {
+    struct checkpoints *checkpoints = context;
+    struct published made = checkpoints->entry.made;
+    const ty_error *failure = records_error(checkpoints->records);
+    char *name = TAKE(checkpoints->entry.name), *copy = metrics != NULL ? strdup(metrics) : NULL;
+    checkpoints->entry = (struct entry){0};
+    note_gone(checkpoints, NULL);
+    ty_error memory = {0};
+    if (failure->code != 0) {
+        free(name);
+        free(copy);
+    } else if (checkpoints_keep(checkpoints, made.number, name, copy) < 0) {
+        (void)ty_fail_memory(&memory);
+        failure = &memory;
+    }
+    if (failure->code != 0) fail_entry(&made, failure);
+    bool kept = made.result >= 0;
+    checkpoints->listener(checkpoints->listener_context, &made);
+    records_commit(checkpoints->records);
+    if (kept) retain(checkpoints);
+}
+
+/* The listener hears of it when its row is written. `made` is taken over. */
+static void put_on_record(struct checkpoints *checkpoints, struct published made, int attempt,
+                          const char *metrics) {
+    char *name = name_of(checkpoints, made.path);
+    struct journal_checkpoint row = {made.number, attempt, clock_wall(), name, metrics};
+    if (name == NULL) {
+        ty_error err;
+        (void)ty_fail_memory(&err);
+        fail_entry(&made, &err);
+        checkpoints->listener(checkpoints->listener_context, &made);
+        return;
+    }
+    checkpoints->entry = (struct entry){made, name};
+    records_checkpoint(checkpoints->records, &row);
+    records_then(checkpoints->records, end_entry, checkpoints);
+    records_commit(checkpoints->records);
+}
+
+/* Nobody waits for it any more: its files go, and nobody hears of it. */
+static void drop_late(struct checkpoints *checkpoints, struct publication *publication) {
+    CLEANUP_FREE char *name = name_of(checkpoints, publication->made.path);
+    if (name == NULL || checkpoint_is_outside(name)) return;
+    struct chore chore = {.act = checkpoints_remove, .path = TAKE(publication->made.path)};
+    (void)checkpoints_post(checkpoints, "removing", chore, checkpoints_tell);
+}
+
+static void end_publication(struct storage_job *job) {
+    struct publication *publication = (struct publication *)job;
+    struct checkpoints *checkpoints = publication->checkpoints;
+    struct published *made = &publication->made;
+    if (checkpoints->publication != publication) {
+        if (made->result >= 0) drop_late(checkpoints, publication);
+        return;
+    }
+    checkpoints->publication = NULL;
+    if (made->result >= 0)
+        put_on_record(checkpoints, *made, publication->attempt, publication->metrics);
+    else
+        checkpoints->listener(checkpoints->listener_context, made);
+    made->path = NULL;
+}
+
+/* Copies of all that the thread needs. */
+static int fill(struct publication *publication, const struct checkpoints *checkpoints,
+                const struct run_commit *commit, const char *metrics, ty_error *err) {
+    struct buffer staging = {0};
+    checkpoint_staging_path(checkpoints->run_path, commit->number, commit->attempt, &staging);
+    publication->run_path = strdup(checkpoints->run_path);
+    publication->job.path = publication->staging = buffer_take(&staging);
+    publication->name = commit->name != NULL ? strdup(commit->name) : NULL;
+    publication->metrics = metrics != NULL ? strdup(metrics) : NULL;
+    publication->files = calloc(commit->n + 1, sizeof *publication->files);
+    bool whole = publication->run_path != NULL && publication->staging != NULL && publication->files != NULL &&
+                 (publication->name != NULL) == (commit->name != NULL);
+    for (; whole && publication->n_files < commit->n; publication->n_files++) {
+        char *copy = strdup(commit->files[publication->n_files]);
+        if (copy == NULL) return ty_fail_memory(err);
+        publication->files[publication->n_files] = copy;
+    }
+    return whole ? find_place(commit, &publication->place, err) : ty_fail_memory(err);
+}
+
+int checkpoints_publish(struct checkpoints *checkpoints, const struct run_commit *commit, const char *metrics,
+                        ty_error *err) {
+    struct publication *publication = calloc(1, sizeof *publication);
+    if (publication == NULL) return ty_fail_memory(err);
+    *publication = (struct publication){
+        .job = {NULL, publish, end_publication, free_publication, "committing", NULL, false},
+        .checkpoints = checkpoints,
+        .attempt = commit->attempt,
+        .made.number = commit->number,
+    };
+    int result = fill(publication, checkpoints, commit, metrics, err);
+    if (result < 0) {
+        free_publication(&publication->job);
+        return result;
+    }
+    checkpoints->publication = publication;
+    storage_post(checkpoints->storage, &publication->job);
+    return 0;
+}
+
+/* The files hang, or the row behind them. */
+void checkpoints_settle(struct checkpoints *checkpoints, nanoseconds limit) {
+    nanoseconds end = clock_monotonic() + limit;
+    bool idle = storage_wait(checkpoints->storage, limit);
+    if (checkpoints->publication == NULL) {
+        if (checkpoints->entry.name != NULL) records_wait(checkpoints->records, end - clock_monotonic());
+        return;
+    }
+    if (idle) return;
+    const struct publication *hangs = TAKE(checkpoints->publication);
+    struct published failed = {.number = hangs->made.number};
+    failed.result =
+        ty_fail(&failed.error, -ETIMEDOUT, "the storage hangs: %s was not committed in time", hangs->staging);
+    checkpoints->listener(checkpoints->listener_context, &failed);
+}

@@ -1,0 +1,218 @@
+/* What an earlier controller left half done is finished, and the latest checkpoint looked at before anybody is to go on from it. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "checkpoint/checkpoint.h"
+#include "controller/checkpoints_internal.h"
+
+/* What is to be finished before the run goes on. It knows nothing but itself: it may outlive the checkpoints. */
+struct past {
+    struct storage_job job;
+    struct checkpoints *checkpoints; /* for what follows */
+    char *run_path;
+    struct goner *removed; /* removals that are on record */
+    size_t n_removed;
+    char **names; /* that are kept */
+    size_t n_names;
+    uint64_t last; /* number of the last of these */
+    int result;
+    ty_error error;
+};
+
+void past_free(struct past *past) {
+    if (past == NULL) return;
+    for (size_t i = 0; i < past->n_removed; i++)
+        free(past->removed[i].name);
+    for (size_t i = 0; i < past->n_names; i++)
+        free(past->names[i]);
+    free(past->removed);
+    free(past->names);
+    free(past->run_path);
+    free(past);
+}
+
+static int take_row(void *context, const struct journal_checkpoint *row) {
+    char *metrics = row->metrics != NULL ? strdup(row->metrics) : NULL;
+    return checkpoints_keep(context, row->number, strdup(row->name), metrics);
+}
+
+static int take_removal(void *context, int64_t sequence, const struct run_event *event) {
+    struct past *past = context;
+    (void)sequence;
+    if (event->kind != EVENT_CHECKPOINT_REMOVED || event->data == NULL) return 0;
+    struct goner *grown = reallocarray(past->removed, past->n_removed + 1, sizeof *grown);
+    if (grown == NULL) return -ENOMEM;
+    past->removed = grown;
+    json_t *data = json_loads(event->data, 0, NULL);
+    const char *name = json_string_value(json_object_get(data, "name"));
+    json_int_t number = json_integer_value(json_object_get(data, "number"));
+    char *copy = name != NULL ? strdup(name) : NULL;
+    if (copy != NULL) grown[past->n_removed++] = (struct goner){(uint64_t)number, copy};
+    json_decref(data);
+    return copy == NULL && name != NULL ? -ENOMEM : 0;
+}
+
+/* Files go if they are still there and are the removed one's own, for names may be used again. */
+static void finish_removals(const struct past *past) {
+    for (size_t i = 0; i < past->n_removed; i++) {
+        CLEANUP(buffer_done) struct buffer path = {0};
+        checkpoint_path(past->run_path, past->removed[i].name, &path);
+        if (!path.failed && past->removed[i].number > 0 &&
+            checkpoint_number(path.data) == past->removed[i].number)
+            (void)checkpoint_remove(past->run_path, past->removed[i].name, NULL);
+    }
+}
+
+static void release_past(struct storage_job *job) {
+    past_free((struct past *)job);
+}
+
+/* In the thread. */
+static void finish_past(struct storage_job *job) {
+    struct past *past = (struct past *)job;
+    struct checkpoint_known known = {
+        .names = (const char *const *)past->names, .n = past->n_names, .last = past->last};
+    finish_removals(past);
+    past->result = checkpoint_sweep(past->run_path, &known, &past->error);
+}
+
+static int copy_names(struct past *past, const struct checkpoints *checkpoints) {
+    past->run_path = strdup(checkpoints->run_path);
+    past->names = calloc(checkpoints->n_kept + 1, sizeof *past->names);
+    if (past->run_path == NULL || past->names == NULL) return -ENOMEM;
+    for (; past->n_names < checkpoints->n_kept; past->n_names++) {
+        const struct kept *kept = &checkpoints->kept[past->n_names];
+        if ((past->names[past->n_names] = strdup(kept->name)) == NULL) return -ENOMEM;
+        past->last = kept->number;
+    }
+    return 0;
+}
+
+int checkpoints_read_past(struct checkpoints *checkpoints, ty_error *err) {
+    struct past *past = checkpoints->past = calloc(1, sizeof *past);
+    if (past == NULL) return ty_fail_memory(err);
+    *past = (struct past){.checkpoints = checkpoints};
+    struct journal *journal = records_journal(checkpoints->records);
+    int result = journal_each_checkpoint(journal, take_row, checkpoints, err);
+    if (result >= 0) result = journal_each_event(journal, 0, take_removal, past, err);
+    if (result >= 0) result = copy_names(past, checkpoints);
+    return result == -ENOMEM ? ty_fail_memory(err) : result;
+}
+
+/* -- whether the latest is whole */
+
+/* How much is read of the latest checkpoint before the next attempt of a run: more would hold up the restart. */
+enum { QUICK_BYTES = 64 << 20 };
+
+static int check_quickly(const char *path, ty_error *err) {
+    size_t n_files;
+    int64_t bytes = 0;
+    bool small = checkpoint_measure(path, &n_files, &bytes) && bytes <= QUICK_BYTES;
+    return small ? checkpoint_verify(path, err) : checkpoint_verify_sizes(path, err);
+}
+
+/* The latest is damaged: the one before it takes its place. */
+static void pass_over_latest(struct checkpoints *checkpoints, const char *why) {
+    kept_done(&checkpoints->kept[--checkpoints->n_kept]);
+    const char *before = checkpoints_latest(checkpoints);
+    log_warning("controller", "a checkpoint is damaged and not used: %s; %s%s", why,
+                before != NULL ? "the one before it is " : "there is none before it",
+                before != NULL ? before : "");
+}
+
+/* The path of a latest that can be looked at; NULL: there is none. */
+static const char *path_to_check(const struct checkpoints *checkpoints) {
+    if (checkpoints->n_kept == 0) return NULL;
+    const struct kept *latest = &checkpoints->kept[checkpoints->n_kept - 1];
+    return checkpoint_is_outside(latest->name) ? NULL : latest->path;
+}
+
+static bool is_damage(int result) {
+    return result < 0 && result != -ENOMEM && result != -ECANCELED;
+}
+
+static int check(const struct chore *chore, ty_error *err) {
+    return check_quickly(chore->path, err);
+}
+
+static int check_thoroughly(const struct chore *chore, ty_error *err) {
+    return checkpoint_verify_until(chore->path, &chore->enough, err);
+}
+
+static void take_check(struct storage_job *job);
+
+/* False when there is nothing to look at. */
+static bool post_check(struct checkpoints *checkpoints) {
+    const char *path = path_to_check(checkpoints);
+    checkpoints->check = NULL;
+    if (path != NULL && !checkpoints->stopped)
+        checkpoints->check =
+            checkpoints_post(checkpoints, "verifying",
+                             (struct chore){.act = checkpoints->thorough ? check_thoroughly : check,
+                                            .path = strdup(path),
+                                            .lengthy = checkpoints->thorough},
+                             take_check);
+    return checkpoints->check != NULL;
+}
+
+/* The latest is still the one that was looked at, unless that took longer than anybody waited. */
+static void take_check(struct storage_job *job) {
+    const struct chore *chore = (const struct chore *)job;
+    struct checkpoints *checkpoints = chore->checkpoints;
+    const char *path = path_to_check(checkpoints);
+    bool awaited = checkpoints->check == chore;
+    bool damaged = path != NULL && str_equal(path, chore->path) && is_damage(chore->result);
+    if (damaged) pass_over_latest(checkpoints, chore->error.message);
+    if (!awaited || (damaged && post_check(checkpoints))) return;
+    checkpoints->check = NULL;
+    checkpoints->checked(checkpoints->checked_context);
+}
+
+bool checkpoints_check_latest(struct checkpoints *checkpoints, void (*checked)(void *context), void *context) {
+    checkpoints->checked = checked;
+    checkpoints->checked_context = context;
+    checkpoints->thorough = false;
+    return post_check(checkpoints);
+}
+
+void checkpoints_stop_check(struct checkpoints *checkpoints) {
+    checkpoints->stopped = true;
+    if (checkpoints->check != NULL) checkpoints->check->enough = true;
+}
+
+static void on_past_checked(void *context) {
+    struct checkpoints *checkpoints = context;
+    checkpoints->ready(checkpoints->ready_context, NULL);
+}
+
+/* What was left is gone: now the latest is looked at, every byte of it. */
+static void take_past(struct storage_job *job) {
+    struct past *past = (struct past *)job;
+    struct checkpoints *checkpoints = past->checkpoints;
+    if (past->result < 0) {
+        checkpoints->ready(checkpoints->ready_context, &past->error);
+        return;
+    }
+    checkpoints->checked = on_past_checked;
+    checkpoints->checked_context = checkpoints;
+    checkpoints->thorough = true;
+    if (!post_check(checkpoints)) on_past_checked(checkpoints);
+}
+
+bool checkpoints_begin(struct checkpoints *checkpoints, void (*ready)(void *context, const ty_error *err),
+                       void *context) {
+    struct past *past = TAKE(checkpoints->past);
+    if (past == NULL) return false;
+    past->job =
+        (struct storage_job){NULL, finish_past, take_past, release_past, "clearing up", past->run_path, false};
+    checkpoints->ready = ready;
+    checkpoints->ready_context = context;
+    storage_post(checkpoints->storage, &past->job);
+    return true;
+}
