@@ -163,6 +163,7 @@ void checkpoints_clear_up(struct checkpoints *checkpoints, int attempt) {
 }
 
 void checkpoints_clean(struct checkpoints *checkpoints) {
+    if (checkpoints->n_gone == 0) return;
     for (size_t i = 0; i < checkpoints->n_gone; i++) {
         struct buffer path = {0};
         char *name = TAKE(checkpoints->goners[i].name);
