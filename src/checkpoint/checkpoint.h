@@ -40,7 +40,7 @@ struct checkpoint_copying {
 };
 
 /* In the worker: copies the tree `source` into the staging directory (made when missing), checksums taken in
- * the same pass, blocks shared where the file system can (reflink), all of it synced. Refuses (TY_EUSAGE, names
+ * the same pass, blocks shared where the file system can (reflink), the content of all files synced. Refuses (TY_EUSAGE, names
  * it) a source that holds the staging directory, links that lead out, what is no file, directory or link, names
  * that are not UTF-8. Ranks copy at the same time: they may bring different files, or the same file with the
  * same content, unless it may differ. Appends the JSON list of files to `files`; one of more than 512 KiB lies in the
@@ -69,7 +69,7 @@ struct checkpoint_parts {
 };
 
 /* In the controller: checks the staging directory against the ranks' JSON lists (list i is rank i's), writes
- * the manifest, syncs, renames. A file that no list names (a rank that wrote into the directory itself and gave
+ * the manifest, syncs it and each directory, renames. A file that no list names (a rank that wrote into the directory itself and gave
  * "[]") is synced here, which may take long, and recorded with its size alone. TY_EPROTOCOL: a list is
  * malformed; TY_ECORRUPT: a listed file is missing or of another size; TY_EUSAGE: ranks differ about a file;
  * -EEXIST: its name is taken. After a failure the staging directory is there still. `*path` (the

@@ -128,49 +128,24 @@ static const char *next_made(const struct copy *copy, size_t *at) {
     return path;
 }
 
-/* A link has nothing to sync but its name, which the sync of its directory covers; a large file was synced when it was
- * written. */
+/* Directories, and with them the names of files and links, are synced when the checkpoint is published; a large file was synced when
+ * it was written. */
 static int sync_path(int at, const char *path) {
     struct stat status;
     CLEANUP_FD int fd = tree_open_file(at, path);
     if (fd == -ELOOP) return 0;
     if (fd < 0) return fd;
     if (fstat(fd, &status) < 0) return -errno;
-    if (S_ISREG(status.st_mode) && status.st_size >= COPY_SYNC_AT_ONCE) return 0;
+    if (!S_ISREG(status.st_mode) || status.st_size >= COPY_SYNC_AT_ONCE) return 0;
     return fsync(fd) < 0 ? -errno : 0;
 }
 
-/* Bytes of the path of the directory that holds it; 0: the top. */
-static size_t parent_size(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash != NULL ? (size_t)(slash - path) : 0;
-}
-
-/* Whether the directory that holds `path` also holds something that was made before. */
-static bool parent_was_seen(const struct copy *copy, const char *path) {
-    size_t at = 0, size = parent_size(path);
-    for (const char *other; (other = next_made(copy, &at)) != path;)
-        if (parent_size(other) == size && strncmp(other, path, size) == 0) return true;
-    return false;
-}
-
-static int sync_parent(const struct copy *copy, const char *path) {
-    if (parent_was_seen(copy, path)) return 0;
-    CLEANUP_FREE char *parent = strndup(path, parent_size(path));
-    if (parent == NULL) return -ENOMEM;
-    return *parent != '\0' ? sync_path(copy->to, parent) : 0;
-}
-
-/* Each file once and each directory after all that is new in it: every sync of one costs a flush of the disk, even where
- * nothing was left to write. The top comes last. */
 static int sync_each(const struct copy *copy) {
     size_t at = 0;
     int result = 0;
-    for (const char *path; result == 0 && (path = next_made(copy, &at)) != NULL;) {
+    for (const char *path; result == 0 && (path = next_made(copy, &at)) != NULL;)
         result = sync_path(copy->to, path);
-        if (result == 0) result = sync_parent(copy, path);
-    }
-    return result < 0 ? result : fsync(copy->to) < 0 ? -errno : 0;
+    return result;
 }
 
 static int sync_made(const struct copy *copy, ty_error *err) {
