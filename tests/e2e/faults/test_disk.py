@@ -212,7 +212,8 @@ class Disks(FaultCase):
         self.assert_clean()
 
     # Workers write all the time; TERM is answered. The storage of the journal hangs once the file `now` is there.
-    FRIENDLY = ("unset LD_PRELOAD; trap 'echo polite; exit 0' TERM; if [ $RANK = 0 ]; then : > now; fi; "
+    # The report is the row that the storage hangs under.
+    FRIENDLY = ("unset LD_PRELOAD; trap 'echo polite; exit 0' TERM; if [ $RANK = 0 ]; then : > now; " + REPORT + "i=1; fi; "
                 "while :; do sleep 0.1; echo tick; done")
 
     def hanging_journal(self, name, script, *options, when=None, **more):
