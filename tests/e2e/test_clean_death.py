@@ -455,10 +455,15 @@ class RandomKills(DeathCase):
         time.sleep(random.choice([0, 0.002, 0.005, 0.01, 0.03]) * random.random())
         if random.random() < 0.6:
             self.wait_for(lambda: os.path.exists(os.path.join(self.work, "ready.1")) or process.poll() is not None, "workers")
-        # Where the controller and the agent are killed at once, nobody is left to clear up.
-        for kind in random.choice([["controller"], ["agent"], ["worker"], ["descendant"], ["worker", "controller"],
-                                   ["descendant", "worker"], ["worker", "agent"]]):
-            try_kill(self.victim(kind, random, process), signal.SIGKILL)
+        kinds = random.choice([["controller"], ["agent"], ["worker"], ["descendant"], ["worker", "controller"],
+                               ["descendant", "worker"], ["worker", "agent"]])
+        victim = self.victim(kinds[0], random, process)
+        agents = children(process.pid)
+        try_kill(victim, signal.SIGKILL)
+        for kind in kinds[1:]:
+            # Where the controller and the agent are killed at once, nobody is left to clear up.
+            if kind != "controller" or victim not in agents:
+                try_kill(self.victim(kind, random, process), signal.SIGKILL)
         time.sleep(0.01 * random.random())
         if process.poll() is None:
             process.terminate()
