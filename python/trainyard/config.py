@@ -121,10 +121,10 @@ class ScalingConfig:
 
     def __post_init__(self):
         resolved = self._resolved()
+        for text in resolved["deprecations"]:
+            warnings.warn(text, DeprecationWarning, stacklevel=3)
         for text in resolved["warnings"]:
-            if "NCCL" not in text:  # which the driver tells, when it is known how workers talk
-                deprecated = "is deprecated" in text
-                warnings.warn(text, DeprecationWarning if deprecated else UserWarning, stacklevel=3)
+            warnings.warn(text, stacklevel=3)
         if self.num_workers == 0:
             log.info("num_workers=0: the training function runs in this process (local mode)")
 

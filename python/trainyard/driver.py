@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
 from typing import Any, Iterator
 
 from . import _core, callbacks, defaults, failures, payload
@@ -207,7 +208,9 @@ class Driver:
 
     def _take(self, event: dict[str, Any]) -> None:
         kind = event["event"]
-        if kind == "run":
+        if kind == "log":
+            _tell_log(event)
+        elif kind == "run":
             self.name = event["name"]
         elif kind == "attempt_end":
             self._attempt_end = event
@@ -216,8 +219,6 @@ class Driver:
         self._failures.take(event)
         if self._display is not None:
             self._display.take(event)
-        elif kind == "log":
-            print(f"trainyard: {event['text']}", file=sys.stderr)
         if self._callbacks and self._broken is None:
             try:
                 self._call_back(kind, event)
@@ -294,6 +295,14 @@ class Driver:
         if shown:
             print(summary["failure"].rstrip("\n"), file=sys.stderr, flush=True)
         raise self._failures.exception(error, summary, tracebacks=not shown) from None
+
+
+def _tell_log(event: dict[str, Any]) -> None:
+    """What the library logs; about the scaling config that config has warned already, when it was made."""
+    if event["subsystem"] == "backend":
+        warnings.warn(event["text"], stacklevel=6)  # where `fit` was called
+    elif event["subsystem"] != "scaling":
+        print(f"trainyard: {event['text']}", file=sys.stderr)
 
 
 def _default_storage() -> str:

@@ -25,7 +25,6 @@ class Display:
 
     events = [
         "output",
-        "log",
         "run",
         "attempt",
         "started",
@@ -56,8 +55,6 @@ class Display:
         kind = event["event"]
         if kind == "output":
             self._print(event)
-        elif kind == "log":
-            print(f"trainyard: {event['text']}", file=sys.stderr)
         elif kind == "run":
             self._title = event["name"]
         elif kind == "attempt":
@@ -66,7 +63,7 @@ class Display:
             self._title += f": {event.get('outcome', 'ended')}"
         elif kind in self._OF_RANKS and event["rank"] in self._rows:
             self._update(kind, event)
-        if kind not in ("output", "log"):
+        if kind != "output":
             self._draw(now=kind in ("attempt", "run_end"))
 
     def _print(self, event: dict[str, Any]) -> None:

@@ -77,8 +77,9 @@ static int resolve_and_plan(const struct plan_command *command, ty_error *err) {
     struct demand demand = {0};
     result = scaling_resolve(&command->scaling.scaling, scaling_train_v1(), &demand, err);
     if (result < 0) return result;
-    for (size_t i = 0; i < demand.n_warnings; i++)
-        terminal_warning("plan", demand.warnings[i]);
+    const char *const lines[] = {demand.deprecation, demand.warning, demand_sharing_warning(&demand, NULL)};
+    for (size_t i = 0; i < ARRAY_SIZE(lines); i++)
+        if (lines[i] != NULL) terminal_warning("plan", lines[i]);
     result = plan_for(command, &demand, err);
     demand_done(&demand);
     return result;

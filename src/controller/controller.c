@@ -156,8 +156,10 @@ static void tell_nothing_to_resume(const struct controller *controller) {
 static void warn(const struct controller *controller) {
     const struct demand *demand = &controller->prepared.demand;
     if (controller->request->resume && !controller->past) tell_nothing_to_resume(controller);
-    for (size_t i = 0; i < demand->n_warnings; i++)
-        log_warning("scaling", "%s", demand->warnings[i]);
+    const char *sharing = demand_sharing_warning(demand, controller->request->backend);
+    if (demand->deprecation != NULL) log_warning("scaling", "%s", demand->deprecation);
+    if (demand->warning != NULL) log_warning("scaling", "%s", demand->warning);
+    if (sharing != NULL) log_warning("backend", "%s", sharing);
 }
 
 static int begin(struct controller *controller, ty_error *err) {

@@ -1,18 +1,6 @@
 /* torch: what plain sets, and that a broken NCCL communicator ends its process instead of hanging it. No
  * options. */
-#include "base/str.h"
 #include "framework/shared.h"
-
-/* A backend may be given by device: "cpu:gloo,cuda:nccl". */
-static int is_nccl(void *context, char *piece) {
-    (void)context;
-    return str_equal(piece, "nccl") || str_equal(piece, "cuda:nccl");
-}
-
-static bool uses_nccl(const struct framework_context *context) {
-    if (context->backend != NULL) return str_split(context->backend, ',', is_nccl, NULL) == 1;
-    return resources_get(&context->demand->per_worker, "GPU") > 0;
-}
 
 static int shared(const struct framework_context *context, environment_change *change, void *change_context,
                   ty_error *err) {
@@ -23,7 +11,8 @@ static int shared(const struct framework_context *context, environment_change *c
                   framework_inherited(context, "TORCH_NCCL_BLOCKING_WAIT") != NULL ||
                   framework_inherited(context, "NCCL_ASYNC_ERROR_HANDLING") != NULL ||
                   framework_inherited(context, "NCCL_BLOCKING_WAIT") != NULL;
-    if (uses_nccl(context) && !chosen) variables_set(&out, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+    if (demand_uses_nccl(context->demand, context->backend) && !chosen)
+        variables_set(&out, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
     return variables_end(&out, err);
 }
 

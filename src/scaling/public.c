@@ -16,6 +16,12 @@ static void write_resources(struct buffer *out, const char *name, const struct r
     buffer_text(out, ", ");
 }
 
+static void write_line(struct buffer *out, const char *name, const char *line) {
+    buffer_printf(out, "\"%s\": [", name);
+    if (line != NULL) buffer_json_text(out, line);
+    buffer_char(out, ']');
+}
+
 static void write_demand(const struct demand *demand, const struct resources *total, struct buffer *out) {
     int64_t per_slice = demand->tpu.workers_per_slice;
     buffer_char(out, '{');
@@ -28,12 +34,10 @@ static void write_demand(const struct demand *demand, const struct resources *to
     write_resources(out, "trainer", &demand->trainer);
     write_count(out, "workers_per_slice", per_slice);
     write_count(out, "slices", per_slice > 0 ? (int64_t)demand->max_workers / per_slice : 0);
-    buffer_text(out, "\"warnings\": [");
-    for (size_t i = 0; i < demand->n_warnings; i++) {
-        if (i > 0) buffer_text(out, ", ");
-        buffer_json_string(out, demand->warnings[i], strlen(demand->warnings[i]));
-    }
-    buffer_text(out, "]}");
+    write_line(out, "deprecations", demand->deprecation);
+    buffer_text(out, ", ");
+    write_line(out, "warnings", demand->warning);
+    buffer_char(out, '}');
 }
 
 static int format_demand(const struct demand *demand, char **json, ty_error *err) {

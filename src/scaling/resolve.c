@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "scaling/accelerator_type.h"
 #include "scaling/parts.h"
 #include "scaling/tpu.h"
@@ -17,9 +18,6 @@ void demand_done(struct demand *demand) {
     free(demand->accelerator_type);
     scaling_selectors_done(demand->selectors, demand->n_selectors);
     scaling_slice_done(&demand->tpu);
-    for (size_t i = 0; i < demand->n_warnings; i++)
-        free(demand->warnings[i]);
-    free(demand->warnings);
     *demand = (struct demand){0};
 }
 
@@ -100,30 +98,13 @@ static int resolve_selectors(const struct scaling *scaling, struct demand *deman
     return 0;
 }
 
-static int warn(struct demand *demand, const char *text) {
-    char **warnings = reallocarray(demand->warnings, demand->n_warnings + 1, sizeof *warnings);
-    if (warnings == NULL) return -ENOMEM;
-    demand->warnings = warnings;
-    warnings[demand->n_warnings] = strdup(text);
-    if (warnings[demand->n_warnings] == NULL) return -ENOMEM;
-    demand->n_warnings++;
-    return 0;
-}
-
-static int add_warnings(const struct scaling *scaling, bool train_v1, struct demand *demand) {
-    quantity gpu = resources_get(&demand->per_worker, "GPU");
-    int result = 0;
+static void add_advice(const struct scaling *scaling, bool train_v1, struct demand *demand) {
     if (scaling->has_trainer_resources && !train_v1)
-        result = warn(demand,
-                      "`trainer_resources` is deprecated (ray-project/ray issue 49454): it is still reserved "
-                      "beside rank 0; leave it out to give the trainer nothing");
-    if (result == 0 && gpu > 0 && gpu < QUANTITY_ONE && demand->max_workers > 1)
-        result = warn(demand,
-                      "workers that hold less than one GPU share it, and two ranks on one device fail inside "
-                      "NCCL: use the backend gloo, or whole GPUs");
-    if (result == 0 && scaling->topology != NULL && !scaling->use_tpu)
-        result = warn(demand, "`topology` has no effect without `use_tpu=True`");
-    return result;
+        demand->deprecation =
+            "`trainer_resources` is deprecated (ray-project/ray issue 49454): it is still reserved "
+            "beside rank 0; leave it out to give the trainer nothing";
+    if (scaling->topology != NULL && !scaling->use_tpu)
+        demand->warning = "`topology` has no effect without `use_tpu=True`";
 }
 
 static int resolve(const struct scaling *scaling, bool train_v1, struct demand *demand, ty_error *err) {
@@ -138,8 +119,8 @@ static int resolve(const struct scaling *scaling, bool train_v1, struct demand *
     demand->max_workers = (size_t)scaling->max_workers;
     demand->elastic = scaling->elastic;
     demand->strategy = scaling->placement_strategy;
-    if (resolve_trainer(scaling, train_v1, &demand->trainer) < 0 || resolve_selectors(scaling, demand) < 0 ||
-        add_warnings(scaling, train_v1, demand) < 0)
+    add_advice(scaling, train_v1, demand);
+    if (resolve_trainer(scaling, train_v1, &demand->trainer) < 0 || resolve_selectors(scaling, demand) < 0)
         return ty_fail_memory(err);
     return 0;
 }
@@ -157,6 +138,24 @@ int scaling_resolve(const struct scaling *scaling, bool train_v1, struct demand 
     else
         *demand = made;
     return result;
+}
+
+static int is_nccl(void *context, char *piece) {
+    (void)context;
+    return str_equal(piece, "nccl") || str_equal(piece, "cuda:nccl");
+}
+
+bool demand_uses_nccl(const struct demand *demand, const char *backend) {
+    if (backend != NULL) return str_split(backend, ',', is_nccl, NULL) == 1;
+    return resources_get(&demand->per_worker, "GPU") > 0;
+}
+
+const char *demand_sharing_warning(const struct demand *demand, const char *backend) {
+    quantity gpu = resources_get(&demand->per_worker, "GPU");
+    if (demand->max_workers < 2 || gpu == 0 || gpu >= QUANTITY_ONE || !demand_uses_nccl(demand, backend))
+        return NULL;
+    return "workers that hold less than one GPU share it, and two ranks on one device fail inside NCCL "
+           "(\"Duplicate GPU detected\"): use the backend gloo, or whole GPUs";
 }
 
 static int add_amount(struct resources *total, const char *name, quantity amount, size_t times, ty_error *err) {

@@ -74,8 +74,8 @@ struct demand {
         int64_t
             workers_per_slice; /* W, or H where each host has one worker with fewer chips (train-api.md, decisions) */
     } tpu;
-    char **warnings; /* lines for the user: deprecated trainer_resources, fractional GPU */
-    size_t n_warnings;
+    const char *deprecation; /* a line for the user: trainer_resources; NULL: none */
+    const char *warning;     /* likewise: a field that has no effect */
 };
 
 /* Checks in the order of spec/train-api.md 1.2 and resolves per 1.4; `scaling` is never changed. `train_v1`
@@ -84,6 +84,12 @@ int scaling_resolve(const struct scaling *scaling, bool train_v1, struct demand 
 /* What ty_scaling_resolve of <trainyard/scaling.h> does. */
 int scaling_resolve_json(const char *config_json, char **resolved_json, ty_error *err);
 void demand_done(struct demand *demand);
+
+/* Whether workers who talk through `backend` ("gloo", "nccl", or one for each kind of device as in
+ * "cpu:gloo,cuda:nccl"; NULL: by default, or not known yet) do so through NCCL, as those do by default who hold GPUs. */
+bool demand_uses_nccl(const struct demand *demand, const char *backend);
+/* A line for the user where such workers may find themselves on one GPU, which NCCL refuses; else NULL. */
+const char *demand_sharing_warning(const struct demand *demand, const char *backend);
 
 /* Per-worker amounts times `workers`, plus the trainer's. */
 int demand_total(const struct demand *demand, size_t workers, struct resources *total, ty_error *err);

@@ -101,19 +101,6 @@ def test_names_that_never_were():
     assert set(yard.__all__) < set(dir(yard))
 
 
-def test_ranks_that_share_a_gpu(recwarn):
-    half = ScalingConfig(num_workers=2, use_gpu=True, resources_per_worker={"GPU": 0.5})
-    with pytest.warns(UserWarning, match="two ranks can share a GPU, which NCCL refuses"):
-        TorchConfig().prepare(half)
-    with pytest.warns(UserWarning, match="NCCL"):
-        TorchConfig(backend="cpu:gloo,cuda:nccl").prepare(half)
-    recwarn.clear()
-    TorchConfig(backend="gloo").prepare(half)
-    TorchConfig().prepare(ScalingConfig(num_workers=2, use_gpu=True))
-    TorchConfig().prepare(ScalingConfig(num_workers=1, use_gpu=True, resources_per_worker={"GPU": 0.5}))
-    assert not recwarn.list
-
-
 @pytest.mark.parametrize(
     "backend, expected",
     [

@@ -3,6 +3,7 @@
 import functools
 import os
 import sys
+import warnings
 
 import pytest
 import trainyard
@@ -66,6 +67,35 @@ def test_functions_of_any_kind(fit):
     partial = functools.partial(lambda a, config: trainyard.report({"x": a, **config}), 5)
     assert fit(partial, 1, {"y": 6}).metrics == {"x": 5, "y": 6}
     assert fit(lambda config: trainyard.report({"config": config}), 1).metrics == {"config": {}}
+
+
+class OverGloo(BackendConfig):
+    def comm_backend(self, scaling_config):
+        return "gloo"
+
+
+def test_what_a_scaling_config_is_warned_of_is_told_once(fit, capfd):
+    trainyard.init(num_cpus=8, num_gpus=1)
+    with pytest.warns() as caught:
+        half = ScalingConfig(
+            num_workers=2,
+            use_gpu=True,
+            resources_per_worker={"GPU": 0.5},
+            trainer_resources={"CPU": 1},
+            topology="4x4",
+        )
+        assert len(caught) == 2
+        fit(lambda: None, scaling=half)
+    assert [(one.category, one.filename) for one in caught] == [
+        (DeprecationWarning, __file__),
+        (UserWarning, __file__),
+        (UserWarning, __file__),
+    ]
+    assert "NCCL" in str(caught[-1].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(lambda: None, scaling=half, backend_config=OverGloo())
+    assert not any(word in capfd.readouterr().err for word in ("NCCL", "deprecated", "topology"))
 
 
 def test_output_is_prefixed_and_kept(fit, capfd):

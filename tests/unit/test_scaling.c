@@ -326,16 +326,16 @@ static void trainer_resources_are_reserved_and_warned_of(void **state) {
     assert_resources(config, &demand.trainer, "{\"CPU\": 1}");
     assert_int_equal(demand_total(&demand, 4, &total, &err), 0);
     assert_resources(config, &total, "{\"CPU\": 5}");
-    assert_int_equal(demand.n_warnings, 1);
-    assert_non_null(strstr(demand.warnings[0], "`trainer_resources` is deprecated"));
-    assert_non_null(strstr(demand.warnings[0], "49454"));
+    assert_non_null(demand.deprecation);
+    assert_non_null(strstr(demand.deprecation, "`trainer_resources` is deprecated"));
+    assert_non_null(strstr(demand.deprecation, "49454"));
     resources_done(&total);
     demand_done(&demand);
     assert_int_equal(resolve("{'trainer_resources': null}", &demand, &err), 0);
-    assert_int_equal(demand.n_warnings + demand.trainer.n, 0);
+    assert_true(demand.deprecation == NULL && demand.trainer.n == 0);
     demand_done(&demand);
     assert_int_equal(resolve("{'trainer_resources': {}}", &demand, &err), 0);
-    assert_int_equal(demand.n_warnings, 1);
+    assert_non_null(demand.deprecation);
     demand_done(&demand);
 }
 
@@ -355,23 +355,36 @@ static void the_first_train_reserves_a_cpu(void **state) {
         assert_int_equal(resolve_v(rows[i].config, true, &demand, NULL), 0);
         assert_int_equal(demand_total(&demand, demand.max_workers, &total, NULL), 0);
         assert_resources(rows[i].config, &total, rows[i].total);
-        assert_int_equal(demand.n_warnings, 0);
+        assert_null(demand.deprecation);
         resources_done(&total);
         demand_done(&demand);
     }
 }
 
-static void sharing_a_gpu_is_warned_of(void **state) {
+static void sharing_a_gpu_is_warned_of_where_nccl_may_be_used(void **state) {
     (void)state;
-    struct demand demand = {0};
-    assert_int_equal(
-        resolve("{'num_workers': 2, 'use_gpu': true, 'resources_per_worker': {'GPU': 0.5}}", &demand, NULL), 0);
-    assert_int_equal(demand.n_warnings, 1);
-    assert_non_null(strstr(demand.warnings[0], "NCCL"));
-    demand_done(&demand);
-    assert_int_equal(resolve("{'use_gpu': true, 'resources_per_worker': {'GPU': 0.5}}", &demand, NULL), 0);
-    assert_int_equal(demand.n_warnings, 0);
-    demand_done(&demand);
+    static const struct {
+        const char *config, *backend;
+        bool warned;
+    } rows[] = {
+        {"{'num_workers': 2, 'use_gpu': true, 'resources_per_worker': {'GPU': 0.5}}", NULL, true},
+        {"{'num_workers': [1, 2], 'use_gpu': true, 'resources_per_worker': {'GPU': 0.5}}", "nccl", true},
+        {"{'num_workers': 2, 'use_gpu': true, 'resources_per_worker': {'GPU': 0.5}}", "cpu:gloo,cuda:nccl",
+         true},
+        {"{'num_workers': 2, 'use_gpu': true, 'resources_per_worker': {'GPU': 0.5}}", "gloo", false},
+        {"{'num_workers': 2, 'use_gpu': true, 'resources_per_worker': {'GPU': 0.5}}", "cpu:nccl", false},
+        {"{'num_workers': 1, 'use_gpu': true, 'resources_per_worker': {'GPU': 0.5}}", "nccl", false},
+        {"{'num_workers': 2, 'use_gpu': true}", "nccl", false},
+        {"{'num_workers': 2}", "nccl", false},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct demand demand = {0};
+        assert_int_equal(resolve(rows[i].config, &demand, NULL), 0);
+        const char *warning = demand_sharing_warning(&demand, rows[i].backend);
+        if ((warning != NULL) != rows[i].warned) fail_msg("row %zu", i);
+        if (warning != NULL) assert_non_null(strstr(warning, "NCCL"));
+        demand_done(&demand);
+    }
 }
 
 static void known_accelerator_types_are_accepted(void **state) {
@@ -510,16 +523,18 @@ static void json_goes_in_and_comes_out(void **state) {
     json_t *root = json_loads(json, 0, NULL);
     free(json);
     int num, min, max, elastic, per_slice, slices;
-    json_t *per_worker, *total, *trainer, *warnings;
-    assert_int_equal(json_unpack(root, "{s:i, s:i, s:i, s:b, s:o, s:o, s:o, s:i, s:i, s:o !}", "num_workers",
-                                 &num, "min_workers", &min, "max_workers", &max, "elastic", &elastic,
-                                 "per_worker", &per_worker, "total", &total, "trainer", &trainer,
-                                 "workers_per_slice", &per_slice, "slices", &slices, "warnings", &warnings),
+    json_t *per_worker, *total, *trainer, *deprecations, *warnings;
+    assert_int_equal(json_unpack(root, "{s:i, s:i, s:i, s:b, s:o, s:o, s:o, s:i, s:i, s:o, s:o !}",
+                                 "num_workers", &num, "min_workers", &min, "max_workers", &max, "elastic",
+                                 &elastic, "per_worker", &per_worker, "total", &total, "trainer", &trainer,
+                                 "workers_per_slice", &per_slice, "slices", &slices, "deprecations",
+                                 &deprecations, "warnings", &warnings),
                      0);
     assert_true(num == 8 && min == 4 && max == 8 && elastic && per_slice == 4 && slices == 2);
     assert_int_equal(json_integer_value(json_object_get(total, "TPU")), 32);
     assert_int_equal(json_integer_value(json_object_get(total, "CPU")), 9);
-    assert_int_equal(json_array_size(warnings), 1);
+    assert_int_equal(json_array_size(deprecations), 1);
+    assert_int_equal(json_array_size(warnings), 0);
     json_decref(root);
     static const char *const bad[] = {"", "[]", "{", "{\"num_workers\": NaN}", "nonsense", "{\"a\": 1}"};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
@@ -571,7 +586,7 @@ int main(void) {
         cmocka_unit_test(selectors_are_for_all_or_for_each),
         cmocka_unit_test(trainer_resources_are_reserved_and_warned_of),
         cmocka_unit_test(the_first_train_reserves_a_cpu),
-        cmocka_unit_test(sharing_a_gpu_is_warned_of),
+        cmocka_unit_test(sharing_a_gpu_is_warned_of_where_nccl_may_be_used),
         cmocka_unit_test(known_accelerator_types_are_accepted),
         cmocka_unit_test(the_c_struct_says_the_same),
         cmocka_unit_test(bad_c_structs_are_refused),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import warnings
 from typing import Any
 
 from ..trainer import BackendConfig
@@ -32,19 +31,12 @@ class JaxConfig(BackendConfig):
         return () if self.use_tpu else ("jax",)
 
     def prepare(self, scaling_config: Any) -> None:
-        """ValueError for a field that cannot work; warns when ranks that share a GPU would meet in NCCL."""
+        """ValueError for a field that cannot work."""
         for name in ("use_tpu", "use_gpu"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"`JaxConfig.{name}` must be True or False, not {getattr(self, name)!r}")
         if self.use_tpu and self.use_gpu:
             raise ValueError("Cannot specify both `use_tpu=True` and `use_gpu=True` in `JaxConfig`")
-        gpus = scaling_config.num_gpus_per_worker
-        if 0 < gpus < 1 and scaling_config.max_workers > 1:
-            warnings.warn(
-                f"with {gpus:g} GPU per worker two ranks can share a GPU, which NCCL refuses "
-                '("Duplicate GPU detected"): give whole GPUs',
-                stacklevel=3,
-            )
 
     def environment(self, scaling_config: Any) -> dict[str, str]:
         gpus = scaling_config.num_gpus_per_worker

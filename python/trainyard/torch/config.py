@@ -6,7 +6,6 @@ import contextlib
 import copy
 import dataclasses
 import os
-import warnings
 from typing import Any, Callable
 
 from ..trainer import BackendConfig
@@ -43,20 +42,13 @@ class TorchConfig(BackendConfig):
         return made
 
     def prepare(self, scaling_config: Any) -> None:
-        """ValueError for a field that cannot work; warns when ranks that share a GPU would meet in NCCL."""
+        """ValueError for a field that cannot work."""
         if self.init_method not in _METHODS:
             raise ValueError(f"`TorchConfig.init_method`={self.init_method!r} must be either 'env' or 'tcp'")
         limit = self.timeout_s
         if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 < limit <= _LONGEST_S:
             raise ValueError(f"`TorchConfig.timeout_s`={limit!r} must be a number of seconds, more than 0")
         _check_backend(self.backend)
-        gpus = scaling_config.num_gpus_per_worker
-        if 0 < gpus < 1 and scaling_config.max_workers > 1 and uses_nccl(self.choose(gpus)):
-            warnings.warn(
-                f'with {gpus:g} GPU per worker two ranks can share a GPU, which NCCL refuses ("Duplicate GPU detected"): '
-                'give TorchConfig(backend="gloo"), or whole GPUs',
-                stacklevel=3,
-            )
 
     def comm_backend(self, scaling_config: Any) -> str | None:
         """What the C library calls it, which knows two and no kinds of devices."""
