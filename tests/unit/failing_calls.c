@@ -16,21 +16,18 @@
 
 #include "countdown.h"
 
-static struct countdown own = {.left = -1}, *countdown = &own;
+static struct countdown countdown = COUNTDOWN;
 
 long calls_fail_after(long n, bool for_good) {
-    return countdown_set(countdown, n, for_good);
+    return countdown_set(&countdown, n, for_good);
 }
 
 int calls_fail_in_children(void) {
-    struct countdown *shared = countdown_share();
-    if (shared == NULL) return -1;
-    countdown = shared;
-    return 0;
+    return countdown_share(&countdown);
 }
 
 static bool fails(int error) {
-    if (!countdown_strikes(countdown)) return false;
+    if (!countdown_strikes(&countdown)) return false;
     errno = error;
     return true;
 }

@@ -8,7 +8,7 @@
 
 #include "countdown.h"
 
-static struct countdown own = {.left = -1}, *countdown = &own;
+static struct countdown countdown = COUNTDOWN;
 
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t n, size_t size);
@@ -25,18 +25,15 @@ char *__wrap_strndup(const char *text, size_t size);
 int __wrap_asprintf(char **out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 long memory_fails_after(long n, bool for_good) {
-    return countdown_set(countdown, n, for_good);
+    return countdown_set(&countdown, n, for_good);
 }
 
 int memory_fails_in_children(void) {
-    struct countdown *shared = countdown_share();
-    if (shared == NULL) return -1;
-    countdown = shared;
-    return 0;
+    return countdown_share(&countdown);
 }
 
 static bool fails_now(void) {
-    bool fails = countdown_strikes(countdown);
+    bool fails = countdown_strikes(&countdown);
     if (fails) errno = ENOMEM;
     return fails;
 }

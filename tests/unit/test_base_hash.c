@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/cleanup.h"
+#include "base/dice.h"
 #include "base/hash.h"
 
 static void empty(void **state) {
@@ -94,14 +95,14 @@ static void agrees_with_an_array(void **state) {
     static int64_t expected[KEYS];
     memset(expected, -1, sizeof expected);
     struct hash *hash = hash_create();
-    uint32_t seed = 12345;
+    struct dice dice;
+    dice_seed(&dice, 12345);
     size_t size = 0;
     for (int step = 0; step < STEPS; step++) {
-        seed = seed * 1664525 + 1013904223;
-        uint32_t which = (seed >> 8) % KEYS;
+        size_t which = dice_below(&dice, KEYS);
         char key[16];
-        (void)snprintf(key, sizeof key, "k%u", which);
-        if (seed >> 31) {
+        (void)snprintf(key, sizeof key, "k%zu", which);
+        if (dice_below(&dice, 2)) {
             assert_int_equal(hash_set(hash, key, (uintptr_t)step), expected[which] < 0);
             size += expected[which] < 0;
             expected[which] = step;

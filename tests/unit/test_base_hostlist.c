@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/cleanup.h"
+#include "base/dice.h"
 #include "base/hostlist.h"
 
 static int join_name(void *context, const char *name) {
@@ -194,15 +195,15 @@ static void compresses(void **state) {
 
 static void what_is_compressed_is_read_back(void **state) {
     (void)state;
-    uint32_t seed = 7;
+    struct dice dice;
+    dice_seed(&dice, 7);
     for (int round = 0; round < 200; round++) {
         CLEANUP(buffer_done) struct buffer text = {0};
         CLEANUP(buffer_done) struct buffer compressed = {0};
         for (int i = 0; i < 40; i++) {
-            seed = seed * 1664525 + 1013904223;
             const char *comma = i > 0 ? "," : "";
-            unsigned number = (seed >> 8) % 12;
-            switch (seed >> 30) {
+            unsigned number = (unsigned)dice_below(&dice, 12);
+            switch (dice_below(&dice, 4)) {
             case 0:
                 buffer_printf(&text, "%sn%u", comma, number);
                 break;

@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "base/cleanup.h"
+#include "base/dice.h"
 #include "cluster/lease.h"
 
 enum { N_DEVICES = 4 };
@@ -382,11 +383,6 @@ struct board {
     int64_t grants, violations;
 };
 
-static uint32_t next_random(uint32_t *seed) {
-    *seed = *seed * 1664525u + 1013904223u;
-    return *seed >> 8;
-}
-
 static bool pick(const struct node *node, quantity amount, size_t *device) {
     for (size_t i = 0; i < N_DEVICES; i++)
         if (node->use == NULL || node->use->device_free[0][i] >= amount) {
@@ -431,13 +427,15 @@ static void compete_once(struct board *board, quantity amount) {
     cluster_destroy(cluster);
 }
 
-static void compete(struct board *board, int rounds, uint32_t seed) {
+static void compete(struct board *board, int rounds, uint64_t seed) {
     static const quantity amounts[] = {QUANTITY_ONE, QUANTITY_ONE / 2, QUANTITY_ONE / 4, QUANTITY_ONE / 10};
+    struct dice dice;
+    dice_seed(&dice, seed);
     for (int i = 0; i < rounds; i++)
-        compete_once(board, amounts[next_random(&seed) % ARRAY_SIZE(amounts)]);
+        compete_once(board, amounts[dice_below(&dice, ARRAY_SIZE(amounts))]);
 }
 
-static pid_t start_claimant(struct board *board, int rounds, uint32_t seed) {
+static pid_t start_claimant(struct board *board, int rounds, uint64_t seed) {
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
@@ -459,7 +457,7 @@ static void test_race(void **state) {
     struct board *board = make_board();
     pid_t children[CLAIMANTS];
     for (size_t i = 0; i < CLAIMANTS; i++)
-        children[i] = start_claimant(board, ROUNDS, (uint32_t)i);
+        children[i] = start_claimant(board, ROUNDS, i);
     for (size_t i = 0; i < CLAIMANTS; i++) {
         int status;
         assert_int_equal(waitpid(children[i], &status, 0), children[i]);
@@ -490,15 +488,16 @@ static void test_race_with_kills(void **state) {
     enum { CLAIMANTS = 8, KILLS = 100 };
     struct board *board = make_board(); /* only its grants count here: who is killed takes nothing off */
     pid_t children[CLAIMANTS];
-    uint32_t seed = 7;
+    struct dice dice;
+    dice_seed(&dice, 7);
     for (size_t i = 0; i < CLAIMANTS; i++)
-        children[i] = start_claimant(board, INT_MAX, (uint32_t)i);
+        children[i] = start_claimant(board, INT_MAX, i);
     for (int kills = 0; kills < KILLS; kills++) {
-        size_t victim = next_random(&seed) % CLAIMANTS;
-        (void)usleep(next_random(&seed) % 2000);
+        size_t victim = dice_below(&dice, CLAIMANTS);
+        (void)usleep((useconds_t)dice_below(&dice, 2000));
         check_sums();
         end_holder(children[victim]);
-        children[victim] = start_claimant(board, INT_MAX, next_random(&seed));
+        children[victim] = start_claimant(board, INT_MAX, dice_next(&dice));
     }
     for (size_t i = 0; i < CLAIMANTS; i++)
         end_holder(children[i]);

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/dice.h"
 #include "plan_world.h"
+#include "random_test.h"
 
 static void test_devices_are_shared_on_a_node(void **state) {
     (void)state;
@@ -196,13 +196,6 @@ static void test_local_mode(void **state) {
 
 /* ---- random demands: the most that fits is what trying every number finds ---- */
 
-static struct dice dice;
-static uint64_t seed_in_test;
-
-static uint32_t below(uint32_t n) {
-    return (uint32_t)dice_below(&dice, n);
-}
-
 static void random_test(struct test *test) {
     static const char *const totals[] = {"CPU=8,GPU=4", "CPU=3", "CPU=16,GPU=2", "CPU=5,GPU=1"};
     static const char *const wanted[] = {"CPU=1", "CPU=2,GPU=1",     "GPU=0.5",
@@ -269,12 +262,6 @@ static void test_random_demands(void **state) {
         test_done(&test);
     }
     seed_in_test = 0;
-}
-
-static int tell_seed(void **state) {
-    (void)state;
-    if (seed_in_test) print_error("failed with seed %llu\n", (unsigned long long)seed_in_test);
-    return 0;
 }
 
 int main(void) {

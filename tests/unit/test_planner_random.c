@@ -11,16 +11,9 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "base/dice.h"
 #include "gang_world.h"
 #include "plan_world.h"
-
-static struct dice dice;
-static uint64_t seed_in_test;
-
-static uint32_t below(uint32_t n) {
-    return (uint32_t)dice_below(&dice, n);
-}
+#include "random_test.h"
 
 static struct cluster *random_cluster(void) {
     static const char *const totals[] = {
@@ -334,12 +327,6 @@ static void test_random_clusters(void **state) {
     }
     seed_in_test = 0;
     label_selector_done(&zone_a_or_b);
-}
-
-static int tell_seed(void **state) {
-    (void)state;
-    if (seed_in_test) print_error("failed with seed %llu\n", (unsigned long long)seed_in_test);
-    return 0;
 }
 
 int main(void) {

@@ -106,12 +106,26 @@ static void configs_resolve_to_resources(void **state) {
 #define TPU_V4 "'use_tpu': true, 'accelerator_type': 'TPU-V4', 'topology': "
 #define TPU_V6E "'use_tpu': true, 'accelerator_type': 'TPU-V6E', 'topology': "
 
-static void bad_configs_say_what_is_wrong(void **state) {
+struct refusal {
+    const char *config, *message;
+};
+
+static void expect_refused(const struct refusal *rows, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        struct demand demand = {0}, untouched = {0};
+        ty_error err = {0};
+        int result = resolve(rows[i].config, &demand, &err);
+        if (result >= 0) fail_msg("%s was accepted", rows[i].config);
+        assert_int_equal(result, TY_EUSAGE);
+        if (strstr(err.message, rows[i].message) == NULL) fail_msg("%s: %s", rows[i].config, err.message);
+        assert_memory_equal(&demand, &untouched, sizeof demand);
+    }
+}
+
+/* Rows 2 to 8. */
+static void bad_tpu_configs_say_what_is_wrong(void **state) {
     (void)state;
-    static const struct {
-        const char *config, *message;
-    } rows[] = {
-        /* rows 2-8 */
+    static const struct refusal rows[] = {
         {"{'use_gpu': true, 'use_tpu': true, 'resources_per_worker': {'TPU': 0}}", "Cannot specify both"},
         {"{'resources_per_worker': {'TPU': 1}}",
          "`use_tpu` is False but `TPU` was found in `resources_per_worker`"},
@@ -141,7 +155,14 @@ static void bad_configs_say_what_is_wrong(void **state) {
         {"{'use_tpu': true, 'resources_per_worker': {'TPU': 3}}", "must be 1, 2, 4 or 8"},
         {"{" TPU_V4 "'2x2x2', 'num_workers': 2, 'resources_per_worker': {'TPU': 3}}",
          "`resources_per_worker`: The quantity of resource TPU must be 1, 2, 4 or 8"},
-        /* rows 9-15 */
+    };
+    expect_refused(rows, ARRAY_SIZE(rows));
+}
+
+/* Rows 9 to 15. */
+static void bad_configs_say_what_is_wrong(void **state) {
+    (void)state;
+    static const struct refusal rows[] = {
         {"{'num_workers': 2, 'label_selector': [{'a': 'b'}]}",
          "If `label_selector` is a list, it must be the same length as `num_workers`"},
         {"{'label_selector': []}",
@@ -165,11 +186,23 @@ static void bad_configs_say_what_is_wrong(void **state) {
         {"{'use_gpu': true, 'resources_per_worker': {'GPU': 0}}", "`use_gpu` is True but `GPU` is set to 0 in"},
         {"{'use_gpu': true, 'resources_per_worker': {'CPU': 1, 'GPU': 0.0}}",
          "`use_gpu` is True but `GPU` is set to 0"},
-        /* the earlier row wins */
+    };
+    expect_refused(rows, ARRAY_SIZE(rows));
+}
+
+static void the_earlier_row_wins(void **state) {
+    (void)state;
+    static const struct refusal rows[] = {
         {"{'use_gpu': true, 'use_tpu': true, 'num_workers': [4, 2]}", "Cannot specify both"},
         {"{'num_workers': [4, 2], 'elastic_resize_monitor_interval_s': -1}", "must be non-negative"},
         {"{'num_workers': [4, 2], 'resources_per_worker': {'GPU': 1}}", "must be <="},
-        /* not validated upstream */
+    };
+    expect_refused(rows, ARRAY_SIZE(rows));
+}
+
+static void more_is_refused_than_upstream(void **state) {
+    (void)state;
+    static const struct refusal rows[] = {
         {"{'num_workers': -1}", "must not be negative"},
         {"{'num_workers': [0, 4]}", "at least 1"},
         {"{'num_workers': [-3, 4]}", "at least 1"},
@@ -212,15 +245,7 @@ static void bad_configs_say_what_is_wrong(void **state) {
         {"{'num_worker': 4}", "num_workers"},
         {"[]", "must be a map"},
     };
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct demand demand = {0}, untouched = {0};
-        ty_error err = {0};
-        int result = resolve(rows[i].config, &demand, &err);
-        if (result >= 0) fail_msg("%s was accepted", rows[i].config);
-        assert_int_equal(result, TY_EUSAGE);
-        if (strstr(err.message, rows[i].message) == NULL) fail_msg("%s: %s", rows[i].config, err.message);
-        assert_memory_equal(&demand, &untouched, sizeof demand);
-    }
+    expect_refused(rows, ARRAY_SIZE(rows));
 }
 
 static void messages_say_where(void **state) {
@@ -578,7 +603,10 @@ static void device_amounts_follow_their_vendor(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(configs_resolve_to_resources),
+        cmocka_unit_test(bad_tpu_configs_say_what_is_wrong),
         cmocka_unit_test(bad_configs_say_what_is_wrong),
+        cmocka_unit_test(the_earlier_row_wins),
+        cmocka_unit_test(more_is_refused_than_upstream),
         cmocka_unit_test(messages_say_where),
         cmocka_unit_test(elastic_bounds_are_kept),
         cmocka_unit_test(slices_have_their_workers),
