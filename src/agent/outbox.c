@@ -148,10 +148,7 @@ void outbox_log(struct outbox *outbox, int level, const char *format, ...) {
     Wire__Log log = WIRE__LOG__INIT;
     log.level = (uint32_t)level;
     log.text = text;
-    Wire__Message message = WIRE__MESSAGE__INIT;
-    message.body_case = WIRE__MESSAGE__BODY_LOG;
-    message.log = &log;
-    outbox_send(outbox, &message);
+    outbox_send(outbox, &WIRE_MESSAGE(LOG, log, &log));
 }
 
 /* protobuf-c wants arrays of pointers: to items that lie side by side. */
@@ -167,11 +164,8 @@ static void send_events(struct outbox *outbox, struct outbox_events *events) {
     Wire__WorkerEvents body = WIRE__WORKER_EVENTS__INIT;
     body.n_events = events->n;
     body.events = (Wire__WorkerEvent **)point_at(events->items, events->n, sizeof *events->items);
-    Wire__Message message = WIRE__MESSAGE__INIT;
-    message.body_case = WIRE__MESSAGE__BODY_EVENTS;
-    message.events = &body;
     if (body.events != NULL)
-        outbox_send(outbox, &message);
+        outbox_send(outbox, &WIRE_MESSAGE(EVENTS, events, &body));
     else
         outbox->failed = true;
     free(body.events);
@@ -196,11 +190,8 @@ static void send_reports(struct outbox *outbox) {
         if (outbox->reports[i].name != protobuf_c_empty_string)
             outbox->reports[i].name = outbox->bytes.data + (size_t)outbox->reports[i].name;
     }
-    Wire__Message message = WIRE__MESSAGE__INIT;
-    message.body_case = WIRE__MESSAGE__BODY_REPORTS;
-    message.reports = &body;
     if (body.reports != NULL && !outbox->bytes.failed)
-        outbox_send(outbox, &message);
+        outbox_send(outbox, &WIRE_MESSAGE(REPORTS, reports, &body));
     else
         outbox->failed = true;
     free(body.reports);

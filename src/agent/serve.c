@@ -29,11 +29,8 @@ static void say_bye(struct serving *serving) {
     Wire__Bye bye = WIRE__BYE__INIT;
     bye.leftovers = serving->sweep.leftovers;
     bye.clean = !serving->unclean;
-    Wire__Message message = WIRE__MESSAGE__INIT;
-    message.body_case = WIRE__MESSAGE__BODY_BYE;
-    message.bye = &bye;
     outbox_flush(&serving->outbox); /* the last events come before it */
-    outbox_send(&serving->outbox, &message);
+    outbox_send(&serving->outbox, &WIRE_MESSAGE(BYE, bye, &bye));
     serving->said_bye = true;
     serving->goodbye = (struct loop_timer){.callback = stop_loop, .context = serving};
     (void)loop_timer_start(serving->loop, &serving->goodbye, GOODBYE_LIMIT);
@@ -135,11 +132,8 @@ static void on_hung(void *context, struct child *child) {
 static void on_stacks(void *context, const struct buffer *frames) {
     struct serving *serving = context;
     Wire__Stacks body = WIRE__STACKS__INIT;
-    Wire__Message message = WIRE__MESSAGE__INIT;
     body.frames = (ProtobufCBinaryData){frames->failed ? 0 : frames->size, (uint8_t *)frames->data};
-    message.body_case = WIRE__MESSAGE__BODY_STACKS;
-    message.stacks = &body;
-    outbox_send(&serving->outbox, &message);
+    outbox_send(&serving->outbox, &WIRE_MESSAGE(STACKS, stacks, &body));
 }
 
 static void say_hello(struct serving *serving) {
@@ -151,10 +145,7 @@ static void say_hello(struct serving *serving) {
     hello.pid = getpid();
     hello.address = (char *)serving->port.address;
     hello.port = serving->port.port;
-    Wire__Message message = WIRE__MESSAGE__INIT;
-    message.body_case = WIRE__MESSAGE__BODY_HELLO;
-    message.hello = &hello;
-    outbox_send(&serving->outbox, &message);
+    outbox_send(&serving->outbox, &WIRE_MESSAGE(HELLO, hello, &hello));
     channel_flush(serving->outbox.channel);
 }
 

@@ -68,11 +68,8 @@ static void describe_preemption(struct serving *serving) {
 /* The others are to save what they have as well. */
 static void say_leaving(struct serving *serving, int signal_number) {
     Wire__Leaving body = WIRE__LEAVING__INIT;
-    Wire__Message message = WIRE__MESSAGE__INIT;
     body.signal = signal_number;
-    message.body_case = WIRE__MESSAGE__BODY_LEAVING;
-    message.leaving = &body;
-    outbox_send(&serving->outbox, &message);
+    outbox_send(&serving->outbox, &WIRE_MESSAGE(LEAVING, leaving, &body));
 }
 
 static void on_stop_signal(void *context, int signal_number) {

@@ -29,11 +29,8 @@ static void ask_store(struct request *request, Wire__StoreRequest__Operation ope
     body.key = key;
     body.value = value;
     body.timeout_ms = timeout_ms;
-    Wire__Message message = WIRE__MESSAGE__INIT;
-    message.body_case = WIRE__MESSAGE__BODY_STORE_REQUEST;
-    message.store_request = &body;
     channel->waiting = waiting;
-    outbox_send(channel->speaker->all->outbox, &message);
+    outbox_send(channel->speaker->all->outbox, &WIRE_MESSAGE(STORE_REQUEST, store_request, &body));
 }
 
 long request_set(struct request *request) {

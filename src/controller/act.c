@@ -75,25 +75,19 @@ static int launch(void *context, uint32_t node, int attempt, ty_error *err) {
 static void stop(void *context, uint32_t node, bool kill, const char *reason) {
     struct drive *drive = context;
     Wire__Stop body = WIRE__STOP__INIT;
-    Wire__Message message = WIRE__MESSAGE__INIT;
     peer_let_go(&drive->peers[node]);
     if (drive->failed == 0) drive->failed = clock_monotonic();
     body.kill = kill;
     body.reason = (char *)reason;
     body.preemption = drive->preemption.size > 0 ? drive->preemption.data : (char *)"";
-    message.body_case = WIRE__MESSAGE__BODY_STOP;
-    message.stop = &body;
-    peer_send(&drive->peers[node], &message);
+    peer_send(&drive->peers[node], &WIRE_MESSAGE(STOP, stop, &body));
 }
 
 static void save_stacks(void *context, uint32_t node) {
     struct drive *drive = context;
     Wire__Stacks body = WIRE__STACKS__INIT;
-    Wire__Message message = WIRE__MESSAGE__INIT;
     peer_let_go(&drive->peers[node]);
-    message.body_case = WIRE__MESSAGE__BODY_STACKS;
-    message.stacks = &body;
-    peer_send(&drive->peers[node], &message);
+    peer_send(&drive->peers[node], &WIRE_MESSAGE(STACKS, stacks, &body));
 }
 
 bool drive_keeps_agents(const struct drive *drive) {
@@ -103,13 +97,10 @@ bool drive_keeps_agents(const struct drive *drive) {
 static void finish(void *context, uint32_t node) {
     struct drive *drive = context;
     Wire__Finish body = WIRE__FINISH__INIT;
-    Wire__Message message = WIRE__MESSAGE__INIT;
     peer_let_go(&drive->peers[node]);
     chaos_stop(&drive->chaos);
-    message.body_case = WIRE__MESSAGE__BODY_FINISH;
-    message.finish = &body;
     body.keep = drive_keeps_agents(drive);
-    peer_send(&drive->peers[node], &message);
+    peer_send(&drive->peers[node], &WIRE_MESSAGE(FINISH, finish, &body));
 }
 
 static void abandon(void *context, uint32_t node) {
@@ -247,30 +238,24 @@ static void list(void *context, uint32_t node, uint32_t channel) {
     struct drive *drive = context;
     CLEANUP(buffer_done) struct buffer text = {0};
     Wire__Committed body = WIRE__COMMITTED__INIT;
-    Wire__Message message = WIRE__MESSAGE__INIT;
     checkpoints_list(drive->config->checkpoints, &text);
     body.channel = channel;
     body.list = (ProtobufCBinaryData){text.size, (uint8_t *)text.data};
     if (text.failed) body.error = (char *)"out of memory";
-    message.body_case = WIRE__MESSAGE__BODY_COMMITTED;
-    message.committed = &body;
     peer_hold(&drive->peers[node]);
-    peer_send(&drive->peers[node], &message);
+    peer_send(&drive->peers[node], &WIRE_MESSAGE(COMMITTED, committed, &body));
 }
 
 static void answer_commit(void *context, uint32_t node, uint32_t channel, uint64_t number, const char *path,
                           const char *error) {
     struct drive *drive = context;
     Wire__Committed body = WIRE__COMMITTED__INIT;
-    Wire__Message message = WIRE__MESSAGE__INIT;
     body.channel = channel;
     body.number = number;
     if (path != NULL) body.path = (char *)path;
     if (error != NULL) body.error = (char *)error;
-    message.body_case = WIRE__MESSAGE__BODY_COMMITTED;
-    message.committed = &body;
     peer_hold(&drive->peers[node]);
-    peer_send(&drive->peers[node], &message);
+    peer_send(&drive->peers[node], &WIRE_MESSAGE(COMMITTED, committed, &body));
 }
 
 static void on_run_ended(void *context) {

@@ -35,13 +35,10 @@ static void tell(const struct chaos_timer *chaos, bool happens) {
 static void perform(const struct chaos_timer *chaos) {
     const struct chaos_fault *fault = &chaos->next;
     Wire__Disturb body = WIRE__DISTURB__INIT;
-    Wire__Message message = WIRE__MESSAGE__INIT;
     body.kind = (Wire__Disturb__Kind)fault->kind;
     body.rank = fault->rank;
     body.length_ms = (uint32_t)(fault->length / NS_PER_MS);
-    message.body_case = WIRE__MESSAGE__BODY_DISTURB;
-    message.disturb = &body;
-    peer_send(&chaos->drive->peers[chaos->drive->node_of[fault->rank]], &message);
+    peer_send(&chaos->drive->peers[chaos->drive->node_of[fault->rank]], &WIRE_MESSAGE(DISTURB, disturb, &body));
 }
 
 static void record(const struct chaos_timer *chaos) {

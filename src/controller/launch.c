@@ -231,7 +231,6 @@ int launch_frame(const struct launch *launch, uint32_t node_rank, uint32_t node,
                  ty_error *err) {
     size_t first = launch->first[node_rank], n = launch->first[node_rank + 1] - first;
     Wire__Launch body = WIRE__LAUNCH__INIT;
-    Wire__Message message = WIRE__MESSAGE__INIT;
     char token[NODE_TOKEN_SIZE];
     fill_message(launch, &body);
     node_token(launch->context.token, node, token);
@@ -250,9 +249,7 @@ int launch_frame(const struct launch *launch, uint32_t node_rank, uint32_t node,
         else
             body.n_workers++;
     }
-    message.body_case = WIRE__MESSAGE__BODY_LAUNCH;
-    message.launch = &body;
-    if (result >= 0) result = append_frame(&message, node_rank, out, err);
+    if (result >= 0) result = append_frame(&WIRE_MESSAGE(LAUNCH, launch, &body), node_rank, out, err);
     for (size_t i = 0; i < body.n_workers; i++)
         free_worker(body.workers[i]);
     free(body.workers);

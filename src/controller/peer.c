@@ -29,13 +29,11 @@ void peer_answer_store(void *context, uint32_t node, uint32_t channel, enum stor
                        const void *value, size_t size) {
     struct drive *drive = context;
     Wire__StoreReply body = WIRE__STORE_REPLY__INIT;
-    Wire__Message message = WIRE__MESSAGE__INIT;
     body.channel = channel;
     body.status = (Wire__StoreReply__Status)status;
     body.value = (ProtobufCBinaryData){size, (uint8_t *)value};
-    message.body_case = WIRE__MESSAGE__BODY_STORE_REPLY;
-    message.store_reply = &body;
-    if (drive->peers[node].channel != NULL) (void)channel_send(drive->peers[node].channel, &message);
+    if (drive->peers[node].channel != NULL)
+        (void)channel_send(drive->peers[node].channel, &WIRE_MESSAGE(STORE_REPLY, store_reply, &body));
 }
 
 void peer_hold(struct peer *peer) {

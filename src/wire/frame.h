@@ -33,6 +33,12 @@ struct frame {
  * TY_EPROTOCOL. */
 int64_t frame_next(const uint8_t *bytes, size_t size, size_t limit, struct frame *frame, ty_error *err);
 
+/* The message that carries `body`, which it borrows: WIRE_MESSAGE(HELLO, hello, &hello). */
+#define WIRE_MESSAGE(KIND, field, body)                                  \
+    ((Wire__Message){.base = {.descriptor = &wire__message__descriptor}, \
+                     .body_case = WIRE__MESSAGE__BODY_##KIND,            \
+                     .field = (body)})
+
 /* Appends a message as a frame. */
 int frame_message(const Wire__Message *message, struct buffer *out);
 

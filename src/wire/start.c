@@ -37,11 +37,8 @@ static int send_bytes(int fd, const struct buffer *bytes, int lease_fd) {
 }
 
 int start_send(int fd, const Wire__Start *start, int lease_fd, ty_error *err) {
-    Wire__Message message = WIRE__MESSAGE__INIT;
-    message.body_case = WIRE__MESSAGE__BODY_START;
-    message.start = (Wire__Start *)start;
     CLEANUP(buffer_done) struct buffer bytes = {0};
-    int result = frame_message(&message, &bytes);
+    int result = frame_message(&WIRE_MESSAGE(START, start, (Wire__Start *)start), &bytes);
     if (result == 0) result = send_bytes(fd, &bytes, lease_fd);
     return result == 0 ? 0 : ty_fail(err, TY_ECOMM, "cannot reach the agent: %s", strerror(-result));
 }

@@ -43,24 +43,18 @@ void controller_reply_store(struct controller *c, uint32_t channel, Wire__StoreR
     reply.channel = channel;
     reply.status = status;
     reply.value = (ProtobufCBinaryData){.len = strlen(value), .data = (uint8_t *)value};
-    Wire__Message message = WIRE__MESSAGE__INIT;
-    message.body_case = WIRE__MESSAGE__BODY_STORE_REPLY;
-    message.store_reply = &reply;
-    controller_send(c, &message);
+    controller_send(c, &WIRE_MESSAGE(STORE_REPLY, store_reply, &reply));
 }
 
 void controller_reply_commit(struct controller *c, const char *path, const char *error, const char *list) {
     Wire__Committed committed = WIRE__COMMITTED__INIT;
-    Wire__Message message = WIRE__MESSAGE__INIT;
     committed.channel = c->commit_channel;
     committed.number = c->commit_number;
     committed.path = (char *)path;
     committed.error = (char *)error;
     committed.list = (ProtobufCBinaryData){.len = strlen(list), .data = (uint8_t *)list};
-    message.body_case = WIRE__MESSAGE__BODY_COMMITTED;
-    message.committed = &committed;
     c->commit_number = c->commit_channel = 0;
-    controller_send(c, &message);
+    controller_send(c, &WIRE_MESSAGE(COMMITTED, committed, &committed));
 }
 
 static void hear_event(struct controller *c, const Wire__WorkerEvent *event) {
@@ -298,10 +292,7 @@ struct controller *controller_begin(void) {
 static void send_finish(struct controller *c, bool keep) {
     Wire__Finish finish = WIRE__FINISH__INIT;
     finish.keep = keep;
-    Wire__Message message = WIRE__MESSAGE__INIT;
-    message.body_case = WIRE__MESSAGE__BODY_FINISH;
-    message.finish = &finish;
-    controller_send(c, &message);
+    controller_send(c, &WIRE_MESSAGE(FINISH, finish, &finish));
 }
 
 void controller_finish(struct controller *c) {
@@ -393,9 +384,6 @@ void controller_launch(struct controller *c, struct launch_options options) {
     body.template_argv = options.template_argv;
     while (options.template_argv != NULL && options.template_argv[body.n_template_argv] != NULL)
         body.n_template_argv++;
-    Wire__Message message = WIRE__MESSAGE__INIT;
-    message.body_case = WIRE__MESSAGE__BODY_LAUNCH;
-    message.launch = &body;
     for (unsigned i = 0; i < options.n; i++) {
         struct heard *heard = &c->ranks[i];
         buffer_done(&heard->tail);
@@ -404,14 +392,11 @@ void controller_launch(struct controller *c, struct launch_options options) {
         *heard = (struct heard){.last_number = options.report_base};
     }
     c->log[0] = '\0';
-    controller_send(c, &message);
+    controller_send(c, &WIRE_MESSAGE(LAUNCH, launch, &body));
 }
 
 void controller_stop(struct controller *c, bool kill) {
     Wire__Stop body = WIRE__STOP__INIT;
     body.kill = kill;
-    Wire__Message message = WIRE__MESSAGE__INIT;
-    message.body_case = WIRE__MESSAGE__BODY_STOP;
-    message.stop = &body;
-    controller_send(c, &message);
+    controller_send(c, &WIRE_MESSAGE(STOP, stop, &body));
 }

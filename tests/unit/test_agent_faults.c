@@ -90,10 +90,7 @@ static int stay(void) {
 
 static void ask_for_stacks(struct controller *c) {
     Wire__Stacks body = WIRE__STACKS__INIT;
-    Wire__Message message = WIRE__MESSAGE__INIT;
-    message.body_case = WIRE__MESSAGE__BODY_STACKS;
-    message.stacks = &body;
-    controller_send(c, &message);
+    controller_send(c, &WIRE_MESSAGE(STACKS, stacks, &body));
 }
 
 /* Whatever becomes of them, that they are saved is told while the worker stays. */
@@ -142,11 +139,8 @@ static void preempt(struct controller *c) {
     while (!c->closed && !c->ranks[0].gone && !c->ranks[0].ready)
         controller_hear(c);
     Wire__Stop body = WIRE__STOP__INIT;
-    Wire__Message message = WIRE__MESSAGE__INIT;
     body.preemption = "{\"nodes\": [\"n1\"]}";
-    message.body_case = WIRE__MESSAGE__BODY_STOP;
-    message.stop = &body;
-    if (!c->closed && !c->ranks[0].gone) controller_send(c, &message);
+    if (!c->closed && !c->ranks[0].gone) controller_send(c, &WIRE_MESSAGE(STOP, stop, &body));
     while (!c->closed && !c->ranks[0].gone)
         controller_hear(c);
 }

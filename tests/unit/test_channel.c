@@ -111,19 +111,13 @@ static void turn(struct fixture *fixture) {
 static int send_hello(struct channel *channel, const char *name) {
     Wire__Hello hello = WIRE__HELLO__INIT;
     hello.node_name = (char *)(uintptr_t)name;
-    Wire__Message message = WIRE__MESSAGE__INIT;
-    message.body_case = WIRE__MESSAGE__BODY_HELLO;
-    message.hello = &hello;
-    return channel_send(channel, &message);
+    return channel_send(channel, &WIRE_MESSAGE(HELLO, hello, &hello));
 }
 
 static int send_log(struct channel *channel, const char *text) {
     Wire__Log log = WIRE__LOG__INIT;
     log.text = (char *)(uintptr_t)text;
-    Wire__Message message = WIRE__MESSAGE__INIT;
-    message.body_case = WIRE__MESSAGE__BODY_LOG;
-    message.log = &log;
-    return channel_send(channel, &message);
+    return channel_send(channel, &WIRE_MESSAGE(LOG, log, &log));
 }
 
 static void send_output(struct channel *channel, uint32_t rank, const void *bytes, size_t size) {

@@ -18,7 +18,7 @@
 
 enum { LOGS = 5, OUTPUT = 3 * CHANNEL_HIGH / 2, TURNS = 200 };
 
-static struct countdown sends = {.left = -1};
+static struct countdown sends = COUNTDOWN;
 
 ssize_t __real_send(int fd, const void *bytes, size_t size, int flags);
 ssize_t __wrap_send(int fd, const void *bytes, size_t size, int flags);
@@ -66,20 +66,14 @@ static void say(struct end *end, Wire__Message *message) {
 
 static void say_hello(struct end *end) {
     Wire__Hello hello = WIRE__HELLO__INIT;
-    Wire__Message message = WIRE__MESSAGE__INIT;
-    message.body_case = WIRE__MESSAGE__BODY_HELLO;
-    message.hello = &hello;
-    say(end, &message);
+    say(end, &WIRE_MESSAGE(HELLO, hello, &hello));
 }
 
 static void say_logs(struct end *end) {
     Wire__Log log = WIRE__LOG__INIT;
-    Wire__Message message = WIRE__MESSAGE__INIT;
     log.text = "text";
-    message.body_case = WIRE__MESSAGE__BODY_LOG;
-    message.log = &log;
     for (int i = 0; i < LOGS; i++)
-        say(end, &message);
+        say(end, &WIRE_MESSAGE(LOG, log, &log));
 }
 
 static void say_output(struct end *end) {

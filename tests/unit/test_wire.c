@@ -26,10 +26,7 @@ static void hello_with_name(struct buffer *out, const char *name) {
     hello.node = 7;
     hello.node_name = (char *)(uintptr_t)name;
     hello.pid = -1;
-    Wire__Message message = WIRE__MESSAGE__INIT;
-    message.body_case = WIRE__MESSAGE__BODY_HELLO;
-    message.hello = &hello;
-    assert_int_equal(frame_message(&message, out), 0);
+    assert_int_equal(frame_message(&WIRE_MESSAGE(HELLO, hello, &hello), out), 0);
 }
 
 static void an_empty_message_is_not_sent(void **state) {
@@ -61,10 +58,7 @@ static void every_kind_comes_back(void **state) {
     (void)state;
     BUFFER out = {0};
     Wire__Finish finish = WIRE__FINISH__INIT;
-    Wire__Message message = WIRE__MESSAGE__INIT;
-    message.body_case = WIRE__MESSAGE__BODY_FINISH;
-    message.finish = &finish;
-    assert_int_equal(frame_message(&message, &out), 0);
+    assert_int_equal(frame_message(&WIRE_MESSAGE(FINISH, finish, &finish), &out), 0);
     struct frame frame;
     assert_int_equal(frame_next(bytes_of(&out), out.size, FRAME_MAX, &frame, NULL), out.size);
     Wire__Message *back = frame_unpack(&frame, NULL);
