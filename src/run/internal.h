@@ -130,7 +130,6 @@ void run_start_nodes(struct run *run, const uint32_t *node_of,
                      uint32_t n); /* of these, those that are not there */
 bool run_move(struct run *run, enum run_state to);
 void run_count_nodes(struct run *run); /* how many workers each node has, by config.node_of */
-void run_abandon(struct run *run, enum node_state state, const char *why);
 
 /* resize.c. The attempt is on its way: from now on its size is looked at. */
 void run_resize_launched(struct run *run);

@@ -397,34 +397,42 @@ void run_node_up(struct run *run, uint32_t node, const char *data_json) {
     run_resize_node(run, node);
 }
 
-static void lose_node(struct run *run, uint32_t node, const char *why, bool transient) {
-    if (node >= run->config.n_nodes) return;
-    enum node_state was = run->nodes[node].state;
-    if (!move_node(run, node, NODE_LOST)) return;
+/* The node is gone, and with it what was there. False when it was not there. */
+static bool note_loss(struct run *run, uint32_t node, const char *why) {
+    bool finishing = run->nodes[node].state == NODE_FINISHING;
+    if (!move_node(run, node, NODE_LOST)) return false;
     if (run->nodes[node].leaving) run->n_leaving--;
     run->nodes[node].leaving = false;
     run_record_text(run, EVENT_NODE_LOST, -1, (int)node, "reason", why);
-    if (was == NODE_FINISHING) {
+    if (finishing) {
         run->n_bye--;
         run->unclean = true;
     }
+    if (run->state == RUN_RUNNING || run->state == RUN_STOPPING) drop_workers(run, node, NULL);
+    return true;
+}
+
+/* What a loss brings about; `was` is the state that the node was in. */
+static void follow_loss(struct run *run, uint32_t node, enum node_state was, const char *why, bool transient) {
     struct run_failure failure = {.outcome = was == NODE_CONNECTING ? OUTCOME_START_FAILED : OUTCOME_NODE_LOST,
                                   .transient = transient,
                                   .rank = -1,
                                   .node = (int)node,
                                   .time = run->ops->wall(run->context)};
     run_failure_text(&failure, "%s", why);
-    bool idle = run->nodes[node].n_workers == 0; /* nothing of the attempt is there */
-    if (run->state == RUN_RUNNING) drop_workers(run, node, NULL);
-    if (idle) {
+    bool idle = run->nodes[node].n_workers == 0; /* nothing of the attempt was there */
+    if (idle)
         run_resize_node(run, node);
-    } else if (run->state == RUN_RUNNING || run->state == RUN_STARTING) {
+    else if (run->state == RUN_RUNNING || run->state == RUN_STARTING)
         run_fail(run, &failure);
-    } else if (run->state == RUN_STOPPING) {
-        drop_workers(run, node, NULL);
-    }
     run_end_when_gone(run);
     end_when_bye(run);
+}
+
+static void lose_node(struct run *run, uint32_t node, const char *why, bool transient) {
+    if (node >= run->config.n_nodes) return;
+    enum node_state was = run->nodes[node].state;
+    if (note_loss(run, node, why)) follow_loss(run, node, was, why, transient);
 }
 
 void run_node_lost(struct run *run, uint32_t node, const char *why) {
@@ -450,15 +458,19 @@ void run_node_unclean(struct run *run, uint32_t node) {
     run_record_clean(run, node, false, 0);
 }
 
-/* Nodes that do not answer within a limit are ended by force. */
-void run_abandon(struct run *run, enum node_state state, const char *why) {
+/* Nodes that do not answer within a limit are ended by force: all of them, before one, which has workers if any of them has, brings
+ * about what may be another attempt. */
+static void abandon(struct run *run, enum node_state state, const char *why) {
+    uint32_t found = UINT32_MAX;
     for (uint32_t node = 0; node < run->config.n_nodes; node++) {
         const struct node_slot *slot = &run->nodes[node];
         bool idle = state == NODE_LAUNCHED && slot->n_alive == 0 && !slot->leaving;
         if (slot->state != state || idle) continue;
         run->ops->abandon(run->context, node);
-        run_node_lost(run, node, why);
+        (void)note_loss(run, node, why);
+        if (found == UINT32_MAX || run->nodes[found].n_workers == 0) found = node;
     }
+    if (found != UINT32_MAX) follow_loss(run, found, state, why, true);
 }
 
 /* The time limit passed. */
@@ -478,7 +490,7 @@ void run_timer_fired(struct run *run, enum run_timer timer) {
     struct buffer text = {0};
     switch (timer) {
     case TIMER_START:
-        run_abandon(run, NODE_CONNECTING, "its agent did not say hello within the start limit");
+        abandon(run, NODE_CONNECTING, "its agent did not say hello within the start limit");
         break;
     case TIMER_LIMIT:
         duration_format(run->config.time_limit, &text);
@@ -494,7 +506,7 @@ void run_timer_fired(struct run *run, enum run_timer timer) {
         storage_late(run);
         break;
     case TIMER_STOP:
-        run_abandon(run, NODE_LAUNCHED, "its workers were not gone after the grace and a kill");
+        abandon(run, NODE_LAUNCHED, "its workers were not gone after the grace and a kill");
         break;
     case TIMER_STACKS:
         run_stacks_late(run);
@@ -506,7 +518,7 @@ void run_timer_fired(struct run *run, enum run_timer timer) {
         run_resize_timer(run);
         break;
     case TIMER_FINISH:
-        run_abandon(run, NODE_FINISHING, "its agent did not say bye");
+        abandon(run, NODE_FINISHING, "its agent did not say bye");
         break;
     default:
         break;

@@ -201,6 +201,20 @@ static void a_new_node_is_started_before_anybody_is_stopped(void **state) {
     close_world(&world, 0);
 }
 
+static void the_next_attempt_is_not_late_for_the_stop_of_the_last(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 2, 0, 1);
+    end_worker(&world, 2, 1 << 8, false);
+    end_worker(&world, 3, 15, true);
+    expect(&world, " stop0 stop1");
+    pass(&world, TIMER_STOP);
+    expect(&world, " abandon0 launch1.2"); /* at once, on the node that is left */
+    assert_int_equal(run_node_state(world.run, 1), NODE_LAUNCHED);
+    assert_int_equal(run_size(world.run), 2);
+    close_world(&world, 0);
+}
+
 static void below_the_least_a_lost_node_is_tried_again(void **state) {
     (void)state;
     struct world world;
@@ -400,6 +414,7 @@ int main(void) {
         cmocka_unit_test(what_went_again_is_no_reason_to_stop),
         cmocka_unit_test(a_lost_node_is_done_without_and_comes_back),
         cmocka_unit_test(a_new_node_is_started_before_anybody_is_stopped),
+        cmocka_unit_test(the_next_attempt_is_not_late_for_the_stop_of_the_last),
         cmocka_unit_test(below_the_least_a_lost_node_is_tried_again),
         cmocka_unit_test(below_the_least_it_waits_and_tells_it_once),
         cmocka_unit_test(a_wait_ends_with_an_interrupt),

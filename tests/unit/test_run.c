@@ -125,6 +125,23 @@ static void a_failed_attempt_is_followed_by_another(void **state) {
     world_done(&world);
 }
 
+/* All are ended before the next attempt, which asks them anew, begins. */
+static void agents_that_are_late_together_fail_one_attempt(void **state) {
+    (void)state;
+    struct world world;
+    open_world_with(&world, 3, 3, &(struct failure_policy){.controller_failure_limit = 1});
+    run_start(world.run);
+    run_node_up(world.run, 1, NULL);
+    expect(&world, " start0 start1 start2");
+    pass(&world, TIMER_START);
+    expect(&world, " abandon0 abandon2 start0 start2");
+    assert_int_equal(run_attempt(world.run), 2);
+    run_node_up(world.run, 0, NULL);
+    run_node_up(world.run, 2, NULL);
+    expect(&world, " launch0.2 launch1.2 launch2.2");
+    world_done(&world);
+}
+
 static void what_cannot_be_started_is_not_tried_again(void **state) {
     (void)state;
     struct world world;
@@ -545,6 +562,7 @@ int main(void) {
         cmocka_unit_test(the_first_failure_decides),
         cmocka_unit_test(of_failures_at_once_a_crash_is_the_cause),
         cmocka_unit_test(a_failed_attempt_is_followed_by_another),
+        cmocka_unit_test(agents_that_are_late_together_fail_one_attempt),
         cmocka_unit_test(what_cannot_be_started_is_not_tried_again),
         cmocka_unit_test(an_agent_that_cannot_be_started_ends_the_run),
         cmocka_unit_test(a_launch_that_cannot_be_sent_ends_the_run),
