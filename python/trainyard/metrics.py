@@ -26,6 +26,16 @@ def dump(metrics: dict[str, Any]) -> str:
     return _encode({name: _plain(value, name) for name, value in metrics.items()})
 
 
+def find(metrics: dict[str, Any], name: str) -> Any:
+    """The metric of this name, "a/b" is also b in the dict a; None where there is none."""
+    if name in metrics:
+        return metrics[name]
+    found: Any = metrics
+    for part in name.split("/"):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
+
+
 def _is_flat(metrics: dict) -> bool:
     """Whether JSON gives every value back as it is."""
     for name, value in metrics.items():

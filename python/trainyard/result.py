@@ -157,8 +157,8 @@ def rank(kept: list, config: Any) -> list:
     sign = -1 if config.checkpoint_score_order == "min" else 1
 
     def score(row):
-        value = row[1].get(attribute)
-        is_number = isinstance(value, (int, float)) and value == value
+        value = _metrics.find(row[1], attribute)
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
         return (is_number, sign * value if is_number else 0)
 
     return sorted(kept, key=score)

@@ -1,6 +1,7 @@
 /* `trainyard checkpoints`: which checkpoints of a run are kept, and whether they are as they were written. */
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -10,8 +11,10 @@
 #include "base/utf8.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/command.h"
+#include "cli/terminal.h"
 #include "controller/run_directory.h"
 #include "journal/journal.h"
+#include "run/retention.h"
 
 struct checkpoints_options {
     const char *storage_path;
@@ -27,11 +30,39 @@ static const struct option_group checkpoints_group = {"Checkpoints", specs, ARRA
 struct survey {
     const char *run_path;
     bool verify, text;
-    struct buffer lines;
+    char *attribute;                 /* the metric that tells which are best; NULL: the newest are */
+    struct checkpoint_policy policy; /* by which the run's last controller ranked them */
+    double *scores;                  /* of the rows */
+    size_t n_scores, best;
+    struct table table;  /* of `list` */
+    struct buffer lines; /* of `verify` */
     json_t *list;
     size_t n;
     ty_error bad; /* of the first that is not whole; code 0: none */
 };
+
+static int read_policy(void *context, int64_t sequence, const struct run_event *event) {
+    struct survey *survey = context;
+    (void)sequence;
+    if (event->kind != EVENT_RUN || event->data == NULL) return 0;
+    json_t *data = json_loads(event->data, 0, NULL);
+    const char *attribute = json_string_value(json_object_get(data, "checkpoint_score_attribute"));
+    free(survey->attribute);
+    survey->attribute = attribute != NULL ? strdup(attribute) : NULL;
+    survey->policy.score_min =
+        str_equal(json_string_value(json_object_get(data, "checkpoint_score_order")), "min");
+    json_decref(data);
+    return 0;
+}
+
+static int add_score(void *context, const struct journal_checkpoint *row) {
+    struct survey *survey = context;
+    double *grown = reallocarray(survey->scores, survey->n_scores + 1, sizeof *grown);
+    if (grown == NULL) return -ENOMEM;
+    survey->scores = grown;
+    grown[survey->n_scores++] = retention_score(row->metrics, survey->attribute);
+    return 0;
+}
 
 /* The state of one: "ok", "outside" (nobody but its owner can tell), or what is wrong with it. */
 static const char *look(struct survey *survey, const char *name, const char *path, ty_error *err) {
@@ -42,23 +73,72 @@ static const char *look(struct survey *survey, const char *name, const char *pat
     return err->message;
 }
 
-static void add_text(struct survey *survey, const struct journal_checkpoint *row, const char *state,
-                     int64_t bytes) {
-    struct buffer *out = &survey->lines;
+static bool is_best(const struct survey *survey) {
+    return survey->n_scores > 0 && survey->n == survey->best;
+}
+
+static bool is_latest(const struct survey *survey) {
+    return survey->n + 1 == survey->n_scores;
+}
+
+static void add_heads(struct survey *survey) {
+    static const char *const heads[] = {"NAME", "ATTEMPT", "COMMITTED", "BYTES", "AMONG THESE"};
+    CLEANUP(buffer_done) struct buffer text = {0};
+    struct table *table = &survey->table;
+    table->n_columns = ARRAY_SIZE(heads) + (survey->attribute != NULL ? 2 : 1);
+    for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
+        table_cell(table, heads[i]);
+    if (survey->attribute != NULL) {
+        buffer_printf(&text, "SCORE: %s, %s", survey->attribute, survey->policy.score_min ? "min" : "max");
+        table_take(table, &text);
+    }
+    table_cell(table, "METRICS");
+}
+
+static void add_row(struct survey *survey, const struct journal_checkpoint *row, int64_t bytes, double score) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    struct table *table = &survey->table;
     char when[32] = "";
     struct tm parts;
     time_t seconds = (time_t)(row->time / NS_PER_S);
     if (localtime_r(&seconds, &parts) != NULL) (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &parts);
-    utf8_escape(row->name, strlen(row->name), out);
-    if (survey->verify) {
-        buffer_text(out, ": ");
-        utf8_escape(state, strlen(state), out);
-    } else {
-        buffer_printf(out, "  attempt %d  %s  %lld bytes  ", row->attempt, when, (long long)bytes);
-        const char *metrics = row->metrics != NULL ? row->metrics : "";
-        utf8_escape(metrics, strlen(metrics), out);
-    }
-    buffer_char(out, '\n');
+    if (survey->n == 0) add_heads(survey);
+    table_cell(table, row->name);
+    buffer_printf(&text, "%d", row->attempt);
+    table_take(table, &text);
+    table_cell(table, when);
+    buffer_printf(&text, "%lld", (long long)bytes);
+    table_take(table, &text);
+    bool best = is_best(survey), latest = is_latest(survey);
+    table_cell(table, best && latest ? "best, latest" : best ? "best" : latest ? "latest" : "");
+    if (!isnan(score)) buffer_printf(&text, "%.6g", score);
+    if (survey->attribute != NULL) table_take(table, &text);
+    table_cell(table, row->metrics != NULL ? row->metrics : "");
+}
+
+static void add_line(struct survey *survey, const struct journal_checkpoint *row, const char *state) {
+    utf8_escape(row->name, strlen(row->name), &survey->lines);
+    buffer_text(&survey->lines, ": ");
+    utf8_escape(state, strlen(state), &survey->lines);
+    buffer_char(&survey->lines, '\n');
+}
+
+/* JSON has no number for what is infinite; metrics have these words. */
+static json_t *score_json(double score) {
+    if (isnan(score)) return json_null();
+    return isinf(score) ? json_string(score > 0 ? "Infinity" : "-Infinity") : json_real(score);
+}
+
+static int add_entry(struct survey *survey, const struct journal_checkpoint *row, const char *path,
+                     double score, json_t **out) {
+    json_t *metrics = row->metrics != NULL ? json_loads(row->metrics, 0, NULL) : NULL;
+    json_t *entry = json_pack(
+        "{s:I, s:s, s:s, s:i, s:f, s:o, s:b, s:b}", "number", (json_int_t)row->number, "name", row->name,
+        "path", path, "attempt", row->attempt, "time", (double)row->time / (double)NS_PER_S, "metrics",
+        metrics != NULL ? metrics : json_null(), "best", is_best(survey), "latest", is_latest(survey));
+    if (survey->attribute != NULL) (void)json_object_set_new(entry, "score", score_json(score));
+    *out = entry;
+    return json_array_append_new(survey->list, entry) < 0 ? -ENOMEM : 0;
 }
 
 static int add(void *context, const struct journal_checkpoint *row) {
@@ -67,29 +147,31 @@ static int add(void *context, const struct journal_checkpoint *row) {
     ty_error err = {0};
     size_t n_files = 0;
     int64_t bytes = 0;
+    int result = 0;
     checkpoint_path(survey->run_path, row->name, &path);
     if (path.failed) return -ENOMEM;
     const char *state = look(survey, row->name, path.data, &err);
     bool measured = !checkpoint_is_outside(row->name) && checkpoint_measure(path.data, &n_files, &bytes);
-    survey->n++;
-    if (survey->text) {
-        add_text(survey, row, state, bytes);
-        return 0;
+    double score = retention_score(row->metrics, survey->attribute);
+    if (survey->text && survey->verify) {
+        add_line(survey, row, state);
+    } else if (survey->text) {
+        add_row(survey, row, bytes, score);
+    } else {
+        json_t *entry = NULL;
+        result = add_entry(survey, row, path.data, score, &entry);
+        if (measured) (void)json_object_set_new(entry, "files", json_integer((json_int_t)n_files));
+        if (measured) (void)json_object_set_new(entry, "bytes", json_integer(bytes));
+        if (survey->verify) (void)json_object_set_new(entry, "state", json_string(state));
     }
-    json_t *metrics = row->metrics != NULL ? json_loads(row->metrics, 0, NULL) : NULL;
-    json_t *entry =
-        json_pack("{s:I, s:s, s:s, s:i, s:f, s:o}", "number", (json_int_t)row->number, "name", row->name,
-                  "path", path.data, "attempt", row->attempt, "time", (double)row->time / (double)NS_PER_S,
-                  "metrics", metrics != NULL ? metrics : json_null());
-    if (measured) (void)json_object_set_new(entry, "files", json_integer((json_int_t)n_files));
-    if (measured) (void)json_object_set_new(entry, "bytes", json_integer(bytes));
-    if (survey->verify) (void)json_object_set_new(entry, "state", json_string(state));
-    return json_array_append_new(survey->list, entry) < 0 ? -ENOMEM : 0;
+    survey->n++;
+    return result;
 }
 
 static int print(struct survey *survey, ty_error *err) {
     if (survey->text) {
         if (survey->n == 0) buffer_text(&survey->lines, "no checkpoints\n");
+        if (survey->n > 0 && !survey->verify) table_format(&survey->table, &survey->lines);
         return cli_print(&survey->lines, err);
     }
     CLEANUP_FREE char *text = json_dumps(survey->list, JSON_INDENT(1));
@@ -112,17 +194,28 @@ static int verify_one(const char *path, bool text, ty_error *err) {
     return cli_print(&out, err);
 }
 
+static int read_rows(struct survey *survey, struct journal *journal, ty_error *err) {
+    int result = journal_each_event(journal, 0, read_policy, survey, err);
+    survey->policy.score_attribute = survey->attribute;
+    if (result >= 0) result = journal_each_checkpoint(journal, add_score, survey, err);
+    survey->best = retention_best(&survey->policy, survey->scores, survey->n_scores);
+    if (result >= 0) result = journal_each_checkpoint(journal, add, survey, err);
+    return result == -ENOMEM ? ty_fail_memory(err) : result;
+}
+
 static int survey_run(const char *path, bool verify, bool text, ty_error *err) {
     struct journal *journal = NULL;
     int result = journal_open(path, JOURNAL_READ, &journal, err);
     if (result < 0) return result;
     struct survey survey = {.run_path = path, .verify = verify, .text = text, .list = json_array()};
-    result = journal_each_checkpoint(journal, add, &survey, err);
-    if (result == -ENOMEM) (void)ty_fail_memory(err);
+    result = read_rows(&survey, journal, err);
     if (result >= 0) result = print(&survey, err);
     if (result >= 0 && survey.bad.code < 0) result = ty_fail(err, survey.bad.code, "%s", survey.bad.message);
     journal_close(journal);
     json_decref(survey.list);
+    free(survey.attribute);
+    free(survey.scores);
+    table_done(&survey.table);
     buffer_done(&survey.lines);
     return result;
 }
@@ -161,7 +254,10 @@ const struct command command_checkpoints = {
     .usage = (const char *const[]){"list NAME|PATH [OPTION...]", "verify NAME|PATH [OPTION...]", NULL},
     .description =
         "`list` shows the committed checkpoints that are kept, oldest first, with the metrics of "
-        "rank 0's report. `verify` reads "
+        "rank 0's report, which of them is the latest and which the best; where the run ranks them by a metric "
+        "(--checkpoint-score-attribute), also the score of each: with --format json as `score`, null for none, "
+        "beside "
+        "`best` and `latest`. `verify` reads "
         "every file of them and compares sizes and checksums with what was stored; it fails, and "
         "names the first file, when one is "
         "missing or different. A run that is resumed, or starts its workers again, looks at the latest by "

@@ -306,24 +306,18 @@ static int show_one(const char *storage_path, const char *name, int format, stru
     return 0;
 }
 
-static void cell(struct table *table, struct buffer *text) {
-    buffer_char(text, '\0');
-    table_cell(table, text->data != NULL ? text->data : "");
-    buffer_clear(text);
-}
-
 static void run_row(const struct run_summary *summary, struct table *table) {
     CLEANUP(buffer_done) struct buffer text = {0};
     table_cell(table, summary->name);
     table_cell(table, run_standing_name(summary->standing));
     buffer_printf(&text, "%lld", (long long)summary->workers);
-    cell(table, &text);
+    table_take(table, &text);
     duration_format(clock_wall() - summary->began, &text);
-    cell(table, &text);
+    table_take(table, &text);
     duration_format(run_time(summary), &text);
-    cell(table, &text);
+    table_take(table, &text);
     format_metrics(summary->metrics, &text);
-    cell(table, &text);
+    table_take(table, &text);
 }
 
 /* Newest first. */

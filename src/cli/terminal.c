@@ -54,6 +54,12 @@ static size_t width(const char *text) {
 
 enum { MAX_COLUMNS = 16 };
 
+void table_take(struct table *table, struct buffer *text) {
+    buffer_char(text, '\0');
+    table_cell(table, text->data != NULL ? text->data : "");
+    buffer_clear(text);
+}
+
 void table_format(const struct table *table, struct buffer *out) {
     size_t widest[MAX_COLUMNS] = {0}, column = 0;
     const char *end = table->cells.data + table->cells.size;

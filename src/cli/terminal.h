@@ -22,6 +22,8 @@ struct table {
     struct buffer cells; /* NUL-terminated texts, row by row */
 };
 void table_cell(struct table *table, const char *text);
+/* A cell of what `text` holds, which is empty then. */
+void table_take(struct table *table, struct buffer *text);
 void table_format(const struct table *table, struct buffer *out);
 void table_done(struct table *table);
 

@@ -2,16 +2,14 @@
 #include "controller/checkpoints_internal.h"
 
 #include <errno.h>
-#include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "checkpoint/checkpoint.h"
+#include "run/retention.h"
 
 void kept_done(struct kept *kept) {
     free(kept->name);
@@ -47,27 +45,6 @@ void checkpoints_close(struct checkpoints *checkpoints, nanoseconds limit) {
     free(checkpoints);
 }
 
-/* A number, or one of the texts that stand for what JSON has no number for. */
-static double number_of(const json_t *value) {
-    if (json_is_number(value)) return json_number_value(value);
-    if (str_equal(json_string_value(value), "Infinity")) return (double)INFINITY;
-    if (str_equal(json_string_value(value), "-Infinity")) return -(double)INFINITY;
-    return (double)NAN;
-}
-
-/* The metric of this name; "a/b" is also b in the object a. */
-static double score_of(const char *metrics, const char *attribute) {
-    json_t *tree = metrics == NULL || attribute == NULL ? NULL : json_loads(metrics, 0, NULL);
-    const json_t *value = json_object_get(tree, attribute), *at = tree;
-    CLEANUP_FREE char *path = attribute == NULL ? NULL : strdup(attribute);
-    char *rest = path;
-    for (char *part; value == NULL && (part = strsep(&rest, "/")) != NULL; at = json_object_get(at, part))
-        if (rest == NULL) value = json_object_get(at, part);
-    double score = number_of(value);
-    json_decref(tree);
-    return score;
-}
-
 int checkpoints_keep(struct checkpoints *checkpoints, uint64_t number, char *name, char *metrics) {
     struct kept *grown = reallocarray(checkpoints->kept, checkpoints->n_kept + 1, sizeof *grown);
     struct buffer path = {0};
@@ -79,7 +56,7 @@ int checkpoints_keep(struct checkpoints *checkpoints, uint64_t number, char *nam
         kept_done(&made);
         return -ENOMEM;
     }
-    made.score = score_of(metrics, checkpoints->policy->score_attribute);
+    made.score = retention_score(metrics, checkpoints->policy->score_attribute);
     grown[checkpoints->n_kept++] = made;
     return 0;
 }

@@ -1,7 +1,33 @@
 /* Choosing by counting, for each checkpoint, how many are better. */
 #include "run/retention.h"
 
+#include <jansson.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+
+/* A number, or one of the texts that stand for what JSON has no number for. */
+static double number_of(const json_t *value) {
+    if (json_is_number(value)) return json_number_value(value);
+    if (str_equal(json_string_value(value), "Infinity")) return (double)INFINITY;
+    if (str_equal(json_string_value(value), "-Infinity")) return -(double)INFINITY;
+    return (double)NAN;
+}
+
+double retention_score(const char *metrics, const char *attribute) {
+    json_t *tree = metrics == NULL || attribute == NULL ? NULL : json_loads(metrics, 0, NULL);
+    const json_t *value = json_object_get(tree, attribute), *at = tree;
+    CLEANUP_FREE char *path = attribute == NULL ? NULL : strdup(attribute);
+    char *rest = path;
+    for (char *part; value == NULL && (part = strsep(&rest, "/")) != NULL; at = json_object_get(at, part))
+        if (rest == NULL) value = json_object_get(at, part);
+    double score = number_of(value);
+    json_decref(tree);
+    return score;
+}
 
 static bool is_better(const struct checkpoint_policy *policy, const double *scores, size_t a, size_t b) {
     bool scored = policy->score_attribute != NULL;
@@ -21,4 +47,11 @@ size_t retention_choose(const struct checkpoint_policy *policy, const double *sc
         gone += surplus[i];
     }
     return gone;
+}
+
+size_t retention_best(const struct checkpoint_policy *policy, const double *scores, size_t n) {
+    size_t best = 0;
+    for (size_t i = 1; i < n; i++)
+        if (is_better(policy, scores, i, best)) best = i;
+    return best;
 }

@@ -96,6 +96,27 @@ class Checkpoints(runs.RunCase):
                 self.assertEqual(sorted({*best, 8}), [entry["number"] for entry in self.listed(order)])
                 self.names(order)
                 self.verify(order)
+                self.expect_ranked(order, scores, best[0])
+
+    def expect_ranked(self, name, scores, best):
+        """The list tells the score of each, which is best and which is the latest."""
+        listed = self.listed(name)
+        self.assertEqual([scores[entry["number"]] for entry in listed], [entry["score"] for entry in listed])
+        self.assertEqual([best], [entry["number"] for entry in listed if entry["best"]])
+        self.assertEqual([8], [entry["number"] for entry in listed if entry["latest"]])
+        head, *rows = self.assert_status(0, self.trainyard("checkpoints", "list", name, "--storage-path", self.storage)).out.splitlines()
+        self.assertIn("SCORE: score, %s" % name, head)
+        at = head.index("AMONG THESE")
+        told = {int(row[11:17]): row[at:].split("  ")[0] for row in rows}
+        self.assertEqual({n: ", ".join(["best"] * (n == best) + ["latest"] * (n == 8)) for n in told}, told)
+        self.assertEqual([scores[number] for number in told], [int(row[head.index("SCORE"):].split()[0]) for row in rows])
+
+    def test_without_a_score_the_best_is_the_latest(self):
+        self.report("sync", 2)
+        listed = self.listed()
+        self.assertEqual([(False, False), (True, True)], [(entry["best"], entry["latest"]) for entry in listed])
+        self.assertFalse(any("score" in entry for entry in listed))
+        self.assertNotIn("SCORE", self.trainyard("checkpoints", "list", "r", "--storage-path", self.storage).out)
 
     # -- verification
 

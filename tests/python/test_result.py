@@ -169,6 +169,18 @@ def test_ranking():
     assert order(checkpoint_score_attribute="score", checkpoint_score_order="min") == [2, 0, 3, 1]
 
 
+def test_ranking_is_that_of_the_controller():
+    values = [
+        {"a/b": 3},
+        {"a": {"b": float("inf")}},
+        {"a": 1},
+        {"a": {"b": True}},
+        {"a": {"b": float("nan")}},
+    ]
+    ranked = rank(list(enumerate(values)), CheckpointConfig(checkpoint_score_attribute="a/b"))
+    assert [i for i, _ in ranked] == [2, 3, 4, 0, 1]
+
+
 def test_of_a_run(storage):
     def train():
         for step in range(3):

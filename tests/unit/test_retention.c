@@ -26,6 +26,31 @@ static const char *kept(const struct checkpoint_policy *policy, size_t n, const 
     return text;
 }
 
+static void the_best_one_is_the_last_to_go(void **state) {
+    (void)state;
+    double nan = (double)NAN;
+    struct checkpoint_policy by_time = {0}, most = {.score_attribute = "x"};
+    struct checkpoint_policy least = {.score_attribute = "x", .score_min = true};
+    assert_int_equal(retention_best(&by_time, (double[]){3, 2, 1}, 3), 2);
+    assert_int_equal(retention_best(&most, (double[]){1, 3, 2}, 3), 1);
+    assert_int_equal(retention_best(&least, (double[]){nan, 1, 3, 1}, 4), 3);
+    assert_int_equal(retention_best(&most, NULL, 0), 0);
+}
+
+static void a_score_is_a_number_among_the_metrics(void **state) {
+    (void)state;
+    const char *metrics = "{\"loss\": 0.5, \"a\": {\"b\": {\"c\": 3}}, \"a/d\": 4, \"name\": \"x\", "
+                          "\"best\": \"Infinity\", \"worst\": \"-Infinity\", \"none\": \"NaN\"}";
+    assert_true(retention_score(metrics, "loss") == 0.5 && retention_score(metrics, "a/b/c") == 3);
+    assert_true(retention_score(metrics, "a/d") == 4);
+    assert_true(retention_score(metrics, "best") > 0 && isinf(retention_score(metrics, "best")));
+    assert_true(retention_score(metrics, "worst") < 0 && isinf(retention_score(metrics, "worst")));
+    static const char *const without[] = {"none", "name", "a", "a/b", "a/b/c/d", "missing", "", NULL};
+    for (size_t i = 0; i < sizeof without / sizeof *without; i++)
+        assert_true(isnan(retention_score(metrics, without[i])));
+    assert_true(isnan(retention_score(NULL, "loss")) && isnan(retention_score("[", "loss")));
+}
+
 static void without_a_score_the_newest_stay(void **state) {
     (void)state;
     static const double none[4] = {0};
@@ -63,6 +88,8 @@ static void what_has_no_score_is_worst_and_of_equals_the_newer_is_better(void **
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_best_one_is_the_last_to_go),
+        cmocka_unit_test(a_score_is_a_number_among_the_metrics),
         cmocka_unit_test(without_a_score_the_newest_stay),
         cmocka_unit_test(the_best_stay_and_the_latest),
         cmocka_unit_test(what_has_no_score_is_worst_and_of_equals_the_newer_is_better),
