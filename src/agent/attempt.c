@@ -17,8 +17,33 @@ nanoseconds attempt_grace(const struct serving *serving) {
     return serving->lost && grace > GRACE_LOST ? GRACE_LOST : grace;
 }
 
+/* A launch none of whose workers can be started, or is to be any more (`stopped`). */
+static void refuse(struct serving *serving, const Wire__Launch *body, const char *why, bool stopped) {
+    for (size_t i = 0; i < body->n_workers; i++) {
+        Wire__WorkerEvent event = WIRE__WORKER_EVENT__INIT;
+        event.kind = WIRE__WORKER_EVENT__KIND__START_FAILED;
+        event.rank = body->workers[i]->rank;
+        event.stopped = stopped;
+        char *text = strdup(why);
+        if (text != NULL) event.text = text;
+        outbox_event(&serving->outbox, event);
+    }
+}
+
+void attempt_refuse(struct serving *serving, const Wire__Launch *body, const char *why) {
+    refuse(serving, body, why, false);
+}
+
+/* It came while the attempt before it was still being cleared away. */
+static void stop_next(struct serving *serving) {
+    if (serving->next == NULL) return;
+    refuse(serving, serving->next, "stopped before it was started", true);
+    wire__launch__free_unpacked(TAKE(serving->next), NULL);
+}
+
 void attempt_stop(struct serving *serving, bool kill) {
     serving->killing |= kill;
+    stop_next(serving);
     stacks_cancel(&serving->stacks);
     for (size_t i = 0; i < serving->n_children; i++) /* one that hangs would make nothing of a grace */
         child_stop(&serving->children[i], kill || serving->children[i].hung, attempt_grace(serving));
@@ -38,18 +63,6 @@ void attempt_go_on(void *context) {
     }
     if (serving->n_started < serving->n_children)
         (void)loop_timer_start(serving->loop, &serving->start_timer, 0);
-}
-
-/* A launch that cannot even begin fails each of its workers. */
-void attempt_refuse(struct serving *serving, const Wire__Launch *body, const char *why) {
-    for (size_t i = 0; i < body->n_workers; i++) {
-        Wire__WorkerEvent event = WIRE__WORKER_EVENT__INIT;
-        event.kind = WIRE__WORKER_EVENT__KIND__START_FAILED;
-        event.rank = body->workers[i]->rank;
-        char *text = strdup(why);
-        if (text != NULL) event.text = text;
-        outbox_event(&serving->outbox, event);
-    }
 }
 
 static void refuse_planned(struct serving *serving, const char *why) {

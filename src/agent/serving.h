@@ -62,7 +62,7 @@ void attempt_go_on(void *context); /* starts some of the workers that were not s
 void attempt_template_changed(
     void *context); /* the template can be asked, or not, or an answer of it has come */
 nanoseconds attempt_grace(const struct serving *serving);
-void attempt_stop(struct serving *serving, bool kill); /* all its workers */
+void attempt_stop(struct serving *serving, bool kill); /* all its workers, and those of the next launch */
 bool attempt_all_gone(const struct serving *serving);
 void attempt_end(struct serving *serving); /* frees; fine when none is active */
 

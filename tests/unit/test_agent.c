@@ -341,6 +341,22 @@ static void a_launch_waits_for_the_one_before(void **state) {
     assert_int_equal(controller_end(c), 0);
 }
 
+static void a_stop_meets_the_launch_that_waits(void **state) {
+    (void)state;
+    struct controller *c = controller_begin();
+    controller_launch(c, (struct launch_options){.n = 4, .mode = "daemon", .grace_ms = 200});
+    HEAR_UNTIL(c, controller_all_gone(c, 4));
+    controller_launch(c, (struct launch_options){.n = 4, .mode = "nothing"});
+    controller_stop(c, false);
+    HEAR_UNTIL(c, controller_all_gone(c, 4));
+    for (int i = 0; i < 4; i++) {
+        assert_false(c->ranks[i].started);
+        assert_true(c->ranks[i].stopped);
+    }
+    controller_finish(c);
+    assert_int_equal(controller_end(c), 0);
+}
+
 static void background_jobs_end_with_their_worker(void **state) {
     (void)state;
     struct controller *c = controller_begin();
@@ -671,6 +687,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(those_that_obey_are_stopped),
         cmocka_unit_test(those_that_do_not_are_killed),
         cmocka_unit_test(a_launch_waits_for_the_one_before),
+        cmocka_unit_test(a_stop_meets_the_launch_that_waits),
         cmocka_unit_test(background_jobs_end_with_their_worker),
         cmocka_unit_test(a_stranger_with_the_pipe_does_not_hold_the_end),
         cmocka_unit_test(many_processes_are_swept),
