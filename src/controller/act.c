@@ -109,6 +109,8 @@ static void abandon(void *context, uint32_t node) {
 
 static void set_timer(void *context, enum run_timer timer, nanoseconds delay) {
     struct drive *drive = context;
+    if (timer == TIMER_STORAGE && delay >= 0) /* also a hurried one gives what is only under way its time */
+        delay = storage_patience(checkpoints_storage(drive->config->checkpoints), delay);
     if (delay < 0)
         loop_timer_stop(drive->loop, &drive->timers[timer].handle);
     else

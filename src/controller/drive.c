@@ -120,9 +120,10 @@ static void on_storage(void *context, unsigned events) {
 
 /* The run has ended: nobody waits for its storage any longer. */
 static void stop_lingering(struct drive *drive) {
+    struct storage *files = checkpoints_storage(drive->config->checkpoints);
     records_wait(drive->config->records, 0);
     checkpoints_clean(drive->config->checkpoints);
-    (void)storage_wait(checkpoints_storage(drive->config->checkpoints), 0);
+    (void)storage_wait(files, storage_patience(files, 0));
     drive->lingers = false;
     drive->over = true;
 }

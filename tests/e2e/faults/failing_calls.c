@@ -3,7 +3,7 @@
  * TRAINYARD_FAIL is "CALL ERRNO PART": every call of this name ("write" stands for all that put bytes into a file, "sync" for all that
  * sync one) on a file whose path holds PART fails with this errno. ERRNO 0: a write takes one byte at a time, and every second call is
  * interrupted (EINTR) first. ERRNO -1: it never returns; so may a rename ("rename") and a removal ("unlink"), of paths that hold PART,
- * and a read ("read"). ERRNO -2: a read takes a tenth of a second.
+ * and a read ("read"). ERRNO -2, -3 ..: it takes 2, 3 .. tenths of a second.
  * TRAINYARD_FAIL_WHEN names a file without which nothing fails, TRAINYARD_FAIL_MARK one that is made when a call begins to hang.
  * TRAINYARD_CLOCK_JUMPS makes the wall clock alternate between an hour too early and an hour too late. */
 #include <dlfcn.h>
@@ -42,8 +42,9 @@ static bool is_due(const char *name) {
 static void hang(void) {
     const char *mark = getenv("TRAINYARD_FAIL_MARK");
     if (mark != NULL) (void)close(open(mark, O_CREAT | O_CLOEXEC, 0600));
-    for (;;)
-        (void)sleep(1000);
+    do
+        (void)usleep(fault == -1 ? 999999 : -100000 * fault);
+    while (fault == -1);
 }
 
 static bool is_meant(const char *name, int fd) {
@@ -61,7 +62,7 @@ static bool fails(const char *name, int fd, size_t *size) {
     bool meant = is_meant(name, fd);
     errno = saved;
     if (!meant) return false;
-    if (fault < 0) hang();
+    if (fault < 0) return hang(), false;
     if (fault != 0) return errno = fault, true;
     if (*size > 1) *size = 1;
     return turn++ % 2 == 0 ? errno = EINTR, true : false;
@@ -80,10 +81,7 @@ EXPORT ssize_t write(int fd, const void *data, size_t size) {
 EXPORT ssize_t read(int fd, void *data, size_t size) {
     NEXT(ssize_t, read, int, void *, size_t);
     int saved = errno;
-    if (fault < 0 && is_meant("read", fd)) {
-        if (fault == -1) hang();
-        (void)usleep(100000);
-    }
+    if (fault < 0 && is_meant("read", fd)) hang();
     errno = saved;
     return next(fd, data, size);
 }

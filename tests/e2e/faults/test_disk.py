@@ -197,6 +197,29 @@ class Disks(FaultCase):
         self.assertEqual(["checkpoint_000001"], self.committed())
         self.assert_clean()
 
+    def test_no_haste_gives_up_what_is_only_slow(self):
+        """D6, C3: two signals end the wait for storage that hangs, not one that takes a second: the checkpoint counts, the removal is done."""
+        script = "echo $$ > ready.$RANK; unset LD_PRELOAD; mkdir d; echo 1 > d/part; " + REPORT + "i=1 --checkpoint d; " + REPORT + \
+            "i=2 --checkpoint d"
+        for call, part, status, committed in (("rename", ".checkpoint_000001", 130, "checkpoint_000001"),
+                                              ("unlink", "part", 0, "checkpoint_000002")):
+            with self.subTest(call=call):
+                mark = os.path.join(self.work, "slow-" + call)
+                process = self.shell(script, "--name", "r", "-n", 1, "--grace", "1h", "--keep-checkpoints", 1,
+                                     env=dict(failing(call, -10, part), TRAINYARD_FAIL_MARK=mark))
+                self.wait_for_files(process, "slow-" + call)
+                if status == 0:
+                    self.await_event("run_end", process)
+                for _ in range(2):
+                    process.send_signal(signal.SIGINT)
+                    time.sleep(0.05)  # two of them at once may come as one
+                finished = self.assert_status(status, self.finish(process, 20))
+                self.assertNotIn("hangs", finished.err)
+                self.assertEqual([committed], self.committed())
+                os.rename(os.path.join(self.storage, "r"), os.path.join(self.storage, "was-" + call))
+                os.rename(os.path.join(self.work, "d"), os.path.join(self.work, "was-" + call))
+        self.assert_clean()
+
     def test_a_removal_that_hangs_behind_the_end(self):
         """D6, C3: the run has ended well and says so, whatever its storage still does; Ctrl-C ends the wait for it."""
         script = "unset LD_PRELOAD; mkdir d; echo 1 > d/part; " + REPORT + "i=1 --checkpoint d && " + REPORT + "i=2 --checkpoint d"
