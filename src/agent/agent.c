@@ -21,7 +21,7 @@
 static void reset_signals(void) {
     sigset_t none;
     sigemptyset(&none);
-    for (int i = 1; i < SIGSYS; i++)
+    for (int i = 1; i <= SIGRTMAX; i++)
         if (i != SIGKILL && i != SIGSTOP) (void)signal(i, SIG_DFL);
     (void)signal(SIGHUP, SIG_IGN);
     (void)signal(SIGPIPE, SIG_IGN);

@@ -1,4 +1,5 @@
-/* Where agents run. One file an engine: local (this machine; also logical nodes); slurm and sim follow. */
+/* Where agents run. One file an engine: local (this machine; also logical nodes); slurm follows. The cluster that does not exist (sim.h)
+ * has no agents to start, and stands beside them. */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 

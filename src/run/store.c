@@ -197,16 +197,13 @@ static void get(struct store *store, const struct store_request *request, nanose
 static void add(struct store *store, const struct store_request *request) {
     char text[32] = "";
     int64_t delta, sum = 0;
-    if (request->size >= sizeof text) {
+    bool fits = request->size < sizeof text;
+    if (fits && request->size > 0) memcpy(text, request->value, request->size);
+    if (!fits || !str_to_int64(text, INT64_MIN, INT64_MAX, &delta)) {
         refuse(store, request, "add takes a whole number");
         return;
     }
-    if (request->size > 0) memcpy(text, request->value, request->size);
     struct entry *entry = make_entry(store, request->key);
-    if (!str_to_int64(text, INT64_MIN, INT64_MAX, &delta)) {
-        refuse(store, request, "add takes a whole number");
-        return;
-    }
     if (entry != NULL && entry->has_value) {
         ((char *)entry->value)[entry->size] = '\0';
         if (!str_to_int64(entry->value, INT64_MIN, INT64_MAX, &sum)) {
@@ -357,7 +354,7 @@ static void gather(struct store *store, const struct store_request *request, nan
         refuse_without_ended(store, entry);
 }
 
-static void delete (struct store *store, const struct store_request *request) {
+static void drop(struct store *store, const struct store_request *request) {
     struct entry *entry = find_entry(store, request->key);
     bool had = entry != NULL && entry->has_value;
     if (had) {
@@ -389,7 +386,7 @@ void store_ask(struct store *store, const struct store_request *request, nanosec
         gather(store, request, now);
         break;
     case STORE_DELETE:
-        delete (store, request);
+        drop(store, request);
         break;
     default:
         refuse(store, request, "no such operation");

@@ -71,8 +71,8 @@ static int check_set_up(void) {
     if (getpgrp() != getpid()) return 40;
     if (sigprocmask(SIG_BLOCK, NULL, &mask) < 0 || sigismember(&mask, SIGTERM) || sigismember(&mask, SIGUSR2))
         return 41;
-    for (int i = 1; i < 31; i++)
-        if (i != SIGKILL && i != SIGSTOP && signal(i, SIG_DFL) != SIG_DFL) return 42;
+    for (int i = 1; i <= SIGRTMAX; i++)
+        if (signal(i, SIG_DFL) == SIG_IGN) return 42;
     if (read(0, text, 1) != 0) return 43;
     for (int fd = 5; fd < 1000; fd++)
         if (fcntl(fd, F_GETFD) >= 0) return 44;

@@ -93,6 +93,8 @@ static void workers_are_set_up(void **state) {
     setrlimit(RLIMIT_NOFILE, &small);
     signal(SIGUSR1, SIG_IGN);
     signal(SIGCHLD, SIG_IGN); /* as some parents do */
+    signal(SIGSYS, SIG_IGN);
+    signal(SIGRTMAX, SIG_IGN);
     sigset_t mask;
     sigemptyset(&mask);
     sigaddset(&mask, SIGUSR2);
@@ -103,6 +105,8 @@ static void workers_are_set_up(void **state) {
     sigprocmask(SIG_UNBLOCK, &mask, NULL);
     signal(SIGUSR1, SIG_DFL);
     signal(SIGCHLD, SIG_DFL);
+    signal(SIGSYS, SIG_DFL);
+    signal(SIGRTMAX, SIG_DFL);
     controller_launch(c, (struct launch_options){.n = 3,
                                                  .mode = "set-up",
                                                  .working_directory = "/usr",
