@@ -19,6 +19,7 @@ from .config import RunConfig, ScalingConfig, check_directory, check_environment
 from .errors import ControllerError, PreemptionError
 from .reports import Reports
 from .result import Result
+from .screen import harmless
 
 _EVENTS = ["log", "run", "attempt", "failure", "exited", "start_failed", "node_lost", "attempt_end"]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -231,13 +232,13 @@ class Driver:
         """The traceback of an attempt that another follows; that of the last one is on the screen of the first cause."""
         rank, text = self._failures.first_traceback(event.get("rank"))
         if text is not None and not self._config.quiet:
-            lines = "".join(f"    | {line}\n" for line in text.rstrip("\n").split("\n"))
+            lines = "".join(f"    | {line}\n" for line in harmless(text).rstrip("\n").split("\n"))
             head = f"trainyard: attempt {event['attempt']} ended with rank {rank}:\n"
             print(head + lines, end="", file=sys.stderr)
 
     def _tell_broken(self, error: Exception) -> None:
         text = "".join(traceback.format_exception_only(type(error), error)).strip()
-        print(f"trainyard: a callback raised, which ends the run: {text}", file=sys.stderr)
+        print(f"trainyard: a callback raised, which ends the run: {harmless(text)}", file=sys.stderr)
 
     def _call_back(self, kind: str, event: dict[str, Any]) -> None:
         if kind == "attempt":
@@ -302,7 +303,7 @@ def _tell_log(event: dict[str, Any]) -> None:
     if event["subsystem"] == "backend":
         warnings.warn(event["text"], stacklevel=6)  # where `fit` was called
     elif event["subsystem"] != "scaling":
-        print(f"trainyard: {event['text']}", file=sys.stderr)
+        print(f"trainyard: {harmless(event['text'])}", file=sys.stderr)
 
 
 def _default_storage() -> str:

@@ -6,6 +6,8 @@ import re
 import traceback
 from typing import Any
 
+from .screen import harmless
+
 _TEXT_LIMIT = 1000
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
@@ -111,7 +113,7 @@ class ControllerError(TrainingFailedError):
     """The run itself failed, not a worker's function. `controller_failure` is why."""
 
     def __init__(self, controller_failure: Exception):
-        super().__init__(f"Training failed due to controller error: {controller_failure}")
+        super().__init__(f"Training failed due to controller error: {harmless(str(controller_failure))}")
         self.controller_failure = controller_failure
         self.__cause__ = controller_failure
 
@@ -140,12 +142,12 @@ def failure_text(failure: BaseException, tracebacks: bool = True) -> str:
 def group_failures(failures: dict[int, BaseException | str], tracebacks: bool = True) -> str:
     """The failures as text, ranks that failed alike together: "[Rank 0, 3]:" and then the text of the first of them.
 
-    Texts are alike when they are equal but for numbers and addresses.
+    Texts are alike when they are equal but for numbers and addresses. They are for a screen: what a terminal obeys is escaped.
     """
     groups: dict[str, dict[int, str]] = {}
     for rank in sorted(failures):
         failure = failures[rank]
-        text = failure if isinstance(failure, str) else failure_text(failure, tracebacks)
+        text = harmless(failure if isinstance(failure, str) else failure_text(failure, tracebacks))
         groups.setdefault(_NUMBERS.sub("<NUM>", text), {})[rank] = text
     return "\n".join(map(_group, groups.values()))
 

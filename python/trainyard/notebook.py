@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from . import metrics as _metrics
+from .screen import harmless
 
 _LATEST = 6  # metrics shown of a rank's last report
 _INTERVAL_S = 0.2  # between two drawings of the table
@@ -104,15 +105,15 @@ class Display:
         lines = [self._title] + [
             "  ".join(cells).rstrip() for cells in [["rank", "state", "reports", "latest"], *self._cells()]
         ]
-        return "\n".join(lines)
+        return harmless("\n".join(lines))
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{name}</th>" for name in ("rank", "state", "reports", "latest"))
         body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
+            "<tr>" + "".join(f"<td>{html.escape(harmless(cell))}</td>" for cell in cells) + "</tr>"
             for cells in self._cells()
         )
-        return f"<b>{html.escape(self._title)}</b><table><tr>{head}</tr>{body}</table>"
+        return f"<b>{html.escape(harmless(self._title))}</b><table><tr>{head}</tr>{body}</table>"
 
 
 def _end(event: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from .config import CheckpointConfig
 from .history import JOURNAL, Attempt, open_journal
 from .history import read as read_history
 from .manifest import damage
+from .screen import harmless
 
 
 @dataclasses.dataclass
@@ -144,7 +145,9 @@ def _is_whole(run: str, name: str) -> bool:
     why = None if os.path.isabs(name) else damage(directory)
     if why is not None:
         warnings.warn(
-            f"{directory} is damaged and left out of the result: {why}", RuntimeWarning, stacklevel=2
+            harmless(f"{directory} is damaged and left out of the result: {why}"),
+            RuntimeWarning,
+            stacklevel=2,
         )
     return why is None
 

@@ -4,6 +4,7 @@ import pickle
 
 from trainyard import ControllerError, TrainingFailedError, WorkerGroupError
 from trainyard.errors import RemoteTraceback, WorkerKilledError, group_failures
+from trainyard.screen import harmless
 
 
 def test_ranks_that_failed_alike_are_told_together():
@@ -41,3 +42,17 @@ def test_errors_can_be_pickled():
     assert isinstance(error.controller_failure, ValueError) and "b" in str(error)
     error = pickle.loads(pickle.dumps(WorkerKilledError("killed", 9)))
     assert (error.signal, error.exit_code, str(error)) == (9, 137, "killed")
+
+
+def test_what_a_terminal_obeys_is_escaped():
+    assert harmless("plain\ttext\nof \u00e9\u4e2d lines") == "plain\ttext\nof \u00e9\u4e2d lines"
+    assert harmless("\x1b[31m\r\x00\x7f") == "\\x1b[31m\\x0d\\x00\\x7f"
+    assert harmless("\x9b\u202e\u2066") == "\\u009b\\u202e\\u2066"
+    assert harmless(b"\xff".decode(errors="surrogateescape") + "\ud800") == "\\xff\\ud800"
+
+
+def test_failures_are_told_escaped_and_kept_as_they_are():
+    failure = ValueError("\x1b[2J")
+    assert group_failures({0: failure}) == "[Rank 0]:\n\\x1b[2J"
+    controller = ControllerError(failure)
+    assert "\\x1b[2J" in str(controller) and controller.controller_failure.args == ("\x1b[2J",)

@@ -74,6 +74,18 @@ def test_a_traceback_is_seen_once_and_is_in_the_log(fail, storage, capfd):
     assert log.read_text().startswith("no newline\n") and "ValueError: seen\n" in log.read_text()
 
 
+def test_what_a_terminal_obeys_reaches_no_screen(fail, capfd):
+    def train():
+        raise RuntimeError("\x1b[31m\r\u202e")
+
+    error = fail(train, 1, failure_config=FailureConfig(max_failures=1))
+    err = capfd.readouterr().err
+    escaped = "\\x1b[31m\\x0d\\u202e"
+    assert "trainyard: attempt 1 ended with rank 0:" in err and escaped in err and escaped in str(error)
+    assert not set("\x1b\r\u202e") & set(err + str(error))
+    assert error.worker_failures[0].args == ("\x1b[31m\r\u202e",)
+
+
 def test_a_quiet_run_has_the_traceback_in_its_exception(fail, capfd):
     def train():
         raise ValueError("seen")
