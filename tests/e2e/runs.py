@@ -56,6 +56,13 @@ def try_kill(pid, number):
         pass
 
 
+def is_pending(pid, number):
+    """This signal is on its way to the process."""
+    with open("/proc/%d/status" % pid) as file:
+        pending = next(line for line in file if line.startswith("ShdPnd:"))
+    return int(pending.split()[1], 16) >> (number - 1) & 1 == 1
+
+
 def files_below(path):
     found = []
     for directory, names, files in os.walk(path):
@@ -129,6 +136,12 @@ class RunCase(Case):
     def ready(self, process, n):
         """All of `n` ranks have made their file ready.RANK."""
         self.wait_for_files(process, *("ready.%d" % rank for rank in range(n)))
+
+    def signal(self, process, number, times=1):
+        """Sends a signal so often; one that is sent while another like it is on its way would be lost."""
+        for _ in range(times):
+            process.send_signal(number)
+            self.wait_for(lambda: not is_pending(process.pid, number), "the end of the signal's way")
 
     def agents(self, process):
         return self.wait_for(lambda: children(process.pid), "the agents", process)

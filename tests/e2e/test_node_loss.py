@@ -85,9 +85,7 @@ class Losses(NodeCase):
         """An agent that does not answer is ended by force when the grace is over."""
         process = self.nodes(3, POLITE, "--grace", "100ms")
         os.kill(self.agent_of(process, "n03"), signal.SIGSTOP)
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
+        self.signal(process, signal.SIGINT, 2)
         self.assert_status(130, self.finish(process))
         self.assert_clean()
         self.assert_ended("run", "interrupted")

@@ -3,7 +3,6 @@
 import errno
 import os
 import signal
-import time
 
 from place import REPORT, FaultCase, failing, main
 
@@ -159,9 +158,7 @@ class Disks(FaultCase):
                 self.wait_for(lambda: os.path.exists(os.path.join(staging, ".metadata.json")), "a commit", process)
                 os.kill(self.pids_of(process, 1)[1][0], signal.SIGKILL)
                 self.await_event("gone", process)
-                for _ in range(interrupts):
-                    process.send_signal(signal.SIGINT)
-                    time.sleep(0.05)  # two of them at once may come as one
+                self.signal(process, signal.SIGINT, interrupts)
                 finished = self.assert_status(130, self.finish(process, 20))
                 self.assertIn("signal 2 (SIGINT): the last checkpoint has %s to be committed; once more ends the run at once" % told,
                               finished.err)
@@ -210,9 +207,7 @@ class Disks(FaultCase):
                 self.wait_for_files(process, "slow-" + call)
                 if status == 0:
                     self.await_event("run_end", process)
-                for _ in range(2):
-                    process.send_signal(signal.SIGINT)
-                    time.sleep(0.05)  # two of them at once may come as one
+                self.signal(process, signal.SIGINT, 2)
                 finished = self.assert_status(status, self.finish(process, 20))
                 self.assertNotIn("hangs", finished.err)
                 self.assertEqual([committed], self.committed())
