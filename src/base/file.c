@@ -93,41 +93,6 @@ int file_make_directories(const char *path, mode_t mode, ty_error *err) {
     return 0;
 }
 
-static int sync_directory_of(const char *path) {
-    CLEANUP_FREE char *directory = strdup(path);
-    if (directory == NULL) return -ENOMEM;
-    char *slash = strrchr(directory, '/');
-    if (slash != NULL) slash[slash == directory ? 1 : 0] = '\0';
-    CLEANUP_FD int fd = open(slash != NULL ? directory : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || fsync(fd) < 0) return -errno;
-    return 0;
-}
-
-static int write_and_sync(int fd, const void *bytes, size_t size, mode_t mode) {
-    int result = file_write_all(fd, bytes, size);
-    if (result < 0) return result;
-    return fchmod(fd, mode) < 0 || fsync(fd) < 0 ? -errno : 0;
-}
-
-int file_publish(const char *path, const void *bytes, size_t size, mode_t mode, ty_error *err) {
-    CLEANUP_FREE char *beside = NULL;
-    if (asprintf(&beside, "%s.XXXXXX", path) < 0) {
-        beside = NULL;
-        return ty_fail_memory(err);
-    }
-    CLEANUP_FD int fd = mkostemp(beside, O_CLOEXEC);
-    if (fd < 0) return ty_fail(err, -errno, "cannot write beside %s: %s", path, strerror(errno));
-    int result = write_and_sync(fd, bytes, size, mode);
-    if (result == 0 && rename(beside, path) < 0) result = -errno;
-    if (result < 0) {
-        (void)unlink(beside);
-        return ty_fail(err, result, "cannot write %s: %s", path, strerror(-result));
-    }
-    result = sync_directory_of(path);
-    if (result < 0) return ty_fail(err, result, "cannot sync the directory of %s: %s", path, strerror(-result));
-    return 0;
-}
-
 static const char *home_directory(void) {
     const char *home = getenv("HOME");
     if (home != NULL && home[0] == '/') return home;

@@ -22,9 +22,6 @@ int file_write_all(int fd, const void *bytes, size_t size);
 /* Makes every missing directory of `path`. */
 int file_make_directories(const char *path, mode_t mode, ty_error *err);
 
-/* Writes beside, fsyncs, renames over `path`, fsyncs the directory: readers see the old bytes or the new. */
-int file_publish(const char *path, const void *bytes, size_t size, mode_t mode, ty_error *err);
-
 /* Absolute form of `path` (a leading ~/ is the home), which need not exist; the caller frees. NULL: see
  * errno. */
 char *file_absolute(const char *path);

@@ -1,27 +1,29 @@
-/* The worker's side: a tree copied into the staging directory and synced, or everything that was made taken
- * back. */
+/* The worker's side: a tree copied into a directory of this rank's own, synced, and gathered with those of the other ranks, or
+ * everything that was made taken back. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/copy.h"
 #include "checkpoint/names.h"
 
-/* Up to so many new entries are synced one by one; more of them with one syncfs, since thousands of syncs would
+/* Up to so many new files are synced one by one; more of them with one syncfs, since thousands of syncs would
  * cost a commit of the file system's journal each. */
 enum { SYNC_EACH = 64 };
 
 int copy_fail(const struct copy *copy, const struct tree_entry *entry, int code, ty_error *err) {
     struct statvfs fs;
-    if ((code != ENOSPC && code != EDQUOT) || fstatvfs(copy->to, &fs) < 0)
+    if ((code != ENOSPC && code != EDQUOT) || fstatvfs(copy->own, &fs) < 0)
         return ty_fail(err, -code, "cannot copy %s/%s to %s: %s", copy->source, entry->path, copy->staging,
                        strerror(code));
     return ty_fail(err, -code, "cannot copy %s/%s to %s: %s: it needs %lld bytes, %llu are free", copy->source,
@@ -29,86 +31,59 @@ int copy_fail(const struct copy *copy, const struct tree_entry *entry, int code,
                    (unsigned long long)fs.f_bavail * fs.f_frsize);
 }
 
-int copy_fail_conflict(const struct copy *copy, const char *path, ty_error *err) {
-    return ty_fail(
-        err, TY_EUSAGE,
-        "%s is in the checkpoint of another rank with other content (this rank's is %s/%s): give files that"
-        " differ a name of their own in each rank",
-        path, copy->source, path);
+/* -- what was copied */
+
+static void forget(struct copy *copy) {
+    for (size_t i = 0; i < copy->n; i++) {
+        free(copy->copied[i].path);
+        free(copy->copied[i].target);
+    }
+    free(copy->copied);
 }
 
-int copy_give_way(struct copy *copy, const char *path, ty_error *err) {
-    if (!copy->may_differ) return copy_fail_conflict(copy, path, err);
-    if (copy->kept.code == 0)
-        (void)ty_fail(&copy->kept, TY_EUSAGE,
-                      "%s differs between the ranks: the one that came first is kept; give files that differ a"
-                      " name of their own in each rank",
-                      path);
-    return 1;
+/* Room for one more, all zero; NULL without memory. */
+static struct copied *note(struct copy *copy, const struct tree_entry *entry, ty_error *err) {
+    if (copy->n == copy->room) {
+        size_t room = copy->room > 0 ? 2 * copy->room : 16;
+        struct copied *grown = reallocarray(copy->copied, room, sizeof *grown);
+        if (grown == NULL) {
+            (void)ty_fail_memory(err);
+            return NULL;
+        }
+        copy->copied = grown;
+        copy->room = room;
+    }
+    struct copied *copied = &copy->copied[copy->n];
+    *copied = (struct copied){.path = strdup(entry->path)};
+    if (copied->path == NULL) {
+        (void)ty_fail_memory(err);
+        return NULL;
+    }
+    copy->n++;
+    return copied;
 }
 
-int copy_note_made(struct copy *copy, const char *path, ty_error *err) {
-    buffer_append(&copy->made, path, strlen(path) + 1);
-    copy->n_made++;
-    return copy->made.failed ? ty_fail_memory(err) : 0;
-}
-
-/* Appends {"path": PATH to the list; the caller goes on. */
-static int begin_listing(struct copy *copy, const char *path, ty_error *err) {
-    struct buffer *files = copy->files;
-    buffer_text(files, files->data[files->size - 1] == '[' ? "{\"path\": " : ", {\"path\": ");
-    buffer_json_string(files, path, strlen(path));
-    return files->failed ? ty_fail_memory(err) : 0;
-}
-
-static int list_file(struct copy *copy, const char *path, const struct digest *digest, ty_error *err) {
-    if (str_equal(path, MANIFEST_NAME)) return 0; /* the user's metadata, which the manifest takes in */
-    int result = begin_listing(copy, path, err);
-    if (result < 0) return result;
-    buffer_printf(copy->files, ", \"size\": %lld, \"xxh3\": \"%s\"}", (long long)digest->size, digest->xxh3);
-    return copy->files->failed ? ty_fail_memory(err) : 0;
-}
-
-static int list_link(struct copy *copy, const char *path, const char *target, ty_error *err) {
-    int result = begin_listing(copy, path, err);
-    if (result < 0) return result;
-    buffer_text(copy->files, ", \"link\": ");
-    buffer_json_string(copy->files, target, strlen(target));
-    buffer_char(copy->files, '}');
-    return copy->files->failed ? ty_fail_memory(err) : 0;
-}
-
-static int copy_directory(struct copy *copy, const struct tree_entry *entry, ty_error *err) {
-    struct stat there;
-    if (entry->status.st_dev == copy->to_status.st_dev && entry->status.st_ino == copy->to_status.st_ino)
+static int copy_directory(struct copy *copy, const struct tree_entry *entry, struct copied *copied,
+                          ty_error *err) {
+    struct stat own;
+    copied->directory = true;
+    if (fstat(copy->own, &own) < 0) return copy_fail(copy, entry, errno, err);
+    if (entry->status.st_dev == own.st_dev && entry->status.st_ino == own.st_ino)
         return ty_fail(err, TY_EUSAGE, "the checkpoint %s holds the directory %s into which it is copied",
                        copy->source, copy->staging);
-    if (mkdirat(copy->to, entry->path, (entry->status.st_mode & 0777) | 0700) == 0)
-        return copy_note_made(copy, entry->path, err);
-    if (errno != EEXIST) return copy_fail(copy, entry, errno, err);
-    if (fstatat(copy->to, entry->path, &there, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(there.st_mode)) return 0;
-    return copy_fail_conflict(copy, entry->path, err);
+    if (mkdirat(copy->own, entry->path, (entry->status.st_mode & 0777) | 0700) == 0) return 0;
+    return copy_fail(copy, entry, errno, err);
 }
 
-static int copy_link(struct copy *copy, const struct tree_entry *entry, ty_error *err) {
-    char target[PATH_MAX], there[PATH_MAX];
+static int copy_link(struct copy *copy, const struct tree_entry *entry, struct copied *copied, ty_error *err) {
+    char target[PATH_MAX];
     int result = tree_read_link(entry->directory, entry->name, target);
     if (result < 0) return copy_fail(copy, entry, -result, err);
     result = tree_check_link(copy->source, entry, target, err);
     if (result < 0) return result;
-    if (symlinkat(target, copy->to, entry->path) == 0)
-        result = copy_note_made(copy, entry->path, err);
-    else if (errno != EEXIST)
-        result = copy_fail(copy, entry, errno, err);
-    else if (tree_read_link(copy->to, entry->path, there) < 0 || !str_equal(there, target))
-        result = copy_give_way(copy, entry->path, err);
-    return result < 0 ? result : result == 1 ? 0 : list_link(copy, entry->path, target, err);
-}
-
-static int copy_regular(struct copy *copy, const struct tree_entry *entry, ty_error *err) {
-    struct digest digest = {0};
-    int result = copy_file(copy, entry, &digest, err);
-    return result < 0 ? result : result == 1 ? 0 : list_file(copy, entry->path, &digest, err);
+    copied->target = strdup(target);
+    if (copied->target == NULL) return ty_fail_memory(err);
+    return symlinkat(target, copy->own, entry->path) == 0 ? 0 : copy_fail(copy, entry, errno, err);
 }
 
 static int copy_entry(void *context, enum tree_visit visit, const struct tree_entry *entry, ty_error *err) {
@@ -116,124 +91,154 @@ static int copy_entry(void *context, enum tree_visit visit, const struct tree_en
     if (visit == TREE_LEAVE) return 0;
     int result = tree_check_entry(copy->source, entry, err);
     if (result < 0) return result;
-    if (S_ISDIR(entry->status.st_mode)) return copy_directory(copy, entry, err);
-    if (S_ISLNK(entry->status.st_mode)) return copy_link(copy, entry, err);
-    return copy_regular(copy, entry, err);
+    struct copied *copied = note(copy, entry, err);
+    if (copied == NULL) return -ENOMEM;
+    if (S_ISDIR(entry->status.st_mode)) return copy_directory(copy, entry, copied, err);
+    if (S_ISLNK(entry->status.st_mode)) return copy_link(copy, entry, copied, err);
+    return copy_file(copy, entry, &copied->digest, err);
 }
 
-static const char *next_made(const struct copy *copy, size_t *at) {
-    if (*at >= copy->made.size) return NULL;
-    const char *path = copy->made.data + *at;
-    *at += strlen(path) + 1;
-    return path;
+/* -- the sync: directories, and with them the names of files and links, are synced when the checkpoint is published; a large file
+ * was synced when it was written */
+
+static bool waits_for_sync(const struct copied *copied) {
+    return !copied->directory && copied->target == NULL && copied->digest.size < COPY_SYNC_AT_ONCE;
 }
 
-/* Directories, and with them the names of files and links, are synced when the checkpoint is published; a large file was synced when
- * it was written. */
-static int sync_path(int at, const char *path) {
-    struct stat status;
-    CLEANUP_FD int fd = tree_open_file(at, path);
-    if (fd == -ELOOP) return 0;
+static int sync_file(const struct copy *copy, const char *path) {
+    CLEANUP_FD int fd = tree_open_file(copy->own, path);
     if (fd < 0) return fd;
-    if (fstat(fd, &status) < 0) return -errno;
-    if (!S_ISREG(status.st_mode) || status.st_size >= COPY_SYNC_AT_ONCE) return 0;
     return fsync(fd) < 0 ? -errno : 0;
 }
 
 static int sync_each(const struct copy *copy) {
-    size_t at = 0;
     int result = 0;
-    for (const char *path; result == 0 && (path = next_made(copy, &at)) != NULL;)
-        result = sync_path(copy->to, path);
+    for (size_t i = 0; result == 0 && i < copy->n; i++)
+        if (waits_for_sync(&copy->copied[i])) result = sync_file(copy, copy->copied[i].path);
     return result;
 }
 
-static int sync_made(const struct copy *copy, ty_error *err) {
-    int result = 0;
-    if (copy->n_made <= SYNC_EACH)
-        result = sync_each(copy);
-    else if (syncfs(copy->to) < 0)
-        result = -errno;
+static int sync_copied(const struct copy *copy, ty_error *err) {
+    size_t n = 0;
+    for (size_t i = 0; i < copy->n; i++)
+        n += waits_for_sync(&copy->copied[i]);
+    int result = n <= SYNC_EACH ? sync_each(copy) : syncfs(copy->own) < 0 ? -errno : 0;
     if (result < 0) return ty_fail(err, result, "cannot sync %s: %s", copy->staging, strerror(-result));
     return 0;
 }
 
-/* A list too long for a message stays beside the files, and the message names it. */
-static int set_down_list(struct copy *copy, size_t begin, ty_error *err) {
-    struct buffer *files = copy->files;
-    const struct buffer list = {.data = files->data + begin, .size = files->size - begin};
+/* -- the list */
+
+/* The user's metadata is no file of the checkpoint: the manifest takes it in. */
+static bool is_listed(const struct copied *copied) {
+    return !copied->directory && copied->state != COPIED_GAVE_WAY && !str_equal(copied->path, MANIFEST_NAME);
+}
+
+static void list(const struct copied *copied, struct buffer *out) {
+    buffer_text(out, out->data[out->size - 1] == '[' ? "{\"path\": " : ", {\"path\": ");
+    buffer_json_text(out, copied->path);
+    if (copied->target != NULL) {
+        buffer_text(out, ", \"link\": ");
+        buffer_json_text(out, copied->target);
+        buffer_char(out, '}');
+    } else {
+        buffer_printf(out, ", \"size\": %lld, \"xxh3\": \"%s\"}", (long long)copied->digest.size,
+                      copied->digest.xxh3);
+    }
+}
+
+/* A list too long for a message stays beside the files, and the message names it. Another rank that made the same may have put it
+ * there. */
+static int set_down_list(const struct copy *copy, const struct buffer *text, struct buffer *files,
+                         ty_error *err) {
     struct digest digest;
     char name[sizeof LIST_PREFIX + DIGEST_SIZE];
-    if (list.size <= LIST_MAX) return 0;
-    bytes_digest_memory(list.data, list.size, &digest);
+    bytes_digest_memory(text->data, text->size, &digest);
     (void)snprintf(name, sizeof name, LIST_PREFIX "%s", digest.xxh3);
-    int result = copy_text(copy, name, &list, err);
-    if (result < 0) return result;
-    files->size = begin;
+    CLEANUP_FD int to = openat(copy->to, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int result = to >= 0 ? file_write_all(to, text->data, text->size) : errno == EEXIST ? 0 : -errno;
+    if (result < 0 && to >= 0) (void)unlinkat(copy->to, name, 0);
+    if (result < 0)
+        return ty_fail(err, result, "cannot write %s/%s (%zu bytes): %s", copy->staging, name, text->size,
+                       strerror(-result));
     buffer_printf(files, "[{\"list\": \"%s\"}]", name);
     return 0;
 }
 
-/* What was listed from `begin` on. */
-static int end_list(struct copy *copy, size_t begin, ty_error *err) {
-    buffer_char(copy->files, ']');
-    return copy->files->failed ? ty_fail_memory(err) : set_down_list(copy, begin, err);
+static int list_copied(const struct copy *copy, struct buffer *files, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    buffer_char(&text, '[');
+    for (size_t i = 0; !text.failed && i < copy->n; i++)
+        if (is_listed(&copy->copied[i])) list(&copy->copied[i], &text);
+    buffer_char(&text, ']');
+    if (text.failed) return ty_fail_memory(err);
+    int result = 0;
+    if (text.size > LIST_MAX)
+        result = set_down_list(copy, &text, files, err);
+    else
+        buffer_append(files, text.data, text.size);
+    return result < 0 ? result : files->failed ? ty_fail_memory(err) : 0;
 }
 
-/* Directories that hold files of other ranks stay. */
-static void undo(const struct copy *copy) {
-    CLEANUP_FREE const char **paths = calloc(copy->n_made + 1, sizeof *paths);
-    size_t n = 0, at = 0;
-    for (const char *path; paths != NULL && (path = next_made(copy, &at)) != NULL;)
-        paths[n++] = path;
-    while (n-- > 0)
-        if (unlinkat(copy->to, paths[n], 0) < 0 && errno == EISDIR)
-            (void)unlinkat(copy->to, paths[n], AT_REMOVEDIR);
-}
+/* -- the whole */
 
 static int copy_tree(struct copy *copy, int from, ty_error *err) {
-    struct stat status;
-    if (fstat(copy->to, &copy->to_status) < 0 || fstat(from, &status) < 0)
+    struct stat staging, status;
+    if (fstat(from, &status) < 0)
         return ty_fail(err, -errno, "cannot read %s: %s", copy->source, strerror(errno));
-    if (status.st_dev == copy->to_status.st_dev && status.st_ino == copy->to_status.st_ino)
+    if (lstat(copy->staging, &staging) == 0 && status.st_dev == staging.st_dev &&
+        status.st_ino == staging.st_ino)
         return ty_fail(err, TY_EUSAGE, "the checkpoint %s is the directory into which it is to be copied",
                        copy->source);
+    int result = tree_walk(from, copy->source, copy_entry, copy, err);
+    return result < 0 ? result : sync_copied(copy, err);
+}
+
+static int copy_and_gather(struct copy *copy, int from, const char *own, struct buffer *files, ty_error *err) {
     if (bytes_init(&copy->bytes) < 0) return ty_fail_memory(err);
-    size_t before = copy->files->size;
-    buffer_char(copy->files, '[');
-    int result =
-        copy->files->failed ? ty_fail_memory(err) : tree_walk(from, copy->source, copy_entry, copy, err);
-    if (result == 0) result = end_list(copy, before, err);
-    if (result == 0) result = sync_made(copy, err);
-    if (result < 0) {
-        undo(copy);
-        if (copy->files->data != NULL) copy->files->data[copy->files->size = before] = '\0';
-    }
+    int result = copy_tree(copy, from, err);
+    if (result == 0) result = copy_gather(copy, own, err);
+    if (result == 0) result = list_copied(copy, files, err);
+    if (result < 0 && copy->to >= 0) copy_withdraw(copy);
     bytes_done(&copy->bytes);
     return result;
 }
 
-/* Another rank may make it at the same moment; it stays when this one fails, since others may be using it. */
-static int open_staging(const char *staging, ty_error *err) {
-    if (mkdir(staging, 0755) < 0 && errno != EEXIST)
-        return ty_fail(err, -errno, "cannot make directory %s: %s", staging, strerror(errno));
-    return tree_open(AT_FDCWD, staging, false, err);
+/* A directory of this rank's own, beside the staging directory. The caller frees its path. */
+static int make_own(struct copy *copy, char **path, ty_error *err) {
+    unsigned number = 0;
+    if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number)
+        return ty_fail(err, -EIO, "cannot draw a random name for %s", copy->staging);
+    if (asprintf(path, "%s" OWN_MARK "%08x", copy->staging, number) < 0) {
+        *path = NULL;
+        return ty_fail_memory(err);
+    }
+    if (mkdir(*path, 0755) < 0)
+        return ty_fail(err, -errno, "cannot make directory %s: %s", *path, strerror(errno));
+    copy->own = tree_open(AT_FDCWD, *path, false, err);
+    if (copy->own < 0) (void)rmdir(*path);
+    return copy->own < 0 ? copy->own : 0;
 }
 
 int checkpoint_copy(const char *source, const char *staging, const struct checkpoint_copying *how,
                     struct buffer *files, ty_error *err) {
-    struct copy copy = {
-        .source = source,
-        .staging = staging,
-        .give = how->hand == CHECKPOINT_GIVE,
-        .may_differ = how->may_differ,
-        .files = files,
-    };
+    struct copy copy = {.source = source,
+                        .staging = staging,
+                        .own = -1,
+                        .to = -1,
+                        .give = how->hand == CHECKPOINT_GIVE,
+                        .may_differ = how->may_differ};
+    CLEANUP_FREE char *own = NULL;
     CLEANUP_FD int from = tree_open(AT_FDCWD, source, true, err);
     if (from < 0) return ty_wrap(err, "checkpoint");
-    CLEANUP_FD int to = copy.to = open_staging(staging, err);
-    int result = to < 0 ? to : copy_tree(&copy, from, err);
-    buffer_done(&copy.made);
+    int result = make_own(&copy, &own, err);
+    if (result == 0) result = copy_and_gather(&copy, from, own, files, err);
+    if (copy.own >= 0) {
+        (void)tree_remove(AT_FDCWD, own);
+        (void)close(copy.own);
+    }
+    if (copy.to >= 0) (void)close(copy.to);
+    forget(&copy);
     if (result < 0 || copy.kept.code == 0) return result;
     if (err != NULL) *err = copy.kept;
     return 1;

@@ -1,4 +1,5 @@
-/* What the two halves of checkpoint_copy share: the tree (copy.c) and one regular file of it (copy_file.c). */
+/* What the parts of checkpoint_copy share: the tree (copy.c), one regular file of it (copy_file.c), and how what was copied gets to
+ * the other ranks' files (gather.c). */
 #ifndef CHECKPOINT_COPY_H
 #define CHECKPOINT_COPY_H
 
@@ -13,33 +14,39 @@
 /* A file from COPY_SYNC_AT_ONCE bytes on is synced when it is written; smaller ones at the end. */
 enum { COPY_SYNC_AT_ONCE = 1 << 20 };
 
+/* MINE: only this rank's so far. SHARED: another rank's, which is equal, stands there. GAVE_WAY: another's, which differs. */
+enum copied_state { COPIED_MINE, COPIED_SHARED, COPIED_GAVE_WAY };
+
+/* One thing that was copied. */
+struct copied {
+    char *path;           /* below the staging directory; owned */
+    char *target;         /* of a link; NULL: it is none; owned */
+    bool directory;       /* or a file with this digest */
+    struct digest digest; /* of the copy */
+    enum copied_state state;
+};
+
 struct copy {
     const char *source, *staging; /* for messages */
-    int to;                       /* the staging directory */
+    int own;                      /* this rank's directory, as long as it is one of its own; else -1 */
+    int to;                       /* the staging directory; -1 before copy_gather */
     bool give;                    /* link files instead of copying them */
     bool may_differ;              /* another rank's file is kept */
     ty_error kept;                /* names the first of these; code 0: there is none */
-    struct stat to_status;
-    uint64_t part; /* in the name of the file that is being written; 0: none was yet */
     struct bytes bytes;
-    struct buffer made; /* paths in the staging directory, a NUL after each, in the order of their making */
-    size_t n_made;
-    struct buffer *files; /* the JSON list */
+    struct copied *copied; /* a directory before what is in it */
+    size_t n, room;
 };
 
-/* Copies a regular file to its place; what already stands there must be equal. `digest` tells what was
- * copied. 1 when another rank's, which differs, is kept. */
+/* Copies a regular file to its place; `digest` tells what was copied. */
 int copy_file(struct copy *copy, const struct tree_entry *entry, struct digest *digest, ty_error *err);
 
-/* Puts a text beside the files, under a name that stands for its content. */
-int copy_text(struct copy *copy, const char *path, const struct buffer *text, ty_error *err);
-
-/* Remembers what was made, to be synced or undone. */
-int copy_note_made(struct copy *copy, const char *path, ty_error *err);
+/* Makes this rank's directory, which lies at `own`, the staging directory where no other rank was first; otherwise moves each entry
+ * that is new there, and the others must be equal or give way. Where it fails some may have been moved. */
+int copy_gather(struct copy *copy, const char *own, ty_error *err);
+/* Takes back what is in the staging directory by now; directories that hold files of other ranks stay. */
+void copy_withdraw(const struct copy *copy);
 
 int copy_fail(const struct copy *copy, const struct tree_entry *entry, int code, ty_error *err);
-int copy_fail_conflict(const struct copy *copy, const char *path, ty_error *err);
-/* What stands there differs: 1 when it is kept, else the error. */
-int copy_give_way(struct copy *copy, const char *path, ty_error *err);
 
 #endif

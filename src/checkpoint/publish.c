@@ -130,8 +130,16 @@ static int take_stock(struct publication *publication, int top, const char *cons
                    json_object_iter_key(missing));
 }
 
+/* The staging directory is nobody's but ours by now: what it held under this name is not replaced in one step. */
+static int set_down_manifest(int top, const char *text) {
+    if (unlinkat(top, MANIFEST_NAME, 0) < 0 && errno != ENOENT) return -errno;
+    CLEANUP_FD int fd = openat(top, MANIFEST_NAME, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (fd < 0) return -errno;
+    int result = file_write_all(fd, text, strlen(text));
+    return result < 0 ? result : fsync(fd) < 0 || fsync(top) < 0 ? -errno : 0;
+}
+
 static int write_manifest(const struct publication *publication, int top, ty_error *err) {
-    CLEANUP_FREE char *path = NULL;
     CLEANUP_FREE char *text = NULL;
     CLEANUP_JSON json_t *metadata = NULL;
     int result = manifest_read(top, publication->staging, &metadata, err);
@@ -142,11 +150,11 @@ static int write_manifest(const struct publication *publication, int top, ty_err
                              publication->files);
     if (json_object_set_new(metadata, MANIFEST_KEY, ours) < 0) return ty_fail_memory(err);
     text = json_dumps(metadata, JSON_INDENT(1) | JSON_ENSURE_ASCII);
-    if (text == NULL || asprintf(&path, "%s/" MANIFEST_NAME, publication->staging) < 0) {
-        path = NULL;
-        return ty_fail_memory(err);
-    }
-    return file_publish(path, text, strlen(text), 0644, err);
+    if (text == NULL) return ty_fail_memory(err);
+    result = set_down_manifest(top, text);
+    if (result == 0) return 0;
+    return ty_fail(err, result, "cannot write %s/" MANIFEST_NAME ": %s", publication->staging,
+                   strerror(-result));
 }
 
 /* Where the file system knows no rename without replacing, the lock that the controller holds on the run must

@@ -1,6 +1,6 @@
 /* What controllers and workers that were killed left behind, found by its name, or by its manifest. */
 #include <fcntl.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -36,13 +36,12 @@ static uint64_t number_of(const char *run_path, const char *name) {
     return path.failed ? 0 : checkpoint_number(path.data);
 }
 
-/* A staging directory: a later attempt may be writing there while slow storage still sweeps behind the one before. */
+/* A staging directory, or one of a rank that gathers there: a later attempt may be writing there while slow storage still sweeps behind
+ * the one before. */
 static bool is_staging(const struct sweep *sweep, const char *name) {
     const char *mark = strstr(name, STAGING_MARK);
-    int64_t attempt;
     if (name[0] != '.' || !str_prefix(name + 1, NAME_PREFIX, NULL) || mark == NULL) return false;
-    return sweep->known != NULL || !str_to_int64(mark + strlen(STAGING_MARK), 0, INT64_MAX, &attempt) ||
-           attempt <= sweep->attempt;
+    return sweep->known != NULL || strtoll(mark + strlen(STAGING_MARK), NULL, 10) <= sweep->attempt;
 }
 
 static bool is_left_over(const struct sweep *sweep, const char *name) {

@@ -39,8 +39,8 @@ int tree_open(int at, const char *path, bool follow, ty_error *err);
 /* Opens a file for reading, never through a link, and never waiting for a pipe's other end; -errno. */
 int tree_open_file(int at, const char *path);
 
-/* What may not be in a checkpoint: sockets, pipes and devices; names that are not UTF-8, and those of
- * unfinished files. TY_EUSAGE names it. */
+/* What may not be in a checkpoint: sockets, pipes and devices; names that are not UTF-8, and those that
+ * are ours. TY_EUSAGE names it. */
 int tree_check_entry(const char *name, const struct tree_entry *entry, ty_error *err);
 
 /* A link may only lead inside: relative, ".." only at its start, and not above the top. Since every link obeys

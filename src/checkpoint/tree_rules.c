@@ -18,8 +18,9 @@ int tree_check_entry(const char *name, const struct tree_entry *entry, ty_error 
         return ty_fail(err, TY_EUSAGE, "the name of %s/%s is not UTF-8: a checkpoint cannot hold it", name,
                        entry->path);
     if (str_prefix(entry->name, PART_PREFIX, NULL))
-        return ty_fail(err, TY_EUSAGE, "%s/%s has the name of an unfinished file: a checkpoint cannot hold it",
-                       name, entry->path);
+        return ty_fail(err, TY_EUSAGE,
+                       "%s/%s has a name that Trainyard keeps for itself: a checkpoint cannot hold it", name,
+                       entry->path);
     return 0;
 }
 

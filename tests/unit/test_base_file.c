@@ -1,4 +1,4 @@
-/* Files: reading with a limit, making directories, publishing, absolute paths. */
+/* Files: reading with a limit, making directories, absolute paths. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -36,6 +36,11 @@ static int leave_directory(void **state) {
     return chdir("/") < 0 ? -1 : nftw(directory, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+static void put(const char *path, const char *text) {
+    CLEANUP_FD int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_int_equal(file_write_all(fd, text, strlen(text)), 0);
+}
+
 static void expect_content(const char *path, const char *content) {
     CLEANUP(buffer_done) struct buffer read = {0};
     assert_int_equal(file_read(path, 1 << 20, &read, NULL), 0);
@@ -51,7 +56,7 @@ static void reading_names_what_is_wrong(void **state) {
     assert_string_equal(err.message, "cannot open missing: No such file or directory");
     assert_int_equal(file_read(".", 10, &out, &err), -EISDIR);
     assert_string_equal(err.message, "cannot read .: Is a directory");
-    assert_int_equal(file_publish("long", "12345678901", 11, 0600, NULL), 0);
+    put("long", "12345678901");
     assert_int_equal(file_read("long", 10, &out, &err), TY_EUSAGE);
     assert_string_equal(err.message, "long is too long: at most 10 bytes are read");
     assert_string_equal(out.data, "kept");
@@ -61,8 +66,8 @@ static void reading_names_what_is_wrong(void **state) {
 static void reading_appends(void **state) {
     (void)state;
     CLEANUP(buffer_done) struct buffer out = {0};
-    assert_int_equal(file_publish("digits", "1234567890", 10, 0600, NULL), 0);
-    assert_int_equal(file_publish("nothing", "", 0, 0600, NULL), 0);
+    put("digits", "1234567890");
+    put("nothing", "");
     assert_int_equal(file_read("nothing", 10, &out, NULL), 0);
     assert_string_equal(out.data, "");
     assert_int_equal(file_read("digits", 10, &out, NULL), 0);
@@ -107,36 +112,9 @@ static void makes_every_directory(void **state) {
     assert_int_equal(file_make_directories(absolute, 0755, &err), 0);
     assert_true(is_directory("x/y"));
     assert_int_equal(file_make_directories("/", 0755, &err), 0);
-    assert_int_equal(file_publish("a/file", "", 0, 0600, &err), 0);
+    put("a/file", "");
     assert_int_equal(file_make_directories("a/file/c", 0755, &err), -ENOTDIR);
     assert_string_equal(err.message, "cannot make directory a/file: Not a directory");
-}
-
-static void publishing_replaces_the_whole_file(void **state) {
-    (void)state;
-    ty_error err = {0};
-    struct stat status;
-    mode_t mask = umask(077);
-    assert_int_equal(file_publish("f", "old and long", 12, 0644, &err), 0);
-    assert_int_equal(stat("f", &status), 0);
-    assert_int_equal(status.st_mode & 0777, 0644);
-    assert_int_equal(file_publish("f", "new", 3, 0600, &err), 0);
-    expect_content("f", "new");
-    assert_int_equal(stat("f", &status), 0);
-    assert_int_equal(status.st_mode & 0777, 0600);
-    (void)umask(mask);
-}
-
-static void a_failed_publication_leaves_nothing(void **state) {
-    (void)state;
-    ty_error err = {0};
-    assert_int_equal(mkdir("only", 0755), 0);
-    assert_int_equal(mkdir("only/target", 0755), 0);
-    assert_int_equal(file_publish("missing/f", "x", 1, 0600, &err), -ENOENT);
-    assert_string_equal(err.message, "cannot write beside missing/f: No such file or directory");
-    assert_int_equal(file_publish("only/target", "x", 1, 0600, &err), -EISDIR);
-    assert_int_equal(rmdir("only/target"), 0);
-    assert_int_equal(rmdir("only"), 0); /* empty: nothing was left beside */
 }
 
 static void expect_absolute(const char *path, const char *expected) {
@@ -163,14 +141,9 @@ static void absolute_paths(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reading_names_what_is_wrong),
-        cmocka_unit_test(reading_appends),
-        cmocka_unit_test(reads_standard_input),
-        cmocka_unit_test(writing_reports_errno),
-        cmocka_unit_test(makes_every_directory),
-        cmocka_unit_test(publishing_replaces_the_whole_file),
-        cmocka_unit_test(a_failed_publication_leaves_nothing),
-        cmocka_unit_test(absolute_paths),
+        cmocka_unit_test(reading_names_what_is_wrong), cmocka_unit_test(reading_appends),
+        cmocka_unit_test(reads_standard_input),        cmocka_unit_test(writing_reports_errno),
+        cmocka_unit_test(makes_every_directory),       cmocka_unit_test(absolute_paths),
     };
     return cmocka_run_group_tests(tests, enter_directory, leave_directory);
 }

@@ -1,8 +1,4 @@
-/* Checkpoints: what is copied is what was there; ranks beside each other; what may not be in one; and above all
- * that no death and no failing call, wherever it strikes, leaves a directory that looks complete and is not.
- *
- * The calls that change a file system are wrapped by the linker (meson.build): the k-th of them fails, or kills
- * the process, or comes when the power has gone, and with it what was not synced. */
+/* Checkpoints: what is copied is what was there; ranks beside each other; what may not be in one; what is removed. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,92 +19,19 @@
 
 #include <cmocka.h>
 
-#include "base/buffer.h"
 #include "base/cleanup.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint_world.h"
 
-#define BUFFER CLEANUP(buffer_done) struct buffer
+static bool clone_works;     /* FICLONE is imitated */
+static bool renames_replace; /* as on file systems that know no other */
 
-/* ---- calls that fail ---- */
-
-static long countdown;   /* the call at which it reaches 0 fails; never when negative */
-static int fault;        /* errno of the failure; 0: the process dies instead */
-static bool clone_works; /* FICLONE is imitated */
-
-static void cut_power(void);
-enum { POWER_CUT = -1 }; /* a fault: all goes on, and nothing of it reaches the disk */
-
-static bool strikes(void) {
-    if (countdown < 0 || countdown-- != 0) return false;
-    if (fault == 0) (void)raise(SIGKILL);
-    if (fault == POWER_CUT) {
-        cut_power();
-        return false;
-    }
-    errno = fault;
-    return true;
-}
-
-#define WRAP(name, parameters, arguments)                \
-    int __real_##name parameters;                        \
-    int __wrap_##name parameters;                        \
-    int __wrap_##name parameters {                       \
-        return strikes() ? -1 : __real_##name arguments; \
-    }
-
-/* True when a power cut is played: the disk is ours. */
-static bool keep_synced(int fd);
-static bool keep_all(void);
-
-int __real_fsync(int fd);
-int __wrap_fsync(int fd);
-int __wrap_fsync(int fd) {
-    if (strikes()) return -1;
-    return keep_synced(fd) ? 0 : __real_fsync(fd);
-}
-
-int __real_syncfs(int fd);
-int __wrap_syncfs(int fd);
-int __wrap_syncfs(int fd) {
-    if (strikes()) return -1;
-    return keep_all() ? 0 : __real_syncfs(fd);
-}
-
-WRAP(fchmod, (int fd, mode_t mode), (fd, mode))
-WRAP(mkdirat, (int at, const char *path, mode_t mode), (at, path, mode))
-WRAP(symlinkat, (const char *target, int at, const char *path), (target, at, path))
-WRAP(rename, (const char *from, const char *to), (from, to))
-WRAP(renameat2, (int a, const char *from, int b, const char *to, unsigned flags), (a, from, b, to, flags))
-
-static long removals = -1; /* the same for calls that take names away, which then fail with EIO */
-static bool removals_stop; /* and all after it */
-static bool one_stayed;
-
-static bool stays(void) {
-    if (removals < 0) return false;
-    errno = EIO;
-    bool fails = removals == 0;
-    if (!fails || !removals_stop) removals--;
-    one_stayed |= fails;
-    return fails;
-}
-
-int __real_unlinkat(int at, const char *path, int flags);
-int __wrap_unlinkat(int at, const char *path, int flags);
-int __wrap_unlinkat(int at, const char *path, int flags) {
-    return stays() ? -1 : __real_unlinkat(at, path, flags);
-}
-
-int __real_renameat(int from_at, const char *from, int to_at, const char *to);
-int __wrap_renameat(int from_at, const char *from, int to_at, const char *to);
-int __wrap_renameat(int from_at, const char *from, int to_at, const char *to) {
-    return stays() ? -1 : __real_renameat(from_at, from, to_at, to);
-}
-
-ssize_t __real_write(int fd, const void *bytes, size_t size);
-ssize_t __wrap_write(int fd, const void *bytes, size_t size);
-ssize_t __wrap_write(int fd, const void *bytes, size_t size) {
-    return strikes() ? -1 : __real_write(fd, bytes, size);
+int __real_renameat2(int a, const char *from, int b, const char *to, unsigned flags);
+int __wrap_renameat2(int a, const char *from, int b, const char *to, unsigned flags);
+int __wrap_renameat2(int a, const char *from, int b, const char *to, unsigned flags) {
+    if (!renames_replace) return __real_renameat2(a, from, b, to, flags);
+    errno = EINVAL;
+    return -1;
 }
 
 int __real_ioctl(int fd, unsigned long request, int from);
@@ -121,113 +44,6 @@ int __wrap_ioctl(int fd, unsigned long request, int from) {
         if (pwrite(fd, room, (size_t)n, at) != n) return -1;
     return 0;
 }
-
-/* ---- a run's directory and a tree to be copied ---- */
-
-static char base[64], run_path[96], source[96], staging[160];
-
-static char *in(const char *directory, const char *name) {
-    static char path[4][512];
-    static int turn;
-    turn = (turn + 1) % 4;
-    (void)snprintf(path[turn], sizeof path[turn], "%s/%s", directory, name);
-    return path[turn];
-}
-
-static void put_sized(const char *path, const char *bytes, size_t size) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, bytes, size), size);
-    assert_int_equal(close(fd), 0);
-}
-
-static void put(const char *path, const char *text) {
-    put_sized(path, text, strlen(text));
-}
-
-static void shell(const char *command) {
-    BUFFER line = {0};
-    buffer_printf(&line, "cd %s && %s", base, command);
-    assert_int_equal(system(line.data), 0);
-}
-
-static bool exists(const char *path) {
-    struct stat status;
-    return lstat(path, &status) == 0;
-}
-
-static int set_up(void **state) {
-    (void)state;
-    countdown = -1;
-    clone_works = false;
-    strcpy(base, "/tmp/test_checkpoint.XXXXXX");
-    if (mkdtemp(base) == NULL) return -1;
-    (void)snprintf(run_path, sizeof run_path, "%s/run", base);
-    (void)snprintf(source, sizeof source, "%s/source", base);
-    (void)snprintf(staging, sizeof staging, "%s/.checkpoint_000012.attempt-1", run_path);
-    return mkdir(run_path, 0755) < 0 ? -1 : mkdir(source, 0755);
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    countdown = -1;
-    shell("chmod -R u+rwx . && rm -rf run source other");
-    return rmdir(base);
-}
-
-static void small_tree(void) {
-    put(in(source, "model.bin"), "weights");
-    put(in(source, "empty"), "");
-    assert_int_equal(mkdir(in(source, "shard"), 0750), 0);
-    put(in(source, "shard/0.bin"), "zero");
-    assert_int_equal(symlink("shard/0.bin", in(source, "latest")), 0);
-}
-
-static int open_descriptors(void) {
-    DIR *directory = opendir("/proc/self/fd");
-    int n = 0;
-    while (readdir(directory) != NULL)
-        n++;
-    (void)closedir(directory);
-    return n;
-}
-
-static int copy_from(const char *from, struct buffer *files, ty_error *err) {
-    return checkpoint_copy(from, staging, &(struct checkpoint_copying){CHECKPOINT_COPY, false}, files, err);
-}
-
-static int publish_lists(const char *const *lists, size_t n, char **path, ty_error *err) {
-    struct checkpoint_parts parts = {.number = 12, .attempt = 1, .lists = lists, .n = n};
-    return checkpoint_publish(run_path, &parts, path, err);
-}
-
-static int publish(const struct buffer *files, char **path, ty_error *err) {
-    const char *lists[] = {files->data};
-    return publish_lists(lists, 1, path, err);
-}
-
-static void copy_well(struct buffer *files) {
-    ty_error err = {0};
-    if (copy_from(source, files, &err) < 0) fail_msg("%s", err.message);
-}
-
-static char *publish_well(const struct buffer *files) {
-    char *path = NULL;
-    ty_error err = {0};
-    if (publish(files, &path, &err) < 0) fail_msg("%s", err.message);
-    return path;
-}
-
-static void verify_well(const char *path) {
-    ty_error err = {0};
-    if (checkpoint_verify(path, &err) < 0) fail_msg("%s", err.message);
-}
-
-static void expect_refusal(int result, int code, const ty_error *err, const char *word) {
-    if (result != code || err->code != code || strstr(err->message, word) == NULL)
-        fail_msg("%d: %d %s", result, err->code, err->message);
-}
-
 /* Copying the source is refused, and nothing of it stays. */
 static void expect_no_copy(int code, const char *word) {
     BUFFER files = {0};
@@ -304,7 +120,7 @@ static void what_is_no_file(void **state) {
     expect_no_copy(TY_EUSAGE, "UTF-8");
     assert_int_equal(unlink(in(source, "caf\xe9")), 0);
     put(in(source, ".trainyard-part-x"), "");
-    expect_no_copy(TY_EUSAGE, "unfinished");
+    expect_no_copy(TY_EUSAGE, "keeps for itself");
 }
 
 static void a_copy_into_itself(void **state) {
@@ -313,7 +129,7 @@ static void a_copy_into_itself(void **state) {
     ty_error err = {0};
     put(in(run_path, "x"), "x");
     expect_refusal(copy_from(run_path, &files, &err), TY_EUSAGE, &err, "into which");
-    assert_int_equal(rmdir(staging), 0);
+    shell("test \"$(ls -A run)\" = x");
     assert_int_equal(mkdir(staging, 0755), 0);
     expect_refusal(copy_from(staging, &files, &err), TY_EUSAGE, &err, "into which");
 }
@@ -389,7 +205,7 @@ static void a_hole_counts_as_zeros(void **state) {
 
 static void many_files(void **state) {
     (void)state;
-    shell("mkdir source/d && cd source/d && seq 2000 | split -l 1 -a 4 - f");
+    shell("mkdir source/d && cd source/d && seq 1000 | split -l 1 -a 4 - f");
     BUFFER files = {0};
     copy_well(&files);
     CLEANUP_FREE char *path = publish_well(&files);
@@ -397,10 +213,10 @@ static void many_files(void **state) {
     shell("diff -r source/d run/checkpoint_000012/d");
 }
 
-/* A list of more than 1 MiB: every file of it has its checksum all the same, and two ranks with the same one share it. */
+/* Every file of the list has its checksum all the same, and two ranks with the same one share it. */
 static void a_list_too_long_for_a_message(void **state) {
     (void)state;
-    shell("mkdir source/d && cd source/d && long=$(printf %0200d 0) && seq 5000 | split -l 1 -a 4 - $long");
+    shell("mkdir source/d && cd source/d && long=$(printf %0200d 0) && seq 2000 | split -l 1 -a 4 - $long");
     BUFFER files = {0}, second = {0};
     copy_well(&files);
     copy_well(&second);
@@ -412,13 +228,13 @@ static void a_list_too_long_for_a_message(void **state) {
     if (publish_lists(lists, 2, &path, &err) < 0) fail_msg("%s", err.message);
     verify_well(path);
     shell("diff -r source/d run/checkpoint_000012/d && test -z \"$(find run -name '.trainyard-part-*')\"");
-    shell("test $(grep -c xxh3 run/checkpoint_000012/.metadata.json) = 5000");
+    shell("test $(grep -c xxh3 run/checkpoint_000012/.metadata.json) = 2000");
     free(path);
 }
 
 static void a_long_list_is_what_its_name_says(void **state) {
     (void)state;
-    shell("mkdir source/d && cd source/d && long=$(printf %0200d 0) && seq 3000 | split -l 1 -a 4 - $long");
+    shell("mkdir source/d && cd source/d && long=$(printf %0200d 0) && seq 2000 | split -l 1 -a 4 - $long");
     BUFFER files = {0};
     copy_well(&files);
     char *path = NULL;
@@ -439,6 +255,7 @@ static void shared_blocks(void **state) {
     CLEANUP_FREE char *path = publish_well(&files);
     shell("cmp source/large run/checkpoint_000012/large");
     verify_well(path);
+    clone_works = false;
 }
 
 static void read_only_files(void **state) {
@@ -564,6 +381,29 @@ static void ranks_that_differ(void **state) {
     expect_refusal(copy_from(source, &second, &err), TY_EUSAGE, &err, "shard");
     CLEANUP_FREE char *path = publish_well(&files); /* the first rank's is unharmed */
     verify_well(path);
+}
+
+/* Nothing that was there first is replaced. */
+static void ranks_where_renames_replace(void **state) {
+    (void)state;
+    small_tree();
+    renames_replace = true;
+    BUFFER first = {0};
+    copy_well(&first);
+    shell("rm source/empty && echo own > source/own && echo own > source/shard/own");
+    BUFFER second = {0};
+    copy_well(&second);
+    put(in(source, "model.bin"), "others!");
+    ty_error err = {0};
+    expect_refusal(copy_from(source, &second, &err), TY_EUSAGE, &err, "model.bin");
+    const char *lists[] = {first.data, second.data};
+    CLEANUP_FREE char *path = NULL;
+    if (publish_lists(lists, 2, &path, &err) < 0) fail_msg("%s", err.message);
+    renames_replace = false;
+    verify_well(path);
+    shell("test \"$(ls -A run)\" = checkpoint_000012 && cd run/checkpoint_000012 && test $(cat model.bin) = "
+          "weights && test "
+          "$(cat own shard/own | wc -l) = 2 && test -e empty");
 }
 
 /* The first rank's stays, and is the only one that is listed. */
@@ -790,10 +630,12 @@ static void sweeping_of_given_names(void **state) {
 static void sweeping_of_staging_alone(void **state) {
     (void)state;
     shell("cd run && mkdir checkpoint_000099 .checkpoint_000004.attempt-1 .checkpoint_000004.attempt-2 "
-          ".checkpoint_000005.attempt-10 .checkpoint_000006.attempt-x .old.removed");
+          ".checkpoint_000005.attempt-10 .checkpoint_000006.attempt-x .old.removed "
+          ".checkpoint_000004.attempt-1.given-01234567 .checkpoint_000005.attempt-10.rank-01234567");
     checkpoint_sweep_staging(run_path, 2); /* slow storage: the next attempts have begun meanwhile */
     shell("cd run && test \"$(ls -A | LC_ALL=C sort | tr '\\n' ' ')\" ="
-          " '.checkpoint_000005.attempt-10 .old.removed checkpoint_000099 '");
+          " '.checkpoint_000005.attempt-10 .checkpoint_000005.attempt-10.rank-01234567 .old.removed "
+          "checkpoint_000099 '");
     checkpoint_sweep_staging(run_path, 10);
     shell("cd run && test \"$(ls -A | LC_ALL=C sort | tr '\\n' ' ')\" = '.old.removed checkpoint_000099 '");
     checkpoint_sweep_staging(in(base, "nothing"), 1);
@@ -826,354 +668,7 @@ static void removing_beside_a_reader(void **state) {
     assert_string_equal(text, "weights");
     assert_int_equal(close(file), 0);
 }
-
-/* Killed at any moment: it is whole under its name, or has none, and the next controller's sweep removes the rest. */
-static void deaths_while_removing(void **state) {
-    (void)state;
-    static const char *const names[] = {"best"};
-    for (int i = 0; i < 20; i++) {
-        shell("mkdir -p run/best/a && cd run/best && for i in 1 2 3 4 5 6 7 8 9; do : > $i; : > a/$i; done");
-        pid_t child = fork();
-        if (child == 0) _exit(checkpoint_remove(run_path, "best", NULL) < 0);
-        (void)usleep((useconds_t)(rand() % 600));
-        assert_int_equal(kill(child, SIGKILL), 0);
-        assert_int_equal(waitpid(child, NULL, 0), child);
-        if (exists(in(run_path, "best"))) shell("test $(find run/best -type f | wc -l) = 18");
-        assert_int_equal(checkpoint_sweep(run_path, &(struct checkpoint_known){names, 1, 3}, NULL), 0);
-        assert_false(exists(in(run_path, ".best.removed")));
-    }
-    assert_int_equal(checkpoint_remove(run_path, "best", NULL), 0);
-}
-
-/* ---- faults ---- */
-
-/* False when it did not come to the failure. */
-static bool remove_with_failure(long k, bool for_good) {
-    ty_error err = {0};
-    shell("mkdir -p run/best/a && cd run/best && for i in 1 2 3; do : > $i; : > a/$i; done");
-    removals = k;
-    removals_stop = for_good;
-    one_stayed = false;
-    int result = checkpoint_remove(run_path, "best", &err);
-    removals = -1;
-    if (result < 0) expect_refusal(result, -EIO, &err, "run/best: Input/output error");
-    if (for_good && one_stayed) assert_true(result < 0);
-    if (exists(in(run_path, "best"))) shell("test $(find run/best -type f | wc -l) = 6");
-    assert_int_equal(checkpoint_remove(run_path, "best", NULL), 0);
-    shell("test -z \"$(ls -A run)\"");
-    return one_stayed;
-}
-
-/* A name that cannot be taken away is told, or taken at the next try; what is half gone has no name. */
-static void every_removal_fails(void **state) {
-    (void)state;
-    for (int for_good = 0; for_good < 2; for_good++) {
-        long k = 0;
-        while (remove_with_failure(k, for_good))
-            k++;
-        assert_in_range(k, 9, 20); /* a rename, six files, two directories */
-    }
-}
-
-static void tree_with_all_sorts(void) {
-    small_tree();
-    shell("seq 400000 > source/large"); /* is synced by itself */
-}
-
-/* Whatever stands under the name of a checkpoint is a whole one. True when there is one. */
-static bool expect_whole_or_none(void) {
-    char *path = in(run_path, "checkpoint_000012");
-    if (!exists(path)) return false;
-    verify_well(path);
-    shell("for f in model.bin empty shard/0.bin large; do cmp source/$f run/checkpoint_000012/$f; done");
-    return true;
-}
-
-static void every_call_fails_once(int code) {
-    tree_with_all_sorts();
-    int before = open_descriptors();
-    for (long k = 0;; k++) {
-        BUFFER files = {0};
-        char *path = NULL;
-        ty_error err = {0};
-        fault = code;
-        countdown = k;
-        int result = copy_from(source, &files, &err);
-        bool copied = result == 0;
-        if (copied) result = publish(&files, &path, &err);
-        bool struck = countdown < 0;
-        countdown = -1;
-        assert_int_equal(open_descriptors(), before);
-        if (result < 0) {
-            assert_int_equal(err.code, result);
-            assert_false(exists(in(run_path, "checkpoint_000012")));
-            if (!copied) assert_true(!exists(staging) || rmdir(staging) == 0);
-            checkpoint_discard(run_path, 12, 1);
-            assert_false(exists(staging));
-        } else {
-            assert_true(expect_whole_or_none());
-            shell("rm -r run/checkpoint_000012");
-        }
-        free(path);
-        if (!struck) {
-            assert_true(k > 20);
-            return;
-        }
-    }
-}
-
-/* ---- the power goes ---- */
-
-/* What of the run's directory is on the disk: of a file what it held when it was synced, of a directory the names it had then. A
- * name that was not synced may be there all the same; that is EARLY: all that stood there when the power went. */
-struct kept_name {
-    char name[256], target[256]; /* of a link */
-    mode_t mode;
-    ino_t inode;
-};
-
-static struct kept {
-    ino_t inode;
-    char *bytes; /* of a file; NULL for a directory */
-    size_t size;
-    struct kept_name *names;
-    size_t n_names;
-} disk[256];
-static size_t n_disk;
-static bool disk_works, names_early;
-
-static struct kept *find_kept(ino_t inode) {
-    for (size_t i = 0; i < n_disk; i++)
-        if (disk[i].inode == inode) return &disk[i];
-    return NULL;
-}
-
-static struct kept *renew_kept(ino_t inode) {
-    struct kept *kept = find_kept(inode);
-    if (kept == NULL) kept = &disk[n_disk++];
-    assert_true(n_disk <= ARRAY_SIZE(disk));
-    free(kept->bytes);
-    free(kept->names);
-    *kept = (struct kept){.inode = inode};
-    return kept;
-}
-
-static void keep_names(ino_t inode, const char *path) {
-    struct kept *kept = renew_kept(inode);
-    DIR *directory = opendir(path);
-    assert_non_null(directory);
-    for (const struct dirent *next; (next = readdir(directory)) != NULL;) {
-        struct stat status;
-        struct kept_name name = {0};
-        if (strcmp(next->d_name, ".") == 0 || strcmp(next->d_name, "..") == 0) continue;
-        assert_int_equal(fstatat(dirfd(directory), next->d_name, &status, AT_SYMLINK_NOFOLLOW), 0);
-        (void)snprintf(name.name, sizeof name.name, "%s", next->d_name);
-        if (S_ISLNK(status.st_mode))
-            assert_true(readlinkat(dirfd(directory), next->d_name, name.target, sizeof name.target - 1) > 0);
-        name.mode = status.st_mode;
-        name.inode = status.st_ino;
-        kept->names = realloc(kept->names, (kept->n_names + 1) * sizeof name);
-        assert_non_null(kept->names);
-        kept->names[kept->n_names++] = name;
-    }
-    (void)closedir(directory);
-}
-
-static void keep_bytes(const struct stat *status, const char *path) {
-    struct kept *kept = renew_kept(status->st_ino);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    kept->size = (size_t)status->st_size;
-    kept->bytes = malloc(kept->size + 1);
-    assert_true(fd >= 0 && kept->bytes != NULL);
-    assert_int_equal(pread(fd, kept->bytes, kept->size, 0), kept->size);
-    (void)close(fd);
-}
-
-static bool keep_synced(int fd) {
-    struct stat status;
-    char path[32];
-    if (!disk_works) return fault == POWER_CUT;
-    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    assert_int_equal(fstat(fd, &status), 0);
-    if (S_ISDIR(status.st_mode))
-        keep_names(status.st_ino, path);
-    else
-        keep_bytes(&status, path);
-    return true;
-}
-
-static int keep_one(const char *path, const struct stat *status, int kind, struct FTW *place) {
-    (void)place;
-    if (kind == FTW_D) keep_names(status->st_ino, path);
-    if (kind == FTW_F && !names_early) keep_bytes(status, path);
-    return 0;
-}
-
-static bool keep_all(void) {
-    bool early = names_early;
-    names_early = false;
-    if (disk_works) assert_int_equal(nftw(run_path, keep_one, 16, FTW_PHYS), 0);
-    names_early = early;
-    return fault == POWER_CUT;
-}
-
-static void cut_power(void) {
-    if (names_early) assert_int_equal(nftw(run_path, keep_one, 16, FTW_PHYS), 0);
-    disk_works = false;
-}
-
-/* A file of which nothing was synced is empty. */
-static void restore(ino_t inode, const char *path) {
-    const struct kept *kept = find_kept(inode);
-    assert_int_equal(mkdir(path, 0755), 0);
-    for (size_t i = 0; kept != NULL && i < kept->n_names; i++) {
-        const struct kept_name *name = &kept->names[i];
-        const struct kept *file = find_kept(name->inode);
-        char at[512];
-        assert_true(snprintf(at, sizeof at, "%s/%s", path, name->name) < (int)sizeof at);
-        if (S_ISDIR(name->mode))
-            restore(name->inode, at);
-        else if (S_ISLNK(name->mode))
-            assert_int_equal(symlink(name->target, at), 0);
-        else
-            put_sized(at, file != NULL ? file->bytes : "", file != NULL ? file->size : 0);
-    }
-}
-
-static void forget_disk(void) {
-    while (n_disk > 0) {
-        free(disk[--n_disk].bytes);
-        free(disk[n_disk].names);
-        disk[n_disk] = (struct kept){0};
-    }
-}
-
-/* One life with the power cut at the k-th call; what the disk has is put in the place of the run. False: the k-th never came. */
-static bool live_until_cut(long k) {
-    struct stat run;
-    BUFFER files = {0};
-    assert_int_equal(stat(run_path, &run), 0);
-    disk_works = true;
-    fault = POWER_CUT;
-    countdown = k;
-    copy_well(&files);
-    CLEANUP_FREE char *path = publish_well(&files);
-    bool cut = countdown < 0;
-    countdown = -1;
-    fault = 0;
-    disk_works = false;
-    shell("rm -r run");
-    restore(run.st_ino, run_path);
-    forget_disk();
-    return cut;
-}
-
-static void the_power_goes_at_every_call(bool early) {
-    names_early = early;
-    long k = 0;
-    for (; live_until_cut(k); k++) {
-        (void)expect_whole_or_none();
-        assert_int_equal(checkpoint_sweep(run_path, &(struct checkpoint_known){.last = 11}, NULL), 0);
-        shell("test -z \"$(ls -A run)\"");
-    }
-    assert_true(k > 20);
-    assert_true(expect_whole_or_none()); /* it was acknowledged */
-}
-
-static void the_power_goes(void **state) {
-    (void)state;
-    tree_with_all_sorts();
-    the_power_goes_at_every_call(false);
-}
-
-static void the_power_goes_after_the_names(void **state) {
-    (void)state;
-    tree_with_all_sorts();
-    the_power_goes_at_every_call(true);
-}
-
-/* More than are synced one by one. */
-static void the_power_goes_under_many_files(void **state) {
-    (void)state;
-    tree_with_all_sorts();
-    shell("mkdir source/d && for i in $(seq 70); do echo $i > source/d/$i; done");
-    the_power_goes_at_every_call(true);
-}
-
-static void every_call_fails_with_eio(void **state) {
-    (void)state;
-    every_call_fails_once(EIO);
-}
-
-static void every_call_fails_with_a_full_disk(void **state) {
-    (void)state;
-    every_call_fails_once(ENOSPC);
-}
-
-static void a_full_disk_says_how_much(void **state) {
-    (void)state;
-    shell("seq 400000 > source/large");
-    fault = ENOSPC;
-    countdown = 0; /* its first write */
-    BUFFER files = {0};
-    ty_error err = {0};
-    assert_int_equal(copy_from(source, &files, &err), -ENOSPC);
-    assert_non_null(strstr(err.message, "source/large"));
-    assert_non_null(strstr(err.message, "needs 2688895 bytes"));
-    assert_non_null(strstr(err.message, "are free"));
-}
-
-static void a_death_at_every_call(void **state) {
-    (void)state;
-    tree_with_all_sorts();
-    int published = 0;
-    for (long k = 0;; k++) {
-        pid_t child = fork();
-        if (child == 0) {
-            fault = 0;
-            countdown = k;
-            BUFFER files = {0};
-            char *path = NULL;
-            if (copy_from(source, &files, NULL) < 0) _exit(1);
-            _exit(publish(&files, &path, NULL) < 0 ? 2 : 0);
-        }
-        int status = -1;
-        assert_int_equal(waitpid(child, &status, 0), child);
-        bool whole = expect_whole_or_none();
-        if (whole) published++;
-        if (!WIFSIGNALED(status)) {
-            assert_int_equal(status, 0);
-            assert_true(whole && k > 20);
-            break;
-        }
-        assert_int_equal(checkpoint_sweep(run_path, &(struct checkpoint_known){.last = 11}, NULL), 0);
-        shell("test -z \"$(ls -A run)\"");
-    }
-    assert_true(published >= 2); /* once killed between the rename and the sync of the directory */
-}
-
-static void deaths_at_any_moment(void **state) {
-    (void)state;
-    tree_with_all_sorts();
-    srand(20250101);
-    for (int trial = 0; trial < 40; trial++) {
-        pid_t child = fork();
-        if (child == 0) {
-            BUFFER files = {0};
-            char *path = NULL;
-            if (copy_from(source, &files, NULL) < 0) _exit(1);
-            _exit(publish(&files, &path, NULL) < 0 ? 2 : 0);
-        }
-        (void)usleep((useconds_t)(rand() % 20000));
-        assert_int_equal(kill(child, SIGKILL), 0);
-        assert_int_equal(waitpid(child, NULL, 0), child);
-        (void)expect_whole_or_none();
-        assert_int_equal(checkpoint_sweep(run_path, &(struct checkpoint_known){.last = 11}, NULL), 0);
-        shell("test -z \"$(ls -A run)\"");
-    }
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, checkpoint_world_begin, checkpoint_world_end)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
@@ -1198,6 +693,7 @@ int main(void) {
         TEST(bad_metadata_is_refused),
         TEST(ranks_beside_each_other),
         TEST(ranks_that_differ),
+        TEST(ranks_where_renames_replace),
         TEST(ranks_that_may_differ),
         TEST(lists_that_are_wrong),
         TEST(lists_that_are_not_so),
@@ -1211,16 +707,6 @@ int main(void) {
         TEST(sweeping_of_staging_alone),
         TEST(removing),
         TEST(removing_beside_a_reader),
-        TEST(deaths_while_removing),
-        TEST(every_removal_fails),
-        TEST(every_call_fails_with_eio),
-        TEST(every_call_fails_with_a_full_disk),
-        TEST(a_full_disk_says_how_much),
-        TEST(a_death_at_every_call),
-        TEST(deaths_at_any_moment),
-        TEST(the_power_goes),
-        TEST(the_power_goes_after_the_names),
-        TEST(the_power_goes_under_many_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
