@@ -370,6 +370,7 @@ _DEPRECATED_RUN = {
 }
 _START_METHODS = ("auto", "template", "spawn", "fork")
 _PROGRESS = ("auto", "plain", "none")
+_BINDINGS = ("none", "numa")
 
 
 @dataclasses.dataclass(repr=False)
@@ -388,7 +389,8 @@ class RunConfig:
         function is not pickled, so it may use what cannot be, such as open files; ValueError where this process has other threads
         or has a device open. It is on this machine only.
     progress: "auto", "plain" or "none". quiet: no output of the workers here; it is in `logs/` all the same.
-    isolate_devices: a worker sees only its own devices. grace_s: between being told to end and being ended.
+    isolate_devices: a worker sees only its own devices. bind: "numa" keeps workers near their devices' cores and memory, where
+        there are several NUMA nodes, as `trainyard run` does by default; "none" leaves that to the frameworks. grace_s: between being told to end and being ended.
     time_limit_s: of the whole run.
     hang_timeout_s: a worker that is up and makes no report, collective or heartbeat for so long has failed; the stacks of all are
         saved in logs/rank-N.stack of the run first.
@@ -417,6 +419,7 @@ class RunConfig:
     progress: str = "auto"
     quiet: bool = False
     isolate_devices: bool = False
+    bind: str = "none"
     grace_s: float | None = None
     time_limit_s: float | None = None
     hang_timeout_s: float | None = None
@@ -433,6 +436,7 @@ class RunConfig:
         check_directory(self.worker_runtime_env, "RunConfig.worker_runtime_env")
         self._check_choice("start_method", _START_METHODS)
         self._check_choice("progress", _PROGRESS)
+        self._check_choice("bind", _BINDINGS)
         for name in ("resume", "quiet", "isolate_devices"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"`RunConfig.{name}` must be True or False, not {getattr(self, name)!r}")

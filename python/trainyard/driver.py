@@ -123,6 +123,7 @@ class Driver:
             "framework": backend.framework,
             "backend": backend.comm_backend(self._scaling),
             "isolate_devices": config.isolate_devices or defaults.policy.isolate_devices,
+            "bind": config.bind,
             "grace_s": config.grace_s,
             "time_limit_s": config.time_limit_s,
             "hang_timeout_s": config.hang_timeout_s,

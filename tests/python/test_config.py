@@ -365,6 +365,8 @@ def test_failure_config():
         {"resume": 1},
         {"start_method": "thread"},
         {"progress": "yes"},
+        {"bind": "cores"},
+        {"bind": None},
         {"quiet": None},
         {"grace_s": -1},
         {"chaos": 7},

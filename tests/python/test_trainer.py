@@ -8,6 +8,7 @@ import warnings
 import pytest
 import trainyard
 from trainyard import ControllerError, DataParallelTrainer, RunConfig, ScalingConfig
+from trainyard.driver import Driver
 from trainyard.errors import InsufficientClusterResourcesError
 from trainyard.trainer import BackendConfig
 
@@ -67,6 +68,14 @@ def test_functions_of_any_kind(fit):
     partial = functools.partial(lambda a, config: trainyard.report({"x": a, **config}), 5)
     assert fit(partial, 1, {"y": 6}).metrics == {"x": 5, "y": 6}
     assert fit(lambda config: trainyard.report({"config": config}), 1).metrics == {"config": {}}
+
+
+def test_a_binding_is_asked_of_the_library():
+    asked = [
+        Driver(DataParallelTrainer(lambda: None, run_config=RunConfig(**fields))).request()["bind"]
+        for fields in ({}, {"bind": "numa"})
+    ]
+    assert asked == ["none", "numa"]
 
 
 class OverGloo(BackendConfig):
