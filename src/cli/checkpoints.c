@@ -16,16 +16,6 @@
 #include "journal/journal.h"
 #include "run/retention.h"
 
-struct checkpoints_options {
-    const char *storage_path;
-};
-
-static const struct option_spec specs[] = {
-    {"storage-path", 0, "DIR", "where runs are kept (default: ~/trainyard_runs)", option_text,
-     offsetof(struct checkpoints_options, storage_path), NULL},
-};
-static const struct option_group checkpoints_group = {"Checkpoints", specs, ARRAY_SIZE(specs)};
-
 /* What is made of the rows, one after the other. */
 struct survey {
     const char *run_path;
@@ -230,7 +220,7 @@ static char *find_run(const char *word, const char *storage_path, ty_error *err)
 
 static int checkpoints_run(const struct arguments *arguments, ty_error *err) {
     static const char *const actions[] = {"list", "verify"};
-    struct checkpoints_options options = {0};
+    struct storage_options options = {0};
     struct format_options format = {0};
     char hint[STR_HINT_SIZE];
     const char *action = arguments->words[0];
@@ -263,7 +253,7 @@ const struct command command_checkpoints = {
         "missing or different. A run that is resumed, or starts its workers again, looks at the latest by "
         "itself, and passes over one that is damaged. PATH is the directory of a run, or, with `verify`, of a "
         "checkpoint.",
-    .groups = (const struct option_group *const[]){&checkpoints_group, &format_group, NULL},
+    .groups = (const struct option_group *const[]){&storage_group, &format_group, NULL},
     .min_words = 1,
     .max_words = 2,
     .missing = "list or verify? As in: trainyard checkpoints verify NAME",

@@ -21,7 +21,6 @@
 #include "controller/run_directory.h"
 
 struct logs_options {
-    const char *storage_path;
     struct idset ranks;
     bool all_ranks;
     int64_t tail; /* -1: all */
@@ -52,8 +51,6 @@ static const struct option_spec specs[] = {
     {"follow", 'f', NULL, "go on with what is written until the run ends", option_flag, AT(follow), NULL},
     {"tail", 0, "N", "only the last N lines of each rank", set_tail, 0, NULL},
     {"no-prefix", 0, NULL, "lines as they are, without [rank N]", option_flag, AT(no_prefix), NULL},
-    {"storage-path", 0, "DIR", "where runs are kept (default: ~/trainyard_runs)", option_text, AT(storage_path),
-     NULL},
 };
 static const struct option_group logs_group = {"Options", specs, ARRAY_SIZE(specs)};
 
@@ -296,10 +293,11 @@ static void logs_done(struct logs *logs) {
 
 static int logs_run(const struct arguments *arguments, ty_error *err) {
     struct logs_options options = {.all_ranks = true, .tail = -1};
-    int result = options_apply(arguments, (void *[]){&options}, err);
+    struct storage_options storage = {0};
+    int result = options_apply(arguments, (void *[]){&options, &storage}, err);
     CLEANUP_FREE char *path = NULL;
     if (result >= 0) {
-        path = run_directory_find(options.storage_path, arguments->words[0], err);
+        path = run_directory_find(storage.storage_path, arguments->words[0], err);
         if (path == NULL) result = err->code;
     }
     if (result >= 0) {
@@ -318,7 +316,7 @@ const struct command command_logs = {
     .description =
         "The whole output of each rank, in rank order, each line with its rank in front. On a terminal "
         "control characters are shown, not obeyed; elsewhere the bytes are as they were written.",
-    .groups = (const struct option_group *const[]){&logs_group, NULL},
+    .groups = (const struct option_group *const[]){&logs_group, &storage_group, NULL},
     .min_words = 1,
     .max_words = 1,
     .missing = "of which run? `trainyard status` lists them",

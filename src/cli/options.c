@@ -21,6 +21,12 @@ static const struct option_spec format_options[] = {
 };
 const struct option_group format_group = {"Output", format_options, ARRAY_SIZE(format_options)};
 
+static const struct option_spec storage_options[] = {
+    {"storage-path", 0, "DIR", STORAGE_PATH_HELP, option_text, offsetof(struct storage_options, storage_path),
+     NULL},
+};
+const struct option_group storage_group = {"Storage", storage_options, ARRAY_SIZE(storage_options)};
+
 static const struct option_spec help_option = {"help", 'h', NULL, "print this help", NULL, 0, NULL};
 
 /* One parse: the options of all groups in one table, and what was seen. */

@@ -68,8 +68,7 @@ static int set_signal(const struct option_spec *option, void *target, const char
 
 static const struct option_spec specs[] = {
     {"name", 0, "NAME", "the run's name (default: run-YYYYMMDD-HHMMSS-xxxx)", set_name, AT(name), NULL},
-    {"storage-path", 0, "DIR", "where runs are kept (default: ~/trainyard_runs)", option_text, AT(storage_path),
-     NULL},
+    {"storage-path", 0, "DIR", STORAGE_PATH_HELP, option_text, AT(storage_path), NULL},
     {"resume", 0, "[NAME]",
      "go on with the run of this name, which --name may give as well; where there is none a new one begins, "
      "which is told; without it "

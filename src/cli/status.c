@@ -12,16 +12,6 @@
 #include "cli/terminal.h"
 #include "controller/run_directory.h"
 
-struct status_options {
-    const char *storage_path;
-};
-
-static const struct option_spec specs[] = {
-    {"storage-path", 0, "DIR", "where runs are kept (default: ~/trainyard_runs)", option_text,
-     offsetof(struct status_options, storage_path), NULL},
-};
-static const struct option_group status_group = {"Options", specs, ARRAY_SIZE(specs)};
-
 static nanoseconds run_time(const struct run_summary *summary) {
     return (summary->ended > 0 ? summary->ended : clock_wall()) - summary->began;
 }
@@ -381,7 +371,7 @@ static int show_all(const char *storage_path, int format, struct buffer *out, ty
 }
 
 static int status_run(const struct arguments *arguments, ty_error *err) {
-    struct status_options options = {0};
+    struct storage_options options = {0};
     struct format_options format = {0};
     int result = options_apply(arguments, (void *[]){&options, &format}, err);
     if (result < 0) return result;
@@ -402,7 +392,7 @@ const struct command command_status = {
         "workers by state, checkpoints, latest metrics and first cause, and where the seconds of its start "
         "went, "
         "with the slowest rank of each part.",
-    .groups = (const struct option_group *const[]){&status_group, &format_group, NULL},
+    .groups = (const struct option_group *const[]){&storage_group, &format_group, NULL},
     .max_words = 1,
     .run = status_run,
 };
