@@ -390,7 +390,8 @@ class RunConfig:
         or has a device open. It is on this machine only.
     progress: "auto", "plain" or "none". quiet: no output of the workers here; it is in `logs/` all the same.
     isolate_devices: a worker sees only its own devices. bind: "numa" keeps workers near their devices' cores and memory, where
-        there are several NUMA nodes, as `trainyard run` does by default; "none" leaves that to the frameworks. grace_s: between being told to end and being ended.
+        there are several NUMA nodes, as `trainyard run` does by default; "none" leaves that to the frameworks.
+    grace_s: between being told to end and being ended.
     time_limit_s: of the whole run.
     hang_timeout_s: a worker that is up and makes no report, collective or heartbeat for so long has failed; the stacks of all are
         saved in logs/rank-N.stack of the run first.
