@@ -189,6 +189,24 @@ class Nodes(ElasticCase):
         self.end(process)
         self.assertEqual(1, len(self.attempts()))
 
+    def test_the_option_says_how_often_it_looks(self):
+        """Against what the config says: one run looks when the test is long over, the other never before its time."""
+        cluster, config = self.cluster({"n01": 1}), self.config(1, 3)
+        rare = self.shell(": > ready.rare; while [ ! -e done ]; do sleep 0.01; done", "--name", "rare", "--config", config,
+                          "--cluster", cluster, "--elastic-resize-monitor-interval", "1h")
+        self.wait_for_files(rare, "ready.rare")
+        self.INTERVAL = 3600
+        process = self.elastic({"n01": 1}, 1, 3, "--elastic-resize-monitor-interval", "500ms")
+        for n in (1, 2, 3):
+            self.cluster({"n%02d" % (node + 1): 1 for node in range(n)})
+            self.until(process, *range(1, n + 1))
+        self.end(process)
+        self.assert_status(0, self.finish(rare))
+        took = [one["ended"] - one["began"] for one in self.status("run")["history"]]
+        self.assertEqual([True] * 2, [seconds >= 0.49 for seconds in took[:2]], took)
+        self.assertEqual([{"attempt": 1, "workers": 1}], self.status("rare")["sizes"])
+        self.assert_clean()
+
     def workers(self, process):
         return [worker for agent in self.agents(process) for worker in children(agent)]
 
