@@ -26,7 +26,7 @@ static int run(const char *mode, ty_error *err) {
     if (strcmp(mode, "mismatch") == 0)
         return ty_all_reduce(comm, numbers, rank == 1 ? 3 : 4, TY_FLOAT64, TY_SUM, err);
     if (strcmp(mode, "late") == 0) {
-        if (rank == 1) sleep(60);
+        if (rank == 1) sleep(1000);
         return ty_barrier(comm, err);
     }
     if (strcmp(mode, "leave") == 0)
@@ -40,7 +40,7 @@ int main(int argc, char **argv) {
     if (argc != 2 || worker == NULL) return end(-1, &err) + 1;
     rank = ty_world_rank(worker);
     size = ty_world_size(worker);
-    if (strcmp(argv[1], "absent") == 0 && rank == 1) sleep(60);
+    if (strcmp(argv[1], "absent") == 0 && rank == 1) sleep(1000);
     comm = ty_comm_get(worker, &err);
     if (comm == NULL) return end(err.code, &err);
     return end(run(argv[1], &err), &err);

@@ -57,9 +57,12 @@ def try_kill(pid, number):
 
 
 def is_pending(pid, number):
-    """This signal is on its way to the process."""
-    with open("/proc/%d/status" % pid) as file:
-        pending = next(line for line in file if line.startswith("ShdPnd:"))
+    """This signal is on its way to the process; to one that is gone none is."""
+    try:
+        with open("/proc/%d/status" % pid) as file:
+            pending = next(line for line in file if line.startswith("ShdPnd:"))
+    except OSError:
+        return False
     return int(pending.split()[1], 16) >> (number - 1) & 1 == 1
 
 

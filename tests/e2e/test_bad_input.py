@@ -2,7 +2,6 @@
 nothing started or created (spec/faults.md X1, X2)."""
 
 import os
-import time
 
 from harness import Case, main
 
@@ -51,12 +50,10 @@ class Options(Case):
         for option, (_, bad, words) in options.items():
             for value in bad:
                 with self.subTest(option=option, value=value[:30]):
-                    started = time.monotonic()
                     finished = self.trainyard(command, "%s=%s" % (option, value), *tail)
                     # a file is named by its path, which says more than the option
                     named = value if value and option == "--cluster" else option
                     self.assert_usage(finished, command, named, *words)
-                    self.assertLess(time.monotonic() - started, 10)
                     self.assertLess(len(finished.err), 1100)
 
     def test_plan(self):
@@ -254,10 +251,8 @@ class ConfigFile(Case):
     def test_huge(self):
         path = os.path.join(self.place, "huge.yaml")
         with open(path, "wb") as file:
-            file.truncate(100 << 20)
-        started = time.monotonic()
+            file.truncate(64 << 30)  # more than could be read
         self.assert_usage(self.trainyard("plan", "--config", path), "plan", path)
-        self.assertLess(time.monotonic() - started, 5)
 
     def test_not_readable(self):
         self.assert_usage(self.trainyard("plan", "--config", self.place), "plan", self.place)

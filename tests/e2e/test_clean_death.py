@@ -381,7 +381,7 @@ time.sleep(100000)
         os.close(writer)
         os.read(reader, 1)
         os.close(reader)
-        process.communicate(timeout=30)
+        self.finish(process)
         self.assert_clean()
 
 

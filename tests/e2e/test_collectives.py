@@ -1,20 +1,16 @@
 """Collectives among the workers of real runs: they find each other through the run's store, and no mistake hangs."""
 
 import os
-import time
 
 import harness
 
 PROGRAM = os.path.join(harness.BUILD, "tests", "e2e", "collective_program")
+LONG = 1000  # seconds: a test that waits for that fails
 
 
 class Collectives(harness.Case):
     def collective(self, n, mode, timeout_s, *args):
-        begin = time.monotonic()
-        finished = self.run_workers("-n", n, "--env", "TRAINYARD_COLLECTIVE_TIMEOUT_S=%s" % timeout_s, *args, "--",
-                                    PROGRAM, mode)
-        self.elapsed = time.monotonic() - begin
-        return finished
+        return self.run_workers("-n", n, "--env", "TRAINYARD_COLLECTIVE_TIMEOUT_S=%s" % timeout_s, *args, "--", PROGRAM, mode)
 
     def test_sums_on_any_number_of_workers(self):
         for n in (1, 2, 3, 16):
@@ -29,13 +25,12 @@ class Collectives(harness.Case):
         self.assertEqual(8, finished.out.count("sum 36 of 36"))
 
     def test_mismatch_names_rank_and_calls(self):
-        finished = self.collective(4, "mismatch", 60)
+        finished = self.collective(4, "mismatch", LONG)
         self.assert_status(1, finished)
         self.assertIn("TY_EMISMATCH", finished.out)
         self.assertIn("rank 1", finished.out)
         self.assertIn("all_reduce(count 3, float64, sum)", finished.out)
         self.assertIn("all_reduce(count 4, float64, sum)", finished.out)
-        self.assertLess(self.elapsed, 30)
 
     def test_late_rank_is_named(self):
         finished = self.collective(4, "late", 1)
@@ -43,20 +38,17 @@ class Collectives(harness.Case):
         self.assertIn("TY_ETIMEOUT", finished.out)
         self.assertIn("rank 1 did not come", finished.out)
         self.assertIn("barrier()", finished.out)
-        self.assertLess(self.elapsed, 30)
 
     def test_rank_that_leaves_is_no_hang(self):
-        finished = self.collective(3, "leave", 60)
+        finished = self.collective(3, "leave", LONG)
         self.assert_status(1, finished)
         self.assertIn("TY_ECOMM", finished.out)
-        self.assertLess(self.elapsed, 30)
 
     def test_absent_rank_is_named_at_the_rendezvous(self):
         finished = self.collective(3, "absent", 1)
         self.assert_status(1, finished)
         self.assertIn("TY_ETIMEOUT", finished.out)
         self.assertIn("rank 1 did not come", finished.out)
-        self.assertLess(self.elapsed, 30)
 
 
 if __name__ == "__main__":

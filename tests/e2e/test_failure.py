@@ -160,7 +160,7 @@ os._exit(1)
         """Nothing runs then: the run ends at once, resumable, and tells how long its workers took to end, not how long it paused."""
         process = self.start("run", "--storage-path", self.storage, "--name", "r", "--max-failures", 9, "--", "sh", "-c", "exit 7")
         journal = os.path.join(self.storage, "r", "run.db")
-        pauses = "SELECT count(*) FROM events WHERE kind = 'attempt_end' AND data->>'retry' > 0.8"
+        pauses = "SELECT count(*) FROM events WHERE kind = 'attempt_end' AND data->>'retry' > 1.5"
 
         def pausing():
             try:

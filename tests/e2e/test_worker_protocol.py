@@ -354,7 +354,10 @@ assert c.hear() == ("none", None)
 """)
 
     def test_closed_channel_is_told_at_a_bad_end(self):
-        close = "c.socket.close(); os.closerange(3, 100); time.sleep(0.4); os._exit(9)\n"
+        close = ("fds = lambda: len(os.listdir('/proc/%d/fd' % os.getppid()))\n"
+                 "before = fds(); c.socket.close(); os.closerange(3, 100)\n"
+                 "while fds() >= before: time.sleep(0.01)\n"  # until the agent knows
+                 "time.sleep(0.4); os._exit(9)\n")
         for name, before in ("ready", "c.say('ready'); "), ("never-said-a-word", ""):
             with self.subTest(name):
                 finished = self.workers(1, before + close, name=name, status=9)
@@ -631,7 +634,8 @@ while step < 100000:
         for seed, random in seeds(soak("CHECKPOINT_KILLS", 8)):
             before = last()
             process = self.start_workers(2, source, *(() if before == 0 else ("--resume",)), "--grace", "200ms")
-            self.wait_for(lambda: last() > before + random.choice([0, 1, 5]), "checkpoints", process)
+            more = random.choice([0, 1, 5])
+            self.wait_for(lambda: last() > before + more, "checkpoints", process)
             agent, = self.agents(process)
             victims = {"controller": lambda: process.pid, "agent": lambda: agent, "worker": lambda: random.choice(self.workers_of(agent))}
             kind = random.choice(sorted(victims))

@@ -61,15 +61,18 @@ def test_a_rank_that_has_ended_is_not_waited_for(fit, leave):
 
 
 def test_who_does_not_come_is_named(fit, capfd):
+    limits = {"RAY_TRAIN_COLLECTIVE_TIMEOUT_S": "0.5", "RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S": "0.2"}
+
     def train():
+        collective.barrier()  # however long it takes until all are there
+        os.environ.update(limits)
         if trainyard.get_context().get_world_rank() != 2:
             collective.barrier()
         else:
-            __import__("time").sleep(5)
+            __import__("time").sleep(60)
 
-    limits = {"RAY_TRAIN_COLLECTIVE_TIMEOUT_S": "0.5", "RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S": "0.2"}
     with pytest.raises(WorkerGroupError) as caught:
-        fit(train, 3, worker_runtime_env={"env_vars": limits})
+        fit(train, 3)
     failure = next(iter(caught.value.worker_failures.values()))
     assert isinstance(failure, BroadcastCollectiveTimeoutError) and isinstance(failure, TimeoutError)
     assert "barrier" in str(failure) and "rank 2" in str(failure)
@@ -78,8 +81,9 @@ def test_who_does_not_come_is_named(fit, capfd):
 
 def test_a_warning_does_not_end_the_wait(fit, capfd):
     def train():
+        collective.barrier()
         if trainyard.get_context().get_world_rank() == 1:
-            __import__("time").sleep(0.7)
+            __import__("time").sleep(1)
         trainyard.report({"data": collective.broadcast_from_rank_zero("kept")})
 
     limits = {"RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S": "0.2"}

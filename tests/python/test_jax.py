@@ -191,13 +191,13 @@ def test_an_exception_comes_home_at_once(fit, method):
 
         if jax.process_index() == 1:
             raise KeyError("lost")
-        time.sleep(60)
+        time.sleep(300)
 
     begin = time.monotonic()
     with pytest.raises(WorkerGroupError) as caught:
         fit(train, start_method=method)
     assert isinstance(caught.value.worker_failures[1], KeyError)
-    assert time.monotonic() - begin < 50, "JAX's own way out waits for the other ranks, for minutes"
+    assert time.monotonic() - begin < 200, "JAX's own way out waits for the other ranks, for minutes"
 
 
 def test_a_worker_that_is_told_to_end_does(fit, storage):

@@ -326,7 +326,11 @@ def test_all_reported_checkpoints(fit):
 
 @pytest.mark.parametrize("way", ["copy", "upload", "list"])
 def test_a_rank_whose_report_is_missing_is_named_and_ends_the_wait(fit, capfd, tmp_path, way):
+    limits = {"RAY_TRAIN_COLLECTIVE_TIMEOUT_S": "0.5", "RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S": "0.2"}
+
     def train():
+        trainyard.collective.barrier()  # however long it takes until all are there
+        os.environ.update(limits)
         if trainyard.get_context().get_world_rank() != 2:
             waits()
         else:
@@ -342,9 +346,8 @@ def test_a_rank_whose_report_is_missing_is_named_and_ends_the_wait(fit, capfd, t
         else:
             saved({"a": 1}, model="1")
 
-    limits = {"RAY_TRAIN_COLLECTIVE_TIMEOUT_S": "0.5", "RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S": "0.2"}
     with pytest.raises(WorkerGroupError) as caught:
-        fit(train, 3, worker_runtime_env={"env_vars": limits})
+        fit(train, 3)
     failure = next(iter(caught.value.worker_failures.values()))
     label = "get_all_reported_checkpoints" if way == "list" else "report"
     assert isinstance(failure, BroadcastCollectiveTimeoutError)
@@ -357,8 +360,9 @@ def test_a_rank_whose_report_is_missing_is_named_and_ends_the_wait(fit, capfd, t
 
 def test_who_waits_for_a_report_that_comes_goes_on(fit, capfd):
     def train():
+        trainyard.collective.barrier()
         if trainyard.get_context().get_world_rank() == 1:
-            __import__("time").sleep(0.7)
+            __import__("time").sleep(1)
         saved({"a": 1}, model="1")
 
     limits = {"RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S": "0.2"}

@@ -296,7 +296,7 @@ class Disks(FaultCase):
         with open(os.path.join(self.work, "err"), "w") as err, open(os.path.join(self.work, "out"), "w") as out:
             process = self.hanging_journal("r", script, "--grace", "300ms", when=place, stdout=out, stderr=err)
             self.wait_for(lambda: self.told("r") in self.read("err"), "word of the storage", process)
-            self.assertEqual("[rank 1] told 0\n", self.read("out"))
+            self.wait_for(lambda: self.read("out") == "[rank 1] told 0\n", "the report that carries none", process)
             process.send_signal(signal.SIGINT)
             self.assert_status(130, self.finish(process, 20))
         self.assertNotIn("[rank 0] told 0", self.read("out"))
