@@ -1,5 +1,5 @@
 /* A worker that reports as the test tells it: PROGRAM MODE STEPS DIRECTORY [FAIL_AT]. Each step writes a file of its own into a new
- * directory, hands it over and prints what came of it. */
+ * directory, hands it over and prints what came of it. PROGRAM fail TEXT...: tells of each failure and ends with 5. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -32,8 +32,26 @@ static int upload(ty_worker *worker, const char *metrics, const char *directory,
     return rc;
 }
 
+/* "NULL" is no text, "large" one that is too large by itself. */
+static int fail(char **texts) {
+    enum { LARGE = 1024 * 1024 + 1 };
+    char *large = malloc(LARGE + 1);
+    if (large == NULL) return 9;
+    memset(large, ' ', LARGE);
+    large[LARGE] = '\0';
+    for (; *texts != NULL; texts++) {
+        ty_error err = {0};
+        const char *text = strcmp(*texts, "NULL") == 0 ? NULL : strcmp(*texts, "large") == 0 ? large : *texts;
+        int rc = ty_report_failure(text, &err);
+        printf("told: %s %s\n", rc == 0 ? "ok" : ty_error_name(rc), err.message);
+    }
+    free(large);
+    return 5;
+}
+
 int main(int argc, char **argv) {
     ty_error err = {0};
+    if (argc > 1 && strcmp(argv[1], "fail") == 0) return fail(argv + 2);
     ty_worker *worker = argc > 3 ? ty_worker_self(&err) : NULL;
     if (worker == NULL) return fprintf(stderr, "%s\n", err.message), 8;
     const char *mode = argv[1];
