@@ -209,7 +209,8 @@ static int set_engine(const struct option_spec *option, void *target, const char
 }
 
 static const struct option_spec cluster_specs[] = {
-    {"engine", 0, "auto|local|slurm", "where agents run (default: auto)", set_engine, 0, NULL},
+    {"engine", 0, "auto|local|slurm",
+     "where agents run (default: auto, which is local; slurm is not in this version)", set_engine, 0, NULL},
     {"cluster", 0, "FILE", "nodes from a cluster file instead of this machine; `run` gives each an agent here",
      option_text, offsetof(struct cluster_options, cluster_file), NULL},
     {"num-cpus", 0, "N", "CPUs of this machine, instead of those found", set_cpus, 0, NULL},

@@ -19,7 +19,7 @@ python -m trainyard.as_ray [OPTION...] SCRIPT.py [ARG...]
 
 DESCRIPTION = """\
 Runs a program that was written for Ray Train, unchanged, on Trainyard. The options say which nodes there are where the program's
-ray.init() does not; without any, they are this machine, or the nodes of the Slurm allocation."""
+ray.init() does not; without any, they are this machine. The engine slurm is not in this version."""
 
 
 def parser() -> argparse.ArgumentParser:

@@ -85,7 +85,7 @@ def init(
     """Sets what later runs go by: the resources of this machine, and the environment of workers.
 
     `address` may be None, "auto" or "local", or that of a `ray.cluster_utils.Cluster`; there is no other cluster to
-    connect to: the nodes are this machine or those of the Slurm allocation. With log_to_driver=False the workers' output
+    connect to: the nodes are this machine, or those of a cluster file. With log_to_driver=False the workers' output
     is in their logs only. RuntimeError when called twice.
     """
     global _context, _before
@@ -134,8 +134,7 @@ def _nodes(address: str | None, **amounts: Any) -> dict[str, Any]:
         amounts["engine"] = "local"
     elif address not in (None, "auto"):
         log.warning(
-            "ray.init(address=%r) is left aside: there is no Ray cluster to connect to; workers run on this machine or, in a "
-            "Slurm allocation, on its nodes",
+            "ray.init(address=%r) is left aside: there is no Ray cluster to connect to; workers run on this machine",
             address,
         )
     labels = amounts.pop("labels")
