@@ -79,7 +79,7 @@ TY_API int ty_run_dispatch(ty_run *run, ty_error *err);
 
 /* 1 and the next event, the caller's to free(); 0: there is none now; -ENOMEM. Events are JSON objects with "event", their kind:
  *   "output"      stream (1, 2), rank, text: whole lines, as they would have been printed
- *   "log"         level ("error", "warning", "info", "debug"), subsystem, text
+ *   "log"         level ("error", "warning", "info", "debug"), subsystem ("scaling": a line that ty_scaling_resolve gives as well), text
  *   "report"      rank, number, attempt, checkpoint (whether this rank brings files), metrics
  *   "failure"     rank, attempt, failure: what the worker told of the exception that it ends with (ty_report_failure)
  *   "checkpoint"  number, path, metrics (those of rank 0), attempt, time
