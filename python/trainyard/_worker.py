@@ -108,9 +108,7 @@ def _own_frames_cut(error: BaseException):
     """The traceback from the user's first frame on; whole when it never left this package."""
     here = os.path.dirname(os.path.abspath(__file__))
     trace = error.__traceback__
-    while trace is not None and os.path.dirname(
-        os.path.abspath(trace.tb_frame.f_code.co_filename)
-    ).startswith(here):
+    while trace is not None and os.path.abspath(trace.tb_frame.f_code.co_filename).startswith(here + os.sep):
         trace = trace.tb_next
     return trace if trace is not None else error.__traceback__
 

@@ -79,11 +79,10 @@ class Checkpoint:
             raise ValueError(f"`metadata`: the name {_OURS!r} is taken")
         ours = {name: value for name, value in self._read_metadata().items() if name == _OURS}
         text = json.dumps({**ours, **metadata})
-        fd, temporary = tempfile.mkstemp(dir=self._source(), prefix=_METADATA)
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, os.path.join(self.path, _METADATA))
+        with _replaced(os.path.join(self._source(), _METADATA), _METADATA) as temporary:
+            with open(temporary, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(temporary, 0o644)
 
     def _source(self) -> str:
         if not os.path.isdir(self.path):
@@ -137,14 +136,21 @@ def _copy_tree(source: str, target: str) -> None:
 def _copied(source: str, target: str) -> None:
     """Copies a file, whole or not at all, unless what is there is the same by size and time."""
     if not _is_same(source, target):
-        fd, temporary = tempfile.mkstemp(dir=os.path.dirname(target), prefix=".copy-")
-        os.close(fd)
-        try:
+        with _replaced(target, ".copy-") as temporary:
             shutil.copy2(source, temporary)
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+
+
+@contextlib.contextmanager
+def _replaced(target: str, prefix: str) -> Iterator[str]:
+    """A new file, empty and beside `target`, whose place it takes at the end; where that is not reached it goes."""
+    fd, temporary = tempfile.mkstemp(dir=os.path.dirname(target), prefix=prefix)
+    os.close(fd)
+    try:
+        yield temporary
+        os.replace(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise
 
 
 def _is_same(source: str, target: str) -> bool:

@@ -6,11 +6,10 @@ They go through the run's store, not through the framework's process group, and 
 from __future__ import annotations
 
 import logging
-import os
 import pickle
 from typing import Any, Callable, NamedTuple, TypeVar
 
-from . import runtime
+from . import limits, runtime
 
 T = TypeVar("T")
 log = logging.getLogger("trainyard")
@@ -63,14 +62,6 @@ def _pickled(data: Any) -> bytes:
         ) from error
 
 
-def _seconds(name: str, default: float) -> float:
-    text = os.environ.get(name, "")
-    try:
-        return float(text) if text else default
-    except ValueError:
-        raise ValueError(f"{name}={text!r} must be a number of seconds") from None
-
-
 class Patience(NamedTuple):
     """How long the ranks wait for each other: `limit` seconds (negative: without one), and a warning every `interval`."""
 
@@ -81,7 +72,8 @@ class Patience(NamedTuple):
 def patience() -> Patience:
     """As RAY_TRAIN_COLLECTIVE_TIMEOUT_S (-1) and RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S (60) say; ValueError."""
     return Patience(
-        _seconds("RAY_TRAIN_COLLECTIVE_TIMEOUT_S", -1), _seconds("RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S", 60)
+        limits.seconds("RAY_TRAIN_COLLECTIVE_TIMEOUT_S", -1, negative=True),
+        limits.seconds("RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S", 60, negative=True),
     )
 
 

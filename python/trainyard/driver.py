@@ -154,7 +154,8 @@ class Driver:
             yield data
         finally:
             if path is not None:
-                os.unlink(path)
+                with contextlib.suppress(FileNotFoundError):  # the storage may be gone by now
+                    os.unlink(path)
 
     def _facts(self) -> dict[str, Any]:
         """Plain settings that go with the training function."""
@@ -291,8 +292,7 @@ class Driver:
         if self._broken is not None:
             raise ControllerError(self._broken) from self._broken
         if error is None:
-            made = result.read(summary["path"], self._config.checkpoint_config)
-            return made
+            return result.read(summary["path"], self._config.checkpoint_config)
         shown = bool(summary.get("failure")) and not self._config.quiet
         if shown:
             print(summary["failure"].rstrip("\n"), file=sys.stderr, flush=True)

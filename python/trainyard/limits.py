@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 from typing import Callable, Mapping
@@ -10,15 +11,17 @@ from typing import Callable, Mapping
 log = logging.getLogger("trainyard")
 
 
-def seconds(name: str, default: float, environment: Mapping[str, str] = os.environ) -> float:
-    """A length of time from the environment; ValueError when it is no number of seconds, 0 or more."""
+def seconds(
+    name: str, default: float, environment: Mapping[str, str] = os.environ, negative: bool = False
+) -> float:
+    """A length of time from the environment; ValueError when it is no number of seconds, 0 or more unless it may be `negative`."""
     text = environment.get(name, "")
     try:
         value = float(text) if text else default
     except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"{name}={text!r} must be a number of seconds, 0 or more")
+        value = math.nan
+    if not math.isfinite(value) or (value < 0 and not negative):
+        raise ValueError(f"{name}={text!r} must be a number of seconds{'' if negative else ', 0 or more'}")
     return value
 
 

@@ -91,8 +91,12 @@ def spill(data: bytes, directory: str) -> tuple[bytes, str | None]:
         return data, None
     os.makedirs(directory, exist_ok=True)
     fd, path = tempfile.mkstemp(prefix=".payload-", dir=directory)
-    with os.fdopen(fd, "wb") as file:
-        file.write(data)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+    except BaseException:
+        os.unlink(path)
+        raise
     return pickle.dumps(path, protocol=4), path
 
 

@@ -1,6 +1,7 @@
 """Checkpoint objects: directories, copies, metadata."""
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -116,4 +117,18 @@ def test_metadata(source):
         checkpoint.set_metadata({"trainyard": 1})
     with pytest.raises(ValueError, match="dict"):
         checkpoint.set_metadata([1])
+    assert sorted(os.listdir(source)) == [".metadata.json", "model.txt", "sub"]
+
+
+def test_metadata_that_find_no_room_leave_nothing(source):
+    checkpoint = Checkpoint(source)
+    checkpoint.set_metadata({"a": 1})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 10, before[1]))
+    try:
+        with pytest.raises(OSError):
+            checkpoint.set_metadata({"a": "x" * 4096})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert checkpoint.get_metadata() == {"a": 1}
     assert sorted(os.listdir(source)) == [".metadata.json", "model.txt", "sub"]

@@ -79,6 +79,13 @@ def test_who_does_not_come_is_named(fit, capfd):
     assert "rank 2 did not come" in capfd.readouterr().err, "a warning came before"
 
 
+@pytest.mark.parametrize("value", ["nan", "inf", "soon"])
+def test_a_limit_is_a_number_of_seconds(value, monkeypatch):
+    monkeypatch.setenv("RAY_TRAIN_COLLECTIVE_TIMEOUT_S", value)
+    with pytest.raises(ValueError, match="RAY_TRAIN_COLLECTIVE_TIMEOUT_S='.*' must be a number of seconds"):
+        collective.patience()
+
+
 def test_a_warning_does_not_end_the_wait(fit, capfd):
     def train():
         collective.barrier()

@@ -276,6 +276,22 @@ def test_the_failure_told_is_of_the_last_attempt(fail):
     assert error.worker_failures[0].args == ("attempt 2",)
 
 
+def test_a_neighbour_of_the_package_keeps_its_frames():
+    """Only what lies in the package itself is left out of a traceback."""
+    from trainyard import _worker
+
+    def fail():
+        raise KeyError("lost")
+
+    path = os.path.join(os.path.dirname(_worker.__file__) + "_of_mine", "model.py")
+    neighbour = {}
+    exec(compile("def train(function):\n    function()\n", path, "exec"), neighbour)
+    with pytest.raises(KeyError) as caught:
+        neighbour["train"](fail)
+    error = caught.value.with_traceback(caught.value.__traceback__.tb_next)
+    assert _worker._own_frames_cut(error).tb_frame.f_code.co_filename == path
+
+
 SCRIPT = """
 import os, sys, time
 import trainyard

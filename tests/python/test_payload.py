@@ -2,6 +2,7 @@
 
 import functools
 import os
+import resource
 import sys
 import threading
 import types
@@ -147,6 +148,17 @@ def test_a_function_with_a_cache_travels(monkeypatch):
     data = payload.dump(sys.modules["__main__"].double, None, BackendConfig(), {})
     monkeypatch.delattr(sys.modules["__main__"], "double")
     assert payload.load(data).function(6) == 12
+
+
+def test_a_payload_that_finds_no_room_leaves_nothing(tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        with pytest.raises(OSError):
+            payload.spill(bytes(payload.SENT_MAX + 1), str(tmp_path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert os.listdir(tmp_path) == []
 
 
 def test_modules_of_a_class_of_their_own(monkeypatch):
