@@ -142,18 +142,25 @@ static void fail(struct records *records, int code, const char *why) {
     fail_with(records, &error);
 }
 
-static void tell(struct records *records, const char *metrics) {
-    if (records->written != NULL) records->written(records->written_context);
+static void call_back(struct records *records, const char *metrics) {
     if (records->then == NULL || !records_have(records, records->then_count)) return;
     void (*then)(void *context, const char *metrics) = TAKE(records->then);
     then(records->then_context, metrics);
+}
+
+static void tell(struct records *records, const char *metrics) {
+    if (records->written != NULL) records->written(records->written_context);
+    call_back(records, metrics);
 }
 
 static void end_batch(struct storage_job *job) {
     const struct batch *batch = (const struct batch *)job;
     struct records *records = batch->records;
     records->writing = false;
-    if (records->error.code != 0) return; /* it took longer than anybody waited */
+    if (records->error.code != 0) { /* nobody waited that long, or memory was short for what came behind it */
+        call_back(records, NULL);
+        return;
+    }
     records->n_settled += batch->n;
     if (batch->result < 0) fail_with(records, &batch->error);
     tell(records, batch->metrics);

@@ -317,6 +317,25 @@ static void test_storage_that_hangs_is_given_up(void **state) {
     assert_string_equal(told, "a | ");
 }
 
+/* Whoever waits for rows that were gathered hears of it, though they are never handed to the thread. */
+static void test_no_memory_for_a_row(void **state) {
+    (void)state;
+    hangs = true;
+    event("a");
+    records_commit(records);
+    await_commit(1);
+    checkpoint(2, "checkpoint_2", "given");
+    records_then(records, then, NULL);
+    records_commit(records);
+    records_report(records, &(struct journal_report){.number = 1, .metrics = "", .metrics_size = SIZE_MAX});
+    assert_int_equal(records_error(records)->code, -ENOMEM);
+    assert_int_equal(n_then, 0); /* not from within that call */
+    open_gate();
+    assert_true(storage_wait(records_storage(records), LONG));
+    assert_int_equal(n_then, 1);
+    assert_string_equal(told, "a | ");
+}
+
 static void test_haste_waits_for_what_is_on_its_way(void **state) {
     (void)state;
     hangs = true;
@@ -356,6 +375,7 @@ int main(void) {
         TEST(test_the_end),
         TEST(test_too_much),
         TEST(test_storage_that_hangs_is_given_up),
+        TEST(test_no_memory_for_a_row),
         TEST(test_haste_waits_for_what_is_on_its_way),
         TEST(test_a_journal_that_hangs_is_left),
     };
