@@ -12,6 +12,12 @@
 #include "base/str.h"
 #include "worker/link.h"
 
+const char *run_settings_text(const struct run_settings *settings, const char *option) {
+    for (size_t i = 0; i < settings->n_options; i++)
+        if (str_equal(settings->options[i].option, option)) return settings->options[i].text;
+    return NULL;
+}
+
 void run_settings_done(struct run_settings *settings) {
     free(settings->name);
     free(settings->storage_path);

@@ -31,6 +31,8 @@ struct run_settings {
 };
 
 void run_settings_done(struct run_settings *settings);
+/* What the file says of an option by its long name, borrowed; NULL: nothing. */
+const char *run_settings_text(const struct run_settings *settings, const char *option);
 
 enum { CONFIG_FILE_MAX = 1 << 20, CONFIG_MAX_FAILURES = 1000000 };
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "cli/command.h"
 #include "cli/scaling_options.h"
 #include "cli/terminal.h"
@@ -77,7 +78,9 @@ static int resolve_and_plan(const struct plan_command *command, ty_error *err) {
     struct demand demand = {0};
     result = scaling_resolve(&command->scaling.scaling, scaling_train_v1(), &demand, err);
     if (result < 0) return result;
-    const char *const lines[] = {demand.deprecation, demand.warning, demand_sharing_warning(&demand, NULL)};
+    const char *backend = run_settings_text(&command->scaling.settings, "backend");
+    if (str_equal(backend, "auto")) backend = NULL;
+    const char *const lines[] = {demand.deprecation, demand.warning, demand_sharing_warning(&demand, backend)};
     for (size_t i = 0; i < ARRAY_SIZE(lines); i++)
         if (lines[i] != NULL) terminal_warning("plan", lines[i]);
     result = plan_for(command, &demand, err);

@@ -86,6 +86,17 @@ class Shape(PlanCase):
         self.assertEqual({"CPU": 5}, finished.json["total"])
         self.assert_line(finished, "plan", "warning", "trainer_resources")
 
+    def test_ranks_that_share_a_gpu_are_warned_of_where_nccl_may_be_used(self):
+        for backend, warned in ((None, True), ("auto", True), ("nccl", True), ("gloo", False)):
+            with self.subTest(backend=backend):
+                config = {"scaling_config": {"num_workers": 2, "use_gpu": True, "resources_per_worker": {"GPU": 0.5}},
+                          "run_config": {} if backend is None else {"backend": backend}}
+                path = self.write("config.json", json.dumps(config))
+                for command, *rest in (("plan",), ("run", "--storage-path", self.storage, "--", "true")):
+                    finished = self.trainyard(command, "--config", path, "--num-gpus", 1, "--num-cpus", 1, *rest)
+                    self.assert_status(0, finished)
+                    self.assertEqual(int(warned), finished.err.count("warning: workers that hold less than one GPU share it"))
+
     def test_first_version_reserves_a_cpu(self):
         plan = self.fits(nodes({"CPU": 9}), "-n", "8", env={"RAY_TRAIN_V2_ENABLED": "0"})
         self.assertEqual({"CPU": 9}, plan["total"])
