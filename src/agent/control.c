@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/descriptors.h"
 #include "base/file.h"
 #include "base/kernel.h"
 
@@ -92,25 +93,6 @@ static int make_words(const struct buffer *words) {
     return code < 0 ? -1 : TAKE_FD(fd);
 }
 
-static int send_descriptors(int socket, char kind, const int *fds, size_t n) {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(CONTROL_FDS * sizeof(int))];
-    } control = {0};
-    struct iovec part = {.iov_base = &kind, .iov_len = 1};
-    struct msghdr message = {.msg_iov = &part,
-                             .msg_iovlen = 1,
-                             .msg_control = control.bytes,
-                             .msg_controllen = CMSG_SPACE(n * sizeof *fds)};
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    *header = (struct cmsghdr){
-        .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(n * sizeof *fds)};
-    memcpy(CMSG_DATA(header), fds, n * sizeof *fds);
-    while (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-        if (errno != EINTR) return -errno;
-    return 0;
-}
-
 int control_send(struct control *control, char kind, const struct buffer *words, const int *fds, size_t n,
                  ty_error *err) {
     int all[CONTROL_FDS];
@@ -119,8 +101,9 @@ int control_send(struct control *control, char kind, const struct buffer *words,
     if (file < 0) return ty_fail(err, -errno, "cannot ask the template for a worker: %s", strerror(errno));
     all[0] = file;
     memcpy(all + 1, fds, n * sizeof *fds);
-    int code = send_descriptors(control->fd, kind, all, n + 1);
-    return code == 0 ? 0 : ty_fail(err, code, "cannot ask the template for a worker: %s", strerror(-code));
+    ssize_t sent = descriptors_send(control->fd, &kind, 1, all, n + 1, MSG_DONTWAIT);
+    return sent > 0 ? 0
+                    : ty_fail(err, (int)sent, "cannot ask the template for a worker: %s", strerror((int)-sent));
 }
 
 /* A process that KILL does not end at once is left to the kernel. */

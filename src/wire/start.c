@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/descriptors.h"
 #include "wire/frame.h"
 
 /* Room for one descriptor beside the bytes. */
@@ -17,22 +18,8 @@ union control {
 };
 
 static int send_bytes(int fd, const struct buffer *bytes, int lease_fd) {
-    union control control = {0};
-    struct iovec part = {.iov_base = bytes->data, .iov_len = bytes->size};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (lease_fd >= 0) {
-        message.msg_control = control.bytes;
-        message.msg_controllen = sizeof control.bytes;
-        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-        *header = (struct cmsghdr){
-            .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof lease_fd)};
-        memcpy(CMSG_DATA(header), &lease_fd, sizeof lease_fd);
-    }
-    ssize_t n;
-    do
-        n = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    while (n < 0 && errno == EINTR);
-    if (n < 0) return -errno;
+    ssize_t n = descriptors_send(fd, bytes->data, bytes->size, &lease_fd, lease_fd >= 0 ? 1 : 0, MSG_DONTWAIT);
+    if (n < 0) return (int)n;
     return (size_t)n == bytes->size ? 0 : -EAGAIN;
 }
 

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/descriptors.h"
 #include "base/str.h"
 
 enum { LINK_WHOLE = 16 << 10, LINK_READ = 64 << 10, LINK_ANSWER_MAX = 256 << 20 };
@@ -105,25 +106,13 @@ int link_flush(struct link *link, ty_error *err) {
 }
 
 static int send_descriptor(struct link *link, int fd, ty_error *err) {
-    static char line[] = "open\n";
-    struct iovec bytes = {.iov_base = line, .iov_len = sizeof line - 1};
-    union {
-        char bytes[CMSG_SPACE(sizeof(int))];
-        struct cmsghdr align;
-    } control = {0};
-    struct msghdr message = {.msg_iov = &bytes,
-                             .msg_iovlen = 1,
-                             .msg_control = control.bytes,
-                             .msg_controllen = sizeof control.bytes};
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    *header =
-        (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
-    memcpy(CMSG_DATA(header), &fd, sizeof fd);
-    while (sendmsg(link->fd, &message, MSG_NOSIGNAL) < 0) {
-        if (errno == EAGAIN && wait_for(link, POLLOUT, err) < 0) return TY_ECOMM;
-        if (errno != EINTR && errno != EAGAIN) return fail_gone(link, errno, err);
+    static const char line[] = "open\n";
+    for (;;) {
+        ssize_t sent = descriptors_send(link->fd, line, sizeof line - 1, &fd, 1, 0);
+        if (sent > 0) return 0;
+        if (sent != -EAGAIN) return fail_gone(link, (int)-sent, err);
+        if (wait_for(link, POLLOUT, err) < 0) return TY_ECOMM;
     }
-    return 0;
 }
 
 /* Goes on over a channel of this process alone. What was queued goes the old way, and the agent reads it

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/buffer.h"
+#include "base/descriptors.h"
 
 static void say(const char *text) {
     if (write(3, text, strlen(text)) < 0) _exit(99);
@@ -159,20 +160,7 @@ static int write_checkpoint(void) {
 }
 
 bool agent_worker_open(int socket) {
-    struct iovec bytes = {.iov_base = "open\n", .iov_len = 5};
-    union {
-        char bytes[CMSG_SPACE(sizeof(int))];
-        struct cmsghdr align;
-    } control = {0};
-    struct msghdr message = {.msg_iov = &bytes,
-                             .msg_iovlen = 1,
-                             .msg_control = control.bytes,
-                             .msg_controllen = sizeof control.bytes};
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    *header =
-        (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))};
-    memcpy(CMSG_DATA(header), &socket, sizeof(int));
-    return sendmsg(3, &message, MSG_NOSIGNAL) == 5;
+    return descriptors_send(3, "open\n", 5, &socket, 1, 0) == 5;
 }
 
 /* Another process of the worker opens a channel of its own while the worker's waits. */
