@@ -57,8 +57,7 @@ static long lose_report(struct request *request) {
 static long handle_metrics(struct request *request, Wire__Report__Kind kind) {
     struct speaker *speaker = request->channel->speaker;
     CLEANUP_FREE char *name = NULL;
-    CLEANUP(buffer_done)
-    struct buffer corrected = {0};
+    CLEANUP(buffer_done) struct buffer corrected = {0};
     ty_error err = {0};
     int result = take_name(request, &name, &err);
     size_t size = strlen(request->at);

@@ -1,4 +1,5 @@
-/* What a channel's two files share: worker_channel.c moves bytes, worker_request.c understands lines. */
+/* What the files of a channel share: worker_channel.c moves bytes, worker_request.c and those behind it (worker_verbs.h) understand
+ * lines. */
 #ifndef AGENT_WORKER_REQUEST_H
 #define AGENT_WORKER_REQUEST_H
 
