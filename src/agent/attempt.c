@@ -17,8 +17,7 @@ nanoseconds attempt_grace(const struct serving *serving) {
     return serving->lost && grace > GRACE_LOST ? GRACE_LOST : grace;
 }
 
-/* A launch none of whose workers can be started, or is to be any more (`stopped`). */
-static void refuse(struct serving *serving, const Wire__Launch *body, const char *why, bool stopped) {
+void attempt_refuse(struct serving *serving, const Wire__Launch *body, const char *why, bool stopped) {
     for (size_t i = 0; i < body->n_workers; i++) {
         Wire__WorkerEvent event = WIRE__WORKER_EVENT__INIT;
         event.kind = WIRE__WORKER_EVENT__KIND__START_FAILED;
@@ -30,14 +29,10 @@ static void refuse(struct serving *serving, const Wire__Launch *body, const char
     }
 }
 
-void attempt_refuse(struct serving *serving, const Wire__Launch *body, const char *why) {
-    refuse(serving, body, why, false);
-}
-
 /* It came while the attempt before it was still being cleared away. */
 static void stop_next(struct serving *serving) {
     if (serving->next == NULL) return;
-    refuse(serving, serving->next, "stopped before it was started", true);
+    attempt_refuse(serving, serving->next, "stopped before it was started", true);
     wire__launch__free_unpacked(TAKE(serving->next), NULL);
 }
 
@@ -115,7 +110,7 @@ void attempt_begin(struct serving *serving, const Wire__Launch *body) {
                                   : launch_init(&serving->launch, body, serving->service->nofile, &err);
     if (result < 0) {
         free(children);
-        attempt_refuse(serving, body, err.message);
+        attempt_refuse(serving, body, err.message, false);
         return;
     }
     if (!body->hold_port) held_port_close(&serving->port);

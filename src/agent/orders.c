@@ -4,13 +4,13 @@
 
 static void on_launch(struct serving *serving, const Wire__Launch *body) {
     if (serving->ending) {
-        attempt_refuse(serving, body, "this node's agent is ending");
+        attempt_refuse(serving, body, "this node's agent is ending", true);
     } else if (!serving->active) {
         attempt_begin(serving, body);
     } else {
         wire__launch__free_unpacked(serving->next, NULL);
         serving->next = launch_copy(body);
-        if (serving->next == NULL) attempt_refuse(serving, body, "out of memory");
+        if (serving->next == NULL) attempt_refuse(serving, body, "out of memory", false);
     }
 }
 

@@ -56,8 +56,8 @@ void orders_take(void *context, const Wire__Message *message);
 
 /* Begins an attempt, or fails each of its workers. One must not be active. */
 void attempt_begin(struct serving *serving, const Wire__Launch *body);
-/* Fails each of its workers: a launch that cannot even begin. */
-void attempt_refuse(struct serving *serving, const Wire__Launch *body, const char *why);
+/* Fails each of its workers: a launch that cannot even begin, or is not to any more (`stopped`), which is no failure. */
+void attempt_refuse(struct serving *serving, const Wire__Launch *body, const char *why, bool stopped);
 void attempt_go_on(void *context); /* starts some of the workers that were not started yet */
 void attempt_template_changed(
     void *context); /* the template can be asked, or not, or an answer of it has come */

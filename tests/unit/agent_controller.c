@@ -161,7 +161,8 @@ static void hear_message(struct controller *c, const Wire__Message *message) {
         c->leftovers = message->bye->leftovers;
         break;
     case WIRE__MESSAGE__BODY_LEAVING:
-        break; /* its bye says the same later */
+        c->leaving = true;
+        break;
     case WIRE__MESSAGE__BODY_STACKS:
         c->stacks = true;
         break;

@@ -30,7 +30,7 @@ struct controller {
     pid_t agent;
     char run_path[64], log_path[80];
     struct buffer in;
-    bool hello, bye, closed, clean, stacks;
+    bool hello, bye, closed, clean, stacks, leaving;
     uint32_t leftovers, port, commit_channel;
     Wire__Report__Kind commit_kind;
     unsigned n_begun, n_ended,

@@ -361,6 +361,20 @@ static void a_stop_meets_the_launch_that_waits(void **state) {
     assert_int_equal(controller_end(c), 0);
 }
 
+static void an_agent_that_ends_starts_nobody(void **state) {
+    (void)state;
+    struct controller *c = controller_begin();
+    controller_launch(c, (struct launch_options){.n = 4, .mode = "daemon", .grace_ms = 500});
+    HEAR_UNTIL(c, controller_all_gone(c, 4));
+    assert_int_equal(kill(c->agent, SIGTERM), 0);
+    HEAR_UNTIL(c, c->leaving);
+    controller_launch(c, (struct launch_options){.n = 2, .mode = "nothing"}); /* while the daemons are swept */
+    HEAR_UNTIL(c, controller_all_gone(c, 2));
+    assert_true(c->ranks[0].failed && c->ranks[0].stopped); /* which is no failure of theirs */
+    HEAR_UNTIL(c, c->bye);
+    assert_int_equal(controller_end(c), 0);
+}
+
 static void background_jobs_end_with_their_worker(void **state) {
     (void)state;
     struct controller *c = controller_begin();
@@ -692,6 +706,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(those_that_do_not_are_killed),
         cmocka_unit_test(a_launch_waits_for_the_one_before),
         cmocka_unit_test(a_stop_meets_the_launch_that_waits),
+        cmocka_unit_test(an_agent_that_ends_starts_nobody),
         cmocka_unit_test(background_jobs_end_with_their_worker),
         cmocka_unit_test(a_stranger_with_the_pipe_does_not_hold_the_end),
         cmocka_unit_test(many_processes_are_swept),
