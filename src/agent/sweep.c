@@ -17,13 +17,15 @@
 #define RESCAN_EVERY (5 * NS_PER_MS)
 #define GIVE_UP_AFTER (10 * NS_PER_S)
 
+enum kin { UNKNOWN, OURS, OTHERS };
+
 struct process {
     pid_t pid, parent;
-    bool ours;
+    enum kin kin;
 };
 
 struct table {
-    struct process *items;
+    struct process *items; /* once read, in the order of their pids */
     size_t n, capacity;
 };
 
@@ -44,6 +46,11 @@ static pid_t read_parent(int proc, const char *name) {
     return end != NULL && end[1] != '\0' && end[2] != '\0' ? (pid_t)strtol(end + 3, NULL, 10) : 0;
 }
 
+static int compare_pids(const void *a, const void *b) {
+    const struct process *one = a, *other = b;
+    return (one->pid > other->pid) - (one->pid < other->pid);
+}
+
 static void read_processes(struct table *table) {
     DIR *proc = opendir("/proc");
     if (proc == NULL) return;
@@ -60,6 +67,7 @@ static void read_processes(struct table *table) {
                                                     .parent = read_parent(dirfd(proc), entry->d_name)};
     }
     (void)closedir(proc);
+    if (table->n > 0) qsort(table->items, table->n, sizeof *table->items, compare_pids);
 }
 
 /* Any child, living or not, beside the template's processes. The kernel's own list of children is exact here: they come first in it as
@@ -97,23 +105,27 @@ static bool has_children(const struct sweep *sweep) {
     return (found >= 0 ? found : scan_other_children(sweep->template)) > 0;
 }
 
-static bool is_ours(const struct table *table, pid_t pid) {
-    for (size_t i = 0; i < table->n; i++)
-        if (table->items[i].ours && table->items[i].pid == pid) return true;
-    return false;
+static struct process *find(const struct table *table, pid_t pid) {
+    const struct process key = {.pid = pid};
+    return table->n == 0 ? NULL : bsearch(&key, table->items, table->n, sizeof key, compare_pids);
 }
 
-/* Marks the descendants of this process; returns how many more were found. */
-static size_t mark(struct table *table, const struct template *template) {
-    size_t marked = 0;
-    for (size_t i = 0; i < table->n; i++) {
-        struct process *process = &table->items[i];
-        if (process->ours || template_owns(template, process->pid)) continue;
-        if (process->parent != getpid() && !is_ours(table, process->parent)) continue;
-        process->ours = true;
-        marked++;
+/* A descendant of this process, but for the template and what is below it: its ancestors are followed up to one that is known, and then
+ * all of them are. While they are, they count as others', so that a pid used again meanwhile closes no circle. */
+static bool is_ours(const struct table *table, const struct template *template, struct process *process) {
+    struct process *top = process;
+    for (; top != NULL && top->kin == UNKNOWN; top = find(table, top->parent)) {
+        top->kin = OTHERS;
+        if (template_owns(template, top->pid)) break;
+        if (top->parent == getpid()) {
+            top->kin = OURS;
+            break;
+        }
     }
-    return marked;
+    bool ours = top != NULL && top->kin == OURS;
+    for (; ours && process != top; process = find(table, process->parent))
+        process->kin = OURS;
+    return ours;
 }
 
 static void end_process(struct sweep *sweep, pid_t pid) {
@@ -133,10 +145,8 @@ static void end_process(struct sweep *sweep, pid_t pid) {
 static void end_descendants(struct sweep *sweep) {
     struct table table = {0};
     read_processes(&table);
-    while (mark(&table, sweep->template) > 0) {
-    }
     for (size_t i = 0; i < table.n; i++)
-        if (table.items[i].ours) end_process(sweep, table.items[i].pid);
+        if (is_ours(&table, sweep->template, &table.items[i])) end_process(sweep, table.items[i].pid);
     free(table.items);
 }
 
