@@ -256,14 +256,16 @@ static long find_slot(struct worker_channels *all) {
 
 static int enter(struct worker_channel *channel, int fd) {
     struct worker_channels *all = channel->speaker->all;
+    struct worker_channel **end = &channel->speaker->channels;
     long slot = find_slot(all);
     if (slot < 0) return (int)slot;
     int code = outbox_watch(all->outbox, &channel->source, fd, on_ready, channel);
     if (code < 0) return code;
     channel->number = (uint32_t)slot | ++all->opened << 16;
     all->slots[slot] = channel;
-    channel->next = channel->speaker->channels;
-    channel->speaker->channels = channel;
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = channel;
     channel->speaker->n_channels++;
     return 0;
 }
@@ -299,10 +301,10 @@ void speaker_done(struct speaker *speaker) {
 /* At most what the socket's own buffer can hold: a stranger that goes on writing must not hold us. */
 void speaker_take(struct speaker *speaker) {
     for (struct worker_channel *channel = speaker->channels, *next; channel != NULL; channel = next) {
-        next = channel->next;
         for (int reads = 8; reads > 0 && read_once(channel); reads--) {
         }
         watch(channel);
+        next = channel->next;
         release(channel);
     }
 }
@@ -310,8 +312,8 @@ void speaker_take(struct speaker *speaker) {
 void speaker_finish(struct speaker *speaker) {
     speaker->finishing = true;
     for (struct worker_channel *channel = speaker->channels, *next; channel != NULL; channel = next) {
-        next = channel->next;
         read_to_end(channel);
+        next = channel->next; /* it may have opened the first one behind it */
         release(channel);
     }
 }

@@ -37,8 +37,8 @@ struct speaker {
     nanoseconds heard; /* when it last said or got something; monotonic */
     bool finishing;    /* an empty socket is as good as a closed one */
     unsigned n_channels;
-    struct worker_channel *channels;
-    void (*ended)(void *context);                         /* its last channel was closed */
+    struct worker_channel *channels; /* in the order in which they were opened, for that of what they say */
+    void (*ended)(void *context);    /* its last channel was closed */
     void (*failed)(void *context, const char *traceback); /* it ends with an exception */
     void *context;
 };

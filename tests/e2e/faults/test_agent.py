@@ -28,6 +28,23 @@ class Agents(FaultCase):
         self.assertEqual([[1], [1]], [self.metrics(rank, "step") for rank in range(2)])
         self.assert_clean()
 
+    def test_a2_reports_that_waited_for_a_stopped_agent_keep_their_order(self):
+        """A2: each was made by a command of its own, and the rank has ended when the agent goes on."""
+        process = self.shell(UP + "while [ ! -e go ]; do sleep 0.01; done; for i in 1 2 3 4 5 6 7 8; do " + REPORT + "i=$i || exit 1; done",
+                             "--name", "r", "-n", 1)
+        agent, (worker,) = self.pids_of(process, 1)
+        os.kill(agent, signal.SIGSTOP)
+        self.write("work/go", "")
+        self.wait_for(lambda: self.has_ended(worker), "the end of the rank", process)
+        os.kill(agent, signal.SIGCONT)
+        self.assert_status(0, self.finish(process))
+        self.assertEqual(list(range(1, 9)), self.metrics(0, "i"))
+        self.assert_clean()
+
+    def has_ended(self, pid):
+        with open("/proc/%d/stat" % pid) as file:
+            return file.read().rsplit(")", 1)[1].split()[0] == "Z"
+
     def test_a3_an_agent_that_is_stopped_for_ever(self):
         """A3 on one machine: nobody takes it for lost while the run goes on, but no end waits for it."""
         process = self.shell(UP + "exec sleep 100000", "--name", "r", "-n", 2, "--time-limit", "1s", "--grace", "100ms")
