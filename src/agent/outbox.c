@@ -32,6 +32,7 @@ static void stop_resting(struct outbox *outbox, struct source *source) {
     while (*link != source)
         link = &(*link)->next_resting;
     *link = source->next_resting;
+    if (*link == NULL) outbox->resting_end = link;
     source->resting = false;
 }
 
@@ -61,12 +62,13 @@ bool outbox_must_rest(struct outbox *outbox, struct source *source) {
     if (source->resting) return true;
     outbox_expect(outbox, source, 0);
     source->resting = true;
-    source->next_resting = outbox->resting;
-    outbox->resting = source;
+    source->next_resting = NULL;
+    *(outbox->resting != NULL ? outbox->resting_end : &outbox->resting) = source;
+    outbox->resting_end = &source->next_resting;
     return true;
 }
 
-/* One that finds the channel full again goes back to the list, and ends the loop. */
+/* One that finds the channel full again goes back to the end of the list, and ends the loop. */
 static void wake_all(void *context) {
     struct outbox *outbox = context;
     while (outbox->resting != NULL && !is_full(outbox)) {

@@ -25,8 +25,8 @@ struct outbox_events {
 
 struct outbox { /* zero-initialised but for `loop` and `channel` */
     struct loop *loop;
-    struct channel *channel; /* NULL: the controller is gone */
-    struct source *resting;
+    struct channel *channel;               /* NULL: the controller is gone */
+    struct source *resting, **resting_end; /* who rests longest first, or none: the end is unset then */
     struct loop_timer wake;
     struct outbox_events early, late; /* before and after the reports */
     Wire__Report *reports;            /* their bytes are offsets into `bytes` until they are sent */
@@ -47,7 +47,8 @@ void outbox_expect(struct outbox *outbox, struct source *source, unsigned events
 
 /* True when the caller must not read: the source rests, and its callback comes again when there is room. */
 bool outbox_must_rest(struct outbox *outbox, struct source *source);
-/* Wakes those that rest, when there is room: their callbacks are called in the next turn, readable or not. */
+/* Wakes those that rest, when there is room, in the order in which they came to rest, so that reports stay in theirs and none of them
+ * starves: their callbacks are called in the next turn, readable or not. */
 void outbox_wake(struct outbox *outbox);
 
 /* Takes over event->text and event->tail.data, malloc'ed or NULL. The time is filled in. */
