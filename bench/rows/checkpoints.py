@@ -9,8 +9,9 @@ import time
 from common import Skip, Summary, milliseconds
 
 MIB = 1 << 20
-# what, files, bytes of each, repeats
-TREES = (("1 MiB", 1, MIB, 20), ("10000 files of 1 KiB", 10_000, 1024, 5), ("1 GiB", 1, 1024 * MIB, 3), ("4 GiB", 4, 1024 * MIB, 1))
+# what, files, bytes of each, repeats, hand-overs of a run
+TREES = (("1 MiB", 1, MIB, 20, 3), ("10000 files of 1 KiB", 10_000, 1024, 5, 1), ("1 GiB", 1, 1024 * MIB, 3, 1),
+         ("4 GiB", 4, 1024 * MIB, 1, 1))
 LARGE = 2048 * MIB  # from here on only those take part on whom a limit depends: a gibibyte takes everybody seconds
 LONGEST_HAND_OFF = 1e-3  # seconds
 HAND_OFF_TO_COPYTREE = 0.05
@@ -19,15 +20,16 @@ SMALL = 256 * MIB
 
 
 class Trees:
-    """A tree to hand over, and names for copies of it. All is on the disk before anything is timed. Small trees stay until the end:
-    ext4 searches long for a free inode while many were deleted just before, which would be counted for whoever comes next."""
+    """A tree to hand over, and places for copies of it, each in a directory of its own as ours is in its run's: a file system chooses by
+    that where inodes and blocks lie. All is on the disk before anything is timed. Small trees stay until the last row: ext4 searches
+    long for a free inode while many were deleted in the minutes before, which would be counted for whoever comes next."""
 
     def __init__(self, bench, n, size):
         self.bench, self.n, self.size = bench, n, size
-        self.top = os.path.join(bench.directory, "trees")
         self.stays = n * max(size, 4096) < SMALL
         self.made = 0
-        os.mkdir(self.top)
+        self.top = os.path.join(bench.storage(), f"{n}-files")
+        os.makedirs(self.top)
         if shutil.disk_usage(self.top).free < 6 * n * size:
             raise Skip(f"there is no room for six times {n * size >> 20} MiB in {self.top}")
         self.piece = random.Random(n).randbytes(min(size, 16 * MIB))
@@ -40,36 +42,34 @@ class Trees:
             with open(os.path.join(path, f"shard-{i}"), "wb") as f:
                 for _ in range(self.size // len(self.piece)):
                     f.write(self.piece)
-        os.sync()
         return path
 
     def place(self):
         self.made += 1
-        return os.path.join(self.top, str(self.made))
+        holder = os.path.join(self.top, str(self.made))
+        os.mkdir(holder)
+        return os.path.join(holder, "tree")
 
     def clear(self, path):
         if not self.stays:
             shutil.rmtree(path)
         os.sync()
 
-    def close(self):
-        shutil.rmtree(self.top, ignore_errors=True)
-        self.bench.clear_storage()
 
-
-def _hand_over(bench, trees, mode):
-    """(seconds of the call, seconds until it is committed)"""
-    name = os.path.basename(trees.place())
-    source = trees.make() if mode == "give" else trees.source
-    command = bench.trainyard(1, bench.program("checkpoints"), source, mode, options=("--no-prefix", "--name", name))
-    child = bench.start(command, stdout=subprocess.PIPE)
+def _hand_over(bench, trees, mode, k):
+    """k times (seconds of the call, seconds until it is committed), in one run."""
+    holder = os.path.dirname(trees.place())
+    sources = [trees.make() if mode == "give" else trees.source for _ in range(k)]
+    os.sync()
+    options = ("--no-prefix", "--storage-path", holder, "--name", "run")
+    child = bench.start(bench.trainyard(1, bench.program("checkpoints"), mode, *sources, options=options), stdout=subprocess.PIPE)
     output, _ = child.communicate(timeout=120)
     if child.returncode != 0:
         raise RuntimeError(f"checkpoints {mode}: status {child.returncode}")
-    verify = [os.path.join(bench.build, "trainyard"), "checkpoints", "verify", name, "--storage-path", bench.storage()]
+    verify = [os.path.join(bench.build, "trainyard"), "checkpoints", "verify", "run", "--storage-path", holder]
     subprocess.run(verify, check=True, stdout=subprocess.DEVNULL)
-    trees.clear(os.path.join(bench.storage(), name))
-    return [int(ns) / 1e9 for ns in output.split()]
+    trees.clear(holder)
+    return [[int(ns) / 1e9 for ns in line.split()] for line in output.splitlines()]
 
 
 def _copy(trees, function):
@@ -95,22 +95,22 @@ def _contestants(trees):
     return found
 
 
-def _measure(bench, trees, repeats):
-    """{who: Summary of seconds}, one after another in an order that changes."""
+def _measure(bench, trees, repeats, k):
+    """{who: Summary of seconds}, one after another in an order that changes. What is given away is deleted behind it, and comes last."""
     copiers = _contestants(trees)
     times = {who: [] for who in (*copiers, "ours", "call", "committed")}
-    order, dice = [*copiers, "ours", "given"], random.Random(12)
+    order, dice = [*copiers, "ours"], random.Random(12)
     for _ in range(repeats):
         dice.shuffle(order)
         for who in order:
             if who in copiers:
                 times[who].append(_copy(trees, copiers[who]))
-            elif who == "ours":
-                times[who].append(_hand_over(bench, trees, "sync")[1])
             else:
-                call, committed = _hand_over(bench, trees, "give")
-                times["call"].append(call)
-                times["committed"].append(committed)
+                times[who] += [committed for _, committed in _hand_over(bench, trees, "sync", k)]
+    for _ in range(repeats):
+        for call, committed in _hand_over(bench, trees, "give", k):
+            times["call"].append(call)
+            times["committed"].append(committed)
     return {who: Summary(taken) for who, taken in times.items() if taken}
 
 
@@ -127,11 +127,8 @@ def _tell(bench, what, times):
 
 
 def run(bench):
-    for what, n, size, repeats in TREES:
-        trees = None
-        try:
-            trees = Trees(bench, n, size)
-            _tell(bench, what, _measure(bench, trees, repeats))
-        finally:
-            if trees:
-                trees.close()
+    try:
+        for what, n, size, repeats, k in TREES:
+            _tell(bench, what, _measure(bench, Trees(bench, n, size), repeats, k))
+    finally:
+        bench.clear_storage()

@@ -23,7 +23,7 @@
 
 /* PIECE: what is read, summed and written at once through the page cache, while the processor's cache holds it; past the page cache
  * the more the better, up to BYTES_ROOM. */
-enum { CLONE_MIN = 64 << 10, PUSH = 32 << 20, PIECE = 128 << 10, DIRECT_MIN = 8 << 20, DIRECT_ALIGN = 4096 };
+enum { CLONE_MIN = 64 << 10, PUSH = 512 << 10, PIECE = 128 << 10, DIRECT_MIN = 8 << 20, DIRECT_ALIGN = 4096 };
 
 struct pass {
     struct bytes *bytes;
