@@ -183,11 +183,9 @@ static bool clone(struct bytes *bytes, int from, int to, const struct stat *stat
     return false;
 }
 
-int bytes_copy(struct bytes *bytes, int from, int to, struct digest *digest) {
-    struct stat status;
-    if (fstat(from, &status) < 0) return -errno;
-    if (clone(bytes, from, to, &status)) return bytes_digest(bytes, to, digest);
-    return pass_all(bytes, from, to, &status, digest);
+int bytes_copy(struct bytes *bytes, int from, const struct stat *status, int to, struct digest *digest) {
+    if (clone(bytes, from, to, status)) return bytes_digest(bytes, to, digest);
+    return pass_all(bytes, from, to, status, digest);
 }
 
 int bytes_digest(struct bytes *bytes, int fd, struct digest *digest) {

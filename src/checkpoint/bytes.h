@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 enum { DIGEST_SIZE = 33, BYTES_ROOM = 4 << 20 };
 
@@ -26,9 +27,9 @@ struct bytes {
 int bytes_init(struct bytes *bytes); /* 0 or -ENOMEM */
 void bytes_done(struct bytes *bytes);
 
-/* All of `from` into the empty file `to`: blocks shared where the file system can (reflink), otherwise read
+/* All of `from`, which has this status, into the empty file `to`: blocks shared where the file system can (reflink), otherwise read
  * once and written, holes kept. What is written starts on its way to the disk at once. 0 or -errno. */
-int bytes_copy(struct bytes *bytes, int from, int to, struct digest *digest);
+int bytes_copy(struct bytes *bytes, int from, const struct stat *status, int to, struct digest *digest);
 
 void bytes_digest_memory(const void *data, size_t size, struct digest *digest);
 /* 0 or -errno. */

@@ -11,12 +11,12 @@ static int sync_large(int fd, const struct digest *digest) {
     return digest->size >= COPY_SYNC_AT_ONCE && fsync(fd) < 0 ? -errno : 0;
 }
 
-static int fill(struct copy *copy, int from, const struct tree_entry *entry, struct digest *digest) {
-    CLEANUP_FD int to =
-        openat(copy->own, entry->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+static int fill(struct copy *copy, int from, const struct stat *status, const char *path,
+                struct digest *digest) {
+    CLEANUP_FD int to = openat(copy->own, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (to < 0) return -errno;
-    int result = bytes_copy(&copy->bytes, from, to, digest);
-    if (result == 0 && fchmod(to, entry->status.st_mode & 0777) < 0) result = -errno;
+    int result = bytes_copy(&copy->bytes, from, status, to, digest);
+    if (result == 0 && fchmod(to, status->st_mode & 0777) < 0) result = -errno;
     return result < 0 ? result : sync_large(to, digest);
 }
 
@@ -38,6 +38,6 @@ int copy_file(struct copy *copy, const struct tree_entry *entry, struct digest *
     if (from < 0) return copy_fail(copy, entry, -from, err);
     if (fstat(from, &status) < 0 || !S_ISREG(status.st_mode)) return copy_fail(copy, entry, ESTALE, err);
     int result = copy->give ? link_file(copy, entry, digest) : TRY_COPY;
-    if (result == TRY_COPY) result = fill(copy, from, entry, digest);
+    if (result == TRY_COPY) result = fill(copy, from, &status, entry->path, digest);
     return result < 0 ? copy_fail(copy, entry, -result, err) : 0;
 }
