@@ -75,7 +75,9 @@ class Workers(FaultCase):
 
     def test_w8_a_worker_that_cannot_be_killed(self):
         """W8: it is waited for no longer than a limit, and nobody says that nothing is left of the run."""
-        process = self.shell(UP + "while [ ! -e go ]; do sleep 0.01; done; exit 3", "--name", "r", "-n", 2, "--grace", "200ms")
+        # One that forks nothing: a child that it has as it freezes would freeze with it.
+        script = UP + "[ $RANK = 1 ] && exec sleep 100000; while [ ! -e go ]; do sleep 0.01; done; exit 3"
+        process = self.shell(script, "--name", "r", "-n", 2, "--grace", "200ms")
         _, pids = self.pids_of(process, 2)
         self.freeze(pids[1])
         self.write("work/go", "")
