@@ -26,7 +26,7 @@ class Trees:
     long for a free inode while many were deleted in the minutes before, which would be counted for whoever comes next."""
 
     def __init__(self, bench, n, size):
-        self.bench, self.n, self.size = bench, n, size
+        self.n, self.size = n, size
         self.stays = n * max(size, 4096) < SMALL
         self.made = 0
         self.top = os.path.join(bench.storage(), f"{n}-of-{size}")

@@ -63,12 +63,14 @@ static struct copied *note(struct copy *copy, const struct tree_entry *entry, ty
     return copied;
 }
 
+static bool is_same(const struct stat *one, const struct stat *other) {
+    return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
+}
+
 static int copy_directory(struct copy *copy, const struct tree_entry *entry, struct copied *copied,
                           ty_error *err) {
-    struct stat own;
     copied->directory = true;
-    if (fstat(copy->own, &own) < 0) return copy_fail(copy, entry, errno, err);
-    if (entry->status.st_dev == own.st_dev && entry->status.st_ino == own.st_ino)
+    if (is_same(&entry->status, &copy->own_status))
         return ty_fail(err, TY_EUSAGE, "the checkpoint %s holds the directory %s into which it is copied",
                        copy->source, copy->staging);
     if (mkdirat(copy->own, entry->path, (entry->status.st_mode & 0777) | 0700) == 0) return 0;
@@ -186,8 +188,9 @@ static int copy_tree(struct copy *copy, int from, ty_error *err) {
     struct stat staging, status;
     if (fstat(from, &status) < 0)
         return ty_fail(err, -errno, "cannot read %s: %s", copy->source, strerror(errno));
-    if (lstat(copy->staging, &staging) == 0 && status.st_dev == staging.st_dev &&
-        status.st_ino == staging.st_ino)
+    if (fstat(copy->own, &copy->own_status) < 0)
+        return ty_fail(err, -errno, "cannot read %s: %s", copy->staging, strerror(errno));
+    if (lstat(copy->staging, &staging) == 0 && is_same(&status, &staging))
         return ty_fail(err, TY_EUSAGE, "the checkpoint %s is the directory into which it is to be copied",
                        copy->source);
     int result = tree_walk(from, copy->source, copy_entry, copy, err);

@@ -29,6 +29,7 @@ struct copied {
 struct copy {
     const char *source, *staging; /* for messages */
     int own;                      /* this rank's directory, as long as it is one of its own; else -1 */
+    struct stat own_status;       /* when it was made */
     int to;                       /* the staging directory; -1 before copy_gather */
     bool give;                    /* link files instead of copying them */
     bool may_differ;              /* another rank's file is kept */

@@ -98,7 +98,7 @@ static int found_link(struct publication *publication, const struct tree_entry *
     return list(publication, json_pack("{s:s, s:s}", "path", entry->path, "link", target), err);
 }
 
-/* What a rank that was ended left unfinished goes; the user's metadata becomes part of the manifest. */
+/* Lists too long for a message were read, and go; the user's metadata becomes part of the manifest. */
 static int found(void *context, enum tree_visit visit, const struct tree_entry *entry, ty_error *err) {
     struct publication *publication = context;
     mode_t mode = entry->status.st_mode;

@@ -1,6 +1,5 @@
 #include "checkpoint_world.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -71,15 +70,6 @@ void small_tree(void) {
     assert_int_equal(mkdir(in(source, "shard"), 0750), 0);
     put(in(source, "shard/0.bin"), "zero");
     assert_int_equal(symlink("shard/0.bin", in(source, "latest")), 0);
-}
-
-int open_descriptors(void) {
-    DIR *directory = opendir("/proc/self/fd");
-    int n = 0;
-    while (readdir(directory) != NULL)
-        n++;
-    (void)closedir(directory);
-    return n;
 }
 
 int copy_from(const char *from, struct buffer *files, ty_error *err) {

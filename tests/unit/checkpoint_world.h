@@ -24,7 +24,6 @@ void put_sized(const char *path, const char *bytes, size_t size);
 void shell(const char *command); /* in `base`; must succeed */
 bool exists(const char *path);
 void small_tree(void); /* fills the source: two files, a directory with another one, a link */
-int open_descriptors(void);
 
 /* The calls of checkpoint.h, for the source and with one rank's list, and with as many. */
 int copy_from(const char *from, struct buffer *files, ty_error *err);

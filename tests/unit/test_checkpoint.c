@@ -1,5 +1,4 @@
 /* Checkpoints: what is copied is what was there; ranks beside each other; what may not be in one; what is removed. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -22,6 +21,7 @@
 #include "base/cleanup.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint_world.h"
+#include "descriptors.h"
 
 static bool clone_works;     /* FICLONE is imitated */
 static bool renames_replace; /* as on file systems that know no other */
@@ -49,11 +49,11 @@ static void expect_no_copy(int code, const char *word) {
     BUFFER files = {0};
     buffer_text(&files, "before");
     ty_error err = {0};
-    int before = open_descriptors();
+    unsigned before = count_descriptors();
     expect_refusal(copy_from(source, &files, &err), code, &err, word);
     assert_string_equal(files.data, "before");
     assert_int_equal(files.size, 6);
-    assert_int_equal(open_descriptors(), before);
+    assert_int_equal(count_descriptors(), before);
     if (exists(staging)) assert_int_equal(rmdir(staging), 0);
 }
 

@@ -25,6 +25,7 @@
 #include "base/cleanup.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint_world.h"
+#include "descriptors.h"
 
 static long countdown; /* the call at which it reaches 0 fails; never when negative */
 static int fault;      /* errno of the failure; 0: the process dies instead */
@@ -206,7 +207,7 @@ static bool expect_whole_or_none(void) {
 
 static void every_call_fails_once(int code) {
     tree_with_all_sorts();
-    int before = open_descriptors();
+    unsigned before = count_descriptors();
     for (long k = 0;; k++) {
         BUFFER files = {0};
         char *path = NULL;
@@ -219,7 +220,7 @@ static void every_call_fails_once(int code) {
         if (copied) result = publish_all(&files, &path, &err);
         bool struck = countdown < 0;
         countdown = -1;
-        assert_int_equal(open_descriptors(), before);
+        assert_int_equal(count_descriptors(), before);
         if (result < 0) {
             assert_int_equal(err.code, result);
             assert_false(exists(in(run_path, "checkpoint_000012")));
