@@ -66,10 +66,20 @@ static PyObject *nodes(PyObject *module, PyObject *args) {
     return ask(module, ty_cluster_nodes, request);
 }
 
+static PyObject *check_run(PyObject *module, PyObject *args) {
+    const char *request;
+    ty_error err = {0};
+    if (!PyArg_ParseTuple(args, "s:check_run", &request)) return NULL;
+    if (ty_run_check(request, &err) < 0) return core_raise(PyModule_GetState(module), &err);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"resolve", resolve, METH_VARARGS,
      "resolve(config_json) -> str\n\nThe scaling config, checked and resolved, as JSON (see "
      "ty_scaling_resolve)."},
+    {"check_run", check_run, METH_VARARGS,
+     "check_run(request_json)\n\nValueError for a request that no run would begin with (see ty_run_check)."},
     {"nodes", nodes, METH_VARARGS,
      "nodes(request_json) -> str\n\nThe nodes that a run would have, as JSON (see ty_cluster_nodes)."},
     {NULL, NULL, 0, NULL},

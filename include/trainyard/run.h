@@ -38,12 +38,14 @@ typedef struct ty_run ty_run;
  *   framework          "plain", "torch", "jax"
  *   backend            "auto", "gloo", "nccl"
  *   isolate_devices, no_wait, quiet (bool)           as in ty_run_config
- *   bind               "numa": workers near their devices' cores and memory, as by default with `trainyard run`; "none" (default)
+ *   no_prefix          (bool) workers' lines as they are, without [rank N]
+ *   bind               "numa": workers near their devices' cores and memory, where there are several NUMA nodes (default); "none"
  *   grace_s, time_limit_s                            seconds; 5 and none
  *   hang_timeout_s     seconds without a word after which a worker has failed; null: none has
  *   preempt_signal     name of the signal that ends the run as a preemption; "TERM"
  *   chaos              "SEED[:EVERY]": workers are killed, stopped and starved, as by `trainyard run --chaos`
- *   failure_config     {max_failures, controller_failure_limit, max_preemption_failures}: -1 is without bound
+ *   failure_config     {max_failures, controller_failure_limit, max_preemption_failures}: -1 is without bound; 0, 3, and for preemptions 0,
+ *                      or -1 where max_failures is not 0
  *   checkpoint_config  {num_to_keep, checkpoint_score_attribute, checkpoint_score_order "max|min",
  *                      on_checkpoint_error "fail|continue"}
  *   progress           "auto", "plain", "none": the live line on standard error
@@ -58,6 +60,10 @@ typedef struct ty_run ty_run;
  * is TY_EUSAGE with one line; else as ty_fit. On failure nothing was started and `*run` is not written. */
 TY_API int ty_run_open(const char *request_json, const void *payload, size_t payload_size, ty_run **run,
                        ty_error *err);
+
+/* Checks the keys of a request by themselves and against each other, as ty_run_open does before it looks at the machine; `argv` and
+ * what goes with it may be missing. 0, or TY_EUSAGE with the line that ty_run_open would give. */
+TY_API int ty_run_check(const char *request_json, ty_error *err);
 
 /* Forks a copy of this process, which must have one thread, for workers of the next run with `start_method` "fork" to be forked from
  * as from a template (it has to speak what src/agent/template.h tells of the run's). Returns 1 here, and 0 in the copy with its socket in

@@ -8,12 +8,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import numbers
 import os
 import re
 import reprlib
 import warnings
-from typing import Any, Mapping, Sequence
+from typing import Any, ClassVar, Mapping, Sequence
 
 from . import _core, paths
 from .placement_group import PlacementGroupFactory
@@ -245,20 +244,31 @@ def _refuse_deprecated(config: Any, advice: Mapping[str, str]) -> None:
             raise DeprecationWarning(f"`{type(config).__name__}({name}=...)` is deprecated: {text}")
 
 
-def _check_count(config: Any, name: str, least: int, none: bool = False) -> None:
-    """ValueError unless the field is a whole number of at least `least`. It is an int from then on."""
-    value = getattr(config, name)
-    if none and value is None:
-        return
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not whole or not least <= value <= _MOST:
-        rule = "-1 (no limit) or more" if least == -1 else f"at least {least}"
-        most = f" and at most {_MOST}" if whole and value > _MOST else ""
-        given = "" if most else f"={value!r}"
-        raise ValueError(
-            f"`{type(config).__name__}.{name}`{given} must be an int, {rule}{most}" + " or None" * none
-        )
-    setattr(config, name, int(value))
+def settings_of(config: Any) -> dict[str, Any]:
+    """The fields that the C library knows as settings of a run, as JSON carries them; those that are not given are left out."""
+    names = [field.name for field in dataclasses.fields(config)]
+    given = {name: getattr(config, name) for name in names if name in config._SETTINGS}
+    if isinstance(config, CheckpointConfig) and config.checkpoint_score_attribute is None:
+        given.pop("checkpoint_score_order")  # of no score: it has no effect
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _check_settings(config: Any, section: str | None = None) -> None:
+    """ValueError where a value is none that a run may have, by the C library's table of settings. Numbers become plain ones."""
+    kind = type(config).__name__
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.name not in config._SETTINGS:
+            continue
+        if value is None and field.default is not None:
+            raise ValueError(f"`{kind}.{field.name}` must not be None")
+        setattr(config, field.name, _plain(f"{kind}.{field.name}", value))
+    given = settings_of(config)
+    try:
+        _core.check_run(json.dumps({section: given} if section else given))
+    except ValueError as error:
+        told = re.match(r"`(\w+)`(.*)$", str(error), re.DOTALL)
+        raise ValueError(f"`{kind}.{told[1]}`{told[2]}" if told else str(error)) from None
 
 
 @dataclasses.dataclass(repr=False)
@@ -276,21 +286,18 @@ class CheckpointConfig:
     checkpoint_frequency: Any = _UNSET
     checkpoint_at_end: Any = _UNSET
 
+    _SETTINGS: ClassVar = ("num_to_keep", "checkpoint_score_attribute", "checkpoint_score_order")
+
     def __post_init__(self):
         advice = "call `report` with a checkpoint when there is one to keep"
         _refuse_deprecated(self, {"checkpoint_frequency": advice, "checkpoint_at_end": advice})
-        _check_count(self, "num_to_keep", 1, none=True)
-        attribute = self.checkpoint_score_attribute
-        if attribute is not None and not (isinstance(attribute, str) and attribute):
-            raise ValueError(
-                f"`CheckpointConfig.checkpoint_score_attribute`={attribute!r} must be a metric's name or None"
-            )
         order = self.checkpoint_score_order
         if not isinstance(order, str) or order not in ("max", "min"):
             raise ValueError(
                 '`CheckpointConfig.checkpoint_score_order` must be either "max" or "min", '
                 f"not {self.checkpoint_score_order!r}"
             )
+        _check_settings(self, "checkpoint_config")
 
     def __repr__(self) -> str:
         return _repr(self)
@@ -309,10 +316,11 @@ class FailureConfig:
     max_preemption_failures: int = -1
     fail_fast: Any = _UNSET
 
+    _SETTINGS: ClassVar = ("max_failures", "controller_failure_limit", "max_preemption_failures")
+
     def __post_init__(self):
         _refuse_deprecated(self, {"fail_fast": "`max_failures=0` fails at once"})
-        for name in ("max_failures", "controller_failure_limit", "max_preemption_failures"):
-            _check_count(self, name, -1)
+        _check_settings(self, "failure_config")
 
     def __repr__(self) -> str:
         return _repr(self)
@@ -368,9 +376,6 @@ _DEPRECATED_RUN = {
     "progress_reporter": "use `progress`",
     "log_to_file": "each rank's output is in `logs/` of the run's directory anyway",
 }
-_START_METHODS = ("auto", "template", "spawn", "fork")
-_PROGRESS = ("auto", "plain", "none")
-_BINDINGS = ("none", "numa")
 
 
 @dataclasses.dataclass(repr=False)
@@ -390,7 +395,7 @@ class RunConfig:
         or has a device open. It is on this machine only.
     progress: "auto", "plain" or "none". quiet: no output of the workers here; it is in `logs/` all the same.
     isolate_devices: a worker sees only its own devices. bind: "numa" keeps workers near their devices' cores and memory, where
-        there are several NUMA nodes, as `trainyard run` does by default; "none" leaves that to the frameworks.
+        there are several NUMA nodes; "none" leaves that to the frameworks.
     grace_s: between being told to end and being ended.
     time_limit_s: of the whole run.
     hang_timeout_s: a worker that is up and makes no report, collective or heartbeat for so long has failed; the stacks of all are
@@ -420,12 +425,27 @@ class RunConfig:
     progress: str = "auto"
     quiet: bool = False
     isolate_devices: bool = False
-    bind: str = "none"
+    bind: str = "numa"
     grace_s: float | None = None
     time_limit_s: float | None = None
     hang_timeout_s: float | None = None
     preempt_signal: str | None = None
     chaos: str | None = None
+
+    _SETTINGS: ClassVar = (
+        "name",
+        "resume",
+        "start_method",
+        "progress",
+        "quiet",
+        "isolate_devices",
+        "bind",
+        "grace_s",
+        "time_limit_s",
+        "hang_timeout_s",
+        "preempt_signal",
+        "chaos",
+    )
 
     def __post_init__(self):
         _refuse_deprecated(self, _DEPRECATED_RUN)
@@ -435,25 +455,9 @@ class RunConfig:
         self._check_callbacks()
         check_environment(self.worker_runtime_env, "RunConfig.worker_runtime_env")
         check_directory(self.worker_runtime_env, "RunConfig.worker_runtime_env")
-        self._check_choice("start_method", _START_METHODS)
-        self._check_choice("progress", _PROGRESS)
-        self._check_choice("bind", _BINDINGS)
-        for name in ("resume", "quiet", "isolate_devices"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"`RunConfig.{name}` must be True or False, not {getattr(self, name)!r}")
-        if self.chaos is not None and not isinstance(self.chaos, str):
-            raise ValueError(f"`RunConfig.chaos` must be text (SEED[:EVERY]) or None, not {self.chaos!r}")
-        if self.preempt_signal is not None and not isinstance(self.preempt_signal, str):
-            raise ValueError(
-                f"`RunConfig.preempt_signal` must be the name of a signal or None, not {self.preempt_signal!r}"
-            )
-        for name in ("grace_s", "time_limit_s", "hang_timeout_s"):
-            self._check_seconds(name)
+        _check_settings(self)
 
     def _check_place(self) -> None:
-        if self.name is not None and not (isinstance(self.name, str) and self.name):
-            raise ValueError(f"`RunConfig.name` must be text or None, not {self.name!r}")
-        _plain("RunConfig.name", self.name)
         if self.storage_filesystem is not None:
             raise ValueError(
                 "`RunConfig.storage_filesystem` is not provided: give `storage_path`, a directory that all nodes see"
@@ -486,19 +490,6 @@ class RunConfig:
                 f"`RunConfig.callbacks` must be a list of UserCallback, not {type(self.callbacks).__name__}"
             )
         callbacks.check(self.callbacks)
-
-    def _check_choice(self, name: str, allowed: tuple[str, ...]) -> None:
-        value = getattr(self, name)
-        if not isinstance(value, str) or value not in allowed:
-            raise ValueError(f"`RunConfig.{name}`={value!r} must be one of {', '.join(allowed)}")
-
-    def _check_seconds(self, name: str) -> None:
-        value = getattr(self, name)
-        if value is None:
-            return
-        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value < float("inf"):
-            raise ValueError(f"`RunConfig.{name}`={value!r} must be a number of seconds, 0 or more, or None")
-        setattr(self, name, _plain(f"RunConfig.{name}", value))
 
     def __repr__(self) -> str:
         return _repr(self)

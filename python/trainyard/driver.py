@@ -15,7 +15,7 @@ import warnings
 from typing import Any, Iterator
 
 from . import _core, callbacks, defaults, failures, payload
-from .config import RunConfig, ScalingConfig, check_directory, check_environment, is_utf8
+from .config import RunConfig, ScalingConfig, check_directory, check_environment, is_utf8, settings_of
 from .errors import ControllerError, PreemptionError
 from .reports import Reports
 from .result import Result
@@ -106,7 +106,7 @@ class Driver:
         fork = config.start_method == "fork"
         request = {
             "scaling": json.loads(_fields(self._scaling)),
-            "name": config.name,
+            **settings_of(config),
             "storage_path": self._storage_path(),
             "resume": self._resumes(),
             "engine": given.engine,
@@ -118,23 +118,16 @@ class Driver:
             "template_argv": None
             if fork
             else [*_interpreter(), "-m", "trainyard._template", *backend.preload],
-            "start_method": config.start_method,
             "environment": self._environment(),
             "framework": backend.framework,
             "backend": backend.comm_backend(self._scaling),
             "isolate_devices": config.isolate_devices or defaults.policy.isolate_devices,
-            "bind": config.bind,
-            "grace_s": config.grace_s,
-            "time_limit_s": config.time_limit_s,
-            "hang_timeout_s": config.hang_timeout_s,
-            "preempt_signal": config.preempt_signal,
-            "chaos": config.chaos,
             "quiet": config.quiet or defaults.policy.quiet,
             "progress": "none" if self._display is not None else config.progress,
             "output": "events" if self._display is not None else "inherit",
             "events": self._events(),
-            "failure_config": _numbers(config.failure_config),
-            "checkpoint_config": _numbers(config.checkpoint_config),
+            "failure_config": settings_of(config.failure_config),
+            "checkpoint_config": settings_of(config.checkpoint_config),
             "keep_agents": not fork,  # the copy is of this moment
         }
         return {name: value for name, value in request.items() if value is not None}
@@ -330,15 +323,6 @@ def _fields(scaling: ScalingConfig) -> str:
     from .config import _fields_json
 
     return _fields_json(scaling)
-
-
-def _numbers(config: Any) -> dict[str, Any]:
-    """The fields of a config that the C library knows, which are those with plain values."""
-    return {
-        f.name: value
-        for f in dataclasses.fields(config)
-        if isinstance(value := getattr(config, f.name), (int, str))
-    }
 
 
 def _interpreter() -> list[str]:

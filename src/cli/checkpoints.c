@@ -39,8 +39,8 @@ static int read_policy(void *context, int64_t sequence, const struct run_event *
     const char *attribute = json_string_value(json_object_get(data, "checkpoint_score_attribute"));
     free(survey->attribute);
     survey->attribute = attribute != NULL ? strdup(attribute) : NULL;
-    survey->policy.score_min =
-        str_equal(json_string_value(json_object_get(data, "checkpoint_score_order")), "min");
+    const char *order = json_string_value(json_object_get(data, "checkpoint_score_order"));
+    survey->policy.score_order = str_equal(order, "min") ? SCORE_MIN : SCORE_MAX;
     json_decref(data);
     return 0;
 }
@@ -79,7 +79,8 @@ static void add_heads(struct survey *survey) {
     for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
         table_cell(table, heads[i]);
     if (survey->attribute != NULL) {
-        buffer_printf(&text, "SCORE: %s, %s", survey->attribute, survey->policy.score_min ? "min" : "max");
+        buffer_printf(&text, "SCORE: %s, %s", survey->attribute,
+                      survey->policy.score_order == SCORE_MIN ? "min" : "max");
         table_take(table, &text);
     }
     table_cell(table, "METRICS");

@@ -78,9 +78,8 @@ static int resolve_and_plan(const struct plan_command *command, ty_error *err) {
     struct demand demand = {0};
     result = scaling_resolve(&command->scaling.scaling, scaling_train_v1(), &demand, err);
     if (result < 0) return result;
-    const char *backend = run_settings_text(&command->scaling.settings, "backend");
-    if (str_equal(backend, "auto")) backend = NULL;
-    const char *const lines[] = {demand.deprecation, demand.warning, demand_sharing_warning(&demand, backend)};
+    const char *const lines[] = {demand.deprecation, demand.warning,
+                                 demand_sharing_warning(&demand, command->scaling.settings.backend)};
     for (size_t i = 0; i < ARRAY_SIZE(lines); i++)
         if (lines[i] != NULL) terminal_warning("plan", lines[i]);
     result = plan_for(command, &demand, err);

@@ -150,17 +150,18 @@ const struct option_group scaling_group = {"Scaling", scaling_specs, ARRAY_SIZE(
 int scaling_options_init(struct scaling_options *options, const struct arguments *arguments, ty_error *err) {
     *options = (struct scaling_options){0};
     scaling_init(&options->scaling);
+    settings_init(&options->settings);
     const char *path = options_value(arguments, "config");
     if (path == NULL) return 0;
     if (*path == '\0') return ty_fail(err, TY_EUSAGE, "--config '': must not be empty");
-    int result = config_file_read(path, &options->scaling, &options->settings, err);
+    int result = config_file_read(path, &options->file, &options->scaling, &options->settings, err);
     if (result < 0) scaling_options_done(options);
     return result;
 }
 
 void scaling_options_done(struct scaling_options *options) {
     scaling_done(&options->scaling);
-    run_settings_done(&options->settings);
+    config_file_done(&options->file);
 }
 
 enum { MAX_COUNT = 1000000000 };

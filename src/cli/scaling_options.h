@@ -10,7 +10,8 @@
 /* Target of scaling_group. */
 struct scaling_options {
     struct scaling scaling;
-    struct run_settings settings;                          /* from the config file */
+    struct config_file file;
+    struct run_settings settings;                          /* the standard ones, then those of the file */
     const char *config;                                    /* its path */
     bool own_resources, own_trainer_resources, own_labels; /* an option replaced what the file said */
 };

@@ -58,7 +58,7 @@ static int make_shared(struct drive *drive, int attempt, ty_error *err) {
     drive->store = store_create((uint32_t)drive->config->prepared->plan->n_workers, peer_answer_store, drive);
     int result = drive->store == NULL ? ty_fail_memory(err) : launch_create(&context, &drive->launch, err);
     if (result >= 0) drive->launched_attempt = attempt;
-    stall_watch(&drive->stall, drive, drive->config->request->hang_timeout);
+    stall_watch(&drive->stall, drive, drive->config->request->settings.hang_timeout);
     return result;
 }
 
@@ -66,7 +66,7 @@ static int launch(void *context, uint32_t node, int attempt, ty_error *err) {
     struct drive *drive = context;
     struct peer *peer = &drive->peers[node];
     int result = attempt == drive->launched_attempt ? 0 : make_shared(drive, attempt, err);
-    chaos_start(&drive->chaos, drive, &drive->config->request->chaos);
+    chaos_start(&drive->chaos, drive, &drive->config->request->settings.chaos);
     peer_hold(peer);
     return result < 0 ? result
                       : launch_frame(drive->launch, peer->node_rank, node, channel_out(peer->channel), err);
@@ -91,7 +91,7 @@ static void save_stacks(void *context, uint32_t node) {
 }
 
 bool drive_keeps_agents(const struct drive *drive) {
-    return drive->config->request->keep_agents && drive->config->prepared->engine->rest != NULL;
+    return drive->config->request->settings.keep_agents && drive->config->prepared->engine->rest != NULL;
 }
 
 static void finish(void *context, uint32_t node) {
@@ -141,7 +141,7 @@ static const char *text_of(const json_t *data, const char *key) {
 /* A checkpoint that was lost is told where the training goes on without it, or where nobody waits for it any more; else whoever
  * reported it hears of it. */
 static void tell_lost_checkpoint(const struct drive *drive, const json_t *data) {
-    bool goes_on = drive->config->request->checkpoints.on_error == CHECKPOINT_ERROR_CONTINUE;
+    bool goes_on = drive->config->request->settings.checkpoints.on_error == CHECKPOINT_ERROR_CONTINUE;
     if (!goes_on && !json_is_true(json_object_get(data, "unheard"))) return;
     log_warning("controller", "checkpoint %lld is lost: %s%s",
                 (long long)json_integer_value(json_object_get(data, "number")), text_of(data, "reason"),

@@ -8,8 +8,8 @@
 #include "base/buffer.h"
 #include "controller/records.h"
 #include "controller/storage.h"
-#include "run/policy.h"
 #include "run/run.h"
+#include "run/settings.h"
 
 struct checkpoints; /* opaque */
 

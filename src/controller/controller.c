@@ -42,7 +42,7 @@ static int set_name(struct controller *controller, const char *name, ty_error *e
     controller->path = NULL;
     controller->name = strdup(name);
     if (controller->name == NULL) return ty_fail_memory(err);
-    controller->path = controller_run_path(controller->request->storage_path, name, err);
+    controller->path = controller_run_path(controller->request->settings.storage_path, name, err);
     return controller->path == NULL ? err->code : 0;
 }
 
@@ -50,7 +50,8 @@ static int set_name(struct controller *controller, const char *name, ty_error *e
 static int choose_name(struct controller *controller, ty_error *err) {
     char made[64];
     int result;
-    if (controller->request->name != NULL) return set_name(controller, controller->request->name, err);
+    if (controller->request->settings.name != NULL)
+        return set_name(controller, controller->request->settings.name, err);
     do {
         controller_make_name(made);
         result = set_name(controller, made, err);
@@ -65,7 +66,7 @@ static int plan(struct controller *controller, ty_error *err) {
     if (result == TY_EBUSY)
         wait_describe(&controller->prepared.demand, controller->holders, controller->n_holders,
                       &controller->wait);
-    if (result == TY_EBUSY && controller->n_holders > 0 && !controller->request->no_wait) {
+    if (result == TY_EBUSY && controller->n_holders > 0 && !controller->request->settings.no_wait) {
         log_warning("controller", "waiting: %s", controller->wait.message);
         return 0;
     }
@@ -91,7 +92,8 @@ static int read_past(struct controller *controller, ty_error *err) {
 
 static int open_journal(struct controller *controller, ty_error *err) {
     bool existed = false;
-    controller->directory = directory_open(controller->path, controller->request->resume, &existed, err);
+    controller->directory =
+        directory_open(controller->path, controller->request->settings.resume != NULL, &existed, err);
     if (controller->directory < 0) return controller->directory;
     bool past = controller->past = existed && journal_exists(controller->path);
     struct journal *journal = NULL;
@@ -104,7 +106,7 @@ static int open_journal(struct controller *controller, ty_error *err) {
     if (result >= 0)
         result = checkpoints_open(
             &(struct checkpoints_place){controller->path, controller->records, controller->directory, past},
-            &controller->request->checkpoints, &controller->checkpoints, err);
+            &controller->request->settings.checkpoints, &controller->checkpoints, err);
     return result;
 }
 
@@ -113,7 +115,8 @@ static void add_score(json_t *data, const struct checkpoint_policy *policy) {
     json_t *attribute = policy->score_attribute != NULL ? json_string(policy->score_attribute) : NULL;
     if (attribute == NULL) return;
     (void)json_object_set_new(data, "checkpoint_score_attribute", attribute);
-    (void)json_object_set_new(data, "checkpoint_score_order", json_string(policy->score_min ? "min" : "max"));
+    (void)json_object_set_new(data, "checkpoint_score_order",
+                              json_string(policy->score_order == SCORE_MIN ? "min" : "max"));
 }
 
 /* JSON holds UTF-8 alone: of a word that is none the bytes are escaped. */
@@ -136,8 +139,8 @@ static void record_run(struct controller *controller) {
                              argv, "version", TY_VERSION, "pid", (int)getpid(), "host", host, "engine",
                              controller->prepared.engine->name, "num_workers",
                              (json_int_t)controller->prepared.demand.max_workers, "max_failures",
-                             request->failures.max_failures, "submitted", (double)clock_wall() / 1e9);
-    if (data != NULL) add_score(data, &request->checkpoints);
+                             request->settings.failures.max_failures, "submitted", (double)clock_wall() / 1e9);
+    if (data != NULL) add_score(data, &request->settings.checkpoints);
     CLEANUP_FREE char *text = data == NULL ? NULL : json_dumps(data, JSON_COMPACT);
     json_decref(data);
     struct run_event event = {clock_wall(), EVENT_RUN, 0, -1, -1, text};
@@ -148,15 +151,16 @@ static void record_run(struct controller *controller) {
 
 /* Who resumes always does the same in the first run, so it is no error; who mistyped the name must see it. */
 static void tell_nothing_to_resume(const struct controller *controller) {
-    CLEANUP_FREE char *near = run_directory_nearest(controller->request->storage_path, controller->name);
+    CLEANUP_FREE char *near =
+        run_directory_nearest(controller->request->settings.storage_path, controller->name);
     log_warning("controller", "nothing to resume under %s: a new run begins%s%s%s", controller->path,
                 near != NULL ? "; did you mean " : "", near != NULL ? near : "", near != NULL ? "?" : "");
 }
 
 static void warn(const struct controller *controller) {
     const struct demand *demand = &controller->prepared.demand;
-    if (controller->request->resume && !controller->past) tell_nothing_to_resume(controller);
-    const char *sharing = demand_sharing_warning(demand, controller->request->backend);
+    if (controller->request->settings.resume != NULL && !controller->past) tell_nothing_to_resume(controller);
+    const char *sharing = demand_sharing_warning(demand, controller->request->settings.backend);
     if (demand->deprecation != NULL) log_warning("scaling", "%s", demand->deprecation);
     if (demand->warning != NULL) log_warning("scaling", "%s", demand->warning);
     if (sharing != NULL) log_warning("backend", "%s", sharing);

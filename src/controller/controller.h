@@ -7,47 +7,27 @@
 
 #include "base/duration.h"
 #include "cluster/cluster.h"
-#include "run/chaos.h"
-#include "run/policy.h"
+#include "run/settings.h"
 #include "scaling/scaling.h"
 
-enum progress_mode { PROGRESS_AUTO, PROGRESS_PLAIN, PROGRESS_NONE };
-
 /* All that a run needs, from whichever face; borrowed during the call. Zero-initialised is the default but for
- * `scaling` and `argv`. */
+ * `settings`, `scaling` and `argv`. */
 struct run_request {
+    struct run_settings settings; /* finished */
     const struct scaling *scaling;
     bool train_v1;                             /* RAY_TRAIN_V2_ENABLED=0 */
     const char *engine;                        /* NULL: auto */
     const char *cluster_file;                  /* logical nodes; NULL: this machine */
     const struct cluster_overrides *overrides; /* NULL: as probed */
-    const char *name;                          /* NULL: made up */
-    const char *storage_path;                  /* NULL: ~/trainyard_runs */
-    bool resume;
-    const char *const *argv; /* NULL-terminated */
-    const char *executable;  /* NULL: argv[0] by PATH */
-    const void *payload;     /* handed to each worker; NULL: none */
+    const char *const *argv;                   /* NULL-terminated */
+    const char *executable;                    /* NULL: argv[0] by PATH */
+    const char *const *template_argv;          /* NULL-terminated; NULL: none */
+    const void *payload;                       /* handed to each worker; NULL: none */
     size_t payload_size;
     char *const *environment; /* what workers inherit; NULL: this process's */
-    const char *framework;    /* NULL: plain */
-    const char *backend;      /* NULL: by default */
-    struct failure_policy failures;
-    struct checkpoint_policy checkpoints;
-    struct chaos_policy chaos; /* faults on purpose */
-    nanoseconds time_limit;    /* 0: none */
-    nanoseconds grace;         /* between SIGTERM and SIGKILL; RUN_GRACE_DEFAULT is usual */
-    bool no_prefix, isolate_devices, no_wait, quiet;
-    nanoseconds hang_timeout; /* a worker that says nothing for so long has failed; 0: none does */
-    int preempt_signal;       /* ends the run as a preemption; 0: SIGTERM */
-    bool bind_numa;           /* workers near their devices' cores, where there are several NUMA nodes */
+    uint32_t events;          /* kinds that controller_next_event gives, see events.h */
     bool alone;               /* this process does nothing but the run, and has no other children */
-    enum progress_mode progress;
-    bool handle_signals;              /* SIGINT, SIGTERM and SIGHUP stop the run */
-    bool keep_agents;                 /* they rest when it has ended, for the next run of this process */
-    uint32_t events;                  /* kinds that controller_next_event gives, see events.h */
-    bool output_events;               /* output of workers is not written, but is an event at most */
-    const char *start_method;         /* "template", "auto"; NULL: argv is executed */
-    const char *const *template_argv; /* NULL-terminated; NULL: none */
+    bool handle_signals;      /* SIGINT, SIGTERM and SIGHUP stop the run */
 };
 
 struct controller; /* opaque: one run on its way */
@@ -68,13 +48,9 @@ int controller_run(const struct run_request *request, ty_result **result, ty_err
 
 /* The signal that ends the run as a preemption. */
 int preempt_signal_of(const struct run_request *request);
-/* "TERM", "SIGUSR1", "12": a signal that a process can catch, and that is not used for something else. */
-int preempt_signal_parse(const char *text, int *number, ty_error *err);
 
 /* "run-20260131-235959-a1b2": unique. */
 void controller_make_name(char name[64]);
-/* A run name is 1 to 200 bytes without '/', control characters, a leading '.' or '-'. */
-int controller_check_name(const char *name, ty_error *err);
 /* {storage_path}/{name}, absolute; the caller frees. NULL with the error. */
 char *controller_run_path(const char *storage_path, const char *name, ty_error *err);
 /* True while a controller of the run at `run_path` lives. */

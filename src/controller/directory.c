@@ -32,18 +32,6 @@ void controller_make_name(char name[64]) {
     (void)snprintf(name + size, 64 - size, "-%02x%02x", random[0], random[1]);
 }
 
-int controller_check_name(const char *name, ty_error *err) {
-    size_t size = strlen(name);
-    bool plain = size > 0 && size <= NAME_MAX_BYTES && name[0] != '.' && name[0] != '-';
-    for (const char *c = name; plain && *c != '\0'; c++)
-        plain = *c != '/' && (unsigned char)*c >= ' ' && *c != 127;
-    if (plain) return 0;
-    return ty_fail(err, TY_EUSAGE,
-                   "the run name \"%.80s\" is not usable: 1 to 200 bytes, no '/', no control characters, no "
-                   "'.' or '-' first",
-                   name);
-}
-
 char *controller_run_path(const char *storage_path, const char *name, ty_error *err) {
     CLEANUP_FREE char *storage = file_absolute(storage_path == NULL ? "~/trainyard_runs" : storage_path);
     struct buffer path = {0};

@@ -95,7 +95,7 @@ static void on_timer(void *context) {
 }
 
 nanoseconds drive_storage_limit(const struct drive *drive) {
-    nanoseconds grace = drive->hurried ? 0 : drive->config->request->grace;
+    nanoseconds grace = drive->hurried ? 0 : drive->config->request->settings.grace;
     return drive->interrupted != 0 && grace < STORAGE_LIMIT ? grace : STORAGE_LIMIT;
 }
 
@@ -195,7 +195,7 @@ static void tell_interrupt(struct drive *drive, int signal_number) {
     char name[32];
     const char *by =
         signal_number > 0 ? str_signal(signal_number, name) : "stopped by the program that runs it";
-    duration_format(drive->config->request->grace, &grace);
+    duration_format(drive->config->request->settings.grace, &grace);
     progress_hide(&drive->progress);
     if (drive->opening)
         log_warning("controller", "%s: the run is not resumed", by);
@@ -277,12 +277,12 @@ static int begin_run(struct drive *drive, ty_error *err) {
         .max_workers = (uint32_t)drive->config->prepared->demand.max_workers,
         .max_nodes = drive->max_peers,
         .resize_interval = resize_interval_of(drive),
-        .failures = request->failures,
+        .failures = request->settings.failures,
         .first_attempt = drive->config->resume.attempts + 1,
         .report_base = drive->config->resume.last_number,
         .checkpoint = checkpoints_latest(drive->config->checkpoints),
-        .time_limit = request->time_limit,
-        .grace = request->grace,
+        .time_limit = request->settings.time_limit,
+        .grace = request->settings.grace,
         .start_limit = START_LIMIT,
     };
     drive->since = sweep_clock();
@@ -290,7 +290,7 @@ static int begin_run(struct drive *drive, ty_error *err) {
     result = run_create(&config, &drive_ops, drive, &drive->run, err);
     if (result < 0) return result;
     progress_open(&drive->progress, drive->loop, drive->run, drive->config->name,
-                  request->quiet ? PROGRESS_NONE : request->progress);
+                  request->settings.quiet ? PROGRESS_NONE : (enum progress_mode)request->settings.progress);
     run_start(drive->run);
     return 0;
 }

@@ -19,8 +19,8 @@
 #include "base/utf8.h"
 #include "cluster/cluster.h"
 #include "controller/controller.h"
+#include "controller/request.h"
 #include "controller/session.h"
-#include "run/run.h"
 #include "scaling/scaling.h"
 #include "worker/function.h"
 #include "worker/link.h"
@@ -48,65 +48,6 @@ static int read_command_line(struct command_line *line, ty_error *err) {
     for (size_t i = 0; i < n; i++, at += strlen(at) + 1)
         line->argv[i] = at;
     return 0;
-}
-
-static int check_preempt_signal(const ty_run_config *run, ty_error *err) {
-    char text[16];
-    int number;
-    if (run->preempt_signal == 0) return 0;
-    (void)snprintf(text, sizeof text, "%d", run->preempt_signal);
-    return preempt_signal_parse(text, &number, err) < 0 ? ty_wrap(err, "preempt_signal") : 0;
-}
-
-static int check_word(const char *field, const char *word, const char *const allowed[2], ty_error *err) {
-    if (word == NULL || str_equal(word, allowed[0]) || str_equal(word, allowed[1])) return 0;
-    return ty_fail(err, TY_EUSAGE, "%s is \"%.80s\"; allowed: \"%s\", \"%s\", NULL", field, word, allowed[0],
-                   allowed[1]);
-}
-
-static int check_run(const ty_run_config *run, ty_error *err) {
-    if (run->max_failures < -1)
-        return ty_fail(err, TY_EUSAGE, "max_failures is %d; allowed: 0 or more, or -1 for no bound",
-                       run->max_failures);
-    if (run->num_to_keep < 0)
-        return ty_fail(err, TY_EUSAGE, "num_to_keep is %d; allowed: 1 or more, or 0 for all", run->num_to_keep);
-    if (!(run->time_limit_s >= 0) || run->time_limit_s > 3e9)
-        return ty_fail(err, TY_EUSAGE, "time_limit_s is %g; allowed: 0 (none) up to 3e9", run->time_limit_s);
-    if (!(run->grace_s >= 0) || run->grace_s > 86400)
-        return ty_fail(err, TY_EUSAGE, "grace_s is %g; allowed: 0 (5 seconds) up to 86400", run->grace_s);
-    if (!(run->hang_timeout_s >= 0) || run->hang_timeout_s > 4e6)
-        return ty_fail(err, TY_EUSAGE, "hang_timeout_s is %g; allowed: 0 (none) up to 4e6",
-                       run->hang_timeout_s);
-    int result =
-        check_word("checkpoint_score_order", run->checkpoint_score_order, (const char *[]){"max", "min"}, err);
-    if (result == 0)
-        result = check_word("on_checkpoint_error", run->on_checkpoint_error,
-                            (const char *[]){"fail", "continue"}, err);
-    return result < 0 ? result : check_preempt_signal(run, err);
-}
-
-static void fill_request(struct run_request *request, const ty_run_config *run) {
-    request->name = run->name;
-    request->storage_path = run->storage_path;
-    request->resume = run->resume;
-    request->failures = FAILURE_POLICY_DEFAULT;
-    request->failures.max_failures = run->max_failures;
-    if (run->max_failures != 0) request->failures.max_preemption_failures = -1;
-    request->checkpoints = (struct checkpoint_policy){
-        .num_to_keep = run->num_to_keep,
-        .score_attribute = run->checkpoint_score_attribute,
-        .score_min = str_equal(run->checkpoint_score_order, "min"),
-        .on_error =
-            str_equal(run->on_checkpoint_error, "continue") ? CHECKPOINT_ERROR_CONTINUE : CHECKPOINT_ERROR_FAIL,
-    };
-    request->time_limit = (nanoseconds)(run->time_limit_s * 1e9);
-    request->hang_timeout = (nanoseconds)(run->hang_timeout_s * 1e9);
-    request->preempt_signal = run->preempt_signal;
-    request->grace = run->grace_s > 0 ? (nanoseconds)(run->grace_s * 1e9) : RUN_GRACE_DEFAULT;
-    request->backend = run->backend;
-    request->isolate_devices = run->isolate_devices;
-    request->no_wait = run->no_wait;
-    request->quiet = run->quiet;
 }
 
 /* This process's environment, and which function to call. */
@@ -141,21 +82,24 @@ static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *e
     ssize_t size = readlink("/proc/self/exe", executable, sizeof executable - 1);
     if (size < 0) return ty_fail(err, -errno, "cannot read /proc/self/exe: %s", strerror(errno));
     executable[size] = '\0';
-    int code = check_run(run, err);
+    struct run_settings settings;
+    settings_init(&settings);
+    int code = settings_from_public(&settings, run, err);
+    if (code >= 0) code = settings_finish(&settings, SETTING_KEYS, err);
     if (code >= 0) code = read_command_line(&line, err);
     if (code >= 0) code = make_environment(trainer, &environment, err);
     if (code < 0) return code;
     scaling_init(&scaling);
     code = scaling_from_public(&scaling, trainer->scaling == NULL ? &default_scaling : trainer->scaling, err);
     if (code >= 0) {
-        struct run_request request = {.scaling = &scaling,
+        struct run_request request = {.settings = settings,
+                                      .scaling = &scaling,
                                       .argv = line.argv,
                                       .executable = executable,
                                       .environment = environment.items,
                                       .payload = trainer->config,
                                       .payload_size = trainer->config_size,
                                       .handle_signals = true};
-        fill_request(&request, run);
         if (!run->quiet) log_set_sink(tell_log, NULL);
         code = controller_run(&request, result, err);
         log_set_sink(NULL, NULL);
@@ -170,6 +114,7 @@ TY_API const struct driver trainyard_driver = {
     .fit = fit,
     .scaling_resolve = scaling_resolve_json,
     .cluster_nodes = cluster_nodes_json,
+    .run_check = request_check,
     .run_open = session_open,
     .run_fd = session_fd,
     .run_timeout_ms = session_timeout_ms,

@@ -55,7 +55,7 @@ static int fill(struct launch *launch, ty_error *err) {
     if (environment_add(&launch->shared, inherited) < 0 || drop_outer_run(&launch->shared) < 0 ||
         group_ranks(launch) < 0)
         return ty_fail_memory(err);
-    bool may_lose = request->checkpoints.on_error == CHECKPOINT_ERROR_CONTINUE;
+    bool may_lose = request->settings.checkpoints.on_error == CHECKPOINT_ERROR_CONTINUE;
     if (environment_set(&launch->shared, WORKER_LOSS_VARIABLE, may_lose ? "continue" : NULL) < 0)
         return ty_fail_memory(err);
     launch->framework.user_environment = inherited;
@@ -74,11 +74,11 @@ int launch_create(const struct launch_context *context, struct launch **out, ty_
         .run_path = context->path,
         .token = context->token,
         .attempt = context->attempt,
-        .max_failures = context->request->failures.max_failures,
+        .max_failures = context->request->settings.failures.max_failures,
         .master_address = context->master_address,
         .master_port = context->master_port,
-        .isolate_devices = context->request->isolate_devices,
-        .backend = context->request->backend,
+        .isolate_devices = context->request->settings.isolate_devices,
+        .backend = context->request->settings.backend,
     };
     if (getcwd(launch->directory, sizeof launch->directory) == NULL) (void)strcpy(launch->directory, "/");
     int result = fill(launch, err);
@@ -148,7 +148,9 @@ static size_t list_bus_ids(const struct prepared *prepared, const struct plan_wo
 /* Cores near the worker's devices, where the user wants that and the machine has more than one NUMA node. */
 static void bind(const struct launch *launch, uint32_t rank, Wire__LaunchWorker *out) {
     const struct prepared *prepared = launch->context.prepared;
-    if (!launch->context.request->bind_numa || prepared->cluster->logical || !topology_worthwhile()) return;
+    if (launch->context.request->settings.bind != BIND_NUMA || prepared->cluster->logical ||
+        !topology_worthwhile())
+        return;
     const struct plan_worker *worker = &prepared->plan->workers[rank];
     const char *bus_ids[64];
     struct topology_request request = {.bus_ids = bus_ids,
@@ -182,7 +184,7 @@ static Wire__LaunchWorker *make_worker(const struct launch *launch, uint32_t ran
 
 /* 0 is none, and what is longer than the field has room for is as good as none. */
 static uint32_t hang_ms_of(const struct run_request *request) {
-    nanoseconds ms = (request->hang_timeout + NS_PER_MS - 1) / NS_PER_MS;
+    nanoseconds ms = (request->settings.hang_timeout + NS_PER_MS - 1) / NS_PER_MS;
     return ms > UINT32_MAX ? UINT32_MAX : (uint32_t)ms;
 }
 
@@ -200,13 +202,13 @@ static void fill_message(const struct launch *launch, Wire__Launch *message) {
     message->environment = launch->shared.items;
     message->n_environment = launch->shared.n;
     message->payload = (ProtobufCBinaryData){request->payload_size, (uint8_t *)request->payload};
-    message->grace_ms = (uint32_t)(request->grace / NS_PER_MS);
+    message->grace_ms = (uint32_t)(request->settings.grace / NS_PER_MS);
     message->hang_ms = hang_ms_of(request);
     message->preempt_signal = preempt_signal_of(request);
     message->report_base = context->report_base;
     if (context->checkpoint != NULL) message->checkpoint = (char *)context->checkpoint;
-    message->quiet = request->quiet;
-    if (request->start_method != NULL) message->start_method = (char *)request->start_method;
+    message->quiet = request->settings.quiet;
+    if (request->settings.start_method != NULL) message->start_method = (char *)request->settings.start_method;
     message->template_argv = (char **)request->template_argv;
     while (request->template_argv != NULL && request->template_argv[message->n_template_argv] != NULL)
         message->n_template_argv++;
@@ -237,7 +239,7 @@ int launch_frame(const struct launch *launch, uint32_t node_rank, uint32_t node,
     body.token = token;
     body.hold_port =
         node_rank == 0 || launch->context.prepared->demand.elastic; /* any node may come to be the first */
-    bool raw = launch->context.request->no_prefix;
+    bool raw = launch->context.request->settings.no_prefix;
     body.prefix = !raw;
     body.escape = !raw || (launch->context.prepared->plan->n_workers > 1 && isatty(STDOUT_FILENO));
     body.workers = calloc(n, sizeof(Wire__LaunchWorker *));

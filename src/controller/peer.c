@@ -313,7 +313,7 @@ static void on_output(void *context, uint32_t rank, int stream, const uint8_t *b
     struct drive *drive = ((struct peer *)context)->drive;
     struct sink *sink = &drive->output[stream == 2];
     events_add_output(drive->config->events, rank, stream, bytes, size);
-    if (!drive->config->request->output_events) {
+    if (drive->config->request->settings.output != OUTPUT_EVENTS) {
         progress_hide(&drive->progress);
         sink_write(sink, bytes, size);
         tell_output_error(drive, sink);
@@ -363,7 +363,7 @@ int peer_start(struct peer *peer, ty_error *err) {
         .node = peer->cluster_node,
         .node_name = peer->name,
         .node_rank = peer->node,
-        .copied = str_equal(drive->config->request->start_method, "fork"),
+        .copied = str_equal(drive->config->request->settings.start_method, "fork"),
     };
     struct buffer log = {0};
     buffer_printf(&log, "%s/logs/agent-%s.log", drive->config->path, agent.node_name);

@@ -7,36 +7,7 @@
 #include "controller/drive_internal.h"
 
 int preempt_signal_of(const struct run_request *request) {
-    return request->preempt_signal > 0 ? request->preempt_signal : SIGTERM;
-}
-
-/* By which the run is stopped for other reasons, a process is ended or stopped whatever it does, or the loop lives. */
-static bool is_reserved(int number) {
-    static const int reserved[] = {SIGKILL, SIGSTOP, SIGINT, SIGCHLD, SIGPIPE, SIGSEGV,
-                                   SIGBUS,  SIGFPE,  SIGILL, SIGABRT, SIGTRAP, SIGSYS};
-    bool found = false;
-    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
-        found |= reserved[i] == number;
-    return found;
-}
-
-static int number_of(const char *text) {
-    const char *name = text;
-    int64_t number;
-    (void)str_prefix(text, "SIG", &name);
-    for (int i = 1; i < NSIG; i++)
-        if (str_equal(sigabbrev_np(i), name)) return i;
-    return str_to_int64(text, 1, SIGSYS, &number) ? (int)number : 0;
-}
-
-int preempt_signal_parse(const char *text, int *number, ty_error *err) {
-    int found = number_of(text);
-    if (found == 0 || is_reserved(found))
-        return ty_fail(err, TY_EUSAGE,
-                       "\"%.40s\" is no signal of a preemption: TERM, USR1, USR2, HUP, XCPU and the like",
-                       text);
-    *number = found;
-    return 0;
+    return request->settings.preempt_signal > 0 ? request->settings.preempt_signal : SIGTERM;
 }
 
 static void add_ranks(const struct drive *drive, int node, struct buffer *out) {
@@ -60,7 +31,7 @@ static void add_nodes(const struct drive *drive, int node, struct buffer *out) {
 
 void preempt_describe(struct drive *drive, int node) {
     struct buffer *out = &drive->preemption;
-    double deadline = (double)(clock_wall() + drive->config->request->grace) / (double)NS_PER_S;
+    double deadline = (double)(clock_wall() + drive->config->request->settings.grace) / (double)NS_PER_S;
     buffer_clear(out);
     buffer_printf(out, "{\"deadline\": %.3f, \"ranks\": [", deadline);
     add_ranks(drive, node, out);

@@ -11,10 +11,9 @@
 int prepare_check(const struct run_request *request, struct prepared *prepared, ty_error *err) {
     int result = engine_find(request->engine, &prepared->engine, err);
     if (result < 0) return result;
-    result = framework_find(request->framework, &prepared->framework, err);
+    result = framework_find(request->settings.framework, &prepared->framework, err);
     if (result < 0) return result;
-    if (request->name != NULL && (result = controller_check_name(request->name, err)) < 0) return result;
-    if (request->resume && request->name == NULL)
+    if (request->settings.resume != NULL && request->settings.name == NULL)
         return ty_fail(err, TY_EUSAGE,
                        "to resume a run takes its name (--resume NAME; resume=True and name=): `trainyard "
                        "status` lists them");

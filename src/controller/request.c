@@ -1,5 +1,6 @@
-/* JSON to struct run_request: one table of keys, one reader for each kind of value. What is text is borrowed from the tree, which
- * the request keeps. Whether the values go together is checked where they are used, but for what only this form can get wrong. */
+/* JSON to struct run_request. What is set of a run (its name, its limits) is read by the table of run/settings.h; here are the keys that say
+ * what runs and where: scaling, nodes, program, environment, events. Text is borrowed from the tree, which the request keeps.
+ * Whether the values go together is checked where they are used, but for what only this form can get wrong. */
 #include "controller/request.h"
 
 #include <jansson.h>
@@ -28,11 +29,10 @@ struct request {
 struct field {
     const char *name;
     int (*read)(struct request *request, const struct field *field, const json_t *value, ty_error *err);
-    size_t offset;     /* in struct request, where the reader needs one */
-    const char *words; /* of a choice: "one|two" */
+    size_t offset; /* in struct request, where the reader needs one */
 };
 
-enum { HANG_MAX_S = 4000000, FAILURES_MAX = 1000000, KEEP_MAX = 1000000, SHOWN = 40 };
+enum { SHOWN = 40 };
 
 static void *place(struct request *request, const struct field *field) {
     return (char *)request + field->offset;
@@ -56,101 +56,11 @@ static int read_text(struct request *request, const struct field *field, const j
     return 0;
 }
 
-static int read_bool(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
-    if (!json_is_boolean(value)) return refuse(field, value, "true or false", err);
-    *(bool *)place(request, field) = json_is_true(value);
-    return 0;
-}
-
 static int read_amount(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
     if (!json_is_number(value) || json_number_value(value) < 0)
         return refuse(field, value, "a number from 0 on", err);
     *(double *)place(request, field) = json_number_value(value);
     return 0;
-}
-
-static int read_seconds(const struct field *field, const json_t *value, double max, nanoseconds *to,
-                        ty_error *err) {
-    char rule[64];
-    double seconds = json_number_value(value);
-    (void)snprintf(rule, sizeof rule, "a number of seconds from 0 to %g", max);
-    if (!json_is_number(value) || seconds < 0 || seconds > max) return refuse(field, value, rule, err);
-    *to = (nanoseconds)(seconds * (double)NS_PER_S);
-    return 0;
-}
-
-static int read_grace(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
-    return read_seconds(field, value, 86400, &request->run.grace, err);
-}
-
-/* A timeout of 0 would be over at once: none is null. */
-static int read_hang(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
-    return read_seconds(field, value, HANG_MAX_S, &request->run.hang_timeout, err);
-}
-
-static int read_signal(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
-    int result = json_is_string(value)
-                     ? preempt_signal_parse(json_string_value(value), &request->run.preempt_signal, err)
-                     : refuse(field, value, "the name of a signal", err);
-    return result < 0 && json_is_string(value) ? ty_wrap(err, "`%s`", field->name) : result;
-}
-
-static int read_chaos(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
-    if (!is_text(value)) return refuse(field, value, "a text SEED[:EVERY]", err);
-    int result = chaos_parse(json_string_value(value), &request->run.chaos, err);
-    return result < 0 ? ty_wrap(err, "`%s`", field->name) : result;
-}
-
-static int read_limit(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
-    return read_seconds(field, value, 3e9, &request->run.time_limit, err);
-}
-
-/* Which of the field's words, from 0 on. */
-static int choose(const struct field *field, const json_t *value, int *index, ty_error *err) {
-    const char *text = json_is_string(value) ? json_string_value(value) : "";
-    const char *at = field->words;
-    for (int i = 0; *at != '\0'; i++) {
-        size_t size = strcspn(at, "|");
-        if (strlen(text) == size && strncmp(text, at, size) == 0) {
-            *index = i;
-            return 0;
-        }
-        at += size + (at[size] == '|');
-    }
-    char rule[64];
-    (void)snprintf(rule, sizeof rule, "one of %s", field->words);
-    return refuse(field, value, rule, err);
-}
-
-/* The first word of a choice is the default, for which the request has NULL. */
-static int read_choice(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
-    int index = 0;
-    int result = choose(field, value, &index, err);
-    if (result == 0) *(const char **)place(request, field) = index == 0 ? NULL : json_string_value(value);
-    return result;
-}
-
-static int read_progress(struct request *request, const struct field *field, const json_t *value,
-                         ty_error *err) {
-    static const enum progress_mode modes[] = {PROGRESS_AUTO, PROGRESS_PLAIN, PROGRESS_NONE};
-    int index = 0;
-    int result = choose(field, value, &index, err);
-    request->run.progress = modes[index];
-    return result;
-}
-
-static int read_bind(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
-    int index = 0;
-    int result = choose(field, value, &index, err);
-    request->run.bind_numa = index == 1;
-    return result;
-}
-
-static int read_output(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
-    int index = 0;
-    int result = choose(field, value, &index, err);
-    request->run.output_events = index == 1;
-    return result;
 }
 
 static int read_scaling(struct request *request, const struct field *field, const json_t *value,
@@ -224,116 +134,75 @@ static int read_events(struct request *request, const struct field *field, const
     return 0;
 }
 
-/* -- maps within the map */
-
-static int read_fields(struct request *request, const char *what, const json_t *map, const struct field *fields,
-                       size_t n, ty_error *err);
-
-static int read_failures(struct request *request, const struct field *field, const json_t *value,
-                         ty_error *err) {
-    json_int_t number = json_integer_value(value);
-    if (!json_is_integer(value) || number < -1 || number > FAILURES_MAX)
-        return refuse(field, value, "a whole number from 0 to 1000000, or -1 for no bound", err);
-    *(int *)place(request, field) = (int)number;
-    return 0;
-}
-
-static int read_keep(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
-    json_int_t number = json_integer_value(value);
-    if (!json_is_integer(value) || number < 1 || number > KEEP_MAX)
-        return refuse(field, value, "a whole number from 1 to 1000000, or null for all", err);
-    request->run.checkpoints.num_to_keep = (int)number;
-    return 0;
-}
-
-static int read_order(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
-    int index = 0;
-    int result = choose(field, value, &index, err);
-    request->run.checkpoints.score_min = index == 1;
-    return result;
-}
-
-static int read_on_error(struct request *request, const struct field *field, const json_t *value,
-                         ty_error *err) {
-    static const enum checkpoint_error ways[] = {CHECKPOINT_ERROR_FAIL, CHECKPOINT_ERROR_CONTINUE};
-    int index = 0;
-    int result = choose(field, value, &index, err);
-    request->run.checkpoints.on_error = ways[index];
-    return result;
-}
-
 #define AT(member) offsetof(struct request, member)
 
-static int read_failure_config(struct request *request, const struct field *field, const json_t *value,
-                               ty_error *err) {
-    static const struct field fields[] = {
-        {"max_failures", read_failures, AT(run.failures.max_failures), NULL},
-        {"controller_failure_limit", read_failures, AT(run.failures.controller_failure_limit), NULL},
-        {"max_preemption_failures", read_failures, AT(run.failures.max_preemption_failures), NULL},
-    };
-    return read_fields(request, field->name, value, fields, ARRAY_SIZE(fields), err);
-}
-
-static int read_checkpoint_config(struct request *request, const struct field *field, const json_t *value,
-                                  ty_error *err) {
-    static const struct field fields[] = {
-        {"num_to_keep", read_keep, 0, NULL},
-        {"checkpoint_score_attribute", read_text, AT(run.checkpoints.score_attribute), NULL},
-        {"checkpoint_score_order", read_order, 0, "max|min"},
-        {"on_checkpoint_error", read_on_error, 0, "fail|continue"},
-    };
-    return read_fields(request, field->name, value, fields, ARRAY_SIZE(fields), err);
-}
-
 static const struct field request_fields[] = {
-    {"scaling", read_scaling, 0, NULL},
-    {"name", read_text, AT(run.name), NULL},
-    {"storage_path", read_text, AT(run.storage_path), NULL},
-    {"resume", read_bool, AT(run.resume), NULL},
-    {"engine", read_text, AT(run.engine), NULL},
-    {"cluster", read_text, AT(run.cluster_file), NULL},
-    {"num_cpus", read_amount, AT(overrides.num_cpus), NULL},
-    {"num_gpus", read_amount, AT(overrides.num_gpus), NULL},
-    {"node_resources", read_resources, 0, NULL},
-    {"argv", read_words, AT(argv), NULL},
-    {"environment", read_environment, 0, NULL},
-    {"framework", read_text, AT(run.framework), NULL},
-    {"backend", read_choice, AT(run.backend), "auto|gloo|nccl"},
-    {"bind", read_bind, 0, "none|numa"},
-    {"isolate_devices", read_bool, AT(run.isolate_devices), NULL},
-    {"grace_s", read_grace, 0, NULL},
-    {"time_limit_s", read_limit, 0, NULL},
-    {"hang_timeout_s", read_hang, 0, NULL},
-    {"preempt_signal", read_signal, 0, NULL},
-    {"chaos", read_chaos, 0, NULL},
-    {"quiet", read_bool, AT(run.quiet), NULL},
-    {"no_wait", read_bool, AT(run.no_wait), NULL},
-    {"progress", read_progress, 0, "auto|plain|none"},
-    {"output", read_output, 0, "inherit|events"},
-    {"events", read_events, 0, NULL},
-    {"start_method", read_choice, AT(run.start_method), "spawn|template|auto|fork"},
-    {"template_argv", read_words, AT(template_argv), NULL},
-    {"failure_config", read_failure_config, 0, NULL},
-    {"checkpoint_config", read_checkpoint_config, 0, NULL},
-    {"keep_agents", read_bool, AT(run.keep_agents), NULL},
+    {"scaling", read_scaling, 0},
+    {"engine", read_text, AT(run.engine)},
+    {"cluster", read_text, AT(run.cluster_file)},
+    {"num_cpus", read_amount, AT(overrides.num_cpus)},
+    {"num_gpus", read_amount, AT(overrides.num_gpus)},
+    {"node_resources", read_resources, 0},
+    {"argv", read_words, AT(argv)},
+    {"template_argv", read_words, AT(template_argv)},
+    {"environment", read_environment, 0},
+    {"events", read_events, 0},
 };
+static const char *const sections[] = {"failure_config", "checkpoint_config"};
 
-static int read_fields(struct request *request, const char *what, const json_t *map, const struct field *fields,
-                       size_t n, ty_error *err) {
-    const char *known[ARRAY_SIZE(request_fields)];
-    for (size_t i = 0; i < n; i++)
-        known[i] = fields[i].name;
-    int result = document_check_keys(NULL, map, what, known, n, err);
-    for (size_t i = 0; i < n && result >= 0; i++) {
-        const json_t *value = json_object_get(map, fields[i].name);
-        if (value != NULL && !json_is_null(value)) result = fields[i].read(request, &fields[i], value, err);
+/* The settings of `section` (NULL: of the run itself) that `map` gives. */
+static int read_settings(struct request *request, const json_t *map, const char *section, ty_error *err) {
+    for (size_t i = 0; i < settings_count; i++) {
+        const struct setting *setting = &settings_table[i];
+        const json_t *value = json_object_get(map, setting->key);
+        char subject[64];
+        if (value == NULL || !str_equal(setting->section, section)) continue;
+        (void)snprintf(subject, sizeof subject, "`%s`", setting->key);
+        int result = setting_set_json(setting, &request->run.settings, value, subject, err);
+        if (result < 0) return result;
+    }
+    return 0;
+}
+
+/* Refuses a map that is none, or has a key that is not among the settings of its section and `others`. */
+static int check_map(const char *what, const json_t *map, const char *section, const char *const *others,
+                     size_t n_others, ty_error *err) {
+    const char *known[64];
+    size_t n = 0;
+    if (!json_is_object(map)) return ty_fail(err, TY_EUSAGE, "%s must be a map of fields", what);
+    for (; n < n_others; n++)
+        known[n] = others[n];
+    for (size_t i = 0; i < settings_count && n < ARRAY_SIZE(known); i++)
+        if (str_equal(settings_table[i].section, section)) known[n++] = settings_table[i].key;
+    return document_check_keys(NULL, map, what, known, n, err);
+}
+
+static int read_map(struct request *request, const json_t *map, ty_error *err) {
+    enum { N_FIELDS = ARRAY_SIZE(request_fields), N_SECTIONS = ARRAY_SIZE(sections) };
+    const char *others[N_FIELDS + N_SECTIONS];
+    for (size_t i = 0; i < N_FIELDS; i++)
+        others[i] = request_fields[i].name;
+    for (size_t i = 0; i < N_SECTIONS; i++)
+        others[N_FIELDS + i] = sections[i];
+    int result = check_map("the request", map, NULL, others, ARRAY_SIZE(others), err);
+    for (size_t i = 0; i < N_FIELDS && result >= 0; i++) {
+        const json_t *value = json_object_get(map, request_fields[i].name);
+        if (value != NULL && !json_is_null(value))
+            result = request_fields[i].read(request, &request_fields[i], value, err);
+    }
+    if (result >= 0) result = read_settings(request, map, NULL, err);
+    for (size_t i = 0; i < N_SECTIONS && result >= 0; i++) {
+        const json_t *part = json_object_get(map, sections[i]);
+        if (part == NULL || json_is_null(part)) continue;
+        result = check_map(sections[i], part, sections[i], NULL, 0, err);
+        if (result >= 0) result = read_settings(request, part, sections[i], err);
     }
     return result;
 }
 
 static int check_whole(const struct request *request, ty_error *err) {
     const struct cluster_overrides *overrides = &request->overrides;
-    const char *method = request->run.start_method;
+    const char *method = request->run.settings.start_method;
     if (request->argv == NULL)
         return ty_fail(err, TY_EUSAGE, "`argv` is missing: which program are the workers?");
     bool fork = str_equal(method, "fork");
@@ -361,9 +230,8 @@ static void set_defaults(struct request *request) {
         .scaling = &request->scaling,
         .train_v1 = str_equal(getenv("RAY_TRAIN_V2_ENABLED"), "0"),
         .overrides = &request->overrides,
-        .grace = RUN_GRACE_DEFAULT,
-        .failures = FAILURE_POLICY_DEFAULT,
     };
+    settings_init(&request->run.settings);
 }
 
 static int copy_payload(struct request *request, const void *payload, size_t size, ty_error *err) {
@@ -378,15 +246,23 @@ static int copy_payload(struct request *request, const void *payload, size_t siz
 
 static int fill(struct request *request, const char *json, ty_error *err) {
     json_error_t problem;
+    set_defaults(request);
     request->root = json_loads(json, JSON_REJECT_DUPLICATES, &problem);
     if (request->root == NULL)
         return ty_fail(err, TY_EUSAGE, "the request is no JSON: line %d, column %d: %s", problem.line,
                        problem.column, problem.text);
-    int result =
-        read_fields(request, "the request", request->root, request_fields, ARRAY_SIZE(request_fields), err);
-    if (result >= 0) result = check_whole(request, err);
+    int result = read_map(request, request->root, err);
+    if (result >= 0) result = settings_finish(&request->run.settings, SETTING_KEYS, err);
     request->run.argv = request->argv;
     request->run.template_argv = request->template_argv;
+    return result;
+}
+
+int request_check(const char *json, ty_error *err) {
+    struct request *request = calloc(1, sizeof *request);
+    if (request == NULL) return ty_fail_memory(err);
+    int result = fill(request, json, err);
+    request_destroy(request);
     return result;
 }
 
@@ -394,8 +270,8 @@ int request_read(const char *json, const void *payload, size_t payload_size, str
                  ty_error *err) {
     struct request *request = calloc(1, sizeof *request);
     if (request == NULL) return ty_fail_memory(err);
-    set_defaults(request);
     int result = fill(request, json, err);
+    if (result >= 0) result = check_whole(request, err);
     if (result >= 0) result = copy_payload(request, payload, payload_size, err);
     if (result < 0)
         request_destroy(request);

@@ -98,7 +98,7 @@ char *run_directory_nearest(const char *storage_path, const char *name) {
 }
 
 char *run_directory_find(const char *storage_path, const char *name, ty_error *err) {
-    if (controller_check_name(name, err) < 0) return NULL;
+    if (run_name_check(name, err) < 0) return NULL;
     CLEANUP_FREE char *path = controller_run_path(storage_path, name, err);
     if (path == NULL) return NULL;
     if (journal_exists(path)) return TAKE(path);

@@ -162,12 +162,14 @@ int sim_training_run(const struct sim_training *training, struct sim_training_re
     if (node_of == NULL) return ty_fail_memory(err);
     for (uint32_t rank = 0; rank < gang.n_workers; rank++)
         node_of[rank] = rank / training->workers_per_node;
+    struct run_settings settings;
+    settings_init(&settings);
     struct run_config config = {.n_workers = gang.n_workers,
                                 .n_nodes = training->n_nodes,
                                 .node_of = node_of,
                                 .failures = {-1, -1, -1},
                                 .first_attempt = 1,
-                                .grace = RUN_GRACE_DEFAULT,
+                                .grace = settings.grace,
                                 .start_limit = 60 * NS_PER_S};
     *result = (struct sim_training_result){0};
     dice_seed(&gang.dice, training->seed);

@@ -34,7 +34,7 @@ static bool is_better(const struct checkpoint_policy *policy, const double *scor
     if (!scored || (isnan(scores[a]) && isnan(scores[b]))) return a > b;
     if (isnan(scores[a]) || isnan(scores[b])) return isnan(scores[b]);
     if (scores[a] == scores[b]) return a > b;
-    return policy->score_min ? scores[a] < scores[b] : scores[a] > scores[b];
+    return policy->score_order == SCORE_MIN ? scores[a] < scores[b] : scores[a] > scores[b];
 }
 
 size_t retention_choose(const struct checkpoint_policy *policy, const double *scores, size_t n, bool *surplus) {

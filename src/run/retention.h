@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "run/policy.h"
+#include "run/settings.h"
 
 /* Marks those that go: surplus[i] belongs to the checkpoint i, of which scores[i] is the score, NaN for none. They stand in the
  * order of their numbers, the last is the latest. One without a score is worse than any other; of equals the newer is better. The

@@ -1,5 +1,5 @@
 /* What follows a failed attempt: another one, at once or after a pause, or the end. Each kind of failure has a count and a limit
- * of its own (run/policy.h). The pause grows only while attempts end shortly after they began: a run that dies once a day
+ * of its own (run/settings.h). The pause grows only while attempts end shortly after they began: a run that dies once a day
  * goes on at once each time, one that cannot get through its first seconds does not keep the machine busy with it. */
 #ifndef RUN_RETRY_H
 #define RUN_RETRY_H
@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "base/duration.h"
-#include "run/policy.h"
+#include "run/settings.h"
 
 /* X(name, text, member of struct failure_policy that limits it) */
 #define RUN_FAILURE_KINDS(X)                                   \

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/idset.h"
 #include "run/event.h"
-#include "run/policy.h"
+#include "run/settings.h"
 #include "run/state.h"
 
 /* X(name, text, exit status; that of a failed worker is its own) */
@@ -49,7 +49,6 @@ enum run_timer {
 };
 
 /* What workers get between being told to stop and being killed, unless the user says otherwise. */
-#define RUN_GRACE_DEFAULT (5 * NS_PER_S)
 
 struct run_config {
     uint32_t n_workers, n_nodes;

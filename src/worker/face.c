@@ -60,6 +60,13 @@ int ty_cluster_nodes(const char *request_json, char **nodes_json, ty_error *err)
     return rc < 0 ? rc : driver->cluster_nodes(request_json, nodes_json, err);
 }
 
+int ty_run_check(const char *request_json, ty_error *err) {
+    const struct driver *driver;
+    if (request_json == NULL) return ty_fail(err, TY_EUSAGE, "ty_run_check: the request is NULL");
+    int rc = load_driver(&driver, err);
+    return rc < 0 ? rc : driver->run_check(request_json, err);
+}
+
 int ty_run_open(const char *request_json, const void *payload, size_t payload_size, ty_run **run,
                 ty_error *err) {
     const struct driver *driver;

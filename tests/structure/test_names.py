@@ -16,12 +16,18 @@ def text(path):
 
 def options():
     """Of all subcommands, from their tables; --help is the parser's own."""
-    names = {"help"}
+    names = {"help", *(option for _, option in settings() if option)}
     for path in sorted((ROOT / "src/cli").glob("*.c")):
         names |= set(
             re.findall(r"^ *\{\"([a-z][a-z-]+)\", (?:0|'.'),", path.read_text(encoding="utf-8"), re.M)
         )
     return {"--" + name for name in names}
+
+
+def settings():
+    """Key and option of each row of the table of settings."""
+    row = r"^SETTING\(\w+, \w+, \w+, (\w+), \w+, (?:\"([a-z-]+)\"|NULL),"
+    return re.findall(row, text("src/run/settings.def"), re.M)
 
 
 def table(path, name):
@@ -40,18 +46,13 @@ class Names(unittest.TestCase):
                 self.assertEqual(sorted(named - known - FOREIGN), [])
 
     def test_keys_of_a_request(self):
-        keys = table("src/controller/request.c", "request_fields")
+        keys = table("src/controller/request.c", "request_fields") + [key for key, _ in settings()]
         self.assertGreater(len(keys), 20)
         comment = text("include/trainyard/run.h").split("TY_API int ty_run_open")[0]
         self.assertEqual([key for key in keys if not re.search(rf"\b{key}\b", comment)], [])
 
-    def test_fields_of_run_config_are_options(self):
-        known = options()
-        rows = re.findall(
-            r'^    \{"\w+", "([a-z-]+)", (?:FLAG|TEXT|SECONDS)\}', text("src/cli/config_file.c"), re.M
-        )
-        self.assertGreater(len(rows), 10)
-        self.assertEqual([name for name in rows if "--" + name not in known], [])
+    def test_every_setting_was_read(self):
+        self.assertEqual(len(settings()), text("src/run/settings.def").count("\nSETTING("))
 
 
 if __name__ == "__main__":

@@ -170,7 +170,7 @@ static void test_the_newest_are_kept(void **state) {
 
 static void test_the_best_are_kept(void **state) {
     (void)state;
-    policy = (struct checkpoint_policy){.num_to_keep = 1, .score_attribute = "loss", .score_min = true};
+    policy = (struct checkpoint_policy){.num_to_keep = 1, .score_attribute = "loss", .score_order = SCORE_MIN};
     static const char *const metrics[] = {"{\"loss\": 3}", "{\"loss\": 1}", "{\"loss\": 2}", "{\"loss\": 9}"};
     for (uint64_t i = 0; i < ARRAY_SIZE(metrics); i++) {
         write_files(i + 1);

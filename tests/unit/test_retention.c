@@ -30,7 +30,7 @@ static void the_best_one_is_the_last_to_go(void **state) {
     (void)state;
     double nan = (double)NAN;
     struct checkpoint_policy by_time = {0}, most = {.score_attribute = "x"};
-    struct checkpoint_policy least = {.score_attribute = "x", .score_min = true};
+    struct checkpoint_policy least = {.score_attribute = "x", .score_order = SCORE_MIN};
     assert_int_equal(retention_best(&by_time, (double[]){3, 2, 1}, 3), 2);
     assert_int_equal(retention_best(&most, (double[]){1, 3, 2}, 3), 1);
     assert_int_equal(retention_best(&least, (double[]){nan, 1, 3, 1}, 4), 3);
@@ -70,7 +70,7 @@ static void the_best_stay_and_the_latest(void **state) {
     assert_string_equal(kept(&most, 3, (double[]){(double)NAN, 100, 200}), "001");
     most.num_to_keep = 2;
     assert_string_equal(kept(&most, 4, (double[]){3, 1, 2, 0}), "1011");
-    struct checkpoint_policy least = {.num_to_keep = 2, .score_attribute = "x", .score_min = true};
+    struct checkpoint_policy least = {.num_to_keep = 2, .score_attribute = "x", .score_order = SCORE_MIN};
     assert_string_equal(kept(&least, 4, (double[]){3, 1, 2, 9}), "0111");
 }
 
@@ -78,7 +78,8 @@ static void what_has_no_score_is_worst_and_of_equals_the_newer_is_better(void **
     (void)state;
     double nan = (double)NAN, infinite = (double)INFINITY;
     for (int min = 0; min < 2; min++) {
-        struct checkpoint_policy policy = {.num_to_keep = 2, .score_attribute = "x", .score_min = min != 0};
+        struct checkpoint_policy policy = {
+            .num_to_keep = 2, .score_attribute = "x", .score_order = min != 0 ? SCORE_MIN : SCORE_MAX};
         assert_string_equal(kept(&policy, 4, (double[]){nan, 5, nan, 5}), "0101");
         assert_string_equal(kept(&policy, 4, (double[]){nan, nan, nan, nan}), "0011");
         assert_string_equal(kept(&policy, 4, (double[]){7, 7, 7, 7}), "0011");

@@ -1,0 +1,49 @@
+/* Options made of the table of settings: a new row there is an option here. */
+#include "cli/run_options.h"
+
+#include "base/cleanup.h"
+
+static int set_setting(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    return setting_set_text(&settings_table[option->offset], &((struct run_options *)target)->settings, value,
+                            err);
+}
+
+static int add_variable(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    return run_environment_add(&((struct run_options *)target)->environment, value, err);
+}
+
+/* The options of the settings: each row's place in the table is its option's offset. */
+enum setting_row {
+#define SETTING(section, type, member, ...) ROW_##member,
+#include SETTINGS_DEF
+#undef SETTING
+};
+#define OPTION(option, letter, argument, help, row) {option, letter, argument, help, set_setting, row, NULL},
+#define SETTING(section, type, member, key, c, option, letter, argument, low, high, standard, help) \
+    OF_##section(option, letter, argument, help, ROW_##member)
+#define OF_INNER(option, letter, argument, help, row)
+
+#define OF_RUN OPTION
+#define OF_FAILURE OF_INNER
+#define OF_CHECKPOINT OF_INNER
+static const struct option_spec run_specs[] = {
+#include SETTINGS_DEF
+    {"env", 0, "NAME=VALUE",
+     "a variable for the workers, which otherwise inherit this environment; may be given many times; NAME "
+     "alone demands that it is set here",
+     add_variable, 0, NULL},
+};
+const struct option_group run_group = {"Run", run_specs, ARRAY_SIZE(run_specs)};
+
+#undef OF_RUN
+#undef OF_FAILURE
+#undef OF_CHECKPOINT
+#define OF_RUN OF_INNER
+#define OF_FAILURE OPTION
+#define OF_CHECKPOINT OPTION
+static const struct option_spec policy_specs[] = {
+#include SETTINGS_DEF
+};
+const struct option_group run_policy_group = {"Failures and checkpoints", policy_specs,
+                                              ARRAY_SIZE(policy_specs)};
