@@ -1,10 +1,8 @@
-/* Option tables for argp: gathers what was given, and says in one line what is wrong with a command line. argp
- * prints nothing itself here; unlike it we refuse shortened names, so that a script cannot break when an option
- * is added. */
+/* Option tables for getopt_long: gathers what was given, and says in one line what is wrong with a command
+ * line. Unlike getopt_long we refuse shortened names, so that a script cannot break when an option is added. */
 #include "cli/options.h"
 
-#include <argp.h>
-#include <errno.h>
+#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,16 +35,8 @@ struct parse {
     bool rest;
     int argc;
     char **argv;
-    int next; /* the first word that was not yet understood */
     struct arguments *arguments;
-    ty_error *err;
-    bool failed;
 };
-
-static int fail(struct parse *parse, int code) {
-    parse->failed = true;
-    return code;
-}
 
 static const char *nearest_option(const struct parse *parse, const char *name) {
     const char *names[MAX_OPTIONS];
@@ -67,7 +57,7 @@ static const struct option_spec *option_lettered(const struct parse *parse, char
     return NULL;
 }
 
-/* The only option that begins with `name`: what argp would have taken it for. */
+/* The only option that begins with `name`: what getopt_long takes it for. */
 static const char *option_beginning(const struct parse *parse, const char *name) {
     const char *found = NULL;
     for (size_t i = 0; i < parse->n; i++) {
@@ -117,73 +107,52 @@ static int explain_letters(const struct parse *parse, const char *word, ty_error
     return ty_fail(err, TY_EUSAGE, "cannot understand %.80s", word);
 }
 
-/* argp stopped at a word without telling why. */
-static int explain(const struct parse *parse, ty_error *err) {
-    const char *word = parse->next < parse->argc ? parse->argv[parse->next] : "";
+/* getopt_long does not tell what it has against a word. */
+static int explain(const struct parse *parse, const char *word, ty_error *err) {
     if (str_prefix(word, "--", NULL)) return explain_long(parse, word, err);
     return explain_letters(parse, word, err);
 }
 
-static int take_words(struct parse *parse, struct argp_state *state) {
-    int n = parse->rest ? state->argc - state->next + 1 : 1;
-    struct arguments *arguments = parse->arguments;
-    memcpy(arguments->words + arguments->n_words, state->argv + state->next - 1, (size_t)n * sizeof(char *));
-    arguments->n_words += (size_t)n;
-    state->next += n - 1;
-    return 0;
-}
-
-/* A long option as written, when it was not written in full. */
-static bool is_shortened(const struct option_spec *option, const struct argp_state *state, const char *value) {
-    const char *word = state->argv[state->next - 1];
-    if (value == word) word = state->argv[state->next - 2];
-    if (!str_prefix(word, "--", &word)) return false;
-    return strcspn(word, "=") != strlen(option->name);
+/* A long option that is not written in full. */
+static bool is_shortened(const struct option_spec *option, const char *word) {
+    return str_prefix(word, "--", &word) && strcspn(word, "=") != strlen(option->name);
 }
 
 static bool is_optional(const struct option_spec *option) {
     return option->argument != NULL && option->argument[0] == '[';
 }
 
-/* The next word, for an option whose value may be left out: where the program is still to come, behind a "--". */
-static char *take_value(const struct parse *parse, struct argp_state *state) {
-    if (!parse->rest || state->next >= state->argc || state->argv[state->next][0] == '-') return NULL;
-    for (int i = state->next + 1; i < state->argc; i++)
-        if (str_equal(state->argv[i], "--")) return state->argv[state->next++];
+/* The next word, for an option whose value may be left out: where the program is still to come, behind a
+ * "--". */
+static char *take_value(const struct parse *parse) {
+    if (!parse->rest || optind >= parse->argc || parse->argv[optind][0] == '-') return NULL;
+    for (int i = optind + 1; i < parse->argc; i++)
+        if (str_equal(parse->argv[i], "--")) return parse->argv[optind++];
     return NULL;
 }
 
-static int take_option(struct parse *parse, size_t index, char *value, struct argp_state *state) {
+static void take_option(struct parse *parse, size_t index, char *value) {
     const struct option_spec *option = parse->options[index];
-    if (is_shortened(option, state, value)) return fail(parse, explain(parse, parse->err));
-    if (is_optional(option) && value == NULL) value = take_value(parse, state);
+    struct arguments *arguments = parse->arguments;
     if (option == &help_option) {
-        parse->arguments->help = true;
-        return 0;
+        arguments->help = true;
+        return;
     }
-    parse->arguments->given[parse->arguments->n_given++] =
+    if (is_optional(option) && value == NULL) value = take_value(parse);
+    arguments->given[arguments->n_given++] =
         (struct option_given){.option = option, .group = parse->group[index], .value = value};
-    return 0;
 }
 
-static error_t parse_one(int key, char *arg, struct argp_state *state) {
-    struct parse *parse = state->input;
-    int result = ARGP_ERR_UNKNOWN;
-    if (key == ARGP_KEY_ARG) {
-        result = take_words(parse, state);
-    } else {
-        for (size_t i = 0; i < parse->n; i++) {
-            const struct option_spec *option = parse->options[i];
-            if (key == (option->letter != 0 ? option->letter : FIRST_KEY + (int)i))
-                result = take_option(parse, i, arg, state);
-        }
-    }
-    if (result == 0) parse->next = state->next;
-    return parse->failed ? EINVAL : result;
+static void take_words(struct parse *parse, int from, int to) {
+    struct arguments *arguments = parse->arguments;
+    for (int i = from; i < to; i++)
+        arguments->words[arguments->n_words++] = parse->argv[i];
 }
 
-/* argp's own form of the table. */
-static void fill(struct parse *parse, const struct option_group *const *groups, struct argp_option *table) {
+/* All options, and their two forms for getopt_long: words are given in their order (-), a missing value is told
+ * apart (:). */
+static void fill(struct parse *parse, const struct option_group *const *groups, struct option *table,
+                 char *letters) {
     for (size_t g = 0; groups[g] != NULL; g++) {
         for (size_t i = 0; i < groups[g]->n && parse->n < MAX_OPTIONS - 1; i++) {
             parse->group[parse->n] = g;
@@ -191,14 +160,51 @@ static void fill(struct parse *parse, const struct option_group *const *groups, 
         }
     }
     parse->options[parse->n++] = &help_option;
+    *letters++ = '-';
+    *letters++ = ':';
     for (size_t i = 0; i < parse->n; i++) {
         const struct option_spec *option = parse->options[i];
-        int key = option->letter != 0 ? option->letter : FIRST_KEY + (int)i;
-        table[i] = (struct argp_option){.name = option->name,
-                                        .key = key,
-                                        .arg = option->argument,
-                                        .flags = is_optional(option) ? OPTION_ARG_OPTIONAL : 0};
+        int form = option->argument == NULL ? no_argument
+                   : is_optional(option)    ? optional_argument
+                                            : required_argument;
+        table[i] = (struct option){option->name, form, NULL, FIRST_KEY + (int)i};
+        if (option->letter == 0) continue;
+        *letters++ = option->letter;
+        if (form != no_argument) *letters++ = ':';
     }
+    *letters = '\0';
+}
+
+static size_t index_of(const struct parse *parse, int key) {
+    if (key >= FIRST_KEY) return (size_t)(key - FIRST_KEY);
+    size_t i = 0;
+    while (parse->options[i]->letter != key)
+        i++;
+    return i;
+}
+
+/* Goes through the command line; the words behind the first one, or behind "--", are the program's where there
+ * is one. */
+static int go_through(struct parse *parse, const char *letters, const struct option *table, ty_error *err) {
+    int key, at = 1;
+    optind = 0; /* glibc's way to begin anew */
+    opterr = 0;
+    while ((key = getopt_long(parse->argc, parse->argv, letters, table, NULL)) != -1) {
+        if (key == '?' || key == ':') return explain(parse, parse->argv[at], err);
+        if (key == 1) {
+            int last = parse->rest ? parse->argc : optind;
+            take_words(parse, optind - 1, last);
+            if (parse->rest) return 0;
+        } else {
+            size_t index = index_of(parse, key);
+            if (is_shortened(parse->options[index], parse->argv[at]))
+                return explain(parse, parse->argv[at], err);
+            take_option(parse, index, optarg);
+        }
+        at = optind; /* of a word that is a cluster of letters, the same until its last */
+    }
+    take_words(parse, optind, parse->argc);
+    return 0;
 }
 
 void arguments_done(struct arguments *arguments) {
@@ -209,23 +215,18 @@ void arguments_done(struct arguments *arguments) {
 
 int options_parse(const struct option_group *const *groups, bool rest, int argc, char **argv,
                   struct arguments *arguments, ty_error *err) {
-    struct argp_option table[MAX_OPTIONS + 1] = {0};
-    struct parse parse = {
-        .rest = rest, .argc = argc, .argv = argv, .next = 1, .arguments = arguments, .err = err};
-    fill(&parse, groups, table);
+    struct option table[MAX_OPTIONS + 1] = {0};
+    char letters[2 * MAX_OPTIONS + 3];
+    struct parse parse = {.rest = rest, .argc = argc, .argv = argv, .arguments = arguments};
+    fill(&parse, groups, table, letters);
     size_t most = (size_t)argc; /* options or words; a cluster of letters holds several */
     for (int i = 1; i < argc; i++)
         if (argv[i][0] == '-' && argv[i][1] != '-') most += strlen(argv[i]);
     *arguments = (struct arguments){.given = calloc(most + 1, sizeof *arguments->given),
                                     .words = calloc((size_t)argc + 1, sizeof *arguments->words)};
     if (arguments->given == NULL || arguments->words == NULL) return ty_fail_memory(err);
-    const struct argp argp = {.options = table, .parser = parse_one};
-    error_t result =
-        argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP | ARGP_NO_EXIT | ARGP_IN_ORDER, NULL, &parse);
-    if (result == ENOMEM) return ty_fail_memory(err);
-    if (parse.failed) return TY_EUSAGE;
-    if (result != 0 && !arguments->help) return explain(&parse, err);
-    return 0;
+    int result = go_through(&parse, letters, table, err);
+    return arguments->help ? 0 : result;
 }
 
 const char *options_value(const struct arguments *arguments, const char *name) {

@@ -1,5 +1,5 @@
-/* Options as tables: one entry per option feeds the parser (argp), `--help` and the man page, so they cannot
- * drift.
+/* Options as tables: one entry per option feeds the parser (getopt_long), `--help` and the man page, so they
+ * cannot drift.
  *
  * Parsing has two steps. options_parse looks at the shape of the command line alone (known names, arguments
  * present) and gathers what was given; options_apply then sets the values in the order in which they were
