@@ -1,6 +1,6 @@
-"""E5: the eight events of spec/faults.md 4, and SIGKILL at random moments. After each: is anything left of the run? Processes that
-carry its mark, or did when the event came (a daemon that emptied its environment among them), leases, shared memory, named
-sockets, temporary files."""
+"""E5: the eight events of docs/faults.md, and SIGKILL at random moments. After each: is anything left of the run? Processes
+that carry its mark, or did when the event came (a daemon that emptied its environment among them), leases, shared
+memory, named sockets, temporary files."""
 import glob
 import os
 import random

@@ -14,7 +14,7 @@ RATE_REPEATS = 5
 CALL_REPEATS = 10
 SPACED_CALLS, PAUSE_US, SPACED_REPEATS = 2000, 1000, 5
 WORKERS = 8
-RAY_CALLS = 8_664  # a second; spec/limits.md D3
+RAY_CALLS = 8_664  # a second; docs/spec/limits.md, "Figures of others"
 LEAST_RATE = 170_000
 LONGEST_CALL_NS = 20_000
 

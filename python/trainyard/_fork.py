@@ -1,5 +1,6 @@
-"""`start_method="fork"`: the driver itself is the template (DESIGN.md 4). A copy of it is made for each `fit`, becomes a child of
-the agent, and forks the workers, so that nothing is imported twice and the training function is not pickled.
+"""`start_method="fork"`: the driver itself is the template (docs/design.md 4). A copy of it is made for
+each `fit`, becomes a child of the agent, and forks the workers, so that nothing is imported twice and the training
+function is not pickled.
 
 The copy keeps what the user made: objects, modules, open files. It has nothing of what this process does besides: no handler of
 a signal, nothing that was to be done at its exit, no link to agents.

@@ -1,4 +1,5 @@
-"""The fork template: imports once what every worker needs, and forks workers (DESIGN.md 4, src/agent/template.h).
+"""The fork template: imports once what every worker needs, and forks workers
+(docs/design.md 4, src/agent/template.h).
 
 `python -m trainyard._template MODULE...` is started by an agent and becomes, by turns:
 

@@ -1,5 +1,5 @@
 /* Accelerators of every vendor behind one table: what they are called as a resource, how they are found,
- * which type name they have, and which variable makes them visible to a process (spec/accelerators.md 1).
+ * which type name they have, and which variable makes them visible to a process (docs/spec/accelerators.md 1).
  * One file a vendor. */
 #ifndef ACCELERATOR_ACCELERATOR_H
 #define ACCELERATOR_ACCELERATOR_H

@@ -1,4 +1,4 @@
-/* From the name that a device has to its accelerator type (spec/accelerators.md 1.5, 1.6, 6.1), whichever
+/* From the name that a device has to its accelerator type (docs/spec/accelerators.md 1.5, 1.6, 6.1), whichever
  * vendor it is of. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Google TPU: chips are /dev/accel<n>, else VFIO groups that hold a device of Google's PCI vendor id
- * (spec/accelerators.md 2.6). What slice this host belongs to is in the environment or at the metadata
+ * (docs/spec/accelerators.md 2.6). What slice this host belongs to is in the environment or at the metadata
  * server, which is asked only where there are chips. Variables: TPU_VISIBLE_CHIPS and the bounds of 2.5. A
  * chip counts as RAY_TPU_RESOURCE_PER_CHIP devices. */
 #include <ctype.h>

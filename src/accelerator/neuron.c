@@ -1,5 +1,5 @@
-/* AWS Neuron: devices are /dev/neuron<n>, and what is counted are their cores: as the driver says, else as
- * the kind of EC2 machine has them (spec/accelerators.md 1.3). Variable: NEURON_RT_VISIBLE_CORES, which also
+/* AWS Neuron: devices are /dev/neuron<n>, and what is counted are their cores: as the driver says, else as the
+ * kind of EC2 machine has them (docs/spec/accelerators.md 1.3). Variable: NEURON_RT_VISIBLE_CORES, which also
  * takes ranges. */
 #include <errno.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include "accelerator/accelerator.h"
 #include "base/idset.h"
 
-/* X(name): one file a vendor, in the order of spec/accelerators.md 1.3 (Apple has no Linux). */
+/* X(name): one file a vendor, in the order of docs/spec/accelerators.md 1.3 (Apple has no Linux). */
 #define ACCELERATOR_VENDORS(X) \
     X(nvidia)                  \
     X(amd)                     \

@@ -1,5 +1,6 @@
-/* A port that is bound and never listened on, for programs that bind MASTER_PORT themselves (DESIGN.md 4, "Ports cannot
- * collide"): the kernel gives it to nobody else, while a bind with SO_REUSEADDR, as rank 0's, succeeds beside it. */
+/* A port that is bound and never listened on, for programs that bind MASTER_PORT themselves (docs/design.md 4,
+ * "Ports cannot collide"): the kernel gives it to nobody else, while a bind with SO_REUSEADDR, as rank 0's,
+ * succeeds beside it. */
 #ifndef AGENT_HELD_PORT_H
 #define AGENT_HELD_PORT_H
 

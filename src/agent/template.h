@@ -1,4 +1,5 @@
-/* The template of a node: processes that have imported what workers need, and fork them (DESIGN.md 4, "Fork template").
+/* The template of a node: processes that have imported what workers need, and fork them
+ * (docs/design.md 4, "Fork template").
  *
  * There are two. The zygote has imported the framework; it outlives runs, and serves all that want the same (template_launch.h). Each
  * run forks its own template from it, which loads the training function, lives for all attempts of the run, and forks the

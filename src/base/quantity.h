@@ -1,5 +1,5 @@
-/* Amounts of a resource as whole numbers of 1/10000, so that ten times 0.1 is 1 (spec/placement.md 3.5), and
- * lists of named amounts ("CPU=4,GPU=0.5,memory=8GiB"). */
+/* Amounts of a resource as whole numbers of 1/10000, so that ten times 0.1 is 1 (docs/spec/placement.md 3.5),
+ * and lists of named amounts ("CPU=4,GPU=0.5,memory=8GiB"). */
 #ifndef BASE_QUANTITY_H
 #define BASE_QUANTITY_H
 

@@ -1,4 +1,4 @@
-/* Checkpoints on disk: copied beside, checked, renamed into place (DESIGN.md 4, "Reports do not block").
+/* Checkpoints on disk: copied beside, checked, renamed into place (docs/design.md 4, "Reports do not block").
  *
  * While the ranks write, their files gather in {run}/.checkpoint_000012.attempt-1; when all are in place the
  * controller writes the manifest .metadata.json, fsyncs, and renames it to {run}/checkpoint_000012: no

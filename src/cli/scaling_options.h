@@ -34,7 +34,7 @@ void cluster_options_done(struct cluster_options *options);
 /* Options that do not go together. */
 int cluster_options_check(const struct cluster_options *options, ty_error *err);
 
-/* RAY_TRAIN_V2_ENABLED=0 asks for the defaults of the first version (DESIGN.md 5.4). */
+/* RAY_TRAIN_V2_ENABLED=0 asks for the defaults of the first version (docs/design.md 5.4). */
 bool scaling_train_v1(void);
 
 #endif

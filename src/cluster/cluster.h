@@ -65,11 +65,11 @@ struct cluster {
 struct cluster *cluster_create(void);
 void cluster_destroy(struct cluster *cluster);
 
-/* Takes over what `*shape` holds (it is left empty) and answers the cluster's own; an equal shape is found again. NULL on
- * failure: the shape is still the caller's.
- * Adds what follows from the rest (spec/accelerators.md 1.1, 2.7): accelerator_type:<T> and the label ray.io/accelerator-type,
- * the slice and head resources of a TPU host, and devices for the device resources in `total` that have none. Checks (1.4):
- * whole, non-negative amounts; zero entries are dropped. */
+/* Takes over what `*shape` holds (it is left empty) and answers the cluster's own; an equal shape is found
+ * again. NULL on failure: the shape is still the caller's. Adds what follows from the rest
+ * (docs/spec/accelerators.md 1.1, 2.7): accelerator_type:<T> and the label ray.io/accelerator-type, the slice
+ * and head resources of a TPU host, and devices for the device resources in `total` that have none. Checks
+ * (1.4): whole, non-negative amounts; zero entries are dropped. */
 const struct node_shape *cluster_shape(struct cluster *cluster, struct node_shape *shape, ty_error *err);
 /* `use` (may be NULL) is taken over. A name that is there already is TY_EUSAGE. */
 int cluster_add_node(struct cluster *cluster, const char *name, const struct node_shape *shape,
@@ -85,7 +85,7 @@ int node_use_create(const struct node_shape *shape, const struct resources *avai
 void node_use_destroy(struct node_use *use);
 quantity node_available(const struct node *node, const char *resource);
 
-/* Reads a cluster file (DESIGN.md 5.3), streaming: memory grows by the nodes only. */
+/* Reads a cluster file (docs/design.md 5.3), streaming: memory grows by the nodes only. */
 int cluster_read(const char *path, struct cluster **cluster, ty_error *err);
 
 /* What the command line or init() says instead of what was probed. */
@@ -94,9 +94,10 @@ struct cluster_overrides {
     struct resources node_resources; /* --node-resources */
 };
 
-/* This machine as a cluster of one node: cores this process may use, memory, accelerators, labels; then the overrides.
- * The node's name is the host name. Everything is free in it: lease_apply (lease.h) takes off what other runs hold.
- * More devices than an inherited visible-devices variable names: TY_EUSAGE (spec/accelerators.md 1.4). */
+/* This machine as a cluster of one node: cores this process may use, memory, accelerators, labels; then the
+ * overrides. The node's name is the host name. Everything is free in it: lease_apply (lease.h) takes off what
+ * other runs hold. More devices than an inherited visible-devices variable names: TY_EUSAGE
+ * (docs/spec/accelerators.md 1.4). */
 int cluster_probe(const struct cluster_overrides *overrides, struct cluster **cluster, ty_error *err);
 
 /* ty_cluster_nodes, for what <trainyard/cluster.h> says. */

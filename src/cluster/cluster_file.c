@@ -1,5 +1,6 @@
-/* Reads a cluster file (DESIGN.md 5.3), one entry of the list at a time: what stays in memory is the nodes. An entry becomes one
- * shape and as many nodes as its host list names. Every refusal says FILE:LINE:COLUMN of the entry, the node and the key. */
+/* Reads a cluster file (docs/design.md 5.3), one entry of the list at a time: what stays in memory is the
+ * nodes. An entry becomes one shape and as many nodes as its host list names. Every refusal says
+ * FILE:LINE:COLUMN of the entry, the node and the key. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>

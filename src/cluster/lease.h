@@ -1,4 +1,4 @@
-/* Claims on this machine's devices across separate runs and users (DESIGN.md 4, "Leases are file locks").
+/* Claims on this machine's devices across separate runs and users (docs/design.md 4, "Leases are file locks").
  *
  * A lease is a file of its own in the lease directory ($TRAINYARD_LEASE_DIR, else /tmp/trainyard-leases, mode 1777), locked
  * (flock) by an open file that the controller and its agents hold: the lock goes when the last of them goes, by

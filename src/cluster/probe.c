@@ -1,5 +1,5 @@
-/* This machine as a cluster of one node: what the kernel lets us use and what the accelerator room found, then what the
- * user says instead (spec/accelerators.md 1.4: explicit before detected). */
+/* This machine as a cluster of one node: what the kernel lets us use and what the accelerator room found, then
+ * what the user says instead (docs/spec/accelerators.md 1.4: explicit before detected). */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

@@ -83,7 +83,8 @@ static int add_type_resource(struct resources *total, const char *type, ty_error
     return set_if_absent(total, name, err);
 }
 
-/* spec/accelerators.md 1.1: a type is a custom resource and a label; a type of two names (1.2) serves both. */
+/* docs/spec/accelerators.md 1.1: a type is a custom resource and a label; a type of two names (1.2) serves
+ * both. */
 static int add_type(struct node_shape *shape, ty_error *err) {
     const char *type = shape->accelerator_type;
     if (type == NULL) return 0;
@@ -98,7 +99,8 @@ static int add_type(struct node_shape *shape, ty_error *err) {
     return rc == -ENOMEM ? ty_fail_memory(err) : 0;
 }
 
-/* spec/accelerators.md 2.7: each host of a slice advertises the slice, worker 0 also the head of its pod type. */
+/* docs/spec/accelerators.md 2.7: each host of a slice advertises the slice, worker 0 also the head of its pod
+ * type. */
 static int add_slice(struct node_shape *shape, ty_error *err) {
     const char *slice = labels_get(&shape->labels, "ray.io/tpu-slice-name");
     const char *worker = labels_get(&shape->labels, "ray.io/tpu-worker-id");

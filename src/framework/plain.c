@@ -6,8 +6,8 @@
 #include "framework/shared.h"
 #include "placement/plan_devices.h"
 
-/* Across slices workers find each other by these (spec/accelerators.md 2.12); a single slice has none of them,
- * whatever an outer run left. */
+/* Across slices workers find each other by these (docs/spec/accelerators.md 2.12); a single slice has none of
+ * them, whatever an outer run left. */
 static void share_slices(const struct framework_context *context, struct variables *variables) {
     size_t slices = context->plan->n_slices;
     if (slices > 1) {

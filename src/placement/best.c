@@ -1,4 +1,5 @@
-/* The best class for a kind: scores (spec/placement.md 3.2 step 4), and a tournament over all classes that follows their log. */
+/* The best class for a kind: scores (docs/spec/placement.md 3.2 step 4), and a tournament over all classes that
+ * follows their log. */
 #include <errno.h>
 #include <stdlib.h>
 

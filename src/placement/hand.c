@@ -1,4 +1,4 @@
-/* Grants to the node in the hand, and their return (spec/placement.md 3.6). */
+/* Grants to the node in the hand, and their return (docs/spec/placement.md 3.6). */
 #include <string.h>
 
 #include "placement/kind.h"

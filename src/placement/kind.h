@@ -1,6 +1,7 @@
-/* Bundles of one kind, seen from the planner: what they want as places in a node's amounts, which nodes they fit, and the best
- * of these (spec/placement.md 3.2 step 4 and 3.6). Kinds are remembered from decision to decision, each with a
- * tournament over the classes that follows their log, so that the best class is known without looking at all of them. */
+/* Bundles of one kind, seen from the planner: what they want as places in a node's amounts, which nodes they
+ * fit, and the best of these (docs/spec/placement.md 3.2 step 4 and 3.6). Kinds are remembered from decision to
+ * decision, each with a tournament over the classes that follows their log, so that the best class is known
+ * without looking at all of them. */
 #ifndef PLACEMENT_KIND_H
 #define PLACEMENT_KIND_H
 

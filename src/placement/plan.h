@@ -1,5 +1,5 @@
-/* The plan: which worker goes on which node with which devices, or why that is impossible (spec/placement.md 3,
- * spec/train-api.md 2.3). Pure; the same input gives the same plan. */
+/* The plan: which worker goes on which node with which devices, or why that is impossible
+ * (docs/spec/placement.md 3, docs/spec/train-api.md 2.3). Pure; the same input gives the same plan. */
 #ifndef PLACEMENT_PLAN_H
 #define PLACEMENT_PLAN_H
 
@@ -69,7 +69,7 @@ int plan_worker_environment(const struct plan *plan, const struct cluster *clust
 void plan_worker_devices(const struct plan *plan, const struct cluster *cluster, size_t rank, bool own,
                          struct buffer *out);
 
-/* The object of DESIGN.md 5.3, pretty-printed. */
+/* The object of docs/design.md 5.3, pretty-printed. */
 void plan_format_json(const struct plan *plan, const struct cluster *cluster, const struct demand *demand,
                       struct buffer *out);
 /* A drawing for a person: each node, its devices as cells and who holds them; or the refusal. `colour` uses SGR codes. */

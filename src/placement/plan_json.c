@@ -1,4 +1,4 @@
-/* The plan as the JSON object of DESIGN.md 5.3. */
+/* The plan as the JSON object of docs/design.md 5.3. */
 #include <string.h>
 
 #include "placement/plan_devices.h"

@@ -1,5 +1,6 @@
-/* The gang planner: places all bundles of a gang or none, on nodes whose free amounts it keeps (spec/placement.md 3.2).
- * Nodes alike (same shape, same free amounts) form one class, so a decision costs by classes, not by nodes.
+/* The gang planner: places all bundles of a gang or none, on nodes whose free amounts it keeps
+ * (docs/spec/placement.md 3.2). Nodes alike (same shape, same free amounts) form one class, so a decision costs
+ * by classes, not by nodes.
  *
  * Like the reference it is greedy: STRICT_SPREAD and PACK do not take a choice back, so they can miss a placement that a
  * search would find. Ties go to the lower bundle and the lower node; the same input gives the same answer. */
@@ -28,7 +29,7 @@ struct gang {
         *excluded; /* nodes that STRICT_SPREAD must not use (host bundles of this gang already); n_excluded */
     size_t n_excluded;
     int64_t soft_target; /* STRICT_PACK: node tried first; negative: none */
-    const char *domain;  /* a label: all nodes must agree in its value (spec 3.2 step 9); NULL: none */
+    const char *domain;  /* a label that all nodes must agree in (docs/spec/placement.md 3.2 step 9), or NULL */
 };
 
 enum planner_result { PLANNER_PLACED, PLANNER_BUSY, PLANNER_INFEASIBLE };

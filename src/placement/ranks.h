@@ -1,5 +1,5 @@
-/* From bundles to ranks (spec/train-api.md 2.3). Nodes come in the order in which bundles first name them; on a node workers come
- * by their lowest device; node, local and world ranks follow. */
+/* From bundles to ranks (docs/spec/train-api.md 2.3). Nodes come in the order in which bundles first name them;
+ * on a node workers come by their lowest device; node, local and world ranks follow. */
 #ifndef PLACEMENT_RANKS_H
 #define PLACEMENT_RANKS_H
 

@@ -1,5 +1,6 @@
-/* TPU slices (spec/accelerators.md 2.7 to 2.9): nodes of one slice name and the right pod type that together have all chips of
- * the topology, worker 0 among them. A slice is given whole or not at all; one after the other, lowest head node first. */
+/* TPU slices (docs/spec/accelerators.md 2.7 to 2.9): nodes of one slice name and the right pod type that
+ * together have all chips of the topology, worker 0 among them. A slice is given whole or not at all; one after
+ * the other, lowest head node first. */
 #ifndef PLACEMENT_SLICES_H
 #define PLACEMENT_SLICES_H
 

@@ -1,4 +1,4 @@
-/* The four strategies of spec/placement.md 3.2, steps 2 and 5 to 8. */
+/* The four strategies of docs/spec/placement.md 3.2, steps 2 and 5 to 8. */
 #include <errno.h>
 #include <stdlib.h>
 

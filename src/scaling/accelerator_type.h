@@ -1,4 +1,4 @@
-/* The names of accelerator types (spec/accelerators.md 1.2): what a scaling config may ask for and a node
+/* The names of accelerator types (docs/spec/accelerators.md 1.2): what a scaling config may ask for and a node
  * may be. Pure. */
 #ifndef SCALING_ACCELERATOR_TYPE_H
 #define SCALING_ACCELERATOR_TYPE_H

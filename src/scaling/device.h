@@ -1,6 +1,6 @@
 /* Resources that are counted as single devices, and the amounts of them that may be asked for or offered
- * (spec/accelerators.md 1.3, 1.7; spec/placement.md 3.5, 3.6). Pure. How devices are found is the room
- * accelerator's. */
+ * (docs/spec/accelerators.md 1.3, 1.7; docs/spec/placement.md 3.5, 3.6). Pure. How devices are found is the
+ * room accelerator's. */
 #ifndef SCALING_DEVICE_H
 #define SCALING_DEVICE_H
 

@@ -1,4 +1,4 @@
-/* Labels and selectors (spec/placement.md 3.4): the syntax is that of Kubernetes labels, the forms of an
+/* Labels and selectors (docs/spec/placement.md 3.4): the syntax is that of Kubernetes labels, the forms of an
  * expression are "v", "!v", "in(a,b)" and "!in(a,b)". Lists are short, so they are sorted arrays. */
 #include "scaling/label.h"
 

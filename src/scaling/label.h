@@ -1,4 +1,4 @@
-/* Node labels and the selectors that workers put on them (spec/placement.md 3.4). */
+/* Node labels and the selectors that workers put on them (docs/spec/placement.md 3.4). */
 #ifndef SCALING_LABEL_H
 #define SCALING_LABEL_H
 

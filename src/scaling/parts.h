@@ -13,7 +13,7 @@ void scaling_selectors_done(struct label_selector *selectors, size_t n);
 int scaling_set_amount(struct resources *resources, const char *field, const char *name, double amount,
                        ty_error *err);
 
-/* The checks of train-api.md 1.2, rows 1-7, over what was given. */
+/* The checks of docs/spec/train-api.md 1.2, rows 1-7, over what was given. */
 int scaling_validate_first(const struct scaling *scaling, ty_error *err);
 /* Rows 9-15 and those it calls not validated upstream; `per_worker` is what a worker holds. */
 int scaling_validate_rest(const struct scaling *scaling, const struct resources *per_worker, ty_error *err);

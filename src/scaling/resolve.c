@@ -1,4 +1,4 @@
-/* From the config to the demand (spec/train-api.md 1.4). Nothing of the config is changed or borrowed. */
+/* From the config to the demand (docs/spec/train-api.md 1.4). Nothing of the config is changed or borrowed. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* The scaling config as given, and the demand that it resolves to (spec/train-api.md 1, spec/accelerators.md
- * 2.12). Pure. */
+/* The scaling config as given, and the demand that it resolves to (docs/spec/train-api.md 1,
+ * docs/spec/accelerators.md 2.12). Pure. */
 #ifndef SCALING_SCALING_H
 #define SCALING_SCALING_H
 
@@ -71,15 +71,14 @@ struct demand {
     struct tpu_demand { /* use_tpu with topology and type; else workers_per_slice is 0 */
         char *topology, *generation, *pod_type; /* "4x4", "v6e", "v6e-16" */
         int64_t chips_per_host, hosts_per_slice, chips_per_slice;
-        int64_t
-            workers_per_slice; /* W, or H where each host has one worker with fewer chips (train-api.md, decisions) */
+        int64_t workers_per_slice; /* W, or H: one each host (docs/spec/train-api.md 1.6) */
     } tpu;
     const char *deprecation; /* a line for the user: trainer_resources; NULL: none */
     const char *warning;     /* likewise: a field that has no effect */
 };
 
-/* Checks in the order of spec/train-api.md 1.2 and resolves per 1.4; `scaling` is never changed. `train_v1`
- * is RAY_TRAIN_V2_ENABLED=0 (DESIGN.md 5.4). */
+/* Checks in the order of docs/spec/train-api.md 1.2 and resolves per 1.4; `scaling` is never changed.
+ * `train_v1` is RAY_TRAIN_V2_ENABLED=0 (docs/design.md 5.4). */
 int scaling_resolve(const struct scaling *scaling, bool train_v1, struct demand *demand, ty_error *err);
 /* What ty_scaling_resolve of <trainyard/scaling.h> does. */
 int scaling_resolve_json(const char *config_json, char **resolved_json, ty_error *err);

@@ -1,4 +1,4 @@
-/* How workers and TPU slices go together (spec/train-api.md 1.6 and the decision at its head): W workers
+/* How workers and TPU slices go together (docs/spec/train-api.md 1.6): W workers
  * fill a slice when each holds its TPU; H, the hosts of a slice, is taken when each host shall have one
  * worker with fewer chips. */
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* TPU arithmetic (spec/accelerators.md 2.1-2.4): a table of generations, one row each, and the formulas of
+/* TPU arithmetic (docs/spec/accelerators.md 2.1-2.4): a table of generations, one row each, and the formulas of
  * 2.2 over it. */
 #include "scaling/tpu.h"
 

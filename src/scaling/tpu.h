@@ -1,4 +1,4 @@
-/* TPU arithmetic: generations, topologies, pod types, slices (spec/accelerators.md 2). Pure. */
+/* TPU arithmetic: generations, topologies, pod types, slices (docs/spec/accelerators.md 2). Pure. */
 #ifndef SCALING_TPU_H
 #define SCALING_TPU_H
 

@@ -1,4 +1,4 @@
-/* The checks of a whole scaling config in the order of spec/train-api.md 1.2, one function a row. The type
+/* The checks of a whole scaling config in the order of docs/spec/train-api.md 1.2, one function a row. The type
  * checks of row 10 happen where the value is read. Row 8 is in slice.c, as it needs the arithmetic of TPU
  * slices. */
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Reads a worker's place in the run from the variables that its agent set (DESIGN.md 5.3). Every one is checked
- * before it is believed, because any program may have changed them on the way. */
+/* Reads a worker's place in the run from the variables that its agent set (docs/design.md 5.3). Every one is
+ * checked before it is believed, because any program may have changed them on the way. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>

@@ -25,7 +25,7 @@
 #include "base/buffer.h"
 #include "base/error.h"
 
-/* Variables that an agent sets for its workers, beside those that DESIGN.md 5.3 names. */
+/* Variables that an agent sets for its workers, beside those that docs/design.md 5.3 names. */
 #define WORKER_FD_VARIABLE "TRAINYARD_FD"              /* descriptor of the socket */
 #define WORKER_PID_VARIABLE "TRAINYARD_PID"            /* pid of the worker itself; others open a channel */
 #define WORKER_TOKEN_VARIABLE "TRAINYARD_TOKEN"        /* marks every process of the run; no secret */

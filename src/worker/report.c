@@ -1,5 +1,5 @@
 /* Reports: a line that is queued, or, with a checkpoint, the exchange that ends when the checkpoint is
- * committed (DESIGN.md 4, "Reports do not block"). What goes on meanwhile is in upload.c. */
+ * committed (docs/design.md 4, "Reports do not block"). What goes on meanwhile is in upload.c. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

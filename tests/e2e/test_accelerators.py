@@ -1,4 +1,5 @@
-"""`trainyard accelerators`: this machine's devices, known types, device names, TPU arithmetic (spec/accelerators.md 6.1, 6.3)."""
+"""`trainyard accelerators`: this machine's devices, known types, device names, TPU arithmetic
+(docs/spec/accelerators.md 6.1, 6.3)."""
 
 from harness import Case, main
 

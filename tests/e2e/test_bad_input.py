@@ -1,5 +1,5 @@
 """Every bad input of every option and of the config and cluster files: one line that names it and what is allowed, exit status 2,
-nothing started or created (spec/faults.md X1, X2)."""
+nothing started or created (docs/faults.md X1, X2)."""
 
 import os
 

@@ -1,5 +1,5 @@
 """A clean death: whatever kills a worker, the agent or the controller, nothing of the run is left but its directory, which tells
-what happened. The eight events of the table in faults.md, and the ways in which processes try to stay."""
+what happened. The eight events of docs/faults.md, and the ways in which processes try to stay."""
 
 import fcntl
 import os

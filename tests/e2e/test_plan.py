@@ -1,4 +1,5 @@
-"""`trainyard plan`: who goes where, in both formats, and why not (DESIGN.md 5.3; spec/placement.md 6.5, 6.6; spec/train-api.md 8)."""
+"""`trainyard plan`: who goes where, in both formats, and why not (docs/design.md 5.3; docs/spec/placement.md 6.5, 6.6;
+docs/spec/train-api.md 8)."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""ScalingConfig, RunConfig and their company: fields, defaults, rules and messages of the first pages of the API's spec."""
+"""ScalingConfig, RunConfig and their company: fields, defaults, rules and messages of docs/spec/train-api.md 1 and 4.5."""
 
 import copy
 import dataclasses

@@ -1,4 +1,4 @@
-/* Accelerators: spec/accelerators.md 1 and 2.5-2.7, vectors 6.1 and 6.2. Machines are trees of files in a
+/* Accelerators: docs/spec/accelerators.md 1 and 2.5-2.7, vectors 6.1 and 6.2. Machines are trees of files in a
  * temporary directory; the driver of NVIDIA is fake_nvml.so beside this program. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -139,7 +139,7 @@ static const struct node_shape *tpu_host(struct cluster *cluster, const char *po
     return shared;
 }
 
-static void test_tpu_host(void **state) { /* spec vectors T31, T32 and 2.7's pod type */
+static void test_tpu_host(void **state) { /* docs/spec/accelerators.md 2.7, T31 and T32 */
     (void)state;
     struct cluster *cluster = cluster_create();
     ty_error err = {0};

@@ -1,4 +1,4 @@
-/* Labels and selectors: spec/placement.md 3.4 and the vectors of 6.7. */
+/* Labels and selectors: docs/spec/placement.md 3.4 and the vectors of 6.7. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

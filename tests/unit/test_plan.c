@@ -1,4 +1,5 @@
-/* Plans: devices and what each worker sees of them (spec/train-api.md 8, vectors 66 to 76, 106, 107), elastic demands. */
+/* Plans: devices and what each worker sees of them (docs/spec/train-api.md 8, vectors 67 to 76, 106, 107),
+ * elastic demands. */
 /* The tables below say of each node and request only what matters. */
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 

@@ -1,4 +1,4 @@
-/* Plans in words: why a demand cannot be met, the JSON of DESIGN.md 5.3, and the drawing. */
+/* Plans in words: why a demand cannot be met, the JSON of docs/design.md 5.3, and the drawing. */
 /* The tables below say of each node and request only what matters. */
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 

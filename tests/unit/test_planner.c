@@ -1,4 +1,4 @@
-/* The gang planner against the vectors of spec/placement.md 6.5 and 6.6. */
+/* The gang planner against the vectors of docs/spec/placement.md 6.5 and 6.6. */
 /* The tables below say of each node and request only what matters. */
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 
@@ -260,7 +260,7 @@ static void test_another_cluster(void **state) {
     gang_done(&test);
 }
 
-/* ---- devices on one node: spec/placement.md 6.6 ---- */
+/* ---- devices on one node: docs/spec/placement.md 6.6 ---- */
 
 static struct cluster *one_node(const char *total, int n, const double *free_parts) {
     struct cluster *cluster = ALIKE(1, .total = total);

@@ -1,5 +1,6 @@
-/* The gang planner on random clusters: every placement keeps to capacities, labels and strategy, comes whole or not at all, is the same
- * each time, is given back to the last part, and is what the rules of spec/placement.md 3.2 give when they are followed the slow way. */
+/* The gang planner on random clusters: every placement keeps to capacities, labels and strategy, comes whole or
+ * not at all, is the same each time, is given back to the last part, and is what the rules of
+ * docs/spec/placement.md 3.2 give when they are followed the slow way. */
 /* The tables below say of each node and request only what matters. */
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 

@@ -172,7 +172,7 @@ static void test_real(void **state) {
     cluster_destroy(cluster);
 }
 
-static void test_masks(void **state) { /* spec vectors E4, E11 */
+static void test_masks(void **state) { /* docs/spec/accelerators.md 6.2, E4 and E11 */
     (void)state;
     assert_int_equal(setenv("CUDA_VISIBLE_DEVICES", "2,GPU-5f,MIG-7", 1), 0);
     struct cluster *cluster = probe(-1, 3, "");

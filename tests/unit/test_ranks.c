@@ -1,4 +1,4 @@
-/* The order of ranks and their places on nodes (spec/train-api.md 8, vectors 55 to 65). */
+/* The order of ranks and their places on nodes (docs/spec/train-api.md 8, vectors 56 to 65). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* Scaling config to demand: spec/train-api.md 1 and its vectors, spec/accelerators.md 2.12 and 6.4. */
+/* Scaling config to demand: docs/spec/train-api.md 1 and its vectors, docs/spec/accelerators.md 2.12 and
+ * 6.4. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* TPU arithmetic: spec/accelerators.md 2.2-2.4 and the vectors of 6.3. */
+/* TPU arithmetic: docs/spec/accelerators.md 2.2-2.4 and the vectors of 6.3. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
