@@ -1,4 +1,5 @@
-"""Includes point one way only (DESIGN.md 2): a room uses the rooms above it; rooms that are pure make no system call."""
+"""Includes point one way only (docs/design.md 2): a room uses the rooms above it; rooms that are pure make no system
+call; and the page says which rooms a room uses."""
 import pathlib
 import re
 import unittest
@@ -29,6 +30,16 @@ class Includes(unittest.TestCase):
     def test_rooms_are_the_ones_of_the_design(self):
         found = {path.parent.name for path in sources()}
         self.assertEqual(found, set(ROOMS))
+
+    def test_the_page_tells_the_rooms_and_what_they_use(self):
+        page = (ROOT / 'docs/design.md').read_text(encoding='utf-8').split('## 2. Rooms')[1]
+        told = {room: set() if used == '-' else set(used.split(', '))
+                for room, used in re.findall(r'^\| `(\w+)` \|.*\| ([\w, -]+) \|$', page, re.M)}
+        used = {room: set() for room in ROOMS}
+        for path in sources():
+            used[path.parent.name] |= {name.split('/')[0] for _, kind, name in includes(path) if kind == '"'}
+        self.assertEqual(list(told), ROOMS)
+        self.assertEqual(told, {room: names - {room} for room, names in used.items()})
 
     def test_a_room_uses_only_rooms_above_it(self):
         wrong = []

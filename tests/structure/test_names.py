@@ -40,7 +40,7 @@ class Names(unittest.TestCase):
     def test_options_that_pages_name(self):
         known = options()
         self.assertIn("--num-workers", known)
-        for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
             named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text(encoding="utf-8")))
             with self.subTest(page=page.name):
                 self.assertEqual(sorted(named - known - FOREIGN), [])
