@@ -1,5 +1,6 @@
-"""What text refers to is there: files, sections of pages ("docs/spec/placement.md 3.2"), rows of their tables ("docs/faults.md
-D6"), anchors of links, and the functions that docs/code.md walks through. Looked at is every text of the tree but data."""
+"""What text refers to is there: files, sections of pages ("docs/spec/placement.md 3.2"), rows of their tables
+("docs/faults.md D6"), anchors of links, and the functions that docs/code.md walks through. Looked at is every
+text of the tree but data."""
 
 import fnmatch
 import functools
@@ -14,14 +15,14 @@ DATA = ("tests/fuzz/corpus/", "examples/data/")
 ROOMS = [path.name for path in sorted((ROOT / "src").iterdir()) if path.is_dir()]
 FOLDERS = "bench|docs|examples|include|man|python|scripts|src|tests|trainyard-modules"
 
-# src/run/run.c, tests/unit, python/trainyard/*.py, docs/{a,b}.md. With a variable in it ("tests/test_$name.py") it is none.
+# src/run/run.c, tests/unit, python/trainyard/*.py, docs/{a,b}.md; not with a variable in it ("tests/$name.py").
 PATH = re.compile(
     rf"(?<![\w./{{%$!:-])((?:{FOLDERS})/[\w./*-]*(?:\{{[\w,.-]+,[\w,.-]+\}})?[\w./*-]*)(?![\w$%{{])"
 )
 ROOM_FILE = re.compile(rf"(?<![\w./-])((?:{'|'.join(ROOMS)})/\w+\.[ch])\b")  # as in an include: run/chaos.h
 BARE_FILE = re.compile(r"(?<![\w./<-])(\w+\.(?:h|c|cc|py))\b(?!\()")
 PAGE = re.compile(r"(?<![\w./-])((?:[\w.-]+/)*[\w-]+\.md)\b(?!\s*\])")
-# What may follow a page: sections and rows ("1.2, 2.5-2.7 and 6.1", "X1, X2"), vectors, a decision by its first words.
+# What may follow a page: sections and rows ("1.2, 2.5-2.7 and 6.1", "X1"), vectors, first words of a decision.
 LABEL = r"(?:\d+(?:\.\d+)+|[A-Z]\d+(?:-[a-z]+)?|\d+)(?![\w.]*\w)"
 LABELS = re.compile(rf"`?[ ]({LABEL}(?:(?:, | and | to |-){LABEL})*)")
 VECTORS = re.compile(r"(?:, | )vectors? (\d+(?:(?:, | and | to |-)\d+)*)")
@@ -78,7 +79,7 @@ def slug(heading):
 
 
 def expand(first, last):
-    """X3, X4 and X5 of X3 to X5. Of sections, and of numbers alone, only the ends: some between them may not be there."""
+    """X3, X4 and X5 of X3 to X5. Of sections and of numbers alone only the ends: some between may lack."""
     head, tail = re.fullmatch(r"([A-Z])(\d+)", first), re.fullmatch(r"([A-Z])(\d+)", last)
     if not head or not tail or head[1] != tail[1]:
         return [first, last]
@@ -104,7 +105,7 @@ def labels_of(page):
 
 
 def exists(path):
-    """Whether a path names anything; one with {a,b} all of them, one with * any, at any depth as git takes it."""
+    """Whether a path names anything; {a,b} means all of them, * any, at any depth as git takes it."""
     alternatives = re.search(r"\{([^{}]*)\}", path)
     if alternatives:
         before, after = path[: alternatives.start()], path[alternatives.end() :]
@@ -130,7 +131,7 @@ def wrong_files(name, text):
 
 
 def wrong_pages(name, text):
-    """From a page also those beside it. A bare name in quotes is a piece of a path that is put together."""
+    """A page also names those beside it. A bare name in quotes is a piece of a path that is put together."""
     wrong, text = [], re.sub(r"https?://\S+", "", flatten(text))
     for found in PAGE.finditer(text):
         page = found[1]
@@ -165,7 +166,8 @@ def wrong_links(name, text):
         aim = (ROOT / name).parent / path if path else ROOT / name
         if re.match(r"[a-z]+:", target):
             continue
-        if not aim.exists() or anchor and anchor not in map(slug, headings(str(aim.resolve().relative_to(ROOT)))):
+        page = str(aim.resolve().relative_to(ROOT)) if aim.exists() else None
+        if page is None or anchor and anchor not in map(slug, headings(page)):
             wrong.append(target)
     return wrong
 
@@ -174,9 +176,11 @@ def wrong_words(name, text):
     """Functions and files that the walk through the code names."""
     if name != "docs/code.md":
         return []
-    code = " ".join(other for file, other in texts().items() if file.startswith(("src/", "include/", "python/")))
+    folders = ("src/", "include/", "python/")
+    code = " ".join(other for file, other in texts().items() if file.startswith(folders))
     known = set(re.findall(r"[A-Za-z_]\w*", code)) | bare_names()
-    return [one for one in re.findall(r"`([a-z]\w*_\w+|[\w-]+\.(?:c|h|cc|py))`", prose(text)) if one not in known]
+    named = re.findall(r"`([a-z]\w*_\w+|[\w-]+\.(?:c|h|cc|py))`", prose(text))
+    return [one for one in named if one not in known]
 
 
 CHECKS = (wrong_paths, wrong_files, wrong_pages, wrong_labels, wrong_links, wrong_words)
@@ -206,10 +210,9 @@ class References(unittest.TestCase):
     def test_what_is_referred_to_is_there(self):
         for check in CHECKS:
             with self.subTest(check=check.__name__):
-                wrong = [
-                    f"{name}: {one}" for name, text in texts().items() if name != OWN for one in check(name, text)
-                ]
-                self.assertEqual(sorted(set(wrong)), [])
+                others = {name: text for name, text in texts().items() if name != OWN}
+                wrong = {f"{name}: {one}" for name, text in others.items() for one in check(name, text)}
+                self.assertEqual(sorted(wrong), [])
 
     def test_what_is_not_there_is_found(self):
         for check, name, text in PLANTED:
