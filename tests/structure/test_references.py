@@ -27,6 +27,14 @@ LABEL = r"(?:\d+(?:\.\d+)+|[A-Z]\d+(?:-[a-z]+)?|\d+)(?![\w.]*\w)"
 LABELS = re.compile(rf"`?[ ]({LABEL}(?:(?:, | and | to |-){LABEL})*)")
 VECTORS = re.compile(r"(?:, | )vectors? (\d+(?:(?:, | and | to |-)\d+)*)")
 QUOTED = re.compile(r',? "([^"]+)"')
+# How docs/faults.md names tests: `failure`, `faults/disk`, unit `agent`.
+TEST = re.compile(r"(?:\b(unit|sim|python) )?`([\w/]+)`")
+TESTS = {
+    "": "e2e/{}test_{}.py",
+    "python": "python/{}test_{}.py",
+    "unit": "unit/{}test_{}.c",
+    "sim": "sim/{}test_{}.c",
+}
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -183,7 +191,19 @@ def wrong_words(name, text):
     return [one for one in named if one not in known]
 
 
-CHECKS = (wrong_paths, wrong_files, wrong_pages, wrong_labels, wrong_links, wrong_words)
+def wrong_tests(name, text):
+    """Of the last cells of docs/faults.md, which say where each fault is shown."""
+    wrong = []
+    for cell in re.findall(r"^\|.*\| (.*) \|$", text, re.M) if name == "docs/faults.md" else []:
+        for kind, test in TEST.findall(cell):
+            folder, _, file = test.rpartition("/")
+            path = "tests/" + TESTS[kind].format(folder + "/" if folder else "", file)
+            if not test.startswith("tests/") and not (ROOT / path).exists():
+                wrong.append(f"{kind} `{test}`".strip())
+    return wrong
+
+
+CHECKS = (wrong_paths, wrong_files, wrong_pages, wrong_labels, wrong_links, wrong_words, wrong_tests)
 
 PLANTED = (
     (wrong_paths, "src/run/run.c", "as src/gone/gone.c has it"),
@@ -200,6 +220,7 @@ PLANTED = (
     (wrong_labels, "src/run/run.c", '/* docs/design.md 4, "No such decision" */'),
     (wrong_links, "README.md", "[there](docs/gone.md)"),
     (wrong_links, "README.md", "[there](docs/code.md#no-such-part)"),
+    (wrong_tests, "docs/faults.md", "| W1 | a fault | what happens | - | `failure`, unit `gone` |"),
     (wrong_words, "docs/code.md", "then `no_such_function` does it"),
 )
 
