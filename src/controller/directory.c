@@ -20,7 +20,6 @@
 #include "controller/controller.h"
 #include "journal/journal.h"
 
-enum { NAME_MAX_BYTES = 200 };
 
 void controller_make_name(char name[64]) {
     unsigned char random[2];
