@@ -51,8 +51,8 @@ void orders_take(void *context, const Wire__Message *message) {
         serving->keep = message->finish->keep;
         serving_end(serving, false);
         break;
-    case WIRE__MESSAGE__BODY_STORE_REPLY:
-        worker_channels_store_reply(&serving->channels, message->store_reply);
+    case WIRE__MESSAGE__BODY_ANSWER:
+        worker_channels_answer(&serving->channels, message->answer);
         break;
     case WIRE__MESSAGE__BODY_COMMITTED:
         worker_channels_committed(&serving->channels, message->committed);

@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "worker/link.h"
 
-enum { READ_SIZE = 64 << 10, SLOTS_MAX = 1 << 16 };
+enum { READ_SIZE = 64 << 10, SEND_MAX = 1 << 20, SLOTS_MAX = 1 << 16 };
 
 static char read_buffer[READ_SIZE + 1]; /* of all channels: what is not understood yet is copied out of it */
 
@@ -25,17 +25,23 @@ static bool is_open(const struct worker_channel *channel) {
     return channel->source.fd >= 0;
 }
 
+/* The socket has not taken all answers. */
+static bool has_more(const struct worker_channel *channel) {
+    return channel->out.size > 0 || channel->value != NULL;
+}
+
 /* Writable while answers wait (and nothing is read then: who does not read answers gets no more); readable otherwise, but for a
  * channel that is stalled. */
 static void watch(struct worker_channel *channel) {
     struct source *source = &channel->source;
     if (!is_open(channel) || source->resting) return;
-    unsigned events = channel->out.size > 0 ? LOOP_WRITABLE : channel->stalled ? 0 : LOOP_READABLE;
+    unsigned events = has_more(channel) ? LOOP_WRITABLE : channel->stalled ? 0 : LOOP_READABLE;
     outbox_expect(channel->speaker->all->outbox, source, events);
 }
 
 static void channel_close(struct worker_channel *channel) {
     outbox_close(channel->speaker->all->outbox, &channel->source);
+    shared_release(TAKE(channel->value));
     while (channel->n_fds > 0)
         (void)close(channel->fds[--channel->n_fds]);
 }
@@ -65,6 +71,7 @@ static void release(struct worker_channel *channel) {
     struct speaker *speaker = channel->speaker;
     if (is_open(channel)) return;
     request_abandon(channel);
+    request_forget(channel);
     struct worker_channel **link = &speaker->channels;
     while (*link != channel)
         link = &(*link)->next;
@@ -73,22 +80,41 @@ static void release(struct worker_channel *channel) {
     if (--speaker->n_channels == 0) speaker->ended(speaker->context);
 }
 
+/* The socket took so many bytes: of `out` first, then of the value. */
+static void note_sent(struct worker_channel *channel, size_t size) {
+    size_t of_out = size < channel->out.size ? size : channel->out.size;
+    buffer_consume(&channel->out, of_out);
+    if (channel->out.size == 0) buffer_done(&channel->out);
+    channel->value_sent += size - of_out;
+    if (channel->out.size == 0 && channel->value != NULL && channel->value_sent == channel->value->size)
+        shared_release(TAKE(channel->value));
+}
+
+static ssize_t send_once(const struct worker_channel *channel) {
+    struct iovec parts[] = {{channel->out.data, channel->out.size}, {NULL, 0}};
+    if (channel->value != NULL)
+        parts[1] = (struct iovec){channel->value->bytes + channel->value_sent,
+                                  channel->value->size - channel->value_sent};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = ARRAY_SIZE(parts)};
+    return sendmsg(channel->source.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* What the socket takes, but no more than SEND_MAX at a time: others want their answers too. */
 static void send_out(struct worker_channel *channel) {
     size_t sent = 0;
-    while (sent < channel->out.size && is_open(channel)) {
-        ssize_t n = send(channel->source.fd, channel->out.data + sent, channel->out.size - sent,
-                         MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n >= 0)
+    while (has_more(channel) && sent < SEND_MAX && is_open(channel)) {
+        ssize_t n = send_once(channel);
+        if (n >= 0) {
+            note_sent(channel, (size_t)n);
             sent += (size_t)n;
-        else if (errno == EAGAIN)
+        } else if (errno == EAGAIN) {
             break;
-        else if (is_end(errno))
+        } else if (is_end(errno)) {
             channel_close(channel);
-        else if (errno != EINTR)
+        } else if (errno != EINTR) {
             channel_cut(channel, errno);
+        }
     }
-    buffer_consume(&channel->out, sent);
-    if (channel->out.size == 0) buffer_done(&channel->out);
 }
 
 void channel_answer(struct worker_channel *channel, const char *format, ...) {
@@ -107,6 +133,12 @@ void channel_answer(struct worker_channel *channel, const char *format, ...) {
 void channel_answer_value(struct worker_channel *channel, const void *bytes, size_t size) {
     buffer_printf(&channel->out, "value %zu\n", size);
     buffer_append(&channel->out, bytes, size);
+}
+
+void channel_answer_shared(struct worker_channel *channel, struct shared *value) {
+    buffer_printf(&channel->out, "value %zu\n", value->size);
+    channel->value = shared_hold(value);
+    channel->value_sent = 0;
 }
 
 /* Takes one line and its value from the front; 0 when it must wait. */
@@ -197,7 +229,7 @@ static ssize_t receive(struct worker_channel *channel) {
 }
 
 static bool may_read(struct worker_channel *channel) {
-    return is_open(channel) && !channel->stalled && channel->out.size == 0 &&
+    return is_open(channel) && !channel->stalled && !has_more(channel) &&
            !outbox_must_rest(channel->speaker->all->outbox, &channel->source);
 }
 
@@ -228,7 +260,7 @@ static void on_ready(void *context, unsigned events) {
     struct worker_channel *channel = context;
     if ((events & LOOP_WRITABLE) != 0) {
         send_out(channel);
-        if (channel->out.size == 0 && channel->in.size > 0) take_bytes(channel, read_buffer, 0);
+        if (!has_more(channel) && channel->in.size > 0) take_bytes(channel, read_buffer, 0);
     }
     if (channel->speaker->finishing)
         read_to_end(channel);
@@ -324,54 +356,101 @@ static struct worker_channel *find_waiting(struct worker_channels *all, uint32_t
     return channel != NULL && channel->number == number && channel->waiting != WAITING_NOTHING ? channel : NULL;
 }
 
-/* The answer is in `out`; lines that waited for it are next. */
+/* The answer is in `out`; lines that waited for it are next, when the socket has taken it. */
 static void go_on(struct worker_channel *channel) {
     channel->waiting = WAITING_NOTHING;
     channel->speaker->heard = loop_now(channel->speaker->all->outbox->loop);
-    take_bytes(channel, read_buffer, 0);
+    if (channel->out.failed) channel_cut(channel, ENOMEM);
+    send_out(channel);
+    if (!has_more(channel)) take_bytes(channel, read_buffer, 0);
     watch(channel);
     release(channel);
 }
 
-static void answer_store(struct worker_channel *channel, const Wire__StoreReply *reply) {
-    switch (reply->status) {
-    case WIRE__STORE_REPLY__STATUS__OK:
-        if (channel->waiting == WAITING_OK)
-            channel_answer(channel, "ok");
+/* A word and the text of the answer, one line. */
+static void answer_text(struct worker_channel *channel, const char *word, const struct shared *text) {
+    size_t at = channel->out.size;
+    buffer_text(&channel->out, word);
+    if (text != NULL && text->size > 0) {
+        buffer_char(&channel->out, ' ');
+        buffer_append(&channel->out, text->bytes, text->size);
+    }
+    for (; at < channel->out.size; at++)
+        if (channel->out.data[at] == '\n') channel->out.data[at] = ' ';
+    buffer_char(&channel->out, '\n');
+}
+
+static void answer_one(struct worker_channel *channel, Wire__Answer__Status status, struct shared *value) {
+    switch (status) {
+    case WIRE__ANSWER__STATUS__OK:
+        if (channel->waiting == WAITING_OK || value == NULL)
+            channel_answer(channel, channel->waiting == WAITING_OK ? "ok" : "value 0");
         else
-            channel_answer_value(channel, reply->value.data, reply->value.len);
+            channel_answer_shared(channel, value);
         break;
-    case WIRE__STORE_REPLY__STATUS__NONE:
+    case WIRE__ANSWER__STATUS__NONE:
         channel_answer(channel, "none");
         break;
-    case WIRE__STORE_REPLY__STATUS__TIMEOUT:
-        if (channel->waiting == WAITING_IDSET)
-            channel_answer(channel, "timeout %.*s", (int)reply->value.len, (const char *)reply->value.data);
-        else
-            channel_answer(channel, "timeout");
+    case WIRE__ANSWER__STATUS__TIMEOUT:
+        answer_text(channel, "timeout", value);
         break;
-    case WIRE__STORE_REPLY__STATUS__FAILED:
-        channel_answer(channel, "failed %.*s", (int)reply->value.len, (const char *)reply->value.data);
+    case WIRE__ANSWER__STATUS__FAILED:
+        if (value != NULL)
+            answer_text(channel, "failed", value);
+        else
+            channel_answer(channel, "failed out of memory");
         break;
     default:
-        channel_answer(channel, "error %.*s", (int)reply->value.len, (const char *)reply->value.data);
+        answer_text(channel, "error", value);
         break;
     }
 }
 
-void worker_channels_store_reply(struct worker_channels *all, const Wire__StoreReply *reply) {
-    struct worker_channel *channel = find_waiting(all, reply->channel);
-    if (channel == NULL || channel->waiting == WAITING_COMMIT || channel->waiting == WAITING_LIST) return;
-    answer_store(channel, reply);
-    go_on(channel);
+/* Takes a part of the answer that arrives; true when it is whole. */
+static bool take_part(struct worker_channels *all, const Wire__Answer *answer) {
+    struct arriving *arriving = &all->arriving;
+    if (arriving->have == 0 && answer->size > 0) {
+        arriving->over = answer->size > WORKER_ANSWERS_MAX - all->answer_bytes;
+        if (!arriving->over) arriving->value = shared_create(answer->size, &all->answer_bytes);
+    }
+    struct shared *value = arriving->value;
+    if (value != NULL && answer->value.len > 0 && answer->value.len <= value->size - arriving->have)
+        memcpy(value->bytes + arriving->have, answer->value.data, answer->value.len);
+    arriving->have += answer->value.len;
+    return arriving->have >= answer->size;
+}
+
+/* A value for which the agent has no room is no answer; why is. */
+static void refuse_arrived(struct worker_channel *channel, const struct arriving *arriving) {
+    if (arriving->over)
+        channel_answer(channel,
+                       "failed the answer of %zu bytes has no room: workers of this node have not read %zu bytes "
+                       "of answers, and the limit is %d",
+                       arriving->have, channel->speaker->all->answer_bytes, WORKER_ANSWERS_MAX);
+    else
+        channel_answer(channel, "failed out of memory for an answer of %zu bytes", arriving->have);
+}
+
+void worker_channels_answer(struct worker_channels *all, const Wire__Answer *answer) {
+    if (!take_part(all, answer)) return;
+    struct arriving arriving = all->arriving;
+    all->arriving = (struct arriving){0};
+    for (size_t i = 0; i < answer->n_channels; i++) {
+        struct worker_channel *channel = find_waiting(all, answer->channels[i]);
+        if (channel == NULL || channel->waiting == WAITING_COMMIT) continue;
+        if (arriving.value == NULL && arriving.have > 0)
+            refuse_arrived(channel, &arriving);
+        else
+            answer_one(channel, answer->status, arriving.value);
+        go_on(channel);
+    }
+    shared_release(arriving.value);
 }
 
 void worker_channels_committed(struct worker_channels *all, const Wire__Committed *committed) {
     struct worker_channel *channel = find_waiting(all, committed->channel);
-    if (channel == NULL || (channel->waiting != WAITING_COMMIT && channel->waiting != WAITING_LIST)) return;
-    if (committed->list.len > 0)
-        channel_answer_value(channel, committed->list.data, committed->list.len);
-    else if (committed->path[0] != '\0')
+    if (channel == NULL || channel->waiting != WAITING_COMMIT) return;
+    if (committed->path[0] != '\0')
         channel_answer(channel, "ok %s", committed->path);
     else
         channel_answer(channel, "failed %s",
@@ -380,5 +459,6 @@ void worker_channels_committed(struct worker_channels *all, const Wire__Committe
 }
 
 void worker_channels_done(struct worker_channels *all) {
+    shared_release(all->arriving.value);
     free(all->slots);
 }

@@ -7,6 +7,7 @@
 #define AGENT_WORKER_CHANNEL_H
 
 #include "agent/outbox.h"
+#include "base/shared.h"
 
 struct worker_channel; /* opaque */
 
@@ -19,7 +20,16 @@ struct worker_channels {
     const char *run_path;   /* of the current launch; borrowed */
     const char *preemption; /* what workers are told of it: JSON, NULL: there is none; borrowed */
     uint32_t attempt;
+    struct arriving { /* an answer of the controller, part by part */
+        struct shared *value;
+        size_t have; /* bytes of it, also of one that has no room */
+        bool over;   /* it has no room: WORKER_ANSWERS_MAX */
+    } arriving;
+    size_t answer_bytes; /* of values that workers have not read yet */
 };
+
+/* Values of answers that an agent holds for workers that do not read them. */
+enum { WORKER_ANSWERS_MAX = 512 << 20 };
 
 /* Checkpoints that a worker may write at a time. */
 enum { SPEAKER_WRITING_MAX = 16 };
@@ -56,7 +66,7 @@ void speaker_take(struct speaker *speaker);
 void speaker_finish(struct speaker *speaker);
 
 /* Answers of the controller. One for a channel that is gone is dropped. */
-void worker_channels_store_reply(struct worker_channels *all, const Wire__StoreReply *reply);
+void worker_channels_answer(struct worker_channels *all, const Wire__Answer *answer);
 void worker_channels_committed(struct worker_channels *all, const Wire__Committed *committed);
 
 #endif

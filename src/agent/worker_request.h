@@ -9,7 +9,7 @@
 enum { CHANNEL_FDS = 4 };
 
 /* What waits for the controller's answer. */
-enum waiting { WAITING_NOTHING, WAITING_COMMIT, WAITING_LIST, WAITING_OK, WAITING_VALUE, WAITING_IDSET };
+enum waiting { WAITING_NOTHING, WAITING_COMMIT, WAITING_LIST, WAITING_OK, WAITING_VALUE };
 
 struct worker_channel {
     struct speaker *speaker;
@@ -21,7 +21,9 @@ struct worker_channel {
     bool skipping;        /* a line too long is dropped up to its end */
     size_t skip_bytes;    /* of a value too long, still to be dropped */
     struct buffer in;     /* received, not yet understood */
-    struct buffer out;    /* answers that the socket did not take yet */
+    struct buffer out;    /* answers that the socket did not take yet, and behind them: */
+    struct shared *value; /* the value of the last answer; NULL: there is none, or it was taken */
+    size_t value_sent;    /* bytes of it that the socket took */
     int fds[CHANNEL_FDS]; /* received, not yet used by an "open" */
     unsigned n_fds;
 };
@@ -36,10 +38,14 @@ long request_handle(struct worker_channel *channel, char *line, size_t size, con
 /* The channel was closed: a checkpoint that was begun over it and not committed is given up. */
 void request_abandon(struct worker_channel *channel);
 
+/* It was closed while it waited for the store: nobody wants the answer any more. */
+void request_forget(struct worker_channel *channel);
+
 /* Adds an answer, a newline is put behind it. */
 void channel_answer(struct worker_channel *channel, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void channel_answer_value(struct worker_channel *channel, const void *bytes, size_t size);
+void channel_answer_shared(struct worker_channel *channel, struct shared *value); /* the same; holds it */
 
 /* Closes it for a want of ours, this errno, and tells the controller. */
 void channel_cut(struct worker_channel *channel, int error);

@@ -33,6 +33,15 @@ static void ask_store(struct request *request, Wire__StoreRequest__Operation ope
     outbox_send(channel->speaker->all->outbox, &WIRE_MESSAGE(STORE_REQUEST, store_request, &body));
 }
 
+void request_forget(struct worker_channel *channel) {
+    if (channel->waiting != WAITING_OK && channel->waiting != WAITING_VALUE) return;
+    Wire__StoreRequest body = WIRE__STORE_REQUEST__INIT;
+    body.operation = WIRE__STORE_REQUEST__OPERATION__FORGET;
+    body.rank = channel->speaker->rank;
+    body.channel = channel->number;
+    outbox_send(channel->speaker->all->outbox, &WIRE_MESSAGE(STORE_REQUEST, store_request, &body));
+}
+
 long request_set(struct request *request) {
     ProtobufCBinaryData value;
     char *key = request_word(request);
@@ -57,7 +66,7 @@ long request_gather(struct request *request) {
     else if (!timed)
         (void)request_refuse(request, BAD_TIMEOUT);
     else
-        ask_store(request, WIRE__STORE_REQUEST__OPERATION__GATHER, key, value, timeout_ms, WAITING_IDSET);
+        ask_store(request, WIRE__STORE_REQUEST__OPERATION__GATHER, key, value, timeout_ms, WAITING_VALUE);
     return size;
 }
 

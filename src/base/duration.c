@@ -89,6 +89,12 @@ static nanoseconds read_clock(clockid_t clock) {
     return now.tv_sec * NS_PER_S + now.tv_nsec;
 }
 
+nanoseconds duration_of_ms(int64_t ms) {
+    nanoseconds duration;
+    if (__builtin_mul_overflow(ms, NS_PER_MS, &duration)) return ms < 0 ? INT64_MIN : INT64_MAX;
+    return duration;
+}
+
 nanoseconds clock_monotonic(void) {
     return read_clock(CLOCK_MONOTONIC);
 }

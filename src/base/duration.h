@@ -20,6 +20,9 @@ int duration_parse(const char *text, nanoseconds *duration, ty_error *err);
 /* For people, three significant figures: "1.25 s", "340 us", "2.1 min", "3.5 h". */
 void duration_format(nanoseconds duration, struct buffer *out);
 
+/* The largest there is for what does not fit. */
+nanoseconds duration_of_ms(int64_t ms);
+
 nanoseconds clock_monotonic(void); /* CLOCK_MONOTONIC; drives every decision */
 nanoseconds clock_wall(void);      /* CLOCK_REALTIME since the epoch; only stored and shown */
 

@@ -55,7 +55,8 @@ static int make_shared(struct drive *drive, int attempt, ty_error *err) {
     store_destroy(TAKE(drive->store));
     drive->launched = clock_wall();
     drive->failed = 0; /* the failure of an attempt before it has been told */
-    drive->store = store_create((uint32_t)drive->config->prepared->plan->n_workers, peer_answer_store, drive);
+    drive->store = store_create((uint32_t)drive->config->prepared->plan->n_workers, &drive->store_bytes,
+                                peer_answer, drive);
     int result = drive->store == NULL ? ty_fail_memory(err) : launch_create(&context, &drive->launch, err);
     if (result >= 0) drive->launched_attempt = attempt;
     stall_watch(&drive->stall, drive, drive->config->request->settings.hang_timeout);
@@ -99,6 +100,7 @@ static void finish(void *context, uint32_t node) {
     Wire__Finish body = WIRE__FINISH__INIT;
     peer_let_go(&drive->peers[node]);
     chaos_stop(&drive->chaos);
+    answers_drop(&drive->peers[node].answers); /* nothing may follow a finish */
     body.keep = drive_keeps_agents(drive);
     peer_send(&drive->peers[node], &WIRE_MESSAGE(FINISH, finish, &body));
 }
@@ -236,16 +238,33 @@ static void discard(void *context, uint64_t number, int attempt) {
     checkpoints_discard(drive->config->checkpoints, number, attempt);
 }
 
+/* All who are told the same share one text. NULL: memory is short. */
+static struct shared *list_checkpoints(struct drive *drive) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    checkpoints_list(drive->config->checkpoints, &text);
+    struct shared *list = drive->list;
+    if (text.failed) return NULL;
+    if (list != NULL && list->size == text.size && memcmp(list->bytes, text.data, text.size) == 0) return list;
+    shared_release(list);
+    drive->list = shared_copy(text.data, text.size, NULL);
+    return drive->list;
+}
+
 static void list(void *context, uint32_t node, uint32_t channel) {
     struct drive *drive = context;
-    CLEANUP(buffer_done) struct buffer text = {0};
-    Wire__Committed body = WIRE__COMMITTED__INIT;
-    checkpoints_list(drive->config->checkpoints, &text);
-    body.channel = channel;
-    body.list = (ProtobufCBinaryData){text.size, (uint8_t *)text.data};
-    if (text.failed) body.error = (char *)"out of memory";
+    struct shared *text = list_checkpoints(drive);
     peer_hold(&drive->peers[node]);
-    peer_send(&drive->peers[node], &WIRE_MESSAGE(COMMITTED, committed, &body));
+    if (text == NULL || text->size <= STORE_ANSWER_MAX) {
+        peer_answer(drive, node, channel, text != NULL ? STORE_OK : STORE_FAILED, text);
+        return;
+    }
+    char words[160];
+    (void)snprintf(words, sizeof words,
+                   "the list of checkpoints is %zu bytes, over the limit of %d: keep fewer, or smaller metrics",
+                   text->size, STORE_ANSWER_MAX);
+    struct shared *why = shared_copy(words, strlen(words), NULL);
+    peer_answer(drive, node, channel, STORE_FAILED, why);
+    shared_release(why);
 }
 
 static void answer_commit(void *context, uint32_t node, uint32_t channel, uint64_t number, const char *path,

@@ -183,7 +183,7 @@ static void on_turn_end(void *context) {
     records_commit(drive->config->records);
     tell_journal_error(drive);
     for (uint32_t node = 0; node < drive->n_peers; node++)
-        if (drive->peers[node].channel != NULL) channel_flush(drive->peers[node].channel);
+        peer_flush(&drive->peers[node]);
     checkpoints_clean(drive->config->checkpoints); /* whoever waited for a commit has been answered */
     watch_all(drive);
     if (drive->lingers && !drive_writes(drive)) stop_lingering(drive);
@@ -362,6 +362,7 @@ static int open_parts(struct drive *drive, ty_error *err) {
 /* Waits for agents that end, and for a slow reader of the output. */
 static void close_loop(struct drive *drive) {
     for (uint32_t node = 0; node < drive->n_peers; node++) {
+        answers_drop(&drive->peers[node].answers);
         channel_destroy(TAKE(drive->peers[node].channel));
         (void)peer_reap(&drive->peers[node], false);
     }
@@ -387,6 +388,7 @@ static void destroy(struct drive *drive) {
     if (drive->loop != NULL) close_loop(drive);
     launch_destroy(drive->launch);
     store_destroy(drive->store);
+    shared_release(drive->list);
     run_destroy(drive->run);
     resize_close(drive);
     buffer_done(&drive->metrics);

@@ -2,6 +2,7 @@
 #ifndef CONTROLLER_DRIVE_INTERNAL_H
 #define CONTROLLER_DRIVE_INTERNAL_H
 
+#include "controller/answers.h"
 #include "controller/chaos.h"
 #include "controller/drive.h"
 #include "controller/launch.h"
@@ -22,6 +23,7 @@ struct peer {
     uint32_t cluster_node; /* its index in the cluster when it was last planned for */
     char *name;            /* owned */
     struct channel *channel;
+    struct answers answers; /* that the channel has no room for yet */
     struct engine_handle handle;
     char address[64];
     uint16_t port;
@@ -46,6 +48,8 @@ struct drive {
     struct loop *loop;
     struct run *run;
     struct store *store;
+    size_t store_bytes;  /* of its values, and of those on their way to agents */
+    struct shared *list; /* the checkpoints as they were told last; NULL at first */
     struct launch *launch;
     int launched_attempt; /* that `launch` and `store` are of */
     struct peer *peers;   /* max_peers of them, so that none moves; n_peers are known */
@@ -133,9 +137,10 @@ int peer_reap(struct peer *peer, bool by_force);
 void peer_on_store_timer(void *context); /* context: the drive */
 /* Ends an agent that does not answer, and all that ran there. */
 void peer_abandon(struct peer *peer);
-/* Answers of the store travel this way. */
-void peer_answer_store(void *context, uint32_t node, uint32_t channel, enum store_status status,
-                       const void *value, size_t size);
+/* An answer for whoever waits on that channel of an agent, with a value (NULL: none) that it holds; context: the drive. */
+void peer_answer(void *context, uint32_t node, uint32_t channel, enum store_status status,
+                 struct shared *value);
+void peer_flush(struct peer *peer); /* at the end of a turn */
 /* False when the output flows; else what nobody takes is dropped, so that agents are heard again. */
 bool peer_drop_output(struct drive *drive);
 void peer_on_drained(void *context); /* a sink took what it had; context: the drive */

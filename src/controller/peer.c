@@ -19,21 +19,30 @@
 
 /* Numbers on the wire are cast to those of run/. */
 _Static_assert((int)WIRE__REPORT__KIND__ALIVE == (int)REPORT_ALIVE, "kinds of reports");
-_Static_assert((int)WIRE__STORE_REQUEST__OPERATION__DELETE == (int)STORE_DELETE, "operations of the store");
-_Static_assert((int)WIRE__STORE_REPLY__STATUS__INVALID == (int)STORE_INVALID, "answers of the store");
-_Static_assert((int)WIRE__STORE_REPLY__STATUS__FAILED == (int)STORE_FAILED, "answers of the store");
+_Static_assert((int)WIRE__STORE_REQUEST__OPERATION__FORGET == (int)STORE_FORGET, "operations of the store");
+_Static_assert((int)WIRE__ANSWER__STATUS__INVALID == (int)STORE_INVALID, "answers of the store");
+_Static_assert((int)WIRE__ANSWER__STATUS__FAILED == (int)STORE_FAILED, "answers of the store");
 
 static const int END_LIMIT_MS = 2000;
 
-void peer_answer_store(void *context, uint32_t node, uint32_t channel, enum store_status status,
-                       const void *value, size_t size) {
-    struct drive *drive = context;
-    Wire__StoreReply body = WIRE__STORE_REPLY__INIT;
-    body.channel = channel;
-    body.status = (Wire__StoreReply__Status)status;
-    body.value = (ProtobufCBinaryData){size, (uint8_t *)value};
-    if (drive->peers[node].channel != NULL)
-        (void)channel_send(drive->peers[node].channel, &WIRE_MESSAGE(STORE_REPLY, store_reply, &body));
+void peer_answer(void *context, uint32_t node, uint32_t channel, enum store_status status,
+                 struct shared *value) {
+    struct peer *peer = &((struct drive *)context)->peers[node];
+    if (peer->channel == NULL) return;
+    if (answers_add(&peer->answers, channel, status, value) < 0)
+        channel_fail(peer->channel, -ENOMEM); /* the worker would wait for ever */
+}
+
+void peer_flush(struct peer *peer) {
+    if (peer->channel == NULL) return;
+    answers_send(&peer->answers, peer->channel);
+    channel_flush(peer->channel);
+}
+
+/* Nothing is said to the agent any more. */
+static struct channel *take_channel(struct peer *peer) {
+    answers_drop(&peer->answers);
+    return TAKE(peer->channel);
 }
 
 void peer_hold(struct peer *peer) {
@@ -46,6 +55,7 @@ void peer_let_go(struct peer *peer) {
     if (peer->channel != NULL) channel_let_go(peer->channel);
 }
 
+/* A message that cannot be sent ends the channel, which loses the node with the reason. */
 void peer_send(struct peer *peer, const Wire__Message *message) {
     if (peer->channel != NULL) (void)channel_send(peer->channel, message);
 }
@@ -91,7 +101,7 @@ static void sweep_after(const struct peer *peer, int pid) {
 void peer_abandon(struct peer *peer) {
     int pid = peer->handle.pid;
     (void)peer_reap(peer, true);
-    channel_destroy(TAKE(peer->channel));
+    channel_destroy(take_channel(peer));
     sweep_after(peer, pid);
 }
 
@@ -217,7 +227,7 @@ static void on_store_request(struct peer *peer, const Wire__StoreRequest *body) 
         .key = body->key,
         .value = body->value.data,
         .size = body->value.len,
-        .timeout = body->timeout_ms < 0 ? -1 : body->timeout_ms * NS_PER_MS,
+        .timeout = body->timeout_ms < 0 ? -1 : duration_of_ms(body->timeout_ms),
     };
     if (drive->store == NULL) return;
     store_ask(drive->store, &request, loop_now(drive->loop));
@@ -229,7 +239,7 @@ static void on_bye(struct peer *peer, const Wire__Bye *bye) {
     struct drive *drive = peer->drive;
     run_node_bye(drive->run, peer->node, bye->clean, bye->leftovers);
     if (!bye->clean || !drive_keeps_agents(drive)) return;
-    peer->handle.channel_fd = channel_release(TAKE(peer->channel));
+    peer->handle.channel_fd = channel_release(take_channel(peer));
     drive->config->prepared->engine->rest(&peer->handle);
 }
 
@@ -342,7 +352,7 @@ static void on_closed(void *context, const ty_error *reason) {
     struct peer *peer = context;
     struct drive *drive = peer->drive;
     struct buffer why = {0};
-    channel_destroy(TAKE(peer->channel));
+    channel_destroy(take_channel(peer));
     bool gone = run_node_state(drive->run, peer->node) == NODE_GONE;
     int pid = peer->handle.pid;
     int status = peer_reap(peer, false);
@@ -353,8 +363,13 @@ static void on_closed(void *context, const ty_error *reason) {
     buffer_done(&why);
 }
 
+static void on_drained(void *context) {
+    struct peer *peer = context;
+    if (peer->channel != NULL) answers_send(&peer->answers, peer->channel);
+}
+
 static const struct channel_events peer_events = {
-    .message = on_message, .output = on_output, .closed = on_closed};
+    .message = on_message, .output = on_output, .drained = on_drained, .closed = on_closed};
 
 int peer_start(struct peer *peer, ty_error *err) {
     struct drive *drive = peer->drive;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/buffer.h"
+#include "base/cleanup.h"
 #include "base/hash.h"
 #include "base/idset.h"
 #include "base/str.h"
@@ -15,29 +16,28 @@ struct waiter {
     struct waiter *next;
     uint32_t node, channel, rank;
     nanoseconds deadline; /* -1: none */
+    bool gathers;         /* waits for all ranks; else for the key's value */
 };
 
 struct piece {
-    void *value; /* NULL until the rank came, then malloc'd */
-    uint32_t size;
-    bool waiting; /* false: its time was over; its piece counts all the same, and it may ask again */
+    struct shared *value; /* NULL until the rank came */
+    bool waiting;         /* false: its time was over; its piece counts all the same, and it may ask again */
 };
 
 /* What a gather came to, kept for the ranks that were not waiting at that moment. */
 struct gathered {
-    void *value;
-    size_t size;
-    bool *owed; /* by rank */
+    enum store_status status;
+    struct shared *value; /* NULL: memory was short */
+    bool *owed;           /* by rank */
     uint32_t n_owed;
 };
 
 struct entry {
-    bool has_value;
-    void *value;
-    size_t size;
+    struct shared *value; /* NULL: not set */
     struct waiter *waiters;
     struct piece *pieces; /* world_size of them while a gather goes on */
     uint32_t n_came;
+    size_t came_bytes; /* what their part of the answer takes */
     struct gathered last;
 };
 
@@ -47,17 +47,20 @@ struct store {
     struct idset ended; /* ranks from which nothing comes any more */
     store_answer *answer;
     void *context;
+    size_t *bytes; /* that values take, also where others hold them */
+    size_t n_waiters;
     nanoseconds deadline; /* no wait runs out before this; -1: none runs out */
     uint64_t turn;        /* requests and answers so far */
 };
 
-struct store *store_create(uint32_t world_size, store_answer *answer, void *context) {
+struct store *store_create(uint32_t world_size, size_t *bytes, store_answer *answer, void *context) {
     struct store *store = calloc(1, sizeof *store);
     if (store == NULL) return NULL;
     *store = (struct store){.entries = hash_create(),
                             .world_size = world_size,
                             .answer = answer,
                             .context = context,
+                            .bytes = bytes,
                             .deadline = -1};
     if (store->entries == NULL) {
         free(store);
@@ -66,29 +69,47 @@ struct store *store_create(uint32_t world_size, store_answer *answer, void *cont
     return store;
 }
 
-static void free_pieces(struct entry *entry, uint32_t world_size) {
-    for (uint32_t i = 0; entry->pieces != NULL && i < world_size; i++)
-        free(entry->pieces[i].value);
-    free(entry->pieces);
-    entry->pieces = NULL;
-    entry->n_came = 0;
+/* An array with an item for each rank; it counts like a value. */
+static void *make_by_rank(struct store *store, size_t item_size) {
+    void *items = calloc(store->world_size, item_size);
+    if (items != NULL) *store->bytes += store->world_size * item_size;
+    return items;
 }
 
-static void forget_gathered(struct gathered *last) {
-    free(last->value);
-    free(last->owed);
+static void free_by_rank(struct store *store, void *items, size_t item_size) {
+    if (items != NULL) *store->bytes -= store->world_size * item_size;
+    free(items);
+}
+
+static void free_pieces(struct store *store, struct entry *entry) {
+    for (uint32_t i = 0; entry->pieces != NULL && i < store->world_size; i++)
+        shared_release(entry->pieces[i].value);
+    free_by_rank(store, entry->pieces, sizeof *entry->pieces);
+    entry->pieces = NULL;
+    entry->n_came = 0;
+    entry->came_bytes = 0;
+}
+
+static void forget_gathered(struct store *store, struct gathered *last) {
+    shared_release(last->value);
+    free_by_rank(store, last->owed, sizeof *last->owed);
     *last = (struct gathered){0};
 }
 
-static void free_entry(struct entry *entry, uint32_t world_size) {
-    while (entry->waiters != NULL) {
-        struct waiter *next = entry->waiters->next;
-        free(entry->waiters);
-        entry->waiters = next;
-    }
-    free_pieces(entry, world_size);
-    forget_gathered(&entry->last);
-    free(entry->value);
+/* Frees the waiter that `link` points at. */
+static void remove_waiter(struct store *store, struct waiter **link) {
+    struct waiter *waiter = *link;
+    *link = waiter->next;
+    free(waiter);
+    store->n_waiters--;
+}
+
+static void free_entry(struct store *store, struct entry *entry) {
+    while (entry->waiters != NULL)
+        remove_waiter(store, &entry->waiters);
+    free_pieces(store, entry);
+    forget_gathered(store, &entry->last);
+    shared_release(entry->value);
     free(entry);
 }
 
@@ -97,7 +118,7 @@ void store_destroy(struct store *store) {
     size_t at = 0;
     uintptr_t value;
     while (hash_next(store->entries, &at, &value) != NULL)
-        free_entry((struct entry *)value, store->world_size);
+        free_entry(store, (struct entry *)value);
     idset_done(&store->ended);
     hash_destroy(store->entries);
     free(store);
@@ -119,79 +140,139 @@ static struct entry *make_entry(struct store *store, const char *key) {
     return entry;
 }
 
+/* A key that nothing stands behind any more takes no room. */
+static void tidy(struct store *store, const char *key) {
+    struct entry *entry = find_entry(store, key);
+    if (entry == NULL || entry->value != NULL || entry->waiters != NULL || entry->pieces != NULL ||
+        entry->last.n_owed > 0)
+        return;
+    (void)hash_remove(store->entries, key);
+    free_entry(store, entry);
+}
+
 static void answer(struct store *store, const struct store_request *to, enum store_status status,
-                   const void *value, size_t size) {
-    store->answer(store->context, to->node, to->channel, status, value, size);
+                   struct shared *value) {
+    store->answer(store->context, to->node, to->channel, status, value);
+}
+
+static void fail_memory(struct store *store, const struct store_request *to) {
+    answer(store, to, STORE_FAILED, NULL);
 }
 
 static void refuse(struct store *store, const struct store_request *to, const char *why) {
-    answer(store, to, STORE_INVALID, why, strlen(why));
+    struct shared *text = shared_copy(why, strlen(why), NULL);
+    answer(store, to, text != NULL ? STORE_INVALID : STORE_FAILED, text);
+    shared_release(text);
 }
 
-static const char no_memory[] = "the store is out of memory";
-
-static void fail_memory(struct store *store, const struct store_request *to) {
-    answer(store, to, STORE_FAILED, no_memory, sizeof no_memory - 1);
+/* The text of the buffer, which is emptied. */
+static struct shared *take_text(struct buffer *buffer) {
+    struct shared *text = buffer->failed ? NULL : shared_copy(buffer->data, buffer->size, NULL);
+    buffer_done(buffer);
+    return text;
 }
 
-/* Everybody who waits for the entry gets the same answer. */
-static void answer_waiters(struct store *store, struct entry *entry, enum store_status status,
-                           const void *value, size_t size) {
-    struct waiter *waiter = entry->waiters;
-    entry->waiters = NULL;
-    while (waiter != NULL) {
-        struct waiter *next = waiter->next;
-        store->answer(store->context, waiter->node, waiter->channel, status, value, size);
-        free(waiter);
-        waiter = next;
+static const char what_to_do[] = "use fewer or smaller values, and files for large data";
+
+/* Why `size` more bytes, or what this key needs, have no room; an empty buffer when they have. */
+static void check_room(const struct store *store, const char *key, size_t size, struct buffer *why) {
+    if (find_entry(store, key) == NULL && hash_size(store->entries) >= STORE_KEYS_MAX)
+        buffer_printf(why, "the store holds %d keys, and no more: use fewer keys", STORE_KEYS_MAX);
+    else if (*store->bytes + size > STORE_BYTES_MAX)
+        buffer_printf(why,
+                      "the store holds %zu bytes in %zu keys, and %zu more would take it over its limit of %d "
+                      "bytes: %s",
+                      *store->bytes, hash_size(store->entries), size, STORE_BYTES_MAX, what_to_do);
+}
+
+/* False when there is no room, which was answered. */
+static bool has_room(struct store *store, const struct store_request *request, size_t size) {
+    struct buffer why = {0};
+    check_room(store, request->key, size, &why);
+    if (why.size == 0 && !why.failed) return true;
+    if (why.failed)
+        fail_memory(store, request);
+    else
+        refuse(store, request, why.data);
+    buffer_done(&why);
+    return false;
+}
+
+/* Everybody who waits for the entry's value, or gathers, gets the same answer. */
+static void answer_waiters(struct store *store, struct entry *entry, bool gathers, enum store_status status,
+                           struct shared *value) {
+    for (struct waiter **link = &entry->waiters; *link != NULL;) {
+        const struct waiter *waiter = *link;
+        if (waiter->gathers == gathers) {
+            store->answer(store->context, waiter->node, waiter->channel, status, value);
+            remove_waiter(store, link);
+        } else {
+            link = &(*link)->next;
+        }
     }
 }
 
+/* A wait of more than a hundred years is one without end. */
+static nanoseconds deadline_of(const struct store_request *request, nanoseconds now) {
+    return request->timeout < 0 || request->timeout > INT64_MAX / 2 ? -1 : now + request->timeout;
+}
+
+/* False when the request does not wait, which was answered. */
 static bool add_waiter(struct store *store, struct entry *entry, const struct store_request *request,
                        nanoseconds now) {
-    struct waiter *waiter = malloc(sizeof *waiter);
+    char why[80];
+    (void)snprintf(why, sizeof why, "%d requests wait in the store, and no more can: use fewer channels",
+                   STORE_WAITERS_MAX);
+    bool many = store->n_waiters >= STORE_WAITERS_MAX;
+    struct waiter *waiter = many ? NULL : malloc(sizeof *waiter);
+    if (many)
+        refuse(store, request, why);
+    else if (waiter == NULL)
+        fail_memory(store, request);
     if (waiter == NULL) return false;
     *waiter = (struct waiter){entry->waiters, request->node, request->channel, request->rank,
-                              request->timeout < 0 ? -1 : now + request->timeout};
+                              deadline_of(request, now), request->operation == STORE_GATHER};
     entry->waiters = waiter;
+    store->n_waiters++;
     if (waiter->deadline >= 0 && (store->deadline < 0 || waiter->deadline < store->deadline))
         store->deadline = waiter->deadline;
     return true;
 }
 
-static bool put_value(struct entry *entry, const void *value, size_t size) {
-    void *copy = malloc(size + 1);
-    if (copy == NULL) return false;
-    if (size > 0) memcpy(copy, value, size);
-    free(entry->value);
-    entry->value = copy;
-    entry->size = size;
-    entry->has_value = true;
-    return true;
+/* Whoever waits for the key gets the value; NULL when memory is short. */
+static struct shared *put(struct store *store, const struct store_request *request, const void *bytes,
+                          size_t size) {
+    struct entry *entry = make_entry(store, request->key);
+    struct shared *value = entry == NULL ? NULL : shared_copy(bytes, size, store->bytes);
+    if (value == NULL) return NULL;
+    shared_release(entry->value);
+    entry->value = value;
+    answer_waiters(store, entry, false, STORE_OK, value);
+    return value;
 }
 
 static void set(struct store *store, const struct store_request *request) {
-    struct entry *entry = make_entry(store, request->key);
-    if (entry == NULL || !put_value(entry, request->value, request->size)) {
-        fail_memory(store, request);
-        return;
-    }
-    answer_waiters(store, entry, STORE_OK, entry->value, entry->size);
-    answer(store, request, STORE_OK, NULL, 0);
+    if (!has_room(store, request, request->size)) return;
+    bool done = put(store, request, request->value, request->size) != NULL;
+    answer(store, request, done ? STORE_OK : STORE_FAILED, NULL);
 }
 
 static void get(struct store *store, const struct store_request *request, nanoseconds now) {
     struct entry *entry = find_entry(store, request->key);
-    if (entry != NULL && entry->has_value) {
-        answer(store, request, STORE_OK, entry->value, entry->size);
+    if (entry != NULL && entry->value != NULL) {
+        answer(store, request, STORE_OK, entry->value);
         return;
     }
     if (request->operation == STORE_GET) {
-        answer(store, request, STORE_NONE, NULL, 0);
+        answer(store, request, STORE_NONE, NULL);
         return;
     }
+    if (!has_room(store, request, 0)) return;
     entry = make_entry(store, request->key);
-    if (entry == NULL || !add_waiter(store, entry, request, now)) fail_memory(store, request);
+    if (entry == NULL)
+        fail_memory(store, request);
+    else
+        (void)add_waiter(store, entry, request, now);
 }
 
 static void add(struct store *store, const struct store_request *request) {
@@ -203,62 +284,62 @@ static void add(struct store *store, const struct store_request *request) {
         refuse(store, request, "add takes a whole number");
         return;
     }
-    struct entry *entry = make_entry(store, request->key);
-    if (entry != NULL && entry->has_value) {
-        ((char *)entry->value)[entry->size] = '\0';
-        if (!str_to_int64(entry->value, INT64_MIN, INT64_MAX, &sum)) {
-            refuse(store, request, "the key holds something else than a whole number");
-            return;
-        }
+    const struct entry *entry = find_entry(store, request->key);
+    if (entry != NULL && entry->value != NULL &&
+        !str_to_int64(entry->value->bytes, INT64_MIN, INT64_MAX, &sum)) {
+        refuse(store, request, "the key holds something else than a whole number");
+        return;
     }
     if (__builtin_add_overflow(sum, delta, &sum)) {
         refuse(store, request, "the sum does not fit in 64 bits");
         return;
     }
     int size = snprintf(text, sizeof text, "%" PRId64, sum);
-    if (entry == NULL || !put_value(entry, text, (size_t)size)) {
-        fail_memory(store, request);
-        return;
-    }
-    answer_waiters(store, entry, STORE_OK, entry->value, entry->size);
-    answer(store, request, STORE_OK, text, (size_t)size);
+    if (!has_room(store, request, (size_t)size)) return;
+    struct shared *value = put(store, request, text, (size_t)size);
+    answer(store, request, value != NULL ? STORE_OK : STORE_FAILED, value);
 }
 
 /* Keeps the answer for the ranks that are not waiting for it just now. Without memory it is lost to them, and they wait
  * until the attempt ends. */
-static void keep_gathered(struct store *store, struct entry *entry, const struct buffer *all) {
-    struct gathered last = {.owed = calloc(store->world_size, sizeof *last.owed),
-                            .value = malloc(all->size + 1)};
+static void keep_gathered(struct store *store, struct entry *entry, enum store_status status,
+                          struct shared *value) {
+    struct gathered last = {.status = status, .owed = make_by_rank(store, sizeof *last.owed)};
     for (uint32_t i = 0; last.owed != NULL && i < store->world_size; i++) {
         last.owed[i] = !entry->pieces[i].waiting;
         last.n_owed += last.owed[i];
     }
-    forget_gathered(&entry->last);
-    if (last.owed == NULL || last.value == NULL || last.n_owed == 0) {
-        forget_gathered(&last);
-        return;
-    }
-    memcpy(last.value, all->data, all->size);
-    last.size = all->size;
+    forget_gathered(store, &entry->last);
+    if (last.n_owed > 0)
+        last.value = shared_hold(value);
+    else
+        forget_gathered(store, &last);
     entry->last = last;
 }
 
+/* The gather has come to this, for all ranks. */
+static void end_gather(struct store *store, struct entry *entry, enum store_status status,
+                       struct shared *value) {
+    keep_gathered(store, entry, status, value);
+    answer_waiters(store, entry, true, status, value);
+    free_pieces(store, entry);
+}
+
+/* Each piece goes when its bytes are in the answer, so that all are in memory once. */
 static void answer_gather(struct store *store, struct entry *entry) {
-    struct buffer all = {0};
-    for (uint32_t i = 0; i < store->world_size; i++) {
-        uint32_t size = entry->pieces[i].size;
+    struct shared *all = shared_create(entry->came_bytes, store->bytes);
+    size_t at = 0;
+    for (uint32_t i = 0; all != NULL && i < store->world_size; i++) {
+        struct shared *piece = TAKE(entry->pieces[i].value);
+        uint32_t size = (uint32_t)piece->size;
         uint8_t header[4] = {(uint8_t)size, (uint8_t)(size >> 8), (uint8_t)(size >> 16), (uint8_t)(size >> 24)};
-        buffer_append(&all, header, sizeof header);
-        buffer_append(&all, entry->pieces[i].value, size);
+        memcpy(all->bytes + at, header, sizeof header);
+        memcpy(all->bytes + at + sizeof header, piece->bytes, size);
+        at += sizeof header + size;
+        shared_release(piece);
     }
-    if (all.failed) {
-        answer_waiters(store, entry, STORE_FAILED, no_memory, sizeof no_memory - 1);
-    } else {
-        keep_gathered(store, entry, &all);
-        answer_waiters(store, entry, STORE_OK, all.data, all.size);
-    }
-    buffer_done(&all);
-    free_pieces(entry, store->world_size);
+    end_gather(store, entry, all != NULL ? STORE_OK : STORE_FAILED, all);
+    shared_release(all);
 }
 
 /* "rank 1 has", "ranks 0,2 have". */
@@ -275,13 +356,14 @@ static void refuse_without_ended(struct store *store, struct entry *entry) {
     for (int64_t rank = -1; (rank = idset_next(&store->ended, rank)) != IDSET_END;)
         if (entry->pieces[rank].value == NULL) (void)idset_add(&missing, rank);
     if (idset_count(&missing) > 0) {
-        struct buffer why = {0};
-        name_ranks(&missing, "has", "have", &why);
-        buffer_text(&why, " ended without this call: every worker must make it as often as the others");
+        struct buffer words = {0};
+        name_ranks(&missing, "has", "have", &words);
+        buffer_text(&words, " ended without this call: every worker must make it as often as the others");
         for (uint32_t i = 0; i < store->world_size; i++)
             entry->pieces[i].waiting = false;
-        answer_waiters(store, entry, STORE_FAILED, why.data, why.size);
-        buffer_done(&why);
+        struct shared *why = take_text(&words);
+        answer_waiters(store, entry, true, STORE_FAILED, why);
+        shared_release(why);
     }
     idset_done(&missing);
 }
@@ -292,7 +374,7 @@ void store_leave(struct store *store, uint32_t rank) {
     uintptr_t value;
     while (hash_next(store->entries, &at, &value) != NULL) {
         struct entry *entry = (struct entry *)value;
-        if (entry->pieces != NULL && entry->waiters != NULL) refuse_without_ended(store, entry);
+        if (entry->pieces != NULL) refuse_without_ended(store, entry);
     }
 }
 
@@ -301,20 +383,43 @@ static bool answer_late(struct store *store, struct entry *entry, const struct s
     struct gathered *last = &entry->last;
     if (last->n_owed == 0 || !last->owed[request->rank]) return false;
     last->owed[request->rank] = false;
-    answer(store, request, STORE_OK, last->value, last->size);
-    if (--last->n_owed == 0) forget_gathered(last);
+    answer(store, request, last->status, last->value);
+    if (--last->n_owed == 0) forget_gathered(store, last);
     return true;
 }
 
-/* The first piece of a rank counts, however often it asks. */
-static bool put_piece(struct entry *entry, struct piece *piece, const struct store_request *request) {
-    piece->waiting = true;
+/* The first piece of a rank counts, however often it asks. False: memory is short. */
+static bool put_piece(struct store *store, struct entry *entry, struct piece *piece,
+                      const struct store_request *request) {
     if (piece->value != NULL) return true;
-    piece->value = malloc(request->size + 1);
+    piece->value = shared_copy(request->value, request->size, store->bytes);
     if (piece->value == NULL) return false;
-    if (request->size > 0) memcpy(piece->value, request->value, request->size);
-    piece->size = (uint32_t)request->size;
+    entry->came_bytes += sizeof(uint32_t) + request->size;
     entry->n_came++;
+    return true;
+}
+
+/* Why the gather cannot take this piece; an empty buffer when it can. */
+static void check_piece(const struct store *store, const struct entry *entry,
+                        const struct store_request *request, struct buffer *why) {
+    size_t size = entry->came_bytes + sizeof(uint32_t) + request->size;
+    if (size > STORE_ANSWER_MAX)
+        buffer_printf(why,
+                      "the pieces of %" PRIu32 " of %" PRIu32 " ranks come to %zu bytes, and the limit of a "
+                      "gather is %d bytes: %s",
+                      entry->n_came + 1, store->world_size, size, STORE_ANSWER_MAX, what_to_do);
+    else
+        check_room(store, request->key, request->size, why);
+}
+
+/* A piece for which there is no room ends the gather for all ranks, the ones that have not come included. */
+static bool refuse_piece(struct store *store, struct entry *entry, const struct store_request *request) {
+    struct buffer words = {0};
+    check_piece(store, entry, request, &words);
+    if (words.size == 0 && !words.failed) return false;
+    struct shared *why = take_text(&words);
+    end_gather(store, entry, why != NULL ? STORE_INVALID : STORE_FAILED, why);
+    shared_release(why);
     return true;
 }
 
@@ -323,27 +428,27 @@ static void gather(struct store *store, const struct store_request *request, nan
         refuse(store, request, "no such rank");
         return;
     }
-    struct entry *entry = make_entry(store, request->key);
-    if (entry != NULL && entry->pieces == NULL)
-        entry->pieces = calloc(store->world_size, sizeof *entry->pieces);
+    struct entry *entry = find_entry(store, request->key);
+    if (entry != NULL && answer_late(store, entry, request)) return;
+    if ((entry == NULL || entry->pieces == NULL) &&
+        !has_room(store, request, store->world_size * sizeof *entry->pieces))
+        return;
+    entry = make_entry(store, request->key);
+    if (entry != NULL && entry->pieces == NULL) entry->pieces = make_by_rank(store, sizeof *entry->pieces);
     if (entry == NULL || entry->pieces == NULL) {
         fail_memory(store, request);
         return;
     }
-    if (answer_late(store, entry, request)) return;
     struct piece *piece = &entry->pieces[request->rank];
     if (piece->waiting) {
         refuse(store, request, "this rank has already given its part");
         return;
     }
-    if (!add_waiter(store, entry, request, now)) {
-        fail_memory(store, request);
-        return;
-    }
-    if (!put_piece(entry, piece, request)) {
-        struct waiter *added = entry->waiters;
-        entry->waiters = added->next;
-        free(added);
+    if (!add_waiter(store, entry, request, now)) return;
+    piece->waiting = true;
+    if (piece->value == NULL && refuse_piece(store, entry, request)) return;
+    if (!put_piece(store, entry, piece, request)) {
+        remove_waiter(store, &entry->waiters);
         piece->waiting = false;
         fail_memory(store, request);
         return;
@@ -356,17 +461,27 @@ static void gather(struct store *store, const struct store_request *request, nan
 
 static void drop(struct store *store, const struct store_request *request) {
     struct entry *entry = find_entry(store, request->key);
-    bool had = entry != NULL && entry->has_value;
-    if (had) {
-        entry->has_value = false;
-        free(entry->value);
-        entry->value = NULL;
-        if (entry->waiters == NULL && entry->pieces == NULL) {
-            (void)hash_remove(store->entries, request->key);
-            free_entry(entry, store->world_size);
-        }
+    bool had = entry != NULL && entry->value != NULL;
+    if (had) shared_release(TAKE(entry->value));
+    answer(store, request, had ? STORE_OK : STORE_NONE, NULL);
+}
+
+/* The waiters of a channel go; a piece that one of them gave counts all the same, and its rank may ask again. */
+static void forget(struct store *store, const struct store_request *request) {
+    size_t at = 0;
+    uintptr_t value;
+    const char *key;
+    while ((key = hash_next(store->entries, &at, &value)) != NULL) {
+        struct entry *entry = (struct entry *)value;
+        struct waiter **link = &entry->waiters;
+        while (*link != NULL && ((*link)->node != request->node || (*link)->channel != request->channel))
+            link = &(*link)->next;
+        if (*link == NULL) continue;
+        if ((*link)->gathers) entry->pieces[(*link)->rank].waiting = false;
+        remove_waiter(store, link);
+        tidy(store, key);
+        return;
     }
-    answer(store, request, had ? STORE_OK : STORE_NONE, NULL, 0);
 }
 
 void store_ask(struct store *store, const struct store_request *request, nanoseconds now) {
@@ -388,9 +503,13 @@ void store_ask(struct store *store, const struct store_request *request, nanosec
     case STORE_DELETE:
         drop(store, request);
         break;
+    case STORE_FORGET:
+        forget(store, request);
+        return;
     default:
         refuse(store, request, "no such operation");
     }
+    tidy(store, request->key);
 }
 
 /* Who waits for one key; adds them to `all`. The number of them. */
@@ -442,18 +561,20 @@ nanoseconds store_deadline(const struct store *store) {
     return store->deadline;
 }
 
-/* The ranks that did not come to a gather, as an idset. */
-static void list_absent(const struct store *store, const struct entry *entry, struct buffer *out) {
+/* The ranks that did not come to a gather, as an idset; NULL when memory is short. */
+static struct shared *list_absent(const struct store *store, const struct entry *entry) {
     struct idset absent = {0};
+    struct buffer text = {0};
     for (uint32_t i = 0; i < store->world_size; i++)
         if (entry->pieces[i].value == NULL) (void)idset_add(&absent, i);
-    idset_format(&absent, out);
+    idset_format(&absent, &text);
     idset_done(&absent);
+    return take_text(&text);
 }
 
 /* Answers the waiters whose time is over; the earliest deadline of the others, -1 without. */
 static nanoseconds expire_entry(struct store *store, struct entry *entry, nanoseconds now) {
-    struct buffer absent = {0};
+    struct shared *absent = NULL;
     nanoseconds first = -1;
     for (struct waiter **link = &entry->waiters; *link != NULL;) {
         struct waiter *waiter = *link;
@@ -462,16 +583,14 @@ static nanoseconds expire_entry(struct store *store, struct entry *entry, nanose
             link = &waiter->next;
             continue;
         }
-        *link = waiter->next;
         store->turn++;
-        if (entry->pieces != NULL) {
-            if (absent.size == 0) list_absent(store, entry, &absent);
-            entry->pieces[waiter->rank].waiting = false;
-        }
-        store->answer(store->context, waiter->node, waiter->channel, STORE_TIMEOUT, absent.data, absent.size);
-        free(waiter);
+        if (waiter->gathers && absent == NULL) absent = list_absent(store, entry);
+        if (waiter->gathers) entry->pieces[waiter->rank].waiting = false;
+        store->answer(store->context, waiter->node, waiter->channel, STORE_TIMEOUT,
+                      waiter->gathers ? absent : NULL);
+        remove_waiter(store, link);
     }
-    buffer_done(&absent);
+    shared_release(absent);
     return first;
 }
 
@@ -479,9 +598,11 @@ void store_expire(struct store *store, nanoseconds now) {
     nanoseconds first = -1;
     size_t at = 0;
     uintptr_t value;
-    while (hash_next(store->entries, &at, &value) != NULL) {
+    const char *key;
+    while ((key = hash_next(store->entries, &at, &value)) != NULL) {
         nanoseconds deadline = expire_entry(store, (struct entry *)value, now);
         if (deadline >= 0 && (first < 0 || deadline < first)) first = deadline;
+        tidy(store, key);
     }
     store->deadline = first;
 }

@@ -1,6 +1,6 @@
-/* The run's store: small values that all workers of an attempt share. Requests are answered at once, when a key
- * comes, when all ranks gathered, or when their time is over. Pure: the (monotonic) time is given with each
- * call. */
+/* The run's store: values that all workers of an attempt share. Requests are answered at once, when a key comes, when all ranks
+ * gathered, or when their time is over. What it holds is limited: a request over a limit is refused with that limit. Pure: the
+ * (monotonic) time is given with each call. */
 #ifndef RUN_STORE_H
 #define RUN_STORE_H
 
@@ -11,8 +11,25 @@
 #include "base/buffer.h"
 #include "base/duration.h"
 #include "base/idset.h"
+#include "base/shared.h"
 
-enum store_operation { STORE_SET, STORE_GET, STORE_WAIT, STORE_ADD, STORE_GATHER, STORE_DELETE };
+enum {
+    STORE_BYTES_MAX = 512 << 20,  /* of all values and pieces, and of answers on their way */
+    STORE_ANSWER_MAX = 256 << 20, /* of what one gather comes to */
+    STORE_KEYS_MAX = 1 << 16,
+    STORE_WAITERS_MAX = 1 << 16
+};
+
+/* FORGET: nobody waits any more for the answer on that channel; it has no answer itself. */
+enum store_operation {
+    STORE_SET,
+    STORE_GET,
+    STORE_WAIT,
+    STORE_ADD,
+    STORE_GATHER,
+    STORE_DELETE,
+    STORE_FORGET
+};
 enum store_status { STORE_OK, STORE_NONE, STORE_TIMEOUT, STORE_INVALID, STORE_FAILED };
 
 struct store_request {
@@ -24,15 +41,16 @@ struct store_request {
     nanoseconds timeout; /* negative: none */
 };
 
-/* NONE: no such key. TIMEOUT: the value is the idset of the ranks that a gather lacked. INVALID: the
- * request is wrong; FAILED: it is right, but can come to nothing any more; both say why, in words. The value is borrowed during the call; it may not ask the store. */
+/* NONE: no such key. TIMEOUT: the value is the idset of the ranks that a gather lacked. INVALID: the request is wrong; FAILED: it is right,
+ * but can come to nothing any more; both say why, in words, or nothing where memory is short. The value (NULL: none) is borrowed: the
+ * callback may hold it, and those who get the same answer get the same value. The callback may not ask the store. */
 typedef void store_answer(void *context, uint32_t node, uint32_t channel, enum store_status status,
-                          const void *value, size_t size);
+                          struct shared *value);
 
 struct store; /* opaque */
 
-/* NULL: memory is short. */
-struct store *store_create(uint32_t world_size, store_answer *answer, void *context);
+/* `bytes` is where the sizes of values are counted: it outlives the store and whatever of its answers is held. NULL: memory is short. */
+struct store *store_create(uint32_t world_size, size_t *bytes, store_answer *answer, void *context);
 void store_destroy(struct store *store); /* who still waits is not answered; NULL is fine */
 
 void store_ask(struct store *store, const struct store_request *request, nanoseconds now);

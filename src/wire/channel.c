@@ -302,7 +302,16 @@ int channel_send(struct channel *channel, const Wire__Message *message) {
     if (channel->unwritable) return TY_ECOMM;
     int result = frame_message(message, &channel->out);
     if (result == 0 && message->body_case == WIRE__MESSAGE__BODY_HELLO) channel->greeted = true;
+    if (result == -EMSGSIZE && channel->reason.code == 0)
+        (void)ty_fail(&channel->reason, TY_ECOMM,
+                      "cannot write to the peer: a message of %zu bytes is over the limit of %d",
+                      wire__message__get_packed_size(message), FRAME_MAX);
+    if (result < 0) stop_writing(channel, -result);
     return result;
+}
+
+void channel_fail(struct channel *channel, int code) {
+    if (!channel->unwritable) stop_writing(channel, -code);
 }
 
 struct buffer *channel_out(struct channel *channel) {

@@ -35,8 +35,11 @@ void channel_destroy(struct channel *channel); /* closes; queued bytes are lost 
  * whose peer says nothing before it is spoken to again. */
 int channel_release(struct channel *channel);
 
-/* Queues. 0, TY_ECOMM once the peer is gone, -EMSGSIZE over FRAME_MAX, -ENOMEM. */
+/* Queues. 0, TY_ECOMM once the peer is gone, -EMSGSIZE over FRAME_MAX, -ENOMEM: the channel has then failed, so that a caller need not
+ * look: the owner hears of it by `closed`. */
 int channel_send(struct channel *channel, const Wire__Message *message);
+/* The owner cannot say what it must: nothing more is sent, and `closed` comes in a later turn with the reason, this negative errno. */
+void channel_fail(struct channel *channel, int code);
 /* To append output frames to directly; an offset into it holds until the next flush. */
 struct buffer *channel_out(struct channel *channel);
 bool channel_full(const struct channel *channel);

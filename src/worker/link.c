@@ -14,10 +14,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "base/descriptors.h"
 #include "base/str.h"
+#include "run/store.h"
 
-enum { LINK_WHOLE = 16 << 10, LINK_READ = 64 << 10, LINK_ANSWER_MAX = 256 << 20 };
+enum { LINK_WHOLE = 16 << 10, LINK_READ = 64 << 10 };
 
 struct link {
     int fd;
@@ -221,14 +223,15 @@ int link_post(struct link *link, const void *line, size_t size, ty_error *err) {
     return drain_below(link, WORKER_QUEUE_MAX, err);
 }
 
-/* Waits for more bytes behind what `in` holds. */
-static int receive(struct link *link, ty_error *err) {
-    char *to = buffer_reserve(&link->in, LINK_READ);
+/* Waits for bytes, at most `size`, and puts them behind what the buffer holds. */
+static int receive(struct link *link, struct buffer *into, size_t size, ty_error *err) {
+    char *to = buffer_reserve(into, size);
     if (to == NULL) return ty_fail_memory(err);
     for (;;) {
-        ssize_t n = recv(link->fd, to, LINK_READ, MSG_CMSG_CLOEXEC);
+        ssize_t n = recv(link->fd, to, size, MSG_CMSG_CLOEXEC);
         if (n > 0) {
-            link->in.size += (size_t)n;
+            into->size += (size_t)n;
+            into->data[into->size] = '\0';
             return 0;
         }
         if (n == 0) return fail_gone(link, 0, err);
@@ -244,7 +247,7 @@ static int read_line(struct link *link, struct buffer *answer, ty_error *err) {
             link->broken = true;
             return ty_fail(err, TY_EPROTOCOL, "the agent's answer is longer than %d bytes", WORKER_LINE_MAX);
         }
-        int rc = receive(link, err);
+        int rc = receive(link, &link->in, LINK_READ, err);
         if (rc < 0) return rc;
     }
     size_t size = (size_t)(end - link->in.data);
@@ -253,19 +256,23 @@ static int read_line(struct link *link, struct buffer *answer, ty_error *err) {
     return answer->failed ? ty_fail_memory(err) : 0;
 }
 
+/* What has come beyond the line is in `in`; the rest goes to `value` at once, so that a large one is in memory once. */
 static int read_value(struct link *link, const char *size_text, struct buffer *value, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer unwanted = {0};
+    struct buffer *to = value != NULL ? value : &unwanted;
     int64_t size;
-    if (!str_to_int64(size_text, 0, LINK_ANSWER_MAX, &size)) {
+    if (!str_to_int64(size_text, 0, STORE_ANSWER_MAX, &size)) {
         link->broken = true;
         return ty_fail(err, TY_EPROTOCOL, "the agent's answer \"value %.40s\" is not understood", size_text);
     }
-    while (link->in.size < (size_t)size) {
-        int rc = receive(link, err);
-        if (rc < 0) return rc;
-    }
-    if (value != NULL) buffer_append(value, link->in.data, (size_t)size);
-    buffer_consume(&link->in, (size_t)size);
-    return value != NULL && value->failed ? ty_fail_memory(err) : 0;
+    size_t have = link->in.size < (size_t)size ? link->in.size : (size_t)size;
+    if (buffer_reserve(to, (size_t)size) != NULL) buffer_append(to, link->in.data, have);
+    buffer_consume(&link->in, have);
+    int rc = to->failed ? ty_fail_memory(err) : 0;
+    while (rc == 0 && to->size < (size_t)size)
+        rc = receive(link, to, (size_t)size - to->size, err);
+    link->broken |= rc < 0; /* in the middle of an answer */
+    return rc;
 }
 
 int link_request(struct link *link, const void *line, size_t size, struct buffer *answer, struct buffer *value,

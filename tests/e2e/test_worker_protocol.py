@@ -198,6 +198,79 @@ c.barrier("between")
 assert c.gather("turn-0", b"again") == [b"again"] * 4
 """)
 
+    def test_a_gather_that_is_larger_than_a_message(self):
+        """Every rank gets all of it: read and dropped, so that the test takes little memory itself."""
+        self.workers(65, r"""
+piece = bytes([RANK]) * (1 << 20)
+c.say("gather all -1 %d" % len(piece), piece)
+while b"\n" not in c.bytes: c.more()
+line, _, rest = c.bytes.partition(b"\n")
+assert line == b"value %d" % (SIZE * ((1 << 20) + 4)), line
+left, last = int(line.split()[1]) - len(rest), rest[-1:]
+while left > 0:
+    got = c.socket.recv(min(left, 1 << 18))
+    assert got, "the agent is gone"
+    left, last = left - len(got), got[-1:]
+assert left == 0 and last == bytes([SIZE - 1])
+c.bytes = b""
+c.barrier("after")
+""", timeout=300)
+
+    def test_what_is_over_the_limit_is_refused_with_the_sizes(self):
+        self.workers(2, r"""
+if RANK == 0:
+    for i in range(512):
+        answer, _ = c.ask("set k%d %d" % (i, 1 << 20), b"x" * (1 << 20))
+        if answer != "ok": break
+    assert i == 511 or i == 510, i
+    assert answer.startswith("error the store holds 53") and "over its limit of 536870912 bytes" in answer, answer
+    c.set("k0", b"")
+    c.set("again", b"x" * (1 << 20))
+c.barrier("filled")
+answer = c.gather("more", b"y" * (1 << 20))
+assert isinstance(answer, str) and answer.startswith("error ") and "536870912" in answer, answer
+c.barrier("end")
+""", timeout=300)
+
+    def test_keys_over_the_limit_are_refused(self):
+        self.workers(1, r"""
+made = 0
+while True:
+    c.say("\n".join("add key-%d 1" % i for i in range(made, made + 100)))
+    answers = [c.hear()[0] for _ in range(100)]
+    refused = [answer for answer in answers if answer != "value"]
+    made += 100 - len(refused)
+    if refused: break
+assert made == 65536, made
+assert refused[0].startswith("error ") and "65536 keys" in refused[0], refused[0]
+assert c.add("key-0", 1) == 2
+""", timeout=300)
+
+    def test_a_time_out_of_any_length(self):
+        waits = ["0", "1", "2147483648", "4294967296", "9223372036854", "9223372036855", "18446744073709", "18446744073710", "9223372036854775807"]
+        self.workers(2, r"""
+if RANK == 0:
+    others = [(text, c.open()) for text in %r]
+    for text, other in others: other.say("wait zz " + text)
+    time.sleep(0.5)
+    c.set("zz", b"here")
+    for text, other in others: assert other.hear() == (("timeout", None) if text in ("0", "1") else ("value", b"here")), text
+    for text in ("18446744073709551616", "-2", "9223372036854775808", "nan", "1e999", "inf", "", "0x10", "1.0"):
+        for line in ("wait zz " + text, "gather g %%s 0" %% text): assert c.ask(line)[0].startswith("error "), line
+        if text != "-2": assert c.ask("set s " + text)[0].startswith("error ") and c.ask("add n " + text)[0].startswith("error "), text
+""" % waits)
+
+    def test_who_has_gone_waits_no_more(self):
+        """Channels that are closed while they wait leave nothing behind."""
+        self.workers(1, r"""
+for i in range(70000):
+    other = c.open()
+    other.say("wait never-%d -1" % i)
+    other.socket.close()
+    if i % 200 == 199: assert c.add("turns", 1) > 0
+assert c.ask("wait never 0") == ("timeout", None)
+""", timeout=300)
+
     def test_gather_names_who_did_not_come(self):
         self.workers(4, r"""
 c.barrier("before")

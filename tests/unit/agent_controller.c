@@ -37,24 +37,30 @@ void controller_send(struct controller *c, const Wire__Message *message) {
     buffer_done(&out);
 }
 
-void controller_reply_store(struct controller *c, uint32_t channel, Wire__StoreReply__Status status,
+void controller_reply_store(struct controller *c, uint32_t channel, Wire__Answer__Status status,
                             const char *value) {
-    Wire__StoreReply reply = WIRE__STORE_REPLY__INIT;
-    reply.channel = channel;
-    reply.status = status;
-    reply.value = (ProtobufCBinaryData){.len = strlen(value), .data = (uint8_t *)value};
-    controller_send(c, &WIRE_MESSAGE(STORE_REPLY, store_reply, &reply));
+    Wire__Answer answer = WIRE__ANSWER__INIT;
+    answer.channels = &channel;
+    answer.n_channels = 1;
+    answer.status = status;
+    answer.size = strlen(value);
+    answer.value = (ProtobufCBinaryData){.len = answer.size, .data = (uint8_t *)value};
+    controller_send(c, &WIRE_MESSAGE(ANSWER, answer, &answer));
 }
 
-void controller_reply_commit(struct controller *c, const char *path, const char *error, const char *list) {
+void controller_reply_commit(struct controller *c, const char *path, const char *error) {
     Wire__Committed committed = WIRE__COMMITTED__INIT;
     committed.channel = c->commit_channel;
     committed.number = c->commit_number;
     committed.path = (char *)path;
     committed.error = (char *)error;
-    committed.list = (ProtobufCBinaryData){.len = strlen(list), .data = (uint8_t *)list};
     c->commit_number = c->commit_channel = 0;
     controller_send(c, &WIRE_MESSAGE(COMMITTED, committed, &committed));
+}
+
+void controller_reply_list(struct controller *c, const char *list) {
+    controller_reply_store(c, c->commit_channel, WIRE__ANSWER__STATUS__OK, list);
+    c->commit_channel = 0;
 }
 
 static void hear_event(struct controller *c, const Wire__WorkerEvent *event) {
@@ -128,7 +134,7 @@ static void hear_store(struct controller *c, const Wire__StoreRequest *request) 
     c->store_timeout = request->timeout_ms;
     (void)snprintf(c->store_key, sizeof c->store_key, "%d %s", (int)request->operation, request->key);
     if (c->answer_store)
-        controller_reply_store(c, request->channel, WIRE__STORE_REPLY__STATUS__OK, request->key);
+        controller_reply_store(c, request->channel, WIRE__ANSWER__STATUS__OK, request->key);
 }
 
 /* All that is told, one behind the other. */

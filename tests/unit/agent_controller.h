@@ -78,10 +78,12 @@ void controller_rest(struct controller *c);
 void controller_launch(struct controller *c, struct launch_options options);
 void controller_stop(struct controller *c, bool kill);
 void controller_send(struct controller *c, const Wire__Message *message);
-void controller_reply_store(struct controller *c, uint32_t channel, Wire__StoreReply__Status status,
+void controller_reply_store(struct controller *c, uint32_t channel, Wire__Answer__Status status,
                             const char *value);
-/* To the commit, or the question for the list, that was heard last; an empty text is left out. */
-void controller_reply_commit(struct controller *c, const char *path, const char *error, const char *list);
+/* To the commit that was heard last; an empty text is left out. */
+void controller_reply_commit(struct controller *c, const char *path, const char *error);
+/* To the question for the list that was heard last. */
+void controller_reply_list(struct controller *c, const char *list);
 bool controller_all_gone(const struct controller *c, unsigned n); /* ranks 0 to n - 1 */
 void controller_finish(struct controller *c);                     /* says finish, hears bye */
 void controller_vanish(struct controller *c);                     /* closes the channel */

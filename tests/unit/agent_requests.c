@@ -143,8 +143,10 @@ void requests_serve(struct controller *c) {
     while (!c->closed && !controller_all_gone(c, 1)) {
         controller_hear(c);
         if (c->commit_channel == 0 || c->closed) continue;
-        bool listed = c->commit_kind == WIRE__REPORT__KIND__LIST;
-        controller_reply_commit(c, listed ? "" : "/some/where", "", listed ? "[]" : "");
+        if (c->commit_kind == WIRE__REPORT__KIND__LIST)
+            controller_reply_list(c, "[]");
+        else
+            controller_reply_commit(c, "/some/where", "");
     }
 }
 

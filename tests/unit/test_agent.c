@@ -239,13 +239,13 @@ static void checkpoints_are_committed(void **state) {
     HEAR_UNTIL(c, c->commit_number == 12);
     assert_string_equal(c->last_files, "[{\"path\":\"a\"}]");
     assert_string_equal(c->last_metrics, "{\"loss\":2}");
-    controller_reply_commit(c, "/some/where", "", "");
+    controller_reply_commit(c, "/some/where", "");
     HEAR_UNTIL(c, c->commit_number == 13);
-    controller_reply_commit(c, "", "disk full", "");
+    controller_reply_commit(c, "", "disk full");
     HEAR_UNTIL(c, c->commit_number == 14);
     assert_string_equal(c->last_files, "no space");
     HEAR_UNTIL(c, c->n_store == 1);
-    controller_reply_store(c, c->store_channel, WIRE__STORE_REPLY__STATUS__NONE, "");
+    controller_reply_store(c, c->store_channel, WIRE__ANSWER__STATUS__NONE, "");
     HEAR_UNTIL(c, c->commit_number == 15);
     assert_string_equal(c->last_files, "its channel was closed before the commit");
     HEAR_UNTIL(c, controller_all_gone(c, 1));
@@ -260,12 +260,12 @@ static void a_second_channel_is_not_held_up(void **state) {
     HEAR_UNTIL(c, c->n_store == 2); /* the wait, then the get behind it */
     assert_string_equal(c->store_key, "1 key");
     uint32_t second = c->store_channel;
-    controller_reply_store(c, second, WIRE__STORE_REPLY__STATUS__OK, "key");
-    controller_reply_store(c, second + 1000, WIRE__STORE_REPLY__STATUS__OK, "stray");
+    controller_reply_store(c, second, WIRE__ANSWER__STATUS__OK, "key");
+    controller_reply_store(c, second + 1000, WIRE__ANSWER__STATUS__OK, "stray");
     for (uint32_t slot = 0; slot < 4; slot++) /* the first channel's number is not known here: one of these */
         for (uint32_t age = 0; age < 4; age++)
             if ((slot | age << 16) != second)
-                controller_reply_store(c, slot | age << 16, WIRE__STORE_REPLY__STATUS__OK, "never");
+                controller_reply_store(c, slot | age << 16, WIRE__ANSWER__STATUS__OK, "never");
     HEAR_UNTIL(c, controller_all_gone(c, 1));
     if (c->ranks[0].wait_status != 0) fail_msg("%d %s", c->ranks[0].wait_status, c->ranks[0].tail.data);
     assert_int_equal(controller_end(c), 0);

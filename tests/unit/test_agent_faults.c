@@ -104,7 +104,7 @@ static void save_stacks(struct controller *c) {
     ask_for_stacks(c);
     while (!c->closed && !c->stacks)
         controller_hear(c);
-    if (!c->closed) controller_reply_store(c, c->store_channel, WIRE__STORE_REPLY__STATUS__OK, "go");
+    if (!c->closed) controller_reply_store(c, c->store_channel, WIRE__ANSWER__STATUS__OK, "go");
     while (!c->closed && !c->ranks[0].gone)
         controller_hear(c);
 }

@@ -12,18 +12,19 @@
 #include "run/store.h"
 
 static void note_answer(void *context, uint32_t node, uint32_t channel, enum store_status status,
-                        const void *value, size_t size) {
+                        struct shared *value) {
     static const char *const names[] = {"ok", "none", "timeout", "invalid", "failed"};
     buffer_printf(context, " %u/%u:%s", node, channel, names[status]);
-    if (size > 0) buffer_printf(context, "=%.*s", (int)size, (const char *)value);
+    if (value != NULL && value->size > 0) buffer_printf(context, "=%s", value->bytes);
 }
 
 static struct buffer answers;
 static struct store *store;
+static size_t held; /* bytes of values */
 
 static int open_store(void **state) {
     (void)state;
-    store = store_create(3, note_answer, &answers);
+    store = store_create(3, &held, note_answer, &answers);
     return store == NULL;
 }
 
@@ -31,7 +32,7 @@ static int close_store(void **state) {
     (void)state;
     store_destroy(store);
     buffer_done(&answers);
-    return 0;
+    return held != 0;
 }
 
 static void ask(enum store_operation operation, uint32_t rank, const char *key, const char *value,
@@ -98,21 +99,21 @@ static void add_counts(void **state) {
 static size_t gathered;
 
 static void note_size(void *context, uint32_t node, uint32_t channel, enum store_status status,
-                      const void *value, size_t size) {
+                      struct shared *value) {
     (void)context;
     (void)node;
     (void)channel;
     static const unsigned char all[] = {1, 0, 0, 0, 'a', 0, 0, 0, 0, 2, 0, 0, 0, 'c', 'c'};
     assert_int_equal(status, STORE_OK);
-    assert_int_equal(size, sizeof all);
-    assert_memory_equal(value, all, sizeof all);
+    assert_int_equal(value->size, sizeof all);
+    assert_memory_equal(value->bytes, all, sizeof all);
     gathered++;
 }
 
 static void gather_answers_all_when_the_last_one_came(void **state) {
     (void)state;
     store_destroy(store);
-    store = store_create(3, note_size, NULL);
+    store = store_create(3, &held, note_size, NULL);
     for (int round = 0; round < 2; round++) {
         gathered = 0;
         ask(STORE_GATHER, 2, "g", "cc", -1, 0);
@@ -159,7 +160,7 @@ static void gather_fails_without_a_rank_that_ended(void **state) {
 static void gather_goes_on_for_who_asks_again(void **state) {
     (void)state;
     store_destroy(store);
-    store = store_create(2, note_answer, &answers);
+    store = store_create(2, &held, note_answer, &answers);
     ask(STORE_GATHER, 0, "g", "a", 10, 0);
     store_expire(store, 10);
     expect(" 1/10:timeout=1");
