@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 
-enum { BATCH_BYTES = 256 << 10, KEPT_BYTES = 16 << 10 };
+enum { BATCH_BYTES = 256 << 10, KEPT_BYTES = 16 << 10, MESSAGE_BYTES = FRAME_MAX / 4 };
 
 int outbox_watch(struct outbox *outbox, struct source *source, int fd, void (*callback)(void *, unsigned),
                  void *context) {
@@ -49,7 +49,7 @@ static void send_events(struct outbox *outbox, struct outbox_events *events);
 
 static bool is_full(struct outbox *outbox) {
     if (outbox->channel == NULL) return false;
-    if (outbox->bytes.size > BATCH_BYTES) {
+    if (outbox->bytes.size + outbox->early.bytes > BATCH_BYTES) {
         send_events(outbox, &outbox->early);
         send_reports(outbox);
     }
@@ -112,6 +112,7 @@ void outbox_event(struct outbox *outbox, Wire__WorkerEvent event) {
         return;
     }
     events->items[events->n++] = event;
+    events->bytes += event.tail.len;
 }
 
 void outbox_report(struct outbox *outbox, Wire__Report report, const void *bytes, size_t size) {
@@ -137,7 +138,7 @@ void outbox_report(struct outbox *outbox, Wire__Report report, const void *bytes
 
 void outbox_send(struct outbox *outbox, const Wire__Message *message) {
     if (outbox->channel == NULL || outbox->failed) return;
-    outbox->failed = channel_send(outbox->channel, message) == -ENOMEM;
+    outbox->failed = channel_send(outbox->channel, message) == -ENOMEM; /* of any other failure the channel tells */
 }
 
 void outbox_log(struct outbox *outbox, int level, const char *format, ...) {
@@ -161,16 +162,27 @@ static void **point_at(void *items, size_t n, size_t item_size) {
     return pointers;
 }
 
+/* How many of the items, from this one, fit into one message: all of them, but for a node full of workers that end with long tails. */
+static size_t count_fitting(const struct outbox_events *events, size_t first) {
+    size_t n = 0, bytes = 0;
+    while (first + n < events->n && (n == 0 || bytes < MESSAGE_BYTES))
+        bytes += events->items[first + n++].tail.len;
+    return n;
+}
+
 static void send_events(struct outbox *outbox, struct outbox_events *events) {
     if (events->n == 0) return;
-    Wire__WorkerEvents body = WIRE__WORKER_EVENTS__INIT;
-    body.n_events = events->n;
-    body.events = (Wire__WorkerEvent **)point_at(events->items, events->n, sizeof *events->items);
-    if (body.events != NULL)
+    Wire__WorkerEvent **pointers =
+        (Wire__WorkerEvent **)point_at(events->items, events->n, sizeof *events->items);
+    if (pointers == NULL) outbox->failed = true;
+    for (size_t at = 0; pointers != NULL && at < events->n;) {
+        Wire__WorkerEvents body = WIRE__WORKER_EVENTS__INIT;
+        body.n_events = count_fitting(events, at);
+        body.events = pointers + at;
         outbox_send(outbox, &WIRE_MESSAGE(EVENTS, events, &body));
-    else
-        outbox->failed = true;
-    free(body.events);
+        at += body.n_events;
+    }
+    free(pointers);
     for (size_t i = 0; i < events->n; i++)
         free_event(&events->items[i]);
     free(events->items);

@@ -21,6 +21,7 @@ struct source {
 struct outbox_events {
     Wire__WorkerEvent *items;
     size_t n, capacity;
+    size_t bytes; /* of their tails */
 };
 
 struct outbox { /* zero-initialised but for `loop` and `channel` */
@@ -32,7 +33,7 @@ struct outbox { /* zero-initialised but for `loop` and `channel` */
     Wire__Report *reports;            /* their bytes are offsets into `bytes` until they are sent */
     size_t n_reports, reports_capacity;
     struct buffer bytes;
-    bool failed; /* memory ran out: something was lost, and nothing is sent any more */
+    bool failed; /* something was lost, for want of memory, and nothing is sent any more */
 };
 
 void outbox_done(struct outbox *outbox); /* but for the channel */

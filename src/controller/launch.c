@@ -222,10 +222,10 @@ static int append_frame(const Wire__Message *message, uint32_t node_rank, struct
     int result = frame_message(message, out);
     if (result == -ENOMEM) return ty_fail_memory(err);
     if (result < 0)
-        return ty_fail(
-            err, TY_EUSAGE,
-            "program, environment and config of the %zu workers of node %u must be less than %d bytes",
-            message->launch->n_workers, node_rank, FRAME_MAX);
+        return ty_fail(err, TY_EUSAGE,
+                       "program, environment and config of the %zu workers of node %u are %zu bytes, over the "
+                       "limit of %d",
+                       message->launch->n_workers, node_rank, wire__message__get_packed_size(message), FRAME_MAX);
     return 0;
 }
 

@@ -1,15 +1,42 @@
 /* Request -> demand -> cluster -> plan -> lease. */
 #include "controller/prepare.h"
 
-#include <unistd.h>
-
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "wire/frame.h"
+
+/* Of a launch message: the rest is for what each worker of a node has for itself. */
+enum { LAUNCH_SHARED_MAX = FRAME_MAX / 4 * 3 };
+
+static size_t size_of_texts(char *const *texts) {
+    size_t size = 0;
+    for (size_t i = 0; texts != NULL && texts[i] != NULL; i++)
+        size += strlen(texts[i]) + 1;
+    return size;
+}
+
+/* All of it goes to each agent in one message. */
+static int check_launch_size(const struct run_request *request, ty_error *err) {
+    char *const *variables = request->environment == NULL ? environ : request->environment;
+    size_t arguments = size_of_texts((char *const *)request->argv) +
+                       size_of_texts((char *const *)request->template_argv);
+    size_t environment = size_of_texts(variables);
+    size_t all = arguments + environment + request->payload_size;
+    if (all <= LAUNCH_SHARED_MAX) return 0;
+    return ty_fail(err, TY_EUSAGE,
+                   "a run of %zu bytes (arguments %zu, environment %zu, config %zu) is over the limit of %d: put what "
+                   "is large into a file",
+                   all, arguments, environment, request->payload_size, LAUNCH_SHARED_MAX);
+}
 
 int prepare_check(const struct run_request *request, struct prepared *prepared, ty_error *err) {
-    int result = engine_find(request->engine, &prepared->engine, err);
+    int result = check_launch_size(request, err);
+    if (result < 0) return result;
+    result = engine_find(request->engine, &prepared->engine, err);
     if (result < 0) return result;
     result = framework_find(request->settings.framework, &prepared->framework, err);
     if (result < 0) return result;

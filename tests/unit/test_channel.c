@@ -1,5 +1,6 @@
 /* Channels over real sockets and the real loop: order, back-pressure, the end of the peer, hostile peers, and
  * callbacks that pause or destroy the channel under them. */
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -249,6 +250,22 @@ static void too_large_a_message_is_refused_by_the_sender(void **state) {
     text[size] = '\0';
     assert_true(send_log(fixture->left.channel, text) < 0);
     assert_true(channel_empty(fixture->left.channel));
+    assert_int_equal(fixture->left.closed, 0);
+    turn(fixture);
+    assert_int_equal(fixture->left.closed, 1);
+    assert_string_equal(fixture->left.reason.message,
+                        "cannot write to the peer: a message of 67108874 bytes is over the limit of 67108864");
+}
+
+static void an_end_that_cannot_say_what_it_must_is_told(void **state) {
+    struct fixture *fixture = *state;
+    (void)send_hello(fixture->left.channel, "n1");
+    channel_fail(fixture->left.channel, -ENOMEM);
+    channel_fail(fixture->left.channel, -EINVAL);
+    assert_int_equal(send_log(fixture->left.channel, "late"), TY_ECOMM);
+    turn(fixture);
+    assert_int_equal(fixture->left.closed, 1);
+    assert_string_equal(fixture->left.reason.message, "cannot write to the peer: Cannot allocate memory");
 }
 
 static void a_paused_channel_hands_on_nothing(void **state) {
@@ -363,6 +380,7 @@ int main(void) {
         TWO(nothing_is_lost_under_back_pressure),
         TWO(large_messages_arrive),
         TWO(too_large_a_message_is_refused_by_the_sender),
+        TWO(an_end_that_cannot_say_what_it_must_is_told),
         TWO(a_paused_channel_hands_on_nothing),
         TWO(a_callback_may_destroy_the_channel),
         ONE(closed_may_destroy_the_channel),

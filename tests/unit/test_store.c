@@ -220,6 +220,141 @@ static void all_who_wait_are_stuck(void **state) {
     buffer_done(&waits);
 }
 
+/* A size at which few requests fill the store. */
+enum { PIECE = 1 << 20 };
+static char large[PIECE + 1];
+
+static void ask_large(enum store_operation operation, uint32_t rank, const char *key, nanoseconds timeout) {
+    memset(large, 'x', PIECE);
+    ask(operation, rank, key, large, timeout, 0);
+}
+
+static unsigned n_ok; /* answers to large requests, which are not kept as text */
+
+static void count_answer(void *context, uint32_t node, uint32_t channel, enum store_status status,
+                         struct shared *value) {
+    if (status == STORE_OK)
+        n_ok++;
+    else
+        note_answer(context, node, channel, status, value);
+}
+
+static int open_counting(void **state) {
+    (void)state;
+    n_ok = 0;
+    store = store_create(3, &held, count_answer, &answers);
+    return store == NULL;
+}
+
+static void what_is_over_the_limit_is_refused(void **state) {
+    (void)state;
+    char key[16];
+    for (unsigned i = 0; i < STORE_BYTES_MAX / PIECE; i++) {
+        (void)snprintf(key, sizeof key, "k%u", i);
+        ask_large(STORE_SET, 0, key, -1);
+    }
+    assert_int_equal(n_ok, STORE_BYTES_MAX / PIECE);
+    ask(STORE_SET, 0, "k", "v", -1, 0);
+    expect(" 1/10:invalid=the store holds 536870912 bytes in 512 keys, and 1 more would take it over its limit of "
+           "536870912 bytes: use fewer or smaller values, and files for large data");
+    ask(STORE_ADD, 0, "n", "1", -1, 0);
+    ask(STORE_GATHER, 0, "g", "", -1, 0);
+    assert_non_null(strstr(answers.data, "1/10:invalid=the store holds 536870912 bytes in 512 keys, and 48 more"));
+    buffer_done(&answers);
+    ask(STORE_SET, 0, "k0", "", -1, 0);
+    ask(STORE_SET, 0, "k", "v", -1, 0);
+    ask(STORE_GET, 0, "k1", NULL, -1, 0);
+    assert_int_equal(n_ok, STORE_BYTES_MAX / PIECE + 3);
+    expect("");
+}
+
+static void a_gather_over_the_limit_ends_for_all_ranks(void **state) {
+    (void)state;
+    char text[160];
+    store_destroy(store);
+    store = store_create(300, &held, count_answer, &answers);
+    for (uint32_t rank = 0; rank < STORE_ANSWER_MAX / PIECE - 1; rank++)
+        ask_large(STORE_GATHER, rank, "g", rank == 7 ? 10 : -1);
+    store_expire(store, 10); /* rank 7 asks again later */
+    buffer_done(&answers);
+    ask_large(STORE_GATHER, 255, "g", -1);
+    (void)snprintf(text, sizeof text,
+                   "1/265:invalid=the pieces of 256 of 300 ranks come to 268436480 bytes, and the limit of a gather "
+                   "is 268435456 bytes");
+    assert_non_null(strstr(answers.data, text));
+    assert_non_null(strstr(answers.data, " 1/10:invalid=the pieces of 256"));
+    assert_null(strstr(answers.data, " 1/17:"));
+    buffer_done(&answers);
+    ask_large(STORE_GATHER, 7, "g", -1);
+    for (uint32_t rank = 256; rank < 300; rank++)
+        ask_large(STORE_GATHER, rank, "g", -1);
+    assert_non_null(strstr(answers.data, " 1/17:invalid=the pieces of 256"));
+    assert_non_null(strstr(answers.data, " 1/309:invalid=the pieces of 256"));
+    buffer_done(&answers);
+    assert_int_equal(held, 0); /* all have been told */
+    for (uint32_t rank = 0; rank < 300; rank++)
+        ask(STORE_GATHER, rank, "g", "x", -1, 0);
+    assert_int_equal(n_ok, 300);
+}
+
+static void keys_and_waiters_are_limited(void **state) {
+    (void)state;
+    char key[16];
+    for (unsigned i = 0; i < STORE_KEYS_MAX; i++) {
+        (void)snprintf(key, sizeof key, "k%u", i);
+        ask(STORE_WAIT, 0, key, NULL, i == 0 ? 10 : -1, 0);
+    }
+    expect("");
+    ask(STORE_WAIT, 1, "k0", NULL, -1, 0);
+    ask(STORE_SET, 1, "other", "v", -1, 0);
+    expect(" 1/11:invalid=65536 requests wait in the store, and no more can: use fewer channels"
+           " 1/11:invalid=the store holds 65536 keys, and no more: use fewer keys");
+    store_expire(store, 10); /* a key that nobody waits for any more is none */
+    ask(STORE_SET, 1, "other", "v", -1, 10);
+    ask(STORE_WAIT, 1, "k1", NULL, -1, 0);
+    assert_int_equal(n_ok, 1);
+    expect(" 1/10:timeout");
+}
+
+static void who_has_gone_is_forgotten(void **state) {
+    (void)state;
+    ask(STORE_WAIT, 0, "k", NULL, -1, 0);
+    ask(STORE_GATHER, 1, "g", "b", -1, 0);
+    ask(STORE_FORGET, 0, "", NULL, -1, 0);
+    ask(STORE_FORGET, 1, "", NULL, -1, 0);
+    ask(STORE_FORGET, 2, "", NULL, -1, 0); /* waits for nothing */
+    ask(STORE_SET, 2, "k", "v", -1, 0);
+    expect(" 1/12:ok");
+    ask(STORE_GATHER, 1, "g", "again", -1, 0); /* the piece is there */
+    ask(STORE_GATHER, 0, "g", "a", -1, 0);
+    expect("");
+}
+
+static void a_key_may_hold_a_value_and_be_gathered(void **state) {
+    (void)state;
+    ask(STORE_GATHER, 0, "k", "a", 5, 0);
+    ask(STORE_WAIT, 1, "k", NULL, 5, 0);
+    ask(STORE_SET, 2, "k", "v", -1, 0);
+    expect(" 1/11:ok=v 1/12:ok");
+    store_expire(store, 5);
+    expect(" 1/10:timeout=1-2");
+}
+
+static void a_time_out_of_any_length(void **state) {
+    (void)state;
+    static const nanoseconds lengths[] = {INT64_MAX, INT64_MAX - 100, INT64_MAX / 2, 1, 0, INT64_MIN};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        ask(STORE_WAIT, (uint32_t)i, "k", NULL, lengths[i], INT64_MAX / 4);
+    store_expire(store, INT64_MAX / 4 + 1);
+    expect(" 1/14:timeout 1/13:timeout");
+    ask(STORE_SET, 0, "k", "v", -1, 0);
+    expect(" 1/15:ok=v 1/12:ok=v 1/11:ok=v 1/10:ok=v 1/10:ok");
+    assert_int_equal(duration_of_ms(INT64_MAX), INT64_MAX);
+    assert_int_equal(duration_of_ms(INT64_MIN), INT64_MIN);
+    assert_int_equal(duration_of_ms(9223372036855), INT64_MAX);
+    assert_int_equal(duration_of_ms(9223372036854), 9223372036854000000);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_value_is_there_once_set, open_store, close_store),
@@ -230,6 +365,12 @@ int main(void) {
         cmocka_unit_test_setup_teardown(gather_names_who_did_not_come, open_store, close_store),
         cmocka_unit_test_setup_teardown(gather_fails_without_a_rank_that_ended, open_store, close_store),
         cmocka_unit_test_setup_teardown(all_who_wait_are_stuck, open_store, close_store),
+        cmocka_unit_test_setup_teardown(what_is_over_the_limit_is_refused, open_counting, close_store),
+        cmocka_unit_test_setup_teardown(a_gather_over_the_limit_ends_for_all_ranks, open_counting, close_store),
+        cmocka_unit_test_setup_teardown(keys_and_waiters_are_limited, open_counting, close_store),
+        cmocka_unit_test_setup_teardown(who_has_gone_is_forgotten, open_store, close_store),
+        cmocka_unit_test_setup_teardown(a_key_may_hold_a_value_and_be_gathered, open_store, close_store),
+        cmocka_unit_test_setup_teardown(a_time_out_of_any_length, open_store, close_store),
         cmocka_unit_test_setup_teardown(gather_goes_on_for_who_asks_again, open_store, close_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
