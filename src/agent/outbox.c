@@ -138,7 +138,8 @@ void outbox_report(struct outbox *outbox, Wire__Report report, const void *bytes
 
 void outbox_send(struct outbox *outbox, const Wire__Message *message) {
     if (outbox->channel == NULL || outbox->failed) return;
-    outbox->failed = channel_send(outbox->channel, message) == -ENOMEM; /* of any other failure the channel tells */
+    outbox->failed =
+        channel_send(outbox->channel, message) == -ENOMEM; /* of any other failure the channel tells */
 }
 
 void outbox_log(struct outbox *outbox, int level, const char *format, ...) {

@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "worker/link.h"
 
-enum { READ_SIZE = 64 << 10, SEND_MAX = 1 << 20, SLOTS_MAX = 1 << 16 };
+enum { READ_SIZE = 64 << 10, OUT_MAX = 64 << 10, SEND_MAX = 1 << 20, SLOTS_MAX = 1 << 16 };
 
 static char read_buffer[READ_SIZE + 1]; /* of all channels: what is not understood yet is copied out of it */
 
@@ -99,6 +99,12 @@ static ssize_t send_once(const struct worker_channel *channel) {
     return sendmsg(channel->source.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+/* Nobody reads them any more; what was said before may still lie in the socket, and is read to its end. */
+static void drop_answers(struct worker_channel *channel) {
+    buffer_done(&channel->out);
+    shared_release(TAKE(channel->value));
+}
+
 /* What the socket takes, but no more than SEND_MAX at a time: others want their answers too. */
 static void send_out(struct worker_channel *channel) {
     size_t sent = 0;
@@ -110,11 +116,12 @@ static void send_out(struct worker_channel *channel) {
         } else if (errno == EAGAIN) {
             break;
         } else if (is_end(errno)) {
-            channel_close(channel);
+            drop_answers(channel);
         } else if (errno != EINTR) {
             channel_cut(channel, errno);
         }
     }
+    if (channel->speaker->finishing) drop_answers(channel);
 }
 
 void channel_answer(struct worker_channel *channel, const char *format, ...) {
@@ -169,11 +176,11 @@ static size_t drop_value(struct worker_channel *channel, size_t size) {
     return dropped;
 }
 
-/* Understands what it can; returns how many bytes that were. */
+/* Understands what it can, while who asks reads the answers; returns how many bytes that were. */
 static size_t understand(struct worker_channel *channel, char *bytes, size_t size) {
     size_t at = 0;
     channel->stalled = false;
-    while (at < size && is_open(channel)) {
+    while (at < size && is_open(channel) && channel->out.size < OUT_MAX) {
         size_t taken = channel->skip_bytes > 0 ? drop_value(channel, size - at)
                                                : take_line(channel, bytes + at, size - at);
         if (taken == 0) break;
@@ -184,17 +191,22 @@ static size_t understand(struct worker_channel *channel, char *bytes, size_t siz
 
 /* Bytes that have just come, or none: then those that were left. */
 static void take_bytes(struct worker_channel *channel, char *bytes, size_t size) {
-    if (channel->in.size == 0) {
-        size_t taken = understand(channel, bytes, size);
-        buffer_append(&channel->in, bytes + taken, size - taken);
-    } else {
-        buffer_append(&channel->in, bytes, size);
-        size_t taken = understand(channel, channel->in.data, channel->in.size);
-        buffer_consume(&channel->in, taken);
-    }
-    if (is_open(channel) && (channel->in.failed || channel->out.failed)) channel_cut(channel, ENOMEM);
-    if (channel->in.size == 0) buffer_done(&channel->in);
-    send_out(channel);
+    bool early;
+    do {
+        if (channel->in.size == 0) {
+            size_t taken = understand(channel, bytes, size);
+            buffer_append(&channel->in, bytes + taken, size - taken);
+        } else {
+            buffer_append(&channel->in, bytes, size);
+            size_t taken = understand(channel, channel->in.data, channel->in.size);
+            buffer_consume(&channel->in, taken);
+        }
+        size = 0;
+        if (is_open(channel) && (channel->in.failed || channel->out.failed)) channel_cut(channel, ENOMEM);
+        if (channel->in.size == 0) buffer_done(&channel->in);
+        early = channel->out.size >= OUT_MAX;
+        send_out(channel);
+    } while (early && channel->in.size > 0 && is_open(channel) && !has_more(channel));
 }
 
 static void keep_descriptors(struct worker_channel *channel, struct msghdr *message) {
@@ -251,6 +263,8 @@ static bool read_once(struct worker_channel *channel) {
 
 /* After its worker is gone, a channel that cannot be read on is of no use. */
 static void read_to_end(struct worker_channel *channel) {
+    drop_answers(channel);
+    if (channel->in.size > 0) take_bytes(channel, read_buffer, 0);
     while (read_once(channel)) {
     }
     if (is_open(channel) && !channel->source.resting) channel_close(channel);
@@ -423,10 +437,11 @@ static bool take_part(struct worker_channels *all, const Wire__Answer *answer) {
 /* A value for which the agent has no room is no answer; why is. */
 static void refuse_arrived(struct worker_channel *channel, const struct arriving *arriving) {
     if (arriving->over)
-        channel_answer(channel,
-                       "failed the answer of %zu bytes has no room: workers of this node have not read %zu bytes "
-                       "of answers, and the limit is %d",
-                       arriving->have, channel->speaker->all->answer_bytes, WORKER_ANSWERS_MAX);
+        channel_answer(
+            channel,
+            "failed the answer of %zu bytes has no room: workers of this node have not read %zu bytes "
+            "of answers, and the limit is %d",
+            arriving->have, channel->speaker->all->answer_bytes, WORKER_ANSWERS_MAX);
     else
         channel_answer(channel, "failed out of memory for an answer of %zu bytes", arriving->have);
 }

@@ -225,7 +225,8 @@ static int append_frame(const Wire__Message *message, uint32_t node_rank, struct
         return ty_fail(err, TY_EUSAGE,
                        "program, environment and config of the %zu workers of node %u are %zu bytes, over the "
                        "limit of %d",
-                       message->launch->n_workers, node_rank, wire__message__get_packed_size(message), FRAME_MAX);
+                       message->launch->n_workers, node_rank, wire__message__get_packed_size(message),
+                       FRAME_MAX);
     return 0;
 }
 

@@ -22,15 +22,16 @@ static size_t size_of_texts(char *const *texts) {
 /* All of it goes to each agent in one message. */
 static int check_launch_size(const struct run_request *request, ty_error *err) {
     char *const *variables = request->environment == NULL ? environ : request->environment;
-    size_t arguments = size_of_texts((char *const *)request->argv) +
-                       size_of_texts((char *const *)request->template_argv);
+    size_t arguments =
+        size_of_texts((char *const *)request->argv) + size_of_texts((char *const *)request->template_argv);
     size_t environment = size_of_texts(variables);
     size_t all = arguments + environment + request->payload_size;
     if (all <= LAUNCH_SHARED_MAX) return 0;
-    return ty_fail(err, TY_EUSAGE,
-                   "a run of %zu bytes (arguments %zu, environment %zu, config %zu) is over the limit of %d: put what "
-                   "is large into a file",
-                   all, arguments, environment, request->payload_size, LAUNCH_SHARED_MAX);
+    return ty_fail(
+        err, TY_EUSAGE,
+        "a run of %zu bytes (arguments %zu, environment %zu, config %zu) is over the limit of %d: put what "
+        "is large into a file",
+        all, arguments, environment, request->payload_size, LAUNCH_SHARED_MAX);
 }
 
 int prepare_check(const struct run_request *request, struct prepared *prepared, ty_error *err) {

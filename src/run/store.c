@@ -230,8 +230,12 @@ static bool add_waiter(struct store *store, struct entry *entry, const struct st
     else if (waiter == NULL)
         fail_memory(store, request);
     if (waiter == NULL) return false;
-    *waiter = (struct waiter){entry->waiters, request->node, request->channel, request->rank,
-                              deadline_of(request, now), request->operation == STORE_GATHER};
+    *waiter = (struct waiter){entry->waiters,
+                              request->node,
+                              request->channel,
+                              request->rank,
+                              deadline_of(request, now),
+                              request->operation == STORE_GATHER};
     entry->waiters = waiter;
     store->n_waiters++;
     if (waiter->deadline >= 0 && (store->deadline < 0 || waiter->deadline < store->deadline))

@@ -21,15 +21,7 @@ enum {
 };
 
 /* FORGET: nobody waits any more for the answer on that channel; it has no answer itself. */
-enum store_operation {
-    STORE_SET,
-    STORE_GET,
-    STORE_WAIT,
-    STORE_ADD,
-    STORE_GATHER,
-    STORE_DELETE,
-    STORE_FORGET
-};
+enum store_operation { STORE_SET, STORE_GET, STORE_WAIT, STORE_ADD, STORE_GATHER, STORE_DELETE, STORE_FORGET };
 enum store_status { STORE_OK, STORE_NONE, STORE_TIMEOUT, STORE_INVALID, STORE_FAILED };
 
 struct store_request {

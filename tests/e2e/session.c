@@ -665,6 +665,26 @@ static const struct bad_request {
     {"{\"argv\": [\"true\"], \"num_cpus\": 1, \"scaling\": {\"num_workers\": 2}}", "CPU"},
 };
 
+/* An environment that no launch can carry. */
+static void large_request_starts_nothing(void) {
+    enum { SIZE = 50 << 20 };
+    static const char head[] = "{\"argv\": [\"true\"], \"environment\": {\"A\": \"", tail[] = "\"}}";
+    char *request = malloc(sizeof head + SIZE + sizeof tail);
+    ty_run *run = NULL;
+    ty_error err = {0};
+    assert_non_null(request);
+    memcpy(request, head, sizeof head - 1);
+    memset(request + sizeof head - 1, 'x', SIZE);
+    memcpy(request + sizeof head - 1 + SIZE, tail, sizeof tail);
+    int code = ty_run_open(request, NULL, 0, &run, &err);
+    free(request);
+    assert_int_equal(code, TY_EUSAGE);
+    assert_string_equal(err.message,
+                        "a run of 52428808 bytes (arguments 5, environment 52428803, config 0) is over "
+                        "the limit of 50331648: put what is large into a file");
+    assert_null(run);
+}
+
 static void bad_requests_start_nothing(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof bad_requests / sizeof bad_requests[0]; i++) {
@@ -679,6 +699,7 @@ static void bad_requests_start_nothing(void **state) {
     }
     ty_run *run = NULL;
     assert_int_equal(ty_run_open(NULL, NULL, 0, &run, NULL), TY_EUSAGE);
+    large_request_starts_nothing();
     assert_int_equal(ty_run_open("{}", NULL, 0, NULL, NULL), TY_EUSAGE);
     assert_int_equal(ty_run_open("{}", NULL, 1, &run, NULL), TY_EUSAGE);
     assert_int_equal(ty_run_open("{}", "", (size_t)1 << 40, &run, NULL), TY_EUSAGE);

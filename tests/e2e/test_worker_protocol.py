@@ -95,6 +95,13 @@ class Reports(ProtocolCase):
                 self.assertEqual([{"step": i} for i in range(300)], self.reports(1, name))
                 self.assertEqual([{"step": i} for i in range(300)], self.reports(0, name)[:300])
 
+    def test_none_is_lost_behind_answers_that_nobody_reads(self):
+        """The worker has gone when the agent comes to the lines that are wrong."""
+        self.workers(2, "c.socket.sendall(b''.join(b'wrong\\n' if i % 100 == 0 else b'report {\"step\": %d}\\n' % i for i in range(20000)))\n"
+                        "os._exit(0)\n")
+        for rank in range(2):
+            self.assertEqual([{"step": i} for i in range(20000) if i % 100], self.reports(rank))
+
     def test_of_the_fastest_worker(self):
         """More than any queue holds, without a pause."""
         self.workers(2, "for i in range(100): c.socket.sendall(b'report {\"a\": 1, \"b\": 2.5}\\n' * 500)\n")

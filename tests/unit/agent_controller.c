@@ -133,8 +133,7 @@ static void hear_store(struct controller *c, const Wire__StoreRequest *request) 
     c->store_value_size = request->value.len;
     c->store_timeout = request->timeout_ms;
     (void)snprintf(c->store_key, sizeof c->store_key, "%d %s", (int)request->operation, request->key);
-    if (c->answer_store)
-        controller_reply_store(c, request->channel, WIRE__ANSWER__STATUS__OK, request->key);
+    if (c->answer_store) controller_reply_store(c, request->channel, WIRE__ANSWER__STATUS__OK, request->key);
 }
 
 /* All that is told, one behind the other. */

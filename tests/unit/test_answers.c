@@ -153,8 +153,10 @@ static void what_nobody_waits_for_is_dropped(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(who_waits_for_the_same_is_answered_at_once, open_channel, close_channel),
-        cmocka_unit_test_setup_teardown(a_large_value_goes_as_the_channel_has_room, open_channel, close_channel),
+        cmocka_unit_test_setup_teardown(who_waits_for_the_same_is_answered_at_once, open_channel,
+                                        close_channel),
+        cmocka_unit_test_setup_teardown(a_large_value_goes_as_the_channel_has_room, open_channel,
+                                        close_channel),
         cmocka_unit_test_setup_teardown(what_nobody_waits_for_is_dropped, open_channel, close_channel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

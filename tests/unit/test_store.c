@@ -255,11 +255,13 @@ static void what_is_over_the_limit_is_refused(void **state) {
     }
     assert_int_equal(n_ok, STORE_BYTES_MAX / PIECE);
     ask(STORE_SET, 0, "k", "v", -1, 0);
-    expect(" 1/10:invalid=the store holds 536870912 bytes in 512 keys, and 1 more would take it over its limit of "
-           "536870912 bytes: use fewer or smaller values, and files for large data");
+    expect(
+        " 1/10:invalid=the store holds 536870912 bytes in 512 keys, and 1 more would take it over its limit of "
+        "536870912 bytes: use fewer or smaller values, and files for large data");
     ask(STORE_ADD, 0, "n", "1", -1, 0);
     ask(STORE_GATHER, 0, "g", "", -1, 0);
-    assert_non_null(strstr(answers.data, "1/10:invalid=the store holds 536870912 bytes in 512 keys, and 48 more"));
+    assert_non_null(
+        strstr(answers.data, "1/10:invalid=the store holds 536870912 bytes in 512 keys, and 48 more"));
     buffer_done(&answers);
     ask(STORE_SET, 0, "k0", "", -1, 0);
     ask(STORE_SET, 0, "k", "v", -1, 0);
@@ -278,9 +280,10 @@ static void a_gather_over_the_limit_ends_for_all_ranks(void **state) {
     store_expire(store, 10); /* rank 7 asks again later */
     buffer_done(&answers);
     ask_large(STORE_GATHER, 255, "g", -1);
-    (void)snprintf(text, sizeof text,
-                   "1/265:invalid=the pieces of 256 of 300 ranks come to 268436480 bytes, and the limit of a gather "
-                   "is 268435456 bytes");
+    (void)snprintf(
+        text, sizeof text,
+        "1/265:invalid=the pieces of 256 of 300 ranks come to 268436480 bytes, and the limit of a gather "
+        "is 268435456 bytes");
     assert_non_null(strstr(answers.data, text));
     assert_non_null(strstr(answers.data, " 1/10:invalid=the pieces of 256"));
     assert_null(strstr(answers.data, " 1/17:"));
