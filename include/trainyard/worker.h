@@ -90,7 +90,8 @@ TY_API int ty_heartbeat(ty_worker *worker, ty_error *err);
 /* The run's store: small values shared by all workers. Keys are 1 to 255 bytes without blanks and control
  * characters; values are up to 1 MiB of any bytes. ty_store_get: 1 and the value (malloc'd, the caller's, *size
  * bytes and a NUL behind them), 0 when there is none. ty_store_wait: as get, but waits up to `timeout_s` for
- * the key; TY_ETIMEOUT. ty_store_add adds to a decimal number (absent: 0) and gives the sum. */
+ * the key, without limit when that is infinite; TY_ETIMEOUT. ty_store_add adds to a decimal number (absent: 0) and gives the sum.
+ * The store holds 512 MiB and 65536 keys an attempt; TY_EUSAGE over that. */
 TY_API int ty_store_set(ty_worker *worker, const char *key, const void *value, size_t size, ty_error *err);
 TY_API int ty_store_get(ty_worker *worker, const char *key, void **value, size_t *size, ty_error *err);
 TY_API int ty_store_wait(ty_worker *worker, const char *key, double timeout_s, void **value, size_t *size,
@@ -100,7 +101,8 @@ TY_API int ty_store_add(ty_worker *worker, const char *key, int64_t delta, int64
 /* Every rank of the attempt gives a piece of up to 1 MiB under one key and gets all: `*all` (malloc'd, the caller's,
  * *all_size bytes) holds world-size pieces in rank order, each a size (4 bytes, little-endian) and its bytes. Waits up
  * to `timeout_s`, negative: without limit; TY_ETIMEOUT names the ranks that did not come, and the call may be made
- * again; TY_EWORKER names those that have ended without it. */
+ * again; TY_EWORKER names those that have ended without it. Pieces that come to more than 256 MiB are TY_EUSAGE for all
+ * ranks. */
 TY_API int ty_store_gather(ty_worker *worker, const char *key, const void *value, size_t size, double timeout_s,
                            void **all, size_t *all_size, ty_error *err);
 

@@ -15,7 +15,7 @@
  *   gather KEY TIMEOUT_MS SIZE\n<bytes>   value SIZE\n<bytes>, timeout IDSET; pieces: u32 little-endian size, bytes
  *   open                                  -                         with a socket in SCM_RIGHTS: another channel
  *
- * Any request may be answered "error TEXT", an unknown or malformed line always is, and the channel goes on. One
+ * Any request may be answered "error TEXT" or "failed TEXT", an unknown or malformed line always is, and the channel goes on. One
  * request at a time on a channel. */
 #ifndef WORKER_LINK_H
 #define WORKER_LINK_H

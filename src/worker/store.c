@@ -72,7 +72,7 @@ int ty_store_wait(ty_worker *worker, const char *key, double timeout_s, void **v
     int rc = check_key(worker, key, err);
     if (rc < 0) return rc;
     if (!(timeout_s >= 0))
-        return ty_fail(err, TY_EUSAGE, "store key %s: the time-out must not be negative", key);
+        return ty_fail(err, TY_EUSAGE, "store key %s: the time-out must be a number of seconds from 0", key);
     int64_t timeout_ms = timeout_s < 1e12 ? (int64_t)ceil(timeout_s * 1e3) : -1; /* beyond 30,000 years: none */
     buffer_clear(&worker->line);
     buffer_printf(&worker->line, "wait %s %" PRId64 "\n", key, timeout_ms);
@@ -128,6 +128,7 @@ int ty_store_gather(ty_worker *worker, const char *key, const void *value, size_
     if (size > WORKER_VALUE_MAX)
         return ty_fail(err, TY_EUSAGE, "store key %s: a piece of %zu bytes is over the limit of %d", key, size,
                        WORKER_VALUE_MAX);
+    if (isnan(timeout_s)) return ty_fail(err, TY_EUSAGE, "store key %s: the time-out is not a number", key);
     int64_t timeout_ms = timeout_s >= 0 && timeout_s < 1e12 ? (int64_t)ceil(timeout_s * 1e3) : -1;
     struct buffer pieces = {0};
     rc = worker_gather(worker, key, value, size, timeout_ms, &pieces, err);
