@@ -108,7 +108,11 @@ def report(
     Ranks may bring files of their own, or the same ones; where a file of one name differs, the one that came first is kept, and a
     RuntimeWarning names it (SYNC).
 
-    ValueError when the metrics hold a tensor or cannot be pickled; RuntimeError outside of a training function.
+    Metrics are kept as JSON. Numbers, text, lists, dicts, tuples, sets, bytes, dates, numbers and arrays of numpy and what can be
+    made one come back with their types, in callbacks and from the run's directory; of other objects comes their repr, a text.
+
+    ValueError when the metrics hold a torch tensor, or an object of which neither is known (a lock); RuntimeError outside of a
+    training function.
     """
     session = runtime._session
     if session is None:

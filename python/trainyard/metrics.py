@@ -1,21 +1,35 @@
-"""Metrics on their way: JSON values as they are, other objects pickled inside the JSON, and back again."""
+"""Metrics on their way, as JSON alone: numbers stay numbers for whoever reads a run, and what else Python has is told beside them.
+
+    {"loss": 0.5, "pair": [1, 2], "$types": {"/loss": "numpy.float32", "/pair": "tuple"}}
+
+A key of `$types` is where in the metrics a value stands (a JSON pointer), its value one of the words below: `restore` knows these
+words and no others, and names no class and no module. So a run's journal can be read by anybody, whoever wrote it.
+"""
 
 from __future__ import annotations
 
+import base64
+import datetime
+import decimal
 import json
+import os
+import re
 import sys
-from typing import Any
+from typing import Any, Callable
 
-PICKLE = "$pickle"
+TYPES = "$types"
 _NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _PLAIN = frozenset((float, bool, type(None)))
 _INTEGER_MAX = 2**63
+_REPR_MOST = 4096  # characters
+_NO_REPR = re.compile(r" at 0x[0-9a-fA-F]+>$")  # tells where the value is, not what
+_NUMPY = frozenset("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split())
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 def dump(metrics: dict[str, Any]) -> str:
-    """The metrics as a JSON object on one line. TypeError for what is no dict, ValueError for a tensor inside, or an
-    object that cannot be pickled."""
+    """The metrics as a JSON object on one line. TypeError for what is no dict, ValueError for a tensor inside, or an object that
+    has no form as text."""
     if type(metrics) is dict and _is_flat(metrics):
         return _encode(metrics)
     if not isinstance(metrics, dict):
@@ -23,7 +37,16 @@ def dump(metrics: dict[str, Any]) -> str:
     for name in metrics:
         if not isinstance(name, str):
             raise ValueError(f"`metrics`: the name {name!r} must be text, not {type(name).__name__}")
-    return _encode({name: _plain(value, name) for name, value in metrics.items()})
+        if name == TYPES:
+            raise ValueError(
+                f"`metrics`: the name {TYPES} is taken for the types of the others: choose another"
+            )
+    types: dict[str, str] = {}
+    try:
+        plain = {str(name): _plain(value, _inside("", name), types) for name, value in metrics.items()}
+    except RecursionError:
+        raise ValueError("`metrics`: values are nested too deeply, or hold themselves") from None
+    return _encode({**plain, TYPES: types} if types else plain)
 
 
 def find(metrics: dict[str, Any], name: str) -> Any:
@@ -40,7 +63,7 @@ def _is_flat(metrics: dict) -> bool:
     """Whether JSON gives every value back as it is."""
     for name, value in metrics.items():
         kind = type(value)
-        if type(name) is not str:
+        if type(name) is not str or name == TYPES:
             return False
         if kind in _PLAIN:
             continue
@@ -63,8 +86,15 @@ def _is_plain_text(text: str) -> bool:
     return True
 
 
-def _plain(value: Any, where: str) -> Any:
-    """`value` as JSON can carry it; `where` names it in a refusal."""
+def _inside(place: str, name: Any) -> str:
+    return f"{place}/{str(name).replace('~', '~0').replace('/', '~1')}"
+
+
+# -- there
+
+
+def _plain(value: Any, place: str, types: dict[str, str]) -> Any:
+    """`value` as JSON can carry it; what its type was goes to `types`."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -72,46 +102,89 @@ def _plain(value: Any, where: str) -> Any:
         return value
     if kind is str and _is_plain_text(value):
         return value
-    if kind is dict and all(type(name) is str and name != PICKLE and _is_plain_text(name) for name in value):
-        return {name: _plain(item, f"{where}.{name}") for name, item in value.items()}
-    if kind in (list, tuple):
-        return [_plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
-    _refuse_tensor(value, where)
+    if kind is dict and all(type(name) is str and _is_plain_text(name) for name in value):
+        return {name: _plain(item, _inside(place, name), types) for name, item in value.items()}
+    if kind is list:
+        return [_plain(item, _inside(place, i), types) for i, item in enumerate(value)]
+    _refuse_tensor(value, place)
+    word, form = _typed(value, place)
+    if word is not None:
+        types[place] = word
+    return _plain(form, place, types)
+
+
+def _typed(value: Any, place: str) -> tuple[str | None, Any]:
+    """The word for what `value` is, None where its form says enough, and its form in JSON. Of a class derived from one of
+    Python's the value is kept as Python's."""
+    array = _as_array(value)  # first: numpy's float64 is derived from Python's float
+    if array is not None:
+        return array
+    if isinstance(value, int):
+        return (None, int(value)) if -_INTEGER_MAX <= value < _INTEGER_MAX else ("int", hex(value))
+    if isinstance(value, str):
+        return (None, str.__str__(value)) if _is_plain_text(value) else ("str", json.dumps(value))
+    for kind, word, form in _FORMS:
+        if isinstance(value, kind):
+            return word, form(value)
+    return None, _repr(value, place)
+
+
+def _as_array(value: Any) -> tuple[str, Any] | None:
+    """A number or an array of numpy's, or what can be made one; None for anything else."""
     numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, numpy.generic):
-        item = value.item()
-        return _plain(item, where) if not isinstance(item, numpy.generic) else _pickled(value, where)
-    return _pickled(value, where)
+    if numpy is None or isinstance(value, type) or not hasattr(value, "__array__"):
+        return None
+    try:
+        array = numpy.asarray(value)
+        if (
+            array.dtype.kind == "V" and array.dtype.names is None
+        ):  # such as bfloat16, which is no type of numpy's own
+            array = array.astype("float32")
+    except Exception:
+        return None
+    name = array.dtype.name
+    if name in _NUMPY and array.ndim == 0:
+        item = array.item()
+        fits = not isinstance(item, int) or item < _INTEGER_MAX
+        return f"numpy.{name}", item if fits else str(item)
+    if name in _NUMPY:
+        return "numpy", {"dtype": name, "shape": list(array.shape), "values": array.ravel().tolist()}
+    if array.dtype.kind in "cmM":
+        return "numpy", {
+            "dtype": array.dtype.str,
+            "shape": list(array.shape),
+            "bytes": base64.b64encode(array.tobytes()).decode(),
+        }
+    return None
 
 
-def _refuse_tensor(value: Any, where: str) -> None:
+def _repr(value: Any, place: str) -> str:
+    try:
+        text = repr(value)
+    except Exception as error:
+        text = f"<no repr: {error} at 0x0>"
+    if _NO_REPR.search(text):
+        kind = type(value)
+        raise ValueError(
+            f"`metrics`: {place[1:]} is a {kind.__module__}.{kind.__qualname__}, which JSON has no form for; give what it "
+            "holds as numbers and text"
+        )
+    text = text if len(text) <= _REPR_MOST else text[: _REPR_MOST - 3] + "..."
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
+
+def _refuse_tensor(value: Any, place: str) -> None:
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "is_tensor"):
         return
     if torch.is_tensor(value):
         raise ValueError(
-            f"`metrics`: {where} is a torch tensor; convert it to a number with `.item()` (or `.tolist()`), so that no "
+            f"`metrics`: {place[1:]} is a torch tensor; convert it to a number with `.item()` (or `.tolist()`), so that no "
             "device is needed to read it"
         )
-    if isinstance(value, dict):
-        for name, item in value.items():
-            _refuse_tensor(item, f"{where}[{name!r}]")
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        for i, item in enumerate(value):
-            _refuse_tensor(item, f"{where}[{i}]")
 
 
-def _pickled(value: Any, where: str) -> dict[str, str]:
-    import base64
-
-    import cloudpickle
-
-    try:
-        return {PICKLE: base64.b64encode(cloudpickle.dumps(value)).decode()}
-    except Exception as error:
-        raise ValueError(
-            f"`metrics`: {where}, a {type(value).__name__}, cannot be pickled: {error}"
-        ) from error
+# -- and back
 
 
 def load(text: str) -> Any:
@@ -120,23 +193,87 @@ def load(text: str) -> Any:
 
 
 def restore(value: Any) -> Any:
-    """The same, from JSON already parsed."""
-    if isinstance(value, str):
-        return _NOT_FINITE.get(value, value)
+    """The same, from JSON already parsed. What the words do not fit stays as JSON has it."""
+    if not isinstance(value, dict):
+        return _restored(value, "", {})
+    types = value.get(TYPES)
+    if not isinstance(types, dict):
+        types = {}
+    return {name: _restored(item, _inside("", name), types) for name, item in value.items() if name != TYPES}
+
+
+def _restored(value: Any, place: str, types: dict[str, str]) -> Any:
     if isinstance(value, list):
-        return [restore(item) for item in value]
-    if isinstance(value, dict):
-        if len(value) == 1 and PICKLE in value:
-            return _unpickled(value[PICKLE])
-        return {name: restore(item) for name, item in value.items()}
-    return value
-
-
-def _unpickled(text: str) -> Any:
-    import base64
-    import pickle
-
+        value = [_restored(item, _inside(place, i) if types else "", types) for i, item in enumerate(value)]
+    elif isinstance(value, dict):
+        value = {
+            name: _restored(item, _inside(place, name) if types else "", types)
+            for name, item in value.items()
+        }
+    elif isinstance(value, str):
+        value = _NOT_FINITE.get(value, value)
+    word = types.get(place)
+    if not isinstance(word, str):
+        return value
     try:
-        return pickle.loads(base64.b64decode(text))
-    except Exception as error:
-        return f"<a value that cannot be unpickled here: {error}>"
+        return _number(word[6:], value) if word.startswith("numpy.") else _MADE[word](value)
+    except Exception:
+        return value
+
+
+def _number(name: str, value: Any) -> Any:
+    if name not in _NUMPY:
+        return value
+    import numpy
+
+    return numpy.dtype(name).type(int(value) if isinstance(value, str) else value)
+
+
+def _array(value: dict[str, Any]) -> Any:
+    import numpy
+
+    name = value["dtype"]
+    if name in _NUMPY:
+        return numpy.array(value["values"], dtype=name).reshape(value["shape"])
+    if not re.fullmatch(r"[<>|=]?[cmM]\d+(\[\d*\w+\])?", name):
+        return value
+    made = numpy.frombuffer(base64.b64decode(value["bytes"]), dtype=name).reshape(value["shape"])
+    return made.copy() if made.ndim else made[()]
+
+
+# Class, word, form: the first class that fits counts.
+_FORMS: tuple[tuple[Any, str | None, Callable[[Any], Any]], ...] = (
+    (float, None, float),
+    (tuple, "tuple", list),
+    (list, None, list),
+    (dict, "dict", lambda value: [[name, item] for name, item in value.items()]),
+    (set, "set", list),
+    (frozenset, "frozenset", list),
+    (complex, "complex", lambda value: [value.real, value.imag]),
+    (bytearray, "bytearray", lambda value: base64.b64encode(value).decode()),
+    (bytes, "bytes", lambda value: base64.b64encode(value).decode()),
+    (datetime.datetime, "datetime", lambda value: value.isoformat()),
+    (datetime.date, "date", lambda value: value.isoformat()),
+    (datetime.time, "time", lambda value: value.isoformat()),
+    (datetime.timedelta, "timedelta", lambda value: [value.days, value.seconds, value.microseconds]),
+    (decimal.Decimal, "decimal", str),
+    (os.PathLike, None, os.fspath),
+)
+
+_MADE: dict[str, Callable[[Any], Any]] = {
+    "int": lambda text: int(text, 16),
+    "str": json.loads,
+    "tuple": tuple,
+    "dict": dict,
+    "set": set,
+    "frozenset": frozenset,
+    "complex": lambda parts: complex(*parts),
+    "bytearray": lambda text: bytearray(base64.b64decode(text, validate=True)),
+    "bytes": lambda text: base64.b64decode(text, validate=True),
+    "datetime": datetime.datetime.fromisoformat,
+    "date": datetime.date.fromisoformat,
+    "time": datetime.time.fromisoformat,
+    "timedelta": lambda parts: datetime.timedelta(*parts),
+    "decimal": decimal.Decimal,
+    "numpy": _array,
+}

@@ -6,6 +6,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/duration.h"
+#include "base/str.h"
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/run_summary.h"
@@ -25,12 +26,13 @@ static void format_time(nanoseconds wall, struct buffer *out) {
     buffer_text(out, text);
 }
 
-/* "loss 0.31, step 40" */
+/* "loss 0.31, step 40", without what Python notes of their types. */
 static void format_metrics(json_t *metrics, struct buffer *out) {
     const char *name = NULL;
     json_t *value = NULL;
     size_t n = 0;
     json_object_foreach(metrics, name, value) {
+        if (str_equal(name, "$types")) continue;
         if (n++ > 0) buffer_text(out, ", ");
         utf8_escape(name, strlen(name), out);
         if (json_is_number(value)) {

@@ -1,6 +1,9 @@
 """Results, from `fit` and from the run's directory."""
 
+import base64
+import datetime
 import json
+import pickle
 import shutil
 import sqlite3
 
@@ -40,6 +43,48 @@ def write_run(path, reports, checkpoints, events=()):
     database.commit()
     database.close()
     return str(path)
+
+
+class Trap:
+    """Leaves a mark when it is unpickled."""
+
+    def __init__(self, mark):
+        self.mark = str(mark)
+
+    def __reduce__(self):
+        return open, (self.mark, "w")
+
+
+def test_nothing_of_a_run_is_unpickled_by_who_looks_at_it(tmp_path):
+    pickled = base64.b64encode(pickle.dumps(Trap(tmp_path / "mark"))).decode()
+    for i, trap in enumerate(({"$pickle": pickled}, {"a": {"$pickle": pickled}, "$types": {"/a": "pickle"}})):
+        text = json.dumps(trap)
+        result = Result.from_path(write_run(tmp_path / f"run-{i}", [(1, text)], [(1, text)]))
+        assert pickled in str(result.metrics) and pickled in str(result.best_checkpoints)
+    assert not (tmp_path / "mark").exists()
+
+
+def test_metrics_have_the_same_types_in_the_callback_the_result_and_the_journal(storage):
+    import numpy
+
+    metrics = {"loss": numpy.float32(0.5), "pair": (1, 2.5), "when": datetime.date(2026, 1, 2)}
+
+    class Recorder(trainyard.UserCallback):
+        def after_report(self, run_context, metrics, checkpoint):
+            self.seen = metrics[0]
+
+    callback = Recorder()
+    trainer = DataParallelTrainer(
+        lambda config: trainyard.report(config),
+        train_loop_config=metrics,
+        run_config=RunConfig(storage_path=storage, callbacks=[callback]),
+    )
+    result = trainer.fit()
+    for seen in (callback.seen, result.metrics, Result.from_path(result.path).metrics):
+        assert repr(seen) == repr(metrics)
+    database = sqlite3.connect(f"{result.path}/run.db")
+    assert database.execute("SELECT metrics->>'loss' FROM reports").fetchone() == (0.5,)
+    database.close()
 
 
 def test_from_path(tmp_path):
