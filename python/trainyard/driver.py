@@ -142,13 +142,9 @@ class Driver:
             trainer.backend_config,
             self._facts(),
         )
-        data, path = payload.spill(data, self._storage_path() or _default_storage())
-        try:
-            yield data
-        finally:
-            if path is not None:
-                with contextlib.suppress(FileNotFoundError):  # the storage may be gone by now
-                    os.unlink(path)
+        with payload.sendable(data) as sent:
+            del data
+            yield sent
 
     def _facts(self) -> dict[str, Any]:
         """Plain settings that go with the training function."""

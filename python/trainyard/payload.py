@@ -6,12 +6,15 @@ objects, is only taken apart when its modules can be imported.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import functools
 import importlib
 import inspect
 import os
 import pickle
+import stat
 import sys
 import tempfile
 import types
@@ -21,7 +24,7 @@ VARIABLE = "TRAINYARD_PAYLOAD_FD"
 prepare: list[
     str
 ] = []  # functions, "module:name", that workers call before they take the user's objects apart
-SENT_MAX = 31 << 20  # bytes; what is larger goes by a file
+SENT_MAX = 31 << 20  # bytes; what is larger stays in the driver, where workers read it
 _CACHED = type(functools.lru_cache(len))
 _DEPTH = 4  # how far the search for what cannot be pickled goes
 
@@ -84,33 +87,78 @@ def _cached(function: Callable, parameters: dict[str, Any]) -> Callable:
     return functools.lru_cache(**parameters)(function)
 
 
-def spill(data: bytes, directory: str) -> tuple[bytes, str | None]:
-    """What to send instead of `data`, and the file that it is in: small enough as it is (None), or a new file in `directory`,
-    which workers must be able to read and the caller removes."""
+@contextlib.contextmanager
+def sendable(data: bytes) -> Iterator[bytes]:
+    """What to send instead of `data`: itself when it is small; else where in this process workers find it, as long as the block
+    lasts. It has no name that others could put something else under, and is gone with this process, however that ends."""
     if len(data) <= SENT_MAX:
-        return data, None
-    os.makedirs(directory, exist_ok=True)
-    fd, path = tempfile.mkstemp(prefix=".payload-", dir=directory)
+        yield data
+        return
+    fd = _nameless(data)
     try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
+        status = os.fstat(fd)
+        place = {"process": os.getpid(), "fd": fd, "file": (status.st_dev, status.st_ino), "size": len(data)}
+        del data
+        yield pickle.dumps(place, protocol=4)
+    finally:
+        with contextlib.suppress(OSError):  # a callback may have closed it
+            if (os.fstat(fd).st_dev, os.fstat(fd).st_ino) == place["file"]:
+                os.close(fd)
+
+
+def _nameless(data: bytes) -> int:
+    """A descriptor of a file without a name, of which nobody else can open more than this process lends, and that nobody can change
+    where the kernel has such files."""
+    try:
+        fd = os.memfd_create("trainyard-payload", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    except OSError:
+        with tempfile.TemporaryFile() as file:
+            fd = fcntl.fcntl(file.fileno(), fcntl.F_DUPFD_CLOEXEC, 0)
+    try:
+        os.fchmod(fd, 0o600)
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+        with contextlib.suppress(OSError):  # not every file can be sealed
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, 0xF)
     except BaseException:
-        os.unlink(path)
+        os.close(fd)
         raise
-    return pickle.dumps(path, protocol=4), path
+    return fd
 
 
 def load(source: int | bytes | None = None) -> Payload:
     """The payload from its bytes or a descriptor of them (by default the one that the agent names)."""
     data = source if isinstance(source, bytes) else _read(source)
     outer = pickle.loads(data)
-    if isinstance(outer, str):
-        with open(outer, "rb") as file:
-            outer = pickle.load(file)
+    if isinstance(outer, dict):
+        outer = pickle.loads(_borrow(**outer))
     settings, inner = outer
     _take_settings(settings)
     objects = pickle.loads(inner)
     return Payload(objects["function"], objects["config"], objects["backend"], settings["facts"])
+
+
+def _borrow(process: int, fd: int, file: tuple[int, int], size: int) -> bytes:
+    """The bytes that the driver lends; only of the very file that it made, which nobody else can have written to."""
+    path = f"/proc/{process}/fd/{fd}"
+    try:
+        mine = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise RuntimeError(
+            f"the payload cannot be read from the driver, process {process} ({error}): it must run, and its descriptors stay open"
+        ) from None
+    try:
+        status = os.fstat(mine)
+        is_it = (status.st_dev, status.st_ino) == tuple(file) and status.st_size == size
+        ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_nlink == 0
+        if not is_it or not ours or status.st_mode & 0o022:
+            raise RuntimeError(
+                f"{path} is not the payload that the driver made: its descriptor {fd} was closed, and used for something else"
+            )
+        return _read(mine)
+    finally:
+        os.close(mine)
 
 
 def _read(fd: int | None) -> bytes:

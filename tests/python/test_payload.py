@@ -1,7 +1,9 @@
 """What travels to the workers, and what is refused because it cannot."""
 
+import errno
 import functools
 import os
+import pickle
 import resource
 import sys
 import threading
@@ -150,15 +152,59 @@ def test_a_function_with_a_cache_travels(monkeypatch):
     assert payload.load(data).function(6) == 12
 
 
-def test_a_payload_that_finds_no_room_leaves_nothing(tmp_path):
+def test_a_payload_that_finds_no_room_leaves_nothing():
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    descriptors = os.listdir("/proc/self/fd")
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
     try:
-        with pytest.raises(OSError):
-            payload.spill(bytes(payload.SENT_MAX + 1), str(tmp_path))
+        with pytest.raises(OSError), payload.sendable(bytes(payload.SENT_MAX + 1)):
+            pass
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert os.listdir(tmp_path) == []
+    assert os.listdir("/proc/self/fd") == descriptors
+
+
+@pytest.fixture
+def large(monkeypatch):
+    """All payloads are large."""
+    monkeypatch.setattr(payload, "SENT_MAX", 0)
+    return payload.dump(len, {"a": 1}, BackendConfig(), {})
+
+
+@pytest.mark.parametrize("memory", [True, False])
+def test_a_large_payload_has_no_name(large, tmp_path, monkeypatch, memory):
+    def refused(*arguments):
+        raise OSError(errno.ENOSYS, "no such call")
+
+    if not memory:
+        monkeypatch.setattr(os, "memfd_create", refused)
+    descriptors = os.listdir("/proc/self/fd")
+    with payload.sendable(large) as sent:
+        assert len(sent) < 300 and payload.load(sent).config == {"a": 1}
+        assert os.listdir(tmp_path) == [], "TMPDIR"
+        fd = pickle.loads(sent)["fd"]
+        assert os.fstat(fd).st_nlink == 0 and os.fstat(fd).st_mode & 0o777 == 0o600
+        if memory:
+            with pytest.raises(PermissionError):
+                os.pwrite(fd, b"other", 0)
+    assert os.listdir("/proc/self/fd") == descriptors
+    with pytest.raises(RuntimeError, match="the payload cannot be read from the driver"):
+        payload.load(sent)
+
+
+def test_a_descriptor_that_was_used_again_is_not_taken_for_the_payload(large, tmp_path):
+    (tmp_path / "other").write_bytes(large)
+    os.mkfifo(tmp_path / "fifo")
+    with payload.sendable(large) as sent:
+        fd = pickle.loads(sent)["fd"]
+        for name in ("other", "fifo"):
+            other = os.open(tmp_path / name, os.O_RDWR)
+            os.dup2(other, fd)
+            os.close(other)
+            with pytest.raises(RuntimeError, match=f"descriptor {fd} was closed"):
+                payload.load(sent)
+    assert os.fstat(fd), "somebody else's stays open"
+    os.close(fd)
 
 
 def test_modules_of_a_class_of_their_own(monkeypatch):

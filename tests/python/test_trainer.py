@@ -2,6 +2,7 @@
 
 import functools
 import os
+import signal
 import sys
 import warnings
 
@@ -246,15 +247,47 @@ def test_what_cannot_be_pickled_is_refused_before_anything_starts(fit, storage):
     assert not os.path.exists(storage)
 
 
-def test_a_large_config_travels_by_a_file(fit, storage):
+def test_a_large_config_is_read_from_the_driver(fit, storage):
     data = os.urandom(40 << 20)
     metrics = fit(
-        lambda config: trainyard.report({"size": len(config["data"]), "last": config["data"][-1]}),
+        lambda config: trainyard.report(
+            {"size": len(config["data"]), "last": config["data"][-1], "in storage": os.listdir(storage)}
+        ),
         1,
         {"data": data},
+        name="large",
     ).metrics
-    assert metrics == {"size": 40 << 20, "last": data[-1]}
-    assert [name for name in os.listdir(storage) if name.startswith(".payload")] == []
+    assert metrics == {"size": 40 << 20, "last": data[-1], "in storage": ["large"]}
+
+
+def test_a_large_config_does_not_outlive_a_driver_that_is_killed(start, storage, tmp_path):
+    script = start(
+        """
+        import os, signal, sys, time, trainyard
+        from trainyard import DataParallelTrainer, RunConfig, UserCallback
+
+        class Kill(UserCallback):
+            def after_report(self, *arguments):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        def train(config):
+            trainyard.report({"size": len(config)})
+            time.sleep(60)
+
+        config = RunConfig(storage_path=sys.argv[1], name="killed", callbacks=[Kill()])
+        DataParallelTrainer(train, train_loop_config={str(i): bytes(1 << 20) for i in range(40)}, run_config=config).fit()
+        """,
+        storage,
+    )
+    assert script.finish().status == -signal.SIGKILL
+    assert os.listdir(storage) == ["killed"]
+    left = [
+        path
+        for path, _, names in os.walk(tmp_path)
+        for name in names
+        if os.path.getsize(f"{path}/{name}") > 1 << 20
+    ]
+    assert left == []
 
 
 def test_logical_nodes(fit, tmp_path):
