@@ -48,7 +48,11 @@ static PyObject *ask(PyObject *module, int (*function)(const char *, char **, ty
                      const char *question) {
     ty_error err = {0};
     char *json = NULL;
-    if (function(question, &json, &err) < 0) return core_raise(PyModule_GetState(module), &err);
+    int result;
+    Py_BEGIN_ALLOW_THREADS; /* this machine is asked about its devices */
+    result = function(question, &json, &err);
+    Py_END_ALLOW_THREADS;
+    if (result < 0) return core_raise(PyModule_GetState(module), &err);
     PyObject *text = core_text(json);
     free(json);
     return text;

@@ -1,23 +1,67 @@
 /* `_core.Run`: a run on its way, stepped by Python: poll(fileno(), timeout_ms()), dispatch(), next_event(), until dispatch() says
- * that it has ended; then close(). Nothing here calls back into Python. */
+ * that it has ended; then close(). Nothing here calls back into Python.
+ *
+ * Whatever may wait does so without the interpreter's lock, so that other threads go on. A run is meanwhile the thread's that is in
+ * the call: another one is refused, but for stop(), which is kept for the end of the call. */
+#include <stdbool.h>
 #include <stdlib.h>
+#include <sys/types.h>
 #include <trainyard/run.h>
+#include <unistd.h>
 
 #include "core.h"
 
+enum { STOPS_MAX = 2 }; /* politely, and at once */
+
 struct run_object {
     PyObject_HEAD ty_run *run; /* NULL once closed */
+    pid_t owner;               /* the process that began it */
+    bool busy;                 /* a thread is in a call, without the interpreter's lock */
+    int stops[STOPS_MAX];      /* asked for meanwhile */
+    int n_stops;
 };
 
 static const struct core_state *state_of(PyObject *self) {
     return PyType_GetModuleState(Py_TYPE(self));
 }
 
-/* The run, or NULL with ValueError once it is closed. */
+/* The run, or NULL with ValueError once it is closed, RuntimeError in another process or while another thread is in a call. */
 static ty_run *run_of(PyObject *self) {
-    ty_run *run = ((struct run_object *)self)->run;
-    if (run == NULL) PyErr_SetString(PyExc_ValueError, "the run is closed");
-    return run;
+    const struct run_object *object = (struct run_object *)self;
+    if (object->owner != getpid()) {
+        PyErr_Format(PyExc_RuntimeError,
+                     "this run belongs to process %d, which began it: a child that was "
+                     "forked can neither drive nor end it",
+                     (int)object->owner);
+        return NULL;
+    }
+    if (object->busy) {
+        PyErr_SetString(PyExc_RuntimeError, "another thread is in a call of this run: one at a time drives it, "
+                                            "and any may call stop()");
+        return NULL;
+    }
+    if (object->run == NULL) PyErr_SetString(PyExc_ValueError, "the run is closed");
+    return object->run;
+}
+
+/* Does `call` on the run, which is nobody else's meanwhile, without the interpreter's lock. */
+#define ALONE(self, call)                            \
+    do {                                             \
+        ((struct run_object *)(self))->busy = true;  \
+        PyThreadState *saved_ = PyEval_SaveThread(); \
+        call;                                        \
+        PyEval_RestoreThread(saved_);                \
+        ((struct run_object *)(self))->busy = false; \
+    } while (0)
+
+/* What others asked for during a call. */
+static void apply_stops(PyObject *self, ty_run *run) {
+    struct run_object *object = (struct run_object *)self;
+    while (object->n_stops > 0) {
+        int signal_number = object->stops[0];
+        object->stops[0] = object->stops[--object->n_stops];
+        ALONE(self, (void)ty_run_stop(run, signal_number));
+    }
 }
 
 static PyObject *new (PyTypeObject *type, PyObject *args, PyObject *keywords) {
@@ -28,8 +72,11 @@ static PyObject *new (PyTypeObject *type, PyObject *args, PyObject *keywords) {
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     PyObject *self = allocate(type, 0);
     if (self == NULL) return NULL;
+    ((struct run_object *)self)->owner = getpid();
     ty_error err = {0};
-    if (ty_run_open(request, payload, (size_t)size, &((struct run_object *)self)->run, &err) == 0) return self;
+    int result;
+    ALONE(self, result = ty_run_open(request, payload, (size_t)size, &((struct run_object *)self)->run, &err));
+    if (result == 0) return self;
     (void)core_raise(state_of(self), &err);
     Py_DECREF(self);
     return NULL;
@@ -38,8 +85,9 @@ static PyObject *new (PyTypeObject *type, PyObject *args, PyObject *keywords) {
 static void dealloc(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
     ty_result *result = NULL;
-    ty_run *run = ((struct run_object *)self)->run;
-    if (run != NULL) (void)ty_run_close(run, &result, NULL);
+    const struct run_object *object = (struct run_object *)self;
+    if (object->run != NULL && object->owner == getpid())
+        ALONE(self, (void)ty_run_close(object->run, &result, NULL));
     ty_result_free(result);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
@@ -63,7 +111,9 @@ static PyObject *dispatch(PyObject *self, PyObject *nothing) {
     ty_run *run = run_of(self);
     if (run == NULL) return NULL;
     ty_error err = {0};
-    int result = ty_run_dispatch(run, &err);
+    int result;
+    ALONE(self, result = ty_run_dispatch(run, &err));
+    apply_stops(self, run);
     return result < 0 ? core_raise(state_of(self), &err) : PyBool_FromLong(result);
 }
 
@@ -72,7 +122,11 @@ static PyObject *next_event(PyObject *self, PyObject *nothing) {
     ty_run *run = run_of(self);
     char *event = NULL;
     if (run == NULL) return NULL;
-    if (ty_run_next_event(run, &event) <= 0) Py_RETURN_NONE;
+    int result;
+    ALONE(self, result = ty_run_next_event(run, &event));
+    apply_stops(self, run);
+    if (result == 0) Py_RETURN_NONE;
+    if (result < 0) return PyErr_NoMemory();
     PyObject *text = core_text(event);
     free(event);
     return text;
@@ -80,9 +134,16 @@ static PyObject *next_event(PyObject *self, PyObject *nothing) {
 
 static PyObject *stop(PyObject *self, PyObject *args) {
     int signal_number;
+    struct run_object *object = (struct run_object *)self;
+    if (!PyArg_ParseTuple(args, "i:stop", &signal_number)) return NULL;
+    if (object->busy && object->owner == getpid()) {
+        if (object->n_stops < STOPS_MAX) object->stops[object->n_stops++] = signal_number;
+        Py_RETURN_NONE;
+    }
     ty_run *run = run_of(self);
-    if (run == NULL || !PyArg_ParseTuple(args, "i:stop", &signal_number)) return NULL;
-    (void)ty_run_stop(run, signal_number);
+    if (run == NULL) return NULL;
+    ALONE(self, (void)ty_run_stop(run, signal_number));
+    apply_stops(self, run);
     Py_RETURN_NONE;
 }
 
@@ -103,7 +164,8 @@ static PyObject *close_(PyObject *self, PyObject *nothing) {
     ((struct run_object *)self)->run = NULL;
     ty_error err = {0};
     ty_result *result = NULL;
-    int code = ty_run_close(run, &result, &err);
+    int code;
+    ALONE(self, code = ty_run_close(run, &result, &err));
     PyObject *json = core_text(result != NULL ? ty_result_json(result) : NULL);
     ty_result_free(result);
     if (code >= 0 || json == NULL) return json;
