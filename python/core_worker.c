@@ -9,6 +9,15 @@
 
 static pthread_mutex_t speaking = PTHREAD_MUTEX_INITIALIZER;
 
+/* A child that is forked while another thread speaks has nobody who would end that. */
+static void begin_child(void) {
+    speaking = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}
+
+static void watch_forks(void) {
+    (void)pthread_atfork(NULL, NULL, begin_child);
+}
+
 /* Runs `call` with nobody else speaking to the agent, and without the interpreter's lock. */
 #define SPEAK(call)                                  \
     do {                                             \
@@ -315,5 +324,7 @@ static PyMethodDef methods[] = {
 };
 
 int core_add_worker(PyObject *module) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, watch_forks);
     return PyModule_AddFunctions(module, methods);
 }

@@ -13,7 +13,10 @@ extern "C" {
 #endif
 
 /* This process as a worker of a run. One a process; owned by the library, valid until the process ends. Not to
- * be used by two threads at once. */
+ * be used by two threads at once.
+ *
+ * A child that the process forks, at whatever its other threads are about, may use it as well: over a channel of its own it is as
+ * good as the worker, so its reports count as this rank's. The communicator is not the child's: TY_EUSAGE. */
 typedef struct ty_worker ty_worker;
 
 /* The first line of main in a program that calls ty_fit. In the driver it returns at once. In a worker (started

@@ -21,9 +21,16 @@ _TRACEBACK_LIMIT = 16 << 10
 _MESSAGE_LIMIT = 4 << 10
 _PICKLE_LIMIT = 512 << 10
 
+_pid = os.getpid()  # of the worker: its children may come up through `main` as well
+
 
 def main(payload: payloads.Payload | None = None) -> int:
-    """Runs the worker; the exit status of its process. A SystemExit of the function keeps its code."""
+    """Runs the worker; the exit status of its process. A SystemExit of the function keeps its code.
+
+    A child that the function forked and did not end ends here too, by itself: the worker's end is not told, and nobody waited for.
+    """
+    global _pid
+    _pid = os.getpid()
     try:
         return _run(payload)
     except SystemExit as end:
@@ -31,8 +38,13 @@ def main(payload: payloads.Payload | None = None) -> int:
     except BaseException as error:
         _tell(error)
         code = 130 if isinstance(error, KeyboardInterrupt) else 1
-    _send_reports()
+    if not _is_child():
+        _send_reports()
     return code
+
+
+def _is_child() -> bool:
+    return os.getpid() != _pid
 
 
 def _run(payload: payloads.Payload | None) -> int:
@@ -48,6 +60,8 @@ def _run(payload: payloads.Payload | None) -> int:
     runtime.begin(session)
     with backend.train_func_context():
         _call(payload)
+    if _is_child():
+        return 0
     session.finish()
     backend.on_shutdown(session)  # waits for the other ranks, who may wait for what was just finished
     return 0
@@ -92,11 +106,15 @@ def _exit_code(end: SystemExit) -> int:
 
 
 def _tell(error: BaseException) -> None:
-    """To the run, which keeps the traceback in the rank's log and prints that of the first cause; to stderr where it cannot."""
+    """To the run, which keeps the traceback in the rank's log and prints that of the first cause; to stderr where it cannot, and
+    of a child, which is not what the worker ends with."""
     text = "".join(traceback.format_exception(type(error), error, _own_frames_cut(error)))
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
+    if _is_child():
+        sys.stderr.write(text)
+        return
     try:
         _core.report_failure(json.dumps(_record(error, _cut(text, _TRACEBACK_LIMIT))))
     except Exception as problem:

@@ -76,6 +76,7 @@ class WorkerSession(Session):
         self.resources = facts.get("resources", {})
         self._report = _core.report
         self._uploads: upload.Uploads | None = None
+        self._uploads_of = 0  # their process: the threads are not in its children
         self._calls: dict[str, int] = {}
         self._made = 0  # reports
 
@@ -139,7 +140,7 @@ class WorkerSession(Session):
 
     def finish(self) -> None:
         if self._uploads is not None:
-            self._uploads.drain()
+            self._uploading().drain()
         self._tell_lost(self.core.report_drain())
 
     def _tell_lost(self, why: str | None) -> None:
@@ -151,8 +152,8 @@ class WorkerSession(Session):
     def _uploading(self) -> upload.Uploads:
         from . import upload
 
-        if self._uploads is None:
-            self._uploads = upload.Uploads(self)
+        if self._uploads is None or self._uploads_of != os.getpid():
+            self._uploads, self._uploads_of = upload.Uploads(self), os.getpid()
         return self._uploads
 
 

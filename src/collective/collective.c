@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/module.h"
@@ -13,6 +14,7 @@
 
 struct ty_comm {
     struct comm_config config;
+    pid_t owner; /* the connections and their threads are those of this process */
     uint64_t calls;
     const struct comm_backend *host; /* Gloo; NULL in a world of one */
     void *host_state;
@@ -198,6 +200,11 @@ static int perform(ty_comm *comm, struct request *request, ty_error *err) {
     if (comm->failure.code != 0)
         return ty_fail(err, comm->failure.code, "the communicator is unusable since an error: %s",
                        comm->failure.message);
+    if (comm->owner != getpid()) /* nothing is told to the others, who expect the worker itself */
+        return ty_fail(
+            err, TY_EUSAGE,
+            "the communicator belongs to process %d: a child that it forked takes part in no collective",
+            (int)comm->owner);
     request->call.number = comm->calls++;
     ty_error why = {0};
     if (check(comm, request, &why) < 0) return refuse(comm, request, &why, err);
@@ -282,6 +289,7 @@ int comm_create(const struct comm_config *config, ty_comm **comm, ty_error *err)
     struct ty_comm *made = calloc(1, sizeof *made);
     if (made == NULL) return ty_fail_memory(err);
     made->config = *config;
+    made->owner = getpid();
     int rc = choose_backend(made, err);
     if (rc == 0) rc = make_host_backend(made, err);
     if (rc < 0) {

@@ -1,5 +1,7 @@
-/* The worker of this process: made when first asked for, kept until the process ends, and shared with nobody: a
- * child that this process forks talks to the agent over a channel of its own. */
+/* The worker of this process: made when first asked for, kept until the process ends, and shared with nobody: a child that this process
+ * forks is as good as the worker itself, and talks to the agent over a channel of its own. At the fork other threads may have been
+ * in the middle of anything, so the child begins with nothing of what they were at. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -20,8 +22,22 @@ static void flush_at_exit(void) {
     if (worker->link != NULL && worker->pid == getpid()) (void)link_flush(worker->link, NULL);
 }
 
+/* In a child: what was queued is the parent's to send. */
+static void begin_child(void) {
+    link_abandon(TAKE(self.worker.link));
+    self.worker.line = self.worker.answer = (struct buffer){0};
+    self.worker.pid = 0; /* the number may be used again */
+    upload_begin_child();
+}
+
+static void watch_forks(void) {
+    (void)pthread_atfork(NULL, NULL, begin_child);
+}
+
 ty_worker *ty_worker_self(ty_error *err) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (self.made) return &self.worker;
+    (void)pthread_once(&once, watch_forks);
     struct link *link = NULL;
     if (link_open(&link, err) < 0) return NULL;
     if (worker_read_environment(&self.worker, err) < 0) {
@@ -43,13 +59,21 @@ ty_worker *ty_worker_self(ty_error *err) {
 int worker_link(struct ty_worker *worker, struct link **link, ty_error *err) {
     pid_t pid = getpid();
     if (worker->link == NULL || worker->pid != pid) {
-        link_close(TAKE(worker->link)); /* the parent's: its queue is the parent's to send */
+        if (worker->link != NULL) begin_child(); /* forked by a bare system call */
         int rc = link_open(&worker->link, err);
         if (rc < 0) return rc;
         worker->pid = pid;
     }
     *link = worker->link;
     return 0;
+}
+
+/* A fork at any moment finds one of the two. */
+void worker_set_checkpoint(struct ty_worker *worker, char *path, uint64_t number) {
+    char *before = worker->checkpoint;
+    worker->checkpoint = path;
+    worker->checkpoint_number = number;
+    free(before);
 }
 
 int worker_check_answer(const char *answer, ty_error *err) {

@@ -199,6 +199,10 @@ void link_close(struct link *link) {
     free(link);
 }
 
+void link_abandon(const struct link *link) {
+    if (link != NULL && link->own) (void)close(link->fd);
+}
+
 bool link_is_worker(const struct link *link) {
     return link->worker;
 }

@@ -59,7 +59,10 @@ struct link; /* opaque */
 int link_open(struct link **link, ty_error *err);
 int link_open_own(struct link **link, ty_error *err); /* a channel of its own in any case, for another thread */
 void link_close(struct link *link);                   /* what is queued and not flushed is lost; NULL is fine */
-bool link_is_worker(const struct link *link);         /* false in a child of the worker */
+/* Instead, in a child that the link's process forked: closes the child's copy of the channel. The memory is left alone, since another
+ * thread may have been at work on it at that moment. NULL is fine. */
+void link_abandon(const struct link *link);
+bool link_is_worker(const struct link *link); /* false in a child of the worker */
 
 /* A line without an answer, newline included: sent when the socket takes it, else queued; waits only above
  * WORKER_QUEUE_MAX. TY_ECOMM when the agent is gone, and ever after. */

@@ -100,9 +100,7 @@ static int commit_checkpoint(struct ty_worker *worker, uint64_t number, const st
     if (!str_prefix(worker->answer.data, "ok ", &path)) return worker_fail_answer(worker, err);
     char *committed = strdup(path);
     if (committed == NULL) return ty_fail_memory(err);
-    free(worker->checkpoint);
-    worker->checkpoint = committed;
-    worker->checkpoint_number = number;
+    worker_set_checkpoint(worker, committed, number);
     return 0;
 }
 
@@ -312,9 +310,7 @@ const char *ty_checkpoint_latest(const ty_worker *worker) {
         free(latest);
         return worker->checkpoint;
     }
-    free(own->checkpoint);
-    own->checkpoint = latest;
-    own->checkpoint_number = number;
+    worker_set_checkpoint(own, latest, number);
     return latest;
 }
 

@@ -154,34 +154,27 @@ static int start_thread(ty_error *err) {
     return code == 0 ? 0 : ty_fail(err, -code, "cannot start a thread for checkpoints: %s", strerror(code));
 }
 
-/* A child of the worker finds the lock open, whatever our thread was about, and nobody who waits. */
-static void before_fork(void) {
-    (void)pthread_mutex_lock(&uploads.lock);
-}
-
-static void after_fork(void) {
-    (void)pthread_mutex_unlock(&uploads.lock);
-}
-
-static void begin_child(void) {
-    uploads.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    uploads.changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
-}
-
-static void watch_forks(void) {
-    (void)pthread_atfork(before_fork, after_fork, begin_child);
-}
-
-/* Under the lock: the thread and its channel are there. */
-static int make_ready(ty_error *err) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    if (uploads.pid == getpid()) return 0;
-    (void)pthread_once(&once, watch_forks);
+/* What belonged to a parent is left alone: its threads may have been at work on it. */
+static void forget(void) {
+    link_abandon(TAKE(uploads.link));
     uploads.first = NULL;
     uploads.end = &uploads.first;
     uploads.under_way = 0;
     uploads.failure = (ty_error){0};
-    uploads.link = NULL; /* a parent's is the parent's */
+    uploads.latest = NULL;
+    uploads.pid = 0;
+}
+
+void upload_begin_child(void) {
+    uploads.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    uploads.changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    forget();
+}
+
+/* Under the lock: the thread and its channel are there. */
+static int make_ready(ty_error *err) {
+    if (uploads.pid == getpid()) return 0;
+    forget();
     int rc = link_open_own(&uploads.link, err);
     if (rc == 0) rc = start_thread(err);
     if (rc == 0)

@@ -41,6 +41,9 @@ int upload_drain(ty_error *err);
 /* The same without waiting. */
 int upload_failure(ty_error *err);
 
+/* In a child that was forked: nothing is under way there, whatever the thread was about. */
+void upload_begin_child(void);
+
 /* The path of the latest that was committed this way, with its number; the caller's to free; NULL when there is none since the
  * last call. */
 char *upload_take_latest(uint64_t *number);

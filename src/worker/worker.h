@@ -32,6 +32,9 @@ void worker_done(struct ty_worker *worker);
 /* The link of this process: after a fork a child gets a channel of its own. */
 int worker_link(struct ty_worker *worker, struct link **link, ty_error *err);
 
+/* The checkpoint that is the latest from now on; `path` is taken over. */
+void worker_set_checkpoint(struct ty_worker *worker, char *path, uint64_t number);
+
 /* What an answer "error TEXT" (TY_EUSAGE) or "failed TEXT" (TY_EWORKER) means, with that text; 0 for any other. */
 int worker_check_answer(const char *answer, ty_error *err);
 

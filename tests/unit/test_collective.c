@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -435,10 +436,31 @@ static void test_null_and_failed_communicators(void **state) {
     comm_destroy(NULL);
 }
 
+/* A child that was forked must not speak over its parent's connections. */
+static void test_a_child_takes_part_in_no_collective(void **state) {
+    struct comm_config config = {.rank = 0, .size = 1, .timeout = NS_PER_S};
+    ty_comm *comm = NULL;
+    ty_error err = {0};
+    int status = 0;
+    (void)state;
+    assert_int_equal(comm_create(&config, &comm, &err), 0);
+    pid_t parent = getpid(), child = fork();
+    if (child == 0) {
+        char told[64];
+        (void)snprintf(told, sizeof told, "belongs to process %d:", (int)parent);
+        _exit(ty_barrier(comm, &err) == TY_EUSAGE && strstr(err.message, told) != NULL ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(ty_barrier(comm, &err), 0);
+    comm_destroy(comm);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_null_and_failed_communicators),
         cmocka_unit_test(test_backend_is_checked),
+        cmocka_unit_test(test_a_child_takes_part_in_no_collective),
         cmocka_unit_test(test_all_types_and_sizes),
         cmocka_unit_test(test_special_numbers),
         cmocka_unit_test(test_gather_in_place),

@@ -50,13 +50,13 @@ static void heard_done(struct heard *heard) {
     buffer_done(&heard->aborts);
 }
 
-static void begin(struct heard *heard) {
+static void begin(struct heard *heard, nfds_t channel) {
     char answer[256];
     heard->begun++;
     if (heard->begun - heard->ended > heard->most) heard->most = heard->begun - heard->ended;
     (void)snprintf(answer, sizeof answer, "directory %u %s/.checkpoint_%06u.attempt-2\n", heard->begun,
                    run_path, heard->begun);
-    agent_say(heard->channels[0], answer);
+    agent_say(heard->channels[channel], answer);
 }
 
 static void commit(struct heard *heard, nfds_t channel, const char *rest) {
@@ -102,7 +102,7 @@ static bool hear(struct heard *heard, nfds_t channel) {
         return true;
     }
     const char *line = agent_read_line(fd);
-    if (str_prefix(line, "checkpoint ", NULL)) begin(heard);
+    if (str_prefix(line, "checkpoint ", NULL)) begin(heard, channel);
     if (str_prefix(line, "commit ", &rest)) commit(heard, channel, rest);
     if (str_prefix(line, "abort ", &rest)) {
         heard->ended++;
@@ -414,6 +414,67 @@ static void test_forked_child_waits_for_nothing(void **state) {
     serve(body_fork, &heard);
     heard_done(&heard);
 }
+
+enum { FORKS = 200 };
+
+static void *look(void *worker) {
+    for (;;) {
+        (void)ty_checkpoint_latest(worker);
+        pthread_testcancel();
+    }
+    return NULL;
+}
+
+/* Whatever other threads are in the middle of as a process forks, no lock of ours is held for ever in the child. */
+static void body_forks(void) {
+    ty_worker *worker = begin_worker();
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, look, worker) == 0);
+    for (int i = 0; i < FORKS; i++) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            (void)alarm(20); /* instead of a hang */
+            bool none = ty_checkpoint_latest(worker) == NULL && ty_report_drain(worker, NULL) == 0;
+            _exit(none ? 0 : 1);
+        }
+        int status = 1;
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, NULL) == 0);
+}
+
+static void body_forks_behind_an_upload(void) {
+    ty_worker *worker = begin_worker();
+    give(worker, "before-forks");
+    CHECK(ty_report_drain(worker, NULL) == 0);
+    CHECK(is_latest(worker, 1));
+    ty_error err = {0};
+    pid_t child = fork();
+    if (child == 0) {
+        (void)alarm(20);
+        CHECK(is_latest(worker, 1));
+        give(worker, "in-the-child"); /* with a thread and channels of its own */
+        CHECK(ty_report_drain(worker, &err) == 0);
+        CHECK(is_latest(worker, 2));
+        exit(0);
+    }
+    int status = 1;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    give(worker, "behind-forks");
+    CHECK(ty_report_drain(worker, NULL) == 0);
+    CHECK(is_latest(worker, 3));
+}
+
+static void test_forks_beside_threads(void **state) {
+    (void)state;
+    struct heard heard = {0}, behind = {0};
+    serve(body_forks, &heard);
+    serve(body_forks_behind_an_upload, &behind);
+    assert_string_equal(behind.commits.data, "own 1 own 2 own 3 ");
+    heard_done(&heard);
+    heard_done(&behind);
+}
 #endif
 
 static int make_run(void **state) {
@@ -439,6 +500,7 @@ int main(void) {
         cmocka_unit_test(test_threads),
 #ifndef __SANITIZE_THREAD__
         cmocka_unit_test(test_forked_child_waits_for_nothing),
+        cmocka_unit_test(test_forks_beside_threads),
 #endif
     };
     return cmocka_run_group_tests(tests, make_run, remove_run);
