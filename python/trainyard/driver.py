@@ -56,6 +56,7 @@ class Driver:
         self._display = None
         self._attempt_end: dict[str, Any] | None = None  # of the last attempt
         self._stopped = False
+        self._pid = os.getpid()
         self._wake = -1
         self.name = ""
         self.path = ""
@@ -76,9 +77,8 @@ class Driver:
                     self._run.stop(0)
                 self._loop()
             except BaseException:
-                self._run.stop(signal.SIGKILL)
-                with contextlib.suppress(Exception):
-                    self._run.close()
+                if not self._is_child():
+                    self._give_up()
                 raise
             text, error = _close(self._run)
         if getattr(error, "symbol", "") == "TY_EPREEMPTED":
@@ -87,11 +87,23 @@ class Driver:
             signals.raise_again(error)
         return self._conclude(json.loads(text) if text else {}, error)
 
+    def _give_up(self) -> None:
+        """Ends the run at once, also when a signal's handler raises meanwhile."""
+        try:
+            self._run.stop(signal.SIGKILL)
+        finally:
+            with contextlib.suppress(Exception):
+                self._run.close()
+
+    def _is_child(self) -> bool:
+        """Whether this is a child that a callback forked: the run is none of its business, whatever it raises or returns."""
+        return os.getpid() != self._pid
+
     def stop(self) -> None:
         """Ends the run, politely at first; from any thread."""
         self._stopped = True
-        if self._run is not None:
-            with contextlib.suppress(ValueError):
+        if self._run is not None and not self._is_child():
+            with contextlib.suppress(ValueError):  # it has ended meanwhile
                 self._run.stop(0)
             self.wake()
 
@@ -215,6 +227,8 @@ class Driver:
             try:
                 self._call_back(kind, event)
             except Exception as error:
+                if self._is_child():
+                    raise
                 self._broken = error
                 self._tell_broken(error)
                 self._run.stop(0)
@@ -373,7 +387,11 @@ def _number(name: str | None) -> int:
 
 
 class _Signals:
-    """While a run is on, the signals that end this process end the run first; in the main thread only."""
+    """While a run is on, the signals that end this process end the run first; in the main thread only. A child that is forked
+    meanwhile has the handlers from before, and loses no signal on the way."""
+
+    on: _Signals | None = None  # the one of the run that is on
+    _mask: Any = None
 
     def __init__(self, driver: Driver):
         self._driver = driver
@@ -385,9 +403,12 @@ class _Signals:
             for number in {*_SIGNALS, _number(self._driver._config.preempt_signal)}:
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
                     self._before[number] = signal.signal(number, self._handle)
+            _Signals.on = self
         return self
 
     def __exit__(self, *error: Any) -> None:
+        if _Signals.on is self:
+            _Signals.on = None
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -400,6 +421,20 @@ class _Signals:
         else:
             self.__exit__()
             signal.raise_signal(number)
+
+    @classmethod
+    def hold(cls) -> None:
+        """Before a fork: an interpreter forgets what comes to a child before it is ready."""
+        if cls.on is not None:
+            cls._mask = signal.pthread_sigmask(signal.SIG_BLOCK, cls.on._before)
+
+    @classmethod
+    def release(cls, child: bool) -> None:
+        mask, cls._mask = cls._mask, None
+        if child and cls.on is not None:
+            cls.on.__exit__()
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def end_by_it(self) -> None:
         """A PreemptionError that nobody catches ends this process as the signal would have, after it was told."""
@@ -421,3 +456,10 @@ class _Signals:
         if self._caught is not None and error is not None:
             signal.raise_signal(self._caught)
             raise KeyboardInterrupt
+
+
+os.register_at_fork(
+    before=_Signals.hold,
+    after_in_parent=lambda: _Signals.release(child=False),
+    after_in_child=lambda: _Signals.release(child=True),
+)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/descriptors.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -95,6 +96,7 @@ static int open_journal(struct controller *controller, ty_error *err) {
     controller->directory =
         directory_open(controller->path, controller->request->settings.resume != NULL, &existed, err);
     if (controller->directory < 0) return controller->directory;
+    descriptors_withhold(controller->directory);
     bool past = controller->past = existed && journal_exists(controller->path);
     struct journal *journal = NULL;
     int result = journal_open(controller->path, past ? JOURNAL_APPEND : JOURNAL_CREATE, &journal, err);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/descriptors.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -305,6 +306,8 @@ static void on_opened(void *context, const ty_error *why_not) {
 }
 
 int drive_begin(struct drive *drive, ty_error *err) {
+    const struct lease *lease = drive->config->prepared->lease;
+    if (lease != NULL) descriptors_withhold(lease_fd(lease));
     drive->opening = checkpoints_begin(drive->config->checkpoints, on_opened, drive);
     watch_all(drive); /* the first turn of the loop may be long */
     return drive->opening ? 0 : begin_run(drive, err);

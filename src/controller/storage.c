@@ -12,6 +12,7 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/descriptors.h"
 #include "base/log.h"
 
 struct queue {
@@ -102,7 +103,12 @@ static int open_descriptors(struct storage *storage, int lock, ty_error *err) {
     storage->run_lock = -1;
     storage->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (storage->fd < 0) return ty_fail(err, -errno, "cannot make an eventfd: %s", strerror(errno));
-    if (lock < 0 || (storage->run_lock = fcntl(lock, F_DUPFD_CLOEXEC, 0)) >= 0) return 0;
+    if (lock < 0) return 0;
+    storage->run_lock = fcntl(lock, F_DUPFD_CLOEXEC, 0);
+    if (storage->run_lock >= 0) {
+        descriptors_withhold(storage->run_lock);
+        return 0;
+    }
     int result = ty_fail(err, -errno, "cannot keep the lock of the run: %s", strerror(errno));
     (void)close(storage->fd);
     return result;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/descriptors.h"
 #include "base/error.h"
 #include "base/kernel.h"
 #include "base/module.h"
@@ -50,11 +51,8 @@ static void settle(pid_t agent) {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != agent) _exit(EXIT_FAILURE);
     pool_forget();
-    if (waiting.owner != 0) {
-        (void)close(waiting.agent.channel_fd);
-        if (waiting.agent.pidfd >= 0) (void)close(waiting.agent.pidfd);
-        waiting.owner = 0;
-    }
+    if (waiting.owner != 0 && waiting.agent.pidfd >= 0) (void)close(waiting.agent.pidfd);
+    waiting.owner = 0;
 }
 
 /* In the process that becomes the agent, whose session is the copy's, too. Returns in the copy only. */
@@ -98,6 +96,7 @@ int copy_make(int *control_fd, ty_error *err) {
     waiting.agent.pid = pid;
     waiting.agent.pidfd = kernel_hold(pid);
     waiting.agent.channel_fd = TAKE_FD(channel);
+    descriptors_withhold(waiting.agent.channel_fd);
     waiting.owner = getpid();
     return 1;
 }

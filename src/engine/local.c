@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/descriptors.h"
 #include "base/error.h"
 #include "base/kernel.h"
 #include "base/module.h"
@@ -80,6 +81,7 @@ static int start_process(const char *command, struct engine_handle *handle, ty_e
     handle->pid = pid;
     handle->pidfd = kernel_hold(pid);
     handle->channel_fd = TAKE_FD(ours);
+    descriptors_withhold(handle->channel_fd);
     return 0;
 }
 

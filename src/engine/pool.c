@@ -1,5 +1,4 @@
-/* The pool belongs to the process that filled it: a child that this process forks inherits the list and the descriptors, closes
- * them, and begins with an empty one. An agent of another build of the command is not used: a rebuilt command means new agents. */
+/* The pool belongs to the process that filled it: a child that this process forks inherits the list, and begins with an empty one. An agent of another build of the command is not used: a rebuilt command means new agents. */
 #include "engine/pool.h"
 
 #include <errno.h>
@@ -29,8 +28,8 @@ static void clear(struct engine_handle *handle) {
 
 void pool_forget(void) {
     if (pool.owner == getpid()) return;
-    for (size_t i = 0; i < pool.n; i++)
-        clear(&pool.agents[i]);
+    for (size_t i = 0; i < pool.n; i++) /* the channels were closed as this process was forked */
+        if (pool.agents[i].pidfd >= 0) (void)close(pool.agents[i].pidfd);
     pool.n = 0;
     pool.owner = getpid();
 }

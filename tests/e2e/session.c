@@ -195,6 +195,60 @@ static void a_run_is_stepped(void **state) {
     done(&session);
 }
 
+/* In a child: what each call with its parent's run comes to, and an end by exit. */
+static _Noreturn void meddle(ty_run *run, pid_t parent) {
+    char told[64], *event = NULL;
+    ty_error err = {0};
+    ty_result *result = (ty_result *)&err;
+    (void)snprintf(told, sizeof told, "belongs to process %d,", (int)parent);
+    bool refused = ty_run_dispatch(run, &err) == TY_EUSAGE && strstr(err.message, told) != NULL &&
+                   ty_run_next_event(run, &event) == TY_EUSAGE && ty_run_stop(run, SIGKILL) == TY_EUSAGE &&
+                   ty_run_fd(run) == -1 && ty_run_timeout_ms(run) == 0 &&
+                   ty_run_close(run, &result, &err) == TY_EUSAGE && result == NULL;
+    exit(refused ? 0 : 1);
+}
+
+/* Two children that the process forks: one tries all calls and ends by exit, the other outlives the run. */
+static void a_forked_child_has_no_part_in_the_run(void **state) {
+    (void)state;
+    struct session session;
+    int status = -1;
+    open_run(&session,
+             "\"scaling\": {\"num_workers\": 2}, \"name\": \"forks\", "
+             "\"argv\": [\"sh\", \"-c\", \"while [ ! -e %s/children ]; do sleep 0.01; done\"]",
+             place);
+    step_until(&session, "started", 1);
+    pid_t parent = getpid(), children[2];
+    for (size_t i = 0; i < 2; i++) {
+        children[i] = fork();
+        if (children[i] == 0 && i == 0) meddle(session.run, parent);
+        if (children[i] == 0) {
+            (void)pause();
+            _exit(0);
+        }
+    }
+    assert_int_equal(waitpid(children[0], &status, 0), children[0]);
+    assert_int_equal(status, 0);
+    char *path = NULL;
+    assert_true(asprintf(&path, "%s/children", place) > 0);
+    assert_int_equal(close(creat(path, 0600)), 0);
+    step_to_end(&session);
+    close_run(&session);
+    assert_int_equal(session.code, 0);
+    assert_string_equal(text(session.result, "outcome"), "succeeded");
+    assert_int_equal(unlink(path), 0);
+    free(path);
+    done(&session);
+    open_run(&session, "\"scaling\": {\"num_workers\": 1}, \"name\": \"forks\", \"resume\": true, "
+                       "\"argv\": [\"true\"]"); /* nobody holds the run any more */
+    step_to_end(&session);
+    close_run(&session);
+    assert_int_equal(session.code, 0);
+    done(&session);
+    assert_int_equal(kill(children[1], SIGKILL), 0);
+    assert_int_equal(waitpid(children[1], &status, 0), children[1]);
+}
+
 static void a_failure_is_told(void **state) {
     (void)state;
     struct session session;
@@ -743,6 +797,7 @@ int main(void) {
         CLEAN_TEST(bad_requests_start_nothing),
         CLEAN_TEST(a_run_is_stepped),
         CLEAN_TEST(a_failure_is_told),
+        CLEAN_TEST(a_forked_child_has_no_part_in_the_run),
         CLEAN_TEST(attempts_are_told),
         CLEAN_TEST(the_history_tells_how_each_attempt_ended),
         CLEAN_TEST(stopped_once_workers_end_politely),

@@ -3,9 +3,12 @@
 A child is never the run's: what belongs to the process that forked it is neither used nor ended by the child's end.
 """
 
+import os
+import signal
 import textwrap
 
 import pytest
+from conftest import processes_with, wait_until
 
 # -- in workers
 
@@ -109,3 +112,164 @@ def test_the_end_of_a_child_is_not_that_of_the_worker(start, storage, method):
         """,
     )
     assert "KeyError: 'of the child'" in finished.out + finished.err
+
+
+# -- in the driver
+
+DRIVER = """
+import multiprocessing, os, signal, sys, threading, time, trainyard
+from trainyard import DataParallelTrainer, RunConfig, ScalingConfig, UserCallback
+driver, ends = os.getpid(), []
+
+def train():
+    for i in range(3):
+        trainyard.report({"i": i})
+        time.sleep(0.2)
+
+def fit(callback, train=train, method="auto", **scaling):
+    config = RunConfig(storage_path=sys.argv[1], name="forks", callbacks=[callback], start_method=method)
+    return DataParallelTrainer(train, scaling_config=ScalingConfig(**(scaling or {"num_workers": 2})), run_config=config).fit()
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "template", "fork"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "sys.exit(3)",
+        "raise KeyError('of the child')",
+        "return",
+        "os._exit(3)",
+        "driver = 0; gc.collect(); sys.exit(3)",
+    ],
+)
+def test_the_end_of_a_callbacks_child_is_nothing_to_the_run(start, storage, way, method):
+    finished = run(
+        start,
+        storage,
+        f"""
+        import gc
+
+        class Forks(UserCallback):
+            def after_report(self, *arguments):
+                global driver
+                pid = os.fork()
+                if pid == 0:
+                    {way}
+                ends.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+        try:
+            result = fit(Forks(), method={method!r})
+        finally:
+            if os.getpid() != driver and driver != 0:
+                print("a child left fit", flush=True)
+        assert ends == [{"3" if "3" in way else "1"}] * 3, ends
+        assert [(attempt.attempt, attempt.outcome) for attempt in result.history] == [(1, "succeeded")]
+        """,
+        DRIVER,
+    )
+    assert finished.out.count("a child left fit") == (0 if "driver = 0" in way or "os._exit" in way else 3)
+    told = {
+        "return": "this run belongs to process",
+        "raise KeyError('of the child')": "KeyError: 'of the child'",
+    }
+    assert finished.err.count(told.get(way, "Traceback")) == (3 if way in told else 0), finished
+
+
+def test_a_callbacks_child_hears_the_signals_of_its_own(start, storage):
+    run(
+        start,
+        storage,
+        """
+        class Forks(UserCallback):
+            def after_report(self, *arguments):
+                process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+                process.start()
+                process.terminate()
+                process.join(20)
+                ends.append(process.exitcode)
+                process.kill()
+
+        fit(Forks())
+        assert ends == [-signal.SIGTERM] * 3, ends
+        """,
+        DRIVER,
+    )
+
+
+def test_a_callbacks_child_keeps_nothing_of_a_run_whose_driver_is_killed(start, storage, place):
+    """Neither agents nor workers, nor the device, nor the run itself."""
+    head = (
+        DRIVER
+        + "from trainyard import defaults\ndefaults.current = defaults.Defaults(num_cpus=4, num_gpus=1)\n"
+    )
+    script = start(
+        head
+        + textwrap.dedent(
+            """
+            class Forks(UserCallback):
+                def after_report(self, *arguments):
+                    if os.fork() == 0:
+                        open(os.path.join(os.environ["PLACE"], "child"), "w").write(str(os.getpid()))
+                        time.sleep(60)
+                        os._exit(0)
+                    while not os.path.exists(os.path.join(os.environ["PLACE"], "child")):
+                        time.sleep(0.01)
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            def long():
+                trainyard.report({"pid": os.getpid()})
+                time.sleep(60)
+
+            fit(Forks(), long, num_workers=1, use_gpu=True)
+            """
+        ),
+        storage,
+    )
+    # its output goes on in the child
+    try:
+        assert script.process.wait(60) == -signal.SIGKILL
+        child = int((place / "child").read_text() or 0)
+        assert wait_until(lambda: [pid for pid in processes_with(str(place)) if pid != child] == []), (
+            "others live on"
+        )
+        os.kill(child, 0)
+        run(
+            start,
+            storage,
+            """
+            config = RunConfig(storage_path=sys.argv[1], name="forks", resume=True)
+            scaling = ScalingConfig(num_workers=1, use_gpu=True)
+            result = DataParallelTrainer(train, scaling_config=scaling, run_config=config).fit()
+            assert [attempt.outcome for attempt in result.history] == ["died", "succeeded"]
+            """,
+            head,
+        )
+    finally:
+        os.kill(child, signal.SIGKILL)
+        script.finish()
+
+
+def test_a_child_of_a_driver_between_its_runs_drives_runs_of_its_own(start, storage):
+    """Resting agents are the parent's; their descriptors are not mistaken for those that the child opens."""
+    run(
+        start,
+        storage,
+        """
+        def once(name):
+            config = RunConfig(storage_path=sys.argv[1], name=name)
+            return DataParallelTrainer(lambda: trainyard.report({"agent": os.getppid()}), run_config=config).fit().metrics["agent"]
+
+        first = once("first")
+        pid = os.fork()
+        if pid == 0:
+            files = [open(os.devnull) for _ in range(64)]
+            assert once("of the child") != first
+            for file in files:
+                os.fstat(file.fileno())
+            sys.exit(3)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
+        assert once("second") == first
+        """,
+        DRIVER,
+    )
