@@ -1,7 +1,10 @@
 """Callbacks in the driver."""
 
+import signal
+
 import pytest
 import trainyard
+from conftest import processes_with, wait_until
 from trainyard import (
     Checkpoint,
     ControllerError,
@@ -146,3 +149,67 @@ def test_classes_that_the_environment_names(storage, tmp_path, monkeypatch):
     from mine import Callback
 
     assert Callback.seen == [[{"a": 1}]]
+
+
+def test_a_callback_may_begin_a_run_of_its_own(storage):
+    class Nested(UserCallback):
+        inner = None
+
+        def after_report(self, *arguments):
+            if self.inner is None:
+                train = lambda: trainyard.report({"inner": True})
+                self.inner = (
+                    DataParallelTrainer(train, run_config=RunConfig(storage_path=storage)).fit().metrics
+                )
+
+    def train(config):
+        for step in range(3):
+            trainyard.report({"step": step})
+
+    callback = Nested()
+    assert fit(storage, train, callback).metrics == {"step": 2} and callback.inner == {"inner": True}
+
+
+@pytest.mark.parametrize(
+    "way, error",
+    [
+        ("raise SystemExit(7)", SystemExit),
+        ("raise KeyboardInterrupt", KeyboardInterrupt),
+        ("signal.setitimer(signal.ITIMER_REAL, 0.01)", ZeroDivisionError),
+    ],
+)
+def test_what_is_raised_in_the_midst_of_a_run_leaves_nothing_of_it(storage, place, way, error):
+    """By a callback, or by the handler of a signal."""
+
+    class Raises(UserCallback):
+        def after_report(self, *arguments):
+            exec(way, {"signal": signal})
+
+    def train(config):
+        import time
+
+        trainyard.report({"a": 1})
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(60)
+
+    before = signal.signal(signal.SIGALRM, lambda *arguments: 1 / 0)
+    try:
+        with pytest.raises(error):
+            fit(storage, train, Raises())
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert wait_until(lambda: ranks(place) == []), "workers live on"
+    assert fit(storage, lambda config: trainyard.report({"a": 2}), Recorder()).metrics == {"a": 2}
+
+
+def ranks(place):
+    """Pids of workers."""
+    found = []
+    for pid in processes_with(str(place)):
+        try:
+            with open(f"/proc/{pid}/cmdline") as file:
+                found += [pid] * ("rank" in file.read())
+        except OSError:
+            pass
+    return found
