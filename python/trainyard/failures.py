@@ -111,6 +111,7 @@ def _rebuilt(told: dict[str, Any]) -> Exception:
 
 
 def _unpickled(text: str | None) -> Exception | None:
+    """What a worker of this very run said over its channel; it is kept nowhere, and nothing that is read from a file comes here."""
     if text is None:
         return None
     try:

@@ -273,3 +273,22 @@ def test_a_child_of_a_driver_between_its_runs_drives_runs_of_its_own(start, stor
         """,
         DRIVER,
     )
+
+
+def test_a_childs_end_removes_nothing_that_its_parent_made(start, storage, place):
+    run(
+        start,
+        storage,
+        """
+        from trainyard.as_ray import cluster
+
+        folder = cluster._folder()
+        pid = os.fork()
+        if pid == 0:
+            sys.exit(0)
+        os.waitpid(pid, 0)
+        assert os.path.isdir(folder)
+        """,
+        DRIVER,
+    )
+    assert [name for name in os.listdir(place) if name.startswith("trainyard-nodes-")] == []

@@ -131,8 +131,14 @@ def _write(folder: str, entries: list[dict[str, Any]]) -> str:
 
 def _folder() -> str:
     folder = tempfile.mkdtemp(prefix="trainyard-nodes-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(_remove, folder, os.getpid())
     return folder
+
+
+def _remove(folder: str, owner: int) -> None:
+    """Not at the end of a child that was forked: its parent needs the folder."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def labelled_machine(labels: Mapping[str, str], amounts: Mapping[str, Any]) -> str:
