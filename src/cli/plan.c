@@ -20,13 +20,9 @@ struct plan_command {
 
 /* Takes off what other runs on this machine hold, so that the plan says when it would have to wait. */
 static int apply_leases(struct cluster *cluster, ty_error *err) {
-    int directory = -1;
-    int result = lease_begin(&directory, err);
-    if (result < 0) return result;
     struct lease_holder *holders = NULL;
     size_t n = 0;
-    result = lease_holders(directory, NULL, &holders, &n, err);
-    lease_end(directory);
+    int result = lease_holders(NULL, &holders, &n, err);
     if (result >= 0) result = lease_apply(holders, n, cluster, err);
     lease_holders_free(holders, n);
     return result;

@@ -1,5 +1,5 @@
-/* Leases: the short lock on the directory, claiming, releasing, and reading who holds what. A lease's state is the kernel's
- * lock alone; the file's text only says whose it is and for what. */
+/* Leases: claiming, releasing, and reading who holds what. A lease's state is the kernel's lock alone; the file's text only says
+ * whose it is and for what. */
 #include "cluster/lease.h"
 
 #include <dirent.h>
@@ -11,60 +11,36 @@
 #include <pwd.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "cluster/lease_directory.h"
 
+#define PREFIX "trainyard-"
+#define SUFFIX ".lease"
+#define UNBORN ".unborn" /* behind the name of a file that is not locked yet */
+#define UNBORN_LIMIT 60  /* s; then whoever made it is dead */
+
+/* Of its file: seen by all; the sticky bit keeps systemd-tmpfiles from removing it when it is old. */
+enum { FILE_MODE = 01644 };
+
+/* Of one lease, and of all that are read: another user cannot fill our memory with his. */
+enum { CLAIMS_MAX = 4 * NODE_MAX_DEVICES, ALL_CLAIMS_MAX = 64 * CLAIMS_MAX };
+
 struct lease {
-    int directory; /* a description of its own: the lock of lease_begin must not live in it */
+    int directory;
     int fd;
     char file[64];
+    char run[128];
 };
 
 static void cleanup_json(json_t **json) {
     json_decref(*json);
-}
-
-/* -- the directory's lock -- */
-
-#define LOCK_LIMIT (10 * NS_PER_S)
-
-/* The lock is held for a fraction of a millisecond; only a stopped process makes others wait long, so this asks again instead
- * of blocking without an end. */
-static int lock_directory(int fd, ty_error *err) {
-    nanoseconds deadline = clock_monotonic() + LOCK_LIMIT;
-    struct timespec pause = {.tv_nsec = 200 * NS_PER_US};
-    while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-        if (errno != EWOULDBLOCK && errno != EINTR)
-            return ty_fail(err, -errno, "cannot lock %s: %s", lease_directory_path(), strerror(errno));
-        if (clock_monotonic() > deadline)
-            return ty_fail(err, -ETIMEDOUT,
-                           "lease directory %s has been locked by another process for 10 s; is one stopped?",
-                           lease_directory_path());
-        (void)nanosleep(&pause, NULL);
-        if (pause.tv_nsec < 10 * NS_PER_MS) pause.tv_nsec *= 2;
-    }
-    return 0;
-}
-
-int lease_begin(int *directory, ty_error *err) {
-    CLEANUP_FD int fd = lease_directory_open(err);
-    if (fd < 0) return fd;
-    int rc = lock_directory(fd, err);
-    if (rc == 0) *directory = TAKE_FD(fd);
-    return rc;
-}
-
-void lease_end(int directory) {
-    (void)close(directory);
 }
 
 /* -- claiming -- */
@@ -79,48 +55,66 @@ void lease_claim_device(const struct node_devices *devices, size_t index, quanti
     (void)snprintf(claim->id, sizeof claim->id, "%s", id);
 }
 
+/* "until" is "since" again, at the end: a text that is half of one claim and half of the next is known by it. */
 static json_t *describe(const char *run, const struct lease_claim *claims, size_t n) {
+    json_int_t now = clock_wall();
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++)
         (void)json_array_append_new(list, json_pack("{s:s, s:s, s:I}", "resource", claims[i].resource, "id",
                                                     claims[i].id, "amount", (json_int_t)claims[i].amount));
-    return json_pack("{s:i, s:s, s:I, s:o}", "pid", (int)getpid(), "run", run, "since",
-                     (json_int_t)clock_wall(), "claims", list);
+    if (json_array_size(list) == n)
+        return json_pack("{s:I, s:i, s:s, s:o, s:I}", "since", now, "pid", (int)getpid(), "run", run, "claims",
+                         list, "until", now);
+    json_decref(list);
+    return NULL;
 }
 
-static int write_claims(int fd, const char *run, const struct lease_claim *claims, size_t n, ty_error *err) {
-    CLEANUP(cleanup_json) json_t *json = describe(run, claims, n);
-    if (json == NULL || json_array_size(json_object_get(json, "claims")) != n) return ty_fail_memory(err);
-    CLEANUP_FREE char *text = json_dumps(json, JSON_COMPACT);
+/* One write, with blanks over what was there: whoever is killed in between leaves a file that can be read. Through a descriptor of
+ * its own, whose close wakes those that watch. */
+int lease_claim(const struct lease *lease, const struct lease_claim *claims, size_t n, ty_error *err) {
+    CLEANUP(cleanup_json) json_t *json = describe(lease->run, claims, n);
+    CLEANUP_FREE char *text = json == NULL ? NULL : json_dumps(json, JSON_COMPACT);
+    struct stat status;
     if (text == NULL) return ty_fail_memory(err);
     size_t size = strlen(text);
-    if (size > LEASE_FILE_MAX) return ty_fail(err, TY_EUSAGE, "a lease of %zu devices is too big", n);
-    int rc = file_write_all(fd, text, size);
-    return rc < 0 ? ty_fail(err, rc, "cannot write a lease in %s: %s", lease_directory_path(), strerror(-rc))
-                  : 0;
+    if (size > LEASE_FILE_MAX || n > CLAIMS_MAX)
+        return ty_fail(err, TY_EUSAGE, "a lease of %zu devices is too big", n);
+    if (fstat(lease->fd, &status) == 0 && (size_t)status.st_size > size) size = (size_t)status.st_size;
+    CLEANUP_FREE char *padded = malloc(size + 1);
+    if (padded == NULL) return ty_fail_memory(err);
+    (void)snprintf(padded, size + 1, "%-*s", (int)size, text);
+    CLEANUP_FD int fd = openat(lease->directory, lease->file, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+    ssize_t written = fd < 0 ? -1 : pwrite(fd, padded, size, 0);
+    if (written == (ssize_t)size) return 0;
+    int code = written < 0 ? errno : ENOSPC;
+    return ty_fail(err, -code, "cannot write a lease in %s: %s", lease_directory_path(), strerror(code));
 }
 
-/* Makes and locks the file of `lease`. Readable for all under any umask: a file that cannot be read holds nothing. */
+/* Makes the file of `lease` under a name that nobody looks at, and locks it before it gets the one by which it is found: a file that
+ * is found without a lock is void. Readable for all under any umask. */
 static int create_file(struct lease *lease, ty_error *err) {
     uint64_t number;
+    char unborn[sizeof lease->file + sizeof UNBORN];
     if (getrandom(&number, sizeof number, 0) != sizeof number) return ty_fail(err, -errno, "no random number");
-    (void)snprintf(lease->file, sizeof lease->file, "%d-%016" PRIx64 LEASE_SUFFIX, (int)getpid(), number);
-    lease->fd = openat(lease->directory, lease->file, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-    if (lease->fd >= 0 && fchmod(lease->fd, 0644) == 0 && flock(lease->fd, LOCK_EX | LOCK_NB) == 0) return 0;
-    return ty_fail(err, -errno, "cannot make a lease in %s: %s", lease_directory_path(), strerror(errno));
+    (void)snprintf(lease->file, sizeof lease->file, PREFIX "%d-%016" PRIx64 SUFFIX, (int)getpid(), number);
+    (void)snprintf(unborn, sizeof unborn, "%s" UNBORN, lease->file);
+    lease->fd = openat(lease->directory, unborn, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (lease->fd >= 0 && lease_file_lock(lease->fd) == 0 && fchmod(lease->fd, FILE_MODE) == 0 &&
+        renameat(lease->directory, unborn, lease->directory, lease->file) == 0)
+        return 0;
+    int code = errno;
+    if (lease->fd >= 0) (void)unlinkat(lease->directory, unborn, 0);
+    return ty_fail(err, -code, "cannot make a lease in %s: %s", lease_directory_path(), strerror(code));
 }
 
-int lease_claim(int directory, const char *run, const struct lease_claim *claims, size_t n,
-                struct lease **lease, ty_error *err) {
+int lease_open(const char *run, struct lease **lease, ty_error *err) {
     struct lease *made = malloc(sizeof *made);
     if (made == NULL) return ty_fail_memory(err);
     *made = (struct lease){.fd = -1};
-    made->directory = openat(directory, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    int rc = 0;
-    if (made->directory < 0)
-        rc = ty_fail(err, -errno, "cannot open %s: %s", lease_directory_path(), strerror(errno));
-    if (rc == 0) rc = create_file(made, err);
-    if (rc == 0) rc = write_claims(made->fd, run, claims, n, err);
+    (void)snprintf(made->run, sizeof made->run, "%s", run);
+    made->directory = lease_directory_open(err);
+    int rc = made->directory < 0 ? made->directory : create_file(made, err);
+    if (rc == 0) rc = lease_claim(made, NULL, 0, err);
     if (rc == 0)
         *lease = made;
     else
@@ -128,23 +122,11 @@ int lease_claim(int directory, const char *run, const struct lease_claim *claims
     return rc;
 }
 
-/* One write, with blanks over what was there: whoever is killed in between leaves a file that can be read. Through a descriptor of its
- * own, whose close wakes those that watch. */
-int lease_change(const struct lease *lease, const char *run, const struct lease_claim *claims, size_t n,
-                 ty_error *err) {
-    CLEANUP(cleanup_json) json_t *json = describe(run, claims, n);
-    CLEANUP_FREE char *text = json == NULL ? NULL : json_dumps(json, JSON_COMPACT);
-    struct stat status;
-    if (text == NULL || json_array_size(json_object_get(json, "claims")) != n) return ty_fail_memory(err);
-    size_t size = strlen(text);
-    if (size > LEASE_FILE_MAX) return ty_fail(err, TY_EUSAGE, "a lease of %zu devices is too big", n);
-    if (fstat(lease->fd, &status) == 0 && (size_t)status.st_size > size) size = (size_t)status.st_size;
-    CLEANUP_FREE char *padded = malloc(size + 1);
-    if (padded == NULL) return ty_fail_memory(err);
-    (void)snprintf(padded, size + 1, "%-*s", (int)size, text);
-    CLEANUP_FD int fd = openat(lease->directory, lease->file, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd >= 0 && pwrite(fd, padded, size, 0) == (ssize_t)size) return 0;
-    return ty_fail(err, -errno, "cannot write a lease in %s: %s", lease_directory_path(), strerror(errno));
+void lease_pause(int tries) {
+    uint32_t chance = 0;
+    (void)!getrandom(&chance, sizeof chance, 0);
+    nanoseconds longest = NS_PER_MS << tries;
+    (void)nanosleep(&(struct timespec){.tv_nsec = (long)(chance % (uint64_t)longest)}, NULL);
 }
 
 int lease_fd(const struct lease *lease) {
@@ -191,16 +173,14 @@ static void read_claim(const json_t *json, struct lease_claim *claim) {
 }
 
 /* The user who owns the file: nobody can hold a lease in another's name. */
-static void read_user(int fd, char *user, size_t size) {
-    struct stat status;
+static void read_user(uid_t owner, char *user, size_t size) {
     struct passwd entry, *found = NULL;
     char text[4096];
-    if (fstat(fd, &status) < 0) return;
-    (void)getpwuid_r(status.st_uid, &entry, text, sizeof text, &found);
+    (void)getpwuid_r(owner, &entry, text, sizeof text, &found);
     if (found != NULL)
         (void)snprintf(user, size, "%s", found->pw_name);
     else
-        (void)snprintf(user, size, "%u", (unsigned)status.st_uid);
+        (void)snprintf(user, size, "%u", (unsigned)owner);
 }
 
 static json_t *read_json(int fd) {
@@ -212,22 +192,47 @@ static json_t *read_json(int fd) {
     return size <= 0 ? NULL : json_loadb(text, (size_t)size, 0, NULL);
 }
 
+static bool is_whole(const json_t *json) {
+    const json_t *list = json_object_get(json, "claims");
+    return json_is_array(list) && json_array_size(list) <= CLAIMS_MAX &&
+           json_equal(json_object_get(json, "since"), json_object_get(json, "until"));
+}
+
+/* Its owner may be writing to it at this moment; what stays nonsense says nothing. */
+static json_t *read_claims(int fd) {
+    enum { READS = 5 };
+    for (int i = 0; i < READS; i++) {
+        json_t *json = read_json(fd);
+        if (is_whole(json)) return json;
+        json_decref(json);
+        (void)nanosleep(&(struct timespec){.tv_nsec = NS_PER_MS}, NULL);
+    }
+    return NULL;
+}
+
+/* The pid that a file tells is its owner's word: it is one of his processes, or nobody's. */
+static int visible_pid(json_int_t pid, uid_t owner) {
+    char path[32];
+    struct stat process;
+    if (pid <= 0 || pid > INT32_MAX) return 0;
+    (void)snprintf(path, sizeof path, "/proc/%d", (int)pid);
+    return stat(path, &process) == 0 && process.st_uid == owner ? (int)pid : 0;
+}
+
 /* False when the file says nothing that can be understood; then it holds nothing. */
 static bool read_holder(int fd, const char *name, struct lease_holder *holder) {
-    CLEANUP(cleanup_json) json_t *json = read_json(fd);
+    CLEANUP(cleanup_json) json_t *json = read_claims(fd);
     const json_t *list = json_object_get(json, "claims");
+    struct stat status;
     *holder = (struct lease_holder){.n = json_array_size(list)};
+    if (json == NULL || fstat(fd, &status) < 0) return false;
     holder->claims = calloc(holder->n + 1, sizeof *holder->claims);
-    if (json == NULL || !json_is_array(list) || holder->claims == NULL) {
-        free(holder->claims);
-        return false;
-    }
-    json_int_t pid = json_integer_value(json_object_get(json, "pid"));
-    holder->pid = pid > 0 && pid <= INT32_MAX ? (int)pid : 0;
+    if (holder->claims == NULL) return false;
+    holder->pid = visible_pid(json_integer_value(json_object_get(json, "pid")), status.st_uid);
     holder->since = json_integer_value(json_object_get(json, "since"));
     copy_text(holder->run, sizeof holder->run, json_object_get(json, "run"));
     memcpy(holder->file, name, strlen(name) + 1); /* is_lease_name has measured it */
-    read_user(fd, holder->user, sizeof holder->user);
+    read_user(status.st_uid, holder->user, sizeof holder->user);
     for (size_t i = 0; i < holder->n; i++)
         read_claim(json_array_get(list, i), &holder->claims[i]);
     return true;
@@ -238,10 +243,22 @@ bool lease_changed(int fd, const struct lease_holder *holder) {
     return json_integer_value(json_object_get(json, "since")) != holder->since;
 }
 
-static bool is_lease_name(const char *name) {
-    size_t size = strlen(name), suffix = strlen(LEASE_SUFFIX);
-    return size > suffix && size < sizeof((struct lease_holder *)NULL)->file &&
-           strcmp(name + size - suffix, LEASE_SUFFIX) == 0;
+/* trainyard-PID-NUMBER.lease and nothing else: all kinds of files may lie beside leases. */
+static bool is_lease_name(const char *name, const char *behind) {
+    const char *at;
+    if (strlen(name) >= sizeof((struct lease *)NULL)->file + strlen(behind)) return false;
+    if (!str_prefix(name, PREFIX, &at)) return false;
+    size_t pid = strspn(at, "0123456789");
+    at += pid;
+    if (pid == 0 || *at++ != '-' || strspn(at, "0123456789abcdef") != 16) return false;
+    return str_prefix(at + 16, SUFFIX, &at) && strcmp(at, behind) == 0;
+}
+
+/* What a process left that was killed as it made its lease. */
+static void remove_unborn(int directory, const char *name) {
+    struct stat status;
+    if (fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) < 0) return;
+    if (status.st_mtime + UNBORN_LIMIT < clock_wall() / NS_PER_S) (void)unlinkat(directory, name, 0);
 }
 
 /* 1 when `name` is held and was read, 0 when it holds nothing. A void file of another user's may have to stay. */
@@ -260,42 +277,47 @@ static int look(int directory, const char *name, struct lease_holder *holder) {
 
 struct holders {
     struct lease_holder *items;
-    size_t n;
+    size_t n, n_claims;
 };
 
-static int add_holder(struct holders *holders, int directory, const char *name) {
+static int add_holder(struct holders *holders, int directory, const char *name, ty_error *err) {
     struct lease_holder *grown = reallocarray(holders->items, holders->n + 1, sizeof *grown);
-    if (grown == NULL) return -ENOMEM;
+    if (grown == NULL) return ty_fail_memory(err);
     holders->items = grown;
-    holders->n += (size_t)look(directory, name, &grown[holders->n]);
-    return 0;
+    struct lease_holder *holder = &grown[holders->n];
+    if (look(directory, name, holder) == 0) return 0;
+    holders->n++;
+    holders->n_claims += holder->n;
+    if (holders->n_claims <= ALL_CLAIMS_MAX) return 0;
+    return ty_fail(err, -E2BIG, "the leases in %s claim more than %d devices, one of the holders is user %s",
+                   lease_directory_path(), ALL_CLAIMS_MAX, holder->user);
 }
 
-static int list_holders(int directory, DIR *entries, const struct lease *own, struct holders *holders) {
+static int list_holders(DIR *entries, const struct lease *own, struct holders *holders, ty_error *err) {
     const struct dirent *entry;
-    while ((entry = readdir(entries)) != NULL) {
-        if (!is_lease_name(entry->d_name) || (own != NULL && strcmp(own->file, entry->d_name) == 0)) continue;
-        if (add_holder(holders, directory, entry->d_name) < 0) return -ENOMEM;
+    int rc = 0;
+    while (rc == 0 && (entry = readdir(entries)) != NULL) {
+        if (is_lease_name(entry->d_name, UNBORN)) remove_unborn(dirfd(entries), entry->d_name);
+        if (!is_lease_name(entry->d_name, "") || (own != NULL && strcmp(own->file, entry->d_name) == 0))
+            continue;
+        rc = add_holder(holders, dirfd(entries), entry->d_name, err);
     }
-    return 0;
+    return rc;
 }
 
-int lease_holders(int directory, const struct lease *own, struct lease_holder **holders, size_t *n,
-                  ty_error *err) {
-    /* A description of its own: fdopendir takes the descriptor over, and the lock must stay with the caller's. */
-    int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *entries = fd < 0 ? NULL : fdopendir(fd);
-    if (entries == NULL) {
-        int rc = ty_fail(err, -errno, "cannot list %s: %s", lease_directory_path(), strerror(errno));
-        if (fd >= 0) (void)close(fd);
-        return rc;
-    }
+int lease_holders(const struct lease *own, struct lease_holder **holders, size_t *n, ty_error *err) {
+    CLEANUP_FD int fd = lease_directory_open(err);
+    if (fd < 0) return fd;
+    DIR *entries = fdopendir(fd);
+    if (entries == NULL)
+        return ty_fail(err, -errno, "cannot list %s: %s", lease_directory_path(), strerror(errno));
+    (void)TAKE_FD(fd);
     struct holders found = {0};
-    int rc = list_holders(directory, entries, own, &found);
+    int rc = list_holders(entries, own, &found, err);
     (void)closedir(entries);
     if (rc < 0) {
         lease_holders_free(found.items, found.n);
-        return ty_fail_memory(err);
+        return rc;
     }
     *holders = found.items;
     *n = found.n;

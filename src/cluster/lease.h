@@ -1,8 +1,12 @@
-/* Claims on this machine's devices across separate runs and users (docs/design.md 4, "Leases are file locks").
+/* Claims on this machine's devices across separate runs and users (DESIGN.md 4, "Leases are file locks"; docs/leases.md).
  *
- * A lease is a file of its own in the lease directory ($TRAINYARD_LEASE_DIR, else /tmp/trainyard-leases, mode 1777), locked
- * (flock) by an open file that the controller and its agents hold: the lock goes when the last of them goes, by
- * SIGKILL too, and a file without a lock is void and removed by whoever finds it. The file names the holder and its claims. */
+ * A lease is a file of its own in a directory that all users share and in which nobody can touch another's files: /tmp itself, or
+ * $TRAINYARD_LEASE_DIR. The controller and its agents hold one open file of it, and a lock that only the owner of the file can have:
+ * the lock goes when the last of them goes, by SIGKILL too. A file without a lock is void and removed by whoever finds it.
+ *
+ * No lock of the directory keeps claims apart, since any user could hold that one for ever. Who wants devices claims them first
+ * and then looks again (lease_fits): of two that claim the same at the same time at least the later one sees the other, withdraws
+ * and tries again. So nothing that another user does can make a device anybody's twice, and all that he can do is to claim it. */
 #ifndef CLUSTER_LEASE_H
 #define CLUSTER_LEASE_H
 
@@ -19,7 +23,7 @@ struct lease_claim {
 
 /* A lease of somebody's, as read: the claims are believed, the user is the owner of the file. */
 struct lease_holder {
-    int pid; /* as the holder sees itself; another one in another container */
+    int pid; /* 0 unless it is that of a process of the user which can be seen from here */
     char run[128];
     char user[64];
     nanoseconds since; /* wall clock */
@@ -34,26 +38,24 @@ struct lease; /* opaque: a claim of ours */
 void lease_claim_device(const struct node_devices *devices, size_t index, quantity amount,
                         struct lease_claim *claim);
 
-/* One process at a time looks and claims: between lease_begin and lease_end the directory is locked (short). Waits ten
- * seconds at most: -ETIMEDOUT. A directory that somebody else could tamper with is refused: -EPERM. */
-int lease_begin(int *directory, ty_error *err);
-void lease_end(int directory);
-
-/* Who holds what now, but for `own` (may be NULL); void files are removed on the way. Owned by the caller. */
-int lease_holders(int directory, const struct lease *own, struct lease_holder **holders, size_t *n,
-                  ty_error *err);
+/* Who holds what now, but for `own` (may be NULL); void files are removed on the way. Owned by the caller. A directory in which
+ * somebody else could remove leases is refused with what to do: -EPERM. */
+int lease_holders(const struct lease *own, struct lease_holder **holders, size_t *n, ty_error *err);
 void lease_holders_free(struct lease_holder *holders, size_t n);
 
-/* Takes what `holders` have off what is free on the one node of `cluster`, by device id or UUID; claims to other devices are
- * passed over. 0, or -ENOMEM. */
+/* All is free on the one node of `cluster` but what `holders` have, by device id or UUID; claims to other devices are passed over.
+ * 0, or -ENOMEM. */
 int lease_apply(const struct lease_holder *holders, size_t n, struct cluster *cluster, ty_error *err);
 
-/* Claims; to be called between begin and end, after a look at the holders. */
-int lease_claim(int directory, const char *run, const struct lease_claim *claims, size_t n,
-                struct lease **lease, ty_error *err);
-/* What it claims from now on, whoever holds its descriptor; those that watch are woken. To be called as lease_claim. */
-int lease_change(const struct lease *lease, const char *run, const struct lease_claim *claims, size_t n,
-                 ty_error *err);
+/* A lease that claims nothing yet. */
+int lease_open(const char *run, struct lease **lease, ty_error *err);
+/* What the lease claims from now on, whoever holds its descriptor; those that watch are woken. */
+int lease_claim(const struct lease *lease, const struct lease_claim *claims, size_t n, ty_error *err);
+/* To be asked after lease_claim and another lease_holders and lease_apply: false when somebody has claimed the same meanwhile. Then
+ * the claim is to be withdrawn, and what is free looked for again after lease_pause, which is longer and more random each time. */
+bool lease_fits(const struct lease_claim *claims, size_t n, const struct cluster *cluster);
+enum { LEASE_TRIES = 10 }; /* then somebody is at it on purpose; half a second of pauses, on average */
+void lease_pause(int tries);
 int lease_fd(const struct lease *lease); /* to be handed on to agents; close-on-exec is set */
 void lease_release(
     struct lease *lease); /* unlinks and closes (agents that still have it keep it locked, but it counts no

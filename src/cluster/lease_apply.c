@@ -1,7 +1,7 @@
 /* What other runs hold, taken off what is free on this machine's node. */
 #include <string.h>
 
-#include "base/str.h"
+#include "base/cleanup.h"
 #include "cluster/lease.h"
 
 static bool is_device(const struct node_devices *devices, size_t index, const char *id) {
@@ -10,15 +10,20 @@ static bool is_device(const struct node_devices *devices, size_t index, const ch
     return strcmp(node_device_id(devices, index, number), id) == 0;
 }
 
-static void take_claim(const struct node *node, const struct lease_claim *claim) {
+/* False when less is left of the device than is claimed. */
+static bool take_claim(const struct node *node, const struct lease_claim *claim) {
+    bool enough = true;
     for (size_t i = 0; i < node->shape->n_devices; i++) {
         const struct node_devices *devices = &node->shape->devices[i];
         if (strcmp(devices->resource, claim->resource) != 0) continue;
         for (size_t at = 0; at < devices->n; at++) {
             quantity *left = &node->use->device_free[i][at];
-            if (is_device(devices, at, claim->id)) *left = *left > claim->amount ? *left - claim->amount : 0;
+            if (!is_device(devices, at, claim->id)) continue;
+            enough = enough && *left >= claim->amount;
+            *left = *left > claim->amount ? *left - claim->amount : 0;
         }
     }
+    return enough;
 }
 
 static int sum_devices(const struct node *node) {
@@ -33,14 +38,22 @@ static int sum_devices(const struct node *node) {
 }
 
 int lease_apply(const struct lease_holder *holders, size_t n, struct cluster *cluster, ty_error *err) {
-    if (n == 0 || cluster->n == 0) return 0;
+    if (cluster->n == 0) return 0;
     struct node *node = &cluster->nodes[0];
-    if (node->use == NULL) {
-        int rc = node_use_create(node->shape, &(struct resources){0}, &node->use, err);
-        if (rc < 0) return rc;
-    }
+    node_use_destroy(TAKE(node->use));
+    if (n == 0) return 0;
+    int rc = node_use_create(node->shape, &(struct resources){0}, &node->use, err);
+    if (rc < 0) return rc;
     for (size_t i = 0; i < n; i++)
         for (size_t c = 0; c < holders[i].n; c++)
-            take_claim(node, &holders[i].claims[c]);
+            (void)take_claim(node, &holders[i].claims[c]);
     return sum_devices(node) < 0 ? ty_fail_memory(err) : 0;
+}
+
+bool lease_fits(const struct lease_claim *claims, size_t n, const struct cluster *cluster) {
+    const struct node *node = &cluster->nodes[0];
+    bool fits = true;
+    for (size_t i = 0; i < n && node->use != NULL; i++)
+        fits = take_claim(node, &claims[i]) && fits;
+    return fits;
 }

@@ -1,12 +1,13 @@
-/* The place where all users of a machine meet: sticky and open to all like /tmp, never a symbolic link, never a directory in
- * which another user could remove or replace our files. */
+/* The place where all users of a machine meet: one in which nobody but root could remove or replace the files of another user, and
+ * that nobody can have taken beforehand. /tmp is such a place on every machine. */
 #include "cluster/lease_directory.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,49 +15,56 @@
 
 enum { SHARED_MODE = 01777 };
 
-static const char default_path[] = "/tmp/trainyard-leases";
+#define CURE                                                                                  \
+    "have one made that is root's (sudo install -d -m 1777 -o root /run/trainyard), and set " \
+    "TRAINYARD_LEASE_DIR "                                                                    \
+    "to it for all users"
 
 const char *lease_directory_path(void) {
     const char *path = getenv("TRAINYARD_LEASE_DIR");
-    return path != NULL && path[0] != '\0' ? path : default_path;
+    return path != NULL && path[0] != '\0' ? path : "/tmp";
 }
 
-/* Sticky, whoever owns it, or one that only its owner can write to: us or root. */
-static bool is_safe(const struct stat *status) {
-    bool trusted = status->st_uid == geteuid() || status->st_uid == 0;
-    return (status->st_mode & S_ISVTX) != 0 || (trusted && (status->st_mode & S_IWOTH) == 0);
+/* Root, who may be called otherwise in a user namespace: there too the root directory is root's. */
+static bool is_trusted(uid_t user) {
+    struct stat root;
+    return user == geteuid() || user == 0 || (stat("/", &root) == 0 && user == root.st_uid);
 }
 
-static int check_directory(int fd, const char *path, bool made, ty_error *err) {
+/* The owner of a directory may remove what lies in it, sticky or not; who may write to it, too, unless it is sticky. */
+static int check_directory(int fd, const char *path, ty_error *err) {
     struct stat status;
     if (fstat(fd, &status) < 0) return ty_fail(err, -errno, "cannot look at %s: %s", path, strerror(errno));
-    if (!is_safe(&status))
+    if (!is_trusted(status.st_uid)) {
+        const struct passwd *owner = getpwuid(status.st_uid);
         return ty_fail(
             err, -EPERM,
-            "lease directory %s is not safe: it must be sticky (mode 1777) or writable by you only; remove it "
-            "or set TRAINYARD_LEASE_DIR",
-            path);
-    /* mkdir heeded the umask, and the maker of the default one may have been killed before it got here. */
-    bool half_made =
-        status.st_uid == geteuid() && (status.st_mode & S_ISVTX) != 0 && strcmp(path, default_path) == 0;
-    if ((made || half_made) && (status.st_mode & 07777) != SHARED_MODE && fchmod(fd, SHARED_MODE) < 0)
-        return ty_fail(err, -errno, "cannot open %s to all users: %s", path, strerror(errno));
+            "lease directory %s is not safe: it belongs to user %s (%u), who could remove your leases; " CURE,
+            path, owner != NULL ? owner->pw_name : "?", (unsigned)status.st_uid);
+    }
+    if ((status.st_mode & (S_IWOTH | S_IWGRP)) != 0 && (status.st_mode & S_ISVTX) == 0)
+        return ty_fail(
+            err, -EPERM,
+            "lease directory %s is not safe: others may write to it (mode %03o), who could remove your "
+            "leases; make it sticky (chmod 1777 %s), or " CURE,
+            path, (unsigned)status.st_mode & 07777, path);
     return 0;
 }
 
 int lease_directory_open(ty_error *err) {
     const char *path = lease_directory_path();
     bool made = mkdir(path, SHARED_MODE) == 0;
-    if (!made && errno != EEXIST)
-        return ty_fail(err, -errno, "cannot make the lease directory %s: %s", path, strerror(errno));
+    if (!made && errno != EEXIST && errno != EROFS)
+        return ty_fail(err, -errno, "cannot make the lease directory %s: %s; " CURE, path, strerror(errno));
     CLEANUP_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && (errno == ENOTDIR || errno == ELOOP))
-        return ty_fail(
-            err, -EPERM,
-            "lease directory %s is a symbolic link or no directory; remove it or set TRAINYARD_LEASE_DIR",
-            path);
-    if (fd < 0) return ty_fail(err, -errno, "cannot open the lease directory %s: %s", path, strerror(errno));
-    int rc = check_directory(fd, path, made, err);
+        return ty_fail(err, -EPERM,
+                       "lease directory %s is a symbolic link or no directory; remove it, or " CURE, path);
+    if (fd < 0)
+        return ty_fail(err, -errno, "cannot open the lease directory %s: %s; " CURE, path, strerror(errno));
+    int rc = check_directory(fd, path, err);
+    if (rc == 0 && made && fchmod(fd, SHARED_MODE) < 0) /* mkdir heeded the umask */
+        rc = ty_fail(err, -errno, "cannot open %s to all users: %s", path, strerror(errno));
     return rc < 0 ? rc : TAKE_FD(fd);
 }
 
@@ -68,6 +76,12 @@ int lease_file_open(int directory, const char *name) {
     return -1;
 }
 
+int lease_file_lock(int fd) {
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return fcntl(fd, F_OFD_SETLK, &whole);
+}
+
 bool lease_file_held(int fd) {
-    return flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+    struct flock other = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    return fcntl(fd, F_OFD_GETLK, &other) == 0 && other.l_type == F_WRLCK;
 }

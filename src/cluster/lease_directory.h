@@ -6,11 +6,9 @@
 
 #include "base/error.h"
 
-#define LEASE_SUFFIX ".lease"
-
 enum { LEASE_FILE_MAX = 1024 * 1024 }; /* bytes; a bigger file is not ours */
 
-/* $TRAINYARD_LEASE_DIR, else /tmp/trainyard-leases. */
+/* $TRAINYARD_LEASE_DIR, else /tmp. */
 const char *lease_directory_path(void);
 
 /* An open directory that exists and is safe; the caller closes. */
@@ -19,8 +17,10 @@ int lease_directory_open(ty_error *err);
 /* Opens a lease file for reading; -1 when it is not a regular file or not to be had. */
 int lease_file_open(int directory, const char *name);
 
-/* True while some process holds the lease. The question takes a shared lock for a moment, so askers do not disturb each
- * other; the holder's is exclusive and there before anybody can ask. */
+/* A lease is locked by its owner's process with the whole file (OFD locks), which takes a descriptor for writing: nobody else can
+ * hold or keep that lock. 0, or -1 with errno. */
+int lease_file_lock(int fd);
+/* True while some process holds the lease. The question takes no lock. */
 bool lease_file_held(int fd);
 
 #endif

@@ -1,6 +1,8 @@
 /* Waiting for a lease to end without polling. The kernel tells of a lease file's last close, also when its holder was killed,
  * as the end of writing to it; a polite end is told as its removal. */
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
@@ -29,17 +31,27 @@ static int readable_each_second(void) {
     return fd;
 }
 
-static int watch_directory(const char *path) {
+/* Each lease by itself, so that nobody else's files in the same directory wake the run. Its removal is a change of its links. */
+static int watch_files(const struct lease_holder *holders, size_t n) {
     CLEANUP_FD int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    uint32_t events = IN_CLOSE_WRITE | IN_DELETE | IN_MOVED_FROM | IN_ONLYDIR | IN_DONT_FOLLOW;
-    if (fd < 0 || inotify_add_watch(fd, path, events) < 0) return readable_each_second();
+    uint32_t events = IN_CLOSE_WRITE | IN_ATTRIB | IN_MOVE_SELF | IN_DONT_FOLLOW;
+    if (fd < 0) return readable_each_second();
+    for (size_t i = 0; i < n; i++) {
+        char *path;
+        if (asprintf(&path, "%s/%s", lease_directory_path(), holders[i].file) < 0)
+            return readable_each_second();
+        bool watched = inotify_add_watch(fd, path, events) >= 0;
+        int code = errno;
+        free(path);
+        if (!watched && code != ENOENT) return readable_each_second();
+    }
     return TAKE_FD(fd);
 }
 
 int lease_watch(const struct lease_holder *holders, size_t n, ty_error *err) {
     CLEANUP_FD int directory = lease_directory_open(err);
     if (directory < 0) return directory;
-    CLEANUP_FD int fd = watch_directory(lease_directory_path());
+    CLEANUP_FD int fd = watch_files(holders, n);
     /* Who went before the watch began is seen now. This also catches the kernel's order at the last close, which tells of the
      * end of writing just before it drops the lock. */
     for (size_t i = 0; fd >= 0 && i < n; i++)

@@ -75,13 +75,9 @@ static int check_request(const struct node_request *request, ty_error *err) {
 static int probe(const struct cluster_overrides *overrides, struct cluster **cluster, ty_error *err) {
     struct lease_holder *holders = NULL;
     size_t n = 0;
-    int directory = -1;
     int result = cluster_probe(overrides, cluster, err);
     if (result < 0) return result;
-    result = lease_begin(&directory, err);
-    if (result < 0) return result;
-    result = lease_holders(directory, NULL, &holders, &n, err);
-    lease_end(directory);
+    result = lease_holders(NULL, &holders, &n, err);
     if (result >= 0) result = lease_apply(holders, n, *cluster, err);
     lease_holders_free(holders, n);
     return result;

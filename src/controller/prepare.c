@@ -78,46 +78,89 @@ static int plan(struct prepared *prepared, ty_error *err) {
                    prepared->plan->reason);
 }
 
-/* Every device of the plan as a claim; the number of them. `claims` may be NULL. */
-static size_t list_claims(const struct prepared *prepared, struct lease_claim *claims) {
+/* What the plan takes of each device of this machine, in the order of its devices. */
+static void sum_grants(const struct prepared *prepared, quantity *const *taken) {
     const struct plan *plan = prepared->plan;
-    const struct cluster *cluster = prepared->cluster;
-    size_t at = 0;
     for (size_t rank = 0; rank < plan->n_workers; rank++) {
         const struct plan_worker *worker = &plan->workers[rank];
-        const struct node_shape *shape = cluster->nodes[worker->node].shape;
         for (uint32_t g = 0; g < worker->n_grants; g++) {
             const struct grant *grant = &plan->grants[worker->first_grant + g];
-            const struct node_devices *devices = &shape->devices[grant->devices];
-            quantity amount = resources_get(&prepared->demand.per_worker, devices->resource);
-            if (amount > QUANTITY_ONE) amount = QUANTITY_ONE;
-            for (uint32_t i = 0; i < grant->n; i++, at++)
-                if (claims != NULL)
-                    lease_claim_device(devices, plan->positions[grant->first + i], amount, &claims[at]);
+            const char *resource = prepared->cluster->nodes[0].shape->devices[grant->devices].resource;
+            quantity amount = resources_get(&prepared->demand.per_worker, resource);
+            for (uint32_t i = 0; i < grant->n; i++)
+                taken[grant->devices][plan->positions[grant->first + i]] +=
+                    amount > QUANTITY_ONE ? QUANTITY_ONE : amount;
         }
     }
-    return at;
 }
 
-static int claim(int directory, const char *run_name, struct prepared *prepared, ty_error *err) {
-    size_t n = list_claims(prepared, NULL);
-    CLEANUP_FREE struct lease_claim *claims = calloc(n + 1, sizeof *claims);
-    if (claims == NULL) return ty_fail_memory(err);
-    (void)list_claims(prepared, claims);
-    return lease_claim(directory, run_name, claims, n, &prepared->lease, err);
+/* One claim for each device of the plan. The caller frees. */
+static int list_claims(const struct prepared *prepared, struct lease_claim **claims, size_t *n, ty_error *err) {
+    const struct node_shape *shape = prepared->cluster->nodes[0].shape;
+    size_t all = 0;
+    for (size_t d = 0; d < shape->n_devices; d++)
+        all += shape->devices[d].n;
+    CLEANUP_FREE quantity *amounts = calloc(all + 1, sizeof *amounts);
+    CLEANUP_FREE quantity **taken = calloc(shape->n_devices + 1, sizeof *taken);
+    struct lease_claim *made = calloc(all + 1, sizeof *made);
+    if (amounts == NULL || taken == NULL || made == NULL) {
+        free(made);
+        return ty_fail_memory(err);
+    }
+    for (size_t d = 0, at = 0; d < shape->n_devices; at += shape->devices[d++].n)
+        taken[d] = amounts + at;
+    sum_grants(prepared, taken);
+    *n = 0;
+    for (size_t d = 0; d < shape->n_devices; d++)
+        for (size_t i = 0; i < shape->devices[d].n; i++)
+            if (taken[d][i] > 0) lease_claim_device(&shape->devices[d], i, taken[d][i], &made[(*n)++]);
+    *claims = made;
+    return 0;
 }
 
-static int plan_and_claim(const char *run_name, struct prepared *prepared, struct lease_holder **holders,
-                          size_t *n_holders, ty_error *err) {
-    int directory;
-    int result = lease_begin(&directory, err);
-    if (result < 0) return result;
-    result = lease_holders(directory, NULL, holders, n_holders, err);
+/* What others leave free, and a plan with that. */
+static int look_and_plan(struct prepared *prepared, struct lease_holder **holders, size_t *n_holders,
+                         ty_error *err) {
+    lease_holders_free(TAKE(*holders), *n_holders);
+    *n_holders = 0;
+    int result = lease_holders(prepared->lease, holders, n_holders, err);
     if (result >= 0) result = lease_apply(*holders, *n_holders, prepared->cluster, err);
-    if (result >= 0) result = plan(prepared, err);
-    if (result >= 0) result = claim(directory, run_name, prepared, err);
-    lease_end(directory);
-    return result;
+    return result < 0 ? result : plan(prepared, err);
+}
+
+/* Claims what the plan needs. 1 when the claim stands, 0 when somebody claimed the same at the same time: then it is withdrawn. */
+static int claim(const struct prepared *prepared, struct lease_holder **holders, size_t *n_holders,
+                 ty_error *err) {
+    CLEANUP_FREE struct lease_claim *claims = NULL;
+    size_t n;
+    int result = list_claims(prepared, &claims, &n, err);
+    if (result >= 0) result = lease_claim(prepared->lease, claims, n, err);
+    lease_holders_free(TAKE(*holders), *n_holders);
+    *n_holders = 0;
+    if (result >= 0) result = lease_holders(prepared->lease, holders, n_holders, err);
+    if (result >= 0) result = lease_apply(*holders, *n_holders, prepared->cluster, err);
+    if (result >= 0 && lease_fits(claims, n, prepared->cluster)) return 1;
+    int withdrawn = lease_claim(prepared->lease, NULL, 0, result < 0 ? NULL : err);
+    return result < 0 ? result : withdrawn;
+}
+
+static int plan_and_claim(struct prepared *prepared, struct lease_holder **holders, size_t *n_holders,
+                          ty_error *err) {
+    for (int tries = 0; tries < LEASE_TRIES; tries++) {
+        int result = look_and_plan(prepared, holders, n_holders, err);
+        if (result >= 0) result = claim(prepared, holders, n_holders, err);
+        if (result != 0) return result;
+        lease_pause(tries);
+    }
+    return ty_fail(err, TY_EBUSY, "somebody else claimed what was free, each of %d times", LEASE_TRIES);
+}
+
+static int open_and_claim(const char *run_name, struct prepared *prepared, struct lease_holder **holders,
+                          size_t *n_holders, ty_error *err) {
+    int result = lease_open(run_name, &prepared->lease, err);
+    if (result >= 0) result = plan_and_claim(prepared, holders, n_holders, err);
+    if (result < 0) lease_release(TAKE(prepared->lease));
+    return result < 0 ? result : 0;
 }
 
 int prepare_plan(const struct run_request *request, const char *run_name, struct prepared *prepared,
@@ -130,7 +173,7 @@ int prepare_plan(const struct run_request *request, const char *run_name, struct
     if (prepared->cluster->logical || !prepare_needs_devices(&prepared->demand))
         result = plan(prepared, err);
     else
-        result = plan_and_claim(run_name, prepared, holders, n_holders, err);
+        result = open_and_claim(run_name, prepared, holders, n_holders, err);
     if (result != TY_EBUSY) {
         lease_holders_free(*holders, *n_holders);
         *holders = NULL;
@@ -140,32 +183,17 @@ int prepare_plan(const struct run_request *request, const char *run_name, struct
     return result;
 }
 
-/* The run's lease for what was planned, or for nothing: whoever waits keeps nobody waiting. */
-static int change_lease(const char *run_name, const struct prepared *planned, ty_error *err) {
-    bool fits = planned->plan != NULL && planned->plan->verdict == PLAN_FEASIBLE;
-    size_t n = fits ? list_claims(planned, NULL) : 0;
-    CLEANUP_FREE struct lease_claim *claims = calloc(n + 1, sizeof *claims);
-    if (claims == NULL) return ty_fail_memory(err);
-    if (fits) (void)list_claims(planned, claims);
-    return lease_change(planned->lease, run_name, claims, n, err);
-}
-
-static int plan_again_and_claim(const char *run_name, struct prepare_again *again, ty_error *err) {
+/* The run's lease for what is planned, or for nothing: whoever waits keeps nobody waiting. Nothing is let go of while there is another
+ * way. */
+static int plan_again_and_claim(struct prepare_again *again, ty_error *err) {
     struct prepared *planned = &again->planned;
-    int directory;
-    int result = lease_begin(&directory, err);
-    if (result < 0) return result;
-    result = lease_holders(directory, planned->lease, &again->holders, &again->n_holders, err);
-    if (result >= 0) result = lease_apply(again->holders, again->n_holders, planned->cluster, err);
-    if (result >= 0) result = plan(planned, err);
-    bool changes = again->claim &&
-                   (result >= 0 || again->away == NULL); /* nothing is let go of while there is another way */
-    int changed = changes ? change_lease(run_name, planned, result < 0 ? NULL : err) : 0;
-    lease_end(directory);
-    return result < 0 ? result : changed;
+    if (!again->claim) return look_and_plan(planned, &again->holders, &again->n_holders, err);
+    int result = plan_and_claim(planned, &again->holders, &again->n_holders, err);
+    if (result < 0 && again->away == NULL) (void)lease_claim(planned->lease, NULL, 0, NULL);
+    return result < 0 ? result : 0;
 }
 
-int prepare_again(const struct run_request *request, const char *run_name, const struct prepared *prepared,
+int prepare_again(const struct run_request *request, const struct prepared *prepared,
                   struct prepare_again *again, ty_error *err) {
     nanoseconds begin = clock_monotonic();
     again->planned = *prepared;
@@ -174,7 +202,7 @@ int prepare_again(const struct run_request *request, const char *run_name, const
     int result = look_at_cluster(request, &again->planned, err);
     if (result < 0) return result;
     if (again->away != NULL) cluster_drop_nodes(again->planned.cluster, again->away, again->context);
-    result = prepared->lease == NULL ? plan(&again->planned, err) : plan_again_and_claim(run_name, again, err);
+    result = prepared->lease == NULL ? plan(&again->planned, err) : plan_again_and_claim(again, err);
     again->planned.plan_time = clock_monotonic() - begin;
     return result;
 }

@@ -44,7 +44,7 @@ struct prepare_again {
 };
 
 /* 0 with a plan; else as prepare_plan, with nobody's claims changed but for the run's own. */
-int prepare_again(const struct run_request *request, const char *run_name, const struct prepared *prepared,
+int prepare_again(const struct run_request *request, const struct prepared *prepared,
                   struct prepare_again *again, ty_error *err);
 void prepare_again_done(struct prepare_again *again);
 

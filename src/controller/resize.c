@@ -160,7 +160,7 @@ void resize_layout(void *context, unsigned flags, struct run_layout *layout) {
     ty_error err = {0};
     *layout =
         (struct run_layout){.n_nodes = drive->n_peers, .node_of = claims ? drive->node_of : drive->looked_at};
-    int result = prepare_again(config->request, config->name, config->prepared, &again, &err);
+    int result = prepare_again(config->request, config->prepared, &again, &err);
     CLEANUP_FREE uint32_t *numbers =
         calloc(again.planned.plan == NULL ? 1 : again.planned.plan->n_nodes_used + 1, sizeof *numbers);
     if (result < 0 || numbers == NULL) {

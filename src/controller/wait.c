@@ -28,7 +28,9 @@ static void describe_holder(const struct lease_holder *holder, struct buffer *ou
     char since[32];
     (void)localtime_r(&seconds, &local);
     (void)strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S", &local);
-    buffer_printf(out, "run %s of %s (pid %d) has held ", holder->run, holder->user, holder->pid);
+    buffer_printf(out, "run %s of %s", holder->run, holder->user);
+    if (holder->pid > 0) buffer_printf(out, " (pid %d)", holder->pid);
+    buffer_text(out, " has held ");
     resources_format(&held, out);
     buffer_printf(out, " since %s", since);
 }

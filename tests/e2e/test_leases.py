@@ -37,6 +37,17 @@ take(-1)
 """
 
 
+# Holds a file as a run holds its lease.
+LOCK = r"""
+import fcntl, struct, sys, time
+F_OFD_SETLK = 37
+file = open(sys.argv[1], "r+")
+fcntl.fcntl(file, F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_WRLCK, 0, 0, 0, 0))
+print("locked", flush=True)
+time.sleep(1000)
+"""
+
+
 class LeaseCase(RunCase):
     GPUS = ("--num-gpus", "2", "--use-gpu", "--num-cpus", "64")
 
@@ -274,8 +285,8 @@ class Sharing(LeaseCase):
 class LeaseFiles(LeaseCase):
     def test_void_and_foreign_files_hold_nothing(self):
         os.mkdir(self.leases)
-        for name, text in (("1-0000000000000001.lease", '{"pid": 1, "run": "x", "claims": [{"resource": "GPU", "id": "0", "amount": 10000}]}'),
-                           ("2-0000000000000002.lease", "not json"), ("3.lease", ""), ("other", "text")):
+        for name, text in (("trainyard-1-0000000000000001.lease", '{"pid": 1, "run": "x", "claims": [{"resource": "GPU", "id": "0", "amount": 10000}]}'),
+                           ("trainyard-2-0000000000000002.lease", "not json"), ("trainyard-3-0000000000000003.lease", ""), ("other", "text")):
             self.write(os.path.join("leases", name), text)
         self.assert_status(0, self.finish(self.hold("run", "--no-wait", n=2, script="true")))
         self.assertEqual(["other"], self.lease_files())
@@ -297,15 +308,14 @@ class LeaseFiles(LeaseCase):
 
     def test_a_lease_of_hostile_text_is_shown_harmless(self):
         os.mkdir(self.leases)
-        text = '{"pid": 7, "run": "\\u001b[31mred", "since": 0, "claims": [{"resource": "GPU", "id": "0", "amount": 10000}, ' \
+        text = '{"pid": 7, "run": "\\u001b[31mred", "since": 0, "until": 0, "claims": [{"resource": "GPU", "id": "0", "amount": 10000}, ' \
                '{"resource": "GPU", "id": "1", "amount": 99999999}]}'
-        path = self.write("leases/9-0000000000000009.lease", text)
-        holder = subprocess.Popen(["flock", path, "sleep", NEVER], cwd=self.work, env=self.environment)
-        self.wait_for(lambda: children(holder.pid), "the lock")
+        path = self.write("leases/trainyard-9-0000000000000009.lease", text)
+        holder = subprocess.Popen([PYTHON, "-c", LOCK, path], cwd=self.work, env=self.environment, stdout=subprocess.PIPE)
+        holder.stdout.readline()
         finished = self.finish(self.hold("run", "--no-wait", script="true"))
-        for pid in [*children(holder.pid), holder.pid]:
-            os.kill(pid, signal.SIGKILL)
-        holder.wait()
+        holder.kill()
+        holder.communicate()
         self.assert_status(3, finished)
         self.assertNotIn("\x1b", finished.err)
         self.assertIn("[31mred", finished.err)
