@@ -138,6 +138,18 @@ int accelerator_set_visible(const struct accelerator *accelerator, const char *c
     return join_ids(ids, n, &value) ? change(context, accelerator->visible, value.data) : -ENOMEM;
 }
 
+bool accelerator_is_index(const char *id) {
+    return id[0] != '\0' && id[strspn(id, "0123456789")] == '\0';
+}
+
+int accelerator_set_order(const struct accelerator *accelerator, const char *const *ids, size_t n,
+                          environment_change *change, void *context) {
+    if (accelerator->order[0] == NULL || opted_out(accelerator)) return 0;
+    for (size_t i = 0; i < n; i++)
+        if (accelerator_is_index(ids[i])) return change(context, accelerator->order[0], accelerator->order[1]);
+    return 0;
+}
+
 struct entries {
     struct buffer *out;
     int n;

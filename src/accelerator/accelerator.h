@@ -40,7 +40,8 @@ struct accelerator {
     const char *resource;       /* "GPU" */
     const char *visible;        /* "CUDA_VISIBLE_DEVICES"; NULL when there is none */
     const char *const *opt_out; /* variables that, when true, leave `visible` alone; NULL-terminated */
-    bool exclusive;             /* one process only may open a device: a worker never sees those of others */
+    const char *order[2]; /* optional: the variable, and its value for which indices count as they do here */
+    bool exclusive;       /* one process only may open a device: a worker never sees those of others */
     /* Finds this machine's devices. 0 with n == 0 when there are none or no driver is present; an error only
      * for what the user must mend (conflicting variables). */
     int (*detect)(struct inventory *inventory, ty_error *err);
@@ -66,6 +67,14 @@ void accelerator_inventories_free(struct inventory *inventories, size_t n);
  * RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO. What `change` returns when that is not 0, or -ENOMEM. */
 int accelerator_set_visible(const struct accelerator *accelerator, const char *const *ids, size_t n,
                             size_t host_devices, environment_change *change, void *context);
+
+/* Beside it, where the ids are those of real devices: for a worker that is to see one of them by its index, in which order the
+ * indices count. Honours opt_out. */
+int accelerator_set_order(const struct accelerator *accelerator, const char *const *ids, size_t n,
+                          environment_change *change, void *context);
+
+/* True for an id that is a number, and so means another device in another order. */
+bool accelerator_is_index(const char *id);
 
 /* Entries of a visible-devices variable: -1 when unset (all), else the number of entries, each appended
  * NUL-terminated to `entries` ("", NoDevFiles and -1: 0); no entry twice. */

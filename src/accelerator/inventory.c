@@ -55,6 +55,13 @@ static const struct device *find_device(const struct inventory *inventory, const
     return NULL;
 }
 
+/* One that is named twice, by index and by UUID, is still one. */
+static bool has_device(const struct inventory *inventory, const struct device *device) {
+    for (size_t i = 0; i < inventory->n && device->uuid[0] != '\0'; i++)
+        if (strcmp(inventory->devices[i].uuid, device->uuid) == 0) return true;
+    return false;
+}
+
 int inventory_restrict(struct inventory *inventory, const char *value) {
     CLEANUP(buffer_done) struct buffer entries = {0};
     struct inventory left = {0};
@@ -67,6 +74,7 @@ int inventory_restrict(struct inventory *inventory, const char *value) {
          * (1.4). */
         if (left.n >= inventory->n && !str_prefix(entry, "MIG-", NULL)) break;
         const struct device *found = find_device(inventory, entry);
+        if (found != NULL && has_device(&left, found)) continue;
         struct device *device = inventory_add(&left);
         if (device == NULL) {
             free(left.devices);

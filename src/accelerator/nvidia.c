@@ -9,6 +9,7 @@
 
 #include "accelerator/vendors.h"
 #include "base/cleanup.h"
+#include "base/str.h"
 
 /* The part of NVML's interface that is used here, written out so that its header is not needed to build. */
 struct nvml_device; /* opaque */
@@ -89,15 +90,42 @@ static int list_devices(const struct nvml *nvml, struct inventory *inventory) {
     return 0;
 }
 
+/* -- the order that indices count in -- */
+
+/* NVML counts by PCI address, as nvidia-smi shows it; CUDA by speed, unless this variable says otherwise, in an order that only CUDA
+ * itself knows. So indices mean the order of PCI here, and workers are told so beside them. */
+#define ORDER "CUDA_DEVICE_ORDER"
+
+/* Where the user wants the other order, indices are not spoken of. */
+static int heed_order(struct inventory *inventory, const char *visible, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer entries = {0};
+    if (inventory->n < 2 || !str_equal(getenv(ORDER), "FASTEST_FIRST")) return 0;
+    int n = accelerator_visible_entries(visible, &entries);
+    if (entries.failed) return -ENOMEM;
+    const char *entry = entries.data;
+    for (int i = 0; i < n; i++, entry += strlen(entry) + 1)
+        if (accelerator_is_index(entry))
+            return ty_fail(err, TY_EUSAGE,
+                           "CUDA_VISIBLE_DEVICES=%s with " ORDER
+                           "=FASTEST_FIRST: only CUDA knows which devices these "
+                           "are; give UUIDs (nvidia-smi -L), or " ORDER "=PCI_BUS_ID",
+                           visible);
+    for (size_t i = 0; n < 0 && i < inventory->n; i++)
+        if (inventory->devices[i].uuid[0] != '\0')
+            memcpy(inventory->devices[i].id, inventory->devices[i].uuid, sizeof inventory->devices[i].id);
+    return 0;
+}
+
 static int detect(struct inventory *inventory, ty_error *err) {
-    (void)err;
     struct nvml nvml = {0};
     if (!open_nvml(&nvml)) return 0;
     int result = list_devices(&nvml, inventory);
     close_nvml(&nvml);
     if (result < 0) return result;
     if (inventory->n > 0) (void)nvidia_type(inventory->devices[0].name, inventory->type);
-    return inventory_restrict(inventory, getenv(accelerator_nvidia.visible));
+    const char *visible = getenv(accelerator_nvidia.visible);
+    result = heed_order(inventory, visible, err);
+    return result < 0 ? result : inventory_restrict(inventory, visible);
 }
 
 /* -- names -- */
@@ -154,5 +182,6 @@ const struct accelerator accelerator_nvidia = {
     .resource = "GPU",
     .visible = "CUDA_VISIBLE_DEVICES",
     .opt_out = OPT_OUT("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"),
+    .order = {ORDER, "PCI_BUS_ID"},
     .detect = detect,
 };

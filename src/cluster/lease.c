@@ -49,6 +49,7 @@ void lease_claim_device(const struct node_devices *devices, size_t index, quanti
                         struct lease_claim *claim) {
     char number[24];
     const char *id = devices->uuids != NULL ? devices->uuids[index] : "";
+    if (id[0] == '\0' && devices->bus_ids != NULL) id = devices->bus_ids[index];
     if (id[0] == '\0') id = node_device_id(devices, index, number);
     *claim = (struct lease_claim){.amount = amount};
     (void)snprintf(claim->resource, sizeof claim->resource, "%s", devices->resource);

@@ -17,8 +17,9 @@
 /* One device, or a part of it. */
 struct lease_claim {
     char resource[32]; /* "GPU" */
-    char id[80];       /* the device's id on this machine; UUID where known, so that masks do not matter */
-    quantity amount;   /* QUANTITY_ONE for a whole device */
+    char id
+        [80]; /* the device's UUID, else its PCI address, else its index: as far as known, masks do not matter */
+    quantity amount; /* QUANTITY_ONE for a whole device */
 };
 
 /* A lease of somebody's, as read: the claims are believed, the user is the owner of the file. */
@@ -34,7 +35,7 @@ struct lease_holder {
 
 struct lease; /* opaque: a claim of ours */
 
-/* The claim of `amount` of device `index`, by its UUID where known. */
+/* The claim of `amount` of device `index`. */
 void lease_claim_device(const struct node_devices *devices, size_t index, quantity amount,
                         struct lease_claim *claim);
 
@@ -43,7 +44,7 @@ void lease_claim_device(const struct node_devices *devices, size_t index, quanti
 int lease_holders(const struct lease *own, struct lease_holder **holders, size_t *n, ty_error *err);
 void lease_holders_free(struct lease_holder *holders, size_t n);
 
-/* All is free on the one node of `cluster` but what `holders` have, by device id or UUID; claims to other devices are passed over.
+/* All is free on the one node of `cluster` but what `holders` have, by UUID, PCI address or id; claims to other devices are passed over.
  * 0, or -ENOMEM. */
 int lease_apply(const struct lease_holder *holders, size_t n, struct cluster *cluster, ty_error *err);
 

@@ -7,6 +7,7 @@
 static bool is_device(const struct node_devices *devices, size_t index, const char *id) {
     char number[24];
     if (devices->uuids != NULL && strcmp(devices->uuids[index], id) == 0) return true;
+    if (devices->bus_ids != NULL && strcmp(devices->bus_ids[index], id) == 0) return true;
     return strcmp(node_device_id(devices, index, number), id) == 0;
 }
 

@@ -114,6 +114,8 @@ static int set_visible(const struct node_shape *shape, size_t devices, const str
     for (size_t i = 0; result == 0 && i < visible->n; i++)
         ids[i] = node_device_id(all, visible->devices[i].position, texts[i]);
     if (result == 0) result = accelerator_set_visible(accelerator, ids, visible->n, all->n, change, context);
+    if (result == 0 && all->bus_ids)
+        result = accelerator_set_order(accelerator, ids, visible->n, change, context);
     free(ids);
     free(texts);
     return result;

@@ -8,7 +8,7 @@ import subprocess
 import time
 import unittest
 
-from harness import COMMAND
+from harness import BUILD, COMMAND
 from runs import NEVER, PYTHON, RunCase, children, main, soak
 
 # Every worker takes its devices in a file that all runs share, under a lock, and fails when one is more than whole.
@@ -280,6 +280,34 @@ class Sharing(LeaseCase):
             self.assert_status(0, self.finish(waiter))
             self.finish(holder)
         self.assert_clean()
+
+
+class Cards(LeaseCase):
+    """With a stand-in for the driver: devices are known by their UUIDs, whatever a run calls them."""
+
+    def setUp(self):
+        super().setUp()
+        self.environment.update(FAKE_NVML="2:NVIDIA H100", TRAINYARD_NVML_LIBRARY=os.path.join(BUILD, "tests", "unit", "fake_nvml.so"))
+
+    def card(self, name, script, n=1, **env):
+        return self.shell(script, "--name", name, "-n", n, "--use-gpu", "--no-wait", "--num-cpus", 64, env=env)
+
+    def test_one_card_by_all_its_names(self):
+        uuid = "GPU-0000000%d-1111-2222-3333-444444444444"
+        holder = self.up(self.card("holder", ": > ready.holder; exec sleep " + NEVER, CUDA_VISIBLE_DEVICES="1"), "holder")
+        for names in ("1", uuid % 1, "GPU-00000001"):
+            finished = self.finish(self.card("other", "true", CUDA_VISIBLE_DEVICES=names))
+            self.assert_status(3, finished)
+            self.assertIn("run holder of ", finished.err)
+        fastest = {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}
+        shown = "echo $CUDA_DEVICE_ORDER $CUDA_VISIBLE_DEVICES"
+        self.assertIn("PCI_BUS_ID 0\n", self.assert_status(0, self.finish(self.card("index", shown))).out)
+        self.assertIn("FASTEST_FIRST %s\n" % (uuid % 0), self.assert_status(0, self.finish(self.card("uuid", shown, **fastest))).out)
+        finished = self.finish(self.card("unknown", "true", CUDA_VISIBLE_DEVICES="0", **fastest))
+        self.assert_status(2, finished)
+        self.assert_line(finished, "run", "CUDA_VISIBLE_DEVICES=0", "CUDA_DEVICE_ORDER=PCI_BUS_ID")
+        self.assertFalse(os.path.exists(os.path.join(self.storage, "unknown")))
+        self.release(holder)
 
 
 class LeaseFiles(LeaseCase):

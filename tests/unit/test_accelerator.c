@@ -27,6 +27,7 @@ static char root[128];
 
 static const char *const variables[] = {
     "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
     "HIP_VISIBLE_DEVICES",
     "ROCR_VISIBLE_DEVICES",
     "ZE_AFFINITY_MASK",
@@ -194,6 +195,51 @@ static void nvidia_is_found_through_its_library(void **state) {
     assert_string_equal(probe(), "GPU nvidia A100 GPU-00000002,GPU-00000000-1111");
     (void)setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b,MIG-c,MIG-d", 1);
     assert_string_equal(probe(), "GPU nvidia A100 MIG-a,MIG-b,MIG-c,MIG-d");
+}
+
+/* Only CUDA knows the order that it counts in when nothing is said: indices are those of PCI, or none. */
+static void indices_count_by_pci_address(void **state) {
+    (void)state;
+    put_nvidia("2:NVIDIA H100 80GB HBM3");
+    (void)setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
+    assert_string_equal(probe(), "GPU nvidia H100 0,1");
+    (void)setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST", 1);
+    assert_string_equal(probe(), "GPU nvidia H100 GPU-00000000-1111-2222-3333-444444444444,"
+                                 "GPU-00000001-1111-2222-3333-444444444444");
+    (void)setenv("CUDA_VISIBLE_DEVICES", "GPU-00000001,MIG-a", 1);
+    assert_string_equal(probe(), "GPU nvidia H100 GPU-00000001,MIG-a");
+    (void)setenv("CUDA_VISIBLE_DEVICES", "GPU-00000001,0", 1);
+    assert_refused("CUDA_DEVICE_ORDER=PCI_BUS_ID");
+    put_nvidia("1:NVIDIA H100 80GB HBM3");
+    (void)setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+    assert_string_equal(probe(), "GPU nvidia H100 0");
+}
+
+static int note_order(void *context, const char *name, const char *value) {
+    (void)snprintf(context, 64, "%s=%s", name, value);
+    return 0;
+}
+
+static void the_order_goes_with_indices(void **state) {
+    (void)state;
+    static const char *const by_index[] = {"GPU-a", "1"}, *const by_uuid[] = {"GPU-a", "MIG-1"};
+    char order[64] = "";
+    assert_int_equal(accelerator_set_order(&accelerator_nvidia, by_uuid, 2, note_order, order), 0);
+    assert_int_equal(accelerator_set_order(&accelerator_nvidia, NULL, 0, note_order, order), 0);
+    assert_int_equal(accelerator_set_order(&accelerator_amd, by_index, 2, note_order, order), 0);
+    (void)setenv("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES", "1", 1);
+    assert_int_equal(accelerator_set_order(&accelerator_nvidia, by_index, 2, note_order, order), 0);
+    assert_string_equal(order, "");
+    (void)unsetenv("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES");
+    assert_int_equal(accelerator_set_order(&accelerator_nvidia, by_index, 2, note_order, order), 0);
+    assert_string_equal(order, "CUDA_DEVICE_ORDER=PCI_BUS_ID");
+}
+
+static void a_device_that_is_named_twice_is_one(void **state) {
+    (void)state;
+    put_nvidia("3:NVIDIA H100 80GB HBM3");
+    (void)setenv("CUDA_VISIBLE_DEVICES", "1,GPU-00000001,GPU-00000001-1111,0", 1);
+    assert_string_equal(probe(), "GPU nvidia H100 1,0");
 }
 
 static void devices_are_described(void **state) {
@@ -640,6 +686,9 @@ int main(void) {
         TEST(a_bare_machine_has_none),
         TEST(nvidia_is_found_through_its_library),
         TEST(devices_are_described),
+        TEST(indices_count_by_pci_address),
+        TEST(a_device_that_is_named_twice_is_one),
+        TEST(the_order_goes_with_indices),
         TEST(amd_is_found_in_the_topology),
         TEST(conflicts_matter_on_amd_only),
         TEST(intel_is_found_by_pci_id),

@@ -457,17 +457,20 @@ static char *text(const char *value) {
     return copy;
 }
 
-static struct cluster *four_devices(bool uuids) {
+static struct cluster *four_devices(bool known) {
     struct cluster *cluster = cluster_create();
     struct node_shape shape = {0};
     assert_int_equal(resources_parse(&shape.total, "CPU=8,GPU=4", NULL), 0);
     shape.devices = calloc(1, sizeof *shape.devices);
     shape.n_devices = 1;
     shape.devices[0] = (struct node_devices){.resource = text("GPU"), .n = N_DEVICES};
-    if (uuids) {
+    if (known) {
         shape.devices[0].uuids = calloc(N_DEVICES, sizeof(char *));
-        for (size_t i = 0; i < N_DEVICES; i++)
+        shape.devices[0].bus_ids = calloc(N_DEVICES, sizeof(char *));
+        for (size_t i = 0; i < N_DEVICES; i++) {
             shape.devices[0].uuids[i] = text(i == 2 ? "GPU-two" : "");
+            shape.devices[0].bus_ids[i] = text(i == 1 ? "0000:3b:00.0" : "");
+        }
     }
     const struct node_shape *shared = cluster_shape(cluster, &shape, NULL);
     assert_int_equal(cluster_add_node(cluster, "here", shared, NULL, NULL), 0);
@@ -500,6 +503,10 @@ static void test_apply(void **state) {
     struct lease_claim own;
     lease_claim_device(&node->shape->devices[0], 2, QUANTITY_ONE, &own);
     assert_string_equal(own.id, "GPU-two");
+    lease_claim_device(&node->shape->devices[0], 1, QUANTITY_ONE, &own);
+    assert_string_equal(own.id, "0000:3b:00.0");
+    assert_true(lease_fits(&own, 1, cluster));
+    assert_int_equal(node->use->device_free[0][1], 0);
     lease_claim_device(&node->shape->devices[0], 3, QUANTITY_ONE, &own);
     assert_string_equal(own.id, "3");
     assert_string_equal(own.resource, "GPU");
