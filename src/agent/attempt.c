@@ -12,8 +12,7 @@ enum { SPAWNS_A_TURN = 8, FORKS_AT_ONCE = 8 };
 #define GRACE_LOST (1 * NS_PER_S) /* without a controller nobody waits for a polite end */
 
 nanoseconds attempt_grace(const struct serving *serving) {
-    nanoseconds grace =
-        serving->launch.body != NULL ? (nanoseconds)serving->launch.body->grace_ms * NS_PER_MS : 0;
+    nanoseconds grace = serving->launch.body != NULL ? serving->launch.body->grace : 0;
     return serving->lost && grace > GRACE_LOST ? GRACE_LOST : grace;
 }
 
@@ -118,7 +117,7 @@ void attempt_begin(struct serving *serving, const Wire__Launch *body) {
         children[i] = (struct child){.outbox = &serving->outbox,
                                      .oom = &serving->oom,
                                      .rank = body->workers[i]->rank,
-                                     .grace = (nanoseconds)body->grace_ms * NS_PER_MS};
+                                     .grace = body->grace};
     serving->children = children;
     serving->n_children = body->n_workers;
     serving->n_started = serving->reaped_hint = 0;
@@ -127,7 +126,7 @@ void attempt_begin(struct serving *serving, const Wire__Launch *body) {
     serving->channels.run_path = serving->launch.body->run_path;
     serving->channels.attempt = body->attempt;
     signals_watch_preemption(serving);
-    hang_begin(&serving->hang, children, body->n_workers, (nanoseconds)body->hang_ms * NS_PER_MS);
+    hang_begin(&serving->hang, children, body->n_workers, body->hang_timeout);
     choose_way(serving);
     /* In the next turn: a stop may stand right behind the launch. */
     if (loop_timer_start(serving->loop, &serving->start_timer, 0) < 0) attempt_go_on(serving);

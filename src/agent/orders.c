@@ -29,7 +29,7 @@ static void on_stop(struct serving *serving, const Wire__Stop *stop) {
 static void on_disturb(struct serving *serving, const Wire__Disturb *body) {
     for (size_t i = 0; i < serving->n_children; i++)
         if (serving->children[i].rank == body->rank)
-            child_disturb(&serving->children[i], body->kind, (nanoseconds)body->length_ms * NS_PER_MS);
+            child_disturb(&serving->children[i], body->kind, body->length);
 }
 
 void orders_take(void *context, const Wire__Message *message) {

@@ -3,32 +3,48 @@
 #include "base/error.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
-/* One line: control characters become spaces, the ends are trimmed, and a cut never leaves half a UTF-8
- * sequence. */
-static void store_line(char *to, const char *text) {
+enum { LONGEST_LINE = 2 * PATH_MAX + TY_ERROR_MESSAGE_SIZE }; /* two paths and what is said of them */
+
+static const char left_out[] = " ... ";
+
+/* Of a line that is too long the middle is left out, so that its object stays at the beginning and its reason at the end; never half
+ * a UTF-8 sequence. */
+static void shorten(char *line, size_t *size) {
+    size_t room = TY_ERROR_MESSAGE_SIZE - 1, gap = sizeof left_out - 1;
+    if (*size <= room) return;
+    size_t head = (room - gap) / 2, tail = *size - (room - gap - head);
+    while (head > 0 && ((unsigned char)line[head] & 0xc0) == 0x80)
+        head--;
+    while (tail < *size && ((unsigned char)line[tail] & 0xc0) == 0x80)
+        tail++;
+    memcpy(line + head, left_out, gap);
+    memmove(line + head + gap, line + tail, *size - tail);
+    *size = head + gap + *size - tail;
+}
+
+/* One line: control characters become spaces, the ends are trimmed. */
+static void store_line(char *to, char *text) {
     size_t size = 0;
-    for (; *text != '\0' && size < TY_ERROR_MESSAGE_SIZE - 1; text++) {
-        unsigned char c = (unsigned char)*text;
+    for (const char *from = text; *from != '\0'; from++) {
+        unsigned char c = (unsigned char)*from;
         if (c < ' ' || c == 0x7f) c = ' ';
-        if (c != ' ' || size > 0) to[size++] = (char)c;
+        if (c != ' ' || size > 0) text[size++] = (char)c;
     }
-    if (((unsigned char)*text & 0xc0) == 0x80) {
-        while (size > 0 && ((unsigned char)to[size - 1] & 0xc0) == 0x80)
-            size--;
-        if (size > 0) size--;
-    }
-    while (size > 0 && to[size - 1] == ' ')
+    while (size > 0 && text[size - 1] == ' ')
         size--;
+    shorten(text, &size);
+    memcpy(to, text, size);
     to[size] = '\0';
 }
 
 int ty_vfail(ty_error *err, int code, const char *format, va_list args) {
     if (err == NULL) return code;
     int saved = errno;
-    char text[2 * TY_ERROR_MESSAGE_SIZE]; /* apart from err, whose old message may be among the arguments */
+    char text[LONGEST_LINE]; /* apart from err, whose old message may be among the arguments */
     if (vsnprintf(text, sizeof text, format, args) < 0) text[0] = '\0';
     err->code = code;
     store_line(err->message, text);

@@ -126,3 +126,16 @@ char *file_absolute(const char *path) {
     CLEANUP_FREE char *directory = getcwd(NULL, 0);
     return directory == NULL ? NULL : join(directory, path);
 }
+
+/* The kernel puts "(unreachable)" before a directory that is outside of the root. */
+int file_working_directory(char *directory, size_t size, ty_error *err) {
+    errno = 0;
+    if (getcwd(directory, size) == NULL || directory[0] != '/')
+        return ty_fail(err, TY_ESTART,
+                       "workers begin in the working directory, and that %s: change to another one",
+                       errno == ERANGE ? "has too long a name" : "was deleted");
+    if (access(directory, X_OK) == 0) return 0;
+    return ty_fail(err, TY_ESTART,
+                   "workers begin in the working directory, but cannot enter %s: %s; change to another one",
+                   directory, strerror(errno));
+}

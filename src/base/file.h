@@ -22,6 +22,10 @@ int file_write_all(int fd, const void *bytes, size_t size);
 /* Makes every missing directory of `path`. */
 int file_make_directories(const char *path, mode_t mode, ty_error *err);
 
+/* The working directory of this process, in which its children begin. TY_ESTART, with what to do, when it was deleted, may not be
+ * entered, or has a longer name than there is room for. */
+int file_working_directory(char *directory, size_t size, ty_error *err);
+
 /* Absolute form of `path` (a leading ~/ is the home), which need not exist; the caller frees. NULL: see
  * errno. */
 char *file_absolute(const char *path);

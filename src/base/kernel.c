@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdint.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -38,15 +39,55 @@ int kernel_seal(int fd) {
     return errno == EINVAL || errno == EPERM ? 0 : -1; /* a plain file has none */
 }
 
+static void close_one(int fd, bool on_exec) {
+    if (on_exec)
+        (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+    else
+        (void)close(fd);
+}
+
+/* The number that the name of an entry of /proc/self/fd is; -1 for "." and "..". */
+static int number_of(const char *name) {
+    int number = 0;
+    for (; *name >= '0' && *name <= '9'; name++)
+        number = number * 10 + (*name - '0');
+    return *name == '\0' ? number : -1;
+}
+
+/* Those that are open, by the kernel's list of them. opendir takes memory, which no child may before it executes. */
+static bool close_listed(int first, bool on_exec) {
+    struct entry { /* linux_dirent64 */
+        uint64_t inode, next;
+        uint16_t size;
+        uint8_t kind;
+        char name[];
+    };
+    _Alignas(struct entry) char entries[1024];
+    int list = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    long n = list < 0 ? -1 : 1;
+    while (n > 0) {
+        n = syscall(SYS_getdents64, list, entries, sizeof entries);
+        for (long at = 0; at < n;) {
+            const struct entry *entry = (const struct entry *)(entries + at);
+            int fd = number_of(entry->name);
+            if (fd >= first && fd != list) close_one(fd, on_exec);
+            at += entry->size;
+        }
+    }
+    if (list >= 0) (void)close(list);
+    return n == 0;
+}
+
+/* Without close_range and without /proc, numbers beyond some that no program has reached are left: to ask of each that is possible
+ * takes minutes where a billion are. */
 void kernel_close_from(int first, bool on_exec) {
+    enum { MOST = 1 << 20 };
     struct rlimit limit = {0};
     if (close_range((unsigned)first, ~0U, on_exec ? CLOSE_RANGE_CLOEXEC : 0) == 0) return;
+    if (close_listed(first, on_exec)) return;
     (void)getrlimit(RLIMIT_NOFILE, &limit);
-    for (int fd = first; (rlim_t)fd < limit.rlim_cur; fd++)
-        if (on_exec)
-            (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-        else
-            (void)close(fd);
+    for (int fd = first; fd < MOST && (rlim_t)fd < limit.rlim_cur; fd++)
+        close_one(fd, on_exec);
 }
 
 int kernel_hold(pid_t pid) {

@@ -37,7 +37,7 @@ static void perform(const struct chaos_timer *chaos) {
     Wire__Disturb body = WIRE__DISTURB__INIT;
     body.kind = (Wire__Disturb__Kind)fault->kind;
     body.rank = fault->rank;
-    body.length_ms = (uint32_t)(fault->length / NS_PER_MS);
+    body.length = fault->length;
     peer_send(&chaos->drive->peers[chaos->drive->node_of[fault->rank]], &WIRE_MESSAGE(DISTURB, disturb, &body));
 }
 

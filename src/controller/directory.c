@@ -17,6 +17,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/utf8.h"
 #include "controller/controller.h"
 #include "journal/journal.h"
 
@@ -35,7 +36,17 @@ char *controller_run_path(const char *storage_path, const char *name, ty_error *
     CLEANUP_FREE char *storage = file_absolute(storage_path == NULL ? "~/trainyard_runs" : storage_path);
     struct buffer path = {0};
     if (storage == NULL) {
-        (void)ty_fail(err, -errno, "storage path %s: %s", storage_path, strerror(errno));
+        (void)ty_fail(err, -errno, "storage path %s: %s%s",
+                      storage_path == NULL ? "~/trainyard_runs" : storage_path, strerror(errno),
+                      errno == ENOENT ? " (the working directory was deleted)" : "");
+        return NULL;
+    }
+    if (!utf8_valid(
+            storage,
+            strlen(storage))) { /* it is part of results, of reports and of what workers are told: JSON */
+        (void)ty_fail(err, TY_EUSAGE,
+                      "the storage path %s is not UTF-8: give another with --storage-path (storage_path)",
+                      storage);
         return NULL;
     }
     buffer_printf(&path, "%s/%s", storage, name);

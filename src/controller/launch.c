@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/str.h"
 #include "cluster/topology.h"
 #include "worker/link.h"
@@ -80,8 +81,8 @@ int launch_create(const struct launch_context *context, struct launch **out, ty_
         .isolate_devices = context->request->settings.isolate_devices,
         .backend = context->request->settings.backend,
     };
-    if (getcwd(launch->directory, sizeof launch->directory) == NULL) (void)strcpy(launch->directory, "/");
-    int result = fill(launch, err);
+    int result = file_working_directory(launch->directory, sizeof launch->directory, err);
+    if (result >= 0) result = fill(launch, err);
     if (result < 0) {
         launch_destroy(launch);
         return result;
@@ -182,12 +183,6 @@ static Wire__LaunchWorker *make_worker(const struct launch *launch, uint32_t ran
     return NULL;
 }
 
-/* 0 is none, and what is longer than the field has room for is as good as none. */
-static uint32_t hang_ms_of(const struct run_request *request) {
-    nanoseconds ms = (request->settings.hang_timeout + NS_PER_MS - 1) / NS_PER_MS;
-    return ms > UINT32_MAX ? UINT32_MAX : (uint32_t)ms;
-}
-
 static void fill_message(const struct launch *launch, Wire__Launch *message) {
     const struct launch_context *context = &launch->context;
     const struct run_request *request = context->request;
@@ -202,8 +197,8 @@ static void fill_message(const struct launch *launch, Wire__Launch *message) {
     message->environment = launch->shared.items;
     message->n_environment = launch->shared.n;
     message->payload = (ProtobufCBinaryData){request->payload_size, (uint8_t *)request->payload};
-    message->grace_ms = (uint32_t)(request->settings.grace / NS_PER_MS);
-    message->hang_ms = hang_ms_of(request);
+    message->grace = request->settings.grace;
+    message->hang_timeout = request->settings.hang_timeout;
     message->preempt_signal = preempt_signal_of(request);
     message->report_base = context->report_base;
     if (context->checkpoint != NULL) message->checkpoint = (char *)context->checkpoint;

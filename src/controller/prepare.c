@@ -1,12 +1,14 @@
 /* Request -> demand -> cluster -> plan -> lease. */
 #include "controller/prepare.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "wire/frame.h"
 
 /* Of a launch message: the rest is for what each worker of a node has for itself. */
@@ -45,6 +47,9 @@ int prepare_check(const struct run_request *request, struct prepared *prepared, 
         return ty_fail(err, TY_EUSAGE,
                        "to resume a run takes its name (--resume NAME; resume=True and name=): `trainyard "
                        "status` lists them");
+    char directory[PATH_MAX];
+    result = file_working_directory(directory, sizeof directory, err);
+    if (result < 0) return result;
     result = scaling_resolve(request->scaling, request->train_v1, &prepared->demand, err);
     if (result < 0) return result;
     if (prepared->demand.max_workers == 0)

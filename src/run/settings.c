@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "base/utf8.h"
 
 #define SECTION_RUN NULL
 #define SECTION_INNER NULL
@@ -71,11 +72,9 @@ int run_name_check(const char *name, ty_error *err) {
     bool plain = size > 0 && size <= NAME_MAX_BYTES && name[0] != '.' && name[0] != '-';
     for (const char *c = name; plain && *c != '\0'; c++)
         plain = *c != '/' && (unsigned char)*c >= ' ' && *c != 127;
-    if (plain) return 0;
-    return ty_fail(err, TY_EUSAGE,
-                   "the run name \"%.80s\" is not usable: 1 to 200 bytes, no '/', no control characters, no "
-                   "'.' or '-' first",
-                   name);
+    if (plain && utf8_valid(name, size)) return 0;
+    return ty_fail(err, TY_EUSAGE, "the run name \"%.80s\" is not usable: %sno '/', no control characters, no '.' or '-' first",
+                   name, plain ? "it is not UTF-8; 1 to 200 bytes, " : "1 to 200 bytes, ");
 }
 
 /* "TERM", "SIGUSR1", "12". Refused are those by which the run is stopped for other reasons, by which a process

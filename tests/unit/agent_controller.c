@@ -380,7 +380,7 @@ void controller_launch(struct controller *c, struct launch_options options) {
             (ProtobufCBinaryData){.len = strlen(options.payload), .data = (uint8_t *)options.payload};
     body.workers = pointers;
     body.n_workers = options.n;
-    body.grace_ms = options.grace_ms > 0 ? options.grace_ms : 5000;
+    body.grace = (options.grace_ms > 0 ? options.grace_ms : 5000) * NS_PER_MS;
     body.prefix = options.prefix;
     body.escape = options.escape;
     body.quiet = options.quiet;

@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/utf8.h"
 
 static void null_error_keeps_the_code(void **state) {
     (void)state;
@@ -37,20 +38,43 @@ static void one_line(void **state) {
     assert_string_equal(err.message, "");
 }
 
+/* The object at the beginning and the reason at the end stay; what is left out ends between characters. */
+static void a_long_path_leaves_the_reason(void **state) {
+    (void)state;
+    char path[4096];
+    memset(path, 'a', sizeof path);
+    path[sizeof path - 1] = '\0';
+    ty_error err = {0};
+    for (size_t size = 500; size < sizeof path; size += 37) {
+        (void)ty_fail(&err, -ENOENT, "cannot open %.*s: %s", (int)size, path, strerror(ENOENT));
+        assert_non_null(strstr(err.message, "cannot open aaa"));
+        assert_non_null(strstr(err.message, "aaa: No such file or directory"));
+        assert_int_equal(ty_wrap(&err, "node %.*s", (int)size, path), -ENOENT);
+        assert_non_null(strstr(err.message, "node aaa"));
+        assert_non_null(strstr(err.message, "aaa: No such file or directory"));
+        assert_true(strlen(err.message) < TY_ERROR_MESSAGE_SIZE);
+    }
+    (void)ty_fail(&err, -EXDEV, "cannot rename %s to %s: %s", path, path, strerror(EXDEV));
+    assert_non_null(strstr(err.message, strerror(EXDEV)));
+    (void)ty_fail(&err, TY_EUSAGE, "%.*s", TY_ERROR_MESSAGE_SIZE - 1, path);
+    assert_int_equal(strlen(err.message), TY_ERROR_MESSAGE_SIZE - 1);
+    assert_null(strstr(err.message, "..."));
+}
+
 static void long_text_is_cut_between_characters(void **state) {
     (void)state;
-    char text[2000];
-    memset(text, 'a', sizeof text);
-    text[sizeof text - 1] = '\0';
+    char text[3000];
     ty_error err = {0};
-    (void)ty_fail(&err, TY_EUSAGE, "%s", text);
-    assert_int_equal(strlen(err.message), TY_ERROR_MESSAGE_SIZE - 1);
-    for (size_t before = TY_ERROR_MESSAGE_SIZE - 5; before < TY_ERROR_MESSAGE_SIZE; before++) {
-        (void)ty_fail(&err, TY_EUSAGE, "%.*s\xf0\x9f\x98\x80%s", (int)before, text, "tail");
-        size_t size = strlen(err.message);
-        assert_true(size < TY_ERROR_MESSAGE_SIZE);
-        assert_int_equal(strspn(err.message, "a"), before);
-        assert_true(size == before || size >= before + 4);
+    for (size_t shift = 0; shift < 4; shift++) {
+        text[0] = '\0';
+        for (size_t i = 0; i < shift; i++)
+            (void)strcat(text, "a");
+        for (size_t i = 0; i < 700; i++)
+            (void)strcat(text, "\xf0\x9f\x98\x80");
+        (void)ty_fail(&err, TY_EUSAGE, "%s", text);
+        assert_true(strlen(err.message) < TY_ERROR_MESSAGE_SIZE);
+        assert_true(strlen(err.message) > TY_ERROR_MESSAGE_SIZE - 10);
+        assert_true(utf8_valid(err.message, strlen(err.message)));
     }
 }
 
@@ -125,6 +149,7 @@ int main(void) {
         cmocka_unit_test(null_error_keeps_the_code),
         cmocka_unit_test(fills_code_and_text),
         cmocka_unit_test(one_line),
+        cmocka_unit_test(a_long_path_leaves_the_reason),
         cmocka_unit_test(long_text_is_cut_between_characters),
         cmocka_unit_test(wrapping_puts_the_object_before),
         cmocka_unit_test(wrapping_nothing_is_a_fault),

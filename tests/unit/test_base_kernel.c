@@ -8,7 +8,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -97,6 +102,57 @@ static void descriptors_are_closed_from_a_number_on(void **state) {
     assert_int_equal(close(low), 0);
 }
 
+enum { NEVER_OPEN = 700 };
+
+/* As an old kernel, or a container's filter, without close_range; and a number that is not open is asked for by nobody. */
+static void filter_calls(void) {
+    enum { CALL = offsetof(struct seccomp_data, nr), FIRST = offsetof(struct seccomp_data, args) };
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, CALL),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close_range, 5, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fcntl, 0, 2),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, FIRST),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, NEVER_OPEN, 2, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+    };
+    struct sock_fprog filter = {.len = sizeof code / sizeof code[0], .filter = code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) < 0)
+        _exit(10);
+}
+
+static int close_without_close_range(bool on_exec) {
+    static const int open_ones[] = {200, 300, 5000};
+    struct rlimit limit = {8192, 8192};
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    for (int i = 0; i < 3; i++)
+        if (dup2(STDIN_FILENO, open_ones[i]) < 0) return 11;
+    for (int fd = 1000; fd < 1400; fd++) /* more than one look at the list holds */
+        if (dup2(STDIN_FILENO, fd) < 0) return 11;
+    filter_calls();
+    kernel_close_from(300, on_exec);
+    if (fcntl(200, F_GETFD) != 0) return 12;
+    for (int fd = 300; fd <= 5000; fd++) {
+        bool was_open = fd == 300 || fd == 5000 || (fd >= 1000 && fd < 1400);
+        int wanted = was_open && on_exec ? FD_CLOEXEC : -1;
+        if (fd != NEVER_OPEN && fcntl(fd, F_GETFD) != wanted) return 13;
+    }
+    return 0;
+}
+
+static void without_close_range_those_that_are_open_are_closed(void **state) {
+    (void)state;
+    for (int on_exec = 0; on_exec < 2; on_exec++) {
+        int status;
+        pid_t pid = fork();
+        if (pid == 0) _exit(close_without_close_range(on_exec));
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(status, 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_end_is_seen_with_a_pidfd),
@@ -105,6 +161,7 @@ int main(void) {
         cmocka_unit_test(a_sealed_file_cannot_be_written),
         cmocka_unit_test(a_plain_file_need_not_be_sealed),
         cmocka_unit_test(descriptors_are_closed_from_a_number_on),
+        cmocka_unit_test(without_close_range_those_that_are_open_are_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
