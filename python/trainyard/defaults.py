@@ -40,9 +40,14 @@ class Policy:
 policy = Policy()
 
 
+_LARGEST = 461168601842738  # that a resource can be counted to, in parts of 1/10000
+
+
 def _amount(name: str, value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
         raise ValueError(f"`init({name}=...)` must be a number, 0 or more, not {value!r}")
+    if value > _LARGEST:
+        raise ValueError(f"`init({name}=...)` is too large a number: at most {_LARGEST} is possible")
     return value
 
 

@@ -30,7 +30,7 @@ static bool is_letter(char c) {
 }
 
 int duration_parse(const char *text, nanoseconds *duration, ty_error *err) {
-    char number[64];
+    char number[64] = "";
     size_t size = strlen(text);
     while (size > 0 && is_letter(text[size - 1]))
         size--;
@@ -42,7 +42,9 @@ int duration_parse(const char *text, nanoseconds *duration, ty_error *err) {
         number[size] = '\0';
         good = str_to_double(number, &value);
     }
-    if (!good)
+    if (!good && unit != 0 && size < sizeof number && str_is_decimal(number) && number[0] != '-')
+        value = INFINITY;
+    else if (!good)
         return ty_fail(err, TY_EUSAGE,
                        "\"%.80s\" is no duration: give a number and ms, s, m, h or d, as in 90, 1.5h, 500ms",
                        text);

@@ -73,7 +73,8 @@ int run_name_check(const char *name, ty_error *err) {
     for (const char *c = name; plain && *c != '\0'; c++)
         plain = *c != '/' && (unsigned char)*c >= ' ' && *c != 127;
     if (plain && utf8_valid(name, size)) return 0;
-    return ty_fail(err, TY_EUSAGE, "the run name \"%.80s\" is not usable: %sno '/', no control characters, no '.' or '-' first",
+    return ty_fail(err, TY_EUSAGE,
+                   "the run name \"%.80s\" is not usable: %sno '/', no control characters, no '.' or '-' first",
                    name, plain ? "it is not UTF-8; 1 to 200 bytes, " : "1 to 200 bytes, ");
 }
 
@@ -324,7 +325,12 @@ int settings_finish(struct run_settings *settings, enum setting_words words, ty_
                            resumed, settings->name);
         settings->name = resumed;
     }
-    if (settings->checkpoints.score_order == SCORE_MIN && settings->checkpoints.score_attribute == NULL)
+    const char *score = settings->checkpoints.score_attribute;
+    if (score != NULL && !utf8_valid(score, strlen(score)))
+        return ty_fail(err, TY_EUSAGE,
+                       "checkpoint_score_attribute \"%.80s\" is not UTF-8, so no metric can be called so",
+                       score);
+    if (settings->checkpoints.score_order == SCORE_MIN && score == NULL)
         return ty_fail(
             err, TY_EUSAGE, "%s",
             words == SETTING_OPTIONS

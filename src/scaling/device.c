@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "base/cleanup.h"
+#include "base/utf8.h"
 #include "scaling/tpu.h"
 
 enum quantity_rule { QUANTITY_ANY, QUANTITY_WHOLE, QUANTITY_1_2_4_8 };
@@ -71,6 +72,8 @@ int resource_check_name(const char *name, ty_error *err) {
     if (name[0] == '\0') return ty_fail(err, TY_EUSAGE, "a resource name is empty");
     if (strcmp(name, "bundle") == 0)
         return ty_fail(err, TY_EUSAGE, "the resource name \"bundle\" is reserved; choose another");
+    if (!utf8_valid(name, strlen(name)))
+        return ty_fail(err, TY_EUSAGE, "resource \"%.80s\": a name must be UTF-8", name);
     for (const char *at = name; *at != '\0'; at++)
         if (iscntrl((unsigned char)*at))
             return ty_fail(err, TY_EUSAGE, "resource \"%.80s\": a name may hold no control characters", name);

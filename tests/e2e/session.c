@@ -687,7 +687,7 @@ static const struct bad_request {
     {"{\"argv\": [\"true\"], \"framework\": \"tensorflow\"}", "tensorflow"},
     {"{\"backend\": \"mpi\"}", "`backend` must be one of auto|gloo|nccl, not \"mpi\""},
     {"{\"isolate_devices\": \"yes\"}", "`isolate_devices` must be true or false"},
-    {"{\"grace_s\": -1}", "`grace_s` must be a number of seconds from 0 to 86400, not -1"},
+    {"{\"grace_s\": -1}", "`grace_s` must be a number of seconds from 0 to 3000000000, not -1"},
     {"{\"grace_s\": \"5s\"}", "`grace_s` must be a number of seconds"},
     {"{\"time_limit_s\": 1e10}", "`time_limit_s` must be a number of seconds"},
     {"{\"quiet\": 0}", "`quiet` must be true or false"},

@@ -230,6 +230,79 @@ CONFIGS = [
 ]
 
 
+# Every number that a user can give is taken as it is or refused in one line that tells the range; none is cut to fewer bits.
+EDGES = ["0", "1", "2147483647", "2147483648", "4294967296", "9223372036854775807", "9223372036854775808", "18446744073709551616", "-1",
+         "nan", "1e999"]
+DURATIONS = EDGES[:4]  # seconds below a hundred years
+RUN_NUMBERS = {
+    "--max-failures": ["0", "1", "-1"], "--max-start-failures": ["0", "1", "-1"], "--max-preemptions": ["0", "1", "-1"],
+    "--keep-checkpoints": ["1"], "--chaos": EDGES[:6], "--grace": DURATIONS, "--time-limit": ["0", *DURATIONS[2:]],
+    "--hang-timeout": ["0", *DURATIONS[2:]], "--elastic-resize-monitor-interval": DURATIONS,
+}
+PLAN_NUMBERS = {
+    "--num-workers": ["1"], "--num-workers=1:": ["1"], "--num-cpus": ["1"], "--num-gpus": ["0", "1"], "--resources=CPU": ["0", "1"],
+    "--resources=x": ["0"], "--resources=memory": ["0", "1", *EDGES[2:5]],
+    "--node-resources=x": ["0", "1", "2147483647", "2147483648", "4294967296"],
+}
+UNSOUND = {"--time-limit": ["1"], "--hang-timeout": ["1"], "--num-workers": ["0"]}  # good numbers that are tried elsewhere
+
+
+class Numbers(Case):
+    def each(self, options, command, *tail):
+        for option, good in options.items():
+            for value in EDGES:
+                if value in UNSOUND.get(option, ()):
+                    continue
+                joined = option + ("" if option.endswith(":") else "=") + value
+                with self.subTest(option=joined):
+                    finished = self.trainyard(*command, joined, *tail)
+                    if value in good:
+                        self.assertIn(finished.status, (0, 3), finished)  # 3: more than this machine has
+                    elif finished.status != 3:
+                        self.assert_status(2, finished)
+                        self.assertEqual(1, len(finished.err.splitlines()), finished)
+                        self.assertIn(option.split("=")[0], finished.err)
+
+    def test_run(self):
+        self.each(RUN_NUMBERS, ("run", "--storage-path", self.storage, "--num-cpus", 1), *PROGRAM)
+
+    def test_plan(self):
+        self.each(PLAN_NUMBERS, ("plan",))
+
+    def test_logs(self):
+        self.assert_status(0, self.trainyard("run", "--name", "a", "--storage-path", self.storage, *PROGRAM))
+        self.each({"--tail": ["0", "1", "2147483647"], "--rank": []}, ("logs", "--storage-path", self.storage), "a")
+
+    def test_accelerators(self):
+        self.each({"--chips-per-vm": ["1"]}, ("accelerators",), "tpu", "v6e", "4x4")
+
+    def test_too_long_is_told_as_such(self):
+        finished = self.trainyard("run", "--grace", "1e999", *PROGRAM)
+        self.assert_usage(finished, "run", "--grace", "longer than 100 years")
+
+
+class Bytes(Case):
+    """What is no UTF-8: refused by name where it is to be a name in JSON, kept as bytes where it is a program's."""
+
+    BAD = b"a\xff"
+
+    def test_names(self):
+        for option in ("--name", "--storage-path", "--checkpoint-score-attribute", "--resources", "--node-resources"):
+            value = self.BAD + b"=1" if "resources" in option else self.BAD
+            with self.subTest(option):
+                storage = () if option == "--storage-path" else ("--storage-path", self.storage)
+                finished = self.trainyard("run", *storage, os.fsdecode(option.encode() + b"=" + value), *PROGRAM)
+                self.assert_usage(finished, "run", "a\\xff", "UTF-8")
+                self.assertNotIn(self.BAD, os.listdir(self.place.encode()))
+        for command in ("status", "logs"):
+            self.assert_usage(self.trainyard(command, "--storage-path", self.storage, os.fsdecode(self.BAD)), command, "UTF-8")
+
+    def test_words_and_variables_are_bytes(self):
+        finished = self.trainyard("run", "--storage-path", self.storage, "--no-prefix", "--env", os.fsdecode(b"A=" + self.BAD), "--",
+                                  "sh", "-c", 'printf %s "$A$1" | od -An -tx1', "sh", os.fsdecode(b"\xfe"))
+        self.assertEqual("61 ff fe", self.assert_status(0, finished).out.strip())
+
+
 class ConfigFile(Case):
     def test_bad(self):
         for i, (text, words) in enumerate(CONFIGS):

@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import unittest
 
 from harness import COMMAND, Case, main
 
@@ -725,9 +726,48 @@ class OddStarts(RunCase):
         os.mkdir(gone)
         process = self.start("run", "--storage-path", self.storage, "--", "sh", "-c", "echo here", cwd=gone,
                              preexec_fn=lambda: os.rmdir(gone))
-        finished = self.finish(process)
-        self.assertIn(finished.status, (0, 2, 4), repr(finished))
-        self.assertNotEqual("", finished.out + finished.err)
+        finished = self.assert_status(4, self.finish(process))
+        self.assert_line(finished, "run", "working directory", "was deleted")
+        self.assertEqual("", finished.out)
+        self.assertFalse(os.path.exists(self.storage))
+
+    def test_directory_that_goes_between_attempts(self):
+        here = os.path.join(self.place, "here")
+        os.mkdir(here)
+        finished = self.finish(self.start("run", "--storage-path", self.storage, "--max-failures", 1, "--", "sh", "-c",
+                                          "pwd; rmdir ../here; exit 1", cwd=here))
+        self.assert_status(4, finished)
+        self.assertEqual("[rank 0] %s\n" % os.path.realpath(here), finished.out)
+        self.assertIn("was deleted", finished.err)
+
+    @unittest.skipUnless(os.getuid() == 0, "only root can become somebody else")
+    def test_directory_that_may_not_be_entered(self):
+        here = os.path.join(self.place, "here")
+        command = shutil.copy(COMMAND, os.path.join(self.place, "trainyard"))  # where another user can reach it
+        os.mkdir(here)
+
+        def leave():
+            os.chmod(here, 0)
+            os.setgroups([])
+            os.setresgid(65534, 65534, 65534)
+            os.setresuid(65534, 65534, 65534)
+        os.chmod(self.place, 0o755)
+        process = subprocess.Popen([command, "run", "--storage-path", os.path.join(here, "runs"), "--", "true"],
+                                   cwd=here, env=self.environment, preexec_fn=leave, stderr=subprocess.PIPE, text=True)
+        err = process.communicate(timeout=60)[1]
+        self.assertEqual(4, process.returncode, err)
+        self.assertIn(here, err)
+        self.assertIn("Permission denied", err)
+
+    def test_a_long_grace_is_not_cut(self):
+        """2^32 milliseconds are no grace at all in 32 bits."""
+        saved = os.path.join(self.place, "saved")
+        script = "trap 'sleep 0.5; echo yes > %s; exit 0' TERM; : > %s.up; while :; do sleep 0.01; done" % (saved, saved)
+        process = self.start("run", "--storage-path", self.storage, "--grace", "4294967.296s", "--", "sh", "-c", script)
+        self.wait_for(lambda: os.path.exists(saved + ".up"), "a worker", process)
+        process.send_signal(signal.SIGTERM)
+        self.assert_status(143, self.finish(process))
+        self.assertTrue(os.path.exists(saved))
 
     def test_files_are_the_users(self):
         self.assert_status(0, self.run_workers("--name", "r", "--", "true"))

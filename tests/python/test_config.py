@@ -465,3 +465,52 @@ def test_refusals_speak_python(fields, message):
     with pytest.raises(ValueError) as caught:
         ScalingConfig(**fields)
     assert message in str(caught.value)
+
+
+EDGES = [0, 1, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64, -1, float("nan"), float("inf"), 1e300, 10**400]
+COUNTS = EDGES[:6]  # whole numbers that JSON carries
+SECONDS = EDGES[:4]  # below a hundred years
+
+
+@pytest.mark.parametrize(
+    "make, good",
+    [
+        (lambda value: RunConfig(grace_s=value), SECONDS),
+        (lambda value: RunConfig(time_limit_s=value), SECONDS),
+        (lambda value: RunConfig(hang_timeout_s=value), SECONDS),
+        (lambda value: FailureConfig(max_failures=value), [*COUNTS, -1]),
+        (lambda value: FailureConfig(controller_failure_limit=value), [*COUNTS, -1]),
+        (lambda value: FailureConfig(max_preemption_failures=value), [*COUNTS, -1]),
+        (lambda value: CheckpointConfig(num_to_keep=value), COUNTS[1:]),
+        (lambda value: ScalingConfig(num_workers=value), [0, 1]),
+        (lambda value: ScalingConfig(num_workers=(1, value)), [1]),
+        (lambda value: ScalingConfig(resources_per_worker={"CPU": value}), EDGES[:5]),
+        (lambda value: trainyard.init(num_cpus=value), EDGES[:5]),
+        (lambda value: trainyard.init(num_gpus=value), EDGES[:5]),
+        (lambda value: trainyard.init(resources={"x": value}), EDGES[:5]),
+    ],
+)
+def test_numbers_are_taken_or_refused(make, good):
+    """None is cut, and none is an error of another kind; a refusal is one line that names the field."""
+    try:
+        for value in EDGES:
+            if value in good:
+                make(value)
+                continue
+            with pytest.raises(ValueError, match="`.*`.* (must|possible)") as refused:
+                make(value)
+            assert "\n" not in str(refused.value)
+    finally:
+        trainyard.init()
+
+
+def test_a_long_grace_reaches_the_workers(tmp_path):
+    """2^32 milliseconds: what was 0 in 32 bits is neither cut nor refused."""
+
+    def train():
+        trainyard.report({"up": 1})
+
+    trainer = trainyard.DataParallelTrainer(
+        train, run_config=RunConfig(storage_path=str(tmp_path), grace_s=4294967.296, hang_timeout_s=4294967.296)
+    )
+    assert trainer.fit().metrics["up"] == 1
