@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "base/duration.h"
 #include "descriptors.h"
 #include "wire/start.h"
 
