@@ -201,7 +201,7 @@ static bool is_whole(const json_t *json) {
 
 /* Its owner may be writing to it at this moment; what stays nonsense says nothing. */
 static json_t *read_claims(int fd) {
-    enum { READS = 5 };
+    enum { READS = 3 };
     for (int i = 0; i < READS; i++) {
         json_t *json = read_json(fd);
         if (is_whole(json)) return json;
@@ -271,8 +271,10 @@ static int look(int directory, const char *name, struct lease_holder *holder) {
         return 0;
     }
     if (read_holder(fd, name, holder)) return 1;
-    log_warning("lease", "%s/%s is locked but cannot be understood; it is passed over", lease_directory_path(),
-                name);
+    struct stat status = {0};
+    (void)fstat(fd, &status);
+    log_warning("lease", "%s/%s of user %u is locked but cannot be understood; it is passed over",
+                lease_directory_path(), name, (unsigned)status.st_uid);
     return 0;
 }
 
