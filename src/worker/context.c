@@ -78,9 +78,14 @@ void worker_set_checkpoint(struct ty_worker *worker, char *path, uint64_t number
 
 int worker_check_answer(const char *answer, ty_error *err) {
     const char *text;
-    if (str_prefix(answer, "error ", &text)) return ty_fail(err, TY_EUSAGE, "%s", text);
-    if (str_prefix(answer, "failed ", &text)) return ty_fail(err, TY_EWORKER, "%s", text);
-    return 0;
+    int code = 0;
+    if (str_prefix(answer, "error ", &text))
+        code = ty_fail(err, TY_EUSAGE, "%s", text);
+    else if (str_prefix(answer, "failed ", &text))
+        code = ty_fail(err, TY_EWORKER, "%s", text);
+    if (code < 0 && err != NULL && err->message[0] == '\0')
+        (void)ty_fail(err, code, "the agent gave no reason");
+    return code;
 }
 
 int worker_request(struct ty_worker *worker, struct buffer *value, ty_error *err) {
