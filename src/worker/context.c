@@ -22,8 +22,17 @@ static void flush_at_exit(void) {
     if (worker->link != NULL && worker->pid == getpid()) (void)link_flush(worker->link, NULL);
 }
 
-/* In a child: what was queued is the parent's to send. */
+/* In a child: what was queued is the parent's to send. Its buffers are put by, not freed: a thread may have been about to move them. */
 static void begin_child(void) {
+    static struct buffers {
+        struct buffers *next;
+        struct buffer line, answer;
+    } * abandoned;
+    struct buffers *buffers = malloc(sizeof *buffers);
+    if (buffers != NULL) {
+        *buffers = (struct buffers){abandoned, self.worker.line, self.worker.answer};
+        abandoned = buffers;
+    }
     link_abandon(TAKE(self.worker.link));
     self.worker.line = self.worker.answer = (struct buffer){0};
     self.worker.pid = 0; /* the number may be used again */

@@ -28,7 +28,8 @@ struct link {
     bool broken;       /* the agent is gone */
     struct buffer out; /* whole lines; the first `sent` bytes are on their way */
     size_t sent;
-    struct buffer in; /* received, not yet read */
+    struct buffer in;  /* received, not yet read */
+    struct link *next; /* of those that a child abandoned */
 };
 
 static int fail_gone(struct link *link, int error, ty_error *err) {
@@ -199,8 +200,12 @@ void link_close(struct link *link) {
     free(link);
 }
 
-void link_abandon(const struct link *link) {
-    if (link != NULL && link->own) (void)close(link->fd);
+void link_abandon(struct link *link) {
+    static struct link *abandoned; /* held, so that nobody takes it for lost */
+    if (link == NULL) return;
+    if (link->own) (void)close(link->fd);
+    link->next = abandoned;
+    abandoned = link;
 }
 
 bool link_is_worker(const struct link *link) {

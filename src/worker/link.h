@@ -61,7 +61,7 @@ int link_open_own(struct link **link, ty_error *err); /* a channel of its own in
 void link_close(struct link *link);                   /* what is queued and not flushed is lost; NULL is fine */
 /* Instead, in a child that the link's process forked: closes the child's copy of the channel. The memory is left alone, since another
  * thread may have been at work on it at that moment. NULL is fine. */
-void link_abandon(const struct link *link);
+void link_abandon(struct link *link);
 bool link_is_worker(const struct link *link); /* false in a child of the worker */
 
 /* A line without an answer, newline included: sent when the socket takes it, else queued; waits only above
