@@ -1,6 +1,7 @@
 """E7: the output of the ranks, 128-byte lines, with prefix, to a pipe that is drained; and with a reader that is slow. The floor is
 cat between the same programs and the same drain."""
 import re
+import shlex
 import subprocess
 import threading
 import time
@@ -73,7 +74,7 @@ def _whole(bench, ranks, each):
 def _relay(bench, ranks):
     each = BYTES // ranks // LINE * LINE
     program = [bench.program("lines"), str(each)]
-    writers = " & ".join([" ".join(program)] * ranks)
+    writers = " & ".join([shlex.join(program)] * ranks)
     rates = _rates(bench, {
         "ours": bench.trainyard(ranks, *program),
         "cat": Command(f"( {writers} & wait ) | cat", bench.environment, shell=True),

@@ -5,6 +5,7 @@ environment of every process that the test starts, so a process that outlives th
 parent or session has become.
 """
 
+import atexit
 import contextlib
 import glob
 import json
@@ -26,6 +27,16 @@ COMMAND = os.path.join(BUILD, "trainyard")
 for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(ignored) == signal.SIG_IGN:
         signal.signal(ignored, signal.SIG_DFL)
+
+
+def preloadable(library):
+    """A path of the library for LD_PRELOAD, in which a space would begin the next one."""
+    if " " not in library:
+        return library
+    directory = tempfile.mkdtemp(prefix="trainyard-test-")
+    atexit.register(shutil.rmtree, directory, True)
+    os.symlink(library, os.path.join(directory, os.path.basename(library)))
+    return os.path.join(directory, os.path.basename(library))
 
 
 class Finished:
@@ -73,6 +84,7 @@ class Case(unittest.TestCase):
 
     def setUp(self):
         self.place = tempfile.mkdtemp(prefix="trainyard-test-")
+        self.copy = None
         self.addCleanup(shutil.rmtree, self.place, True)
         self.addCleanup(self.check_nothing_left)
         self.storage = os.path.join(self.place, "runs")
@@ -82,6 +94,22 @@ class Case(unittest.TestCase):
         self.environment.update(HOME=self.place, TRAINYARD_LEASE_DIR=self.leases, TMPDIR=self.place)
 
     # -- starting things
+
+    def command_for_all(self):
+        """A copy of the command, with its modules, for a test that becomes another user, who may not enter where the build lies;
+        the test's own place is opened too."""
+        os.chmod(self.place, 0o755)
+        if self.copy is None:
+            self.copy = tempfile.mkdtemp(prefix="trainyard-test-")
+            self.addCleanup(shutil.rmtree, self.copy, True)
+            modules = os.path.join(self.copy, "trainyard-modules")
+            os.mkdir(modules)
+            shutil.copy(COMMAND, self.copy)
+            for module in glob.glob(os.path.join(BUILD, "trainyard-modules", "*.so")):
+                shutil.copy(module, modules)
+            for path in (self.copy, *glob.glob(self.copy + "/**", recursive=True)):
+                os.chmod(path, 0o755)
+        return os.path.join(self.copy, "trainyard")
 
     def environment_with(self, changes):
         environment = dict(self.environment)

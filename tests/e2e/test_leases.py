@@ -2,7 +2,6 @@
 
 import os
 import random
-import shutil
 import signal
 import subprocess
 import time
@@ -364,17 +363,6 @@ class SeveralUsers(LeaseCase):
                                  "--num-gpus", "2", "--use-gpu", *args],
                                 cwd=place, env=dict(self.environment, HOME=place), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, text=True)
-
-    def command_for_all(self):
-        """A copy that another user can reach."""
-        there = os.path.join(self.work, "bin")
-        if not os.path.isdir(there):
-            os.mkdir(there)
-            shutil.copy(COMMAND, there)
-            shutil.copytree(os.path.join(os.path.dirname(COMMAND), "trainyard-modules"), os.path.join(there, "trainyard-modules"),
-                            ignore=shutil.ignore_patterns("*.p"))
-        os.chmod(self.place, 0o755)
-        return os.path.join(there, "trainyard")
 
     @unittest.skipUnless(os.getuid() == 0, "only root can become somebody else")
     def test_another_user_waits_too(self):

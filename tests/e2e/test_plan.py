@@ -3,6 +3,7 @@ docs/spec/train-api.md 8)."""
 
 import json
 import os
+import shlex
 import subprocess
 
 from harness import COMMAND, Case, main
@@ -120,7 +121,7 @@ class Shape(PlanCase):
 
     def test_colour_on_a_terminal_only_where_wanted(self):
         path = self.write("cluster.json", json.dumps(nodes({"CPU": 4, "GPU": 2})))
-        command = " ".join([COMMAND, "plan", "--cluster", path, "-n", "2", "--use-gpu"])
+        command = shlex.join([COMMAND, "plan", "--cluster", path, "-n", "2", "--use-gpu"])
         for changes, coloured in (({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
             with self.subTest(changes):
                 finished = subprocess.run(["script", "-qec", command, "/dev/null"], capture_output=True, text=True, check=True,

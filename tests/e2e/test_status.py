@@ -11,7 +11,7 @@ from harness import COMMAND, Case, main
 
 def shell(script):
     """A worker that runs a script, in which @ is the command."""
-    return ["--", "/bin/sh", "-c", script.replace("@ ", COMMAND + " ")]
+    return ["--", "/bin/sh", "-c", script.replace("@ ", "'%s' " % COMMAND)]
 
 
 class RunCase(Case):
@@ -176,7 +176,7 @@ class Logs(RunCase):
     def test_bytes_as_written_off_a_terminal_and_harmless_on_one(self):
         self.run_workers("--name", "a", "-n", "1", *shell("printf '\\033[31mred\\n'"))
         self.assertIn("\x1b[31mred", self.logs("a"))
-        command = "%s logs a --storage-path %s" % (COMMAND, self.storage)
+        command = "'%s' logs a --storage-path %s" % (COMMAND, self.storage)
         shown = subprocess.run(["script", "-qec", command, "/dev/null"], capture_output=True, text=True, check=True,
                                env=self.environment, stdin=subprocess.DEVNULL).stdout
         self.assertIn("\\x1b[31mred", shown)
@@ -216,7 +216,7 @@ class Logs(RunCase):
 
     def test_reader_that_goes_away(self):
         self.run_workers("--name", "a", "-n", "1", "--quiet", *shell("seq 1 100000"))
-        out = subprocess.run("%s logs a --storage-path %s | head -n 1" % (COMMAND, self.storage), shell=True, capture_output=True,
+        out = subprocess.run("'%s' logs a --storage-path %s | head -n 1" % (COMMAND, self.storage), shell=True, capture_output=True,
                              text=True, env=self.environment, timeout=30)
         self.assertEqual(("[rank 0] 1\n", ""), (out.stdout, out.stderr))
 
@@ -261,7 +261,7 @@ class FromInside(RunCase):
 
     def test_a_run_inside_a_worker_is_a_run_of_its_own(self):
         inner = "echo inner $RANK of $WORLD_SIZE in $TRAINYARD_RUN"
-        script = "%s run --storage-path %s/inner --num-cpus 2 --name inner -n 2 -- /bin/sh -c '%s'" % (COMMAND, self.place, inner)
+        script = "'%s' run --storage-path %s/inner --num-cpus 2 --name inner -n 2 -- /bin/sh -c '%s'" % (COMMAND, self.place, inner)
         finished = self.run_workers("--name", "outer", "-n", "1", "--", "/bin/sh", "-c", script)
         self.assert_status(0, finished)
         for rank in range(2):

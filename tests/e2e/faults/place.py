@@ -12,7 +12,7 @@ import harness
 import runs
 
 BUILD = harness.BUILD
-FAILING = os.path.join(harness.BUILD, "tests", "e2e", "faults", "failing_calls.so")
+FAILING = harness.preloadable(os.path.join(harness.BUILD, "tests", "e2e", "faults", "failing_calls.so"))
 REPORT = "'%s' report " % harness.COMMAND
 
 
@@ -44,14 +44,15 @@ class FaultCase(runs.RunCase):
 
     def few_processes(self, n):
         """How a command is started that may have `n` processes more: the limit does not hold for root."""
-        user = 61234 if os.geteuid() == 0 else None
-        if user is not None:
+        limit = lambda used: {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NPROC, (used + n, used + n))}
+        if os.geteuid() == 0:
             os.makedirs(self.storage)
+            command = self.command_for_all()
             for path in (self.place, self.work, self.storage):
                 os.chmod(path, 0o777)
+            return {"user": 61234, "executable": command, **limit(0)}
         own = (pid for pid in os.listdir("/proc") if pid.isdigit() and os.stat("/proc/" + pid).st_uid == os.getuid())
-        used = 0 if user is not None else sum(len(os.listdir("/proc/%s/task" % pid)) for pid in own)
-        return {"user": user, "preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NPROC, (used + n, used + n))}
+        return limit(sum(len(os.listdir("/proc/%s/task" % pid)) for pid in own))
 
     def pids_of(self, process, n):
         """The one agent, and the workers in rank order, which wrote their pids into ready.RANK."""

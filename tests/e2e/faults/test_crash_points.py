@@ -20,7 +20,7 @@ from harness import BUILD, COMMAND, processes_with
 from runs import soak
 
 HERE = os.path.join(BUILD, "tests", "e2e", "faults")
-LIBRARY = os.path.join(HERE, "crash_point.so")
+LIBRARY = harness.preloadable(os.path.join(HERE, "crash_point.so"))
 PROGRAM = os.path.join(HERE, "crash_program")
 WORKERS, STEPS = 3, 4
 OTHERS = ("logs", "run.db", "run.db-wal", "run.db-shm")
