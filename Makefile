@@ -1,50 +1,58 @@
-# The two commands to begin with are `make demo` and `make test`; each installs what is missing first.
-MESON := $(firstword $(wildcard /usr/bin/meson) meson)
-NINJA := $(firstword $(wildcard /usr/bin/ninja) ninja)
+# The two commands to begin with are `make demo` and `make test`. Each goal installs what is missing for it
+# (scripts/setup), and configures what it builds (scripts/configure); meson and ninja are the ones that
+# scripts/tool finds.
 PREFIX ?= /usr/local
 BUILD := build
 SANITIZED := build-sanitized
+NINJA_QUIET := scripts/tool ninja --quiet -C
 
-.PHONY: all setup demo test check bench bench-peers soak install clean
+.NOTPARALLEL:
+.PHONY: all configured demo test check bench bench-peers soak fresh install clean
 
-all: $(BUILD)/build.ninja
-	@$(NINJA) -C $(BUILD) --quiet
+all:
+	@scripts/setup build
+	@scripts/configure "$(BUILD)" -Dexamples=enabled -Dpython=enabled
+	@$(NINJA_QUIET) "$(BUILD)"
 
-setup:
-	@scripts/setup
+# Only what the training in C needs is installed and built.
+demo:
+	@scripts/setup demo
+	@scripts/configure "$(BUILD)" -Dexamples=enabled
+	@$(NINJA_QUIET) "$(BUILD)" demo
+	@scripts/demo "$(BUILD)"
 
-$(BUILD)/build.ninja: | setup
-	@$(MESON) setup $(BUILD) >/dev/null
+configured:
+	@scripts/setup test
+	@scripts/configure "$(BUILD)" -Dexamples=enabled -Dpython=enabled -Dtests=enabled
 
-$(SANITIZED)/build.ninja: | setup
-	@$(MESON) setup $(SANITIZED) -Db_sanitize=address,undefined -Db_lundef=false >/dev/null
+# All tests, then all of them again under AddressSanitizer and UndefinedBehaviorSanitizer, then the checks of
+# the text itself.
+test: configured
+	@scripts/configure "$(SANITIZED)" -Db_sanitize=address,undefined -Db_lundef=false -Dexamples=enabled -Dtests=enabled
+	@scripts/test "$(BUILD)" "$(SANITIZED)"
 
-demo: setup all
-	@scripts/demo $(BUILD)
+check: configured
+	@$(NINJA_QUIET) "$(BUILD)"
+	@scripts/check "$(BUILD)"
 
-# All tests, then all of them again under AddressSanitizer and UndefinedBehaviorSanitizer, then the checks of the text itself.
-test: setup all $(SANITIZED)/build.ninja
-	@scripts/test $(BUILD) $(SANITIZED)
-
-check: setup all
-	@scripts/check $(BUILD)
-
-bench: setup all
-	@bench/run $(BUILD)
+bench: configured
+	@$(NINJA_QUIET) "$(BUILD)"
+	@bench/run "$(BUILD)"
 
 bench-peers:
 	@bench/peers
 
-soak: setup all
-	@tests/soak $(BUILD)
+soak: configured
+	@$(NINJA_QUIET) "$(BUILD)"
+	@tests/soak "$(BUILD)"
 
-# The library finds its modules, and pkg-config its files, beside themselves: what was built can be put anywhere.
-install: all
-	@rm -rf $(BUILD)/stage
-	@DESTDIR=$(abspath $(BUILD))/stage $(MESON) install -C $(BUILD) --no-rebuild --quiet
-	@mkdir -p $(PREFIX)
-	@cp -a $(BUILD)/stage/usr/local/. $(PREFIX)/
-	@rm -rf $(BUILD)/stage
+# `make demo` and `make test` on a bare Debian 12, as root and as a user, in a folder that is gone afterwards.
+fresh:
+	@scripts/fresh
+
+install:
+	@scripts/setup demo
+	@scripts/install "$(BUILD)" "$(PREFIX)"
 
 clean:
-	@rm -rf $(BUILD) $(SANITIZED)
+	@rm -rf "$(BUILD)" "$(SANITIZED)"

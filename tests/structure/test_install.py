@@ -1,6 +1,7 @@
 """`make install PREFIX=` gives a tree against which a program outside of this one builds with pkg-config and runs."""
 import os
 import pathlib
+import shlex
 import subprocess
 import tempfile
 import textwrap
@@ -39,20 +40,24 @@ class Install(unittest.TestCase):
     def setUp(self):
         self.directory = tempfile.TemporaryDirectory()
         self.path = pathlib.Path(self.directory.name)
-        self.prefix = self.path / 'prefix'
-        subprocess.run(['make', '-s', 'install', f'PREFIX={self.prefix}', f'BUILD={BUILD}'], cwd=ROOT, check=True,
-                       stdout=subprocess.DEVNULL)
+        self.prefix = self.path / 'a prefix'
+        self.install(self.prefix)
 
     def tearDown(self):
         self.directory.cleanup()
 
+    def install(self, prefix):
+        """All that is installed was built before this test (meson.build): no ninja is run, so none can read another one's log."""
+        subprocess.run(['make', '-s', 'install', f'PREFIX={prefix}', f'BUILD={BUILD}', 'NINJA=true'], cwd=ROOT, check=True,
+                       stdout=subprocess.DEVNULL, umask=0o077)
+
     def build(self, name):
         flags = subprocess.run(['pkg-config', '--cflags', '--libs', 'trainyard'], check=True, capture_output=True, text=True,
-                               env={**os.environ, 'PKG_CONFIG_PATH': str(self.prefix / 'lib/pkgconfig')}).stdout.split()
+                               env={**os.environ, 'PKG_CONFIG_PATH': str(self.prefix / 'lib/pkgconfig')}).stdout
         (self.path / 'program.c').write_text(PROGRAM)
         program = self.path / name
         sanitize = ['-fsanitize=address,undefined'] if 'sanitized' in str(BUILD) else []
-        subprocess.run(['gcc', '-Wall', '-Werror', '-o', program, self.path / 'program.c', *sanitize, *flags,
+        subprocess.run(['gcc', '-Wall', '-Werror', '-o', program, self.path / 'program.c', *sanitize, *shlex.split(flags),
                         f'-Wl,-rpath,{self.prefix}/lib'], check=True)
         return program
 
@@ -68,6 +73,28 @@ class Install(unittest.TestCase):
         self.assertEqual(done.returncode, 0)
         for page in ('trainyard.1', 'trainyard-run.1'):
             self.assertTrue((self.prefix / 'share/man/man1' / page).exists(), page)
+
+    def test_all_users_may_read_what_is_installed_and_nothing_else_changes(self):
+        """Whatever the umask of who installs; a prefix that is there keeps its mode, and what lies in it."""
+        shared = self.path / 'shared'
+        (shared / 'lib').mkdir(parents=True)
+        shared.chmod(0o2775)
+        (shared / 'lib').chmod(0o750)
+        (shared / 'lib/other.so').write_text('other')
+        self.install(shared)
+        self.install(shared)
+        self.assertEqual([path.stat().st_mode & 0o7777 for path in (shared, shared / 'lib')], [0o2775, 0o750])
+        self.assertEqual((shared / 'lib/other.so').read_text(), 'other')
+        installed = [path for path in self.prefix.rglob('*') if not path.is_symlink()]
+        self.assertGreater(len(installed), 20)
+        for path in (self.prefix, *installed):
+            readable = 0o555 if path.is_dir() or path.parent.name == 'bin' else 0o444
+            self.assertEqual(path.stat().st_mode & readable, readable, path)
+        self.assertFalse((BUILD / 'stage').exists())
+
+    @unittest.skipUnless(os.getuid() == 0, 'only root can install what is not its own')
+    def test_what_root_installs_is_roots(self):
+        self.assertEqual({path.lstat().st_uid for path in self.prefix.rglob('*')}, {0})
 
 
 if __name__ == '__main__':

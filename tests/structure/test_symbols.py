@@ -41,7 +41,7 @@ class Symbols(unittest.TestCase):
     def test_a_worker_that_reads_its_rank_loads_nothing_heavy(self):
         with tempfile.TemporaryDirectory() as place:
             loaded = run(str(BUILD / 'trainyard'), 'run', '-n', '1', '--storage-path', place, '--env', 'LD_DEBUG=files', '--',
-                         'sh', '-c', f'{BUILD}/bench/rank 2>&1')
+                         'sh', '-c', f'"{BUILD}/bench/rank" 2>&1')
         self.assertIn('libtrainyard.so', loaded)
         self.assertEqual([name for name in HEAVY if name in loaded and 'asan' not in loaded], [])
 
