@@ -100,6 +100,7 @@ bool run_move_worker(struct run *run, uint32_t rank, enum worker_state to) {
 
 /* -- the course of things */
 
+static enum run_outcome attempt_outcome(const struct run *run);
 static void finish(struct run *run);
 static void end_attempt(struct run *run);
 static void launch_when_up(struct run *run);
@@ -145,9 +146,14 @@ void run_begin_attempt(struct run *run) {
 }
 
 void run_start(struct run *run) {
-    if (!run_move(run, RUN_STARTING)) return;
+    if (run->state != RUN_IDLE || !run_move(run, RUN_STARTING)) return;
     if (run->config.time_limit > 0) run->ops->set_timer(run->context, TIMER_LIMIT, run->config.time_limit);
-    run_begin_attempt(run);
+    if (run->interrupts == 0) {
+        run_begin_attempt(run);
+    } else {
+        run->outcome = attempt_outcome(run);
+        finish(run);
+    }
 }
 
 static void stop_workers(struct run *run, bool kill, const char *reason) {
@@ -207,6 +213,21 @@ void run_failure_text(struct run_failure *failure, const char *format, ...) {
     va_start(args, format);
     (void)vsnprintf(failure->text, sizeof failure->text, format, args);
     va_end(args);
+}
+
+static void describe_limit(const struct run *run, struct run_failure *failure) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    *failure = (struct run_failure){
+        .outcome = OUTCOME_TIME_LIMIT, .rank = -1, .node = -1, .time = run->ops->wall(run->context)};
+    duration_format(run->config.time_limit, &text);
+    run_failure_text(failure, "the time limit of %s passed", text.failed ? "the run" : text.data);
+}
+
+/* Whatever the attempt failed of is behind it: it is the limit that keeps another one from following. */
+static void blame_limit(struct run *run) {
+    free(run->failure.tail);
+    describe_limit(run, &run->failure);
+    run->outcome = OUTCOME_TIME_LIMIT;
 }
 
 /* Counts what the attempt failed of; whether another one follows, and when, is then in `retries` and `pause`. */
@@ -269,7 +290,10 @@ static void end_attempt(struct run *run) {
     run->outcome = attempt_outcome(run);
     if (run_resize_end(run)) run->outcome = OUTCOME_RESIZED;
     decide_retry(run);
+    bool late = run->retries && run->out_of_time;
+    run->retries = run->retries && !late;
     run_record_end(run, EVENT_ATTEMPT_END);
+    if (late) blame_limit(run);
     if (!run->retries) {
         finish(run);
         return;
@@ -473,30 +497,26 @@ static void abandon(struct run *run, enum node_state state, const char *why) {
     if (found != UINT32_MAX) follow_loss(run, found, state, why, true);
 }
 
-/* The time limit passed. */
-static void run_out(struct run *run, const struct run_failure *failure) {
+/* The attempt fails of it, if of nothing else; there is no other attempt, whatever this one fails of. */
+static void run_out(struct run *run) {
+    struct run_failure failure;
+    run->out_of_time = true;
     if (run->state == RUN_PAUSING) {
-        free(run->failure.tail);
-        run->failure = *failure;
+        blame_limit(run);
         give_up_pause(run);
-    } else if (run->state != RUN_FINISHING) {
-        run_fail(run, failure);
+    } else if (run->state == RUN_STARTING || run->state == RUN_RUNNING || run->state == RUN_STOPPING) {
+        describe_limit(run, &failure);
+        run_fail(run, &failure);
     }
 }
 
 void run_timer_fired(struct run *run, enum run_timer timer) {
-    struct run_failure failure = {
-        .outcome = OUTCOME_TIME_LIMIT, .rank = -1, .node = -1, .time = run->ops->wall(run->context)};
-    struct buffer text = {0};
     switch (timer) {
     case TIMER_START:
         abandon(run, NODE_CONNECTING, "its agent did not say hello within the start limit");
         break;
     case TIMER_LIMIT:
-        duration_format(run->config.time_limit, &text);
-        run_failure_text(&failure, "the time limit of %s passed", text.failed ? "the run" : text.data);
-        buffer_done(&text);
-        run_out(run, &failure);
+        run_out(run);
         break;
     case TIMER_PAUSE:
         run->paused = false;

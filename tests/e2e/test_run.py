@@ -476,6 +476,14 @@ class Options(RunCase):
         self.assertIn("time limit of 100 ms", finished.err)
         self.assertNotIn("all of its output", finished.err)
 
+    def test_a_time_limit_that_passes_while_an_attempt_is_stopped(self):
+        """It fails for ever, and each attempt takes its whole grace to end: the limit is heard in one of these, and no other attempt follows."""
+        script = 'trap "" TERM; [ $RANK = 0 ] && exit 1; while :; do sleep 0.01; done'
+        finished = self.run_workers("-n", 2, "--num-cpus", 2, "--grace", "2s", "--max-failures", -1, "--time-limit", "1s", "--", "sh", "-c", script)
+        self.assert_status(124, finished)
+        self.assertIn("time limit of 1 s", finished.err)
+        self.assertNotIn("attempt 2 begins", finished.err)
+
     def test_time_limit_that_is_not_reached(self):
         self.assert_status(3, self.run_workers("--time-limit", "1h", "--", "sh", "-c", "exit 3"))
 

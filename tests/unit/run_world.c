@@ -211,6 +211,7 @@ int world_open_elastic(struct world *world, const uint32_t room[WORLD_NODES],
                                 .resize_interval = WORLD_INTERVAL,
                                 .failures = *failures,
                                 .first_attempt = 1,
+                                .time_limit = 3600 * NS_PER_S,
                                 .grace = WORLD_GRACE,
                                 .start_limit = 30 * NS_PER_S,
                                 .checkpoint = checkpoint};

@@ -1,0 +1,340 @@
+/* Every state of a run, and every two events in it: whatever they are, and however far the run comes between them, the run goes on to
+ * an end, and neither its time limit nor an interrupt is lost. The workers of these runs fail for ever, and may do so for ever. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/cleanup.h"
+#include "run/run.h"
+#include "run_world.h"
+
+enum { N_NODES = WORLD_NODES, STEPS_BETWEEN = 4, STEPS_MAX = 500, NO_RANK = -1 };
+
+struct course {
+    struct world world;
+    bool deaf;        /* workers that are told to stop do not: their node is ended by force */
+    bool out_of_time; /* the limit passed, and */
+    bool interrupted; /* an interrupt came, before the run was over */
+    char story[256];  /* for the message of a failure */
+};
+
+static const struct failure_policy FOR_EVER = {
+    .max_failures = -1, .controller_failure_limit = -1, .max_preemption_failures = -1};
+
+/* -- how the run comes into each state */
+
+static void come_up(struct world *world) {
+    for (uint32_t node = 0; node < N_NODES; node++)
+        run_node_up(world->run, node, "{}");
+}
+
+static void run_workers(struct world *world) {
+    run_start(world->run);
+    come_up(world);
+    start_workers(world);
+}
+
+static void fail_attempt(struct world *world) {
+    int attempt = run_attempt(world->run);
+    for (uint32_t rank = 0; rank < run_size(world->run) && run_attempt(world->run) == attempt; rank++)
+        end_worker(world, rank, 1 << 8, false);
+}
+
+static void stay_idle(struct world *world) {
+    (void)world;
+}
+
+static void begin(struct world *world) {
+    run_start(world->run);
+}
+
+static void stop_after_a_failure(struct world *world) {
+    run_workers(world);
+    run_worker_exited(world->run, 1, &(struct run_exit){.wait_status = 1 << 8, .time = 1});
+}
+
+static void hang(struct world *world) {
+    run_workers(world);
+    run_worker_hung(world->run, 1, "silence", 1);
+}
+
+static void leave_node(struct world *world) {
+    run_workers(world);
+    run_node_leaving(world->run, 0, 15, 1);
+}
+
+static void begin_checkpoint(struct world *world) {
+    world->publish_later = true;
+    run_workers(world);
+    for (uint32_t rank = 0; rank < run_size(world->run); rank++)
+        report(world, rank, rank == 0 ? REPORT_BEGIN : REPORT_METRICS, 1, NULL, 0);
+    report(world, 0, REPORT_COMMIT, 1, "[]", 1);
+}
+
+static void await_commit(struct world *world) {
+    begin_checkpoint(world);
+    fail_attempt(world);
+    assert_true(run_awaits_commit(world->run));
+}
+
+static void pause_after_failures(struct world *world) {
+    run_workers(world);
+    fail_attempt(world);
+    come_up(world);
+    start_workers(world);
+    fail_attempt(world);
+    assert_int_equal(run_state_of(world->run), RUN_PAUSING);
+}
+
+static void check_checkpoint(struct world *world) {
+    world->checks = true;
+    run_workers(world);
+    fail_attempt(world);
+    assert_true(run_checks(world->run));
+}
+
+static void stop_for_another_size(struct world *world) {
+    run_workers(world);
+    world->room[2] = 2;
+    pass(world, TIMER_RESIZE);
+    come_up(world);
+    pass(world, TIMER_RESIZE);
+    assert_int_equal(run_state_of(world->run), RUN_STOPPING);
+}
+
+static void wait_for_room(struct world *world) {
+    run_workers(world);
+    memset(world->room, 0, sizeof world->room);
+    fail_attempt(world);
+    assert_int_equal(run_state_of(world->run), RUN_PAUSING);
+}
+
+static void finish(struct world *world) {
+    run_workers(world);
+    for (uint32_t rank = 0; rank < run_size(world->run); rank++)
+        end_worker(world, rank, 0, false);
+}
+
+static const struct start {
+    const char *name;
+    bool elastic;
+    enum run_state state;
+    void (*come)(struct world *world);
+} starts[] = {
+    {"idle", false, RUN_IDLE, stay_idle},
+    {"starting", false, RUN_STARTING, begin},
+    {"running", false, RUN_RUNNING, run_workers},
+    {"hanging", false, RUN_RUNNING, hang},
+    {"with a checkpoint", false, RUN_RUNNING, begin_checkpoint},
+    {"elastic", true, RUN_RUNNING, run_workers},
+    {"stopping", false, RUN_STOPPING, stop_after_a_failure},
+    {"leaving", false, RUN_STOPPING, leave_node},
+    {"stopping for another size", true, RUN_STOPPING, stop_for_another_size},
+    {"awaiting a commit", false, RUN_STOPPING, await_commit},
+    {"pausing", false, RUN_PAUSING, pause_after_failures},
+    {"checking", false, RUN_PAUSING, check_checkpoint},
+    {"waiting for room", true, RUN_PAUSING, wait_for_room},
+    {"finishing", false, RUN_FINISHING, finish},
+};
+
+/* -- what may happen to it */
+
+enum event {
+    /* those of the run's timers come first: a timer that is not set does not fire */
+    NODE_LOSS = RUN_TIMERS,
+    NODE_LEAVES,
+    WORKER_FAILS,
+    WORKER_CRASHES,
+    WORKER_SUCCEEDS,
+    WORKER_HANGS,
+    ROOM_COMES,
+    COMMITTED,
+    CHECKED,
+    INTERRUPT,
+    PREEMPT,
+    EVENTS
+};
+
+static int find_worker(const struct world *world, bool started) {
+    for (uint32_t rank = 0; rank < run_size(world->run); rank++) {
+        enum worker_state state = run_worker(world->run, rank)->state;
+        if (state == WORKER_STARTED || (!started && (state == WORKER_LAUNCHED || state == WORKER_EXITED)))
+            return (int)rank;
+    }
+    return NO_RANK;
+}
+
+static void end_any(struct world *world, int wait_status) {
+    int rank = find_worker(world, true);
+    if (rank != NO_RANK) end_worker(world, (uint32_t)rank, wait_status, false);
+}
+
+static void happen(struct course *course, int event) {
+    struct world *world = &course->world;
+    struct run *run = world->run;
+    bool over = run_state_of(run) >= RUN_FINISHING;
+    size_t length = strlen(course->story);
+    (void)snprintf(course->story + length, sizeof course->story - length, ", %d in %s", event,
+                   run_state_name(run_state_of(run)));
+    if (event < RUN_TIMERS && world->timers[event] < 0) return;
+    course->out_of_time |= event == TIMER_LIMIT && !over;
+    course->interrupted |= (event == INTERRUPT || event == PREEMPT) && !over;
+    switch (event) {
+    case NODE_LOSS:
+        run_node_lost(run, 1, "gone");
+        break;
+    case NODE_LEAVES:
+        run_node_leaving(run, 0, 15, 1);
+        break;
+    case WORKER_FAILS:
+        end_any(world, 3 << 8);
+        break;
+    case WORKER_CRASHES:
+        end_any(world, 11);
+        break;
+    case WORKER_SUCCEEDS:
+        end_any(world, 0);
+        break;
+    case WORKER_HANGS:
+        run_worker_hung(run, 0, "silence", 1);
+        break;
+    case ROOM_COMES:
+        for (uint32_t node = 0; node < N_NODES; node++)
+            world->room[node] = 2;
+        run_room_changed(run);
+        break;
+    case COMMITTED:
+        run_published(run, 1, NULL, "lost");
+        break;
+    case CHECKED:
+        run_checked(run);
+        break;
+    case INTERRUPT:
+        run_interrupt(run, 2);
+        break;
+    case PREEMPT:
+        run_preempt(run, 15);
+        break;
+    default:
+        pass(world, (enum run_timer)event);
+    }
+}
+
+/* -- how it goes on by itself */
+
+static bool nodes_answer(struct world *world) {
+    for (uint32_t node = 0; node < N_NODES; node++) {
+        enum node_state state = run_node_state(world->run, node);
+        if (state == NODE_CONNECTING)
+            run_node_up(world->run, node, "{}");
+        else if (state == NODE_FINISHING)
+            run_node_bye(world->run, node, true, 0);
+        else
+            continue;
+        return true;
+    }
+    return false;
+}
+
+static bool workers_act(struct course *course) {
+    struct world *world = &course->world;
+    int rank = find_worker(world, false);
+    bool stopping = run_state_of(world->run) == RUN_STOPPING;
+    bool steady = course->out_of_time || course->interrupted; /* whoever is not told works for ever */
+    if (rank == NO_RANK || (stopping ? course->deaf : steady)) return false;
+    switch (run_worker(world->run, (uint32_t)rank)->state) {
+    case WORKER_LAUNCHED:
+        run_worker_started(world->run, (uint32_t)rank, 100, 1);
+        break;
+    case WORKER_EXITED:
+        run_worker_gone(world->run, (uint32_t)rank, 1);
+        break;
+    default:
+        end_worker(world, (uint32_t)rank, stopping ? 15 : 1 << 8, stopping);
+    }
+    return true;
+}
+
+/* Where nobody does anything, the timer that is due first fires; the limit when it is told to. */
+static bool time_passes(struct world *world) {
+    int next = -1;
+    for (int timer = 0; timer < RUN_TIMERS; timer++)
+        if (timer != TIMER_LIMIT && world->timers[timer] >= 0 &&
+            (next < 0 || world->timers[timer] < world->timers[next]))
+            next = timer;
+    if (next >= 0) pass(world, (enum run_timer)next);
+    return next >= 0;
+}
+
+static void go_on(struct course *course, int steps) {
+    struct world *world = &course->world;
+    if (steps > 0) run_start(world->run);
+    for (int i = 0; i < steps && !world->ended; i++) {
+        bool moved = nodes_answer(world) || workers_act(course) || time_passes(world);
+        forget_log(world);
+        buffer_clear(&world->reasons);
+        if (!moved && !world->ended) fail_msg("stands still:%s", course->story);
+    }
+}
+
+static void open_course(struct course *course, const struct start *start, bool deaf) {
+    *course = (struct course){.deaf = deaf};
+    (void)snprintf(course->story, sizeof course->story, " %s%s", start->name, deaf ? ", deaf" : "");
+    world_init(&course->world);
+    for (int timer = 0; timer < RUN_TIMERS; timer++)
+        course->world.timers[timer] = -1;
+    int result = start->elastic ? world_open_elastic(&course->world, (uint32_t[]){2, 2, 0}, &FOR_EVER, NULL)
+                                : world_open(&course->world, 4, N_NODES, &FOR_EVER);
+    assert_int_equal(result, 0);
+    course->world.quiet = true;
+    start->come(&course->world);
+    assert_int_equal(run_state_of(course->world.run), start->state);
+    forget_log(&course->world);
+}
+
+static void expect_end(const struct course *course) {
+    enum run_outcome outcome = run_outcome(course->world.run);
+    if (!course->world.ended) fail_msg("has no end:%s", course->story);
+    bool interrupted = outcome == OUTCOME_INTERRUPTED || outcome == OUTCOME_PREEMPTED;
+    if (course->interrupted ? !interrupted : course->out_of_time && outcome != OUTCOME_TIME_LIMIT)
+        fail_msg("%s:%s", run_outcome_name(outcome), course->story);
+}
+
+static void take_course(const struct start *start, bool deaf, const int events[2], const int steps[2]) {
+    struct course course;
+    open_course(&course, start, deaf);
+    for (int i = 0; i < 2; i++) {
+        happen(&course, events[i]);
+        go_on(&course, steps[i]);
+    }
+    run_start(course.world.run); /* one that is idle: others have begun */
+    if (!course.interrupted && !course.out_of_time) happen(&course, TIMER_LIMIT);
+    go_on(&course, STEPS_MAX);
+    expect_end(&course);
+    world_done(&course.world);
+}
+
+static void every_two_events_in_every_state_come_to_an_end(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(starts); i++)
+        for (int n = 0; n < EVENTS * EVENTS * STEPS_BETWEEN * STEPS_BETWEEN * 2; n++) {
+            int rest = n / 2;
+            int events[] = {rest % EVENTS, rest / EVENTS % EVENTS};
+            rest /= EVENTS * EVENTS;
+            int steps[] = {rest % STEPS_BETWEEN, rest / STEPS_BETWEEN};
+            take_course(&starts[i], n % 2, events, steps);
+        }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_two_events_in_every_state_come_to_an_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
