@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -105,15 +106,17 @@ static void enlarge(struct relay_stream *stream) {
 /* One read; false when there is nothing more to take now. */
 static bool read_once(struct relay_stream *stream) {
     struct source *source = &stream->source;
+    bool finishing = stream->relay->finishing;
     if (source->fd < 0 || outbox_must_rest(stream->relay->outbox, source)) return false;
-    ssize_t n = read(source->fd, read_buffer, READ_SIZE);
+    ssize_t n = read(source->fd, read_buffer, finishing && stream->left < READ_SIZE ? stream->left : READ_SIZE);
     if (n < 0 && errno == EINTR) return true;
-    if (n < 0 && errno == EAGAIN && !stream->relay->finishing) return false;
-    if (n <= 0) {
+    if (n < 0 && errno == EAGAIN && !finishing) return false;
+    if (n > 0) take_bytes(stream, read_buffer, (size_t)n);
+    if (n > 0 && finishing) stream->left -= (size_t)n;
+    if (n <= 0 || (finishing && stream->left == 0)) {
         end_stream(stream);
         return false;
     }
-    take_bytes(stream, read_buffer, (size_t)n);
     if (n >= PIPE_HALF_FULL && !stream->enlarged) enlarge(stream);
     return true;
 }
@@ -121,10 +124,7 @@ static bool read_once(struct relay_stream *stream) {
 /* One read a turn, so that no rank keeps the others waiting. */
 static void on_readable(void *context, unsigned events) {
     (void)events;
-    struct relay_stream *stream = context;
-    bool more = read_once(stream);
-    while (more && stream->relay->finishing)
-        more = read_once(stream);
+    (void)read_once(context);
 }
 
 int relay_start(struct relay *relay, struct outbox *outbox, const struct relay_config *config, const int fds[2],
@@ -167,11 +167,19 @@ void relay_take(struct relay *relay) {
         }
 }
 
+static void begin_end(struct relay_stream *stream) {
+    int size = 0;
+    if (stream->source.fd >= 0 && ioctl(stream->source.fd, FIONREAD, &size) < 0) size = 0;
+    stream->left = (size_t)size;
+}
+
+/* What is more than a pipe holds by default is read a piece a turn. */
 void relay_finish(struct relay *relay) {
     if (relay->finishing) return;
     relay->finishing = true;
     for (int i = 0; i < 2; i++)
-        on_readable(&relay->streams[i], LOOP_READABLE);
+        begin_end(&relay->streams[i]);
+    relay_take(relay);
 }
 
 /* The start of the last lines: after a cut at the front, the first whole one. */

@@ -21,6 +21,7 @@ struct relay_stream {
     struct lines lines;
     int number;    /* 1 or 2 */
     bool enlarged; /* its pipe holds more than by default */
+    size_t left;   /* while `finishing`: bytes that are still read */
 };
 
 struct relay {
@@ -33,7 +34,7 @@ struct relay {
     uint64_t unlogged;  /* bytes that could not be written to the log */
     struct buffer tail; /* the last bytes of both streams */
     struct buffer note; /* what it told beside its output: behind the last lines, whole */
-    bool finishing;     /* an empty pipe is as good as a closed one */
+    bool finishing;     /* what lay in the pipes is read, whatever a stranger adds, and then they are closed */
 };
 
 /* Takes over the reading ends of both pipes, also when it fails. */
@@ -44,7 +45,7 @@ bool relay_has_ended(const struct relay *relay);
 
 /* Takes what lies in the pipes now, as long as the controller keeps up. */
 void relay_take(struct relay *relay);
-/* Nobody that matters writes any more: takes what lies in the pipes and ends, even if a stranger still holds them open. */
+/* Nobody that matters writes any more: takes what lies in the pipes now and ends, even if a stranger holds them open and writes on. */
 void relay_finish(struct relay *relay);
 
 /* What the worker tells of its end beside its output, such as a traceback: it goes to the log, and behind the last lines, but is not

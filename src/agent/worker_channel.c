@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -39,11 +40,15 @@ static void watch(struct worker_channel *channel) {
     outbox_expect(channel->speaker->all->outbox, source, events);
 }
 
+static void drop_descriptors(struct worker_channel *channel) {
+    while (channel->n_fds > 0)
+        (void)close(channel->fds[--channel->n_fds]);
+}
+
 static void channel_close(struct worker_channel *channel) {
     outbox_close(channel->speaker->all->outbox, &channel->source);
     shared_release(TAKE(channel->value));
-    while (channel->n_fds > 0)
-        (void)close(channel->fds[--channel->n_fds]);
+    drop_descriptors(channel);
 }
 
 /* Nobody else would tell why the worker hears nothing any more. */
@@ -176,6 +181,12 @@ static size_t drop_value(struct worker_channel *channel, size_t size) {
     return dropped;
 }
 
+/* Descriptors belong to the lines that they came with: what none of these took is closed, and never another line's. */
+static void pass_bytes(struct worker_channel *channel, size_t size) {
+    channel->fds_within -= size < channel->fds_within ? size : channel->fds_within;
+    if (channel->fds_within == 0) drop_descriptors(channel);
+}
+
 /* Understands what it can, while who asks reads the answers; returns how many bytes that were. */
 static size_t understand(struct worker_channel *channel, char *bytes, size_t size) {
     size_t at = 0;
@@ -184,6 +195,7 @@ static size_t understand(struct worker_channel *channel, char *bytes, size_t siz
         size_t taken = channel->skip_bytes > 0 ? drop_value(channel, size - at)
                                                : take_line(channel, bytes + at, size - at);
         if (taken == 0) break;
+        pass_bytes(channel, taken);
         at += taken;
     }
     return at;
@@ -235,8 +247,11 @@ static ssize_t receive(struct worker_channel *channel) {
                              .msg_iovlen = 1,
                              .msg_control = control.bytes,
                              .msg_controllen = sizeof control.bytes};
+    if (channel->speaker->finishing && channel->left < READ_SIZE) bytes.iov_len = channel->left;
     ssize_t n = recvmsg(channel->source.fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (n >= 0 && message.msg_controllen > 0) keep_descriptors(channel, &message);
+    if (n < 0 || message.msg_controllen == 0) return n;
+    keep_descriptors(channel, &message);
+    channel->fds_within = channel->in.size + (size_t)n;
     return n;
 }
 
@@ -250,6 +265,7 @@ static bool read_once(struct worker_channel *channel) {
     if (!may_read(channel)) return false;
     ssize_t n = receive(channel);
     if (n < 0 && errno == EINTR) return true;
+    if (n > 0 && channel->speaker->finishing) channel->left -= (size_t)n;
     if (n < 0 && errno == EAGAIN && !channel->speaker->finishing) return false;
     if (n < 0 && errno != EAGAIN && !is_end(errno)) channel_cut(channel, errno);
     if (n <= 0) {
@@ -261,13 +277,26 @@ static bool read_once(struct worker_channel *channel) {
     return true;
 }
 
-/* After its worker is gone, a channel that cannot be read on is of no use. */
-static void read_to_end(struct worker_channel *channel) {
-    drop_answers(channel);
-    if (channel->in.size > 0) take_bytes(channel, read_buffer, 0);
-    while (read_once(channel)) {
+/* How often at once: a socket holds no more by default. */
+enum { READS_AT_ONCE = 8 };
+
+static void read_some(struct worker_channel *channel) {
+    for (int reads = READS_AT_ONCE; reads > 0 && read_once(channel); reads--) {
     }
-    if (is_open(channel) && !channel->source.resting) channel_close(channel);
+}
+
+/* Its worker is gone: what lies in the socket now is read on, whatever a stranger adds. */
+static void begin_end(struct worker_channel *channel) {
+    int size = 0;
+    drop_answers(channel);
+    if (is_open(channel) && ioctl(channel->source.fd, FIONREAD, &size) < 0) size = 0;
+    channel->left = (size_t)size;
+}
+
+/* A channel of such a worker that cannot be read on is of no use. */
+static void end_when_read(struct worker_channel *channel) {
+    bool readable = may_read(channel) || channel->source.resting;
+    if (is_open(channel) && (channel->left == 0 || !readable)) channel_close(channel);
 }
 
 static void on_ready(void *context, unsigned events) {
@@ -276,10 +305,8 @@ static void on_ready(void *context, unsigned events) {
         send_out(channel);
         if (!has_more(channel) && channel->in.size > 0) take_bytes(channel, read_buffer, 0);
     }
-    if (channel->speaker->finishing)
-        read_to_end(channel);
-    else if ((events & LOOP_READABLE) != 0)
-        (void)read_once(channel);
+    if ((events & LOOP_READABLE) != 0) (void)read_once(channel);
+    if (channel->speaker->finishing) end_when_read(channel);
     watch(channel);
     release(channel);
 }
@@ -313,6 +340,7 @@ static int enter(struct worker_channel *channel, int fd) {
         end = &(*end)->next;
     *end = channel;
     channel->speaker->n_channels++;
+    if (channel->speaker->finishing) begin_end(channel);
     return 0;
 }
 
@@ -344,11 +372,9 @@ void speaker_done(struct speaker *speaker) {
     speaker->n_channels = 0;
 }
 
-/* At most what the socket's own buffer can hold: a stranger that goes on writing must not hold us. */
 void speaker_take(struct speaker *speaker) {
     for (struct worker_channel *channel = speaker->channels, *next; channel != NULL; channel = next) {
-        for (int reads = 8; reads > 0 && read_once(channel); reads--) {
-        }
+        read_some(channel);
         watch(channel);
         next = channel->next;
         release(channel);
@@ -356,9 +382,15 @@ void speaker_take(struct speaker *speaker) {
 }
 
 void speaker_finish(struct speaker *speaker) {
+    if (speaker->finishing) return;
     speaker->finishing = true;
+    for (struct worker_channel *channel = speaker->channels; channel != NULL; channel = channel->next)
+        begin_end(channel);
     for (struct worker_channel *channel = speaker->channels, *next; channel != NULL; channel = next) {
-        read_to_end(channel);
+        if (channel->in.size > 0) take_bytes(channel, read_buffer, 0);
+        read_some(channel);
+        end_when_read(channel);
+        watch(channel);
         next = channel->next; /* it may have opened the first one behind it */
         release(channel);
     }

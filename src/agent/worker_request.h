@@ -26,6 +26,8 @@ struct worker_channel {
     size_t value_sent;    /* bytes of it that the socket took */
     int fds[CHANNEL_FDS]; /* received, not yet used by an "open" */
     unsigned n_fds;
+    size_t fds_within; /* bytes in front that they may have come with; behind these nobody may use them */
+    size_t left;       /* of a worker that is gone: bytes that are still read */
 };
 
 enum { REQUEST_LATER = -1 };

@@ -424,6 +424,50 @@ socket.send_fds(c.socket, [b"get x\n"], [null] * 20)
 assert c.hear() == ("none", None)
 """)
 
+    def test_descriptors_without_an_open(self):
+        """They are closed with the line that they came with, and no later `open` takes them."""
+        self.workers(1, r"""
+def send(*pieces):
+    ours, theirs = socket.socketpair()
+    socket.send_fds(c.socket, [pieces[0]], [theirs.fileno()])
+    theirs.close()
+    ours.settimeout(20)
+    for piece in pieces[1:]: c.socket.sendall(piece)
+    return ours
+
+for pieces in ([b"get x\n"], [b"nonsense\n"], [b"get ", b"x\n"], [b"y" * 100000, b"\n"], [b"set k 10000000\n", b"open\n" * 2000000, b"\n"],
+               [b"wait no 10\nget x\n"], [b"wait no 10\n", b"get x\n"]):
+    ours = send(*pieces)
+    c.hear()
+    if len(pieces[-1]) == 1 and pieces[0][:3] == b"set": c.hear()
+    if pieces[0][:4] == b"wait": c.hear()
+    assert ours.recv(1) == b"", pieces[0]
+    assert c.ask("open")[0].startswith("error "), pieces[0]
+
+ours = send(b"se", b"t k 1\nxopen\nopen\n")
+assert c.hear() == ("ok", None)
+assert c.hear()[0].startswith("error ")
+assert c.hear()[0].startswith("error ")
+assert ours.recv(1) == b""
+for pieces in ([b"open\n"], [b"op", b"en\n"], [b"get x\nopen\n"], [b"wait no 10\nopen\n"]):  # and these are its own
+    other = Channel(send(*pieces))
+    if len(pieces[0]) > 5: c.hear()
+    assert other.ask("get x") == ("none", None), pieces
+""")
+
+    def test_strangers_that_write_on(self):
+        """Behind the end of a worker, what lies in its channel is read and nothing else, however fast somebody goes on over it."""
+        self.workers(1, r"""
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() != 0: os._exit(0)
+    lines = b"report {\"late\": 1}\n" * 5000
+    os.fork()
+    while True: c.socket.sendall(lines)
+os.wait()
+c.report(last=1)
+""")
+
     def test_closed_channel_is_told_at_a_bad_end(self):
         close = ("fds = lambda: len(os.listdir('/proc/%d/fd' % os.getppid()))\n"
                  "before = fds(); c.socket.close(); os.closerange(3, 100)\n"

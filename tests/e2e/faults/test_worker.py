@@ -6,7 +6,7 @@ import signal
 import sqlite3
 import uuid
 
-from place import REPORT, FaultCase, main
+from place import REPORT, FaultCase, failing, main
 
 UP = "echo $$ > ready.$RANK; "
 
@@ -105,6 +105,20 @@ class Workers(FaultCase):
             self.assert_status(130, self.finish(process))
         self.assertEqual(list(range(1, 9)), self.metrics(1, "i"))
         self.assertLessEqual(os.path.getsize(os.path.join(self.storage, "r", "logs", "rank-0.log")), 1 << 24)
+        self.assert_clean()
+
+    def test_w17_a_daemon_that_writes_faster_than_its_log(self):
+        """W17: the end of a worker does not wait for what it left behind to fall silent, nor does the agent of a controller that was killed."""
+        script = UP + "unset LD_PRELOAD; (setsid sh -c 'cat /dev/zero & cat /dev/zero >&2' &); " \
+            "until [ -s \"$TRAINYARD_RUN_PATH/logs/rank-0.log\" ]; do sleep 0.01; done; : > go.$RANK; %s"
+        slow = failing("write", -2, "rank-0.log")
+        self.assert_status(0, self.finish(self.shell(script % "exit 0", "--quiet", "--name", "r", "-n", 1, env=slow)))
+        self.assert_clean()
+        os.unlink(os.path.join(self.work, "go.0"))
+        process = self.shell(script % "exec sleep 100000", "--quiet", "--name", "s", "-n", 1, "--grace", "300ms", env=slow)
+        self.wait_for(lambda: os.path.exists(os.path.join(self.work, "go.0")), "output", process)
+        process.kill()
+        self.finish(process)
         self.assert_clean()
 
     def test_w14_a_fork_storm(self):
