@@ -29,14 +29,28 @@ static void reset_signals(void) {
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+static void point_nowhere(int standard_fd) {
+    CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null >= 0) (void)dup2(null, standard_fd);
+}
+
+/* The program that the agent works for may have any file, pipe or socket open: an agent, which may outlive the run, holds none of
+ * them but the standard error. */
+static bool keep_own_descriptors(int channel_fd, bool copied) {
+    file_open_standard();
+    if (channel_fd != AGENT_CHANNEL_FD && dup2(channel_fd, AGENT_CHANNEL_FD) < 0) return false;
+    kernel_close_from(copied ? AGENT_COPY_FD + 1 : AGENT_CHANNEL_FD + 1, false);
+    kernel_close_from(AGENT_CHANNEL_FD, true);
+    point_nowhere(STDOUT_FILENO);
+    return true;
+}
+
 /* What a process inherits is for its parent to say; an agent has no terminal, no signal blocked or ignored, and hands nothing on to
  * workers that it does not mean to. `nofile` receives the limit that workers get. */
 static void set_up_process(struct rlimit *nofile) {
-    file_open_standard();
     reset_signals();
     (void)setsid(); /* fails for the leader of a group, which is as good */
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
-    kernel_close_from(STDERR_FILENO + 1, true);
     (void)getrlimit(RLIMIT_NOFILE, nofile);
     struct rlimit raised = {.rlim_cur = nofile->rlim_max, .rlim_max = nofile->rlim_max};
     (void)setrlimit(RLIMIT_NOFILE, &raised);
@@ -87,19 +101,21 @@ static void free_template(struct template **template) {
 
 int agent_main(int channel_fd, pid_t copy) {
     struct rlimit nofile = {0};
+    if (!keep_own_descriptors(channel_fd, copy > 0)) return EXIT_FAILURE;
     set_up_process(&nofile);
-    CLEANUP_FD int parent_fd = watch_parent(channel_fd);
+    CLEANUP_FD int parent_fd = watch_parent(AGENT_CHANNEL_FD);
     CLEANUP(free_template) struct template *template = template_create();
     if (template == NULL) return EXIT_FAILURE;
     if (copy > 0) template_give(template, AGENT_COPY_FD, copy);
-    struct service service = {.channel_fd = channel_fd,
+    struct service service = {.channel_fd = AGENT_CHANNEL_FD,
                               .parent_fd = parent_fd,
                               .lease_fd = -1,
                               .nofile = &nofile,
                               .template = template};
-    enum served served;
-    do
+    enum served served = serve_next(&service);
+    while (served == SERVED_KEPT) {
+        point_nowhere(STDERR_FILENO); /* that of the program, too: an agent that rests has nothing to say */
         served = serve_next(&service);
-    while (served == SERVED_KEPT);
+    }
     return served == SERVED ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -8,7 +8,11 @@
 
 #include <sys/types.h>
 
-enum { AGENT_COPY_FD = 4 }; /* the socket to the copy of the driver */
+/* The descriptors that an agent begins with, beside the standard ones. */
+enum {
+    AGENT_CHANNEL_FD = 3,
+    AGENT_COPY_FD = 4 /* the socket to the copy of the driver */
+};
 
 /* Runs the agent until its end on this stream socket to the controller; the process's exit status. `copy`: the child that workers are
  * forked from (engine/copy.h), 0 without. Used by `trainyard agent`. */

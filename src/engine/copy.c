@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "agent/agent.h"
 #include "base/cleanup.h"
 #include "base/descriptors.h"
 #include "base/error.h"
@@ -20,7 +21,7 @@
 #include "base/module.h"
 #include "engine/pool.h"
 
-enum { CHANNEL_FD = 3, CONTROL_FD = 4, FIRST_FREE = 5 };
+enum { FIRST_FREE = AGENT_COPY_FD + 1 };
 
 static struct {
     struct engine_handle agent;
@@ -37,8 +38,8 @@ static _Noreturn void execute_agent(const char *command, int channel, int contro
     channel = fcntl(channel, F_DUPFD, FIRST_FREE);
     control = fcntl(control, F_DUPFD, FIRST_FREE);
     int null = open("/dev/null", O_RDONLY);
-    if (dup2(null, STDIN_FILENO) == STDIN_FILENO && dup2(channel, CHANNEL_FD) == CHANNEL_FD &&
-        dup2(control, CONTROL_FD) == CONTROL_FD) {
+    if (dup2(null, STDIN_FILENO) == STDIN_FILENO && dup2(channel, AGENT_CHANNEL_FD) == AGENT_CHANNEL_FD &&
+        dup2(control, AGENT_COPY_FD) == AGENT_COPY_FD) {
         kernel_close_from(FIRST_FREE, false);
         (void)execv(command, argv);
     }

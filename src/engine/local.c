@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "agent/agent.h"
 #include "base/cleanup.h"
 #include "base/descriptors.h"
 #include "base/error.h"
@@ -19,8 +20,6 @@
 #include "engine/local.h"
 #include "engine/pool.h"
 #include "wire/start.h"
-
-enum { AGENT_CHANNEL_FD = 3 };
 
 /* Actions of the child: the descriptors at their places, all else is close-on-exec. */
 static int place_descriptors(posix_spawn_file_actions_t *actions, int channel) {

@@ -102,6 +102,36 @@ for _ in range(2):
     assert sorted(finished.out.splitlines()) == ["[rank 0] here 100000"] * 2 + ["[rank 1] here 100000"] * 2, finished
 
 
+@pytest.mark.parametrize("method", ["spawn", "template", "fork"])
+def test_who_rests_holds_nothing_of_the_driver(run, method):
+    """What the driver had open, also for its children and as its standard streams, ends when the driver closes it."""
+    run(
+        """
+import socket
+def train():
+    pass
+ends = []
+for fd in (None, None, 1, 2):
+    ours, theirs = socket.socketpair()
+    ours.settimeout(20)
+    if fd is None:
+        os.set_inheritable(theirs.fileno(), True)
+    else:
+        os.dup2(theirs.fileno(), fd)
+    ends.append((ours, theirs, fd))
+for _ in range(2):
+    fit(train, method=sys.argv[1])
+for ours, theirs, fd in ends:
+    theirs.close()
+    if fd is not None:
+        os.close(fd)
+    while ours.recv(1 << 16):
+        pass
+""",
+        method,
+    )
+
+
 @pytest.mark.parametrize("method", ["spawn", "template"])
 def test_what_a_module_of_the_user_seeds_stays_seeded(run, tmp_path, method):
     """Workers that are started afresh would each import it, and draw the same."""
