@@ -29,20 +29,15 @@ static void reset_signals(void) {
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-static void point_nowhere(int standard_fd) {
-    CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (null >= 0) (void)dup2(null, standard_fd);
-}
-
-/* The program that the agent works for may have any file, pipe or socket open: an agent, which may outlive the run, holds none of
- * them but the standard error. */
+/* The program that the agent works for may have any file, pipe or socket open, and its readers wait for the last who has: an agent,
+ * which may outlive the run, holds none of them, the standard ones included. */
 static bool keep_own_descriptors(int channel_fd, bool copied) {
     file_open_standard();
     if (channel_fd != AGENT_CHANNEL_FD && dup2(channel_fd, AGENT_CHANNEL_FD) < 0) return false;
     kernel_close_from(copied ? AGENT_COPY_FD + 1 : AGENT_CHANNEL_FD + 1, false);
     kernel_close_from(AGENT_CHANNEL_FD, true);
-    point_nowhere(STDOUT_FILENO);
-    return true;
+    CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    return null >= 0 && dup2(null, STDOUT_FILENO) >= 0 && dup2(null, STDERR_FILENO) >= 0;
 }
 
 /* What a process inherits is for its parent to say; an agent has no terminal, no signal blocked or ignored, and hands nothing on to
@@ -112,10 +107,9 @@ int agent_main(int channel_fd, pid_t copy) {
                               .lease_fd = -1,
                               .nofile = &nofile,
                               .template = template};
-    enum served served = serve_next(&service);
-    while (served == SERVED_KEPT) {
-        point_nowhere(STDERR_FILENO); /* that of the program, too: an agent that rests has nothing to say */
+    enum served served;
+    do
         served = serve_next(&service);
-    }
+    while (served == SERVED_KEPT);
     return served == SERVED ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -15,8 +15,6 @@
 #include "base/file.h"
 #include "base/kernel.h"
 
-enum { END_LIMIT_MS = 2000 };
-
 /* Hands on a copy of the line, which its newline or the room for it ends: the callee may close the control. */
 static void hand_on_line(struct control *control, size_t size, size_t taken) {
     char line[sizeof control->in];
@@ -113,14 +111,6 @@ int control_send(struct control *control, char kind, const struct buffer *words,
                     : ty_fail(err, (int)sent, "cannot ask the template for a worker: %s", strerror((int)-sent));
 }
 
-/* A process that KILL does not end at once is left to the kernel. */
-static int reap(pid_t pid) {
-    int status = -1;
-    CLEANUP_FD int held = kernel_hold(pid);
-    (void)kernel_await(held, pid, END_LIMIT_MS);
-    return waitpid(pid, &status, WNOHANG) == pid ? status : -1;
-}
-
 int control_close(struct control *control) {
     int status = -1;
     if (control->fd < 0) return -1;
@@ -129,7 +119,8 @@ int control_close(struct control *control) {
     if (control->pid > 0) {
         (void)kill(-control->pid, SIGKILL);
         (void)kill(control->pid, SIGKILL);
-        status = reap(control->pid);
+        CLEANUP_FD int held = kernel_hold(control->pid);
+        (void)kernel_reap(held, control->pid, 0, &status);
     }
     control->pid = 0;
     control->size = 0;

@@ -147,8 +147,7 @@ static bool run(const struct saving *saving, const char *const *argv) {
     if (pid < 0) return false;
     CLEANUP_FD int held = kernel_hold(pid);
     bool in_time = kernel_await(held, pid, NATIVE_LIMIT_MS);
-    if (!in_time) (void)kill(pid, SIGKILL);
-    (void)waitpid(pid, &status, 0);
+    (void)kernel_reap(held, pid, 0, &status);
     if (!in_time) say(saving, "\n%s did not end within %d s\n", argv[0], NATIVE_LIMIT_MS / 1000);
     return !WIFEXITED(status) || WEXITSTATUS(status) != 127;
 }

@@ -114,3 +114,13 @@ bool kernel_await(int held, pid_t pid, int limit_ms) {
     }
     return true;
 }
+
+bool kernel_reap(int held, pid_t pid, int patience_ms, int *status) {
+    const int killed_ms = 2000;
+    bool ended = patience_ms > 0 && kernel_await(held, pid, patience_ms);
+    if (!ended) (void)kill(pid, SIGKILL);
+    if (!ended && !kernel_await(held, pid, killed_ms)) return false;
+    while (waitpid(pid, status, WNOHANG) < 0 && errno == EINTR) {
+    }
+    return true;
+}

@@ -19,5 +19,8 @@ int kernel_hold(pid_t pid);
 void kernel_kill(int held, pid_t pid);
 /* Waits for its end; false when it has not come within the limit. A child is not reaped. */
 bool kernel_await(int held, pid_t pid, int limit_ms);
+/* Reaps a child that is to end: waits for that, then kills it and waits for 2 s more. False when it has not ended even then, stuck in the
+ * kernel: it is left behind, and whoever comes later does not wait for it. `status` may be NULL. */
+bool kernel_reap(int held, pid_t pid, int patience_ms, int *status);
 
 #endif

@@ -60,19 +60,6 @@ void peer_send(struct peer *peer, const Wire__Message *message) {
     if (peer->channel != NULL) (void)channel_send(peer->channel, message);
 }
 
-/* Waits for the end of an agent, by force when it takes too long. Its wait status, or 0. */
-int peer_reap(struct peer *peer, bool by_force) {
-    int status = 0;
-    if (peer->handle.pid <= 0) return 0;
-    if (by_force || !kernel_await(peer->handle.pidfd, peer->handle.pid, END_LIMIT_MS))
-        (void)kill(peer->handle.pid, SIGKILL);
-    while (waitpid(peer->handle.pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (peer->handle.pidfd >= 0) (void)close(peer->handle.pidfd);
-    peer->handle = (struct engine_handle){-1, -1, -1};
-    return status;
-}
-
 static void tell_stuck(const struct drive *drive, uint32_t node, const struct idset *pids) {
     CLEANUP(buffer_done) struct buffer text = {0};
     bool alone = idset_count(pids) == 1;
@@ -80,7 +67,27 @@ static void tell_stuck(const struct drive *drive, uint32_t node, const struct id
     log_error("controller", "node %s: process%s %s %s not end after SIGKILL (stuck in the kernel?)",
               drive_node_name(drive, node), alone ? "" : "es", text.failed ? "?" : text.data,
               alone ? "does" : "do");
-    run_node_unclean(drive->run, node);
+    if (run_state_of(drive->run) != RUN_ENDED) run_node_unclean(drive->run, node);
+}
+
+/* Waits for the end of an agent, by force when it takes too long. Its wait status, or 0. One that even KILL does not end, as on storage
+ * that hangs, is told and left behind. */
+int peer_reap(struct peer *peer, bool by_force) {
+    int status = 0, pid = peer->handle.pid;
+    if (pid <= 0) return 0;
+    if (!kernel_reap(peer->handle.pidfd, pid, by_force ? 0 : END_LIMIT_MS, &status)) {
+        CLEANUP(idset_done) struct idset left = {0};
+        (void)idset_add(&left, pid);
+        tell_stuck(peer->drive, peer->node, &left);
+    }
+    if (peer->handle.pidfd >= 0) (void)close(peer->handle.pidfd);
+    peer->handle = (struct engine_handle){-1, -1, -1};
+    return status;
+}
+
+/* A child that could not be reaped keeps its number. */
+static bool is_left(int pid) {
+    return pid > 0 && waitid(P_PID, (id_t)pid, &(siginfo_t){0}, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
 /* Ends what the agent, which had this pid, left behind. */
@@ -93,6 +100,8 @@ static void sweep_after(const struct peer *peer, int pid) {
     struct sweep_scope scope = {.token = token, .agent = pid, .since = drive->since, .agents = agents};
     for (uint32_t node = 0; agents != NULL && node < n; node++)
         if (drive->peers[node].handle.pid > 0) agents[scope.n_agents++] = drive->peers[node].handle.pid;
+    if (agents != NULL && is_left(pid))
+        agents[scope.n_agents++] = pid; /* in place of its own, which was cleared */
     scope.alone = drive->config->request->alone && agents != NULL;
     CLEANUP(idset_done) struct idset left = {0};
     if (!sweep_node(&scope, &left)) tell_stuck(drive, peer->node, &left);

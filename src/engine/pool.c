@@ -49,9 +49,7 @@ static bool executes(const struct engine_handle *handle, const char *command) {
 /* It ends when its channel closes. */
 void pool_drop(struct engine_handle *handle) {
     if (handle->channel_fd >= 0) (void)close(TAKE_FD(handle->channel_fd));
-    if (!has_ended(handle, END_LIMIT_MS)) (void)kill(handle->pid, SIGKILL);
-    while (waitpid(handle->pid, NULL, 0) < 0 && errno == EINTR) {
-    }
+    (void)kernel_reap(handle->pidfd, handle->pid, END_LIMIT_MS, NULL);
     clear(handle);
 }
 

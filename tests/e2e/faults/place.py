@@ -5,6 +5,7 @@ import os
 import resource
 import sqlite3
 import sys
+import uuid
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
@@ -20,6 +21,15 @@ def failing(call, error, part):
     """Environment in which this call fails on files whose path holds `part`."""
     return {"LD_PRELOAD": FAILING, "TRAINYARD_FAIL": "%s %d %s" % (call, error, part),
             "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"}
+
+
+def process_state(pid):
+    """Its letter in ps, "X" for one that is gone."""
+    try:
+        with open("/proc/%d/stat" % pid) as file:
+            return file.read().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return "X"
 
 
 class FaultCase(runs.RunCase):
@@ -41,6 +51,27 @@ class FaultCase(runs.RunCase):
         self.assertEqual(sorted(names), sorted(entry for entry in entries if "checkpoint" in entry))
         self.assert_status(0, self.trainyard("checkpoints", "verify", name, "--storage-path", self.storage))
         return names
+
+    def freeze(self, pid):
+        """Nothing ends this process, SIGKILL included, until the test is over."""
+        group = "/sys/fs/cgroup/freezer/trainyard-test-" + uuid.uuid4().hex[:8]
+        try:
+            os.mkdir(group)
+        except OSError:
+            self.skipTest("no freezer cgroup (version 1) may be made here")
+
+        def write(name, text):
+            with open(os.path.join(group, name), "w") as file:
+                file.write(text)
+
+        def thaw():
+            write("freezer.state", "THAWED")
+            self.wait_for(lambda: process_state(pid) in "ZX", "the end of the frozen process")
+            os.rmdir(group)
+        self.addCleanup(thaw)
+        write("cgroup.procs", str(pid))
+        write("freezer.state", "FROZEN")
+        self.wait_for(lambda: process_state(pid) == "D", "a process that cannot be killed")
 
     def few_processes(self, n):
         """How a command is started that may have `n` processes more: the limit does not hold for root."""

@@ -6,7 +6,7 @@ import resource
 import signal
 import subprocess
 
-from place import BUILD, REPORT, FaultCase, main
+from place import BUILD, REPORT, FaultCase, main, process_state
 
 UP = "echo $$ > ready.$RANK; "
 
@@ -53,6 +53,23 @@ class Agents(FaultCase):
         finished = self.finish(process)
         self.assertIn(finished.status, (5, 124), repr(finished))
         self.assert_clean()
+
+    def test_a3_an_agent_that_cannot_be_killed(self):
+        """A3: it is named and left behind, its workers end, and so does the run; also when it is interrupted twice."""
+        script = UP + "exec sleep 100000"
+        for name, options, status in (("limit", ["--time-limit", "1s"], (5, 124)), ("twice", [], (130,))):
+            with self.subTest(name):
+                process = self.shell(script, "--name", name, "-n", 2, "--grace", "100ms", *options)
+                agent, pids = self.pids_of(process, 2)
+                self.freeze(agent)
+                if not options:
+                    self.signal(process, signal.SIGINT, 2)
+                finished = self.finish(process, 40)
+                self.assertIn(finished.status, status, repr(finished))
+                self.assertRegex(finished.err, r"node \S+: process %d does not end after SIGKILL" % agent)
+                self.assertEqual(1, finished.err.count("after SIGKILL"), repr(finished))
+                self.assertEqual([], [pid for pid in pids if process_state(pid) not in "ZX"])
+                self.forget()
 
     def test_a4_an_agent_without_descriptors(self):
         """A4: the limit is named, no worker stays behind."""

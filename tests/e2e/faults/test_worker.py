@@ -4,20 +4,10 @@ import os
 import resource
 import signal
 import sqlite3
-import uuid
 
 from place import REPORT, FaultCase, failing, main
 
 UP = "echo $$ > ready.$RANK; "
-
-
-def process_state(pid):
-    """Its letter in ps, "X" for one that is gone."""
-    try:
-        with open("/proc/%d/stat" % pid) as file:
-            return file.read().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return "X"
 
 
 class Workers(FaultCase):
@@ -51,27 +41,6 @@ class Workers(FaultCase):
                 self.assertIn("rank 2 was killed by signal %d (SIG%s)" % (number, name), finished.err)
                 self.forget()
         self.assert_clean()
-
-    def freeze(self, pid):
-        """Nothing ends this process, SIGKILL included, until the test is over."""
-        group = "/sys/fs/cgroup/freezer/trainyard-test-" + uuid.uuid4().hex[:8]
-        try:
-            os.mkdir(group)
-        except OSError:
-            self.skipTest("no freezer cgroup (version 1) may be made here")
-
-        def write(name, text):
-            with open(os.path.join(group, name), "w") as file:
-                file.write(text)
-
-        def thaw():
-            write("freezer.state", "THAWED")
-            self.wait_for(lambda: process_state(pid) in "ZX", "the end of the frozen process")
-            os.rmdir(group)
-        self.addCleanup(thaw)
-        write("cgroup.procs", str(pid))
-        write("freezer.state", "FROZEN")
-        self.wait_for(lambda: process_state(pid) == "D", "a process that cannot be killed")
 
     def test_w8_a_worker_that_cannot_be_killed(self):
         """W8: it is waited for no longer than a limit, and nobody says that nothing is left of the run."""
