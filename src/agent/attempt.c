@@ -41,7 +41,11 @@ void attempt_stop(struct serving *serving, bool kill) {
     stacks_cancel(&serving->stacks);
     for (size_t i = 0; i < serving->n_children; i++) /* one that hangs would make nothing of a grace */
         child_stop(&serving->children[i], kill || serving->children[i].hung, attempt_grace(serving));
-    if (kill) sweep_kill(&serving->sweep);
+    if (attempt_grace(serving) < serving->log_limit) serving->log_limit = attempt_grace(serving);
+    if (!kill) return;
+    serving->log_limit = 0;
+    logs_hurry(&serving->logs);
+    sweep_kill(&serving->sweep);
 }
 
 void attempt_go_on(void *context) {
@@ -115,6 +119,7 @@ void attempt_begin(struct serving *serving, const Wire__Launch *body) {
     if (!body->hold_port) held_port_close(&serving->port);
     for (size_t i = 0; i < body->n_workers; i++)
         children[i] = (struct child){.outbox = &serving->outbox,
+                                     .logs = &serving->logs,
                                      .oom = &serving->oom,
                                      .rank = body->workers[i]->rank,
                                      .grace = body->grace};
@@ -123,6 +128,8 @@ void attempt_begin(struct serving *serving, const Wire__Launch *body) {
     serving->n_started = serving->reaped_hint = 0;
     serving->active = true;
     serving->killing = false;
+    serving->logs.hurried = false;
+    serving->log_limit = LOG_LIMIT;
     serving->channels.run_path = serving->launch.body->run_path;
     serving->channels.attempt = body->attempt;
     signals_watch_preemption(serving);

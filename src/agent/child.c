@@ -102,6 +102,7 @@ static int open_ends(struct ends *ends, ty_error *err) {
 static int listen_to(struct child *child, const Wire__Launch *body, struct ends *ends,
                      struct worker_channels *channels, ty_error *err) {
     struct relay_config config = {.rank = child->rank,
+                                  .logs = child->logs,
                                   .run_path = body->run_path,
                                   .prefix = body->prefix,
                                   .escape = body->escape,

@@ -28,6 +28,7 @@ enum child_stop { STOP_NONE, STOP_ASKED, STOP_KILLED, STOP_GIVEN_UP };
 
 struct child {
     struct outbox *outbox;
+    struct logs *logs;
     struct oom *oom;
     uint32_t rank;
     enum child_stage stage;

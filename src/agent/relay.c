@@ -6,50 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/file.h"
-#include "base/log.h"
 
 /* A pipe holds 64 KiB by default; one whose reads come half full gets PIPE_SIZE, so that its writer waits less often. */
 enum { READ_SIZE = 256 << 10, PIPE_HALF_FULL = 32 << 10, PIPE_SIZE = 512 << 10 };
 
 static char read_buffer[READ_SIZE]; /* of all relays: nothing stays in it */
-
-/* The run's directory itself is never made again: once it was removed, nothing of the run may seem to be there. */
-static int open_log(const struct relay *relay) {
-    CLEANUP(buffer_done) struct buffer path = {0};
-    buffer_printf(&path, "%s/logs", relay->config.run_path);
-    if (path.failed) return -1;
-    size_t directory = path.size;
-    buffer_printf(&path, "/rank-%u.log", relay->config.rank);
-    if (path.failed) return -1;
-    const int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
-    int fd = open(path.data, flags, 0644);
-    if (fd >= 0 || errno != ENOENT) return fd;
-    path.data[directory] = '\0';
-    if (mkdir(path.data, 0755) < 0 && errno != EEXIST) return -1;
-    path.data[directory] = '/';
-    return open(path.data, flags, 0644);
-}
-
-/* A log that cannot be written does not stop the worker: it is told once, and what is missing is counted. */
-static void note_unlogged(struct relay *relay, size_t size, int code) {
-    if (relay->unlogged == 0)
-        outbox_log(relay->outbox, LOG_LEVEL_WARNING, "cannot write %s/logs/rank-%u.log: %s (the run goes on)",
-                   relay->config.run_path, relay->config.rank, strerror(code));
-    relay->unlogged += size;
-}
-
-static void write_log(struct relay *relay, const char *bytes, size_t size) {
-    if (relay->config.run_path[0] == '\0') return;
-    if (relay->log_fd < 0) relay->log_fd = open_log(relay);
-    int code = relay->log_fd < 0 ? -errno : file_write_all(relay->log_fd, bytes, size);
-    bool removed = code == -ENOENT; /* with the run's directory: the run's end tells that */
-    if (code < 0 && !removed) note_unlogged(relay, size, -code);
-}
 
 /* The buffer holds up to twice what is wanted, so that small writes seldom move it. */
 static void keep_tail(struct relay *relay, const char *bytes, size_t size) {
@@ -72,7 +36,7 @@ static struct buffer *begin_output(const struct relay_stream *stream, size_t *of
 }
 
 static void take_bytes(struct relay_stream *stream, const char *bytes, size_t size) {
-    write_log(stream->relay, bytes, size);
+    log_add(stream->relay->log, bytes, size);
     keep_tail(stream->relay, bytes, size);
     size_t offset;
     struct buffer *out = begin_output(stream, &offset);
@@ -92,9 +56,6 @@ static void end_stream(struct relay_stream *stream) {
     outbox_close(relay->outbox, &stream->source);
     lines_done(&stream->lines);
     if (!relay_has_ended(relay)) return;
-    if (relay->unlogged > 0)
-        outbox_log(relay->outbox, LOG_LEVEL_WARNING, "%llu bytes of the output of rank %u are not in its log",
-                   (unsigned long long)relay->unlogged, relay->config.rank);
     relay->ended(relay->context);
 }
 
@@ -103,11 +64,26 @@ static void enlarge(struct relay_stream *stream) {
     (void)fcntl(stream->source.fd, F_SETPIPE_SZ, PIPE_SIZE); /* the limit of this user may refuse it */
 }
 
+/* One that rests for the controller is not changed: it is woken, and then waits here. */
+static bool must_wait(struct relay_stream *stream) {
+    struct relay *relay = stream->relay;
+    if (outbox_must_rest(relay->outbox, &stream->source)) return true;
+    if (relay->log == NULL || !logs_full(relay->config.logs)) return false;
+    outbox_expect(relay->outbox, &stream->source, 0);
+    stream->held = true;
+    return true;
+}
+
 /* One read; false when there is nothing more to take now. */
 static bool read_once(struct relay_stream *stream) {
     struct source *source = &stream->source;
     bool finishing = stream->relay->finishing;
-    if (source->fd < 0 || outbox_must_rest(stream->relay->outbox, source)) return false;
+    if (source->fd < 0) return false;
+    if (finishing && stream->left == 0) {
+        end_stream(stream);
+        return false;
+    }
+    if (must_wait(stream)) return false;
     ssize_t n = read(source->fd, read_buffer, finishing && stream->left < READ_SIZE ? stream->left : READ_SIZE);
     if (n < 0 && errno == EINTR) return true;
     if (n < 0 && errno == EAGAIN && !finishing) return false;
@@ -129,8 +105,8 @@ static void on_readable(void *context, unsigned events) {
 
 int relay_start(struct relay *relay, struct outbox *outbox, const struct relay_config *config, const int fds[2],
                 void (*ended)(void *context), void *context, ty_error *err) {
-    *relay =
-        (struct relay){.outbox = outbox, .config = *config, .ended = ended, .context = context, .log_fd = -1};
+    *relay = (struct relay){.outbox = outbox, .config = *config, .ended = ended, .context = context};
+    if (config->run_path[0] != '\0') relay->log = log_open(config->logs, config->run_path, (long)config->rank);
     int code = 0;
     for (int i = 0; i < 2; i++) {
         struct relay_stream *stream = &relay->streams[i];
@@ -150,7 +126,7 @@ void relay_done(struct relay *relay) {
         outbox_close(relay->outbox, &relay->streams[i].source);
         lines_done(&relay->streams[i].lines);
     }
-    if (relay->log_fd >= 0) (void)close(relay->log_fd);
+    log_close(TAKE(relay->log));
     buffer_done(&relay->tail);
     buffer_done(&relay->note);
     relay->outbox = NULL;
@@ -158,6 +134,16 @@ void relay_done(struct relay *relay) {
 
 bool relay_has_ended(const struct relay *relay) {
     return relay->streams[0].source.fd < 0 && relay->streams[1].source.fd < 0;
+}
+
+void relay_go_on(struct relay *relay) {
+    for (int i = 0; i < 2; i++) {
+        struct relay_stream *stream = &relay->streams[i];
+        if (!stream->held) continue;
+        stream->held = false;
+        if (stream->source.fd >= 0 && !stream->source.resting)
+            outbox_expect(relay->outbox, &stream->source, LOOP_READABLE);
+    }
 }
 
 /* Each pipe at most once over: a writer that is faster than we are must not hold us. */
@@ -197,10 +183,10 @@ static const char *tail_start(const char *bytes, size_t size, bool cut) {
 
 void relay_note(struct relay *relay, const char *text, size_t size) {
     if (relay->tail.size > 0 && relay->tail.data[relay->tail.size - 1] != '\n') {
-        write_log(relay, "\n", 1);
+        log_add(relay->log, "\n", 1);
         keep_tail(relay, "\n", 1);
     }
-    write_log(relay, text, size);
+    log_add(relay->log, text, size);
     buffer_clear(&relay->note);
     buffer_append(&relay->note, text, size);
 }

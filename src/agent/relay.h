@@ -1,16 +1,18 @@
-/* The output of one worker: read from its two pipes, written to its log as it is, and sent to the controller as whole lines.
- * Nothing is dropped: when the controller does not keep up, the pipes are not read, and the worker waits in its write. */
+/* The output of one worker: read from its two pipes, handed to its log as it is, and sent to the controller as whole lines.
+ * Nothing is dropped: when the controller or the logs do not keep up, the pipes are not read, and the worker waits in its write. */
 #ifndef AGENT_RELAY_H
 #define AGENT_RELAY_H
 
 #include "agent/lines.h"
+#include "agent/logs.h"
 #include "agent/outbox.h"
 
 enum { RELAY_TAIL_BYTES = 4 << 10, RELAY_TAIL_LINES = 20 };
 
 struct relay_config {
     uint32_t rank;
-    const char *run_path; /* its logs/ takes the log, "": none; borrowed for the relay's life */
+    struct logs *logs;
+    const char *run_path; /* its logs/ takes the log, "": none; borrowed during the call */
     bool prefix, escape;
     bool quiet; /* to the log only */
 };
@@ -21,6 +23,7 @@ struct relay_stream {
     struct lines lines;
     int number;    /* 1 or 2 */
     bool enlarged; /* its pipe holds more than by default */
+    bool held;     /* the logs are full */
     size_t left;   /* while `finishing`: bytes that are still read */
 };
 
@@ -30,8 +33,7 @@ struct relay {
     struct relay_stream streams[2];
     void (*ended)(void *context); /* both streams are read to their end and closed */
     void *context;
-    int log_fd;         /* -1: not opened yet */
-    uint64_t unlogged;  /* bytes that could not be written to the log */
+    struct log *log;    /* NULL: none */
     struct buffer tail; /* the last bytes of both streams */
     struct buffer note; /* what it told beside its output: behind the last lines, whole */
     bool finishing;     /* what lay in the pipes is read, whatever a stranger adds, and then they are closed */
@@ -43,7 +45,9 @@ int relay_start(struct relay *relay, struct outbox *outbox, const struct relay_c
 void relay_done(struct relay *relay); /* closes and frees; a zeroed one is fine */
 bool relay_has_ended(const struct relay *relay);
 
-/* Takes what lies in the pipes now, as long as the controller keeps up. */
+/* The logs have room again. */
+void relay_go_on(struct relay *relay);
+/* Takes what lies in the pipes now, as long as the controller and the logs keep up. */
 void relay_take(struct relay *relay);
 /* Nobody that matters writes any more: takes what lies in the pipes now and ends, even if a stranger holds them open and writes on. */
 void relay_finish(struct relay *relay);

@@ -12,6 +12,7 @@
 #include "base/build.h"
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "cluster/lease.h"
 
 #define GOODBYE_LIMIT (5 * NS_PER_S) /* for the controller to take the last message */
@@ -24,6 +25,7 @@ static void stop_loop(void *context) {
 /* Whoever hears it may give the lease to another run, and begin one here: the lease is dropped first (unless nobody hears it: then it
  * is void at the end). What comes behind the end of a run is read with the next one. */
 static void say_bye(struct serving *serving) {
+    if (serving->logs.given_up) serving->keep = false; /* its thread does not end */
     if (serving->lease_fd >= 0 && !serving->lost) (void)close(TAKE_FD(serving->lease_fd));
     if (serving->outbox.channel != NULL && serving->keep) channel_pause(serving->outbox.channel, true);
     Wire__Bye bye = WIRE__BYE__INIT;
@@ -46,7 +48,7 @@ static void swept(void *context, bool clean) {
 static void end_run(struct serving *serving) {
     if (template_leave(serving->service->template, serving->keep))
         sweep_start(&serving->sweep, 0);
-    else
+    else if (logs_finish(&serving->logs, serving->lost ? 0 : serving->log_limit))
         say_bye(serving);
 }
 
@@ -149,6 +151,47 @@ static void say_hello(struct serving *serving) {
     channel_flush(serving->outbox.channel);
 }
 
+/* What its storage does is for the user to know. */
+static void write_log(void *context, enum log_level level, const char *subsystem, const char *text) {
+    struct serving *serving = context;
+    CLEANUP(buffer_done) struct buffer line = {0};
+    buffer_printf(&line, "%s: %s\n", subsystem, text);
+    if (!line.failed) log_add(serving->log, line.data, line.size);
+    if (!str_equal(subsystem, "storage")) return;
+    Wire__Log log = WIRE__LOG__INIT;
+    log.level = (uint32_t)level;
+    log.text = (char *)text;
+    outbox_send(&serving->outbox, &WIRE_MESSAGE(LOG, log, &log));
+}
+
+static void warn(void *context, const char *text) {
+    outbox_log(&((struct serving *)context)->outbox, LOG_LEVEL_WARNING, "%s", text);
+}
+
+static void on_log_room(void *context) {
+    struct serving *serving = context;
+    for (size_t i = 0; i < serving->n_children; i++)
+        relay_go_on(&serving->children[i].relay);
+}
+
+static int open_logs(struct serving *serving, ty_error *err) {
+    const char *path = serving->service->start->log_path;
+    serving->logs =
+        (struct logs){.loop = serving->loop, .warn = warn, .drained = on_log_room, .context = serving};
+    serving->log_limit = LOG_LIMIT;
+    int result = logs_open(&serving->logs, err);
+    if (result < 0) return result;
+    if (path[0] != '\0') serving->log = log_open(&serving->logs, path, -1);
+    if (serving->log != NULL) log_set_sink(write_log, serving);
+    return 0;
+}
+
+/* Messages that come later are nobody's. */
+static void close_logs(struct serving *serving) {
+    log_set_sink(NULL, NULL);
+    logs_close(&serving->logs);
+}
+
 static int watch_parent(struct serving *serving) {
     if (serving->service->parent_fd < 0) return 0;
     serving->parent = (struct loop_watch){.callback = on_parent_gone, .context = serving};
@@ -168,6 +211,8 @@ static int open_run(struct serving *serving, ty_error *err) {
     serving->sweep.ended = swept;
     serving->sweep.context = serving;
     serving->start_timer = (struct loop_timer){.callback = attempt_go_on, .context = serving};
+    int opened = open_logs(serving, err);
+    if (opened < 0) return opened;
     if (held_port_open(&serving->port, err) < 0) return err->code;
     int code = signals_start(serving);
     if (code < 0) return ty_fail(err, code, "cannot catch signals: %s", strerror(-code));
@@ -201,6 +246,7 @@ static bool close_run(struct serving *serving) {
     stacks_cancel(&serving->stacks);
     free(serving->preemption);
     sweep_done(&serving->sweep);
+    close_logs(serving);
     held_port_close(&serving->port);
     signals_stop(serving);
     loop_watch_stop(serving->loop, &serving->parent);

@@ -6,9 +6,13 @@
 #include "agent/child.h"
 #include "agent/hang.h"
 #include "agent/held_port.h"
+#include "agent/logs.h"
 #include "agent/serve.h"
 #include "agent/stacks.h"
 #include "agent/sweep.h"
+
+/* Within what the controller gives the end of a run. */
+#define LOG_LIMIT (8 * NS_PER_S)
 
 /* How the workers of an attempt are started. */
 enum start_way { START_EXECUTED, START_FORKED, START_UNDECIDED };
@@ -17,6 +21,9 @@ struct serving {
     const struct service *service;
     struct loop *loop;
     struct outbox outbox;
+    struct logs logs;
+    struct log *log;       /* the agent's own */
+    nanoseconds log_limit; /* how long the end of the run waits for logs */
     struct worker_channels channels;
     struct oom oom;
     struct held_port port;

@@ -6,8 +6,8 @@
 #define CONTROLLER_CHECKPOINTS_H
 
 #include "base/buffer.h"
+#include "base/storage.h"
 #include "controller/records.h"
-#include "controller/storage.h"
 #include "run/run.h"
 #include "run/settings.h"
 

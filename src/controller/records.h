@@ -5,7 +5,7 @@
 #ifndef CONTROLLER_RECORDS_H
 #define CONTROLLER_RECORDS_H
 
-#include "controller/storage.h"
+#include "base/storage.h"
 #include "journal/journal.h"
 
 struct records; /* opaque */

@@ -1,4 +1,4 @@
-/* The thread that works on a run's storage (src/controller/storage.c). It is also built with ThreadSanitizer. */
+/* The thread that works on a run's storage (src/base/storage.c). It is also built with ThreadSanitizer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "controller/storage.h"
+#include "base/storage.h"
 
 static const nanoseconds LONG = 60 * NS_PER_S, SHORT = NS_PER_S / 100;
 

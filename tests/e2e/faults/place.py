@@ -3,8 +3,11 @@
 import contextlib
 import os
 import resource
+import shutil
 import sqlite3
+import subprocess
 import sys
+import tempfile
 import uuid
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
@@ -72,6 +75,37 @@ class FaultCase(runs.RunCase):
         write("cgroup.procs", str(pid))
         write("freezer.state", "FROZEN")
         self.wait_for(lambda: process_state(pid) == "D", "a process that cannot be killed")
+
+    def frozen_storage(self):
+        """A file system of its own, the storage of the test's runs, and the functions that freeze it and let it go on: who writes to it
+        meanwhile cannot even be killed."""
+        if os.geteuid() != 0:
+            self.skipTest("only root may make a file system and freeze it")
+        around = tempfile.mkdtemp(prefix="trainyard-test-")
+        self.addCleanup(shutil.rmtree, around)
+        image, place = os.path.join(around, "image"), os.path.join(around, "mounted")
+        os.mkdir(place)
+        with open(image, "wb") as file:
+            file.truncate(64 << 20)
+        subprocess.run(["mkfs.ext4", "-q", image], check=True)
+        if subprocess.run(["mount", "-o", "loop", image, place], stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("no loop device may be mounted here")
+        self.storage = os.path.join(place, "runs")
+        frozen = []
+
+        def freeze():
+            subprocess.run(["fsfreeze", "-f", place], check=True)
+            frozen.append(place)
+
+        def thaw():
+            if frozen:
+                subprocess.run(["fsfreeze", "-u", frozen.pop()], check=True)
+
+        def clear():
+            thaw()
+            self.wait_for(lambda: subprocess.run(["umount", place], stderr=subprocess.DEVNULL).returncode == 0, "the end of the storage")
+        self.addCleanup(clear)
+        return freeze, thaw
 
     def few_processes(self, n):
         """How a command is started that may have `n` processes more: the limit does not hold for root."""

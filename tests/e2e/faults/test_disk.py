@@ -278,6 +278,58 @@ class Disks(FaultCase):
         self.assertEqual([], self.rows("SELECT * FROM events", "alone"))
         self.assert_clean()
 
+    # Each worker says where it is, in its own words at every tenth of a second.
+    COUNTING = "trap 'echo polite; exit 0' TERM; i=0; while :; do i=$((i+1)); echo tick $i; sleep 0.1; done"
+
+    def lines_of(self, rank, name):
+        with open(os.path.join(self.storage, name, "logs", "rank-%d.log" % rank)) as file:
+            return file.read().splitlines()
+
+    def freeze_under_the_logs(self, name, *options):
+        freeze, thaw = self.frozen_storage()
+        out, err = (open(os.path.join(self.work, name), "w") for name in ("out", "err"))
+        self.addCleanup(out.close)
+        self.addCleanup(err.close)
+        process = self.start_run("--name", name, "-n", 2, *options, "--", "sh", "-c", self.COUNTING, stdout=out, stderr=err)
+        self.wait_for(lambda: self.ticks_of(1) > 3, "output", process)
+        self.wait_for(lambda: len(self.lines_of(0, name)) > 2, "the log", process)
+        freeze()
+        told = "the storage hangs: writing %s/logs/rank-" % os.path.join(self.storage, name)
+        self.wait_for(lambda: told in self.read("err"), "word of the storage", process)
+        before = self.ticks_of(0), self.ticks_of(1)
+        self.wait_for(lambda: self.ticks_of(0) > before[0] + 3 and self.ticks_of(1) > before[1] + 3, "output", process)
+        return process, thaw
+
+    def ticks_of(self, rank):
+        return self.read("out").count("[rank %d] tick" % rank)
+
+    def test_logs_on_storage_that_hangs_for_a_while(self):
+        """D6: it is told by path, output is shown meanwhile, and nothing is missing in the logs."""
+        process, thaw = self.freeze_under_the_logs("r", "--grace", "10s")
+        thaw()
+        process.send_signal(signal.SIGTERM)
+        self.assert_status(143, self.finish(process, 30))
+        for rank in range(2):
+            lines = self.lines_of(rank, "r")
+            ticks = [line for line in lines if line.startswith("tick")]
+            self.assertEqual(["tick %d" % (number + 1) for number in range(len(ticks))], ticks)
+            self.assertEqual(self.ticks_of(rank), len(ticks))
+            self.assertEqual(1, lines.count("polite"))
+        self.assertNotIn("not in its log", self.read("err"))
+        self.assert_clean()
+
+    def test_logs_on_storage_that_hangs_for_ever(self):
+        """D6, C3: signals are heard, the workers end, and the run tells its end; what hangs is named and left behind."""
+        for name, times, grace in (("once", 1, "300ms"), ("twice", 2, "1h")):
+            with self.subTest(name):
+                process, thaw = self.freeze_under_the_logs(name, "--grace", grace)
+                self.signal(process, signal.SIGTERM, times)
+                self.wait_for(lambda: "trainyard run: preempted by signal 15" in self.read("err"), "the end of the run", process)
+                self.assertIn("it is not waited for any longer", self.read("err"))
+                thaw()
+                self.assert_status(143, self.finish(process, 30))
+                self.assert_clean()
+
     def test_a_journal_that_hangs_before_the_launch(self):
         """D6: no worker starts without its attempt on record, and none when the run is stopped meanwhile."""
         with open(os.path.join(self.work, "err"), "w") as err:

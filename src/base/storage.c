@@ -1,5 +1,5 @@
 /* The queue and its thread. All that both know stands under one lock. */
-#include "controller/storage.h"
+#include "base/storage.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -203,25 +203,33 @@ void storage_take(struct storage *storage) {
     }
 }
 
-/* Under the lock. */
-static void tell(const struct storage *storage, nanoseconds now, const char *what_follows) {
+/* Under the lock; whoever is told may ask for the storage, so that the lock must be free again then. */
+static void describe(const struct storage *storage, nanoseconds now, const char *what_follows,
+                     struct buffer *out) {
     const struct storage_job *job = storage->current;
     double seconds = (double)(now - storage->since) / (double)NS_PER_S;
-    log_warning("storage",
-                job->lengthy ? "%s %s takes long: %.1f s by now%s"
-                             : "the storage hangs: %s %s has not returned for %.1f s%s",
-                job->what, job->path, seconds, what_follows);
+    buffer_printf(out,
+                  job->lengthy ? "%s %s takes long: %.1f s by now%s"
+                               : "the storage hangs: %s %s has not returned for %.1f s%s",
+                  job->what, job->path, seconds, what_follows);
+}
+
+static void tell(const struct buffer *text) {
+    if (text->failed || text->size > 0)
+        log_warning("storage", "%s", text->failed ? "the storage hangs" : text->data);
 }
 
 void storage_tell_slow(struct storage *storage, nanoseconds limit) {
+    CLEANUP(buffer_done) struct buffer text = {0};
     nanoseconds now = clock_monotonic();
     (void)pthread_mutex_lock(&storage->lock);
     const struct storage_job *job = storage->current;
     if (job != NULL && job != storage->told && now - storage->since >= limit) {
         storage->told = job;
-        tell(storage, now, "");
+        describe(storage, now, "", &text);
     }
     (void)pthread_mutex_unlock(&storage->lock);
+    tell(&text);
 }
 
 /* Under the lock. True when all is done. */
@@ -237,13 +245,15 @@ static bool wait_until(struct storage *storage, nanoseconds end) {
 }
 
 static bool wait_for_work(struct storage *storage, nanoseconds limit) {
+    CLEANUP(buffer_done) struct buffer text = {0};
     (void)pthread_mutex_lock(&storage->lock);
     bool idle = wait_until(storage, clock_monotonic() + limit);
     if (!idle && storage->current != NULL && storage->current != storage->hung) {
         storage->hung = storage->told = storage->current;
-        tell(storage, clock_monotonic(), "; it is not waited for any longer");
+        describe(storage, clock_monotonic(), "; it is not waited for any longer", &text);
     }
     (void)pthread_mutex_unlock(&storage->lock);
+    tell(&text);
     return idle;
 }
 

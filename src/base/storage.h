@@ -1,7 +1,7 @@
 /* What may take long on the storage of a run: one thread does it, in the order in which it came, so that the loop goes on meanwhile,
  * also when the storage hangs. What follows from it is done on the loop, by storage_take. */
-#ifndef CONTROLLER_STORAGE_H
-#define CONTROLLER_STORAGE_H
+#ifndef BASE_STORAGE_H
+#define BASE_STORAGE_H
 
 #include <stdbool.h>
 

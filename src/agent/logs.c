@@ -1,0 +1,282 @@
+/* Logs in batches: what gathers while a batch of a log is being written is the next. Batches and the descriptor belong to the thread. */
+#include "agent/logs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/file.h"
+
+enum {
+    ROOM = 8 << 20, /* bytes that may wait */
+    BATCH = 1 << 20 /* whose write shows whether the storage hangs */
+};
+static const nanoseconds SLOW = 5 * NS_PER_S;
+
+struct log {
+    struct log *next;
+    struct logs *logs;
+    char *path;
+    long rank;
+    struct buffer gathered;
+    uint64_t gap;      /* bytes left out behind what has gathered */
+    uint64_t unlogged; /* all bytes that are not in the file */
+    unsigned writing;  /* batches in the thread's hands */
+    bool closed;       /* nothing more is added */
+    bool failed;       /* that it cannot be written was told */
+    unsigned uses;     /* the owner's, and one of each batch */
+    int fd;            /* the thread's; -1: not opened yet */
+};
+
+struct batch {
+    struct storage_job job;
+    struct log *log;
+    struct buffer bytes;
+    bool last;
+    int code;
+};
+
+/* -- in the thread */
+
+static int open_file(const struct log *log) {
+    const int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
+    int fd = open(log->path, flags, 0644);
+    if (fd >= 0 || errno != ENOENT || log->rank < 0) return fd;
+    CLEANUP_FREE char *directory = strndup(log->path, (size_t)(strrchr(log->path, '/') - log->path));
+    if (directory == NULL || (mkdir(directory, 0755) < 0 && errno != EEXIST)) return -1;
+    return open(log->path, flags, 0644);
+}
+
+static void write_batch(struct storage_job *job) {
+    struct batch *batch = (struct batch *)job;
+    struct log *log = batch->log;
+    if (batch->bytes.size > 0 && log->fd < 0) log->fd = open_file(log);
+    if (batch->bytes.size > 0)
+        batch->code = log->fd < 0 ? -errno : file_write_all(log->fd, batch->bytes.data, batch->bytes.size);
+    if (batch->last && log->fd >= 0) (void)close(TAKE_FD(log->fd));
+}
+
+static void let_go(struct log *log) {
+    if (--log->uses > 0) return;
+    if (log->fd >= 0) (void)close(log->fd);
+    buffer_done(&log->gathered);
+    free(log->path);
+    free(log);
+}
+
+static void free_batch(struct storage_job *job) {
+    struct batch *batch = (struct batch *)job;
+    buffer_done(&batch->bytes);
+    let_go(batch->log);
+    free(batch);
+}
+
+/* -- on the loop */
+
+static void warn(const struct logs *logs, struct buffer *text) {
+    logs->warn(logs->context, text->failed ? "a log cannot be written: out of memory" : text->data);
+    buffer_done(text);
+}
+
+static void note_failure(struct log *log, size_t size, int code) {
+    struct buffer text = {0};
+    if (code == -ENOENT) return; /* removed with the run's directory: the run's end tells that */
+    log->unlogged += size;
+    if (log->failed || log->rank < 0) return;
+    log->failed = true;
+    buffer_printf(&text, "cannot write %s: %s (the run goes on)", log->path, strerror(-code));
+    warn(log->logs, &text);
+}
+
+static void tell_unlogged(struct log *log) {
+    struct buffer text = {0};
+    if (log->unlogged == 0 || log->rank < 0) return;
+    buffer_printf(&text, "%llu bytes of the output of rank %ld are not in its log",
+                  (unsigned long long)log->unlogged, log->rank);
+    warn(log->logs, &text);
+}
+
+static void remove_log(struct log *log) {
+    struct log **link = &log->logs->first;
+    while (*link != log)
+        link = &(*link)->next;
+    *link = log->next;
+    tell_unlogged(log);
+    let_go(log);
+}
+
+static void end_batch(struct storage_job *job);
+
+static void watch(struct logs *logs) {
+    bool busy = storage_busy(logs->storage);
+    if (busy != logs->watched)
+        (void)loop_watch_start(logs->loop, &logs->watch, storage_fd(logs->storage), busy ? LOOP_READABLE : 0);
+    logs->watched = busy;
+    if (busy && logs->slow.state == NULL) (void)loop_timer_start(logs->loop, &logs->slow, SLOW);
+}
+
+/* What has gathered; of a log that is closed, the last. */
+static void post(struct log *log) {
+    struct batch *batch = calloc(1, sizeof *batch);
+    if (batch == NULL) {
+        size_t size = log->gathered.size;
+        log->logs->waiting -= size;
+        buffer_done(&log->gathered);
+        note_failure(log, size, -ENOMEM);
+        return;
+    }
+    *batch = (struct batch){.job = {.work = write_batch,
+                                    .done = end_batch,
+                                    .release = free_batch,
+                                    .what = "writing",
+                                    .path = log->path},
+                            .log = log,
+                            .bytes = log->gathered,
+                            .last = log->closed};
+    log->gathered = (struct buffer){0};
+    log->writing++;
+    log->uses++;
+    storage_post(log->logs->storage, &batch->job);
+    watch(log->logs);
+}
+
+static void end_batch(struct storage_job *job) {
+    const struct batch *batch = (const struct batch *)job;
+    struct log *log = batch->log;
+    struct logs *logs = log->logs;
+    log->writing--;
+    logs->waiting -= batch->bytes.size;
+    if (batch->code < 0) note_failure(log, batch->bytes.size, batch->code);
+    if (batch->last)
+        remove_log(log);
+    else if (log->writing == 0 && log->gathered.size > 0)
+        post(log);
+}
+
+static void on_written(void *context, unsigned events) {
+    (void)events;
+    struct logs *logs = context;
+    storage_take(logs->storage);
+    watch(logs);
+    if (logs->waiting <= ROOM / 2) logs->drained(logs->context);
+}
+
+/* The timer finds out by itself that there is nothing to tell: logs are written many times a second. */
+static void on_slow(void *context) {
+    struct logs *logs = context;
+    storage_tell_slow(logs->storage, SLOW);
+    nanoseconds age = storage_age(logs->storage);
+    if (storage_slow(logs->storage)) logs->drained(logs->context);
+    if (storage_busy(logs->storage))
+        (void)loop_timer_start(logs->loop, &logs->slow, age < 0 ? SLOW : SLOW - age % SLOW);
+}
+
+static void on_end(void *context) {
+    struct logs *logs = context;
+    logs->given_up = true;
+    (void)storage_wait(logs->storage, 0); /* tells it */
+}
+
+int logs_open(struct logs *logs, ty_error *err) {
+    int result = storage_open(-1, &logs->storage, err);
+    if (result < 0) return result;
+    logs->watch = (struct loop_watch){.callback = on_written, .context = logs};
+    logs->slow = (struct loop_timer){.callback = on_slow, .context = logs};
+    logs->end = (struct loop_timer){.callback = on_end, .context = logs};
+    result = loop_watch_start(logs->loop, &logs->watch, storage_fd(logs->storage), LOOP_READABLE);
+    if (result < 0) return ty_fail(err, result, "cannot watch an eventfd: %s", strerror(-result));
+    logs->watched = true;
+    watch(logs);
+    return 0;
+}
+
+void logs_close(struct logs *logs) {
+    if (logs->storage == NULL) return;
+    for (struct log *log = logs->first, *next; log != NULL; log = next) {
+        next = log->next;
+        log_close(log);
+    }
+    (void)storage_wait(logs->storage, logs->given_up ? 0 : SLOW);
+    loop_watch_stop(logs->loop, &logs->watch);
+    loop_timer_stop(logs->loop, &logs->slow);
+    loop_timer_stop(logs->loop, &logs->end);
+    while (logs->first != NULL) {
+        struct log *log = logs->first;
+        log->unlogged += log->gathered.size;
+        remove_log(log);
+    }
+    storage_close(TAKE(logs->storage), 0);
+}
+
+struct log *log_open(struct logs *logs, const char *path, long rank) {
+    struct log *log = calloc(1, sizeof *log);
+    struct buffer file = {0};
+    buffer_text(&file, path);
+    if (rank >= 0) buffer_printf(&file, "/logs/rank-%ld.log", rank);
+    if (log == NULL || file.failed) {
+        buffer_done(&file);
+        free(log);
+        return NULL;
+    }
+    *log = (struct log){
+        .next = logs->first, .logs = logs, .path = buffer_take(&file), .rank = rank, .uses = 1, .fd = -1};
+    logs->first = log;
+    return log;
+}
+
+static void mark_gap(struct log *log) {
+    size_t before = log->gathered.size;
+    buffer_printf(&log->gathered, "\n[trainyard: %llu bytes are missing here: the storage did not take them]\n",
+                  (unsigned long long)log->gap);
+    log->logs->waiting += log->gathered.size - before;
+    log->gap = 0;
+}
+
+void log_add(struct log *log, const char *bytes, size_t size) {
+    if (log == NULL || size == 0) return;
+    struct logs *logs = log->logs;
+    if (logs->waiting + size > ROOM && (logs->hurried || storage_slow(logs->storage))) {
+        log->gap += size;
+        log->unlogged += size;
+        return;
+    }
+    if (log->gap > 0) mark_gap(log);
+    buffer_append(&log->gathered, bytes, size);
+    logs->waiting += size;
+    if (log->gathered.failed) { /* of memory */
+        buffer_done(&log->gathered);
+        note_failure(log, size, -ENOMEM);
+        logs->waiting -= size;
+    }
+    if (log->writing == 0 || log->gathered.size >= BATCH) post(log);
+}
+
+void log_close(struct log *log) {
+    if (log == NULL || log->closed) return;
+    log->closed = true;
+    if (log->gap > 0) mark_gap(log);
+    post(log);
+}
+
+bool logs_full(const struct logs *logs) {
+    return logs->waiting > ROOM && !logs->hurried && !storage_slow(logs->storage);
+}
+
+void logs_hurry(struct logs *logs) {
+    if (logs->storage == NULL || logs->hurried) return;
+    logs->hurried = true;
+    logs->drained(logs->context);
+}
+
+bool logs_finish(struct logs *logs, nanoseconds limit) {
+    if (logs->given_up || !storage_busy(logs->storage)) return true;
+    limit = storage_patience(logs->storage, limit);
+    if (logs->end.state == NULL || limit < logs->limit) (void)loop_timer_start(logs->loop, &logs->end, limit);
+    logs->limit = limit;
+    return false;
+}
