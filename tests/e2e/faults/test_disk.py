@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 
 from place import REPORT, FaultCase, failing, main
@@ -316,6 +317,34 @@ class Disks(FaultCase):
             self.assertEqual(self.ticks_of(rank), len(ticks))
             self.assertEqual(1, lines.count("polite"))
         self.assertNotIn("not in its log", self.read("err"))
+        self.assert_clean()
+
+    def test_more_output_than_may_wait_for_its_log(self):
+        """D6: workers wait in their writes until the storage is known to hang; then all is shown, and the log tells what it lacks, and where."""
+        freeze, thaw = self.frozen_storage()
+        script = "echo first; : > ready.$RANK; until [ -e go ]; do sleep 0.01; done; yes 0123456789abcde | head -n 1500000; echo last; " \
+            "until [ -e end ]; do sleep 0.01; done; echo behind"
+        with open(os.path.join(self.work, "out"), "w") as out, open(os.path.join(self.work, "err"), "w") as err:
+            process = self.start_run("--name", "r", "-n", 1, "--no-prefix", "--", "sh", "-c", script, stdout=out, stderr=err)
+            self.wait_for(lambda: os.path.exists(os.path.join(self.storage, "r", "logs", "rank-0.log")) and self.lines_of(0, "r") == ["first"],
+                          "the log", process)
+            freeze()
+            self.write("work/go", "")
+            self.wait_for(lambda: self.read("out").endswith("last\n"), "all of the output", process)
+            self.assertIn("the storage hangs: writing %s" % os.path.join(self.storage, "r", "logs", "rank-0.log"), self.read("err"))
+            thaw()
+            self.write("work/end", "")
+            self.assert_status(0, self.finish(process, 30))
+        self.assertEqual(1500003, self.read("out").count("\n"))
+        told = re.search(r"(\d+) bytes of the output of rank 0 are not in its log", self.read("err"))
+        with open(os.path.join(self.storage, "r", "logs", "rank-0.log")) as file:
+            text = file.read()
+        gaps = re.findall(r"\n\[trainyard: (\d+) bytes are missing here: the storage did not take them\]\n", text)
+        self.assertEqual(int(told.group(1)), sum(map(int, gaps)))
+        text = re.sub(r"\n\[trainyard: .*\]\n", "", text)
+        self.assertEqual(len(self.read("out")), len(text) + sum(map(int, gaps)))
+        self.assertGreater(len(text), 8 << 20)
+        self.assertTrue(text.endswith("behind\n"), text[-100:])
         self.assert_clean()
 
     def test_logs_on_storage_that_hangs_for_ever(self):
