@@ -58,7 +58,8 @@ static void write_batch(struct storage_job *job) {
     if (batch->bytes.size > 0 && log->fd < 0) log->fd = open_file(log);
     if (batch->bytes.size > 0)
         batch->code = log->fd < 0 ? -errno : file_write_all(log->fd, batch->bytes.data, batch->bytes.size);
-    if (batch->last && log->fd >= 0) (void)close(TAKE_FD(log->fd));
+    bool seldom = log->rank < 0; /* the agent's own */
+    if ((batch->last || seldom) && log->fd >= 0) (void)close(TAKE_FD(log->fd));
 }
 
 static void let_go(struct log *log) {
@@ -112,12 +113,9 @@ static void remove_log(struct log *log) {
 
 static void end_batch(struct storage_job *job);
 
-static void watch(struct logs *logs) {
-    bool busy = storage_busy(logs->storage);
-    if (busy != logs->watched)
-        (void)loop_watch_start(logs->loop, &logs->watch, storage_fd(logs->storage), busy ? LOOP_READABLE : 0);
-    logs->watched = busy;
-    if (busy && logs->slow.state == NULL) (void)loop_timer_start(logs->loop, &logs->slow, SLOW);
+static void watch_slow(struct logs *logs) {
+    if (storage_busy(logs->storage) && logs->slow.state == NULL)
+        (void)loop_timer_start(logs->loop, &logs->slow, SLOW);
 }
 
 /* What has gathered; of a log that is closed, the last. */
@@ -142,7 +140,7 @@ static void post(struct log *log) {
     log->writing++;
     log->uses++;
     storage_post(log->logs->storage, &batch->job);
-    watch(log->logs);
+    watch_slow(log->logs);
 }
 
 static void end_batch(struct storage_job *job) {
@@ -162,7 +160,6 @@ static void on_written(void *context, unsigned events) {
     (void)events;
     struct logs *logs = context;
     storage_take(logs->storage);
-    watch(logs);
     if (logs->waiting <= ROOM / 2) logs->drained(logs->context);
 }
 
@@ -190,8 +187,6 @@ int logs_open(struct logs *logs, ty_error *err) {
     logs->end = (struct loop_timer){.callback = on_end, .context = logs};
     result = loop_watch_start(logs->loop, &logs->watch, storage_fd(logs->storage), LOOP_READABLE);
     if (result < 0) return ty_fail(err, result, "cannot watch an eventfd: %s", strerror(-result));
-    logs->watched = true;
-    watch(logs);
     return 0;
 }
 

@@ -22,7 +22,6 @@ struct logs { /* zero-initialised but for `loop`, `warn`, `drained` and `context
     size_t waiting; /* bytes that are not written yet */
     struct loop_watch watch;
     struct loop_timer slow, end;
-    bool watched;
     bool hurried;  /* nobody waits for room any more */
     bool given_up; /* nor for the end of what hangs */
     nanoseconds limit;
