@@ -15,7 +15,8 @@ enum ty_report_mode {
     TY_SYNC,
     /* It returns at once; files are copied meanwhile, in the order of the reports. */
     TY_ASYNC,
-    /* The files lie where they are to stay: the path, or an address with "://", is recorded as it is. */
+    /* The files lie where they are to stay: the path, or an address with "://", is recorded as it is, and never removed. It may be in
+     * the run's directory, but in nothing there that is the run's own. */
     TY_NO_UPLOAD
 };
 

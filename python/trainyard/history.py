@@ -7,7 +7,7 @@ import json
 import os
 from typing import Any
 
-JOURNAL = "run.db"  # in a run's directory
+from .paths import JOURNAL
 
 _EVENTS = """SELECT event.kind, event.time, event.attempt, event.data, coalesce(before.time, 0)
 FROM events AS event LEFT JOIN events AS before ON before.sequence = event.sequence - 1

@@ -1,4 +1,4 @@
-"""The manifest of a committed checkpoint, compared with what lies in its directory."""
+"""A committed checkpoint's manifest, compared with what lies in its directory; what can be said of a place without one."""
 
 from __future__ import annotations
 
@@ -22,6 +22,15 @@ def damage(directory: str) -> str | None:
         return f"its .metadata.json cannot be read: {error.strerror}"
     except (ValueError, KeyError, TypeError, RecursionError):
         return "its .metadata.json is damaged"
+
+
+def vacancy(place: str) -> str | None:
+    """Why nothing is in a directory that a user put files into, None when there is something."""
+    try:
+        with os.scandir(place) as entries:
+            return None if any(entries) else "it is empty"
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
 
 
 def _problem(directory: str, entry: dict[str, Any]) -> str | None:

@@ -1,8 +1,10 @@
-"""Places that a user names: directories, since no other file system is provided."""
+"""Directories: those that a user names, since no other file system is provided, and those of runs."""
 
 from __future__ import annotations
 
 import os
+
+JOURNAL = "run.db"  # in a run's directory
 
 
 def local(path: str | os.PathLike, what: str) -> str:
@@ -13,3 +15,19 @@ def local(path: str | os.PathLike, what: str) -> str:
     if "://" in text:
         raise ValueError(f"{what}={text!r} must be a directory: other file systems are not provided")
     return text
+
+
+def lies_in(inner: str | os.PathLike, outer: str | os.PathLike) -> bool:
+    """True where `inner` is `outer`, or in it, whatever links lead there."""
+    one, other = os.path.realpath(inner), os.path.realpath(outer)
+    return os.path.commonpath([one, other]) == other
+
+
+def is_in_run(path: str | os.PathLike) -> bool:
+    """True for what lies in the directory of any run."""
+    above = os.path.dirname(os.path.realpath(path))
+    while not os.path.exists(os.path.join(above, JOURNAL)):
+        if above == os.path.dirname(above):
+            return False
+        above = os.path.dirname(above)
+    return True

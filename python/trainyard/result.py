@@ -12,9 +12,10 @@ from . import metrics as _metrics
 from . import paths
 from .checkpoint import Checkpoint
 from .config import CheckpointConfig
-from .history import JOURNAL, Attempt, open_journal
+from .history import Attempt, open_journal
 from .history import read as read_history
-from .manifest import damage
+from .manifest import damage, vacancy
+from .paths import JOURNAL
 from .screen import harmless
 
 
@@ -116,7 +117,7 @@ def read(path: str, checkpoint_config: Any = None) -> Result:
     finally:
         database.close()
     kept = [
-        (Checkpoint(os.path.join(path, name)), _load(metrics))
+        (Checkpoint(_directory(path, name)), _load(metrics))
         for _, name, metrics in rows
         if _is_whole(path, name)
     ]
@@ -137,12 +138,18 @@ def _recorded_config(database: Any) -> CheckpointConfig:
     )
 
 
+def _directory(run: str, name: str) -> str:
+    """Where the checkpoint of this name lies. A name with a "/", as no other has one, is a place of a user's: absolute, or
+    "./mine" in the run's directory."""
+    return os.path.join(run, name[2:] if name.startswith("./") else name)
+
+
 def _is_whole(run: str, name: str) -> bool:
-    """Whether the checkpoint is there; one that is damaged is told. A place outside of the run has no manifest to go by."""
-    directory = os.path.join(run, name)
+    """Whether the checkpoint is there; one that is damaged is told. What is to be in a place of a user's nobody knows."""
+    directory = _directory(run, name)
     if not os.path.isdir(directory):
         return False
-    why = None if os.path.isabs(name) else damage(directory)
+    why = vacancy(directory) if "/" in name else damage(directory)
     if why is not None:
         warnings.warn(
             harmless(f"{directory} is damaged and left out of the result: {why}"),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from . import limits, waiting
+from . import limits, paths, waiting
 from .checkpoint import Checkpoint
 from .reported import CheckpointUploadMode
 
@@ -84,9 +85,16 @@ class Uploads:
             with contextlib.suppress(Exception):
                 self._core.report_end(number, None)
             raise
-        told(self._core.report_end(number, made.path))
-        if delete:
+        lost = self._core.report_end(number, made.path)
+        told(lost)
+        if delete and lost is None and self._is_given(checkpoint.path, made.path):
             shutil.rmtree(checkpoint.path, ignore_errors=True)
+
+    def _is_given(self, source: str, place: str) -> bool:
+        """Whether the source may go: nothing of a run's, such as a committed checkpoint, and not where the files are now."""
+        source = os.path.realpath(source)
+        holds = [path for path in (place, self._session.run_path) if path and paths.lies_in(path, source)]
+        return not holds and not paths.is_in_run(source)
 
     def _waiting(self, mode: CheckpointUploadMode) -> contextlib.AbstractContextManager:
         """Only ASYNC does not wait for the other ranks."""

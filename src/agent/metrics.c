@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "checkpoint/checkpoint.h"
 
 enum { FLAGS = JSON_DECODE_INT_AS_REAL }; /* so that a whole number may have any number of digits */
 
@@ -78,7 +79,7 @@ int metrics_check(const char *text, size_t size, struct buffer *corrected, ty_er
 static bool is_place(const json_t *tree) {
     const char *place = json_string_value(tree);
     return place != NULL && json_string_length(tree) < PATH_MAX &&
-           (*place == '/' || strstr(place, "://") != NULL);
+           (*place == '/' || checkpoint_is_address(place));
 }
 
 int files_check(const char *text, size_t size, ty_error *err) {

@@ -1,11 +1,15 @@
 /* Names of checkpoints. */
 #include "checkpoint/checkpoint.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/str.h"
 #include "base/utf8.h"
+#include "checkpoint/mark.h"
 #include "checkpoint/names.h"
 
 void checkpoint_name(uint64_t number, char name[CHECKPOINT_NAME_SIZE]) {
@@ -18,6 +22,11 @@ int checkpoint_check_name(const char *name, ty_error *err) {
     bool plain = size > 0 && size <= NAME_MAX_BYTES && name[0] != '.' && utf8_valid(name, size);
     for (const char *c = name; plain && *c != '\0'; c++)
         plain = *c != '/' && (unsigned char)*c >= ' ' && *c != 0x7f;
+    if (plain && mark_is_reserved(name))
+        return ty_fail(err, TY_EUSAGE,
+                       "the checkpoint name \"%.80s\" is not usable: " LOGS_NAME
+                       " and all that begins with " JOURNAL_NAME " are the run's own files",
+                       name);
     if (plain) return 0;
     return ty_fail(err, TY_EUSAGE,
                    "the checkpoint name \"%.80s\" is not usable: 1 to %d bytes of UTF-8, no '/', no control "
@@ -25,15 +34,38 @@ int checkpoint_check_name(const char *name, ty_error *err) {
                    name, NAME_MAX_BYTES);
 }
 
-bool checkpoint_is_outside(const char *name) {
-    return name[0] == '/' || strstr(name, "://") != NULL;
+bool checkpoint_is_place(const char *name) {
+    return strchr(name, '/') != NULL;
+}
+
+bool checkpoint_is_address(const char *place) {
+    const char *at = place;
+    while (isalnum((unsigned char)*at) || (at > place && strchr("+-.", *at) != NULL && *at != '\0'))
+        at++;
+    return isalpha((unsigned char)*place) && str_prefix(at, "://", NULL);
 }
 
 void checkpoint_path(const char *run_path, const char *name, struct buffer *out) {
-    if (checkpoint_is_outside(name))
+    const char *inner = name;
+    if (name[0] == '/' || checkpoint_is_address(name))
         buffer_text(out, name);
     else
-        buffer_printf(out, "%s/%s", run_path, name);
+        buffer_printf(out, "%s/%s", run_path, str_prefix(name, PLACE_PREFIX, &inner) ? inner : name);
+}
+
+/* A step upwards leads where only the file system knows: such a path is left as it is. */
+static bool has_step_up(const char *path) {
+    for (const char *at = path; (at = strstr(at, "..")) != NULL; at += 2)
+        if ((at == path || at[-1] == '/') && (at[2] == '/' || at[2] == '\0')) return true;
+    return false;
+}
+
+char *checkpoint_place_name(const char *run_path, const char *place) {
+    const char *rest;
+    char *name = NULL;
+    bool inside = str_prefix(place, run_path, &rest) && rest[0] == '/' && rest[1] != '\0' && !has_step_up(rest);
+    if (!inside) return strdup(place);
+    return asprintf(&name, PLACE_PREFIX "%s", rest + 1) < 0 ? NULL : name;
 }
 
 void checkpoint_staging_path(const char *run_path, uint64_t number, int attempt, struct buffer *out) {

@@ -2,10 +2,12 @@
  *
  * While the ranks write, their files gather in {run}/.checkpoint_000012.attempt-1; when all are in place the
  * controller writes the manifest .metadata.json, fsyncs, and renames it to {run}/checkpoint_000012: no
- * directory that looks complete is incomplete. The manifest: {"trainyard": {"version": 1, "number": 12,
- * "attempt": 1, "files": [{"path": "model.bin", "size": 123, "xxh3": "32 hex digits"}, {"path": "latest",
- * "link": "model.bin"}]}}; other top-level keys belong to the user's metadata: they are taken from the
- * .metadata.json of the source where there is one. */
+ * directory that looks complete is incomplete. The manifest: {"trainyard": {"version": 1, "run": "16 hex digits",
+ * "name": "checkpoint_000012", "number": 12, "directory": its inode, "attempt": 1, "files": [{"path": "model.bin",
+ * "size": 123, "xxh3": "32 hex digits"}, {"path": "latest", "link": "model.bin"}]}}; other top-level keys belong to the
+ * user's metadata: they are taken from the .metadata.json of the source where there is one.
+ *
+ * A user may also put files where he wants to and name the place: it is recorded as it is, has no manifest, and is never removed. */
 #ifndef CHECKPOINT_CHECKPOINT_H
 #define CHECKPOINT_CHECKPOINT_H
 
@@ -22,10 +24,30 @@ enum { CHECKPOINT_NAME_SIZE = 32 };
 void checkpoint_name(uint64_t number, char name[CHECKPOINT_NAME_SIZE]); /* "checkpoint_000012" */
 /* A name that a user gives: 1 to 200 bytes of UTF-8 without '/', control characters and a leading '.'; TY_EUSAGE. */
 int checkpoint_check_name(const char *name, ty_error *err);
-/* Where the checkpoint of this name lies: below the run's directory, or, when the name is a path or an address itself, there.
- * Appended to `out`. */
+
+/* A run is known by an id that its journal keeps: 16 hex digits. */
+enum { CHECKPOINT_RUN_SIZE = 17 };
+
+/* By what a checkpoint is known as one that its run published: all of it stands in the manifest. */
+struct checkpoint_mark {
+    const char *run; /* id */
+    const char *name;
+    uint64_t number;
+};
+
+/* A name that the journal has of a place of a user's: it holds a '/', as no other does. */
+bool checkpoint_is_place(const char *name);
+/* A place with a scheme, such as "s3://bucket/model": nobody here can look at it. */
+bool checkpoint_is_address(const char *place);
+/* The name of a place, an absolute path or an address: "./mine" where it is in the run's directory, so that it moves with that, else as it
+ * is. The caller frees; NULL without memory. */
+char *checkpoint_place_name(const char *run_path, const char *place);
+/* Where the checkpoint of this name lies. Appended to `out`. */
 void checkpoint_path(const char *run_path, const char *name, struct buffer *out);
-bool checkpoint_is_outside(const char *name); /* a path or an address: not ours to remove */
+
+/* Whether a place can be a checkpoint, as far as that can be seen: it is a directory with something in it, and neither the run's directory,
+ * nor around it, nor in anything there that is the run's own, by whatever path it is named. An address is not looked at. TY_EUSAGE. */
+int checkpoint_check_place(const char *run_path, const char *run, const char *place, ty_error *err);
 
 /* Path of the directory in which the ranks gather their files; appended to `out`. */
 void checkpoint_staging_path(const char *run_path, uint64_t number, int attempt, struct buffer *out);
@@ -54,16 +76,17 @@ int checkpoint_copy(const char *source, const char *staging, const struct checkp
  * moved (a mount point, a link, a directory of others, a committed checkpoint): then it is as it was. TY_EUSAGE: it holds the
  * staging directory. */
 int checkpoint_take(const char *source, const char *staging, char **taken, ty_error *err);
-/* True for a directory of a run, such as a committed checkpoint: nobody can give it away. */
+/* True for what lies in the directory of a run, such as a committed checkpoint, or a part of it: nobody can give it away. */
 bool checkpoint_is_of_run(const char *path);
 /* Removes a tree that was given away; goes on past what cannot be removed. */
 void checkpoint_drop(const char *path);
 
 /* What makes a checkpoint. */
 struct checkpoint_parts {
+    const char *run; /* id */
     uint64_t number;
     int attempt;
-    const char *name; /* NULL: by its number */
+    const char *name; /* NULL: by its number, "checkpoint_000012-2" where that is taken */
     const char *const *lists;
     size_t n;
 };
@@ -79,25 +102,36 @@ int checkpoint_publish(const char *run_path, const struct checkpoint_parts *part
 /* Removes a staging directory and what is in it; a missing one is fine. */
 void checkpoint_discard(const char *run_path, uint64_t number, int attempt);
 
-/* Removes a committed checkpoint: it loses its name at once, its files after that. One that is outside of the run's directory, or
- * not there, is let be. 0 or -errno. */
-int checkpoint_remove(const char *run_path, const char *name, ty_error *err);
+/* Removes a committed checkpoint: it loses its name at once, its files after that. A place, and what is not there, is let be; what is
+ * another directory by now stays as well, which is TY_EUSAGE. 0 or -errno. */
+int checkpoint_remove(const char *run_path, const struct checkpoint_mark *mark, ty_error *err);
 
 /* What the journal knows. */
 struct checkpoint_known {
+    const char *run;          /* id */
     const char *const *names; /* of the committed checkpoints that are kept */
     size_t n;
     uint64_t last; /* the highest number of them */
 };
 
+/* The first names of many; both zero at first, the text freed with buffer_done. */
+struct checkpoint_names {
+    struct buffer text; /* "a, b, c" */
+    size_t n;           /* all of them */
+};
+struct checkpoint_swept {
+    struct checkpoint_names gone;
+    struct checkpoint_names stays; /* named like what goes, but not made by this run, or a copy */
+};
+
 /* Before a run is resumed: removes what a killed controller left, which is every staging directory, every checkpoint that has lost
- * its name, and those with a number above `last` of which the journal does not know: their row was never written. 0 or -errno. */
-int checkpoint_sweep(const char *run_path, const struct checkpoint_known *known, ty_error *err);
+ * its name, and those that this run published with a number above `last` and of which the journal does not know: their row was never
+ * written. All else stays. 0 or -errno. */
+int checkpoint_sweep(const char *run_path, const struct checkpoint_known *known, struct checkpoint_swept *swept,
+                     ty_error *err);
+void checkpoint_swept_done(struct checkpoint_swept *swept);
 /* When the workers of an attempt are gone: removes the staging directories of it and of those before it, never of a later one. */
 void checkpoint_sweep_staging(const char *run_path, int attempt);
-
-/* The number in the manifest of a committed checkpoint; 0 when it has none. */
-uint64_t checkpoint_number(const char *path);
 
 /* Its files and their bytes as the manifest lists them; false when there is none that can be read. */
 bool checkpoint_measure(const char *path, size_t *n_files, int64_t *bytes);

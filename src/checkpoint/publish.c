@@ -13,6 +13,7 @@
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/mark.h"
 #include "checkpoint/names.h"
 #include "checkpoint/tree.h"
 
@@ -20,9 +21,9 @@ struct publication {
     uint64_t number;
     int attempt;
     const char *run_path, *staging;
-    const char *path; /* that it gets */
-    json_t *awaited;  /* path -> entry of a list that was not found yet */
-    json_t *files;    /* the manifest's list */
+    const char *run, *name; /* the run's id; the name that it gets */
+    json_t *awaited;        /* path -> entry of a list that was not found yet */
+    json_t *files;          /* the manifest's list */
 };
 
 static void drop(json_t **value) {
@@ -145,10 +146,11 @@ static int write_manifest(const struct publication *publication, int top, ty_err
     int result = manifest_read(top, publication->staging, &metadata, err);
     if (result < 0) return result;
     if (metadata == NULL) metadata = json_object();
-    json_t *ours = json_pack("{s:i, s:I, s:i, s:O}", "version", MANIFEST_VERSION, "number",
-                             (json_int_t)publication->number, "attempt", publication->attempt, "files",
-                             publication->files);
-    if (json_object_set_new(metadata, MANIFEST_KEY, ours) < 0) return ty_fail_memory(err);
+    struct checkpoint_mark mark = {publication->run, publication->name, publication->number};
+    json_t *ours = json_pack("{s:i, s:i}", "version", MANIFEST_VERSION, "attempt", publication->attempt);
+    if (json_object_set_new(metadata, MANIFEST_KEY, ours) < 0 || !mark_write(ours, top, &mark) ||
+        json_object_set(ours, "files", publication->files) < 0)
+        return ty_fail_memory(err);
     text = json_dumps(metadata, JSON_INDENT(1) | JSON_ENSURE_ASCII);
     if (text == NULL) return ty_fail_memory(err);
     result = set_down_manifest(top, text);
@@ -159,44 +161,66 @@ static int write_manifest(const struct publication *publication, int top, ty_err
 
 /* Where the file system knows no rename without replacing, the lock that the controller holds on the run must
  * do. */
-static int rename_new(const char *from, const char *to) {
-    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) return 0;
+static int rename_new(const char *from, int at, const char *to) {
+    if (renameat2(AT_FDCWD, from, at, to, RENAME_NOREPLACE) == 0) return 0;
     if (errno != EINVAL) return -errno;
-    if (access(to, F_OK) == 0) return -EEXIST;
-    return rename(from, to) < 0 ? -errno : 0;
+    if (faccessat(at, to, F_OK, AT_SYMLINK_NOFOLLOW) == 0) return -EEXIST;
+    return renameat(AT_FDCWD, from, at, to) < 0 ? -errno : 0;
 }
 
 /* A checkpoint whose name may not have reached the disk gets its old name back. */
-static int commit(const struct publication *publication, ty_error *err) {
-    const char *staging = publication->staging, *path = publication->path;
-    CLEANUP_FD int run = tree_open(AT_FDCWD, publication->run_path, true, err);
-    if (run < 0) return run;
-    int result = rename_new(staging, path);
-    if (result == -EEXIST) return ty_fail(err, result, "%s exists already: choose another name", path);
-    if (result < 0) return ty_fail(err, result, "cannot rename %s to %s: %s", staging, path, strerror(-result));
+static int commit(const struct publication *publication, int run, ty_error *err) {
+    const char *staging = publication->staging, *run_path = publication->run_path, *name = publication->name;
+    int result = rename_new(staging, run, name);
+    if (result == -EEXIST)
+        return ty_fail(err, result, "%s/%s exists already: choose another name", run_path, name);
+    if (result < 0)
+        return ty_fail(err, result, "cannot rename %s to %s/%s: %s", staging, run_path, name,
+                       strerror(-result));
     if (fsync(run) == 0) return 0;
     result = -errno;
-    (void)rename(path, staging);
-    return ty_fail(err, result, "cannot sync %s: %s", publication->run_path, strerror(-result));
+    (void)renameat(run, name, AT_FDCWD, staging);
+    return ty_fail(err, result, "cannot sync %s: %s", run_path, strerror(-result));
 }
 
-static int publish(struct publication *publication, const char *const *lists, size_t n, ty_error *err) {
+static int publish(struct publication *publication, int run, const struct checkpoint_parts *parts,
+                   ty_error *err) {
     CLEANUP_JSON json_t *awaited = publication->awaited = json_object();
     CLEANUP_JSON json_t *files = publication->files = json_array();
     if (awaited == NULL || files == NULL) return ty_fail_memory(err);
     CLEANUP_FD int top = tree_open(AT_FDCWD, publication->staging, false, err);
     if (top < 0) return top;
-    int result = take_stock(publication, top, lists, n, err);
+    int result = take_stock(publication, top, parts->lists, parts->n, err);
     if (result == 0) result = write_manifest(publication, top, err);
-    return result < 0 ? result : commit(publication, err);
+    return result < 0 ? result : commit(publication, run, err);
+}
+
+/* Something of somebody else's has the name; what this run published under its number has it for good. */
+static bool is_squatted(int run, const char *name, const struct checkpoint_parts *parts) {
+    struct stat status;
+    if (fstatat(run, name, &status, AT_SYMLINK_NOFOLLOW) < 0) return false;
+    struct mark_found found = mark_find(run, name, parts->run);
+    return !found.original || found.number != parts->number;
+}
+
+/* A name by the number, with a further one where that is squatted. */
+static void choose_name(int run, const struct checkpoint_parts *parts, char name[2 * CHECKPOINT_NAME_SIZE]) {
+    enum { TRIES = 1000 };
+    char plain[CHECKPOINT_NAME_SIZE];
+    checkpoint_name(parts->number, plain);
+    (void)snprintf(name, CHECKPOINT_NAME_SIZE, "%s", plain);
+    for (int i = 2; i < TRIES && is_squatted(run, name, parts); i++)
+        (void)snprintf(name, 2 * CHECKPOINT_NAME_SIZE, "%s-%d", plain, i);
 }
 
 int checkpoint_publish(const char *run_path, const struct checkpoint_parts *parts, char **path, ty_error *err) {
     CLEANUP(buffer_done) struct buffer staging = {0};
     CLEANUP_FREE char *committed = NULL;
-    char number[CHECKPOINT_NAME_SIZE];
-    checkpoint_name(parts->number, number);
-    const char *name = parts->name != NULL ? parts->name : number;
+    char chosen[2 * CHECKPOINT_NAME_SIZE];
+    CLEANUP_FD int run = tree_open(AT_FDCWD, run_path, true, err);
+    if (run < 0) return run;
+    if (parts->name == NULL) choose_name(run, parts, chosen);
+    const char *name = parts->name != NULL ? parts->name : chosen;
     checkpoint_staging_path(run_path, parts->number, parts->attempt, &staging);
     if (staging.failed || asprintf(&committed, "%s/%s", run_path, name) < 0) {
         committed = NULL;
@@ -206,8 +230,9 @@ int checkpoint_publish(const char *run_path, const struct checkpoint_parts *part
                                       .attempt = parts->attempt,
                                       .run_path = run_path,
                                       .staging = staging.data,
-                                      .path = committed};
-    if (publish(&publication, parts->lists, parts->n, err) < 0) return ty_wrap(err, "%s", name);
+                                      .run = parts->run,
+                                      .name = name};
+    if (publish(&publication, run, parts, err) < 0) return ty_wrap(err, "%s", name);
     *path = TAKE(committed);
     return 0;
 }

@@ -7,7 +7,7 @@
 
 #include "base/cleanup.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/names.h"
+#include "checkpoint/mark.h"
 #include "checkpoint/tree.h"
 
 /* Goes on past what cannot be removed; a directory is made writable first. */
@@ -46,17 +46,26 @@ void checkpoint_drop(const char *path) {
     (void)tree_remove(AT_FDCWD, path);
 }
 
-/* A name that is gone leaves nothing that looks like a checkpoint, however far the removal of its files gets. */
-int checkpoint_remove(const char *run_path, const char *name, ty_error *err) {
-    CLEANUP(buffer_done) struct buffer trash = {0};
-    if (checkpoint_is_outside(name)) return 0;
+int tree_take_away(int run, const char *name, uint64_t number) {
+    char trash[CHECKPOINT_NAME_SIZE + 16];
+    mark_trash_name(number, trash);
+    int result = tree_remove(run, trash); /* an earlier try */
+    if (result == 0 && renameat(run, name, run, trash) < 0) result = errno == ENOENT ? 0 : -errno;
+    return result == 0 ? tree_remove(run, trash) : result;
+}
+
+int checkpoint_remove(const char *run_path, const struct checkpoint_mark *mark, ty_error *err) {
+    struct stat status;
+    if (checkpoint_is_place(mark->name)) return 0;
     CLEANUP_FD int run = tree_open(AT_FDCWD, run_path, true, err);
     if (run < 0) return run;
-    buffer_printf(&trash, ".%s" TRASH_MARK, name);
-    if (trash.failed) return ty_fail_memory(err);
-    int result = tree_remove(run, trash.data); /* of an earlier one of that name */
-    if (result == 0 && renameat(run, name, run, trash.data) < 0) result = errno == ENOENT ? 0 : -errno;
-    if (result == 0) result = tree_remove(run, trash.data);
+    bool there = fstatat(run, mark->name, &status, AT_SYMLINK_NOFOLLOW) == 0;
+    if (there && mark_find(run, mark->name, mark->run).number != mark->number)
+        return ty_fail(err, TY_EUSAGE,
+                       "%s/%s is no longer kept, but stays: it is not what this run made as checkpoint %llu",
+                       run_path, mark->name, (unsigned long long)mark->number);
+    int result = tree_take_away(run, mark->name, mark->number);
     if (result == 0) return 0;
-    return ty_fail(err, result, "cannot remove the checkpoint %s/%s: %s", run_path, name, strerror(-result));
+    return ty_fail(err, result, "cannot remove the checkpoint %s/%s: %s", run_path, mark->name,
+                   strerror(-result));
 }

@@ -1,4 +1,5 @@
-/* What controllers and workers that were killed left behind, found by its name, or by its manifest. */
+/* What controllers and workers that were killed left behind. Nothing goes but what has a name of a form that Trainyard alone gives, or
+ * what this run published itself (mark.h). */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,61 +7,74 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/mark.h"
 #include "checkpoint/names.h"
 #include "checkpoint/tree.h"
 
+enum { NAMES_TOLD = 8 };
+
 struct sweep {
     const char *run_path;
-    const struct checkpoint_known *known; /* NULL: staging directories alone, */
+    const struct checkpoint_known *known; /* NULL: what was on its way alone, */
     int attempt;                          /* of this attempt and those before it */
+    struct checkpoint_swept *swept;
 };
 
+static void note(struct checkpoint_names *names, const char *name) {
+    if (names->n > 0 && names->n < NAMES_TOLD) buffer_text(&names->text, ", ");
+    if (names->n < NAMES_TOLD) utf8_escape(name, strlen(name), &names->text);
+    names->n++;
+}
+
 static bool is_known(const char *name, const struct checkpoint_known *known) {
-    for (size_t i = 0; i < known->n; i++)
-        if (str_equal(known->names[i], name)) return true;
+    for (size_t i = 0; i < known->n; i++) {
+        const char *kept = known->names[i];
+        if (str_equal(kept, name) || (str_prefix(kept, PLACE_PREFIX, &kept) && str_equal(kept, name))) return true;
+    }
     return false;
 }
 
-/* By its name, if that is one of ours, else by its manifest. */
-static uint64_t number_of(const char *run_path, const char *name) {
+/* The number of a name that a checkpoint gets by itself; 0 for another. */
+static uint64_t number_of_name(const char *name) {
     int64_t number;
-    const char *digits = NULL;
+    const char *digits;
     char made[CHECKPOINT_NAME_SIZE];
-    if (str_prefix(name, NAME_PREFIX, &digits) && str_to_int64(digits, 0, INT64_MAX, &number)) {
-        checkpoint_name((uint64_t)number, made);
-        if (str_equal(made, name)) return (uint64_t)number;
-    }
-    CLEANUP(buffer_done) struct buffer path = {0};
-    buffer_printf(&path, "%s/%s", run_path, name);
-    return path.failed ? 0 : checkpoint_number(path.data);
+    if (!str_prefix(name, NAME_PREFIX, &digits) || !str_to_int64(digits, 0, INT64_MAX, &number)) return 0;
+    checkpoint_name((uint64_t)number, made);
+    return str_equal(made, name) ? (uint64_t)number : 0;
 }
 
-/* A staging directory, or one of a rank that gathers there: a later attempt may be writing there while slow storage still sweeps behind
- * the one before. */
-static bool is_staging(const struct sweep *sweep, const char *name) {
-    const char *mark = strstr(name, STAGING_MARK);
-    if (name[0] != '.' || !str_prefix(name + 1, NAME_PREFIX, NULL) || mark == NULL) return false;
-    return sweep->known != NULL || strtoll(mark + strlen(STAGING_MARK), NULL, 10) <= sweep->attempt;
+static int fail(const struct sweep *sweep, const char *name, int result, ty_error *err) {
+    return ty_fail(err, result, "cannot remove %s/%s, which a killed run left: %s", sweep->run_path, name,
+                   strerror(-result));
 }
 
-static bool is_left_over(const struct sweep *sweep, const char *name) {
-    size_t size = strlen(name), mark = strlen(TRASH_MARK);
-    if (is_staging(sweep, name)) return true;
-    if (sweep->known == NULL) return false;
-    if (name[0] == '.') return size > mark && str_equal(name + size - mark, TRASH_MARK);
-    return !is_known(name, sweep->known) && number_of(sweep->run_path, name) > sweep->known->last;
+/* A checkpoint whose row was never written. */
+static int sweep_published(const struct sweep *sweep, const struct tree_entry *entry, ty_error *err) {
+    const struct checkpoint_known *known = sweep->known;
+    if (entry->name[0] == '.' || is_known(entry->name, known)) return TREE_SKIP;
+    struct mark_found found = mark_find(entry->directory, entry->name, known->run);
+    uint64_t number = found.number > 0 ? found.number : number_of_name(entry->name);
+    if (number <= known->last) return TREE_SKIP;
+    note(found.original ? &sweep->swept->gone : &sweep->swept->stays, entry->name);
+    int result = found.original ? tree_take_away(entry->directory, entry->name, number) : 0;
+    return result < 0 ? fail(sweep, entry->name, result, err) : TREE_SKIP;
 }
 
+/* A later attempt may be writing there while slow storage still sweeps behind the one before. */
 static int sweep_entry(void *context, enum tree_visit visit, const struct tree_entry *entry, ty_error *err) {
     const struct sweep *sweep = context;
+    int64_t attempt;
+    enum mark_form form = mark_form(entry->name, &attempt);
     (void)visit;
-    if (!S_ISDIR(entry->status.st_mode) || !is_left_over(sweep, entry->name)) return TREE_SKIP;
+    if (!S_ISDIR(entry->status.st_mode)) return TREE_SKIP;
+    if (form == FORM_OTHER) return sweep->known != NULL ? sweep_published(sweep, entry, err) : TREE_SKIP;
+    if (sweep->known == NULL && (form == FORM_TRASH || attempt > sweep->attempt)) return TREE_SKIP;
+    note(&sweep->swept->gone, entry->name);
     int result = tree_remove(entry->directory, entry->name);
-    if (result < 0)
-        return ty_fail(err, result, "cannot remove %s/%s, which a killed run left: %s", sweep->run_path,
-                       entry->name, strerror(-result));
-    return 0;
+    return result < 0 ? fail(sweep, entry->name, result, err) : TREE_SKIP;
 }
 
 static int sweep_run(const struct sweep *sweep, ty_error *err) {
@@ -69,10 +83,17 @@ static int sweep_run(const struct sweep *sweep, ty_error *err) {
     return tree_walk(top, sweep->run_path, sweep_entry, (void *)sweep, err);
 }
 
-int checkpoint_sweep(const char *run_path, const struct checkpoint_known *known, ty_error *err) {
-    return sweep_run(&(struct sweep){.run_path = run_path, .known = known}, err);
+int checkpoint_sweep(const char *run_path, const struct checkpoint_known *known, struct checkpoint_swept *swept,
+                     ty_error *err) {
+    return sweep_run(&(struct sweep){.run_path = run_path, .known = known, .swept = swept}, err);
+}
+
+void checkpoint_swept_done(struct checkpoint_swept *swept) {
+    buffer_done(&swept->gone.text);
+    buffer_done(&swept->stays.text);
 }
 
 void checkpoint_sweep_staging(const char *run_path, int attempt) {
-    (void)sweep_run(&(struct sweep){.run_path = run_path, .attempt = attempt}, NULL);
+    CLEANUP(checkpoint_swept_done) struct checkpoint_swept swept = {0};
+    (void)sweep_run(&(struct sweep){.run_path = run_path, .attempt = attempt, .swept = &swept}, NULL);
 }

@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/names.h"
 
 /* True when `inner` is `outer` or lies in it; both are without links. */
 static bool lies_in(const char *inner, const char *outer) {
@@ -30,9 +31,14 @@ static char *resolve_run(const char *staging) {
 }
 
 bool checkpoint_is_of_run(const char *path) {
-    CLEANUP(buffer_done) struct buffer journal = {0};
-    buffer_printf(&journal, "%s/../run.db", path);
-    return !journal.failed && access(journal.data, F_OK) == 0;
+    CLEANUP_FREE char *above = realpath(path, NULL);
+    for (char *slash; above != NULL && (slash = strrchr(above, '/')) != NULL;) {
+        CLEANUP(buffer_done) struct buffer journal = {0};
+        *slash = '\0';
+        buffer_printf(&journal, "%s/" JOURNAL_NAME, above);
+        if (journal.failed || access(journal.data, F_OK) == 0) return true;
+    }
+    return false;
 }
 
 /* What others still rely on is not moved: a directory that is reached through a link, or one of a run, such as a committed

@@ -5,6 +5,7 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/stat.h>
 
 #include "base/error.h"
@@ -32,6 +33,10 @@ int tree_walk(int top, const char *name, tree_visitor *visitor, void *context, t
 
 /* Removes a tree and what is in it, past what cannot be removed; one that is not there is fine. 0 or -errno. (remove.c) */
 int tree_remove(int at, const char *name);
+
+/* The same of a checkpoint in the open directory of its run, which loses its name at once: a name that is gone leaves nothing that looks
+ * like a checkpoint, however far the removal of its files gets. (remove.c) */
+int tree_take_away(int run, const char *name, uint64_t number);
 
 /* Opens a directory: -errno with the path named when it is none, or a link where `follow` is false. */
 int tree_open(int at, const char *path, bool follow, ty_error *err);

@@ -61,13 +61,6 @@ static json_t *read_ours(const char *path, json_t **metadata) {
     return json_object_get(*metadata, MANIFEST_KEY);
 }
 
-uint64_t checkpoint_number(const char *path) {
-    json_t *metadata;
-    json_int_t number = json_integer_value(json_object_get(read_ours(path, &metadata), "number"));
-    json_decref(metadata);
-    return number > 0 ? (uint64_t)number : 0;
-}
-
 bool checkpoint_measure(const char *path, size_t *n_files, int64_t *bytes) {
     json_t *metadata;
     const json_t *files = json_object_get(read_ours(path, &metadata), "files");

@@ -56,9 +56,10 @@ static int add_score(void *context, const struct journal_checkpoint *row) {
 
 /* The state of one: "ok", "outside" (nobody but its owner can tell), or what is wrong with it. */
 static const char *look(struct survey *survey, const char *name, const char *path, ty_error *err) {
-    if (checkpoint_is_outside(name)) return "outside";
-    if (!survey->verify) return "";
-    if (checkpoint_verify(path, err) >= 0) return "ok";
+    bool place = checkpoint_is_place(name);
+    if (!survey->verify) return place ? "outside" : "";
+    if (place && checkpoint_check_place(survey->run_path, "", path, err) >= 0) return "outside";
+    if (!place && checkpoint_verify(path, err) >= 0) return "ok";
     if (survey->bad.code == 0) survey->bad = *err;
     return err->message;
 }
@@ -142,7 +143,7 @@ static int add(void *context, const struct journal_checkpoint *row) {
     checkpoint_path(survey->run_path, row->name, &path);
     if (path.failed) return -ENOMEM;
     const char *state = look(survey, row->name, path.data, &err);
-    bool measured = !checkpoint_is_outside(row->name) && checkpoint_measure(path.data, &n_files, &bytes);
+    bool measured = !checkpoint_is_place(row->name) && checkpoint_measure(path.data, &n_files, &bytes);
     double score = retention_score(row->metrics, survey->attribute);
     if (survey->text && survey->verify) {
         add_line(survey, row, state);

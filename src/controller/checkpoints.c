@@ -2,6 +2,7 @@
 #include "controller/checkpoints_internal.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,6 +68,7 @@ int checkpoints_open(const struct checkpoints_place *place, const struct checkpo
     if (made == NULL) return ty_fail_memory(err);
     *made =
         (struct checkpoints){.run_path = strdup(place->run_path), .policy = policy, .records = place->records};
+    (void)snprintf(made->run, sizeof made->run, "%s", place->run);
     int result = made->run_path == NULL ? ty_fail_memory(err) : storage_open(place->lock, &made->storage, err);
     if (result >= 0 && place->past) result = checkpoints_read_past(made, err);
     if (result < 0) {
@@ -87,32 +89,40 @@ static void work_chore(struct storage_job *job) {
 static void free_chore(struct storage_job *job) {
     struct chore *chore = (struct chore *)job;
     free(chore->path);
+    free(chore->run_path);
     free(chore);
 }
 
 struct chore *checkpoints_post(struct checkpoints *checkpoints, const char *what, struct chore wanted,
                                void (*done)(struct storage_job *job)) {
     struct chore *chore = wanted.path == NULL ? NULL : calloc(1, sizeof *chore);
-    if (chore == NULL) {
+    wanted.run_path = chore == NULL ? NULL : strdup(checkpoints->run_path);
+    if (wanted.run_path == NULL) {
         free(wanted.path);
+        free(chore);
         return NULL;
     }
     *chore = wanted;
     chore->job = (struct storage_job){NULL, work_chore, done, free_chore, what, wanted.path, wanted.lengthy};
     chore->checkpoints = checkpoints;
+    memcpy(chore->run, checkpoints->run, sizeof chore->run);
     storage_post(checkpoints->storage, &chore->job);
     return chore;
 }
 
-int checkpoints_remove(const struct chore *chore, ty_error *err) {
-    const char *path = chore->path, *name = strrchr(path, '/') + 1;
-    CLEANUP_FREE char *run_path = strndup(path, (size_t)(name - 1 - path));
-    return run_path == NULL ? ty_fail_memory(err) : checkpoint_remove(run_path, name, err);
+static int remove_one(const struct chore *chore, ty_error *err) {
+    struct checkpoint_mark mark = {chore->run, strrchr(chore->path, '/') + 1, chore->number};
+    return checkpoint_remove(chore->run_path, &mark, err);
 }
 
-void checkpoints_tell(struct storage_job *job) {
+static void tell(struct storage_job *job) {
     const struct chore *chore = (const struct chore *)job;
     if (chore->result < 0) log_warning("controller", "%s", chore->error.message);
+}
+
+void checkpoints_remove(struct checkpoints *checkpoints, char *path, uint64_t number) {
+    struct chore chore = {.act = remove_one, .path = path, .number = number};
+    (void)checkpoints_post(checkpoints, "removing", chore, tell);
 }
 
 static int drop(const struct chore *chore, ty_error *err) {
@@ -144,12 +154,10 @@ void checkpoints_clean(struct checkpoints *checkpoints) {
     for (size_t i = 0; i < checkpoints->n_gone; i++) {
         struct buffer path = {0};
         char *name = TAKE(checkpoints->goners[i].name);
-        if (!checkpoint_is_outside(name)) {
-            checkpoint_path(checkpoints->run_path, name, &path);
-            (void)checkpoints_post(checkpoints, "removing",
-                                   (struct chore){.act = checkpoints_remove, .path = buffer_take(&path)},
-                                   checkpoints_tell);
-        }
+        checkpoint_path(checkpoints->run_path, name, &path);
+        if (!checkpoint_is_place(name))
+            checkpoints_remove(checkpoints, buffer_take(&path), checkpoints->goners[i].number);
+        buffer_done(&path);
         free(name);
     }
     checkpoints->n_goners -= checkpoints->n_gone;

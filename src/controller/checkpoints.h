@@ -16,6 +16,7 @@ struct checkpoints; /* opaque */
 /* Where they are. */
 struct checkpoints_place {
     const char *run_path;    /* copied */
+    const char *run;         /* the run's id, copied */
     struct records *records; /* borrowed for their life */
     int lock;                /* a copy is held until no work is left (storage.h); -1: none */
     bool past;               /* there was an earlier controller: what the journal knows is taken over */

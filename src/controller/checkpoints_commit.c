@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "controller/checkpoints_internal.h"
@@ -15,7 +16,7 @@
 struct publication {
     struct storage_job job;
     struct checkpoints *checkpoints; /* for what follows */
-    char *run_path, *staging;
+    char *run_path, *staging, run[CHECKPOINT_RUN_SIZE];
     int attempt;
     char *name; /* NULL: by its number */
     char **files;
@@ -44,14 +45,20 @@ static void free_publication(struct storage_job *job) {
 static void publish(struct storage_job *job) {
     struct publication *publication = (struct publication *)job;
     struct published *made = &publication->made;
-    struct checkpoint_parts parts = {made->number, publication->attempt, publication->name,
-                                     (const char *const *)publication->files, publication->n_files};
-    bool elsewhere = publication->place != NULL;
-    if (elsewhere)
-        made->path = TAKE(publication->place);
-    else
+    struct checkpoint_parts parts = {publication->run,
+                                     made->number,
+                                     publication->attempt,
+                                     publication->name,
+                                     (const char *const *)publication->files,
+                                     publication->n_files};
+    const char *place = publication->place;
+    if (place == NULL)
         made->result = checkpoint_publish(publication->run_path, &parts, &made->path, &made->error);
-    if (elsewhere || made->result < 0) checkpoint_drop(publication->staging);
+    else
+        made->result = checkpoint_check_place(publication->run_path, publication->run, place, &made->error);
+    if (place != NULL && made->result >= 0 && (made->path = strdup(place)) == NULL)
+        made->result = ty_fail_memory(&made->error);
+    if (place != NULL || made->result < 0) checkpoint_drop(publication->staging);
 }
 
 /* -- on the loop */
@@ -76,12 +83,22 @@ static int find_place(const struct run_commit *commit, char **place, ty_error *e
                    (unsigned long long)commit->number);
 }
 
-/* What the journal calls it: the last part of its path when it lies in the run's directory. */
-static char *name_of(const struct checkpoints *checkpoints, const char *path) {
-    const char *rest;
-    bool inside =
-        str_prefix(path, checkpoints->run_path, &rest) && *rest == '/' && strchr(rest + 1, '/') == NULL;
-    return strdup(inside && rest[1] != '\0' && rest[1] != '.' ? rest + 1 : path);
+/* What the journal calls it. NULL without memory. */
+static char *name_of(const struct publication *publication) {
+    const char *path = publication->made.path;
+    if (publication->place != NULL) return checkpoint_place_name(publication->run_path, path);
+    return strdup(strrchr(path, '/') + 1);
+}
+
+/* Somebody else's directory has the name that the checkpoint would have got. */
+static void tell_name(const struct publication *publication) {
+    char usual[CHECKPOINT_NAME_SIZE];
+    const char *path = publication->made.path;
+    checkpoint_name(publication->made.number, usual);
+    if (publication->place != NULL || publication->name != NULL || str_equal(strrchr(path, '/') + 1, usual))
+        return;
+    log_warning("controller", "%s/%s is taken: checkpoint %llu is %s", publication->run_path, usual,
+                (unsigned long long)publication->made.number, path);
 }
 
 static void note_removal(struct checkpoints *checkpoints, const struct kept *kept) {
@@ -161,11 +178,12 @@ static void end_entry(void *context, const char *metrics) {
     if (kept) retain(checkpoints);
 }
 
-/* The listener hears of it when its row is written. `made` is taken over. */
-static void put_on_record(struct checkpoints *checkpoints, struct published made, int attempt,
-                          const char *metrics) {
-    char *name = name_of(checkpoints, made.path);
-    struct journal_checkpoint row = {made.number, attempt, clock_wall(), name, metrics};
+/* The listener hears of it when its row is written. What was made is taken over. */
+static void put_on_record(struct checkpoints *checkpoints, const struct publication *publication) {
+    struct published made = publication->made;
+    char *name = name_of(publication);
+    struct journal_checkpoint row = {made.number, publication->attempt, clock_wall(), name,
+                                     publication->metrics};
     if (name == NULL) {
         ty_error err;
         (void)ty_fail_memory(&err);
@@ -181,10 +199,8 @@ static void put_on_record(struct checkpoints *checkpoints, struct published made
 
 /* Nobody waits for it any more: its files go, and nobody hears of it. */
 static void drop_late(struct checkpoints *checkpoints, struct publication *publication) {
-    CLEANUP_FREE char *name = name_of(checkpoints, publication->made.path);
-    if (name == NULL || checkpoint_is_outside(name)) return;
-    struct chore chore = {.act = checkpoints_remove, .path = TAKE(publication->made.path)};
-    (void)checkpoints_post(checkpoints, "removing", chore, checkpoints_tell);
+    struct published *made = &publication->made;
+    if (publication->place == NULL) checkpoints_remove(checkpoints, TAKE(made->path), made->number);
 }
 
 static void end_publication(struct storage_job *job) {
@@ -196,10 +212,12 @@ static void end_publication(struct storage_job *job) {
         return;
     }
     checkpoints->publication = NULL;
-    if (made->result >= 0)
-        put_on_record(checkpoints, *made, publication->attempt, publication->metrics);
-    else
+    if (made->result >= 0) {
+        tell_name(publication);
+        put_on_record(checkpoints, publication);
+    } else {
         checkpoints->listener(checkpoints->listener_context, made);
+    }
     made->path = NULL;
 }
 
@@ -209,6 +227,7 @@ static int fill(struct publication *publication, const struct checkpoints *check
     struct buffer staging = {0};
     checkpoint_staging_path(checkpoints->run_path, commit->number, commit->attempt, &staging);
     publication->run_path = strdup(checkpoints->run_path);
+    memcpy(publication->run, checkpoints->run, sizeof publication->run);
     publication->job.path = publication->staging = buffer_take(&staging);
     publication->name = commit->name != NULL ? strdup(commit->name) : NULL;
     publication->metrics = metrics != NULL ? strdup(metrics) : NULL;

@@ -5,6 +5,7 @@
 
 #include <stdatomic.h>
 
+#include "checkpoint/checkpoint.h"
 #include "controller/checkpoints.h"
 
 struct publication;
@@ -32,7 +33,7 @@ struct entry {
 };
 
 struct checkpoints {
-    char *run_path;
+    char *run_path, run[CHECKPOINT_RUN_SIZE];
     const struct checkpoint_policy *policy;
     struct records *records;
     struct kept *kept; /* in the order of their numbers */
@@ -70,18 +71,19 @@ struct chore {
     struct checkpoints *checkpoints; /* for what follows */
     int (*act)(const struct chore *chore, ty_error *err);
     char *path;
-    int attempt;        /* that has ended, of a clear-up */
-    bool lengthy;       /* as in storage.h */
-    atomic_bool enough; /* of a check: nobody wants to know any more */
+    char *run_path, run[CHECKPOINT_RUN_SIZE]; /* the run's directory and id */
+    uint64_t number;                          /* of the checkpoint that is removed */
+    int attempt;                              /* that has ended, of a clear-up */
+    bool lengthy;                             /* as in storage.h */
+    atomic_bool enough;                       /* of a check: nobody wants to know any more */
     int result;
     ty_error error;
 };
 
-/* `wanted.path` is stolen. Without memory nothing is done (NULL): what was to go is left to the next controller's sweep. */
+/* `wanted.path` is stolen, the run's directory and id are added. Without memory nothing is done (NULL): what was to go is left to the next controller's sweep. */
 struct chore *checkpoints_post(struct checkpoints *checkpoints, const char *what, struct chore wanted,
                                void (*done)(struct storage_job *job));
-/* Acts and ends of chores: a committed checkpoint goes; why it could not is told. */
-int checkpoints_remove(const struct chore *chore, ty_error *err);
-void checkpoints_tell(struct storage_job *job);
+/* Begins to remove a checkpoint that the run published; why one cannot go is told. `path` is stolen. */
+void checkpoints_remove(struct checkpoints *checkpoints, char *path, uint64_t number);
 
 #endif

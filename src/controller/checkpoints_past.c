@@ -1,6 +1,7 @@
 /* What an earlier controller left half done is finished, and the latest checkpoint looked at before anybody is to go on from it. */
 #include <errno.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +16,8 @@
 struct past {
     struct storage_job job;
     struct checkpoints *checkpoints; /* for what follows */
-    char *run_path;
+    char *run_path, run[CHECKPOINT_RUN_SIZE];
+    struct checkpoint_swept swept;
     struct goner *removed; /* removals that are on record */
     size_t n_removed;
     char **names; /* that are kept */
@@ -33,6 +35,7 @@ void past_free(struct past *past) {
         free(past->names[i]);
     free(past->removed);
     free(past->names);
+    checkpoint_swept_done(&past->swept);
     free(past->run_path);
     free(past);
 }
@@ -61,11 +64,8 @@ static int take_removal(void *context, int64_t sequence, const struct run_event 
 /* Files go if they are still there and are the removed one's own, for names may be used again. */
 static void finish_removals(const struct past *past) {
     for (size_t i = 0; i < past->n_removed; i++) {
-        CLEANUP(buffer_done) struct buffer path = {0};
-        checkpoint_path(past->run_path, past->removed[i].name, &path);
-        if (!path.failed && past->removed[i].number > 0 &&
-            checkpoint_number(path.data) == past->removed[i].number)
-            (void)checkpoint_remove(past->run_path, past->removed[i].name, NULL);
+        struct checkpoint_mark mark = {past->run, past->removed[i].name, past->removed[i].number};
+        if (mark.number > 0) (void)checkpoint_remove(past->run_path, &mark, NULL);
     }
 }
 
@@ -77,13 +77,14 @@ static void release_past(struct storage_job *job) {
 static void finish_past(struct storage_job *job) {
     struct past *past = (struct past *)job;
     struct checkpoint_known known = {
-        .names = (const char *const *)past->names, .n = past->n_names, .last = past->last};
+        .run = past->run, .names = (const char *const *)past->names, .n = past->n_names, .last = past->last};
     finish_removals(past);
-    past->result = checkpoint_sweep(past->run_path, &known, &past->error);
+    past->result = checkpoint_sweep(past->run_path, &known, &past->swept, &past->error);
 }
 
 static int copy_names(struct past *past, const struct checkpoints *checkpoints) {
     past->run_path = strdup(checkpoints->run_path);
+    memcpy(past->run, checkpoints->run, sizeof past->run);
     past->names = calloc(checkpoints->n_kept + 1, sizeof *past->names);
     if (past->run_path == NULL || past->names == NULL) return -ENOMEM;
     for (; past->n_names < checkpoints->n_kept; past->n_names++) {
@@ -130,7 +131,7 @@ static void pass_over_latest(struct checkpoints *checkpoints, const char *why) {
 static const char *path_to_check(const struct checkpoints *checkpoints) {
     if (checkpoints->n_kept == 0) return NULL;
     const struct kept *latest = &checkpoints->kept[checkpoints->n_kept - 1];
-    return checkpoint_is_outside(latest->name) ? NULL : latest->path;
+    return checkpoint_is_address(latest->path) ? NULL : latest->path;
 }
 
 static bool is_damage(int result) {
@@ -145,19 +146,25 @@ static int check_thoroughly(const struct chore *chore, ty_error *err) {
     return checkpoint_verify_until(chore->path, &chore->enough, err);
 }
 
+/* Nobody knows what is to be in a place of a user's. */
+static int check_place(const struct chore *chore, ty_error *err) {
+    return checkpoint_check_place(chore->run_path, chore->run, chore->path, err);
+}
+
 static void take_check(struct storage_job *job);
 
 /* False when there is nothing to look at. */
 static bool post_check(struct checkpoints *checkpoints) {
     const char *path = path_to_check(checkpoints);
     checkpoints->check = NULL;
-    if (path != NULL && !checkpoints->stopped)
-        checkpoints->check =
-            checkpoints_post(checkpoints, "verifying",
-                             (struct chore){.act = checkpoints->thorough ? check_thoroughly : check,
-                                            .path = strdup(path),
-                                            .lengthy = checkpoints->thorough},
-                             take_check);
+    if (path == NULL || checkpoints->stopped) return false;
+    bool place = checkpoint_is_place(checkpoints->kept[checkpoints->n_kept - 1].name);
+    struct chore chore = {.act = place                   ? check_place
+                                 : checkpoints->thorough ? check_thoroughly
+                                                         : check,
+                          .path = strdup(path),
+                          .lengthy = checkpoints->thorough && !place};
+    checkpoints->check = checkpoints_post(checkpoints, "verifying", chore, take_check);
     return checkpoints->check != NULL;
 }
 
@@ -191,10 +198,25 @@ static void on_past_checked(void *context) {
     checkpoints->ready(checkpoints->ready_context, NULL);
 }
 
+/* "a, b and 3 more". */
+static void tell_names(const char *run_path, const struct checkpoint_names *names, const char *what) {
+    size_t told = 8 < names->n ? 8 : names->n;
+    char more[32] = "";
+    if (names->n > told) (void)snprintf(more, sizeof more, " and %zu more", names->n - told);
+    if (names->n > 0 && !names->text.failed)
+        log_warning("controller", "%s: %s: %s%s", run_path, what, names->text.data, more);
+}
+
+static void tell_swept(const struct past *past) {
+    tell_names(past->run_path, &past->swept.gone, "removed what was on its way when the run was cut off");
+    tell_names(past->run_path, &past->swept.stays, "named like checkpoints, but not made by this run: these stay");
+}
+
 /* What was left is gone: now the latest is looked at, every byte of it. */
 static void take_past(struct storage_job *job) {
     struct past *past = (struct past *)job;
     struct checkpoints *checkpoints = past->checkpoints;
+    tell_swept(past);
     if (past->result < 0) {
         checkpoints->ready(checkpoints->ready_context, &past->error);
         return;

@@ -2,9 +2,13 @@
  * stands (or the run is known to wait). Every face goes through the same steps. */
 #include "controller/controller.h"
 
+#include <errno.h>
+#include <inttypes.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -13,6 +17,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "base/utf8.h"
+#include "checkpoint/checkpoint.h"
 #include "controller/directory.h"
 #include "controller/drive.h"
 #include "controller/outcome.h"
@@ -29,7 +34,8 @@ struct controller {
     int directory; /* locked; -1 */
     struct records *records;
     struct drive_resume resume;
-    bool past; /* an earlier controller of the run left a journal */
+    char id[CHECKPOINT_RUN_SIZE]; /* for the run's life: on record since its first controller */
+    bool past;                    /* an earlier controller of the run left a journal */
     struct checkpoints *checkpoints;
     struct events events;
     struct history history;
@@ -76,9 +82,26 @@ static int plan(struct controller *controller, ty_error *err) {
     return 0;
 }
 
+static void note_id(struct controller *controller, const char *text) {
+    json_t *data = text == NULL ? NULL : json_loads(text, JSON_ALLOW_NUL, NULL);
+    const char *id = json_string_value(json_object_get(data, "id"));
+    if (controller->id[0] == '\0' && id != NULL && strlen(id) < sizeof controller->id)
+        strcpy(controller->id, id);
+    json_decref(data);
+}
+
+static int make_id(struct controller *controller, ty_error *err) {
+    uint64_t random;
+    if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
+        return ty_fail(err, -EIO, "cannot draw a random id for the run");
+    (void)snprintf(controller->id, sizeof controller->id, "%016" PRIx64, random);
+    return 0;
+}
+
 static int note_past(void *context, int64_t sequence, const struct run_event *event) {
     (void)sequence;
     struct controller *controller = context;
+    if (event->kind == EVENT_RUN) note_id(controller, event->data);
     if (event->attempt > controller->resume.attempts) controller->resume.attempts = event->attempt;
     history_note(&controller->history, event);
     return 0;
@@ -105,10 +128,11 @@ static int open_journal(struct controller *controller, ty_error *err) {
         result = records_open(&journal, controller->path, controller->directory, &controller->records, err);
     journal_close(journal);
     if (result >= 0 && past) result = read_past(controller, err);
+    if (result >= 0 && controller->id[0] == '\0') result = make_id(controller, err);
+    struct checkpoints_place place = {controller->path, controller->id, controller->records,
+                                      controller->directory, past};
     if (result >= 0)
-        result = checkpoints_open(
-            &(struct checkpoints_place){controller->path, controller->records, controller->directory, past},
-            &controller->request->settings.checkpoints, &controller->checkpoints, err);
+        result = checkpoints_open(&place, &controller->request->settings.checkpoints, &controller->checkpoints, err);
     return result;
 }
 
@@ -137,9 +161,9 @@ static void record_run(struct controller *controller) {
     (void)gethostname(host, sizeof host - 1);
     for (const char *const *word = request->argv; *word != NULL; word++)
         (void)json_array_append_new(argv, word_as_json(*word));
-    json_t *data = json_pack("{s:s, s:o, s:s, s:i, s:s, s:s, s:I, s:i, s:f}", "name", controller->name, "argv",
-                             argv, "version", TY_VERSION, "pid", (int)getpid(), "host", host, "engine",
-                             controller->prepared.engine->name, "num_workers",
+    json_t *data = json_pack("{s:s, s:s, s:o, s:s, s:i, s:s, s:s, s:I, s:i, s:f}", "name", controller->name,
+                             "id", controller->id, "argv", argv, "version", TY_VERSION, "pid", (int)getpid(),
+                             "host", host, "engine", controller->prepared.engine->name, "num_workers",
                              (json_int_t)controller->prepared.demand.max_workers, "max_failures",
                              request->settings.failures.max_failures, "submitted", (double)clock_wall() / 1e9);
     if (data != NULL) add_score(data, &request->settings.checkpoints);

@@ -28,7 +28,7 @@ struct journal_checkpoint {
     uint64_t number;
     int attempt;
     nanoseconds time;
-    const char *name;    /* directory below the run's */
+    const char *name;    /* directory in the run's, or a place (checkpoint_is_place) */
     const char *metrics; /* of rank 0's report, JSON; or NULL */
 };
 

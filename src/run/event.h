@@ -8,7 +8,7 @@
 /* X(name, text, keys of its data, a JSON object). Times are wall; durations in data are seconds (reals). */
 #define RUN_EVENTS(X)                                                                              \
     X(EVENT_RUN, "run",                                                                            \
-      "name argv version pid host engine num_workers max_failures submitted(wall s) "              \
+      "name id argv version pid host engine num_workers max_failures submitted(wall s) "           \
       "checkpoint_score_attribute checkpoint_score_order(both only where a score was asked for)")  \
     X(EVENT_WAIT, "wait", "reason holders[{run pid user since}]")                                  \
     X(EVENT_PLAN, "plan", "seconds nodes[name] ranks[node rank of each world rank] devices")       \

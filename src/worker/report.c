@@ -178,7 +178,7 @@ static int hand_over_later(struct ty_worker *worker, uint64_t number, char *stag
 
 /* A place as a commit says it: a JSON string of an absolute path or an address. */
 static int format_place(const char *place, struct buffer *out, ty_error *err) {
-    CLEANUP_FREE char *absolute = strstr(place, "://") != NULL ? strdup(place) : file_absolute(place);
+    CLEANUP_FREE char *absolute = checkpoint_is_address(place) ? strdup(place) : file_absolute(place);
     if (absolute == NULL) return ty_fail(err, -errno, "checkpoint %s: %s", place, strerror(errno));
     buffer_json_text(out, absolute);
     return out->failed ? ty_fail_memory(err) : 0;

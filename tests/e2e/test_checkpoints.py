@@ -215,14 +215,17 @@ class Checkpoints(runs.RunCase):
         with open(os.path.join(path, "named", ".metadata.json")) as file:
             manifest = json.load(file)
         for number, name in ((1, "checkpoint_000001"), (9, "named"), (2, ".checkpoint_000002.removed"), (4, ".checkpoint_000004.attempt-1")):
-            manifest["trainyard"]["number"] = number
             if not os.path.exists(os.path.join(path, name)):
                 shutil.copytree(os.path.join(path, "checkpoint_000003"), os.path.join(path, name))
+            manifest["trainyard"].update(number=number, name=name, directory=os.stat(os.path.join(path, name)).st_ino)  # as it was made
             with open(os.path.join(path, name, ".metadata.json"), "w") as file:
                 json.dump(manifest, file)
         shutil.copytree(os.path.join(path, "checkpoint_000003"), os.path.join(path, "mine"))
         finished = self.report("sync", 1, options=("--resume",))
         self.assertIn("[rank 0] latest checkpoint_000003\n", finished.out)
+        told = next(line for line in finished.err.splitlines() if "cut off" in line)
+        for name in ("named", ".checkpoint_000002.removed", ".checkpoint_000004.attempt-1"):
+            self.assertIn(name, told)
         self.assertEqual({"checkpoint_000002", "checkpoint_000003", "checkpoint_000004", "mine", "logs", "run.db"}, set(os.listdir(path)))
         shutil.rmtree(os.path.join(path, "mine"))
         self.assertEqual([2, 3, 4], [entry["number"] for entry in self.listed()])

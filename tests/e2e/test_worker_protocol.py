@@ -616,7 +616,7 @@ assert all(answer.startswith("ok ") for answer in answers.values()), answers
     def test_names_and_places(self):
         """Rank 0 gives the name; a place outside of the run's directory is recorded as it is; a name is given once."""
         elsewhere = os.path.join(self.place, "work", "elsewhere")
-        os.makedirs(elsewhere)
+        os.makedirs(os.path.join(elsewhere, "part"))
         self.workers(2, r"""
 answer, _ = c.ask("checkpoint \"%s\" {}" % ("checkpoint_777777" if RANK == 0 else "other"))
 number, path = int(answer.split(" ", 2)[1]), answer.split(" ", 2)[2]

@@ -412,6 +412,7 @@ def test_asynchronous_checkpoints_keep_their_order(fit, tmp_path):
 
 def test_what_needs_no_upload_stays_where_it_is(fit, tmp_path):
     (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "weights").touch()
 
     def train():
         trainyard.report(

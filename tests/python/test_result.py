@@ -153,6 +153,7 @@ def test_a_damaged_checkpoint_is_told_and_left_out(tmp_path, harm, why):
 def test_a_checkpoint_outside_is_taken_as_it_is(tmp_path):
     path = write_run(tmp_path / "run", [], [])
     (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "model").touch()
     with sqlite3.connect(tmp_path / "run" / "run.db") as database:
         database.execute("INSERT INTO checkpoints VALUES (1, ?, '{}')", (str(tmp_path / "elsewhere"),))
     assert Result.from_path(path).checkpoint == Checkpoint(str(tmp_path / "elsewhere"))

@@ -64,6 +64,19 @@ int checkpoint_world_end(void **state) {
     return rmdir(base);
 }
 
+void mark(const char *name, unsigned number, bool original) {
+    struct stat status;
+    BUFFER text = {0};
+    BUFFER path = {0};
+    assert_int_equal(stat(in(run_path, name), &status), 0);
+    buffer_printf(&text, "{\"trainyard\": {\"version\": 1, \"attempt\": 1, \"run\": \"" RUN "\", \"name\": ");
+    buffer_json_text(&text, name);
+    buffer_printf(&text, ", \"number\": %u, \"directory\": %llu, \"files\": []}}", number,
+                  (unsigned long long)status.st_ino + !original);
+    buffer_printf(&path, "%s/%s/.metadata.json", run_path, name);
+    put(path.data, text.data);
+}
+
 void small_tree(void) {
     put(in(source, "model.bin"), "weights");
     put(in(source, "empty"), "");
@@ -77,7 +90,7 @@ int copy_from(const char *from, struct buffer *files, ty_error *err) {
 }
 
 int publish_lists(const char *const *lists, size_t n, char **path, ty_error *err) {
-    struct checkpoint_parts parts = {.number = 12, .attempt = 1, .lists = lists, .n = n};
+    struct checkpoint_parts parts = {.run = RUN, .number = 12, .attempt = 1, .lists = lists, .n = n};
     return checkpoint_publish(run_path, &parts, path, err);
 }
 

@@ -25,6 +25,12 @@ void shell(const char *command); /* in `base`; must succeed */
 bool exists(const char *path);
 void small_tree(void); /* fills the source: two files, a directory with another one, a link */
 
+#define RUN "0123456789abcdef" /* the run's id */
+
+/* The manifest of an empty checkpoint of the run, for a directory made by hand: its name and number, and whether it says that it is the
+ * directory that was published. */
+void mark(const char *name, unsigned number, bool original);
+
 /* The calls of checkpoint.h, for the source and with one rank's list, and with as many. */
 int copy_from(const char *from, struct buffer *files, ty_error *err);
 int publish(const struct buffer *files, char **path, ty_error *err);

@@ -59,7 +59,7 @@ static void open_run(bool past) {
     struct journal *journal = NULL;
     int result = journal_open(run_path, past ? JOURNAL_APPEND : JOURNAL_CREATE, &journal, &err);
     if (result >= 0) result = records_open(&journal, run_path, -1, &records, &err);
-    struct checkpoints_place place = {run_path, records, -1, past};
+    struct checkpoints_place place = {run_path, "0123456789abcdef", records, -1, past};
     if (result >= 0) result = checkpoints_open(&place, &policy, &checkpoints, &err);
     if (result < 0) fail_msg("%s", err.message);
     n_ready = 0;
@@ -222,6 +222,64 @@ static void test_places_outside_are_let_be(void **state) {
     expect_files("checkpoint_000002 ");
 }
 
+/* In the run's directory, too: the journal tells them from what was published. */
+static void test_places_inside_are_let_be(void **state) {
+    (void)state;
+    policy.num_to_keep = 1;
+    CLEANUP(buffer_done) struct buffer place = {0};
+    buffer_printf(&place, "\"%s/mine\"", run_path);
+    shell("mkdir mine && echo > mine/model");
+    for (uint64_t number = 1; number <= 3; number++) {
+        write_files(number);
+        publish(number, NULL, place.data, NULL);
+        assert_int_equal(last.result, 0);
+        expect_latest("mine");
+        checkpoints_clean(checkpoints);
+    }
+    expect_rows("./mine ");
+    expect_files("mine ");
+    close_run();
+    open_run(true);
+    expect_latest("mine");
+    make(4, NULL);
+    make(5, NULL);
+    expect_rows("checkpoint_000005 ");
+    expect_files("checkpoint_000005 mine ");
+}
+
+static void test_places_of_the_run_are_refused(void **state) {
+    (void)state;
+    static const char *const refused[] = {
+        "",         "/logs",  "/checkpoint_000001",        "/checkpoint_000001/inner", "/..", "/run.db",
+        "/nothing", "/empty", "/checkpoint_000001/../logs"};
+    make(1, NULL);
+    shell("mkdir logs empty checkpoint_000001/inner && echo > logs/x && echo > checkpoint_000001/inner/x");
+    for (uint64_t i = 0; i < ARRAY_SIZE(refused); i++) {
+        CLEANUP(buffer_done) struct buffer place = {0};
+        buffer_printf(&place, "\"%s%s\"", run_path, refused[i]);
+        write_files(i + 2);
+        publish(i + 2, NULL, place.data, NULL);
+        assert_int_equal(last.result, TY_EUSAGE);
+        assert_null(strchr(last.error.message, '\n'));
+    }
+    expect_rows("checkpoint_000001 ");
+    expect_files("checkpoint_000001 empty logs ");
+    expect_latest("checkpoint_000001");
+}
+
+/* A name that somebody else has costs no checkpoint. */
+static void test_a_name_that_is_taken(void **state) {
+    (void)state;
+    policy.num_to_keep = 0;
+    make(1, NULL);
+    shell("cp -r checkpoint_000001 checkpoint_000002; mkdir checkpoint_000003 checkpoint_000003-2; ln -s x "
+          "checkpoint_000004");
+    make(2, NULL);
+    make(3, NULL);
+    make(4, NULL);
+    expect_rows("checkpoint_000001 checkpoint_000002-2 checkpoint_000003-3 checkpoint_000004-2 ");
+}
+
 static void test_a_next_controller_clears_up(void **state) {
     (void)state;
     make(1, NULL);
@@ -230,10 +288,13 @@ static void test_a_next_controller_clears_up(void **state) {
     publish(3, NULL, "[]", NULL); /* the first has lost its row, and keeps its files as after a kill */
     shell("cp -r checkpoint_000001 spared && cp -r checkpoint_000003 theirs && rm theirs/.metadata.json");
     close_run();
-    shell("mv spared checkpoint_000001; mkdir .checkpoint_000004.attempt-1 .gone.removed checkpoint_000009");
+    shell("mv spared checkpoint_000001; mkdir .checkpoint_000004.attempt-1 .checkpoint_000009.removed "
+          ".gone.removed"
+          " checkpoint_000009");
     open_run(true);
     expect_rows("given checkpoint_000003 ");
-    expect_files("checkpoint_000003 given theirs ");
+    expect_files(
+        ".gone.removed checkpoint_000003 checkpoint_000009 given theirs "); /* the last ones nobody made here */
     expect_latest("checkpoint_000003");
 }
 
@@ -319,6 +380,9 @@ int main(void) {
         TEST(test_rows_go_first),
         TEST(test_failures_leave_nothing),
         TEST(test_places_outside_are_let_be),
+        TEST(test_places_inside_are_let_be),
+        TEST(test_places_of_the_run_are_refused),
+        TEST(test_a_name_that_is_taken),
         TEST(test_a_next_controller_clears_up),
         TEST(test_a_name_used_again_stays),
         TEST(test_damage_is_passed_over),
