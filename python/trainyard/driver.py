@@ -14,10 +14,9 @@ import traceback
 import warnings
 from typing import Any, Iterator
 
-from . import _core, callbacks, defaults, failures, payload
+from . import _core, callbacks, defaults, failures, payload, reports
 from .config import RunConfig, ScalingConfig, check_directory, check_environment, is_utf8, settings_of
 from .errors import ControllerError, PreemptionError
-from .reports import Reports
 from .result import Result
 from .screen import harmless
 
@@ -51,7 +50,7 @@ class Driver:
         self._callbacks = callbacks.from_environment() + list(self._config.callbacks or [])
         self._run: Any = None
         self._broken: Exception | None = None  # what a callback raised
-        self._reports: Reports | None = None
+        self._reports: reports.Reports | None = None
         self._failures = failures.Failures()
         self._display = None
         self._attempt_end: dict[str, Any] | None = None  # of the last attempt
@@ -189,7 +188,7 @@ class Driver:
     def _events(self) -> list[str]:
         names = list(_EVENTS)
         if self._callbacks:
-            names += ["report", "checkpoint"]
+            names += reports.KINDS
         if self._display is not None:
             names += self._display.events
         return sorted(set(names))
@@ -247,8 +246,8 @@ class Driver:
 
     def _call_back(self, kind: str, event: dict[str, Any]) -> None:
         if kind == "attempt":
-            self._reports = Reports(event["workers"])
-        elif kind in ("report", "checkpoint") and self._reports is not None:
+            self._reports = reports.Reports(event["workers"])
+        elif kind in reports.KINDS and self._reports is not None:
             for metrics, checkpoint in self._reports.take(event):
                 self._each("after_report", metrics, checkpoint)
         elif kind == "attempt_end" and event.get("outcome") not in (None, "succeeded", "finished"):

@@ -7,6 +7,8 @@ from typing import Any, Iterator
 from . import metrics as _metrics
 from .checkpoint import Checkpoint
 
+KINDS = ("report", "checkpoint", "checkpoint_lost")
+
 
 class Reports:
     """Of one attempt of `world_size` workers. What stays incomplete is dropped with it."""
@@ -18,10 +20,10 @@ class Reports:
         self._paths: dict[int, str | None] = {}
 
     def take(self, event: dict[str, Any]) -> Iterator[tuple[list[dict[str, Any]], Checkpoint | None]]:
-        """Takes a "report" or "checkpoint" event; gives the rows that are complete now, in order of their numbers."""
+        """Takes an event of KINDS; gives the rows that are complete now, in order of their numbers. A lost checkpoint is None."""
         number = event["number"]
-        if event["event"] == "checkpoint":
-            self._paths[number] = event["path"]
+        if event["event"] != "report":
+            self._paths[number] = event.get("path")
         else:
             self._metrics.setdefault(number, {})[event["rank"]] = _metrics.restore(event["metrics"])
             if event.get("checkpoint"):

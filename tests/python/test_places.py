@@ -305,6 +305,24 @@ def test_a_name_that_was_put_to_another_use_is_not_removed(fit, capfd, tmp_path)
     assert "checkpoint_000001" in capfd.readouterr().err
 
 
+def test_after_report_goes_on_past_a_checkpoint_that_was_lost(fit, tmp_path):
+    seen = []
+
+    class Watch(trainyard.UserCallback):
+        def after_report(self, run_context, metrics, checkpoint):
+            seen.append((metrics[0]["step"], checkpoint is not None))
+
+    def train():
+        trainyard.report({"step": 1}, made(tmp_path / "model"))
+        with pytest.raises(Exception, match="nowhere"):
+            trainyard.report({"step": 2}, Checkpoint(tmp_path / "nowhere"), checkpoint_upload_mode=NO_UPLOAD)
+        trainyard.report({"step": 3}, made(tmp_path / "model"))
+        trainyard.report({"step": 4})
+
+    fit(train, callbacks=[Watch()])
+    assert seen == [(1, True), (2, False), (3, True), (4, False)]
+
+
 def test_a_worker_group_that_fails_is_told(fit, tmp_path):
     def train():
         trainyard.report({}, Checkpoint(tmp_path / "nowhere"), checkpoint_upload_mode=NO_UPLOAD)
