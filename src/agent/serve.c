@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "checkpoint/checkpoint.h"
 #include "cluster/lease.h"
 
 #define GOODBYE_LIMIT (5 * NS_PER_S) /* for the controller to take the last message */
@@ -38,9 +39,16 @@ static void say_bye(struct serving *serving) {
     (void)loop_timer_start(serving->loop, &serving->goodbye, GOODBYE_LIMIT);
 }
 
+/* What workers gave away may lie in the memory of this node, and there is no controller any more to clear up behind them. */
+static void drop_given(const struct serving *serving) {
+    const Wire__Launch *body = serving->launch.body;
+    if (body != NULL && body->run_path[0] != '\0') checkpoint_sweep_given(body->run_path, (int)body->attempt);
+}
+
 static void swept(void *context, bool clean) {
     struct serving *serving = context;
     serving->unclean |= !clean;
+    if (serving->lost) drop_given(serving);
     attempt_end(serving);
 }
 

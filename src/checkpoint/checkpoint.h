@@ -71,14 +71,17 @@ struct checkpoint_copying {
 int checkpoint_copy(const char *source, const char *staging, const struct checkpoint_copying *how,
                     struct buffer *files, ty_error *err);
 
-/* In the worker: takes a directory that its owner gives away out of his reach at once, by a rename next to the staging directory,
- * or, on another file system, next to itself. `*taken` (the caller's to free) is where it lies then, NULL where it cannot be
- * moved (a mount point, a link, a directory of others, a committed checkpoint): then it is as it was. TY_EUSAGE: it holds the
- * staging directory. */
+/* In the worker: takes a directory that its owner gives away out of his reach at once, by a rename next to the staging directory, or,
+ * on another file system, next to itself, with a link next to the staging directory. `*taken` (the caller's to free) is that name, through
+ * which it can be read; NULL where it cannot be moved (a mount point, a link, a directory of others, a committed checkpoint): then it is as
+ * it was. TY_EUSAGE: it holds the staging directory. */
 int checkpoint_take(const char *source, const char *staging, char **taken, ty_error *err);
+/* The end of what was taken: it goes back, or, where something stands in its place by now, goes; or it goes for good. */
+void checkpoint_give_back(const char *taken, const char *original);
+void checkpoint_drop_given(const char *taken);
 /* True for what lies in the directory of a run, such as a committed checkpoint, or a part of it: nobody can give it away. */
 bool checkpoint_is_of_run(const char *path);
-/* Removes a tree that was given away; goes on past what cannot be removed. */
+/* Removes a tree; goes on past what cannot be removed. */
 void checkpoint_drop(const char *path);
 
 /* What makes a checkpoint. */
@@ -130,8 +133,10 @@ struct checkpoint_swept {
 int checkpoint_sweep(const char *run_path, const struct checkpoint_known *known, struct checkpoint_swept *swept,
                      ty_error *err);
 void checkpoint_swept_done(struct checkpoint_swept *swept);
-/* When the workers of an attempt are gone: removes the staging directories of it and of those before it, never of a later one. */
+/* When the workers of an attempt are gone: removes the staging directories of it and of those before it, never of a later one, and what
+ * was given away; or the latter alone. */
 void checkpoint_sweep_staging(const char *run_path, int attempt);
+void checkpoint_sweep_given(const char *run_path, int attempt);
 
 /* Its files and their bytes as the manifest lists them; false when there is none that can be read. */
 bool checkpoint_measure(const char *path, size_t *n_files, int64_t *bytes);

@@ -5,9 +5,11 @@
 #define MANIFEST_NAME ".metadata.json"
 #define MANIFEST_KEY "trainyard" /* ours in it; all others are the user's */
 #define NAME_PREFIX "checkpoint_"
-#define STAGING_MARK ".attempt-"       /* .checkpoint_000012.attempt-1: the ranks' files gather there */
-#define OWN_MARK ".rank-"              /* .checkpoint_000012.attempt-1.rank-0123abcd: a rank copies there */
-#define GIVEN_MARK ".given-"           /* .checkpoint_000012.attempt-1.given-0123abcd: given away by its owner */
+#define STAGING_MARK ".attempt-" /* .checkpoint_000012.attempt-1: the ranks' files gather there */
+#define OWN_MARK ".rank-"        /* .checkpoint_000012.attempt-1.rank-0123abcd: a rank copies there */
+#define GIVEN_MARK ".given-"     /* .checkpoint_000012.attempt-1.given-0123abcd: given away by its owner */
+#define GIVEN_PREFIX \
+    ".trainyard-given-"                /* where it lies then, on another file system; the same digits follow */
 #define TRASH_MARK ".removed"          /* .checkpoint_000012.removed: it has lost its name */
 #define PART_PREFIX ".trainyard-part-" /* what no checkpoint holds: it goes when the checkpoint is published */
 #define LIST_PREFIX \

@@ -1,5 +1,6 @@
 /* What controllers and workers that were killed left behind. Nothing goes but what has a name of a form that Trainyard alone gives, or
  * what this run published itself (mark.h). */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@ struct sweep {
     const char *run_path;
     const struct checkpoint_known *known; /* NULL: what was on its way alone, */
     int attempt;                          /* of this attempt and those before it */
+    bool given;                           /* and what was given away alone */
     struct checkpoint_swept *swept;
 };
 
@@ -31,7 +33,8 @@ static void note(struct checkpoint_names *names, const char *name) {
 static bool is_known(const char *name, const struct checkpoint_known *known) {
     for (size_t i = 0; i < known->n; i++) {
         const char *kept = known->names[i];
-        if (str_equal(kept, name) || (str_prefix(kept, PLACE_PREFIX, &kept) && str_equal(kept, name))) return true;
+        if (str_equal(kept, name) || (str_prefix(kept, PLACE_PREFIX, &kept) && str_equal(kept, name)))
+            return true;
     }
     return false;
 }
@@ -63,17 +66,25 @@ static int sweep_published(const struct sweep *sweep, const struct tree_entry *e
     return result < 0 ? fail(sweep, entry->name, result, err) : TREE_SKIP;
 }
 
+static int drop_link(const struct sweep *sweep, const char *name) {
+    CLEANUP(buffer_done) struct buffer path = {0};
+    buffer_printf(&path, "%s/%s", sweep->run_path, name);
+    return path.failed ? -ENOMEM : given_drop(path.data);
+}
+
 /* A later attempt may be writing there while slow storage still sweeps behind the one before. */
 static int sweep_entry(void *context, enum tree_visit visit, const struct tree_entry *entry, ty_error *err) {
     const struct sweep *sweep = context;
     int64_t attempt;
     enum mark_form form = mark_form(entry->name, &attempt);
     (void)visit;
-    if (!S_ISDIR(entry->status.st_mode)) return TREE_SKIP;
+    bool link = S_ISLNK(entry->status.st_mode) && form == FORM_GIVEN;
+    if (!S_ISDIR(entry->status.st_mode) && !link) return TREE_SKIP;
     if (form == FORM_OTHER) return sweep->known != NULL ? sweep_published(sweep, entry, err) : TREE_SKIP;
     if (sweep->known == NULL && (form == FORM_TRASH || attempt > sweep->attempt)) return TREE_SKIP;
+    if (sweep->given && form != FORM_GIVEN) return TREE_SKIP;
     note(&sweep->swept->gone, entry->name);
-    int result = tree_remove(entry->directory, entry->name);
+    int result = link ? drop_link(sweep, entry->name) : tree_remove(entry->directory, entry->name);
     return result < 0 ? fail(sweep, entry->name, result, err) : TREE_SKIP;
 }
 
@@ -93,7 +104,16 @@ void checkpoint_swept_done(struct checkpoint_swept *swept) {
     buffer_done(&swept->stays.text);
 }
 
-void checkpoint_sweep_staging(const char *run_path, int attempt) {
+static void sweep_attempt(const char *run_path, int attempt, bool given) {
     CLEANUP(checkpoint_swept_done) struct checkpoint_swept swept = {0};
-    (void)sweep_run(&(struct sweep){.run_path = run_path, .attempt = attempt, .swept = &swept}, NULL);
+    struct sweep sweep = {.run_path = run_path, .attempt = attempt, .given = given, .swept = &swept};
+    (void)sweep_run(&sweep, NULL);
+}
+
+void checkpoint_sweep_staging(const char *run_path, int attempt) {
+    sweep_attempt(run_path, attempt, false);
+}
+
+void checkpoint_sweep_given(const char *run_path, int attempt) {
+    sweep_attempt(run_path, attempt, true);
 }

@@ -1,4 +1,5 @@
-/* Taking over a directory that its owner gives away: by a rename, which costs the same whatever is in it. */
+/* Taking over a directory that its owner gives away: by a rename, which costs the same whatever is in it. On another file system it stays
+ * beside where it lay, and a link in the run's directory leads there, so that it does not stay for ever when everybody dies. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -13,7 +14,9 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/mark.h"
 #include "checkpoint/names.h"
+#include "checkpoint/tree.h"
 
 /* True when `inner` is `outer` or lies in it; both are without links. */
 static bool lies_in(const char *inner, const char *outer) {
@@ -58,9 +61,17 @@ static int make_places(const char *source, const char *staging, char **near, cha
     const char *base = strrchr(source, '/') + 1;
     if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number) return -EIO;
     *near = *here = NULL;
-    if (asprintf(near, "%s.given-%08x", staging, number) < 0) *near = NULL;
-    if (asprintf(here, "%.*s.trainyard-given-%08x", (int)(base - source), source, number) < 0) *here = NULL;
+    if (asprintf(near, "%s" GIVEN_MARK "%08x", staging, number) < 0) *near = NULL;
+    if (asprintf(here, "%.*s" GIVEN_PREFIX "%08x", (int)(base - source), source, number) < 0) *here = NULL;
     return *near != NULL && *here != NULL ? 0 : -ENOMEM;
+}
+
+/* The link is there first: whoever clears up finds by it what lies elsewhere. */
+static bool move_here(const char *from, const char *here, const char *near) {
+    if (symlink(here, near) < 0) return false;
+    if (move(from, here)) return true;
+    (void)unlink(near);
+    return false;
 }
 
 int checkpoint_take(const char *source, const char *staging, char **taken, ty_error *err) {
@@ -77,9 +88,33 @@ int checkpoint_take(const char *source, const char *staging, char **taken, ty_er
                        source, staging);
     if (!may_move(source)) return 0;
     if (make_places(resolved, staging, &near, &here) < 0) return ty_fail_memory(err);
-    if (move(resolved, near))
-        *taken = TAKE(near);
-    else if (errno == EXDEV && move(resolved, here))
-        *taken = TAKE(here);
+    if (move(resolved, near) || (errno == EXDEV && move_here(resolved, here, near))) *taken = TAKE(near);
     return 0;
+}
+
+/* Where the directory lies: at its name, or where a link of that name leads, when that has the same random part. */
+static char *locate(const char *taken) {
+    char target[PATH_MAX];
+    const char *random, *number = strrchr(taken, '-') + 1;
+    if (tree_read_link(AT_FDCWD, taken, target) < 0) return strdup(taken);
+    const char *name = strrchr(target, '/');
+    bool is_given =
+        target[0] == '/' && str_prefix(name + 1, GIVEN_PREFIX, &random) && str_equal(random, number);
+    return is_given ? strdup(target) : NULL;
+}
+
+int given_drop(const char *taken) {
+    CLEANUP_FREE char *path = locate(taken);
+    int result = path == NULL ? 0 : tree_remove(AT_FDCWD, path);
+    return result < 0 || unlink(taken) == 0 || errno == ENOENT ? result : -errno;
+}
+
+void checkpoint_give_back(const char *taken, const char *original) {
+    CLEANUP_FREE char *path = locate(taken);
+    if (path != NULL) (void)move(path, original);
+    (void)given_drop(taken);
+}
+
+void checkpoint_drop_given(const char *taken) {
+    (void)given_drop(taken);
 }

@@ -170,10 +170,9 @@ static void tell_checkpoint(struct drive *drive, const struct run_event *event) 
     json_decref(data);
 }
 
-/* What an attempt that was cut off had begun to write, or was given. */
+/* What the workers of an attempt had begun to write, or were given, and one that ends well may have left as well. */
 static void clear_up(struct drive *drive, const struct run_event *event) {
-    if (event->kind == EVENT_ATTEMPT_END && run_outcome(drive->run) != OUTCOME_SUCCEEDED)
-        checkpoints_clear_up(drive->config->checkpoints, event->attempt);
+    if (event->kind == EVENT_ATTEMPT_END) checkpoints_clear_up(drive->config->checkpoints, event->attempt);
 }
 
 static void record(void *context, const struct run_event *event) {

@@ -209,7 +209,8 @@ static void tell_names(const char *run_path, const struct checkpoint_names *name
 
 static void tell_swept(const struct past *past) {
     tell_names(past->run_path, &past->swept.gone, "removed what was on its way when the run was cut off");
-    tell_names(past->run_path, &past->swept.stays, "named like checkpoints, but not made by this run: these stay");
+    tell_names(past->run_path, &past->swept.stays,
+               "named like checkpoints, but not made by this run: these stay");
 }
 
 /* What was left is gone: now the latest is looked at, every byte of it. */

@@ -142,10 +142,12 @@ static int hand_over(struct ty_worker *worker, uint64_t number, const char *stag
 static int prepare_upload(struct upload *upload, const ty_report_options *options, ty_error *err) {
     CLEANUP(buffer_done) struct buffer files = {0};
     if (options->delete_after) {
+        upload->original = file_absolute(options->checkpoint);
+        if (upload->original == NULL)
+            return ty_fail(err, -errno, "checkpoint %s: %s", options->checkpoint, strerror(errno));
         int rc = checkpoint_take(options->checkpoint, upload->staging, &upload->source, err);
         if (rc < 0) return rc;
         upload->give = upload->source != NULL;
-        upload->original = upload->give ? strdup(options->checkpoint) : NULL;
         if (upload->give) return 0;
     }
     struct checkpoint_copying how = {CHECKPOINT_COPY, options->may_differ};
@@ -169,8 +171,7 @@ static int hand_over_later(struct ty_worker *worker, uint64_t number, char *stag
     }
     if (rc == 0) rc = upload_post(&upload, &failure);
     if (rc == 0) return 0;
-    if (upload != NULL && upload->give && upload->original != NULL)
-        (void)rename(upload->source, upload->original);
+    if (upload != NULL && upload->give) checkpoint_give_back(upload->source, upload->original);
     upload_free(upload);
     if (err != NULL) *err = failure;
     return abort_checkpoint(worker, number, &failure);

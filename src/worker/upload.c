@@ -96,9 +96,9 @@ static int copy_and_commit(struct upload *upload, ty_error *err) {
 static void settle_source(const struct upload *upload, int result) {
     if (!upload->give) return;
     if (result == 0)
-        checkpoint_drop(upload->source);
-    else if (upload->original != NULL)
-        (void)rename(upload->source, upload->original);
+        checkpoint_drop_given(upload->source);
+    else
+        checkpoint_give_back(upload->source, upload->original);
 }
 
 static void perform(struct upload *upload) {

@@ -15,13 +15,12 @@ enum { UPLOADS_MAX = 8 };
 struct upload {
     struct upload *next;
     uint64_t number;
-    char *staging; /* where its files go */
-    char *source;  /* the tree to copy; NULL: they are there already, or elsewhere */
-    char
-        *original; /* where `source` was before it was taken, and goes back when this fails; NULL: it was not */
-    char *files;   /* what the commit says: a JSON list or place; NULL: what the copy finds */
-    char *failed;  /* not NULL: it is given up for this reason */
-    bool give;     /* `source` goes when it is committed */
+    char *staging;   /* where its files go */
+    char *source;    /* the tree to copy; NULL: they are there already, or elsewhere */
+    char *original;  /* where `source` was before it was taken, and goes back when this fails */
+    char *files;     /* what the commit says: a JSON list or place; NULL: what the copy finds */
+    char *failed;    /* not NULL: it is given up for this reason */
+    bool give;       /* `source` goes when it is committed */
     bool may_differ; /* see ty_report_options */
     /* For a caller that waits (upload_wait). */
     bool awaited, done;
