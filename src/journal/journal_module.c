@@ -1,10 +1,9 @@
 /* The module: opens and closes journals, and gives the table of functions to the face.
  *
- * A writer holds an ordinary write-ahead connection. A reader never writes to the database, and uses the
- * gentlest way that works: without a write-ahead log (the run ended in order) the file alone; beside a live or
- * dead writer the log through its shared index; and where the index can neither be opened nor made (a dead
- * writer's run in a directory that is read-only), the log through an index in this process's memory, without
- * locks. */
+ * A writer holds a write-ahead connection, with locks of its own (journal_files.h). A reader looks at the files first
+ * (journal_guard.h): without a log (the run ended in order) it reads the file alone; beside a live or dead writer on this
+ * machine's own disk the log, through the index that is there; and elsewhere, or where there is no index, through one in its own
+ * memory, without locks. */
 #include "journal/journal_module.h"
 
 #include <errno.h>
@@ -18,10 +17,11 @@
 #include "base/buffer.h"
 #include "base/build.h"
 #include "base/cleanup.h"
+#include "journal/journal_files.h"
 #include "journal/journal_schema.h"
 #include "journal/journal_sqlite.h"
 
-enum { BUSY_MS = 2000 };
+enum { BUSY_MS = 2000, READINGS = 5 };
 
 /* 4 MiB of log before it is carried over into the file: seldom enough for a flood of reports, and a short stop
  * for each. */
@@ -102,12 +102,22 @@ static void free_journal(struct journal *journal) {
     free(journal);
 }
 
-/* Opens `name` (a path or URI), tunes and looks into it. *rc is SQLite's code where that went wrong. */
-static int open_database(struct journal *journal, const char *name, int flags, const char *tuning, int *rc,
-                         ty_error *err) {
-    *rc = sqlite3_open_v2(name, &journal->db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
+struct opening {
+    const char *name; /* a path or URI */
+    int flags;
+    const char *layer, *tuning;
+};
+
+/* Opens, tunes and looks into it. *rc is SQLite's code where that went wrong. Who only reads carries nothing over when it closes. */
+static int open_database(struct journal *journal, const struct opening *opening, int *rc, ty_error *err) {
+    int flags = opening->flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
+    *rc = journal_files_init();
+    if (*rc != SQLITE_OK) return ty_fail(err, TY_EFAULT, "cannot open %s: SQLite has no files here", journal->path);
+    *rc = sqlite3_open_v2(opening->name, &journal->db, flags, opening->layer);
+    if (*rc == SQLITE_OK && !journal->writable)
+        *rc = sqlite3_db_config(journal->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     if (*rc == SQLITE_OK) *rc = sqlite3_busy_timeout(journal->db, BUSY_MS);
-    if (*rc == SQLITE_OK) *rc = sqlite3_exec(journal->db, tuning, NULL, NULL, NULL);
+    if (*rc == SQLITE_OK) *rc = sqlite3_exec(journal->db, opening->tuning, NULL, NULL, NULL);
     int result = *rc == SQLITE_OK ? read_version(journal, rc, err) : sqlite_fail(journal, *rc, "open", err);
     if (result < 0) close_database(journal);
     return result;
@@ -123,35 +133,44 @@ static void append_uri(struct buffer *uri, const char *path, const char *paramet
     buffer_printf(uri, "?%s", parameters);
 }
 
-static int open_reader_with(struct journal *journal, const char *parameters, const char *tuning, int *rc,
-                            ty_error *err) {
+static int open_reader_with(struct journal *journal, const char *parameters, const char *layer, const char *tuning,
+                            int *rc, ty_error *err) {
     CLEANUP(buffer_done) struct buffer uri = {0};
     append_uri(&uri, journal->path, parameters);
     *rc = SQLITE_NOMEM;
     if (uri.failed) return ty_fail_memory(err);
-    return open_database(journal, uri.data, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, tuning, rc, err);
+    const struct opening opening = {uri.data, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, layer, tuning};
+    return open_database(journal, &opening, rc, err);
 }
 
-static bool has_log(const char *path) {
-    CLEANUP(buffer_done) struct buffer log = {0};
-    struct stat status;
-    buffer_printf(&log, "%s-wal", path);
-    return !log.failed && stat(log.data, &status) == 0 && status.st_size > 0;
+/* An index that cannot be opened (none is there, or it is not for us to read) leaves the log to be read without it. */
+static int open_as_it_looks(struct journal *journal, ty_error *err) {
+    int rc, result;
+    if (journal->look.way == JOURNAL_ALONE)
+        return open_reader_with(journal, "mode=ro&immutable=1", JOURNAL_READER, "", &rc, err);
+    if (journal->look.way == JOURNAL_INDEXED) {
+        result = open_reader_with(journal, "mode=ro&readonly_shm=1", JOURNAL_READER, "", &rc, err);
+        if ((rc & 0xff) != SQLITE_CANTOPEN && (rc & 0xff) != SQLITE_READONLY) return result;
+        journal->look.way = JOURNAL_GUARDED;
+    }
+    return open_reader_with(journal, "mode=ro", JOURNAL_LONE_READER, "PRAGMA locking_mode = EXCLUSIVE", &rc, err);
 }
 
+/* What does not open may only have changed since it was looked at, as a run ended or was resumed. */
 static int open_reader(struct journal *journal, ty_error *err) {
-    int rc;
-    if (!has_log(journal->path)) return open_reader_with(journal, "mode=ro&immutable=1", "", &rc, err);
-    int result = open_reader_with(journal, "mode=ro", "", &rc, err);
-    if ((rc & 0xff) != SQLITE_CANTOPEN && (rc & 0xff) != SQLITE_READONLY) return result;
-    return open_reader_with(journal, "mode=ro&vfs=unix-none", "PRAGMA locking_mode = EXCLUSIVE", &rc, err);
+    for (int tries = 1;; tries++) {
+        int result = journal_look(journal->path, &journal->look, err);
+        if (result < 0) return result;
+        result = open_as_it_looks(journal, err);
+        if (result == 0 || tries == READINGS || journal_look_stays(&journal->look, journal->path)) return result;
+    }
 }
 
 /* The log goes first: one that were left would be carried over into the next file of that name. */
-static void remove_created(const char *path) {
+static void remove_parts(const char *path, bool all) {
     static const char *const parts[] = {"-wal", "-shm", ""};
     char name[PATH_MAX + sizeof "-wal"];
-    for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+    for (size_t i = 0; i < ARRAY_SIZE(parts) - (all ? 0 : 1); i++) {
         (void)snprintf(name, sizeof name, "%s%s", path, parts[i]);
         (void)unlink(name);
     }
@@ -162,8 +181,9 @@ static int open_writer(struct journal *journal, bool fresh, ty_error *err) {
     journal->writable = true;
     journal->fresh = fresh;
     const char *tuning = fresh ? TUNING "; PRAGMA synchronous = OFF" : TUNING "; " JOURNAL_SYNCHRONOUS;
-    int result = open_database(journal, journal->path, SQLITE_OPEN_READWRITE, tuning, &rc, err);
-    if (result < 0 && fresh) remove_created(journal->path);
+    const struct opening opening = {journal->path, SQLITE_OPEN_READWRITE, JOURNAL_WRITER, tuning};
+    int result = open_database(journal, &opening, &rc, err);
+    if (result < 0 && fresh) remove_parts(journal->path, true);
     return result;
 }
 
@@ -194,6 +214,43 @@ static int module_open(const char *run_path, enum journal_mode mode, struct jour
     return 0;
 }
 
+static int read_once(const char *run_path, int (*read)(void *context, struct journal *journal, ty_error *err),
+                     void *context, bool *right, ty_error *err) {
+    struct journal *journal = NULL;
+    int result = module_open(run_path, JOURNAL_READ, &journal, err);
+    *right = result < 0;
+    if (result < 0) return result;
+    result = read(context, journal, err);
+    *right = journal->look.way == JOURNAL_INDEXED || journal_look_stays(&journal->look, journal->path);
+    free_journal(journal);
+    return result;
+}
+
+static int module_read(const char *run_path, int (*read)(void *context, struct journal *journal, ty_error *err),
+                       void *context, ty_error *err) {
+    for (int tries = 0; tries < READINGS; tries++) {
+        bool right = false;
+        int result = read_once(run_path, read, context, &right, err);
+        if (right) return result;
+    }
+    return ty_fail(err, -EBUSY, "%s/run.db is busy: it was written during each of %d readings; try again", run_path, READINGS);
+}
+
+static int carry_all_over(struct journal *journal) {
+    int n_log = -1, n_carried = -1;
+    int rc = sqlite3_wal_checkpoint_v2(journal->db, NULL, SQLITE_CHECKPOINT_FULL, &n_log, &n_carried);
+    return rc == SQLITE_OK && n_log != n_carried ? SQLITE_BUSY : rc;
+}
+
+int journal_renew(struct journal *journal) {
+    int rc = carry_all_over(journal);
+    if (rc != SQLITE_OK) return rc;
+    (void)sqlite3_db_config(journal->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    close_database(journal);
+    remove_parts(journal->path, false);
+    return open_writer(journal, false, &journal->error) == 0 ? SQLITE_OK : SQLITE_ERROR;
+}
+
 /* Closing carries over what is left of the log. */
 static void module_close(struct journal *journal) {
     if (journal->writable) (void)module_commit(journal, false, NULL);
@@ -203,6 +260,7 @@ static void module_close(struct journal *journal) {
 __attribute__((visibility("default"))) const struct journal_module trainyard_journal = {
     .version = base_build,
     .open = module_open,
+    .read = module_read,
     .close = module_close,
     .finish = module_finish,
     .event = module_event,

@@ -9,6 +9,8 @@
 struct journal_module {
     const char *version;
     int (*open)(const char *run_path, enum journal_mode mode, struct journal **journal, ty_error *err);
+    int (*read)(const char *run_path, int (*read)(void *context, struct journal *journal, ty_error *err),
+                void *context, ty_error *err);
     void (*close)(struct journal *journal);
     int (*finish)(struct journal *journal, ty_error *err);
     int (*event)(struct journal *journal, const struct run_event *event, ty_error *err);

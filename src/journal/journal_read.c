@@ -63,8 +63,7 @@ static int hand_event(struct journal *journal, sqlite3_stmt *row, const void *ca
     if (result == 0) result = read_text(journal, row, 6, true, &data, err);
     if (result < 0) return result;
     int kind = kind_of(name);
-    if (kind < 0)
-        return ty_fail(err, TY_ECORRUPT, "%s has an event of unknown kind \"%.40s\"", journal->path, name);
+    if (kind < 0) return 0; /* of a later version, which may know more */
     struct run_event event = {
         .time = sqlite3_column_int64(row, 1),
         .kind = (enum run_event_kind)kind,

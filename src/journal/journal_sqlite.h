@@ -4,6 +4,7 @@
 
 #include <sqlite3.h>
 
+#include "journal/journal_guard.h"
 #include "journal/journal_module.h"
 
 /* The log is synced before it is carried over into the file; a commit alone costs no sync. */
@@ -16,6 +17,7 @@ struct journal {
     bool fresh;     /* just created: the head of its log needs no sync */
     bool dirty;     /* a transaction is open */
     bool anchored;  /* the file as it was created is on the disk */
+    struct journal_look look; /* a reader's, before it opened the files */
     ty_error error; /* of the first write that failed, given by every call after it */
     sqlite3_stmt *begin, *commit, *insert_event, *insert_report, *insert_checkpoint, *delete_checkpoint,
         *find_report;
@@ -24,6 +26,11 @@ struct journal {
 /* "cannot VERB PATH: why", from what SQLite says about its last call, which returned `rc`; the code it stands
  * for. */
 int sqlite_fail(struct journal *journal, int rc, const char *verb, ty_error *err);
+
+/* Goes on in a log anew, when the one that is open, or its index, has lost its name: by somebody's hand, for no client of SQLite
+ * removes what a writer has open. All of it is carried over first, while run.db has its name. An SQLITE_ code.
+ * (journal_module.c) */
+int journal_renew(struct journal *journal);
 
 /* Writes the bytes of a complete journal without rows to `path`, which did not exist. (journal_create.c) */
 int journal_create(const char *path, ty_error *err);

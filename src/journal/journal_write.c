@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "journal/journal_files.h"
 #include "journal/journal_sqlite.h"
 
 int journal_kept_error(const struct journal *journal, ty_error *err) {
@@ -11,8 +12,8 @@ int journal_kept_error(const struct journal *journal, ty_error *err) {
 }
 
 static int keep_failure(struct journal *journal, int rc, ty_error *err) {
-    (void)sqlite_fail(journal, rc, "write", &journal->error);
-    if (sqlite3_get_autocommit(journal->db) == 0) (void)sqlite3_exec(journal->db, "ROLLBACK", NULL, NULL, NULL);
+    if (journal->error.code == 0) (void)sqlite_fail(journal, rc, "write", &journal->error);
+    if (journal->db != NULL && sqlite3_get_autocommit(journal->db) == 0) (void)sqlite3_exec(journal->db, "ROLLBACK", NULL, NULL, NULL);
     journal->dirty = false;
     return journal_kept_error(journal, err);
 }
@@ -140,10 +141,17 @@ static int commit(struct journal *journal) {
     return rc;
 }
 
+/* A directory that was moved or removed keeps its journal, which nobody finds by name; the end of the run tells of it. */
+static int stay_found(struct journal *journal) {
+    if (journal_files_hold_log(journal->db) || !journal_files_hold_name(journal->db)) return SQLITE_OK;
+    return journal_renew(journal);
+}
+
 int module_commit(struct journal *journal, bool durable, ty_error *err) {
     int result = journal_kept_error(journal, err);
     if (result < 0) return result;
     int rc = journal->dirty ? commit(journal) : SQLITE_OK;
+    if (rc == SQLITE_OK) rc = stay_found(journal);
     if (rc != SQLITE_OK) return keep_failure(journal, rc, err);
     return durable ? sync_all(journal, err) : 0;
 }

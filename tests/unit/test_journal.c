@@ -477,13 +477,13 @@ static void a_callback_may_write(void **state) {
     journal_close(journal);
 }
 
-static void an_unknown_event_is_told(void **state) {
+/* Of a later version, whose run an older one may look at. */
+static void an_unknown_event_is_passed_over(void **state) {
     (void)state;
     struct journal *journal = opened(JOURNAL_CREATE);
     put_event(journal, (enum run_event_kind)RUN_EVENT_KINDS, -1, NULL);
-    ty_error err = {0};
-    assert_int_equal(journal_each_event(journal, 0, append_event, NULL, &err), TY_ECORRUPT);
-    assert_non_null(strstr(err.message, "run.db"));
+    put_event(journal, EVENT_GONE, 3, NULL);
+    expect_events(journal, 0, "2 gone 1 3 -1 -;");
     journal_close(journal);
 }
 
@@ -507,7 +507,7 @@ int main(void) {
         TEST(a_full_disk_is_told_and_kept),
         TEST(a_callback_may_stop),
         TEST(a_callback_may_write),
-        TEST(an_unknown_event_is_told),
+        TEST(an_unknown_event_is_passed_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

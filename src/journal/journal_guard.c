@@ -1,0 +1,85 @@
+/* Two looks are compared by all that a writer changes with the bytes of a file. */
+#include "journal/journal_guard.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "journal/journal_files.h"
+
+#define MAGIC_XFS 0x58465342
+#define MAGIC_ZFS 0x2fc12fc1
+
+/* File systems of one machine: what is mapped there is the same for all its processes. One that is not known may be anything. */
+static bool is_local(int fd) {
+    static const uint32_t local[] = {EXT4_SUPER_MAGIC, MAGIC_XFS,   BTRFS_SUPER_MAGIC,    MAGIC_ZFS,
+                                     F2FS_SUPER_MAGIC, TMPFS_MAGIC, OVERLAYFS_SUPER_MAGIC};
+    struct statfs status;
+    if (fstatfs(fd, &status) < 0) return false;
+    for (size_t i = 0; i < ARRAY_SIZE(local); i++)
+        if ((uint32_t)status.f_type == local[i]) return true;
+    return false;
+}
+
+/* A log without bytes is none. */
+static int look_at_log(const char *path, struct journal_look *look) {
+    CLEANUP_FREE char *name = NULL;
+    if (asprintf(&name, "%s-wal", path) < 0) {
+        name = NULL;
+        return -ENOMEM;
+    }
+    CLEANUP_FD int fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return errno == ENOENT ? 0 : -errno;
+    if (fstat(fd, &look->log) < 0 || pread(fd, look->head, sizeof look->head, 0) < 0) return -errno;
+    return look->log.st_size > 0;
+}
+
+/* Whether a writer, or another reader that keeps the index right, lives: of an index that was left SQLite would read the log once
+ * more to no avail where that is torn. */
+static int look_at_index(const char *path, bool *used) {
+    CLEANUP_FREE char *name = NULL;
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = JOURNAL_INDEX_USED, .l_len = 1};
+    if (asprintf(&name, "%s-shm", path) < 0) {
+        name = NULL;
+        return -ENOMEM;
+    }
+    CLEANUP_FD int fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    *used = fd >= 0 && (fcntl(fd, F_OFD_GETLK, &lock) == 0 || fcntl(fd, F_GETLK, &lock) == 0) && lock.l_type != F_UNLCK;
+    return 0;
+}
+
+int journal_look(const char *path, struct journal_look *look, ty_error *err) {
+    *look = (struct journal_look){0};
+    CLEANUP_FD int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &look->file) < 0)
+        return ty_fail(err, -errno, "cannot open %s: %s", path, strerror(errno));
+    bool used = false;
+    int logged = look_at_log(path, look);
+    if (logged > 0 && is_local(fd) && look_at_index(path, &used) < 0) logged = -ENOMEM;
+    if (logged == -ENOMEM) return ty_fail_memory(err);
+    if (logged < 0) return ty_fail(err, logged, "cannot open %s-wal: %s", path, strerror(-logged));
+    look->way = logged == 0 ? JOURNAL_ALONE : used ? JOURNAL_INDEXED : JOURNAL_GUARDED;
+    return 0;
+}
+
+static bool is_same(const struct stat *a, const struct stat *b) {
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+static bool is_unchanged(const struct stat *a, const struct stat *b) {
+    return is_same(a, b) && a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+bool journal_look_stays(const struct journal_look *look, const char *path) {
+    struct journal_look now;
+    if (journal_look(path, &now, NULL) < 0 || !is_unchanged(&look->file, &now.file)) return false;
+    if (look->way == JOURNAL_ALONE || now.way == JOURNAL_ALONE) return look->way == now.way;
+    return is_same(&look->log, &now.log) && memcmp(look->head, now.head, sizeof now.head) == 0;
+}
