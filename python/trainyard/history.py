@@ -4,22 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from typing import Any
-
-from .paths import JOURNAL
 
 _EVENTS = """SELECT event.kind, event.time, event.attempt, event.data, coalesce(before.time, 0)
 FROM events AS event LEFT JOIN events AS before ON before.sequence = event.sequence - 1
 WHERE event.kind IN ('run', 'plan', 'attempt', 'attempt_end') ORDER BY event.sequence"""
-
-
-def open_journal(path: str) -> Any:
-    """The journal of the run in directory `path`, to read from, also while the run goes on. sqlite3.Error."""
-    import sqlite3
-    from urllib.parse import quote
-
-    return sqlite3.connect(f"file:{quote(os.path.join(path, JOURNAL))}?mode=ro", uri=True)
 
 
 @dataclasses.dataclass

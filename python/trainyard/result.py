@@ -8,11 +8,11 @@ import os
 import warnings
 from typing import Any
 
+from . import journal, paths
 from . import metrics as _metrics
-from . import paths
 from .checkpoint import Checkpoint
 from .config import CheckpointConfig
-from .history import Attempt, open_journal
+from .history import Attempt
 from .history import read as read_history
 from .manifest import damage, vacancy
 from .paths import JOURNAL
@@ -104,18 +104,17 @@ def read(path: str, checkpoint_config: Any = None) -> Result:
     """The result of the run in directory `path`, ranked as the config says; without one as the journal does."""
     import sqlite3
 
-    database = open_journal(path)
-    try:
+    def question(database: Any) -> tuple:
         last = database.execute(
             "SELECT metrics FROM reports WHERE rank = 0 ORDER BY id DESC LIMIT 1"
         ).fetchone()
         rows = database.execute("SELECT number, name, metrics FROM checkpoints ORDER BY number").fetchall()
-        history = read_history(database)
-        ranked_by = checkpoint_config or _recorded_config(database)
-    except sqlite3.DatabaseError as error:
+        return last, rows, read_history(database), checkpoint_config or _recorded_config(database)
+
+    try:
+        last, rows, history, ranked_by = journal.read(path, question)
+    except (sqlite3.Error, OSError) as error:
         raise RuntimeError(f"{os.path.join(path, JOURNAL)} cannot be read: {error}") from error
-    finally:
-        database.close()
     kept = [
         (Checkpoint(_directory(path, name)), _load(metrics))
         for _, name, metrics in rows

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from . import collective
+from . import collective, journal
 from .errors import BroadcastCollectiveTimeoutError, ranks_text
 
 if TYPE_CHECKING:
@@ -26,13 +26,12 @@ def missing(session: runtime.WorkerSession, made: int | None = None) -> list[int
     does not tell."""
     import sqlite3
 
-    from .history import open_journal
-
+    question = "SELECT rank, count(*) FROM reports WHERE attempt = ? GROUP BY rank"
     try:
-        with contextlib.closing(open_journal(session.run_path)) as journal:
-            question = "SELECT rank, count(*) FROM reports WHERE attempt = ? GROUP BY rank"
-            counts = dict(journal.execute(question, (session.attempt,)))
-    except sqlite3.Error:
+        counts = journal.read(
+            session.run_path, lambda database: dict(database.execute(question, (session.attempt,)))
+        )
+    except (sqlite3.Error, OSError):
         return []
     least = counts.get(session.world_rank, 0) if made is None else made
     return [rank for rank in range(session.world_size) if counts.get(rank, 0) < least]
@@ -79,10 +78,16 @@ def _watch(
 def until_all_came(session: runtime.WorkerSession, made: int, timeout_s: float) -> None:
     """Returns when every rank has made as many reports; TimeoutError names those that have not in time."""
     deadline = time.monotonic() + timeout_s
-    while ranks := missing(session, made):
+    while True:
+        began = time.monotonic()
+        ranks = missing(session, made)
+        if not ranks:
+            return
         if time.monotonic() >= deadline:
             raise TimeoutError(
                 f"get_all_reported_checkpoints: {_did_not_come(ranks)} within {timeout_s:g} s; "
                 "every worker must make as many reports"
             )
-        time.sleep(_LOOK_S)
+        time.sleep(
+            max(_LOOK_S, time.monotonic() - began)
+        )  # a look takes long where the journal has to be copied

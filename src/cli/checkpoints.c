@@ -186,7 +186,19 @@ static int verify_one(const char *path, bool text, ty_error *err) {
     return cli_print(&out, err);
 }
 
-static int read_rows(struct survey *survey, struct journal *journal, ty_error *err) {
+static void forget(struct survey *survey) {
+    json_decref(survey->list);
+    free(survey->attribute);
+    free(survey->scores);
+    table_done(&survey->table);
+    buffer_done(&survey->lines);
+    *survey = (struct survey){.run_path = survey->run_path, .verify = survey->verify, .text = survey->text};
+}
+
+static int read_rows(void *context, struct journal *journal, ty_error *err) {
+    struct survey *survey = context;
+    forget(survey);
+    survey->list = json_array();
     int result = journal_each_event(journal, 0, read_policy, survey, err);
     survey->policy.score_attribute = survey->attribute;
     if (result >= 0) result = journal_each_checkpoint(journal, add_score, survey, err);
@@ -196,19 +208,11 @@ static int read_rows(struct survey *survey, struct journal *journal, ty_error *e
 }
 
 static int survey_run(const char *path, bool verify, bool text, ty_error *err) {
-    struct journal *journal = NULL;
-    int result = journal_open(path, JOURNAL_READ, &journal, err);
-    if (result < 0) return result;
-    struct survey survey = {.run_path = path, .verify = verify, .text = text, .list = json_array()};
-    result = read_rows(&survey, journal, err);
+    struct survey survey = {.run_path = path, .verify = verify, .text = text};
+    int result = journal_read(path, read_rows, &survey, err);
     if (result >= 0) result = print(&survey, err);
     if (result >= 0 && survey.bad.code < 0) result = ty_fail(err, survey.bad.code, "%s", survey.bad.message);
-    journal_close(journal);
-    json_decref(survey.list);
-    free(survey.attribute);
-    free(survey.scores);
-    table_done(&survey.table);
-    buffer_done(&survey.lines);
+    forget(&survey);
     return result;
 }
 

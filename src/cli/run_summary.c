@@ -326,18 +326,30 @@ static nanoseconds journal_time(const char *run_path) {
     return status.st_mtim.tv_sec * NS_PER_S + status.st_mtim.tv_nsec;
 }
 
+static void forget(struct reading *reading) {
+    free(reading->workers);
+    run_summary_done(reading->summary);
+    *reading->summary = (struct run_summary){.status = -1, .cause_rank = -1};
+    *reading = (struct reading){.summary = reading->summary};
+}
+
+static int read_anew(void *context, struct journal *journal, ty_error *err) {
+    struct reading *reading = context;
+    forget(reading);
+    return read_all(journal, reading, err);
+}
+
 int run_summary_read(const char *name, const char *run_path, struct run_summary *summary, ty_error *err) {
-    *summary =
-        (struct run_summary){.status = -1, .cause_rank = -1, .name = strdup(name), .path = strdup(run_path)};
-    struct journal *journal = NULL;
+    *summary = (struct run_summary){0};
     struct reading reading = {.summary = summary};
-    int result = summary->name != NULL && summary->path != NULL ? 0 : ty_fail_memory(err);
-    if (result >= 0) result = journal_open(run_path, JOURNAL_READ, &journal, err);
-    if (result >= 0) result = read_all(journal, &reading, err);
-    journal_close(journal);
+    int result = journal_read(run_path, read_anew, &reading, err);
+    if (result >= 0) {
+        summary->name = strdup(name);
+        summary->path = strdup(run_path);
+        if (summary->name == NULL || summary->path == NULL) result = ty_fail_memory(err);
+    }
     if (result < 0) {
-        free(reading.workers);
-        run_summary_done(summary);
+        forget(&reading);
         return result;
     }
     for (size_t i = 0; i < reading.n_workers && i < (size_t)summary->workers; i++)

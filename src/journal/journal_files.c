@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -78,11 +79,19 @@ static int lock_shared(const struct held *held) {
     return rc;
 }
 
+/* Asked once, when a journal is closed. A reader who is in the way is gone in a moment, and none begins meanwhile; behind one who is
+ * not, the log stays. */
 static int lock_exclusive(struct held *held) {
+    const struct timespec moment = {.tv_nsec = 5000000};
     int rc = held->level < SQLITE_LOCK_PENDING ? set_lock(held->fd, F_WRLCK, PENDING_BYTE, 1) : SQLITE_OK;
     if (rc != SQLITE_OK) return rc;
     held->level = SQLITE_LOCK_PENDING;
-    return set_lock(held->fd, F_WRLCK, SHARED_FIRST, SHARED_SIZE);
+    rc = set_lock(held->fd, F_WRLCK, SHARED_FIRST, SHARED_SIZE);
+    for (int tries = 0; rc == SQLITE_BUSY && tries < 100; tries++) {
+        (void)nanosleep(&moment, NULL);
+        rc = set_lock(held->fd, F_WRLCK, SHARED_FIRST, SHARED_SIZE);
+    }
+    return rc;
 }
 
 static int file_lock(sqlite3_file *file, int level) {
