@@ -11,6 +11,7 @@ static inline void cleanup_free(void *pointer) {
 
 static inline void cleanup_fd(int *fd) {
     if (*fd >= 0) (void)close(*fd);
+    *fd = -1;
 }
 
 #define CLEANUP(function) __attribute__((cleanup(function)))

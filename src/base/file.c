@@ -3,14 +3,20 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <pwd.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+
+#define MAGIC_XFS 0x58465342
+#define MAGIC_ZFS 0x2fc12fc1
 
 enum { CHUNK = 64 * 1024 };
 
@@ -138,4 +144,14 @@ int file_working_directory(char *directory, size_t size, ty_error *err) {
     return ty_fail(err, TY_ESTART,
                    "workers begin in the working directory, but cannot enter %s: %s; change to another one",
                    directory, strerror(errno));
+}
+
+bool file_is_local(int fd) {
+    static const uint32_t local[] = {EXT4_SUPER_MAGIC, MAGIC_XFS,   BTRFS_SUPER_MAGIC,    MAGIC_ZFS,
+                                     F2FS_SUPER_MAGIC, TMPFS_MAGIC, OVERLAYFS_SUPER_MAGIC};
+    struct statfs status;
+    if (fstatfs(fd, &status) < 0) return false;
+    for (size_t i = 0; i < ARRAY_SIZE(local); i++)
+        if ((uint32_t)status.f_type == local[i]) return true;
+    return false;
 }

@@ -58,7 +58,7 @@ static void destroy(struct storage *storage) {
     release_all(&storage->posted);
     release_all(&storage->finished);
     (void)close(storage->fd);
-    if (storage->run_lock >= 0) (void)close(storage->run_lock);
+    cleanup_fd(&storage->run_lock);
     (void)pthread_cond_destroy(&storage->changed);
     (void)pthread_mutex_destroy(&storage->lock);
     free(storage);

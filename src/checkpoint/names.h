@@ -20,6 +20,7 @@
 /* What lies in a run's directory beside its checkpoints: the workers' output, and the journal with all that begins like it. */
 #define LOGS_NAME "logs"
 #define JOURNAL_NAME "run.db"
+#define LOCK_NAME "run.lock"
 
 enum { LIST_MAX = 512 << 10 }; /* bytes of a list in a message: well below a line of the worker's protocol */
 enum { MANIFEST_VERSION = 1, MANIFEST_MAX = 256 << 20 };

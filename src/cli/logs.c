@@ -8,17 +8,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/inotify.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/duration.h"
 #include "base/idset.h"
 #include "base/str.h"
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "controller/run_directory.h"
+#include "controller/run_lock.h"
 
 struct logs_options {
     struct idset ranks;
@@ -205,17 +207,18 @@ static int drain_all(struct logs *logs, bool last, ty_error *err) {
     return result;
 }
 
-/* Blocks until the controller lets go of the run's directory, which it does in dying too; then closes the
- * pipe's end. */
+/* Looks until no controller has the run any longer, then closes the pipe's end: to wait for the lock would be to take it, and a
+ * reader takes none. */
 struct end_watch {
-    int directory, pipe;
+    const char *run_path;
+    int pipe;
 };
 
 static void *watch_end(void *context) {
     const struct end_watch *watch = context;
-    while (flock(watch->directory, LOCK_SH) < 0 && errno == EINTR)
-        continue;
-    (void)flock(watch->directory, LOCK_UN);
+    const struct timespec moment = {.tv_nsec = 200 * NS_PER_MS};
+    while (run_lock_is_held(watch->run_path))
+        (void)nanosleep(&moment, NULL);
     (void)close(watch->pipe);
     return NULL;
 }
@@ -226,8 +229,8 @@ static int watch_run(const char *run_path, ty_error *err) {
     static struct end_watch watch;
     int ends[2];
     pthread_t thread;
-    watch.directory = open(run_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (watch.directory < 0 || pipe2(ends, O_CLOEXEC) < 0)
+    watch.run_path = run_path;
+    if (pipe2(ends, O_CLOEXEC) < 0)
         return ty_fail(err, -errno, "cannot watch %.300s: %s", run_path, strerror(errno));
     watch.pipe = ends[1];
     int result = -pthread_create(&thread, NULL, watch_end, &watch);

@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "controller/controller.h"
+#include "controller/run_lock.h"
 #include "journal/journal.h"
 
 const char *run_standing_name(enum run_standing standing) {
@@ -309,7 +310,7 @@ static int read_all(struct journal *journal, struct reading *reading, ty_error *
 
 static enum run_standing stand(const struct reading *reading) {
     const struct run_summary *summary = reading->summary;
-    if (!reading->ended && !controller_alive(summary->path)) return STANDING_DIED;
+    if (!reading->ended && !run_lock_is_held(summary->path)) return STANDING_DIED;
     if (!reading->ended) return summary->waits_for != NULL ? STANDING_WAITING : STANDING_RUNNING;
     if (str_equal(summary->outcome, "succeeded")) return STANDING_SUCCEEDED;
     if (str_equal(summary->outcome, "interrupted")) return STANDING_INTERRUPTED;

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/descriptors.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -31,7 +30,8 @@ struct controller {
     size_t n_holders;
     ty_error wait; /* why it must wait; code 0: planned */
     char *name, *path;
-    int directory; /* locked; -1 */
+    int directory; /* -1 */
+    struct run_lock *lock;
     struct records *records;
     struct drive_resume resume;
     char id[CHECKPOINT_RUN_SIZE]; /* for the run's life: on record since its first controller */
@@ -116,23 +116,27 @@ static int read_past(struct controller *controller, ty_error *err) {
 
 static int open_journal(struct controller *controller, ty_error *err) {
     bool existed = false;
-    controller->directory =
-        directory_open(controller->path, controller->request->settings.resume != NULL, &existed, err);
+    controller->directory = directory_open(controller->path, controller->request->settings.resume != NULL,
+                                           &existed, &controller->lock, err);
     if (controller->directory < 0) return controller->directory;
-    descriptors_withhold(controller->directory);
     bool past = controller->past = existed && journal_exists(controller->path);
     struct journal *journal = NULL;
     int result = journal_open(controller->path, past ? JOURNAL_APPEND : JOURNAL_CREATE, &journal, err);
-    if (result < 0 && !existed) directory_remove(controller->path);
+    if (result < 0 && !existed) {
+        run_lock_release(TAKE(controller->lock));
+        directory_remove(controller->path);
+    }
     if (result >= 0)
-        result = records_open(&journal, controller->path, controller->directory, &controller->records, err);
+        result =
+            records_open(&journal, controller->path, run_lock_fd(controller->lock), &controller->records, err);
     journal_close(journal);
     if (result >= 0 && past) result = read_past(controller, err);
     if (result >= 0 && controller->id[0] == '\0') result = make_id(controller, err);
     struct checkpoints_place place = {controller->path, controller->id, controller->records,
-                                      controller->directory, past};
+                                      run_lock_fd(controller->lock), past};
     if (result >= 0)
-        result = checkpoints_open(&place, &controller->request->settings.checkpoints, &controller->checkpoints, err);
+        result =
+            checkpoints_open(&place, &controller->request->settings.checkpoints, &controller->checkpoints, err);
     return result;
 }
 
@@ -231,6 +235,7 @@ static void destroy(struct controller *controller) {
     checkpoints_close(controller->checkpoints, 0);
     records_close(controller->records, 0);
     prepare_done(&controller->prepared);
+    run_lock_release(controller->lock);
     if (controller->directory >= 0) (void)close(controller->directory);
     events_done(&controller->events);
     history_done(&controller->history);

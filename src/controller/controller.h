@@ -53,7 +53,5 @@ int preempt_signal_of(const struct run_request *request);
 void controller_make_name(char name[64]);
 /* {storage_path}/{name}, absolute; the caller frees. NULL with the error. */
 char *controller_run_path(const char *storage_path, const char *name, ty_error *err);
-/* True while a controller of the run at `run_path` lives. */
-bool controller_alive(const char *run_path);
 
 #endif

@@ -1,14 +1,12 @@
-/* Names, paths and the lock of runs. */
+/* Names and paths of runs. */
 #include "controller/directory.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -19,7 +17,6 @@
 #include "base/file.h"
 #include "base/utf8.h"
 #include "controller/controller.h"
-#include "journal/journal.h"
 
 
 void controller_make_name(char name[64]) {
@@ -52,42 +49,6 @@ char *controller_run_path(const char *storage_path, const char *name, ty_error *
     buffer_printf(&path, "%s/%s", storage, name);
     if (path.failed) (void)ty_fail_memory(err);
     return buffer_take(&path);
-}
-
-bool controller_alive(const char *run_path) {
-    CLEANUP_FD int fd = open(run_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
-}
-
-struct owner {
-    long long pid;
-    char host[256];
-};
-
-/* The last EVENT_RUN is that of the controller that holds the lock, once it has written one. */
-static int find_owner(void *context, int64_t sequence, const struct run_event *event) {
-    (void)sequence;
-    struct owner *owner = context;
-    if (event->kind != EVENT_RUN) return 0;
-    json_t *data = event->data == NULL ? NULL : json_loads(event->data, JSON_ALLOW_NUL, NULL);
-    const char *host = json_string_value(json_object_get(data, "host"));
-    owner->pid = json_integer_value(json_object_get(data, "pid"));
-    (void)snprintf(owner->host, sizeof owner->host, "%s", host == NULL ? "" : host);
-    json_decref(data);
-    return 0;
-}
-
-static int refuse_second(const char *path, ty_error *err) {
-    struct owner owner = {0};
-    struct journal *journal = NULL;
-    if (journal_open(path, JOURNAL_READ, &journal, NULL) >= 0)
-        (void)journal_each_event(journal, 0, find_owner, &owner, NULL);
-    journal_close(journal);
-    if (owner.pid == 0)
-        return ty_fail(err, TY_EEXISTS, "the run %s goes on: its controller lives, and is only just beginning",
-                       path);
-    return ty_fail(err, TY_EEXISTS, "the run %s goes on: its controller is process %lld on %s", path, owner.pid,
-                   owner.host);
 }
 
 /* Whether files that we make there belong to the directory's owner: file systems may map users, then ids cannot be compared. */
@@ -132,25 +93,31 @@ static int make_directory(const char *path, bool resume, bool *existed, ty_error
     if (!*existed) return 0;
     if (errno != EEXIST) return ty_fail(err, TY_EUSAGE, "cannot make directory %s: %s", path, strerror(errno));
     if (resume) return 0;
-    if (controller_alive(path)) return refuse_second(path, err);
+    if (run_lock_is_held(path)) return run_lock_refuse(path, err);
     return ty_fail(err, TY_EEXISTS,
                    "the run %s exists already: choose another name, or resume it (--resume, resume=True)",
                    path);
 }
 
-int directory_open(const char *path, bool resume, bool *existed, ty_error *err) {
+int directory_open(const char *path, bool resume, bool *existed, struct run_lock **lock, ty_error *err) {
     struct buffer logs = {0};
     int result = make_directory(path, resume, existed, err);
     if (result < 0) return result;
     CLEANUP_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return ty_fail(err, TY_EUSAGE, "cannot open %s: %s", path, strerror(errno));
     if (*existed && check_owner(fd, path, err) < 0) return err->code;
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0) return refuse_second(path, err);
+    result = run_lock_take(path, lock, err);
+    if (result < 0) {
+        if (!*existed) (void)rmdir(path);
+        return result;
+    }
     buffer_printf(&logs, "%s/logs", path);
     result = logs.failed ? ty_fail_memory(err) : file_make_directories(logs.data, 0777, err);
     buffer_done(&logs);
-    if (result < 0 && !*existed) directory_remove(path);
-    return result < 0 ? result : TAKE_FD(fd);
+    if (result >= 0) return TAKE_FD(fd);
+    run_lock_release(TAKE(*lock));
+    if (!*existed) directory_remove(path);
+    return result;
 }
 
 void directory_remove(const char *path) {

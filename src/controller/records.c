@@ -6,9 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "controller/run_lock.h"
 
 enum { FULL = 4 << 20 }; /* bytes that may gather: 20,000 reports or so */
 enum { NO_TEXT = -1 };   /* in place of an offset */
@@ -30,6 +32,7 @@ struct batch {
     struct storage_job job;
     struct records *records; /* for what follows */
     struct journal *journal;
+    int lock; /* of the run */
     struct row *rows;
     size_t n, room;
     struct buffer texts;
@@ -48,6 +51,7 @@ struct closing {
 struct records {
     char *path; /* of run.db */
     struct journal *journal;
+    int lock; /* of the run, borrowed; -1: none */
     struct closing *closing;
     struct storage *storage;
     struct batch *gathered; /* NULL: nothing */
@@ -95,10 +99,25 @@ static int write_row(struct batch *batch, struct row *row, ty_error *err) {
     }
 }
 
+/* Somebody took the run over, whom no lock kept away: its lock is another file now. Where there is none the directory itself is gone. */
+static int check_lock(const struct batch *batch, ty_error *err) {
+    CLEANUP_FREE char *path = NULL;
+    struct stat held, there;
+    if (batch->lock < 0) return 0;
+    if (asprintf(&path, "%.*s/" LOCK_NAME, (int)(strrchr(batch->job.path, '/') - batch->job.path),
+                 batch->job.path) < 0) {
+        path = NULL;
+        return ty_fail_memory(err);
+    }
+    if (fstat(batch->lock, &held) < 0 || lstat(path, &there) < 0 || held.st_ino == there.st_ino) return 0;
+    return ty_fail(err, TY_EEXISTS, "cannot write %s: another controller has taken the run over, see %s",
+                   batch->job.path, path);
+}
+
 static void write_batch(struct storage_job *job) {
     struct batch *batch = (struct batch *)job;
     ty_error *err = &batch->error;
-    int result = 0;
+    int result = check_lock(batch, err);
     for (size_t i = 0; i < batch->n && result >= 0; i++)
         result = write_row(batch, &batch->rows[i], err);
     if (result >= 0)
@@ -189,6 +208,7 @@ int records_open(struct journal **journal, const char *run_path, int lock, struc
         return result;
     }
     made->closing->journal = made->journal = TAKE(*journal);
+    made->lock = lock;
     *out = made;
     return 0;
 }
@@ -220,6 +240,7 @@ static struct batch *make_batch(struct records *records) {
                 .path = records->path},
         .records = records,
         .journal = records->journal,
+        .lock = records->lock,
     };
     records->gathered = batch;
     return batch;

@@ -32,8 +32,8 @@ int journal_open(const char *run_path, enum journal_mode mode, struct journal **
     return module->open(run_path, mode, journal, err);
 }
 
-int journal_read(const char *run_path, int (*read)(void *context, struct journal *journal, ty_error *err), void *context,
-                 ty_error *err) {
+int journal_read(const char *run_path, int (*read)(void *context, struct journal *journal, ty_error *err),
+                 void *context, ty_error *err) {
     const struct journal_module *module = load(err);
     if (module == NULL) return ty_wrap(err, "cannot open the journal of %s", run_path);
     return module->read(run_path, read, context, err);

@@ -45,8 +45,8 @@ enum journal_mode { JOURNAL_CREATE, JOURNAL_APPEND, JOURNAL_READ };
 int journal_open(const char *run_path, enum journal_mode mode, struct journal **journal, ty_error *err);
 /* Opens for reading, calls `read` and closes again. Where the files changed so that what was read may be wrong, `read` is called again,
  * 5 times at most, and must begin anew; -EBUSY when they changed each time. Else what `read` gave. */
-int journal_read(const char *run_path, int (*read)(void *context, struct journal *journal, ty_error *err), void *context,
-                 ty_error *err);
+int journal_read(const char *run_path, int (*read)(void *context, struct journal *journal, ty_error *err),
+                 void *context, ty_error *err);
 /* Commits, and carries the log over into run.db, synced, so nothing need be synced just before. What fails here is told, where
  * journal_close has nobody to tell it to. */
 int journal_finish(struct journal *journal, ty_error *err);

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/own_fd.h"
+#include "base/descriptors.h"
 
 /* Where clients of SQLite lock: sqlite.org/src/doc/trunk/src/os.h and os_unix.c. */
 enum {
@@ -150,15 +150,16 @@ static int open_index(struct held *held) {
     mode_t mode = status.st_mode & 0666;
     CLEANUP_FD int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, mode);
     if (fd < 0) return SQLITE_CANTOPEN;
-    if (fstat(fd, &status) == 0 && status.st_size == 0 && (status.st_mode & 0666) != mode) (void)fchmod(fd, mode);
+    if (fstat(fd, &status) == 0 && status.st_size == 0 && (status.st_mode & 0666) != mode)
+        (void)fchmod(fd, mode);
     CLEANUP_FD int map = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (map < 0) return SQLITE_CANTOPEN;
     rc = join_index(fd);
     if (rc != SQLITE_OK) return rc;
     held->index = TAKE_FD(fd);
     held->map = TAKE_FD(map);
-    own_fd_add(&held->index);
-    own_fd_add(&held->map);
+    descriptors_withhold(held->index);
+    descriptors_withhold(held->map);
     return SQLITE_OK;
 }
 
@@ -204,7 +205,9 @@ static int index_map(sqlite3_file *file, int region, int size, int extend, void 
 }
 
 static int index_lock(sqlite3_file *file, int first, int n, int flags) {
-    short type = (flags & SQLITE_SHM_UNLOCK) != 0 ? F_UNLCK : (flags & SQLITE_SHM_SHARED) != 0 ? F_RDLCK : F_WRLCK;
+    short type = (flags & SQLITE_SHM_UNLOCK) != 0   ? F_UNLCK
+                 : (flags & SQLITE_SHM_SHARED) != 0 ? F_RDLCK
+                                                    : F_WRLCK;
     return set_lock(held_of(file)->index, type, INDEX_FIRST + first, n);
 }
 
@@ -224,8 +227,8 @@ static int index_unmap(sqlite3_file *file, int forget) {
     held->n_regions = 0;
     if (held->index < 0) return SQLITE_OK;
     if (forget != 0 && index_path(held, &path) == SQLITE_OK) (void)unlink(path);
-    own_fd_close(&held->map);
-    own_fd_close(&held->index);
+    cleanup_fd(&held->map);
+    cleanup_fd(&held->index);
     return SQLITE_OK;
 }
 
@@ -235,7 +238,7 @@ static int file_close(sqlite3_file *file) {
     struct held *held = held_of(file);
     (void)index_unmap(file, 0);
     int rc = held->system->xClose(file);
-    own_fd_close(&held->fd);
+    cleanup_fd(&held->fd);
     free(TAKE(held->path));
     return rc;
 }
@@ -259,7 +262,7 @@ static int open_written(sqlite3_vfs *layer, const char *path, sqlite3_file *file
     *held = (struct held){.system = file->pMethods, .methods = *file->pMethods, .index = -1, .map = -1};
     held->path = strdup(path);
     held->fd = open(path, locked ? O_RDWR | O_CLOEXEC : O_PATH | O_CLOEXEC);
-    own_fd_add(&held->fd);
+    descriptors_withhold(held->fd);
     held->methods.xClose = file_close;
     if (locked) add_locks(&held->methods);
     file->pMethods = &held->methods;

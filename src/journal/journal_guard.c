@@ -3,29 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "journal/journal_files.h"
-
-#define MAGIC_XFS 0x58465342
-#define MAGIC_ZFS 0x2fc12fc1
-
-/* File systems of one machine: what is mapped there is the same for all its processes. One that is not known may be anything. */
-static bool is_local(int fd) {
-    static const uint32_t local[] = {EXT4_SUPER_MAGIC, MAGIC_XFS,   BTRFS_SUPER_MAGIC,    MAGIC_ZFS,
-                                     F2FS_SUPER_MAGIC, TMPFS_MAGIC, OVERLAYFS_SUPER_MAGIC};
-    struct statfs status;
-    if (fstatfs(fd, &status) < 0) return false;
-    for (size_t i = 0; i < ARRAY_SIZE(local); i++)
-        if ((uint32_t)status.f_type == local[i]) return true;
-    return false;
-}
 
 /* A log without bytes is none. */
 static int look_at_log(const char *path, struct journal_look *look) {
@@ -50,7 +34,8 @@ static int look_at_index(const char *path, bool *used) {
         return -ENOMEM;
     }
     CLEANUP_FD int fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    *used = fd >= 0 && (fcntl(fd, F_OFD_GETLK, &lock) == 0 || fcntl(fd, F_GETLK, &lock) == 0) && lock.l_type != F_UNLCK;
+    *used = fd >= 0 && (fcntl(fd, F_OFD_GETLK, &lock) == 0 || fcntl(fd, F_GETLK, &lock) == 0) &&
+            lock.l_type != F_UNLCK;
     return 0;
 }
 
@@ -61,7 +46,7 @@ int journal_look(const char *path, struct journal_look *look, ty_error *err) {
         return ty_fail(err, -errno, "cannot open %s: %s", path, strerror(errno));
     bool used = false;
     int logged = look_at_log(path, look);
-    if (logged > 0 && is_local(fd) && look_at_index(path, &used) < 0) logged = -ENOMEM;
+    if (logged > 0 && file_is_local(fd) && look_at_index(path, &used) < 0) logged = -ENOMEM;
     if (logged == -ENOMEM) return ty_fail_memory(err);
     if (logged < 0) return ty_fail(err, logged, "cannot open %s-wal: %s", path, strerror(-logged));
     look->way = logged == 0 ? JOURNAL_ALONE : used ? JOURNAL_INDEXED : JOURNAL_GUARDED;

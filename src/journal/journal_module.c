@@ -112,7 +112,8 @@ struct opening {
 static int open_database(struct journal *journal, const struct opening *opening, int *rc, ty_error *err) {
     int flags = opening->flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
     *rc = journal_files_init();
-    if (*rc != SQLITE_OK) return ty_fail(err, TY_EFAULT, "cannot open %s: SQLite has no files here", journal->path);
+    if (*rc != SQLITE_OK)
+        return ty_fail(err, TY_EFAULT, "cannot open %s: SQLite has no files here", journal->path);
     *rc = sqlite3_open_v2(opening->name, &journal->db, flags, opening->layer);
     if (*rc == SQLITE_OK && !journal->writable)
         *rc = sqlite3_db_config(journal->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
@@ -133,8 +134,8 @@ static void append_uri(struct buffer *uri, const char *path, const char *paramet
     buffer_printf(uri, "?%s", parameters);
 }
 
-static int open_reader_with(struct journal *journal, const char *parameters, const char *layer, const char *tuning,
-                            int *rc, ty_error *err) {
+static int open_reader_with(struct journal *journal, const char *parameters, const char *layer,
+                            const char *tuning, int *rc, ty_error *err) {
     CLEANUP(buffer_done) struct buffer uri = {0};
     append_uri(&uri, journal->path, parameters);
     *rc = SQLITE_NOMEM;
@@ -153,7 +154,8 @@ static int open_as_it_looks(struct journal *journal, ty_error *err) {
         if ((rc & 0xff) != SQLITE_CANTOPEN && (rc & 0xff) != SQLITE_READONLY) return result;
         journal->look.way = JOURNAL_GUARDED;
     }
-    return open_reader_with(journal, "mode=ro", JOURNAL_LONE_READER, "PRAGMA locking_mode = EXCLUSIVE", &rc, err);
+    return open_reader_with(journal, "mode=ro", JOURNAL_LONE_READER, "PRAGMA locking_mode = EXCLUSIVE", &rc,
+                            err);
 }
 
 /* What does not open may only have changed since it was looked at, as a run ended or was resumed. */
@@ -162,7 +164,8 @@ static int open_reader(struct journal *journal, ty_error *err) {
         int result = journal_look(journal->path, &journal->look, err);
         if (result < 0) return result;
         result = open_as_it_looks(journal, err);
-        if (result == 0 || tries == READINGS || journal_look_stays(&journal->look, journal->path)) return result;
+        if (result == 0 || tries == READINGS || journal_look_stays(&journal->look, journal->path))
+            return result;
     }
 }
 
@@ -233,7 +236,8 @@ static int module_read(const char *run_path, int (*read)(void *context, struct j
         int result = read_once(run_path, read, context, &right, err);
         if (right) return result;
     }
-    return ty_fail(err, -EBUSY, "%s/run.db is busy: it was written during each of %d readings; try again", run_path, READINGS);
+    return ty_fail(err, -EBUSY, "%s/run.db is busy: it was written during each of %d readings; try again",
+                   run_path, READINGS);
 }
 
 static int carry_all_over(struct journal *journal) {

@@ -14,11 +14,11 @@ struct journal {
     sqlite3 *db;
     char *path; /* of run.db */
     bool writable;
-    bool fresh;     /* just created: the head of its log needs no sync */
-    bool dirty;     /* a transaction is open */
-    bool anchored;  /* the file as it was created is on the disk */
+    bool fresh;               /* just created: the head of its log needs no sync */
+    bool dirty;               /* a transaction is open */
+    bool anchored;            /* the file as it was created is on the disk */
     struct journal_look look; /* a reader's, before it opened the files */
-    ty_error error; /* of the first write that failed, given by every call after it */
+    ty_error error;           /* of the first write that failed, given by every call after it */
     sqlite3_stmt *begin, *commit, *insert_event, *insert_report, *insert_checkpoint, *delete_checkpoint,
         *find_report;
 };

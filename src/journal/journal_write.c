@@ -13,7 +13,8 @@ int journal_kept_error(const struct journal *journal, ty_error *err) {
 
 static int keep_failure(struct journal *journal, int rc, ty_error *err) {
     if (journal->error.code == 0) (void)sqlite_fail(journal, rc, "write", &journal->error);
-    if (journal->db != NULL && sqlite3_get_autocommit(journal->db) == 0) (void)sqlite3_exec(journal->db, "ROLLBACK", NULL, NULL, NULL);
+    if (journal->db != NULL && sqlite3_get_autocommit(journal->db) == 0)
+        (void)sqlite3_exec(journal->db, "ROLLBACK", NULL, NULL, NULL);
     journal->dirty = false;
     return journal_kept_error(journal, err);
 }

@@ -1,0 +1,402 @@
+/* The lock, its holder and the thread that shows that the holder lives. */
+#include "controller/run_lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/duration.h"
+#include "base/file.h"
+#include "base/descriptors.h"
+#include "base/str.h"
+#include "base/utf8.h"
+
+enum { BEAT_S = 5, SILENT_S = 30, TEXT_MAX = 4096, TAKING_TRIES = 20 };
+
+/* All that tells one process from any other. */
+struct holder {
+    long long pid, start;         /* start: ticks since the machine did; pid 0: nobody wrote anything */
+    char boot[64], processes[64]; /* ids of the machine's boot and of the namespace that the pid counts in */
+    char host[256];
+    double since;
+};
+
+struct run_lock {
+    pid_t owner; /* of this memory: a child that was forked has no part in it */
+    int fd;
+    char path[PATH_MAX];
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pthread_t thread;
+    bool beats, over;
+};
+
+/* ---------------------------------------------------------------------------------------------------------- holders */
+
+static long long start_of(long long pid) {
+    char path[64];
+    long long start = 0;
+    CLEANUP(buffer_done) struct buffer text = {0};
+    (void)snprintf(path, sizeof path, "/proc/%lld/stat", pid);
+    if (file_read(path, TEXT_MAX, &text, NULL) < 0) return 0;
+    buffer_char(&text, '\0');
+    /* The 22nd word, counted from behind the name, which may hold anything. */
+    const char *at = text.failed ? NULL : strrchr(text.data, ')');
+    for (int word = 2; at != NULL && word < 22; word++)
+        at = strchr(at + 1, ' ');
+    if (at != NULL) start = strtoll(at, NULL, 10);
+    return start;
+}
+
+static void read_boot(char *boot, size_t size) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    boot[0] = '\0';
+    if (file_read("/proc/sys/kernel/random/boot_id", 64, &text, NULL) < 0) return;
+    buffer_char(&text, '\0');
+    if (!text.failed) (void)snprintf(boot, size, "%.*s", (int)strcspn(text.data, "\n"), text.data);
+}
+
+static struct holder this_process(void) {
+    struct holder holder = {.pid = getpid()};
+    holder.start = start_of(holder.pid);
+    read_boot(holder.boot, sizeof holder.boot);
+    ssize_t size = readlink("/proc/self/ns/pid", holder.processes, sizeof holder.processes - 1);
+    holder.processes[size > 0 ? size : 0] = '\0';
+    (void)gethostname(holder.host, sizeof holder.host - 1);
+    holder.since = (double)clock_wall() / (double)NS_PER_S;
+    return holder;
+}
+
+static int write_holder(int fd) {
+    struct holder me = this_process();
+    json_t *data = json_pack("{s:I, s:I, s:s, s:s, s:s, s:f}", "pid", (json_int_t)me.pid, "start",
+                             (json_int_t)me.start, "boot", me.boot, "processes", me.processes, "host",
+                             utf8_valid(me.host, strlen(me.host)) ? me.host : "?", "since", me.since);
+    CLEANUP_FREE char *text = data == NULL ? NULL : json_dumps(data, JSON_COMPACT);
+    json_decref(data);
+    if (text == NULL) return -ENOMEM;
+    return ftruncate(fd, 0) < 0 ? -errno : file_write_all(fd, text, strlen(text));
+}
+
+static void copy_member(const json_t *data, const char *key, char *to, size_t size) {
+    const char *text = json_string_value(json_object_get(data, key));
+    (void)snprintf(to, size, "%s", text == NULL ? "" : text);
+}
+
+/* What cannot be read, or is not whole yet, is nobody. */
+static struct holder read_holder(int fd) {
+    struct holder holder = {0};
+    char text[TEXT_MAX];
+    ssize_t size = pread(fd, text, sizeof text, 0);
+    json_t *data = size > 0 ? json_loadb(text, (size_t)size, 0, NULL) : NULL;
+    holder.pid = json_integer_value(json_object_get(data, "pid"));
+    holder.start = json_integer_value(json_object_get(data, "start"));
+    holder.since = json_real_value(json_object_get(data, "since"));
+    copy_member(data, "boot", holder.boot, sizeof holder.boot);
+    copy_member(data, "processes", holder.processes, sizeof holder.processes);
+    copy_member(data, "host", holder.host, sizeof holder.host);
+    json_decref(data);
+    return holder;
+}
+
+/* Whether its process can be looked up here. */
+static bool is_near(const struct holder *holder) {
+    struct holder me = this_process();
+    return holder->pid > 0 && me.boot[0] != '\0' && str_equal(me.boot, holder->boot) &&
+           str_equal(me.processes, holder->processes);
+}
+
+/* A process that is hidden from us lives. */
+static bool lives_near(const struct holder *holder) {
+    if (kill((pid_t)holder->pid, 0) < 0 && errno == ESRCH) return false;
+    long long start = start_of(holder->pid);
+    return start == 0 || start == holder->start;
+}
+
+/* Seconds since the file was touched. With `exactly` by the clock of who keeps it: a file that is made beside it tells the time
+ * there; a reader makes none. */
+static double age_of(int fd, const char *path, bool exactly) {
+    CLEANUP_FREE char *beside = NULL;
+    struct stat touched, now;
+    struct timespec here;
+    if (fstat(fd, &touched) < 0) return 0;
+    (void)clock_gettime(CLOCK_REALTIME, &here);
+    now.st_mtim = here;
+    if (!exactly || asprintf(&beside, "%s.%d", path, getpid()) < 0) beside = NULL;
+    int probe = beside == NULL ? -1 : open(beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (probe >= 0) {
+        (void)fstat(probe, &now);
+        (void)close(probe);
+        (void)unlink(beside);
+    }
+    return (double)(now.st_mtim.tv_sec - touched.st_mtim.tv_sec) +
+           (double)(now.st_mtim.tv_nsec - touched.st_mtim.tv_nsec) / (double)NS_PER_S;
+}
+
+static int name_of(const char *run_path, char path[PATH_MAX]) {
+    return snprintf(path, PATH_MAX, "%s/" LOCK_NAME, run_path) < PATH_MAX ? 0 : -ENAMETOOLONG;
+}
+
+static int refuse(const char *run_path, const struct holder *holder, double age, ty_error *err) {
+    char when[64] = "?";
+    struct tm time;
+    time_t since = (time_t)holder->since;
+    if (holder->pid == 0)
+        return ty_fail(err, TY_EEXISTS, "the run %s goes on: its controller lives, and is only just beginning",
+                       run_path);
+    if (localtime_r(&since, &time) != NULL) (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &time);
+    if (is_near(holder) && !lives_near(holder))
+        return ty_fail(err, TY_EEXISTS,
+                       "the run %s is held: its controller, process %lld on %s, is dead, but a process that it "
+                       "left has %s/" LOCK_NAME " open; end that one (fuser tells which)",
+                       run_path, holder->pid, holder->host, run_path);
+    if (is_near(holder))
+        return ty_fail(err, TY_EEXISTS,
+                       "the run %s goes on: its controller is process %lld on %s, since %s; stop that one, or "
+                       "wait for its end",
+                       run_path, holder->pid, holder->host, when);
+    return ty_fail(err, TY_EEXISTS,
+                   "the run %s goes on: its controller is process %lld on %s, since %s, heard of %.0f s ago; "
+                   "stop that one there; "
+                   "one that was not heard of for %d s is taken for dead",
+                   run_path, holder->pid, holder->host, when, age < 0 ? 0 : age, SILENT_S);
+}
+
+int run_lock_refuse(const char *run_path, ty_error *err) {
+    char path[PATH_MAX];
+    struct holder holder = {0};
+    double age = 0;
+    CLEANUP_FD int fd =
+        name_of(run_path, path) < 0 ? -1 : open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0) holder = read_holder(fd);
+    if (fd >= 0 && holder.pid != 0 && !is_near(&holder)) age = age_of(fd, path, true);
+    return refuse(run_path, &holder, age, err);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ locks */
+
+enum lock_state { LOCK_FREE, LOCK_HELD, LOCK_UNKNOWN };
+
+/* A file system, or a kernel, that has no such locks knows nothing. */
+static enum lock_state call_lock(int fd, int call) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (fcntl(fd, call, &lock) == 0)
+        return call == F_OFD_SETLK || lock.l_type == F_UNLCK ? LOCK_FREE : LOCK_HELD;
+    return errno == EAGAIN || errno == EACCES ? LOCK_HELD : LOCK_UNKNOWN;
+}
+
+/* What the lock does not tell: whether the holder that the file names lives. */
+static bool seems_alive(int fd, const char *path, bool exactly, double *age) {
+    struct holder holder = read_holder(fd);
+    if (is_near(&holder)) return lives_near(&holder);
+    *age = age_of(fd, path, exactly);
+    return *age < SILENT_S;
+}
+
+static bool is_held(int fd, const char *path, enum lock_state state) {
+    double age;
+    if (state == LOCK_HELD) return true;
+    if (state == LOCK_FREE && file_is_local(fd)) return false;
+    return seems_alive(fd, path, false, &age);
+}
+
+bool run_lock_is_held(const char *run_path) {
+    char path[PATH_MAX];
+    struct stat status;
+    if (name_of(run_path, path) < 0) return false;
+    CLEANUP_FD int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0) return is_held(fd, path, call_lock(fd, F_OFD_GETLK));
+    /* Somebody else's: that it was touched lately is all that is to be seen. */
+    return errno == EACCES && lstat(path, &status) == 0 && status.st_mtim.tv_sec > time(NULL) - SILENT_S;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- beat */
+
+static bool is_named(int fd, const char *path) {
+    struct stat held, named;
+    return fstat(fd, &held) == 0 && lstat(path, &named) == 0 && held.st_dev == named.st_dev &&
+           held.st_ino == named.st_ino;
+}
+
+/* Removes the file where nothing holds it on: a thread that storage hangs on may have a copy of the descriptor. */
+static void remove_file(struct run_lock *lock) {
+    bool ours = is_named(lock->fd, lock->path);
+    bool known = call_lock(lock->fd, F_OFD_GETLK) != LOCK_UNKNOWN;
+    cleanup_fd(&lock->fd);
+    if (!ours) return;
+    CLEANUP_FD int fd = open(lock->path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || (known && call_lock(fd, F_OFD_SETLK) != LOCK_FREE)) return;
+    if (is_named(fd, lock->path)) (void)unlink(lock->path);
+}
+
+static void destroy(struct run_lock *lock) {
+    cleanup_fd(&lock->fd);
+    (void)pthread_cond_destroy(&lock->changed);
+    (void)pthread_mutex_destroy(&lock->lock);
+    free(lock);
+}
+
+/* Ends with the file removed; storage that hangs keeps the thread, and nobody waits for it. */
+static void *beat(void *context) {
+    struct run_lock *lock = context;
+    struct timespec next;
+    (void)pthread_mutex_lock(&lock->lock);
+    while (!lock->over) {
+        (void)clock_gettime(CLOCK_MONOTONIC, &next);
+        next.tv_sec += BEAT_S;
+        if (pthread_cond_timedwait(&lock->changed, &lock->lock, &next) != ETIMEDOUT) continue;
+        int fd = lock->fd;
+        (void)pthread_mutex_unlock(&lock->lock);
+        (void)futimens(fd, NULL);
+        (void)pthread_mutex_lock(&lock->lock);
+    }
+    (void)pthread_mutex_unlock(&lock->lock);
+    remove_file(lock);
+    return NULL;
+}
+
+static void start_beat(struct run_lock *lock) {
+    sigset_t all, before;
+    pthread_condattr_t attributes;
+    (void)pthread_mutex_init(&lock->lock, NULL);
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&lock->changed, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+    sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    lock->beats = pthread_create(&lock->thread, NULL, beat, lock) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void run_lock_release(struct run_lock *lock) {
+    struct timespec limit;
+    if (lock == NULL || lock->owner != getpid()) return; /* a child's copy goes with the child */
+    if (!lock->beats) {
+        remove_file(lock);
+        destroy(lock);
+        return;
+    }
+    (void)pthread_mutex_lock(&lock->lock);
+    lock->over = true;
+    (void)pthread_cond_broadcast(&lock->changed);
+    (void)pthread_mutex_unlock(&lock->lock);
+    (void)clock_gettime(CLOCK_MONOTONIC, &limit);
+    limit.tv_sec += 2;
+    if (pthread_clockjoin_np(lock->thread, NULL, CLOCK_MONOTONIC, &limit) == 0)
+        destroy(lock);
+    else
+        (void)pthread_detach(lock->thread); /* with its memory */
+}
+
+int run_lock_fd(const struct run_lock *lock) {
+    return lock->fd;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- take */
+
+static int fail_open(const char *path, ty_error *err) {
+    return ty_fail(err, TY_EUSAGE, "cannot lock the run: %s: %s", path, strerror(errno));
+}
+
+/* A file that another user put there would be held by that one. */
+static int check_file(int fd, const char *path, ty_error *err) {
+    struct stat status, directory;
+    CLEANUP_FREE char *parent = strdup(path);
+    if (parent == NULL) return ty_fail_memory(err);
+    *strrchr(parent, '/') = '\0';
+    if (fstat(fd, &status) < 0 || stat(parent, &directory) < 0) return fail_open(path, err);
+    if (!S_ISREG(status.st_mode) || status.st_uid != directory.st_uid)
+        return ty_fail(err, TY_EUSAGE,
+                       "cannot lock the run: %s is no file of the owner of the run (uid %u): remove it", path,
+                       (unsigned)status.st_uid);
+    if ((status.st_mode & 0077) != 0) (void)fchmod(fd, 0600);
+    return 0;
+}
+
+/* Puts a file of ours in the place of one whose holder is dead, where no lock tells two that do so apart: the later one has it. */
+static int replace(const char *path, int *fd, ty_error *err) {
+    const struct timespec moment = {.tv_sec = 1};
+    CLEANUP_FREE char *beside = NULL;
+    if (asprintf(&beside, "%s.%d", path, getpid()) < 0) {
+        beside = NULL;
+        return ty_fail_memory(err);
+    }
+    CLEANUP_FD int made = open(beside, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int result = made < 0 ? -errno : write_holder(made);
+    if (result == 0 && rename(beside, path) < 0) result = -errno;
+    if (result < 0) {
+        if (made >= 0) (void)unlink(beside);
+        return ty_fail(err, TY_EUSAGE, "cannot lock the run: %s: %s", path, strerror(-result));
+    }
+    (void)nanosleep(&moment, NULL);
+    if (!is_named(made, path)) return -EAGAIN;
+    (void)close(*fd);
+    *fd = TAKE_FD(made);
+    return 0;
+}
+
+/* 1: taken. 0: look again, the file went meanwhile. */
+static int take_once(const char *run_path, const char *path, int *out, ty_error *err) {
+    bool made = true;
+    double age = 0;
+    CLEANUP_FD int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0 && errno == EEXIST) {
+        made = false;
+        fd = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (fd < 0 && errno == ENOENT) return 0;
+    }
+    if (fd < 0) return fail_open(path, err);
+    int result = made ? 0 : check_file(fd, path, err);
+    if (result < 0) return result;
+    enum lock_state state = call_lock(fd, F_OFD_SETLK);
+    if (state == LOCK_HELD) return run_lock_refuse(run_path, err);
+    if (!is_named(fd, path)) return 0;
+    bool sure = made || (state == LOCK_FREE && file_is_local(fd));
+    if (!sure && seems_alive(fd, path, true, &age)) {
+        struct holder holder = read_holder(fd);
+        return refuse(run_path, &holder, age, err);
+    }
+    if (!made && state == LOCK_UNKNOWN) {
+        result = replace(path, &fd, err);
+        if (result == -EAGAIN) return run_lock_refuse(run_path, err);
+    } else {
+        result = write_holder(fd);
+        if (result < 0) (void)ty_fail(err, result, "cannot write %s: %s", path, strerror(-result));
+        if (result < 0 && made) (void)unlink(path);
+    }
+    if (result < 0) return result;
+    *out = TAKE_FD(fd);
+    return 1;
+}
+
+int run_lock_take(const char *run_path, struct run_lock **out, ty_error *err) {
+    struct run_lock *lock = calloc(1, sizeof *lock);
+    if (lock == NULL) return ty_fail_memory(err);
+    lock->owner = getpid();
+    lock->fd = -1;
+    int result = name_of(run_path, lock->path);
+    if (result < 0) (void)ty_fail(err, TY_EUSAGE, "cannot lock the run %s: its path is too long", run_path);
+    for (int tries = 0; result == 0 && tries < TAKING_TRIES; tries++)
+        result = take_once(run_path, lock->path, &lock->fd, err);
+    if (result == 0) result = run_lock_refuse(run_path, err); /* others come and go */
+    if (result < 0) {
+        free(lock);
+        return err != NULL ? err->code : result;
+    }
+    descriptors_withhold(lock->fd);
+    start_beat(lock);
+    *out = lock;
+    return 0;
+}

@@ -1,0 +1,30 @@
+/* Who drives a run: {run}/run.lock, there while a controller does, and left behind by one that was killed.
+ *
+ * The file is its owner's alone (0600), so that nobody else can hold its lock, which an open file of the controller has (F_OFD_SETLK)
+ * and the kernel takes back with it. It says who the holder is: process, its start, boot of the machine, host. A lock may be unknown
+ * to the file system, or to other machines that mount it: there a holder of this machine is looked up among its processes, and
+ * one elsewhere lives as long as it touches the file, which it does every 5 s. */
+#ifndef CONTROLLER_RUN_LOCK_H
+#define CONTROLLER_RUN_LOCK_H
+
+#include <stdbool.h>
+
+#include "base/error.h"
+
+#include "checkpoint/names.h"
+
+struct run_lock; /* opaque */
+
+/* Takes the run in the directory `path`. TY_EEXISTS where another controller has it, and says who. */
+int run_lock_take(const char *path, struct run_lock **out, ty_error *err);
+/* Its open file: the run is held as long as a copy of it is. Borrowed. */
+int run_lock_fd(const struct run_lock *lock);
+/* Lets go; the file goes, unless a copy of the descriptor holds the run on. NULL is fine. */
+void run_lock_release(struct run_lock *lock);
+
+/* Whether a controller has the run at `path`, as far as the caller may see. Takes no lock. */
+bool run_lock_is_held(const char *path);
+/* TY_EEXISTS: the run goes on, and who drives it. */
+int run_lock_refuse(const char *path, ty_error *err);
+
+#endif
