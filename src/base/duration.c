@@ -14,14 +14,14 @@
 #define NS_PER_DAY (24 * NS_PER_H)
 #define LONGEST (36525 * NS_PER_DAY)
 
-static nanoseconds unit_of_suffix(const char *suffix) {
+static nanoseconds unit_named(const char *name, size_t size) {
     static const struct {
-        const char *suffix;
+        const char *name;
         nanoseconds unit;
-    } units[] = {{"", NS_PER_S},    {"ms", NS_PER_MS}, {"s", NS_PER_S},
-                 {"m", NS_PER_MIN}, {"h", NS_PER_H},   {"d", NS_PER_DAY}};
+    } units[] = {{"", NS_PER_S},      {"ms", NS_PER_MS}, {"s", NS_PER_S},  {"m", NS_PER_MIN},
+                 {"min", NS_PER_MIN}, {"h", NS_PER_H},   {"d", NS_PER_DAY}};
     for (size_t i = 0; i < ARRAY_SIZE(units); i++)
-        if (strcmp(units[i].suffix, suffix) == 0) return units[i].unit;
+        if (strlen(units[i].name) == size && strncmp(units[i].name, name, size) == 0) return units[i].unit;
     return 0;
 }
 
@@ -29,27 +29,68 @@ static bool is_letter(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-int duration_parse(const char *text, nanoseconds *duration, ty_error *err) {
-    char number[64] = "";
-    size_t size = strlen(text);
-    while (size > 0 && is_letter(text[size - 1]))
-        size--;
-    nanoseconds unit = unit_of_suffix(text + size);
-    double value = 0;
-    bool good = unit != 0 && size > 0 && size < sizeof number && text[0] != '+';
-    if (good) {
-        memcpy(number, text, size);
-        number[size] = '\0';
-        good = str_to_double(number, &value);
+/* "90", "1.5h", "1h30m": numbers with units, each unit smaller than the one before; a number without one stands alone. */
+static bool parse_parts(const char *text, double *ns) {
+    nanoseconds before = INT64_MAX;
+    *ns = 0;
+    for (const char *at = text; at == text || *at != '\0';) {
+        char number[64] = "";
+        size_t digits = strspn(at, "0123456789.");
+        const char *exponent = at + digits; /* "1e3ms" */
+        if (digits > 0 && (*exponent == 'e' || *exponent == 'E') && strspn(exponent + 1, "+-0123456789") > 0)
+            digits += 1 + strspn(exponent + 1, "+-0123456789");
+        size_t letters = 0;
+        while (is_letter(at[digits + letters]))
+            letters++;
+        nanoseconds unit = unit_named(at + digits, letters);
+        double value = INFINITY;
+        if (digits == 0 || digits >= sizeof number || unit == 0 || unit >= before) return false;
+        if (letters == 0 && (at != text || at[digits] != '\0')) return false;
+        memcpy(number, at, digits);
+        if (!str_to_double(number, &value) && !str_is_decimal(number)) return false;
+        *ns += value * (double)unit;
+        before = unit;
+        at += digits + letters;
     }
-    if (!good && unit != 0 && size < sizeof number && str_is_decimal(number) && number[0] != '-')
-        value = INFINITY;
-    else if (!good)
+    return true;
+}
+
+/* "01:30:00", "90:00", "2-12:00:00": hours, minutes and seconds, minutes and seconds, or days before them, as Slurm has it. */
+static bool parse_clock(const char *text, double *ns) {
+    static const nanoseconds units[] = {NS_PER_S, NS_PER_MIN, NS_PER_H};
+    const char *dash = strchr(text, '-');
+    double numbers[4] = {0};
+    int n = 0, colons = 0;
+    for (const char *at = text; n < 4;) {
+        size_t digits = strspn(at, "0123456789");
+        char number[16] = "";
+        if (digits == 0 || digits >= sizeof number) return false;
+        memcpy(number, at, digits);
+        if (!str_to_double(number, &numbers[n++])) return false;
+        at += digits;
+        colons += *at == ':';
+        if (*at == '\0') break;
+        if (*at != ':' && (at != dash || n > 1)) return false;
+        at++;
+    }
+    if (n - (dash != NULL) != colons + 1 || colons < (dash != NULL ? 2 : 1) || colons > 2) return false;
+    *ns = dash != NULL ? numbers[0] * (double)NS_PER_DAY : 0;
+    for (int i = 0; i <= colons; i++) {
+        if (i < colons && numbers[n - 1 - i] >= 60) return false;
+        *ns += numbers[n - 1 - i] * (double)units[i];
+    }
+    return true;
+}
+
+int duration_parse(const char *text, nanoseconds *duration, ty_error *err) {
+    bool negative = text[0] == '-';
+    double ns = 0;
+    if (!(strchr(text, ':') != NULL ? parse_clock(text, &ns) : parse_parts(text + negative, &ns)))
         return ty_fail(err, TY_EUSAGE,
-                       "\"%.80s\" is no duration: give a number and ms, s, m, h or d, as in 90, 1.5h, 500ms",
+                       "\"%.80s\" is no duration: give a number and ms, s, m, h or d, as in 90, 1.5h, 1h30m, "
+                       "500ms, or 01:30:00",
                        text);
-    if (number[0] == '-') return ty_fail(err, TY_EUSAGE, "duration \"%s\" cannot be negative", text);
-    double ns = value * (double)unit;
+    if (negative) return ty_fail(err, TY_EUSAGE, "duration \"%s\" cannot be negative", text);
     if (ns > (double)LONGEST) return ty_fail(err, TY_EUSAGE, "duration \"%s\" is longer than 100 years", text);
     *duration = llround(ns);
     return 0;

@@ -23,8 +23,9 @@
 
 #define PREFIX "trainyard-"
 #define SUFFIX ".lease"
-#define UNBORN ".unborn" /* behind the name of a file that is not locked yet */
-#define UNBORN_LIMIT 60  /* s; then whoever made it is dead */
+#define UNBORN \
+    ".unborn"           /* behind the name of a file that is not locked yet, where none can be without a name */
+#define UNBORN_LIMIT 60 /* s; then whoever made it is dead */
 
 /* Of its file: seen by all; the sticky bit keeps systemd-tmpfiles from removing it when it is old. */
 enum { FILE_MODE = 01644 };
@@ -91,20 +92,45 @@ int lease_claim(const struct lease *lease, const struct lease_claim *claims, siz
     return ty_fail(err, -code, "cannot write a lease in %s: %s", lease_directory_path(), strerror(code));
 }
 
-/* Makes the file of `lease` under a name that nobody looks at, and locks it before it gets the one by which it is found: a file that
- * is found without a lock is void. Readable for all under any umask. */
+/* A file without a name, where the file system has such: whoever is killed before it gets one leaves nothing. */
+static int create_nameless(const struct lease *lease) {
+    char link[32];
+    int fd = openat(lease->directory, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+    if (fd < 0) return -1;
+    (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (lease_file_lock(fd) == 0 && fchmod(fd, FILE_MODE) == 0 &&
+        linkat(AT_FDCWD, link, lease->directory, lease->file, AT_SYMLINK_FOLLOW) == 0)
+        return fd;
+    (void)close(fd);
+    return -1;
+}
+
+/* The same under a name that nobody looks at. */
+static int create_unborn(const struct lease *lease) {
+    char unborn[sizeof lease->file + sizeof UNBORN];
+    (void)snprintf(unborn, sizeof unborn, "%s" UNBORN, lease->file);
+    int fd = openat(lease->directory, unborn, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0) return -1;
+    if (lease_file_lock(fd) == 0 && fchmod(fd, FILE_MODE) == 0 &&
+        renameat(lease->directory, unborn, lease->directory, lease->file) == 0)
+        return fd;
+    int code = errno;
+    (void)unlinkat(lease->directory, unborn, 0);
+    (void)close(fd);
+    errno = code;
+    return -1;
+}
+
+/* Makes the file of `lease`, and locks it before it gets the name by which it is found: a file that is found without a lock is
+ * void. Readable for all under any umask. */
 static int create_file(struct lease *lease, ty_error *err) {
     uint64_t number;
-    char unborn[sizeof lease->file + sizeof UNBORN];
     if (getrandom(&number, sizeof number, 0) != sizeof number) return ty_fail(err, -errno, "no random number");
     (void)snprintf(lease->file, sizeof lease->file, PREFIX "%d-%016" PRIx64 SUFFIX, (int)getpid(), number);
-    (void)snprintf(unborn, sizeof unborn, "%s" UNBORN, lease->file);
-    lease->fd = openat(lease->directory, unborn, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (lease->fd >= 0 && lease_file_lock(lease->fd) == 0 && fchmod(lease->fd, FILE_MODE) == 0 &&
-        renameat(lease->directory, unborn, lease->directory, lease->file) == 0)
-        return 0;
+    lease->fd = create_nameless(lease);
+    if (lease->fd < 0) lease->fd = create_unborn(lease);
+    if (lease->fd >= 0) return 0;
     int code = errno;
-    if (lease->fd >= 0) (void)unlinkat(lease->directory, unborn, 0);
     return ty_fail(err, -code, "cannot make a lease in %s: %s", lease_directory_path(), strerror(code));
 }
 

@@ -1,4 +1,4 @@
-/* Claims on this machine's devices across separate runs and users (DESIGN.md 4, "Leases are file locks"; docs/leases.md).
+/* Claims on this machine's devices across separate runs and users (docs/design.md 4, "Leases are file locks"; docs/leases.md).
  *
  * A lease is a file of its own in a directory that all users share and in which nobody can touch another's files: /tmp itself, or
  * $TRAINYARD_LEASE_DIR. The controller and its agents hold one open file of it, and a lock that only the owner of the file can have:

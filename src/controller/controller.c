@@ -126,18 +126,15 @@ static int open_journal(struct controller *controller, ty_error *err) {
         run_lock_release(TAKE(controller->lock));
         directory_remove(controller->path);
     }
-    if (result >= 0)
-        result =
-            records_open(&journal, controller->path, run_lock_fd(controller->lock), &controller->records, err);
+    if (result < 0) return result;
+    int lock = run_lock_fd(controller->lock);
+    result = records_open(&journal, controller->path, lock, &controller->records, err);
     journal_close(journal);
     if (result >= 0 && past) result = read_past(controller, err);
     if (result >= 0 && controller->id[0] == '\0') result = make_id(controller, err);
-    struct checkpoints_place place = {controller->path, controller->id, controller->records,
-                                      run_lock_fd(controller->lock), past};
-    if (result >= 0)
-        result =
-            checkpoints_open(&place, &controller->request->settings.checkpoints, &controller->checkpoints, err);
-    return result;
+    if (result < 0) return result;
+    struct checkpoints_place place = {controller->path, controller->id, controller->records, lock, past};
+    return checkpoints_open(&place, &controller->request->settings.checkpoints, &controller->checkpoints, err);
 }
 
 /* By what the checkpoints are ranked, for who reads the run later. A name that is no UTF-8 can be that of no metric. */

@@ -87,6 +87,8 @@ static int shared(const struct framework_context *context, environment_change *c
     variables_set(&out, "TRAINYARD_RUN", context->run_name);
     variables_format(&out, "TRAINYARD_ATTEMPT", "%d", context->attempt);
     if (context->backend != NULL) variables_set(&out, "TRAINYARD_BACKEND", context->backend);
+    /* Their output is a pipe: without this Python holds lines back, and loses them when it is killed. */
+    if (framework_inherited(context, "PYTHONUNBUFFERED") == NULL) variables_set(&out, "PYTHONUNBUFFERED", "1");
     share_threads(context, &out);
     share_slices(context, &out);
     return variables_end(&out, err);

@@ -16,7 +16,7 @@
 #include "base/cleanup.h"
 #include "base/descriptors.h"
 
-/* Where clients of SQLite lock: sqlite.org/src/doc/trunk/src/os.h and os_unix.c. */
+/* Where clients of SQLite lock: the lock bytes of its file format (sqlite.org/src/doc/trunk/src/os.h). */
 enum {
     PENDING_BYTE = 0x40000000,
     RESERVED_BYTE = PENDING_BYTE + 1,

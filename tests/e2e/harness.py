@@ -89,7 +89,7 @@ class Case(unittest.TestCase):
         self.addCleanup(self.check_nothing_left)
         self.storage = os.path.join(self.place, "runs")
         self.leases = os.path.join(self.place, "leases")
-        drop = ("TRAINYARD_", "CUDA_", "HIP_", "RAY_", "TPU_", "NO_COLOR")
+        drop = ("TRAINYARD_", "CUDA_", "HIP_", "RAY_", "TPU_", "NO_COLOR", "PYTHONUNBUFFERED")
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(drop)}
         self.environment.update(HOME=self.place, TRAINYARD_LEASE_DIR=self.leases, TMPDIR=self.place)
 

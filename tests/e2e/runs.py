@@ -157,7 +157,10 @@ class RunCase(Case):
         told = ["process %d" % pid for pid in processes_with(self.place)]
         told += ["lease %s" % name for name in self.lease_files() if not void or is_locked(os.path.join(self.leases, name))]
         for path in files_below(self.place):
-            mode = os.lstat(os.path.join(self.place, path)).st_mode
+            try:
+                mode = os.lstat(os.path.join(self.place, path)).st_mode
+            except FileNotFoundError:
+                continue  # gone meanwhile
             top, _, rest = path.partition("/")
             if stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode):
                 told.append("socket or pipe %s" % path)

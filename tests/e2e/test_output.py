@@ -120,6 +120,16 @@ class Lines(OutputCase):
         self.assertLessEqual(max(map(len, pieces)), PIECE + 8)
         self.assertEqual(b"short\n" + words + b"\nshort\n", self.log())
 
+    def test_python_holds_nothing_back(self):
+        """What a program printed before it was killed is there, though a pipe is no terminal; who sets the variable is obeyed."""
+        dies = "import os, signal; print('said'); os.kill(os.getpid(), signal.SIGSEGV)"
+        out, _ = self.bytes_of("--", PYTHON, "-c", dies, status=128 + signal.SIGSEGV)
+        self.assertEqual(b"[rank 0] said\n", out)
+        shown = ("--", "sh", "-c", "echo =$PYTHONUNBUFFERED=")
+        self.assertEqual(b"[rank 0] =1=\n", self.bytes_of(*shown)[0])
+        self.assertEqual(b"[rank 0] =x=\n", self.bytes_of(*shown, env={"PYTHONUNBUFFERED": "x"})[0])
+        self.assertEqual(b"[rank 0] ==\n", self.bytes_of("--env", "PYTHONUNBUFFERED=", *shown)[0])
+
     def test_standard_error_is_apart(self):
         script = "for i in 1 2 3; do echo out $i; echo err $i >&2; done"
         out, err = self.bytes_of("-n", 2, "--", "sh", "-c", script)

@@ -468,7 +468,7 @@ def test_refusals_speak_python(fields, message):
 
 
 EDGES = [0, 1, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64, -1, float("nan"), float("inf"), 1e300, 10**400]
-COUNTS = EDGES[:6]  # whole numbers that JSON carries
+COUNTS = EDGES[:2]  # up to a million
 SECONDS = EDGES[:4]  # below a hundred years
 
 

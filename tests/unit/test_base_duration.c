@@ -12,9 +12,10 @@
 
 static void refuses(void **state) {
     (void)state;
-    static const char *const refused[] = {"",     "s",   "ms",   "1x",   "1 s",  " 1",   "1s ",      "1S",
-                                          "1min", "+1",  "0x10", "1..2", "1e",   "inf",  "infinity", "nan",
-                                          "-1",   "-0s", "-1ms", "1,5s", "101y", "1h30m"};
+    static const char *const refused[] = {
+        "",      "s",    "ms",     "1x",       "1 s",  " 1",       "1s ", "1S",   "1mi",  "+1",    "0x10",
+        "1..2",  "1e",   "inf",    "infinity", "nan",  "-1",       "-0s", "-1ms", "1,5s", "101y",  "1h30",
+        "30m1h", "1h1h", "1h 30m", "1:2:3:4",  "1:60", "01:60:00", ":30", "1:",   "1-30", "1-2:3", "1:30s"};
     for (size_t i = 0; i < ARRAY_SIZE(refused); i++) {
         nanoseconds duration = 42;
         ty_error err = {0};
@@ -49,6 +50,14 @@ static void parses(void **state) {
                  {"2m", 120 * NS_PER_S},
                  {"1d", 86400 * NS_PER_S},
                  {"1e3ms", NS_PER_S},
+                 {"5min", 300 * NS_PER_S},
+                 {"1h30m", 5400 * NS_PER_S},
+                 {"1d2h3m4s5ms", 93784005 * NS_PER_MS},
+                 {"1.5h30s", 5430 * NS_PER_S},
+                 {"01:30:00", 5400 * NS_PER_S},
+                 {"90:00", 5400 * NS_PER_S},
+                 {"100:00:01", 360001 * NS_PER_S},
+                 {"2-12:00:30", 216030 * NS_PER_S},
                  {"0.0000001ms", 0},
                  {"36525d", 36525 * (86400 * NS_PER_S)}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
