@@ -126,6 +126,7 @@ static void post(struct log *log) {
         log->logs->waiting -= size;
         buffer_done(&log->gathered);
         note_failure(log, size, -ENOMEM);
+        if (log->closed && log->writing == 0) remove_log(log);
         return;
     }
     *batch = (struct batch){.job = {.work = write_batch,
@@ -150,9 +151,10 @@ static void end_batch(struct storage_job *job) {
     log->writing--;
     logs->waiting -= batch->bytes.size;
     if (batch->code < 0) note_failure(log, batch->bytes.size, batch->code);
-    if (batch->last)
+    if (log->writing > 0 && !batch->last) return;
+    if (log->closed && (batch->last || log->gathered.size == 0)) /* its last batch may have found no memory */
         remove_log(log);
-    else if (log->writing == 0 && log->gathered.size > 0)
+    else if (log->gathered.size > 0)
         post(log);
 }
 
