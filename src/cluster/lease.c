@@ -170,18 +170,6 @@ void lease_release(struct lease *lease) {
     free(lease);
 }
 
-/* The kernel knows the name; once it is removed that ends in " (deleted)", and no such file is there. */
-void lease_abandoned(int fd) {
-    char link[64], path[PATH_MAX];
-    struct stat held, named;
-    (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t size = readlink(link, path, sizeof path - 1);
-    if (size <= 0) return;
-    path[size] = '\0';
-    if (fstat(fd, &held) < 0 || lstat(path, &named) < 0) return;
-    if (held.st_dev == named.st_dev && held.st_ino == named.st_ino) (void)unlink(path);
-}
-
 /* -- reading -- */
 
 /* Whoever may write here: nothing that would move a terminal's cursor. */
@@ -279,6 +267,28 @@ static bool is_lease_name(const char *name, const char *behind) {
     at += pid;
     if (pid == 0 || *at++ != '-' || strspn(at, "0123456789abcdef") != 16) return false;
     return str_prefix(at + 16, SUFFIX, &at) && strcmp(at, behind) == 0;
+}
+
+/* The kernel tells the directory of an open file, but not the name of one that was made without. */
+void lease_abandoned(int fd) {
+    char link[64], path[PATH_MAX];
+    struct stat held, named;
+    const struct dirent *entry;
+    (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t size = readlink(link, path, sizeof path - 1);
+    if (size <= 0 || fstat(fd, &held) < 0) return;
+    path[size] = '\0';
+    char *slash = strrchr(path, '/');
+    if (slash == NULL) return;
+    *slash = '\0';
+    DIR *entries = opendir(path);
+    while (entries != NULL && (entry = readdir(entries)) != NULL) {
+        if (entry->d_ino != held.st_ino || !is_lease_name(entry->d_name, "")) continue;
+        if (fstatat(dirfd(entries), entry->d_name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+            held.st_dev == named.st_dev && held.st_ino == named.st_ino)
+            (void)unlinkat(dirfd(entries), entry->d_name, 0);
+    }
+    if (entries != NULL) (void)closedir(entries);
 }
 
 /* What a process left that was killed as it made its lease. */
