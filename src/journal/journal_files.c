@@ -23,6 +23,7 @@ enum {
     SHARED_FIRST = PENDING_BYTE + 2,
     SHARED_SIZE = 510,
     INDEX_FIRST = JOURNAL_INDEX_USED - SQLITE_SHM_NLOCK,
+    INDEX_WRITER = 0,    /* the first of these: who has it writes */
     INDEX_OF_NOBODY = 3, /* the size of an index that is to be made again */
 };
 
@@ -140,18 +141,15 @@ static int join_index(int fd) {
     return rc;
 }
 
-/* Whoever may read the journal may read its index. */
+/* Its owner's alone: who can open it can lock it, and a lock for reading is enough to keep the writer from writing. Other users' readers
+ * need none. */
 static int open_index(struct held *held) {
     CLEANUP_FREE char *path = NULL;
-    struct stat status;
     int rc = index_path(held, &path);
     if (rc != SQLITE_OK) return rc;
-    if (fstat(held->fd, &status) < 0) return SQLITE_IOERR_FSTAT;
-    mode_t mode = status.st_mode & 0666;
-    CLEANUP_FD int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, mode);
+    CLEANUP_FD int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
     if (fd < 0) return SQLITE_CANTOPEN;
-    if (fstat(fd, &status) == 0 && status.st_size == 0 && (status.st_mode & 0666) != mode)
-        (void)fchmod(fd, mode);
+    (void)fchmod(fd, 0600);
     CLEANUP_FD int map = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (map < 0) return SQLITE_CANTOPEN;
     rc = join_index(fd);
@@ -204,7 +202,9 @@ static int index_map(sqlite3_file *file, int region, int size, int extend, void 
     return SQLITE_OK;
 }
 
+/* The lock of who writes stays from the first row to the end: another that took it between two would keep rows off the record. */
 static int index_lock(sqlite3_file *file, int first, int n, int flags) {
+    if (first == INDEX_WRITER && (flags & SQLITE_SHM_UNLOCK) != 0) return SQLITE_OK;
     short type = (flags & SQLITE_SHM_UNLOCK) != 0   ? F_UNLCK
                  : (flags & SQLITE_SHM_SHARED) != 0 ? F_RDLCK
                                                     : F_WRLCK;

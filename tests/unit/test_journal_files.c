@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
@@ -181,13 +182,77 @@ static void write_beside_carriers(void) {
         }
         wait_for(child, 1 << 8);
         assert_int_equal(module->commit(journal, false, NULL), 0);
-        look_from_outside("PRAGMA wal_checkpoint(TRUNCATE)", 0); /* between transactions anybody may */
+        look_from_outside("PRAGMA wal_checkpoint(PASSIVE)", 0); /* anybody may */
     }
 }
 
 static void who_carries_the_log_over_takes_no_row_away(void **state) {
     (void)state;
     die_after(write_beside_carriers, 6);
+}
+
+/* A shell that was left open in the middle of a transaction. */
+static void write_beside_a_writer(void) {
+    struct journal *journal = opened(JOURNAL_CREATE);
+    for (uint64_t number = 1; number <= 3; number++) {
+        sqlite3 *db = NULL;
+        put(journal, number);
+        assert_int_equal(sqlite3_open(path_of("run.db"), &db), SQLITE_OK);
+        assert_int_equal(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_BUSY);
+        assert_int_equal(sqlite3_exec(db, "DELETE FROM reports", NULL, NULL, NULL), SQLITE_BUSY);
+        assert_int_equal(sqlite3_close(db), SQLITE_OK);
+    }
+}
+
+static void nobody_else_writes(void **state) {
+    (void)state;
+    die_after(write_beside_a_writer, 3);
+}
+
+/* Another user locks all that he can open. */
+static pid_t lock_as_another_user(void) {
+    int pipe_ends[2];
+    char done;
+    assert_int_equal(pipe(pipe_ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+        if (setgid(65534) < 0 || setuid(65534) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) _exit(1);
+        for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+            int fd = open(path_of(parts[i]), O_RDONLY | O_CLOEXEC);
+            for (lock.l_start = 0; fd >= 0 && lock.l_start < 256; lock.l_start++, lock.l_len = 1)
+                (void)fcntl(fd, F_OFD_SETLK, &lock);
+        }
+        if (write(pipe_ends[1], "", 1) == 1) (void)pause();
+        _exit(1);
+    }
+    assert_int_equal(read(pipe_ends[0], &done, 1), 1);
+    assert_int_equal(close(pipe_ends[0]), 0);
+    assert_int_equal(close(pipe_ends[1]), 0);
+    return child;
+}
+
+static void end(pid_t child) {
+    assert_int_equal(kill(child, SIGKILL), 0);
+    wait_for(child, SIGKILL);
+}
+
+static void who_may_only_read_holds_up_no_writer(void **state) {
+    (void)state;
+    if (geteuid() != 0) return; /* nobody else is at hand */
+    struct journal *journal = opened(JOURNAL_CREATE);
+    pid_t first = lock_as_another_user();
+    put(journal, 1);
+    pid_t second = lock_as_another_user();
+    put(journal, 2);
+    module->close(journal);
+    expect_rows(2);
+    journal = opened(JOURNAL_APPEND); /* beside the log, which stays as for any reader */
+    put(journal, 3);
+    module->close(journal);
+    end(first);
+    end(second);
+    expect_rows(3);
 }
 
 static void write_beside_a_vandal(void) {
@@ -367,6 +432,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_copy_in_the_process_takes_no_row_away),
         TEST(who_carries_the_log_over_takes_no_row_away),
+        TEST(nobody_else_writes),
+        TEST(who_may_only_read_holds_up_no_writer),
         TEST(a_log_that_was_removed_is_made_anew),
         TEST(an_old_log_in_its_place_is_not_taken),
         TEST(a_child_holds_no_lock_on),
