@@ -91,7 +91,7 @@ class Checkpoint:
 
     def _read_metadata(self) -> dict[str, Any]:
         try:
-            with open(os.path.join(self.path, _METADATA), encoding="utf-8") as file:
+            with paths.opened(os.path.join(self.path, _METADATA)) as file:
                 return json.load(file)
         except FileNotFoundError:
             return {}

@@ -15,12 +15,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from .paths import JOURNAL
+from .paths import JOURNAL, opened
 
 _T = TypeVar("_T")
 _READINGS = 5
 _LOG_HEAD = 32  # bytes, which are others when the log begins anew
 _SHARED, _SHARED_SIZE, _INDEX_USED = 0x40000002, 510, 128  # where clients of SQLite lock
+_IS_TABLE = "type = 'table' AND rootpage > 0 AND name IN ('events', 'reports', 'checkpoints')"
 _LOCAL = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "overlay"}
 
 
@@ -34,6 +35,7 @@ def read(path: str, question: Callable[[Any], _T]) -> _T:
         before = _look(journal)
         try:
             with _opened(journal, before) as database:
+                _check(database)
                 answer = question(database)
         except (sqlite3.Error, OSError):
             if last or _look(journal) == before:
@@ -46,11 +48,21 @@ def read(path: str, question: Callable[[Any], _T]) -> _T:
     )
 
 
+def _check(database: Any) -> None:
+    """sqlite3.DatabaseError where what is to be a table is none: a view could have rows without end."""
+    import sqlite3
+
+    (tables,) = database.execute(f"SELECT count(*) FROM sqlite_master WHERE {_IS_TABLE}").fetchone()
+    if tables != 3:
+        raise sqlite3.DatabaseError("it is not the journal of a run")
+
+
 class _Look:
     """The files by all that a writer changes with their bytes; a log without bytes is none."""
 
     def __init__(self, journal: str):
-        self.file = os.stat(journal)
+        with opened(journal) as file:
+            self.file = os.fstat(file.fileno())
         self.log, self.head = _head(journal + "-wal")
         self.indexed = self.log is not None and _is_local(journal) and _is_used(journal + "-shm")
 
@@ -69,7 +81,7 @@ _look = _Look
 
 def _head(log: str) -> tuple[tuple[int, int] | None, bytes]:
     try:
-        with open(log, "rb", buffering=0) as file:
+        with opened(log) as file:
             status = os.fstat(file.fileno())
             return ((status.st_dev, status.st_ino), file.read(_LOG_HEAD)) if status.st_size else (None, b"")
     except FileNotFoundError:

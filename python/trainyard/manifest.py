@@ -7,6 +7,10 @@ import os
 import stat
 from typing import Any
 
+from .paths import opened
+
+_MOST = 256 << 20  # bytes of a manifest, as in the library
+
 
 def damage(directory: str) -> str | None:
     """What the first thing is that a committed checkpoint lacks, or has in another size than when it was committed.
@@ -14,8 +18,11 @@ def damage(directory: str) -> str | None:
     None when all is there. No file but the manifest is read: `trainyard checkpoints verify` compares every byte.
     """
     try:
-        with open(os.path.join(directory, ".metadata.json"), encoding="utf-8") as file:
-            files = json.load(file)["trainyard"]["files"]
+        with opened(os.path.join(directory, ".metadata.json")) as file:
+            text = file.read(_MOST + 1)
+        if len(text) > _MOST:
+            return f"its .metadata.json has more than {_MOST >> 20} MiB"
+        files = json.loads(text)["trainyard"]["files"]
         problems = (_problem(directory, entry) for entry in files)
         return next(filter(None, problems), None)
     except OSError as error:

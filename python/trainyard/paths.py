@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
+from typing import BinaryIO
 
 JOURNAL = "run.db"  # in a run's directory
 
@@ -15,6 +18,15 @@ def local(path: str | os.PathLike, what: str) -> str:
     if "://" in text:
         raise ValueError(f"{what}={text!r} must be a directory: other file systems are not provided")
     return text
+
+
+def opened(path: str) -> BinaryIO:
+    """A regular file, to read. OSError for what a reader might never come to the end of: a pipe, a device."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return open(fd, "rb", buffering=0)
+    os.close(fd)
+    raise OSError(errno.EINVAL, "it is no regular file", path)
 
 
 def lies_in(inner: str | os.PathLike, outer: str | os.PathLike) -> bool:

@@ -113,16 +113,18 @@ def read(path: str, checkpoint_config: Any = None) -> Result:
 
     try:
         last, rows, history, ranked_by = journal.read(path, question)
+        kept = [
+            (Checkpoint(_directory(path, name)), _load(metrics))
+            for _, name, metrics in rows
+            if _is_whole(path, name)
+        ]
+        metrics = _load(last[0]) if last else None
+        ranked = rank(kept, ranked_by)
     except (sqlite3.Error, OSError) as error:
         raise RuntimeError(f"{os.path.join(path, JOURNAL)} cannot be read: {error}") from error
-    kept = [
-        (Checkpoint(_directory(path, name)), _load(metrics))
-        for _, name, metrics in rows
-        if _is_whole(path, name)
-    ]
-    latest = kept[-1][0] if kept else None
-    metrics = _load(last[0]) if last else None
-    return Result(metrics, latest, None, path, rank(kept, ranked_by), history=history)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise RuntimeError(f"{os.path.join(path, JOURNAL)} is damaged: {error!r}") from error
+    return Result(metrics, kept[-1][0] if kept else None, None, path, ranked, history=history)
 
 
 def _recorded_config(database: Any) -> CheckpointConfig:

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -172,8 +173,13 @@ static int add_file(struct logs *logs, const char *name, int rank, bool tail, ty
         return ty_fail_memory(err);
     }
     logs->files = files;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat status;
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return ty_fail(err, -errno, "cannot read %.300s: %s", path, strerror(errno));
+    if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode)) {
+        (void)close(fd);
+        return ty_fail(err, TY_ECORRUPT, "cannot read %.300s: it is no regular file", path);
+    }
     if (tail && logs->options->tail == 0) (void)lseek(fd, 0, SEEK_END);
     if (tail && logs->options->tail > 0) seek_tail(fd, logs->options->tail);
     files[logs->n++] = (struct log_file){.rank = rank, .fd = fd};

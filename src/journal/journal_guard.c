@@ -20,7 +20,8 @@ static int look_at_log(const char *path, struct journal_look *look) {
     }
     CLEANUP_FD int fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return errno == ENOENT ? 0 : -errno;
-    if (fstat(fd, &look->log) < 0 || pread(fd, look->head, sizeof look->head, 0) < 0) return -errno;
+    if (fstat(fd, &look->log) == 0 && !S_ISREG(look->log.st_mode)) return -EINVAL;
+    if (pread(fd, look->head, sizeof look->head, 0) < 0) return -errno;
     return look->log.st_size > 0;
 }
 
@@ -44,6 +45,8 @@ int journal_look(const char *path, struct journal_look *look, ty_error *err) {
     CLEANUP_FD int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &look->file) < 0)
         return ty_fail(err, -errno, "cannot open %s: %s", path, strerror(errno));
+    if (!S_ISREG(look->file.st_mode))
+        return ty_fail(err, TY_ECORRUPT, "cannot open %s: it is no regular file", path);
     bool used = false;
     int logged = look_at_log(path, look);
     if (logged > 0 && file_is_local(fd) && look_at_index(path, &used) < 0) logged = -ENOMEM;

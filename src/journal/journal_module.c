@@ -58,8 +58,10 @@ int sqlite_fail(struct journal *journal, int rc, const char *verb, ty_error *err
     return ty_fail(err, code, "cannot %s %s: %s", verb, journal->path, why);
 }
 
-static int check_version(struct journal *journal, int application, int version, ty_error *err) {
-    if (application != JOURNAL_APPLICATION)
+static int check_version(struct journal *journal, sqlite3_stmt *look, ty_error *err) {
+    int application = sqlite3_column_int(look, 0), version = sqlite3_column_int(look, 1);
+    int tables = sqlite3_column_int(look, 2);
+    if (application != JOURNAL_APPLICATION || (version == JOURNAL_VERSION && tables != JOURNAL_TABLES))
         return ty_fail(err, TY_ECORRUPT, "%s is not the journal of a run", journal->path);
     if (version != JOURNAL_VERSION)
         return ty_fail(err, TY_EVERSION, "%s is a journal of version %d; this trainyard %s reads version %d",
@@ -67,16 +69,19 @@ static int check_version(struct journal *journal, int application, int version, 
     return 0;
 }
 
-/* The first look into the file: SQLite opens it, and the log, only now. Gives SQLite's code in *rc. */
+/* The first look into the file: SQLite opens it, and the log, only now. Gives SQLite's code in *rc. A view under the name of a table
+ * could have rows without end. */
 static int read_version(struct journal *journal, int *rc, ty_error *err) {
     sqlite3_stmt *look = NULL;
     int result = -1;
     *rc = sqlite3_prepare_v2(
-        journal->db, "SELECT application_id, user_version FROM pragma_application_id, pragma_user_version", -1,
-        &look, NULL);
+        journal->db,
+        "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master WHERE " JOURNAL_IS_TABLE
+        ") FROM pragma_application_id, pragma_user_version",
+        -1, &look, NULL);
     if (*rc == SQLITE_OK) *rc = sqlite3_step(look);
     if (*rc == SQLITE_ROW)
-        result = check_version(journal, sqlite3_column_int(look, 0), sqlite3_column_int(look, 1), err);
+        result = check_version(journal, look, err);
     else
         result = sqlite_fail(journal, *rc, "open", err);
     (void)sqlite3_finalize(look);
@@ -197,6 +202,8 @@ static int open_in_mode(struct journal *journal, enum journal_mode mode, ty_erro
         if (result < 0) return result;
     } else if (stat(journal->path, &status) < 0) {
         return ty_fail(err, -errno, "cannot open %s: %s", journal->path, strerror(errno));
+    } else if (!S_ISREG(status.st_mode)) {
+        return ty_fail(err, TY_ECORRUPT, "cannot open %s: it is no regular file", journal->path);
     }
     return mode == JOURNAL_READ ? open_reader(journal, err) : open_writer(journal, mode == JOURNAL_CREATE, err);
 }

@@ -4,7 +4,7 @@
 
 /* "TYjn"; `file` and other readers tell by it whose database this is. The version grows with every change of
  * the tables. */
-enum { JOURNAL_APPLICATION = 0x54596a6e, JOURNAL_VERSION = 1 };
+enum { JOURNAL_APPLICATION = 0x54596a6e, JOURNAL_VERSION = 1, JOURNAL_TABLES = 3 };
 
 #define JOURNAL_SCHEMA                                                                                      \
     "PRAGMA application_id = 1415146094;"                                                                   \
@@ -15,5 +15,8 @@ enum { JOURNAL_APPLICATION = 0x54596a6e, JOURNAL_VERSION = 1 };
     " rank INTEGER NOT NULL, number INTEGER NOT NULL, metrics TEXT NOT NULL);"                              \
     "CREATE TABLE checkpoints(number INTEGER PRIMARY KEY, time INTEGER NOT NULL, attempt INTEGER NOT NULL," \
     " name TEXT NOT NULL, metrics TEXT);"
+
+/* Of a row of SQLite's list of what is in a database. */
+#define JOURNAL_IS_TABLE "type = 'table' AND rootpage > 0 AND name IN ('events', 'reports', 'checkpoints')"
 
 #endif

@@ -3,12 +3,16 @@
 import base64
 import datetime
 import json
+import os
 import pickle
 import shutil
 import sqlite3
+import subprocess
+import sys
 
 import pytest
 import trainyard
+from conftest import BUILD
 from trainyard import Checkpoint, CheckpointConfig, DataParallelTrainer, Result, RunConfig, ScalingConfig
 from trainyard.history import Attempt
 from trainyard.result import rank
@@ -62,6 +66,94 @@ def test_nothing_of_a_run_is_unpickled_by_who_looks_at_it(tmp_path):
         result = Result.from_path(write_run(tmp_path / f"run-{i}", [(1, text)], [(1, text)]))
         assert pickled in str(result.metrics) and pickled in str(result.best_checkpoints)
     assert not (tmp_path / "mark").exists()
+
+
+ENDLESS = {"fifo": os.mkfifo, "device": lambda path: os.symlink("/dev/zero", path)}
+LOOPS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS number, i AS id, 0 AS rank, 1 AS attempt,"
+LOOK = "import sys, trainyard; trainyard.Result.from_path(sys.argv[1])"
+
+
+def looked_at(path, guard=60):
+    """The errors of who looks at the run, by Python and by the command; a look that does not end is none."""
+    where = ["--storage-path", os.path.dirname(path), os.path.basename(path)]
+    trainyard_command = os.path.join(BUILD, "trainyard")
+    looks = [[sys.executable, "-W", "ignore", "-c", LOOK, path]]
+    looks += [
+        [trainyard_command, *words, *where] for words in (["status"], ["checkpoints", "list"], ["logs"])
+    ]
+    return [
+        subprocess.run(look, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=guard).stderr
+        for look in looks
+    ]
+
+
+@pytest.fixture(scope="module")
+def a_run(tmp_path_factory):
+    """The directory of a run that ended in order."""
+
+    def train():
+        place = os.path.join(trainyard.get_context().get_storage().experiment_fs_path, "..", "source")
+        os.makedirs(place)
+        trainyard.report({"step": 1}, Checkpoint(place), delete_local_checkpoint_after_upload=True)
+        print("said")
+
+    storage = tmp_path_factory.mktemp("run")
+    return DataParallelTrainer(train, run_config=RunConfig(storage_path=str(storage), name="r")).fit().path
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+@pytest.mark.parametrize(
+    "name", ["run.db", "run.db-wal", "checkpoint_000001/.metadata.json", "logs/rank-0.log"]
+)
+def test_who_looks_at_a_run_reads_nothing_without_an_end(a_run, tmp_path, name, kind):
+    path = tmp_path / "planted"
+    shutil.copytree(a_run, path)
+    (path / name).unlink(missing_ok=True)
+    ENDLESS[kind](path / name)
+    by_python, status, listed, logs = looked_at(str(path))
+    if name.startswith("run.db"):
+        assert "regular file" in by_python and "run.db" in status and "run.db" in listed
+    if name.startswith("logs"):
+        assert "it is no regular file" in logs
+
+
+@pytest.mark.parametrize(
+    "table, columns", [("reports", "'{}' AS metrics"), ("checkpoints", "'c' AS name, '{}' AS metrics")]
+)
+def test_a_view_in_place_of_a_table_is_not_read(a_run, tmp_path, table, columns):
+    path = tmp_path / "planted"
+    shutil.copytree(a_run, path)
+    database = sqlite3.connect(path / "run.db")
+    database.execute(f"ALTER TABLE {table} RENAME TO kept")
+    database.execute(f"CREATE VIEW {table} AS {LOOPS} 0 AS time, {columns} FROM n")
+    database.commit()
+    database.close()
+    by_python, status, listed, _ = looked_at(str(path))
+    assert all("not the journal of a run" in said for said in (by_python, status, listed))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE reports SET metrics = '" + "[" * 100000 + "]" * 100000 + "'",
+        "UPDATE reports SET metrics = x'80ff'",
+        "UPDATE reports SET metrics = '{'",
+        "UPDATE events SET data = '[]'",
+        "UPDATE events SET data = '{}'",
+        "UPDATE events SET time = 'noon'",
+        "UPDATE checkpoints SET name = x'00ff'",
+        "UPDATE checkpoints SET metrics = '{'",
+    ],
+)
+def test_a_journal_with_other_values_is_damaged(a_run, tmp_path, change):
+    path = tmp_path / "planted"
+    shutil.copytree(a_run, path)
+    database = sqlite3.connect(path / "run.db")
+    database.execute(change)
+    database.commit()
+    database.close()
+    with pytest.raises(RuntimeError, match="run.db is damaged"):
+        Result.from_path(path)
 
 
 def test_metrics_have_the_same_types_in_the_callback_the_result_and_the_journal(storage):
