@@ -198,6 +198,7 @@ static int open_writer(struct journal *journal, bool fresh, ty_error *err) {
 static int open_in_mode(struct journal *journal, enum journal_mode mode, ty_error *err) {
     struct stat status;
     if (mode == JOURNAL_CREATE) {
+        if (access(journal->path, F_OK) < 0) remove_parts(journal->path, false);
         int result = journal_create(journal->path, err);
         if (result < 0) return result;
     } else if (stat(journal->path, &status) < 0) {

@@ -292,6 +292,26 @@ static void an_old_log_in_its_place_is_not_taken(void **state) {
     die_after(write_beside_a_restorer, 4);
 }
 
+/* What is left where only run.db was removed. */
+static void a_log_of_another_journal_is_not_taken(void **state) {
+    (void)state;
+    pid_t child = fork();
+    if (child == 0) {
+        put(opened(JOURNAL_CREATE), 1);
+        (void)raise(SIGKILL);
+    }
+    wait_for(child, SIGKILL);
+    assert_true(exists("run.db-wal"));
+    assert_int_equal(unlink(path_of("run.db")), 0);
+    struct journal *journal = opened(JOURNAL_CREATE);
+    expect_rows(0);
+    put(journal, 1);
+    assert_true(module->open(run_path, JOURNAL_CREATE, &(struct journal *){NULL}, NULL) < 0);
+    put(journal, 2);
+    module->close(journal);
+    expect_rows(2);
+}
+
 /* Its locks must not outlive the writer in a child. */
 static void a_child_holds_no_lock_on(void **state) {
     (void)state;
@@ -436,6 +456,7 @@ int main(void) {
         TEST(who_may_only_read_holds_up_no_writer),
         TEST(a_log_that_was_removed_is_made_anew),
         TEST(an_old_log_in_its_place_is_not_taken),
+        TEST(a_log_of_another_journal_is_not_taken),
         TEST(a_child_holds_no_lock_on),
         TEST(a_reader_on_a_network_looks_twice),
         TEST(a_run_that_is_resumed_is_read_again),
