@@ -53,6 +53,9 @@ static int check_directory(int fd, const char *path, ty_error *err) {
 
 int lease_directory_open(ty_error *err) {
     const char *path = lease_directory_path();
+    if (path[0] != '/') /* two that begin in two directories would not meet */
+        return ty_fail(err, TY_EUSAGE,
+                       "TRAINYARD_LEASE_DIR=%s must be an absolute path, the same for all users", path);
     bool made = mkdir(path, SHARED_MODE) == 0;
     if (!made && errno != EEXIST && errno != EROFS)
         return ty_fail(err, -errno, "cannot make the lease directory %s: %s; " CURE, path, strerror(errno));

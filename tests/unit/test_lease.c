@@ -359,6 +359,21 @@ static void test_a_lie_is_told_of(void **state) {
     (void)close(ready[1]);
 }
 
+/* Two runs that begin in two directories would meet nobody. */
+static void test_a_relative_directory(void **state) {
+    static const char *const paths[] = {"leases", "~/leases", "./leases"};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
+        struct lease *lease = NULL;
+        ty_error err = {0};
+        assert_int_equal(setenv("TRAINYARD_LEASE_DIR", paths[i], 1), 0);
+        assert_int_equal(lease_open("a run", &lease, &err), TY_EUSAGE);
+        assert_non_null(strstr(err.message, paths[i]));
+        assert_non_null(strstr(err.message, "absolute path"));
+        assert_int_not_equal(access(paths[i], F_OK), 0);
+    }
+}
+
 /* The default is in nobody's hands, and what else lies there is not touched. */
 static void test_default_directory(void **state) {
     (void)state;
@@ -731,6 +746,7 @@ int main(void) {
         TEST(test_another_user),
         TEST(test_another_user_cannot_disturb),
         TEST(test_a_lie_is_told_of),
+        TEST(test_a_relative_directory),
         TEST(test_default_directory),
         TEST(test_torn),
         TEST(test_nonsense),
