@@ -60,6 +60,9 @@ for method in ("spawn", "template"):
     path = os.path.abspath(method)
     fit(train, method=method, config={"path": path})
     seen[method] = json.loads(pathlib.Path(path).read_text())
+    glibc = 3 << 31  # signals 32 and 33 are its own: it takes them over as soon as a process has a thread
+    ignored = int(seen[method]["signals"]["SigIgn"], 16)
+    seen[method]["signals"]["SigIgn"] = ignored & ~glibc
     assert seen[method]["own"] and seen[method]["token"] and seen[method]["group"], seen
 assert seen["spawn"] == seen["template"], seen
 """)
