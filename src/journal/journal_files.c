@@ -262,6 +262,7 @@ static int open_written(sqlite3_vfs *layer, const char *path, sqlite3_file *file
     *held = (struct held){.system = file->pMethods, .methods = *file->pMethods, .index = -1, .map = -1};
     held->path = strdup(path);
     held->fd = open(path, locked ? O_RDWR | O_CLOEXEC : O_PATH | O_CLOEXEC);
+    int why = errno; /* SQLite asks for it when all is undone */
     descriptors_withhold(held->fd);
     held->methods.xClose = file_close;
     if (locked) add_locks(&held->methods);
@@ -270,6 +271,7 @@ static int open_written(sqlite3_vfs *layer, const char *path, sqlite3_file *file
     rc = held->path == NULL ? SQLITE_NOMEM : SQLITE_CANTOPEN;
     (void)file_close(file);
     file->pMethods = NULL;
+    errno = why;
     return rc;
 }
 
