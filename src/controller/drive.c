@@ -309,7 +309,6 @@ int drive_begin(struct drive *drive, ty_error *err) {
     const struct lease *lease = drive->config->prepared->lease;
     if (lease != NULL) descriptors_withhold(lease_fd(lease));
     drive->opening = checkpoints_begin(drive->config->checkpoints, on_opened, drive);
-    watch_all(drive); /* the first turn of the loop may be long */
     return drive->opening ? 0 : begin_run(drive, err);
 }
 
@@ -474,10 +473,13 @@ int drive_open(const struct drive_config *config, struct drive **out, ty_error *
     (void)prctl(PR_GET_CHILD_SUBREAPER, &drive->was_subreaper);
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     int result = begin(drive, err);
-    if (result < 0)
+    if (result < 0) {
         destroy(drive);
-    else
-        *out = drive;
+        return result;
+    }
+    /* The loop's first turn waits for an event, and none may come: the run may have ended already. */
+    on_turn_end(drive);
+    *out = drive;
     return result;
 }
 

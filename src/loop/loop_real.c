@@ -4,7 +4,10 @@
  * object of its own, which is let go of at once when the handle stops and freed when libuv is done with it; the
  * owner's memory is free immediately, as loop.h promises. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 #include <uv.h>
 
 #include "base/cleanup.h"
@@ -252,6 +255,15 @@ static const struct loop_backend real_backend = {
     .signal_stop = signal_stop,
 };
 
+/* libuv ends the process where it gets no pipe for signals in its first loop, which takes one descriptor before that. */
+static int check_room(void) {
+    int pair[2] = {-1, -1}, first = eventfd(0, EFD_CLOEXEC);
+    int code = first < 0 || pipe2(pair, O_CLOEXEC) < 0 ? -errno : 0;
+    if (first >= 0) (void)close(first);
+    if (pair[0] >= 0) (void)close(pair[0]), (void)close(pair[1]);
+    return code;
+}
+
 struct loop *loop_create(ty_error *err) {
     CLEANUP_FREE struct real_loop *loop = calloc(1, sizeof *loop);
     if (loop == NULL) {
@@ -262,7 +274,8 @@ struct loop *loop_create(ty_error *err) {
         (void)ty_fail_memory(err);
         return NULL;
     }
-    int code = uv_loop_init(&loop->uv);
+    int code = check_room();
+    if (code >= 0) code = uv_loop_init(&loop->uv);
     if (code < 0) {
         free_spare(loop);
         (void)ty_fail(err, code, "cannot make an event loop: %s", uv_strerror(code));

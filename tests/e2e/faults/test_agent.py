@@ -79,6 +79,19 @@ class Agents(FaultCase):
         self.assertRegex(finished.err.lower(), "no descriptor left for another worker .limit 48")
         self.assert_clean()
 
+    def test_a4_too_few_descriptors_for_the_driver(self):
+        """A4: whichever call is the first that gets none, the command says so, and nothing stays; with enough it runs."""
+        last = None
+        for number in range(5, 40):
+            with self.subTest(number):
+                limit = lambda number=number: resource.setrlimit(resource.RLIMIT_NOFILE, (number, number))
+                last = self.finish(self.shell("true", "--name", "r%d" % number, "--max-start-failures", 0, preexec_fn=limit))
+                self.assertIn(last.status, (0, 1, 4, 127), repr(last))
+                if last.status in (1, 4):
+                    self.assertIn("too many open files", last.err.lower(), repr(last))
+                self.assert_clean()
+        self.assert_status(0, last)
+
     def of_another_build(self, *parts):
         """The command and its parts in a place of their own; `parts` name another build. Its path, and both builds."""
         place = os.path.join(self.place, "work", "mixed")
