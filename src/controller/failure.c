@@ -62,7 +62,9 @@ static void add_others(const struct failure_context *context, const struct run_f
                                              : &unstarted;
         (void)idset_add(set, rank);
     }
-    add_ranks(out, &failed, "failed after it");
+    bool earlier =
+        failure->outcome == OUTCOME_TIME_LIMIT; /* it is what kept another attempt from following theirs */
+    add_ranks(out, &failed, earlier ? "failed" : "failed after it");
     add_ranks(out, &stopped, "stopped when told to");
     add_ranks(out, &finished, "had finished");
     add_ranks(out, &unstarted, "did not run to an end of its own");

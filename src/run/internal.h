@@ -93,9 +93,10 @@ struct run {
     struct run_hang hang;
     struct run_resize resize;
     int interrupts, interrupt_signal;
-    int preempted;    /* the first interrupt was a preemption: its signal; else 0 */
-    bool out_of_time; /* the time limit passed: no other attempt follows */
-    bool unclean;     /* some node did not prove that nothing is left */
+    int preempted; /* the first interrupt was a preemption: its signal; else 0 */
+    nanoseconds
+        out_of_time; /* when the time limit passed, by the wall clock: no other attempt follows; else 0 */
+    bool unclean;    /* some node did not prove that nothing is left */
     uint32_t leftovers;
     uint64_t report_base, last_number;
     uint64_t

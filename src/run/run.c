@@ -217,8 +217,8 @@ void run_failure_text(struct run_failure *failure, const char *format, ...) {
 
 static void describe_limit(const struct run *run, struct run_failure *failure) {
     CLEANUP(buffer_done) struct buffer text = {0};
-    *failure = (struct run_failure){
-        .outcome = OUTCOME_TIME_LIMIT, .rank = -1, .node = -1, .time = run->ops->wall(run->context)};
+    *failure =
+        (struct run_failure){.outcome = OUTCOME_TIME_LIMIT, .rank = -1, .node = -1, .time = run->out_of_time};
     duration_format(run->config.time_limit, &text);
     run_failure_text(failure, "the time limit of %s passed", text.failed ? "the run" : text.data);
 }
@@ -290,7 +290,7 @@ static void end_attempt(struct run *run) {
     run->outcome = attempt_outcome(run);
     if (run_resize_end(run)) run->outcome = OUTCOME_RESIZED;
     decide_retry(run);
-    bool late = run->retries && run->out_of_time;
+    bool late = run->retries && run->out_of_time > 0;
     run->retries = run->retries && !late;
     run_record_end(run, EVENT_ATTEMPT_END);
     if (late) blame_limit(run);
@@ -500,7 +500,7 @@ static void abandon(struct run *run, enum node_state state, const char *why) {
 /* The attempt fails of it, if of nothing else; there is no other attempt, whatever this one fails of. */
 static void run_out(struct run *run) {
     struct run_failure failure;
-    run->out_of_time = true;
+    run->out_of_time = run->ops->wall(run->context);
     if (run->state == RUN_PAUSING) {
         blame_limit(run);
         give_up_pause(run);

@@ -483,6 +483,7 @@ class Options(RunCase):
         self.assert_status(124, finished)
         self.assertIn("time limit of 1 s", finished.err)
         self.assertNotIn("attempt 2 begins", finished.err)
+        self.assertIn("  rank 0 failed\n", finished.err)  # and not after the limit
 
     def test_time_limit_that_is_not_reached(self):
         self.assert_status(3, self.run_workers("--time-limit", "1h", "--", "sh", "-c", "exit 3"))

@@ -15,8 +15,7 @@
 enum { LOG_ROOM = 1 << 16 };
 
 static nanoseconds wall(void *context) {
-    (void)context;
-    return 1000;
+    return 1000 + ((struct world *)context)->now;
 }
 
 static nanoseconds now(void *context) {

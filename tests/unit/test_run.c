@@ -492,6 +492,25 @@ static void a_pause_ends_with_an_interrupt_or_the_time_limit(void **state) {
     }
 }
 
+/* The limit ends the run, and is told with the time at which it passed. */
+static void a_limit_that_passes_while_an_attempt_is_stopped_is_told_as_of_then(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 2, 1, -1);
+    start_all(&world, 2);
+    end_worker(&world, 0, 9, false);
+    assert_int_equal(run_state_of(world.run), RUN_STOPPING);
+    world.now = 5;
+    run_timer_fired(world.run, TIMER_LIMIT);
+    world.now = 12;
+    end_worker(&world, 1, 15, true);
+    run_node_bye(world.run, 0, true, 0);
+    assert_true(world.ended);
+    assert_int_equal(run_exit_status(world.run), 124);
+    assert_int_equal(run_failure(world.run)->time, 1005);
+    world_done(&world);
+}
+
 static void each_kind_of_failure_is_counted_apart(void **state) {
     (void)state;
     static const int limits[] = {0, 1, 10, -1};
@@ -579,6 +598,7 @@ int main(void) {
         cmocka_unit_test(short_attempts_in_a_row_pause),
         cmocka_unit_test(a_node_that_is_lost_in_a_pause_is_started_again),
         cmocka_unit_test(a_pause_ends_with_an_interrupt_or_the_time_limit),
+        cmocka_unit_test(a_limit_that_passes_while_an_attempt_is_stopped_is_told_as_of_then),
         cmocka_unit_test(each_kind_of_failure_is_counted_apart),
         cmocka_unit_test(pauses_are_bounded_and_differ),
         cmocka_unit_test(late_and_doubled_events_change_nothing),
