@@ -44,7 +44,6 @@ struct node_slot {
 
 /* While the stacks of a run that hangs are saved. */
 struct run_hang {
-    bool collecting;
     uint32_t n_awaited;         /* nodes that have not answered */
     struct run_failure failure; /* that follows */
 };
@@ -60,7 +59,6 @@ enum resize_phase {
 struct run_resize {
     enum resize_phase phase;
     bool due;            /* the checkpoint that it waited for is there */
-    bool waiting;        /* the next attempt waits for room */
     char text[512];      /* "resize: 2 -> 4 workers" */
     nanoseconds saved;   /* monotonic: the last checkpoint, or the launch */
     nanoseconds stopped; /* monotonic: when the workers were told to stop */
@@ -79,9 +77,6 @@ struct run {
     struct retry retry;
     bool retries;                 /* another attempt follows the one that ended, */
     nanoseconds pause;            /* after so long */
-    bool paused;                  /* which is not over yet */
-    bool checking;                /* the next attempt waits for run_checked */
-    bool awaits_commit;           /* the workers are gone, and the end of the attempt waits for run_published */
     nanoseconds began, failed_at; /* of the attempt, monotonic */
     struct run_worker *workers;
     struct node_slot *nodes;
@@ -108,6 +103,68 @@ struct run {
     char *checkpoint;
 };
 
+/* What comes to a run from outside. The first RUN_TIMERS are the timers, by their numbers. */
+enum run_input_kind {
+    INPUT_START = RUN_TIMERS,
+    INPUT_NODE_UP,
+    INPUT_NODE_LOST,
+    INPUT_NODE_LEAVING,
+    INPUT_NODE_BYE,
+    INPUT_NODE_UNCLEAN,
+    INPUT_STARTED,
+    INPUT_READY,
+    INPUT_RENDEZVOUS,
+    INPUT_EXITED,
+    INPUT_NOT_STARTED,
+    INPUT_GONE,
+    INPUT_HUNG,
+    INPUT_STACKS,
+    INPUT_REPORT,
+    INPUT_PUBLISHED,
+    INPUT_CHECKED,
+    INPUT_ROOM,
+    INPUT_INTERRUPT,
+    RUN_INPUTS
+};
+
+/* An input with what it tells; what its kind does not have is 0. Pointers are borrowed but for `path`. */
+struct run_input {
+    enum run_input_kind kind;
+    uint32_t node, rank; /* of this run */
+    nanoseconds time;
+    const char *text;   /* data of EVENT_NODE, why a node is lost, how a worker hangs, why no commit came */
+    bool transient;     /* a loss that another start may mend */
+    bool clean;         /* nothing is left on a node */
+    bool preempts;      /* an interrupt that takes the machines away */
+    uint32_t leftovers; /* of a node that says bye */
+    int pid;            /* of a worker that started */
+    int signal_number;  /* of an interrupt, or of a node that is taken away */
+    uint64_t number;    /* of a commit, */
+    char *path;         /* and where it is; stolen */
+    const void *frames; /* where a hung worker stands, */
+    size_t size;        /* so many bytes */
+    const struct run_exit *exit;
+    const struct run_start_failure *start;
+    const struct run_report *report;
+};
+
+/* Does what the table has for this input in the state of the run (table.c). */
+void run_take(struct run *run, const struct run_input *input);
+
+/* The entries of the table. */
+typedef void run_entry(struct run *run, const struct run_input *input);
+run_entry run_on_begin, run_on_count, run_on_halt, run_on_kill, run_on_rush, run_on_quit,
+    run_on_hurry, /* run.c */
+    run_on_gather, run_on_probe, run_on_join, run_on_lose, run_on_miss, run_on_drop, run_on_part, run_on_bye,
+    run_on_stain, run_on_late, run_on_prune, run_on_force, run_on_shut, run_on_limit, run_on_expire,
+    run_on_pause, run_on_check, run_on_next, run_on_settle;
+run_entry run_on_leave, run_on_go, run_on_began, run_on_ready, run_on_met, run_on_exit, run_on_end, run_on_fail,
+    run_on_skip, run_on_gone; /* worker.c */
+run_entry run_on_report, run_on_hear, run_on_commit, run_on_store, run_on_last, run_on_free,
+    run_on_tell;                                   /* report.c */
+run_entry run_on_hang, run_on_stack, run_on_blame; /* hang.c */
+run_entry run_on_resize;                           /* resize.c */
+
 /* Records (record.c): `rank` and `node` are -1 for none, `time` 0 is now. */
 void run_record(struct run *run, enum run_event_kind kind, int rank, int node, nanoseconds time,
                 const char *data);
@@ -128,6 +185,8 @@ void run_record_end(struct run *run, enum run_event_kind kind); /* EVENT_ATTEMPT
 /* The parts of run.c that resize.c goes on with. */
 void run_begin_attempt(struct run *run);
 void run_stop_attempt(struct run *run, const char *reason);
+void run_limit_stop(struct run *run,
+                    bool kill); /* how long workers and agents that were told to end may take */
 void run_start_nodes(struct run *run, const uint32_t *node_of,
                      uint32_t n); /* of these, those that are not there */
 bool run_move(struct run *run, enum run_state to);
@@ -137,12 +196,10 @@ void run_count_nodes(struct run *run); /* how many workers each node has, by con
 void run_resize_launched(struct run *run);
 void run_resize_committed(struct run *run, uint64_t number); /* a checkpoint is whole */
 void run_resize_after_report(struct run *run);               /* stops now if that is what it waited for */
-void run_resize_timer(struct run *run);
-void run_resize_node(struct run *run, uint32_t node); /* a node without workers came up, or did not */
+void run_resize_node(struct run *run);                       /* a node without workers came up, or did not */
 /* True when the attempt, whose workers are gone, made way for another size; forgets what was on its way. */
 bool run_resize_end(struct run *run);
-void run_next_attempt(
-    struct run *run); /* from RUN_STOPPING or RUN_PAUSING: with as many workers as fit, if enough do */
+void run_next_attempt(struct run *run); /* as many workers as fit, if enough do */
 
 /* The parts of run.c that worker.c needs. False when the worker's state does not allow it. */
 bool run_move_worker(struct run *run, uint32_t rank, enum worker_state to);
@@ -152,18 +209,13 @@ void run_failure_text(struct run_failure *failure, const char *format, ...)
 
 /* The attempt fails of this, if of nothing else before; takes over failure->tail (run.c). */
 void run_fail(struct run *run, const struct run_failure *failure);
-/* The same for a node whose agent ends by itself (worker.c). */
-void run_note_leaving(struct run *run, uint32_t node, const struct run_failure *failure);
-/* The limit of the stacks passed; whatever was collected is forgotten (hang.c). */
-void run_stacks_late(struct run *run);
+/* Whatever was collected of a hang is forgotten: the run leaves RUN_HANGING (hang.c). */
 void run_hang_end(struct run *run);
 
 /* A rank has ended: a checkpoint that still waits for a report of it can never be whole (report.c). */
 void run_reports_rank_ended(struct run *run, uint32_t rank);
 /* A commit is on its way, and decides whether the attempt's last checkpoint counts. */
 bool run_reports_publishing(const struct run *run);
-/* Tells whom a checkpoint has waited for (report.c). */
-void run_reports_late(struct run *run);
 /* The attempt has ended: what is pending is discarded. */
 void run_reports_end(struct run *run);
 

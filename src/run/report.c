@@ -32,6 +32,13 @@ static struct pending *find_pending(struct run *run, uint64_t number) {
     return pending;
 }
 
+static struct pending *find_publishing(const struct run *run) {
+    struct pending *pending = run->pending;
+    while (pending != NULL && !pending->publishing)
+        pending = pending->next;
+    return pending;
+}
+
 static void unlink_pending(struct run *run, struct pending *gone) {
     struct pending **link = &run->pending;
     while (*link != gone)
@@ -150,16 +157,34 @@ static void end_publishing(struct run *run, struct pending *pending, char *path,
     free_pending(pending);
 }
 
-void run_published(struct run *run, uint64_t number, char *path, const char *error) {
-    struct pending *pending = find_pending(run, number);
+static void take_commit(struct run *run, const struct run_input *input) {
+    struct pending *pending = find_pending(run, input->number);
     if (pending == NULL || !pending->publishing) {
-        free(path);
+        free(input->path);
         return;
     }
-    end_publishing(run, pending, path, error);
+    end_publishing(run, pending, input->path, input->text);
     settle_all(run);
+}
+
+void run_on_commit(struct run *run, const struct run_input *input) {
+    take_commit(run, input);
     run_resize_after_report(run);
-    if (run->awaits_commit) run_end_when_gone(run);
+}
+
+void run_on_store(struct run *run, const struct run_input *input) {
+    take_commit(run, input);
+}
+
+/* The end of the attempt waits for it, and for those that were whole behind it. */
+void run_on_last(struct run *run, const struct run_input *input) {
+    take_commit(run, input);
+    if (find_publishing(run) == NULL) run_on_settle(run, input);
+}
+
+void run_on_free(struct run *run, const struct run_input *input) {
+    (void)run;
+    free(input->path);
 }
 
 static void fail_pending(struct pending *pending, const char *why) {
@@ -247,7 +272,8 @@ static void watch_reports(struct run *run) {
     run->ops->set_timer(run->context, TIMER_REPORTS, LATE_AFTER);
 }
 
-void run_reports_late(struct run *run) {
+void run_on_tell(struct run *run, const struct run_input *input) {
+    (void)input;
     const struct pending *pending = find_awaited(run);
     run->watches_reports = false;
     if (pending != NULL && run->ops->now(run->context) - pending->since >= LATE_AFTER) tell_late(run, pending);
@@ -343,11 +369,10 @@ static void await_list(struct run *run, const struct run_report *report) {
     answer_lists(run);
 }
 
-void run_report(struct run *run, const struct run_report *report) {
-    if (report->rank >= run->config.n_workers) return;
+void run_on_hear(struct run *run, const struct run_input *input) {
+    const struct run_report *report = input->report;
     run->words++;
     if (report->number <= run->report_base && report->kind != REPORT_LIST) return;
-    if (run->state != RUN_RUNNING && run->state != RUN_STOPPING) return;
     switch (report->kind) {
     case REPORT_BEGIN:
         if (report->number <= run->workers[report->rank].reports) break; /* doubled: it counts once */
@@ -367,6 +392,10 @@ void run_report(struct run *run, const struct run_report *report) {
     default:
         break;
     }
+}
+
+void run_on_report(struct run *run, const struct run_input *input) {
+    run_on_hear(run, input);
     run_resize_after_report(run);
 }
 
@@ -420,13 +449,6 @@ static void free_lists(struct run *run) {
         run->lists = waiter->next;
         free(waiter);
     }
-}
-
-static struct pending *find_publishing(const struct run *run) {
-    struct pending *pending = run->pending;
-    while (pending != NULL && !pending->publishing)
-        pending = pending->next;
-    return pending;
 }
 
 bool run_reports_publishing(const struct run *run) {

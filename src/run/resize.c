@@ -77,9 +77,8 @@ static void look(struct run *run, bool lost_too) {
     }
 }
 
-void run_resize_node(struct run *run, uint32_t node) {
-    (void)node;
-    if (run->resize.phase != RESIZE_PROBING || run->state != RUN_RUNNING || connects(run)) return;
+void run_resize_node(struct run *run) {
+    if (run->resize.phase != RESIZE_PROBING || connects(run)) return;
     run->ops->set_timer(run->context, TIMER_START, -1);
     look(run, false);
 }
@@ -100,8 +99,8 @@ static void carry_out(struct run *run) {
     run_stop_attempt(run, run->resize.text);
 }
 
-void run_resize_timer(struct run *run) {
-    if (run->state != RUN_RUNNING) return;
+void run_on_resize(struct run *run, const struct run_input *input) {
+    (void)input;
     if (run->resize.phase == RESIZE_NONE)
         look(run, true);
     else if (run->resize.phase == RESIZE_AWAITING)
@@ -116,7 +115,7 @@ void run_resize_committed(struct run *run, uint64_t number) {
 }
 
 void run_resize_after_report(struct run *run) {
-    if (run->resize.due && run->state == RUN_RUNNING && run->resize.phase == RESIZE_AWAITING) carry_out(run);
+    if (run->resize.due && run->resize.phase == RESIZE_AWAITING) carry_out(run);
 }
 
 /* -- between attempts */
@@ -176,11 +175,9 @@ static bool plan(struct run *run, struct run_layout *layout) {
     return layout->n_workers > 0;
 }
 
-/* For what is short; told once. */
+/* Told once, and looked at again as often as a run that has room. */
 static void wait_for_room(struct run *run, const char *why) {
-    (void)run_move(run, RUN_PAUSING);
-    if (!run->resize.waiting) run_record_text(run, EVENT_WAIT, -1, -1, "reason", why);
-    run->resize.waiting = true;
+    if (run_move(run, RUN_WAITING)) run_record_text(run, EVENT_WAIT, -1, -1, "reason", why);
     run->ops->set_timer(run->context, TIMER_PAUSE, interval_of(run));
 }
 
@@ -190,14 +187,7 @@ void run_next_attempt(struct run *run) {
         wait_for_room(run, layout.why);
         return;
     }
-    run->resize.waiting = false;
     if (!run_move(run, RUN_STARTING)) return;
     if (is_elastic(run)) adopt(run, &layout);
     run_begin_attempt(run);
-}
-
-void run_room_changed(struct run *run) {
-    if (run->state != RUN_PAUSING || !run->resize.waiting) return;
-    run->ops->set_timer(run->context, TIMER_PAUSE, -1);
-    run_next_attempt(run);
 }

@@ -1,5 +1,6 @@
-/* The run's state machine. Each event finds its state or changes nothing; each decision is made in one of the
- * functions begin_attempt, fail, end_attempt and finish. What happened is put into words in record.c. */
+/* The course of a run: how attempts begin, stop and end, and what follows. Which of these entries an input finds in
+ * which state is in table.c; each decision is made in one of run_begin_attempt, run_fail, end_attempt and finish. What
+ * happened is put into words in record.c. */
 #include "run/run.h"
 
 #include <signal.h>
@@ -69,6 +70,7 @@ void run_count_nodes(struct run *run) {
 bool run_move(struct run *run, enum run_state to) {
     if (!run_state_may_follow(run->state, to)) return false;
     log_debug("run", "%s -> %s", run_state_name(run->state), run_state_name(to));
+    if (run->state == RUN_HANGING) run_hang_end(run);
     run->state = to;
     return true;
 }
@@ -100,17 +102,18 @@ bool run_move_worker(struct run *run, uint32_t rank, enum worker_state to) {
 
 /* -- the course of things */
 
-static enum run_outcome attempt_outcome(const struct run *run);
 static void finish(struct run *run);
 static void end_attempt(struct run *run);
 static void launch_when_up(struct run *run);
-static void lose_node(struct run *run, uint32_t node, const char *why, bool transient);
 
 static void start_node(struct run *run, uint32_t node) {
     ty_error err = {0};
     if (!move_node(run, node, NODE_CONNECTING)) return;
     int result = run->ops->start_node(run->context, node, &err);
-    if (result < 0) lose_node(run, node, err.message, error_may_pass(result));
+    if (result == 0) return;
+    struct run_input lost = {
+        .kind = INPUT_NODE_LOST, .node = node, .text = err.message, .transient = error_may_pass(result)};
+    run_take(run, &lost);
 }
 
 void run_start_nodes(struct run *run, const uint32_t *node_of, uint32_t n) {
@@ -120,11 +123,6 @@ void run_start_nodes(struct run *run, const uint32_t *node_of, uint32_t n) {
         if (run->nodes[node].wanted) start_node(run, node);
         run->nodes[node].wanted = false;
     }
-}
-
-static void start_needed_nodes(struct run *run) {
-    for (uint32_t node = 0; node < run->config.n_nodes && run->state == RUN_STARTING; node++)
-        if (run->nodes[node].n_workers > 0) start_node(run, node);
 }
 
 /* The failure of the attempt before it is the reason, and is then forgotten. */
@@ -141,19 +139,14 @@ void run_begin_attempt(struct run *run) {
         run->workers[i] = (struct run_worker){.state = WORKER_PLANNED, .reports = run->report_base};
     }
     run->ops->set_timer(run->context, TIMER_START, run->config.start_limit);
-    start_needed_nodes(run);
+    for (uint32_t node = 0; node < run->config.n_nodes && run->state == RUN_STARTING; node++)
+        if (run->nodes[node].n_workers > 0) start_node(run, node);
     launch_when_up(run);
 }
 
-void run_start(struct run *run) {
-    if (run->state != RUN_IDLE || !run_move(run, RUN_STARTING)) return;
-    if (run->config.time_limit > 0) run->ops->set_timer(run->context, TIMER_LIMIT, run->config.time_limit);
-    if (run->interrupts == 0) {
-        run_begin_attempt(run);
-    } else {
-        run->outcome = attempt_outcome(run);
-        finish(run);
-    }
+void run_limit_stop(struct run *run, bool kill) {
+    nanoseconds limit = (kill ? 0 : run->config.grace) + STOP_MARGIN;
+    run->ops->set_timer(run->context, TIMER_STOP, limit);
 }
 
 static void stop_workers(struct run *run, bool kill, const char *reason) {
@@ -161,25 +154,39 @@ static void stop_workers(struct run *run, bool kill, const char *reason) {
     for (uint32_t node = 0; node < run->config.n_nodes; node++)
         if (run->nodes[node].state == NODE_LAUNCHED && run->nodes[node].n_alive > 0)
             run->ops->stop(run->context, node, kill, reason);
-    nanoseconds limit = (kill ? 0 : run->config.grace) + STOP_MARGIN;
-    run->ops->set_timer(run->context, TIMER_STOP, limit);
+    run_limit_stop(run, kill);
 }
 
-/* Ends the attempt before its time: whoever still works is told to stop. */
+/* Nothing was launched yet: the attempt is over at once. */
+static void withdraw(struct run *run) {
+    run->ops->set_timer(run->context, TIMER_START, -1);
+    for (uint32_t rank = 0; rank < run->config.n_workers; rank++)
+        (void)run_move_worker(run, rank, WORKER_GONE);
+    (void)run_move(run, RUN_STOPPING);
+    end_attempt(run);
+}
+
+/* One that stops already goes on with it. Where only a commit is still to come there is nobody to stop, unless an agent
+ * leaves, which is waited for like a worker. */
 void run_stop_attempt(struct run *run, const char *reason) {
-    if (run->state == RUN_STARTING) {
-        run->ops->set_timer(run->context, TIMER_START, -1);
-        for (uint32_t rank = 0; rank < run->config.n_workers; rank++)
-            (void)run_move_worker(run, rank, WORKER_GONE);
-        (void)run_move(run, RUN_STOPPING);
-        end_attempt(run);
-        return;
+    bool anybody = run->n_alive > 0 || run->n_leaving > 0;
+    switch (run->state) {
+    case RUN_STARTING:
+        withdraw(run);
+        break;
+    case RUN_RUNNING:
+    case RUN_HANGING:
+    case RUN_COMPLETING:
+        (void)run_move(run, run->state == RUN_COMPLETING && !anybody ? RUN_COMMITTING : RUN_STOPPING);
+        if (anybody) stop_workers(run, false, reason);
+        break;
+    default:
+        break;
     }
-    if (!run_move(run, RUN_STOPPING)) return;
-    if (run->n_alive > 0 || run->n_leaving > 0) stop_workers(run, false, reason);
 }
 
-/* Ended by what no peer's end brings about; an exit code, SIGABRT or SIGPIPE is often only the echo of a death elsewhere. */
+/* Ended by what no peer's end brings about; an exit code, SIGABRT or SIGPIPE is often only the echo of a death
+ * elsewhere. */
 static bool is_crash(const struct run_failure *failure) {
     static const int signals[] = {SIGKILL, SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGSYS};
     bool found = false;
@@ -188,24 +195,19 @@ static bool is_crash(const struct run_failure *failure) {
     return failure->outcome == OUTCOME_FAILED && found;
 }
 
-/* Notes a failure; the first one is the cause. A failure that comes after it is of a rank that had not yet been told to stop: they
- * happened as good as at once, and then a crash is the cause of the rest. */
-static bool note_failure(struct run *run, const struct run_failure *failure) {
+/* The first failure is the cause. One that comes after it is of a rank that had not yet been told to stop: they happened
+ * as good as at once, and then a crash is the cause of the rest. */
+void run_fail(struct run *run, const struct run_failure *failure) {
     bool first = run->failure.outcome == OUTCOME_NONE;
     bool better = run->failure.outcome == OUTCOME_FAILED && is_crash(failure) && !is_crash(&run->failure);
-    if (!first && !better) return false;
-    if (first) run->failed_at = run->ops->now(run->context);
-    free(run->failure.tail);
-    run->failure = *failure;
-    return true;
-}
-
-void run_fail(struct run *run, const struct run_failure *failure) {
-    if (!note_failure(run, failure)) {
+    if (!first && !better) {
         free(failure->tail);
         return;
     }
-    if (run->state == RUN_RUNNING || run->state == RUN_STARTING) run_stop_attempt(run, run->failure.text);
+    if (first) run->failed_at = run->ops->now(run->context);
+    free(run->failure.tail);
+    run->failure = *failure;
+    run_stop_attempt(run, run->failure.text);
 }
 
 void run_failure_text(struct run_failure *failure, const char *format, ...) {
@@ -251,41 +253,29 @@ static enum run_outcome attempt_outcome(const struct run *run) {
     return run->failure.outcome == OUTCOME_NONE ? OUTCOME_SUCCEEDED : run->failure.outcome;
 }
 
+/* How long storage is waited for; a run that is stopped waits no longer than the grace, and the second time not at all. */
 static void set_storage_timer(struct run *run) {
     nanoseconds grace = run->interrupts == 1 ? run->config.grace : 0;
     bool stopped = run->interrupts > 0 && grace < STORAGE_LIMIT;
     run->ops->set_timer(run->context, TIMER_STORAGE, stopped ? grace : STORAGE_LIMIT);
 }
 
-static void begin_when_ready(struct run *run) {
-    if (run->state == RUN_PAUSING && !run->paused && !run->checking) run_next_attempt(run);
-}
-
 /* Another attempt, at once or after the pause that failures cost, and from a checkpoint that is whole. */
 static void go_on(struct run *run) {
-    run->paused = run->pause > 0;
-    run->checking = run->ops->check != NULL && run->ops->check(run->context);
-    if (run->checking) set_storage_timer(run);
-    if (run->paused) run->ops->set_timer(run->context, TIMER_PAUSE, run->pause);
-    if (!run->paused && !run->checking)
-        run_next_attempt(run);
+    bool pauses = run->pause > 0;
+    bool checks = run->ops->check != NULL && run->ops->check(run->context);
+    if (checks) set_storage_timer(run);
+    if (pauses) run->ops->set_timer(run->context, TIMER_PAUSE, run->pause);
+    if (pauses || checks)
+        (void)run_move(run, pauses && checks ? RUN_RESTING : pauses ? RUN_PAUSING : RUN_CHECKING);
     else
-        (void)run_move(run, RUN_PAUSING);
-}
-
-void run_checked(struct run *run) {
-    if (!run->checking) return;
-    run->checking = false;
-    run->ops->set_timer(run->context, TIMER_STORAGE, -1);
-    begin_when_ready(run);
+        run_next_attempt(run);
 }
 
 /* Every worker is gone, and nothing is on its way any more: another attempt, or the end. */
 static void end_attempt(struct run *run) {
     run->ops->set_timer(run->context, TIMER_STOP, -1);
-    if (run->awaits_commit) run->ops->set_timer(run->context, TIMER_STORAGE, -1);
-    run->awaits_commit = false;
-    run_hang_end(run);
+    run->ops->set_timer(run->context, TIMER_STORAGE, -1);
     run_reports_end(run);
     run->outcome = attempt_outcome(run);
     if (run_resize_end(run)) run->outcome = OUTCOME_RESIZED;
@@ -303,54 +293,27 @@ static void end_attempt(struct run *run) {
     go_on(run);
 }
 
-/* There will be no next attempt: interrupted, or out of time, in the pause before it. */
-static void give_up_pause(struct run *run) {
-    run->retries = false;
-    run->outcome = attempt_outcome(run);
-    run->checking = false;
-    run->ops->set_timer(run->context, TIMER_PAUSE, -1);
-    run->ops->set_timer(run->context, TIMER_STORAGE, -1);
-    finish(run);
-}
-
-/* The storage may be slow: events are heard meanwhile, and a commit that gets into its place counts. */
-static void await_commit(struct run *run) {
-    if (run->awaits_commit) return;
-    run->awaits_commit = true;
-    run->ops->set_timer(run->context, TIMER_STOP, -1);
-    set_storage_timer(run);
-}
-
-/* Nobody waits for it any longer. */
-static void storage_late(struct run *run) {
-    if (run->awaits_commit) {
+/* An agent that leaves is waited for: a next attempt needs a new one. So is storage, which may be slow: inputs are heard
+ * meanwhile, and a commit that gets into its place counts. */
+void run_end_when_gone(struct run *run) {
+    bool stopping = run->state == RUN_STOPPING;
+    if (run->n_alive > 0 || run->n_leaving > 0) return;
+    if (!stopping && run->state != RUN_RUNNING && run->state != RUN_HANGING) return;
+    if (!run_reports_publishing(run)) {
         end_attempt(run);
         return;
     }
-    run->checking = false;
-    begin_when_ready(run);
+    run->ops->set_timer(run->context, TIMER_STOP, -1);
+    set_storage_timer(run);
+    (void)run_move(run, stopping ? RUN_COMMITTING : RUN_COMPLETING);
 }
 
-/* An agent that leaves is waited for: a next attempt needs a new one. */
-void run_end_when_gone(struct run *run) {
-    if (run->n_alive > 0 || run->n_leaving > 0) return;
-    if (run->state != RUN_RUNNING && run->state != RUN_STOPPING) return;
-    if (run_reports_publishing(run))
-        await_commit(run);
-    else
-        end_attempt(run);
-}
-
-static void end_run(struct run *run) {
-    if (!run_move(run, RUN_ENDED)) return;
+static void end_run_when_bye(struct run *run) {
+    if (run->n_bye > 0 || !run_move(run, RUN_ENDED)) return;
     for (int timer = 0; timer < RUN_TIMERS; timer++)
         run->ops->set_timer(run->context, (enum run_timer)timer, -1);
     run_record_end(run, EVENT_RUN_END);
     run->ops->ended(run->context);
-}
-
-static void end_when_bye(struct run *run) {
-    if (run->state == RUN_FINISHING && run->n_bye == 0) end_run(run);
 }
 
 /* Agents are told that it is over; each proves that nothing is left and says bye. */
@@ -366,7 +329,7 @@ static void finish(struct run *run) {
             (void)move_node(run, node, NODE_LOST);
         }
     }
-    end_when_bye(run);
+    end_run_when_bye(run);
 }
 
 /* The workers of a node went with it; `why` is recorded for those that never were there. */
@@ -378,7 +341,7 @@ static void drop_workers(struct run *run, uint32_t node, const char *why) {
     }
 }
 
-/* Sends the launch to every node; from the first that it cannot be sent to on, nothing runs. */
+/* Sends the launch to every node; from the first that cannot be sent to on, nothing runs. */
 static void launch_nodes(struct run *run) {
     struct run_failure failure = {.rank = -1};
     ty_error err = {0};
@@ -411,14 +374,26 @@ static void launch_when_up(struct run *run) {
     launch_nodes(run);
 }
 
-/* -- events */
+/* -- nodes come and go */
 
-void run_node_up(struct run *run, uint32_t node, const char *data_json) {
-    if (node >= run->config.n_nodes || run->nodes[node].state != NODE_CONNECTING) return;
-    (void)move_node(run, node, NODE_UP);
-    run_record(run, EVENT_NODE, -1, (int)node, 0, data_json);
+static void note_up(struct run *run, const struct run_input *input) {
+    if (run->nodes[input->node].state != NODE_CONNECTING || !move_node(run, input->node, NODE_UP)) return;
+    run_record(run, EVENT_NODE, -1, (int)input->node, 0, input->text);
+}
+
+void run_on_gather(struct run *run, const struct run_input *input) {
+    note_up(run, input);
     launch_when_up(run);
-    run_resize_node(run, node);
+}
+
+/* A node that an elastic run would grow into. */
+void run_on_probe(struct run *run, const struct run_input *input) {
+    note_up(run, input);
+    run_resize_node(run);
+}
+
+void run_on_join(struct run *run, const struct run_input *input) {
+    note_up(run, input);
 }
 
 /* The node is gone, and with it what was there. False when it was not there. */
@@ -432,136 +407,203 @@ static bool note_loss(struct run *run, uint32_t node, const char *why) {
         run->n_bye--;
         run->unclean = true;
     }
-    if (run->state == RUN_RUNNING || run->state == RUN_STOPPING) drop_workers(run, node, NULL);
+    drop_workers(run, node, NULL);
     return true;
 }
 
-/* What a loss brings about; `was` is the state that the node was in. */
-static void follow_loss(struct run *run, uint32_t node, enum node_state was, const char *why, bool transient) {
+/* The attempt fails of a node that was in the state `was`, unless nothing of the attempt was there. */
+static void fail_of_loss(struct run *run, const struct run_input *loss, enum node_state was) {
     struct run_failure failure = {.outcome = was == NODE_CONNECTING ? OUTCOME_START_FAILED : OUTCOME_NODE_LOST,
-                                  .transient = transient,
+                                  .transient = loss->transient,
                                   .rank = -1,
-                                  .node = (int)node,
+                                  .node = (int)loss->node,
                                   .time = run->ops->wall(run->context)};
-    run_failure_text(&failure, "%s", why);
-    bool idle = run->nodes[node].n_workers == 0; /* nothing of the attempt was there */
-    if (idle)
-        run_resize_node(run, node);
-    else if (run->state == RUN_RUNNING || run->state == RUN_STARTING)
+    run_failure_text(&failure, "%s", loss->text);
+    if (run->nodes[loss->node].n_workers > 0)
         run_fail(run, &failure);
+    else
+        run_resize_node(run);
     run_end_when_gone(run);
-    end_when_bye(run);
 }
 
-static void lose_node(struct run *run, uint32_t node, const char *why, bool transient) {
-    if (node >= run->config.n_nodes) return;
-    enum node_state was = run->nodes[node].state;
-    if (note_loss(run, node, why)) follow_loss(run, node, was, why, transient);
+void run_on_lose(struct run *run, const struct run_input *input) {
+    enum node_state was = run->nodes[input->node].state;
+    if (note_loss(run, input->node, input->text)) fail_of_loss(run, input, was);
 }
 
-void run_node_lost(struct run *run, uint32_t node, const char *why) {
-    lose_node(run, node, why, true);
+/* The workers were told to stop: a node less to wait for. */
+void run_on_miss(struct run *run, const struct run_input *input) {
+    if (note_loss(run, input->node, input->text)) run_end_when_gone(run);
 }
 
-void run_node_refused(struct run *run, uint32_t node, const char *why) {
-    lose_node(run, node, why, false);
+void run_on_drop(struct run *run, const struct run_input *input) {
+    (void)note_loss(run, input->node, input->text);
 }
 
-void run_node_bye(struct run *run, uint32_t node, bool clean, uint32_t leftovers) {
-    if (!move_node(run, node, NODE_GONE)) return;
+void run_on_part(struct run *run, const struct run_input *input) {
+    if (note_loss(run, input->node, input->text)) end_run_when_bye(run);
+}
+
+void run_on_bye(struct run *run, const struct run_input *input) {
+    if (!move_node(run, input->node, NODE_GONE)) return;
     run->n_bye--;
-    run->leftovers += leftovers;
-    if (!clean) run->unclean = true;
-    run_record_clean(run, node, clean, leftovers);
-    end_when_bye(run);
+    run->leftovers += input->leftovers;
+    if (!input->clean) run->unclean = true;
+    run_record_clean(run, input->node, input->clean, input->leftovers);
+    end_run_when_bye(run);
 }
 
-void run_node_unclean(struct run *run, uint32_t node) {
-    if (node >= run->config.n_nodes) return;
+void run_on_stain(struct run *run, const struct run_input *input) {
     run->unclean = true;
-    run_record_clean(run, node, false, 0);
+    run_record_clean(run, input->node, false, 0);
 }
 
-/* Nodes that do not answer within a limit are ended by force: all of them, before one, which has workers if any of them has, brings
- * about what may be another attempt. */
-static void abandon(struct run *run, enum node_state state, const char *why) {
-    uint32_t found = UINT32_MAX;
+/* Nodes that do not answer within a limit are ended by force, all of them, before one brings about what may be another
+ * attempt: that one is returned, and has workers if any of them has. n_nodes: there was none. */
+static uint32_t abandon(struct run *run, enum node_state state, const char *why) {
+    uint32_t found = run->config.n_nodes;
     for (uint32_t node = 0; node < run->config.n_nodes; node++) {
         const struct node_slot *slot = &run->nodes[node];
         bool idle = state == NODE_LAUNCHED && slot->n_alive == 0 && !slot->leaving;
         if (slot->state != state || idle) continue;
         run->ops->abandon(run->context, node);
         (void)note_loss(run, node, why);
-        if (found == UINT32_MAX || run->nodes[found].n_workers == 0) found = node;
+        if (found == run->config.n_nodes || run->nodes[found].n_workers == 0) found = node;
     }
-    if (found != UINT32_MAX) follow_loss(run, found, state, why, true);
+    return found;
 }
+
+static const char *const NO_HELLO = "its agent did not say hello within the start limit";
+
+void run_on_late(struct run *run, const struct run_input *input) {
+    (void)input;
+    struct run_input loss = {.text = NO_HELLO, .transient = true};
+    loss.node = abandon(run, NODE_CONNECTING, NO_HELLO);
+    if (loss.node < run->config.n_nodes) fail_of_loss(run, &loss, NODE_CONNECTING);
+}
+
+/* Of an attempt that did not come to need them. */
+void run_on_prune(struct run *run, const struct run_input *input) {
+    (void)input;
+    (void)abandon(run, NODE_CONNECTING, NO_HELLO);
+}
+
+void run_on_force(struct run *run, const struct run_input *input) {
+    (void)input;
+    (void)abandon(run, NODE_LAUNCHED, "its workers were not gone after the grace and a kill");
+    run_end_when_gone(run);
+}
+
+void run_on_shut(struct run *run, const struct run_input *input) {
+    (void)input;
+    (void)abandon(run, NODE_FINISHING, "its agent did not say bye");
+    end_run_when_bye(run);
+}
+
+/* -- between attempts */
+
+static void forget_timers(struct run *run) {
+    run->ops->set_timer(run->context, TIMER_PAUSE, -1);
+    run->ops->set_timer(run->context, TIMER_STORAGE, -1);
+}
+
+/* The checkpoint was looked at, or is not waited for any longer; the pause is not over. */
+void run_on_pause(struct run *run, const struct run_input *input) {
+    (void)input;
+    run->ops->set_timer(run->context, TIMER_STORAGE, -1);
+    (void)run_move(run, RUN_PAUSING);
+}
+
+/* The pause is over; the checkpoint was not looked at. */
+void run_on_check(struct run *run, const struct run_input *input) {
+    (void)input;
+    (void)run_move(run, RUN_CHECKING);
+}
+
+void run_on_next(struct run *run, const struct run_input *input) {
+    (void)input;
+    forget_timers(run);
+    run_next_attempt(run);
+}
+
+/* There will be no next attempt. */
+static void give_up_pause(struct run *run) {
+    run->retries = false;
+    run->outcome = attempt_outcome(run);
+    forget_timers(run);
+    finish(run);
+}
+
+/* Nobody waits any longer for the commit that the end of the attempt waited for. */
+void run_on_settle(struct run *run, const struct run_input *input) {
+    (void)input;
+    end_attempt(run);
+}
+
+/* -- the time limit */
 
 /* The attempt fails of it, if of nothing else; there is no other attempt, whatever this one fails of. */
-static void run_out(struct run *run) {
+void run_on_limit(struct run *run, const struct run_input *input) {
+    (void)input;
     struct run_failure failure;
     run->out_of_time = run->ops->wall(run->context);
-    if (run->state == RUN_PAUSING) {
-        blame_limit(run);
-        give_up_pause(run);
-    } else if (run->state == RUN_STARTING || run->state == RUN_RUNNING || run->state == RUN_STOPPING) {
-        describe_limit(run, &failure);
-        run_fail(run, &failure);
+    describe_limit(run, &failure);
+    run_fail(run, &failure);
+}
+
+void run_on_expire(struct run *run, const struct run_input *input) {
+    (void)input;
+    run->out_of_time = run->ops->wall(run->context);
+    blame_limit(run);
+    give_up_pause(run);
+}
+
+/* -- start and interrupts */
+
+void run_on_begin(struct run *run, const struct run_input *input) {
+    (void)input;
+    (void)run_move(run, RUN_STARTING);
+    if (run->config.time_limit > 0) run->ops->set_timer(run->context, TIMER_LIMIT, run->config.time_limit);
+    if (run->interrupts == 0) {
+        run_begin_attempt(run);
+    } else {
+        run->outcome = attempt_outcome(run);
+        finish(run);
     }
 }
 
-void run_timer_fired(struct run *run, enum run_timer timer) {
-    switch (timer) {
-    case TIMER_START:
-        abandon(run, NODE_CONNECTING, "its agent did not say hello within the start limit");
-        break;
-    case TIMER_LIMIT:
-        run_out(run);
-        break;
-    case TIMER_PAUSE:
-        run->paused = false;
-        begin_when_ready(run);
-        break;
-    case TIMER_STORAGE:
-        storage_late(run);
-        break;
-    case TIMER_STOP:
-        abandon(run, NODE_LAUNCHED, "its workers were not gone after the grace and a kill");
-        break;
-    case TIMER_STACKS:
-        run_stacks_late(run);
-        break;
-    case TIMER_REPORTS:
-        run_reports_late(run);
-        break;
-    case TIMER_RESIZE:
-        run_resize_timer(run);
-        break;
-    case TIMER_FINISH:
-        abandon(run, NODE_FINISHING, "its agent did not say bye");
-        break;
-    default:
-        break;
-    }
+/* The first interrupt is the reason of the end; every further one hurries it. */
+void run_on_count(struct run *run, const struct run_input *input) {
+    if (run->interrupts++ > 0) return;
+    run->interrupt_signal = input->signal_number;
+    if (input->preempts) run->preempted = input->signal_number;
+}
+
+void run_on_halt(struct run *run, const struct run_input *input) {
+    run_on_count(run, input);
+    run_stop_attempt(run, run->preempted > 0 ? "preempted" : "interrupted");
+}
+
+void run_on_kill(struct run *run, const struct run_input *input) {
+    run_on_count(run, input);
+    if (run->interrupts > 1) stop_workers(run, true, "interrupted again");
+}
+
+/* Only a commit is still to come. */
+void run_on_rush(struct run *run, const struct run_input *input) {
+    run_on_halt(run, input);
+    set_storage_timer(run);
+}
+
+void run_on_quit(struct run *run, const struct run_input *input) {
+    run_on_count(run, input);
+    give_up_pause(run);
 }
 
 /* Agents still give what workers left behind its grace: no more of it. */
-static void hurry(struct run *run) {
-    for (uint32_t node = 0; node < run->config.n_nodes; node++)
+void run_on_hurry(struct run *run, const struct run_input *input) {
+    run_on_count(run, input);
+    for (uint32_t node = 0; node < run->config.n_nodes && run->interrupts > 1; node++)
         if (run->nodes[node].state == NODE_FINISHING)
             run->ops->stop(run->context, node, true, "interrupted again");
-}
-
-void run_interrupt(struct run *run, int signal_number) {
-    run->interrupts++;
-    if (run->interrupts == 1) run->interrupt_signal = signal_number;
-    if (run->state == RUN_STARTING || run->state == RUN_RUNNING)
-        run_stop_attempt(run, run->preempted > 0 ? "preempted" : "interrupted");
-    else if (run->state == RUN_PAUSING)
-        give_up_pause(run);
-    else if (run->state == RUN_STOPPING && run->interrupts > 1 && !run->awaits_commit)
-        stop_workers(run, true, "interrupted again");
-    else if (run->state == RUN_FINISHING && run->interrupts > 1)
-        hurry(run);
-    if (run->awaits_commit) set_storage_timer(run);
 }

@@ -233,6 +233,8 @@ bool run_checks(const struct run *run);        /* run_checked is still waited fo
 bool run_awaits_commit(const struct run *run); /* the workers are gone; run_published is still waited for */
 
 /* How it stands (standing.c). What is returned is borrowed until the next event. */
+/* Running, stopping and pausing without their parts: RUN_HANGING and RUN_COMPLETING are seen as RUN_RUNNING,
+ * RUN_COMMITTING as RUN_STOPPING, RUN_RESTING, RUN_CHECKING and RUN_WAITING as RUN_PAUSING. */
 enum run_state run_state_of(const struct run *run);
 int run_attempt(const struct run *run);
 uint64_t run_report_base(const struct run *run); /* of the current attempt */

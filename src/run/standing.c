@@ -17,7 +17,19 @@ const char *run_outcome_name(enum run_outcome outcome) {
 }
 
 enum run_state run_state_of(const struct run *run) {
-    return run->state;
+    switch (run->state) {
+    case RUN_HANGING:
+    case RUN_COMPLETING:
+        return RUN_RUNNING;
+    case RUN_COMMITTING:
+        return RUN_STOPPING;
+    case RUN_RESTING:
+    case RUN_CHECKING:
+    case RUN_WAITING:
+        return RUN_PAUSING;
+    default:
+        return run->state;
+    }
 }
 
 int run_attempt(const struct run *run) {
@@ -67,11 +79,11 @@ void run_retry_no_more(struct run *run) {
 }
 
 bool run_awaits_commit(const struct run *run) {
-    return run->awaits_commit;
+    return run->state == RUN_COMPLETING || run->state == RUN_COMMITTING;
 }
 
 bool run_checks(const struct run *run) {
-    return run->checking;
+    return run->state == RUN_RESTING || run->state == RUN_CHECKING;
 }
 
 bool run_retries(const struct run *run, nanoseconds *pause) {

@@ -1,4 +1,5 @@
-/* What is heard of workers: each is a move in its table of states, and some are the failure of the attempt. */
+/* What is heard of workers: each is a move in its table of states, and some are the failure of the attempt. Also of
+ * agents that leave, of which workers may be the first to tell. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -6,19 +7,20 @@
 #include "base/str.h"
 #include "run/internal.h"
 
-void run_worker_started(struct run *run, uint32_t rank, int pid, nanoseconds time) {
-    if (!run_move_worker(run, rank, WORKER_STARTED)) return;
-    run->workers[rank].pid = pid;
-    run_record_started(run, rank, time);
+void run_on_began(struct run *run, const struct run_input *input) {
+    if (!run_move_worker(run, input->rank, WORKER_STARTED)) return;
+    run->workers[input->rank].pid = input->pid;
+    run_record_started(run, input->rank, input->time);
 }
 
-void run_worker_ready(struct run *run, uint32_t rank, nanoseconds time) {
-    if (run_move_worker(run, rank, WORKER_READY)) run_record(run, EVENT_READY, (int)rank, -1, time, NULL);
+void run_on_ready(struct run *run, const struct run_input *input) {
+    if (run_move_worker(run, input->rank, WORKER_READY))
+        run_record(run, EVENT_READY, (int)input->rank, -1, input->time, NULL);
 }
 
-void run_worker_rendezvous(struct run *run, uint32_t rank, nanoseconds time) {
-    if (rank < run->config.n_workers && run->workers[rank].state == WORKER_READY)
-        run_record(run, EVENT_RENDEZVOUS, (int)rank, -1, time, NULL);
+void run_on_met(struct run *run, const struct run_input *input) {
+    if (run->workers[input->rank].state == WORKER_READY)
+        run_record(run, EVENT_RENDEZVOUS, (int)input->rank, -1, input->time, NULL);
 }
 
 static void describe_exit(struct run_failure *failure, const char *cause) {
@@ -41,22 +43,56 @@ static char *copy_bytes(const void *bytes, size_t size) {
     return copy == NULL ? NULL : memcpy(copy, bytes, size);
 }
 
-void run_note_leaving(struct run *run, uint32_t node, const struct run_failure *failure) {
+/* -- agents that leave */
+
+/* A node that serves this attempt, and is not known to leave. */
+static bool may_leave(const struct run *run, uint32_t node) {
+    return run->nodes[node].state == NODE_LAUNCHED && !run->nodes[node].leaving;
+}
+
+static void note_leaving(struct run *run, uint32_t node) {
     run->nodes[node].leaving = true;
     run->n_leaving++;
-    if (run->state == RUN_RUNNING) run_fail(run, failure);
+}
+
+/* Somebody else told the agent to end: the attempt fails, and waits for the agent's end. */
+void run_on_leave(struct run *run, const struct run_input *input) {
+    if (!may_leave(run, input->node)) return;
+    int preempted = input->signal_number;
+    struct run_failure failure = {.outcome = preempted > 0 ? OUTCOME_PREEMPTED : OUTCOME_NODE_LOST,
+                                  .preempted = true,
+                                  .rank = -1,
+                                  .node = (int)input->node,
+                                  .wait_status = preempted,
+                                  .time = input->time};
+    run_failure_text(&failure, "%sthe agent was told to end", preempted > 0 ? "preempted: " : "");
+    note_leaving(run, input->node);
+    run_fail(run, &failure);
+}
+
+/* While the workers stop. Where only a commit was to come, an agent is now to be waited for again. */
+void run_on_go(struct run *run, const struct run_input *input) {
+    if (!may_leave(run, input->node)) return;
+    note_leaving(run, input->node);
+    if (run_move(run, RUN_STOPPING)) run_limit_stop(run, false);
 }
 
 /* A worker was told to stop, and not by this run: its agent was told to end, and could not say so. */
-static void note_leaving(struct run *run, uint32_t rank, nanoseconds time) {
+static void leave_with_worker(struct run *run, uint32_t rank, nanoseconds time) {
     uint32_t node = run->config.node_of[rank];
     struct run_failure failure = {
         .outcome = OUTCOME_NODE_LOST, .preempted = true, .rank = -1, .node = (int)node, .time = time};
     run_failure_text(&failure, "the agent of rank %u was told to end", rank);
-    run_note_leaving(run, node, &failure);
+    note_leaving(run, node);
+    run_fail(run, &failure);
 }
 
-void run_worker_exited(struct run *run, uint32_t rank, const struct run_exit *exit) {
+/* -- ends */
+
+/* `told`: the workers of this attempt were told to stop. */
+static void take_exit(struct run *run, const struct run_input *input, bool told) {
+    uint32_t rank = input->rank;
+    const struct run_exit *exit = input->exit;
     if (!run_move_worker(run, rank, WORKER_EXITED)) return;
     struct run_worker *worker = &run->workers[rank];
     worker->wait_status = exit->wait_status;
@@ -64,7 +100,7 @@ void run_worker_exited(struct run *run, uint32_t rank, const struct run_exit *ex
     worker->stopped = exit->stopped && !worker->hung;
     worker->failed = worker->hung || (exit->wait_status != 0 && !exit->stopped);
     run_record_exit(run, rank, worker->hung ? "it hung" : exit->cause, exit->time);
-    if (worker->stopped && run->state == RUN_RUNNING) note_leaving(run, rank, exit->time);
+    if (worker->stopped && !told) leave_with_worker(run, rank, exit->time);
     if (worker->failed && !worker->hung) {
         struct run_failure failure = {.outcome = OUTCOME_FAILED,
                                       .rank = (int)rank,
@@ -79,13 +115,23 @@ void run_worker_exited(struct run *run, uint32_t rank, const struct run_exit *ex
     run_reports_rank_ended(run, rank);
 }
 
-void run_worker_gone(struct run *run, uint32_t rank, nanoseconds time) {
-    if (!run_move_worker(run, rank, WORKER_GONE)) return;
-    run_record(run, EVENT_GONE, (int)rank, -1, time, NULL);
+void run_on_exit(struct run *run, const struct run_input *input) {
+    take_exit(run, input, false);
+}
+
+void run_on_end(struct run *run, const struct run_input *input) {
+    take_exit(run, input, true);
+}
+
+void run_on_gone(struct run *run, const struct run_input *input) {
+    if (!run_move_worker(run, input->rank, WORKER_GONE)) return;
+    run_record(run, EVENT_GONE, (int)input->rank, -1, input->time, NULL);
     run_end_when_gone(run);
 }
 
-void run_worker_start_failed(struct run *run, uint32_t rank, const struct run_start_failure *start) {
+static void take_start_failure(struct run *run, const struct run_input *input, bool told) {
+    uint32_t rank = input->rank;
+    const struct run_start_failure *start = input->start;
     if (!run_move_worker(run, rank, WORKER_GONE)) return;
     run->workers[rank].stopped = start->stopped;
     run->workers[rank].failed = !start->stopped;
@@ -98,7 +144,15 @@ void run_worker_start_failed(struct run *run, uint32_t rank, const struct run_st
     run_failure_text(&failure, "rank %u could not be started: %s", rank, start->why);
     if (!start->stopped)
         run_fail(run, &failure);
-    else if (run->state == RUN_RUNNING)
-        note_leaving(run, rank, start->time);
+    else if (!told)
+        leave_with_worker(run, rank, start->time);
     run_end_when_gone(run);
+}
+
+void run_on_fail(struct run *run, const struct run_input *input) {
+    take_start_failure(run, input, false);
+}
+
+void run_on_skip(struct run *run, const struct run_input *input) {
+    take_start_failure(run, input, true);
 }
