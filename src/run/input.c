@@ -27,17 +27,16 @@ void run_node_refused(struct run *run, uint32_t node, const char *why) {
 }
 
 void run_node_leaving(struct run *run, uint32_t node, int preempted, nanoseconds time) {
-    of_node(run, (struct run_input){
-                     .kind = INPUT_NODE_LEAVING, .node = node, .signal_number = preempted, .time = time});
+    of_node(run,
+            (struct run_input){.kind = INPUT_LEAVING, .node = node, .signal_number = preempted, .time = time});
 }
 
 void run_node_bye(struct run *run, uint32_t node, bool clean, uint32_t leftovers) {
-    of_node(run,
-            (struct run_input){.kind = INPUT_NODE_BYE, .node = node, .clean = clean, .leftovers = leftovers});
+    of_node(run, (struct run_input){.kind = INPUT_BYE, .node = node, .clean = clean, .leftovers = leftovers});
 }
 
 void run_node_unclean(struct run *run, uint32_t node) {
-    of_node(run, (struct run_input){.kind = INPUT_NODE_UNCLEAN, .node = node});
+    of_node(run, (struct run_input){.kind = INPUT_UNCLEAN, .node = node});
 }
 
 void run_worker_started(struct run *run, uint32_t rank, int pid, nanoseconds time) {

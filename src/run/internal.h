@@ -108,9 +108,9 @@ enum run_input_kind {
     INPUT_START = RUN_TIMERS,
     INPUT_NODE_UP,
     INPUT_NODE_LOST,
-    INPUT_NODE_LEAVING,
-    INPUT_NODE_BYE,
-    INPUT_NODE_UNCLEAN,
+    INPUT_LEAVING,
+    INPUT_BYE,
+    INPUT_UNCLEAN,
     INPUT_STARTED,
     INPUT_READY,
     INPUT_RENDEZVOUS,
@@ -155,9 +155,9 @@ void run_take(struct run *run, const struct run_input *input);
 typedef void run_entry(struct run *run, const struct run_input *input);
 run_entry run_on_begin, run_on_count, run_on_halt, run_on_kill, run_on_rush, run_on_quit,
     run_on_hurry, /* run.c */
-    run_on_gather, run_on_probe, run_on_join, run_on_lose, run_on_miss, run_on_drop, run_on_part, run_on_bye,
-    run_on_stain, run_on_late, run_on_prune, run_on_force, run_on_shut, run_on_limit, run_on_expire,
-    run_on_pause, run_on_check, run_on_next, run_on_settle;
+    run_on_enrol, run_on_probe, run_on_join, run_on_lose, run_on_miss, run_on_drop, run_on_part, run_on_bye,
+    run_on_stain, run_on_late, run_on_prune, run_on_force, run_on_shut, run_on_limit, run_on_over, run_on_pause,
+    run_on_check, run_on_next, run_on_close;
 run_entry run_on_leave, run_on_go, run_on_began, run_on_ready, run_on_met, run_on_exit, run_on_end, run_on_fail,
     run_on_skip, run_on_gone; /* worker.c */
 run_entry run_on_report, run_on_hear, run_on_commit, run_on_store, run_on_last, run_on_free,

@@ -381,7 +381,7 @@ static void note_up(struct run *run, const struct run_input *input) {
     run_record(run, EVENT_NODE, -1, (int)input->node, 0, input->text);
 }
 
-void run_on_gather(struct run *run, const struct run_input *input) {
+void run_on_enrol(struct run *run, const struct run_input *input) {
     note_up(run, input);
     launch_when_up(run);
 }
@@ -535,7 +535,7 @@ static void give_up_pause(struct run *run) {
 }
 
 /* Nobody waits any longer for the commit that the end of the attempt waited for. */
-void run_on_settle(struct run *run, const struct run_input *input) {
+void run_on_close(struct run *run, const struct run_input *input) {
     (void)input;
     end_attempt(run);
 }
@@ -551,7 +551,7 @@ void run_on_limit(struct run *run, const struct run_input *input) {
     run_fail(run, &failure);
 }
 
-void run_on_expire(struct run *run, const struct run_input *input) {
+void run_on_over(struct run *run, const struct run_input *input) {
     (void)input;
     run->out_of_time = run->ops->wall(run->context);
     blame_limit(run);
