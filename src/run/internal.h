@@ -185,8 +185,6 @@ void run_record_end(struct run *run, enum run_event_kind kind); /* EVENT_ATTEMPT
 /* The parts of run.c that resize.c goes on with. */
 void run_begin_attempt(struct run *run);
 void run_stop_attempt(struct run *run, const char *reason);
-void run_limit_stop(struct run *run,
-                    bool kill); /* how long workers and agents that were told to end may take */
 void run_start_nodes(struct run *run, const uint32_t *node_of,
                      uint32_t n); /* of these, those that are not there */
 bool run_move(struct run *run, enum run_state to);

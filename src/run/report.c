@@ -179,7 +179,7 @@ void run_on_store(struct run *run, const struct run_input *input) {
 /* The end of the attempt waits for it, and for those that were whole behind it. */
 void run_on_last(struct run *run, const struct run_input *input) {
     take_commit(run, input);
-    if (find_publishing(run) == NULL) run_on_close(run, input);
+    run_end_when_gone(run);
 }
 
 void run_on_free(struct run *run, const struct run_input *input) {

@@ -144,17 +144,13 @@ void run_begin_attempt(struct run *run) {
     launch_when_up(run);
 }
 
-void run_limit_stop(struct run *run, bool kill) {
-    nanoseconds limit = (kill ? 0 : run->config.grace) + STOP_MARGIN;
-    run->ops->set_timer(run->context, TIMER_STOP, limit);
-}
-
 static void stop_workers(struct run *run, bool kill, const char *reason) {
     run_record_stop(run, kill, reason);
     for (uint32_t node = 0; node < run->config.n_nodes; node++)
         if (run->nodes[node].state == NODE_LAUNCHED && run->nodes[node].n_alive > 0)
             run->ops->stop(run->context, node, kill, reason);
-    run_limit_stop(run, kill);
+    nanoseconds limit = (kill ? 0 : run->config.grace) + STOP_MARGIN;
+    run->ops->set_timer(run->context, TIMER_STOP, limit);
 }
 
 /* Nothing was launched yet: the attempt is over at once. */
@@ -166,10 +162,9 @@ static void withdraw(struct run *run) {
     end_attempt(run);
 }
 
-/* One that stops already goes on with it. Where only a commit is still to come there is nobody to stop, unless an agent
- * leaves, which is waited for like a worker. */
+/* One that stops already goes on with it. Where only a commit is still to come nobody is to be stopped, but an agent
+ * that leaves is waited for like a worker. */
 void run_stop_attempt(struct run *run, const char *reason) {
-    bool anybody = run->n_alive > 0 || run->n_leaving > 0;
     switch (run->state) {
     case RUN_STARTING:
         withdraw(run);
@@ -177,8 +172,8 @@ void run_stop_attempt(struct run *run, const char *reason) {
     case RUN_RUNNING:
     case RUN_HANGING:
     case RUN_COMPLETING:
-        (void)run_move(run, run->state == RUN_COMPLETING && !anybody ? RUN_COMMITTING : RUN_STOPPING);
-        if (anybody) stop_workers(run, false, reason);
+        (void)run_move(run, run->state == RUN_COMPLETING ? RUN_COMMITTING : RUN_STOPPING);
+        if (run->n_alive > 0 || run->n_leaving > 0) stop_workers(run, false, reason);
         break;
     default:
         break;
@@ -293,19 +288,20 @@ static void end_attempt(struct run *run) {
     go_on(run);
 }
 
-/* An agent that leaves is waited for: a next attempt needs a new one. So is storage, which may be slow: inputs are heard
- * meanwhile, and a commit that gets into its place counts. */
+/* An agent that leaves is waited for: a next attempt needs a new one. So is storage, which may be slow: inputs are
+ * heard meanwhile, and a commit that gets into its place counts. */
 void run_end_when_gone(struct run *run) {
-    bool stopping = run->state == RUN_STOPPING;
+    bool waits = run->state == RUN_COMPLETING || run->state == RUN_COMMITTING;
+    bool launched = run->state == RUN_RUNNING || run->state == RUN_HANGING;
     if (run->n_alive > 0 || run->n_leaving > 0) return;
-    if (!stopping && run->state != RUN_RUNNING && run->state != RUN_HANGING) return;
+    if (!waits && !launched && run->state != RUN_STOPPING) return;
     if (!run_reports_publishing(run)) {
         end_attempt(run);
-        return;
+    } else if (!waits) {
+        run->ops->set_timer(run->context, TIMER_STOP, -1);
+        set_storage_timer(run);
+        (void)run_move(run, launched ? RUN_COMPLETING : RUN_COMMITTING);
     }
-    run->ops->set_timer(run->context, TIMER_STOP, -1);
-    set_storage_timer(run);
-    (void)run_move(run, stopping ? RUN_COMMITTING : RUN_COMPLETING);
 }
 
 static void end_run_when_bye(struct run *run) {

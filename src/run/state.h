@@ -12,21 +12,21 @@
  * and their last checkpoint is on its way into its place; committing: the same after they were told to stop. Between
  * two attempts a run pauses (the price of failures), checks the latest checkpoint, rests while it does both, or waits
  * for room. */
-#define RUN_STATES(X)                                                                                \
-    X(RUN_IDLE, "idle", 1u << RUN_STARTING)                                                          \
-    X(RUN_STARTING, "starting", 1u << RUN_RUNNING | 1u << RUN_STOPPING | 1u << RUN_FINISHING)        \
-    X(RUN_RUNNING, "running",                                                                        \
-      1u << RUN_HANGING | 1u << RUN_STOPPING | 1u << RUN_COMPLETING | 1u << RUN_FINISHING)           \
-    X(RUN_HANGING, "hanging",                                                                        \
-      1u << RUN_RUNNING | 1u << RUN_STOPPING | 1u << RUN_COMPLETING | 1u << RUN_FINISHING)           \
-    X(RUN_STOPPING, "stopping", 1u << RUN_COMMITTING | RUN_BETWEEN_ATTEMPTS)                         \
-    X(RUN_COMPLETING, "completing", 1u << RUN_STOPPING | 1u << RUN_COMMITTING | 1u << RUN_FINISHING) \
-    X(RUN_COMMITTING, "committing", 1u << RUN_STOPPING | RUN_BETWEEN_ATTEMPTS)                       \
-    X(RUN_RESTING, "resting", 1u << RUN_PAUSING | 1u << RUN_CHECKING | 1u << RUN_FINISHING)          \
-    X(RUN_PAUSING, "pausing", 1u << RUN_WAITING | 1u << RUN_STARTING | 1u << RUN_FINISHING)          \
-    X(RUN_CHECKING, "checking", 1u << RUN_WAITING | 1u << RUN_STARTING | 1u << RUN_FINISHING)        \
-    X(RUN_WAITING, "waiting for room", 1u << RUN_STARTING | 1u << RUN_FINISHING)                     \
-    X(RUN_FINISHING, "finishing", 1u << RUN_ENDED)                                                   \
+#define RUN_STATES(X)                                                                         \
+    X(RUN_IDLE, "idle", 1u << RUN_STARTING)                                                   \
+    X(RUN_STARTING, "starting", 1u << RUN_RUNNING | 1u << RUN_STOPPING | 1u << RUN_FINISHING) \
+    X(RUN_RUNNING, "running",                                                                 \
+      1u << RUN_HANGING | 1u << RUN_STOPPING | 1u << RUN_COMPLETING | 1u << RUN_FINISHING)    \
+    X(RUN_HANGING, "hanging",                                                                 \
+      1u << RUN_RUNNING | 1u << RUN_STOPPING | 1u << RUN_COMPLETING | 1u << RUN_FINISHING)    \
+    X(RUN_STOPPING, "stopping", 1u << RUN_COMMITTING | RUN_BETWEEN_ATTEMPTS)                  \
+    X(RUN_COMPLETING, "completing", 1u << RUN_COMMITTING | 1u << RUN_FINISHING)               \
+    X(RUN_COMMITTING, "committing", RUN_BETWEEN_ATTEMPTS)                                     \
+    X(RUN_RESTING, "resting", 1u << RUN_PAUSING | 1u << RUN_CHECKING | 1u << RUN_FINISHING)   \
+    X(RUN_PAUSING, "pausing", 1u << RUN_WAITING | 1u << RUN_STARTING | 1u << RUN_FINISHING)   \
+    X(RUN_CHECKING, "checking", 1u << RUN_WAITING | 1u << RUN_STARTING | 1u << RUN_FINISHING) \
+    X(RUN_WAITING, "waiting for room", 1u << RUN_STARTING | 1u << RUN_FINISHING)              \
+    X(RUN_FINISHING, "finishing", 1u << RUN_ENDED)                                            \
     X(RUN_ENDED, "ended", 0)
 
 /* What may follow an attempt whose workers are gone. */

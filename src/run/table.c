@@ -15,7 +15,7 @@ static void run_on_no(struct run *run, const struct run_input *input) {
 /* clang-format off */
 static run_entry *const table[RUN_INPUTS][RUN_STATE_COUNT] = {
 /*                  idle   star-  run-    hang-   stop-  compl- comm-  rest-  paus-  check- wait-  fin-   end-
-                           ting   ning    ing     ping   eting  itting ing    ing    ing    ing    ishg   ed */
+                           ting   ning    ing     ping   eting  itting ing    ing    ing    ing    ish    ed */
     ON(START,       begin, no,    no,     no,     no,    no,    no,    no,    no,    no,    no,    no,    no)
     ON(NODE_UP,     no,    enrol, probe,  probe,  join,  join,  join,  join,  join,  join,  join,  no,    no)
     ON(NODE_LOST,   no,    lose,  lose,   lose,   miss,  lose,  miss,  drop,  drop,  drop,  drop,  part,  no)
@@ -38,7 +38,7 @@ static run_entry *const table[RUN_INPUTS][RUN_STATE_COUNT] = {
     TIMER(START,    no,    late,  late,   late,   prune, prune, prune, prune, prune, prune, prune, no,    no)
     TIMER(LIMIT,    no,    limit, limit,  limit,  limit, limit, limit, over,  over,  over,  over,  no,    no)
     TIMER(PAUSE,    no,    no,    no,     no,     no,    no,    no,    check, next,  no,    next,  no,    no)
-    TIMER(STOP,     no,    no,    no,     no,     force, no,    no,    no,    no,    no,    no,    no,    no)
+    TIMER(STOP,     no,    no,    no,     no,     force, no,    force, no,    no,    no,    no,    no,    no)
     TIMER(FINISH,   no,    no,    no,     no,     no,    no,    no,    no,    no,    no,    no,    shut,  no)
     TIMER(STACKS,   no,    no,    no,     blame,  no,    no,    no,    no,    no,    no,    no,    no,    no)
     TIMER(STORAGE,  no,    no,    no,     no,     no,    close, close, pause, no,    next,  no,    no,    no)

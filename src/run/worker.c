@@ -70,11 +70,8 @@ void run_on_leave(struct run *run, const struct run_input *input) {
     run_fail(run, &failure);
 }
 
-/* While the workers stop. Where only a commit was to come, an agent is now to be waited for again. */
 void run_on_go(struct run *run, const struct run_input *input) {
-    if (!may_leave(run, input->node)) return;
-    note_leaving(run, input->node);
-    if (run_move(run, RUN_STOPPING)) run_limit_stop(run, false);
+    if (may_leave(run, input->node)) note_leaving(run, input->node);
 }
 
 /* A worker was told to stop, and not by this run: its agent was told to end, and could not say so. */
