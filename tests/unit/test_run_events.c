@@ -1,5 +1,6 @@
-/* Every state of a run, and every two events in it: whatever they are, and however far the run comes between them, the run goes on to
- * an end, and neither its time limit nor an interrupt is lost. The workers of these runs fail for ever, and may do so for ever. */
+/* Every input in every state of a run, and every two events: whatever they are, and however far the run comes between
+ * them, the run goes on to an end, and neither its time limit nor an interrupt is lost. The workers of these runs fail
+ * for ever, and may do so for ever. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/cleanup.h"
-#include "run/run.h"
+#include "run/internal.h"
 #include "run_world.h"
 
 enum { N_NODES = WORLD_NODES, STEPS_BETWEEN = 4, STEPS_MAX = 500, NO_RANK = -1 };
@@ -26,6 +27,17 @@ struct course {
 
 static const struct failure_policy FOR_EVER = {
     .max_failures = -1, .controller_failure_limit = -1, .max_preemption_failures = -1};
+
+/* How often an entry of the table was looked up. */
+static uint64_t visits[RUN_INPUTS][RUN_STATE_COUNT];
+
+void __real_run_take(struct run *run, const struct run_input *input);
+void __wrap_run_take(struct run *run, const struct run_input *input);
+
+void __wrap_run_take(struct run *run, const struct run_input *input) {
+    visits[input->kind][run->state]++;
+    __real_run_take(run, input);
+}
 
 /* -- how the run comes into each state */
 
@@ -83,6 +95,13 @@ static void await_commit(struct world *world) {
     assert_true(run_awaits_commit(world->run));
 }
 
+static void complete(struct world *world) {
+    begin_checkpoint(world);
+    for (uint32_t rank = 0; rank < run_size(world->run); rank++)
+        end_worker(world, rank, 0, false);
+    assert_true(run_awaits_commit(world->run));
+}
+
 static void pause_after_failures(struct world *world) {
     run_workers(world);
     fail_attempt(world);
@@ -97,6 +116,17 @@ static void check_checkpoint(struct world *world) {
     run_workers(world);
     fail_attempt(world);
     assert_true(run_checks(world->run));
+}
+
+static void check_in_a_pause(struct world *world) {
+    world->checks = true;
+    run_workers(world);
+    fail_attempt(world);
+    run_checked(world->run);
+    come_up(world);
+    start_workers(world);
+    fail_attempt(world);
+    assert_true(run_checks(world->run) && world->timers[TIMER_PAUSE] > 0);
 }
 
 static void stop_for_another_size(struct world *world) {
@@ -121,6 +151,12 @@ static void finish(struct world *world) {
         end_worker(world, rank, 0, false);
 }
 
+static void end(struct world *world) {
+    finish(world);
+    for (uint32_t node = 0; node < N_NODES; node++)
+        run_node_bye(world->run, node, true, 0);
+}
+
 static const struct start {
     const char *name;
     bool elastic;
@@ -130,17 +166,20 @@ static const struct start {
     {"idle", false, RUN_IDLE, stay_idle},
     {"starting", false, RUN_STARTING, begin},
     {"running", false, RUN_RUNNING, run_workers},
-    {"hanging", false, RUN_RUNNING, hang},
+    {"hanging", false, RUN_HANGING, hang},
     {"with a checkpoint", false, RUN_RUNNING, begin_checkpoint},
     {"elastic", true, RUN_RUNNING, run_workers},
     {"stopping", false, RUN_STOPPING, stop_after_a_failure},
     {"leaving", false, RUN_STOPPING, leave_node},
     {"stopping for another size", true, RUN_STOPPING, stop_for_another_size},
-    {"awaiting a commit", false, RUN_STOPPING, await_commit},
+    {"committing", false, RUN_COMMITTING, await_commit},
+    {"completing", false, RUN_COMPLETING, complete},
     {"pausing", false, RUN_PAUSING, pause_after_failures},
-    {"checking", false, RUN_PAUSING, check_checkpoint},
-    {"waiting for room", true, RUN_PAUSING, wait_for_room},
+    {"checking", false, RUN_CHECKING, check_checkpoint},
+    {"resting", false, RUN_RESTING, check_in_a_pause},
+    {"waiting for room", true, RUN_WAITING, wait_for_room},
     {"finishing", false, RUN_FINISHING, finish},
+    {"ended", false, RUN_ENDED, end},
 };
 
 /* -- what may happen to it */
@@ -294,7 +333,7 @@ static void open_course(struct course *course, const struct start *start, bool d
     assert_int_equal(result, 0);
     course->world.quiet = true;
     start->come(&course->world);
-    assert_int_equal(run_state_of(course->world.run), start->state);
+    assert_int_equal(course->world.run->state, start->state);
     forget_log(&course->world);
 }
 
@@ -332,8 +371,108 @@ static void every_two_events_in_every_state_come_to_an_end(void **state) {
         }
 }
 
+/* -- every input */
+
+/* From outside, whether the run can have expected it or not: timers that are not set, nodes that are not there. `which`:
+ * of a node or a rank. */
+static void put_in(struct run *run, enum run_input_kind kind, uint32_t which) {
+    struct run_exit exit = {.wait_status = 3 << 8, .time = 1};
+    struct run_start_failure failure = {.why = "no memory", .transient = true, .time = 1};
+    struct run_report metrics = {.rank = which, .kind = REPORT_METRICS, .number = 2};
+    switch (kind) {
+    case INPUT_START:
+        run_start(run);
+        break;
+    case INPUT_NODE_UP:
+        run_node_up(run, which, "{}");
+        break;
+    case INPUT_NODE_LOST:
+        run_node_lost(run, which, "gone");
+        break;
+    case INPUT_LEAVING:
+        run_node_leaving(run, which, 15, 1);
+        break;
+    case INPUT_BYE:
+        run_node_bye(run, which, true, 0);
+        break;
+    case INPUT_UNCLEAN:
+        run_node_unclean(run, which);
+        break;
+    case INPUT_STARTED:
+        run_worker_started(run, which, 100, 1);
+        break;
+    case INPUT_READY:
+        run_worker_ready(run, which, 1);
+        break;
+    case INPUT_RENDEZVOUS:
+        run_worker_rendezvous(run, which, 1);
+        break;
+    case INPUT_EXITED:
+        run_worker_exited(run, which, &exit);
+        break;
+    case INPUT_NOT_STARTED:
+        run_worker_start_failed(run, which, &failure);
+        break;
+    case INPUT_GONE:
+        run_worker_gone(run, which, 1);
+        break;
+    case INPUT_HUNG:
+        run_worker_hung(run, which, "silence", 1);
+        break;
+    case INPUT_STACKS:
+        run_node_stacks(run, which, "main", 4);
+        break;
+    case INPUT_REPORT:
+        run_report(run, &metrics);
+        break;
+    case INPUT_PUBLISHED:
+        run_published(run, 1, strdup("/run/checkpoint-1"), NULL);
+        break;
+    case INPUT_CHECKED:
+        run_checked(run);
+        break;
+    case INPUT_ROOM:
+        run_room_changed(run);
+        break;
+    case INPUT_INTERRUPT:
+        run_interrupt(run, 2);
+        break;
+    default:
+        run_timer_fired(run, (enum run_timer)kind);
+    }
+}
+
+static void take_input(const struct start *start, bool deaf, enum run_input_kind kind, uint32_t which) {
+    struct course course;
+    open_course(&course, start, deaf);
+    bool open = course.world.run->state < RUN_FINISHING;
+    size_t length = strlen(course.story);
+    (void)snprintf(course.story + length, sizeof course.story - length, ", input %d of %u", kind, which);
+    course.interrupted = kind == INPUT_INTERRUPT && open;
+    course.out_of_time = kind == (enum run_input_kind)TIMER_LIMIT && open && start->state != RUN_IDLE;
+    put_in(course.world.run, kind, which);
+    run_start(course.world.run);
+    if (!course.interrupted && !course.out_of_time) happen(&course, TIMER_LIMIT);
+    go_on(&course, STEPS_MAX);
+    expect_end(&course);
+    world_done(&course.world);
+}
+
+static void every_input_in_every_state_comes_to_an_end(void **state) {
+    (void)state;
+    memset(visits, 0, sizeof visits);
+    for (size_t i = 0; i < ARRAY_SIZE(starts); i++)
+        for (int n = 0; n < RUN_INPUTS * N_NODES * 2; n++)
+            take_input(&starts[i], n % 2, (enum run_input_kind)(n / 2 % RUN_INPUTS), n / 2 / RUN_INPUTS);
+    for (int input = 0; input < RUN_INPUTS; input++)
+        for (int in = 0; in < RUN_STATE_COUNT; in++)
+            if (visits[input][in] == 0)
+                fail_msg("no input %d came while a run was %s", input, run_state_name((enum run_state)in));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_input_in_every_state_comes_to_an_end),
         cmocka_unit_test(every_two_events_in_every_state_come_to_an_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
