@@ -530,9 +530,11 @@ static void give_up_pause(struct run *run) {
     finish(run);
 }
 
-/* Nobody waits any longer for the commit that the end of the attempt waited for. */
+/* Nobody waits any longer for the commit that the end of the attempt waited for, nor for an agent that leaves: a next
+ * attempt would wait for that one at its own end. */
 void run_on_close(struct run *run, const struct run_input *input) {
     (void)input;
+    (void)abandon(run, NODE_LAUNCHED, "its agent was told to end, and did not");
     end_attempt(run);
 }
 

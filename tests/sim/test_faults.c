@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "run/run.h"
+#include "run/internal.h"
 #include "world.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -19,6 +19,17 @@ enum { SEEDS = 20000 };
 static struct {
     uint64_t worlds, steps, checkpoints, faults, restarts, resizes, shortages, attempts, outcomes[16];
 } seen;
+
+/* How often an input came while a run was in a state. */
+static uint64_t visits[RUN_INPUTS][RUN_STATE_COUNT];
+
+void __real_run_take(struct run *run, const struct run_input *input);
+void __wrap_run_take(struct run *run, const struct run_input *input);
+
+void __wrap_run_take(struct run *run, const struct run_input *input) {
+    visits[input->kind][run->state]++;
+    __real_run_take(run, input);
+}
 
 static int live(uint64_t seed, int trace) {
     struct world_result result;
@@ -72,6 +83,14 @@ static int tell_seen(void) {
                      seen.outcomes[outcome]);
         unseen += seen.outcomes[outcome] == 0;
     }
+    for (int input = 0; input < RUN_INPUTS; input++)
+        for (int state = 0; state < RUN_STATE_COUNT; state++) {
+            if (getenv("XX")) printf("%llu %d %d\n", (unsigned long long)visits[input][state], input, state);
+            if (visits[input][state] > 0) continue;
+            (void)printf("  no input %d came while a run was %s\n", input,
+                         run_state_name((enum run_state)state));
+            unseen++;
+        }
     if (unseen > 0) (void)printf("not everything that can happen was seen\n");
     return unseen;
 }

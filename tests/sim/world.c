@@ -9,9 +9,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/dice.h"
 #include "engine/sim.h"
 #include "replay.h"
+#include "run/internal.h"
 #include "shortage.h"
 
 enum { RANKS = 12, NODES = 5, NUMBERS = 4096 };
@@ -61,7 +63,10 @@ enum fault {
 };
 
 struct world {
-    struct dice dice;
+    struct dice dice, strays;
+    bool astray;                  /* inputs come that nobody expects, */
+    enum run_state prey, strayed; /* in this state; in which the run was when that was looked at last */
+    bool hasty;                   /* workers do not wait for their last checkpoint, which takes long */
     struct run_config config;
     struct sim *sim;
     struct replay replay,
@@ -157,6 +162,8 @@ static void on_written(void *context) {
     struct actor *actor = context;
     if (!bad_luck(actor->world, 0.05)) {
         report(actor, REPORT_COMMIT, actor->writing);
+        if (actor->world->hasty && actor->number == actor->last)
+            sim_worker_exit(actor->world->sim, actor->rank, 0);
         return;
     }
     report(actor, REPORT_ABORT, actor->writing);
@@ -343,6 +350,7 @@ static nanoseconds publish(void *context, const struct run_commit *commit) {
     struct world *world = context;
     check_whole(world, commit);
     if (bad_luck(world, 0.05)) return -1;
+    if (world->hasty) return between(world, 1, 10);
     if (dice_chance(&world->dice, 0.3)) return 0;
     return bad_luck(world, 0.1) ? between(world, 0, 300) : between(world, 0.001, 0.05);
 }
@@ -516,6 +524,70 @@ static void on_fault(void *context) {
             world->room[i] = RANKS;
 }
 
+/* -- inputs that nobody expects: late, doubled, too early, or a word that turns out wrong. What would deny the truth of the
+ * simulation (a worker that lives is gone) is left out; that comes from the simulation itself. */
+
+static void stray_node(struct world *world, enum run_input_kind kind, uint32_t node) {
+    struct run *run = sim_run(world->sim);
+    enum node_state state = run_node_state(run, node);
+    bool away = state == NODE_ABSENT || state == NODE_GONE || state == NODE_LOST;
+    if (kind == INPUT_NODE_UP && state != NODE_CONNECTING) run_node_up(run, node, "{}");
+    if (kind == INPUT_NODE_LOST && away) run_node_lost(run, node, "it never was there");
+    if (kind == INPUT_NODE_LOST && !away) sim_kill_node(world->sim, node, 0);
+    if (kind == INPUT_LEAVING) run_node_leaving(run, node, dice_chance(&world->strays, 0.5) ? SIGTERM : 0, 1);
+    if (kind == INPUT_BYE && state != NODE_FINISHING) run_node_bye(run, node, true, 0);
+    if (kind == INPUT_UNCLEAN && (away || state == NODE_CONNECTING)) run_node_unclean(run, node);
+    if (kind == INPUT_STACKS) run_node_stacks(run, node, "main", 4);
+}
+
+static void stray_rank(struct world *world, enum run_input_kind kind, uint32_t rank) {
+    struct run *run = sim_run(world->sim);
+    enum worker_state state = run_worker(run, rank)->state;
+    bool lives = state == WORKER_STARTED || state == WORKER_READY;
+    bool nothing = state == WORKER_PLANNED || state == WORKER_GONE;
+    struct run_report report = {.rank = rank, .kind = REPORT_METRICS};
+    struct run_exit exit = {.wait_status = SIGKILL, .time = 1};
+    struct run_start_failure failure = {.why = "no memory", .transient = true, .time = 1};
+    if (kind == INPUT_STARTED && state != WORKER_LAUNCHED) run_worker_started(run, rank, 1, 1);
+    if (kind == INPUT_READY && state != WORKER_STARTED) run_worker_ready(run, rank, 1);
+    if (kind == INPUT_RENDEZVOUS) run_worker_rendezvous(run, rank, 1);
+    if (kind == INPUT_EXITED && !lives) run_worker_exited(run, rank, &exit);
+    if (kind == INPUT_NOT_STARTED && nothing) run_worker_start_failed(run, rank, &failure);
+    if (kind == INPUT_GONE && nothing) run_worker_gone(run, rank, 1);
+    if (kind == INPUT_HUNG) run_worker_hung(run, rank, "a word that is wrong", 1);
+    if (kind == INPUT_REPORT) run_report(run, &report);
+}
+
+static void stray(struct world *world) {
+    struct run *run = sim_run(world->sim);
+    enum run_input_kind kind = (enum run_input_kind)dice_below(&world->strays, RUN_INPUTS);
+    uint32_t node = (uint32_t)dice_below(&world->strays, world->config.n_nodes);
+    uint32_t rank = (uint32_t)dice_below(&world->strays, world->config.n_workers);
+    trace(world, "a stray input %d of node %u or rank %u in %s", kind, node, rank, run_state_name(run->state));
+    if (kind < (enum run_input_kind)RUN_TIMERS) run_timer_fired(run, (enum run_timer)kind);
+    if (kind >= INPUT_NODE_UP && kind <= INPUT_UNCLEAN) stray_node(world, kind, node);
+    if (kind == INPUT_STACKS) stray_node(world, kind, node);
+    if (kind >= INPUT_STARTED && kind <= INPUT_HUNG) stray_rank(world, kind, rank);
+    if (kind == INPUT_REPORT) stray_rank(world, kind, rank);
+    if (kind == INPUT_START) run_start(run);
+    if (kind == INPUT_PUBLISHED) run_published(run, 0, strdup("nowhere"), NULL);
+    if (kind == INPUT_CHECKED) run_checked(run);
+    if (kind == INPUT_ROOM) run_room_changed(run);
+    if (kind == INPUT_INTERRUPT) run_interrupt(run, SIGINT);
+}
+
+/* Several in a row, whenever the run comes into the state that they are drawn for; now and then while that lasts. */
+static void go_astray(struct world *world) {
+    const struct run *run = sim_run(world->sim);
+    bool comes = world->astray && run->state == world->prey &&
+                 dice_chance(&world->strays, world->strayed != world->prey ? 0.95 : 0.0005);
+    world->strayed = run->state;
+    while (comes) {
+        stray(world);
+        comes = run->state == world->prey && dice_chance(&world->strays, 0.9);
+    }
+}
+
 /* -- the controller dies, another one goes on with what the journal tells */
 
 static void restart(struct world *world) {
@@ -631,6 +703,20 @@ static void draw_elastic(struct world *world) {
         world->room[world->node_of[rank]]++;
 }
 
+/* From a dice of their own: the other worlds stay as they are. Some states are rarer than others. */
+static void draw_strays(struct world *world, uint64_t seed) {
+    static const enum run_state rare[] = {RUN_COMPLETING, RUN_COMMITTING, RUN_HANGING, RUN_RESTING,
+                                          RUN_WAITING};
+    uint64_t drawn;
+    dice_seed(&world->strays, ~seed);
+    drawn = dice_below(&world->strays, RUN_STATE_COUNT + 2 * ARRAY_SIZE(rare));
+    world->astray = seed % 8 == 1 || seed % 8 == 2 || seed % 8 == 5;
+    world->prey =
+        drawn < RUN_STATE_COUNT ? (enum run_state)drawn : rare[(drawn - RUN_STATE_COUNT) % ARRAY_SIZE(rare)];
+    world->strayed = world->prey == RUN_IDLE ? RUN_ENDED : RUN_IDLE;
+    world->hasty = world->astray && world->prey == RUN_COMPLETING;
+}
+
 static void draw(struct world *world) {
     struct dice *dice = &world->dice;
     uint32_t n_nodes = 1 + (uint32_t)dice_below(dice, NODES);
@@ -644,7 +730,7 @@ static void draw(struct world *world) {
                                         .grace = between(world, 1, 10),
                                         .start_limit = between(world, 20, 60)};
     world->config.failures = (struct failure_policy){draw_limit(world), draw_limit(world), draw_limit(world)};
-    if (dice_chance(dice, 0.3)) draw_elastic(world);
+    if (dice_chance(dice, 0.3) || (world->astray && world->prey == RUN_WAITING)) draw_elastic(world);
     if (dice_chance(dice, 0.2)) world->config.time_limit = between(world, 10, 2000);
     world->reports = 1 + dice_below(dice, dice_chance(dice, 0.2) ? 200 : 30);
     world->every = 1 + dice_below(dice, 4);
@@ -654,6 +740,8 @@ static void draw(struct world *world) {
 
 static int set_up(struct world *world, uint64_t seed) {
     dice_seed(&world->dice, seed);
+    dice_seed(&world->strays, ~seed);
+    draw_strays(world, seed);
     draw(world);
     replay_begin(&world->replay, &world->config);
     if (sim_create(&world->config, &hooks, world, &world->sim, NULL) < 0) return -1;
@@ -691,6 +779,7 @@ const char *world_live(uint64_t seed, int tracing, struct world_result *result) 
     *result = (struct world_result){0};
     if (set_up(&world, seed) < 0) return "it cannot be made";
     shortage_begin(draw_shortage, &world);
+    go_astray(&world);
     run_start(sim_run(world.sim));
     check(&world);
     world.durable = world.replay;
@@ -698,9 +787,12 @@ const char *world_live(uint64_t seed, int tracing, struct world_result *result) 
            loop_now(sim_loop(world.sim)) < WORLD_END && sim_step(world.sim)) {
         result->steps++;
         if (world.dying > 0 && --world.dying == 0) restart(&world);
+        go_astray(&world);
         check(&world);
         world.durable = world.replay;
     }
+    go_astray(&world);
+    if (world.wrong[0] == '\0') check(&world);
     if (world.wrong[0] == '\0') check_end(&world);
     result->attempts = run_attempt(sim_run(world.sim));
     result->outcome = (int)run_outcome(sim_run(world.sim));

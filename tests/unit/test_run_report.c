@@ -194,6 +194,26 @@ static void a_commit_that_takes_too_long_is_settled(void **state) {
     }
 }
 
+/* An agent that was told to end while only a commit was to come, and does not end: the next attempt gets another one. */
+static void an_agent_that_leaves_does_not_outlive_the_wait_for_a_commit(void **state) {
+    (void)state;
+    struct world world;
+    open_world(&world, 1, 3);
+    world.publish_later = true;
+    report(&world, 0, REPORT_BEGIN, 1, NULL, 0);
+    report(&world, 0, REPORT_COMMIT, 1, "[1]", 7);
+    end_worker(&world, 0, 9, false);
+    run_node_leaving(world.run, 0, 15, 1);
+    expect(&world, " publish1.1([1]) stop0");
+    run_timer_fired(world.run, TIMER_STORAGE);
+    expect(&world, " abandon0 settle1 ok7.1 start0");
+    run_node_up(world.run, 0, "{}");
+    start_workers(&world);
+    end_worker(&world, 0, 0, false);
+    expect(&world, " launch0.2 finish0");
+    world_done(&world);
+}
+
 /* Ctrl-C is heard while the end waits, and shortens it: to the grace, then to nothing. */
 static void an_interrupt_shortens_the_wait_for_a_commit(void **state) {
     (void)state;
@@ -435,6 +455,7 @@ int main(void) {
         cmocka_unit_test(who_waits_is_listed),
         cmocka_unit_test(the_end_waits_for_commits_under_way),
         cmocka_unit_test(a_commit_that_takes_too_long_is_settled),
+        cmocka_unit_test(an_agent_that_leaves_does_not_outlive_the_wait_for_a_commit),
         cmocka_unit_test(an_interrupt_shortens_the_wait_for_a_commit),
         cmocka_unit_test(an_attempt_waits_for_the_look_at_its_checkpoint),
         cmocka_unit_test(a_look_within_a_pause),
