@@ -1,5 +1,6 @@
-/* A schedule of faults for the workers of a real run, so that users can try what their training does when it is killed, stopped or
- * starved. Pure: who performs it counts the time. The same seed and number of workers give the same schedule. */
+/* A schedule of faults for the workers of a real run, so that users can try what their training does when it
+ * is killed, stopped or starved. Pure: who performs it counts the time. The same seed and number of workers
+ * give the same schedule. */
 #ifndef RUN_CHAOS_H
 #define RUN_CHAOS_H
 

@@ -1,8 +1,8 @@
 /* Workers that hang.
  *
- * A hang ends the attempt like any other failure of a worker, but not at once: first every node saves the stacks of its
- * workers, which a stopped one cannot show any more. Another failure, an interrupt or the end of all workers meanwhile
- * goes on as if there were no hang, which then is not the cause. */
+ * A hang ends the attempt like any other failure of a worker, but not at once: first every node saves the
+ * stacks of its workers, which a stopped one cannot show any more. Another failure, an interrupt or the end
+ * of all workers meanwhile goes on as if there were no hang, which then is not the cause. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +23,8 @@ static void await_stacks(struct run *run) {
     }
 }
 
-/* The stacks are there, or are not waited for any longer. The rank may have come to an end of its own meanwhile. */
+/* The stacks are there, or are not waited for any longer. The rank may have come to an end of its own
+ * meanwhile. */
 static void conclude(struct run *run) {
     struct run_failure failure = run->hang.failure;
     struct run_worker *worker = &run->workers[failure.rank];

@@ -1,5 +1,5 @@
-/* The doors of a run: what happened becomes an input, and the table says what follows. What is of no node or rank of
- * this run is not let in. */
+/* The doors of a run: what happened becomes an input, and the table says what follows. What is of no node or
+ * rank of this run is not let in. */
 #include "run/internal.h"
 
 static void of_node(struct run *run, struct run_input input) {

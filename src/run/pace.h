@@ -1,5 +1,5 @@
-/* How fast each rank goes, by the time between its last reports; and who is notably slower than the rest. Pure. Ranks that wait for
- * each other in every step report alike, whoever is slow: then nobody stands out. */
+/* How fast each rank goes, by the time between its last reports; and who is notably slower than the rest.
+ * Pure. Ranks that wait for each other in every step report alike, whoever is slow: then nobody stands out. */
 #ifndef RUN_PACE_H
 #define RUN_PACE_H
 
@@ -24,8 +24,8 @@ void pace_reset(struct pace *pace);         /* a new attempt */
 /* A report came; times of one rank must not go back (one that does is ignored). */
 void pace_note(struct pace *pace, uint32_t rank, nanoseconds time);
 
-/* True with the slowest rank, when it takes at least 1.5 times as long as usual. Ranks count once 3 intervals of theirs are known, and
- * it takes two of them. */
+/* True with the slowest rank, when it takes at least 1.5 times as long as usual. Ranks count once 3
+ * intervals of theirs are known, and it takes two of them. */
 bool pace_straggler(const struct pace *pace, struct pace_straggler *straggler);
 
 #endif

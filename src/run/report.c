@@ -1,6 +1,6 @@
-/* Reports and the checkpoints that they carry: a checkpoint is whole when every rank has made the report of its
- * number and every rank that began to write has written all. They are committed in the order of their numbers, though ranks may
- * write several at a time. */
+/* Reports and the checkpoints that they carry: a checkpoint is whole when every rank has made the report of
+ * its number and every rank that began to write has written all. They are committed in the order of their
+ * numbers, though ranks may write several at a time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,8 +99,8 @@ static bool is_settled(const struct run *run, const struct pending *pending) {
     return pending->settled == pending->begun && (pending->error[0] != '\0' || all_came(run, pending));
 }
 
-/* What failed stays known until the attempt ends: a rank that begins it later must hear of it. True: it is on its way into its place,
- * and those behind it wait. */
+/* What failed stays known until the attempt ends: a rank that begins it later must hear of it. True: it is
+ * on its way into its place, and those behind it wait. */
 static bool settle(struct run *run, struct pending *pending) {
     if (pending->error[0] == '\0' && pending->begun > 0) commit(run, pending);
     if (pending->publishing) return true;

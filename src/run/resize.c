@@ -1,8 +1,10 @@
-/* Elastic runs: each attempt has as many workers as fit when it begins, and now and then the one that runs is looked at.
+/* Elastic runs: each attempt has as many workers as fit when it begins, and now and then the one that runs is
+ * looked at.
  *
- * A look asks for a plan. Nodes that it wants and that have no agent get one first, so that nobody is stopped for a node that does not
- * come back. Then the workers go on until their next checkpoint, one interval at most, and are told to stop; the attempt that
- * follows is planned anew. None of this is a failure. */
+ * A look asks for a plan. Nodes that it wants and that have no agent get one first, so that nobody is
+ * stopped for a node that does not come back. Then the workers go on until their next checkpoint, one
+ * interval at most, and are told to stop; the attempt that follows is planned anew. None of this is a
+ * failure. */
 #include <stdio.h>
 #include <string.h>
 
@@ -167,8 +169,8 @@ static void adopt(struct run *run, const struct run_layout *layout) {
     run_count_nodes(run);
 }
 
-/* True with a layout of at least the fewest workers: without the lost nodes, or else with them, as nothing but a start can show that
- * one is back. */
+/* True with a layout of at least the fewest workers: without the lost nodes, or else with them, as nothing
+ * but a start can show that one is back. */
 static bool plan(struct run *run, struct run_layout *layout) {
     run->ops->layout(run->context, LAYOUT_CLAIM, layout);
     if (layout->n_workers == 0) run->ops->layout(run->context, LAYOUT_CLAIM | LAYOUT_LOST_TOO, layout);

@@ -1,6 +1,7 @@
-/* What follows a failed attempt: another one, at once or after a pause, or the end. Each kind of failure has a count and a limit
- * of its own (run/settings.h). The pause grows only while attempts end shortly after they began: a run that dies once a day
- * goes on at once each time, one that cannot get through its first seconds does not keep the machine busy with it. */
+/* What follows a failed attempt: another one, at once or after a pause, or the end. Each kind of failure has
+ * a count and a limit of its own (run/settings.h). The pause grows only while attempts end shortly after
+ * they began: a run that dies once a day goes on at once each time, one that cannot get through its first
+ * seconds does not keep the machine busy with it. */
 #ifndef RUN_RETRY_H
 #define RUN_RETRY_H
 
@@ -35,9 +36,9 @@ struct retry {
     int row;                   /* short attempts in a row */
 };
 
-/* Counts a failure of an attempt that lasted so long. True when another attempt follows; `*pause` is then 0 for the first of a row,
- * else 1 s, 2 s, 4 s ... 30 s, of which `random` (any number) takes up to a half, so that many runs that failed together do not
- * come back together. */
+/* Counts a failure of an attempt that lasted so long. True when another attempt follows; `*pause` is then 0
+ * for the first of a row, else 1 s, 2 s, 4 s ... 30 s, of which `random` (any number) takes up to a half, so
+ * that many runs that failed together do not come back together. */
 bool retry_next(struct retry *retry, const struct failure_policy *policy, enum failure_kind kind,
                 nanoseconds lasted, uint64_t random, nanoseconds *pause);
 

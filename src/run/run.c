@@ -1,6 +1,6 @@
-/* The course of a run: how attempts begin, stop and end, and what follows. Which of these entries an input finds in
- * which state is in table.c; each decision is made in one of run_begin_attempt, run_fail, end_attempt and finish. What
- * happened is put into words in record.c. */
+/* The course of a run: how attempts begin, stop and end, and what follows. Which of these entries an input
+ * finds in which state is in table.c; each decision is made in one of run_begin_attempt, run_fail,
+ * end_attempt and finish. What happened is put into words in record.c. */
 #include "run/run.h"
 
 #include <signal.h>
@@ -162,8 +162,8 @@ static void withdraw(struct run *run) {
     end_attempt(run);
 }
 
-/* One that stops already goes on with it. Where only a commit is still to come nobody is to be stopped, but an agent
- * that leaves is waited for like a worker. */
+/* One that stops already goes on with it. Where only a commit is still to come nobody is to be stopped, but
+ * an agent that leaves is waited for like a worker. */
 void run_stop_attempt(struct run *run, const char *reason) {
     switch (run->state) {
     case RUN_STARTING:
@@ -190,8 +190,8 @@ static bool is_crash(const struct run_failure *failure) {
     return failure->outcome == OUTCOME_FAILED && found;
 }
 
-/* The first failure is the cause. One that comes after it is of a rank that had not yet been told to stop: they happened
- * as good as at once, and then a crash is the cause of the rest. */
+/* The first failure is the cause. One that comes after it is of a rank that had not yet been told to stop:
+ * they happened as good as at once, and then a crash is the cause of the rest. */
 void run_fail(struct run *run, const struct run_failure *failure) {
     bool first = run->failure.outcome == OUTCOME_NONE;
     bool better = run->failure.outcome == OUTCOME_FAILED && is_crash(failure) && !is_crash(&run->failure);
@@ -227,7 +227,8 @@ static void blame_limit(struct run *run) {
     run->outcome = OUTCOME_TIME_LIMIT;
 }
 
-/* Counts what the attempt failed of; whether another one follows, and when, is then in `retries` and `pause`. */
+/* Counts what the attempt failed of; whether another one follows, and when, is then in `retries` and
+ * `pause`. */
 static void decide_retry(struct run *run) {
     run->pause = 0;
     run->retries = run->outcome == OUTCOME_RESIZED;
@@ -248,7 +249,8 @@ static enum run_outcome attempt_outcome(const struct run *run) {
     return run->failure.outcome == OUTCOME_NONE ? OUTCOME_SUCCEEDED : run->failure.outcome;
 }
 
-/* How long storage is waited for; a run that is stopped waits no longer than the grace, and the second time not at all. */
+/* How long storage is waited for; a run that is stopped waits no longer than the grace, and the second time
+ * not at all. */
 static void set_storage_timer(struct run *run) {
     nanoseconds grace = run->interrupts == 1 ? run->config.grace : 0;
     bool stopped = run->interrupts > 0 && grace < STORAGE_LIMIT;
@@ -288,8 +290,8 @@ static void end_attempt(struct run *run) {
     go_on(run);
 }
 
-/* An agent that leaves is waited for: a next attempt needs a new one. So is storage, which may be slow: inputs are
- * heard meanwhile, and a commit that gets into its place counts. */
+/* An agent that leaves is waited for: a next attempt needs a new one. So is storage, which may be slow:
+ * inputs are heard meanwhile, and a commit that gets into its place counts. */
 void run_end_when_gone(struct run *run) {
     bool waits = run->state == RUN_COMPLETING || run->state == RUN_COMMITTING;
     bool launched = run->state == RUN_RUNNING || run->state == RUN_HANGING;
@@ -454,8 +456,8 @@ void run_on_stain(struct run *run, const struct run_input *input) {
     run_record_clean(run, input->node, false, 0);
 }
 
-/* Nodes that do not answer within a limit are ended by force, all of them, before one brings about what may be another
- * attempt: that one is returned, and has workers if any of them has. n_nodes: there was none. */
+/* Nodes that do not answer within a limit are ended by force, all of them, before one brings about what may
+ * be another attempt: that one is returned, and has workers if any of them has. n_nodes: there was none. */
 static uint32_t abandon(struct run *run, enum node_state state, const char *why) {
     uint32_t found = run->config.n_nodes;
     for (uint32_t node = 0; node < run->config.n_nodes; node++) {
@@ -530,8 +532,8 @@ static void give_up_pause(struct run *run) {
     finish(run);
 }
 
-/* Nobody waits any longer for the commit that the end of the attempt waited for, nor for an agent that leaves: a next
- * attempt would wait for that one at its own end. */
+/* Nobody waits any longer for the commit that the end of the attempt waited for, nor for an agent that
+ * leaves: a next attempt would wait for that one at its own end. */
 void run_on_close(struct run *run, const struct run_input *input) {
     (void)input;
     (void)abandon(run, NODE_LAUNCHED, "its agent was told to end, and did not");

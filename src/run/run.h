@@ -101,7 +101,8 @@ struct run_commit {
     size_t n;
 };
 
-/* Who runs where in an attempt of an elastic run. A node keeps its number for the run's life; in some attempts it has no workers. */
+/* Who runs where in an attempt of an elastic run. A node keeps its number for the run's life; in some
+ * attempts it has no workers. */
 struct run_layout {
     uint32_t n_workers; /* 0: the fewest that the run wants do not fit */
     uint32_t n_nodes;   /* that are known by now */
@@ -129,8 +130,8 @@ struct run_ops {
     /* Saves the stacks of a node's workers: run_node_stacks follows. NULL: there are none. */
     void (*stacks)(void *context, uint32_t node);
     void (*finish)(void *context, uint32_t node);
-    /* Ends a node that does not answer, by force; all that ran there is gone when it returns, or run_node_unclean was called.
-     * No event follows. */
+    /* Ends a node that does not answer, by force; all that ran there is gone when it returns, or
+     * run_node_unclean was called. No event follows. */
     void (*abandon)(void *context, uint32_t node);
     void (*set_timer)(void *context, enum run_timer timer, nanoseconds delay); /* negative: cancel */
     void (*record)(void *context, const struct run_event *event);              /* NULL: nobody keeps events */
@@ -139,14 +140,16 @@ struct run_ops {
     /* The same for one that is still to follow, since nobody can wait any longer: not 1, and at once. */
     int (*settle)(void *context, uint64_t number, char **path, ty_error *err);
     void (*discard)(void *context, uint64_t number, int attempt);
-    /* Before another attempt: begins to look whether the latest checkpoint is whole. True: run_checked follows. NULL: nobody does. */
+    /* Before another attempt: begins to look whether the latest checkpoint is whole. True: run_checked
+     * follows. NULL: nobody does. */
     bool (*check)(void *context);
     /* Answers a rank that waits for a commit. `path` NULL: it failed, see `error`. */
     void (*answer)(void *context, uint32_t node, uint32_t channel, uint64_t number, const char *path,
                    const char *error);
     /* Answers a rank that asked which checkpoints are kept. */
     void (*list)(void *context, uint32_t node, uint32_t channel);
-    /* Elastic runs: plans anew with what is there now, as many workers as fit. The states of nodes may be asked of the run. */
+    /* Elastic runs: plans anew with what is there now, as many workers as fit. The states of nodes may be
+     * asked of the run. */
     void (*layout)(void *context, unsigned flags, struct run_layout *layout);
     void (*ended)(void *context); /* once; the run may be destroyed after the current event */
 };
@@ -176,7 +179,8 @@ void run_node_lost(struct run *run, uint32_t node, const char *why);
 /* As lost; its agent can do nothing for this run, so that another start would end alike. */
 void run_node_refused(struct run *run, uint32_t node, const char *why);
 void run_node_bye(struct run *run, uint32_t node, bool clean, uint32_t leftovers);
-/* Something that ran there does not end, though its agent is gone. The only event that may be called from an op. */
+/* Something that ran there does not end, though its agent is gone. The only event that may be called from an
+ * op. */
 void run_node_unclean(struct run *run, uint32_t node);
 void run_worker_started(struct run *run, uint32_t rank, int pid, nanoseconds time);
 void run_worker_ready(struct run *run, uint32_t rank, nanoseconds time);
@@ -198,16 +202,18 @@ void run_interrupt(struct run *run, int signal_number);
 /* The same, because the machines are taken away: the run ends "preempted", to be resumed elsewhere or later. */
 void run_preempt(struct run *run, int signal_number);
 
-/* Elastic runs (resize.c): there may be room now that was not there before. A run that waits for room looks at once; another one does
- * at its next look. */
+/* Elastic runs (resize.c): there may be room now that was not there before. A run that waits for room looks
+ * at once; another one does at its next look. */
 void run_room_changed(struct run *run);
 
-/* Hangs and preempted nodes (hang.c). A worker says nothing any more, `how` tells for how long: when the stacks of all have been
- * saved, it has failed. */
+/* Hangs and preempted nodes (hang.c). A worker says nothing any more, `how` tells for how long: when the
+ * stacks of all have been saved, it has failed. */
 void run_worker_hung(struct run *run, uint32_t rank, const char *how, nanoseconds time);
-/* A node has saved the stacks of its workers; `frames` are lines of where the hung one stands, if that is one of its. */
+/* A node has saved the stacks of its workers; `frames` are lines of where the hung one stands, if that is
+ * one of its. */
 void run_node_stacks(struct run *run, uint32_t node, const void *frames, size_t size);
-/* A node's agent was told to end by somebody else; `preempted`: the signal that says that the node is taken away, or 0. */
+/* A node's agent was told to end by somebody else; `preempted`: the signal that says that the node is taken
+ * away, or 0. */
 void run_node_leaving(struct run *run, uint32_t node, int preempted, nanoseconds time);
 
 /* Reports (report.c). */
@@ -222,8 +228,8 @@ struct run_report {
     uint32_t channel; /* who waits for the answer */
 };
 void run_report(struct run *run, const struct run_report *report);
-/* Adds the ranks that wait for a checkpoint, or for the list of them, to `ranks` and says so in `out`, a comma before each: ", rank 0
- * waits for checkpoint 3". `*words` changes with all that a rank says. */
+/* Adds the ranks that wait for a checkpoint, or for the list of them, to `ranks` and says so in `out`, a
+ * comma before each: ", rank 0 waits for checkpoint 3". `*words` changes with all that a rank says. */
 void run_list_waiting(const struct run *run, struct idset *ranks, uint64_t *words, struct buffer *out);
 /* A publication has come to its end: `path` (stolen), or NULL and why. */
 void run_published(struct run *run, uint64_t number, char *path, const char *error);
@@ -246,8 +252,8 @@ int run_worker_exit(const struct run *run, uint32_t rank); /* exit code, 128 + s
 void run_count(const struct run *run, uint32_t counts[WORKER_STATE_COUNT]); /* workers in each state */
 enum node_state run_node_state(const struct run *run, uint32_t node);
 const char *run_checkpoint(const struct run *run); /* path of the last committed one, NULL without */
-/* Between two attempts: the next one begins from this checkpoint (copied; NULL: from none), since the last committed one is not whole
- * any more. -ENOMEM leaves that one, from which no attempt may begin then. */
+/* Between two attempts: the next one begins from this checkpoint (copied; NULL: from none), since the last
+ * committed one is not whole any more. -ENOMEM leaves that one, from which no attempt may begin then. */
 int run_begin_from(struct run *run, const char *path);
 /* From now on the first failure of any kind is the end, whatever the limits were. */
 void run_retry_no_more(struct run *run);

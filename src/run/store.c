@@ -304,8 +304,8 @@ static void add(struct store *store, const struct store_request *request) {
     answer(store, request, value != NULL ? STORE_OK : STORE_FAILED, value);
 }
 
-/* Keeps the answer for the ranks that are not waiting for it just now. Without memory it is lost to them, and they wait
- * until the attempt ends. */
+/* Keeps the answer for the ranks that are not waiting for it just now. Without memory it is lost to them,
+ * and they wait until the attempt ends. */
 static void keep_gathered(struct store *store, struct entry *entry, enum store_status status,
                           struct shared *value) {
     struct gathered last = {.status = status, .owed = make_by_rank(store, sizeof *last.owed)};
@@ -470,7 +470,8 @@ static void drop(struct store *store, const struct store_request *request) {
     answer(store, request, had ? STORE_OK : STORE_NONE, NULL);
 }
 
-/* The waiters of a channel go; a piece that one of them gave counts all the same, and its rank may ask again. */
+/* The waiters of a channel go; a piece that one of them gave counts all the same, and its rank may ask
+ * again. */
 static void forget(struct store *store, const struct store_request *request) {
     size_t at = 0;
     uintptr_t value;

@@ -1,5 +1,6 @@
-/* What a run does with each input in each of its states: the whole of the state machine, on one screen. An entry `x`
- * is the function run_on_x; `no` changes nothing: the input is late, doubled, or of an earlier attempt. */
+/* What a run does with each input in each of its states: the whole of the state machine, on one screen. An
+ * entry `x` is the function run_on_x; `no` changes nothing: the input is late, doubled, or of an earlier
+ * attempt. */
 #include "run/internal.h"
 
 static void run_on_no(struct run *run, const struct run_input *input) {

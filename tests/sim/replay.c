@@ -1,5 +1,5 @@
-/* One event after another; what goes without an event of its own is told by the one that brings it about: a node takes its
- * workers with it, and the end of an attempt finds them all gone. */
+/* One event after another; what goes without an event of its own is told by the one that brings it about: a
+ * node takes its workers with it, and the end of an attempt finds them all gone. */
 #include "replay.h"
 
 #include <stdio.h>
@@ -98,8 +98,8 @@ static bool all_gone(const struct replay *replay) {
     return true;
 }
 
-/* A pause that is given up ends the run without a word until all agents have gone; an attempt whose last checkpoint is on its way into
- * its place is stopped without a word when nobody is left to hear it. */
+/* A pause that is given up ends the run without a word until all agents have gone; an attempt whose last
+ * checkpoint is on its way into its place is stopped without a word when nobody is left to hear it. */
 static bool same_state(const struct replay *replay, enum run_state live) {
     return replay->state == live || (replay->state == RUN_PAUSING && live == RUN_FINISHING) ||
            (replay->state == RUN_RUNNING && live == RUN_STOPPING && all_gone(replay)) ||

@@ -1,4 +1,5 @@
-/* What the simulation does for the controller, called from within its decisions, is left out: messages and timers. */
+/* What the simulation does for the controller, called from within its decisions, is left out: messages and
+ * timers. */
 #include "shortage.h"
 
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* What `trainyard simulate` prints: goodput beside arithmetic, the sum of the parts, and the same answer for the same seed. */
+/* What `trainyard simulate` prints: goodput beside arithmetic, the sum of the parts, and the same answer for
+ * the same seed. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -106,7 +107,8 @@ static void nothing_fails_nothing_is_lost(void **state) {
     assert_int_equal(result.checkpoints, 23); /* of 61 minutes each */
 }
 
-/* Every minute a failure, and no checkpoint is ever reached: the pauses of a crash loop are part of the answer. */
+/* Every minute a failure, and no checkpoint is ever reached: the pauses of a crash loop are part of the
+ * answer. */
 static void a_training_that_gets_nowhere_ends_as_well(void **state) {
     (void)state;
     struct sim_training bad = usual;
@@ -118,8 +120,8 @@ static void a_training_that_gets_nowhere_ends_as_well(void **state) {
     assert_true(sim_training_expected(&bad) < 0);
 }
 
-/* From a third to three times of what is said to be best, in steps of 30 %: the same failures for all. Cheap checkpoints, costly ones,
- * failures that come as fast as the training restarts. */
+/* From a third to three times of what is said to be best, in steps of 30 %: the same failures for all. Cheap
+ * checkpoints, costly ones, failures that come as fast as the training restarts. */
 static void the_best_interval_is_the_top_of_the_curve(void **state) {
     (void)state;
     static const struct {

@@ -1,5 +1,5 @@
-/* One world a seed. Faults come for the first half hour of virtual time; after it all is well, so that every run must come to
- * its end. */
+/* One world a seed. Faults come for the first half hour of virtual time; after it all is well, so that every
+ * run must come to its end. */
 #include "world.h"
 
 #include <errno.h>
@@ -66,6 +66,7 @@ struct world {
     struct dice dice, strays;
     bool astray;                  /* inputs come that nobody expects, */
     enum run_state prey, strayed; /* in this state; in which the run was when that was looked at last */
+    bool elastic;                 /* nodes may be away while it runs */
     bool hasty;                   /* workers do not wait for their last checkpoint, which takes long */
     struct run_config config;
     struct sim *sim;
@@ -325,7 +326,8 @@ static uint32_t layout(void *context, unsigned flags, const uint32_t **node_of) 
     return n;
 }
 
-/* A checkpoint is whole when every rank of this attempt made the report, and all that began to write have written. */
+/* A checkpoint is whole when every rank of this attempt made the report, and all that began to write have
+ * written. */
 static void check_whole(struct world *world, const struct run_commit *commit) {
     const struct truth *truth = &world->truths[commit->number % NUMBERS];
     uint32_t all = (1u << world->config.n_workers) - 1, files = 0;
@@ -524,19 +526,25 @@ static void on_fault(void *context) {
             world->room[i] = RANKS;
 }
 
-/* -- inputs that nobody expects: late, doubled, too early, or a word that turns out wrong. What would deny the truth of the
- * simulation (a worker that lives is gone) is left out; that comes from the simulation itself. */
+/* -- inputs that nobody expects: late, doubled, too early, or a word that turns out wrong. What would deny
+ * the truth of the simulation (a worker that lives is gone) is left out; that comes from the simulation
+ * itself. */
+
+static bool is_away(const struct world *world, uint32_t node) {
+    enum node_state state = run_node_state(sim_run(world->sim), node);
+    return state == NODE_ABSENT || state == NODE_GONE || state == NODE_LOST;
+}
 
 static void stray_node(struct world *world, enum run_input_kind kind, uint32_t node) {
     struct run *run = sim_run(world->sim);
     enum node_state state = run_node_state(run, node);
-    bool away = state == NODE_ABSENT || state == NODE_GONE || state == NODE_LOST;
+    bool away = is_away(world, node);
     if (kind == INPUT_NODE_UP && state != NODE_CONNECTING) run_node_up(run, node, "{}");
     if (kind == INPUT_NODE_LOST && away) run_node_lost(run, node, "it never was there");
     if (kind == INPUT_NODE_LOST && !away) sim_kill_node(world->sim, node, 0);
     if (kind == INPUT_LEAVING) run_node_leaving(run, node, dice_chance(&world->strays, 0.5) ? SIGTERM : 0, 1);
     if (kind == INPUT_BYE && state != NODE_FINISHING) run_node_bye(run, node, true, 0);
-    if (kind == INPUT_UNCLEAN && (away || state == NODE_CONNECTING)) run_node_unclean(run, node);
+    if (kind == INPUT_UNCLEAN && away) run_node_unclean(run, node);
     if (kind == INPUT_STACKS) run_node_stacks(run, node, "main", 4);
 }
 
@@ -563,6 +571,7 @@ static void stray(struct world *world) {
     enum run_input_kind kind = (enum run_input_kind)dice_below(&world->strays, RUN_INPUTS);
     uint32_t node = (uint32_t)dice_below(&world->strays, world->config.n_nodes);
     uint32_t rank = (uint32_t)dice_below(&world->strays, world->config.n_workers);
+    if (is_away(world, node) && dice_chance(&world->strays, 0.3)) kind = INPUT_UNCLEAN; /* seldom away */
     trace(world, "a stray input %d of node %u or rank %u in %s", kind, node, rank, run_state_name(run->state));
     if (kind < (enum run_input_kind)RUN_TIMERS) run_timer_fired(run, (enum run_timer)kind);
     if (kind >= INPUT_NODE_UP && kind <= INPUT_UNCLEAN) stray_node(world, kind, node);
@@ -576,7 +585,8 @@ static void stray(struct world *world) {
     if (kind == INPUT_INTERRUPT) run_interrupt(run, SIGINT);
 }
 
-/* Several in a row, whenever the run comes into the state that they are drawn for; now and then while that lasts. */
+/* Several in a row, whenever the run comes into the state that they are drawn for; now and then while that
+ * lasts. */
 static void go_astray(struct world *world) {
     const struct run *run = sim_run(world->sim);
     bool comes = world->astray && run->state == world->prey &&
@@ -714,6 +724,7 @@ static void draw_strays(struct world *world, uint64_t seed) {
     world->prey =
         drawn < RUN_STATE_COUNT ? (enum run_state)drawn : rare[(drawn - RUN_STATE_COUNT) % ARRAY_SIZE(rare)];
     world->strayed = world->prey == RUN_IDLE ? RUN_ENDED : RUN_IDLE;
+    world->elastic = dice_chance(&world->strays, 0.6) || world->prey == RUN_WAITING;
     world->hasty = world->astray && world->prey == RUN_COMPLETING;
 }
 
@@ -730,7 +741,7 @@ static void draw(struct world *world) {
                                         .grace = between(world, 1, 10),
                                         .start_limit = between(world, 20, 60)};
     world->config.failures = (struct failure_policy){draw_limit(world), draw_limit(world), draw_limit(world)};
-    if (dice_chance(dice, 0.3) || (world->astray && world->prey == RUN_WAITING)) draw_elastic(world);
+    if (dice_chance(dice, 0.3) || (world->astray && world->elastic)) draw_elastic(world);
     if (dice_chance(dice, 0.2)) world->config.time_limit = between(world, 10, 2000);
     world->reports = 1 + dice_below(dice, dice_chance(dice, 0.2) ? 200 : 30);
     world->every = 1 + dice_below(dice, 4);

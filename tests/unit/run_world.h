@@ -1,5 +1,6 @@
-/* A world for the run's state machine: it has a time of its own, nodes with room for workers, and writes each op to a log as one word,
- * so that a course of events reads as a line. Nothing happens by itself: a test says what the nodes and workers do. */
+/* A world for the run's state machine: it has a time of its own, nodes with room for workers, and writes
+ * each op to a log as one word, so that a course of events reads as a line. Nothing happens by itself: a
+ * test says what the nodes and workers do. */
 #ifndef UNIT_RUN_WORLD_H
 #define UNIT_RUN_WORLD_H
 
@@ -35,7 +36,8 @@ void world_init(struct world *world); /* takes all memory that the world itself 
 /* Workers 0 to n - 1 spread over the nodes in blocks; what run_create answers. */
 int world_open(struct world *world, uint32_t n_workers, uint32_t n_nodes,
                const struct failure_policy *failures);
-/* An elastic run whose first attempt fills the nodes that have room; `checkpoint`: that it begins from, or NULL. */
+/* An elastic run whose first attempt fills the nodes that have room; `checkpoint`: that it begins from, or
+ * NULL. */
 int world_open_elastic(struct world *world, const uint32_t room[WORLD_NODES],
                        const struct failure_policy *failures, const char *checkpoint);
 void world_done(struct world *world);

@@ -1,6 +1,6 @@
-/* Every input in every state of a run, and every two events: whatever they are, and however far the run comes between
- * them, the run goes on to an end, and neither its time limit nor an interrupt is lost. The workers of these runs fail
- * for ever, and may do so for ever. */
+/* Every input in every state of a run, and every two events: whatever they are, and however far the run
+ * comes between them, the run goes on to an end, and neither its time limit nor an interrupt is lost. The
+ * workers of these runs fail for ever, and may do so for ever. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -373,8 +373,8 @@ static void every_two_events_in_every_state_come_to_an_end(void **state) {
 
 /* -- every input */
 
-/* From outside, whether the run can have expected it or not: timers that are not set, nodes that are not there. `which`:
- * of a node or a rank. */
+/* From outside, whether the run can have expected it or not: timers that are not set, nodes that are not
+ * there. `which`: of a node or a rank. */
 static void put_in(struct run *run, enum run_input_kind kind, uint32_t which) {
     struct run_exit exit = {.wait_status = 3 << 8, .time = 1};
     struct run_start_failure failure = {.why = "no memory", .transient = true, .time = 1};

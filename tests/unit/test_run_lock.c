@@ -1,5 +1,5 @@
-/* Who has a run: one controller at a time, whatever others hold and whatever the file system knows of locks; the dead, and children of
- * the dead, hold nobody; who is refused learns by whom. */
+/* Who has a run: one controller at a time, whatever others hold and whatever the file system knows of locks;
+ * the dead, and children of the dead, hold nobody; who is refused learns by whom. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>

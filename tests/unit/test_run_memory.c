@@ -1,6 +1,6 @@
-/* A run whose memory runs short: every allocation of a whole life, with a failure, a hang, a resize and checkpoints, fails once, and once
- * from there on. The course of things is the same; a checkpoint is whole or is told to have failed. Linked with --wrap for
- * the allocating functions. */
+/* A run whose memory runs short: every allocation of a whole life, with a failure, a hang, a resize and
+ * checkpoints, fails once, and once from there on. The course of things is the same; a checkpoint is whole
+ * or is told to have failed. Linked with --wrap for the allocating functions. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -115,7 +115,8 @@ static bool has(const struct world *world, const char *verb, unsigned number, co
     return strstr(world->log.data, word) != NULL;
 }
 
-/* Published with the files of both and its name, and both were told so; or not at all, and both were told that. */
+/* Published with the files of both and its name, and both were told so; or not at all, and both were told
+ * that. */
 static void expect_whole_or_told(const struct world *world, unsigned number) {
     char attempt[32];
     (void)snprintf(attempt, sizeof attempt, ".%u([0],[2] as best)", number == 3 ? 4 : number);

@@ -142,7 +142,8 @@ static void commits_that_take_their_time_go_one_by_one(void **state) {
     world_done(&world);
 }
 
-/* One worker of one node; its first checkpoint is on its way into its place, the second behind it, when it ends. */
+/* One worker of one node; its first checkpoint is on its way into its place, the second behind it, when it
+ * ends. */
 static void open_with_commit_under_way(struct world *world, int wait_status) {
     open_world(world, 1, 0);
     world->publish_later = true;
@@ -194,7 +195,8 @@ static void a_commit_that_takes_too_long_is_settled(void **state) {
     }
 }
 
-/* An agent that was told to end while only a commit was to come, and does not end: the next attempt gets another one. */
+/* An agent that was told to end while only a commit was to come, and does not end: the next attempt gets
+ * another one. */
 static void an_agent_that_leaves_does_not_outlive_the_wait_for_a_commit(void **state) {
     (void)state;
     struct world world;
