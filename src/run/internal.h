@@ -94,8 +94,8 @@ struct run {
     bool unclean;    /* some node did not prove that nothing is left */
     uint32_t leftovers;
     uint64_t report_base, last_number;
-    uint64_t
-        forgotten; /* checkpoints up to this number that are not pending can never be whole: no memory was left for one */
+    /* Checkpoints up to this number that are not pending can never be whole: no memory was left for one. */
+    uint64_t forgotten;
     struct pending *pending; /* in the order of their numbers */
     struct list_waiter *lists;
     uint64_t words;       /* that ranks have said */

@@ -48,8 +48,6 @@ enum run_timer {
     RUN_TIMERS
 };
 
-/* What workers get between being told to stop and being killed, unless the user says otherwise. */
-
 struct run_config {
     uint32_t n_workers, n_nodes;
     const uint32_t
@@ -106,8 +104,8 @@ struct run_commit {
 struct run_layout {
     uint32_t n_workers; /* 0: the fewest that the run wants do not fit */
     uint32_t n_nodes;   /* that are known by now */
-    const uint32_t *
-        node_of; /* node of each rank; borrowed until the next layout, one that was claimed until the next such */
+    /* Node of each rank; borrowed until the next layout, one that was claimed until the next such. */
+    const uint32_t *node_of;
     char why[256]; /* what is short; "" when enough fit */
 };
 
