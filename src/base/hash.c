@@ -10,14 +10,14 @@
 
 #include "base/str.h"
 
-struct entry {
+struct hash_entry {
     char *key; /* owned; NULL when removed */
     uint64_t code;
     uintptr_t value;
 };
 
 struct hash {
-    struct entry *entries;
+    struct hash_entry *entries;
     size_t n_entries; /* removed ones too */
     size_t n_live;
     uint32_t *slots; /* 0, or the number of an entry plus 1 */
@@ -41,13 +41,13 @@ void hash_destroy(struct hash *hash) {
 static size_t find_slot(const struct hash *hash, const char *key, uint64_t code) {
     size_t slot = code & (hash->n_slots - 1);
     for (; hash->slots[slot] != 0; slot = (slot + 1) & (hash->n_slots - 1)) {
-        const struct entry *entry = &hash->entries[hash->slots[slot] - 1];
+        const struct hash_entry *entry = &hash->entries[hash->slots[slot] - 1];
         if (entry->key != NULL && entry->code == code && strcmp(entry->key, key) == 0) break;
     }
     return slot;
 }
 
-static struct entry *find(const struct hash *hash, const char *key) {
+static struct hash_entry *find(const struct hash *hash, const char *key) {
     if (hash->n_slots == 0) return NULL;
     size_t slot = find_slot(hash, key, str_hash(key, strlen(key)));
     return hash->slots[slot] == 0 ? NULL : &hash->entries[hash->slots[slot] - 1];
@@ -58,7 +58,7 @@ static bool grow(struct hash *hash) {
     size_t n_slots = 8;
     while (n_slots / 2 < hash->n_live + 1)
         n_slots *= 2;
-    struct entry *entries = malloc(n_slots / 4 * 3 * sizeof *entries);
+    struct hash_entry *entries = malloc(n_slots / 4 * 3 * sizeof *entries);
     uint32_t *slots = calloc(n_slots, sizeof *slots);
     if (entries == NULL || slots == NULL || n_slots > UINT32_MAX) {
         free(entries);
@@ -81,7 +81,7 @@ static bool grow(struct hash *hash) {
 }
 
 int hash_set(struct hash *hash, const char *key, uintptr_t value) {
-    struct entry *entry = find(hash, key);
+    struct hash_entry *entry = find(hash, key);
     if (entry != NULL) {
         entry->value = value;
         return 0;
@@ -94,19 +94,19 @@ int hash_set(struct hash *hash, const char *key, uintptr_t value) {
     }
     uint64_t code = str_hash(key, strlen(key));
     size_t slot = find_slot(hash, key, code);
-    hash->entries[hash->n_entries++] = (struct entry){copy, code, value};
+    hash->entries[hash->n_entries++] = (struct hash_entry){copy, code, value};
     hash->slots[slot] = (uint32_t)hash->n_entries;
     hash->n_live++;
     return 1;
 }
 
 uintptr_t *hash_get(const struct hash *hash, const char *key) {
-    struct entry *entry = find(hash, key);
+    struct hash_entry *entry = find(hash, key);
     return entry == NULL ? NULL : &entry->value;
 }
 
 int hash_remove(struct hash *hash, const char *key) {
-    struct entry *entry = find(hash, key);
+    struct hash_entry *entry = find(hash, key);
     if (entry == NULL) return 0;
     free(entry->key);
     entry->key = NULL;
@@ -120,7 +120,7 @@ size_t hash_size(const struct hash *hash) {
 
 const char *hash_next(const struct hash *hash, size_t *at, uintptr_t *value) {
     while (*at < hash->n_entries) {
-        const struct entry *entry = &hash->entries[(*at)++];
+        const struct hash_entry *entry = &hash->entries[(*at)++];
         if (entry->key == NULL) continue;
         if (value != NULL) *value = entry->value;
         return entry->key;

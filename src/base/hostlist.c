@@ -11,15 +11,13 @@
 
 #include "base/cleanup.h"
 
-enum { MOST_DIGITS = 18 };
-
 struct range {
     uint64_t first, last;
     size_t end; /* numbers in the bracket up to and with this range */
     int width;  /* digits at least */
 };
 
-struct part {
+struct host_part {
     const char *text; /* into the list's copy of the text */
     size_t text_size;
     struct range *ranges; /* owned */
@@ -34,7 +32,7 @@ struct item {
 
 struct hostlist {
     char *text; /* owned */
-    struct part *parts;
+    struct host_part *parts;
     struct item *items;
     size_t n_parts, n_items;
 };
@@ -61,12 +59,12 @@ static void *grow(void *array, size_t n, size_t size) {
 }
 
 /* Where reading stands; `problem` says what is wrong there. */
-struct reader {
+struct hostlist_reader {
     const char *at;
     const char *problem;
 };
 
-static int refuse(struct reader *reader, const char *problem) {
+static int refuse(struct hostlist_reader *reader, const char *problem) {
     reader->problem = problem;
     return -EINVAL;
 }
@@ -80,18 +78,18 @@ static bool is_name_char(char c) {
            (c != '\0' && strchr(".-_:", c) != NULL);
 }
 
-static int read_number(struct reader *reader, uint64_t *number, int *width) {
+static int read_number(struct hostlist_reader *reader, uint64_t *number, int *width) {
     const char *begin = reader->at;
     *number = 0;
     for (; is_digit(*reader->at); reader->at++) {
-        if (reader->at - begin == MOST_DIGITS) return refuse(reader, "a number of more than 18 digits");
+        if (reader->at - begin == HOSTLIST_DIGITS) return refuse(reader, "a number of more than 18 digits");
         *number = *number * 10 + (uint64_t)(*reader->at - '0');
     }
     *width = (int)(reader->at - begin);
     return *width > 0 ? 0 : refuse(reader, "a number is missing");
 }
 
-static int read_range(struct reader *reader, struct range *range) {
+static int read_range(struct hostlist_reader *reader, struct range *range) {
     const char *begin = reader->at;
     int result = read_number(reader, &range->first, &range->width);
     if (result < 0) return result;
@@ -112,7 +110,7 @@ static int read_range(struct reader *reader, struct range *range) {
 }
 
 /* Reads "1-3,5]". */
-static int read_bracket(struct reader *reader, struct part *part) {
+static int read_bracket(struct hostlist_reader *reader, struct host_part *part) {
     part->count = 0;
     for (;;) {
         struct range range;
@@ -135,12 +133,12 @@ static int read_bracket(struct reader *reader, struct part *part) {
     return 0;
 }
 
-static int read_part(struct hostlist *list, struct reader *reader) {
-    struct part *parts = grow(list->parts, list->n_parts, sizeof *parts);
+static int read_part(struct hostlist *list, struct hostlist_reader *reader) {
+    struct host_part *parts = grow(list->parts, list->n_parts, sizeof *parts);
     if (parts == NULL) return -ENOMEM;
     list->parts = parts;
-    struct part *part = &parts[list->n_parts++];
-    *part = (struct part){.text = reader->at, .count = 1};
+    struct host_part *part = &parts[list->n_parts++];
+    *part = (struct host_part){.text = reader->at, .count = 1};
     while (is_name_char(*reader->at))
         reader->at++;
     part->text_size = (size_t)(reader->at - part->text);
@@ -149,7 +147,7 @@ static int read_part(struct hostlist *list, struct reader *reader) {
     return read_bracket(reader, part);
 }
 
-static int read_item(struct hostlist *list, struct reader *reader) {
+static int read_item(struct hostlist *list, struct hostlist_reader *reader) {
     struct item item = {.first_part = list->n_parts};
     size_t before = hostlist_count(list), count = 1;
     while (*reader->at != ',' && *reader->at != '\0') {
@@ -170,7 +168,7 @@ static int read_item(struct hostlist *list, struct reader *reader) {
     return 0;
 }
 
-static int read_list(struct hostlist *list, struct reader *reader) {
+static int read_list(struct hostlist *list, struct hostlist_reader *reader) {
     for (;;) {
         int result = read_item(list, reader);
         if (result < 0 || *reader->at == '\0') return result;
@@ -182,7 +180,7 @@ int hostlist_parse(const char *text, struct hostlist **list, ty_error *err) {
     struct hostlist *read = calloc(1, sizeof *read);
     if (read == NULL) return ty_fail_memory(err);
     read->text = strdup(text);
-    struct reader reader = {.at = read->text};
+    struct hostlist_reader reader = {.at = read->text};
     int result = read->text == NULL ? -ENOMEM : read_list(read, &reader);
     if (result == 0) {
         *list = read;
@@ -198,7 +196,7 @@ int hostlist_parse(const char *text, struct hostlist **list, ty_error *err) {
     return result;
 }
 
-static void write_number(const struct part *part, size_t index, struct buffer *out) {
+static void write_number(const struct host_part *part, size_t index, struct buffer *out) {
     size_t low = 0, high = part->n_ranges - 1;
     while (low < high) {
         size_t middle = (low + high) / 2;
@@ -216,7 +214,7 @@ static void write_name(const struct hostlist *list, const struct item *item, siz
     for (size_t i = 0; i < item->n_parts; i++)
         block *= list->parts[item->first_part + i].count;
     for (size_t i = 0; i < item->n_parts; i++) {
-        const struct part *part = &list->parts[item->first_part + i];
+        const struct host_part *part = &list->parts[item->first_part + i];
         block /= part->count;
         buffer_append(out, part->text, part->text_size);
         if (part->n_ranges > 0) write_number(part, index / block, out);

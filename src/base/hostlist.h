@@ -11,7 +11,8 @@
 
 struct hostlist; /* opaque */
 
-enum { HOSTLIST_MAX = 16 * 1024 * 1024 }; /* hosts in one list; more is refused */
+/* HOSTLIST_MAX: hosts in one list; more is refused. HOSTLIST_DIGITS: of one number. */
+enum { HOSTLIST_MAX = 16 * 1024 * 1024, HOSTLIST_DIGITS = 18 };
 
 int hostlist_parse(const char *text, struct hostlist **list, ty_error *err);
 void hostlist_destroy(struct hostlist *list);

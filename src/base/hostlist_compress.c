@@ -7,8 +7,6 @@
 #include "base/cleanup.h"
 #include "base/hostlist.h"
 
-enum { MOST_DIGITS = 18 };
-
 /* How the names of a run are alike: the first `prefix` characters, then a number, then `suffix`. */
 struct shape {
     const char *model;
@@ -23,7 +21,7 @@ static size_t count_digits(const char *text) {
 static bool has_shape(const char *name, const struct shape *shape) {
     if (strncmp(name, shape->model, shape->prefix) != 0) return false;
     size_t digits = count_digits(name + shape->prefix);
-    return digits > 0 && digits <= MOST_DIGITS && strcmp(name + shape->prefix + digits, shape->suffix) == 0;
+    return digits > 0 && digits <= HOSTLIST_DIGITS && strcmp(name + shape->prefix + digits, shape->suffix) == 0;
 }
 
 /* The shape that two names share, when they differ in one number that no bracket stands before. */

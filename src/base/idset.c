@@ -71,7 +71,7 @@ int64_t idset_next(const struct idset *set, int64_t after) {
     return IDSET_END;
 }
 
-struct parse {
+struct idset_reader {
     struct idset set;
     int64_t last; /* of the ranges before */
 };
@@ -82,19 +82,19 @@ static bool parse_id(const char *text, int64_t *id) {
 }
 
 /* `range` is cut up and spoilt. */
-static int parse_range(struct parse *parse, char *range) {
+static int parse_range(struct idset_reader *reader, char *range) {
     int64_t first, last;
     char *dash = strchr(range, '-');
     if (dash != NULL) *dash = '\0';
     if (!parse_id(range, &first)) return -EINVAL;
     last = first;
     if (dash != NULL && (!parse_id(dash + 1, &last) || last <= first)) return -EINVAL;
-    if (first <= parse->last) return -EINVAL;
-    parse->last = last;
-    return idset_add_range(&parse->set, first, last);
+    if (first <= reader->last) return -EINVAL;
+    reader->last = last;
+    return idset_add_range(&reader->set, first, last);
 }
 
-static int parse_ranges(struct parse *parse, char *text) {
+static int parse_ranges(struct idset_reader *reader, char *text) {
     size_t size = strlen(text);
     if (size >= 2 && text[0] == '[' && text[size - 1] == ']') {
         text[size - 1] = '\0';
@@ -104,7 +104,7 @@ static int parse_ranges(struct parse *parse, char *text) {
     for (char *range = text; range != NULL;) {
         char *comma = strchr(range, ',');
         if (comma != NULL) *comma = '\0';
-        int result = parse_range(parse, range);
+        int result = parse_range(reader, range);
         if (result < 0) return result;
         range = comma == NULL ? NULL : comma + 1;
     }
@@ -112,19 +112,19 @@ static int parse_ranges(struct parse *parse, char *text) {
 }
 
 int idset_parse(struct idset *set, const char *text, ty_error *err) {
-    struct parse parse = {.last = -1};
+    struct idset_reader reader = {.last = -1};
     char *copy = strdup(text);
-    int result = copy == NULL ? -ENOMEM : parse_ranges(&parse, copy);
+    int result = copy == NULL ? -ENOMEM : parse_ranges(&reader, copy);
     free(copy);
     if (result < 0) {
-        idset_done(&parse.set);
+        idset_done(&reader.set);
         if (result == -ENOMEM) return ty_fail_memory(err);
         return ty_fail(err, TY_EUSAGE,
                        "\"%.80s\" is no set of ids: give ascending numbers below %d and ranges, as in 0-3,7",
                        text, IDSET_MAX);
     }
     idset_done(set);
-    *set = parse.set;
+    *set = reader.set;
     return 0;
 }
 

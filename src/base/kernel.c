@@ -56,19 +56,19 @@ static int number_of(const char *name) {
 
 /* Those that are open, by the kernel's list of them. opendir takes memory, which no child may before it executes. */
 static bool close_listed(int first, bool on_exec) {
-    struct entry { /* linux_dirent64 */
+    struct kernel_entry { /* linux_dirent64 */
         uint64_t inode, next;
         uint16_t size;
         uint8_t kind;
         char name[];
     };
-    _Alignas(struct entry) char entries[1024];
+    _Alignas(struct kernel_entry) char entries[1024];
     int list = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     long n = list < 0 ? -1 : 1;
     while (n > 0) {
         n = syscall(SYS_getdents64, list, entries, sizeof entries);
         for (long at = 0; at < n;) {
-            const struct entry *entry = (const struct entry *)(entries + at);
+            const struct kernel_entry *entry = (const struct kernel_entry *)(entries + at);
             int fd = number_of(entry->name);
             if (fd >= first && fd != list) close_one(fd, on_exec);
             at += entry->size;

@@ -75,7 +75,7 @@ static bool split_number(const char *text, struct number *number) {
     return number->n_whole + number->n_fraction > 0;
 }
 
-enum { MOST_DIGITS = 18 }; /* of a part; behind the point, further ones are below any amount that counts */
+enum { QUANTITY_DIGITS = 18 }; /* of a part; behind the point, further ones are below any amount that counts */
 
 static bool scale_number(const struct number *number, uint64_t factor, uint128 *scaled, bool *positive) {
     uint64_t whole = 0, fraction = 0, divisor = 1;
@@ -87,7 +87,7 @@ static bool scale_number(const struct number *number, uint64_t factor, uint128 *
     for (size_t i = 0; i < number->n_fraction; i++) {
         unsigned digit = (unsigned)(number->fraction[i] - '0');
         *positive = *positive || digit > 0;
-        if (i >= MOST_DIGITS) continue;
+        if (i >= QUANTITY_DIGITS) continue;
         fraction = fraction * 10 + digit;
         divisor *= 10;
     }

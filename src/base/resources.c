@@ -64,39 +64,39 @@ void resources_remove(struct resources *resources, const char *name) {
     resources->n--;
 }
 
-struct parse {
+struct amounts_reader {
     struct resources resources;
     ty_error *err;
 };
 
 static int parse_piece(void *context, char *piece) {
-    struct parse *parse = context;
+    struct amounts_reader *reader = context;
     char *equals = strchr(piece, '=');
     if (equals == NULL || equals == piece)
-        return ty_fail(parse->err, TY_EUSAGE,
+        return ty_fail(reader->err, TY_EUSAGE,
                        "resource \"%.80s\" must be NAME=AMOUNT, as in CPU=4,GPU=0.5,memory=8GiB", piece);
     *equals = '\0';
-    if (resources_has(&parse->resources, piece))
-        return ty_fail(parse->err, TY_EUSAGE, "resource \"%s\" is given twice", piece);
-    if (parse->resources.n == RESOURCES_MAX)
-        return ty_fail(parse->err, TY_EUSAGE, "more than %d resources", RESOURCES_MAX);
+    if (resources_has(&reader->resources, piece))
+        return ty_fail(reader->err, TY_EUSAGE, "resource \"%s\" is given twice", piece);
+    if (reader->resources.n == RESOURCES_MAX)
+        return ty_fail(reader->err, TY_EUSAGE, "more than %d resources", RESOURCES_MAX);
     quantity amount;
-    int result = quantity_parse(equals + 1, piece, &amount, parse->err);
+    int result = quantity_parse(equals + 1, piece, &amount, reader->err);
     if (result < 0) return result;
-    return resources_set(&parse->resources, piece, amount) < 0 ? ty_fail_memory(parse->err) : 0;
+    return resources_set(&reader->resources, piece, amount) < 0 ? ty_fail_memory(reader->err) : 0;
 }
 
 int resources_parse(struct resources *resources, const char *text, ty_error *err) {
-    struct parse parse = {.err = err};
+    struct amounts_reader reader = {.err = err};
     if (text[0] == '\0') return 0;
-    if (resources_copy(&parse.resources, resources) < 0) return ty_fail_memory(err);
-    int result = str_split(text, ',', parse_piece, &parse);
+    if (resources_copy(&reader.resources, resources) < 0) return ty_fail_memory(err);
+    int result = str_split(text, ',', parse_piece, &reader);
     if (result < 0) {
-        resources_done(&parse.resources);
+        resources_done(&reader.resources);
         return result == -ENOMEM ? ty_fail_memory(err) : result;
     }
     resources_done(resources);
-    *resources = parse.resources;
+    *resources = reader.resources;
     return 0;
 }
 

@@ -21,9 +21,15 @@
 
 #include "base/file.h"
 
-/* PIECE: what is read, summed and written at once through the page cache, while the processor's cache holds it; past the page cache
+/* COPY_PIECE: what is read, summed and written at once through the page cache, while the processor's cache holds it; past the page cache
  * the more the better, up to BYTES_ROOM. */
-enum { CLONE_MIN = 64 << 10, PUSH = 512 << 10, PIECE = 128 << 10, DIRECT_MIN = 8 << 20, DIRECT_ALIGN = 4096 };
+enum {
+    CLONE_MIN = 64 << 10,
+    PUSH = 512 << 10,
+    COPY_PIECE = 128 << 10,
+    DIRECT_MIN = 8 << 20,
+    DIRECT_ALIGN = 4096
+};
 
 struct pass {
     struct bytes *bytes;
@@ -110,7 +116,7 @@ static ssize_t fill(const struct pass *pass, size_t size) {
 
 /* One piece of at most `most` bytes: 1, 0 at the end, -errno. */
 static int step(struct pass *pass, int64_t most) {
-    int64_t room = pass->direct ? BYTES_ROOM : PIECE;
+    int64_t room = pass->direct ? BYTES_ROOM : COPY_PIECE;
     if (pass->bytes->enough != NULL && *pass->bytes->enough) return -ECANCELED;
     ssize_t n = fill(pass, (size_t)(most < room ? most : room));
     if (n <= 0) return (int)n;
@@ -124,9 +130,9 @@ static int step(struct pass *pass, int64_t most) {
 
 /* A hole counts as zeros and takes no room on the disk. */
 static void skip(struct pass *pass, int64_t to) {
-    memset(pass->bytes->room, 0, PIECE);
+    memset(pass->bytes->room, 0, COPY_PIECE);
     while (pass->at < to) {
-        int64_t size = to - pass->at < PIECE ? to - pass->at : PIECE;
+        int64_t size = to - pass->at < COPY_PIECE ? to - pass->at : COPY_PIECE;
         (void)XXH3_128bits_update(&pass->hash, pass->bytes->room, (size_t)size);
         pass->at += size;
     }
@@ -167,7 +173,7 @@ static int pass_whole(struct pass *pass) {
 static int pass_all(struct bytes *bytes, int from, int to, const struct stat *status, struct digest *digest) {
     struct pass pass = {.bytes = bytes, .from = from, .to = to};
     (void)XXH3_128bits_reset(&pass.hash);
-    if (status->st_size > PIECE) (void)posix_fadvise(from, 0, 0, POSIX_FADV_SEQUENTIAL);
+    if (status->st_size > COPY_PIECE) (void)posix_fadvise(from, 0, 0, POSIX_FADV_SEQUENTIAL);
     bool sparse = status->st_blocks * 512 < status->st_size;
     pass.direct = to >= 0 && !sparse && status->st_size >= DIRECT_MIN && set_direct(to, true);
     int result = sparse ? pass_sparse(&pass, status->st_size) : pass_whole(&pass);

@@ -17,9 +17,9 @@ void checkpoint_name(uint64_t number, char name[CHECKPOINT_NAME_SIZE]) {
 }
 
 int checkpoint_check_name(const char *name, ty_error *err) {
-    enum { NAME_MAX_BYTES = 200 };
+    enum { CHECKPOINT_NAME_MAX = 200 };
     size_t size = strlen(name);
-    bool plain = size > 0 && size <= NAME_MAX_BYTES && name[0] != '.' && utf8_valid(name, size);
+    bool plain = size > 0 && size <= CHECKPOINT_NAME_MAX && name[0] != '.' && utf8_valid(name, size);
     for (const char *c = name; plain && *c != '\0'; c++)
         plain = *c != '/' && (unsigned char)*c >= ' ' && *c != 0x7f;
     if (plain && mark_is_reserved(name))
@@ -31,7 +31,7 @@ int checkpoint_check_name(const char *name, ty_error *err) {
     return ty_fail(err, TY_EUSAGE,
                    "the checkpoint name \"%.80s\" is not usable: 1 to %d bytes of UTF-8, no '/', no control "
                    "characters, no '.' first",
-                   name, NAME_MAX_BYTES);
+                   name, CHECKPOINT_NAME_MAX);
 }
 
 bool checkpoint_is_place(const char *name) {

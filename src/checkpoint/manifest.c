@@ -43,11 +43,11 @@ bool manifest_entry_read(const json_t *value, struct manifest_entry *entry) {
 }
 
 static int read_all(int fd, struct buffer *out) {
-    enum { PIECE = 1 << 20 };
+    enum { READ_PIECE = 1 << 20 };
     for (;;) {
-        char *to = buffer_reserve(out, PIECE);
+        char *to = buffer_reserve(out, READ_PIECE);
         if (to == NULL) return -ENOMEM;
-        ssize_t n = read(fd, to, PIECE);
+        ssize_t n = read(fd, to, READ_PIECE);
         if (n < 0 && errno != EINTR) return -errno;
         if (n == 0) return 0;
         if (n > 0) out->size += (size_t)n;

@@ -17,7 +17,7 @@
 #include "checkpoint/names.h"
 #include "checkpoint/tree.h"
 
-struct publication {
+struct gathering {
     uint64_t number;
     int attempt;
     const char *run_path, *staging;
@@ -32,102 +32,101 @@ static void drop(json_t **value) {
 
 #define CLEANUP_JSON CLEANUP(drop)
 
-static int await(struct publication *publication, json_t *value, size_t rank, ty_error *err) {
+static int await(struct gathering *gathering, json_t *value, size_t rank, ty_error *err) {
     struct manifest_entry entry;
     if (!manifest_entry_read(value, &entry))
         return ty_fail(err, TY_EPROTOCOL, "rank %zu lists a file of its checkpoint wrongly", rank);
-    const json_t *other = json_object_get(publication->awaited, entry.path);
+    const json_t *other = json_object_get(gathering->awaited, entry.path);
     if (other != NULL && !json_equal(other, value))
         return ty_fail(
             err, TY_EUSAGE,
             "%s is in the checkpoints of rank %zu and of another one with other content: give files that"
             " differ a name of their own in each rank",
             entry.path, rank);
-    return json_object_set(publication->awaited, entry.path, value) < 0 ? ty_fail_memory(err) : 0;
+    return json_object_set(gathering->awaited, entry.path, value) < 0 ? ty_fail_memory(err) : 0;
 }
 
-static int await_list(struct publication *publication, int top, const char *list, size_t rank, ty_error *err) {
+static int await_list(struct gathering *gathering, int top, const char *list, size_t rank, ty_error *err) {
     CLEANUP_JSON json_t *values = manifest_read_list(top, list);
     if (values == NULL)
         return ty_fail(err, TY_EPROTOCOL, "rank %zu gives no JSON list of the files of its checkpoint", rank);
     int result = 0;
     size_t i;
     json_t *value;
-    json_array_foreach(values, i, value) if (result == 0) result = await(publication, value, rank, err);
+    json_array_foreach(values, i, value) if (result == 0) result = await(gathering, value, rank, err);
     return result;
 }
 
-static int sync_file(const struct publication *publication, const struct tree_entry *entry, ty_error *err) {
+static int sync_file(const struct gathering *gathering, const struct tree_entry *entry, ty_error *err) {
     CLEANUP_FD int fd = tree_open_file(entry->directory, entry->name);
     int result = fd < 0 ? fd : fsync(fd) < 0 ? -errno : 0;
     if (result == 0) return 0;
-    return ty_fail(err, result, "cannot sync %s/%s: %s", publication->staging, entry->path, strerror(-result));
+    return ty_fail(err, result, "cannot sync %s/%s: %s", gathering->staging, entry->path, strerror(-result));
 }
 
 /* `made` is stolen; NULL stands for want of memory. */
-static int list(struct publication *publication, json_t *made, ty_error *err) {
-    return json_array_append_new(publication->files, made) < 0 ? ty_fail_memory(err) : 0;
+static int list(struct gathering *gathering, json_t *made, ty_error *err) {
+    return json_array_append_new(gathering->files, made) < 0 ? ty_fail_memory(err) : 0;
 }
 
-static int found_file(struct publication *publication, const struct tree_entry *entry, ty_error *err) {
-    json_t *awaited = json_object_get(publication->awaited, entry->path);
+static int found_file(struct gathering *gathering, const struct tree_entry *entry, ty_error *err) {
+    json_t *awaited = json_object_get(gathering->awaited, entry->path);
     json_int_t size = entry->status.st_size;
     if (awaited == NULL) {
-        int result = sync_file(publication, entry, err);
+        int result = sync_file(gathering, entry, err);
         return result < 0 ? result
-                          : list(publication, json_pack("{s:s, s:I}", "path", entry->path, "size", size), err);
+                          : list(gathering, json_pack("{s:s, s:I}", "path", entry->path, "size", size), err);
     }
     struct manifest_entry said;
     if (!manifest_entry_read(awaited, &said) || said.link != NULL || said.size != size)
         return ty_fail(err, TY_ECORRUPT, "%s/%s is not the file that its rank wrote: it has %lld bytes",
-                       publication->staging, entry->path, (long long)size);
-    return list(publication, json_incref(awaited), err);
+                       gathering->staging, entry->path, (long long)size);
+    return list(gathering, json_incref(awaited), err);
 }
 
-static int found_link(struct publication *publication, const struct tree_entry *entry, ty_error *err) {
+static int found_link(struct gathering *gathering, const struct tree_entry *entry, ty_error *err) {
     char target[PATH_MAX];
     int result = tree_read_link(entry->directory, entry->name, target);
     if (result < 0)
-        return ty_fail(err, result, "cannot read %s/%s: %s", publication->staging, entry->path,
+        return ty_fail(err, result, "cannot read %s/%s: %s", gathering->staging, entry->path,
                        strerror(-result));
-    result = tree_check_link(publication->staging, entry, target, err);
+    result = tree_check_link(gathering->staging, entry, target, err);
     if (result < 0) return result;
-    const json_t *awaited = json_object_get(publication->awaited, entry->path);
+    const json_t *awaited = json_object_get(gathering->awaited, entry->path);
     if (awaited != NULL && !str_equal(json_string_value(json_object_get(awaited, "link")), target))
-        return ty_fail(err, TY_ECORRUPT, "%s/%s is not the link that its rank wrote", publication->staging,
+        return ty_fail(err, TY_ECORRUPT, "%s/%s is not the link that its rank wrote", gathering->staging,
                        entry->path);
-    return list(publication, json_pack("{s:s, s:s}", "path", entry->path, "link", target), err);
+    return list(gathering, json_pack("{s:s, s:s}", "path", entry->path, "link", target), err);
 }
 
 /* Lists too long for a message were read, and go; the user's metadata becomes part of the manifest. */
 static int found(void *context, enum tree_visit visit, const struct tree_entry *entry, ty_error *err) {
-    struct publication *publication = context;
+    struct gathering *gathering = context;
     mode_t mode = entry->status.st_mode;
-    if (visit == TREE_LEAVE) return sync_file(publication, entry, err);
+    if (visit == TREE_LEAVE) return sync_file(gathering, entry, err);
     if (S_ISREG(mode) && str_prefix(entry->name, PART_PREFIX, NULL)) {
         (void)unlinkat(entry->directory, entry->name, 0);
         return 0;
     }
     if (str_equal(entry->path, MANIFEST_NAME)) return 0;
-    int result = tree_check_entry(publication->staging, entry, err);
+    int result = tree_check_entry(gathering->staging, entry, err);
     if (result < 0 || S_ISDIR(mode)) return result;
-    result = S_ISLNK(mode) ? found_link(publication, entry, err) : found_file(publication, entry, err);
-    if (result == 0) (void)json_object_del(publication->awaited, entry->path);
+    result = S_ISLNK(mode) ? found_link(gathering, entry, err) : found_file(gathering, entry, err);
+    if (result == 0) (void)json_object_del(gathering->awaited, entry->path);
     return result;
 }
 
-/* Fills `publication` from the lists and from what is there; the two must agree. */
-static int take_stock(struct publication *publication, int top, const char *const *lists, size_t n,
-                      ty_error *err) {
+/* Fills `gathering` from the lists and from what is there; the two must agree. */
+static int take_stock(struct gathering *gathering, int top, const char *const *lists, size_t n, ty_error *err) {
     for (size_t rank = 0; rank < n; rank++) {
-        int result = await_list(publication, top, lists[rank], rank, err);
+        int result = await_list(gathering, top, lists[rank], rank, err);
         if (result < 0) return result;
     }
-    int result = tree_walk(top, publication->staging, found, publication, err);
+    int result = tree_walk(top, gathering->staging, found, gathering, err);
     if (result < 0) return result;
-    void *missing = json_object_iter(publication->awaited);
+    void *missing = json_object_iter(gathering->awaited);
     if (missing == NULL) return 0;
-    return ty_fail(err, TY_ECORRUPT, "%s/%s is missing, which its rank wrote", publication->staging,
+    return ty_fail(err, TY_ECORRUPT, "%s/%s is missing, which its rank wrote", gathering->staging,
                    json_object_iter_key(missing));
 }
 
@@ -140,23 +139,22 @@ static int set_down_manifest(int top, const char *text) {
     return result < 0 ? result : fsync(fd) < 0 || fsync(top) < 0 ? -errno : 0;
 }
 
-static int write_manifest(const struct publication *publication, int top, ty_error *err) {
+static int write_manifest(const struct gathering *gathering, int top, ty_error *err) {
     CLEANUP_FREE char *text = NULL;
     CLEANUP_JSON json_t *metadata = NULL;
-    int result = manifest_read(top, publication->staging, &metadata, err);
+    int result = manifest_read(top, gathering->staging, &metadata, err);
     if (result < 0) return result;
     if (metadata == NULL) metadata = json_object();
-    struct checkpoint_mark mark = {publication->run, publication->name, publication->number};
-    json_t *ours = json_pack("{s:i, s:i}", "version", MANIFEST_VERSION, "attempt", publication->attempt);
+    struct checkpoint_mark mark = {gathering->run, gathering->name, gathering->number};
+    json_t *ours = json_pack("{s:i, s:i}", "version", MANIFEST_VERSION, "attempt", gathering->attempt);
     if (json_object_set_new(metadata, MANIFEST_KEY, ours) < 0 || !mark_write(ours, top, &mark) ||
-        json_object_set(ours, "files", publication->files) < 0)
+        json_object_set(ours, "files", gathering->files) < 0)
         return ty_fail_memory(err);
     text = json_dumps(metadata, JSON_INDENT(1) | JSON_ENSURE_ASCII);
     if (text == NULL) return ty_fail_memory(err);
     result = set_down_manifest(top, text);
     if (result == 0) return 0;
-    return ty_fail(err, result, "cannot write %s/" MANIFEST_NAME ": %s", publication->staging,
-                   strerror(-result));
+    return ty_fail(err, result, "cannot write %s/" MANIFEST_NAME ": %s", gathering->staging, strerror(-result));
 }
 
 /* Where the file system knows no rename without replacing, the lock that the controller holds on the run must
@@ -169,8 +167,8 @@ static int rename_new(const char *from, int at, const char *to) {
 }
 
 /* A checkpoint whose name may not have reached the disk gets its old name back. */
-static int commit(const struct publication *publication, int run, ty_error *err) {
-    const char *staging = publication->staging, *run_path = publication->run_path, *name = publication->name;
+static int commit(const struct gathering *gathering, int run, ty_error *err) {
+    const char *staging = gathering->staging, *run_path = gathering->run_path, *name = gathering->name;
     int result = rename_new(staging, run, name);
     if (result == -EEXIST)
         return ty_fail(err, result, "%s/%s exists already: choose another name", run_path, name);
@@ -183,16 +181,15 @@ static int commit(const struct publication *publication, int run, ty_error *err)
     return ty_fail(err, result, "cannot sync %s: %s", run_path, strerror(-result));
 }
 
-static int publish(struct publication *publication, int run, const struct checkpoint_parts *parts,
-                   ty_error *err) {
-    CLEANUP_JSON json_t *awaited = publication->awaited = json_object();
-    CLEANUP_JSON json_t *files = publication->files = json_array();
+static int publish(struct gathering *gathering, int run, const struct checkpoint_parts *parts, ty_error *err) {
+    CLEANUP_JSON json_t *awaited = gathering->awaited = json_object();
+    CLEANUP_JSON json_t *files = gathering->files = json_array();
     if (awaited == NULL || files == NULL) return ty_fail_memory(err);
-    CLEANUP_FD int top = tree_open(AT_FDCWD, publication->staging, false, err);
+    CLEANUP_FD int top = tree_open(AT_FDCWD, gathering->staging, false, err);
     if (top < 0) return top;
-    int result = take_stock(publication, top, parts->lists, parts->n, err);
-    if (result == 0) result = write_manifest(publication, top, err);
-    return result < 0 ? result : commit(publication, run, err);
+    int result = take_stock(gathering, top, parts->lists, parts->n, err);
+    if (result == 0) result = write_manifest(gathering, top, err);
+    return result < 0 ? result : commit(gathering, run, err);
 }
 
 /* Something of somebody else's has the name; what this run published under its number has it for good. */
@@ -205,11 +202,11 @@ static bool is_squatted(int run, const char *name, const struct checkpoint_parts
 
 /* A name by the number, with a further one where that is squatted. */
 static void choose_name(int run, const struct checkpoint_parts *parts, char name[2 * CHECKPOINT_NAME_SIZE]) {
-    enum { TRIES = 1000 };
+    enum { NAMES_TRIED = 1000 };
     char plain[CHECKPOINT_NAME_SIZE];
     checkpoint_name(parts->number, plain);
     (void)snprintf(name, CHECKPOINT_NAME_SIZE, "%s", plain);
-    for (int i = 2; i < TRIES && is_squatted(run, name, parts); i++)
+    for (int i = 2; i < NAMES_TRIED && is_squatted(run, name, parts); i++)
         (void)snprintf(name, 2 * CHECKPOINT_NAME_SIZE, "%s-%d", plain, i);
 }
 
@@ -226,13 +223,13 @@ int checkpoint_publish(const char *run_path, const struct checkpoint_parts *part
         committed = NULL;
         return ty_fail_memory(err);
     }
-    struct publication publication = {.number = parts->number,
-                                      .attempt = parts->attempt,
-                                      .run_path = run_path,
-                                      .staging = staging.data,
-                                      .run = parts->run,
-                                      .name = name};
-    if (publish(&publication, run, parts, err) < 0) return ty_wrap(err, "%s", name);
+    struct gathering gathering = {.number = parts->number,
+                                  .attempt = parts->attempt,
+                                  .run_path = run_path,
+                                  .staging = staging.data,
+                                  .run = parts->run,
+                                  .name = name};
+    if (publish(&gathering, run, parts, err) < 0) return ty_wrap(err, "%s", name);
     *path = TAKE(committed);
     return 0;
 }

@@ -26,8 +26,8 @@ static int remove_entry(void *context, enum tree_visit visit, const struct tree_
 
 /* A rank that is being ended may still add a file behind the walk, hence the second one. 0 or -errno. */
 int tree_remove(int at, const char *name) {
-    enum { TRIES = 3 };
-    for (int i = 0; i < TRIES; i++) {
+    enum { REMOVE_TRIES = 3 };
+    for (int i = 0; i < REMOVE_TRIES; i++) {
         CLEANUP_FD int top = tree_open(at, name, false, NULL);
         if (top < 0) return top == -ENOENT ? 0 : top;
         (void)tree_walk(top, name, remove_entry, NULL, NULL);

@@ -16,7 +16,7 @@
 
 enum { NAMES_TOLD = 8 };
 
-struct sweep {
+struct checkpoint_sweep {
     const char *run_path;
     const struct checkpoint_known *known; /* NULL: what was on its way alone, */
     int attempt;                          /* of this attempt and those before it */
@@ -49,13 +49,14 @@ static uint64_t number_of_name(const char *name) {
     return str_equal(made, name) ? (uint64_t)number : 0;
 }
 
-static int fail(const struct sweep *sweep, const char *name, int result, ty_error *err) {
+static int fail(const struct checkpoint_sweep *sweep, const char *name, int result, ty_error *err) {
     return ty_fail(err, result, "cannot remove %s/%s, which a killed run left: %s", sweep->run_path, name,
                    strerror(-result));
 }
 
 /* A checkpoint whose row was never written. */
-static int sweep_published(const struct sweep *sweep, const struct tree_entry *entry, ty_error *err) {
+static int sweep_published(const struct checkpoint_sweep *sweep, const struct tree_entry *entry,
+                           ty_error *err) {
     const struct checkpoint_known *known = sweep->known;
     if (entry->name[0] == '.' || is_known(entry->name, known)) return TREE_SKIP;
     struct mark_found found = mark_find(entry->directory, entry->name, known->run);
@@ -66,7 +67,7 @@ static int sweep_published(const struct sweep *sweep, const struct tree_entry *e
     return result < 0 ? fail(sweep, entry->name, result, err) : TREE_SKIP;
 }
 
-static int drop_link(const struct sweep *sweep, const char *name) {
+static int drop_link(const struct checkpoint_sweep *sweep, const char *name) {
     CLEANUP(buffer_done) struct buffer path = {0};
     buffer_printf(&path, "%s/%s", sweep->run_path, name);
     return path.failed ? -ENOMEM : given_drop(path.data);
@@ -74,7 +75,7 @@ static int drop_link(const struct sweep *sweep, const char *name) {
 
 /* A later attempt may be writing there while slow storage still sweeps behind the one before. */
 static int sweep_entry(void *context, enum tree_visit visit, const struct tree_entry *entry, ty_error *err) {
-    const struct sweep *sweep = context;
+    const struct checkpoint_sweep *sweep = context;
     int64_t attempt;
     enum mark_form form = mark_form(entry->name, &attempt);
     (void)visit;
@@ -88,7 +89,7 @@ static int sweep_entry(void *context, enum tree_visit visit, const struct tree_e
     return result < 0 ? fail(sweep, entry->name, result, err) : TREE_SKIP;
 }
 
-static int sweep_run(const struct sweep *sweep, ty_error *err) {
+static int sweep_run(const struct checkpoint_sweep *sweep, ty_error *err) {
     CLEANUP_FD int top = tree_open(AT_FDCWD, sweep->run_path, true, err);
     if (top < 0) return top;
     return tree_walk(top, sweep->run_path, sweep_entry, (void *)sweep, err);
@@ -96,7 +97,7 @@ static int sweep_run(const struct sweep *sweep, ty_error *err) {
 
 int checkpoint_sweep(const char *run_path, const struct checkpoint_known *known, struct checkpoint_swept *swept,
                      ty_error *err) {
-    return sweep_run(&(struct sweep){.run_path = run_path, .known = known, .swept = swept}, err);
+    return sweep_run(&(struct checkpoint_sweep){.run_path = run_path, .known = known, .swept = swept}, err);
 }
 
 void checkpoint_swept_done(struct checkpoint_swept *swept) {
@@ -106,7 +107,7 @@ void checkpoint_swept_done(struct checkpoint_swept *swept) {
 
 static void sweep_attempt(const char *run_path, int attempt, bool given) {
     CLEANUP(checkpoint_swept_done) struct checkpoint_swept swept = {0};
-    struct sweep sweep = {.run_path = run_path, .attempt = attempt, .given = given, .swept = &swept};
+    struct checkpoint_sweep sweep = {.run_path = run_path, .attempt = attempt, .given = given, .swept = &swept};
     (void)sweep_run(&sweep, NULL);
 }
 

@@ -62,7 +62,7 @@ static void devices_json(const struct inventory *inventories, size_t n, struct b
     buffer_text(out, "]}\n");
 }
 
-static void device_row(const struct inventory *inventory, size_t index, struct table *table) {
+static void device_row(const struct inventory *inventory, size_t index, struct text_table *table) {
     const struct device *device = &inventory->devices[index];
     char memory[32] = "-";
     if (device->memory_bytes > 0)
@@ -80,7 +80,7 @@ static void device_row(const struct inventory *inventory, size_t index, struct t
 
 static void devices_text(const struct inventory *inventories, size_t n, struct buffer *out) {
     static const char *const heads[] = {"RESOURCE", "ID", "TYPE", "NAME", "MEMORY", "BUS", "UUID"};
-    CLEANUP(table_done) struct table table = {.n_columns = ARRAY_SIZE(heads)};
+    CLEANUP(table_done) struct text_table table = {.n_columns = ARRAY_SIZE(heads)};
     size_t devices = 0;
     for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
         table_cell(&table, heads[i]);
@@ -120,7 +120,7 @@ static void types_json(const struct accelerator_type *types, size_t n, struct bu
 
 static void types_text(const struct accelerator_type *types, size_t n, struct buffer *out) {
     static const char *const heads[] = {"TYPE", "VENDOR", "RESOURCE", "NOTE"};
-    CLEANUP(table_done) struct table table = {.n_columns = ARRAY_SIZE(heads)};
+    CLEANUP(table_done) struct text_table table = {.n_columns = ARRAY_SIZE(heads)};
     for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
         table_cell(&table, heads[i]);
     for (size_t i = 0; i < n; i++) {

@@ -24,8 +24,8 @@ struct survey {
     struct checkpoint_policy policy; /* by which the run's last controller ranked them */
     double *scores;                  /* of the rows */
     size_t n_scores, best;
-    struct table table;  /* of `list` */
-    struct buffer lines; /* of `verify` */
+    struct text_table table; /* of `list` */
+    struct buffer lines;     /* of `verify` */
     json_t *list;
     size_t n;
     ty_error bad; /* of the first that is not whole; code 0: none */
@@ -75,7 +75,7 @@ static bool is_latest(const struct survey *survey) {
 static void add_heads(struct survey *survey) {
     static const char *const heads[] = {"NAME", "ATTEMPT", "COMMITTED", "BYTES", "AMONG THESE"};
     CLEANUP(buffer_done) struct buffer text = {0};
-    struct table *table = &survey->table;
+    struct text_table *table = &survey->table;
     table->n_columns = ARRAY_SIZE(heads) + (survey->attribute != NULL ? 2 : 1);
     for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
         table_cell(table, heads[i]);
@@ -89,7 +89,7 @@ static void add_heads(struct survey *survey) {
 
 static void add_row(struct survey *survey, const struct journal_checkpoint *row, int64_t bytes, double score) {
     CLEANUP(buffer_done) struct buffer text = {0};
-    struct table *table = &survey->table;
+    struct text_table *table = &survey->table;
     char when[32] = "";
     struct tm parts;
     time_t seconds = (time_t)(row->time / NS_PER_S);

@@ -63,7 +63,7 @@ struct log_file {
     struct buffer line; /* the beginning of a line whose end is not written yet */
 };
 
-struct logs {
+struct log_view {
     const struct logs_options *options;
     char *directory;
     bool escape;            /* standard output is a terminal */
@@ -72,9 +72,9 @@ struct logs {
     struct buffer out;
 };
 
-enum { CHUNK = 64 * 1024, LINE_MAX_HELD = 1024 * 1024 };
+enum { LOG_CHUNK = 64 * 1024, LINE_MAX_HELD = 1024 * 1024 };
 
-static void put_line(struct logs *logs, int rank, const char *text, size_t size) {
+static void put_line(struct log_view *logs, int rank, const char *text, size_t size) {
     if (!logs->options->no_prefix) buffer_printf(&logs->out, "[rank %d] ", rank);
     if (logs->escape)
         utf8_escape(text, size, &logs->out);
@@ -83,14 +83,14 @@ static void put_line(struct logs *logs, int rank, const char *text, size_t size)
     buffer_char(&logs->out, '\n');
 }
 
-static int flush(struct logs *logs, ty_error *err) {
+static int flush(struct log_view *logs, ty_error *err) {
     int result = cli_print(&logs->out, err);
     buffer_clear(&logs->out);
     return result;
 }
 
 /* Whole lines go out; what is left waits for its newline, but not without bound. */
-static void put_lines(struct logs *logs, struct log_file *file, bool last) {
+static void put_lines(struct log_view *logs, struct log_file *file, bool last) {
     size_t at = 0;
     for (;;) {
         char *text = file->line.data + at, *end = NULL;
@@ -106,11 +106,11 @@ static void put_lines(struct logs *logs, struct log_file *file, bool last) {
 }
 
 /* Prints what the file has beyond what was read. */
-static int drain(struct logs *logs, struct log_file *file, bool last, ty_error *err) {
+static int drain(struct log_view *logs, struct log_file *file, bool last, ty_error *err) {
     for (;;) {
-        char *room = buffer_reserve(&file->line, CHUNK);
+        char *room = buffer_reserve(&file->line, LOG_CHUNK);
         if (room == NULL) return ty_fail_memory(err);
-        ssize_t size = read(file->fd, room, CHUNK);
+        ssize_t size = read(file->fd, room, LOG_CHUNK);
         if (size < 0 && errno == EINTR) continue;
         if (size < 0)
             return ty_fail(err, -errno, "cannot read %.200s/rank-%d.log: %s", logs->directory, file->rank,
@@ -142,7 +142,7 @@ static void seek_tail(int fd, int64_t lines) {
     (void)lseek(fd, 0, SEEK_SET);
 }
 
-static bool wanted(const struct logs *logs, int rank) {
+static bool wanted(const struct log_view *logs, int rank) {
     return logs->options->all_ranks || idset_has(&logs->options->ranks, rank);
 }
 
@@ -159,13 +159,13 @@ static int rank_of(const char *name) {
     return str_to_int64(digits, 0, IDSET_MAX, &rank) ? (int)rank : -1;
 }
 
-static bool is_known(const struct logs *logs, int rank) {
+static bool is_known(const struct log_view *logs, int rank) {
     for (size_t i = 0; i < logs->n; i++)
         if (logs->files[i].rank == rank) return true;
     return false;
 }
 
-static int add_file(struct logs *logs, const char *name, int rank, bool tail, ty_error *err) {
+static int add_file(struct log_view *logs, const char *name, int rank, bool tail, ty_error *err) {
     CLEANUP_FREE char *path = NULL;
     struct log_file *files = reallocarray(logs->files, logs->n + 1, sizeof *files);
     if (files == NULL || asprintf(&path, "%s/%s", logs->directory, name) < 0) {
@@ -191,7 +191,7 @@ static int compare_ranks(const void *a, const void *b) {
 }
 
 /* Opens the files that are there and not yet open. */
-static int find_files(struct logs *logs, bool tail, ty_error *err) {
+static int find_files(struct log_view *logs, bool tail, ty_error *err) {
     DIR *stream = opendir(logs->directory);
     if (stream == NULL && errno == ENOENT) return 0;
     if (stream == NULL) return ty_fail(err, -errno, "cannot read %.300s: %s", logs->directory, strerror(errno));
@@ -206,7 +206,7 @@ static int find_files(struct logs *logs, bool tail, ty_error *err) {
     return result;
 }
 
-static int drain_all(struct logs *logs, bool last, ty_error *err) {
+static int drain_all(struct log_view *logs, bool last, ty_error *err) {
     int result = 0;
     for (size_t i = 0; i < logs->n && result >= 0; i++)
         result = drain(logs, &logs->files[i], last, err);
@@ -255,7 +255,7 @@ static bool wait_change(int notify, int end) {
     return watched[1].revents != 0;
 }
 
-static int follow(struct logs *logs, const char *run_path, ty_error *err) {
+static int follow(struct log_view *logs, const char *run_path, ty_error *err) {
     CLEANUP_FD int notify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     if (notify < 0 || inotify_add_watch(notify, logs->directory, IN_CREATE | IN_MODIFY | IN_MOVED_TO) < 0)
         return ty_fail(err, -errno, "cannot watch %.300s: %s", logs->directory, strerror(errno));
@@ -269,7 +269,7 @@ static int follow(struct logs *logs, const char *run_path, ty_error *err) {
     }
 }
 
-static int check_ranks(const struct logs *logs, const char *name, ty_error *err) {
+static int check_ranks(const struct log_view *logs, const char *name, ty_error *err) {
     if (logs->options->all_ranks || logs->options->follow) return 0;
     for (int64_t rank = idset_next(&logs->options->ranks, -1); rank >= 0;
          rank = idset_next(&logs->options->ranks, rank))
@@ -279,7 +279,7 @@ static int check_ranks(const struct logs *logs, const char *name, ty_error *err)
     return 0;
 }
 
-static int show(struct logs *logs, const char *name, const char *run_path, ty_error *err) {
+static int show(struct log_view *logs, const char *name, const char *run_path, ty_error *err) {
     if (asprintf(&logs->directory, "%s/logs", run_path) < 0) {
         logs->directory = NULL;
         return ty_fail_memory(err);
@@ -290,7 +290,7 @@ static int show(struct logs *logs, const char *name, const char *run_path, ty_er
     return result >= 0 ? drain_all(logs, true, err) : result;
 }
 
-static void logs_done(struct logs *logs) {
+static void logs_done(struct log_view *logs) {
     for (size_t i = 0; i < logs->n; i++) {
         (void)close(logs->files[i].fd);
         buffer_done(&logs->files[i].line);
@@ -310,7 +310,7 @@ static int logs_run(const struct arguments *arguments, ty_error *err) {
         if (path == NULL) result = err->code;
     }
     if (result >= 0) {
-        struct logs logs = {.options = &options, .escape = isatty(STDOUT_FILENO) != 0};
+        struct log_view logs = {.options = &options, .escape = isatty(STDOUT_FILENO) != 0};
         result = show(&logs, arguments->words[0], path, err);
         logs_done(&logs);
     }

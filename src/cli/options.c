@@ -27,8 +27,8 @@ const struct option_group storage_group = {"Storage", storage_options, ARRAY_SIZ
 
 static const struct option_spec help_option = {"help", 'h', NULL, "print this help", NULL, 0, NULL};
 
-/* One parse: the options of all groups in one table, and what was seen. */
-struct parse {
+/* One reader: the options of all groups in one table, and what was seen. */
+struct options_reader {
     const struct option_spec *options[MAX_OPTIONS];
     size_t group[MAX_OPTIONS];
     size_t n;
@@ -38,39 +38,39 @@ struct parse {
     struct arguments *arguments;
 };
 
-static const char *nearest_option(const struct parse *parse, const char *name) {
+static const char *nearest_option(const struct options_reader *reader, const char *name) {
     const char *names[MAX_OPTIONS];
-    for (size_t i = 0; i < parse->n; i++)
-        names[i] = parse->options[i]->name;
-    return str_nearest(name, names, parse->n);
+    for (size_t i = 0; i < reader->n; i++)
+        names[i] = reader->options[i]->name;
+    return str_nearest(name, names, reader->n);
 }
 
-static const struct option_spec *option_named(const struct parse *parse, const char *name) {
-    for (size_t i = 0; i < parse->n; i++)
-        if (str_equal(parse->options[i]->name, name)) return parse->options[i];
+static const struct option_spec *option_named(const struct options_reader *reader, const char *name) {
+    for (size_t i = 0; i < reader->n; i++)
+        if (str_equal(reader->options[i]->name, name)) return reader->options[i];
     return NULL;
 }
 
-static const struct option_spec *option_lettered(const struct parse *parse, char letter) {
-    for (size_t i = 0; i < parse->n; i++)
-        if (parse->options[i]->letter == letter) return parse->options[i];
+static const struct option_spec *option_lettered(const struct options_reader *reader, char letter) {
+    for (size_t i = 0; i < reader->n; i++)
+        if (reader->options[i]->letter == letter) return reader->options[i];
     return NULL;
 }
 
 /* The only option that begins with `name`: what getopt_long takes it for. */
-static const char *option_beginning(const struct parse *parse, const char *name) {
+static const char *option_beginning(const struct options_reader *reader, const char *name) {
     const char *found = NULL;
-    for (size_t i = 0; i < parse->n; i++) {
-        if (!str_prefix(parse->options[i]->name, name, NULL)) continue;
+    for (size_t i = 0; i < reader->n; i++) {
+        if (!str_prefix(reader->options[i]->name, name, NULL)) continue;
         if (found != NULL) return NULL;
-        found = parse->options[i]->name;
+        found = reader->options[i]->name;
     }
     return found;
 }
 
-static int fail_unknown(const struct parse *parse, const char *name, ty_error *err) {
-    const char *near = option_beginning(parse, name);
-    if (near == NULL) near = nearest_option(parse, name);
+static int fail_unknown(const struct options_reader *reader, const char *name, ty_error *err) {
+    const char *near = option_beginning(reader, name);
+    if (near == NULL) near = nearest_option(reader, name);
     if (near != NULL) return ty_fail(err, TY_EUSAGE, "unknown option --%.80s; did you mean --%s?", name, near);
     return ty_fail(err, TY_EUSAGE, "unknown option --%.80s; --help lists those there are", name);
 }
@@ -80,22 +80,22 @@ static int fail_no_argument(const struct option_spec *option, ty_error *err) {
                    option->argument);
 }
 
-static int explain_long(const struct parse *parse, const char *word, ty_error *err) {
+static int explain_long(const struct options_reader *reader, const char *word, ty_error *err) {
     const char *equals = strchr(word, '=');
     CLEANUP_FREE char *name =
         equals != NULL ? strndup(word + 2, (size_t)(equals - word - 2)) : strdup(word + 2);
     if (name == NULL) return ty_fail_memory(err);
-    const struct option_spec *option = option_named(parse, name);
-    if (option == NULL) return fail_unknown(parse, name, err);
+    const struct option_spec *option = option_named(reader, name);
+    if (option == NULL) return fail_unknown(reader, name, err);
     if (option->argument == NULL)
         return ty_fail(err, TY_EUSAGE, "option --%s takes no value, but was given '%.80s'", name,
                        equals != NULL ? equals + 1 : "");
     return fail_no_argument(option, err);
 }
 
-static int explain_letters(const struct parse *parse, const char *word, ty_error *err) {
+static int explain_letters(const struct options_reader *reader, const char *word, ty_error *err) {
     for (const char *letter = word + 1; *letter != '\0'; letter++) {
-        const struct option_spec *option = option_lettered(parse, *letter);
+        const struct option_spec *option = option_lettered(reader, *letter);
         if (option == NULL && letter == word + 1 && *letter >= '0' && *letter <= '9')
             return ty_fail(err, TY_EUSAGE,
                            "unknown option %.80s; put -- before a value that begins with a dash", word);
@@ -108,9 +108,9 @@ static int explain_letters(const struct parse *parse, const char *word, ty_error
 }
 
 /* getopt_long does not tell what it has against a word. */
-static int explain(const struct parse *parse, const char *word, ty_error *err) {
-    if (str_prefix(word, "--", NULL)) return explain_long(parse, word, err);
-    return explain_letters(parse, word, err);
+static int explain(const struct options_reader *reader, const char *word, ty_error *err) {
+    if (str_prefix(word, "--", NULL)) return explain_long(reader, word, err);
+    return explain_letters(reader, word, err);
 }
 
 /* A long option that is not written in full. */
@@ -124,46 +124,46 @@ static bool is_optional(const struct option_spec *option) {
 
 /* The next word, for an option whose value may be left out: where the program is still to come, behind a
  * "--". */
-static char *take_value(const struct parse *parse) {
-    if (!parse->rest || optind >= parse->argc || parse->argv[optind][0] == '-') return NULL;
-    for (int i = optind + 1; i < parse->argc; i++)
-        if (str_equal(parse->argv[i], "--")) return parse->argv[optind++];
+static char *take_value(const struct options_reader *reader) {
+    if (!reader->rest || optind >= reader->argc || reader->argv[optind][0] == '-') return NULL;
+    for (int i = optind + 1; i < reader->argc; i++)
+        if (str_equal(reader->argv[i], "--")) return reader->argv[optind++];
     return NULL;
 }
 
-static void take_option(struct parse *parse, size_t index, char *value) {
-    const struct option_spec *option = parse->options[index];
-    struct arguments *arguments = parse->arguments;
+static void take_option(struct options_reader *reader, size_t index, char *value) {
+    const struct option_spec *option = reader->options[index];
+    struct arguments *arguments = reader->arguments;
     if (option == &help_option) {
         arguments->help = true;
         return;
     }
-    if (is_optional(option) && value == NULL) value = take_value(parse);
+    if (is_optional(option) && value == NULL) value = take_value(reader);
     arguments->given[arguments->n_given++] =
-        (struct option_given){.option = option, .group = parse->group[index], .value = value};
+        (struct option_given){.option = option, .group = reader->group[index], .value = value};
 }
 
-static void take_words(struct parse *parse, int from, int to) {
-    struct arguments *arguments = parse->arguments;
+static void take_words(struct options_reader *reader, int from, int to) {
+    struct arguments *arguments = reader->arguments;
     for (int i = from; i < to; i++)
-        arguments->words[arguments->n_words++] = parse->argv[i];
+        arguments->words[arguments->n_words++] = reader->argv[i];
 }
 
 /* All options, and their two forms for getopt_long: words are given in their order (-), a missing value is told
  * apart (:). */
-static void fill(struct parse *parse, const struct option_group *const *groups, struct option *table,
+static void fill(struct options_reader *reader, const struct option_group *const *groups, struct option *table,
                  char *letters) {
     for (size_t g = 0; groups[g] != NULL; g++) {
-        for (size_t i = 0; i < groups[g]->n && parse->n < MAX_OPTIONS - 1; i++) {
-            parse->group[parse->n] = g;
-            parse->options[parse->n++] = &groups[g]->options[i];
+        for (size_t i = 0; i < groups[g]->n && reader->n < MAX_OPTIONS - 1; i++) {
+            reader->group[reader->n] = g;
+            reader->options[reader->n++] = &groups[g]->options[i];
         }
     }
-    parse->options[parse->n++] = &help_option;
+    reader->options[reader->n++] = &help_option;
     *letters++ = '-';
     *letters++ = ':';
-    for (size_t i = 0; i < parse->n; i++) {
-        const struct option_spec *option = parse->options[i];
+    for (size_t i = 0; i < reader->n; i++) {
+        const struct option_spec *option = reader->options[i];
         int form = option->argument == NULL ? no_argument
                    : is_optional(option)    ? optional_argument
                                             : required_argument;
@@ -175,35 +175,36 @@ static void fill(struct parse *parse, const struct option_group *const *groups, 
     *letters = '\0';
 }
 
-static size_t index_of(const struct parse *parse, int key) {
+static size_t index_of(const struct options_reader *reader, int key) {
     if (key >= FIRST_KEY) return (size_t)(key - FIRST_KEY);
     size_t i = 0;
-    while (parse->options[i]->letter != key)
+    while (reader->options[i]->letter != key)
         i++;
     return i;
 }
 
 /* Goes through the command line; the words behind the first one, or behind "--", are the program's where there
  * is one. */
-static int go_through(struct parse *parse, const char *letters, const struct option *table, ty_error *err) {
+static int go_through(struct options_reader *reader, const char *letters, const struct option *table,
+                      ty_error *err) {
     int key, at = 1;
     optind = 0; /* glibc's way to begin anew */
     opterr = 0;
-    while ((key = getopt_long(parse->argc, parse->argv, letters, table, NULL)) != -1) {
-        if (key == '?' || key == ':') return explain(parse, parse->argv[at], err);
+    while ((key = getopt_long(reader->argc, reader->argv, letters, table, NULL)) != -1) {
+        if (key == '?' || key == ':') return explain(reader, reader->argv[at], err);
         if (key == 1) {
-            int last = parse->rest ? parse->argc : optind;
-            take_words(parse, optind - 1, last);
-            if (parse->rest) return 0;
+            int last = reader->rest ? reader->argc : optind;
+            take_words(reader, optind - 1, last);
+            if (reader->rest) return 0;
         } else {
-            size_t index = index_of(parse, key);
-            if (is_shortened(parse->options[index], parse->argv[at]))
-                return explain(parse, parse->argv[at], err);
-            take_option(parse, index, optarg);
+            size_t index = index_of(reader, key);
+            if (is_shortened(reader->options[index], reader->argv[at]))
+                return explain(reader, reader->argv[at], err);
+            take_option(reader, index, optarg);
         }
         at = optind; /* of a word that is a cluster of letters, the same until its last */
     }
-    take_words(parse, optind, parse->argc);
+    take_words(reader, optind, reader->argc);
     return 0;
 }
 
@@ -217,15 +218,15 @@ int options_parse(const struct option_group *const *groups, bool rest, int argc,
                   struct arguments *arguments, ty_error *err) {
     struct option table[MAX_OPTIONS + 1] = {0};
     char letters[2 * MAX_OPTIONS + 3];
-    struct parse parse = {.rest = rest, .argc = argc, .argv = argv, .arguments = arguments};
-    fill(&parse, groups, table, letters);
+    struct options_reader reader = {.rest = rest, .argc = argc, .argv = argv, .arguments = arguments};
+    fill(&reader, groups, table, letters);
     size_t most = (size_t)argc; /* options or words; a cluster of letters holds several */
     for (int i = 1; i < argc; i++)
         if (argv[i][0] == '-' && argv[i][1] != '-') most += strlen(argv[i]);
     *arguments = (struct arguments){.given = calloc(most + 1, sizeof *arguments->given),
                                     .words = calloc((size_t)argc + 1, sizeof *arguments->words)};
     if (arguments->given == NULL || arguments->words == NULL) return ty_fail_memory(err);
-    int result = go_through(&parse, letters, table, err);
+    int result = go_through(&reader, letters, table, err);
     return arguments->help ? 0 : result;
 }
 

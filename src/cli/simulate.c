@@ -199,7 +199,7 @@ static void add_share(struct buffer *out, const char *what, nanoseconds part, na
     buffer_char(out, '\n');
 }
 
-static void add_trial(struct table *table, const struct trial *trial, const char *note) {
+static void add_trial(struct text_table *table, const struct trial *trial, const char *note) {
     CLEANUP(buffer_done) struct buffer interval = {0};
     char goodput[32], expected[32];
     duration_format(trial->interval, &interval);
@@ -219,7 +219,7 @@ static void format_trials(const struct trial trials[TRIAL_COUNT], struct buffer 
         TRIALS(X)
 #undef X
     };
-    struct table table = {.n_columns = ARRAY_SIZE(heads)};
+    struct text_table table = {.n_columns = ARRAY_SIZE(heads)};
     buffer_text(out, "in the long run:\n");
     for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
         table_cell(&table, heads[i]);

@@ -227,9 +227,9 @@ static void attempt_text(const struct ty_attempt_info *attempt, struct buffer *o
 
 /* The last ones are enough for a screen; --format json has all. */
 static void history_text(const struct run_summary *summary, struct buffer *out) {
-    enum { SHOWN = 20 };
+    enum { RUNS_SHOWN = 20 };
     const struct history *history = &summary->history;
-    size_t from = history->n > SHOWN ? history->n - SHOWN : 0;
+    size_t from = history->n > RUNS_SHOWN ? history->n - RUNS_SHOWN : 0;
     if (history->n < 2) return;
     buffer_text(out, from > 0 ? "\nThe last attempts:\n" : "\nThe attempts:\n");
     for (size_t i = from; i < history->n; i++)
@@ -298,7 +298,7 @@ static int show_one(const char *storage_path, const char *name, int format, stru
     return 0;
 }
 
-static void run_row(const struct run_summary *summary, struct table *table) {
+static void run_row(const struct run_summary *summary, struct text_table *table) {
     CLEANUP(buffer_done) struct buffer text = {0};
     table_cell(table, summary->name);
     table_cell(table, run_standing_name(summary->standing));
@@ -320,7 +320,7 @@ static int compare_began(const void *a, const void *b) {
 
 static void list_text(const struct run_summary *runs, size_t n, struct buffer *out) {
     static const char *const heads[] = {"NAME", "STATE", "WORKERS", "AGE", "DURATION", "LAST METRICS"};
-    CLEANUP(table_done) struct table table = {.n_columns = ARRAY_SIZE(heads)};
+    CLEANUP(table_done) struct text_table table = {.n_columns = ARRAY_SIZE(heads)};
     if (n == 0) {
         buffer_text(out, "No runs here yet. To begin: trainyard run -n 4 -- PROG\n");
         return;

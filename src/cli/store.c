@@ -21,7 +21,7 @@ static const struct option_spec specs[] = {
 };
 static const struct option_group store_group = {"Options", specs, ARRAY_SIZE(specs)};
 
-struct request {
+struct store_call {
     ty_worker *worker;
     const char *key, *value;
     nanoseconds timeout;
@@ -34,50 +34,49 @@ static int print_value(const void *value, size_t size, ty_error *err) {
     return cli_print(&text, err);
 }
 
-static int do_set(const struct request *request, ty_error *err) {
-    return ty_store_set(request->worker, request->key, request->value, strlen(request->value), err);
+static int do_set(const struct store_call *call, ty_error *err) {
+    return ty_store_set(call->worker, call->key, call->value, strlen(call->value), err);
 }
 
-static int do_get(const struct request *request, ty_error *err) {
+static int do_get(const struct store_call *call, ty_error *err) {
     CLEANUP_FREE void *value = NULL;
     size_t size = 0;
-    int result = ty_store_get(request->worker, request->key, &value, &size, err);
+    int result = ty_store_get(call->worker, call->key, &value, &size, err);
     if (result < 0) return result;
     if (result == 0) return EXIT_FAILURE; /* no such key: told by the status alone, as scripts want it */
     return print_value(value, size, err);
 }
 
-static int do_wait(const struct request *request, ty_error *err) {
+static int do_wait(const struct store_call *call, ty_error *err) {
     CLEANUP_FREE void *value = NULL;
     size_t size = 0;
-    int result = ty_store_wait(request->worker, request->key, (double)request->timeout / (double)NS_PER_S,
-                               &value, &size, err);
+    int result =
+        ty_store_wait(call->worker, call->key, (double)call->timeout / (double)NS_PER_S, &value, &size, err);
     return result < 0 ? result : print_value(value, size, err);
 }
 
-static int do_add(const struct request *request, ty_error *err) {
+static int do_add(const struct store_call *call, ty_error *err) {
     int64_t delta = 0, sum = 0;
-    if (!str_to_int64(request->value, INT64_MIN, INT64_MAX, &delta))
-        return ty_fail(err, TY_EUSAGE, "add %.80s: '%.80s' must be a whole number", request->key,
-                       request->value);
-    int result = ty_store_add(request->worker, request->key, delta, &sum, err);
+    if (!str_to_int64(call->value, INT64_MIN, INT64_MAX, &delta))
+        return ty_fail(err, TY_EUSAGE, "add %.80s: '%.80s' must be a whole number", call->key, call->value);
+    int result = ty_store_add(call->worker, call->key, delta, &sum, err);
     if (result < 0) return result;
     CLEANUP(buffer_done) struct buffer text = {0};
     buffer_printf(&text, "%lld\n", (long long)sum);
     return cli_print(&text, err);
 }
 
-static const struct verb {
+static const struct store_verb {
     const char *name;
     size_t n_words;
     const char *usage;
-    int (*act)(const struct request *request, ty_error *err);
+    int (*act)(const struct store_call *call, ty_error *err);
 } verbs[] = {{"get", 2, "get KEY", do_get},
              {"set", 3, "set KEY VALUE", do_set},
              {"wait", 2, "wait KEY [--timeout DURATION]", do_wait},
              {"add", 3, "add KEY NUMBER", do_add}};
 
-static const struct verb *find_verb(const struct arguments *arguments, ty_error *err) {
+static const struct store_verb *find_verb(const struct arguments *arguments, ty_error *err) {
     const char *names[ARRAY_SIZE(verbs)];
     for (size_t i = 0; i < ARRAY_SIZE(verbs); i++) {
         names[i] = verbs[i].name;
@@ -97,12 +96,12 @@ static int store_run(const struct arguments *arguments, ty_error *err) {
     struct store_options options = {.timeout = 300 * NS_PER_S};
     int result = options_apply(arguments, (void *[]){&options}, err);
     if (result < 0) return result;
-    const struct verb *verb = find_verb(arguments, err);
+    const struct store_verb *verb = find_verb(arguments, err);
     if (verb == NULL) return err->code;
-    struct request request = {.key = arguments->words[1], .timeout = options.timeout};
-    if (arguments->n_words > 2) request.value = arguments->words[2];
-    request.worker = inside_worker(err);
-    return request.worker == NULL ? err->code : verb->act(&request, err);
+    struct store_call call = {.key = arguments->words[1], .timeout = options.timeout};
+    if (arguments->n_words > 2) call.value = arguments->words[2];
+    call.worker = inside_worker(err);
+    return call.worker == NULL ? err->code : verb->act(&call, err);
 }
 
 const struct command command_store = {

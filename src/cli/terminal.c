@@ -35,12 +35,12 @@ void terminal_warning(const char *command, const char *message) {
     tell(command, "warning: ", message);
 }
 
-void table_cell(struct table *table, const char *text) {
+void table_cell(struct text_table *table, const char *text) {
     utf8_escape(text, strlen(text), &table->cells);
     buffer_append(&table->cells, "", 1);
 }
 
-void table_done(struct table *table) {
+void table_done(struct text_table *table) {
     buffer_done(&table->cells);
 }
 
@@ -54,13 +54,13 @@ static size_t width(const char *text) {
 
 enum { MAX_COLUMNS = 16 };
 
-void table_take(struct table *table, struct buffer *text) {
+void table_take(struct text_table *table, struct buffer *text) {
     buffer_char(text, '\0');
     table_cell(table, text->data != NULL ? text->data : "");
     buffer_clear(text);
 }
 
-void table_format(const struct table *table, struct buffer *out) {
+void table_format(const struct text_table *table, struct buffer *out) {
     size_t widest[MAX_COLUMNS] = {0}, column = 0;
     const char *end = table->cells.data + table->cells.size;
     for (const char *cell = table->cells.data; cell < end; cell += strlen(cell) + 1) {

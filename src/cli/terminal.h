@@ -17,14 +17,14 @@ void terminal_warning(const char *command, const char *message);
 
 /* Rows of cells set in columns; every cell is escaped. Zero-initialised but for n_columns. The last column is
  * not padded. */
-struct table {
+struct text_table {
     size_t n_columns;
     struct buffer cells; /* NUL-terminated texts, row by row */
 };
-void table_cell(struct table *table, const char *text);
+void table_cell(struct text_table *table, const char *text);
 /* A cell of what `text` holds, which is empty then. */
-void table_take(struct table *table, struct buffer *text);
-void table_format(const struct table *table, struct buffer *out);
-void table_done(struct table *table);
+void table_take(struct text_table *table, struct buffer *text);
+void table_format(const struct text_table *table, struct buffer *out);
+void table_done(struct text_table *table);
 
 #endif

@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "cli/command.h"
 
-struct part {
+struct build_part {
     const char *name, *version;
 };
 
@@ -18,10 +18,10 @@ static int version_run(const struct arguments *arguments, ty_error *err) {
     struct format_options format = {0};
     int result = options_apply(arguments, (void *[]){&format}, err);
     if (result < 0) return result;
-    const struct part parts[] = {{"libuv", uv_version_string()},
-                                 {"protobuf-c", protobuf_c_version()},
-                                 {"jansson", jansson_version_str()},
-                                 {"libyaml", yaml_get_version_string()}};
+    const struct build_part parts[] = {{"libuv", uv_version_string()},
+                                       {"protobuf-c", protobuf_c_version()},
+                                       {"jansson", jansson_version_str()},
+                                       {"libyaml", yaml_get_version_string()}};
     bool json = format.format == FORMAT_JSON;
     CLEANUP(buffer_done) struct buffer text = {0};
     buffer_printf(&text,

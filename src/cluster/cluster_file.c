@@ -17,7 +17,7 @@ static const char *const root_keys[] = {"nodes"};
 static const char *const node_keys[] = {"name", "resources", "accelerator_type", "labels", "available"};
 
 /* Host list, shape and amounts of one entry, on the way into the cluster. */
-struct entry {
+struct file_entry {
     struct cluster *cluster;
     const struct node_shape *shape;
     const struct resources *available; /* NULL: all */
@@ -155,7 +155,7 @@ static int read_shape(json_t *node, struct node_shape *shape, ty_error *err) {
 }
 
 static int add_node(void *context, const char *name) {
-    struct entry *entry = context;
+    struct file_entry *entry = context;
     CLEANUP(node_use_cleanup) struct node_use *use = NULL;
     int rc = 0;
     if (entry->available != NULL) rc = node_use_create(entry->shape, entry->available, &use, entry->err);
@@ -163,7 +163,7 @@ static int add_node(void *context, const char *name) {
     return rc;
 }
 
-static int add_nodes(struct entry *entry, const char *names, json_t *available) {
+static int add_nodes(struct file_entry *entry, const char *names, json_t *available) {
     CLEANUP(resources_done) struct resources amounts = {0};
     CLEANUP(hostlist_cleanup) struct hostlist *list = NULL;
     int rc = hostlist_parse(names, &list, entry->err);
@@ -185,7 +185,7 @@ static int read_contents(struct cluster *cluster, json_t *node, const char *name
     if (rc == 0) rc = read_shape(node, &shape, err);
     if (rc == 0) rc = get_map(node, "available", &available, err);
     if (rc < 0) return rc;
-    struct entry entry = {.cluster = cluster, .err = err};
+    struct file_entry entry = {.cluster = cluster, .err = err};
     entry.shape = cluster_shape(cluster, &shape, err);
     return entry.shape == NULL ? err->code : add_nodes(&entry, names, available);
 }

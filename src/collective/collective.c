@@ -25,7 +25,7 @@ struct ty_comm {
 };
 
 /* A call in the making: what is told to the others, what is kept, and what is wrong with it here. */
-struct request {
+struct collective_call {
     struct comm_call call;
     const void *input;
     void *output;
@@ -52,7 +52,7 @@ static const char *text_of(const struct comm_call *call, struct buffer *text) {
 }
 
 /* What is wrong with the arguments of a call, in words; NULL when all is well. */
-static const char *find_fault(const struct ty_comm *comm, const struct request *request) {
+static const char *find_fault(const struct ty_comm *comm, const struct collective_call *request) {
     const struct comm_call *call = &request->call;
     if (call->operation == COMM_BARRIER) return NULL;
     if (comm_type_size(call->type) == 0) return "the type is not one of ty_data_type";
@@ -70,7 +70,7 @@ static const char *find_fault(const struct ty_comm *comm, const struct request *
     return NULL;
 }
 
-static int check_place(const struct ty_comm *comm, struct request *request, ty_error *err) {
+static int check_place(const struct ty_comm *comm, struct collective_call *request, ty_error *err) {
     if (request->call.operation == COMM_BARRIER || request->call.count == 0) return 0;
     bool input = nccl_is_device_memory(request->input), output = nccl_is_device_memory(request->output);
     if (input != output) return ty_fail(err, TY_EUSAGE, "one buffer is device memory, the other is not");
@@ -79,7 +79,7 @@ static int check_place(const struct ty_comm *comm, struct request *request, ty_e
     return ty_fail(err, TY_EUNSUPPORTED, "the buffer is device memory, but %s", comm->no_nccl.message);
 }
 
-static int check(const struct ty_comm *comm, struct request *request, ty_error *err) {
+static int check(const struct ty_comm *comm, struct collective_call *request, ty_error *err) {
     const char *fault = find_fault(comm, request);
     if (fault != NULL) return ty_fail(err, TY_EUSAGE, "%s", fault);
     request->bytes = request->call.count * comm_type_size(request->call.type);
@@ -154,7 +154,7 @@ static int agree(struct ty_comm *comm, const struct comm_call *call, ty_error *e
     return 0;
 }
 
-static int dispatch(const struct comm_backend *backend, void *state, const struct request *request,
+static int dispatch(const struct comm_backend *backend, void *state, const struct collective_call *request,
                     ty_error *err) {
     const struct comm_call *call = &request->call;
     switch ((enum comm_operation)call->operation) {
@@ -173,7 +173,7 @@ static int dispatch(const struct comm_backend *backend, void *state, const struc
     return ty_fail(err, TY_EFAULT, "operation %d is unknown", call->operation);
 }
 
-static int move(struct ty_comm *comm, const struct request *request, ty_error *err) {
+static int move(struct ty_comm *comm, const struct collective_call *request, ty_error *err) {
     if (request->call.operation == COMM_BARRIER || request->call.count == 0) return 0;
     if (request->call.device) {
         int rc = comm->device_state == NULL ? nccl_backend.create(&comm->config, &comm->device_state, err) : 0;
@@ -186,7 +186,7 @@ static int move(struct ty_comm *comm, const struct request *request, ty_error *e
 }
 
 /* A wrong argument is told to the others as an invalid call, and to the caller by what is wrong. */
-static int refuse(struct ty_comm *comm, struct request *request, const ty_error *fault, ty_error *err) {
+static int refuse(struct ty_comm *comm, struct collective_call *request, const ty_error *fault, ty_error *err) {
     request->call.invalid = 1;
     (void)agree(comm, &request->call, NULL);
     if (comm->failure.code == 0) return give_up(comm, &request->call, fault, err);
@@ -195,7 +195,7 @@ static int refuse(struct ty_comm *comm, struct request *request, const ty_error 
                    request->call.number + 1, text_of(&request->call, &text), fault->message);
 }
 
-static int perform(ty_comm *comm, struct request *request, ty_error *err) {
+static int perform(ty_comm *comm, struct collective_call *request, ty_error *err) {
     if (comm == NULL) return ty_fail(err, TY_EUSAGE, "the communicator is NULL: take it from ty_comm_get");
     if (comm->failure.code != 0)
         return ty_fail(err, comm->failure.code, "the communicator is unusable since an error: %s",
@@ -216,17 +216,17 @@ static int perform(ty_comm *comm, struct request *request, ty_error *err) {
 
 int ty_all_reduce(ty_comm *comm, void *buffer, size_t count, ty_data_type type, ty_reduction reduction,
                   ty_error *err) {
-    struct request request = {.call = {.operation = COMM_ALL_REDUCE,
-                                       .count = count,
-                                       .type = as_byte(type),
-                                       .reduction = as_byte(reduction)},
-                              .input = buffer,
-                              .output = buffer};
+    struct collective_call request = {.call = {.operation = COMM_ALL_REDUCE,
+                                               .count = count,
+                                               .type = as_byte(type),
+                                               .reduction = as_byte(reduction)},
+                                      .input = buffer,
+                                      .output = buffer};
     return perform(comm, &request, err);
 }
 
 int ty_broadcast(ty_comm *comm, void *buffer, size_t count, ty_data_type type, int root, ty_error *err) {
-    struct request request = {
+    struct collective_call request = {
         .call = {.operation = COMM_BROADCAST, .count = count, .type = as_byte(type), .root = root},
         .input = buffer,
         .output = buffer};
@@ -235,25 +235,26 @@ int ty_broadcast(ty_comm *comm, void *buffer, size_t count, ty_data_type type, i
 
 int ty_all_gather(ty_comm *comm, const void *input, void *output, size_t count, ty_data_type type,
                   ty_error *err) {
-    struct request request = {.call = {.operation = COMM_ALL_GATHER, .count = count, .type = as_byte(type)},
-                              .input = input,
-                              .output = output};
+    struct collective_call request = {
+        .call = {.operation = COMM_ALL_GATHER, .count = count, .type = as_byte(type)},
+        .input = input,
+        .output = output};
     return perform(comm, &request, err);
 }
 
 int ty_reduce_scatter(ty_comm *comm, const void *input, void *output, size_t count, ty_data_type type,
                       ty_reduction reduction, ty_error *err) {
-    struct request request = {.call = {.operation = COMM_REDUCE_SCATTER,
-                                       .count = count,
-                                       .type = as_byte(type),
-                                       .reduction = as_byte(reduction)},
-                              .input = input,
-                              .output = output};
+    struct collective_call request = {.call = {.operation = COMM_REDUCE_SCATTER,
+                                               .count = count,
+                                               .type = as_byte(type),
+                                               .reduction = as_byte(reduction)},
+                                      .input = input,
+                                      .output = output};
     return perform(comm, &request, err);
 }
 
 int ty_barrier(ty_comm *comm, ty_error *err) {
-    struct request request = {.call = {.operation = COMM_BARRIER}};
+    struct collective_call request = {.call = {.operation = COMM_BARRIER}};
     return perform(comm, &request, err);
 }
 

@@ -211,7 +211,7 @@ static bool put_off(struct sim *sim, struct loop_timer *timer) {
 }
 
 static void on_timer(void *context) {
-    struct timer_slot *slot = context;
+    struct run_timer_slot *slot = context;
     if (!put_off(slot->sim, &slot->handle)) run_timer_fired(slot->sim->run, slot->timer);
 }
 
@@ -323,8 +323,8 @@ static int set_up(struct sim *sim, ty_error *err) {
     for (uint32_t rank = 0; rank < config->max_workers; rank++)
         sim->workers[rank] = (struct sim_worker){.sim = sim, .rank = rank};
     for (int timer = 0; timer < RUN_TIMERS; timer++) {
-        struct timer_slot *slot = &sim->timers[timer];
-        *slot = (struct timer_slot){sim, (enum run_timer)timer, {.callback = on_timer, .context = slot}};
+        struct run_timer_slot *slot = &sim->timers[timer];
+        *slot = (struct run_timer_slot){sim, (enum run_timer)timer, {.callback = on_timer, .context = slot}};
     }
     sim->published = (struct loop_timer){.callback = on_published, .context = sim};
     sim->checked = (struct loop_timer){.callback = on_checked, .context = sim};

@@ -89,7 +89,7 @@ struct sim_agent {
     struct loop_timer start, fence, loss, stacks;
 };
 
-struct timer_slot {
+struct run_timer_slot {
     struct sim *sim;
     enum run_timer timer;
     struct loop_timer handle;
@@ -105,7 +105,7 @@ struct sim {
     struct sim_agent *agents;
     struct sim_worker *workers;
     uint32_t *first_of, *ranks; /* ranks of node n: ranks[first_of[n]] up to ranks[first_of[n + 1]] */
-    struct timer_slot timers[RUN_TIMERS];
+    struct run_timer_slot timers[RUN_TIMERS];
     nanoseconds busy_until; /* the controller hears nothing before */
     uint64_t publishing;    /* number of the checkpoint that is on its way into its place; 0: none */
     struct loop_timer published, checked;

@@ -20,7 +20,7 @@ enum phase {
 #undef X
 };
 
-struct gang {
+struct trained_gang {
     const struct sim_training *config;
     struct sim_training_result *result;
     struct sim *sim;
@@ -34,18 +34,18 @@ struct gang {
     struct loop_timer step, failure;
 };
 
-static nanoseconds now(const struct gang *gang) {
+static nanoseconds now(const struct trained_gang *gang) {
     return loop_now(sim_loop(gang->sim));
 }
 
-static void enter(struct gang *gang, enum phase phase, nanoseconds length) {
+static void enter(struct trained_gang *gang, enum phase phase, nanoseconds length) {
     gang->phase = phase;
     gang->since = now(gang);
     (void)loop_timer_start(sim_loop(gang->sim), &gang->step, length);
 }
 
 /* The end of an interval: one rank writes for all, the others' report of that number is without files. */
-static void begin_checkpoint(struct gang *gang) {
+static void begin_checkpoint(struct trained_gang *gang) {
     gang->uncommitted = now(gang) - gang->since;
     gang->number++;
     sim_worker_report(gang->sim, 0, REPORT_BEGIN, gang->number);
@@ -55,7 +55,7 @@ static void begin_checkpoint(struct gang *gang) {
 }
 
 static void on_step(void *context) {
-    struct gang *gang = context;
+    struct trained_gang *gang = context;
     if (gang->phase == PHASE_TRAINING) {
         begin_checkpoint(gang);
     } else if (gang->phase == PHASE_WRITING) {
@@ -68,7 +68,7 @@ static void on_step(void *context) {
 }
 
 static void answered(void *context, uint32_t rank, uint64_t number, bool committed) {
-    struct gang *gang = context;
+    struct trained_gang *gang = context;
     (void)rank, (void)number;
     if (gang->phase != PHASE_WRITING || !committed) return;
     gang->result->useful += gang->uncommitted;
@@ -80,7 +80,7 @@ static void answered(void *context, uint32_t rank, uint64_t number, bool committ
 
 static void began(void *context, uint32_t rank) {
     (void)rank;
-    struct gang *gang = context;
+    struct trained_gang *gang = context;
     if (++gang->n_running < gang->n_workers) return;
     nanoseconds left = gang->failed + gang->config->restart - now(gang);
     if (gang->result->failures == 0) left = 0;
@@ -89,11 +89,11 @@ static void began(void *context, uint32_t rank) {
 
 static void gone(void *context, uint32_t rank) {
     (void)rank;
-    ((struct gang *)context)->n_running--;
+    ((struct trained_gang *)context)->n_running--;
 }
 
 /* What the gang did since its last checkpoint is void; from here on it restarts. */
-static void stop_training(struct gang *gang) {
+static void stop_training(struct trained_gang *gang) {
     nanoseconds spent = now(gang) - gang->since;
     if (gang->phase == PHASE_RESTARTING)
         gang->result->restarting += spent;
@@ -105,14 +105,14 @@ static void stop_training(struct gang *gang) {
     loop_timer_stop(sim_loop(gang->sim), &gang->step);
 }
 
-static void draw_failure(struct gang *gang) {
+static void draw_failure(struct trained_gang *gang) {
     double mean = (double)gang->config->mtbf / gang->config->n_nodes;
     (void)loop_timer_start(sim_loop(gang->sim), &gang->failure, dice_exponential(&gang->dice, mean));
 }
 
 /* The first of many memoryless failures is memoryless too, and any node is as likely as another. */
 static void on_failure(void *context) {
-    struct gang *gang = context;
+    struct trained_gang *gang = context;
     gang->result->failures++;
     gang->failed = now(gang);
     stop_training(gang);
@@ -121,7 +121,7 @@ static void on_failure(void *context) {
 }
 
 /* The time is over: what is under way counts, as it would go on. */
-static void close_books(struct gang *gang) {
+static void close_books(struct trained_gang *gang) {
     nanoseconds spent = gang->config->length - gang->since;
     if (gang->phase == PHASE_TRAINING) gang->result->useful += spent;
     if (gang->phase == PHASE_WRITING) {
@@ -133,13 +133,13 @@ static void close_books(struct gang *gang) {
 }
 
 static uint64_t random_number(void *context) {
-    return dice_next(&((struct gang *)context)->dice);
+    return dice_next(&((struct trained_gang *)context)->dice);
 }
 
 static const struct sim_hooks hooks = {
     .random = random_number, .began = began, .gone = gone, .answered = answered};
 
-static int drive(struct gang *gang, ty_error *err) {
+static int drive(struct trained_gang *gang, ty_error *err) {
     struct loop *loop = sim_loop(gang->sim);
     run_start(sim_run(gang->sim));
     draw_failure(gang);
@@ -153,11 +153,11 @@ static int drive(struct gang *gang, ty_error *err) {
 }
 
 int sim_training_run(const struct sim_training *training, struct sim_training_result *result, ty_error *err) {
-    struct gang gang = {.config = training,
-                        .result = result,
-                        .n_workers = training->n_nodes * training->workers_per_node,
-                        .step = {.callback = on_step, .context = &gang},
-                        .failure = {.callback = on_failure, .context = &gang}};
+    struct trained_gang gang = {.config = training,
+                                .result = result,
+                                .n_workers = training->n_nodes * training->workers_per_node,
+                                .step = {.callback = on_step, .context = &gang},
+                                .failure = {.callback = on_failure, .context = &gang}};
     uint32_t *node_of = calloc(gang.n_workers, sizeof *node_of);
     if (node_of == NULL) return ty_fail_memory(err);
     for (uint32_t rank = 0; rank < gang.n_workers; rank++)

@@ -65,9 +65,9 @@ static uint64_t mix(uint64_t hash, uint64_t word) {
     return hash ^ (hash >> 29);
 }
 
-static uint64_t hash_state(uint32_t shape, enum pool pool, const quantity *amounts, size_t n_amounts,
+static uint64_t hash_state(uint32_t shape, enum tier tier, const quantity *amounts, size_t n_amounts,
                            const uint16_t *devices, size_t n_devices) {
-    uint64_t hash = mix(((uint64_t)shape << 2) | pool, n_devices);
+    uint64_t hash = mix(((uint64_t)shape << 2) | tier, n_devices);
     for (size_t i = 0; i < n_amounts; i++)
         hash = mix(hash, (uint64_t)amounts[i]);
     uint64_t word = 0;
@@ -106,38 +106,38 @@ static void class_free(struct classes *classes, uint32_t slot) {
     classes->n_classes--;
 }
 
-static bool class_is_hand(const struct classes *classes, uint32_t slot, uint64_t hash, enum pool pool) {
+static bool class_is_open_node(const struct classes *classes, uint32_t slot, uint64_t hash, enum tier tier) {
     const struct node_class *class = class_at(classes, slot);
-    const struct shape_info *info = &classes->shapes[classes->hand.shape];
-    return class->hash == hash && class->shape == classes->hand.shape && class->pool == pool &&
-           !memcmp(class_amounts(class), classes->hand.amounts, info->shape->total.n * sizeof(quantity)) &&
+    const struct shape_info *info = &classes->shapes[classes->open.shape];
+    return class->hash == hash && class->shape == classes->open.shape && class->tier == tier &&
+           !memcmp(class_amounts(class), classes->open.amounts, info->shape->total.n * sizeof(quantity)) &&
            !memcmp(class_devices(classes, class), classes->sorted, info->n_positions * sizeof(uint16_t));
 }
 
-static uint32_t class_make(struct classes *classes, uint64_t hash, enum pool pool) {
-    struct shape_info *info = &classes->shapes[classes->hand.shape];
+static uint32_t class_make(struct classes *classes, uint64_t hash, enum tier tier) {
+    struct shape_info *info = &classes->shapes[classes->open.shape];
     uint32_t slot = classes->n_freed ? classes->freed[--classes->n_freed] : classes->n_slots++;
     struct node_class *class = class_at(classes, slot);
-    *class = (struct node_class){.hash = hash, .shape = classes->hand.shape, .first = NONE, .pool = pool};
+    *class = (struct node_class){.hash = hash, .shape = classes->open.shape, .first = NONE, .tier = tier};
     class->next = info->first_class;
     class->back = NONE;
     if (class->next != NONE) class_at(classes, class->next)->back = slot;
     info->first_class = slot;
-    memcpy(class_amounts(class), classes->hand.amounts, info->shape->total.n * sizeof(quantity));
+    memcpy(class_amounts(class), classes->open.amounts, info->shape->total.n * sizeof(quantity));
     memcpy(class_devices(classes, class), classes->sorted, info->n_positions * sizeof(uint16_t));
     classes->n_classes++;
     return slot;
 }
 
-/* The class of what is in the hand, made when there is none. */
-static uint32_t class_find(struct classes *classes, enum pool pool) {
-    const struct shape_info *info = &classes->shapes[classes->hand.shape];
-    uint64_t hash = hash_state(classes->hand.shape, pool, classes->hand.amounts, info->shape->total.n,
+/* The class of the open node, made when there is none. */
+static uint32_t class_find(struct classes *classes, enum tier tier) {
+    const struct shape_info *info = &classes->shapes[classes->open.shape];
+    uint64_t hash = hash_state(classes->open.shape, tier, classes->open.amounts, info->shape->total.n,
                                classes->sorted, info->n_positions);
     uint32_t at = (uint32_t)hash & classes->mask;
     for (; classes->table[at] != NONE; at = (at + 1) & classes->mask)
-        if (class_is_hand(classes, classes->table[at], hash, pool)) return classes->table[at];
-    return classes->table[at] = class_make(classes, hash, pool);
+        if (class_is_open_node(classes, classes->table[at], hash, tier)) return classes->table[at];
+    return classes->table[at] = class_make(classes, hash, tier);
 }
 
 static void insertion_sort(uint16_t *items, size_t n) {
@@ -151,27 +151,27 @@ static void insertion_sort(uint16_t *items, size_t n) {
 }
 
 static void sort_devices(struct classes *classes) {
-    const struct shape_info *info = &classes->shapes[classes->hand.shape];
-    memcpy(classes->sorted, classes->hand.devices, info->n_positions * sizeof(uint16_t));
+    const struct shape_info *info = &classes->shapes[classes->open.shape];
+    memcpy(classes->sorted, classes->open.devices, info->n_positions * sizeof(uint16_t));
     for (size_t i = 0; i < info->shape->total.n; i++) {
         int32_t at = classes->devices_at[info->first_resource + i];
         if (at >= 0) insertion_sort(classes->sorted + at, classes->devices_n[info->first_resource + i]);
     }
 }
 
-/* ---- the hand ---- */
+/* ---- the open node ---- */
 
 static void hold(struct classes *classes, uint32_t node, uint32_t shape) {
-    classes->hand.node = node;
-    classes->hand.shape = shape;
-    classes->hand.devices = classes->devices + classes->first_position[node];
+    classes->open.node = node;
+    classes->open.shape = shape;
+    classes->open.devices = classes->devices + classes->first_position[node];
 }
 
-void classes_take(struct classes *classes, uint32_t node) {
+void classes_open(struct classes *classes, uint32_t node) {
     uint32_t slot = classes->class_of[node];
     struct node_class *class = class_at(classes, slot);
     hold(classes, node, class->shape);
-    memcpy(classes->hand.amounts, class_amounts(class),
+    memcpy(classes->open.amounts, class_amounts(class),
            classes->shapes[class->shape].shape->total.n * sizeof(quantity));
     class->first = heap_remove(classes->links, class->first, node);
     class->n_nodes--;
@@ -180,19 +180,19 @@ void classes_take(struct classes *classes, uint32_t node) {
     log_change(classes, slot);
 }
 
-void classes_put(struct classes *classes, enum pool pool) {
+void classes_close(struct classes *classes, enum tier tier) {
     sort_devices(classes);
-    uint32_t slot = class_find(classes, pool);
+    uint32_t slot = class_find(classes, tier);
     struct node_class *class = class_at(classes, slot);
-    class->first = heap_insert(classes->links, class->first, classes->hand.node);
+    class->first = heap_insert(classes->links, class->first, classes->open.node);
     class->n_nodes++;
-    classes->class_of[classes->hand.node] = slot;
+    classes->class_of[classes->open.node] = slot;
     log_change(classes, slot);
 }
 
-void classes_move(struct classes *classes, uint32_t node, enum pool pool) {
-    classes_take(classes, node);
-    classes_put(classes, pool);
+void classes_move(struct classes *classes, uint32_t node, enum tier tier) {
+    classes_open(classes, node);
+    classes_close(classes, tier);
 }
 
 /* ---- set-up ---- */
@@ -291,9 +291,9 @@ static int claim_classes(struct classes *classes) {
     classes->freed = malloc(n * sizeof *classes->freed);
     classes->table = malloc((classes->mask + (size_t)1) * sizeof *classes->table);
     classes->log = malloc((classes->log_mask + (size_t)1) * sizeof *classes->log);
-    classes->hand.amounts = malloc((amounts + 1) * sizeof(quantity));
+    classes->open.amounts = malloc((amounts + 1) * sizeof(quantity));
     classes->sorted = malloc((positions + 1) * sizeof(uint16_t));
-    if (!classes->records || !classes->freed || !classes->table || !classes->log || !classes->hand.amounts ||
+    if (!classes->records || !classes->freed || !classes->table || !classes->log || !classes->open.amounts ||
         !classes->sorted)
         return -ENOMEM;
     memset(classes->table, 0xff, (classes->mask + (size_t)1) * sizeof *classes->table);
@@ -306,19 +306,19 @@ static void read_devices(struct classes *classes, const struct node_use *use, co
     if (at < 0) return;
     int d = find_devices(shape, shape->total.items[resource].name);
     for (size_t i = 0; i < shape->devices[d].n; i++)
-        classes->hand.devices[at + (ptrdiff_t)i] = (uint16_t)(use ? use->device_free[d][i] : QUANTITY_ONE);
+        classes->open.devices[at + (ptrdiff_t)i] = (uint16_t)(use ? use->device_free[d][i] : QUANTITY_ONE);
 }
 
 static void add_node(struct classes *classes, uint32_t node, bool idle) {
     hold(classes, node, classes->class_of[node]);
-    const struct shape_info *info = &classes->shapes[classes->hand.shape];
+    const struct shape_info *info = &classes->shapes[classes->open.shape];
     const struct node_use *use = idle ? NULL : classes->cluster->nodes[node].use;
     for (size_t i = 0; i < info->shape->total.n; i++) {
         const struct resource *item = &info->shape->total.items[i];
-        classes->hand.amounts[i] = use ? resources_get(&use->available, item->name) : item->amount;
+        classes->open.amounts[i] = use ? resources_get(&use->available, item->name) : item->amount;
         read_devices(classes, use, info->shape, i, info->first_resource);
     }
-    classes_put(classes, POOL_FREE);
+    classes_close(classes, TIER_UNUSED);
 }
 
 int classes_init(struct classes *classes, const struct cluster *cluster, bool idle) {
@@ -345,7 +345,7 @@ void classes_done(struct classes *classes) {
     free(classes->freed);
     free(classes->table);
     free(classes->log);
-    free(classes->hand.amounts);
+    free(classes->open.amounts);
     free(classes->sorted);
     *classes = (struct classes){0};
 }

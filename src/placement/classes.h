@@ -1,9 +1,9 @@
 /* What is free on every node, nodes alike kept together. Two nodes are alike when they have the same shape, the same free
  * amounts and the same free parts of devices, whichever devices those are; such nodes form a class, and the lowest node
- * of a class is at hand at once. A decision then costs by classes and not by nodes.
+ * of a class is known at once. A decision then costs by classes and not by nodes.
  *
- * A node is changed in the hand: classes_take, then the amounts, then classes_put. All memory is claimed by classes_init, so
- * that taking and putting cannot fail and a decision can always be undone. */
+ * A node is changed while it is open: classes_open, then the amounts, then classes_close. All memory is claimed by
+ * classes_init, so that opening and closing cannot fail and a decision can always be undone. */
 #ifndef PLACEMENT_CLASSES_H
 #define PLACEMENT_CLASSES_H
 
@@ -14,8 +14,8 @@
 
 enum { NONE = UINT32_MAX };
 
-/* Where the nodes of a class stand in the decision that is being made. */
-enum pool { POOL_FREE, POOL_USED, POOL_ASIDE };
+/* Whether the nodes of a class may be used in the decision that is being made, and how soon: a lower tier goes first. */
+enum tier { TIER_UNUSED, TIER_USED, TIER_EXCLUDED };
 
 struct shape_info {
     const struct node_shape *shape;
@@ -31,7 +31,7 @@ struct node_class {
     uint32_t shape; /* index of the shape */
     uint32_t first; /* the lowest node, root of the heap; NONE when there is no such class */
     uint32_t n_nodes;
-    uint32_t pool;       /* enum pool */
+    uint32_t tier;       /* enum tier */
     uint32_t next, back; /* in the list of the shape's classes */
 };
 
@@ -46,7 +46,7 @@ struct classes {
     int32_t *devices_at; /* position of a resource's first device in a node's devices, -1 when it has none */
     uint32_t *devices_n;
 
-    uint32_t *class_of;       /* class of each node; NONE while in the hand */
+    uint32_t *class_of;       /* class of each node; NONE while open */
     struct heap_link *links;  /* of each node in its class */
     uint32_t *first_position; /* of each node, into `devices` */
     uint16_t *devices;        /* free part of each device, 0..QUANTITY_ONE */
@@ -63,11 +63,11 @@ struct classes {
     uint64_t log_end;
     uint32_t log_mask;
 
-    struct hand {
+    struct open_node {
         uint32_t node, shape;
         quantity *amounts; /* one for each of the shape's total */
         uint16_t *devices; /* the node's own */
-    } hand;
+    } open;
     uint16_t *sorted; /* room for one key */
 };
 
@@ -75,11 +75,11 @@ struct classes {
 int classes_init(struct classes *classes, const struct cluster *cluster, bool idle);
 void classes_done(struct classes *classes);
 
-void classes_take(struct classes *classes, uint32_t node);
-void classes_put(struct classes *classes, enum pool pool);
+void classes_open(struct classes *classes, uint32_t node);
+void classes_close(struct classes *classes, enum tier tier);
 
-/* Moves a node, unchanged, to another pool. */
-void classes_move(struct classes *classes, uint32_t node, enum pool pool);
+/* Moves a node, unchanged, to another tier. */
+void classes_move(struct classes *classes, uint32_t node, enum tier tier);
 
 static inline struct node_class *class_at(const struct classes *classes, uint32_t slot) {
     return (struct node_class *)(void *)(classes->records + slot * classes->stride);
@@ -93,8 +93,8 @@ static inline uint16_t *class_devices(const struct classes *classes, const struc
     return (uint16_t *)(void *)((char *)class + classes->devices_offset);
 }
 
-static inline enum pool node_pool(const struct classes *classes, uint32_t node) {
-    return (enum pool)class_at(classes, classes->class_of[node])->pool;
+static inline enum tier node_tier(const struct classes *classes, uint32_t node) {
+    return (enum tier)class_at(classes, classes->class_of[node])->tier;
 }
 
 #endif

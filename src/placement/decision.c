@@ -95,14 +95,14 @@ int decision_begin(struct decision *decision, struct workroom *room) {
     return 0;
 }
 
-void decision_take(struct decision *decision, uint32_t node) {
-    if (node_pool(decision->classes, node) == POOL_FREE) decision->touched[decision->n_touched++] = node;
-    classes_take(decision->classes, node);
+void decision_open(struct decision *decision, uint32_t node) {
+    if (node_tier(decision->classes, node) == TIER_UNUSED) decision->touched[decision->n_touched++] = node;
+    classes_open(decision->classes, node);
 }
 
 void decision_grant(struct decision *decision, uint32_t bundle) {
-    hand_grant(decision->classes, bundle_kind(decision, bundle), bundle_positions(decision, bundle));
-    decision->node_of[bundle] = decision->classes->hand.node;
+    open_node_grant(decision->classes, bundle_kind(decision, bundle), bundle_positions(decision, bundle));
+    decision->node_of[bundle] = decision->classes->open.node;
 }
 
 uint32_t decision_best(struct decision *decision, struct kind *kind) {
@@ -116,18 +116,18 @@ void bundles_release(struct classes *classes, const struct decision *decision, c
     for (uint32_t i = 0; i < decision->gang->n; i++) {
         if (node_of[i] == NONE) continue;
         if (node_of[i] != held) {
-            if (held != NONE) classes_put(classes, POOL_FREE);
+            if (held != NONE) classes_close(classes, TIER_UNUSED);
             held = node_of[i];
-            classes_take(classes, held);
+            classes_open(classes, held);
         }
-        hand_return(classes, bundle_kind(decision, i), bundle_positions(decision, i));
+        open_node_return(classes, bundle_kind(decision, i), bundle_positions(decision, i));
     }
-    if (held != NONE) classes_put(classes, POOL_FREE);
+    if (held != NONE) classes_close(classes, TIER_UNUSED);
 }
 
 void decision_end(struct decision *decision, bool placed) {
     if (!placed) bundles_release(decision->classes, decision, decision->node_of);
     for (size_t i = 0; i < decision->n_touched; i++)
-        if (node_pool(decision->classes, decision->touched[i]) != POOL_FREE)
-            classes_move(decision->classes, decision->touched[i], POOL_FREE);
+        if (node_tier(decision->classes, decision->touched[i]) != TIER_UNUSED)
+            classes_move(decision->classes, decision->touched[i], TIER_UNUSED);
 }

@@ -36,7 +36,7 @@ struct decision {
     uint32_t *by_kind;         /* bundles of each queue, ascending */
     uint32_t *sequence;        /* all bundles in the order of placing */
     uint32_t *queue_of;        /* queue of each kind of the gang */
-    uint32_t *touched;         /* nodes that left POOL_FREE */
+    uint32_t *touched;         /* nodes that left TIER_UNUSED */
     size_t n_touched;
     int failed; /* -ENOMEM, once something was */
 };
@@ -55,8 +55,8 @@ int decision_begin(struct decision *decision, struct workroom *room);
 /* Lets all nodes be used again; when `placed` is false everything is given back before. */
 void decision_end(struct decision *decision, bool placed);
 
-void decision_take(struct decision *decision, uint32_t node);         /* into the hand; noted for the end */
-void decision_grant(struct decision *decision, uint32_t bundle);      /* to what is in the hand */
+void decision_open(struct decision *decision, uint32_t node);         /* noted for the end */
+void decision_grant(struct decision *decision, uint32_t bundle);      /* to the open node */
 uint32_t decision_best(struct decision *decision, struct kind *kind); /* node, or NONE */
 
 /* A planner_result, or -ENOMEM; a gang that is not placed leaves traces for decision_end to wipe. */

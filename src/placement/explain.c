@@ -134,8 +134,8 @@ struct tally {
 /* "a (2 nodes), b (1 node)": what `value_of` says of the nodes, up to some. False when it says nothing of any. */
 static bool say_values(const struct view *view,
                        const char *(*value_of)(const struct node_shape *, const char *), const char *key) {
-    enum { SHOWN = 6 };
-    struct tally tallies[SHOWN];
+    enum { VALUES_SHOWN = 6 };
+    struct tally tallies[VALUES_SHOWN];
     size_t n = 0, others = 0;
     for (uint32_t i = 0; i < view->proposal->cluster->n; i++) {
         const char *value = value_of(view->proposal->cluster->nodes[i].shape, key);
@@ -143,7 +143,7 @@ static bool say_values(const struct view *view,
         while (value && at < n && !str_equal(tallies[at].value, value))
             at++;
         if (value && at < n) tallies[at].n++;
-        if (value && at == n && n < SHOWN)
+        if (value && at == n && n < VALUES_SHOWN)
             tallies[n++] = (struct tally){value, 1};
         else if (value && at == n)
             others++;

@@ -25,10 +25,10 @@ struct slice_view {
 };
 
 static void say_pod_types(const struct cluster *cluster, struct buffer *out) {
-    enum { SHOWN = 4 };
-    const char *shown[SHOWN];
+    enum { POD_TYPES_SHOWN = 4 };
+    const char *shown[POD_TYPES_SHOWN];
     size_t n = 0;
-    for (size_t i = 0; i < cluster->n && n < SHOWN; i++) {
+    for (size_t i = 0; i < cluster->n && n < POD_TYPES_SHOWN; i++) {
         const char *type = labels_get(&cluster->nodes[i].shape->labels, "ray.io/tpu-pod-type");
         size_t at = 0;
         while (type && at < n && !str_equal(shown[at], type))

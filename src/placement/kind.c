@@ -59,7 +59,7 @@ static void kind_destroy(struct kind *kind) {
     label_selector_done(&kind->selector);
     free(kind->shapes);
     free(kind->bound);
-    free(kind->standings);
+    free(kind->scores);
     free(kind->winner);
     free(kind);
 }
@@ -258,7 +258,7 @@ int kind_order(const struct kind *a, const struct kind *b) {
 /* ---- against a class ---- */
 
 /* How often one wanted resource fits; `index` is its place in the shape's total. */
-static int64_t count_one(const struct kind *kind, const struct classes *classes, const struct node_state *state,
+static int64_t count_one(const struct kind *kind, const struct classes *classes, const struct node_view *state,
                          const struct wanted *wanted, uint16_t index) {
     int64_t count = state->amounts[index] / wanted->amount;
     uint32_t resource = classes->shapes[state->shape].first_resource + index;
@@ -267,7 +267,7 @@ static int64_t count_one(const struct kind *kind, const struct classes *classes,
     return device_count(wanted->amount, state->devices + at, classes->devices_n[resource]);
 }
 
-int64_t kind_count_on(const struct kind *kind, const struct classes *classes, const struct node_state *state,
+int64_t kind_count_on(const struct kind *kind, const struct classes *classes, const struct node_view *state,
                       int64_t limit) {
     const uint16_t *bound = kind_bound(kind, state->shape);
     if (!bound) return 0;
@@ -280,6 +280,6 @@ int64_t kind_count_on(const struct kind *kind, const struct classes *classes, co
 
 int64_t kind_count(const struct kind *kind, const struct classes *classes, uint32_t slot, int64_t limit) {
     const struct node_class *class = class_at(classes, slot);
-    struct node_state state = {class->shape, class_amounts(class), class_devices(classes, class)};
+    struct node_view state = {class->shape, class_amounts(class), class_devices(classes, class)};
     return kind_count_on(kind, classes, &state, limit);
 }

@@ -15,9 +15,9 @@ struct wanted {
 };
 
 /* What a class is worth to a kind; the tournament compares these alone, for the classes themselves lie far apart. */
-struct standing {
+struct score {
     double score;   /* negative: does not fit */
-    uint32_t pool;  /* of the class */
+    uint32_t tier;  /* of the class */
     uint32_t first; /* its lowest node */
 };
 
@@ -34,8 +34,8 @@ struct kind {
     uint16_t *bound;  /* for each of them, n_wanted indices into the shape's total */
     uint32_t n_shapes, n_all_shapes;
 
-    struct standing *standings; /* of each class, by slot */
-    uint32_t *winner;           /* tournament, leaves from `leaves` on; NONE where nothing fits */
+    struct score *scores; /* of each class, by slot */
+    uint32_t *winner;     /* tournament, leaves from `leaves` on; NONE where nothing fits */
     uint32_t leaves;
     uint64_t seen; /* how far of the classes' log is in it */
 };
@@ -66,12 +66,12 @@ const uint16_t *kind_bound(const struct kind *kind, uint32_t shape);
 int64_t kind_count(const struct kind *kind, const struct classes *classes, uint32_t slot, int64_t limit);
 
 /* The same for a node in some state. */
-struct node_state {
+struct node_view {
     uint32_t shape;
     const quantity *amounts;
     const uint16_t *devices;
 };
-int64_t kind_count_on(const struct kind *kind, const struct classes *classes, const struct node_state *state,
+int64_t kind_count_on(const struct kind *kind, const struct classes *classes, const struct node_view *state,
                       int64_t limit);
 
 /* True when a node's resource `have` serves `want`: the same name, or two names of one accelerator type. */
@@ -82,14 +82,15 @@ bool kind_same_resource(const char *want, const char *have);
 uint32_t kind_best(struct kind *kind, struct kind_table *table, const struct classes *classes, bool keep,
                    int *failed);
 
-/* What is in the hand: does one more fit, take it (positions of its devices, in order of the resources' names), give it back. */
-bool hand_fits(const struct classes *classes, const struct kind *kind);
-void hand_grant(struct classes *classes, const struct kind *kind, uint16_t *positions);
-void hand_return(struct classes *classes, const struct kind *kind, const uint16_t *positions);
+/* The open node: whether one more bundle fits, the grant of one (positions of its devices, in order of the resources'
+ * names), and its return. */
+bool open_node_fits(const struct classes *classes, const struct kind *kind);
+void open_node_grant(struct classes *classes, const struct kind *kind, uint16_t *positions);
+void open_node_return(struct classes *classes, const struct kind *kind, const uint16_t *positions);
 
 /* How many device positions a bundle of these resources is granted, and a return that needs no kind, so that it cannot fail. */
 size_t resources_positions(const struct resources *resources);
-void hand_return_resources(struct classes *classes, const struct resources *resources,
-                           const uint16_t *positions);
+void open_node_return_resources(struct classes *classes, const struct resources *resources,
+                                const uint16_t *positions);
 
 #endif

@@ -15,21 +15,21 @@
 /* ---- grants: rows of positions turned into lists by resource ---- */
 
 /* The device resources of a bundle as its row of positions has them: by name. */
-struct row_part {
+struct grant_part {
     const char *resource;
     uint16_t n;
 };
 
-struct row {
-    struct row_part *parts;
+struct grant_row {
+    struct grant_part *parts;
     size_t n;
 };
 
 static int part_order(const void *a, const void *b) {
-    return strcmp(((const struct row_part *)a)->resource, ((const struct row_part *)b)->resource);
+    return strcmp(((const struct grant_part *)a)->resource, ((const struct grant_part *)b)->resource);
 }
 
-static int row_of(const struct resources *resources, struct row *row) {
+static int row_of(const struct resources *resources, struct grant_row *row) {
     row->n = 0;
     row->parts = calloc(resources->n + 1, sizeof *row->parts);
     if (!row->parts) return -ENOMEM;
@@ -37,7 +37,7 @@ static int row_of(const struct resources *resources, struct row *row) {
         const struct resource *item = &resources->items[i];
         if (!item->amount || !accelerator_is_device(item->name)) continue;
         quantity n = item->amount < QUANTITY_ONE ? 1 : item->amount / QUANTITY_ONE;
-        row->parts[row->n++] = (struct row_part){item->name, (uint16_t)n};
+        row->parts[row->n++] = (struct grant_part){item->name, (uint16_t)n};
     }
     qsort(row->parts, row->n, sizeof *row->parts, part_order);
     return 0;
@@ -73,7 +73,7 @@ static struct rank_key lowest_id(const struct node_devices *devices, const uint1
 }
 
 /* The key goes by the GPU where there is one, else by the first device resource. */
-static struct rank_key key_of(const struct row *row, const struct node_shape *shape,
+static struct rank_key key_of(const struct grant_row *row, const struct node_shape *shape,
                               const uint16_t *positions) {
     struct rank_key key = {0};
     for (size_t i = 0; i < row->n; i++) {
@@ -86,15 +86,15 @@ static struct rank_key key_of(const struct row *row, const struct node_shape *sh
     return key;
 }
 
-struct rows {
-    struct row first, other;
+struct grant_rows {
+    struct grant_row first, other;
 };
 
-static const struct row *row_for(const struct rows *rows, uint32_t bundle) {
+static const struct grant_row *row_for(const struct grant_rows *rows, uint32_t bundle) {
     return bundle == 0 ? &rows->first : &rows->other;
 }
 
-static int order_ranks(const struct proposal *proposal, const struct rows *rows, uint32_t *order) {
+static int order_ranks(const struct proposal *proposal, const struct grant_rows *rows, uint32_t *order) {
     struct rank_key *keys = calloc(proposal->n + 1, sizeof *keys);
     if (!keys) return -ENOMEM;
     for (uint32_t i = 0; i < proposal->n; i++)
@@ -105,7 +105,7 @@ static int order_ranks(const struct proposal *proposal, const struct rows *rows,
     return result;
 }
 
-static int claim_plan(struct plan *plan, const struct proposal *proposal, const struct rows *rows) {
+static int claim_plan(struct plan *plan, const struct proposal *proposal, const struct grant_rows *rows) {
     size_t n = proposal->n, n_grants = rows->first.n + (n - 1) * rows->other.n;
     plan->workers = calloc(n, sizeof *plan->workers);
     plan->node_order = calloc(n, sizeof *plan->node_order);
@@ -120,7 +120,7 @@ struct write_head {
     uint32_t grant, position;
 };
 
-static void write_worker(struct plan *plan, const struct proposal *proposal, const struct row *row,
+static void write_worker(struct plan *plan, const struct proposal *proposal, const struct grant_row *row,
                          struct plan_worker *worker, struct write_head *at) {
     worker->node = proposal->node_of[worker->bundle];
     worker->slice = -1;
@@ -128,7 +128,7 @@ static void write_worker(struct plan *plan, const struct proposal *proposal, con
     worker->n_grants = (uint32_t)row->n;
     const uint16_t *positions = proposal->positions + worker->bundle * proposal->stride;
     for (size_t i = 0; i < row->n; i++) {
-        const struct row_part *part = &row->parts[i];
+        const struct grant_part *part = &row->parts[i];
         uint16_t devices = devices_index(proposal->cluster->nodes[worker->node].shape, part->resource);
         plan->grants[at->grant++] = (struct grant){devices, part->n, at->position};
         memcpy(plan->positions + at->position, positions, part->n * sizeof *positions);
@@ -167,7 +167,7 @@ static void write_slices(struct plan *plan, const struct proposal *proposal) {
     }
 }
 
-static int write_workers(struct plan *plan, const struct proposal *proposal, const struct rows *rows) {
+static int write_workers(struct plan *plan, const struct proposal *proposal, const struct grant_rows *rows) {
     uint32_t *order = malloc(proposal->n * sizeof *order);
     struct write_head at = {0};
     int result = order ? order_ranks(proposal, rows, order) : -ENOMEM;
@@ -183,7 +183,7 @@ static int write_workers(struct plan *plan, const struct proposal *proposal, con
 }
 
 static int write_plan(struct plan *plan, const struct proposal *proposal) {
-    struct rows rows = {0};
+    struct grant_rows rows = {0};
     int result = row_of(&proposal->first, &rows.first);
     if (result == 0) result = row_of(&proposal->demand->per_worker, &rows.other);
     if (result == 0) result = write_workers(plan, proposal, &rows);

@@ -177,22 +177,22 @@ void planner_release(struct planner *planner, const struct gang *gang, const uin
     uint32_t held = NONE;
     for (size_t i = 0; i < gang->n; i++) {
         if (node_of[i] != held) {
-            if (held != NONE) classes_put(classes, POOL_FREE);
+            if (held != NONE) classes_close(classes, TIER_UNUSED);
             held = node_of[i];
-            classes_take(classes, held);
+            classes_open(classes, held);
         }
         const struct bundle_kind *kind = &gang->kinds[gang->kind_of ? gang->kind_of[i] : 0];
-        hand_return_resources(classes, kind->resources, positions + i * stride);
+        open_node_return_resources(classes, kind->resources, positions + i * stride);
     }
-    if (held != NONE) classes_put(classes, POOL_FREE);
+    if (held != NONE) classes_close(classes, TIER_UNUSED);
 }
 
 static int place_each(struct decision *decision, const uint32_t *node_of) {
     for (uint32_t i = 0; i < decision->gang->n; i++) {
-        decision_take(decision, node_of[i]);
-        bool fits = hand_fits(decision->classes, bundle_kind(decision, i));
+        decision_open(decision, node_of[i]);
+        bool fits = open_node_fits(decision->classes, bundle_kind(decision, i));
         if (fits) decision_grant(decision, i);
-        classes_put(decision->classes, POOL_USED);
+        classes_close(decision->classes, TIER_USED);
         if (!fits) return PLANNER_BUSY;
     }
     return PLANNER_PLACED;

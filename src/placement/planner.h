@@ -1,6 +1,13 @@
 /* The gang planner: places all bundles of a gang or none, on nodes whose free amounts it keeps
- * (docs/spec/placement.md 3.2). Nodes alike (same shape, same free amounts) form one class, so a decision costs
- * by classes, not by nodes.
+ * (docs/spec/placement.md 3.2). Its words, each with one meaning in this room:
+ *
+ *   bundle     what one worker takes; the gang is all bundles of a decision
+ *   kind       bundles alike: same resources, same label selector, so the same nodes fit them
+ *   class      nodes alike: same shape, same free amounts; a decision costs by classes, not by nodes
+ *   score      what a class is worth to a kind
+ *   tier       whether a decision may still use a node: unused before used, excluded never
+ *   open node  the one node whose amounts are being changed; it is in no class meanwhile
+ *   decision   one gang placed, or nothing changed; the planner's state goes from decision to decision
  *
  * Like the reference it is greedy: STRICT_SPREAD and PACK do not take a choice back, so they can miss a placement that a
  * search would find. Ties go to the lower bundle and the lower node; the same input gives the same answer. */

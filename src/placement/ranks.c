@@ -5,13 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct entry {
+struct keyed_bundle {
     struct rank_key key;
     uint32_t bundle;
 };
 
 static int entry_order(const void *a, const void *b) {
-    const struct entry *x = a, *y = b;
+    const struct keyed_bundle *x = a, *y = b;
     int order = 0;
     if (x->key.text || y->key.text) {
         order = strcmp(x->key.text ? x->key.text : "", y->key.text ? y->key.text : "");
@@ -40,7 +40,7 @@ static void lay_out(const uint32_t *node_of, size_t n, int64_t first_node, uint3
     }
 }
 
-static void sort_nodes(const uint32_t *node_of, size_t n, struct entry *entries) {
+static void sort_nodes(const uint32_t *node_of, size_t n, struct keyed_bundle *entries) {
     for (size_t first = 0, end; first < n; first = end) {
         for (end = first + 1; end < n && node_of[entries[end].bundle] == node_of[entries[first].bundle];)
             end++;
@@ -51,11 +51,11 @@ static void sort_nodes(const uint32_t *node_of, size_t n, struct entry *entries)
 int ranks_order(const uint32_t *node_of, const struct rank_key *keys, size_t n, size_t n_nodes,
                 int64_t first_node, uint32_t *order) {
     uint32_t *count = calloc(n_nodes + 1, sizeof *count), *start = malloc((n_nodes + 1) * sizeof *start);
-    struct entry *entries = malloc((n + 1) * sizeof *entries);
+    struct keyed_bundle *entries = malloc((n + 1) * sizeof *entries);
     if (count && start && entries) {
         lay_out(node_of, n, first_node < (int64_t)n_nodes ? first_node : -1, count, start);
         for (uint32_t i = 0; i < n; i++)
-            entries[start[node_of[i]]++] = (struct entry){keys[i], i};
+            entries[start[node_of[i]]++] = (struct keyed_bundle){keys[i], i};
         sort_nodes(node_of, n, entries);
         for (size_t i = 0; i < n; i++)
             order[i] = entries[i].bundle;

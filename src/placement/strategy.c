@@ -23,7 +23,7 @@ static bool is_feasible_without(const struct decision *decision) {
         for (uint32_t s = 0; s < kind->n_shapes && !fits; s++) {
             uint32_t slot = classes->shapes[kind->shapes[s]].first_class;
             for (; slot != NONE && !fits; slot = class_at(classes, slot)->next)
-                fits = class_at(classes, slot)->pool == POOL_FREE;
+                fits = class_at(classes, slot)->tier == TIER_UNUSED;
         }
         if (!fits && decision->queues[q].next < decision->queues[q].end) return false;
     }
@@ -39,7 +39,7 @@ static bool has_room(const struct decision *decision, bool one_each) {
         int64_t need = queue->end - queue->next;
         for (uint32_t slot = 0; slot < classes->n_slots && need > 0; slot++) {
             const struct node_class *class = class_at(classes, slot);
-            if (class->first == NONE || class->pool != POOL_FREE) continue;
+            if (class->first == NONE || class->tier != TIER_UNUSED) continue;
             int64_t each = kind_count(queue->kind, classes, slot, one_each ? 1 : need);
             need -= each > need / class->n_nodes ? need : each * class->n_nodes;
         }
@@ -55,23 +55,23 @@ static int refused(const struct decision *decision) {
 
 /* ---- PACK ---- */
 
-/* The queue whose next bundle goes first among queues `from` to the end of its group that accept the node in the hand. */
-static struct kind_queue *next_for_hand(const struct decision *decision, uint32_t from) {
+/* The queue whose next bundle goes first among queues `from` to the end of its group that accept the open node. */
+static struct kind_queue *next_for_open_node(const struct decision *decision, uint32_t from) {
     struct kind_queue *best = NULL;
     for (uint32_t q = from; q < decision->queues[from].group_end; q++) {
         struct kind_queue *queue = &decision->queues[q];
-        if (queue->next == queue->end || !kind_bound(queue->kind, decision->classes->hand.shape)) continue;
+        if (queue->next == queue->end || !kind_bound(queue->kind, decision->classes->open.shape)) continue;
         if (!best || decision->by_kind[queue->next] < decision->by_kind[best->next]) best = queue;
     }
     return best;
 }
 
-/* Places on the node in the hand whatever still fits, in the order of placing. */
-static size_t fill_hand(struct decision *decision) {
+/* Places on the open node whatever still fits, in the order of placing. */
+static size_t fill_open_node(struct decision *decision) {
     size_t placed = 0;
     for (uint32_t q = 0; q < decision->gang->n_kinds; q = decision->queues[q].group_end) {
         struct kind_queue *queue;
-        while ((queue = next_for_hand(decision, q)) && hand_fits(decision->classes, queue->kind)) {
+        while ((queue = next_for_open_node(decision, q)) && open_node_fits(decision->classes, queue->kind)) {
             decision_grant(decision, decision->by_kind[queue->next++]);
             placed++;
         }
@@ -95,23 +95,23 @@ static int place_packed(struct decision *decision) {
     for (size_t placed = 0; placed < decision->gang->n;) {
         uint32_t node = decision_best(decision, first_remaining(decision));
         if (node == NONE) return refused(decision);
-        decision_take(decision, node);
-        placed += fill_hand(decision);
-        classes_put(decision->classes, POOL_ASIDE);
+        decision_open(decision, node);
+        placed += fill_open_node(decision);
+        classes_close(decision->classes, TIER_EXCLUDED);
     }
     return PLANNER_PLACED;
 }
 
 /* ---- SPREAD and STRICT_SPREAD ---- */
 
-static int place_apart(struct decision *decision, enum pool then) {
+static int place_apart(struct decision *decision, enum tier then) {
     for (size_t i = 0; i < decision->gang->n; i++) {
         uint32_t bundle = decision->sequence[i];
         uint32_t node = decision_best(decision, bundle_kind(decision, bundle));
         if (node == NONE) return refused(decision);
-        decision_take(decision, node);
+        decision_open(decision, node);
         decision_grant(decision, bundle);
-        classes_put(decision->classes, then);
+        classes_close(decision->classes, then);
     }
     return PLANNER_PLACED;
 }
@@ -120,41 +120,41 @@ static int place_strictly_apart(struct decision *decision) {
     const struct gang *gang = decision->gang;
     for (size_t i = 0; i < gang->n_excluded; i++) {
         if (gang->excluded[i] >= decision->classes->cluster->n) continue;
-        decision_take(decision, gang->excluded[i]);
-        classes_put(decision->classes, POOL_ASIDE);
+        decision_open(decision, gang->excluded[i]);
+        classes_close(decision->classes, TIER_EXCLUDED);
     }
     if (gang->n > decision->classes->cluster->n - decision->n_touched) return PLANNER_INFEASIBLE;
     if (decision->n_touched && !is_feasible_without(decision)) return PLANNER_INFEASIBLE;
     if (!has_room(decision, true)) return PLANNER_BUSY;
-    return place_apart(decision, POOL_ASIDE);
+    return place_apart(decision, TIER_EXCLUDED);
 }
 
 /* ---- STRICT_PACK ---- */
 
-/* Places the whole gang on the node in the hand, or as much as fits. */
+/* Places the whole gang on the open node, or as much as fits. */
 static bool fill_all(struct decision *decision) {
     for (size_t i = 0; i < decision->gang->n; i++) {
         struct kind *kind = bundle_kind(decision, decision->sequence[i]);
-        if (!hand_fits(decision->classes, kind)) return false;
+        if (!open_node_fits(decision->classes, kind)) return false;
         decision_grant(decision, decision->sequence[i]);
     }
     return true;
 }
 
-static void empty_hand(struct decision *decision) {
+static void empty_open_node(struct decision *decision) {
     for (size_t i = 0; i < decision->gang->n; i++) {
         uint32_t bundle = decision->sequence[i];
         if (decision->node_of[bundle] == NONE) return;
-        hand_return(decision->classes, bundle_kind(decision, bundle), bundle_positions(decision, bundle));
+        open_node_return(decision->classes, bundle_kind(decision, bundle), bundle_positions(decision, bundle));
         decision->node_of[bundle] = NONE;
     }
 }
 
 static bool try_node(struct decision *decision, uint32_t node) {
-    decision_take(decision, node);
+    decision_open(decision, node);
     bool placed = fill_all(decision);
-    if (!placed) empty_hand(decision);
-    classes_put(decision->classes, POOL_ASIDE);
+    if (!placed) empty_open_node(decision);
+    classes_close(decision->classes, TIER_EXCLUDED);
     return placed;
 }
 
@@ -226,7 +226,7 @@ int strategy_place(struct decision *decision) {
     case PLACE_PACK:
         return has_room(decision, false) ? place_packed(decision) : PLANNER_BUSY;
     case PLACE_SPREAD:
-        return has_room(decision, false) ? place_apart(decision, POOL_USED) : PLANNER_BUSY;
+        return has_room(decision, false) ? place_apart(decision, TIER_USED) : PLANNER_BUSY;
     case PLACE_STRICT_PACK:
         return place_together(decision);
     case PLACE_STRICT_SPREAD:

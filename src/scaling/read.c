@@ -9,7 +9,7 @@
 #include "base/str.h"
 #include "scaling/parts.h"
 
-struct reader {
+struct scaling_reader {
     struct scaling *scaling;
     const struct document *document; /* may be NULL */
     const char *field;
@@ -31,26 +31,26 @@ static const char *describe(const json_t *value, char text[64]) {
 }
 
 /* Puts the place before a message about `value`. */
-static int at(const struct reader *reader, const json_t *value, int code) {
+static int at(const struct scaling_reader *reader, const json_t *value, int code) {
     if (reader->document == NULL) return code;
     return ty_wrap(reader->err, "%s", document_where(reader->document, value));
 }
 
-static int refuse(const struct reader *reader, const json_t *value, const char *rule) {
+static int refuse(const struct scaling_reader *reader, const json_t *value, const char *rule) {
     char text[64];
     int code =
         ty_fail(reader->err, TY_EUSAGE, "`%s` must be %s, not %s", reader->field, rule, describe(value, text));
     return at(reader, value, code);
 }
 
-static int read_bool(const struct reader *reader, const json_t *value, bool *to) {
+static int read_bool(const struct scaling_reader *reader, const json_t *value, bool *to) {
     if (!json_is_boolean(value)) return refuse(reader, value, "true or false");
     *to = json_is_true(value);
     return 0;
 }
 
 /* Text without NUL bytes, or null for "not given". */
-static int read_text(const struct reader *reader, const json_t *value, char **to) {
+static int read_text(const struct scaling_reader *reader, const json_t *value, char **to) {
     if (!json_is_string(value) && !json_is_null(value)) return refuse(reader, value, "text or null");
     const char *text = json_string_value(value);
     if (text != NULL && (text[0] == '\0' || strlen(text) != json_string_length(value)))
@@ -59,7 +59,7 @@ static int read_text(const struct reader *reader, const json_t *value, char **to
     return scaling_copy_text(to, text) < 0 ? ty_fail_memory(reader->err) : 0;
 }
 
-static int read_num_workers(const struct reader *reader, const json_t *value) {
+static int read_num_workers(const struct scaling_reader *reader, const json_t *value) {
     struct scaling *scaling = reader->scaling;
     bool is_pair = json_is_array(value) && json_array_size(value) == 2;
     const json_t *min = is_pair ? json_array_get(value, 0) : value;
@@ -72,16 +72,16 @@ static int read_num_workers(const struct reader *reader, const json_t *value) {
     return 0;
 }
 
-static int read_use_gpu(const struct reader *reader, const json_t *value) {
+static int read_use_gpu(const struct scaling_reader *reader, const json_t *value) {
     return read_bool(reader, value, &reader->scaling->use_gpu);
 }
 
-static int read_use_tpu(const struct reader *reader, const json_t *value) {
+static int read_use_tpu(const struct scaling_reader *reader, const json_t *value) {
     return read_bool(reader, value, &reader->scaling->use_tpu);
 }
 
 /* "8GiB": text is taken as an amount only when a unit makes it clear that it is one. */
-static int read_amount_text(const struct reader *reader, const char *name, const json_t *value,
+static int read_amount_text(const struct scaling_reader *reader, const char *name, const json_t *value,
                             struct resources *resources) {
     const char *text = json_string_value(value);
     size_t size = strlen(text);
@@ -96,7 +96,7 @@ static int read_amount_text(const struct reader *reader, const char *name, const
     return scaling_set_amount(resources, reader->field, name, number, reader->err);
 }
 
-static int read_amount(const struct reader *reader, const char *name, const json_t *value,
+static int read_amount(const struct scaling_reader *reader, const char *name, const json_t *value,
                        struct resources *resources) {
     int result;
     char text[64];
@@ -110,7 +110,8 @@ static int read_amount(const struct reader *reader, const char *name, const json
     return result < 0 ? at(reader, value, result) : 0;
 }
 
-static int read_resources(const struct reader *reader, const json_t *value, struct resources *to, bool *given) {
+static int read_resources(const struct scaling_reader *reader, const json_t *value, struct resources *to,
+                          bool *given) {
     struct resources resources = {0};
     const char *name;
     json_t *amount;
@@ -135,38 +136,39 @@ static int read_resources(const struct reader *reader, const json_t *value, stru
     return 0;
 }
 
-static int read_per_worker(const struct reader *reader, const json_t *value) {
+static int read_per_worker(const struct scaling_reader *reader, const json_t *value) {
     return read_resources(reader, value, &reader->scaling->resources_per_worker,
                           &reader->scaling->has_resources);
 }
 
-static int read_trainer(const struct reader *reader, const json_t *value) {
+static int read_trainer(const struct scaling_reader *reader, const json_t *value) {
     return read_resources(reader, value, &reader->scaling->trainer_resources,
                           &reader->scaling->has_trainer_resources);
 }
 
-static int read_strategy(const struct reader *reader, const json_t *value) {
+static int read_strategy(const struct scaling_reader *reader, const json_t *value) {
     if (!json_is_string(value)) return refuse(reader, value, "PACK, SPREAD, STRICT_PACK or STRICT_SPREAD");
     int result =
         placement_strategy_parse(json_string_value(value), &reader->scaling->placement_strategy, reader->err);
     return result < 0 ? at(reader, value, result) : 0;
 }
 
-static int read_type(const struct reader *reader, const json_t *value) {
+static int read_type(const struct scaling_reader *reader, const json_t *value) {
     return read_text(reader, value, &reader->scaling->accelerator_type);
 }
 
-static int read_topology(const struct reader *reader, const json_t *value) {
+static int read_topology(const struct scaling_reader *reader, const json_t *value) {
     return read_text(reader, value, &reader->scaling->topology);
 }
 
-static int read_interval(const struct reader *reader, const json_t *value) {
+static int read_interval(const struct scaling_reader *reader, const json_t *value) {
     if (!json_is_number(value)) return refuse(reader, value, "a number of seconds");
     reader->scaling->elastic_resize_monitor_interval_s = json_number_value(value);
     return 0;
 }
 
-static int read_selector(const struct reader *reader, const json_t *map, struct label_selector *selector) {
+static int read_selector(const struct scaling_reader *reader, const json_t *map,
+                         struct label_selector *selector) {
     const char *key;
     json_t *value;
     char text[64];
@@ -183,7 +185,7 @@ static int read_selector(const struct reader *reader, const json_t *map, struct 
     return 0;
 }
 
-static int read_label_selector(const struct reader *reader, const json_t *value) {
+static int read_label_selector(const struct scaling_reader *reader, const json_t *value) {
     struct scaling *scaling = reader->scaling;
     bool is_list = json_is_array(value);
     size_t n = json_is_null(value) ? 0 : is_list ? json_array_size(value) : 1;
@@ -202,9 +204,9 @@ static int read_label_selector(const struct reader *reader, const json_t *value)
     return 0;
 }
 
-static const struct field {
+static const struct scaling_field {
     const char *name;
-    int (*read)(const struct reader *reader, const json_t *value);
+    int (*read)(const struct scaling_reader *reader, const json_t *value);
 } fields[] = {
     {"trainer_resources", read_trainer},
     {"num_workers", read_num_workers},
@@ -218,7 +220,7 @@ static const struct field {
     {"elastic_resize_monitor_interval_s", read_interval},
 };
 
-static int read_fields(struct reader *reader, const json_t *map) {
+static int read_fields(struct scaling_reader *reader, const json_t *map) {
     const char *known[ARRAY_SIZE(fields)];
     for (size_t i = 0; i < ARRAY_SIZE(fields); i++)
         known[i] = fields[i].name;
@@ -234,7 +236,7 @@ static int read_fields(struct reader *reader, const json_t *map) {
 
 int scaling_read(struct scaling *scaling, const json_t *map, const struct document *document, ty_error *err) {
     struct scaling made;
-    struct reader reader = {&made, document, "", err};
+    struct scaling_reader reader = {&made, document, "", err};
     if (!json_is_object(map)) {
         reader.field = "scaling config";
         return refuse(&reader, map, "a map of fields");

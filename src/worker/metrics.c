@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 
-enum { NAME_MAX_BYTES = 255 };
+enum { METRIC_NAME_MAX = 255 };
 
 /* 15 digits name every number that has a shorter form than 17 digits, but for those so small that their
  * precision shrinks. */
@@ -39,10 +39,10 @@ static void append_number(struct buffer *out, double value) {
 }
 
 static int append_name(struct buffer *out, const char *name, ty_error *err) {
-    size_t size = name != NULL ? strnlen(name, NAME_MAX_BYTES + 1) : 0;
-    if (size == 0 || size > NAME_MAX_BYTES)
+    size_t size = name != NULL ? strnlen(name, METRIC_NAME_MAX + 1) : 0;
+    if (size == 0 || size > METRIC_NAME_MAX)
         return ty_fail(err, TY_EUSAGE, "metric name \"%.40s%s\" must be 1 to %d bytes of UTF-8",
-                       name != NULL ? name : "", size > 40 ? "..." : "", NAME_MAX_BYTES);
+                       name != NULL ? name : "", size > 40 ? "..." : "", METRIC_NAME_MAX);
     size_t before = out->size;
     buffer_json_string(out, name, size);
     if (!out->failed && !utf8_valid(name, size))

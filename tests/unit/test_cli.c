@@ -144,7 +144,7 @@ static void test_escape(void **state) {
 
 static void test_table(void **state) {
     (void)state;
-    CLEANUP(table_done) struct table table = {.n_columns = 3};
+    CLEANUP(table_done) struct text_table table = {.n_columns = 3};
     CLEANUP(buffer_done) struct buffer out = {0};
     const char *const cells[] = {"NAME", "N", "NOTE", "gr\xc3\xbcn", "10", "", "a", "2", "x\ny"};
     for (size_t i = 0; i < ARRAY_SIZE(cells); i++)

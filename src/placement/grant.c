@@ -1,12 +1,12 @@
-/* Grants to the node in the hand, and their return (docs/spec/placement.md 3.6). */
+/* Grants to the open node, and their return (docs/spec/placement.md 3.6). */
 #include <string.h>
 
 #include "placement/kind.h"
 #include "scaling/device.h"
 
-bool hand_fits(const struct classes *classes, const struct kind *kind) {
-    const struct hand *hand = &classes->hand;
-    struct node_state state = {hand->shape, hand->amounts, hand->devices};
+bool open_node_fits(const struct classes *classes, const struct kind *kind) {
+    const struct open_node *open = &classes->open;
+    struct node_view state = {open->shape, open->amounts, open->devices};
     return kind_count_on(kind, classes, &state, 1) == 1;
 }
 
@@ -37,28 +37,28 @@ static size_t return_devices(uint16_t *devices, quantity amount, const uint16_t 
     return n;
 }
 
-void hand_grant(struct classes *classes, const struct kind *kind, uint16_t *positions) {
-    const struct hand *hand = &classes->hand;
-    const struct shape_info *info = &classes->shapes[hand->shape];
-    const uint16_t *bound = kind_bound(kind, hand->shape);
+void open_node_grant(struct classes *classes, const struct kind *kind, uint16_t *positions) {
+    const struct open_node *open = &classes->open;
+    const struct shape_info *info = &classes->shapes[open->shape];
+    const uint16_t *bound = kind_bound(kind, open->shape);
     for (size_t i = 0; i < kind->n_wanted; i++) {
-        hand->amounts[bound[i]] -= kind->wanted[i].amount;
+        open->amounts[bound[i]] -= kind->wanted[i].amount;
         uint32_t resource = info->first_resource + bound[i];
         if (kind->wanted[i].device && classes->devices_at[resource] >= 0)
-            positions += grant_devices(hand->devices + classes->devices_at[resource],
+            positions += grant_devices(open->devices + classes->devices_at[resource],
                                        classes->devices_n[resource], kind->wanted[i].amount, positions);
     }
 }
 
-void hand_return(struct classes *classes, const struct kind *kind, const uint16_t *positions) {
-    const struct hand *hand = &classes->hand;
-    const struct shape_info *info = &classes->shapes[hand->shape];
-    const uint16_t *bound = kind_bound(kind, hand->shape);
+void open_node_return(struct classes *classes, const struct kind *kind, const uint16_t *positions) {
+    const struct open_node *open = &classes->open;
+    const struct shape_info *info = &classes->shapes[open->shape];
+    const uint16_t *bound = kind_bound(kind, open->shape);
     for (size_t i = 0; i < kind->n_wanted; i++) {
-        hand->amounts[bound[i]] += kind->wanted[i].amount;
+        open->amounts[bound[i]] += kind->wanted[i].amount;
         uint32_t resource = info->first_resource + bound[i];
         if (kind->wanted[i].device && classes->devices_at[resource] >= 0)
-            positions += return_devices(hand->devices + classes->devices_at[resource], kind->wanted[i].amount,
+            positions += return_devices(open->devices + classes->devices_at[resource], kind->wanted[i].amount,
                                         positions);
     }
 }
@@ -85,10 +85,10 @@ static size_t position_offset(const struct resources *resources, const char *nam
     return offset;
 }
 
-void hand_return_resources(struct classes *classes, const struct resources *resources,
-                           const uint16_t *positions) {
-    const struct hand *hand = &classes->hand;
-    const struct shape_info *info = &classes->shapes[hand->shape];
+void open_node_return_resources(struct classes *classes, const struct resources *resources,
+                                const uint16_t *positions) {
+    const struct open_node *open = &classes->open;
+    const struct shape_info *info = &classes->shapes[open->shape];
     const struct resources *total = &info->shape->total;
     for (size_t i = 0; i < resources->n; i++) {
         const struct resource *item = &resources->items[i];
@@ -96,10 +96,10 @@ void hand_return_resources(struct classes *classes, const struct resources *reso
         while (at < total->n && !kind_same_resource(item->name, total->items[at].name))
             at++;
         if (!item->amount || at == total->n) continue;
-        hand->amounts[at] += item->amount;
+        open->amounts[at] += item->amount;
         int32_t devices = classes->devices_at[info->first_resource + at];
         if (devices >= 0 && positions_of(item))
-            (void)return_devices(hand->devices + devices, item->amount,
+            (void)return_devices(open->devices + devices, item->amount,
                                  positions + position_offset(resources, item->name));
     }
 }
