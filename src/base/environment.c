@@ -78,8 +78,3 @@ int environment_add(struct environment *environment, char *const *list) {
     }
     return 0;
 }
-
-const char *environment_get(const struct environment *environment, const char *name) {
-    uintptr_t *at = environment->index == NULL ? NULL : hash_get(environment->index, name);
-    return at == NULL ? NULL : strchr(environment->items[*at], '=') + 1;
-}

@@ -18,7 +18,5 @@ void environment_done(struct environment *environment);
 int environment_add(struct environment *environment, char *const *list);
 /* value NULL removes. 0 or -ENOMEM. */
 int environment_set(struct environment *environment, const char *name, const char *value);
-/* The value, borrowed until the name is set again; NULL when absent. */
-const char *environment_get(const struct environment *environment, const char *name);
 
 #endif

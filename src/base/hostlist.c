@@ -9,7 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buffer.h"
 #include "base/cleanup.h"
+
+enum { HOSTLIST_DIGITS = 18 };
 
 struct range {
     uint64_t first, last;
@@ -220,19 +223,6 @@ static void write_name(const struct hostlist *list, const struct item *item, siz
         if (part->n_ranges > 0) write_number(part, index / block, out);
         index %= block;
     }
-}
-
-void hostlist_nth(const struct hostlist *list, size_t index, struct buffer *out) {
-    if (index >= hostlist_count(list)) return;
-    size_t low = 0, high = list->n_items - 1;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (index < list->items[middle].end)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    write_name(list, &list->items[low], index - (low == 0 ? 0 : list->items[low - 1].end), out);
 }
 
 int hostlist_each(const struct hostlist *list, int (*each)(void *context, const char *name), void *context) {

@@ -6,26 +6,18 @@
 
 #include <stddef.h>
 
-#include "base/buffer.h"
 #include "base/error.h"
 
 struct hostlist; /* opaque */
 
-/* HOSTLIST_MAX: hosts in one list; more is refused. HOSTLIST_DIGITS: of one number. */
-enum { HOSTLIST_MAX = 16 * 1024 * 1024, HOSTLIST_DIGITS = 18 };
+enum { HOSTLIST_MAX = 16 * 1024 * 1024 }; /* hosts in one list; more is refused */
 
 int hostlist_parse(const char *text, struct hostlist **list, ty_error *err);
 void hostlist_destroy(struct hostlist *list);
 size_t hostlist_count(const struct hostlist *list);
 
-/* Name number `index` appended to `out` (not cleared first). */
-void hostlist_nth(const struct hostlist *list, size_t index, struct buffer *out);
-
 /* Calls `each` for every name in order (borrowed during the call); stops at a value other than 0 and returns
  * it. */
 int hostlist_each(const struct hostlist *list, int (*each)(void *context, const char *name), void *context);
-
-/* `names` in bracket form: neighbours that differ in one number are joined, order kept. */
-void hostlist_compress(const char *const *names, size_t n, struct buffer *out);
 
 #endif

@@ -44,10 +44,6 @@ int idset_add_range(struct idset *set, int64_t first, int64_t last) {
     return 0;
 }
 
-void idset_remove(struct idset *set, int64_t id) {
-    if (idset_has(set, id)) set->words[id / WORD_BITS] &= ~((uint64_t)1 << id % WORD_BITS);
-}
-
 bool idset_has(const struct idset *set, int64_t id) {
     if (id < 0 || (uint64_t)id / WORD_BITS >= set->n_words) return false;
     return set->words[id / WORD_BITS] >> id % WORD_BITS & 1;

@@ -20,7 +20,6 @@ enum { IDSET_END = -1, IDSET_MAX = 1 << 24 };
 void idset_done(struct idset *set);
 int idset_add(struct idset *set, int64_t id); /* 0, or -ENOMEM / -EINVAL beyond IDSET_MAX */
 int idset_add_range(struct idset *set, int64_t first, int64_t last);
-void idset_remove(struct idset *set, int64_t id);
 bool idset_has(const struct idset *set, int64_t id);
 size_t idset_count(const struct idset *set);
 int64_t idset_next(const struct idset *set,

@@ -100,7 +100,7 @@ static int order_ranks(const struct proposal *proposal, const struct grant_rows 
     for (uint32_t i = 0; i < proposal->n; i++)
         keys[i] = key_of(row_for(rows, i), proposal->cluster->nodes[proposal->node_of[i]].shape,
                          proposal->positions + i * proposal->stride);
-    int result = ranks_order(proposal->node_of, keys, proposal->n, proposal->cluster->n, -1, order);
+    int result = ranks_order(proposal->node_of, keys, proposal->n, proposal->cluster->n, order);
     free(keys);
     return result;
 }
@@ -142,7 +142,7 @@ static int write_places(struct plan *plan, size_t n) {
     struct rank_place *places = malloc((n + 1) * sizeof *places);
     for (size_t i = 0; nodes && places && i < n; i++)
         nodes[i] = plan->workers[i].node;
-    if (nodes && places) ranks_locate(nodes, n, 0, places);
+    if (nodes && places) ranks_locate(nodes, n, places);
     for (size_t i = 0; nodes && places && i < n; i++) {
         plan->workers[i].node_rank = places[i].node_rank;
         plan->workers[i].local_rank = places[i].local_rank;

@@ -22,15 +22,10 @@ static int entry_order(const void *a, const void *b) {
 }
 
 /* Counts of each node's bundles turned into where its first goes; nodes in first-seen order. */
-static void lay_out(const uint32_t *node_of, size_t n, int64_t first_node, uint32_t *count, uint32_t *start) {
+static void lay_out(const uint32_t *node_of, size_t n, uint32_t *count, uint32_t *start) {
     uint32_t at = 0;
     for (size_t i = 0; i < n; i++)
         count[node_of[i]]++;
-    if (first_node >= 0) {
-        start[first_node] = 0;
-        at = count[first_node];
-        count[first_node] = 0;
-    }
     for (size_t i = 0; i < n; i++) {
         uint32_t node = node_of[i];
         if (!count[node]) continue;
@@ -49,11 +44,11 @@ static void sort_nodes(const uint32_t *node_of, size_t n, struct keyed_bundle *e
 }
 
 int ranks_order(const uint32_t *node_of, const struct rank_key *keys, size_t n, size_t n_nodes,
-                int64_t first_node, uint32_t *order) {
+                uint32_t *order) {
     uint32_t *count = calloc(n_nodes + 1, sizeof *count), *start = malloc((n_nodes + 1) * sizeof *start);
     struct keyed_bundle *entries = malloc((n + 1) * sizeof *entries);
     if (count && start && entries) {
-        lay_out(node_of, n, first_node < (int64_t)n_nodes ? first_node : -1, count, start);
+        lay_out(node_of, n, count, start);
         for (uint32_t i = 0; i < n; i++)
             entries[start[node_of[i]]++] = (struct keyed_bundle){keys[i], i};
         sort_nodes(node_of, n, entries);
@@ -67,7 +62,7 @@ int ranks_order(const uint32_t *node_of, const struct rank_key *keys, size_t n, 
     return result;
 }
 
-static void locate_group(const uint32_t *node_of_rank, size_t n, struct rank_place *places) {
+void ranks_locate(const uint32_t *node_of_rank, size_t n, struct rank_place *places) {
     uint32_t node_rank = 0;
     for (size_t first = 0, end; first < n; first = end, node_rank++) {
         for (end = first + 1; end < n && node_of_rank[end] == node_of_rank[first];)
@@ -75,10 +70,4 @@ static void locate_group(const uint32_t *node_of_rank, size_t n, struct rank_pla
         for (size_t i = first; i < end; i++)
             places[i] = (struct rank_place){node_rank, (uint32_t)(i - first), (uint32_t)(end - first)};
     }
-}
-
-void ranks_locate(const uint32_t *node_of_rank, size_t n, size_t group, struct rank_place *places) {
-    if (group == 0) group = n;
-    for (size_t first = 0; first < n; first += group)
-        locate_group(node_of_rank + first, n - first < group ? n - first : group, places + first);
 }

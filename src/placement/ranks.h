@@ -12,17 +12,16 @@ struct rank_key {
     const char *text;
 };
 
-/* order[r] is the bundle of world rank r. Node indices are below n_nodes; `first_node` (negative: none) goes before all
- * others; equal keys keep the order of bundles. 0 or -ENOMEM. */
+/* order[r] is the bundle of world rank r. Node indices are below n_nodes; equal keys keep the order of bundles. 0 or
+ * -ENOMEM. */
 int ranks_order(const uint32_t *node_of, const struct rank_key *keys, size_t n, size_t n_nodes,
-                int64_t first_node, uint32_t *order);
+                uint32_t *order);
 
 struct rank_place {
     uint32_t node_rank, local_rank, local_world_size;
 };
 
-/* Places of n ranks whose nodes are given in rank order. With a `group` other than 0 every so many ranks are a replica group
- * and are counted by themselves. */
-void ranks_locate(const uint32_t *node_of_rank, size_t n, size_t group, struct rank_place *places);
+/* Places of n ranks whose nodes are given in rank order. */
+void ranks_locate(const uint32_t *node_of_rank, size_t n, struct rank_place *places);
 
 #endif

@@ -209,19 +209,6 @@ int tpu_workers_per_slice(quantity units, quantity per_worker, int64_t *workers,
     return 0;
 }
 
-int64_t tpu_slices_for_workers(const char *topology, const char *accelerator_type, int64_t workers,
-                               quantity per_worker) {
-    struct tpu_shape shape;
-    int64_t per_slice, units;
-    if (topology == NULL || accelerator_type == NULL || workers <= 0 || tpu_units_per_chip(&units, NULL) < 0 ||
-        tpu_shape_of(accelerator_type, topology, 0, false, &shape, NULL) < 0)
-        return 1;
-    units *= QUANTITY_ONE;
-    if (per_worker == 0) per_worker = shape.chips_per_host * units;
-    if (tpu_workers_per_slice(shape.chips * units, per_worker, &per_slice, NULL) < 0) return 1;
-    return workers / per_slice + (workers % per_slice > 0);
-}
-
 /* -- pod types -- */
 
 /* v, digits, letters, '-', digits (2.2), of a known generation; `number` is what stands behind the dash. */

@@ -27,10 +27,6 @@ int tpu_shape_of(const char *accelerator_type, const char *topology, int64_t chi
 /* W: workers of one slice of `units` TPU when each holds `per_worker`; TY_EUSAGE "divide evenly" / "must be
  * positive". */
 int tpu_workers_per_slice(quantity units, quantity per_worker, int64_t *workers, ty_error *err);
-/* Slices that hold `workers` workers: at least 1, also where topology or type is NULL or wrong; per_worker 0
- * means all chips of a host. */
-int64_t tpu_slices_for_workers(const char *topology, const char *accelerator_type, int64_t workers,
-                               quantity per_worker);
 
 /* "tpu7x-16", "TPU-V6E-8" -> "v7x-16", "v6e-8"; TY_EUSAGE for what is no pod type. */
 int tpu_pod_type(const char *text, char pod_type[32], ty_error *err);

@@ -30,13 +30,11 @@ static void ids_outside_are_refused(void **state) {
     assert_int_equal(set.n_words, 0);
     assert_false(idset_has(&set, -1));
     assert_false(idset_has(&set, INT64_MAX));
-    idset_remove(&set, -1);
-    idset_remove(&set, 5);
     assert_int_equal(idset_next(&set, -1), IDSET_END);
     assert_int_equal(idset_count(&set), 0);
 }
 
-static void adds_and_removes(void **state) {
+static void adds_and_walks(void **state) {
     (void)state;
     CLEANUP(idset_done) struct idset set = {0};
     static const int64_t ids[] = {63, 0, 64, 200, 127, 128, 63};
@@ -44,12 +42,10 @@ static void adds_and_removes(void **state) {
         assert_int_equal(idset_add(&set, ids[i]), 0);
     assert_int_equal(idset_count(&set), 6);
     expect_format(&set, "0,63-64,127-128,200");
-    idset_remove(&set, 64);
-    idset_remove(&set, 65);
-    expect_format(&set, "0,63,127-128,200");
     assert_int_equal(idset_next(&set, -1), 0);
     assert_int_equal(idset_next(&set, 0), 63);
-    assert_int_equal(idset_next(&set, 63), 127);
+    assert_int_equal(idset_next(&set, 63), 64);
+    assert_int_equal(idset_next(&set, 64), 127);
     assert_int_equal(idset_next(&set, 128), 200);
     assert_int_equal(idset_next(&set, 200), IDSET_END);
     assert_int_equal(idset_next(&set, INT64_MAX - 1), IDSET_END);
@@ -105,7 +101,7 @@ static void texts_are_read_back(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ids_outside_are_refused), cmocka_unit_test(adds_and_removes),
+        cmocka_unit_test(ids_outside_are_refused), cmocka_unit_test(adds_and_walks),
         cmocka_unit_test(ranges_fill_words),       cmocka_unit_test(texts_that_are_refused),
         cmocka_unit_test(texts_are_read_back),
     };

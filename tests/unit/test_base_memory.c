@@ -83,15 +83,6 @@ static int walk_hostlist(ty_error *err) {
     return result;
 }
 
-static int compress_hostlist(ty_error *err) {
-    (void)err;
-    static const char *const names[] = {"r1n1", "r1n2", "r2n1", "r2n2", "login"};
-    CLEANUP(buffer_done) struct buffer out = {0};
-    hostlist_compress(names, ARRAY_SIZE(names), &out);
-    if (!out.failed && strcmp(out.data, "r[1-2]n[1-2],login") != 0) return -EINVAL;
-    return out.failed ? -ENOMEM : 0;
-}
-
 static int read_idset(ty_error *err) {
     CLEANUP(idset_done) struct idset set = {0};
     int result = idset_parse(&set, "0-3,200,5000", err);
@@ -127,15 +118,14 @@ static int read_document(ty_error *err) {
     return result < 0 && document != NULL ? -EINVAL : result;
 }
 
-#define SCENARIOS(X)     \
-    X(build_text)        \
-    X(fill_hash)         \
-    X(read_hostlist)     \
-    X(walk_hostlist)     \
-    X(compress_hostlist) \
-    X(read_idset)        \
-    X(read_resources)    \
-    X(split_text)        \
+#define SCENARIOS(X)  \
+    X(build_text)     \
+    X(fill_hash)      \
+    X(read_hostlist)  \
+    X(walk_hostlist)  \
+    X(read_idset)     \
+    X(read_resources) \
+    X(split_text)     \
     X(read_document)
 
 #define X(scenario)                                \

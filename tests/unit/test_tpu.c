@@ -167,23 +167,6 @@ static void workers_fill_a_slice(void **state) {
     assert_int_equal(workers, 4);
 }
 
-static void slices_hold_the_workers(void **state) {
-    (void)state;
-    static const struct {
-        const char *topology, *type;
-        int64_t workers, per_worker, slices;
-    } rows[] = {
-        {"2x2x1", "TPU-V4", 4, 1, 1}, {"2x2x1", "TPU-V4", 8, 1, 2}, {"2x2x2", "TPU-V4", 4, 0, 2},
-        {"2x2x4", "TPU-V4", 4, 0, 1}, {"2x2x4", "TPU-V4", 5, 0, 2}, {"2x2x4", "TPU-V4", 0, 0, 1},
-        {NULL, "TPU-V4", 9, 0, 1},    {"2x2x4", NULL, 9, 0, 1},     {"4x", "TPU-V4", 9, 0, 1},
-        {"2x2x4", "A100", 9, 0, 1},   {"2x2x1", "TPU-V4", 8, 3, 1},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
-        assert_int_equal(tpu_slices_for_workers(rows[i].topology, rows[i].type, rows[i].workers,
-                                                rows[i].per_worker * QUANTITY_ONE),
-                         rows[i].slices);
-}
-
 static void pod_types_are_read(void **state) {
     (void)state;
     static const struct {
@@ -253,7 +236,6 @@ static void a_chip_may_count_as_several_units(void **state) {
     (void)setenv("RAY_TPU_RESOURCE_PER_CHIP", "2", 1);
     assert_int_equal(tpu_units_per_chip(&units, NULL), 0);
     assert_int_equal(units, 2);
-    assert_int_equal(tpu_slices_for_workers("2x2x1", "TPU-V7X", 8, 1 * QUANTITY_ONE), 1);
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         ty_error err = {0};
         (void)setenv("RAY_TPU_RESOURCE_PER_CHIP", bad[i], 1);
@@ -270,7 +252,6 @@ int main(void) {
         cmocka_unit_test(topologies_are_those_of_the_generation),
         cmocka_unit_test(shapes_follow_the_formulas),
         cmocka_unit_test(workers_fill_a_slice),
-        cmocka_unit_test(slices_hold_the_workers),
         cmocka_unit_test(pod_types_are_read),
         cmocka_unit_test(hosts_of_a_pod_seen_from_one),
         cmocka_unit_test(a_chip_may_count_as_several_units),
