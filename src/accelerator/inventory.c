@@ -6,6 +6,7 @@
 
 #include "accelerator/machine.h"
 #include "accelerator/vendors.h"
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/str.h"
 
@@ -17,10 +18,8 @@ void inventory_done(struct inventory *inventory) {
 }
 
 struct device *inventory_add(struct inventory *inventory) {
-    struct device *devices = reallocarray(inventory->devices, inventory->n + 1, sizeof *devices);
-    if (devices == NULL) return NULL;
-    inventory->devices = devices;
-    struct device *device = &devices[inventory->n];
+    if (ARRAY_GROW(inventory->devices, inventory->n) < 0) return NULL;
+    struct device *device = &inventory->devices[inventory->n];
     *device = (struct device){0};
     (void)snprintf(device->id, sizeof device->id, "%zu", inventory->n);
     inventory->n++;

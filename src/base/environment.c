@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/hash.h"
 
@@ -20,13 +21,7 @@ void environment_done(struct environment *environment) {
 
 static int reserve_one(struct environment *environment) {
     if (environment->index == NULL && (environment->index = hash_create()) == NULL) return -ENOMEM;
-    if (environment->n + 1 < environment->capacity) return 0;
-    size_t capacity = environment->capacity == 0 ? 64 : environment->capacity * 2;
-    char **items = realloc(environment->items, capacity * sizeof *items);
-    if (items == NULL) return -ENOMEM;
-    environment->items = items;
-    environment->capacity = capacity;
-    return 0;
+    return ARRAY_GROW(environment->items, environment->n + 1); /* and the NULL behind it */
 }
 
 static char *join(const char *name, const char *value) {

@@ -8,7 +8,6 @@
 struct environment {
     char **items; /* owned */
     size_t n;
-    size_t capacity;
     struct hash *index; /* name -> position */
 };
 

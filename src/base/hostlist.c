@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
 
@@ -52,13 +53,6 @@ void hostlist_destroy(struct hostlist *list) {
 
 size_t hostlist_count(const struct hostlist *list) {
     return list->n_items == 0 ? 0 : list->items[list->n_items - 1].end;
-}
-
-/* The array with room for one more: it doubles each time its length is a power of two. NULL leaves it as it
- * was. */
-static void *grow(void *array, size_t n, size_t size) {
-    if ((n & (n - 1)) != 0) return array;
-    return reallocarray(array, n == 0 ? 1 : 2 * n, size);
 }
 
 /* Where reading stands; `problem` says what is wrong there. */
@@ -119,11 +113,9 @@ static int read_bracket(struct hostlist_reader *reader, struct host_part *part) 
         struct range range;
         int result = read_range(reader, &range);
         if (result < 0) return result;
-        struct range *ranges = grow(part->ranges, part->n_ranges, sizeof range);
-        if (ranges == NULL) return -ENOMEM;
+        if (ARRAY_GROW(part->ranges, part->n_ranges) < 0) return -ENOMEM;
         part->count += (size_t)(range.last - range.first + 1);
         range.end = part->count;
-        part->ranges = ranges;
         part->ranges[part->n_ranges++] = range;
         if (part->count > HOSTLIST_MAX) return refuse(reader, "too many hosts");
         if (*reader->at == ']') break;
@@ -137,10 +129,8 @@ static int read_bracket(struct hostlist_reader *reader, struct host_part *part) 
 }
 
 static int read_part(struct hostlist *list, struct hostlist_reader *reader) {
-    struct host_part *parts = grow(list->parts, list->n_parts, sizeof *parts);
-    if (parts == NULL) return -ENOMEM;
-    list->parts = parts;
-    struct host_part *part = &parts[list->n_parts++];
+    if (ARRAY_GROW(list->parts, list->n_parts) < 0) return -ENOMEM;
+    struct host_part *part = &list->parts[list->n_parts++];
     *part = (struct host_part){.text = reader->at, .count = 1};
     while (is_name_char(*reader->at))
         reader->at++;
@@ -164,10 +154,8 @@ static int read_item(struct hostlist *list, struct hostlist_reader *reader) {
     item.n_parts = list->n_parts - item.first_part;
     if (item.n_parts == 0) return refuse(reader, "a name is missing");
     item.end = before + count;
-    struct item *items = grow(list->items, list->n_items, sizeof item);
-    if (items == NULL) return -ENOMEM;
-    list->items = items;
-    items[list->n_items++] = item;
+    if (ARRAY_GROW(list->items, list->n_items) < 0) return -ENOMEM;
+    list->items[list->n_items++] = item;
     return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/quantity.h"
 #include "base/str.h"
@@ -37,12 +38,10 @@ int resources_set(struct resources *resources, const char *name, quantity amount
         item->amount = amount;
         return 0;
     }
-    struct resource *items = reallocarray(resources->items, resources->n + 1, sizeof *items);
-    if (items == NULL) return -ENOMEM;
-    resources->items = items;
+    if (ARRAY_GROW(resources->items, resources->n) < 0) return -ENOMEM;
     char *copy = strdup(name);
     if (copy == NULL) return -ENOMEM;
-    items[resources->n++] = (struct resource){copy, amount};
+    resources->items[resources->n++] = (struct resource){copy, amount};
     return 0;
 }
 

@@ -10,6 +10,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/str.h"
@@ -43,24 +44,14 @@ static void forget(struct copy *copy) {
 
 /* Room for one more, all zero; NULL without memory. */
 static struct copied *note(struct copy *copy, const struct tree_entry *entry, ty_error *err) {
-    if (copy->n == copy->room) {
-        size_t room = copy->room > 0 ? 2 * copy->room : 16;
-        struct copied *grown = reallocarray(copy->copied, room, sizeof *grown);
-        if (grown == NULL) {
-            (void)ty_fail_memory(err);
-            return NULL;
-        }
-        copy->copied = grown;
-        copy->room = room;
-    }
-    struct copied *copied = &copy->copied[copy->n];
-    *copied = (struct copied){.path = strdup(entry->path)};
-    if (copied->path == NULL) {
+    char *path = strdup(entry->path);
+    if (path == NULL || ARRAY_GROW(copy->copied, copy->n) < 0) {
+        free(path);
         (void)ty_fail_memory(err);
         return NULL;
     }
-    copy->n++;
-    return copied;
+    copy->copied[copy->n] = (struct copied){.path = path};
+    return &copy->copied[copy->n++];
 }
 
 static bool is_same(const struct stat *one, const struct stat *other) {

@@ -36,7 +36,7 @@ struct copy {
     ty_error kept;                /* names the first of these; code 0: there is none */
     struct bytes bytes;
     struct copied *copied; /* a directory before what is in it */
-    size_t n, room;
+    size_t n;
 };
 
 /* Copies a regular file to its place; `digest` tells what was copied. */

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
@@ -42,10 +43,8 @@ static int trace(const char *path, struct lineage *lineage) {
     for (;;) {
         if (at < 0 || fstat(at, &status) < 0) return -errno;
         if (holds(lineage, &status)) return 0; /* the root holds itself */
-        struct directory *grown = reallocarray(lineage->of, lineage->n + 1, sizeof *grown);
-        if (grown == NULL) return -ENOMEM;
-        lineage->of = grown;
-        grown[lineage->n++] = (struct directory){status.st_dev, status.st_ino};
+        if (ARRAY_GROW(lineage->of, lineage->n) < 0) return -ENOMEM;
+        lineage->of[lineage->n++] = (struct directory){status.st_dev, status.st_ino};
         int above = openat(at, "..", O_PATH | O_DIRECTORY | O_CLOEXEC), code = errno;
         (void)close(at);
         at = above;

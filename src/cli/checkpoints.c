@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "base/utf8.h"
@@ -47,10 +48,8 @@ static int read_policy(void *context, int64_t sequence, const struct run_event *
 
 static int add_score(void *context, const struct journal_checkpoint *row) {
     struct survey *survey = context;
-    double *grown = reallocarray(survey->scores, survey->n_scores + 1, sizeof *grown);
-    if (grown == NULL) return -ENOMEM;
-    survey->scores = grown;
-    grown[survey->n_scores++] = retention_score(row->metrics, survey->attribute);
+    if (ARRAY_GROW(survey->scores, survey->n_scores) < 0) return -ENOMEM;
+    survey->scores[survey->n_scores++] = retention_score(row->metrics, survey->attribute);
     return 0;
 }
 

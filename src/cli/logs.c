@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/duration.h"
@@ -167,12 +168,8 @@ static bool is_known(const struct log_view *logs, int rank) {
 
 static int add_file(struct log_view *logs, const char *name, int rank, bool tail, ty_error *err) {
     CLEANUP_FREE char *path = NULL;
-    struct log_file *files = reallocarray(logs->files, logs->n + 1, sizeof *files);
-    if (files == NULL || asprintf(&path, "%s/%s", logs->directory, name) < 0) {
-        if (files != NULL) logs->files = files;
+    if (ARRAY_GROW(logs->files, logs->n) < 0 || asprintf(&path, "%s/%s", logs->directory, name) < 0)
         return ty_fail_memory(err);
-    }
-    logs->files = files;
     struct stat status;
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return ty_fail(err, -errno, "cannot read %.300s: %s", path, strerror(errno));
@@ -182,7 +179,7 @@ static int add_file(struct log_view *logs, const char *name, int rank, bool tail
     }
     if (tail && logs->options->tail == 0) (void)lseek(fd, 0, SEEK_END);
     if (tail && logs->options->tail > 0) seek_tail(fd, logs->options->tail);
-    files[logs->n++] = (struct log_file){.rank = rank, .fd = fd};
+    logs->files[logs->n++] = (struct log_file){.rank = rank, .fd = fd};
     return 0;
 }
 

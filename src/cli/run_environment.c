@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "cli/config_file.h"
 
@@ -23,11 +24,9 @@ int run_environment_add(struct run_environment *environment, const char *text, t
     if (equals == NULL && getenv(name) == NULL)
         return ty_fail(err, TY_EUSAGE, "is not set here: give it a value, as in --env %s=VALUE", name);
     if (equals == NULL) return 0;
-    char **items = reallocarray(environment->items, environment->n + 2, sizeof *items);
-    if (items == NULL) return ty_fail_memory(err);
-    environment->items = items;
-    items[environment->n++] = (char *)(uintptr_t)text;
-    items[environment->n] = NULL;
+    if (ARRAY_GROW(environment->items, environment->n + 1) < 0) return ty_fail_memory(err);
+    environment->items[environment->n++] = (char *)(uintptr_t)text;
+    environment->items[environment->n] = NULL;
     return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/array.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -113,13 +114,11 @@ static void note_size(struct reading *reading, int attempt) {
     struct run_summary *summary = reading->summary;
     size_t n = summary->n_sizes;
     if (n > 0 && summary->sizes[n - 1].workers == summary->workers) return;
-    struct attempt_size *sizes = reallocarray(summary->sizes, n + 1, sizeof *sizes);
-    if (sizes == NULL) {
+    if (ARRAY_GROW(summary->sizes, n) < 0) {
         reading->failed = true;
         return;
     }
-    summary->sizes = sizes;
-    sizes[summary->n_sizes++] = (struct attempt_size){attempt, summary->workers};
+    summary->sizes[summary->n_sizes++] = (struct attempt_size){attempt, summary->workers};
 }
 
 static void on_attempt(struct reading *reading, const struct run_event *event, const json_t *data) {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "cluster/shape.h"
@@ -24,7 +25,7 @@ struct cluster_names {
     struct slots nodes;
     struct slots shapes;
     const struct node_shape **shape_list; /* owned; the shapes are in the cluster's list */
-    size_t n_shapes, shape_capacity;
+    size_t n_shapes;
     size_t n_devices; /* of all nodes */
 };
 
@@ -89,21 +90,9 @@ void cluster_destroy(struct cluster *cluster) {
     free(cluster);
 }
 
-/* The array with room for one more of `size` bytes behind `n`, or NULL: half as much again, so that little of a big array
- * lies idle. */
-static void *grow(void *array, size_t n, size_t *capacity, size_t size) {
-    if (n < *capacity) return array;
-    size_t wanted = n < 16 ? 16 : n + n / 2;
-    void *grown = reallocarray(array, wanted, size);
-    if (grown != NULL) *capacity = wanted;
-    return grown;
-}
-
 static int keep_shape(struct cluster *cluster, struct node_shape *shape) {
     struct cluster_names *names = cluster->names;
-    void *grown = grow(names->shape_list, names->n_shapes, &names->shape_capacity, sizeof *names->shape_list);
-    if (grown == NULL) return -ENOMEM;
-    names->shape_list = grown;
+    if (ARRAY_GROW(names->shape_list, names->n_shapes) < 0) return -ENOMEM;
     names->shape_list[names->n_shapes] = shape;
     struct slots_of of = by_content(cluster);
     if (slots_add(&names->shapes, &of, (uint32_t)names->n_shapes) < 0) return -ENOMEM;
@@ -181,17 +170,15 @@ int cluster_add_node(struct cluster *cluster, const char *name, const struct nod
         return ty_fail(err, TY_EUSAGE, "node %s is there twice; names must differ", name);
     size_t devices = count_devices(shape);
     if (check_room(cluster, devices, err) < 0) return TY_EUSAGE;
-    struct node *nodes = grow(cluster->nodes, cluster->n, &cluster->capacity, sizeof *nodes);
-    if (nodes == NULL) return ty_fail_memory(err);
-    cluster->nodes = nodes;
+    if (ARRAY_GROW(cluster->nodes, cluster->n) < 0) return ty_fail_memory(err);
     char *copy = copy_name(names, name, size);
     if (copy == NULL) return ty_fail_memory(err);
-    nodes[cluster->n] = (struct node){.name = copy, .shape = shape};
+    cluster->nodes[cluster->n] = (struct node){.name = copy, .shape = shape};
     of = by_name(cluster);
     if (slots_add(&names->nodes, &of, (uint32_t)cluster->n) < 0) return ty_fail_memory(err);
     names->blocks->used += size;
     names->n_devices += devices;
-    if (use != NULL) nodes[cluster->n].use = TAKE(*use);
+    if (use != NULL) cluster->nodes[cluster->n].use = TAKE(*use);
     cluster->n++;
     return 0;
 }

@@ -59,7 +59,6 @@ struct cluster {
     /* the rest belongs to cluster.c */
     struct node_shape *shapes;
     struct cluster_names *names;
-    size_t capacity;
 };
 
 struct cluster *cluster_create(void);

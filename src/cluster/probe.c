@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "cluster/cluster.h"
 #include "cluster/usable.h"
@@ -62,11 +63,9 @@ static void texts_done(struct texts *texts) {
 }
 
 static int texts_add(struct texts *texts, const char *text) {
-    char **items = reallocarray(texts->items, texts->n + 1, sizeof *items);
-    if (items == NULL) return -ENOMEM;
-    texts->items = items;
-    items[texts->n] = strdup(text);
-    if (items[texts->n] == NULL) return -ENOMEM;
+    if (ARRAY_GROW(texts->items, texts->n) < 0) return -ENOMEM;
+    texts->items[texts->n] = strdup(text);
+    if (texts->items[texts->n] == NULL) return -ENOMEM;
     texts->n++;
     return 0;
 }
@@ -110,13 +109,11 @@ static int copy_devices(const struct inventory *inventory, size_t n, struct node
 }
 
 static struct node_devices *add_devices(struct node_shape *shape, const char *resource, size_t n) {
-    struct node_devices *grown = reallocarray(shape->devices, shape->n_devices + 1, sizeof *grown);
-    if (grown == NULL) return NULL;
-    shape->devices = grown;
+    if (ARRAY_GROW(shape->devices, shape->n_devices) < 0) return NULL;
     char *name = strdup(resource);
     if (name == NULL) return NULL;
-    grown[shape->n_devices] = (struct node_devices){.resource = name, .n = n};
-    return &grown[shape->n_devices++];
+    shape->devices[shape->n_devices] = (struct node_devices){.resource = name, .n = n};
+    return &shape->devices[shape->n_devices++];
 }
 
 /* The first `n` of the devices that are there; logical ones beyond, or where there are none: then an inherited variable names

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "scaling/accelerator_type.h"
@@ -132,12 +133,10 @@ static int add_devices(struct node_shape *shape, const struct resource *resource
     if (known != NULL)
         return ty_fail(err, TY_EFAULT, "resource %s is %zu but %zu devices are named", resource->name, n,
                        known->n);
-    struct node_devices *grown = reallocarray(shape->devices, shape->n_devices + 1, sizeof *grown);
-    if (grown == NULL) return ty_fail_memory(err);
-    shape->devices = grown;
+    if (ARRAY_GROW(shape->devices, shape->n_devices) < 0) return ty_fail_memory(err);
     char *name = strdup(resource->name);
     if (name == NULL) return ty_fail_memory(err);
-    grown[shape->n_devices++] = (struct node_devices){.resource = name, .n = n};
+    shape->devices[shape->n_devices++] = (struct node_devices){.resource = name, .n = n};
     return 0;
 }
 

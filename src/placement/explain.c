@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "placement/kind.h"
@@ -25,12 +26,10 @@ struct view {
 };
 
 int plan_add_short(struct plan *plan, const char *resource, quantity need, quantity have) {
-    struct plan_short *shorts = realloc(plan->shorts, (plan->n_shorts + 1) * sizeof *shorts);
-    if (!shorts) return -ENOMEM;
-    plan->shorts = shorts;
+    if (ARRAY_GROW(plan->shorts, plan->n_shorts) < 0) return -ENOMEM;
     char *name = strdup(resource);
     if (!name) return -ENOMEM;
-    shorts[plan->n_shorts++] = (struct plan_short){name, need, have};
+    plan->shorts[plan->n_shorts++] = (struct plan_short){name, need, have};
     return 0;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/str.h"
 #include "scaling/accelerator_type.h"
 #include "scaling/device.h"
@@ -152,17 +153,11 @@ static bool bind_shape(const struct kind *kind, const struct classes *classes, c
 }
 
 static int bind_shapes(struct kind *kind, const struct classes *classes) {
-    uint32_t capacity = 0;
+    size_t row = (kind->n_wanted + 1) * sizeof *kind->bound; /* one more: nothing may be wanted */
     kind->n_all_shapes = classes->n_shapes;
     for (uint32_t s = 0; s < classes->n_shapes; s++) {
-        if (kind->n_shapes == capacity) {
-            capacity = capacity ? 2 * capacity : 4;
-            uint32_t *shapes = realloc(kind->shapes, capacity * sizeof *shapes);
-            if (shapes) kind->shapes = shapes;
-            uint16_t *bound = realloc(kind->bound, (capacity * kind->n_wanted + 1) * sizeof *bound);
-            if (bound) kind->bound = bound;
-            if (!shapes || !bound) return -ENOMEM;
-        }
+        if (ARRAY_GROW(kind->shapes, kind->n_shapes) < 0 || array_grow(&kind->bound, kind->n_shapes, row) < 0)
+            return -ENOMEM;
         if (bind_shape(kind, classes, &classes->shapes[s], kind->bound + kind->n_shapes * kind->n_wanted))
             kind->shapes[kind->n_shapes++] = s;
     }

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "placement/decision.h"
 
 /* ---- what can be said before trying ---- */
@@ -160,11 +161,10 @@ static bool try_node(struct decision *decision, uint32_t node) {
 
 static int add_selector(struct label_selector *all, const struct label_selector *selector) {
     if (!selector || !selector->n) return 0;
-    struct label_constraint *items = realloc(all->items, (all->n + selector->n) * sizeof *items);
-    if (!items) return -ENOMEM;
-    all->items = items; /* borrows what the constraints point to */
-    for (size_t i = 0; i < selector->n; i++)
-        all->items[all->n++] = selector->items[i];
+    for (size_t i = 0; i < selector->n; i++) {
+        if (ARRAY_GROW(all->items, all->n) < 0) return -ENOMEM;
+        all->items[all->n++] = selector->items[i]; /* borrows what the constraint points to */
+    }
     return 0;
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/str.h"
 
@@ -71,11 +72,10 @@ static bool is_at(const struct labels *labels, size_t at, const char *key) {
 }
 
 static int insert_label(struct labels *labels, size_t at, const char *key, char **value) {
-    struct label *items = reallocarray(labels->items, labels->n + 1, sizeof *items);
-    if (items == NULL) return -ENOMEM;
-    labels->items = items;
+    if (ARRAY_GROW(labels->items, labels->n) < 0) return -ENOMEM;
     char *copy = strdup(key);
     if (copy == NULL) return -ENOMEM;
+    struct label *items = labels->items;
     memmove(items + at + 1, items + at, (labels->n - at) * sizeof *items);
     items[at] = (struct label){copy, TAKE(*value)};
     labels->n++;
@@ -118,11 +118,10 @@ static int add_value(struct label_constraint *constraint, const char *value) {
     while (at < constraint->n_values && strcmp(constraint->values[at], value) < 0)
         at++;
     if (at < constraint->n_values && strcmp(constraint->values[at], value) == 0) return 0;
-    char **values = reallocarray(constraint->values, constraint->n_values + 1, sizeof *values);
-    if (values == NULL) return -ENOMEM;
-    constraint->values = values;
+    if (ARRAY_GROW(constraint->values, constraint->n_values) < 0) return -ENOMEM;
     char *copy = strdup(value);
     if (copy == NULL) return -ENOMEM;
+    char **values = constraint->values;
     memmove(values + at + 1, values + at, (constraint->n_values - at) * sizeof *values);
     values[at] = copy;
     constraint->n_values++;
@@ -213,13 +212,11 @@ static int take_constraint(struct label_selector *selector, struct label_constra
         constraint_done(constraint);
         return 0;
     }
-    struct label_constraint *items = reallocarray(selector->items, selector->n + 1, sizeof *items);
-    if (items == NULL) {
+    if (ARRAY_GROW(selector->items, selector->n) < 0) {
         constraint_done(constraint);
         return -ENOMEM;
     }
-    selector->items = items;
-    items[selector->n++] = *constraint;
+    selector->items[selector->n++] = *constraint;
     return 0;
 }
 

@@ -1,0 +1,55 @@
+/* Arrays that grow at their end. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/array.h"
+
+static void items_keep_their_values(void **state) {
+    (void)state;
+    int *items = NULL;
+    for (int n = 0; n < 5000; n++) {
+        assert_int_equal(ARRAY_GROW(items, (size_t)n), 0);
+        items[n] = n;
+    }
+    for (int n = 0; n < 5000; n++)
+        assert_int_equal(items[n], n);
+    free(items);
+}
+
+static void an_array_that_is_full_grows_too(void **state) {
+    (void)state;
+    for (size_t n = 1; n < 70; n++) {
+        uint64_t *items = calloc(n, sizeof *items);
+        assert_non_null(items);
+        items[n - 1] = 7;
+        assert_int_equal(ARRAY_GROW(items, n), 0);
+        items[n] = 8;
+        assert_int_equal(items[n - 1], 7);
+        free(items);
+    }
+}
+
+static void what_is_too_large_leaves_the_array(void **state) {
+    (void)state;
+    int *items = malloc(sizeof *items), *before = items;
+    assert_int_equal(array_grow(&items, SIZE_MAX / 4, sizeof *items), -ENOMEM);
+    assert_ptr_equal(items, before);
+    assert_int_equal(array_grow(&items, 1, SIZE_MAX), -ENOMEM);
+    assert_ptr_equal(items, before);
+    free(items);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(items_keep_their_values),
+        cmocka_unit_test(an_array_that_is_full_grows_too),
+        cmocka_unit_test(what_is_too_large_leaves_the_array),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
