@@ -4,7 +4,7 @@
 #include <limits.h>
 
 #include "framework/shared.h"
-#include "placement/plan_devices.h"
+#include "placement/plan.h"
 
 /* Across slices workers find each other by these (docs/spec/accelerators.md 2.12); a single slice has none of
  * them, whatever an outer run left. */

@@ -9,22 +9,20 @@
 
 #include "placement/kind.h"
 
-/* Step 4: the share that stays free, summed; negative when it does not fit. */
-static double score_class(const struct kind *kind, const struct classes *classes, uint32_t slot) {
-    const struct node_class *class = class_at(classes, slot);
-    if (class->first == NONE || class->tier == TIER_EXCLUDED) return -1;
-    if (kind_count(kind, classes, slot, kind->times) < kind->times) return -1;
-    const uint16_t *bound = kind_bound(kind, class->shape);
-    const quantity *amounts = class_amounts(class);
-    double score = 0;
-    for (size_t i = 0; i < kind->n_wanted; i++)
-        score += (double)(amounts[bound[i]] - kind->wanted[i].amount * kind->times) / (double)amounts[bound[i]];
-    return score;
-}
-
+/* Step 4: the share of the wanted resources that stays free, summed; negative when the kind does not fit. */
 static struct score score_of(const struct kind *kind, const struct classes *classes, uint32_t slot) {
     const struct node_class *class = class_at(classes, slot);
-    return (struct score){score_class(kind, classes, slot), class->tier, class->first};
+    struct score score = {.score = -1, .tier = class->tier, .first = class->first};
+    if (class->first == NONE || class->tier == TIER_EXCLUDED) return score;
+    if (kind_count(kind, classes, slot, kind->times) < kind->times) return score;
+    const uint16_t *bound = kind_bound(kind, class->shape);
+    const quantity *amounts = class_amounts(class);
+    score.score = 0;
+    for (size_t i = 0; i < kind->n_wanted; i++) {
+        quantity have = amounts[bound[i]];
+        score.score += (double)(have - kind->wanted[i].amount * kind->times) / (double)have;
+    }
+    return score;
 }
 
 /* Unused nodes first, then the score, then the lowest node. */
@@ -86,25 +84,23 @@ static void replay_one(struct kind *kind, const struct classes *classes, uint32_
     }
 }
 
-/* A node that is alone in its class leaves a slot and enters the same one: that is one change. */
-static void replay_log(struct kind *kind, const struct classes *classes) {
-    for (uint64_t at = kind->seen; at < classes->log_end; at++) {
-        uint32_t slot = classes->log[at & classes->log_mask];
-        if (at + 1 < classes->log_end && classes->log[(at + 1) & classes->log_mask] == slot) continue;
-        replay_one(kind, classes, slot);
-    }
-}
-
+/* Brings the tournament up to date: change by change, or anew where that costs less. */
 static int follow_log(struct kind *kind, struct kind_table *table, const struct classes *classes) {
     uint64_t behind = classes->log_end - kind->seen;
     if (!kind->leaves || classes->n_slots > kind->leaves || behind > classes->n_slots ||
         behind > classes->log_mask) {
         if (resize_tournament(kind, table, classes->n_slots) < 0) return -ENOMEM;
         replay_all(kind, classes);
-    } else {
-        replay_log(kind, classes);
+        kind->seen = classes->log_end;
+        return 0;
     }
-    kind->seen = classes->log_end;
+    for (; kind->seen < classes->log_end; kind->seen++) {
+        uint32_t slot = classes->log[kind->seen & classes->log_mask];
+        /* a node that is alone in its class leaves a slot and enters the same one: that is one change */
+        bool again =
+            kind->seen + 1 < classes->log_end && classes->log[(kind->seen + 1) & classes->log_mask] == slot;
+        if (!again) replay_one(kind, classes, slot);
+    }
     return 0;
 }
 

@@ -40,11 +40,6 @@ static uint32_t meld_siblings(struct heap_link *links, uint32_t first) {
     return root;
 }
 
-static uint32_t heap_insert(struct heap_link *links, uint32_t root, uint32_t node) {
-    links[node] = (struct heap_link){NONE, NONE, NONE};
-    return meld(links, root, node);
-}
-
 static uint32_t heap_remove(struct heap_link *links, uint32_t root, uint32_t node) {
     struct heap_link *link = &links[node];
     uint32_t children = meld_siblings(links, link->child);
@@ -184,7 +179,8 @@ void classes_close(struct classes *classes, enum tier tier) {
     sort_devices(classes);
     uint32_t slot = class_find(classes, tier);
     struct node_class *class = class_at(classes, slot);
-    class->first = heap_insert(classes->links, class->first, classes->open.node);
+    classes->links[classes->open.node] = (struct heap_link){NONE, NONE, NONE};
+    class->first = meld(classes->links, class->first, classes->open.node);
     class->n_nodes++;
     classes->class_of[classes->open.node] = slot;
     log_change(classes, slot);
@@ -300,23 +296,19 @@ static int claim_classes(struct classes *classes) {
     return 0;
 }
 
-static void read_devices(struct classes *classes, const struct node_use *use, const struct node_shape *shape,
-                         size_t resource, uint32_t first_resource) {
-    int32_t at = classes->devices_at[first_resource + resource];
-    if (at < 0) return;
-    int d = find_devices(shape, shape->total.items[resource].name);
-    for (size_t i = 0; i < shape->devices[d].n; i++)
-        classes->open.devices[at + (ptrdiff_t)i] = (uint16_t)(use ? use->device_free[d][i] : QUANTITY_ONE);
-}
-
 static void add_node(struct classes *classes, uint32_t node, bool idle) {
     hold(classes, node, classes->class_of[node]);
     const struct shape_info *info = &classes->shapes[classes->open.shape];
+    const struct node_shape *shape = info->shape;
     const struct node_use *use = idle ? NULL : classes->cluster->nodes[node].use;
-    for (size_t i = 0; i < info->shape->total.n; i++) {
-        const struct resource *item = &info->shape->total.items[i];
+    for (size_t i = 0; i < shape->total.n; i++) {
+        const struct resource *item = &shape->total.items[i];
         classes->open.amounts[i] = use ? resources_get(&use->available, item->name) : item->amount;
-        read_devices(classes, use, info->shape, i, info->first_resource);
+        int32_t at = classes->devices_at[info->first_resource + i];
+        if (at < 0) continue;
+        int d = find_devices(shape, item->name);
+        for (size_t k = 0; k < shape->devices[d].n; k++)
+            classes->open.devices[at + (ptrdiff_t)k] = (uint16_t)(use ? use->device_free[d][k] : QUANTITY_ONE);
     }
     classes_close(classes, TIER_UNUSED);
 }

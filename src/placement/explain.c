@@ -204,11 +204,6 @@ static bool explain_type(struct view *view) {
     return true;
 }
 
-static bool is_broken_device(const struct resource *wanted) {
-    return accelerator_is_device(wanted->name) && wanted->amount > QUANTITY_ONE &&
-           wanted->amount % QUANTITY_ONE != 0;
-}
-
 /* The nodes that the sentence is about, when these are not all. */
 static void say_which_nodes(const struct view *view) {
     const char *type = wanted_type(view);
@@ -254,7 +249,8 @@ static bool explain_amounts(struct view *view) {
     for (size_t i = 0; i < view->wanted->n; i++) {
         const struct resource *wanted = &view->wanted->items[i];
         struct most most = most_of(view, wanted);
-        bool broken = is_broken_device(wanted);
+        bool broken = accelerator_is_device(wanted->name) && wanted->amount > QUANTITY_ONE &&
+                      wanted->amount % QUANTITY_ONE != 0;
         if (!broken && (wanted->amount == 0 || most.amount >= wanted->amount)) continue;
         quantity have = most.amount < 0 ? 0 : most.amount,
                  whole = wanted->amount - wanted->amount % QUANTITY_ONE;
@@ -306,11 +302,6 @@ static void explain_together(struct view *view) {
     buffer_printf(view->out, "; ask for no more than that %s", per_whom(view));
 }
 
-static void explain_one(struct view *view) {
-    if (explain_labels(view) || explain_type(view) || explain_amounts(view)) return;
-    explain_together(view);
-}
-
 /* ---- all workers ---- */
 
 static quantity total_need(const struct demand *demand, const char *name, size_t n) {
@@ -343,31 +334,11 @@ static void say_fewer(const struct view *view, int64_t most) {
     if (most > 0) buffer_printf(view->out, "use at most %lld worker%s", (long long)most, most == 1 ? "" : "s");
 }
 
-static void say_whose_sum(const struct view *view) {
-    if (!wanted_type(view) && (!view->selector || !view->selector->n)) {
-        buffer_text(view->out, "the cluster has ");
-        return;
-    }
-    buffer_text(view->out, "the nodes");
-    say_which_nodes(view);
-    buffer_text(view->out, " have ");
-}
-
-static void say_addition(const struct view *view, const char *name, quantity amount) {
-    const char *type;
-    if (str_prefix(name, ACCELERATOR_TYPE_PREFIX, &type)) {
-        buffer_printf(view->out, "a node of type %s", type);
-        return;
-    }
-    say_number(view->out, name, amount);
-    buffer_printf(view->out, " %s", name);
-}
-
 /* A resource of which all candidates together have too little. */
 static bool explain_sums(struct view *view, size_t n, int64_t most) {
     bool said = false;
     for (size_t i = 0; i < view->proposal->first.n; i++) {
-        const char *name = view->proposal->first.items[i].name;
+        const char *type, *name = view->proposal->first.items[i].name;
         quantity need = total_need(view->proposal->demand, name, n), have = sum_of(view, name);
         if (need <= have) continue;
         add_short(view, name, need, have);
@@ -377,12 +348,20 @@ static bool explain_sums(struct view *view, size_t n, int64_t most) {
         buffer_text(view->out, " need ");
         say_number(view->out, name, need);
         buffer_printf(view->out, " %s, ", name);
-        say_whose_sum(view);
+        bool all = !wanted_type(view) && (!view->selector || !view->selector->n);
+        buffer_text(view->out, all ? "the cluster" : "the nodes");
+        say_which_nodes(view);
+        buffer_text(view->out, all ? " has " : " have ");
         say_number(view->out, name, have);
         buffer_printf(view->out, "%s: ", free_word(view));
         say_fewer(view, most);
         buffer_text(view->out, most > 0 ? " or add " : "add ");
-        say_addition(view, name, need - have);
+        if (str_prefix(name, ACCELERATOR_TYPE_PREFIX, &type)) {
+            buffer_printf(view->out, "a node of type %s", type);
+        } else {
+            say_number(view->out, name, need - have);
+            buffer_printf(view->out, " %s", name);
+        }
     }
     return said;
 }
@@ -473,7 +452,7 @@ static int explain(struct view *view) {
         view->wanted = kind->resources;
         view->selector = kind->selector;
         view->with_trainer = k == n_kinds && proposal->demand->trainer.n > 0;
-        explain_one(view);
+        if (!explain_labels(view) && !explain_type(view) && !explain_amounts(view)) explain_together(view);
         return view->failed;
     }
     return explain_many(view);

@@ -171,25 +171,21 @@ static bool explain(const struct slice_view *view, struct lack *lack) {
     return false;
 }
 
-static int explain_view(struct slice_view *view, struct plan *plan) {
-    const struct demand *demand = view->proposal->demand;
-    size_t per_slice = (size_t)demand->tpu.workers_per_slice;
-    struct lack lack;
-    view->needed = (demand->min_workers + per_slice - 1) / per_slice;
-    view->most = demand->min_workers > per_slice ? proposal_most(view->proposal, demand->min_workers - 1) : 0;
-    if (view->most < 0) return (int)view->most;
-    if (explain(view, &lack)) return plan_add_short(plan, lack.resource, lack.need, lack.have);
-    return plan_add_short(plan, "TPU", (quantity)view->needed * view->list->units_per_slice,
-                          view->most / (int64_t)per_slice * view->list->units_per_slice);
-}
-
 int explain_slices(struct plan *plan, struct proposal *proposal) {
     CLEANUP(buffer_done) struct buffer out = {0};
-    struct slice_list list;
-    if (slices_find(proposal->cluster, proposal->demand, &list) < 0) return -ENOMEM;
+    CLEANUP(slices_done) struct slice_list list = {0};
+    const struct demand *demand = proposal->demand;
+    if (slices_find(proposal->cluster, demand, &list) < 0) return -ENOMEM;
     struct slice_view view = {.proposal = proposal, .list = &list, .out = &out};
-    int result = explain_view(&view, plan);
-    slices_done(&list);
+    struct lack lack;
+    size_t per_slice = (size_t)demand->tpu.workers_per_slice;
+    view.needed = (demand->min_workers + per_slice - 1) / per_slice;
+    view.most = demand->min_workers > per_slice ? proposal_most(proposal, demand->min_workers - 1) : 0;
+    if (view.most < 0) return (int)view.most;
+    int result = explain(&view, &lack)
+                     ? plan_add_short(plan, lack.resource, lack.need, lack.have)
+                     : plan_add_short(plan, "TPU", (quantity)view.needed * list.units_per_slice,
+                                      view.most / (int64_t)per_slice * list.units_per_slice);
     if (result < 0) return result;
     plan->reason = buffer_take(&out);
     return plan->reason ? 0 : -ENOMEM;

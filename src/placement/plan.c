@@ -167,45 +167,39 @@ static void write_slices(struct plan *plan, const struct proposal *proposal) {
     }
 }
 
-static int write_workers(struct plan *plan, const struct proposal *proposal, const struct grant_rows *rows) {
-    uint32_t *order = malloc(proposal->n * sizeof *order);
-    struct write_head at = {0};
-    int result = order ? order_ranks(proposal, rows, order) : -ENOMEM;
-    if (result == 0) result = claim_plan(plan, proposal, rows);
-    for (size_t rank = 0; result == 0 && rank < proposal->n; rank++) {
-        plan->workers[rank].bundle = order[rank];
-        write_worker(plan, proposal, row_for(rows, order[rank]), &plan->workers[rank], &at);
-    }
-    free(order);
-    if (result == 0) result = write_places(plan, proposal->n);
-    if (result == 0) write_slices(plan, proposal);
-    return result;
-}
-
 static int write_plan(struct plan *plan, const struct proposal *proposal) {
     struct grant_rows rows = {0};
-    int result = row_of(&proposal->first, &rows.first);
+    struct write_head at = {0};
+    uint32_t *order = malloc(proposal->n * sizeof *order);
+    int result = order ? row_of(&proposal->first, &rows.first) : -ENOMEM;
     if (result == 0) result = row_of(&proposal->demand->per_worker, &rows.other);
-    if (result == 0) result = write_workers(plan, proposal, &rows);
+    if (result == 0) result = order_ranks(proposal, &rows, order);
+    if (result == 0) result = claim_plan(plan, proposal, &rows);
+    for (size_t rank = 0; result == 0 && rank < proposal->n; rank++) {
+        plan->workers[rank].bundle = order[rank];
+        write_worker(plan, proposal, row_for(&rows, order[rank]), &plan->workers[rank], &at);
+    }
+    if (result == 0) result = write_places(plan, proposal->n);
+    if (result == 0) {
+        write_slices(plan, proposal);
+        plan->n_workers = proposal->n;
+    }
+    free(order);
     free(rows.first.parts);
     free(rows.other.parts);
-    if (result == 0) plan->n_workers = proposal->n;
     return result;
 }
 
 /* ---- the verdict ---- */
 
-static bool anything_taken(const struct cluster *cluster) {
-    for (size_t i = 0; i < cluster->n; i++)
-        if (cluster->nodes[i].use) return true;
-    return false;
-}
-
 /* Not now. Would it fit with nothing taken? Either way the reason is told of the nodes as they are then. */
 static int refuse(struct plan *plan, struct proposal *proposal) {
     const struct demand *demand = proposal->demand;
+    bool taken = false;
+    for (size_t i = 0; i < proposal->cluster->n && !taken; i++)
+        taken = proposal->cluster->nodes[i].use != NULL;
     plan->verdict = PLAN_INFEASIBLE;
-    if (!anything_taken(proposal->cluster)) return explain_refusal(plan, proposal);
+    if (!taken) return explain_refusal(plan, proposal);
     struct proposal idle;
     int result = proposal_init(&idle, proposal->cluster, demand, true);
     if (result == 0) result = proposal_place(&idle, demand->min_workers, demand->min_workers);

@@ -69,6 +69,11 @@ int plan_worker_environment(const struct plan *plan, const struct cluster *clust
 void plan_worker_devices(const struct plan *plan, const struct cluster *cluster, size_t rank, bool own,
                          struct buffer *out);
 
+/* Calls `each` with the ids of a worker's own devices of one resource, in order; `numbered`: the id is a whole number. The id is
+ * borrowed during the call. 0 or -ENOMEM. */
+int plan_each_device(const struct plan *plan, const struct cluster *cluster, size_t rank, size_t devices,
+                     void (*each)(void *context, const char *id, bool numbered), void *context);
+
 /* The object of docs/design.md 5.3, pretty-printed. */
 void plan_format_json(const struct plan *plan, const struct cluster *cluster, const struct demand *demand,
                       struct buffer *out);

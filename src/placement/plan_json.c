@@ -1,7 +1,7 @@
 /* The plan as the JSON object of docs/design.md 5.3. */
 #include <string.h>
 
-#include "placement/plan_devices.h"
+#include "placement/plan.h"
 
 struct list {
     struct buffer *out;
@@ -80,16 +80,6 @@ static void add_slice(const struct plan *plan, size_t index, struct buffer *out)
     buffer_text(out, "]}");
 }
 
-static void add_short(const struct plan_short *item, bool first, struct buffer *out) {
-    buffer_text(out, first ? "{\"resource\": " : ", {\"resource\": ");
-    json_text(out, item->resource);
-    buffer_text(out, ", \"need\": ");
-    quantity_format(item->need, out);
-    buffer_text(out, ", \"have\": ");
-    quantity_format(item->have, out);
-    buffer_char(out, '}');
-}
-
 static void add_amounts(struct buffer *out, const char *key, const struct resources *resources) {
     buffer_printf(out, "  \"%s\": ", key);
     resources_format_json(resources, out);
@@ -114,7 +104,14 @@ void plan_format_json(const struct plan *plan, const struct cluster *cluster, co
     buffer_printf(out, "%s],\n  \"reason\": ", plan->n_slices ? "\n  " : "");
     json_text(out, plan->reason);
     buffer_text(out, ",\n  \"short\": [");
-    for (size_t i = 0; i < plan->n_shorts; i++)
-        add_short(&plan->shorts[i], i == 0, out);
+    for (size_t i = 0; i < plan->n_shorts; i++) {
+        buffer_text(out, i ? ", {\"resource\": " : "{\"resource\": ");
+        json_text(out, plan->shorts[i].resource);
+        buffer_text(out, ", \"need\": ");
+        quantity_format(plan->shorts[i].need, out);
+        buffer_text(out, ", \"have\": ");
+        quantity_format(plan->shorts[i].have, out);
+        buffer_char(out, '}');
+    }
     buffer_text(out, "]\n}\n");
 }

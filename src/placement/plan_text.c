@@ -64,17 +64,13 @@ static size_t label_cell(const struct drawing *drawing, size_t first, size_t n, 
     return lowest;
 }
 
-static bool is_taken(const struct node *node, size_t devices, size_t position) {
-    return node->use && node->use->device_free[devices][position] < QUANTITY_ONE;
-}
-
 static void draw_cell(struct drawing *drawing, const struct node *node, size_t first, size_t n, size_t devices,
                       size_t position) {
     char label[48];
     size_t rank = label_cell(drawing, first, n, devices, position, label);
     const char *text = label;
     if (!label[0]) {
-        bool taken = is_taken(node, devices, position);
+        bool taken = node->use && node->use->device_free[devices][position] < QUANTITY_ONE;
         text = taken ? "#" : ".";
         *(taken ? &drawing->has_taken : &drawing->has_free) = true;
         paint(drawing, "2");
@@ -110,22 +106,14 @@ static void draw_amount(const struct drawing *drawing, const struct node *node, 
     say_number(drawing->out, item->name, resources_get(&node->shape->total, item->name));
 }
 
-static void draw_ranks(const struct drawing *drawing, size_t first, size_t n) {
-    if (n == 1) buffer_printf(drawing->out, "  rank %zu\n", first);
-    if (n > 1) buffer_printf(drawing->out, "  ranks %zu-%zu\n", first, first + n - 1);
-}
-
-static void draw_slice(const struct drawing *drawing, size_t first) {
-    const struct plan *plan = drawing->plan;
-    int32_t slice = plan->workers[first].slice;
-    if (slice < 0 || plan->slices[slice].first_worker != first) return;
-    buffer_printf(drawing->out, "  slice %d: %s (%s)\n", slice, plan->slices[slice].name,
-                  drawing->demand->tpu.pod_type);
-}
-
+/* The `n` ranks from `first` on, which are one node's; the title of a slice stands above its first node. */
 static void draw_node(struct drawing *drawing, size_t first, size_t n) {
-    const struct node *node = &drawing->cluster->nodes[drawing->plan->workers[first].node];
-    draw_slice(drawing, first);
+    const struct plan *plan = drawing->plan;
+    const struct node *node = &drawing->cluster->nodes[plan->workers[first].node];
+    int32_t slice = plan->workers[first].slice;
+    if (slice >= 0 && plan->slices[slice].first_worker == first)
+        buffer_printf(drawing->out, "  slice %d: %s (%s)\n", slice, plan->slices[slice].name,
+                      drawing->demand->tpu.pod_type);
     buffer_text(drawing->out, "  ");
     paint(drawing, "1");
     buffer_printf(drawing->out, "%-*s", drawing->name_width, node->name);
@@ -133,7 +121,8 @@ static void draw_node(struct drawing *drawing, size_t first, size_t n) {
     draw_devices(drawing, node, first, n);
     for (size_t i = 0; i < drawing->demand->per_worker.n; i++)
         draw_amount(drawing, node, &drawing->demand->per_worker.items[i], n, first == 0);
-    draw_ranks(drawing, first, n);
+    if (n == 1) buffer_printf(drawing->out, "  rank %zu\n", first);
+    if (n > 1) buffer_printf(drawing->out, "  ranks %zu-%zu\n", first, first + n - 1);
 }
 
 /* Widths of the names and cells that will be drawn. */

@@ -187,17 +187,6 @@ void planner_release(struct planner *planner, const struct gang *gang, const uin
     if (held != NONE) classes_close(classes, TIER_UNUSED);
 }
 
-static int place_each(struct decision *decision, const uint32_t *node_of) {
-    for (uint32_t i = 0; i < decision->gang->n; i++) {
-        decision_open(decision, node_of[i]);
-        bool fits = open_node_fits(decision->classes, bundle_kind(decision, i));
-        if (fits) decision_grant(decision, i);
-        classes_close(decision->classes, TIER_USED);
-        if (!fits) return PLANNER_BUSY;
-    }
-    return PLANNER_PLACED;
-}
-
 int planner_place_at(struct planner *planner, const struct gang *gang, const uint32_t *node_of,
                      uint16_t *positions) {
     uint32_t *placed = malloc((gang->n + 1) * sizeof *placed);
@@ -205,7 +194,15 @@ int planner_place_at(struct planner *planner, const struct gang *gang, const uin
     struct decision decision = decision_of(planner, gang, placed, positions);
     int result = decision_begin(&decision, &planner->room);
     if (result == 0) {
-        result = place_each(&decision, node_of);
+        result = PLANNER_PLACED;
+        for (uint32_t i = 0; i < gang->n && result == PLANNER_PLACED; i++) {
+            decision_open(&decision, node_of[i]);
+            if (open_node_fits(decision.classes, bundle_kind(&decision, i)))
+                decision_grant(&decision, i);
+            else
+                result = PLANNER_BUSY;
+            classes_close(decision.classes, TIER_USED);
+        }
         decision_end(&decision, result == PLANNER_PLACED);
     }
     free(placed);
@@ -213,13 +210,6 @@ int planner_place_at(struct planner *planner, const struct gang *gang, const uin
 }
 
 /* ---- counting ---- */
-
-static int64_t capacity_of_class(const struct kind *kind, const struct classes *classes, uint32_t slot,
-                                 enum placement_strategy strategy, int64_t limit) {
-    int64_t each = kind_count(kind, classes, slot, strategy == PLACE_STRICT_SPREAD ? 1 : limit);
-    int64_t nodes = strategy == PLACE_STRICT_PACK ? 1 : class_at(classes, slot)->n_nodes;
-    return each > limit / nodes ? limit : each * nodes;
-}
 
 int64_t planner_capacity(struct planner *planner, const struct bundle_kind *bundle,
                          enum placement_strategy strategy, int64_t limit) {
@@ -230,7 +220,9 @@ int64_t planner_capacity(struct planner *planner, const struct bundle_kind *bund
     int64_t capacity = 0;
     for (uint32_t slot = 0; slot < classes->n_slots && capacity < limit; slot++) {
         if (class_at(classes, slot)->first == NONE) continue;
-        int64_t here = capacity_of_class(kind, classes, slot, strategy, limit);
+        int64_t each = kind_count(kind, classes, slot, strategy == PLACE_STRICT_SPREAD ? 1 : limit);
+        int64_t nodes = strategy == PLACE_STRICT_PACK ? 1 : class_at(classes, slot)->n_nodes;
+        int64_t here = each > limit / nodes ? limit : each * nodes;
         if (strategy == PLACE_STRICT_PACK) {
             capacity = here > capacity ? here : capacity;
         } else {

@@ -36,17 +36,6 @@ static int make_kinds(struct proposal *proposal) {
     return 0;
 }
 
-static int grow_kind_of(struct proposal *proposal, size_t n) {
-    if (n <= proposal->n_kind_of) return 0;
-    uint32_t *kind_of = realloc(proposal->kind_of, n * sizeof *kind_of);
-    if (!kind_of) return -ENOMEM;
-    proposal->kind_of = kind_of;
-    for (size_t i = proposal->n_kind_of; i < n; i++)
-        kind_of[i] = i == 0 ? 0 : proposal->demand->n_selectors > 1 ? (uint32_t)i + 1 : 1;
-    proposal->n_kind_of = n;
-    return 0;
-}
-
 struct gang proposal_gang(const struct proposal *proposal, size_t n) {
     const struct demand *demand = proposal->demand;
     return (struct gang){.kinds = proposal->kinds,
@@ -80,8 +69,16 @@ void proposal_done(struct proposal *proposal) {
 
 /* ---- placing ---- */
 
+/* Room for the kinds, nodes and positions of n workers. Kinds go on from where they were: those of earlier workers stay. */
 static int make_room(struct proposal *proposal, size_t n) {
-    if (grow_kind_of(proposal, n) < 0) return -ENOMEM;
+    if (n > proposal->n_kind_of) {
+        uint32_t *kind_of = realloc(proposal->kind_of, n * sizeof *kind_of);
+        if (!kind_of) return -ENOMEM;
+        proposal->kind_of = kind_of;
+        for (size_t i = proposal->n_kind_of; i < n; i++)
+            kind_of[i] = i == 0 ? 0 : proposal->demand->n_selectors > 1 ? (uint32_t)i + 1 : 1;
+        proposal->n_kind_of = n;
+    }
     uint32_t *node_of = realloc(proposal->node_of, (n + 1) * sizeof *node_of);
     if (node_of) proposal->node_of = node_of;
     uint16_t *positions = realloc(proposal->positions, (n * proposal->stride + 1) * sizeof *positions);

@@ -11,16 +11,14 @@
 
 /* ---- finding ---- */
 
-static bool has_pod_type(const struct node *node, const char *pod_type) {
-    const char *label = labels_get(&node->shape->labels, "ray.io/tpu-pod-type");
-    char normal[32];
-    if (!label) return false;
-    return !strcmp(label, pod_type) || (tpu_pod_type(label, normal, NULL) == 0 && !strcmp(normal, pod_type));
-}
-
 /* The slice that a node belongs to, NULL when none of the demand's kind. A host that is a whole slice needs no name. */
 static const char *slice_name(const struct node *node, const struct demand *demand, quantity units) {
-    if (!has_pod_type(node, demand->tpu.pod_type)) return NULL;
+    const char *label = labels_get(&node->shape->labels, "ray.io/tpu-pod-type");
+    char normal[32];
+    if (!label) return NULL;
+    if (strcmp(label, demand->tpu.pod_type) &&
+        (tpu_pod_type(label, normal, NULL) < 0 || strcmp(normal, demand->tpu.pod_type)))
+        return NULL;
     const char *name = labels_get(&node->shape->labels, "ray.io/tpu-slice-name");
     if (name && *name) return name;
     return resources_get(&node->shape->total, "TPU") == units ? node->name : NULL;

@@ -192,18 +192,14 @@ static struct kind *sum_of_unlike(struct decision *decision) {
     return kind;
 }
 
-static size_t count_kinds(const struct decision *decision) {
-    size_t n = 0;
-    for (size_t q = 0; q < decision->gang->n_kinds; q++)
-        n += decision->queues[q].next < decision->queues[q].end;
-    return n;
-}
-
 static struct kind *gang_as_one(struct decision *decision) {
-    if (count_kinds(decision) != 1) return sum_of_unlike(decision);
-    const struct bundle_kind *bundle =
-        &decision->gang->kinds[decision->gang->kind_of ? decision->gang->kind_of[0] : 0];
-    return kind_find(decision->table, decision->classes, bundle, (int64_t)decision->gang->n, false);
+    const struct gang *gang = decision->gang;
+    size_t n_kinds = 0;
+    for (size_t q = 0; q < gang->n_kinds; q++)
+        n_kinds += decision->queues[q].next < decision->queues[q].end;
+    if (n_kinds != 1) return sum_of_unlike(decision);
+    const struct bundle_kind *bundle = &gang->kinds[gang->kind_of ? gang->kind_of[0] : 0];
+    return kind_find(decision->table, decision->classes, bundle, (int64_t)gang->n, false);
 }
 
 static int place_together(struct decision *decision) {
