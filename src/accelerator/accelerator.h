@@ -68,8 +68,8 @@ void accelerator_inventories_free(struct inventory *inventories, size_t n);
 int accelerator_set_visible(const struct accelerator *accelerator, const char *const *ids, size_t n,
                             size_t host_devices, environment_change *change, void *context);
 
-/* Beside it, where the ids are those of real devices: for a worker that is to see one of them by its index, in which order the
- * indices count. Honours opt_out. */
+/* Beside it, where the ids are those of real devices: for a worker that is to see one of them by its index, in
+ * which order the indices count. Honours opt_out. */
 int accelerator_set_order(const struct accelerator *accelerator, const char *const *ids, size_t n,
                           environment_change *change, void *context);
 

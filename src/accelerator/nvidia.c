@@ -92,8 +92,9 @@ static int list_devices(const struct nvml *nvml, struct inventory *inventory) {
 
 /* -- the order that indices count in -- */
 
-/* NVML counts by PCI address, as nvidia-smi shows it; CUDA by speed, unless this variable says otherwise, in an order that only CUDA
- * itself knows. So indices mean the order of PCI here, and workers are told so beside them. */
+/* NVML counts by PCI address, as nvidia-smi shows it; CUDA by speed, unless this variable says otherwise, in an
+ * order that only CUDA itself knows. So indices mean the order of PCI here, and workers are told so beside
+ * them. */
 #define ORDER "CUDA_DEVICE_ORDER"
 
 /* Where the user wants the other order, indices are not spoken of. */

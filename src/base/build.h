@@ -1,5 +1,5 @@
-/* Which build this is. Parts that were built apart (modules, the agent's command) may lay the same structs and messages out in
- * another way, though their version is the same: they are refused by this name. */
+/* Which build this is. Parts that were built apart (modules, the agent's command) may lay the same structs and
+ * messages out in another way, though their version is the same: they are refused by this name. */
 #ifndef BASE_BUILD_H
 #define BASE_BUILD_H
 
@@ -7,7 +7,8 @@
 extern "C" {
 #endif
 
-/* "0.1.0+1f3a5c7e9b2d": the version, and a digest of the headers and messages that parts share (make_build.py). */
+/* "0.1.0+1f3a5c7e9b2d": the version, and a digest of the headers and messages that parts share
+ * (make_build.py). */
 extern const char base_build[];
 
 #ifdef __cplusplus

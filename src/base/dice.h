@@ -1,5 +1,5 @@
-/* Random numbers that can be had again: the same seed gives the same row on every machine (xoshiro256** by Blackman and
- * Vigna, seeded through splitmix64). For simulation and schedules of faults, never for secrets. */
+/* Random numbers that can be had again: the same seed gives the same row on every machine (xoshiro256** by
+ * Blackman and Vigna, seeded through splitmix64). For simulation and schedules of faults, never for secrets. */
 #ifndef BASE_DICE_H
 #define BASE_DICE_H
 

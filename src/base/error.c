@@ -11,8 +11,8 @@ enum { LONGEST_LINE = 2 * PATH_MAX + TY_ERROR_MESSAGE_SIZE }; /* two paths and w
 
 static const char left_out[] = " ... ";
 
-/* Of a line that is too long the middle is left out, so that its object stays at the beginning and its reason at the end; never half
- * a UTF-8 sequence. */
+/* Of a line that is too long the middle is left out, so that its object stays at the beginning and its reason
+ * at the end; never half a UTF-8 sequence. */
 static void shorten(char *line, size_t *size) {
     size_t room = TY_ERROR_MESSAGE_SIZE - 1, gap = sizeof left_out - 1;
     if (*size <= room) return;

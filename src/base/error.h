@@ -19,7 +19,8 @@ int ty_vfail(ty_error *err, int code, const char *format, va_list args) __attrib
  * empty). */
 int ty_wrap(ty_error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* True for what may go well the next time: no process, memory or descriptor was left, or whoever was spoken to had died. */
+/* True for what may go well the next time: no process, memory or descriptor was left, or whoever was spoken to
+ * had died. */
 bool error_may_pass(int code);
 
 /* -ENOMEM with its message. */

@@ -23,12 +23,12 @@ int file_write_all(int fd, const void *bytes, size_t size);
 /* Makes every missing directory of `path`. */
 int file_make_directories(const char *path, mode_t mode, ty_error *err);
 
-/* The working directory of this process, in which its children begin. TY_ESTART, with what to do, when it was deleted, may not be
- * entered, or has a longer name than there is room for. */
+/* The working directory of this process, in which its children begin. TY_ESTART, with what to do, when it was
+ * deleted, may not be entered, or has a longer name than there is room for. */
 int file_working_directory(char *directory, size_t size, ty_error *err);
 
-/* Whether the file lies on a file system of this machine alone, where locks and mappings are the same for all who have it open. One that
- * is not known may be anything. */
+/* Whether the file lies on a file system of this machine alone, where locks and mappings are the same for all
+ * who have it open. One that is not known may be anything. */
 bool file_is_local(int fd);
 
 /* Absolute form of `path` (a leading ~/ is the home), which need not exist; the caller frees. NULL: see

@@ -54,7 +54,8 @@ static int number_of(const char *name) {
     return *name == '\0' ? number : -1;
 }
 
-/* Those that are open, by the kernel's list of them. opendir takes memory, which no child may before it executes. */
+/* Those that are open, by the kernel's list of them. opendir takes memory, which no child may before it
+ * executes. */
 static bool close_listed(int first, bool on_exec) {
     struct kernel_entry { /* linux_dirent64 */
         uint64_t inode, next;
@@ -78,8 +79,8 @@ static bool close_listed(int first, bool on_exec) {
     return n == 0;
 }
 
-/* Without close_range and without /proc, numbers beyond some that no program has reached are left: to ask of each that is possible
- * takes minutes where a billion are. */
+/* Without close_range and without /proc, numbers beyond some that no program has reached are left: to ask of
+ * each that is possible takes minutes where a billion are. */
 void kernel_close_from(int first, bool on_exec) {
     enum { MOST = 1 << 20 };
     struct rlimit limit = {0};

@@ -5,22 +5,24 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* A file that only its descriptors name, in memory where that can be had; close-on-exec. `seal` it once it is written: then nobody
- * can change it, where the kernel can see to that. -1 with errno. */
+/* A file that only its descriptors name, in memory where that can be had; close-on-exec. `seal` it once it is
+ * written: then nobody can change it, where the kernel can see to that. -1 with errno. */
 int kernel_memory_file(const char *name);
 int kernel_seal(int fd); /* 0 or -1 with errno */
 
 /* Closes all descriptors from `first` on, or marks them close-on-exec. Safe between fork and exec. */
 void kernel_close_from(int first, bool on_exec);
 
-/* A process that is held, so that its number means nobody else meanwhile: a pidfd, which the caller closes, or -1 where there is none.
- * Either goes, with the number, into the calls below. Without a pidfd a number that is used again at that very moment is not noticed. */
+/* A process that is held, so that its number means nobody else meanwhile: a pidfd, which the caller closes, or
+ * -1 where there is none. Either goes, with the number, into the calls below. Without a pidfd a number that is
+ * used again at that very moment is not noticed. */
 int kernel_hold(pid_t pid);
 void kernel_kill(int held, pid_t pid);
 /* Waits for its end; false when it has not come within the limit. A child is not reaped. */
 bool kernel_await(int held, pid_t pid, int limit_ms);
-/* Reaps a child that is to end: waits for that, then kills it and waits for 2 s more. False when it has not ended even then, stuck in the
- * kernel: it is left behind, and whoever comes later does not wait for it. `status` may be NULL. */
+/* Reaps a child that is to end: waits for that, then kills it and waits for 2 s more. False when it has not
+ * ended even then, stuck in the kernel: it is left behind, and whoever comes later does not wait for it.
+ * `status` may be NULL. */
 bool kernel_reap(int held, pid_t pid, int patience_ms, int *status);
 
 #endif

@@ -1,5 +1,6 @@
-/* The shared bytes of shared.h. Large ones are mapped: what is freed goes back to the system at once, however the heap lies around it,
- * so that many large values that come and go take no more memory than those that are there. */
+/* The shared bytes of shared.h. Large ones are mapped: what is freed goes back to the system at once, however
+ * the heap lies around it, so that many large values that come and go take no more memory than those that are
+ * there. */
 #include "base/shared.h"
 
 #include <stdint.h>

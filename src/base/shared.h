@@ -1,5 +1,5 @@
-/* A run of bytes with several holders: filled once, not changed from then on, and freed when the last holder lets go. Holders are of one
- * thread. */
+/* A run of bytes with several holders: filled once, not changed from then on, and freed when the last holder
+ * lets go. Holders are of one thread. */
 #ifndef BASE_SHARED_H
 #define BASE_SHARED_H
 
@@ -12,7 +12,8 @@ struct shared {
     char bytes[]; /* a NUL behind them */
 };
 
-/* Room for `size` bytes, which the caller holds and fills before anybody else sees it. NULL: memory is short. */
+/* Room for `size` bytes, which the caller holds and fills before anybody else sees it. NULL: memory is
+ * short. */
 struct shared *shared_create(size_t size, size_t *account);
 struct shared *shared_copy(const void *bytes, size_t size, size_t *account);
 

@@ -21,8 +21,8 @@
 
 #include "base/file.h"
 
-/* COPY_PIECE: what is read, summed and written at once through the page cache, while the processor's cache holds it; past the page cache
- * the more the better, up to BYTES_ROOM. */
+/* COPY_PIECE: what is read, summed and written at once through the page cache, while the processor's cache
+ * holds it; past the page cache the more the better, up to BYTES_ROOM. */
 enum {
     CLONE_MIN = 64 << 10,
     PUSH = 512 << 10,

@@ -27,8 +27,9 @@ struct bytes {
 int bytes_init(struct bytes *bytes); /* 0 or -ENOMEM */
 void bytes_done(struct bytes *bytes);
 
-/* All of `from`, which has this status, into the empty file `to`: blocks shared where the file system can (reflink), otherwise read
- * once and written, holes kept. What is written starts on its way to the disk at once. 0 or -errno. */
+/* All of `from`, which has this status, into the empty file `to`: blocks shared where the file system can
+ * (reflink), otherwise read once and written, holes kept. What is written starts on its way to the disk at
+ * once. 0 or -errno. */
 int bytes_copy(struct bytes *bytes, int from, const struct stat *status, int to, struct digest *digest);
 
 void bytes_digest_memory(const void *data, size_t size, struct digest *digest);

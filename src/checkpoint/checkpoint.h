@@ -2,12 +2,14 @@
  *
  * While the ranks write, their files gather in {run}/.checkpoint_000012.attempt-1; when all are in place the
  * controller writes the manifest .metadata.json, fsyncs, and renames it to {run}/checkpoint_000012: no
- * directory that looks complete is incomplete. The manifest: {"trainyard": {"version": 1, "run": "16 hex digits",
- * "name": "checkpoint_000012", "number": 12, "directory": its inode, "attempt": 1, "files": [{"path": "model.bin",
- * "size": 123, "xxh3": "32 hex digits"}, {"path": "latest", "link": "model.bin"}]}}; other top-level keys belong to the
- * user's metadata: they are taken from the .metadata.json of the source where there is one.
+ * directory that looks complete is incomplete. The manifest: {"trainyard": {"version": 1, "run": "16 hex
+ * digits", "name": "checkpoint_000012", "number": 12, "directory": its inode, "attempt": 1, "files": [{"path":
+ * "model.bin", "size": 123, "xxh3": "32 hex digits"}, {"path": "latest", "link": "model.bin"}]}}; other
+ * top-level keys belong to the user's metadata: they are taken from the .metadata.json of the source where
+ * there is one.
  *
- * A user may also put files where he wants to and name the place: it is recorded as it is, has no manifest, and is never removed. */
+ * A user may also put files where he wants to and name the place: it is recorded as it is, has no manifest, and
+ * is never removed. */
 #ifndef CHECKPOINT_CHECKPOINT_H
 #define CHECKPOINT_CHECKPOINT_H
 
@@ -22,7 +24,8 @@
 enum { CHECKPOINT_NAME_SIZE = 32 };
 
 void checkpoint_name(uint64_t number, char name[CHECKPOINT_NAME_SIZE]); /* "checkpoint_000012" */
-/* A name that a user gives: 1 to 200 bytes of UTF-8 without '/', control characters and a leading '.'; TY_EUSAGE. */
+/* A name that a user gives: 1 to 200 bytes of UTF-8 without '/', control characters and a leading '.';
+ * TY_EUSAGE. */
 int checkpoint_check_name(const char *name, ty_error *err);
 
 /* A run is known by an id that its journal keeps: 16 hex digits. */
@@ -39,21 +42,22 @@ struct checkpoint_mark {
 bool checkpoint_is_place(const char *name);
 /* A place with a scheme, such as "s3://bucket/model": nobody here can look at it. */
 bool checkpoint_is_address(const char *place);
-/* The name of a place, an absolute path or an address: "./mine" where it is in the run's directory, so that it moves with that, else as it
- * is. The caller frees; NULL without memory. */
+/* The name of a place, an absolute path or an address: "./mine" where it is in the run's directory, so that it
+ * moves with that, else as it is. The caller frees; NULL without memory. */
 char *checkpoint_place_name(const char *run_path, const char *place);
 /* Where the checkpoint of this name lies. Appended to `out`. */
 void checkpoint_path(const char *run_path, const char *name, struct buffer *out);
 
-/* Whether a place can be a checkpoint, as far as that can be seen: it is a directory with something in it, and neither the run's directory,
- * nor around it, nor in anything there that is the run's own, by whatever path it is named. An address is not looked at. TY_EUSAGE. */
+/* Whether a place can be a checkpoint, as far as that can be seen: it is a directory with something in it, and
+ * neither the run's directory, nor around it, nor in anything there that is the run's own, by whatever path it
+ * is named. An address is not looked at. TY_EUSAGE. */
 int checkpoint_check_place(const char *run_path, const char *run, const char *place, ty_error *err);
 
 /* Path of the directory in which the ranks gather their files; appended to `out`. */
 void checkpoint_staging_path(const char *run_path, uint64_t number, int attempt, struct buffer *out);
 
-/* How the files of a tree come into the staging directory. GIVE: hard links where the file system can, so that not a byte is
- * copied; the source must not be written to any more. */
+/* How the files of a tree come into the staging directory. GIVE: hard links where the file system can, so that
+ * not a byte is copied; the source must not be written to any more. */
 enum checkpoint_hand { CHECKPOINT_COPY, CHECKPOINT_GIVE };
 
 struct checkpoint_copying {
@@ -62,24 +66,28 @@ struct checkpoint_copying {
 };
 
 /* In the worker: copies the tree `source` into the staging directory (made when missing), checksums taken in
- * the same pass, blocks shared where the file system can (reflink), the content of all files synced. Refuses (TY_EUSAGE, names
- * it) a source that holds the staging directory, links that lead out, what is no file, directory or link, names
- * that are not UTF-8. Ranks copy at the same time: they may bring different files, or the same file with the
- * same content, unless it may differ. Appends the JSON list of files to `files`; one of more than 512 KiB lies in the
- * staging directory until it is published, and [{"list": NAME}] stands for it. What it wrote is removed when it fails; -ENOSPC
- * tells what was needed and what is free. 0; 1 when another rank's file was kept, which `err` then names. */
+ * the same pass, blocks shared where the file system can (reflink), the content of all files synced. Refuses
+ * (TY_EUSAGE, names it) a source that holds the staging directory, links that lead out, what is no file,
+ * directory or link, names that are not UTF-8. Ranks copy at the same time: they may bring different files, or
+ * the same file with the same content, unless it may differ. Appends the JSON list of files to `files`; one of
+ * more than 512 KiB lies in the staging directory until it is published, and [{"list": NAME}] stands for it.
+ * What it wrote is removed when it fails; -ENOSPC tells what was needed and what is free. 0; 1 when another
+ * rank's file was kept, which `err` then names. */
 int checkpoint_copy(const char *source, const char *staging, const struct checkpoint_copying *how,
                     struct buffer *files, ty_error *err);
 
-/* In the worker: takes a directory that its owner gives away out of his reach at once, by a rename next to the staging directory, or,
- * on another file system, next to itself, with a link next to the staging directory. `*taken` (the caller's to free) is that name, through
- * which it can be read; NULL where it cannot be moved (a mount point, a link, a directory of others, a committed checkpoint): then it is as
- * it was. TY_EUSAGE: it holds the staging directory. */
+/* In the worker: takes a directory that its owner gives away out of his reach at once, by a rename next to the
+ * staging directory, or, on another file system, next to itself, with a link next to the staging directory.
+ * `*taken` (the caller's to free) is that name, through which it can be read; NULL where it cannot be moved (a
+ * mount point, a link, a directory of others, a committed checkpoint): then it is as it was. TY_EUSAGE: it
+ * holds the staging directory. */
 int checkpoint_take(const char *source, const char *staging, char **taken, ty_error *err);
-/* The end of what was taken: it goes back, or, where something stands in its place by now, goes; or it goes for good. */
+/* The end of what was taken: it goes back, or, where something stands in its place by now, goes; or it goes for
+ * good. */
 void checkpoint_give_back(const char *taken, const char *original);
 void checkpoint_drop_given(const char *taken);
-/* True for what lies in the directory of a run, such as a committed checkpoint, or a part of it: nobody can give it away. */
+/* True for what lies in the directory of a run, such as a committed checkpoint, or a part of it: nobody can
+ * give it away. */
 bool checkpoint_is_of_run(const char *path);
 /* Removes a tree; goes on past what cannot be removed. */
 void checkpoint_drop(const char *path);
@@ -95,18 +103,18 @@ struct checkpoint_parts {
 };
 
 /* In the controller: checks the staging directory against the ranks' JSON lists (list i is rank i's), writes
- * the manifest, syncs it and each directory, renames. A file that no list names (a rank that wrote into the directory itself and gave
- * "[]") is synced here, which may take long, and recorded with its size alone. TY_EPROTOCOL: a list is
- * malformed; TY_ECORRUPT: a listed file is missing or of another size; TY_EUSAGE: ranks differ about a file;
- * -EEXIST: its name is taken. After a failure the staging directory is there still. `*path` (the
- * caller's to free) is the committed directory. */
+ * the manifest, syncs it and each directory, renames. A file that no list names (a rank that wrote into the
+ * directory itself and gave "[]") is synced here, which may take long, and recorded with its size alone.
+ * TY_EPROTOCOL: a list is malformed; TY_ECORRUPT: a listed file is missing or of another size; TY_EUSAGE: ranks
+ * differ about a file; -EEXIST: its name is taken. After a failure the staging directory is there still.
+ * `*path` (the caller's to free) is the committed directory. */
 int checkpoint_publish(const char *run_path, const struct checkpoint_parts *parts, char **path, ty_error *err);
 
 /* Removes a staging directory and what is in it; a missing one is fine. */
 void checkpoint_discard(const char *run_path, uint64_t number, int attempt);
 
-/* Removes a committed checkpoint: it loses its name at once, its files after that. A place, and what is not there, is let be; what is
- * another directory by now stays as well, which is TY_EUSAGE. 0 or -errno. */
+/* Removes a committed checkpoint: it loses its name at once, its files after that. A place, and what is not
+ * there, is let be; what is another directory by now stays as well, which is TY_EUSAGE. 0 or -errno. */
 int checkpoint_remove(const char *run_path, const struct checkpoint_mark *mark, ty_error *err);
 
 /* What the journal knows. */
@@ -127,14 +135,14 @@ struct checkpoint_swept {
     struct checkpoint_names stays; /* named like what goes, but not made by this run, or a copy */
 };
 
-/* Before a run is resumed: removes what a killed controller left, which is every staging directory, every checkpoint that has lost
- * its name, and those that this run published with a number above `last` and of which the journal does not know: their row was never
- * written. All else stays. 0 or -errno. */
+/* Before a run is resumed: removes what a killed controller left, which is every staging directory, every
+ * checkpoint that has lost its name, and those that this run published with a number above `last` and of which
+ * the journal does not know: their row was never written. All else stays. 0 or -errno. */
 int checkpoint_sweep(const char *run_path, const struct checkpoint_known *known, struct checkpoint_swept *swept,
                      ty_error *err);
 void checkpoint_swept_done(struct checkpoint_swept *swept);
-/* When the workers of an attempt are gone: removes the staging directories of it and of those before it, never of a later one, and what
- * was given away; or the latter alone. */
+/* When the workers of an attempt are gone: removes the staging directories of it and of those before it, never
+ * of a later one, and what was given away; or the latter alone. */
 void checkpoint_sweep_staging(const char *run_path, int attempt);
 void checkpoint_sweep_given(const char *run_path, int attempt);
 

@@ -1,5 +1,5 @@
-/* The worker's side: a tree copied into a directory of this rank's own, synced, and gathered with those of the other ranks, or
- * everything that was made taken back. */
+/* The worker's side: a tree copied into a directory of this rank's own, synced, and gathered with those of the
+ * other ranks, or everything that was made taken back. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -91,8 +91,8 @@ static int copy_entry(void *context, enum tree_visit visit, const struct tree_en
     return copy_file(copy, entry, &copied->digest, err);
 }
 
-/* -- the sync: directories, and with them the names of files and links, are synced when the checkpoint is published; a large file
- * was synced when it was written */
+/* -- the sync: directories, and with them the names of files and links, are synced when the checkpoint is
+ * published; a large file was synced when it was written */
 
 static bool waits_for_sync(const struct copied *copied) {
     return !copied->directory && copied->target == NULL && copied->digest.size < COPY_SYNC_AT_ONCE;
@@ -140,8 +140,8 @@ static void list(const struct copied *copied, struct buffer *out) {
     }
 }
 
-/* A list too long for a message stays beside the files, and the message names it. Another rank that made the same may have put it
- * there. */
+/* A list too long for a message stays beside the files, and the message names it. Another rank that made the
+ * same may have put it there. */
 static int set_down_list(const struct copy *copy, const struct buffer *text, struct buffer *files,
                          ty_error *err) {
     struct digest digest;

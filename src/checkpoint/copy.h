@@ -1,5 +1,5 @@
-/* What the parts of checkpoint_copy share: the tree (copy.c), one regular file of it (copy_file.c), and how what was copied gets to
- * the other ranks' files (gather.c). */
+/* What the parts of checkpoint_copy share: the tree (copy.c), one regular file of it (copy_file.c), and how
+ * what was copied gets to the other ranks' files (gather.c). */
 #ifndef CHECKPOINT_COPY_H
 #define CHECKPOINT_COPY_H
 
@@ -14,7 +14,8 @@
 /* A file from COPY_SYNC_AT_ONCE bytes on is synced when it is written; smaller ones at the end. */
 enum { COPY_SYNC_AT_ONCE = 1 << 20 };
 
-/* MINE: only this rank's so far. SHARED: another rank's, which is equal, stands there. GAVE_WAY: another's, which differs. */
+/* MINE: only this rank's so far. SHARED: another rank's, which is equal, stands there. GAVE_WAY: another's,
+ * which differs. */
 enum copied_state { COPIED_MINE, COPIED_SHARED, COPIED_GAVE_WAY };
 
 /* One thing that was copied. */
@@ -42,8 +43,9 @@ struct copy {
 /* Copies a regular file to its place; `digest` tells what was copied. */
 int copy_file(struct copy *copy, const struct tree_entry *entry, struct digest *digest, ty_error *err);
 
-/* Makes this rank's directory, which lies at `own`, the staging directory where no other rank was first; otherwise moves each entry
- * that is new there, and the others must be equal or give way. Where it fails some may have been moved. */
+/* Makes this rank's directory, which lies at `own`, the staging directory where no other rank was first;
+ * otherwise moves each entry that is new there, and the others must be equal or give way. Where it fails some
+ * may have been moved. */
 int copy_gather(struct copy *copy, const char *own, ty_error *err);
 /* Takes back what is in the staging directory by now; directories that hold files of other ranks stay. */
 void copy_withdraw(const struct copy *copy);

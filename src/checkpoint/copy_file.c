@@ -1,5 +1,5 @@
-/* One regular file of a checkpoint, copied or linked into this rank's own directory. What fails may leave half a file there: the
- * directory goes as a whole. */
+/* One regular file of a checkpoint, copied or linked into this rank's own directory. What fails may leave half
+ * a file there: the directory goes as a whole. */
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>

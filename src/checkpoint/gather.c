@@ -1,6 +1,6 @@
-/* Several ranks bring their files into one staging directory. Each copies into a directory of its own; the first one's becomes the
- * staging directory by one rename, whatever is in it, and the others' entries are moved there without replacing. So what stands
- * there is complete and can be compared, whoever put it there. */
+/* Several ranks bring their files into one staging directory. Each copies into a directory of its own; the
+ * first one's becomes the staging directory by one rename, whatever is in it, and the others' entries are moved
+ * there without replacing. So what stands there is complete and can be compared, whoever put it there. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -31,7 +31,8 @@ static int give_way(struct copy *copy, struct copied *copied, ty_error *err) {
     return 0;
 }
 
-/* 1, 0 when something stands there, -errno. Where the file system knows no rename without replacing, a hard link does the same. */
+/* 1, 0 when something stands there, -errno. Where the file system knows no rename without replacing, a hard
+ * link does the same. */
 static int move(const struct copy *copy, const char *path) {
     if (renameat2(copy->own, path, copy->to, path, RENAME_NOREPLACE) == 0) return 1;
     if (errno == EINVAL && linkat(copy->own, path, copy->to, path, 0) == 0)

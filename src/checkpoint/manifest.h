@@ -20,8 +20,8 @@ struct manifest_entry {
 /* False for what is no entry: unknown forms, paths that are absolute or hold "..", negative sizes. */
 bool manifest_entry_read(const json_t *value, struct manifest_entry *entry);
 
-/* The list of a rank as it sends it: a JSON list of entries, or [{"list": NAME}] for the file in the open directory that holds it;
- * NULL when it is neither, or the file is not what its name says. The caller's. */
+/* The list of a rank as it sends it: a JSON list of entries, or [{"list": NAME}] for the file in the open
+ * directory that holds it; NULL when it is neither, or the file is not what its name says. The caller's. */
 json_t *manifest_read_list(int directory, const char *text);
 
 /* The object in .metadata.json of an open directory, the caller's; `*metadata` is NULL when there is no such

@@ -1,8 +1,9 @@
 /* What Trainyard made in a run's directory, told from whatever else lies there.
  *
- * A checkpoint says so itself: its manifest names the run, the name and the number that it was published under, and the directory
- * that it was published in. A copy of it, a checkpoint of another run, or one that was renamed says something that is not so where it
- * lies. What has no manifest yet, or no longer, has a name of a form that nothing else gets. */
+ * A checkpoint says so itself: its manifest names the run, the name and the number that it was published under,
+ * and the directory that it was published in. A copy of it, a checkpoint of another run, or one that was
+ * renamed says something that is not so where it lies. What has no manifest yet, or no longer, has a name of a
+ * form that nothing else gets. */
 #ifndef CHECKPOINT_MARK_H
 #define CHECKPOINT_MARK_H
 
@@ -22,13 +23,15 @@ struct mark_found {
 };
 struct mark_found mark_find(int run, const char *name, const char *id);
 
-/* Names of what is on its way: a staging directory, one of a rank or an owner beside it, or a checkpoint that has lost its name. */
+/* Names of what is on its way: a staging directory, one of a rank or an owner beside it, or a checkpoint that
+ * has lost its name. */
 enum mark_form { FORM_OTHER, FORM_STAGING, FORM_GIVEN, FORM_TRASH };
 enum mark_form mark_form(const char *name, int64_t *attempt);
 /* The name of a checkpoint that has lost its own. */
 void mark_trash_name(uint64_t number, char name[CHECKPOINT_NAME_SIZE + 16]);
 
-/* Removes what was given away, and the link that leads there; one that leads to anything else goes alone. 0 or -errno. (take.c) */
+/* Removes what was given away, and the link that leads there; one that leads to anything else goes alone. 0 or
+ * -errno. (take.c) */
 int given_drop(const char *taken);
 
 /* A name of the run's own files, which no checkpoint gets. */

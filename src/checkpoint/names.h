@@ -17,7 +17,8 @@
 
 #define PLACE_PREFIX "./" /* of a place of a user's in the run's directory, as the journal has it */
 
-/* What lies in a run's directory beside its checkpoints: the workers' output, and the journal with all that begins like it. */
+/* What lies in a run's directory beside its checkpoints: the workers' output, and the journal with all that
+ * begins like it. */
 #define LOGS_NAME "logs"
 #define JOURNAL_NAME "run.db"
 #define LOCK_NAME "run.lock"

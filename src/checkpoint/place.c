@@ -1,5 +1,5 @@
-/* Places of a user's as checkpoints. Directories are compared by what they are, not by their names: links, steps upwards and mounts lead
- * to the run's own by many paths. */
+/* Places of a user's as checkpoints. Directories are compared by what they are, not by their names: links,
+ * steps upwards and mounts lead to the run's own by many paths. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

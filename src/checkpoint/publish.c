@@ -130,7 +130,8 @@ static int take_stock(struct gathering *gathering, int top, const char *const *l
                    json_object_iter_key(missing));
 }
 
-/* The staging directory is nobody's but ours by now: what it held under this name is not replaced in one step. */
+/* The staging directory is nobody's but ours by now: what it held under this name is not replaced in one
+ * step. */
 static int set_down_manifest(int top, const char *text) {
     if (unlinkat(top, MANIFEST_NAME, 0) < 0 && errno != ENOENT) return -errno;
     CLEANUP_FD int fd = openat(top, MANIFEST_NAME, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);

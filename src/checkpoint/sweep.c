@@ -1,5 +1,5 @@
-/* What controllers and workers that were killed left behind. Nothing goes but what has a name of a form that Trainyard alone gives, or
- * what this run published itself (mark.h). */
+/* What controllers and workers that were killed left behind. Nothing goes but what has a name of a form that
+ * Trainyard alone gives, or what this run published itself (mark.h). */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

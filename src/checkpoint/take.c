@@ -1,5 +1,6 @@
-/* Taking over a directory that its owner gives away: by a rename, which costs the same whatever is in it. On another file system it stays
- * beside where it lay, and a link in the run's directory leads there, so that it does not stay for ever when everybody dies. */
+/* Taking over a directory that its owner gives away: by a rename, which costs the same whatever is in it. On
+ * another file system it stays beside where it lay, and a link in the run's directory leads there, so that it
+ * does not stay for ever when everybody dies. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -44,8 +45,8 @@ bool checkpoint_is_of_run(const char *path) {
     return false;
 }
 
-/* What others still rely on is not moved: a directory that is reached through a link, or one of a run, such as a committed
- * checkpoint. */
+/* What others still rely on is not moved: a directory that is reached through a link, or one of a run, such as
+ * a committed checkpoint. */
 static bool may_move(const char *source) {
     struct stat status;
     return lstat(source, &status) == 0 && S_ISDIR(status.st_mode) && !checkpoint_is_of_run(source);
@@ -92,7 +93,8 @@ int checkpoint_take(const char *source, const char *staging, char **taken, ty_er
     return 0;
 }
 
-/* Where the directory lies: at its name, or where a link of that name leads, when that has the same random part. */
+/* Where the directory lies: at its name, or where a link of that name leads, when that has the same random
+ * part. */
 static char *locate(const char *taken) {
     char target[PATH_MAX];
     const char *random, *number = strrchr(taken, '-') + 1;

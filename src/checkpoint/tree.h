@@ -31,11 +31,12 @@ typedef int tree_visitor(void *context, enum tree_visit visit, const struct tree
  * meanwhile is passed over. */
 int tree_walk(int top, const char *name, tree_visitor *visitor, void *context, ty_error *err);
 
-/* Removes a tree and what is in it, past what cannot be removed; one that is not there is fine. 0 or -errno. (remove.c) */
+/* Removes a tree and what is in it, past what cannot be removed; one that is not there is fine. 0 or -errno.
+ * (remove.c) */
 int tree_remove(int at, const char *name);
 
-/* The same of a checkpoint in the open directory of its run, which loses its name at once: a name that is gone leaves nothing that looks
- * like a checkpoint, however far the removal of its files gets. (remove.c) */
+/* The same of a checkpoint in the open directory of its run, which loses its name at once: a name that is gone
+ * leaves nothing that looks like a checkpoint, however far the removal of its files gets. (remove.c) */
 int tree_take_away(int run, const char *name, uint64_t number);
 
 /* Opens a directory: -errno with the path named when it is none, or a link where `follow` is false. */

@@ -107,13 +107,6 @@ static void add_row(struct survey *survey, const struct journal_checkpoint *row,
     table_cell(table, row->metrics != NULL ? row->metrics : "");
 }
 
-static void add_line(struct survey *survey, const struct journal_checkpoint *row, const char *state) {
-    utf8_escape(row->name, strlen(row->name), &survey->lines);
-    buffer_text(&survey->lines, ": ");
-    utf8_escape(state, strlen(state), &survey->lines);
-    buffer_char(&survey->lines, '\n');
-}
-
 /* JSON has no number for what is infinite; metrics have these words. */
 static json_t *score_json(double score) {
     if (isnan(score)) return json_null();
@@ -145,7 +138,10 @@ static int add(void *context, const struct journal_checkpoint *row) {
     bool measured = !checkpoint_is_place(row->name) && checkpoint_measure(path.data, &n_files, &bytes);
     double score = retention_score(row->metrics, survey->attribute);
     if (survey->text && survey->verify) {
-        add_line(survey, row, state);
+        utf8_escape(row->name, strlen(row->name), &survey->lines);
+        buffer_text(&survey->lines, ": ");
+        utf8_escape(state, strlen(state), &survey->lines);
+        buffer_char(&survey->lines, '\n');
     } else if (survey->text) {
         add_row(survey, row, bytes, score);
     } else {

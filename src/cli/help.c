@@ -52,21 +52,6 @@ static void option_text_line(const struct option_spec *option, struct buffer *ou
     wrap(option->help, OPTION_COLUMN, OPTION_COLUMN, out);
 }
 
-static void groups_text(const struct command *command, struct buffer *out) {
-    for (size_t g = 0; command->groups[g] != NULL; g++) {
-        buffer_printf(out, "\n%s:\n", command->groups[g]->title);
-        for (size_t i = 0; i < command->groups[g]->n; i++)
-            option_text_line(&command->groups[g]->options[i], out);
-    }
-}
-
-static void examples_text(const struct command *command, struct buffer *out) {
-    if (command->examples == NULL) return;
-    buffer_text(out, "\nExamples:\n");
-    for (size_t i = 0; command->examples[i] != NULL; i += 2)
-        buffer_printf(out, "  %s\n      %s\n", command->examples[i], command->examples[i + 1]);
-}
-
 static void overview_text(struct buffer *out) {
     buffer_text(out, "Usage: trainyard COMMAND [OPTION...]\n\n"
                      "Runs a training function, or any program, on many workers.\n\nCommands:\n");
@@ -92,8 +77,14 @@ void command_help_text(const struct command *command, struct buffer *out) {
         buffer_char(out, '\n');
         wrap(command->description, 0, 0, out);
     }
-    groups_text(command, out);
-    examples_text(command, out);
+    for (size_t g = 0; command->groups[g] != NULL; g++) {
+        buffer_printf(out, "\n%s:\n", command->groups[g]->title);
+        for (size_t i = 0; i < command->groups[g]->n; i++)
+            option_text_line(&command->groups[g]->options[i], out);
+    }
+    if (command->examples != NULL) buffer_text(out, "\nExamples:\n");
+    for (size_t i = 0; command->examples != NULL && command->examples[i] != NULL; i += 2)
+        buffer_printf(out, "  %s\n      %s\n", command->examples[i], command->examples[i + 1]);
 }
 
 static const char exit_status_text[] =

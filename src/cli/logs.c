@@ -84,12 +84,6 @@ static void put_line(struct log_view *logs, int rank, const char *text, size_t s
     buffer_char(&logs->out, '\n');
 }
 
-static int flush(struct log_view *logs, ty_error *err) {
-    int result = cli_print(&logs->out, err);
-    buffer_clear(&logs->out);
-    return result;
-}
-
 /* Whole lines go out; what is left waits for its newline, but not without bound. */
 static void put_lines(struct log_view *logs, struct log_file *file, bool last) {
     size_t at = 0;
@@ -118,7 +112,8 @@ static int drain(struct log_view *logs, struct log_file *file, bool last, ty_err
                            strerror(errno));
         file->line.size += (size_t)size;
         put_lines(logs, file, last && size == 0);
-        int result = flush(logs, err);
+        int result = cli_print(&logs->out, err);
+        buffer_clear(&logs->out);
         if (result < 0 || size == 0) return result;
     }
 }
@@ -141,10 +136,6 @@ static void seek_tail(int fd, int64_t lines) {
         at -= (off_t)size;
     }
     (void)lseek(fd, 0, SEEK_SET);
-}
-
-static bool wanted(const struct log_view *logs, int rank) {
-    return logs->options->all_ranks || idset_has(&logs->options->ranks, rank);
 }
 
 /* The rank of "rank-12.log", or -1. */
@@ -195,7 +186,8 @@ static int find_files(struct log_view *logs, bool tail, ty_error *err) {
     int result = 0;
     for (struct dirent *entry = readdir(stream); entry != NULL && result >= 0; entry = readdir(stream)) {
         int rank = rank_of(entry->d_name);
-        if (rank < 0 || !wanted(logs, rank) || is_known(logs, rank)) continue;
+        bool wanted = logs->options->all_ranks || idset_has(&logs->options->ranks, rank);
+        if (rank < 0 || !wanted || is_known(logs, rank)) continue;
         result = add_file(logs, entry->d_name, rank, tail, err);
     }
     (void)closedir(stream);
@@ -210,8 +202,8 @@ static int drain_all(struct log_view *logs, bool last, ty_error *err) {
     return result;
 }
 
-/* Looks until no controller has the run any longer, then closes the pipe's end: to wait for the lock would be to take it, and a
- * reader takes none. */
+/* Looks until no controller has the run any longer, then closes the pipe's end: to wait for the lock would be
+ * to take it, and a reader takes none. */
 struct end_watch {
     const char *run_path;
     int pipe;

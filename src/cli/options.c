@@ -38,13 +38,6 @@ struct options_reader {
     struct arguments *arguments;
 };
 
-static const char *nearest_option(const struct options_reader *reader, const char *name) {
-    const char *names[MAX_OPTIONS];
-    for (size_t i = 0; i < reader->n; i++)
-        names[i] = reader->options[i]->name;
-    return str_nearest(name, names, reader->n);
-}
-
 static const struct option_spec *option_named(const struct options_reader *reader, const char *name) {
     for (size_t i = 0; i < reader->n; i++)
         if (str_equal(reader->options[i]->name, name)) return reader->options[i];
@@ -69,8 +62,10 @@ static const char *option_beginning(const struct options_reader *reader, const c
 }
 
 static int fail_unknown(const struct options_reader *reader, const char *name, ty_error *err) {
-    const char *near = option_beginning(reader, name);
-    if (near == NULL) near = nearest_option(reader, name);
+    const char *near = option_beginning(reader, name), *names[MAX_OPTIONS];
+    for (size_t i = 0; i < reader->n; i++)
+        names[i] = reader->options[i]->name;
+    if (near == NULL) near = str_nearest(name, names, reader->n);
     if (near != NULL) return ty_fail(err, TY_EUSAGE, "unknown option --%.80s; did you mean --%s?", name, near);
     return ty_fail(err, TY_EUSAGE, "unknown option --%.80s; --help lists those there are", name);
 }
@@ -111,11 +106,6 @@ static int explain_letters(const struct options_reader *reader, const char *word
 static int explain(const struct options_reader *reader, const char *word, ty_error *err) {
     if (str_prefix(word, "--", NULL)) return explain_long(reader, word, err);
     return explain_letters(reader, word, err);
-}
-
-/* A long option that is not written in full. */
-static bool is_shortened(const struct option_spec *option, const char *word) {
-    return str_prefix(word, "--", &word) && strcspn(word, "=") != strlen(option->name);
 }
 
 static bool is_optional(const struct option_spec *option) {
@@ -198,8 +188,10 @@ static int go_through(struct options_reader *reader, const char *letters, const 
             if (reader->rest) return 0;
         } else {
             size_t index = index_of(reader, key);
-            if (is_shortened(reader->options[index], reader->argv[at]))
-                return explain(reader, reader->argv[at], err);
+            const char *name;
+            bool shortened = str_prefix(reader->argv[at], "--", &name) &&
+                             strcspn(name, "=") != strlen(reader->options[index]->name);
+            if (shortened) return explain(reader, reader->argv[at], err);
             take_option(reader, index, optarg);
         }
         at = optind; /* of a word that is a cluster of letters, the same until its last */

@@ -156,17 +156,11 @@ static void note_phase(struct start_phase *phase, nanoseconds duration, int rank
     phase->rank = rank;
 }
 
-static bool get_seconds(const json_t *data, nanoseconds *duration) {
-    const json_t *seconds = json_object_get(data, "seconds");
-    if (!json_is_number(seconds)) return false;
-    *duration = (nanoseconds)(json_number_value(seconds) * (double)NS_PER_S);
-    return true;
-}
-
 static void on_plan(struct reading *reading, const struct run_event *event, const json_t *data) {
-    nanoseconds duration = 0;
-    if (event->attempt <= 1 && get_seconds(data, &duration))
-        note_phase(phase_of(reading, PHASE_PLAN), duration, -1);
+    const json_t *seconds = json_object_get(data, "seconds");
+    if (event->attempt > 1 || !json_is_number(seconds)) return;
+    nanoseconds duration = (nanoseconds)(json_number_value(seconds) * (double)NS_PER_S);
+    note_phase(phase_of(reading, PHASE_PLAN), duration, -1);
 }
 
 static void on_node(struct reading *reading, const struct run_event *event, const json_t *data) {
@@ -317,7 +311,8 @@ static enum run_standing stand(const struct reading *reading) {
     return STANDING_FAILED;
 }
 
-/* A controller that died before its first record left a journal without events: its file tells when that was. */
+/* A controller that died before its first record left a journal without events: its file tells when that
+ * was. */
 static nanoseconds journal_time(const char *run_path) {
     CLEANUP(buffer_done) struct buffer path = {0};
     struct stat status;

@@ -1,5 +1,5 @@
-/* `trainyard simulate`: what is left of the time on a cluster whose nodes fail, and how often a checkpoint pays. The run's own
- * state machine on a virtual cluster; starts nothing. */
+/* `trainyard simulate`: what is left of the time on a cluster whose nodes fail, and how often a checkpoint
+ * pays. The run's own state machine on a virtual cluster; starts nothing. */
 #include <stdint.h>
 #include <stdio.h>
 
@@ -111,8 +111,9 @@ static int check_size(const struct sim_training *training, ty_error *err) {
     return 0;
 }
 
-/* The interval that was asked for and the one that arithmetic finds best, with a half and a double of it: all with the same
- * failures, and with enough of them for chance to even out. Only how many there are counts for this, not of how many nodes. */
+/* The interval that was asked for and the one that arithmetic finds best, with a half and a double of it: all
+ * with the same failures, and with enough of them for chance to even out. Only how many there are counts for
+ * this, not of how many nodes. */
 enum { TRIAL_NODES = 16, TRIAL_FAILURES = 2000, TRIAL_CHECKPOINTS = 500000 };
 #define TRIALS(X)                                \
     X(TRIAL_ASKED, "asked for", asked->interval) \

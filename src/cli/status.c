@@ -254,13 +254,6 @@ static void phases_text(const struct run_summary *summary, struct buffer *out) {
     }
 }
 
-static void waits_text(const struct run_summary *summary, struct buffer *out) {
-    label("waits since", out);
-    format_time(summary->waits_since, out);
-    buffer_char(out, '\n');
-    line("waits for", summary->waits_for, out);
-}
-
 static void run_text(const struct run_summary *summary, struct buffer *out) {
     line("run", summary->name, out);
     label("state", out);
@@ -275,7 +268,12 @@ static void run_text(const struct run_summary *summary, struct buffer *out) {
     buffer_text(out, summary->ended > 0 ? ", took " : ", for ");
     duration_format(run_time(summary), out);
     buffer_char(out, '\n');
-    if (summary->standing == STANDING_WAITING) waits_text(summary, out);
+    if (summary->standing == STANDING_WAITING) {
+        label("waits since", out);
+        format_time(summary->waits_since, out);
+        buffer_char(out, '\n');
+        line("waits for", summary->waits_for, out);
+    }
     workers_text(summary, out);
     results_text(summary, out);
     straggler_text(summary, out);
@@ -332,13 +330,6 @@ static void list_text(const struct run_summary *runs, size_t n, struct buffer *o
     table_format(&table, out);
 }
 
-static void list_json(const struct run_summary *runs, size_t n, struct buffer *out) {
-    json_t *list = json_array();
-    for (size_t i = 0; i < n; i++)
-        (void)json_array_append_new(list, run_json(&runs[i], false));
-    put_json(json_pack("{s:o}", "runs", list), out);
-}
-
 /* A run whose journal cannot be read is told, and the others are shown. */
 static size_t read_runs(const char *storage_path, char **names, size_t n, struct run_summary *runs) {
     size_t n_read = 0;
@@ -363,10 +354,14 @@ static int show_all(const char *storage_path, int format, struct buffer *out, ty
     size_t n_runs = runs != NULL ? read_runs(storage_path, names, n, runs) : 0;
     run_directory_names_free(names, n);
     if (runs == NULL) return ty_fail_memory(err);
-    if (format == FORMAT_JSON)
-        list_json(runs, n_runs, out);
-    else
+    if (format == FORMAT_JSON) {
+        json_t *list = json_array();
+        for (size_t i = 0; i < n_runs; i++)
+            (void)json_array_append_new(list, run_json(&runs[i], false));
+        put_json(json_pack("{s:o}", "runs", list), out);
+    } else {
         list_text(runs, n_runs, out);
+    }
     for (size_t i = 0; i < n_runs; i++)
         run_summary_done(&runs[i]);
     return 0;

@@ -1,5 +1,6 @@
-/* The set of nodes: names lie end to end in blocks, nodes in one array, and two compact indexes find a node by its name and a
- * shape by its content, so that adding a node is O(1) and costs its name and some forty bytes. */
+/* The set of nodes: names lie end to end in blocks, nodes in one array, and two compact indexes find a node by
+ * its name and a shape by its content, so that adding a node is O(1) and costs its name and some forty
+ * bytes. */
 #include "cluster/cluster.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* The nodes that an engine offers: what they have, and what of it is free. Made for 100,000 nodes: nodes with the same
- * resources, labels and type share one shape, and a node costs its name and a few words. */
+/* The nodes that an engine offers: what they have, and what of it is free. Made for 100,000 nodes: nodes with
+ * the same resources, labels and type share one shape, and a node costs its name and a few words. */
 #ifndef CLUSTER_CLUSTER_H
 #define CLUSTER_CLUSTER_H
 
@@ -77,8 +77,8 @@ int cluster_add_node(struct cluster *cluster, const char *name, const struct nod
 /* Takes nodes out that `drop` says; no node may be added afterwards. */
 void cluster_drop_nodes(struct cluster *cluster, bool (*drop)(void *context, const char *name), void *context);
 
-/* `available` amounts turned into a use: what is not named is all free, devices in use are the lowest ones. Unknown names or
- * more than the total: TY_EUSAGE. */
+/* `available` amounts turned into a use: what is not named is all free, devices in use are the lowest ones.
+ * Unknown names or more than the total: TY_EUSAGE. */
 int node_use_create(const struct node_shape *shape, const struct resources *available, struct node_use **use,
                     ty_error *err);
 void node_use_destroy(struct node_use *use);

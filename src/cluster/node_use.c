@@ -1,4 +1,5 @@
-/* What is free on a node of which something is taken, made from the amounts that a cluster file calls available. */
+/* What is free on a node of which something is taken, made from the amounts that a cluster file calls
+ * available. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -116,8 +116,8 @@ static struct node_devices *add_devices(struct node_shape *shape, const char *re
     return &shape->devices[shape->n_devices++];
 }
 
-/* The first `n` of the devices that are there; logical ones beyond, or where there are none: then an inherited variable names
- * them, so that the masks of nested runs add up. */
+/* The first `n` of the devices that are there; logical ones beyond, or where there are none: then an inherited
+ * variable names them, so that the masks of nested runs add up. */
 static int name_devices(struct node_shape *shape, const struct inventory *inventory, const char *resource,
                         size_t n, ty_error *err) {
     CLEANUP(texts_done) struct texts visible = {0};

@@ -1,5 +1,5 @@
-/* Node shapes: what follows from a node's type and labels is added, what no node can have is refused, and equal shapes are
- * told by content. */
+/* Node shapes: what follows from a node's type and labels is added, what no node can have is refused, and equal
+ * shapes are told by content. */
 #include "cluster/shape.h"
 
 #include <errno.h>
@@ -95,7 +95,8 @@ static int add_type(struct node_shape *shape, ty_error *err) {
     int rc = add_type_resource(&shape->total, type, err);
     if (rc == 0 && alias != NULL) rc = add_type_resource(&shape->total, alias, err);
     if (rc < 0 || labels_get(&shape->labels, "ray.io/accelerator-type") != NULL) return rc;
-    /* Any name is a legal type (1.2), but not any name is a label's value: such a type goes without the label. */
+    /* Any name is a legal type (1.2), but not any name is a label's value: such a type goes without the
+     * label. */
     rc = labels_set(&shape->labels, "ray.io/accelerator-type", type, NULL);
     return rc == -ENOMEM ? ty_fail_memory(err) : 0;
 }

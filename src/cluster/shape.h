@@ -1,4 +1,5 @@
-/* What makes node shapes fit to be shared: completing and checking one, and telling equal ones. For cluster.c. */
+/* What makes node shapes fit to be shared: completing and checking one, and telling equal ones. For
+ * cluster.c. */
 #ifndef CLUSTER_SHAPE_H
 #define CLUSTER_SHAPE_H
 

@@ -1,5 +1,6 @@
-/* A compact index of numbered items by the hash of their content: four bytes a slot, nothing else is kept for an item. The
- * items lie with the caller, who says how to hash item number i and how to compare it with a key. */
+/* A compact index of numbered items by the hash of their content: four bytes a slot, nothing else is kept for
+ * an item. The items lie with the caller, who says how to hash item number i and how to compare it with a
+ * key. */
 #ifndef CLUSTER_SLOTS_H
 #define CLUSTER_SLOTS_H
 

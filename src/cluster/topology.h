@@ -1,5 +1,5 @@
-/* Which cores and memory are near a worker's devices, for `--bind numa`. hwloc knows; it comes as the module topology, loaded by
- * the first topology_place(). */
+/* Which cores and memory are near a worker's devices, for `--bind numa`. hwloc knows; it comes as the module
+ * topology, loaded by the first topology_place(). */
 #ifndef CLUSTER_TOPOLOGY_H
 #define CLUSTER_TOPOLOGY_H
 
@@ -10,7 +10,8 @@
 #include "base/error.h"
 #include "base/idset.h"
 
-/* A worker to be placed: near its devices, or without devices (none of known address) at its share of the NUMA nodes. */
+/* A worker to be placed: near its devices, or without devices (none of known address) at its share of the NUMA
+ * nodes. */
 struct topology_request {
     const char *const *bus_ids; /* PCI addresses of its devices, "" where unknown; n of them */
     size_t n;
@@ -28,10 +29,12 @@ struct topology_module {
     int (*place)(const struct topology_request *request, struct topology_place *place, ty_error *err);
 };
 
-/* True when this machine has more than one NUMA node with cores; else binding changes nothing. Asks /sys only. */
+/* True when this machine has more than one NUMA node with cores; else binding changes nothing. Asks /sys
+ * only. */
 bool topology_worthwhile(void);
 
-/* The place of one worker; `place` is filled anew, topology_place_done frees. TY_EUNSUPPORTED without the module. */
+/* The place of one worker; `place` is filled anew, topology_place_done frees. TY_EUNSUPPORTED without the
+ * module. */
 int topology_place(const struct topology_request *request, struct topology_place *place, ty_error *err);
 void topology_place_done(struct topology_place *place);
 

@@ -1,5 +1,5 @@
-/* The module topology: hwloc's view of the machine, read once. Only cores that this process may use are given out. hwloc reads
- * HWLOC_SYNTHETIC and HWLOC_XMLFILE, by which other machines are tried. */
+/* The module topology: hwloc's view of the machine, read once. Only cores that this process may use are given
+ * out. hwloc reads HWLOC_SYNTHETIC and HWLOC_XMLFILE, by which other machines are tried. */
 #include <hwloc.h>
 #include <trainyard/api.h>
 

@@ -1,6 +1,6 @@
-/* Reads affinity, /proc/meminfo and the control groups. A limit may be set on any group from ours up to the root, so all of
- * them are read and the least counts. Inside a container our group's path may be that of the host and absent here: then the
- * root of the mount is the container's own. */
+/* Reads affinity, /proc/meminfo and the control groups. A limit may be set on any group from ours up to the
+ * root, so all of them are read and the least counts. Inside a container our group's path may be that of the
+ * host and absent here: then the root of the mount is the container's own. */
 #include "cluster/usable.h"
 
 #include <errno.h>
@@ -97,7 +97,8 @@ static bool has_controller(const char *list, size_t size, const char *controller
     return false;
 }
 
-/* Our group in the hierarchy of `controller`, from lines like "4:cpu,cpuacct:/user.slice"; "/" when there is none. */
+/* Our group in the hierarchy of `controller`, from lines like "4:cpu,cpuacct:/user.slice"; "/" when there is
+ * none. */
 static void find_group(const char *cgroups, const char *controller, char *group, size_t size) {
     (void)snprintf(group, size, "/");
     for (const char *line = cgroups; *line != '\0'; line += strcspn(line, "\n"), line += *line == '\n') {

@@ -1,5 +1,6 @@
-/* What the kernel lets this process use of the machine: cores and memory, with the limits of its control groups (versions 1
- * and 2). `root` is put before every path read, "" for this machine; tests bring trees of their own. */
+/* What the kernel lets this process use of the machine: cores and memory, with the limits of its control groups
+ * (versions 1 and 2). `root` is put before every path read, "" for this machine; tests bring trees of their
+ * own. */
 #ifndef CLUSTER_USABLE_H
 #define CLUSTER_USABLE_H
 

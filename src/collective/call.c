@@ -29,15 +29,6 @@ size_t comm_type_size(ty_data_type type) {
     return (size_t)type < ARRAY_SIZE(types) ? types[type].size : 0;
 }
 
-static void append_root(const struct comm_call *call, struct buffer *out) {
-    if (call->operation == COMM_BROADCAST) buffer_printf(out, ", root %" PRId32, call->root);
-}
-
-static void append_reduction(const struct comm_call *call, struct buffer *out) {
-    if (call->operation != COMM_ALL_REDUCE && call->operation != COMM_REDUCE_SCATTER) return;
-    buffer_printf(out, ", %s", call->reduction < ARRAY_SIZE(reductions) ? reductions[call->reduction] : "?");
-}
-
 void comm_call_format(const struct comm_call *call, struct buffer *out) {
     const char *name = call->operation < ARRAY_SIZE(operations) ? operations[call->operation] : "?";
     if (call->operation == COMM_BARRIER) {
@@ -46,7 +37,9 @@ void comm_call_format(const struct comm_call *call, struct buffer *out) {
     }
     buffer_printf(out, "%s(count %" PRIu64 ", %s", name, call->count,
                   call->type < ARRAY_SIZE(types) ? types[call->type].name : "?");
-    append_reduction(call, out);
-    append_root(call, out);
+    if (call->operation == COMM_ALL_REDUCE || call->operation == COMM_REDUCE_SCATTER)
+        buffer_printf(out, ", %s",
+                      call->reduction < ARRAY_SIZE(reductions) ? reductions[call->reduction] : "?");
+    if (call->operation == COMM_BROADCAST) buffer_printf(out, ", root %" PRId32, call->root);
     buffer_text(out, call->device ? ", device)" : ")");
 }

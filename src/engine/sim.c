@@ -252,8 +252,8 @@ static void hear_end_of_node(struct sim *sim, const struct sim_message *message)
     run_node_lost(sim->run, message->node, "its agent is gone");
 }
 
-/* Whoever reads a stream never sees words of an attempt behind the launch of the next: a worker's late or doubled ones
- * end here. Those of reports are known by their numbers. */
+/* Whoever reads a stream never sees words of an attempt behind the launch of the next: a worker's late or
+ * doubled ones end here. Those of reports are known by their numbers. */
 void sim_controller_hear(struct sim *sim, const struct sim_message *message) {
     const struct sim_agent *agent = &sim->agents[message->node];
     nanoseconds time = wall(sim);

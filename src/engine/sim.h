@@ -1,10 +1,10 @@
-/* The simulated engine: a cluster that does not exist. Virtual nodes, their agents and workers live on a virtual clock and follow
- * the rules of the real ones (agent/agent.c); the run's own state machine drives them through the ops that the controller
- * gives it. Messages of one node keep their order, as on a stream. One event a step: whoever steps can look at everything
- * between two of them. The same hooks give the same course.
+/* The simulated engine: a cluster that does not exist. Virtual nodes, their agents and workers live on a
+ * virtual clock and follow the rules of the real ones (agent/agent.c); the run's own state machine drives them
+ * through the ops that the controller gives it. Messages of one node keep their order, as on a stream. One
+ * event a step: whoever steps can look at everything between two of them. The same hooks give the same course.
  *
- * What takes time and what goes wrong is asked of the hooks; without them everything happens at once and nothing fails. What
- * workers do (reports, their own end) is told from outside, by the sim_worker_ calls. */
+ * What takes time and what goes wrong is asked of the hooks; without them everything happens at once and
+ * nothing fails. What workers do (reports, their own end) is told from outside, by the sim_worker_ calls. */
 #ifndef ENGINE_SIM_H
 #define ENGINE_SIM_H
 
@@ -13,12 +13,13 @@
 
 struct sim; /* opaque */
 
-/* Of a worker that was told to stop: it does not obey, and is killed after the grace; nothing but the end of its agent ends it. */
+/* Of a worker that was told to stop: it does not obey, and is killed after the grace; nothing but the end of
+ * its agent ends it. */
 #define SIM_DISOBEYS ((nanoseconds)-1)
 #define SIM_STUCK ((nanoseconds)-2)
 
-/* Where a message is lost sight of for so long, an agent ends its workers and itself; the controller, which waits longer, can
- * then take the node for lost: never do both sides of a broken link work. */
+/* Where a message is lost sight of for so long, an agent ends its workers and itself; the controller, which
+ * waits longer, can then take the node for lost: never do both sides of a broken link work. */
 #define SIM_AGENT_PATIENCE (10 * NS_PER_S)
 #define SIM_CONTROLLER_PATIENCE (15 * NS_PER_S)
 
@@ -37,8 +38,8 @@ struct sim_hooks {
     nanoseconds (*check)(void *context); /* of the latest checkpoint, between two attempts; 0: nobody looks */
     nanoseconds (*sync)(void *context);  /* of an event on record; the controller hears nothing meanwhile */
     uint64_t (*random)(void *context);
-    /* Of an elastic run: how many workers fit now, 0 for too few, and the node of each; borrowed as a run_layout's is. NULL where the
-     * size is fixed. */
+    /* Of an elastic run: how many workers fit now, 0 for too few, and the node of each; borrowed as a
+     * run_layout's is. NULL where the size is fixed. */
     uint32_t (*layout)(void *context, unsigned flags, const uint32_t **node_of);
     /* What happens. */
     void (*record)(void *context, const struct run_event *event);
@@ -64,20 +65,22 @@ bool sim_step_until(struct sim *sim, nanoseconds time);
 /* Faults. */
 void sim_kill_node(struct sim *sim, uint32_t node,
                    nanoseconds noticed); /* the controller sees it after so long */
-/* The agent is told to end: it stops its workers, says bye, and goes. `preempted`: the signal that says that its node is taken
- * away; 0: none; -1: not even that is said. */
+/* The agent is told to end: it stops its workers, says bye, and goes. `preempted`: the signal that says that
+ * its node is taken away; 0: none; -1: not even that is said. */
 void sim_end_agent(struct sim *sim, uint32_t node, int preempted);
-/* Messages wait until the partition is over: those to the agent, those from it, or both. Whoever is patient waits for answers, so
- * that a link that is cut one way is as lost to both sides as one that is cut both ways. */
+/* Messages wait until the partition is over: those to the agent, those from it, or both. Whoever is patient
+ * waits for answers, so that a link that is cut one way is as lost to both sides as one that is cut both
+ * ways. */
 enum sim_cut { SIM_CUT_NONE, SIM_CUT_TO_AGENT, SIM_CUT_FROM_AGENT, SIM_CUT_BOTH };
 void sim_partition(struct sim *sim, uint32_t node, enum sim_cut cut);
 
 /* An agent that is stopped hears and says nothing until it goes on, and nobody notices. Its workers work. */
 void sim_freeze(struct sim *sim, uint32_t node, bool frozen);
 
-/* The controller dies, and with it all agents and whatever was on its way; another one goes on with the run as `config` says, which
- * differs in what a journal tells (first_attempt, report_base, checkpoint). Begins with run_start; sim_run has changed. Not from a hook
- * or a timer. 0 or -ENOMEM, after which the simulation can only be destroyed. */
+/* The controller dies, and with it all agents and whatever was on its way; another one goes on with the run as
+ * `config` says, which differs in what a journal tells (first_attempt, report_base, checkpoint). Begins with
+ * run_start; sim_run has changed. Not from a hook or a timer. 0 or -ENOMEM, after which the simulation can only
+ * be destroyed. */
 int sim_restart(struct sim *sim, const struct run_config *config, ty_error *err);
 
 /* What workers do. A worker that does not run does nothing. */
@@ -91,8 +94,8 @@ void sim_worker_hang(struct sim *sim,
 void sim_worker_report(struct sim *sim, uint32_t rank, enum report_kind kind, uint64_t number);
 void sim_worker_exit(struct sim *sim, uint32_t rank, int wait_status);
 
-/* What this cluster was asked to do and what must never be asked, in words: a launch where a worker still lives, a second agent
- * beside the first. NULL: nothing of the kind. */
+/* What this cluster was asked to do and what must never be asked, in words: a launch where a worker still
+ * lives, a second agent beside the first. NULL: nothing of the kind. */
 const char *sim_violation(const struct sim *sim);
 
 #endif

@@ -1,5 +1,5 @@
-/* The gang in lock-step: one timer for all workers, one for the next failure of any node, so that a month of ten thousand
- * nodes is a few thousand events and what the run does for each of them. */
+/* The gang in lock-step: one timer for all workers, one for the next failure of any node, so that a month of
+ * ten thousand nodes is a few thousand events and what the run does for each of them. */
 #include "engine/sim_training.h"
 
 #include <math.h>
@@ -192,8 +192,9 @@ double sim_training_expected(const struct sim_training *training) {
            (1 + (double)training->cost / interval);
 }
 
-/* Of memoryless failures, each of which costs what is left of an interval d and its write w, the part f d / (e^(f (d + w)) - 1) of the time
- * between restarts counts. It is greatest where f d = 1 - e^(-f (d + w)), whatever a restart costs: between 0 and 1 / f. */
+/* Of memoryless failures, each of which costs what is left of an interval d and its write w, the part f d /
+ * (e^(f (d + w)) - 1) of the time between restarts counts. It is greatest where f d = 1 - e^(-f (d + w)),
+ * whatever a restart costs: between 0 and 1 / f. */
 nanoseconds sim_training_best_interval(const struct sim_training *training) {
     double apart = (double)training->mtbf / training->n_nodes, least = 0, most = 1;
     for (int i = 0; i < 64; i++) {

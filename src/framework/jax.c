@@ -1,6 +1,6 @@
 /* jax: what plain sets, and the platform that the workers hold, unless the user chose one. A process of JAX
- * takes every device that it sees, so each worker sees its own only, and one that holds none keeps to the CPU. No
- * options. */
+ * takes every device that it sees, so each worker sees its own only, and one that holds none keeps to the CPU.
+ * No options. */
 #include "framework/shared.h"
 
 static const char *platform(const struct framework_context *context) {

@@ -49,7 +49,8 @@ static void add_id(void *context, const char *id, bool numbered) {
     buffer_printf(ids, "%s%s", follows ? "," : "", id);
 }
 
-/* Which devices the worker holds, whatever it sees: "GPU=2,3;NPU=0". Indices say nothing once the visible ones are changed. */
+/* Which devices the worker holds, whatever it sees: "GPU=2,3;NPU=0". Indices say nothing once the visible ones
+ * are changed. */
 static void name_devices(const struct framework_context *context, size_t rank, struct variables *variables) {
     const struct plan_worker *worker = &context->plan->workers[rank];
     const struct node_shape *shape = context->cluster->nodes[worker->node].shape;

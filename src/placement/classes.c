@@ -1,6 +1,6 @@
-/* Classes of alike nodes: a hash table from state to class, and in each class a pairing heap of its nodes by number. The
- * heap's links lie with the nodes, so that a class needs no memory of its own; since no two classes share a node there are
- * never more classes than nodes, and one spare for the node that moves. */
+/* Classes of alike nodes: a hash table from state to class, and in each class a pairing heap of its nodes by
+ * number. The heap's links lie with the nodes, so that a class needs no memory of its own; since no two classes
+ * share a node there are never more classes than nodes, and one spare for the node that moves. */
 #include "placement/classes.h"
 
 #include <errno.h>

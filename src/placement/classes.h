@@ -1,9 +1,9 @@
-/* What is free on every node, nodes alike kept together. Two nodes are alike when they have the same shape, the same free
- * amounts and the same free parts of devices, whichever devices those are; such nodes form a class, and the lowest node
- * of a class is known at once. A decision then costs by classes and not by nodes.
+/* What is free on every node, nodes alike kept together. Two nodes are alike when they have the same shape, the
+ * same free amounts and the same free parts of devices, whichever devices those are; such nodes form a class,
+ * and the lowest node of a class is known at once. A decision then costs by classes and not by nodes.
  *
- * A node is changed while it is open: classes_open, then the amounts, then classes_close. All memory is claimed by
- * classes_init, so that opening and closing cannot fail and a decision can always be undone. */
+ * A node is changed while it is open: classes_open, then the amounts, then classes_close. All memory is claimed
+ * by classes_init, so that opening and closing cannot fail and a decision can always be undone. */
 #ifndef PLACEMENT_CLASSES_H
 #define PLACEMENT_CLASSES_H
 
@@ -14,7 +14,8 @@
 
 enum { NONE = UINT32_MAX };
 
-/* Whether the nodes of a class may be used in the decision that is being made, and how soon: a lower tier goes first. */
+/* Whether the nodes of a class may be used in the decision that is being made, and how soon: a lower tier goes
+ * first. */
 enum tier { TIER_UNUSED, TIER_USED, TIER_EXCLUDED };
 
 struct shape_info {
@@ -25,7 +26,8 @@ struct shape_info {
     uint32_t n_positions;    /* devices of all resources together */
 };
 
-/* Head of a class; its amounts and its devices' free parts (ascending within each resource) follow in memory. */
+/* Head of a class; its amounts and its devices' free parts (ascending within each resource) follow in
+ * memory. */
 struct node_class {
     uint64_t hash;
     uint32_t shape; /* index of the shape */

@@ -1,5 +1,5 @@
-/* One decision of the planner: the gang in the order of placing, what has been placed so far, and how to take it back. The
- * strategies (strategy.c) work on this; planner.c begins and ends it. */
+/* One decision of the planner: the gang in the order of placing, what has been placed so far, and how to take
+ * it back. The strategies (strategy.c) work on this; planner.c begins and ends it. */
 #ifndef PLACEMENT_DECISION_H
 #define PLACEMENT_DECISION_H
 

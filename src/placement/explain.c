@@ -1,5 +1,5 @@
-/* A refusal explained: first whether one worker fits any node at all (labels, type, amounts, devices, all together), then what
- * all of them lack. */
+/* A refusal explained: first whether one worker fits any node at all (labels, type, amounts, devices, all
+ * together), then what all of them lack. */
 #include "placement/explain.h"
 
 #include <errno.h>
@@ -130,7 +130,8 @@ struct tally {
     size_t n;
 };
 
-/* "a (2 nodes), b (1 node)": what `value_of` says of the nodes, up to some. False when it says nothing of any. */
+/* "a (2 nodes), b (1 node)": what `value_of` says of the nodes, up to some. False when it says nothing of
+ * any. */
 static bool say_values(const struct view *view,
                        const char *(*value_of)(const struct node_shape *, const char *), const char *key) {
     enum { VALUES_SHOWN = 6 };

@@ -76,8 +76,8 @@ static bool find_lack(const struct slice_view *view, const struct slice_host *ho
     return false;
 }
 
-/* The first host of a usable slice that cannot hold its share; else the first that would have rank 0 and cannot hold the
- * trainer beside it. */
+/* The first host of a usable slice that cannot hold its share; else the first that would have rank 0 and cannot
+ * hold the trainer beside it. */
 static bool find_full_host(const struct slice_view *view, struct lack *lack) {
     for (int with_trainer = 0; with_trainer < 2; with_trainer++) {
         for (size_t h = 0; h < view->list->n_hosts; h++) {
@@ -99,7 +99,8 @@ static bool say_lack(const struct slice_view *view, struct lack *lack) {
     return true;
 }
 
-/* The first whole slice over whose hosts the workers do not divide, as when a worker wants more than one host has. */
+/* The first whole slice over whose hosts the workers do not divide, as when a worker wants more than one host
+ * has. */
 static bool say_unfit_hosts(const struct slice_view *view, struct lack *lack) {
     const struct demand *demand = view->proposal->demand;
     for (size_t s = 0; s < view->list->n; s++) {

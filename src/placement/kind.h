@@ -14,7 +14,8 @@ struct wanted {
     bool device;
 };
 
-/* What a class is worth to a kind; the tournament compares these alone, for the classes themselves lie far apart. */
+/* What a class is worth to a kind; the tournament compares these alone, for the classes themselves lie far
+ * apart. */
 struct score {
     double score;   /* negative: does not fit */
     uint32_t tier;  /* of the class */
@@ -77,18 +78,19 @@ int64_t kind_count_on(const struct kind *kind, const struct classes *classes, co
 /* True when a node's resource `have` serves `want`: the same name, or two names of one accelerator type. */
 bool kind_same_resource(const char *want, const char *have);
 
-/* The class whose lowest node is the best for the kind, unused ones first; NONE when nothing fits. -ENOMEM is answered in
- * `*failed`. `keep` is false for one of very many kinds, for which a tournament does not pay. */
+/* The class whose lowest node is the best for the kind, unused ones first; NONE when nothing fits. -ENOMEM is
+ * answered in `*failed`. `keep` is false for one of very many kinds, for which a tournament does not pay. */
 uint32_t kind_best(struct kind *kind, struct kind_table *table, const struct classes *classes, bool keep,
                    int *failed);
 
-/* The open node: whether one more bundle fits, the grant of one (positions of its devices, in order of the resources'
- * names), and its return. */
+/* The open node: whether one more bundle fits, the grant of one (positions of its devices, in order of the
+ * resources' names), and its return. */
 bool open_node_fits(const struct classes *classes, const struct kind *kind);
 void open_node_grant(struct classes *classes, const struct kind *kind, uint16_t *positions);
 void open_node_return(struct classes *classes, const struct kind *kind, const uint16_t *positions);
 
-/* How many device positions a bundle of these resources is granted, and a return that needs no kind, so that it cannot fail. */
+/* How many device positions a bundle of these resources is granted, and a return that needs no kind, so that it
+ * cannot fail. */
 size_t resources_positions(const struct resources *resources);
 void open_node_return_resources(struct classes *classes, const struct resources *resources,
                                 const uint16_t *positions);

@@ -54,30 +54,32 @@ struct plan {
     struct resources total; /* with the trainer's */
 };
 
-/* Places every worker of the demand or none: the most that fit for an elastic one. PLAN_BUSY means that it would fit with nothing
- * taken on the nodes, PLAN_INFEASIBLE that it would not even then. `max_workers` 0 (local mode) is feasible and places
- * nobody. The plan keeps names of the cluster, which must outlive it. 0 also when it does not fit; negative for want of
- * memory. */
+/* Places every worker of the demand or none: the most that fit for an elastic one. PLAN_BUSY means that it
+ * would fit with nothing taken on the nodes, PLAN_INFEASIBLE that it would not even then. `max_workers` 0
+ * (local mode) is feasible and places nobody. The plan keeps names of the cluster, which must outlive it. 0
+ * also when it does not fit; negative for want of memory. */
 int plan_make(const struct cluster *cluster, const struct demand *demand, struct plan **plan, ty_error *err);
 void plan_destroy(struct plan *plan);
 
-/* The visible-devices ids of a worker: the union of this run's devices on its node, in order; only its own with `own`, and
- * for TPU chips, which one process alone can open. Calls `change` with each variable (also TPU bounds). */
+/* The visible-devices ids of a worker: the union of this run's devices on its node, in order; only its own with
+ * `own`, and for TPU chips, which one process alone can open. Calls `change` with each variable (also TPU
+ * bounds). */
 int plan_worker_environment(const struct plan *plan, const struct cluster *cluster, size_t rank, bool own,
                             environment_change *change, void *context);
 /* Own device indices within the visible list ("0,1"), for TRAINYARD_DEVICES; "" without devices. */
 void plan_worker_devices(const struct plan *plan, const struct cluster *cluster, size_t rank, bool own,
                          struct buffer *out);
 
-/* Calls `each` with the ids of a worker's own devices of one resource, in order; `numbered`: the id is a whole number. The id is
- * borrowed during the call. 0 or -ENOMEM. */
+/* Calls `each` with the ids of a worker's own devices of one resource, in order; `numbered`: the id is a whole
+ * number. The id is borrowed during the call. 0 or -ENOMEM. */
 int plan_each_device(const struct plan *plan, const struct cluster *cluster, size_t rank, size_t devices,
                      void (*each)(void *context, const char *id, bool numbered), void *context);
 
 /* The object of docs/design.md 5.3, pretty-printed. */
 void plan_format_json(const struct plan *plan, const struct cluster *cluster, const struct demand *demand,
                       struct buffer *out);
-/* A drawing for a person: each node, its devices as cells and who holds them; or the refusal. `colour` uses SGR codes. */
+/* A drawing for a person: each node, its devices as cells and who holds them; or the refusal. `colour` uses SGR
+ * codes. */
 void plan_format_text(const struct plan *plan, const struct cluster *cluster, const struct demand *demand,
                       bool colour, struct buffer *out);
 

@@ -84,7 +84,8 @@ static void sort_by_id(struct visible *visible, const struct node_devices *devic
         qsort(visible->devices, visible->n, sizeof *visible->devices, numbers ? number_order : text_order);
 }
 
-/* The devices of one resource that the worker is to see, in order: none when it holds none itself. The caller frees visible->devices. */
+/* The devices of one resource that the worker is to see, in order: none when it holds none itself. The caller
+ * frees visible->devices. */
 static int find_visible(const struct plan *plan, const struct cluster *cluster, size_t rank, size_t devices,
                         bool own, struct visible *visible) {
     const struct plan_worker *worker = &plan->workers[rank];
@@ -135,7 +136,8 @@ int plan_worker_environment(const struct plan *plan, const struct cluster *clust
     return result < 0 ? result : 0;
 }
 
-/* The resource that TRAINYARD_DEVICES speaks of: the GPU where there is one, else the first that was granted. */
+/* The resource that TRAINYARD_DEVICES speaks of: the GPU where there is one, else the first that was
+ * granted. */
 static const struct grant *main_grant(const struct plan *plan, const struct node_shape *shape,
                                       const struct plan_worker *worker) {
     const struct grant *grants = plan->grants + worker->first_grant;

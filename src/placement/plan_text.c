@@ -49,7 +49,8 @@ static bool holds(const struct drawing *drawing, const struct plan_worker *worke
     return false;
 }
 
-/* "3", "3+4", or "3..9" for more than two that share; "" when no worker of the plan holds it. Returns the first rank. */
+/* "3", "3+4", or "3..9" for more than two that share; "" when no worker of the plan holds it. Returns the first
+ * rank. */
 static size_t label_cell(const struct drawing *drawing, size_t first, size_t n, size_t devices, size_t position,
                          char label[48]) {
     size_t holders = 0, lowest = 0, highest = 0;

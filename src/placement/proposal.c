@@ -1,5 +1,5 @@
-/* Elastic demands are planned at the most that fits. What fits one by one bounds that from above and is counted by classes; the
- * bound nearly always holds, else the search goes down from it in doubling steps. */
+/* Elastic demands are planned at the most that fits. What fits one by one bounds that from above and is counted
+ * by classes; the bound nearly always holds, else the search goes down from it in doubling steps. */
 #include "placement/proposal.h"
 
 #include <errno.h>
@@ -69,7 +69,8 @@ void proposal_done(struct proposal *proposal) {
 
 /* ---- placing ---- */
 
-/* Room for the kinds, nodes and positions of n workers. Kinds go on from where they were: those of earlier workers stay. */
+/* Room for the kinds, nodes and positions of n workers. Kinds go on from where they were: those of earlier
+ * workers stay. */
 static int make_room(struct proposal *proposal, size_t n) {
     if (n > proposal->n_kind_of) {
         uint32_t *kind_of = realloc(proposal->kind_of, n * sizeof *kind_of);

@@ -33,7 +33,8 @@ int proposal_init(struct proposal *proposal, const struct cluster *cluster, cons
                   bool idle);
 void proposal_done(struct proposal *proposal);
 
-/* Places as many workers as fit from `least` to `most`. 1 when it did, 0 when not even the least fit, or -ENOMEM. */
+/* Places as many workers as fit from `least` to `most`. 1 when it did, 0 when not even the least fit, or
+ * -ENOMEM. */
 int proposal_place(struct proposal *proposal, size_t least, size_t most);
 void proposal_withdraw(struct proposal *proposal); /* gives back what is placed */
 

@@ -1,4 +1,5 @@
-/* Rank order by counting: nodes in first-seen order, each node's bundles in their place, then by lowest device. */
+/* Rank order by counting: nodes in first-seen order, each node's bundles in their place, then by lowest
+ * device. */
 #include "placement/ranks.h"
 
 #include <errno.h>

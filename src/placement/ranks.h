@@ -6,14 +6,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A worker's lowest device id: a number, or on nodes where some id is none the smallest text. Without devices {0, NULL}. */
+/* A worker's lowest device id: a number, or on nodes where some id is none the smallest text. Without devices
+ * {0, NULL}. */
 struct rank_key {
     int64_t number;
     const char *text;
 };
 
-/* order[r] is the bundle of world rank r. Node indices are below n_nodes; equal keys keep the order of bundles. 0 or
- * -ENOMEM. */
+/* order[r] is the bundle of world rank r. Node indices are below n_nodes; equal keys keep the order of bundles.
+ * 0 or -ENOMEM. */
 int ranks_order(const uint32_t *node_of, const struct rank_key *keys, size_t n, size_t n_nodes,
                 uint32_t *order);
 

@@ -11,7 +11,8 @@
 
 /* ---- finding ---- */
 
-/* The slice that a node belongs to, NULL when none of the demand's kind. A host that is a whole slice needs no name. */
+/* The slice that a node belongs to, NULL when none of the demand's kind. A host that is a whole slice needs no
+ * name. */
 static const char *slice_name(const struct node *node, const struct demand *demand, quantity units) {
     const char *label = labels_get(&node->shape->labels, "ray.io/tpu-pod-type");
     char normal[32];
@@ -201,8 +202,8 @@ static size_t drop(const struct slice **fitting, size_t n, const struct slice *s
     return kept;
 }
 
-/* The first `most` of the fitting slices. Where the trainer does not fit beside rank 0, on the first by name, that slice makes
- * room for the next. */
+/* The first `most` of the fitting slices. Where the trainer does not fit beside rank 0, on the first by name,
+ * that slice makes room for the next. */
 static int choose(struct proposal *proposal, const struct slice_list *list, const struct slice **fitting,
                   size_t n, size_t least, size_t most) {
     const struct slice **chosen = calloc(n + 1, sizeof(const struct slice *));

@@ -31,7 +31,8 @@ static bool is_feasible_without(const struct decision *decision) {
     return true;
 }
 
-/* A gang that is larger than the number of classes is worth counting first: a refusal is then as cheap as a look. */
+/* A gang that is larger than the number of classes is worth counting first: a refusal is then as cheap as a
+ * look. */
 static bool has_room(const struct decision *decision, bool one_each) {
     const struct classes *classes = decision->classes;
     if (decision->gang->n < classes->n_classes) return true;
@@ -56,7 +57,8 @@ static int refused(const struct decision *decision) {
 
 /* ---- PACK ---- */
 
-/* The queue whose next bundle goes first among queues `from` to the end of its group that accept the open node. */
+/* The queue whose next bundle goes first among queues `from` to the end of its group that accept the open
+ * node. */
 static struct kind_queue *next_for_open_node(const struct decision *decision, uint32_t from) {
     struct kind_queue *best = NULL;
     for (uint32_t q = from; q < decision->queues[from].group_end; q++) {
