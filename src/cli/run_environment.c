@@ -1,5 +1,5 @@
 /* Building the environment that workers inherit. */
-#include "cli/run_environment.h"
+#include "cli/run_options.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -11,10 +11,10 @@
 struct node_devices {
     char *resource; /* "GPU" */
     size_t n;
-    char **ids;   /* n names for the visible-devices variable; NULL: "0", "1", .. */
-    char **uuids; /* n, "" where unknown; NULL: none is known. Leases go by them */
-    char **
-        bus_ids; /* n PCI addresses, "" where unknown; NULL: none is known. Binding to near cores goes by them */
+    /* n of each; NULL: none is known, and ids are "0", "1", .. */
+    char **ids;     /* names for the visible-devices variable */
+    char **uuids;   /* "" where unknown; leases go by them */
+    char **bus_ids; /* PCI addresses, "" where unknown; binding to near cores goes by them */
 };
 
 /* Of one resource on one node, and of all nodes together: a plan looks at each of them. */

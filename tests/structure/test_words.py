@@ -25,7 +25,10 @@ def words(code):
 
 class Words(unittest.TestCase):
     def test_words_are_found(self):
-        code = '/* struct no { */ struct a { int x; };\nenum b { C, D = F(1, 2), /* E */ G };\nenum { H };\n#define I enum j { K }\n'
+        code = (
+            "/* struct no { */ struct a { int x; };\n"
+            "enum b { C, D = F(1, 2), /* E */ G };\nenum { H };\n#define I enum j { K }\n"
+        )
         self.assertEqual(words(code), {"a", "b", "C", "D", "G", "H"})
 
     def test_each_word_has_one_meaning(self):
