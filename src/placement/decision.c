@@ -1,4 +1,6 @@
-/* Order of placing, grants and their undoing. */
+/* One decision from its begin to its end: bundles are sorted into queues of a kind, in the order of placing,
+ * and every node that is touched is noted, so that the end can let all of them be used again. Which node a
+ * bundle goes to is strategy.c's matter. Nothing of a gang is kept here after the end. */
 #include "placement/decision.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
-/* Why a demand of TPU slices does not fit. */
+/* Why a demand of TPU slices does not fit: slices of the right type that are missing, not whole or not
+ * divisible, or one host that has too little. Says the first of these that is so; the words for plain
+ * workers are in explain.c. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,6 @@
-/* Kinds of bundles: found by content, bound to shapes, put in order, and how often one fits. */
+/* Kinds of bundles: found by content, bound to shapes, put in order, and how often one fits a class or the
+ * open node. A kind is made once and remembered from decision to decision, because to bind it looks at every
+ * shape of the cluster; the best class for one is best.c's matter. */
 #include "placement/kind.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
-/* A plan from a proposal: ranks, grants by rank, slices; and the verdict when the proposal was not accepted. */
+/* A plan from a proposal: bundles become ranks, rows of positions become grants by resource, slices get
+ * their ranks. A demand that does not fit now is tried on the same nodes with nothing taken, which tells
+ * busy from infeasible; the reason in words is explain.c's. */
 #include "placement/plan.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
-/* The planner's life, whole decisions, domains, and counting what fits. */
+/* The planner's life, whole decisions, label domains, and counting what fits. Each entry point begins a
+ * decision, lets a strategy or the caller place, and ends it, so that a gang that is refused leaves no
+ * trace. */
 #include "placement/planner.h"
 
 #include <errno.h>

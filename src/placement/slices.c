@@ -1,4 +1,6 @@
-/* Finding slices, and giving them to a proposal. */
+/* Finding slices, and giving them to a proposal. A slice is looked at as a whole: which hosts make it up,
+ * whether all of its chips and its worker 0 are there, and how the workers divide over the hosts. Only then
+ * is it tried on what is free. */
 #include "placement/slices.h"
 
 #include <errno.h>
@@ -17,9 +19,9 @@ static const char *slice_name(const struct node *node, const struct demand *dema
     const char *label = labels_get(&node->shape->labels, "ray.io/tpu-pod-type");
     char normal[32];
     if (!label) return NULL;
-    if (strcmp(label, demand->tpu.pod_type) &&
-        (tpu_pod_type(label, normal, NULL) < 0 || strcmp(normal, demand->tpu.pod_type)))
-        return NULL;
+    bool same = str_equal(label, demand->tpu.pod_type) ||
+                (tpu_pod_type(label, normal, NULL) == 0 && str_equal(normal, demand->tpu.pod_type));
+    if (!same) return NULL;
     const char *name = labels_get(&node->shape->labels, "ray.io/tpu-slice-name");
     if (name && *name) return name;
     return resources_get(&node->shape->total, "TPU") == units ? node->name : NULL;

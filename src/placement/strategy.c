@@ -1,4 +1,6 @@
-/* The four strategies of docs/spec/placement.md 3.2, steps 2 and 5 to 8. */
+/* The four strategies of docs/spec/placement.md 3.2, steps 2 and 5 to 8. They choose nodes in the order of
+ * placing; all but STRICT_PACK, which tries node after node, never take a choice back. What can be refused by
+ * counting is refused before anything is placed. */
 #include <errno.h>
 #include <stdlib.h>
 

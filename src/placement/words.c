@@ -1,4 +1,5 @@
-/* Amounts in words. */
+/* Amounts in words, as base writes them, and accelerator types, which look like amounts in a demand and are
+ * none. */
 #include "placement/words.h"
 
 #include "base/cleanup.h"
