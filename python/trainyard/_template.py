@@ -1,5 +1,5 @@
 """The fork template: imports once what every worker needs, and forks workers
-(docs/design.md 4, src/agent/template.h).
+(docs/design.md 4, src/agent/template/template.h).
 
 `python -m trainyard._template MODULE...` is started by an agent and becomes, by turns:
 

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/serve.h"
+#include "agent/node_run.h"
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/kernel.h"
@@ -76,15 +76,15 @@ static bool wait_for_word(int channel_fd, int parent_fd) {
 }
 
 /* Serves the next run; what came of it, SERVED when there is none. */
-static enum served serve_next(struct service *service) {
+static enum node_run_result serve_next(struct service *service) {
     Wire__Message *message = NULL;
     ty_error err = {0};
-    if (!wait_for_word(service->channel_fd, service->parent_fd)) return SERVED;
+    if (!wait_for_word(service->channel_fd, service->parent_fd)) return NODE_RUN_DONE;
     int result = start_receive(service->channel_fd, &message, &service->lease_fd, &err);
-    if (result <= 0) return result == 0 ? SERVED : SERVED_BADLY;
+    if (result <= 0) return result == 0 ? NODE_RUN_DONE : NODE_RUN_FAILED;
     service->start = message->start;
     if (service->start->log_path[0] != '\0') log_set_sink(write_log, service->start->log_path);
-    enum served served = serve_run(service);
+    enum node_run_result served = node_run_serve(service);
     log_set_sink(NULL, NULL);
     wire__message__free_unpacked(message, NULL);
     return served;
@@ -107,9 +107,9 @@ int agent_main(int channel_fd, pid_t copy) {
                               .lease_fd = -1,
                               .nofile = &nofile,
                               .template = template};
-    enum served served;
+    enum node_run_result served;
     do
         served = serve_next(&service);
-    while (served == SERVED_KEPT);
-    return served == SERVED ? EXIT_SUCCESS : EXIT_FAILURE;
+    while (served == NODE_RUN_KEPT);
+    return served == NODE_RUN_DONE ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,8 +1,8 @@
 /* The agent: one process per node. Starts, watches and ends that node's workers; speaks frames with the controller.
  *
- * It serves one run after another: waits for a Start on its channel, serves that run (serve.h), and, when it is kept, waits for the
- * next. Nothing of a run is left in it then but the template (template.h). While it waits it does nothing, and ends as soon as its
- * channel closes or the process that started it is gone. */
+ * It serves one run after another: waits for a Start on its channel, serves that run (node_run.h), and, when it is kept,
+ * waits for the next. Of a run nothing is left in it then but the zygote (template/template.h). While it waits it does
+ * nothing, and ends as soon as its channel closes or the process that started it is gone. */
 #ifndef AGENT_AGENT_H
 #define AGENT_AGENT_H
 

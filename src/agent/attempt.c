@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/serving.h"
+#include "agent/node_run.h"
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -11,12 +11,12 @@
 enum { SPAWNS_A_TURN = 8, FORKS_AT_ONCE = 8 };
 #define GRACE_LOST (1 * NS_PER_S) /* without a controller nobody waits for a polite end */
 
-nanoseconds attempt_grace(const struct serving *serving) {
-    nanoseconds grace = serving->launch.body != NULL ? serving->launch.body->grace : 0;
-    return serving->lost && grace > GRACE_LOST ? GRACE_LOST : grace;
+nanoseconds attempt_grace(const struct node_run *run) {
+    nanoseconds grace = run->launch.body != NULL ? run->launch.body->grace : 0;
+    return run->lost && grace > GRACE_LOST ? GRACE_LOST : grace;
 }
 
-void attempt_refuse(struct serving *serving, const Wire__Launch *body, const char *why, bool stopped) {
+void attempt_refuse(struct node_run *run, const Wire__Launch *body, const char *why, bool stopped) {
     for (size_t i = 0; i < body->n_workers; i++) {
         Wire__WorkerEvent event = WIRE__WORKER_EVENT__INIT;
         event.kind = WIRE__WORKER_EVENT__KIND__START_FAILED;
@@ -24,135 +24,133 @@ void attempt_refuse(struct serving *serving, const Wire__Launch *body, const cha
         event.stopped = stopped;
         char *text = strdup(why);
         if (text != NULL) event.text = text;
-        outbox_event(&serving->outbox, event);
+        outbox_event(&run->outbox, event);
     }
 }
 
 /* It came while the attempt before it was still being cleared away. */
-static void stop_next(struct serving *serving) {
-    if (serving->next == NULL) return;
-    attempt_refuse(serving, serving->next, "stopped before it was started", true);
-    wire__launch__free_unpacked(TAKE(serving->next), NULL);
+static void stop_next(struct node_run *run) {
+    if (run->next == NULL) return;
+    attempt_refuse(run, run->next, "stopped before it was started", true);
+    wire__launch__free_unpacked(TAKE(run->next), NULL);
 }
 
-void attempt_stop(struct serving *serving, bool kill) {
-    serving->killing |= kill;
-    stop_next(serving);
-    stacks_cancel(&serving->stacks);
-    for (size_t i = 0; i < serving->n_children; i++) /* one that hangs would make nothing of a grace */
-        child_stop(&serving->children[i], kill || serving->children[i].hung, attempt_grace(serving));
-    if (attempt_grace(serving) < serving->log_limit) serving->log_limit = attempt_grace(serving);
+void attempt_stop(struct node_run *run, bool kill) {
+    run->killing |= kill;
+    stop_next(run);
+    stacks_cancel(&run->stacks);
+    for (size_t i = 0; i < run->n_workers; i++) /* one that hangs would make nothing of a grace */
+        worker_process_stop(&run->workers[i], kill || run->workers[i].hung, attempt_grace(run));
+    if (attempt_grace(run) < run->log_limit) run->log_limit = attempt_grace(run);
     if (!kill) return;
-    serving->log_limit = 0;
-    logs_hurry(&serving->logs);
-    sweep_kill(&serving->sweep);
+    run->log_limit = 0;
+    logs_hurry(&run->logs);
+    node_sweep_kill(&run->sweep);
 }
 
 void attempt_go_on(void *context) {
-    struct serving *serving = context;
-    struct template *template = serving->way == START_FORKED ? serving->service->template : NULL;
-    if (serving->way == START_UNDECIDED) return;
-    for (int i = 0; i < SPAWNS_A_TURN && serving->n_started < serving->n_children; i++) {
-        struct child *child = &serving->children[serving->n_started];
+    struct node_run *run = context;
+    struct template *template = run->way == START_FORKED ? run->service->template : NULL;
+    if (run->way == START_UNDECIDED) return;
+    for (int i = 0; i < SPAWNS_A_TURN && run->n_started < run->n_workers; i++) {
+        struct worker_process *worker = &run->workers[run->n_started];
         if (template != NULL && template_pending(template) >= FORKS_AT_ONCE) return; /* an answer goes on */
-        if (child->stage == CHILD_PLANNED)
-            child_start(child, &serving->launch, serving->n_started, &serving->channels, template);
-        serving->n_started++;
+        if (worker->stage == PROCESS_PLANNED)
+            worker_process_start(worker, &run->launch, run->n_started, &run->channels, template);
+        run->n_started++;
     }
-    if (serving->n_started < serving->n_children)
-        (void)loop_timer_start(serving->loop, &serving->start_timer, 0);
+    if (run->n_started < run->n_workers) (void)loop_timer_start(run->loop, &run->start_timer, 0);
 }
 
-static void refuse_planned(struct serving *serving, const char *why) {
-    for (size_t i = 0; i < serving->n_children; i++)
-        child_refuse(&serving->children[i], TY_ESTART, why);
-    serving->n_started = serving->n_children;
+static void refuse_planned(struct node_run *run, const char *why) {
+    for (size_t i = 0; i < run->n_workers; i++)
+        worker_process_refuse(&run->workers[i], TY_ESTART, why);
+    run->n_started = run->n_workers;
 }
 
 /* Chosen: workers are executed instead. Demanded: it says why there are none. */
-static void do_without_template(struct serving *serving, const char *why) {
-    const char *method = serving->launch.body->start_method;
+static void do_without_template(struct node_run *run, const char *why) {
+    const char *method = run->launch.body->start_method;
     if (!str_equal(method, "auto")) {
         CLEANUP(buffer_done) struct buffer text = {0};
         buffer_printf(&text, "workers cannot be forked from a template (start_method \"%s\"): %s", method, why);
-        refuse_planned(serving, text.failed ? why : text.data);
+        refuse_planned(run, text.failed ? why : text.data);
         return;
     }
-    outbox_log(&serving->outbox, LOG_LEVEL_WARNING,
+    outbox_log(&run->outbox, LOG_LEVEL_WARNING,
                "node %s: workers start as fresh processes, not forked from a template: %s",
-               serving->service->start->node_name, why);
-    serving->way = START_EXECUTED;
+               run->service->start->node_name, why);
+    run->way = START_EXECUTED;
 }
 
 /* The template can be asked, or not, or an answer of it has come. */
 void attempt_template_changed(void *context) {
-    struct serving *serving = context;
-    const struct template *template = serving->service->template;
-    if (!serving->active || serving->way == START_EXECUTED) return;
+    struct node_run *run = context;
+    const struct template *template = run->service->template;
+    if (!run->active || run->way == START_EXECUTED) return;
     enum template_state state = template_state(template);
-    if (serving->way == START_UNDECIDED && state == TEMPLATE_READY) serving->way = START_FORKED;
-    if (serving->way == START_UNDECIDED && state == TEMPLATE_REFUSED)
-        do_without_template(serving, template_reason(template));
-    if (serving->way == START_UNDECIDED && state == TEMPLATE_FAILED)
-        refuse_planned(serving, template_reason(template));
-    attempt_go_on(serving);
+    if (run->way == START_UNDECIDED && state == TEMPLATE_READY) run->way = START_FORKED;
+    if (run->way == START_UNDECIDED && state == TEMPLATE_REFUSED)
+        do_without_template(run, template_reason(template));
+    if (run->way == START_UNDECIDED && state == TEMPLATE_FAILED) refuse_planned(run, template_reason(template));
+    attempt_go_on(run);
 }
 
-static void choose_way(struct serving *serving) {
-    const Wire__Launch *body = serving->launch.body;
-    serving->way = START_EXECUTED;
+static void choose_way(struct node_run *run) {
+    const Wire__Launch *body = run->launch.body;
+    run->way = START_EXECUTED;
     if (body->start_method[0] == '\0' || body->n_workers == 0) return;
-    serving->way = START_UNDECIDED;
-    (void)template_prepare(serving->service->template, &serving->launch);
+    run->way = START_UNDECIDED;
+    (void)template_prepare(run->service->template, &run->launch);
 }
 
-void attempt_begin(struct serving *serving, const Wire__Launch *body) {
+void attempt_begin(struct node_run *run, const Wire__Launch *body) {
     ty_error err = {0};
-    struct child *children = calloc(body->n_workers + 1, sizeof *children);
-    int result = children == NULL ? ty_fail_memory(&err)
-                                  : launch_init(&serving->launch, body, serving->service->nofile, &err);
+    struct worker_process *workers = calloc(body->n_workers + 1, sizeof *workers);
+    int result = workers == NULL ? ty_fail_memory(&err)
+                                 : node_launch_init(&run->launch, body, run->service->nofile, &err);
     if (result < 0) {
-        free(children);
-        attempt_refuse(serving, body, err.message, false);
+        free(workers);
+        attempt_refuse(run, body, err.message, false);
         return;
     }
-    if (!body->hold_port) held_port_close(&serving->port);
+    if (!body->hold_port) held_port_close(&run->port);
     for (size_t i = 0; i < body->n_workers; i++)
-        children[i] = (struct child){.outbox = &serving->outbox,
-                                     .logs = &serving->logs,
-                                     .oom = &serving->oom,
-                                     .rank = body->workers[i]->rank,
-                                     .grace = body->grace};
-    serving->children = children;
-    serving->n_children = body->n_workers;
-    serving->n_started = serving->reaped_hint = 0;
-    serving->active = true;
-    serving->killing = false;
-    serving->logs.hurried = false;
-    serving->log_limit = LOG_LIMIT;
-    serving->channels.run_path = serving->launch.body->run_path;
-    serving->channels.attempt = body->attempt;
-    signals_watch_preemption(serving);
-    hang_begin(&serving->hang, children, body->n_workers, body->hang_timeout);
-    choose_way(serving);
+        workers[i] = (struct worker_process){.outbox = &run->outbox,
+                                             .logs = &run->logs,
+                                             .oom = &run->oom,
+                                             .rank = body->workers[i]->rank,
+                                             .grace = body->grace};
+    run->workers = workers;
+    run->n_workers = body->n_workers;
+    run->n_started = run->reaped_hint = 0;
+    run->active = true;
+    run->killing = false;
+    run->logs.hurried = false;
+    run->log_limit = LOG_LIMIT;
+    run->channels.run_path = run->launch.body->run_path;
+    run->channels.attempt = body->attempt;
+    signals_watch_preemption(run);
+    hang_begin(&run->hang, workers, body->n_workers, body->hang_timeout);
+    choose_way(run);
     /* In the next turn: a stop may stand right behind the launch. */
-    if (loop_timer_start(serving->loop, &serving->start_timer, 0) < 0) attempt_go_on(serving);
+    if (loop_timer_start(run->loop, &run->start_timer, 0) < 0) attempt_go_on(run);
 }
 
-void attempt_end(struct serving *serving) {
-    hang_end(&serving->hang);
-    oom_forget(&serving->oom);
-    for (size_t i = 0; i < serving->n_children; i++)
-        child_done(&serving->children[i]);
-    free(TAKE(serving->children));
-    template_forget(serving->service->template);
-    serving->n_children = serving->n_started = 0;
-    launch_done(&serving->launch);
-    serving->active = false;
+void attempt_end(struct node_run *run) {
+    hang_end(&run->hang);
+    oom_forget(&run->oom);
+    for (size_t i = 0; i < run->n_workers; i++)
+        worker_process_done(&run->workers[i]);
+    free(TAKE(run->workers));
+    template_forget(run->service->template);
+    run->n_workers = run->n_started = 0;
+    node_launch_done(&run->launch);
+    run->active = false;
 }
 
-bool attempt_all_gone(const struct serving *serving) {
-    for (size_t i = 0; i < serving->n_children; i++)
-        if (serving->children[i].stage != CHILD_GONE) return false;
+bool attempt_all_gone(const struct node_run *run) {
+    for (size_t i = 0; i < run->n_workers; i++)
+        if (run->workers[i].stage != PROCESS_GONE) return false;
     return true;
 }

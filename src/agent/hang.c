@@ -19,8 +19,9 @@ bool hang_was_away(nanoseconds due, nanoseconds limit, nanoseconds now) {
     return late > limit / 10 && late > USUAL_DELAY;
 }
 
-static bool is_watched(const struct child *child) {
-    return child->stage == CHILD_RUNNING && child->stop == STOP_NONE && !child->hung && child->speaker.ready;
+static bool is_watched(const struct worker_process *worker) {
+    return worker->stage == PROCESS_RUNNING && worker->stop == STOP_NONE && !worker->hung &&
+           worker->speaker.ready;
 }
 
 /* Words that this agent has not taken yet, for want of time or room. */
@@ -31,8 +32,8 @@ static bool has_words(const struct worker_channel *channel) {
 }
 
 /* It is not its turn to say something. */
-static bool is_excused(const struct child *child) {
-    for (const struct worker_channel *channel = child->speaker.channels; channel != NULL;
+static bool is_excused(const struct worker_process *worker) {
+    for (const struct worker_channel *channel = worker->speaker.channels; channel != NULL;
          channel = channel->next)
         if (channel->waiting != WAITING_NOTHING || has_words(channel)) return true;
     return false;
@@ -49,20 +50,20 @@ static void look(void *context) {
     nanoseconds now = loop_now(hang->loop), next = hang->limit;
     bool was_away = hang_was_away(hang->due, hang->limit, now);
     for (size_t i = 0; i < hang->n; i++) {
-        struct child *child = &hang->children[i];
-        if (!is_watched(child)) continue;
-        if (was_away || is_excused(child)) child->speaker.heard = now;
-        nanoseconds remaining = hang_remaining(child->speaker.heard, hang->limit, now);
+        struct worker_process *worker = &hang->workers[i];
+        if (!is_watched(worker)) continue;
+        if (was_away || is_excused(worker)) worker->speaker.heard = now;
+        nanoseconds remaining = hang_remaining(worker->speaker.heard, hang->limit, now);
         if (remaining > 0 && remaining < next) next = remaining;
         if (remaining > 0) continue;
-        child->hung = true;
-        hang->found(hang->context, child);
+        worker->hung = true;
+        hang->found(hang->context, worker);
     }
     look_after(hang, next);
 }
 
-void hang_begin(struct hang *hang, struct child *children, size_t n, nanoseconds limit) {
-    hang->children = children;
+void hang_begin(struct hang *hang, struct worker_process *workers, size_t n, nanoseconds limit) {
+    hang->workers = workers;
     hang->n = n;
     hang->limit = limit;
     hang->timer = (struct loop_timer){.callback = look, .context = hang};

@@ -4,13 +4,13 @@
 #ifndef AGENT_HANG_H
 #define AGENT_HANG_H
 
-#include "agent/child.h"
+#include "agent/worker_process.h"
 
 struct hang { /* zero-initialised but for loop, found and context */
     struct loop *loop;
-    void (*found)(void *context, struct child *child); /* called once for each that hangs */
+    void (*found)(void *context, struct worker_process *worker); /* called once for each that hangs */
     void *context;
-    struct child *children;
+    struct worker_process *workers;
     size_t n;
     nanoseconds limit; /* 0: nobody is watched */
     nanoseconds due;   /* of the next look; monotonic */
@@ -18,7 +18,7 @@ struct hang { /* zero-initialised but for loop, found and context */
 };
 
 /* Watches these workers until hang_end. */
-void hang_begin(struct hang *hang, struct child *children, size_t n, nanoseconds limit);
+void hang_begin(struct hang *hang, struct worker_process *workers, size_t n, nanoseconds limit);
 void hang_end(struct hang *hang); /* twice is fine */
 
 /* How long until one that was last heard at `heard` is too late, 0 when it is; times are monotonic. */

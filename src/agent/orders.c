@@ -1,64 +1,64 @@
 /* What the controller says to its agent, message by message. */
-#include "agent/serving.h"
+#include "agent/node_run.h"
 #include "base/log.h"
 
-static void on_launch(struct serving *serving, const Wire__Launch *body) {
-    if (serving->ending) {
-        attempt_refuse(serving, body, "this node's agent is ending", true);
-    } else if (!serving->active) {
-        attempt_begin(serving, body);
+static void on_launch(struct node_run *run, const Wire__Launch *body) {
+    if (run->ending) {
+        attempt_refuse(run, body, "this node's agent is ending", true);
+    } else if (!run->active) {
+        attempt_begin(run, body);
     } else {
-        wire__launch__free_unpacked(serving->next, NULL);
-        serving->next = launch_copy(body);
-        if (serving->next == NULL) attempt_refuse(serving, body, "out of memory", false);
+        wire__launch__free_unpacked(run->next, NULL);
+        run->next = node_launch_copy(body);
+        if (run->next == NULL) attempt_refuse(run, body, "out of memory", false);
     }
 }
 
-static void on_stop(struct serving *serving, const Wire__Stop *stop) {
-    if (stop->preemption[0] != '\0') signals_set_preemption(serving, stop->preemption);
+static void on_stop(struct node_run *run, const Wire__Stop *stop) {
+    if (stop->preemption[0] != '\0') signals_set_preemption(run, stop->preemption);
     if (stop->n_ranks == 0) {
-        attempt_stop(serving, stop->kill);
+        attempt_stop(run, stop->kill);
         return;
     }
     for (size_t r = 0; r < stop->n_ranks; r++)
-        for (size_t i = 0; i < serving->n_children; i++)
-            if (serving->children[i].rank == stop->ranks[r])
-                child_stop(&serving->children[i], stop->kill, attempt_grace(serving));
+        for (size_t i = 0; i < run->n_workers; i++)
+            if (run->workers[i].rank == stop->ranks[r])
+                worker_process_stop(&run->workers[i], stop->kill, attempt_grace(run));
 }
 
-static void on_disturb(struct serving *serving, const Wire__Disturb *body) {
-    for (size_t i = 0; i < serving->n_children; i++)
-        if (serving->children[i].rank == body->rank)
-            child_disturb(&serving->children[i], body->kind, body->length);
+static void on_disturb(struct node_run *run, const Wire__Disturb *body) {
+    for (size_t i = 0; i < run->n_workers; i++)
+        if (run->workers[i].rank == body->rank)
+            worker_process_disturb(&run->workers[i], body->kind, body->length);
 }
 
 void orders_take(void *context, const Wire__Message *message) {
-    struct serving *serving = context;
+    struct node_run *run = context;
     switch (message->body_case) {
     case WIRE__MESSAGE__BODY_LAUNCH:
-        on_launch(serving, message->launch);
+        on_launch(run, message->launch);
         break;
     case WIRE__MESSAGE__BODY_STOP:
-        on_stop(serving, message->stop);
+        on_stop(run, message->stop);
         break;
     case WIRE__MESSAGE__BODY_DISTURB:
-        on_disturb(serving, message->disturb);
+        on_disturb(run, message->disturb);
         break;
     case WIRE__MESSAGE__BODY_STACKS:
-        stacks_start(&serving->stacks, &serving->launch, serving->children, serving->n_children);
+        stacks_start(&run->stacks, &run->launch, run->workers, run->n_workers);
         break;
     case WIRE__MESSAGE__BODY_FINISH:
-        serving->keep = message->finish->keep;
-        serving_end(serving, false);
+        run->keep = message->finish->keep;
+        node_run_end(run, false);
         break;
     case WIRE__MESSAGE__BODY_ANSWER:
-        worker_channels_answer(&serving->channels, message->answer);
+        worker_channels_answer(&run->channels, message->answer);
         break;
     case WIRE__MESSAGE__BODY_COMMITTED:
-        worker_channels_committed(&serving->channels, message->committed);
+        worker_channels_committed(&run->channels, message->committed);
         break;
     default:
-        outbox_log(&serving->outbox, LOG_LEVEL_WARNING, "a message of kind %d came that an agent does not take",
+        outbox_log(&run->outbox, LOG_LEVEL_WARNING, "a message of kind %d came that an agent does not take",
                    (int)message->body_case);
     }
 }

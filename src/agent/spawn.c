@@ -23,8 +23,8 @@ enum { STACK_SIZE = 16 << 10, SCRIPT_HEAD = 256 };
 
 enum step { STEP_NONE, STEP_GROUP, STEP_DESCRIPTORS, STEP_LIMIT, STEP_DIRECTORY, STEP_CPUS, STEP_EXECUTE };
 
-/* Shared with the child. */
-struct child {
+/* One start, in memory that the child shares. */
+struct spawning {
     const struct spawn *spawn;
     int fds[SPAWN_FDS]; /* all above the places where they go */
     pid_t parent;
@@ -69,7 +69,7 @@ IN_CHILD static bool place_descriptors(const int *fds) {
     return true;
 }
 
-IN_CHILD static enum step set_up_and_execute(struct child *child) {
+IN_CHILD static enum step set_up_and_execute(struct spawning *child) {
     const struct spawn *spawn = child->spawn;
     if (setpgid(0, 0) < 0) return STEP_GROUP;
     /* The parent may have died before the kernel was told. */
@@ -86,7 +86,7 @@ IN_CHILD static enum step set_up_and_execute(struct child *child) {
 }
 
 IN_CHILD static int run_child(void *context) {
-    struct child *child = context;
+    struct spawning *child = context;
     child->step = set_up_and_execute(child);
     child->error = errno;
     _exit(127);
@@ -105,7 +105,7 @@ static int lift_descriptors(const int *from, int *to, bool *lifted, ty_error *er
 }
 
 /* `err` says what the child could not do. */
-static int fail_step(const struct child *child, ty_error *err) {
+static int fail_step(const struct spawning *child, ty_error *err) {
     const char *why = strerror(child->error);
     switch (child->step) {
     case STEP_EXECUTE:
@@ -130,7 +130,7 @@ static int fail_clone(int code, ty_error *err) {
 }
 
 /* Signals stay out while the child runs in our memory: a handler of ours must not run there. */
-static int start_once(struct child *child, pid_t *pid, ty_error *err) {
+static int start_once(struct spawning *child, pid_t *pid, ty_error *err) {
     static _Alignas(16) char stack[STACK_SIZE]; /* one child at a time uses it: we wait for it */
     sigset_t all, before;
     sigfillset(&all);
@@ -171,7 +171,7 @@ static int name_interpreter(const struct spawn *spawn, int code, ty_error *err) 
                    name);
 }
 
-static int start_script(struct child *child, pid_t *pid, ty_error *err) {
+static int start_script(struct spawning *child, pid_t *pid, ty_error *err) {
     const struct spawn *original = child->spawn;
     size_t n = 0;
     while (original->argv[n] != NULL)
@@ -192,7 +192,7 @@ static int start_script(struct child *child, pid_t *pid, ty_error *err) {
     return result;
 }
 
-static int start(struct child *child, pid_t *pid, ty_error *err) {
+static int start(struct spawning *child, pid_t *pid, ty_error *err) {
     int result = start_once(child, pid, err);
     if (result == 0 || child->step != STEP_EXECUTE) return result;
     char head[SCRIPT_HEAD];
@@ -202,7 +202,7 @@ static int start(struct child *child, pid_t *pid, ty_error *err) {
 }
 
 int spawn_start(const struct spawn *spawn, pid_t *pid, ty_error *err) {
-    struct child child = {.spawn = spawn};
+    struct spawning child = {.spawn = spawn};
     bool lifted[SPAWN_FDS] = {false};
     int result = lift_descriptors(spawn->fds, child.fds, lifted, err);
     if (result == 0) result = start(&child, pid, err);

@@ -18,32 +18,33 @@
 #define STACKS_LIMIT (25 * NS_PER_S)
 enum { FILE_MAX = 1 << 20 };
 
-static void format_path(const struct stacks *stacks, const struct child *child, struct buffer *path) {
-    buffer_printf(path, "%s/logs/rank-%u.stack", stacks->launch->body->run_path, child->rank);
+static void format_path(const struct stacks *stacks, const struct worker_process *worker, struct buffer *path) {
+    buffer_printf(path, "%s/logs/rank-%u.stack", stacks->launch->body->run_path, worker->rank);
 }
 
 /* Those that hang, then the others: in two rounds through the same list. NULL behind the last one. */
-static struct child *next_child(struct stacks *stacks) {
+static struct worker_process *next_worker(struct stacks *stacks) {
     while (stacks->next < 2 * stacks->n) {
         bool hung = stacks->next < stacks->n;
-        struct child *child = &stacks->children[stacks->next++ % stacks->n];
-        if (child->stage == CHILD_RUNNING && child->hung == hung) return child;
+        struct worker_process *worker = &stacks->workers[stacks->next++ % stacks->n];
+        if (worker->stage == PROCESS_RUNNING && worker->hung == hung) return worker;
     }
     return NULL;
 }
 
-static int start_job(const struct stacks *stacks, const struct child *child, pid_t *pid, ty_error *err) {
+static int start_job(const struct stacks *stacks, const struct worker_process *worker, pid_t *pid,
+                     ty_error *err) {
     CLEANUP(buffer_done) struct buffer path = {0};
     char process[16], rank[16], attempt[16];
     CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0) return ty_fail(err, -errno, "cannot open /dev/null: %s", strerror(errno));
-    format_path(stacks, child, &path);
+    format_path(stacks, worker, &path);
     if (path.failed) return ty_fail_memory(err);
-    (void)snprintf(process, sizeof process, "%d", child->pid);
-    (void)snprintf(rank, sizeof rank, "%u", child->rank);
+    (void)snprintf(process, sizeof process, "%d", worker->pid);
+    (void)snprintf(rank, sizeof rank, "%u", worker->rank);
     (void)snprintf(attempt, sizeof attempt, "%u", stacks->launch->body->attempt);
     char *argv[] = {"trainyard", "agent", "--stacks", process,
-                    path.data,   rank,    attempt,    child->hung ? "hung" : "other",
+                    path.data,   rank,    attempt,    worker->hung ? "hung" : "other",
                     NULL};
     struct spawn spawn = {
         .path = "/proc/self/exe", .argv = argv, .envp = environ, .fds = {null, null, null, -1, -1}};
@@ -56,23 +57,23 @@ static long file_size(const char *path) {
 }
 
 /* Where the news in its file begin. */
-static void note_offset(struct stacks *stacks, const struct child *child) {
+static void note_offset(struct stacks *stacks, const struct worker_process *worker) {
     CLEANUP(buffer_done) struct buffer path = {0};
-    format_path(stacks, child, &path);
+    format_path(stacks, worker, &path);
     stacks->offset = path.failed ? 0 : file_size(path.data);
 }
 
-static struct child *first_hung(const struct stacks *stacks) {
+static struct worker_process *first_hung(const struct stacks *stacks) {
     for (size_t i = 0; i < stacks->n; i++)
-        if (stacks->children[i].hung) return &stacks->children[i];
+        if (stacks->workers[i].hung) return &stacks->workers[i];
     return NULL;
 }
 
 static void read_frames(const struct stacks *stacks, struct buffer *frames) {
     CLEANUP(buffer_done) struct buffer path = {0}, text = {0};
-    const struct child *child = first_hung(stacks);
-    if (child == NULL) return;
-    format_path(stacks, child, &path);
+    const struct worker_process *worker = first_hung(stacks);
+    if (worker == NULL) return;
+    format_path(stacks, worker, &path);
     if (path.failed || file_size(path.data) > FILE_MAX || file_read(path.data, FILE_MAX, &text, NULL) < 0)
         return;
     if ((size_t)stacks->offset > text.size) return;
@@ -95,11 +96,11 @@ bool stacks_busy(const struct stacks *stacks) {
 
 /* The next that can be started; none: its pid stays 0. */
 static void start_next(struct stacks *stacks, pid_t *pid) {
-    for (struct child *child; (child = next_child(stacks)) != NULL;) {
+    for (struct worker_process *worker; (worker = next_worker(stacks)) != NULL;) {
         ty_error err = {0};
-        if (start_job(stacks, child, pid, &err) == 0) return;
+        if (start_job(stacks, worker, pid, &err) == 0) return;
         *pid = 0;
-        log_warning("agent", "rank %u: its stack cannot be saved: %s", child->rank, err.message);
+        log_warning("agent", "rank %u: its stack cannot be saved: %s", worker->rank, err.message);
     }
 }
 
@@ -121,16 +122,17 @@ static void on_limit(void *context) {
     finish(stacks);
 }
 
-void stacks_start(struct stacks *stacks, const struct launch *launch, struct child *children, size_t n) {
+void stacks_start(struct stacks *stacks, const struct node_launch *launch, struct worker_process *workers,
+                  size_t n) {
     if (stacks->running) return;
     stacks->launch = launch;
-    stacks->children = children;
+    stacks->workers = workers;
     stacks->n = n;
     stacks->next = 0;
     stacks->running = true;
     stacks->limit = (struct loop_timer){.callback = on_limit, .context = stacks};
     (void)loop_timer_start(stacks->loop, &stacks->limit, STACKS_LIMIT);
-    const struct child *hung = first_hung(stacks);
+    const struct worker_process *hung = first_hung(stacks);
     if (hung != NULL) note_offset(stacks, hung);
     go_on(stacks);
 }

@@ -3,7 +3,7 @@
 #ifndef AGENT_STACKS_H
 #define AGENT_STACKS_H
 
-#include "agent/child.h"
+#include "agent/worker_process.h"
 
 enum { STACKS_AT_ONCE = 2 };
 
@@ -12,8 +12,8 @@ struct stacks { /* zero-initialised but for loop, done and context */
     /* All are saved, or the limit passed; `frames` are the innermost lines of the first that hangs, maybe none. Borrowed. */
     void (*done)(void *context, const struct buffer *frames);
     void *context;
-    const struct launch *launch;
-    struct child *children;
+    const struct node_launch *launch;
+    struct worker_process *workers;
     size_t n;
     size_t next; /* in the order of stacks_start */
     bool running;
@@ -25,7 +25,8 @@ struct stacks { /* zero-initialised but for loop, done and context */
 };
 
 /* Begins; does nothing while one is on. `done` follows, perhaps before this returns. */
-void stacks_start(struct stacks *stacks, const struct launch *launch, struct child *children, size_t n);
+void stacks_start(struct stacks *stacks, const struct node_launch *launch, struct worker_process *workers,
+                  size_t n);
 
 /* A child of this process was reaped: true when it was one of these. */
 bool stacks_reaped(struct stacks *stacks, pid_t pid);

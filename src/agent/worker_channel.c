@@ -75,8 +75,8 @@ static void free_channel(struct worker_channel *channel) {
 static void release(struct worker_channel *channel) {
     struct speaker *speaker = channel->speaker;
     if (is_open(channel)) return;
-    request_abandon(channel);
-    request_forget(channel);
+    worker_request_abandon(channel);
+    worker_request_forget(channel);
     struct worker_channel **link = &speaker->channels;
     while (*link != channel)
         link = &(*link)->next;
@@ -170,7 +170,7 @@ static size_t take_line(struct worker_channel *channel, char *bytes, size_t size
     }
     if (end == NULL) return 0;
     *end = '\0';
-    long value = request_handle(channel, bytes, length, end + 1, size - length - 1);
+    long value = worker_request_handle(channel, bytes, length, end + 1, size - length - 1);
     *end = '\n';
     return value < 0 ? 0 : length + 1 + (size_t)value;
 }

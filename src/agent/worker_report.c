@@ -29,7 +29,7 @@ static void report(struct worker_channel *channel, Wire__Report__Kind kind, uint
 }
 
 /* The name of a checkpoint, a JSON string before the metrics; left NULL without. The caller frees. */
-static int take_name(struct request *request, char **name, ty_error *err) {
+static int take_name(struct worker_request *request, char **name, ty_error *err) {
     json_error_t end;
     ty_error why = {0};
     if (*request->at != '"') return 0;
@@ -48,13 +48,13 @@ static int take_name(struct request *request, char **name, ty_error *err) {
 }
 
 /* Nobody waits for an answer to a report: one that is not wrong must not be answered, nor left out. */
-static long lose_report(struct request *request) {
+static long lose_report(struct worker_request *request) {
     channel_cut(request->channel, ENOMEM);
     return 0;
 }
 
 /* Metrics of a report, kept as they came, or corrected where JSON has no number for them. */
-static long handle_metrics(struct request *request, Wire__Report__Kind kind) {
+static long handle_metrics(struct worker_request *request, Wire__Report__Kind kind) {
     struct speaker *speaker = request->channel->speaker;
     CLEANUP_FREE char *name = NULL;
     CLEANUP(buffer_done) struct buffer corrected = {0};
@@ -63,8 +63,8 @@ static long handle_metrics(struct request *request, Wire__Report__Kind kind) {
     size_t size = strlen(request->at);
     if (result == 0) result = metrics_check(request->at, size, &corrected, &err);
     if (result == -ENOMEM && kind == WIRE__REPORT__KIND__METRICS) return lose_report(request);
-    if (result == -ENOMEM) return request_fail_memory(request);
-    if (result < 0) return request_refuse(request, err.message);
+    if (result == -ENOMEM) return worker_request_fail_memory(request);
+    if (result < 0) return worker_request_refuse(request, err.message);
     if (result > 0)
         report_named(request->channel, kind, ++speaker->reports, name, corrected.data, corrected.size);
     else
@@ -72,7 +72,7 @@ static long handle_metrics(struct request *request, Wire__Report__Kind kind) {
     return 0;
 }
 
-long request_report(struct request *request) {
+long request_report(struct worker_request *request) {
     return handle_metrics(request, WIRE__REPORT__KIND__METRICS);
 }
 
@@ -86,14 +86,14 @@ static struct writing *find_writing(struct speaker *speaker, uint64_t number) {
 #define BAD_BEGIN "16 checkpoints are being written: commit or abort one of them first"
 _Static_assert(SPEAKER_WRITING_MAX == 16, "the text above says so");
 
-long request_checkpoint(struct request *request) {
+long request_checkpoint(struct worker_request *request) {
     struct speaker *speaker = request->channel->speaker;
     struct writing *writing = find_writing(speaker, 0);
     uint64_t before = speaker->reports;
-    if (writing == NULL) return request_refuse(request, BAD_BEGIN);
+    if (writing == NULL) return worker_request_refuse(request, BAD_BEGIN);
     CLEANUP(buffer_done) struct buffer path = {0};
     checkpoint_staging_path(speaker->all->run_path, before + 1, (int)speaker->all->attempt, &path);
-    if (path.failed) return request_fail_memory(request);
+    if (path.failed) return worker_request_fail_memory(request);
     long result = handle_metrics(request, WIRE__REPORT__KIND__BEGIN);
     if (speaker->reports == before) return result;
     *writing = (struct writing){speaker->reports, request->channel->number};
@@ -102,30 +102,31 @@ long request_checkpoint(struct request *request) {
 }
 
 /* The checkpoint that is being written, by the number that comes next; NULL when that is none. */
-static struct writing *next_writing(struct request *request) {
+static struct writing *next_writing(struct worker_request *request) {
     int64_t number;
-    if (!str_to_int64(request_word(request), 1, INT64_MAX, &number)) return NULL;
+    if (!str_to_int64(worker_request_word(request), 1, INT64_MAX, &number)) return NULL;
     return find_writing(request->channel->speaker, (uint64_t)number);
 }
 
 #define BAD_NUMBER "the number must be that of a checkpoint that was begun, and not committed or aborted yet"
 
-long request_commit(struct request *request) {
+long request_commit(struct worker_request *request) {
     struct writing *writing = next_writing(request);
     ty_error err = {0};
-    if (writing == NULL) return request_refuse(request, BAD_NUMBER);
+    if (writing == NULL) return worker_request_refuse(request, BAD_NUMBER);
     int result = files_check(request->at, strlen(request->at), &err);
     if (result < 0)
-        return result == -ENOMEM ? request_fail_memory(request) : request_refuse(request, err.message);
+        return result == -ENOMEM ? worker_request_fail_memory(request)
+                                 : worker_request_refuse(request, err.message);
     request->channel->waiting = WAITING_COMMIT;
     report(request->channel, WIRE__REPORT__KIND__COMMIT, writing->number, request->at, strlen(request->at));
     writing->number = 0;
     return 0;
 }
 
-long request_abort(struct request *request) {
+long request_abort(struct worker_request *request) {
     struct writing *writing = next_writing(request);
-    if (writing == NULL) return request_refuse(request, BAD_NUMBER);
+    if (writing == NULL) return worker_request_refuse(request, BAD_NUMBER);
     report(request->channel, WIRE__REPORT__KIND__ABORT, writing->number, request->at, strlen(request->at));
     writing->number = 0;
     channel_answer(request->channel, "ok");
@@ -134,7 +135,7 @@ long request_abort(struct request *request) {
 
 /* That it was said is all there is to it, but for a worker that trains on while a checkpoint waits for other ranks: to the controller it
  * would look as if it stood still. */
-long request_heartbeat(struct request *request) {
+long request_heartbeat(struct worker_request *request) {
     const struct speaker *speaker = request->channel->speaker;
     const struct worker_channel *channel = speaker->channels;
     while (channel != NULL && channel->waiting != WAITING_COMMIT && channel->waiting != WAITING_LIST)
@@ -143,13 +144,13 @@ long request_heartbeat(struct request *request) {
     return 0;
 }
 
-long request_checkpoints(struct request *request) {
+long request_checkpoints(struct worker_request *request) {
     request->channel->waiting = WAITING_LIST;
     report(request->channel, WIRE__REPORT__KIND__LIST, request->channel->speaker->reports, "", 0);
     return 0;
 }
 
-void request_abandon(struct worker_channel *channel) {
+void worker_request_abandon(struct worker_channel *channel) {
     static const char why[] = "its channel was closed before the commit";
     struct speaker *speaker = channel->speaker;
     for (size_t i = 0; i < SPEAKER_WRITING_MAX; i++) {
@@ -176,20 +177,20 @@ static bool tell_failure(struct speaker *speaker, const char *traceback, const P
     return told;
 }
 
-long request_failure(struct request *request) {
+long request_failure(struct worker_request *request) {
     ProtobufCBinaryData value;
     json_error_t error;
     ty_error err = {0};
-    long size = request_value(request, &value);
+    long size = worker_request_value(request, &value);
     if (size < 0) return size == REQUEST_LATER ? REQUEST_LATER : 0;
     json_t *failure = json_parse((const char *)value.data, value.len, 0, &error, &err);
     const char *traceback = json_string_value(json_object_get(failure, "traceback"));
     if (err.code == -ENOMEM)
-        (void)request_fail_memory(request);
+        (void)worker_request_fail_memory(request);
     else if (traceback == NULL)
-        (void)request_refuse(request, "a failure must be a JSON object with a \"traceback\", a string");
+        (void)worker_request_refuse(request, "a failure must be a JSON object with a \"traceback\", a string");
     else if (!tell_failure(request->channel->speaker, traceback, &value))
-        (void)request_fail_memory(request);
+        (void)worker_request_fail_memory(request);
     else
         channel_answer(request->channel, "ok");
     json_decref(failure);

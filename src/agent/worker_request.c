@@ -15,18 +15,18 @@
 #include "base/str.h"
 #include "worker/link.h"
 
-long request_refuse(struct request *request, const char *why) {
+long worker_request_refuse(struct worker_request *request, const char *why) {
     if (request->channel->waiting != WAITING_NOTHING) return REQUEST_LATER; /* answers keep their order */
     channel_answer(request->channel, "error %s", why);
     return 0;
 }
 
-long request_fail_memory(struct request *request) {
+long worker_request_fail_memory(struct worker_request *request) {
     channel_answer(request->channel, "failed out of memory");
     return 0;
 }
 
-char *request_word(struct request *request) {
+char *worker_request_word(struct worker_request *request) {
     char *word = request->at;
     char *end = word + strcspn(word, " ");
     request->at = end + (*end == ' ');
@@ -37,14 +37,14 @@ char *request_word(struct request *request) {
 #define BAD_SIZE "a size must be a whole number of at most 1048576 bytes"
 _Static_assert(WORKER_VALUE_MAX == 1048576, "the text above says so");
 
-long request_value(struct request *request, ProtobufCBinaryData *value) {
+long worker_request_value(struct worker_request *request, ProtobufCBinaryData *value) {
     int64_t size;
-    if (!str_to_int64(request_word(request), 0, INT64_MAX, &size)) {
-        (void)request_refuse(request, BAD_SIZE);
+    if (!str_to_int64(worker_request_word(request), 0, INT64_MAX, &size)) {
+        (void)worker_request_refuse(request, BAD_SIZE);
         return -2;
     }
     if (size > WORKER_VALUE_MAX) {
-        (void)request_refuse(request, BAD_SIZE);
+        (void)worker_request_refuse(request, BAD_SIZE);
         request->channel->skip_bytes = (size_t)size;
         return -2;
     }
@@ -59,7 +59,7 @@ static void restore_words(char *line, size_t size) {
         if (line[i] == '\0') line[i] = ' ';
 }
 
-static void say(struct request *request, bool *said, Wire__WorkerEvent__Kind kind) {
+static void say(struct worker_request *request, bool *said, Wire__WorkerEvent__Kind kind) {
     if (*said) return;
     *said = true;
     Wire__WorkerEvent event = WIRE__WORKER_EVENT__INIT;
@@ -68,12 +68,12 @@ static void say(struct request *request, bool *said, Wire__WorkerEvent__Kind kin
     outbox_event(request->channel->speaker->all->outbox, event);
 }
 
-long request_ready(struct request *request) {
+long request_ready(struct worker_request *request) {
     say(request, &request->channel->speaker->ready, WIRE__WORKER_EVENT__KIND__READY);
     return 0;
 }
 
-long request_preemption(struct request *request) {
+long request_preemption(struct worker_request *request) {
     const char *text = request->channel->speaker->all->preemption;
     if (text == NULL)
         channel_answer(request->channel, "none");
@@ -82,7 +82,7 @@ long request_preemption(struct request *request) {
     return 0;
 }
 
-long request_rendezvous(struct request *request) {
+long request_rendezvous(struct worker_request *request) {
     say(request, &request->channel->speaker->rendezvous, WIRE__WORKER_EVENT__KIND__RENDEZVOUS);
     return 0;
 }
@@ -105,15 +105,15 @@ static void refuse_open(int fd, const char *why) {
 #define MANY_CHANNELS "256 are open"
 _Static_assert(SPEAKER_CHANNELS_MAX == 256, "the text above says so");
 
-long request_open(struct request *request) {
+long request_open(struct worker_request *request) {
     struct worker_channel *channel = request->channel;
-    if (channel->n_fds == 0) return request_refuse(request, "a socket must come with an open");
+    if (channel->n_fds == 0) return worker_request_refuse(request, "a socket must come with an open");
     int fd = channel->fds[0];
     channel->n_fds--;
     memmove(channel->fds, channel->fds + 1, channel->n_fds * sizeof fd);
     if (!is_local_stream(fd)) {
         (void)close(fd);
-        return request_refuse(request, "an open needs a local stream socket");
+        return worker_request_refuse(request, "an open needs a local stream socket");
     }
     bool fits = channel->speaker->n_channels < SPEAKER_CHANNELS_MAX;
     int code = fits ? channel_open(channel->speaker, fd) : -EMFILE;
@@ -121,18 +121,18 @@ long request_open(struct request *request) {
     return 0;
 }
 
-static const struct verb {
+static const struct worker_verb {
     const char *word;
     size_t size;
     bool in_turn;
-    long (*handle)(struct request *request);
+    long (*handle)(struct worker_request *request);
 } verbs[] = {
 #define X(word, in_turn) {#word, sizeof #word - 1, in_turn, request_##word},
     REQUESTS(X)
 #undef X
 };
 
-static const struct verb *find_verb(const char *line, size_t size) {
+static const struct worker_verb *find_verb(const char *line, size_t size) {
     for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
         if (size >= verbs[i].size && memcmp(line, verbs[i].word, verbs[i].size) == 0 &&
             (line[verbs[i].size] == ' ' || line[verbs[i].size] == '\0'))
@@ -140,15 +140,15 @@ static const struct verb *find_verb(const char *line, size_t size) {
     return NULL;
 }
 
-long request_handle(struct worker_channel *channel, char *line, size_t size, const char *value,
-                    size_t available) {
-    struct request request = {.channel = channel, .at = line, .value = value, .available = available};
+long worker_request_handle(struct worker_channel *channel, char *line, size_t size, const char *value,
+                           size_t available) {
+    struct worker_request request = {.channel = channel, .at = line, .value = value, .available = available};
     long result;
-    const struct verb *verb = find_verb(line, size);
+    const struct worker_verb *verb = find_verb(line, size);
     if (memchr(line, '\0', size) != NULL) {
-        result = request_refuse(&request, "a line must not hold a NUL byte");
+        result = worker_request_refuse(&request, "a line must not hold a NUL byte");
     } else if (verb == NULL) {
-        result = request_refuse(
+        result = worker_request_refuse(
             &request, "unknown word: report, ready, rendezvous, heartbeat, preemption, failure, checkpoint, "
                       "checkpoints, commit, abort, set, get, wait, add, gather and open are known");
     } else {

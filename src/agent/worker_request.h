@@ -34,14 +34,14 @@ enum { REQUEST_LATER = -1 };
 
 /* Handles one line (NUL-terminated in place of its newline). `value` points behind it, where `available` bytes have come. Returns
  * the bytes of value that belonged to it, or REQUEST_LATER: more bytes, or the answer to an earlier request, must come first. */
-long request_handle(struct worker_channel *channel, char *line, size_t size, const char *value,
-                    size_t available);
+long worker_request_handle(struct worker_channel *channel, char *line, size_t size, const char *value,
+                           size_t available);
 
 /* The channel was closed: a checkpoint that was begun over it and not committed is given up. */
-void request_abandon(struct worker_channel *channel);
+void worker_request_abandon(struct worker_channel *channel);
 
 /* It was closed while it waited for the store: nobody wants the answer any more. */
-void request_forget(struct worker_channel *channel);
+void worker_request_forget(struct worker_channel *channel);
 
 /* Adds an answer, a newline is put behind it. */
 void channel_answer(struct worker_channel *channel, const char *format, ...)

@@ -19,7 +19,7 @@ static bool is_key(const char *key) {
 }
 
 /* Sends a request to the store, whose answer the channel then waits for. */
-static void ask_store(struct request *request, Wire__StoreRequest__Operation operation, char *key,
+static void ask_store(struct worker_request *request, Wire__StoreRequest__Operation operation, char *key,
                       ProtobufCBinaryData value, int64_t timeout_ms, enum waiting waiting) {
     struct worker_channel *channel = request->channel;
     Wire__StoreRequest body = WIRE__STORE_REQUEST__INIT;
@@ -33,7 +33,7 @@ static void ask_store(struct request *request, Wire__StoreRequest__Operation ope
     outbox_send(channel->speaker->all->outbox, &WIRE_MESSAGE(STORE_REQUEST, store_request, &body));
 }
 
-void request_forget(struct worker_channel *channel) {
+void worker_request_forget(struct worker_channel *channel) {
     if (channel->waiting != WAITING_OK && channel->waiting != WAITING_VALUE) return;
     Wire__StoreRequest body = WIRE__STORE_REQUEST__INIT;
     body.operation = WIRE__STORE_REQUEST__OPERATION__FORGET;
@@ -42,59 +42,59 @@ void request_forget(struct worker_channel *channel) {
     outbox_send(channel->speaker->all->outbox, &WIRE_MESSAGE(STORE_REQUEST, store_request, &body));
 }
 
-long request_set(struct request *request) {
+long request_set(struct worker_request *request) {
     ProtobufCBinaryData value;
-    char *key = request_word(request);
-    long size = request_value(request, &value);
+    char *key = worker_request_word(request);
+    long size = worker_request_value(request, &value);
     if (size < 0) return size == REQUEST_LATER ? REQUEST_LATER : 0;
     if (is_key(key))
         ask_store(request, WIRE__STORE_REQUEST__OPERATION__SET, key, value, -1, WAITING_OK);
     else
-        (void)request_refuse(request, BAD_KEY);
+        (void)worker_request_refuse(request, BAD_KEY);
     return size;
 }
 
-long request_gather(struct request *request) {
+long request_gather(struct worker_request *request) {
     ProtobufCBinaryData value;
     int64_t timeout_ms;
-    char *key = request_word(request);
-    bool timed = str_to_int64(request_word(request), -1, INT64_MAX, &timeout_ms);
-    long size = request_value(request, &value);
+    char *key = worker_request_word(request);
+    bool timed = str_to_int64(worker_request_word(request), -1, INT64_MAX, &timeout_ms);
+    long size = worker_request_value(request, &value);
     if (size < 0) return size == REQUEST_LATER ? REQUEST_LATER : 0;
     if (!is_key(key))
-        (void)request_refuse(request, BAD_KEY);
+        (void)worker_request_refuse(request, BAD_KEY);
     else if (!timed)
-        (void)request_refuse(request, BAD_TIMEOUT);
+        (void)worker_request_refuse(request, BAD_TIMEOUT);
     else
         ask_store(request, WIRE__STORE_REQUEST__OPERATION__GATHER, key, value, timeout_ms, WAITING_VALUE);
     return size;
 }
 
-long request_get(struct request *request) {
-    char *key = request_word(request);
-    if (!is_key(key)) return request_refuse(request, BAD_KEY);
+long request_get(struct worker_request *request) {
+    char *key = worker_request_word(request);
+    if (!is_key(key)) return worker_request_refuse(request, BAD_KEY);
     ask_store(request, WIRE__STORE_REQUEST__OPERATION__GET, key, (ProtobufCBinaryData){0}, -1, WAITING_VALUE);
     return 0;
 }
 
-long request_wait(struct request *request) {
+long request_wait(struct worker_request *request) {
     int64_t timeout_ms;
-    char *key = request_word(request);
-    if (!is_key(key)) return request_refuse(request, BAD_KEY);
-    if (!str_to_int64(request_word(request), -1, INT64_MAX, &timeout_ms))
-        return request_refuse(request, BAD_TIMEOUT);
+    char *key = worker_request_word(request);
+    if (!is_key(key)) return worker_request_refuse(request, BAD_KEY);
+    if (!str_to_int64(worker_request_word(request), -1, INT64_MAX, &timeout_ms))
+        return worker_request_refuse(request, BAD_TIMEOUT);
     ask_store(request, WIRE__STORE_REQUEST__OPERATION__WAIT, key, (ProtobufCBinaryData){0}, timeout_ms,
               WAITING_VALUE);
     return 0;
 }
 
-long request_add(struct request *request) {
+long request_add(struct worker_request *request) {
     int64_t delta;
-    char *key = request_word(request);
-    char *text = request_word(request);
-    if (!is_key(key)) return request_refuse(request, BAD_KEY);
+    char *key = worker_request_word(request);
+    char *text = worker_request_word(request);
+    if (!is_key(key)) return worker_request_refuse(request, BAD_KEY);
     if (!str_to_int64(text, INT64_MIN, INT64_MAX, &delta))
-        return request_refuse(request, "a delta must be a whole number");
+        return worker_request_refuse(request, "a delta must be a whole number");
     ProtobufCBinaryData value = {.len = strlen(text), .data = (uint8_t *)text};
     ask_store(request, WIRE__STORE_REQUEST__OPERATION__ADD, key, value, -1, WAITING_VALUE);
     return 0;

@@ -24,7 +24,7 @@
     X(open, false)
 
 /* A line in the hands of its handler. */
-struct request {
+struct worker_request {
     struct worker_channel *channel;
     char *at; /* what is left of the line, NUL-terminated */
     const char *value;
@@ -32,18 +32,18 @@ struct request {
 };
 
 /* Handlers return as request_handle. */
-#define X(word, in_turn) long request_##word(struct request *request);
+#define X(word, in_turn) long request_##word(struct worker_request *request);
 REQUESTS(X)
 #undef X
 
 /* The next word, "" at the end of the line. It is cut off in place. */
-char *request_word(struct request *request);
+char *worker_request_word(struct worker_request *request);
 /* A value that follows a line: its size, or REQUEST_LATER while it is not whole, or -2 when refused (a long one is dropped). */
-long request_value(struct request *request, ProtobufCBinaryData *value);
+long worker_request_value(struct worker_request *request, ProtobufCBinaryData *value);
 
 /* Answers, and is a handler's result: it was wrong, and why. */
-long request_refuse(struct request *request, const char *why);
+long worker_request_refuse(struct worker_request *request, const char *why);
 /* It was right, but memory is short; of words in turn. */
-long request_fail_memory(struct request *request);
+long worker_request_fail_memory(struct worker_request *request);
 
 #endif

@@ -1,7 +1,7 @@
 /* A copy of this process, for an agent to fork workers from (start_method "fork").
  *
  * This process forks once for the agent, and that forks the copy before it executes the agent's program: the copy is the agent's
- * child, and is watched, ended and reaped as a template (agent/template.h). The agent serves one run, the next one started here for
+ * child, and is watched, ended and reaped as a template (agent/template/template.h). The agent serves one run, the next one started here for
  * which `copied` is asked. At most one waits. */
 #ifndef ENGINE_COPY_H
 #define ENGINE_COPY_H

@@ -1,5 +1,5 @@
-/* An agent and its workers, as agent/agent.c and agent/child.c have them: a stop gives workers their grace, and
- * the agent's own end comes when all are gone. */
+/* An agent and its workers, as agent/agent.c and agent/worker_process.c have them: a stop gives workers their
+ * grace, and the agent's own end comes when all are gone. */
 #include <errno.h>
 #include <signal.h>
 

@@ -335,7 +335,7 @@ static void on_closed(void *context, const ty_error *reason) {
     fuzz_require(reason == NULL);
 }
 
-/* The end of a turn, as in agent/serve.c. */
+/* The end of a turn, as in agent/node_run.c. */
 static void on_turn_end(void *context) {
     struct world *world = context;
     outbox_flush(&world->outbox);

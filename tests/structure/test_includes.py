@@ -14,9 +14,13 @@ SYSTEM = {'unistd.h', 'fcntl.h', 'poll.h', 'spawn.h', 'time.h', 'dirent.h', 'pth
 
 
 def sources():
-    for path in sorted((ROOT / 'src').glob('*/*')):
+    for path in sorted((ROOT / 'src').rglob('*')):
         if path.suffix in ('.c', '.h', '.cc'):
             yield path
+
+
+def room(path):
+    return path.relative_to(ROOT / 'src').parts[0]
 
 
 def includes(path):
@@ -28,7 +32,7 @@ def includes(path):
 
 class Includes(unittest.TestCase):
     def test_rooms_are_the_ones_of_the_design(self):
-        found = {path.parent.name for path in sources()}
+        found = {room(path) for path in sources()}
         self.assertEqual(found, set(ROOMS))
 
     def test_the_page_tells_the_rooms_and_what_they_use(self):
@@ -37,14 +41,14 @@ class Includes(unittest.TestCase):
                 for room, used in re.findall(r'^\| `(\w+)` \|.*\| ([\w, -]+) \|$', page, re.M)}
         used = {room: set() for room in ROOMS}
         for path in sources():
-            used[path.parent.name] |= {name.split('/')[0] for _, kind, name in includes(path) if kind == '"'}
+            used[room(path)] |= {name.split('/')[0] for _, kind, name in includes(path) if kind == '"'}
         self.assertEqual(list(told), ROOMS)
         self.assertEqual(told, {room: names - {room} for room, names in used.items()})
 
     def test_a_room_uses_only_rooms_above_it(self):
         wrong = []
         for path in sources():
-            own = ROOMS.index(path.parent.name)
+            own = ROOMS.index(room(path))
             for number, kind, name in includes(path):
                 if kind == '"' and ROOMS.index(name.split('/')[0]) > own:
                     wrong.append(f'{path.relative_to(ROOT)}:{number}: {name}')
@@ -59,7 +63,7 @@ class Includes(unittest.TestCase):
         wrong = []
         for path in sources():
             place = str(path.relative_to(ROOT / 'src'))
-            if path.parent.name not in PURE and place not in PURE_FILES:
+            if room(path) not in PURE and place not in PURE_FILES:
                 continue
             wrong += [f'{place}:{number}: {name}' for number, kind, name in includes(path) if kind == '<' and name in SYSTEM]
         self.assertEqual(wrong, [])

@@ -1,4 +1,4 @@
-/* A template without an interpreter: it answers as src/agent/template.h says, or misbehaves as its mode says, and what it forks executes
+/* A template without an interpreter: it answers as src/agent/template/template.h says, or misbehaves as its mode says, and what it forks executes
  * this program as a worker. */
 #ifndef TESTS_STAND_IN_TEMPLATE_H
 #define TESTS_STAND_IN_TEMPLATE_H

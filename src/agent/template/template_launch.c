@@ -1,6 +1,6 @@
 /* From a launch to a zygote and to what it is asked. In the template numeric libraries are held to one thread: a process with
  * threads cannot be forked. */
-#include "agent/template_launch.h"
+#include "agent/template/template_launch.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -45,7 +45,7 @@ static void append_word(struct buffer *words, const char *word) {
     buffer_append(words, word, strlen(word) + 1);
 }
 
-void template_key(const struct launch *launch, struct buffer *key) {
+void template_key(const struct node_launch *launch, struct buffer *key) {
     const Wire__Launch *body = launch->body;
     struct stat status = {0};
     (void)stat(body->template_argv[0], &status);
@@ -59,7 +59,8 @@ void template_key(const struct launch *launch, struct buffer *key) {
         if (belongs_to_key(launch->base[i])) append_word(key, launch->base[i]);
 }
 
-int template_execute(const struct launch *launch, int control_fd, int output_fd, pid_t *pid, ty_error *err) {
+int template_execute(const struct node_launch *launch, int control_fd, int output_fd, pid_t *pid,
+                     ty_error *err) {
     static char token[] = TOKEN_PLACE;
     static char *const changes[] = {ONE_THREAD,
                                     token,
@@ -69,13 +70,13 @@ int template_execute(const struct launch *launch, int control_fd, int output_fd,
                                     WORKER_CHECKPOINT_VARIABLE};
     static char own[] = ZYGOTE_FD_VARIABLE "=3";
     const Wire__Launch *body = launch->body;
-    CLEANUP_FREE char **environment = launch_environment(launch, changes, ARRAY_SIZE(changes), own);
+    CLEANUP_FREE char **environment = node_launch_environment(launch, changes, ARRAY_SIZE(changes), own);
     CLEANUP_FREE char **argv = calloc(body->n_template_argv + 1, sizeof *argv);
     if (environment == NULL || argv == NULL) return ty_fail_memory(err);
     memcpy(argv, body->template_argv, body->n_template_argv * sizeof *argv);
-    const char *directory = launch_directory(launch);
+    const char *directory = node_launch_directory(launch);
     CLEANUP_FREE char *path =
-        spawn_find(argv[0], launch_variable(launch, "PATH"), directory != NULL ? directory : ".", err);
+        spawn_find(argv[0], node_launch_variable(launch, "PATH"), directory != NULL ? directory : ".", err);
     if (path == NULL) return TY_ESTART;
     struct spawn spawn = {.path = path,
                           .argv = argv,
@@ -92,17 +93,17 @@ static int append_list(struct buffer *words, char **list, ty_error *err) {
     return list == NULL || words->failed ? ty_fail_memory(err) : 0;
 }
 
-int template_run_words(const struct launch *launch, struct buffer *words, ty_error *err) {
+int template_run_words(const struct node_launch *launch, struct buffer *words, ty_error *err) {
     static char *const changes[] = {ONE_THREAD, WORKER_FD_VARIABLE};
-    CLEANUP_FREE char **environment = launch_environment(launch, changes, ARRAY_SIZE(changes), NULL);
+    CLEANUP_FREE char **environment = node_launch_environment(launch, changes, ARRAY_SIZE(changes), NULL);
     append_word(words, launch->body->working_directory);
     return append_list(words, environment, err);
 }
 
-int template_worker_words(const struct launch *launch, size_t index, struct buffer *words, ty_error *err) {
+int template_worker_words(const struct node_launch *launch, size_t index, struct buffer *words, ty_error *err) {
     const Wire__LaunchWorker *worker = launch->body->workers[index];
     CLEANUP_FREE char **environment =
-        launch_environment(launch, worker->environment, worker->n_environment, NULL);
+        node_launch_environment(launch, worker->environment, worker->n_environment, NULL);
     append_word(words, worker->cpus);
     buffer_printf(words, "%llu", (unsigned long long)launch->nofile.rlim_cur);
     buffer_char(words, '\0');
@@ -112,8 +113,8 @@ int template_worker_words(const struct launch *launch, size_t index, struct buff
     return append_list(words, environment, err);
 }
 
-nanoseconds template_limit(const struct launch *launch) {
-    const char *text = launch_variable(launch, LIMIT_VARIABLE);
+nanoseconds template_limit(const struct node_launch *launch) {
+    const char *text = node_launch_variable(launch, LIMIT_VARIABLE);
     nanoseconds limit;
     return text != NULL && duration_parse(text, &limit, NULL) == 0 ? limit : LIMIT_DEFAULT;
 }

@@ -16,7 +16,7 @@
 #ifndef AGENT_TEMPLATE_H
 #define AGENT_TEMPLATE_H
 
-#include "agent/template_launch.h"
+#include "agent/template/template_launch.h"
 #include "loop/loop.h"
 
 struct template; /* opaque; one an agent */
@@ -59,7 +59,7 @@ void template_enter(struct template *template, struct loop *loop, const char *lo
 bool template_leave(struct template *template, bool keep);
 
 /* Takes the steps that are possible towards workers of this launch, which is borrowed until template_forget. */
-enum template_state template_prepare(struct template *template, const struct launch *launch);
+enum template_state template_prepare(struct template *template, const struct node_launch *launch);
 /* Nobody waits for that launch any more. */
 void template_forget(struct template *template);
 enum template_state template_state(const struct template *template);
@@ -67,7 +67,7 @@ const char *template_reason(const struct template *template); /* borrowed until 
 
 /* Asks for worker `index` of the launch, when READY. `fds`: what become its descriptors 0 to 4, the last may be -1; they remain the
  * caller's. */
-int template_fork(struct template *template, struct template_fork *fork, const struct launch *launch,
+int template_fork(struct template *template, struct template_fork *fork, const struct node_launch *launch,
                   size_t index, const int fds[SPAWN_FDS], ty_error *err);
 unsigned template_pending(const struct template *template); /* workers asked for and not answered */
 /* No more time for those: they are answered with this reason, and the run's template ends. */

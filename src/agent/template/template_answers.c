@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "agent/template_parts.h"
+#include "agent/template/template_parts.h"
 #include "base/log.h"
 #include "base/str.h"
 
@@ -36,7 +36,7 @@ void template_answer_all(struct template *template, const char *why) {
 }
 
 /* It is of no use any more. */
-static void refuse(struct part *part, const char *why) {
+static void refuse(struct template_process *part, const char *why) {
     (void)snprintf(part->refusal, REASON_SIZE, "%.*s", REASON_SIZE - 1, why);
     log_info("agent", "%s: %s", part->name, part->refusal);
     part_end(part, NULL);
@@ -47,7 +47,7 @@ static bool read_refusal(const char *line, const char **why) {
     return str_prefix(line, "unsafe ", why) || str_prefix(line, "error ", why);
 }
 
-static void take_first_answer(struct part *part, const char *line) {
+static void take_first_answer(struct template_process *part, const char *line) {
     const char *why = "it answered what cannot be understood";
     if (str_equal(line, "ready")) {
         part->stage = STAGE_READY;
@@ -71,7 +71,7 @@ static pid_t read_pid(const char *line, const char **why) {
 
 /* The zygote has told the pid of the run's template, which may be gone or given up already. */
 static void take_run_pid(struct template *template, const char *line) {
-    struct part *run = &template->run;
+    struct template_process *run = &template->run;
     const char *why;
     int status;
     long peak_kib;
@@ -93,7 +93,7 @@ static void take_run_pid(struct template *template, const char *line) {
 }
 
 void template_zygote_line(struct control *control, const char *line) {
-    struct template *template = ((struct part *)control)->template;
+    struct template *template = ((struct template_process *)control)->template;
     if (template->zygote.stage == STAGE_STARTING) {
         take_first_answer(&template->zygote, line);
         return;
@@ -102,7 +102,7 @@ void template_zygote_line(struct control *control, const char *line) {
 }
 
 void template_run_line(struct control *control, const char *line) {
-    struct template *template = ((struct part *)control)->template;
+    struct template *template = ((struct template_process *)control)->template;
     const char *why;
     if (template->run.stage == STAGE_STARTING) {
         take_first_answer(&template->run, line);

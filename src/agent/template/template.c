@@ -1,10 +1,10 @@
 /* The face of a template: given, entered and left by runs, asked for workers, and told what was reaped. */
-#include "agent/template.h"
+#include "agent/template/template.h"
 
 #include <stdlib.h>
 #include <sys/wait.h>
 
-#include "agent/template_parts.h"
+#include "agent/template/template_parts.h"
 #include "base/cleanup.h"
 
 struct template *template_create(void) {
@@ -12,10 +12,12 @@ struct template *template_create(void) {
     if (template == NULL) return NULL;
     template->last = &template->first;
     template->log_path = "";
-    template->zygote = (struct part){.control = {.fd = -1, .line = template_zygote_line, .ended = part_ended},
-                                     .template = template,
-                                     .name = "the template"};
-    template->run = (struct part){.control = {.fd = -1, .line = template_run_line, .ended = part_ended},
+    template->zygote =
+        (struct template_process){.control = {.fd = -1, .line = template_zygote_line, .ended = part_ended},
+                                  .template = template,
+                                  .name = "the template"};
+    template->run =
+        (struct template_process){.control = {.fd = -1, .line = template_run_line, .ended = part_ended},
                                   .template = template,
                                   .name = "the template of the run"};
     return template;
@@ -29,7 +31,7 @@ void template_destroy(struct template *template) {
 }
 
 void template_give(struct template *template, int control_fd, pid_t pid) {
-    struct part *run = &template->run;
+    struct template_process *run = &template->run;
     run->name = "the copy of the driver";
     run->control.fd = control_fd;
     run->control.pid = pid;
@@ -46,7 +48,7 @@ void template_enter(struct template *template, struct loop *loop, const char *lo
     template->limit = (struct loop_timer){.callback = template_late, .context = template};
     template->tell = (struct loop_timer){.callback = template_tell, .context = template};
     template->state = TEMPLATE_NONE;
-    struct part *zygote = &template->zygote;
+    struct template_process *zygote = &template->zygote;
     zygote->log_offset = template_log_size(template);
     siginfo_t info = {0};
     bool lives = zygote->control.pid > 0 &&
@@ -54,7 +56,7 @@ void template_enter(struct template *template, struct loop *loop, const char *lo
                  info.si_pid == 0;
     if (!lives || control_watch(&zygote->control, loop) < 0) part_end(zygote, NULL);
     template->rested = zygote->stage == STAGE_READY;
-    struct part *run = &template->run;
+    struct template_process *run = &template->run;
     run->log_offset = zygote->log_offset;
     if (run->control.fd >= 0 && control_watch(&run->control, loop) < 0) part_end(run, NULL);
 }
@@ -82,7 +84,7 @@ bool template_leave(struct template *template, bool keep) {
     return left;
 }
 
-enum template_state template_prepare(struct template *template, const struct launch *launch) {
+enum template_state template_prepare(struct template *template, const struct node_launch *launch) {
     template->launch = launch;
     template->state = TEMPLATE_NONE;
     if (launch->body->n_template_argv == 0 && template->run.stage == STAGE_ABSENT)
@@ -107,7 +109,7 @@ const char *template_reason(const struct template *template) {
     return template->reason;
 }
 
-int template_fork(struct template *template, struct template_fork *fork, const struct launch *launch,
+int template_fork(struct template *template, struct template_fork *fork, const struct node_launch *launch,
                   size_t index, const int fds[SPAWN_FDS], ty_error *err) {
     CLEANUP(buffer_done) struct buffer words = {0};
     if (template->run.stage != STAGE_READY)
@@ -146,7 +148,7 @@ bool template_owns(const struct template *template, pid_t pid) {
 
 bool template_reaped(struct template *template, pid_t pid, int wait_status, long peak_kib) {
     if (template_owns(template, pid)) {
-        struct part *part = pid == template->run.control.pid ? &template->run : &template->zygote;
+        struct template_process *part = pid == template->run.control.pid ? &template->run : &template->zygote;
         part->control.pid = 0; /* it is no more ours to kill */
         control_take(&part->control);
         if (part->control.fd >= 0) part_lose(part, wait_status);

@@ -1,5 +1,5 @@
 /* Requests and answers of control.h. */
-#include "agent/control.h"
+#include "agent/template/control.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/template_parts.h"
+#include "agent/template/template_parts.h"
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -18,7 +18,8 @@ off_t template_log_size(const struct template *template) {
 }
 
 /* The last line that it wrote, ": LINE"; "" when it wrote none. */
-static void append_last_line(const struct template *template, const struct part *part, struct buffer *out) {
+static void append_last_line(const struct template *template, const struct template_process *part,
+                             struct buffer *out) {
     char text[LOG_TAIL + 1];
     CLEANUP_FD int fd = template->log_path[0] != '\0' ? open(template->log_path, O_RDONLY | O_CLOEXEC) : -1;
     off_t size = template_log_size(template);
@@ -32,7 +33,7 @@ static void append_last_line(const struct template *template, const struct part 
     buffer_printf(out, ": %.400s", line != NULL ? line + 1 : text);
 }
 
-static void describe_end(const struct template *template, const struct part *part, int status,
+static void describe_end(const struct template *template, const struct template_process *part, int status,
                          struct buffer *out) {
     char name[32];
     buffer_printf(out, "%s ", part->name);
@@ -45,13 +46,13 @@ static void describe_end(const struct template *template, const struct part *par
     append_last_line(template, part, out);
 }
 
-void part_end(struct part *part, int *status) {
+void part_end(struct template_process *part, int *status) {
     int ended = control_close(&part->control);
     if (status != NULL && ended != -1) *status = ended;
     part->stage = STAGE_ABSENT;
 }
 
-void part_lose(struct part *part, int status) {
+void part_lose(struct template_process *part, int status) {
     struct template *template = part->template;
     bool waited = template->state == TEMPLATE_WAITING && template->launch != NULL;
     if (part == &template->zygote) template->asked = false;
@@ -77,13 +78,13 @@ void part_lose(struct part *part, int status) {
 }
 
 void part_ended(struct control *control) {
-    part_lose((struct part *)control, -1);
+    part_lose((struct template_process *)control, -1);
 }
 
 void template_late(void *context) {
     struct template *template = context;
     bool importing = template->zygote.stage == STAGE_STARTING;
-    struct part *part = importing || template->asked ? &template->zygote : &template->run;
+    struct template_process *part = importing || template->asked ? &template->zygote : &template->run;
     CLEANUP(buffer_done) struct buffer why = {0}, limit = {0};
     if (template->launch != NULL) duration_format(template_limit(template->launch), &limit);
     buffer_printf(&why, "%s did not answer within %s (TRAINYARD_TEMPLATE_LIMIT)", part->name,

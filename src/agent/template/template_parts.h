@@ -3,15 +3,15 @@
 #ifndef AGENT_TEMPLATE_PARTS_H
 #define AGENT_TEMPLATE_PARTS_H
 
-#include "agent/control.h"
-#include "agent/template.h"
+#include "agent/template/control.h"
+#include "agent/template/template.h"
 
 enum { REASON_SIZE = 700, REAPED_MAX = 64 };
 
 enum stage { STAGE_ABSENT, STAGE_STARTING, STAGE_READY, STAGE_REFUSED };
 
 /* Zygote or run's template. */
-struct part {
+struct template_process {
     struct control control; /* first: what the socket's calls give back is ours */
     struct template *template;
     const char *name;
@@ -28,7 +28,7 @@ struct reaped {
 };
 
 struct template {
-    struct part zygote, run;
+    struct template_process zygote, run;
     struct buffer key; /* of the zygote */
     bool asked;  /* the zygote owes the pid of the run's template: no worker is forked before it is known */
     bool given;  /* the run's is a copy of the driver, and there is no zygote */
@@ -43,7 +43,7 @@ struct template {
     void (*changed)(void *context);
     void *context;
     struct loop_timer limit, tell;
-    const struct launch *launch; /* of who waits; NULL: nobody */
+    const struct node_launch *launch; /* of who waits; NULL: nobody */
     enum template_state state;
     char reason[REASON_SIZE];
 };
@@ -65,10 +65,11 @@ void template_restart_limit(struct template *template);
 /* template_ends.c: how they end, and why. */
 off_t template_log_size(const struct template *template);
 void part_end(
-    struct part *part,
+    struct template_process *part,
     int *status); /* ends its process; `status`, unless NULL, becomes that of its end if that is known */
-void part_lose(struct part *part, int status); /* it has ended by itself; `status`: as reaped, or -1 */
-void part_ended(struct control *control);      /* its end of the socket is closed */
-void template_late(void *context);             /* the limit is over */
+void part_lose(struct template_process *part,
+               int status);               /* it has ended by itself; `status`: as reaped, or -1 */
+void part_ended(struct control *control); /* its end of the socket is closed */
+void template_late(void *context);        /* the limit is over */
 
 #endif

@@ -1,6 +1,6 @@
 /* Finding what outlived its worker. /proc is read only when the kernel says that there are children; descendants are found by
  * their parents, so that one that hides in a session or group of its own is found too. */
-#include "agent/sweep.h"
+#include "agent/node_sweep.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -98,7 +98,7 @@ static int scan_other_children(const struct template *template) {
     return found;
 }
 
-static bool has_children(const struct sweep *sweep) {
+static bool has_children(const struct node_sweep *sweep) {
     if (!has_any_child()) return false;
     if (!template_lives(sweep->template)) return true;
     int found = list_other_children(sweep->template);
@@ -128,7 +128,7 @@ static bool is_ours(const struct table *table, const struct template *template, 
     return ours;
 }
 
-static void end_process(struct sweep *sweep, pid_t pid) {
+static void end_process(struct node_sweep *sweep, pid_t pid) {
     bool known = idset_has(&sweep->found, pid);
     if (!known) {
         sweep->leftovers++;
@@ -142,7 +142,7 @@ static void end_process(struct sweep *sweep, pid_t pid) {
     }
 }
 
-static void end_descendants(struct sweep *sweep) {
+static void end_descendants(struct node_sweep *sweep) {
     struct table table = {0};
     read_processes(&table);
     for (size_t i = 0; i < table.n; i++)
@@ -150,7 +150,7 @@ static void end_descendants(struct sweep *sweep) {
     free(table.items);
 }
 
-static void stop(struct sweep *sweep, bool clean) {
+static void stop(struct node_sweep *sweep, bool clean) {
     sweep->running = false;
     loop_timer_stop(sweep->loop, &sweep->timer);
     idset_done(&sweep->found);
@@ -159,19 +159,19 @@ static void stop(struct sweep *sweep, bool clean) {
 
 static void on_timer(void *context);
 
-static void start_timer(struct sweep *sweep, nanoseconds delay) {
+static void start_timer(struct node_sweep *sweep, nanoseconds delay) {
     sweep->timer = (struct loop_timer){.callback = on_timer, .context = sweep, .state = sweep->timer.state};
     (void)loop_timer_start(sweep->loop, &sweep->timer, delay);
 }
 
-static void start_killing(struct sweep *sweep) {
+static void start_killing(struct node_sweep *sweep) {
     sweep->killing = true;
     sweep->give_up = loop_now(sweep->loop) + GIVE_UP_AFTER;
 }
 
 /* The grace is over; or, while killing, some may have been forked after the last look. */
 static void on_timer(void *context) {
-    struct sweep *sweep = context;
+    struct node_sweep *sweep = context;
     if (!has_children(sweep)) {
         stop(sweep, true);
         return;
@@ -185,7 +185,7 @@ static void on_timer(void *context) {
     start_timer(sweep, RESCAN_EVERY);
 }
 
-void sweep_start(struct sweep *sweep, nanoseconds grace) {
+void node_sweep_start(struct node_sweep *sweep, nanoseconds grace) {
     sweep->running = true;
     sweep->killing = false;
     bool left = has_children(sweep);
@@ -193,11 +193,11 @@ void sweep_start(struct sweep *sweep, nanoseconds grace) {
     start_timer(sweep, left ? grace : 0);
 }
 
-void sweep_kill(struct sweep *sweep) {
+void node_sweep_kill(struct node_sweep *sweep) {
     if (sweep->running && !sweep->killing) start_timer(sweep, 0);
 }
 
-void sweep_check(struct sweep *sweep) {
+void node_sweep_check(struct node_sweep *sweep) {
     if (!sweep->running) return;
     if (!has_children(sweep))
         start_timer(sweep, 0);
@@ -205,7 +205,7 @@ void sweep_check(struct sweep *sweep) {
         end_descendants(sweep); /* its orphans are ours now */
 }
 
-void sweep_done(struct sweep *sweep) {
+void node_sweep_done(struct node_sweep *sweep) {
     loop_timer_stop(sweep->loop, &sweep->timer);
     idset_done(&sweep->found);
 }

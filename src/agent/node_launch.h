@@ -1,6 +1,6 @@
 /* What the controller asked an agent to start, kept for the length of the attempt, and how one worker of it is executed. */
-#ifndef AGENT_LAUNCH_H
-#define AGENT_LAUNCH_H
+#ifndef AGENT_NODE_LAUNCH_H
+#define AGENT_NODE_LAUNCH_H
 
 #include <stdbool.h>
 #include <sys/resource.h>
@@ -11,7 +11,7 @@
 /* Where a worker finds what it inherits. */
 enum { WORKER_SOCKET = 3, WORKER_PAYLOAD = 4 };
 
-struct launch {
+struct node_launch {
     Wire__Launch *body; /* owned */
     char *constants[6]; /* owned: variables that are the same for all workers */
     char **base;        /* owned list of borrowed entries: the environment that all share */
@@ -25,25 +25,26 @@ struct launch {
 };
 
 /* A copy, to be freed with wire__launch__free_unpacked(copy, NULL); NULL when memory is short. */
-Wire__Launch *launch_copy(const Wire__Launch *body);
+Wire__Launch *node_launch_copy(const Wire__Launch *body);
 
 /* Copies `body`. `nofile` is the limit that workers get. */
-int launch_init(struct launch *launch, const Wire__Launch *body, const struct rlimit *nofile, ty_error *err);
-void launch_done(struct launch *launch); /* a zeroed one is fine */
+int node_launch_init(struct node_launch *launch, const Wire__Launch *body, const struct rlimit *nofile,
+                     ty_error *err);
+void node_launch_done(struct node_launch *launch); /* a zeroed one is fine */
 
 /* The environment that all workers share, with these changes ("K=V" sets, "K" removes) and behind them `last` (NULL: nothing): a list
  * for execve, the caller's to free, of borrowed entries. NULL when memory is short. */
-char **launch_environment(const struct launch *launch, char *const *changes, size_t n, char *last);
+char **node_launch_environment(const struct node_launch *launch, char *const *changes, size_t n, char *last);
 /* The value of a shared variable, borrowed, or NULL. */
-const char *launch_variable(const struct launch *launch, const char *name);
+const char *node_launch_variable(const struct node_launch *launch, const char *name);
 /* The working directory, NULL for the agent's own. */
-const char *launch_directory(const struct launch *launch);
+const char *node_launch_directory(const struct node_launch *launch);
 
 /* A descriptor of its own of the payload, for one worker: -1 when there is no payload. */
-int launch_open_payload(const struct launch *launch, int *fd, ty_error *err);
+int node_launch_open_payload(const struct node_launch *launch, int *fd, ty_error *err);
 
 /* Executes worker number `index` of the launch with these ends of its pipes and of its socket. */
-int launch_worker(struct launch *launch, size_t index, int output_fd, int error_fd, int socket_fd, pid_t *pid,
-                  ty_error *err);
+int node_launch_worker(struct node_launch *launch, size_t index, int output_fd, int error_fd, int socket_fd,
+                       pid_t *pid, ty_error *err);
 
 #endif

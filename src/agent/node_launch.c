@@ -1,5 +1,5 @@
 /* From the launch message to an executed worker: its environment, its program, its cores, its descriptors. */
-#include "agent/launch.h"
+#include "agent/node_launch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #include "base/str.h"
 #include "worker/link.h"
 
-Wire__Launch *launch_copy(const Wire__Launch *body) {
+Wire__Launch *node_launch_copy(const Wire__Launch *body) {
     size_t size = wire__launch__get_packed_size(body);
     CLEANUP_FREE uint8_t *bytes = malloc(size + 1);
     if (bytes == NULL) return NULL;
@@ -58,7 +58,7 @@ static const char *or_null(const char *text) {
 }
 
 /* Variables of an outer run, inside whose worker this one was started, are replaced or removed. */
-static int make_base(struct launch *launch) {
+static int make_base(struct node_launch *launch) {
     const Wire__Launch *body = launch->body;
     char socket_text[12], payload_text[12];
     (void)snprintf(socket_text, sizeof socket_text, "%d", WORKER_SOCKET);
@@ -69,7 +69,7 @@ static int make_base(struct launch *launch) {
                                    {WORKER_PAYLOAD_VARIABLE, body->payload.len > 0 ? payload_text : NULL},
                                    {WORKER_CHECKPOINT_VARIABLE, or_null(body->checkpoint)},
                                    {WORKER_PID_VARIABLE, NULL}};
-    _Static_assert(ARRAY_SIZE(made) == ARRAY_SIZE(((struct launch *)0)->constants), "one place each");
+    _Static_assert(ARRAY_SIZE(made) == ARRAY_SIZE(((struct node_launch *)0)->constants), "one place each");
     launch->base = reallocarray(NULL, body->n_environment + ARRAY_SIZE(made), sizeof(char *));
     if (launch->base == NULL) return -ENOMEM;
     if (body->n_environment > 0) memcpy(launch->base, body->environment, body->n_environment * sizeof(char *));
@@ -82,7 +82,7 @@ static int make_base(struct launch *launch) {
     return 0;
 }
 
-static int make_argv(struct launch *launch) {
+static int make_argv(struct node_launch *launch) {
     const Wire__Launch *body = launch->body;
     launch->argv = calloc(body->n_argv + 1, sizeof(char *));
     if (launch->argv == NULL) return -ENOMEM;
@@ -91,7 +91,7 @@ static int make_argv(struct launch *launch) {
 }
 
 /* A sealed file in memory: whoever inherits it can only read it. */
-static int make_payload(struct launch *launch, ty_error *err) {
+static int make_payload(struct node_launch *launch, ty_error *err) {
     const ProtobufCBinaryData *payload = &launch->body->payload;
     if (payload->len == 0) return 0;
     launch->payload_fd = kernel_memory_file("trainyard-payload");
@@ -104,22 +104,23 @@ static int make_payload(struct launch *launch, ty_error *err) {
     return 0;
 }
 
-int launch_init(struct launch *launch, const Wire__Launch *body, const struct rlimit *nofile, ty_error *err) {
-    *launch = (struct launch){.payload_fd = -1, .null_fd = -1, .nofile = *nofile};
-    launch->body = launch_copy(body);
+int node_launch_init(struct node_launch *launch, const Wire__Launch *body, const struct rlimit *nofile,
+                     ty_error *err) {
+    *launch = (struct node_launch){.payload_fd = -1, .null_fd = -1, .nofile = *nofile};
+    launch->body = node_launch_copy(body);
     if (launch->body == NULL || make_base(launch) < 0 || make_argv(launch) < 0) {
-        launch_done(launch);
+        node_launch_done(launch);
         return ty_fail_memory(err);
     }
     launch->null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     int result =
         launch->null_fd < 0 ? ty_fail(err, TY_ESTART, "cannot open /dev/null: %s", strerror(errno)) : 0;
     if (result == 0) result = make_payload(launch, err);
-    if (result < 0) launch_done(launch);
+    if (result < 0) node_launch_done(launch);
     return result;
 }
 
-void launch_done(struct launch *launch) {
+void node_launch_done(struct node_launch *launch) {
     if (launch->body == NULL) return;
     if (launch->payload_fd >= 0) (void)close(launch->payload_fd);
     if (launch->null_fd >= 0) (void)close(launch->null_fd);
@@ -129,10 +130,10 @@ void launch_done(struct launch *launch) {
     free(launch->argv);
     free(launch->program);
     wire__launch__free_unpacked(launch->body, NULL);
-    *launch = (struct launch){0};
+    *launch = (struct node_launch){0};
 }
 
-char **launch_environment(const struct launch *launch, char *const *changes, size_t n, char *last) {
+char **node_launch_environment(const struct node_launch *launch, char *const *changes, size_t n, char *last) {
     char **list = reallocarray(NULL, launch->n_base + n + 2, sizeof *list);
     if (list == NULL) return NULL;
     size_t size = launch->n_base;
@@ -144,18 +145,18 @@ char **launch_environment(const struct launch *launch, char *const *changes, siz
     return list;
 }
 
-const char *launch_variable(const struct launch *launch, const char *name) {
+const char *node_launch_variable(const struct node_launch *launch, const char *name) {
     size_t size = strlen(name);
     char **entry = find_entry(launch->base, launch->n_base, name, size);
     return entry != NULL ? *entry + size + 1 : NULL;
 }
 
-const char *launch_directory(const struct launch *launch) {
+const char *node_launch_directory(const struct node_launch *launch) {
     return or_null(launch->body->working_directory);
 }
 
 /* Looked up once for all workers that have the same PATH. */
-static const char *find_program(struct launch *launch, char **environment, ty_error *err) {
+static const char *find_program(struct node_launch *launch, char **environment, ty_error *err) {
     const Wire__Launch *body = launch->body;
     if (body->executable[0] != '\0') return body->executable;
     size_t n = 0;
@@ -167,7 +168,7 @@ static const char *find_program(struct launch *launch, char **environment, ty_er
     free(launch->program);
     launch->search = search;
     launch->program = spawn_find(body->argv[0], search,
-                                 launch_directory(launch) != NULL ? body->working_directory : ".", err);
+                                 node_launch_directory(launch) != NULL ? body->working_directory : ".", err);
     return launch->program;
 }
 
@@ -186,7 +187,7 @@ static int parse_cpus(const char *text, cpu_set_t *cpus, ty_error *err) {
 }
 
 /* An own open file each, so that no worker's reading moves another's place. */
-int launch_open_payload(const struct launch *launch, int *fd, ty_error *err) {
+int node_launch_open_payload(const struct node_launch *launch, int *fd, ty_error *err) {
     if (launch->payload_fd < 0) return 0;
     char path[64];
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", launch->payload_fd);
@@ -195,13 +196,13 @@ int launch_open_payload(const struct launch *launch, int *fd, ty_error *err) {
     return 0;
 }
 
-int launch_worker(struct launch *launch, size_t index, int output_fd, int error_fd, int socket_fd, pid_t *pid,
-                  ty_error *err) {
+int node_launch_worker(struct node_launch *launch, size_t index, int output_fd, int error_fd, int socket_fd,
+                       pid_t *pid, ty_error *err) {
     const Wire__Launch *body = launch->body;
     const Wire__LaunchWorker *worker = body->workers[index];
     char pid_entry[sizeof WORKER_PID_VARIABLE + SPAWN_PID_SIZE] = WORKER_PID_VARIABLE "=";
     CLEANUP_FREE char **environment =
-        launch_environment(launch, worker->environment, worker->n_environment, pid_entry);
+        node_launch_environment(launch, worker->environment, worker->n_environment, pid_entry);
     if (environment == NULL) return ty_fail_memory(err);
     if (body->n_argv == 0)
         return ty_fail(err, TY_ESTART, "the launch of rank %u names no program", worker->rank);
@@ -209,12 +210,12 @@ int launch_worker(struct launch *launch, size_t index, int output_fd, int error_
     bool bound = worker->cpus[0] != '\0';
     if (bound && parse_cpus(worker->cpus, &cpus, err) < 0) return TY_ESTART;
     CLEANUP_FD int payload_fd = -1;
-    if (launch_open_payload(launch, &payload_fd, err) < 0) return TY_ESTART;
+    if (node_launch_open_payload(launch, &payload_fd, err) < 0) return TY_ESTART;
     struct spawn spawn = {
         .path = find_program(launch, environment, err),
         .argv = launch->argv,
         .envp = environment,
-        .directory = launch_directory(launch),
+        .directory = node_launch_directory(launch),
         .fds = {launch->null_fd, output_fd, error_fd, socket_fd, payload_fd},
         .cpus = bound ? &cpus : NULL,
         .nofile = &launch->nofile,

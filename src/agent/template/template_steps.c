@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "agent/template_parts.h"
+#include "agent/template/template_parts.h"
 #include "base/cleanup.h"
 
 void template_tell(void *context) {
@@ -30,7 +30,7 @@ static int open_output(const struct template *template) {
 }
 
 static int start_zygote(struct template *template, ty_error *err) {
-    struct part *zygote = &template->zygote;
+    struct template_process *zygote = &template->zygote;
     CLEANUP_FD int theirs = -1;
     CLEANUP_FD int output = open_output(template);
     zygote->log_offset = template_log_size(template);
@@ -50,14 +50,14 @@ static int start_zygote(struct template *template, ty_error *err) {
 }
 
 static int ask_run(struct template *template, ty_error *err) {
-    struct part *run = &template->run;
+    struct template_process *run = &template->run;
     CLEANUP(buffer_done) struct buffer words = {0};
     CLEANUP_FD int theirs = -1;
     CLEANUP_FD int output = open_output(template);
     CLEANUP_FD int payload = -1;
     run->log_offset = template_log_size(template);
     int result = template_run_words(template->launch, &words, err);
-    if (result == 0) result = launch_open_payload(template->launch, &payload, err);
+    if (result == 0) result = node_launch_open_payload(template->launch, &payload, err);
     if (result == 0) result = control_open(&run->control, template->loop, &theirs, err);
     const int fds[] = {theirs, output, payload};
     if (result == 0)

@@ -1,0 +1,280 @@
+/* One run on its agent: hello, attempts one after another, and the end.
+ *
+ * An attempt is over when all its workers are gone; then the sweep; then the next launch, or the end. Whatever asks for the end
+ * (finish, a signal, the loss of the controller) only stops the attempt and notes it: `step`, at the end of every turn, takes the
+ * next step. */
+#include "agent/node_run.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "base/build.h"
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "checkpoint/checkpoint.h"
+#include "cluster/lease.h"
+
+#define GOODBYE_LIMIT (5 * NS_PER_S) /* for the controller to take the last message */
+
+static void stop_loop(void *context) {
+    struct node_run *run = context;
+    loop_stop(run->loop);
+}
+
+/* Whoever hears it may give the lease to another run, and begin one here: the lease is dropped first (unless nobody hears it: then it
+ * is void at the end). What comes behind the end of a run is read with the next one. */
+static void say_bye(struct node_run *run) {
+    if (run->logs.given_up) run->keep = false; /* its thread does not end */
+    if (run->lease_fd >= 0 && !run->lost) (void)close(TAKE_FD(run->lease_fd));
+    if (run->outbox.channel != NULL && run->keep) channel_pause(run->outbox.channel, true);
+    Wire__Bye bye = WIRE__BYE__INIT;
+    bye.leftovers = run->sweep.leftovers;
+    bye.clean = !run->unclean;
+    outbox_flush(&run->outbox); /* the last events come before it */
+    outbox_send(&run->outbox, &WIRE_MESSAGE(BYE, bye, &bye));
+    run->said_bye = true;
+    run->goodbye = (struct loop_timer){.callback = stop_loop, .context = run};
+    (void)loop_timer_start(run->loop, &run->goodbye, GOODBYE_LIMIT);
+}
+
+/* What workers gave away may lie in the memory of this node, and there is no controller any more to clear up behind them. */
+static void drop_given(const struct node_run *run) {
+    const Wire__Launch *body = run->launch.body;
+    if (body != NULL && body->run_path[0] != '\0') checkpoint_sweep_given(body->run_path, (int)body->attempt);
+}
+
+static void swept(void *context, bool clean) {
+    struct node_run *run = context;
+    run->unclean |= !clean;
+    if (run->lost) drop_given(run);
+    attempt_end(run);
+}
+
+/* What descends from the template, and from nobody else, is left now. */
+static void end_run(struct node_run *run) {
+    if (template_leave(run->service->template, run->keep))
+        node_sweep_start(&run->sweep, 0);
+    else if (logs_finish(&run->logs, run->lost ? 0 : run->log_limit))
+        say_bye(run);
+}
+
+/* The next step, if there is one: from the attempt to the sweep, to the next launch or to the end. */
+static void step(struct node_run *run) {
+    if (run->active && !run->sweep.running && attempt_all_gone(run) && !stacks_busy(&run->stacks))
+        node_sweep_start(&run->sweep, run->killing || run->lost ? 0 : attempt_grace(run));
+    if (run->active || run->sweep.running || run->said_bye) return;
+    if (run->ending) {
+        end_run(run);
+    } else if (run->next != NULL) {
+        Wire__Launch *next = TAKE(run->next);
+        attempt_begin(run, next);
+        wire__launch__free_unpacked(next, NULL);
+    }
+}
+
+static void lose_controller(struct node_run *run, const char *why);
+
+/* A controller that has missed something is better off without this node. */
+static void turn_ended(void *context) {
+    struct node_run *run = context;
+    step(run);
+    outbox_flush(&run->outbox);
+    if (run->outbox.failed && run->outbox.channel != NULL) {
+        lose_controller(run, ": out of memory for what it was to hear");
+        step(run); /* there may be no other turn */
+    }
+    bool told = run->outbox.channel == NULL || channel_empty(run->outbox.channel);
+    if (run->said_bye && told) loop_stop(run->loop);
+}
+
+void node_run_end(struct node_run *run, bool kill) {
+    run->ending = true;
+    attempt_stop(run, kill);
+}
+
+static void on_output(void *context, uint32_t rank, int stream, const uint8_t *bytes, size_t size) {
+    (void)context, (void)rank, (void)stream, (void)bytes, (void)size; /* nothing that an agent takes */
+}
+
+static void on_drained(void *context) {
+    struct node_run *run = context;
+    outbox_wake(&run->outbox);
+}
+
+static void lose_controller(struct node_run *run, const char *why) {
+    channel_destroy(TAKE(run->outbox.channel));
+    run->lost = !run->said_bye;
+    if (run->lost) log_warning("agent", "the controller is gone%s: stopping", why);
+    outbox_wake(&run->outbox); /* nobody keeps workers from writing any more */
+    node_run_end(run, false);
+}
+
+static void on_closed(void *context, const ty_error *reason) {
+    CLEANUP(buffer_done) struct buffer why = {0};
+    if (reason->code != 0) buffer_printf(&why, ": %s", reason->message);
+    lose_controller(context, why.size > 0 ? why.data : "");
+}
+
+/* A child that the controller forked may hold its end of the channel open. */
+static void on_parent_gone(void *context, unsigned events) {
+    (void)events;
+    struct node_run *run = context;
+    loop_watch_stop(run->loop, &run->parent);
+    if (run->outbox.channel != NULL) lose_controller(run, "");
+}
+
+static void on_hung(void *context, struct worker_process *worker) {
+    struct node_run *run = context;
+    struct buffer text = {0};
+    Wire__WorkerEvent event = WIRE__WORKER_EVENT__INIT;
+    event.kind = WIRE__WORKER_EVENT__KIND__HUNG;
+    event.rank = worker->rank;
+    hang_describe(worker->pid, run->hang.limit, &text);
+    if (worker->silent_since > 0) buffer_text(&text, "; it has closed its report channel");
+    if (!text.failed) event.text = buffer_take(&text);
+    buffer_done(&text);
+    outbox_event(&run->outbox, event);
+}
+
+static void on_stacks(void *context, const struct buffer *frames) {
+    struct node_run *run = context;
+    Wire__Stacks body = WIRE__STACKS__INIT;
+    body.frames = (ProtobufCBinaryData){frames->failed ? 0 : frames->size, (uint8_t *)frames->data};
+    outbox_send(&run->outbox, &WIRE_MESSAGE(STACKS, stacks, &body));
+}
+
+static void say_hello(struct node_run *run) {
+    Wire__Hello hello = WIRE__HELLO__INIT;
+    hello.protocol = FRAME_PROTOCOL;
+    hello.version = (char *)base_build;
+    hello.node = run->service->start->node;
+    hello.node_name = (char *)run->service->start->node_name;
+    hello.pid = getpid();
+    hello.address = (char *)run->port.address;
+    hello.port = run->port.port;
+    outbox_send(&run->outbox, &WIRE_MESSAGE(HELLO, hello, &hello));
+    channel_flush(run->outbox.channel);
+}
+
+/* What its storage does is for the user to know. */
+static void write_log(void *context, enum log_level level, const char *subsystem, const char *text) {
+    struct node_run *run = context;
+    CLEANUP(buffer_done) struct buffer line = {0};
+    buffer_printf(&line, "%s: %s\n", subsystem, text);
+    if (!line.failed) log_add(run->log, line.data, line.size);
+    if (!str_equal(subsystem, "storage")) return;
+    Wire__Log log = WIRE__LOG__INIT;
+    log.level = (uint32_t)level;
+    log.text = (char *)text;
+    outbox_send(&run->outbox, &WIRE_MESSAGE(LOG, log, &log));
+}
+
+static void warn(void *context, const char *text) {
+    outbox_log(&((struct node_run *)context)->outbox, LOG_LEVEL_WARNING, "%s", text);
+}
+
+static void on_log_room(void *context) {
+    struct node_run *run = context;
+    for (size_t i = 0; i < run->n_workers; i++)
+        relay_go_on(&run->workers[i].relay);
+}
+
+static int open_logs(struct node_run *run, ty_error *err) {
+    const char *path = run->service->start->log_path;
+    run->logs = (struct logs){.loop = run->loop, .warn = warn, .drained = on_log_room, .context = run};
+    run->log_limit = LOG_LIMIT;
+    int result = logs_open(&run->logs, err);
+    if (result < 0) return result;
+    if (path[0] != '\0') run->log = log_open(&run->logs, path, -1);
+    if (run->log != NULL) log_set_sink(write_log, run);
+    return 0;
+}
+
+/* Messages that come later are nobody's. */
+static void close_logs(struct node_run *run) {
+    log_set_sink(NULL, NULL);
+    logs_close(&run->logs);
+}
+
+static int watch_parent(struct node_run *run) {
+    if (run->service->parent_fd < 0) return 0;
+    run->parent = (struct loop_watch){.callback = on_parent_gone, .context = run};
+    return loop_watch_start(run->loop, &run->parent, run->service->parent_fd, LOOP_READABLE);
+}
+
+static int open_run(struct node_run *run, ty_error *err) {
+    static const struct channel_events events = {
+        .message = orders_take, .output = on_output, .drained = on_drained, .closed = on_closed};
+    run->loop = loop_create(err);
+    if (run->loop == NULL) return err->code;
+    run->outbox.loop = run->sweep.loop = run->loop;
+    run->channels.outbox = &run->outbox;
+    run->hang = (struct hang){.loop = run->loop, .found = on_hung, .context = run};
+    run->stacks = (struct stacks){.loop = run->loop, .done = on_stacks, .context = run};
+    run->sweep.template = run->service->template;
+    run->sweep.ended = swept;
+    run->sweep.context = run;
+    run->start_timer = (struct loop_timer){.callback = attempt_go_on, .context = run};
+    int opened = open_logs(run, err);
+    if (opened < 0) return opened;
+    if (held_port_open(&run->port, err) < 0) return err->code;
+    int code = signals_start(run);
+    if (code < 0) return ty_fail(err, code, "cannot catch signals: %s", strerror(-code));
+    template_enter(run->service->template, run->loop, run->service->start->log_path, attempt_template_changed,
+                   run);
+    code = watch_parent(run);
+    if (code < 0) return ty_fail(err, code, "cannot watch the controller: %s", strerror(-code));
+    return channel_create(run->loop, run->service->channel_fd, &events, run, &run->outbox.channel, err);
+}
+
+/* A kept agent's channel stays open: true. */
+static bool close_channel(struct node_run *run) {
+    struct channel *channel = TAKE(run->outbox.channel);
+    bool kept = channel != NULL && run->keep && run->said_bye && !run->unclean && channel_empty(channel);
+    if (kept)
+        (void)channel_release(channel);
+    else
+        channel_destroy(channel);
+    return kept;
+}
+
+static bool close_run(struct node_run *run) {
+    if (run->lease_fd >= 0) (void)close(run->lease_fd);
+    if (run->loop == NULL) return false;
+    (void)template_leave(run->service->template, run->keep);
+    attempt_end(run);
+    wire__launch__free_unpacked(run->next, NULL);
+    worker_channels_done(&run->channels);
+    stacks_cancel(&run->stacks);
+    free(run->preemption);
+    node_sweep_done(&run->sweep);
+    close_logs(run);
+    held_port_close(&run->port);
+    signals_stop(run);
+    loop_watch_stop(run->loop, &run->parent);
+    loop_timer_stop(run->loop, &run->start_timer);
+    loop_timer_stop(run->loop, &run->goodbye);
+    bool kept = close_channel(run);
+    outbox_done(&run->outbox);
+    loop_destroy(run->loop);
+    return kept;
+}
+
+enum node_run_result node_run_serve(const struct service *service) {
+    ty_error err = {0};
+    struct node_run run = {.service = service, .port.fd = -1, .lease_fd = service->lease_fd};
+    int code = open_run(&run, &err);
+    if (code == 0) {
+        oom_init(&run.oom);
+        say_hello(&run);
+        loop_on_turn_end(run.loop, turn_ended, &run);
+        loop_run(run.loop);
+    } else {
+        log_error("agent", "%s", err.message);
+    }
+    if (run.lost && run.lease_fd >= 0) lease_abandoned(run.lease_fd);
+    bool failed = code < 0 || run.lost || run.unclean;
+    if (close_run(&run)) return NODE_RUN_KEPT;
+    return failed ? NODE_RUN_FAILED : NODE_RUN_DONE;
+}

@@ -1,0 +1,108 @@
+/* One run on the node of an agent.
+ *
+ * Order of things: hello; launch -> each worker started, a few a turn (started): executed, or forked by the template; its
+ * lines relayed, its messages forwarded (ready, reports, store); its end seen by SIGCHLD (exited); its pipes drained and
+ * its process group ended (gone). When all are gone and the attempt is over comes the sweep: the agent is a subreaper, so
+ * that no child left (waitid: ECHILD) proves that no descendant is left; others are killed and counted. Then the lease is
+ * dropped, and bye. When the channel closes before that, workers are stopped at once (TERM, grace, KILL) and swept.
+ *
+ * Files: node_run.c opens the run, says hello and bye, and takes the steps between; orders.c does what the controller
+ * says; attempt.c starts, stops and ends the workers of an attempt; signals.c reaps, and hears signals that ask for the
+ * end. */
+#ifndef AGENT_NODE_RUN_H
+#define AGENT_NODE_RUN_H
+
+#include "agent/hang.h"
+#include "agent/held_port.h"
+#include "agent/logs.h"
+#include "agent/node_sweep.h"
+#include "agent/stacks.h"
+#include "agent/worker_process.h"
+
+/* What the agent gives to each run. */
+struct service {
+    int channel_fd; /* stream socket to the controller */
+    int parent_fd;  /* pidfd of the controller, -1: its end is only seen by the channel; borrowed */
+    int lease_fd;   /* kept open during the run, so that its lease holds; taken over; -1 without */
+    const struct rlimit *nofile; /* of workers */
+    const Wire__Start *start;
+    struct template *template; /* borrowed */
+};
+
+/* Kept: the channel is open, another run may come over it. Else it is closed. Failed: the controller was lost, or
+ * something of the run could not be ended. */
+enum node_run_result { NODE_RUN_KEPT, NODE_RUN_DONE, NODE_RUN_FAILED };
+
+/* Serves one run until its end. */
+enum node_run_result node_run_serve(const struct service *service);
+
+/* Within what the controller gives the end of a run. */
+#define LOG_LIMIT (8 * NS_PER_S)
+
+/* How the workers of an attempt are started. */
+enum start_way { START_EXECUTED, START_FORKED, START_UNDECIDED };
+
+struct node_run {
+    const struct service *service;
+    struct loop *loop;
+    struct outbox outbox;
+    struct logs logs;
+    struct log *log;       /* the agent's own */
+    nanoseconds log_limit; /* how long the end of the run waits for logs */
+    struct worker_channels channels;
+    struct oom oom;
+    struct held_port port;
+    struct node_sweep sweep;
+    struct hang hang;
+    struct stacks stacks;
+    char *preemption; /* owned: what workers are told of it; NULL without */
+    struct loop_signal child_signal, stop_signals[2], preempt_signal;
+    struct loop_watch parent; /* readable once the process that started this one is gone */
+    int lease_fd;             /* open as long as the run may use its devices; -1: none */
+
+    struct node_launch launch; /* of the current attempt */
+    struct worker_process *workers;
+    size_t n_workers;
+    size_t n_started; /* the first ones were started, or need not be */
+    enum start_way way;
+    size_t reaped_hint;
+    struct loop_timer start_timer;
+    struct loop_timer goodbye;
+
+    Wire__Launch *next; /* arrived before the attempt was over */
+    bool active;        /* an attempt is not over */
+    bool ending;        /* after the attempt comes the end */
+    bool keep;          /* the agent stays for another run */
+    bool killing;       /* no grace */
+    bool lost;          /* the controller is gone */
+    bool unclean;       /* something could not be ended */
+    bool said_bye;
+    int signals; /* that asked for the end */
+};
+
+/* After the attempt comes the end of the run; workers are asked to end, or killed. */
+void node_run_end(struct node_run *run, bool kill);
+
+/* A message of the controller; `context` is the run. */
+void orders_take(void *context, const Wire__Message *message);
+
+/* Begins an attempt, or fails each of its workers. One must not be active. */
+void attempt_begin(struct node_run *run, const Wire__Launch *body);
+/* Fails each of its workers: a launch that cannot even begin, or is not to any more (`stopped`), which is no failure. */
+void attempt_refuse(struct node_run *run, const Wire__Launch *body, const char *why, bool stopped);
+void attempt_go_on(void *context); /* starts some of the workers that were not started yet */
+/* The template can be asked, or not, or an answer of it has come. */
+void attempt_template_changed(void *context);
+nanoseconds attempt_grace(const struct node_run *run);
+void attempt_stop(struct node_run *run, bool kill); /* all its workers, and those of the next launch */
+bool attempt_all_gone(const struct node_run *run);
+void attempt_end(struct node_run *run); /* frees; fine when none is active */
+
+int signals_start(struct node_run *run); /* negative errno */
+void signals_stop(struct node_run *run);
+/* Hears the signal that the launch names for a machine that is taken away. */
+void signals_watch_preemption(struct node_run *run);
+/* What workers are told of it, JSON; NULL: memory was short for that. */
+void signals_set_preemption(struct node_run *run, const char *text);
+
+#endif

@@ -1,0 +1,433 @@
+/* The life of one worker. Its process group is looked after until it is empty: what its exit leaves behind there is asked to
+ * end, then killed, and only then the worker is gone. */
+#include "agent/worker_process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/log.h"
+
+/* How long the kernel may take to end a killed process before it is told to be stuck (in uninterruptible sleep). */
+#define STUCK_AFTER (10 * NS_PER_S)
+/* What closes its channel this long before its end did not do so by ending. */
+#define SILENT_BEFORE_END (100 * NS_PER_MS)
+
+static Wire__WorkerEvent new_event(const struct worker_process *worker, Wire__WorkerEvent__Kind kind) {
+    Wire__WorkerEvent event = WIRE__WORKER_EVENT__INIT;
+    event.kind = kind;
+    event.rank = worker->rank;
+    event.pid = worker->pid;
+    event.stopped = worker->told;
+    return event;
+}
+
+static void set_text(Wire__WorkerEvent *event, const char *text) {
+    char *copy = text[0] != '\0' ? strdup(text) : NULL;
+    if (copy != NULL) event->text = copy;
+}
+
+static void fail_start(struct worker_process *worker, int code, const char *why) {
+    Wire__WorkerEvent event = new_event(worker, WIRE__WORKER_EVENT__KIND__START_FAILED);
+    set_text(&event, why);
+    event.may_pass = error_may_pass(code);
+    worker->stage = PROCESS_GONE;
+    outbox_event(worker->outbox, event);
+}
+
+/* Says that it is gone, once that holds. */
+static void settle(struct worker_process *worker) {
+    if (worker->stage != PROCESS_EXITED || !worker->group_gone) return;
+    if (!relay_has_ended(&worker->relay) || worker->speaker.n_channels > 0) return;
+    worker->stage = PROCESS_GONE;
+    outbox_event(worker->outbox, new_event(worker, WIRE__WORKER_EVENT__KIND__GONE));
+    relay_done(&worker->relay);
+}
+
+static void output_ended(void *context) {
+    settle(context);
+}
+
+static void channels_ended(void *context) {
+    struct worker_process *worker = context;
+    worker->silent_since = loop_now(worker->outbox->loop);
+    settle(worker);
+}
+
+/* What it had printed before comes first. */
+static void failure_told(void *context, const char *traceback) {
+    struct worker_process *worker = context;
+    relay_take(&worker->relay);
+    relay_note(&worker->relay, traceback, strlen(traceback));
+}
+
+/* The ends of its pipes and its socket: [0] ours, [1] the worker's. */
+struct ends {
+    int output[2], error[2], socket[2];
+};
+
+static void close_pair(int pair[2]) {
+    for (int i = 0; i < 2; i++)
+        if (pair[i] >= 0) (void)close(pair[i]);
+}
+
+static void close_ends(struct ends *ends) {
+    close_pair(ends->output);
+    close_pair(ends->error);
+    close_pair(ends->socket);
+}
+
+static int open_ends(struct ends *ends, ty_error *err) {
+    struct rlimit limit = {0};
+    if (pipe2(ends->output, O_CLOEXEC) == 0 && pipe2(ends->error, O_CLOEXEC) == 0 &&
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends->socket) == 0)
+        return 0;
+    int code = errno;
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    if (code != EMFILE) return ty_fail(err, TY_ESTART, "cannot make a pipe: %s", strerror(code));
+    return ty_fail(err, TY_ESTART,
+                   "this node's agent has no descriptor left for another worker (limit %llu: ulimit -Hn)",
+                   (unsigned long long)limit.rlim_cur);
+}
+
+/* Our ends are read from before the worker runs; each part owns its end from here on. */
+static int listen_to(struct worker_process *worker, const Wire__Launch *body, struct ends *ends,
+                     struct worker_channels *channels, ty_error *err) {
+    struct relay_config config = {.rank = worker->rank,
+                                  .logs = worker->logs,
+                                  .run_path = body->run_path,
+                                  .prefix = body->prefix,
+                                  .escape = body->escape,
+                                  .quiet = body->quiet};
+    int fds[2] = {TAKE_FD(ends->output[0]), TAKE_FD(ends->error[0])};
+    int result = relay_start(&worker->relay, worker->outbox, &config, fds, output_ended, worker, err);
+    if (result < 0) return result;
+    worker->speaker = (struct speaker){.all = channels,
+                                       .rank = worker->rank,
+                                       .reports = body->report_base,
+                                       .ended = channels_ended,
+                                       .failed = failure_told,
+                                       .context = worker};
+    return speaker_start(&worker->speaker, TAKE_FD(ends->socket[0]), err);
+}
+
+/* From the question to the template until its answer. */
+struct worker_origin {
+    struct template_fork fork; /* first */
+    struct worker_process *worker;
+    struct template *template;
+    struct node_launch *launch;
+    struct worker_channels *channels;
+    struct ends ends; /* ours: nothing is read before the pid is known, so that the start is told first */
+};
+
+static void free_origin(struct worker_process *worker) {
+    if (worker->origin == NULL) return;
+    close_ends(&worker->origin->ends);
+    free(TAKE(worker->origin));
+}
+
+static void close_theirs(struct ends *ends) {
+    int *theirs[] = {&ends->output[1], &ends->error[1], &ends->socket[1]};
+    for (size_t i = 0; i < ARRAY_SIZE(theirs); i++)
+        if (*theirs[i] >= 0) (void)close(TAKE_FD(*theirs[i]));
+}
+
+static void say_started(struct worker_process *worker) {
+    worker->stage = PROCESS_RUNNING;
+    outbox_event(worker->outbox, new_event(worker, WIRE__WORKER_EVENT__KIND__STARTED));
+}
+
+/* Nobody listens to a worker that was forked for nothing: the sweep finds what KILL leaves. */
+static void drop_forked(struct worker_process *worker, int code, const char *why) {
+    if (worker->pid > 0) (void)kill(worker->pid, SIGKILL);
+    free_origin(worker);
+    worker_process_done(worker);
+    fail_start(worker, code, why);
+}
+
+/* What came before the answer: it was told to stop, or has ended. */
+static void catch_up(struct worker_process *worker, struct template *template) {
+    int status;
+    long peak_kib;
+    enum worker_process_stop stop = worker->stop;
+    worker->stop = STOP_NONE;
+    bool ended = template_take_reaped(template, worker->pid, &status, &peak_kib);
+    if (stop != STOP_NONE && !ended) worker_process_stop(worker, stop == STOP_KILLED, worker->grace);
+    if (ended) worker_process_reaped(worker, status, peak_kib);
+}
+
+static void on_forked(void *context, pid_t pid, const char *why) {
+    struct worker_origin *origin = context;
+    struct worker_process *worker = origin->worker;
+    struct template *template = origin->template;
+    ty_error err = {0};
+    loop_timer_stop(worker->outbox->loop, &worker->deadline);
+    if (pid == 0) {
+        drop_forked(worker, TY_ESTART, why);
+        return;
+    }
+    worker->pid = pid;
+    (void)setpgid(pid, pid); /* so does the worker; whoever is first */
+    if (listen_to(worker, origin->launch->body, &origin->ends, origin->channels, &err) < 0) {
+        drop_forked(worker, err.code, err.message);
+        return;
+    }
+    free_origin(worker);
+    say_started(worker);
+    catch_up(worker, template);
+}
+
+static int ask_template(struct worker_process *worker, struct node_launch *launch, size_t index,
+                        struct worker_origin *origin, ty_error *err) {
+    CLEANUP_FD int payload = -1;
+    int result = node_launch_open_payload(launch, &payload, err);
+    const int fds[SPAWN_FDS] = {launch->null_fd, origin->ends.output[1], origin->ends.error[1],
+                                origin->ends.socket[1], payload};
+    if (result == 0) result = template_fork(origin->template, &origin->fork, launch, index, fds, err);
+    close_theirs(&origin->ends);
+    if (result < 0) return result;
+    worker->origin = origin;
+    worker->stage = PROCESS_ASKED;
+    return 0;
+}
+
+static int start_forked(struct worker_process *worker, struct node_launch *launch, size_t index,
+                        struct worker_channels *channels, struct template *template, ty_error *err) {
+    struct worker_origin *origin = malloc(sizeof *origin);
+    if (origin == NULL) return ty_fail_memory(err);
+    *origin = (struct worker_origin){.fork = {.answered = on_forked, .context = origin},
+                                     .worker = worker,
+                                     .template = template,
+                                     .launch = launch,
+                                     .channels = channels,
+                                     .ends = {{-1, -1}, {-1, -1}, {-1, -1}}};
+    int result = open_ends(&origin->ends, err);
+    if (result == 0) result = ask_template(worker, launch, index, origin, err);
+    if (result == 0) return 0;
+    close_ends(&origin->ends);
+    free(origin);
+    return result;
+}
+
+static int start_executed(struct worker_process *worker, struct node_launch *launch, size_t index,
+                          struct worker_channels *channels, ty_error *err) {
+    struct ends ends = {{-1, -1}, {-1, -1}, {-1, -1}};
+    int result = open_ends(&ends, err);
+    if (result == 0) result = listen_to(worker, launch->body, &ends, channels, err);
+    if (result == 0)
+        result =
+            node_launch_worker(launch, index, ends.output[1], ends.error[1], ends.socket[1], &worker->pid, err);
+    close_ends(&ends);
+    if (result == 0) say_started(worker);
+    return result;
+}
+
+void worker_process_start(struct worker_process *worker, struct node_launch *launch, size_t index,
+                          struct worker_channels *channels, struct template *template) {
+    ty_error err = {0};
+    int result = template != NULL ? start_forked(worker, launch, index, channels, template, &err)
+                                  : start_executed(worker, launch, index, channels, &err);
+    if (result == 0) return;
+    worker_process_done(worker);
+    fail_start(worker, err.code, err.message);
+}
+
+void worker_process_refuse(struct worker_process *worker, int code, const char *why) {
+    if (worker->stage == PROCESS_PLANNED) fail_start(worker, code, why);
+}
+
+/* After its leader was reaped, the number of a group is in use as long as a process is in it; a process that has that number
+ * as its own can only exist when the group is empty. */
+static bool is_group_empty(pid_t leader) {
+    if (kill(-leader, 0) < 0) return errno == ESRCH;
+    return kill(leader, 0) == 0;
+}
+
+/* To the whole group; and to the worker itself, when it has left its group. */
+static void signal_all(const struct worker_process *worker, int signal_number) {
+    bool leads = worker->stage == PROCESS_RUNNING && getpgid(worker->pid) == worker->pid;
+    if (worker->stage == PROCESS_RUNNING && !leads) (void)kill(worker->pid, signal_number);
+    if (leads || worker->stage == PROCESS_RUNNING || !is_group_empty(worker->pid))
+        (void)kill(-worker->pid, signal_number);
+}
+
+static void start_deadline(struct worker_process *worker, nanoseconds delay);
+
+/* A process that even KILL does not end is waited for without end by nobody. */
+static void give_up(struct worker_process *worker) {
+    char text[128];
+    (void)snprintf(text, sizeof text, "process %d does not end after SIGKILL (stuck in the kernel?)",
+                   worker->pid);
+    outbox_log(worker->outbox, LOG_LEVEL_ERROR, "rank %u: %s", worker->rank, text);
+    worker->stop = STOP_GIVEN_UP;
+    relay_finish(&worker->relay);
+    speaker_finish(&worker->speaker);
+    worker->stage = PROCESS_GONE;
+    Wire__WorkerEvent event = new_event(worker, WIRE__WORKER_EVENT__KIND__GONE);
+    set_text(&event, text);
+    outbox_event(worker->outbox, event);
+}
+
+static void kill_now(struct worker_process *worker) {
+    worker->stop = STOP_KILLED;
+    signal_all(worker, SIGKILL);
+    start_deadline(worker, STUCK_AFTER);
+}
+
+static void on_deadline(void *context) {
+    struct worker_process *worker = context;
+    if (worker->stage == PROCESS_ASKED) {
+        template_abandon(worker->origin->template, "stopped before it was started");
+        return;
+    }
+    worker_process_check_group(worker);
+    if (worker->stage == PROCESS_GONE || worker->group_gone) return;
+    if (worker->stop == STOP_KILLED)
+        give_up(worker);
+    else
+        kill_now(worker);
+}
+
+static void start_deadline(struct worker_process *worker, nanoseconds delay) {
+    worker->deadline =
+        (struct loop_timer){.callback = on_deadline, .context = worker, .state = worker->deadline.state};
+    (void)loop_timer_start(worker->outbox->loop, &worker->deadline, delay);
+}
+
+static void ask_to_end(struct worker_process *worker, nanoseconds grace) {
+    worker->stop = STOP_ASKED;
+    signal_all(worker, SIGTERM);
+    signal_all(worker, SIGCONT);
+    start_deadline(worker, grace);
+}
+
+/* True for a process that was on its way out before we asked: its end is its own, and may be what the others failed for.
+ * (Flags are the seventh field behind the name, which may hold anything.) */
+static bool is_ending(pid_t pid) {
+    enum { PF_EXITING = 0x4, PF_SIGNALED = 0x400 }; /* linux/sched.h; the second one while it dumps its core */
+    char path[32], text[512];
+    unsigned flags = 0;
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (size <= 0) return false;
+    text[size] = '\0';
+    const char *end = strrchr(text, ')');
+    return end != NULL && sscanf(end + 1, " %*c %*d %*d %*d %*d %*d %u", &flags) == 1 &&
+           (flags & (PF_EXITING | PF_SIGNALED)) != 0;
+}
+
+/* It is stopped as soon as its pid is known; a template that does not tell it within the grace is ended. */
+static void stop_asked(struct worker_process *worker, bool kill, nanoseconds grace) {
+    if (kill || worker->stop == STOP_NONE) start_deadline(worker, kill ? 0 : grace);
+    worker->stop = kill ? STOP_KILLED : STOP_ASKED;
+}
+
+void worker_process_stop(struct worker_process *worker, bool kill, nanoseconds grace) {
+    if (worker->stage == PROCESS_GONE) return;
+    disturb_end(&worker->disturbance);
+    worker->told = worker->told || worker->stage != PROCESS_RUNNING || !is_ending(worker->pid);
+    if (worker->stage == PROCESS_PLANNED)
+        fail_start(worker, TY_EINTERRUPTED, "stopped before it was started");
+    else if (worker->stage == PROCESS_ASKED)
+        stop_asked(worker, kill, grace);
+    else if (kill && worker->stop < STOP_KILLED)
+        kill_now(worker);
+    else if (worker->stop == STOP_NONE)
+        ask_to_end(worker, grace);
+}
+
+void worker_process_disturb(struct worker_process *worker, Wire__Disturb__Kind kind, nanoseconds length) {
+    if (worker->stage != PROCESS_RUNNING || worker->stop != STOP_NONE) return;
+    if (kind == WIRE__DISTURB__KIND__KILL)
+        (void)kill(worker->pid, SIGKILL);
+    else
+        disturb_begin(&worker->disturbance, worker->outbox->loop, worker->pid,
+                      kind == WIRE__DISTURB__KIND__STARVE, length);
+}
+
+/* A worker that closed its channel well before its end, whether it had used it or not. */
+static bool fell_silent(const struct worker_process *worker) {
+    return worker->silent_since > 0 &&
+           loop_now(worker->outbox->loop) - worker->silent_since > SILENT_BEFORE_END;
+}
+
+/* Where the core went is for the kernel's pattern to say: a file, or a program behind a "|". */
+static void describe_core(struct buffer *out) {
+    CLEANUP(buffer_done) struct buffer pattern = {0};
+    buffer_text(out, "core dumped");
+    if (file_read("/proc/sys/kernel/core_pattern", 4096, &pattern, NULL) < 0 || pattern.size == 0) return;
+    buffer_printf(out, " (core_pattern: %.*s)", (int)strcspn(pattern.data, " \n"), pattern.data);
+}
+
+/* What is known about an end that says little by itself. */
+static void describe_end(struct worker_process *worker, int wait_status, long peak_kib,
+                         Wire__WorkerEvent *event) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
+    if (killed && worker->stop != STOP_KILLED && oom_take(worker->oom)) {
+        oom_describe(worker->oom, peak_kib, &text);
+    } else if (wait_status != 0 && !killed && !worker->told && oom_happened(worker->oom)) {
+        buffer_text(&text, "a process beside it, or one that it had started, had been killed: ");
+        oom_describe(worker->oom, peak_kib, &text);
+    }
+    if (WIFSIGNALED(wait_status) && WCOREDUMP(wait_status)) describe_core(&text);
+    if (text.size == 0 && wait_status != 0 && fell_silent(worker))
+        buffer_text(&text, "it had closed its report channel");
+    if (text.size > 0) event->text = buffer_take(&text);
+    if (event->text == NULL) event->text = (char *)protobuf_c_empty_string;
+}
+
+static void say_exited(struct worker_process *worker, int wait_status, long peak_kib) {
+    Wire__WorkerEvent event = new_event(worker, WIRE__WORKER_EVENT__KIND__EXITED);
+    event.wait_status = wait_status;
+    describe_end(worker, wait_status, peak_kib, &event);
+    struct buffer tail = {0};
+    if (wait_status != 0) relay_tail(&worker->relay, &tail);
+    event.tail.len = tail.size;
+    event.tail.data = (uint8_t *)buffer_take(&tail);
+    outbox_event(worker->outbox, event);
+}
+
+void worker_process_reaped(struct worker_process *worker, int wait_status, long peak_kib) {
+    disturb_forget(&worker->disturbance);
+    relay_take(&worker->relay);
+    speaker_take(&worker->speaker);
+    say_exited(worker, wait_status, peak_kib);
+    worker->stage = PROCESS_EXITED;
+    if (is_group_empty(worker->pid)) {
+        worker_process_check_group(worker);
+        return;
+    }
+    if (worker->stop == STOP_KILLED)
+        signal_all(worker, SIGKILL); /* one that was forked while the group was killed */
+    else if (worker->stop == STOP_NONE)
+        ask_to_end(worker, worker->grace);
+}
+
+void worker_process_check_group(struct worker_process *worker) {
+    if (worker->stage != PROCESS_EXITED || worker->group_gone || !is_group_empty(worker->pid)) return;
+    worker->group_gone = true; /* what is left of its output may take as long as the controller needs */
+    loop_timer_stop(worker->outbox->loop, &worker->deadline);
+    relay_finish(&worker->relay);
+    speaker_finish(&worker->speaker);
+    settle(worker);
+}
+
+void worker_process_done(struct worker_process *worker) {
+    if (worker->outbox == NULL) return;
+    loop_timer_stop(worker->outbox->loop, &worker->deadline);
+    disturb_forget(&worker->disturbance);
+    free_origin(worker);
+    relay_done(&worker->relay);
+    speaker_done(&worker->speaker);
+}

@@ -1,0 +1,71 @@
+/* One worker as its agent sees it: started, its output and its words passed on, stopped, seen to exit, and gone. */
+#ifndef AGENT_WORKER_PROCESS_H
+#define AGENT_WORKER_PROCESS_H
+
+#include "agent/disturb.h"
+#include "agent/node_launch.h"
+#include "agent/oom.h"
+#include "agent/relay.h"
+#include "agent/template/template.h"
+#include "agent/worker_channel.h"
+
+/* X(name, what holds in it) */
+#define WORKER_PROCESS_STAGES(X)                                                     \
+    X(PROCESS_PLANNED, "not started yet")                                            \
+    X(PROCESS_ASKED, "the template was asked to fork it; its pid is not known yet")  \
+    X(PROCESS_RUNNING, "executed or forked, not reaped")                             \
+    X(PROCESS_EXITED, "reaped; its group, its pipes or its channels are still open") \
+    X(PROCESS_GONE, "nothing of it is left, or it never started")
+
+enum worker_process_stage {
+#define X(name, meaning) name,
+    WORKER_PROCESS_STAGES(X)
+#undef X
+};
+
+/* How far its stop has come. */
+enum worker_process_stop { STOP_NONE, STOP_ASKED, STOP_KILLED, STOP_GIVEN_UP };
+
+struct worker_process {
+    struct outbox *outbox;
+    struct logs *logs;
+    struct oom *oom;
+    uint32_t rank;
+    enum worker_process_stage stage;
+    enum worker_process_stop stop;
+    bool told;       /* the controller wanted it to stop */
+    bool hung;       /* it says nothing any more (hang.h) */
+    bool group_gone; /* no process of its group is left */
+    pid_t pid;
+    nanoseconds grace;
+    nanoseconds silent_since; /* its channels were closed then; 0: they are open */
+    struct loop_timer deadline;
+    struct disturbance disturbance;
+    struct relay relay;
+    struct speaker speaker;
+    struct worker_origin *origin; /* owned; how it was asked for, while that is not answered */
+};
+
+/* Starts worker `index` of the launch, or says why that failed: it is then gone. Given a template that is ready, it is asked for the
+ * worker, and the start is told when that has answered. */
+void worker_process_start(struct worker_process *worker, struct node_launch *launch, size_t index,
+                          struct worker_channels *channels, struct template *template);
+
+/* One that was not started never will be, for this reason (`code` as of an error). */
+void worker_process_refuse(struct worker_process *worker, int code, const char *why);
+
+/* Asks it to end (TERM and CONT to its group, KILL after the grace), or kills it at once. One that was not started is gone. */
+void worker_process_stop(struct worker_process *worker, bool kill, nanoseconds grace);
+
+/* Kills it, or stops or starves it for a while (run/chaos.h); one that does not run, or was told to stop, is left alone. */
+void worker_process_disturb(struct worker_process *worker, Wire__Disturb__Kind kind, nanoseconds length);
+
+/* It was reaped with this status. `peak_kib` is the most memory that it used. */
+void worker_process_reaped(struct worker_process *worker, int wait_status, long peak_kib);
+
+/* Some process was reaped: looks whether this exited child's group is empty now. */
+void worker_process_check_group(struct worker_process *worker);
+
+void worker_process_done(struct worker_process *worker); /* frees; a zeroed one is fine */
+
+#endif
