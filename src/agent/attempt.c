@@ -101,7 +101,7 @@ static void choose_way(struct node_run *run) {
     run->way = START_EXECUTED;
     if (body->start_method[0] == '\0' || body->n_workers == 0) return;
     run->way = START_UNDECIDED;
-    (void)template_prepare(run->service->template, &run->launch);
+    template_prepare(run->service->template, &run->launch);
 }
 
 void attempt_begin(struct node_run *run, const Wire__Launch *body) {

@@ -82,6 +82,11 @@ static void serve(int control, const char *mode, bool forks_workers) {
             close(control);
             return;
         }
+        if (!forks_workers && strncmp(mode, "pid-", 4) == 0) {
+            usleep(50000); /* so that the template of the run is ready first */
+            misbehave(control, mode, "pid-");
+            continue;
+        }
         char line[32];
         snprintf(line, sizeof line, "pid %ld\n", pid);
         say(control, line);

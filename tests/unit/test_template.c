@@ -178,6 +178,9 @@ static void refusals_and_failures_are_told(void **state) {
          false},
         {"silent", "auto", "the template did not answer within 200 ms (TRAINYARD_TEMPLATE_LIMIT)", false},
         {"run-silent", "auto", "the template of the run did not answer within 200 ms", false},
+        {"pid-unsafe", "auto", "a thread runs in it", true},
+        {"pid-die", "auto", "the template was killed by signal 6 (SIGABRT): its last words", false},
+        {"pid-silent", "auto", "the template did not answer within 200 ms", false},
     };
     static char *environment[] = {"PATH=/usr/bin:/bin", "TRAINYARD_TEMPLATE_LIMIT=200ms",
                                   "ASAN_OPTIONS=detect_leaks=0", NULL};

@@ -62,31 +62,26 @@ void control_take(struct control *control) {
     }
 }
 
-int control_watch(struct control *control, struct loop *loop) {
-    control->loop = loop;
-    control->watch = (struct loop_watch){.callback = on_ready, .context = control};
-    return loop_watch_start(loop, &control->watch, control->fd, LOOP_READABLE);
-}
-
-void control_rest(struct control *control) {
-    if (control->fd >= 0 && control->loop != NULL) loop_watch_stop(control->loop, &control->watch);
-    control->loop = NULL;
-}
-
-int control_open(struct control *control, struct loop *loop, int *theirs, ty_error *err) {
+int control_open(struct control *control, int *theirs, ty_error *err) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return ty_fail(err, -errno, "cannot make a socket pair: %s", strerror(errno));
     control->fd = pair[0];
     control->pid = 0;
-    int code = control_watch(control, loop);
-    if (code < 0) {
-        (void)close(TAKE_FD(control->fd));
-        (void)close(pair[1]);
-        return ty_fail(err, code, "cannot watch a template: %s", strerror(-code));
-    }
     *theirs = pair[1];
     return 0;
+}
+
+int control_watch(struct control *control, struct loop *loop, ty_error *err) {
+    control->loop = loop;
+    control->watch = (struct loop_watch){.callback = on_ready, .context = control};
+    int code = loop_watch_start(loop, &control->watch, control->fd, LOOP_READABLE);
+    return code < 0 ? ty_fail(err, code, "cannot watch a template: %s", strerror(-code)) : 0;
+}
+
+void control_rest(struct control *control) {
+    if (control->fd >= 0 && control->loop != NULL) loop_watch_stop(control->loop, &control->watch);
+    control->loop = NULL;
 }
 
 /* A file in memory with the words; -1 with errno. */

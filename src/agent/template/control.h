@@ -27,10 +27,11 @@ struct control {
     void (*ended)(struct control *control);                  /* its end closed: so did the process, or will */
 };
 
-/* Listens on the loop; the pair's other end is in `theirs` (close-on-exec, the caller's). */
-int control_open(struct control *control, struct loop *loop, int *theirs, ty_error *err);
-int control_watch(struct control *control, struct loop *loop); /* on another loop, after control_rest */
-void control_rest(struct control *control);                    /* not heard, but open */
+/* The pair's other end is in `theirs` (close-on-exec, the caller's). */
+int control_open(struct control *control, int *theirs, ty_error *err);
+/* Listens on the loop: after control_open, or on another loop after control_rest. */
+int control_watch(struct control *control, struct loop *loop, ty_error *err);
+void control_rest(struct control *control); /* not heard, but open */
 
 int control_send(struct control *control, char kind, const struct buffer *words, const int *fds, size_t n,
                  ty_error *err);

@@ -1,7 +1,7 @@
 /* The template of a node: processes that have imported what workers need, and fork them
  * (docs/design.md 4, "Fork template").
  *
- * There are two. The zygote has imported the framework; it outlives runs, and serves all that want the same (template_launch.h). Each
+ * There are two. The zygote has imported the framework; it outlives runs, and serves all that want the same. Each
  * run forks its own template from it, which loads the training function, lives for all attempts of the run, and forks the
  * workers. Forks are made with CLONE_PARENT: what is forked is this process's child, and is watched, stopped and reaped as any worker.
  *
@@ -16,23 +16,30 @@
 #ifndef AGENT_TEMPLATE_H
 #define AGENT_TEMPLATE_H
 
-#include "agent/template/template_launch.h"
+#include <stddef.h>
+
+#include "agent/node_launch.h"
 #include "loop/loop.h"
 
 struct template; /* opaque; one an agent */
 
-/* X(name, what holds in it) */
-#define TEMPLATE_STATES(X)                                                  \
-    X(TEMPLATE_NONE, "nobody has asked")                                    \
-    X(TEMPLATE_WAITING, "importing, or loading the function")               \
-    X(TEMPLATE_READY, "workers can be forked")                              \
-    X(TEMPLATE_REFUSED, "forking is unsafe or impossible: template_reason") \
-    X(TEMPLATE_FAILED, "it died, or took too long: template_reason")
+/* X(name, what holds in it). Which events lead from one to another: the table in template.c. */
+#define TEMPLATE_STATES(X)                                                                             \
+    X(TEMPLATE_NONE, "there is no template of the run; a zygote may be there, ready")                  \
+    X(TEMPLATE_RESTED, "the same, but the zygote is of an earlier run, and may be dead or deaf")       \
+    X(TEMPLATE_IMPORTING, "the zygote imports")                                                        \
+    X(TEMPLATE_WAKING, "a zygote of an earlier run was asked for the run's template; its pid is owed") \
+    X(TEMPLATE_FORKING, "the same, of a zygote that has answered in this run")                         \
+    X(TEMPLATE_LOADING, "the run's template loads the function")                                       \
+    X(TEMPLATE_READY, "workers can be forked")                                                         \
+    X(TEMPLATE_REFUSED, "forking is unsafe or impossible: template_reason")                            \
+    X(TEMPLATE_FAILED, "one of the two died, or took too long: template_reason")
 
 enum template_state {
 #define X(name, meaning) name,
     TEMPLATE_STATES(X)
 #undef X
+        TEMPLATE_STATES_END
 };
 
 /* A worker that was asked for; embedded in its owner, who must outlive the answer. */
@@ -58,8 +65,8 @@ void template_enter(struct template *template, struct loop *loop, const char *lo
 /* Ends the run's template, and the zygote as well unless it is kept. True when there was something to end: its descendants are left. */
 bool template_leave(struct template *template, bool keep);
 
-/* Takes the steps that are possible towards workers of this launch, which is borrowed until template_forget. */
-enum template_state template_prepare(struct template *template, const struct node_launch *launch);
+/* Begins to take steps towards workers of this launch, which is borrowed until template_forget. */
+void template_prepare(struct template *template, const struct node_launch *launch);
 /* Nobody waits for that launch any more. */
 void template_forget(struct template *template);
 enum template_state template_state(const struct template *template);

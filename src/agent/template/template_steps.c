@@ -1,26 +1,16 @@
-/* From nothing to a template that forks workers of a launch, a step at a time. */
+/* What is done to the two processes of a template: the zygote is executed, and asked for the run's; each is ended; and
+ * how one ended by itself is said, with the last line that it wrote as the reason. */
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include "agent/template/template_parts.h"
+#include "agent/template/template_internal.h"
 #include "base/cleanup.h"
+#include "base/str.h"
 
-void template_tell(void *context) {
-    struct template *template = context;
-    template->changed(template->context);
-}
-
-void template_tell_later(struct template *template) {
-    if (template->loop != NULL) (void)loop_timer_start(template->loop, &template->tell, 0);
-}
-
-void template_settle(struct template *template, enum template_state state, const char *reason) {
-    if (reason != template->reason)
-        (void)snprintf(template->reason, REASON_SIZE, "%.*s", REASON_SIZE - 1, reason);
-    template->state = state;
-    template_tell_later(template);
-}
+enum { LOG_TAIL = 2048 };
 
 static int open_output(const struct template *template) {
     int fd = template->log_path[0] != '\0'
@@ -29,27 +19,21 @@ static int open_output(const struct template *template) {
     return fd >= 0 ? fd : open("/dev/null", O_WRONLY | O_CLOEXEC);
 }
 
-static int start_zygote(struct template *template, ty_error *err) {
+int template_start_zygote(struct template *template, ty_error *err) {
     struct template_process *zygote = &template->zygote;
     CLEANUP_FD int theirs = -1;
     CLEANUP_FD int output = open_output(template);
     zygote->log_offset = template_log_size(template);
     buffer_done(&template->key);
     template_key(template->launch, &template->key);
-    int result = template->key.failed ? ty_fail_memory(err) : 0;
-    if (result == 0) result = control_open(&zygote->control, template->loop, &theirs, err);
+    int result = template->key.failed ? ty_fail_memory(err) : control_open(&zygote->control, &theirs, err);
+    if (result == 0) result = control_watch(&zygote->control, template->loop, err);
     if (result == 0) result = template_execute(template->launch, theirs, output, &zygote->control.pid, err);
-    if (result < 0) {
-        part_end(zygote, NULL);
-        return result;
-    }
-    zygote->stage = STAGE_STARTING;
-    template->rested = false;
-    template_arm_limit(template);
-    return 0;
+    if (result < 0) template_end_process(zygote);
+    return result;
 }
 
-static int ask_run(struct template *template, ty_error *err) {
+int template_ask_run(struct template *template, ty_error *err) {
     struct template_process *run = &template->run;
     CLEANUP(buffer_done) struct buffer words = {0};
     CLEANUP_FD int theirs = -1;
@@ -58,59 +42,56 @@ static int ask_run(struct template *template, ty_error *err) {
     run->log_offset = template_log_size(template);
     int result = template_run_words(template->launch, &words, err);
     if (result == 0) result = node_launch_open_payload(template->launch, &payload, err);
-    if (result == 0) result = control_open(&run->control, template->loop, &theirs, err);
+    if (result == 0) result = control_open(&run->control, &theirs, err);
     const int fds[] = {theirs, output, payload};
     if (result == 0)
         result = control_send(&template->zygote.control, 'R', &words, fds, payload >= 0 ? 3 : 2, err);
-    if (result < 0) {
-        part_end(run, NULL);
-        return result;
-    }
-    run->stage = STAGE_STARTING;
-    template->asked = true;
-    template_arm_limit(template);
-    return 0;
+    if (result < 0) template_end_process(run);
+    return result;
 }
 
-static bool same_key(const struct template *template, const struct buffer *key) {
-    return key->size == template->key.size && memcmp(key->data, template->key.data, key->size) == 0;
+void template_end_process(struct template_process *process) {
+    (void)control_close(&process->control);
 }
 
-/* A zygote that this launch cannot use is ended. */
-static int drop_unfit(struct template *template, ty_error *err) {
-    CLEANUP(buffer_done) struct buffer key = {0};
-    if (template->zygote.stage == STAGE_ABSENT) return 0;
-    template_key(template->launch, &key);
-    if (key.failed) return ty_fail_memory(err);
-    if (!same_key(template, &key)) part_end(&template->zygote, NULL);
-    return 0;
+off_t template_log_size(const struct template *template) {
+    struct stat status;
+    return stat(template->log_path, &status) == 0 ? status.st_size : 0;
 }
 
-/* The next step from where both parts are; 0, or negative when it could not be taken. */
-static int take_step(struct template *template, ty_error *err) {
-    if (template->run.stage == STAGE_READY || template->run.stage == STAGE_REFUSED ||
-        template->run.stage == STAGE_STARTING || template->asked)
-        return 0;
-    if (drop_unfit(template, err) < 0) return err->code;
-    if (template->zygote.stage == STAGE_ABSENT) return start_zygote(template, err);
-    if (template->zygote.stage != STAGE_READY) return 0;
-    int result = ask_run(template, err);
-    if (result == 0 || !template->rested) return result;
-    part_end(&template->zygote, NULL); /* it is dying, or deaf, since before this run: another one may hear */
-    return start_zygote(template, err);
+/* ": LINE", of the last line that it wrote; nothing when it wrote none. */
+static void append_last_line(const struct template_process *process, struct buffer *out) {
+    const char *path = process->template->log_path;
+    char text[LOG_TAIL + 1];
+    CLEANUP_FD int fd = path[0] != '\0' ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    off_t size = template_log_size(process->template);
+    off_t from = size - LOG_TAIL > process->log_offset ? size - LOG_TAIL : process->log_offset;
+    ssize_t n = fd < 0 ? -1 : pread(fd, text, LOG_TAIL, from);
+    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == ' '))
+        n--;
+    if (n <= 0) return;
+    text[n] = '\0';
+    const char *line = strrchr(text, '\n');
+    buffer_printf(out, ": %.400s", line != NULL ? line + 1 : text);
 }
 
-void template_advance(struct template *template) {
-    ty_error err = {0};
-    if (template->launch == NULL) return;
-    if (take_step(template, &err) < 0)
-        template_settle(template, TEMPLATE_REFUSED, err.message);
-    else if (template->run.stage == STAGE_READY && !template->asked)
-        template_settle(template, TEMPLATE_READY, "");
-    else if (template->run.stage == STAGE_REFUSED)
-        template_settle(template, TEMPLATE_REFUSED, template->run.refusal);
-    else if (template->zygote.stage == STAGE_REFUSED)
-        template_settle(template, TEMPLATE_REFUSED, template->zygote.refusal);
+void template_describe_end(const struct template_process *process, int status, struct buffer *out) {
+    char name[32];
+    buffer_printf(out, "%s ", process->name);
+    if (status >= 0 && WIFSIGNALED(status))
+        buffer_printf(out, "was killed by %s", str_signal(WTERMSIG(status), name));
+    else if (status >= 0)
+        buffer_printf(out, "ended with code %d", WEXITSTATUS(status));
     else
-        template->state = TEMPLATE_WAITING;
+        buffer_text(out, "ended");
+    append_last_line(process, out);
+}
+
+void template_describe_delay(const struct template_process *process, struct buffer *out) {
+    CLEANUP(buffer_done) struct buffer limit = {0};
+    const struct node_launch *launch = process->template->launch;
+    if (launch != NULL) duration_format(template_limit(launch), &limit);
+    buffer_printf(out, "%s did not answer within %s (TRAINYARD_TEMPLATE_LIMIT)", process->name,
+                  limit.size > 0 ? limit.data : "its limit");
+    append_last_line(process, out);
 }

@@ -1,0 +1,79 @@
+/* What the files of a template share: template.c has the table of its states and events, template_steps.c what is done
+ * to its two processes, template_launch.c what a launch means for them. */
+#ifndef AGENT_TEMPLATE_INTERNAL_H
+#define AGENT_TEMPLATE_INTERNAL_H
+
+#include "agent/node_launch.h"
+#include "agent/template/control.h"
+#include "agent/template/template.h"
+#include "base/buffer.h"
+#include "base/duration.h"
+
+enum { TEMPLATE_REASON_SIZE = 700, TEMPLATE_REAPED_MAX = 64 };
+
+/* Zygote or run's template. There is one as long as its socket is open. */
+struct template_process {
+    struct control control; /* first: what the socket's calls give back is ours */
+    struct template *template;
+    const char *name;
+    off_t log_offset; /* where in the log its own lines begin */
+};
+
+/* A child that was reaped before it was known whose it was. */
+struct template_reaped {
+    pid_t pid;
+    int status;
+    long peak_kib;
+};
+
+struct template {
+    enum template_state state;
+    char reason[TEMPLATE_REASON_SIZE];
+    struct template_process zygote, run;
+    struct buffer key; /* of the zygote that was started last; empty: none can be taken for it */
+    bool given;        /* the run's is a copy of the driver, and there is no zygote */
+    struct template_fork *first, **last; /* the workers asked for, in order */
+    unsigned pending;
+    struct template_reaped reaped[TEMPLATE_REAPED_MAX]; /* while pids are owed; the oldest is overwritten */
+    unsigned n_reaped;
+
+    struct loop *loop; /* of the run that is served; NULL between runs */
+    const char *log_path;
+    void (*changed)(void *context);
+    void *context;
+    struct loop_timer limit, tell;
+    const struct node_launch *launch; /* of who waits; NULL: nobody */
+};
+
+/* -- template_steps.c */
+
+/* Executes a zygote for the launch. */
+int template_start_zygote(struct template *template, ty_error *err);
+/* Asks the zygote for the run's template, which is listened to once its pid is known. */
+int template_ask_run(struct template *template, ty_error *err);
+void template_end_process(struct template_process *process); /* none is fine */
+off_t template_log_size(const struct template *template);
+/* How it ended (`status`: as reaped, -1 unknown), with the last line that it wrote. */
+void template_describe_end(const struct template_process *process, int status, struct buffer *out);
+/* That it did not answer in time, with its last line. */
+void template_describe_delay(const struct template_process *process, struct buffer *out);
+
+/* -- template_launch.c */
+
+/* A zygote serves every launch with the same key: words, program file, directory, and those variables that an
+ * interpreter, a loader or a framework reads when it starts. */
+void template_key(const struct node_launch *launch, struct buffer *key);
+
+/* Executes the zygote: `control_fd` becomes its descriptor 3, `output_fd` both outputs. */
+int template_execute(const struct node_launch *launch, int control_fd, int output_fd, pid_t *pid,
+                     ty_error *err);
+
+/* Words of a request (control.h), appended. The run's: its directory and environment. A worker's: its cores, soft and
+ * hard limit of descriptors, directory, and environment. The directory is "" where it stays. */
+int template_run_words(const struct node_launch *launch, struct buffer *words, ty_error *err);
+int template_worker_words(const struct node_launch *launch, size_t index, struct buffer *words, ty_error *err);
+
+/* How long an answer may take: TRAINYARD_TEMPLATE_LIMIT of the launch's environment, else two minutes. */
+nanoseconds template_limit(const struct node_launch *launch);
+
+#endif
