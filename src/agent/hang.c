@@ -3,8 +3,8 @@
 
 #include <sys/ioctl.h>
 
-#include "agent/stack_facts.h"
 #include "agent/worker_request.h"
+#include "base/process.h"
 
 /* A busy machine lets a timer wait so long. */
 #define USUAL_DELAY (100 * NS_PER_MS)
@@ -76,9 +76,11 @@ void hang_end(struct hang *hang) {
 }
 
 void hang_describe(pid_t pid, nanoseconds limit, struct buffer *out) {
+    struct process process;
+    (void)process_read(pid, &process);
     buffer_text(out, "no report or heartbeat for ");
     duration_format(limit, out);
-    switch (stack_facts_state(pid)) {
+    switch (process.state) {
     case 'T':
         buffer_text(out, "; its process is stopped (T)");
         break;

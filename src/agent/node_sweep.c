@@ -3,117 +3,82 @@
 #include "agent/node_sweep.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/process.h"
 
 #define RESCAN_EVERY (5 * NS_PER_MS)
 #define GIVE_UP_AFTER (10 * NS_PER_S)
 
 enum kin { UNKNOWN, OURS, OTHERS };
 
-struct process {
+struct relative {
     pid_t pid, parent;
     enum kin kin;
 };
 
-struct table {
-    struct process *items; /* once read, in the order of their pids */
+struct process_table {
+    struct relative *items; /* once read, in the order of their pids */
     size_t n, capacity;
 };
 
-static bool has_any_child(void) {
-    siginfo_t info;
-    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
-}
-
-/* The parent of a process: the second number behind the last ")" of its stat, as its name may hold anything. */
-static pid_t read_parent(int proc, const char *name) {
-    char path[64], text[512];
-    (void)snprintf(path, sizeof path, "%.20s/stat", name);
-    CLEANUP_FD int fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
-    ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (size <= 0) return 0;
-    text[size] = '\0';
-    const char *end = strrchr(text, ')');
-    return end != NULL && end[1] != '\0' && end[2] != '\0' ? (pid_t)strtol(end + 3, NULL, 10) : 0;
-}
-
 static int compare_pids(const void *a, const void *b) {
-    const struct process *one = a, *other = b;
+    const struct relative *one = a, *other = b;
     return (one->pid > other->pid) - (one->pid < other->pid);
 }
 
-static void read_processes(struct table *table) {
+static void read_processes(struct process_table *table) {
     DIR *proc = opendir("/proc");
     if (proc == NULL) return;
-    for (const struct dirent *entry; (entry = readdir(proc)) != NULL;) {
-        if (entry->d_name[0] < '0' || entry->d_name[0] > '9') continue;
+    for (pid_t pid; (pid = process_next(proc)) > 0;) {
         if (table->n == table->capacity) {
             size_t capacity = 2 * table->capacity + 256;
-            struct process *items = reallocarray(table->items, capacity, sizeof *items);
+            struct relative *items = reallocarray(table->items, capacity, sizeof *items);
             if (items == NULL) break;
             table->items = items;
             table->capacity = capacity;
         }
-        table->items[table->n++] = (struct process){.pid = (pid_t)strtol(entry->d_name, NULL, 10),
-                                                    .parent = read_parent(dirfd(proc), entry->d_name)};
+        struct process process;
+        (void)process_read(pid, &process);
+        table->items[table->n++] = (struct relative){.pid = pid, .parent = process.parent};
     }
     (void)closedir(proc);
     if (table->n > 0) qsort(table->items, table->n, sizeof *table->items, compare_pids);
 }
 
-/* Any child, living or not, beside the template's processes. The kernel's own list of children is exact here: they come first in it as
- * long as nothing older is left, and while an entry lives, the one behind it is found without counting. -1: there is no such
- * list. */
-static int list_other_children(const struct template *template) {
-    char path[64], text[4096];
-    (void)snprintf(path, sizeof path, "/proc/self/task/%d/children", getpid());
-    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (size < 0) return -1;
-    text[size] = '\0';
-    char *end;
-    for (const char *at = text;; at = end) {
-        pid_t pid = (pid_t)strtol(at, &end, 10);
-        if (end == at) return 0;
-        if (!template_owns(template, pid)) return 1;
-    }
-}
-
-static int scan_other_children(const struct template *template) {
-    struct table table = {0};
-    int found = 0;
+/* Any child, living or not, beside the template's two processes. The kernel's own list of children is exact here: they come
+ * first in it as long as nothing older is left, and while an entry lives, the one behind it is found without counting. */
+static bool has_children(const struct node_sweep *sweep) {
+    const struct template *template = sweep->template;
+    pid_t first[3];
+    if (!process_has_children()) return false;
+    if (!template_lives(template)) return true;
+    int n = process_children(first, ARRAY_SIZE(first));
+    for (int i = 0; i < n; i++)
+        if (!template_owns(template, first[i])) return true;
+    if (n >= 0) return false;
+    struct process_table table = {0};
+    bool found = false;
     read_processes(&table);
-    for (size_t i = 0; i < table.n; i++)
-        if (table.items[i].parent == getpid() && !template_owns(template, table.items[i].pid)) found = 1;
+    for (size_t i = 0; i < table.n && !found; i++)
+        found = table.items[i].parent == getpid() && !template_owns(template, table.items[i].pid);
     free(table.items);
     return found;
 }
 
-static bool has_children(const struct node_sweep *sweep) {
-    if (!has_any_child()) return false;
-    if (!template_lives(sweep->template)) return true;
-    int found = list_other_children(sweep->template);
-    return (found >= 0 ? found : scan_other_children(sweep->template)) > 0;
-}
-
-static struct process *find(const struct table *table, pid_t pid) {
-    const struct process key = {.pid = pid};
+static struct relative *find(const struct process_table *table, pid_t pid) {
+    const struct relative key = {.pid = pid};
     return table->n == 0 ? NULL : bsearch(&key, table->items, table->n, sizeof key, compare_pids);
 }
 
 /* A descendant of this process, but for the template and what is below it: its ancestors are followed up to one that is known, and then
  * all of them are. While they are, they count as others', so that a pid used again meanwhile closes no circle. */
-static bool is_ours(const struct table *table, const struct template *template, struct process *process) {
-    struct process *top = process;
+static bool is_ours(const struct process_table *table, const struct template *template,
+                    struct relative *process) {
+    struct relative *top = process;
     for (; top != NULL && top->kin == UNKNOWN; top = find(table, top->parent)) {
         top->kin = OTHERS;
         if (template_owns(template, top->pid)) break;
@@ -143,7 +108,7 @@ static void end_process(struct node_sweep *sweep, pid_t pid) {
 }
 
 static void end_descendants(struct node_sweep *sweep) {
-    struct table table = {0};
+    struct process_table table = {0};
     read_processes(&table);
     for (size_t i = 0; i < table.n; i++)
         if (is_ours(&table, sweep->template, &table.items[i])) end_process(sweep, table.items[i].pid);

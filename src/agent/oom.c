@@ -10,15 +10,16 @@
 
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/process.h"
 #include "base/str.h"
 
-enum { FILE_MAX = 64 << 10 };
+enum { OOM_FILE_MAX = 64 << 10 };
 
 static bool read_file(const char *directory, const char *name, struct buffer *out) {
     char path[640];
     (void)snprintf(path, sizeof path, "%s/%s", directory, name);
     buffer_clear(out);
-    return file_read(path, FILE_MAX, out, NULL) == 0 && out->size > 0;
+    return file_read(path, OOM_FILE_MAX, out, NULL) == 0 && out->size > 0;
 }
 
 /* The number behind `name` in a file of lines "name number". */
@@ -39,33 +40,25 @@ static bool read_kills(const struct oom *oom, uint64_t *kills) {
     return read_counter(oom->directory, oom->v1 ? "memory.oom_control" : "memory.events", "oom_kill", kills);
 }
 
-/* One line "number:controllers:path" of /proc/self/cgroup. In a container the path may be that of another view: then the mount
- * itself is our cgroup. */
-static void try_line(struct oom *oom, const char *line) {
-    char controllers[128], path[400];
-    controllers[0] = '\0';
-    bool v2 = sscanf(line, "0::%399[^\n]", path) == 1;
-    if (!v2 && sscanf(line, "%*d:%127[^:\n]:%399[^\n]", controllers, path) != 2) return;
-    bool v1 = !v2 && strcmp(controllers, "memory") == 0;
-    if ((!v1 && !v2) || (v2 && oom->v1)) return;
-    const char *mount = v1 ? "/sys/fs/cgroup/memory" : "/sys/fs/cgroup";
-    struct oom found = {.v1 = v1};
-    (void)snprintf(found.directory, sizeof found.directory, "%s%s", mount, path);
-    if (!read_kills(&found, &found.kills)) {
-        (void)snprintf(found.directory, sizeof found.directory, "%s", mount);
-        if (!read_kills(&found, &found.kills)) return;
-    }
-    *oom = found;
+/* In a container the path of the group may be that of another view: then the mount itself is our cgroup. */
+static bool find_directory(struct oom *oom, const char *mount, const char *group) {
+    (void)snprintf(oom->directory, sizeof oom->directory, "%s%s", mount, group);
+    if (read_kills(oom, &oom->kills)) return true;
+    (void)snprintf(oom->directory, sizeof oom->directory, "%s", mount);
+    return read_kills(oom, &oom->kills);
 }
 
 void oom_init(struct oom *oom) {
     CLEANUP(buffer_done) struct buffer text = {0};
+    char group[400];
     *oom = (struct oom){0};
     if (!read_file("/proc/self", "cgroup", &text)) return;
-    for (const char *line = text.data; line != NULL; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        try_line(oom, line);
-    }
+    oom->v1 = process_cgroup(text.data, "memory", group, sizeof group);
+    if (oom->v1 && find_directory(oom, "/sys/fs/cgroup/memory", group)) return;
+    oom->v1 = false;
+    if (process_cgroup(text.data, "", group, sizeof group) && find_directory(oom, "/sys/fs/cgroup", group))
+        return;
+    *oom = (struct oom){0};
 }
 
 bool oom_happened(const struct oom *oom) {

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/str.h"
+#include "base/process.h"
 
 enum { TEXT_MAX = 4096, THREADS_MAX = 64 };
 
@@ -18,18 +18,6 @@ static size_t read_small(const char *path, char text[TEXT_MAX]) {
     ssize_t size = fd < 0 ? -1 : read(fd, text, TEXT_MAX - 1);
     text[size > 0 ? size : 0] = '\0';
     return size > 0 ? (size_t)size : 0;
-}
-
-/* Behind the name, which may hold anything. */
-static const char *stat_fields(const char *text) {
-    const char *end = strrchr(text, ')');
-    return end != NULL && end[1] == ' ' ? end + 2 : "";
-}
-
-char stack_facts_state(pid_t pid) {
-    char path[64], text[TEXT_MAX];
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    return read_small(path, text) > 0 ? stat_fields(text)[0] : '\0';
 }
 
 static const char *state_name(char state) {
@@ -71,7 +59,9 @@ static void add_thread(pid_t pid, const char *thread, struct buffer *out) {
     (void)trim(text);
     buffer_printf(out, "  thread %s (%s): ", thread, text);
     (void)snprintf(path, sizeof path, "%s/stat", directory);
-    char state = read_small(path, text) > 0 ? stat_fields(text)[0] : '\0';
+    struct process process;
+    (void)read_small(path, text);
+    char state = process_parse(text, &process) ? process.state : '\0';
     buffer_printf(out, "%s (%c)", state_name(state), state != '\0' ? state : '?');
     (void)snprintf(path, sizeof path, "%s/wchan", directory);
     if (read_small(path, text) > 0 && trim(text)) buffer_printf(out, ", in %s", text);
@@ -83,12 +73,12 @@ static void add_thread(pid_t pid, const char *thread, struct buffer *out) {
 
 void stack_facts(pid_t pid, struct buffer *out) {
     char path[64];
-    char state = stack_facts_state(pid);
-    if (state == '\0') {
+    struct process process;
+    if (!process_read(pid, &process)) {
         buffer_printf(out, "process %d has ended\n", pid);
         return;
     }
-    buffer_printf(out, "process %d: %s (%c)\n", pid, state_name(state), state);
+    buffer_printf(out, "process %d: %s (%c)\n", pid, state_name(process.state), process.state);
     (void)snprintf(path, sizeof path, "/proc/%d/task", pid);
     DIR *tasks = opendir(path);
     int n = 0;
@@ -108,23 +98,13 @@ void stack_facts_words(pid_t pid, struct buffer *out) {
     buffer_char(out, '\n');
 }
 
-/* The group is the third field behind the name. */
-static pid_t group_of(pid_t pid) {
-    char path[64], text[TEXT_MAX];
-    int group = 0;
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    if (read_small(path, text) == 0 || sscanf(stat_fields(text), "%*c %*d %d", &group) != 1) return 0;
-    return group;
-}
-
 size_t stack_facts_group(pid_t group, pid_t *pids, size_t max) {
     size_t n = 0;
     DIR *all = opendir("/proc");
     if (n < max) pids[n++] = group;
-    for (const struct dirent *entry; all != NULL && n < max && (entry = readdir(all)) != NULL;) {
-        int64_t pid;
-        if (!str_to_int64(entry->d_name, 1, INT32_MAX, &pid) || pid == group) continue;
-        if (group_of((pid_t)pid) == group) pids[n++] = (pid_t)pid;
+    for (pid_t pid; all != NULL && n < max && (pid = process_next(all)) > 0;) {
+        struct process process;
+        if (pid != group && process_read(pid, &process) && process.group == group) pids[n++] = pid;
     }
     if (all != NULL) (void)closedir(all);
     return n;

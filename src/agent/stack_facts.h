@@ -1,5 +1,5 @@
-/* What /proc tells about where a process stands. Reading another's /proc can wait for that process: nothing here belongs into the
- * agent's own loop but stack_facts_state. */
+/* What /proc tells about where a process stands. Reading another's /proc can wait for that process: nothing here belongs
+ * into the agent's own loop. */
 #ifndef AGENT_STACK_FACTS_H
 #define AGENT_STACK_FACTS_H
 
@@ -8,11 +8,8 @@
 
 #include "base/buffer.h"
 
-/* The letter of its state as in ps, 'T' for stopped; 0 when there is no such process. */
-char stack_facts_state(pid_t pid);
-
-/* Lines on the process and each of its threads (64 at most): state, where it waits in the kernel, its system call and kernel stack
- * where they may be read. */
+/* Lines on the process and each of its threads (64 at most): state, where it waits in the kernel, its system call and
+ * kernel stack where they may be read. */
 void stack_facts(pid_t pid, struct buffer *out);
 
 /* Its words, on one line. May wait for the process's memory. */

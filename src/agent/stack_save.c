@@ -21,6 +21,7 @@
 #include "base/duration.h"
 #include "base/file.h"
 #include "base/kernel.h"
+#include "base/process.h"
 #include "base/str.h"
 
 enum { PROCESSES_MAX = 4, DUMP_MAX = 256 << 10, STEP_MS = 20, DUMP_LIMIT_MS = 2000, DUMP_QUIET_MS = 80 };
@@ -70,16 +71,6 @@ static int open_dump(pid_t pid) {
     return found;
 }
 
-/* Without a handler the signal would end the process. */
-static bool catches_signal(pid_t pid) {
-    CLEANUP(buffer_done) struct buffer status = {0};
-    char path[64];
-    (void)snprintf(path, sizeof path, "/proc/%d/status", pid);
-    if (file_read(path, 64 << 10, &status, NULL) < 0) return false;
-    const char *caught = strstr(status.data, "SigCgt:");
-    return caught != NULL && (strtoull(caught + 7, NULL, 16) >> (STACK_SIGNAL - 1) & 1) != 0;
-}
-
 static off_t size_of(int fd) {
     struct stat status;
     return fstat(fd, &status) == 0 ? status.st_size : 0;
@@ -110,12 +101,12 @@ static bool add_python(const struct saving *saving, pid_t pid) {
     CLEANUP_FD int fd = open_dump(pid);
     if (fd < 0) return false;
     say(saving, STACK_PART_PYTHON " (faulthandler), process %d\n", pid);
-    char state = stack_facts_state(pid);
-    if (state == 'T' || state == 't') {
-        say(saving, "none: the process is stopped (%c), and cannot tell\n", state);
+    struct process process;
+    if (process_read(pid, &process) && (process.state == 'T' || process.state == 't')) {
+        say(saving, "none: the process is stopped (%c), and cannot tell\n", process.state);
         return false;
     }
-    if (!catches_signal(pid)) {
+    if (!process_catches(pid, STACK_SIGNAL)) { /* it would end the process */
         say(saving, "none: the program took signal %d for itself\n", STACK_SIGNAL);
         return false;
     }

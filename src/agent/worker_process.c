@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/process.h"
 
 /* How long the kernel may take to end a killed process before it is told to be stuck (in uninterruptible sleep). */
 #define STUCK_AFTER (10 * NS_PER_S)
@@ -310,20 +311,10 @@ static void ask_to_end(struct worker_process *worker, nanoseconds grace) {
     start_deadline(worker, grace);
 }
 
-/* True for a process that was on its way out before we asked: its end is its own, and may be what the others failed for.
- * (Flags are the seventh field behind the name, which may hold anything.) */
+/* True for a process that was on its way out before we asked: its end is its own, and may be what the others failed for. */
 static bool is_ending(pid_t pid) {
-    enum { PF_EXITING = 0x4, PF_SIGNALED = 0x400 }; /* linux/sched.h; the second one while it dumps its core */
-    char path[32], text[512];
-    unsigned flags = 0;
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (size <= 0) return false;
-    text[size] = '\0';
-    const char *end = strrchr(text, ')');
-    return end != NULL && sscanf(end + 1, " %*c %*d %*d %*d %*d %*d %u", &flags) == 1 &&
-           (flags & (PF_EXITING | PF_SIGNALED)) != 0;
+    struct process process;
+    return process_read(pid, &process) && process.ending;
 }
 
 /* It is stopped as soon as its pid is known; a template that does not tell it within the grace is ended. */

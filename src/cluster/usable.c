@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/process.h"
 #include "base/str.h"
 
 enum { PATH_SIZE = 4096, FILE_LIMIT = 1024 * 1024, MOST_CPUS = 1 << 20 };
@@ -89,33 +90,11 @@ static const struct hierarchy {
   memory_hierarchies[] = {{"", "/sys/fs/cgroup", read_memory_v2},
                           {"memory", "/sys/fs/cgroup/memory", read_memory_v1}};
 
-static bool has_controller(const char *list, size_t size, const char *controller) {
-    size_t length = strlen(controller);
-    if (length == 0) return size == 0;
-    for (const char *at = list; at < list + size; at += strcspn(at, ",:") + 1)
-        if (strcspn(at, ",:") == length && memcmp(at, controller, length) == 0) return true;
-    return false;
-}
-
-/* Our group in the hierarchy of `controller`, from lines like "4:cpu,cpuacct:/user.slice"; "/" when there is
- * none. */
-static void find_group(const char *cgroups, const char *controller, char *group, size_t size) {
-    (void)snprintf(group, size, "/");
-    for (const char *line = cgroups; *line != '\0'; line += strcspn(line, "\n"), line += *line == '\n') {
-        const char *list = strchr(line, ':');
-        const char *path = list != NULL ? strchr(list + 1, ':') : NULL;
-        if (path == NULL) return;
-        if (!has_controller(list + 1, (size_t)(path - list - 1), controller)) continue;
-        (void)snprintf(group, size, "%.*s", (int)strcspn(path + 1, "\n"), path + 1);
-        return;
-    }
-}
-
 /* From our group up to the root of the mount. */
 static void read_hierarchy(const char *root, const char *cgroups, const struct hierarchy *hierarchy,
                            double *least) {
     char group[PATH_SIZE / 2], directory[PATH_SIZE];
-    find_group(cgroups, hierarchy->controller, group, sizeof group);
+    (void)process_cgroup(cgroups, hierarchy->controller, group, sizeof group);
     for (;;) {
         (void)snprintf(directory, sizeof directory, "%s%s%s", root, hierarchy->mount, group);
         hierarchy->read(directory, least);

@@ -16,9 +16,10 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/descriptors.h"
 #include "base/duration.h"
 #include "base/file.h"
-#include "base/descriptors.h"
+#include "base/process.h"
 #include "base/str.h"
 #include "base/utf8.h"
 
@@ -44,19 +45,10 @@ struct run_lock {
 
 /* ---------------------------------------------------------------------------------------------------------- holders */
 
+/* When the process began, in ticks since the boot; 0 when there is none. */
 static long long start_of(long long pid) {
-    char path[64];
-    long long start = 0;
-    CLEANUP(buffer_done) struct buffer text = {0};
-    (void)snprintf(path, sizeof path, "/proc/%lld/stat", pid);
-    if (file_read(path, TEXT_MAX, &text, NULL) < 0) return 0;
-    buffer_char(&text, '\0');
-    /* The 22nd word, counted from behind the name, which may hold anything. */
-    const char *at = text.failed ? NULL : strrchr(text.data, ')');
-    for (int word = 2; at != NULL && word < 22; word++)
-        at = strchr(at + 1, ' ');
-    if (at != NULL) start = strtoll(at, NULL, 10);
-    return start;
+    struct process process;
+    return pid > 0 && pid <= INT32_MAX && process_read((pid_t)pid, &process) ? (long long)process.started : 0;
 }
 
 static void read_boot(char *boot, size_t size) {

@@ -1,8 +1,9 @@
-/* The agent's end of the socket to a process that forks for it: requests with descriptors go out, lines of text come back.
+/* The agent's end of the socket to a process that forks for it: requests with descriptors go out, lines of
+ * text come back.
  *
- * A request is one byte, and beside it (SCM_RIGHTS) the descriptor of a sealed file in memory that holds its words, each ended by a NUL,
- * followed by the descriptors that are handed over: so none is larger than the socket takes, and sending never waits. An answer
- * is a line, cut behind CONTROL_LINE_MAX bytes. */
+ * A request is one byte, and beside it (SCM_RIGHTS) the descriptor of a sealed file in memory that holds its
+ * words, each ended by a NUL, followed by the descriptors that are handed over: so none is larger than the
+ * socket takes, and sending never waits. An answer is a line, cut behind CONTROL_LINE_MAX bytes. */
 #ifndef AGENT_CONTROL_H
 #define AGENT_CONTROL_H
 
@@ -37,7 +38,8 @@ int control_send(struct control *control, char kind, const struct buffer *words,
                  ty_error *err);
 void control_take(struct control *control); /* hands on the lines that have come */
 
-/* Ends the process by force, with its group, and reaps it (two seconds at most); its wait status, -1 when it is not known. Twice is fine. */
+/* Ends the process by force, with its group, and reaps it (two seconds at most); its wait status, -1 when it
+ * is not known. Twice is fine. */
 int control_close(struct control *control);
 
 #endif

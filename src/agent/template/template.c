@@ -1,9 +1,9 @@
-/* The states of a template and what happens to it, in one table. Orders of the agent, lines and ends of the two
- * processes, and the limit on answers are events; a handler takes the step that is possible (template_steps.c) and moves
- * the state. Nothing else does.
+/* The states of a template and what happens to it, in one table. Orders of the agent, lines and ends of the
+ * two processes, and the limit on answers are events; a handler takes the step that is possible
+ * (template_steps.c) and moves the state. Nothing else does.
  *
- * The zygote's process is not part of the state once the run's template is there: it may end then without harm, and is
- * looked for when the next run's template is wanted. */
+ * The zygote's process is not part of the state once the run's template is there: it may end then without
+ * harm, and is looked for when the next run's template is wanted. */
 #include "agent/template/template.h"
 
 #include <signal.h>
@@ -146,7 +146,7 @@ static void tell(struct template *template, const struct template_event *event) 
 }
 
 /* What was refused is refused again, but to a launch that names another template. */
-static void begin_if_other(struct template *template, const struct template_event *event) {
+static void again(struct template *template, const struct template_event *event) {
     bool same = false;
     bool named = template->launch->body->n_template_argv > 0;
     if (template->given || (named && fits(template, &same, NULL) == 0 && same))
@@ -155,7 +155,7 @@ static void begin_if_other(struct template *template, const struct template_even
         begin(template, event);
 }
 
-static void zygote_ready(struct template *template, const struct template_event *event) {
+static void imported(struct template *template, const struct template_event *event) {
     template->state = TEMPLATE_NONE;
     if (template->launch != NULL) begin(template, event);
 }
@@ -163,7 +163,7 @@ static void zygote_ready(struct template *template, const struct template_event 
 static void lose(struct template_process *process, int status);
 
 /* The run's template, which may have ended already. */
-static void run_forked(struct template *template, const struct template_event *event) {
+static void forked(struct template *template, const struct template_event *event) {
     ty_error err = {0};
     struct control *control = &template->run.control;
     int status;
@@ -179,29 +179,22 @@ static void run_forked(struct template *template, const struct template_event *e
     if (control_watch(control, template->loop, &err) < 0) hinder(template, err.message);
 }
 
-static void refuse(struct template *template, const struct template_process *by, const char *why) {
-    log_info("agent", "%s: %s", by->name, why);
-    settle(template, TEMPLATE_REFUSED, why);
-}
-
-static void zygote_refused(struct template *template, const struct template_event *event) {
+/* By the zygote, or by the run's template: one that does not want to fork is of no use. */
+static void refused(struct template *template, const struct template_event *event) {
+    struct template_process *by = awaits_zygote(template) ? &template->zygote : &template->run;
+    log_info("agent", "%s: %s", by->name, event->text);
     template_end_process(&template->run);
-    template_end_process(&template->zygote);
-    refuse(template, &template->zygote, event->text);
+    template_end_process(by);
+    settle(template, TEMPLATE_REFUSED, event->text);
 }
 
-static void run_refused(struct template *template, const struct template_event *event) {
-    template_end_process(&template->run);
-    refuse(template, &template->run, event->text);
-}
-
-static void forget_zygote(struct template *template, const struct template_event *event) {
+static void forget(struct template *template, const struct template_event *event) {
     (void)event;
     template->state = TEMPLATE_NONE;
 }
 
 /* It died before it was needed: another one may live. */
-static void replace_zygote(struct template *template, const struct template_event *event) {
+static void replace(struct template *template, const struct template_event *event) {
     template_end_process(&template->run);
     template->state = TEMPLATE_NONE;
     if (template->launch != NULL) begin(template, event);
@@ -213,12 +206,12 @@ static void fail(struct template *template, const struct template_event *event) 
     settle(template, template->launch != NULL ? TEMPLATE_FAILED : TEMPLATE_NONE, event->text);
 }
 
-static void run_ready(struct template *template, const struct template_event *event) {
+static void loaded(struct template *template, const struct template_event *event) {
     (void)event;
     settle(template, TEMPLATE_READY, "");
 }
 
-static void run_lost(struct template *template, const struct template_event *event) {
+static void lost(struct template *template, const struct template_event *event) {
     settle(template, TEMPLATE_NONE, event->text);
     answer_all(template, event->text);
 }
@@ -253,25 +246,27 @@ static void late(struct template *template, const struct template_event *event) 
 
 typedef void handler(struct template *template, const struct template_event *event);
 
-/* Rows: states. An end has closed the process before; where nothing else follows from it, its cell is empty. */
+/* What an event does in each state; NULL: nothing. An end has closed the process's socket before. Of the
+ * run's template nothing is heard before LOADING, as it is listened to only then. */
 /* clang-format off */
-static handler *const table[TEMPLATE_STATES_END][TEMPLATE_EVENTS] = {
-                           /* agent                   zygote                                                    run */
-                           /* LAUNCH         GIVE_UP  READY         PID             REFUSAL         END             READY      PID          REFUSAL      END       LIMIT */
-    [TEMPLATE_NONE]      = { begin,          NULL,    NULL,         NULL,           NULL,           NULL,           NULL,      NULL,        NULL,        NULL,     NULL },
-    [TEMPLATE_RESTED]    = { begin,          NULL,    NULL,         NULL,           NULL,           forget_zygote,  NULL,      NULL,        NULL,        NULL,     NULL },
-    [TEMPLATE_IMPORTING] = { begin,          NULL,    zygote_ready, zygote_refused, zygote_refused, fail,           NULL,      NULL,        NULL,        NULL,     late },
-    [TEMPLATE_WAKING]    = { NULL,           give_up, zygote_refused, run_forked,   zygote_refused, replace_zygote, NULL,      NULL,        NULL,        NULL,     late },
-    [TEMPLATE_FORKING]   = { NULL,           give_up, zygote_refused, run_forked,   zygote_refused, fail,           NULL,      NULL,        NULL,        NULL,     late },
-    [TEMPLATE_LOADING]   = { NULL,           give_up, NULL,         NULL,           NULL,           NULL,           run_ready, run_refused, run_refused, fail,     late },
-    [TEMPLATE_READY]     = { tell,           give_up, NULL,         NULL,           NULL,           NULL,           answer,    answer,      answer,      run_lost, late },
-    [TEMPLATE_REFUSED]   = { begin_if_other, NULL,    NULL,         NULL,           NULL,           NULL,           NULL,      NULL,        NULL,        NULL,     NULL },
-    [TEMPLATE_FAILED]    = { begin,          NULL,    NULL,         NULL,           NULL,           NULL,           NULL,      NULL,        NULL,        NULL,     NULL },
+static handler *const table[TEMPLATE_EVENTS][TEMPLATE_STATES_END] = {
+    /*                     NONE   RESTED  IMPORTING WAKING   FORKING  LOADING  READY    REFUSED FAILED */
+    [ON_LAUNCH]         = { begin, begin,  begin,    NULL,    NULL,    NULL,    tell,    again,  begin },
+    [ON_GIVE_UP]        = { NULL,  NULL,   NULL,     give_up, give_up, give_up, give_up, NULL,   NULL },
+    [ON_ZYGOTE_READY]   = { NULL,  NULL,   imported, refused, refused, NULL,    NULL,    NULL,   NULL },
+    [ON_ZYGOTE_PID]     = { NULL,  NULL,   refused,  forked,  forked,  NULL,    NULL,    NULL,   NULL },
+    [ON_ZYGOTE_REFUSAL] = { NULL,  NULL,   refused,  refused, refused, NULL,    NULL,    NULL,   NULL },
+    [ON_ZYGOTE_END]     = { NULL,  forget, fail,     replace, fail,    NULL,    NULL,    NULL,   NULL },
+    [ON_RUN_READY]      = { NULL,  NULL,   NULL,     NULL,    NULL,    loaded,  answer,  NULL,   NULL },
+    [ON_RUN_PID]        = { NULL,  NULL,   NULL,     NULL,    NULL,    refused, answer,  NULL,   NULL },
+    [ON_RUN_REFUSAL]    = { NULL,  NULL,   NULL,     NULL,    NULL,    refused, answer,  NULL,   NULL },
+    [ON_RUN_END]        = { NULL,  NULL,   NULL,     NULL,    NULL,    fail,    lost,    NULL,   NULL },
+    [ON_LIMIT]          = { NULL,  NULL,   late,     late,    late,    late,    late,    NULL,   NULL },
 };
 /* clang-format on */
 
 static void take(struct template *template, const struct template_event *event) {
-    handler *handle = table[template->state][event->kind];
+    handler *handle = table[event->kind][template->state];
     if (handle != NULL) handle(template, event);
     arm_limit(template, handle != NULL && event->kind != ON_LAUNCH);
 }

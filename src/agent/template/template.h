@@ -1,18 +1,20 @@
-/* The template of a node: processes that have imported what workers need, and fork them
- * (docs/design.md 4, "Fork template").
+/* The template of a node: processes that have imported what workers need, and fork them (docs/design.md 4,
+ * "Fork template").
  *
- * There are two. The zygote has imported the framework; it outlives runs, and serves all that want the same. Each
- * run forks its own template from it, which loads the training function, lives for all attempts of the run, and forks the
- * workers. Forks are made with CLONE_PARENT: what is forked is this process's child, and is watched, stopped and reaped as any worker.
+ * There are two. The zygote has imported the framework; it outlives runs, and serves all that want the same.
+ * Each run forks its own template from it, which loads the training function, lives for all attempts of the
+ * run, and forks the workers. Forks are made with CLONE_PARENT: what is forked is this process's child, and
+ * is watched, stopped and reaped as any worker.
  *
  *   to                          request (control.h)             answers, one line each, in order
- *   zygote                      -                               ready | unsafe WHY | error WHY      when the imports are done
+ *   zygote                      -                               ready | unsafe WHY | error WHY    (imports are done)
  *   zygote                      R, with socket, output, payload pid N | unsafe WHY | error WHY
- *   the run's                   -                               ready | unsafe WHY | error WHY      when the function is loaded
+ *   the run's                   -                               ready | unsafe WHY | error WHY    (function is loaded)
  *   the run's                   W, with a worker's descriptors  pid N | unsafe WHY | error WHY
  *
- * "unsafe" and "error" before a worker was asked for are a refusal: workers can be executed instead. A template that dies, or does not
- * answer within the limit, has failed: what it ran into would be met again. Nothing here waits; all is told by `changed`. */
+ * "unsafe" and "error" before a worker was asked for are a refusal: workers can be executed instead. A
+ * template that dies, or does not answer within the limit, has failed: what it ran into would be met again.
+ * Nothing here waits; all is told by `changed`. */
 #ifndef AGENT_TEMPLATE_H
 #define AGENT_TEMPLATE_H
 
@@ -53,16 +55,18 @@ struct template_fork {
 struct template *template_create(void);           /* NULL when memory is short */
 void template_destroy(struct template *template); /* ends what lives; NULL is fine */
 
-/* The template of the next run is this child, a copy of the driver (engine/copy.h), with its socket, which is taken over. It is the only
- * one that this template ever has. */
+/* The template of the next run is this child, a copy of the driver (engine/copy.h), with its socket, which
+ * is taken over. It is the only one that this template ever has. */
 void template_give(struct template *template, int control_fd, pid_t pid);
 
-/* Begins to serve a run on its loop. `changed` is called, never from within a call of ours, when the state is another or an answer
- * has come. `log_path` takes what the template writes; "": none; borrowed until template_leave. */
+/* Begins to serve a run on its loop. `changed` is called, never from within a call of ours, when the state
+ * is another or an answer has come. `log_path` takes what the template writes; "": none; borrowed until
+ * template_leave. */
 void template_enter(struct template *template, struct loop *loop, const char *log_path,
                     void (*changed)(void *context), void *context);
 
-/* Ends the run's template, and the zygote as well unless it is kept. True when there was something to end: its descendants are left. */
+/* Ends the run's template, and the zygote as well unless it is kept. True when there was something to end:
+ * its descendants are left. */
 bool template_leave(struct template *template, bool keep);
 
 /* Begins to take steps towards workers of this launch, which is borrowed until template_forget. */
@@ -72,8 +76,8 @@ void template_forget(struct template *template);
 enum template_state template_state(const struct template *template);
 const char *template_reason(const struct template *template); /* borrowed until the next call */
 
-/* Asks for worker `index` of the launch, when READY. `fds`: what become its descriptors 0 to 4, the last may be -1; they remain the
- * caller's. */
+/* Asks for worker `index` of the launch, when READY. `fds`: what become its descriptors 0 to 4, the last may
+ * be -1; they remain the caller's. */
 int template_fork(struct template *template, struct template_fork *fork, const struct node_launch *launch,
                   size_t index, const int fds[SPAWN_FDS], ty_error *err);
 unsigned template_pending(const struct template *template); /* workers asked for and not answered */
@@ -84,8 +88,8 @@ bool template_lives(const struct template *template); /* at least one of the two
 /* One of the two, and not a worker or what it left. */
 bool template_owns(const struct template *template, pid_t pid);
 
-/* A child of this process was reaped. True when it was one of the two. Another one's end is kept as long as it may be that of a worker
- * whose pid was not told yet. */
+/* A child of this process was reaped. True when it was one of the two. Another one's end is kept as long as
+ * it may be that of a worker whose pid was not told yet. */
 bool template_reaped(struct template *template, pid_t pid, int wait_status, long peak_kib);
 bool template_take_reaped(struct template *template, pid_t pid, int *wait_status, long *peak_kib);
 

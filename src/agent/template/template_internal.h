@@ -1,5 +1,5 @@
-/* What the files of a template share: template.c has the table of its states and events, template_steps.c what is done
- * to its two processes, template_launch.c what a launch means for them. */
+/* What the files of a template share: template.c has the table of its states and events, template_steps.c
+ * what is done to its two processes, template_launch.c what a launch means for them. */
 #ifndef AGENT_TEMPLATE_INTERNAL_H
 #define AGENT_TEMPLATE_INTERNAL_H
 
@@ -68,8 +68,8 @@ void template_key(const struct node_launch *launch, struct buffer *key);
 int template_execute(const struct node_launch *launch, int control_fd, int output_fd, pid_t *pid,
                      ty_error *err);
 
-/* Words of a request (control.h), appended. The run's: its directory and environment. A worker's: its cores, soft and
- * hard limit of descriptors, directory, and environment. The directory is "" where it stays. */
+/* Words of a request (control.h), appended. The run's: its directory and environment. A worker's: its cores,
+ * soft and hard limit of descriptors, directory, and environment. The directory is "" where it stays. */
 int template_run_words(const struct node_launch *launch, struct buffer *words, ty_error *err);
 int template_worker_words(const struct node_launch *launch, size_t index, struct buffer *words, ty_error *err);
 

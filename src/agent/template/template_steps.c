@@ -1,5 +1,5 @@
-/* What is done to the two processes of a template: the zygote is executed, and asked for the run's; each is ended; and
- * how one ended by itself is said, with the last line that it wrote as the reason. */
+/* What is done to the two processes of a template: the zygote is executed, and asked for the run's; each is
+ * ended; and how one ended by itself is said, with the last line that it wrote as the reason. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>

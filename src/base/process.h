@@ -1,0 +1,44 @@
+/* What the kernel tells of processes in /proc: the one place that knows the forms of its files. What is read may be past
+ * by the time that it is used: a process that must not be mistaken is held first (base/kernel.h) and read again. */
+#ifndef BASE_PROCESS_H
+#define BASE_PROCESS_H
+
+#include <dirent.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct process {
+    pid_t pid, parent, group, session;
+    char state;       /* the letter as in ps, 'T' for stopped */
+    bool ending;      /* it exits, or dumps its core */
+    uint64_t started; /* in the kernel's ticks since the boot, as process_clock */
+};
+
+/* One process. Never waits for it. False, and all is 0, when there is none (or its stat cannot be read). */
+bool process_read(pid_t pid, struct process *process);
+/* The text of a stat file, of a process or of a thread. */
+bool process_parse(const char *stat, struct process *process);
+
+/* The next process of an open /proc, 0 behind the last. */
+pid_t process_next(DIR *proc);
+
+/* Children of this process, reaped ones excepted: whether there are any; and the first `max` as the kernel lists them,
+ * oldest first: how many, or -1 where the kernel has no such list. */
+bool process_has_children(void);
+int process_children(pid_t *pids, size_t max);
+
+/* Whether its environment, as it was when it was executed, has this entry ("NAME=VALUE"). May wait for its memory. */
+bool process_carries(pid_t pid, const char *entry);
+/* Whether it has a handler for the signal. */
+bool process_catches(pid_t pid, int signal_number);
+
+/* Now, in the kernel's ticks since the boot. */
+uint64_t process_clock(void);
+
+/* The group of the hierarchy with this controller ("": version 2) in the text of a cgroup file, lines as
+ * "4:cpu,cpuacct:/user.slice". False, and "/", when there is none. */
+bool process_cgroup(const char *text, const char *controller, char *group, size_t size);
+
+#endif

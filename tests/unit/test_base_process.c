@@ -1,0 +1,151 @@
+/* Processes as /proc tells of them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/process.h"
+
+static void a_stat_is_counted_from_behind_the_name(void **state) {
+    (void)state;
+    struct process process;
+    const char *rest = " S 7 8 9 0 -1 4 1 2 3 4 5 6 7 8 20 0 1 0 123456789012 9 9";
+    const char *names[] = {"(sh)", "(a b)", "()) Z 1 1 1)", "(\n)", "()"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char text[256] = "42 ";
+        strcat(strcat(text, names[i]), rest);
+        assert_true(process_parse(text, &process));
+        assert_true(process.pid == 42 && process.state == 'S' && process.ending);
+        assert_true(process.parent == 7 && process.group == 8 && process.session == 9);
+        assert_true(process.started == 123456789012);
+    }
+}
+
+static void a_stat_that_is_not_whole_tells_nothing(void **state) {
+    (void)state;
+    struct process process;
+    const char *texts[] = {"", "42", "42 (sh", "42 (sh)", "42 (sh) S 7 8", "42 (sh) S x 8 9 0 -1 4 1 2 3"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        memset(&process, 1, sizeof process);
+        assert_false(process_parse(texts[i], &process));
+        assert_true(process.pid == 0 && process.parent == 0 && process.state == 0 && process.started == 0);
+    }
+}
+
+static void this_process_and_its_children_are_told(void **state) {
+    (void)state;
+    struct process me, child;
+    pid_t pids[2] = {0};
+    uint64_t before = process_clock();
+    assert_false(process_has_children());
+    assert_int_equal(process_children(pids, 2), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)prctl(PR_SET_NAME, "a) R 1 (b");
+        for (;;)
+            (void)pause();
+    }
+    assert_true(process_has_children());
+    assert_int_equal(process_children(pids, 2), 1);
+    assert_int_equal(pids[0], pid);
+    assert_int_equal(process_children(pids, 0), 0);
+    assert_true(process_read(getpid(), &me) && process_read(pid, &child));
+    assert_true(me.pid == getpid() && me.parent == getppid() && me.group == getpgrp() &&
+                me.session == getsid(0));
+    assert_true(child.pid == pid && child.parent == getpid() && !child.ending);
+    assert_true(child.started >= before && child.started <= process_clock() && me.started <= child.started);
+    kill(pid, SIGKILL);
+    siginfo_t info;
+    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+    assert_true(process_read(pid, &child));
+    assert_int_equal(child.state, 'Z');
+    assert_true(child.ending);
+    assert_true(process_has_children()); /* ended, not reaped */
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_false(process_read(pid, &child));
+    assert_false(process_has_children());
+}
+
+static void the_walk_meets_this_process_once(void **state) {
+    (void)state;
+    int met = 0;
+    DIR *proc = opendir("/proc");
+    assert_non_null(proc);
+    for (pid_t pid; (pid = process_next(proc)) != 0;)
+        met += pid == getpid();
+    closedir(proc);
+    assert_int_equal(met, 1);
+}
+
+static void entries_of_the_environment_are_whole(void **state) {
+    (void)state;
+    assert_true(process_carries(getpid(), "PROCESS_TEST=token"));
+    assert_false(process_carries(getpid(), "PROCESS_TEST=toke"));
+    assert_false(process_carries(getpid(), "PROCESS_TEST=token2"));
+    assert_false(process_carries(getpid(), "ROCESS_TEST=token"));
+    assert_false(process_carries(getpid(), ""));
+    assert_false(process_carries(INT32_MAX, "PROCESS_TEST=token"));
+}
+
+static void ignore_number(int number) {
+    (void)number;
+}
+
+static void handlers_of_signals_are_seen(void **state) {
+    (void)state;
+    const int numbers[] = {SIGHUP, SIGUSR1, SIGRTMIN, SIGRTMAX};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        assert_false(process_catches(getpid(), numbers[i]));
+        (void)signal(numbers[i], SIG_IGN);
+        assert_false(process_catches(getpid(), numbers[i]));
+        (void)signal(numbers[i], ignore_number);
+        assert_true(process_catches(getpid(), numbers[i]));
+        (void)signal(numbers[i], SIG_DFL);
+    }
+}
+
+static void groups_are_found_by_their_controller(void **state) {
+    (void)state;
+    char group[32];
+    const char *text = "12:cpu,cpuacct:/a\n4:memory:/b:c\n1:name=systemd:/d\n0::/e\n";
+    assert_true(process_cgroup(text, "cpu", group, sizeof group));
+    assert_string_equal(group, "/a");
+    assert_true(process_cgroup(text, "cpuacct", group, sizeof group));
+    assert_string_equal(group, "/a");
+    assert_true(process_cgroup(text, "memory", group, sizeof group));
+    assert_string_equal(group, "/b:c");
+    assert_true(process_cgroup(text, "", group, sizeof group));
+    assert_string_equal(group, "/e");
+    assert_false(process_cgroup(text, "acct", group, sizeof group));
+    assert_string_equal(group, "/");
+    assert_false(process_cgroup("", "", group, sizeof group));
+    assert_false(process_cgroup("0:\n", "", group, sizeof group));
+}
+
+int main(int argc, char **argv) {
+    (void)argc;
+    if (getenv("PROCESS_TEST") == NULL) { /* /proc tells the environment that a process was executed with */
+        (void)setenv("PROCESS_TEST", "token", 1);
+        (void)execv("/proc/self/exe", argv);
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_stat_is_counted_from_behind_the_name),
+        cmocka_unit_test(a_stat_that_is_not_whole_tells_nothing),
+        cmocka_unit_test(this_process_and_its_children_are_told),
+        cmocka_unit_test(the_walk_meets_this_process_once),
+        cmocka_unit_test(entries_of_the_environment_are_whole),
+        cmocka_unit_test(handlers_of_signals_are_seen),
+        cmocka_unit_test(groups_are_found_by_their_controller),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
