@@ -29,8 +29,8 @@ static void reset_signals(void) {
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* The program that the agent works for may have any file, pipe or socket open, and its readers wait for the last who has: an agent,
- * which may outlive the run, holds none of them, the standard ones included. */
+/* The program that the agent works for may have any file, pipe or socket open, and its readers wait for the
+ * last who has: an agent, which may outlive the run, holds none of them, the standard ones included. */
 static bool keep_own_descriptors(int channel_fd, bool copied) {
     file_open_standard();
     if (channel_fd != AGENT_CHANNEL_FD && dup2(channel_fd, AGENT_CHANNEL_FD) < 0) return false;
@@ -40,8 +40,8 @@ static bool keep_own_descriptors(int channel_fd, bool copied) {
     return null >= 0 && dup2(null, STDOUT_FILENO) >= 0 && dup2(null, STDERR_FILENO) >= 0;
 }
 
-/* What a process inherits is for its parent to say; an agent has no terminal, no signal blocked or ignored, and hands nothing on to
- * workers that it does not mean to. `nofile` receives the limit that workers get. */
+/* What a process inherits is for its parent to say; an agent has no terminal, no signal blocked or ignored,
+ * and hands nothing on to workers that it does not mean to. `nofile` receives the limit that workers get. */
 static void set_up_process(struct rlimit *nofile) {
     reset_signals();
     (void)setsid(); /* fails for the leader of a group, which is as good */
@@ -58,8 +58,8 @@ static void write_log(void *context, enum log_level level, const char *subsystem
     if (fd >= 0) (void)dprintf(fd, "%s: %s\n", subsystem, text);
 }
 
-/* A pidfd of the process that made the channel, when it is our parent: the channel alone does not tell its end while a child that
- * it forked holds it open. -1 when it is another, or gone. */
+/* A pidfd of the process that made the channel, when it is our parent: the channel alone does not tell its
+ * end while a child that it forked holds it open. -1 when it is another, or gone. */
 static int watch_parent(int channel_fd) {
     struct ucred peer = {0};
     socklen_t size = sizeof peer;

@@ -1,5 +1,5 @@
-/* An attempt on its node: each worker executed, or forked from the template where that is possible, a few a turn; stopped; and let go of when
- * all are gone. */
+/* An attempt on its node: each worker executed, or forked from the template where that is possible, a few a
+ * turn; stopped; and let go of when all are gone. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* Slices of stopping and running need no privilege and end without a trace, unlike a priority that only root may raise again. */
+/* Slices of stopping and running need no privilege and end without a trace, unlike a priority that only root
+ * may raise again. */
 #include "agent/disturb.h"
 
 #include <signal.h>

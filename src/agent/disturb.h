@@ -15,8 +15,8 @@ struct disturbance {
     struct loop_timer timer;
 };
 
-/* Stops the process until the length has passed; or, when it `starves`, nine tenths of that time. One that is under way
- * ends first. */
+/* Stops the process until the length has passed; or, when it `starves`, nine tenths of that time. One that
+ * is under way ends first. */
 void disturb_begin(struct disturbance *disturbance, struct loop *loop, pid_t pid, bool starves,
                    nanoseconds length);
 void disturb_end(struct disturbance *disturbance);    /* lets the process run */

@@ -1,6 +1,6 @@
-/* Which workers hang: those that are up and have said nothing for too long. Anything that a worker says counts, and so does waiting
- * for an answer, which comes when other ranks have done their part: theirs is the hang then. One timer, for the earliest that can be
- * too late. */
+/* Which workers hang: those that are up and have said nothing for too long. Anything that a worker says
+ * counts, and so does waiting for an answer, which comes when other ranks have done their part: theirs is
+ * the hang then. One timer, for the earliest that can be too late. */
 #ifndef AGENT_HANG_H
 #define AGENT_HANG_H
 
@@ -24,8 +24,8 @@ void hang_end(struct hang *hang); /* twice is fine */
 /* How long until one that was last heard at `heard` is too late, 0 when it is; times are monotonic. */
 nanoseconds hang_remaining(nanoseconds heard, nanoseconds limit, nanoseconds now);
 
-/* True when a look comes so late that this agent did not run itself: it was stopped, or the machine suspended or overloaded, and so
- * its workers could say nothing either. All have their whole time anew. */
+/* True when a look comes so late that this agent did not run itself: it was stopped, or the machine
+ * suspended or overloaded, and so its workers could say nothing either. All have their whole time anew. */
 bool hang_was_away(nanoseconds due, nanoseconds limit, nanoseconds now);
 
 /* "no report or heartbeat for 30 s", and what the kernel says of its state if that is the reason. */

@@ -1,5 +1,5 @@
-/* The text half of the output relay. Nearly all output is plain lines: these are found with memchr, checked eight bytes at a
- * time, and copied whole; only what needs an escape is looked at byte by byte. */
+/* The text half of the output relay. Nearly all output is plain lines: these are found with memchr, checked
+ * eight bytes at a time, and copied whole; only what needs an escape is looked at byte by byte. */
 #include "agent/lines.h"
 
 #include <stdint.h>
@@ -18,8 +18,8 @@ void lines_done(struct lines *lines) {
     buffer_done(&lines->partial);
 }
 
-/* A bit is set for each byte of `word` that is a control character, DEL or not ASCII. Borrows can only mark bytes behind one
- * that is marked by right, so zero is exact. */
+/* A bit is set for each byte of `word` that is a control character, DEL or not ASCII. Borrows can only mark
+ * bytes behind one that is marked by right, so zero is exact. */
 static uint64_t unusual(uint64_t word) {
     const uint64_t ones = 0x0101010101010101, highs = 0x8080808080808080;
     uint64_t below_space = (word - ones * 0x20) & ~word;

@@ -1,10 +1,10 @@
 /* Output of a worker made into whole lines that are fit to be shown. Pure: bytes in, bytes out.
  *
- * A line ends with LF, CR LF, or a CR alone (a progress bar redraws itself: each drawing is a line; what a lone CR leaves
- * empty is no line). A line above LINES_MAX is shown in pieces, each a line of its own that ends with LINES_CUT; no byte is
- * lost. With `escape`, ESC and other control characters but tab, DEL, the C1 code points and bytes that are not UTF-8 become \xNN.
- * With neither `escape` nor a prefix a program's bytes pass as they are: only LF ends a line, and pieces of a long one are not
- * marked. */
+ * A line ends with LF, CR LF, or a CR alone (a progress bar redraws itself: each drawing is a line; what a
+ * lone CR leaves empty is no line). A line above LINES_MAX is shown in pieces, each a line of its own that
+ * ends with LINES_CUT; no byte is lost. With `escape`, ESC and other control characters but tab, DEL, the C1
+ * code points and bytes that are not UTF-8 become \xNN. With neither `escape` nor a prefix a program's bytes
+ * pass as they are: only LF ends a line, and pieces of a long one are not marked. */
 #ifndef AGENT_LINES_H
 #define AGENT_LINES_H
 

@@ -1,4 +1,5 @@
-/* JSON of reports: checked with jansson, which builds a tree that nobody needs, but is right in every corner. */
+/* JSON of reports: checked with jansson, which builds a tree that nobody needs, but is right in every
+ * corner. */
 #include "agent/metrics.h"
 
 #include <errno.h>

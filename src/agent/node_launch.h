@@ -1,4 +1,5 @@
-/* What the controller asked an agent to start, kept for the length of the attempt, and how one worker of it is executed. */
+/* What the controller asked an agent to start, kept for the length of the attempt, and how one worker of it
+ * is executed. */
 #ifndef AGENT_NODE_LAUNCH_H
 #define AGENT_NODE_LAUNCH_H
 
@@ -32,8 +33,9 @@ int node_launch_init(struct node_launch *launch, const Wire__Launch *body, const
                      ty_error *err);
 void node_launch_done(struct node_launch *launch); /* a zeroed one is fine */
 
-/* The environment that all workers share, with these changes ("K=V" sets, "K" removes) and behind them `last` (NULL: nothing): a list
- * for execve, the caller's to free, of borrowed entries. NULL when memory is short. */
+/* The environment that all workers share, with these changes ("K=V" sets, "K" removes) and behind them
+ * `last` (NULL: nothing): a list for execve, the caller's to free, of borrowed entries. NULL when memory is
+ * short. */
 char **node_launch_environment(const struct node_launch *launch, char *const *changes, size_t n, char *last);
 /* The value of a shared variable, borrowed, or NULL. */
 const char *node_launch_variable(const struct node_launch *launch, const char *name);

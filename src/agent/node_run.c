@@ -1,8 +1,8 @@
 /* One run on its agent: hello, attempts one after another, and the end.
  *
- * An attempt is over when all its workers are gone; then the sweep; then the next launch, or the end. Whatever asks for the end
- * (finish, a signal, the loss of the controller) only stops the attempt and notes it: `step`, at the end of every turn, takes the
- * next step. */
+ * An attempt is over when all its workers are gone; then the sweep; then the next launch, or the end.
+ * Whatever asks for the end (finish, a signal, the loss of the controller) only stops the attempt and notes
+ * it: `step`, at the end of every turn, takes the next step. */
 #include "agent/node_run.h"
 
 #include <string.h>
@@ -22,8 +22,9 @@ static void stop_loop(void *context) {
     loop_stop(run->loop);
 }
 
-/* Whoever hears it may give the lease to another run, and begin one here: the lease is dropped first (unless nobody hears it: then it
- * is void at the end). What comes behind the end of a run is read with the next one. */
+/* Whoever hears it may give the lease to another run, and begin one here: the lease is dropped first (unless
+ * nobody hears it: then it is void at the end). What comes behind the end of a run is read with the next
+ * one. */
 static void say_bye(struct node_run *run) {
     if (run->logs.given_up) run->keep = false; /* its thread does not end */
     if (run->lease_fd >= 0 && !run->lost) (void)close(TAKE_FD(run->lease_fd));
@@ -38,7 +39,8 @@ static void say_bye(struct node_run *run) {
     (void)loop_timer_start(run->loop, &run->goodbye, GOODBYE_LIMIT);
 }
 
-/* What workers gave away may lie in the memory of this node, and there is no controller any more to clear up behind them. */
+/* What workers gave away may lie in the memory of this node, and there is no controller any more to clear up
+ * behind them. */
 static void drop_given(const struct node_run *run) {
     const Wire__Launch *body = run->launch.body;
     if (body != NULL && body->run_path[0] != '\0') checkpoint_sweep_given(body->run_path, (int)body->attempt);
@@ -191,12 +193,6 @@ static int open_logs(struct node_run *run, ty_error *err) {
     return 0;
 }
 
-/* Messages that come later are nobody's. */
-static void close_logs(struct node_run *run) {
-    log_set_sink(NULL, NULL);
-    logs_close(&run->logs);
-}
-
 static int watch_parent(struct node_run *run) {
     if (run->service->parent_fd < 0) return 0;
     run->parent = (struct loop_watch){.callback = on_parent_gone, .context = run};
@@ -249,7 +245,8 @@ static bool close_run(struct node_run *run) {
     stacks_cancel(&run->stacks);
     free(run->preemption);
     node_sweep_done(&run->sweep);
-    close_logs(run);
+    log_set_sink(NULL, NULL); /* messages that come later are nobody's */
+    logs_close(&run->logs);
     held_port_close(&run->port);
     signals_stop(run);
     loop_watch_stop(run->loop, &run->parent);

@@ -1,14 +1,15 @@
 /* One run on the node of an agent.
  *
- * Order of things: hello; launch -> each worker started, a few a turn (started): executed, or forked by the template; its
- * lines relayed, its messages forwarded (ready, reports, store); its end seen by SIGCHLD (exited); its pipes drained and
- * its process group ended (gone). When all are gone and the attempt is over comes the sweep: the agent is a subreaper, so
- * that no child left (waitid: ECHILD) proves that no descendant is left; others are killed and counted. Then the lease is
- * dropped, and bye. When the channel closes before that, workers are stopped at once (TERM, grace, KILL) and swept.
+ * Order of things: hello; launch -> each worker started, a few a turn (started): executed, or forked by the
+ * template; its lines relayed, its messages forwarded (ready, reports, store); its end seen by SIGCHLD
+ * (exited); its pipes drained and its process group ended (gone). When all are gone and the attempt is over
+ * comes the sweep: the agent is a subreaper, so that no child left (waitid: ECHILD) proves that no
+ * descendant is left; others are killed and counted. Then the lease is dropped, and bye. When the channel
+ * closes before that, workers are stopped at once (TERM, grace, KILL) and swept.
  *
- * Files: node_run.c opens the run, says hello and bye, and takes the steps between; orders.c does what the controller
- * says; attempt.c starts, stops and ends the workers of an attempt; signals.c reaps, and hears signals that ask for the
- * end. */
+ * Files: node_run.c opens the run, says hello and bye, and takes the steps between; orders.c does what the
+ * controller says; attempt.c starts, stops and ends the workers of an attempt; signals.c reaps, and hears
+ * signals that ask for the end. */
 #ifndef AGENT_NODE_RUN_H
 #define AGENT_NODE_RUN_H
 
@@ -29,8 +30,8 @@ struct service {
     struct template *template; /* borrowed */
 };
 
-/* Kept: the channel is open, another run may come over it. Else it is closed. Failed: the controller was lost, or
- * something of the run could not be ended. */
+/* Kept: the channel is open, another run may come over it. Else it is closed. Failed: the controller was
+ * lost, or something of the run could not be ended. */
 enum node_run_result { NODE_RUN_KEPT, NODE_RUN_DONE, NODE_RUN_FAILED };
 
 /* Serves one run until its end. */
@@ -88,7 +89,8 @@ void orders_take(void *context, const Wire__Message *message);
 
 /* Begins an attempt, or fails each of its workers. One must not be active. */
 void attempt_begin(struct node_run *run, const Wire__Launch *body);
-/* Fails each of its workers: a launch that cannot even begin, or is not to any more (`stopped`), which is no failure. */
+/* Fails each of its workers: a launch that cannot even begin, or is not to any more (`stopped`), which is no
+ * failure. */
 void attempt_refuse(struct node_run *run, const Wire__Launch *body, const char *why, bool stopped);
 void attempt_go_on(void *context); /* starts some of the workers that were not started yet */
 /* The template can be asked, or not, or an answer of it has come. */

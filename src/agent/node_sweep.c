@@ -1,5 +1,6 @@
-/* Finding what outlived its worker. /proc is read only when the kernel says that there are children; descendants are found by
- * their parents, so that one that hides in a session or group of its own is found too. */
+/* Finding what outlived its worker. /proc is read only when the kernel says that there are children;
+ * descendants are found by their parents, so that one that hides in a session or group of its own is found
+ * too. */
 #include "agent/node_sweep.h"
 
 #include <dirent.h>
@@ -49,8 +50,9 @@ static void read_processes(struct process_table *table) {
     if (table->n > 0) qsort(table->items, table->n, sizeof *table->items, compare_pids);
 }
 
-/* Any child, living or not, beside the template's two processes. The kernel's own list of children is exact here: they come
- * first in it as long as nothing older is left, and while an entry lives, the one behind it is found without counting. */
+/* Any child, living or not, beside the template's two processes. The kernel's own list of children is exact
+ * here: they come first in it as long as nothing older is left, and while an entry lives, the one behind it
+ * is found without counting. */
 static bool has_children(const struct node_sweep *sweep) {
     const struct template *template = sweep->template;
     pid_t first[3];
@@ -74,8 +76,9 @@ static struct relative *find(const struct process_table *table, pid_t pid) {
     return table->n == 0 ? NULL : bsearch(&key, table->items, table->n, sizeof key, compare_pids);
 }
 
-/* A descendant of this process, but for the template and what is below it: its ancestors are followed up to one that is known, and then
- * all of them are. While they are, they count as others', so that a pid used again meanwhile closes no circle. */
+/* A descendant of this process, but for the template and what is below it: its ancestors are followed up to
+ * one that is known, and then all of them are. While they are, they count as others', so that a pid used
+ * again meanwhile closes no circle. */
 static bool is_ours(const struct process_table *table, const struct template *template,
                     struct relative *process) {
     struct relative *top = process;
@@ -129,11 +132,6 @@ static void start_timer(struct node_sweep *sweep, nanoseconds delay) {
     (void)loop_timer_start(sweep->loop, &sweep->timer, delay);
 }
 
-static void start_killing(struct node_sweep *sweep) {
-    sweep->killing = true;
-    sweep->give_up = loop_now(sweep->loop) + GIVE_UP_AFTER;
-}
-
 /* The grace is over; or, while killing, some may have been forked after the last look. */
 static void on_timer(void *context) {
     struct node_sweep *sweep = context;
@@ -141,7 +139,10 @@ static void on_timer(void *context) {
         stop(sweep, true);
         return;
     }
-    if (!sweep->killing) start_killing(sweep);
+    if (!sweep->killing) {
+        sweep->killing = true;
+        sweep->give_up = loop_now(sweep->loop) + GIVE_UP_AFTER;
+    }
     if (loop_now(sweep->loop) > sweep->give_up) {
         stop(sweep, false);
         return;

@@ -1,5 +1,6 @@
-/* The proof of a clean end: after the workers of an attempt are gone, this process, which adopts the orphans among their
- * descendants, must have no child left but the template's processes. What is left is asked to end, then killed, and counted. */
+/* The proof of a clean end: after the workers of an attempt are gone, this process, which adopts the orphans
+ * among their descendants, must have no child left but the template's processes. What is left is asked to
+ * end, then killed, and counted. */
 #ifndef AGENT_NODE_SWEEP_H
 #define AGENT_NODE_SWEEP_H
 

@@ -1,4 +1,5 @@
-/* Whether the kernel killed a worker for want of memory: the memory cgroup's counter of such kills, before and after. */
+/* Whether the kernel killed a worker for want of memory: the memory cgroup's counter of such kills, before
+ * and after. */
 #ifndef AGENT_OOM_H
 #define AGENT_OOM_H
 
@@ -15,7 +16,8 @@ struct oom {
 
 void oom_init(struct oom *oom);
 
-/* True when there was a kill that was not accounted for yet; accounts for it. Ask after a SIGKILL that was not ours. */
+/* True when there was a kill that was not accounted for yet; accounts for it. Ask after a SIGKILL that was
+ * not ours. */
 bool oom_take(struct oom *oom);
 
 /* The same without accounting for it: whom the kernel killed is not known. */

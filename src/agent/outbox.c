@@ -163,7 +163,8 @@ static void **point_at(void *items, size_t n, size_t item_size) {
     return pointers;
 }
 
-/* How many of the items, from this one, fit into one message: all of them, but for a node full of workers that end with long tails. */
+/* How many of the items, from this one, fit into one message: all of them, but for a node full of workers
+ * that end with long tails. */
 static size_t count_fitting(const struct outbox_events *events, size_t first) {
     size_t n = 0, bytes = 0;
     while (first + n < events->n && (n == 0 || bytes < MESSAGE_BYTES))

@@ -1,8 +1,9 @@
 /* What the agent has to say to the controller, gathered during a turn of the loop and sent at its end.
  *
- * The order that a rank may rely on: started and ready, then its reports, then exited and gone. What happened in one
- * turn goes in one message, so that the controller can tell what was simultaneous. When the controller does not keep up,
- * whoever reads from a worker rests (struct source) until it does; when it is gone, everything said is dropped and nobody rests. */
+ * The order that a rank may rely on: started and ready, then its reports, then exited and gone. What
+ * happened in one turn goes in one message, so that the controller can tell what was simultaneous. When the
+ * controller does not keep up, whoever reads from a worker rests (struct source) until it does; when it is
+ * gone, everything said is dropped and nobody rests. */
 #ifndef AGENT_OUTBOX_H
 #define AGENT_OUTBOX_H
 
@@ -48,8 +49,8 @@ void outbox_expect(struct outbox *outbox, struct source *source, unsigned events
 
 /* True when the caller must not read: the source rests, and its callback comes again when there is room. */
 bool outbox_must_rest(struct outbox *outbox, struct source *source);
-/* Wakes those that rest, when there is room, in the order in which they came to rest, so that reports stay in theirs and none of them
- * starves: their callbacks are called in the next turn, readable or not. */
+/* Wakes those that rest, when there is room, in the order in which they came to rest, so that reports stay
+ * in theirs and none of them starves: their callbacks are called in the next turn, readable or not. */
 void outbox_wake(struct outbox *outbox);
 
 /* Takes over event->text and event->tail.data, malloc'ed or NULL. The time is filled in. */

@@ -1,4 +1,5 @@
-/* Signals of an agent: children that ended, and those who ask it to end, because the machine is taken away or for another reason. */
+/* Signals of an agent: children that ended, and those who ask it to end, because the machine is taken away
+ * or for another reason. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,8 +35,8 @@ static struct worker_process *find_running(struct node_run *run, pid_t pid) {
     return NULL;
 }
 
-/* Everything that ended is reaped here, workers and the orphans that this process adopted. A worker's pid is ours until then,
- * so no signal ever reaches a stranger. */
+/* Everything that ended is reaped here, workers and the orphans that this process adopted. A worker's pid is
+ * ours until then, so no signal ever reaches a stranger. */
 static void on_child_signal(void *context, int signal_number) {
     (void)signal_number;
     struct node_run *run = context;

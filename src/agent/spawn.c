@@ -1,5 +1,6 @@
-/* The start of one process. spawn_start prepares everything, run_child (in the child) only makes system calls, and what they
- * failed with is read from the shared memory after the child is gone: no pipe is needed. */
+/* The start of one process. spawn_start prepares everything, run_child (in the child) only makes system
+ * calls, and what they failed with is read from the shared memory after the child is gone: no pipe is
+ * needed. */
 #include "agent/spawn.h"
 
 #include <errno.h>
@@ -47,7 +48,8 @@ IN_CHILD static void write_pid(char *to, long pid) {
     *to = '\0';
 }
 
-/* A signal that this process ignores would stay ignored; one that it catches must not reach its handler here. */
+/* A signal that this process ignores would stay ignored; one that it catches must not reach its handler
+ * here. */
 IN_CHILD static void reset_signals(void) {
     static const int changed[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGPIPE, SIGALRM,
                                   SIGTERM, SIGCHLD, SIGUSR1, SIGUSR2, SIGXFSZ};

@@ -1,8 +1,10 @@
-/* Starting one process, fast and completely: everything that it is to have is set before its first instruction.
+/* Starting one process, fast and completely: everything that it is to have is set before its first
+ * instruction.
  *
- * The child shares this process's memory until it executes (clone with CLONE_VM and CLONE_VFORK), so that the cost does not
- * grow with the size of the parent; it makes system calls only. It gets a process group of its own, dies with the thread that
- * started it (parent-death signal), and has default signals, an empty signal mask, and no descriptor but the given ones. */
+ * The child shares this process's memory until it executes (clone with CLONE_VM and CLONE_VFORK), so that
+ * the cost does not grow with the size of the parent; it makes system calls only. It gets a process group of
+ * its own, dies with the thread that started it (parent-death signal), and has default signals, an empty
+ * signal mask, and no descriptor but the given ones. */
 #ifndef AGENT_SPAWN_H
 #define AGENT_SPAWN_H
 
@@ -25,12 +27,13 @@ struct spawn {
     char *pid_text; /* SPAWN_PID_SIZE bytes inside envp where the pid is written before it executes, or NULL */
 };
 
-/* Starts the process: 0 with its pid, or TY_ESTART (-errno when the system had no process or memory left for it) with a line
- * that says what could not be done; then no process is left. A text file without "#!" is run by /bin/sh, as execvp does. All other descriptors must be close-on-exec. */
+/* Starts the process: 0 with its pid, or TY_ESTART (-errno when the system had no process or memory left for
+ * it) with a line that says what could not be done; then no process is left. A text file without "#!" is run
+ * by /bin/sh, as execvp does. All other descriptors must be close-on-exec. */
 int spawn_start(const struct spawn *spawn, pid_t *pid, ty_error *err);
 
-/* The path that execvp would execute for `name`, looked up in `search` (a PATH, NULL: the default one), whose relative
- * parts begin at `directory`. The caller frees. NULL with TY_ESTART. */
+/* The path that execvp would execute for `name`, looked up in `search` (a PATH, NULL: the default one),
+ * whose relative parts begin at `directory`. The caller frees. NULL with TY_ESTART. */
 char *spawn_find(const char *name, const char *search, const char *directory, ty_error *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* Reads /proc. */
-#include "agent/stack_facts.h"
+#include "agent/stack_save.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -10,12 +10,12 @@
 #include "base/cleanup.h"
 #include "base/process.h"
 
-enum { TEXT_MAX = 4096, THREADS_MAX = 64 };
+enum { PROC_TEXT_MAX = 4096, THREADS_MAX = 64 };
 
 /* A whole small file, NUL-terminated; how many bytes, 0 when it cannot be read. */
-static size_t read_small(const char *path, char text[TEXT_MAX]) {
+static size_t read_small(const char *path, char text[PROC_TEXT_MAX]) {
     CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t size = fd < 0 ? -1 : read(fd, text, TEXT_MAX - 1);
+    ssize_t size = fd < 0 ? -1 : read(fd, text, PROC_TEXT_MAX - 1);
     text[size > 0 ? size : 0] = '\0';
     return size > 0 ? (size_t)size : 0;
 }
@@ -41,7 +41,7 @@ static bool trim(char *text) {
 }
 
 static void add_kernel_stack(const char *directory, struct buffer *out) {
-    char path[128], text[TEXT_MAX];
+    char path[128], text[PROC_TEXT_MAX];
     (void)snprintf(path, sizeof path, "%s/stack", directory);
     if (read_small(path, text) == 0) return;
     for (char *line = text, *end; *line != '\0'; line = end) {
@@ -52,7 +52,7 @@ static void add_kernel_stack(const char *directory, struct buffer *out) {
 }
 
 static void add_thread(pid_t pid, const char *thread, struct buffer *out) {
-    char directory[64], path[128], text[TEXT_MAX];
+    char directory[64], path[128], text[PROC_TEXT_MAX];
     (void)snprintf(directory, sizeof directory, "/proc/%d/task/%.20s", pid, thread);
     (void)snprintf(path, sizeof path, "%s/comm", directory);
     (void)read_small(path, text);
@@ -89,7 +89,7 @@ void stack_facts(pid_t pid, struct buffer *out) {
 }
 
 void stack_facts_words(pid_t pid, struct buffer *out) {
-    char path[64], text[TEXT_MAX];
+    char path[64], text[PROC_TEXT_MAX];
     (void)snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
     size_t size = read_small(path, text);
     buffer_text(out, "  command:");

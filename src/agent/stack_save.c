@@ -15,8 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/stack_facts.h"
-#include "agent/stack_text.h"
+#include "agent/stack_save.h"
 #include "base/cleanup.h"
 #include "base/duration.h"
 #include "base/file.h"

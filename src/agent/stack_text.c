@@ -1,5 +1,5 @@
 /* Finds its way in what faulthandler, gdb and eu-stack print. */
-#include "agent/stack_text.h"
+#include "agent/stack_save.h"
 
 #include <ctype.h>
 #include <stdbool.h>

@@ -9,14 +9,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/stack_text.h"
+#include "agent/stack_save.h"
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/log.h"
 
 /* All stacks of a node; less than what the controller waits. */
 #define STACKS_LIMIT (25 * NS_PER_S)
-enum { FILE_MAX = 1 << 20 };
+enum { STACKS_FILE_MAX = 1 << 20 };
 
 static void format_path(const struct stacks *stacks, const struct worker_process *worker, struct buffer *path) {
     buffer_printf(path, "%s/logs/rank-%u.stack", stacks->launch->body->run_path, worker->rank);
@@ -74,7 +74,8 @@ static void read_frames(const struct stacks *stacks, struct buffer *frames) {
     const struct worker_process *worker = first_hung(stacks);
     if (worker == NULL) return;
     format_path(stacks, worker, &path);
-    if (path.failed || file_size(path.data) > FILE_MAX || file_read(path.data, FILE_MAX, &text, NULL) < 0)
+    if (path.failed || file_size(path.data) > STACKS_FILE_MAX ||
+        file_read(path.data, STACKS_FILE_MAX, &text, NULL) < 0)
         return;
     if ((size_t)stacks->offset > text.size) return;
     stack_text_frames(text.data + stacks->offset, text.size - (size_t)stacks->offset, frames);

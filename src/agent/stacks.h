@@ -1,5 +1,5 @@
-/* Saves the stacks of an agent's workers to {run}/logs/rank-N.stack: a process for each (stack_save.h), two at a time, so that the
- * agent's loop waits for nobody. Workers that hang come first. */
+/* Saves the stacks of an agent's workers to {run}/logs/rank-N.stack: a process for each (stack_save.h), two
+ * at a time, so that the agent's loop waits for nobody. Workers that hang come first. */
 #ifndef AGENT_STACKS_H
 #define AGENT_STACKS_H
 
@@ -9,7 +9,8 @@ enum { STACKS_AT_ONCE = 2 };
 
 struct stacks { /* zero-initialised but for loop, done and context */
     struct loop *loop;
-    /* All are saved, or the limit passed; `frames` are the innermost lines of the first that hangs, maybe none. Borrowed. */
+    /* All are saved, or the limit passed; `frames` are the innermost lines of the first that hangs, maybe
+     * none. Borrowed. */
     void (*done)(void *context, const struct buffer *frames);
     void *context;
     const struct node_launch *launch;

@@ -1,7 +1,7 @@
 /* Channels of workers: bytes in, lines to worker_request.c, answers out.
  *
- * A channel is freed only by those who call into it from outside (a watch, an answer of the controller, the agent), after they are
- * done with it: channel_close just lets go of the descriptor. */
+ * A channel is freed only by those who call into it from outside (a watch, an answer of the controller, the
+ * agent), after they are done with it: channel_close just lets go of the descriptor. */
 #include "agent/worker_channel.h"
 
 #include <errno.h>
@@ -18,9 +18,10 @@
 #include "base/log.h"
 #include "worker/link.h"
 
-enum { READ_SIZE = 64 << 10, OUT_MAX = 64 << 10, SEND_MAX = 1 << 20, SLOTS_MAX = 1 << 16 };
+enum { CHANNEL_READ_SIZE = 64 << 10, OUT_MAX = 64 << 10, SEND_MAX = 1 << 20, SLOTS_MAX = 1 << 16 };
 
-static char read_buffer[READ_SIZE + 1]; /* of all channels: what is not understood yet is copied out of it */
+static char
+    read_buffer[CHANNEL_READ_SIZE + 1]; /* of all channels: what is not understood yet is copied out of it */
 
 static bool is_open(const struct worker_channel *channel) {
     return channel->source.fd >= 0;
@@ -31,8 +32,8 @@ static bool has_more(const struct worker_channel *channel) {
     return channel->out.size > 0 || channel->value != NULL;
 }
 
-/* Writable while answers wait (and nothing is read then: who does not read answers gets no more); readable otherwise, but for a
- * channel that is stalled. */
+/* Writable while answers wait (and nothing is read then: who does not read answers gets no more); readable
+ * otherwise, but for a channel that is stalled. */
 static void watch(struct worker_channel *channel) {
     struct source *source = &channel->source;
     if (!is_open(channel) || source->resting) return;
@@ -181,7 +182,8 @@ static size_t drop_value(struct worker_channel *channel, size_t size) {
     return dropped;
 }
 
-/* Descriptors belong to the lines that they came with: what none of these took is closed, and never another line's. */
+/* Descriptors belong to the lines that they came with: what none of these took is closed, and never another
+ * line's. */
 static void pass_bytes(struct worker_channel *channel, size_t size) {
     channel->fds_within -= size < channel->fds_within ? size : channel->fds_within;
     if (channel->fds_within == 0) drop_descriptors(channel);
@@ -238,7 +240,7 @@ static void keep_descriptors(struct worker_channel *channel, struct msghdr *mess
 }
 
 static ssize_t receive(struct worker_channel *channel) {
-    struct iovec bytes = {.iov_base = read_buffer, .iov_len = READ_SIZE};
+    struct iovec bytes = {.iov_base = read_buffer, .iov_len = CHANNEL_READ_SIZE};
     union {
         char bytes[CMSG_SPACE(sizeof(int) * CHANNEL_FDS)];
         struct cmsghdr align;
@@ -247,7 +249,7 @@ static ssize_t receive(struct worker_channel *channel) {
                              .msg_iovlen = 1,
                              .msg_control = control.bytes,
                              .msg_controllen = sizeof control.bytes};
-    if (channel->speaker->finishing && channel->left < READ_SIZE) bytes.iov_len = channel->left;
+    if (channel->speaker->finishing && channel->left < CHANNEL_READ_SIZE) bytes.iov_len = channel->left;
     ssize_t n = recvmsg(channel->source.fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0 || message.msg_controllen == 0) return n;
     keep_descriptors(channel, &message);

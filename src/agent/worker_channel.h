@@ -1,8 +1,9 @@
-/* The agent's end of the protocol in worker/link.h (docs/worker-protocol.md): channels of workers, and of processes that
- * workers started. What they say goes to the outbox; what the controller answers goes back to the channel that asked.
+/* The agent's end of the protocol in worker/link.h (docs/worker-protocol.md): channels of workers, and of
+ * processes that workers started. What they say goes to the outbox; what the controller answers goes back to
+ * the channel that asked.
  *
- * A channel has at most one request that waits for the controller. Lines that need no answer are taken meanwhile; the next
- * that needs one waits in the channel, and with it everything behind. */
+ * A channel has at most one request that waits for the controller. Lines that need no answer are taken
+ * meanwhile; the next that needs one waits in the channel, and with it everything behind. */
 #ifndef AGENT_WORKER_CHANNEL_H
 #define AGENT_WORKER_CHANNEL_H
 
@@ -57,7 +58,8 @@ enum { SPEAKER_CHANNELS_MAX = 256 };
 
 void worker_channels_done(struct worker_channels *all);
 
-/* Opens a worker's first channel on `fd`, which it takes over, also when it fails. The speaker is filled in before. */
+/* Opens a worker's first channel on `fd`, which it takes over, also when it fails. The speaker is filled in
+ * before. */
 int speaker_start(struct speaker *speaker, int fd, ty_error *err);
 void speaker_done(struct speaker *speaker); /* closes all channels without a call to `ended` */
 

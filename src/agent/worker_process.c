@@ -1,5 +1,5 @@
-/* The life of one worker. Its process group is looked after until it is empty: what its exit leaves behind there is asked to
- * end, then killed, and only then the worker is gone. */
+/* The life of one worker. Its process group is looked after until it is empty: what its exit leaves behind
+ * there is asked to end, then killed, and only then the worker is gone. */
 #include "agent/worker_process.h"
 
 #include <errno.h>
@@ -17,7 +17,8 @@
 #include "base/log.h"
 #include "base/process.h"
 
-/* How long the kernel may take to end a killed process before it is told to be stuck (in uninterruptible sleep). */
+/* How long the kernel may take to end a killed process before it is told to be stuck (in uninterruptible
+ * sleep). */
 #define STUCK_AFTER (10 * NS_PER_S)
 /* What closes its channel this long before its end did not do so by ending. */
 #define SILENT_BEFORE_END (100 * NS_PER_MS)
@@ -246,8 +247,8 @@ void worker_process_refuse(struct worker_process *worker, int code, const char *
     if (worker->stage == PROCESS_PLANNED) fail_start(worker, code, why);
 }
 
-/* After its leader was reaped, the number of a group is in use as long as a process is in it; a process that has that number
- * as its own can only exist when the group is empty. */
+/* After its leader was reaped, the number of a group is in use as long as a process is in it; a process that
+ * has that number as its own can only exist when the group is empty. */
 static bool is_group_empty(pid_t leader) {
     if (kill(-leader, 0) < 0) return errno == ESRCH;
     return kill(leader, 0) == 0;
@@ -311,7 +312,8 @@ static void ask_to_end(struct worker_process *worker, nanoseconds grace) {
     start_deadline(worker, grace);
 }
 
-/* True for a process that was on its way out before we asked: its end is its own, and may be what the others failed for. */
+/* True for a process that was on its way out before we asked: its end is its own, and may be what the others
+ * failed for. */
 static bool is_ending(pid_t pid) {
     struct process process;
     return process_read(pid, &process) && process.ending;

@@ -1,4 +1,5 @@
-/* One worker as its agent sees it: started, its output and its words passed on, stopped, seen to exit, and gone. */
+/* One worker as its agent sees it: started, its output and its words passed on, stopped, seen to exit, and
+ * gone. */
 #ifndef AGENT_WORKER_PROCESS_H
 #define AGENT_WORKER_PROCESS_H
 
@@ -46,18 +47,20 @@ struct worker_process {
     struct worker_origin *origin; /* owned; how it was asked for, while that is not answered */
 };
 
-/* Starts worker `index` of the launch, or says why that failed: it is then gone. Given a template that is ready, it is asked for the
- * worker, and the start is told when that has answered. */
+/* Starts worker `index` of the launch, or says why that failed: it is then gone. Given a template that is
+ * ready, it is asked for the worker, and the start is told when that has answered. */
 void worker_process_start(struct worker_process *worker, struct node_launch *launch, size_t index,
                           struct worker_channels *channels, struct template *template);
 
 /* One that was not started never will be, for this reason (`code` as of an error). */
 void worker_process_refuse(struct worker_process *worker, int code, const char *why);
 
-/* Asks it to end (TERM and CONT to its group, KILL after the grace), or kills it at once. One that was not started is gone. */
+/* Asks it to end (TERM and CONT to its group, KILL after the grace), or kills it at once. One that was not
+ * started is gone. */
 void worker_process_stop(struct worker_process *worker, bool kill, nanoseconds grace);
 
-/* Kills it, or stops or starves it for a while (run/chaos.h); one that does not run, or was told to stop, is left alone. */
+/* Kills it, or stops or starves it for a while (run/chaos.h); one that does not run, or was told to stop, is
+ * left alone. */
 void worker_process_disturb(struct worker_process *worker, Wire__Disturb__Kind kind, nanoseconds length);
 
 /* It was reaped with this status. `peak_kib` is the most memory that it used. */

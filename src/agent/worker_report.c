@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "agent/metrics.h"
-#include "agent/worker_verbs.h"
+#include "agent/worker_request.h"
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
@@ -133,8 +133,8 @@ long request_abort(struct worker_request *request) {
     return 0;
 }
 
-/* That it was said is all there is to it, but for a worker that trains on while a checkpoint waits for other ranks: to the controller it
- * would look as if it stood still. */
+/* That it was said is all there is to it, but for a worker that trains on while a checkpoint waits for other
+ * ranks: to the controller it would look as if it stood still. */
 long request_heartbeat(struct worker_request *request) {
     const struct speaker *speaker = request->channel->speaker;
     const struct worker_channel *channel = speaker->channels;

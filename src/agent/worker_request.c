@@ -1,6 +1,6 @@
-/* From a line of a worker to its handler, and those that are neither reports (worker_report.c) nor for the store (worker_store.c). Everything
- * here reads bytes of a program that nobody checked: each part of a line has a bound, and what does not fit is answered with what
- * would have. */
+/* From a line of a worker to its handler, and those that are neither reports (worker_report.c) nor for the
+ * store (worker_store.c). Everything here reads bytes of a program that nobody checked: each part of a line
+ * has a bound, and what does not fit is answered with what would have. */
 #include "agent/worker_request.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/worker_verbs.h"
+#include "agent/worker_request.h"
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "worker/link.h"
@@ -94,7 +94,8 @@ static bool is_local_stream(int fd) {
     return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
 }
 
-/* Told over that socket, where somebody waits, and which is closed: over this channel nobody expects an answer. */
+/* Told over that socket, where somebody waits, and which is closed: over this channel nobody expects an
+ * answer. */
 static void refuse_open(int fd, const char *why) {
     char line[160];
     int size = snprintf(line, sizeof line, "failed no other channel can be opened: %s\n", why);

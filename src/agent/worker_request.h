@@ -1,5 +1,5 @@
-/* What the files of a channel share: worker_channel.c moves bytes, worker_request.c and those behind it (worker_verbs.h) understand
- * lines. */
+/* What the files of a worker's channel share: worker_channel.c moves bytes, worker_request.c finds the word
+ * of a line, and worker_report.c and worker_store.c handle words, which REQUESTS lists. */
 #ifndef AGENT_WORKER_REQUEST_H
 #define AGENT_WORKER_REQUEST_H
 
@@ -32,8 +32,9 @@ struct worker_channel {
 
 enum { REQUEST_LATER = -1 };
 
-/* Handles one line (NUL-terminated in place of its newline). `value` points behind it, where `available` bytes have come. Returns
- * the bytes of value that belonged to it, or REQUEST_LATER: more bytes, or the answer to an earlier request, must come first. */
+/* Handles one line (NUL-terminated in place of its newline). `value` points behind it, where `available`
+ * bytes have come. Returns the bytes of value that belonged to it, or REQUEST_LATER: more bytes, or the
+ * answer to an earlier request, must come first. */
 long worker_request_handle(struct worker_channel *channel, char *line, size_t size, const char *value,
                            size_t available);
 
@@ -54,5 +55,48 @@ void channel_cut(struct worker_channel *channel, int error);
 
 /* Opens a channel on `fd`, which it takes over unless it fails. */
 int channel_open(struct speaker *speaker, int fd);
+
+/* X(word, in turn: it has an answer, and waits until the request before it was answered) */
+#define REQUESTS(X)      \
+    X(report, false)     \
+    X(ready, false)      \
+    X(rendezvous, false) \
+    X(heartbeat, false)  \
+    X(preemption, true)  \
+    X(failure, true)     \
+    X(checkpoint, true)  \
+    X(checkpoints, true) \
+    X(commit, true)      \
+    X(abort, true)       \
+    X(set, true)         \
+    X(get, true)         \
+    X(wait, true)        \
+    X(add, true)         \
+    X(gather, true)      \
+    X(open, false)
+
+/* A line in the hands of its handler. */
+struct worker_request {
+    struct worker_channel *channel;
+    char *at; /* what is left of the line, NUL-terminated */
+    const char *value;
+    size_t available;
+};
+
+/* Handlers return as request_handle. */
+#define X(word, in_turn) long request_##word(struct worker_request *request);
+REQUESTS(X)
+#undef X
+
+/* The next word, "" at the end of the line. It is cut off in place. */
+char *worker_request_word(struct worker_request *request);
+/* A value that follows a line: its size, or REQUEST_LATER while it is not whole, or -2 when refused (a long
+ * one is dropped). */
+long worker_request_value(struct worker_request *request, ProtobufCBinaryData *value);
+
+/* Answers, and is a handler's result: it was wrong, and why. */
+long worker_request_refuse(struct worker_request *request, const char *why);
+/* It was right, but memory is short; of words in turn. */
+long worker_request_fail_memory(struct worker_request *request);
 
 #endif

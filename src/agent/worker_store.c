@@ -2,7 +2,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "agent/worker_verbs.h"
+#include "agent/worker_request.h"
 #include "base/str.h"
 #include "worker/link.h"
 

@@ -1,5 +1,5 @@
-/* Files of /proc. Small ones are read at once into a buffer of their size: the kernel makes their text anew for each
- * read, so that a second one could belong to another moment. */
+/* Files of /proc. Small ones are read at once into a buffer of their size: the kernel makes their text anew
+ * for each read, so that a second one could belong to another moment. */
 #include "base/process.h"
 
 #include <fcntl.h>
@@ -27,7 +27,8 @@ static bool read_text(const char *path, char text[PROC_TEXT]) {
     return size >= 0;
 }
 
-/* The name, which is the second field, may hold anything, ")" included: what is told is counted from the last one. */
+/* The name, which is the second field, may hold anything, ")" included: what is told is counted from the
+ * last one. */
 bool process_parse(const char *stat, struct process *process) {
     enum { EXITING = 0x4, SIGNALED = 0x400 }; /* linux/sched.h; the second one while it dumps its core */
     const char *end = strrchr(stat, ')');

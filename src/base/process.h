@@ -1,5 +1,6 @@
-/* What the kernel tells of processes in /proc: the one place that knows the forms of its files. What is read may be past
- * by the time that it is used: a process that must not be mistaken is held first (base/kernel.h) and read again. */
+/* What the kernel tells of processes in /proc: the one place that knows the forms of its files. What is read
+ * may be past by the time that it is used: a process that must not be mistaken is held first (base/kernel.h)
+ * and read again. */
 #ifndef BASE_PROCESS_H
 #define BASE_PROCESS_H
 
@@ -24,12 +25,13 @@ bool process_parse(const char *stat, struct process *process);
 /* The next process of an open /proc, 0 behind the last. */
 pid_t process_next(DIR *proc);
 
-/* Children of this process, reaped ones excepted: whether there are any; and the first `max` as the kernel lists them,
- * oldest first: how many, or -1 where the kernel has no such list. */
+/* Children of this process, reaped ones excepted: whether there are any; and the first `max` as the kernel
+ * lists them, oldest first: how many, or -1 where the kernel has no such list. */
 bool process_has_children(void);
 int process_children(pid_t *pids, size_t max);
 
-/* Whether its environment, as it was when it was executed, has this entry ("NAME=VALUE"). May wait for its memory. */
+/* Whether its environment, as it was when it was executed, has this entry ("NAME=VALUE"). May wait for its
+ * memory. */
 bool process_carries(pid_t pid, const char *entry);
 /* Whether it has a handler for the signal. */
 bool process_catches(pid_t pid, int signal_number);

@@ -43,7 +43,8 @@ struct run_lock {
     bool beats, over;
 };
 
-/* ---------------------------------------------------------------------------------------------------------- holders */
+/* ----------------------------------------------------------------------------------------------------------
+ * holders */
 
 /* When the process began, in ticks since the boot; 0 when there is none. */
 static long long start_of(long long pid) {
@@ -116,8 +117,8 @@ static bool lives_near(const struct holder *holder) {
     return start == 0 || start == holder->start;
 }
 
-/* Seconds since the file was touched. With `exactly` by the clock of who keeps it: a file that is made beside it tells the time
- * there; a reader makes none. */
+/* Seconds since the file was touched. With `exactly` by the clock of who keeps it: a file that is made
+ * beside it tells the time there; a reader makes none. */
 static double age_of(int fd, const char *path, bool exactly) {
     CLEANUP_FREE char *beside = NULL;
     struct stat touched, now;
@@ -176,7 +177,8 @@ int run_lock_refuse(const char *run_path, ty_error *err) {
     return refuse(run_path, &holder, age, err);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ locks */
+/* ------------------------------------------------------------------------------------------------------------
+ * locks */
 
 enum lock_state { LOCK_FREE, LOCK_HELD, LOCK_UNKNOWN };
 
@@ -213,7 +215,8 @@ bool run_lock_is_held(const char *run_path) {
     return errno == EACCES && lstat(path, &status) == 0 && status.st_mtim.tv_sec > time(NULL) - SILENT_S;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- beat */
+/* -------------------------------------------------------------------------------------------------------------
+ * beat */
 
 static bool is_named(int fd, const char *path) {
     struct stat held, named;
@@ -221,7 +224,8 @@ static bool is_named(int fd, const char *path) {
            held.st_ino == named.st_ino;
 }
 
-/* Removes the file where nothing holds it on: a thread that storage hangs on may have a copy of the descriptor. */
+/* Removes the file where nothing holds it on: a thread that storage hangs on may have a copy of the
+ * descriptor. */
 static void remove_file(struct run_lock *lock) {
     bool ours = is_named(lock->fd, lock->path);
     bool known = call_lock(lock->fd, F_OFD_GETLK) != LOCK_UNKNOWN;
@@ -296,7 +300,8 @@ int run_lock_fd(const struct run_lock *lock) {
     return lock->fd;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- take */
+/* -------------------------------------------------------------------------------------------------------------
+ * take */
 
 static int fail_open(const char *path, ty_error *err) {
     return ty_fail(err, TY_EUSAGE, "cannot lock the run: %s: %s", path, strerror(errno));
@@ -317,7 +322,8 @@ static int check_file(int fd, const char *path, ty_error *err) {
     return 0;
 }
 
-/* Puts a file of ours in the place of one whose holder is dead, where no lock tells two that do so apart: the later one has it. */
+/* Puts a file of ours in the place of one whose holder is dead, where no lock tells two that do so apart:
+ * the later one has it. */
 static int replace(const char *path, int *fd, ty_error *err) {
     const struct timespec moment = {.tv_sec = 1};
     CLEANUP_FREE char *beside = NULL;

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "agent/hang.h"
-#include "agent/stack_text.h"
+#include "agent/stack_save.h"
 #include "run/pace.h"
 
 static void test_the_deadline(void **state) {

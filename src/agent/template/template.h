@@ -6,11 +6,11 @@
  * run, and forks the workers. Forks are made with CLONE_PARENT: what is forked is this process's child, and
  * is watched, stopped and reaped as any worker.
  *
- *   to                          request (control.h)             answers, one line each, in order
- *   zygote                      -                               ready | unsafe WHY | error WHY    (imports are done)
- *   zygote                      R, with socket, output, payload pid N | unsafe WHY | error WHY
- *   the run's                   -                               ready | unsafe WHY | error WHY    (function is loaded)
- *   the run's                   W, with a worker's descriptors  pid N | unsafe WHY | error WHY
+ *   to         request (control.h)             answers, one line each, in order
+ *   zygote     -                               ready | unsafe WHY | error WHY   when the imports are done
+ *   zygote     R, with socket, output, payload pid N | unsafe WHY | error WHY
+ *   the run's  -                               ready | unsafe WHY | error WHY   when the function is loaded
+ *   the run's  W, with a worker's descriptors  pid N | unsafe WHY | error WHY
  *
  * "unsafe" and "error" before a worker was asked for are a refusal: workers can be executed instead. A
  * template that dies, or does not answer within the limit, has failed: what it ran into would be met again.
