@@ -17,6 +17,7 @@ enum {
     BATCH = 1 << 20 /* whose write shows whether the storage hangs */
 };
 static const nanoseconds SLOW = 5 * NS_PER_S;
+static const nanoseconds STALL = NS_PER_S; /* soon enough for others to keep clear of that storage */
 
 struct log {
     struct log *next;
@@ -115,7 +116,14 @@ static void end_batch(struct storage_job *job);
 
 static void watch_slow(struct logs *logs) {
     if (storage_busy(logs->storage) && logs->slow.state == NULL)
-        (void)loop_timer_start(logs->loop, &logs->slow, SLOW);
+        (void)loop_timer_start(logs->loop, &logs->slow, STALL);
+}
+
+static void tell_stall(struct logs *logs) {
+    bool stalled = storage_age(logs->storage) >= STALL;
+    if (stalled == logs->stalled) return;
+    logs->stalled = stalled;
+    logs->stall(logs->context, stalled);
 }
 
 /* What has gathered; of a log that is closed, the last. */
@@ -162,17 +170,19 @@ static void on_written(void *context, unsigned events) {
     (void)events;
     struct logs *logs = context;
     storage_take(logs->storage);
+    tell_stall(logs);
     if (logs->waiting <= ROOM / 2) logs->drained(logs->context);
 }
 
 /* The timer finds out by itself that there is nothing to tell: logs are written many times a second. */
 static void on_slow(void *context) {
     struct logs *logs = context;
+    tell_stall(logs);
     storage_tell_slow(logs->storage, SLOW);
     nanoseconds age = storage_age(logs->storage);
     if (storage_slow(logs->storage)) logs->drained(logs->context);
     if (storage_busy(logs->storage))
-        (void)loop_timer_start(logs->loop, &logs->slow, age < 0 ? SLOW : SLOW - age % SLOW);
+        (void)loop_timer_start(logs->loop, &logs->slow, age < 0 ? STALL : STALL - age % STALL);
 }
 
 static void on_end(void *context) {

@@ -12,16 +12,18 @@
 
 struct log; /* opaque: one file */
 
-struct logs { /* zero-initialised but for `loop`, `warn`, `drained` and `context` */
+struct logs { /* zero-initialised but for `loop`, the functions and `context` */
     struct loop *loop;
     void (*warn)(void *context, const char *text); /* for the user */
     void (*drained)(void *context);                /* there is room again */
+    void (*stall)(void *context, bool stalled);    /* the storage has not answered for 1 s; it does again */
     void *context;
     struct storage *storage;
     struct log *first;
     size_t waiting; /* bytes that are not written yet */
     struct loop_watch watch;
     struct loop_timer slow, end;
+    bool stalled;
     bool hurried;  /* nobody waits for room any more */
     bool given_up; /* nor for the end of what hangs */
     nanoseconds limit;

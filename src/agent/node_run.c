@@ -176,6 +176,14 @@ static void warn(void *context, const char *text) {
     outbox_log(&((struct node_run *)context)->outbox, LOG_LEVEL_WARNING, "%s", text);
 }
 
+/* The controller keeps clear of it as long. */
+static void on_stall(void *context, bool stalled) {
+    struct node_run *run = context;
+    Wire__Storage body = WIRE__STORAGE__INIT;
+    body.hangs = stalled;
+    outbox_send(&run->outbox, &WIRE_MESSAGE(STORAGE, storage, &body));
+}
+
 static void on_log_room(void *context) {
     struct node_run *run = context;
     for (size_t i = 0; i < run->n_workers; i++)
@@ -184,7 +192,8 @@ static void on_log_room(void *context) {
 
 static int open_logs(struct node_run *run, ty_error *err) {
     const char *path = run->service->start->log_path;
-    run->logs = (struct logs){.loop = run->loop, .warn = warn, .drained = on_log_room, .context = run};
+    run->logs = (struct logs){
+        .loop = run->loop, .warn = warn, .drained = on_log_room, .stall = on_stall, .context = run};
     run->log_limit = LOG_LIMIT;
     int result = logs_open(&run->logs, err);
     if (result < 0) return result;

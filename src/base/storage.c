@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -26,6 +27,7 @@ struct storage {
     bool started; /* there is a thread */
     bool closing; /* it is to end when nothing is left */
     bool left;    /* nobody waits for it any more: it frees all */
+    bool held;    /* the storage does not answer: no job begins */
     int fd, run_lock;
     struct queue posted, finished;
     struct storage_job *current;
@@ -33,6 +35,7 @@ struct storage {
     const struct storage_job *told; /* of this one it is known that it is slow */
     const struct storage_job *hung; /* nobody waits for this one */
     unsigned n_open;                /* posted and not taken; the loop's */
+    struct storage *next;           /* left behind */
 };
 
 static void put(struct queue *queue, struct storage_job *job) {
@@ -64,6 +67,11 @@ static void destroy(struct storage *storage) {
     free(storage);
 }
 
+/* Under the lock: what the storage is at, or would be if it were not held. */
+static struct storage_job *first(const struct storage *storage) {
+    return storage->current == NULL && storage->held ? storage->posted.first : storage->current;
+}
+
 /* -- in the thread */
 
 static void finish(struct storage *storage, struct storage_job *job) {
@@ -74,26 +82,38 @@ static void finish(struct storage *storage, struct storage_job *job) {
     (void)pthread_cond_broadcast(&storage->changed);
 }
 
+/* What never began may hold files open, and to let go of those is a call on the same storage: it stays as it is until the process ends. */
+static void leave_behind(struct storage *storage) {
+    static _Atomic(struct storage *) all;
+    cleanup_fd(&storage->run_lock);
+    storage->next = all;
+    while (!atomic_compare_exchange_weak(&all, &storage->next, storage)) {
+    }
+}
+
 static void *work(void *context) {
     struct storage *storage = context;
     (void)pthread_mutex_lock(&storage->lock);
     while (!storage->left) {
-        struct storage_job *job = take(&storage->posted);
+        struct storage_job *job = storage->held ? NULL : take(&storage->posted);
         if (job == NULL && storage->closing) break;
         if (job == NULL) {
             (void)pthread_cond_wait(&storage->changed, &storage->lock);
             continue;
         }
         storage->current = job;
-        storage->since = clock_monotonic();
+        if (job != storage->told) storage->since = clock_monotonic();
         (void)pthread_mutex_unlock(&storage->lock);
         job->work(job);
         (void)pthread_mutex_lock(&storage->lock);
         finish(storage, job);
     }
-    bool left = storage->left;
+    bool left = storage->left, held = storage->held;
     (void)pthread_mutex_unlock(&storage->lock);
-    if (left) destroy(storage);
+    if (left && held)
+        leave_behind(storage);
+    else if (left)
+        destroy(storage);
     return NULL;
 }
 
@@ -149,10 +169,19 @@ void storage_post(struct storage *storage, struct storage_job *job) {
     bool ready = storage->started || start_thread(storage);
     if (!ready) job->work(job);
     (void)pthread_mutex_lock(&storage->lock);
+    if (storage->held && first(storage) == NULL) storage->since = clock_monotonic();
     if (ready)
         put(&storage->posted, job);
     else
         finish(storage, job);
+    (void)pthread_cond_broadcast(&storage->changed);
+    (void)pthread_mutex_unlock(&storage->lock);
+}
+
+void storage_hold(struct storage *storage, bool held) {
+    (void)pthread_mutex_lock(&storage->lock);
+    if (held && !storage->held && storage->current == NULL) storage->since = clock_monotonic();
+    storage->held = held;
     (void)pthread_cond_broadcast(&storage->changed);
     (void)pthread_mutex_unlock(&storage->lock);
 }
@@ -167,21 +196,21 @@ bool storage_busy(const struct storage *storage) {
 
 bool storage_hangs(struct storage *storage) {
     (void)pthread_mutex_lock(&storage->lock);
-    bool hangs = storage->current != NULL && storage->current == storage->hung;
+    bool hangs = first(storage) != NULL && first(storage) == storage->hung;
     (void)pthread_mutex_unlock(&storage->lock);
     return hangs;
 }
 
 bool storage_slow(struct storage *storage) {
     (void)pthread_mutex_lock(&storage->lock);
-    bool slow = storage->current != NULL && storage->current == storage->told;
+    bool slow = first(storage) != NULL && first(storage) == storage->told;
     (void)pthread_mutex_unlock(&storage->lock);
     return slow;
 }
 
 nanoseconds storage_age(struct storage *storage) {
     (void)pthread_mutex_lock(&storage->lock);
-    nanoseconds age = storage->current != NULL ? clock_monotonic() - storage->since : -1;
+    nanoseconds age = first(storage) != NULL ? clock_monotonic() - storage->since : -1;
     (void)pthread_mutex_unlock(&storage->lock);
     return age;
 }
@@ -206,7 +235,7 @@ void storage_take(struct storage *storage) {
 /* Under the lock; whoever is told may ask for the storage, so that the lock must be free again then. */
 static void describe(const struct storage *storage, nanoseconds now, const char *what_follows,
                      struct buffer *out) {
-    const struct storage_job *job = storage->current;
+    const struct storage_job *job = first(storage);
     double seconds = (double)(now - storage->since) / (double)NS_PER_S;
     buffer_printf(out,
                   job->lengthy ? "%s %s takes long: %.1f s by now%s"
@@ -223,7 +252,7 @@ void storage_tell_slow(struct storage *storage, nanoseconds limit) {
     CLEANUP(buffer_done) struct buffer text = {0};
     nanoseconds now = clock_monotonic();
     (void)pthread_mutex_lock(&storage->lock);
-    const struct storage_job *job = storage->current;
+    const struct storage_job *job = first(storage);
     if (job != NULL && job != storage->told && now - storage->since >= limit) {
         storage->told = job;
         describe(storage, now, "", &text);
@@ -238,7 +267,7 @@ static bool wait_until(struct storage *storage, nanoseconds end) {
     int code = 0;
     for (;;) {
         bool idle = storage->current == NULL && storage->posted.first == NULL;
-        if (idle || code != 0) return idle;
+        if (idle || code != 0 || storage->held) return idle;
         if (storage->current != NULL && storage->current == storage->hung) return false;
         code = pthread_cond_timedwait(&storage->changed, &storage->lock, &limit);
     }
@@ -248,8 +277,8 @@ static bool wait_for_work(struct storage *storage, nanoseconds limit) {
     CLEANUP(buffer_done) struct buffer text = {0};
     (void)pthread_mutex_lock(&storage->lock);
     bool idle = wait_until(storage, clock_monotonic() + limit);
-    if (!idle && storage->current != NULL && storage->current != storage->hung) {
-        storage->hung = storage->told = storage->current;
+    if (!idle && first(storage) != NULL && first(storage) != storage->hung) {
+        storage->hung = storage->told = first(storage);
         describe(storage, clock_monotonic(), "; it is not waited for any longer", &text);
     }
     (void)pthread_mutex_unlock(&storage->lock);

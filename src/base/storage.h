@@ -34,6 +34,10 @@ nanoseconds storage_patience(struct storage *storage, nanoseconds limit);
 /* The thread begins with the first. Where none can be started the work is done at once, here. */
 void storage_post(struct storage *storage, struct storage_job *job);
 
+/* Where it is known that the storage does not answer no job begins: a thread that is in a call on it when the process ends keeps the
+ * process, even from SIGKILL. What waits then counts as what hangs. What is still held when all is closed is never begun. */
+void storage_hold(struct storage *storage, bool held);
+
 int storage_fd(const struct storage *storage);    /* readable when something is done */
 bool storage_busy(const struct storage *storage); /* something is posted and not taken */
 bool storage_hangs(struct storage *storage);      /* at something that nobody waits for any longer */

@@ -41,6 +41,7 @@ struct controller {
     struct history history;
     struct drive_config config;
     struct drive *drive; /* NULL: not begun */
+    bool held;           /* the storage did not answer in the end */
 };
 
 static int set_name(struct controller *controller, const char *name, ty_error *err) {
@@ -123,7 +124,7 @@ static int open_journal(struct controller *controller, ty_error *err) {
     struct journal *journal = NULL;
     int result = journal_open(controller->path, past ? JOURNAL_APPEND : JOURNAL_CREATE, &journal, err);
     if (result < 0 && !existed) {
-        run_lock_release(TAKE(controller->lock));
+        run_lock_release(TAKE(controller->lock), false);
         directory_remove(controller->path);
     }
     if (result < 0) return result;
@@ -232,7 +233,7 @@ static void destroy(struct controller *controller) {
     checkpoints_close(controller->checkpoints, 0);
     records_close(controller->records, 0);
     prepare_done(&controller->prepared);
-    run_lock_release(controller->lock);
+    run_lock_release(controller->lock, controller->held);
     if (controller->directory >= 0) (void)close(controller->directory);
     events_done(&controller->events);
     history_done(&controller->history);
@@ -285,6 +286,7 @@ int controller_close(struct controller *controller, ty_result **result, ty_error
     if (err == NULL) err = &own;
     *result = NULL;
     int code = drive_close(TAKE(controller->drive), &end, err);
+    controller->held = end.held;
     if (code >= 0) {
         struct outcome outcome = {&controller->config, &end, controller->directory};
         code = outcome_tell(&outcome, result, err);

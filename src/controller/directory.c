@@ -18,7 +18,6 @@
 #include "base/utf8.h"
 #include "controller/controller.h"
 
-
 void controller_make_name(char name[64]) {
     unsigned char random[2];
     struct tm now;
@@ -115,7 +114,7 @@ int directory_open(const char *path, bool resume, bool *existed, struct run_lock
     result = logs.failed ? ty_fail_memory(err) : file_make_directories(logs.data, 0777, err);
     buffer_done(&logs);
     if (result >= 0) return TAKE_FD(fd);
-    run_lock_release(TAKE(*lock));
+    run_lock_release(TAKE(*lock), false);
     if (!*existed) directory_remove(path);
     return result;
 }

@@ -130,10 +130,15 @@ static void stop_lingering(struct drive *drive) {
 }
 
 void drive_linger(struct drive *drive) {
+    if (drive->interrupted == 0)
+        peer_forget_storage(drive); /* one more try, since no agent tells of it any more */
     records_finish(drive->config->records);
     drive->lingers = drive_writes(drive);
     drive->over = !drive->lingers;
-    if (drive->lingers) (void)loop_timer_start(drive->loop, &drive->linger_timer, drive_storage_limit(drive));
+    if (drive->held)
+        stop_lingering(drive);
+    else if (drive->lingers)
+        (void)loop_timer_start(drive->loop, &drive->linger_timer, drive_storage_limit(drive));
 }
 
 static void on_linger_timer(void *context) {
@@ -527,6 +532,7 @@ int drive_close(struct drive *drive, struct drive_end *end, ty_error *err) {
     else
         describe_end(drive, end);
     end->storage_limit = drive_storage_limit(drive);
+    end->held = drive->held;
     finish_journal(drive, end);
     int result = drive->error.code;
     if (result != 0 && err != NULL) *err = drive->error;

@@ -44,6 +44,7 @@ struct drive_end {
     struct run_worker *workers; /* the caller's */
     uint32_t n_workers;
     nanoseconds storage_limit; /* how long to wait for what is still under way there */
+    bool held;                 /* it did not answer: nothing of it may be begun any more */
     ty_error unrecorded;       /* why the journal lacks something; code 0: it has all */
 };
 

@@ -27,7 +27,8 @@ struct peer {
     struct engine_handle handle;
     char address[64];
     uint16_t port;
-    uint64_t held_for; /* rows that must be written before what the channel holds may go */
+    uint64_t held_for;  /* rows that must be written before what the channel holds may go */
+    bool storage_hangs; /* under its logs: that was its last word of it */
 };
 
 struct timer_slot {
@@ -81,6 +82,7 @@ struct drive {
     struct storage_watch watches[2];     /* files, and the journal */
     struct loop_timer storage_timer;     /* to tell of what hangs */
     struct loop_timer linger_timer;      /* the run has ended, and waits no longer for its storage */
+    bool held;                           /* an agent's logs hang, and so the storage is kept clear of */
     bool lingers;                        /* until then, or until the storage is idle */
     bool opening;              /* what an earlier controller left is looked at, before anything else */
     bool unopened;             /* the run ended meanwhile */
@@ -141,6 +143,8 @@ void peer_abandon(struct peer *peer);
 void peer_answer(void *context, uint32_t node, uint32_t channel, enum store_status status,
                  struct shared *value);
 void peer_flush(struct peer *peer); /* at the end of a turn */
+/* What agents told of storage that hangs holds no longer. */
+void peer_forget_storage(struct drive *drive);
 /* False when the output flows; else what nobody takes is dropped, so that agents are heard again. */
 bool peer_drop_output(struct drive *drive);
 void peer_on_drained(void *context); /* a sink took what it had; context: the drive */

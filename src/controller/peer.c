@@ -257,6 +257,26 @@ static void on_log(struct drive *drive, const Wire__Log *log) {
     log_write((enum log_level)log->level, "agent", "%s", log->text);
 }
 
+/* As long as the logs of any node hang the storage is kept clear of. */
+static void hold_storage(struct drive *drive) {
+    drive->held = false;
+    for (uint32_t node = 0; node < drive->n_peers; node++)
+        drive->held |= drive->peers[node].storage_hangs;
+    for (size_t i = 0; i < ARRAY_SIZE(drive->watches); i++)
+        storage_hold(drive->watches[i].storage, drive->held);
+}
+
+static void note_storage(struct peer *peer, bool hangs) {
+    peer->storage_hangs = hangs;
+    hold_storage(peer->drive);
+}
+
+void peer_forget_storage(struct drive *drive) {
+    for (uint32_t node = 0; node < drive->n_peers; node++)
+        drive->peers[node].storage_hangs = false;
+    hold_storage(drive);
+}
+
 static bool is_full(const struct drive *drive) {
     return sink_full(&drive->output[0]) || sink_full(&drive->output[1]) || events_full(drive->config->events);
 }
@@ -301,6 +321,9 @@ static void on_message(void *context, const Wire__Message *message) {
         break;
     case WIRE__MESSAGE__BODY_LOG:
         on_log(drive, message->log);
+        break;
+    case WIRE__MESSAGE__BODY_STORAGE:
+        note_storage(peer, message->storage->hangs);
         break;
     default:
         log_warning("controller", "node %s sent a message of an unknown kind",
@@ -366,6 +389,7 @@ static void on_closed(void *context, const ty_error *reason) {
     int pid = peer->handle.pid;
     int status = peer_reap(peer, false);
     if (gone) return;
+    note_storage(peer, false); /* nobody would tell its end */
     sweep_after(peer, pid);
     describe_agent_end(drive, peer->node, status, reason, &why);
     run_node_lost(drive->run, peer->node, why.failed ? "its agent ended" : why.data);

@@ -36,15 +36,15 @@ struct holder {
 struct run_lock {
     pid_t owner; /* of this memory: a child that was forked has no part in it */
     int fd;
+    int directory; /* -1; else its lock tells those who may not open the file */
     char path[PATH_MAX];
     pthread_mutex_t lock;
     pthread_cond_t changed;
     pthread_t thread;
-    bool beats, over;
+    bool beats, over, left; /* left: the file stays */
 };
 
-/* ----------------------------------------------------------------------------------------------------------
- * holders */
+/* -- holders */
 
 /* When the process began, in ticks since the boot; 0 when there is none. */
 static long long start_of(long long pid) {
@@ -177,8 +177,7 @@ int run_lock_refuse(const char *run_path, ty_error *err) {
     return refuse(run_path, &holder, age, err);
 }
 
-/* ------------------------------------------------------------------------------------------------------------
- * locks */
+/* -- locks */
 
 enum lock_state { LOCK_FREE, LOCK_HELD, LOCK_UNKNOWN };
 
@@ -211,12 +210,14 @@ bool run_lock_is_held(const char *run_path) {
     if (name_of(run_path, path) < 0) return false;
     CLEANUP_FD int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd >= 0) return is_held(fd, path, call_lock(fd, F_OFD_GETLK));
-    /* Somebody else's: that it was touched lately is all that is to be seen. */
-    return errno == EACCES && lstat(path, &status) == 0 && status.st_mtim.tv_sec > time(NULL) - SILENT_S;
+    if (errno != EACCES) return false;
+    /* Somebody else's: the lock of the directory is to be seen, or that the file was touched lately. */
+    CLEANUP_FD int directory = open(run_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory >= 0 && call_lock(directory, F_OFD_GETLK) == LOCK_HELD) return true;
+    return lstat(path, &status) == 0 && status.st_mtim.tv_sec > time(NULL) - SILENT_S;
 }
 
-/* -------------------------------------------------------------------------------------------------------------
- * beat */
+/* -- beat */
 
 static bool is_named(int fd, const char *path) {
     struct stat held, named;
@@ -238,12 +239,13 @@ static void remove_file(struct run_lock *lock) {
 
 static void destroy(struct run_lock *lock) {
     cleanup_fd(&lock->fd);
+    cleanup_fd(&lock->directory);
     (void)pthread_cond_destroy(&lock->changed);
     (void)pthread_mutex_destroy(&lock->lock);
     free(lock);
 }
 
-/* Ends with the file removed; storage that hangs keeps the thread, and nobody waits for it. */
+/* Storage that hangs keeps the thread, and nobody waits for it. */
 static void *beat(void *context) {
     struct run_lock *lock = context;
     struct timespec next;
@@ -257,37 +259,58 @@ static void *beat(void *context) {
         (void)futimens(fd, NULL);
         (void)pthread_mutex_lock(&lock->lock);
     }
+    bool left = lock->left;
     (void)pthread_mutex_unlock(&lock->lock);
-    remove_file(lock);
+    if (!left) remove_file(lock);
     return NULL;
 }
 
-static void start_beat(struct run_lock *lock) {
+static void *remove_once(void *context) {
+    remove_file(context);
+    return NULL;
+}
+
+static bool start_thread(struct run_lock *lock, void *(*work)(void *context)) {
     sigset_t all, before;
+    sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool started = pthread_create(&lock->thread, NULL, work, lock) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return started;
+}
+
+/* On a local file system everybody sees the locks, and nothing need be written. */
+static bool is_seen(struct run_lock *lock, const char *run_path) {
+    struct flock shared = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    if (!file_is_local(lock->fd) || call_lock(lock->fd, F_OFD_GETLK) == LOCK_UNKNOWN) return false;
+    lock->directory = open(run_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    descriptors_withhold(lock->directory);
+    return lock->directory >= 0 && fcntl(lock->directory, F_OFD_SETLK, &shared) == 0;
+}
+
+static void show_life(struct run_lock *lock, const char *run_path) {
     pthread_condattr_t attributes;
     (void)pthread_mutex_init(&lock->lock, NULL);
     (void)pthread_condattr_init(&attributes);
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&lock->changed, &attributes);
     (void)pthread_condattr_destroy(&attributes);
-    sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    lock->beats = pthread_create(&lock->thread, NULL, beat, lock) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    lock->beats = !is_seen(lock, run_path) && start_thread(lock, beat);
 }
 
-void run_lock_release(struct run_lock *lock) {
+void run_lock_release(struct run_lock *lock, bool leave) {
     struct timespec limit;
     if (lock == NULL || lock->owner != getpid()) return; /* a child's copy goes with the child */
-    if (!lock->beats) {
-        remove_file(lock);
+    (void)pthread_mutex_lock(&lock->lock);
+    lock->over = true;
+    lock->left = leave;
+    (void)pthread_cond_broadcast(&lock->changed);
+    (void)pthread_mutex_unlock(&lock->lock);
+    if (!lock->beats && (leave || !start_thread(lock, remove_once))) {
+        if (!leave) remove_file(lock);
         destroy(lock);
         return;
     }
-    (void)pthread_mutex_lock(&lock->lock);
-    lock->over = true;
-    (void)pthread_cond_broadcast(&lock->changed);
-    (void)pthread_mutex_unlock(&lock->lock);
     (void)clock_gettime(CLOCK_MONOTONIC, &limit);
     limit.tv_sec += 2;
     if (pthread_clockjoin_np(lock->thread, NULL, CLOCK_MONOTONIC, &limit) == 0)
@@ -300,8 +323,7 @@ int run_lock_fd(const struct run_lock *lock) {
     return lock->fd;
 }
 
-/* -------------------------------------------------------------------------------------------------------------
- * take */
+/* -- take */
 
 static int fail_open(const char *path, ty_error *err) {
     return ty_fail(err, TY_EUSAGE, "cannot lock the run: %s: %s", path, strerror(errno));
@@ -383,7 +405,7 @@ int run_lock_take(const char *run_path, struct run_lock **out, ty_error *err) {
     struct run_lock *lock = calloc(1, sizeof *lock);
     if (lock == NULL) return ty_fail_memory(err);
     lock->owner = getpid();
-    lock->fd = -1;
+    lock->fd = lock->directory = -1;
     int result = name_of(run_path, lock->path);
     if (result < 0) (void)ty_fail(err, TY_EUSAGE, "cannot lock the run %s: its path is too long", run_path);
     for (int tries = 0; result == 0 && tries < TAKING_TRIES; tries++)
@@ -394,7 +416,7 @@ int run_lock_take(const char *run_path, struct run_lock **out, ty_error *err) {
         return err != NULL ? err->code : result;
     }
     descriptors_withhold(lock->fd);
-    start_beat(lock);
+    show_life(lock, run_path);
     *out = lock;
     return 0;
 }

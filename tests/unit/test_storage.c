@@ -180,6 +180,38 @@ static void test_close_leaves_what_hangs(void **state) {
     assert_string_equal(order, "");
 }
 
+/* What waits counts as what hangs, and is done when the storage answers again. */
+static void test_nothing_begins_while_it_is_held(void **state) {
+    struct storage *storage = *state;
+    storage_hold(storage, true);
+    assert_int_equal(storage_age(storage), -1);
+    post(storage, 1, note, false);
+    post(storage, 2, note, false);
+    assert_true(storage_age(storage) >= 0);
+    assert_false(storage_wait(storage, LONG)); /* at once: nobody would let it go on meanwhile */
+    assert_true(storage_hangs(storage) && storage_slow(storage));
+    assert_non_null(strstr(logged, "the storage hangs: removing /runs/r/old has not returned for "));
+    assert_int_equal(worked, 0);
+    storage_hold(storage, false);
+    struct pollfd fd = {.fd = storage_fd(storage), .events = POLLIN};
+    while (strcmp(order, "1 2 ") != 0) {
+        assert_int_equal(poll(&fd, 1, 60000), 1);
+        storage_take(storage);
+    }
+    storage_close(storage, LONG);
+}
+
+static void test_what_is_held_in_the_end_never_begins(void **state) {
+    int others = threads();
+    storage_hold(*state, true);
+    post(*state, 1, note, false);
+    storage_close(*state, LONG);
+    while (threads() > others)
+        (void)usleep(1000);
+    assert_int_equal(worked, 0);
+    assert_int_equal(released, 0); /* to let go of it may be a call as well */
+}
+
 static void *do_nothing(void *context) {
     return context;
 }
@@ -200,6 +232,8 @@ int main(void) {
         TEST(test_nothing_posted_starts_no_thread),
         TEST(test_hang_is_told_once),
         TEST(test_close_leaves_what_hangs),
+        TEST(test_nothing_begins_while_it_is_held),
+        TEST(test_what_is_held_in_the_end_never_begins),
     };
     return cmocka_run_group_tests(tests, begin_threads, NULL);
 }

@@ -348,16 +348,21 @@ class Disks(FaultCase):
         self.assert_clean()
 
     def test_logs_on_storage_that_hangs_for_ever(self):
-        """D6, C3: signals are heard, the workers end, and the run tells its end; what hangs is named and left behind."""
-        for name, times, grace in (("once", 1, "300ms"), ("twice", 2, "1h")):
+        """D6, C3: signals are heard, the workers end, the run tells its end, and its process is gone while the storage still hangs; what
+        hangs is named and left behind. Nothing that was on record before is lost, and the run can be resumed."""
+        for name, number, times, grace in (("once", signal.SIGTERM, 1, "300ms"), ("twice", signal.SIGTERM, 2, "1h"),
+                                           ("keys", signal.SIGINT, 2, "1h")):
             with self.subTest(name):
                 process, thaw = self.freeze_under_the_logs(name, "--grace", grace)
-                self.signal(process, signal.SIGTERM, times)
-                self.wait_for(lambda: "trainyard run: preempted by signal 15" in self.read("err"), "the end of the run", process)
-                self.assertIn("it is not waited for any longer", self.read("err"))
+                self.signal(process, number, times)
+                self.assert_status(128 + number, self.finish(process, 30))
+                words = "interrupted by signal 2 (SIGINT); " if number == signal.SIGINT else "preempted by signal 15 (SIGTERM): it can be resumed; "
+                self.assert_last_line(name, words, self.read("err"))
                 thaw()
-                self.assert_status(143, self.finish(process, 30))
                 self.assert_clean()
+                self.assertEqual([(1,)], self.rows("SELECT DISTINCT attempt FROM events WHERE kind = 'attempt'", name))
+                self.assert_status(0, self.finish(self.shell("true", "--name", name, "--resume")))
+                self.assertEqual([(1,), (2,)], self.rows("SELECT DISTINCT attempt FROM events WHERE kind = 'attempt'", name))
 
     def test_a_journal_that_hangs_before_the_launch(self):
         """D6: no worker starts without its attempt on record, and none when the run is stopped meanwhile."""
