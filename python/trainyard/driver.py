@@ -205,9 +205,10 @@ class Driver:
                     self._take(json.loads(text))
                 if not goes_on:
                     return
-                for fd, _ in poller.poll(self._run.timeout_ms()):
-                    if fd == wake:
-                        os.read(wake, 4096)
+                for fd, events in poller.poll(self._run.timeout_ms()):
+                    if fd == wake and events & select.POLLIN:
+                        with contextlib.suppress(OSError):  # of a callback that closed it
+                            os.read(wake, 4096)
 
     def _take(self, event: dict[str, Any]) -> None:
         kind = event["event"]
@@ -372,8 +373,9 @@ def _waker(driver: Driver) -> Iterator[int]:
         yield read
     finally:
         driver._wake = -1
-        os.close(read)
-        os.close(write)
+        for fd in (read, write):
+            with contextlib.suppress(OSError):  # a callback closed all that it saw, and is told of that
+                os.close(fd)
 
 
 def _number(name: str | None) -> int:

@@ -303,8 +303,9 @@ nanoseconds storage_patience(struct storage *storage, nanoseconds limit) {
 
 void storage_close(struct storage *storage, nanoseconds limit) {
     if (storage == NULL) return;
-    bool idle = !storage->started || wait_for_work(storage, storage_patience(storage, limit));
+    bool idle = !storage->started || storage->held || wait_for_work(storage, storage_patience(storage, limit));
     (void)pthread_mutex_lock(&storage->lock);
+    if (storage->held) idle = first(storage) == NULL;
     storage->closing = idle;
     storage->left = !idle;
     bool started = storage->started;

@@ -496,7 +496,21 @@ int drive_timeout_ms(const struct drive *drive) {
     return drive->over ? 0 : loop_timeout_ms(drive->loop);
 }
 
+/* The program closed what the run has open. What stands under those numbers now may be its own: nothing is written to them. Agents
+ * end when they are alone. */
+static void lose(struct drive *drive) {
+    (void)ty_fail(&drive->error, TY_EUSAGE,
+                  "the run ended: the program that drives it closed the run's descriptors (only its own are "
+                  "its to close); workers are ended, and what was on record can be resumed");
+    drive->over = drive->held = true;
+    records_abandon(drive->config->records, &drive->error);
+    storage_hold(checkpoints_storage(drive->config->checkpoints), true);
+    for (uint32_t node = 0; node < drive->n_peers; node++)
+        peer_lose(&drive->peers[node]);
+}
+
 bool drive_step(struct drive *drive, bool wait) {
+    if (!drive->over && !loop_intact(drive->loop)) lose(drive);
     bool left = drive->over || loop_turn(drive->loop, wait);
     if (!left && wait) drive->over = true; /* an owner who does not wait may have to take events first */
     return !drive->over;

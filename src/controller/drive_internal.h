@@ -139,6 +139,8 @@ int peer_reap(struct peer *peer, bool by_force);
 void peer_on_store_timer(void *context); /* context: the drive */
 /* Ends an agent that does not answer, and all that ran there. */
 void peer_abandon(struct peer *peer);
+/* The same, when its descriptors are not ours any more. */
+void peer_lose(struct peer *peer);
 /* An answer for whoever waits on that channel of an agent, with a value (NULL: none) that it holds; context: the drive. */
 void peer_answer(void *context, uint32_t node, uint32_t channel, enum store_status status,
                  struct shared *value);

@@ -114,6 +114,15 @@ void peer_abandon(struct peer *peer) {
     sweep_after(peer, pid);
 }
 
+void peer_lose(struct peer *peer) {
+    int pid = peer->handle.pid;
+    peer->handle.pidfd = -1;
+    channel_destroy(take_channel(peer));
+    if (pid <= 0) return;
+    (void)peer_reap(peer, false);
+    sweep_after(peer, pid);
+}
+
 static void on_hello(struct peer *peer, const Wire__Hello *hello) {
     struct drive *drive = peer->drive;
     if (hello->protocol != FRAME_PROTOCOL || strcmp(hello->version, base_build) != 0) {

@@ -109,7 +109,9 @@ static int check_lock(const struct batch *batch, ty_error *err) {
         path = NULL;
         return ty_fail_memory(err);
     }
-    if (fstat(batch->lock, &held) < 0 || lstat(path, &there) < 0 || held.st_ino == there.st_ino) return 0;
+    if (fstat(batch->lock, &held) < 0)
+        return ty_fail(err, -errno, "cannot write %s: the run's descriptors were closed", batch->job.path);
+    if (lstat(path, &there) < 0 || held.st_ino == there.st_ino) return 0;
     return ty_fail(err, TY_EEXISTS, "cannot write %s: another controller has taken the run over, see %s",
                    batch->job.path, path);
 }
@@ -153,6 +155,11 @@ static void fail_with(struct records *records, const ty_error *error) {
     records->error = *error;
     free_batch((struct storage_job *)TAKE(records->gathered));
     records->n_settled = records->n_taken;
+}
+
+void records_abandon(struct records *records, const ty_error *why) {
+    storage_hold(records->storage, true);
+    fail_with(records, why);
 }
 
 static void fail(struct records *records, int code, const char *why) {

@@ -26,6 +26,9 @@ void records_checkpoint(struct records *records, const struct journal_checkpoint
 void records_forget_checkpoint(struct records *records, uint64_t number); /* durable */
 const ty_error *records_error(const struct records *records);             /* code 0: none */
 
+/* Nothing is written any more, and nothing waited for. */
+void records_abandon(struct records *records, const ty_error *why);
+
 /* Begins to write what is gathered, unless something is being written. The thread begins with the first. */
 void records_commit(struct records *records);
 /* The same, and carries all over into run.db: the end. */

@@ -8,6 +8,7 @@ struct loop_backend {
     void (*destroy)(struct loop *loop);
     nanoseconds (*now)(struct loop *loop);
     bool (*turn)(struct loop *loop, bool wait); /* without the end of the turn */
+    bool (*intact)(struct loop *loop);
     int (*fd)(struct loop *loop);
     int (*timeout_ms)(struct loop *loop);
     int (*timer_start)(struct loop *loop, struct loop_timer *timer, nanoseconds delay);

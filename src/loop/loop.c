@@ -33,6 +33,10 @@ void loop_stop(struct loop *loop) {
     loop->stopped = true;
 }
 
+bool loop_intact(struct loop *loop) {
+    return loop->backend->intact(loop);
+}
+
 int loop_fd(struct loop *loop) {
     return loop->backend->fd(loop);
 }

@@ -5,8 +5,10 @@
  * owner's memory is free immediately, as loop.h promises. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -21,6 +23,8 @@ struct real_loop {
     uv_prepare_t before_sleep;
     struct real_timer *spare[TIMERS_SPARE];
     size_t n_spare;
+    struct stat own;        /* the descriptor's */
+    struct real_loop *next; /* lost */
 };
 
 /* A timer without delay is an idle handle: libuv 1.44 fires a timer that starts itself again at once within the
@@ -203,6 +207,14 @@ static bool turn(struct loop *base, bool wait) {
     return uv_run(&loop->uv, wait ? UV_RUN_ONCE : UV_RUN_NOWAIT) != 0 || base->called;
 }
 
+/* libuv aborts the program that closed it. Another file may have the number by now. */
+static bool intact(struct loop *base) {
+    const struct real_loop *loop = (struct real_loop *)base;
+    struct stat now;
+    return fstat(uv_backend_fd(&loop->uv), &now) == 0 && now.st_ino == loop->own.st_ino &&
+           now.st_dev == loop->own.st_dev;
+}
+
 static int backend_fd(struct loop *base) {
     return uv_backend_fd(&((struct real_loop *)base)->uv);
 }
@@ -231,8 +243,20 @@ static int fill_spare(struct real_loop *loop) {
     return 0;
 }
 
+/* libuv can let go of nothing without its descriptor. */
+static void keep_lost(struct real_loop *loop) {
+    static _Atomic(struct real_loop *) all;
+    loop->next = all;
+    while (!atomic_compare_exchange_weak(&all, &loop->next, loop)) {
+    }
+}
+
 static void destroy(struct loop *base) {
     struct real_loop *loop = (struct real_loop *)base;
+    if (!intact(base)) {
+        keep_lost(loop);
+        return;
+    }
     uv_close((uv_handle_t *)&loop->before_sleep, NULL);
     base->turn_end = NULL;
     (void)uv_run(&loop->uv, UV_RUN_NOWAIT); /* the last closed handles are freed here */
@@ -245,6 +269,7 @@ static const struct loop_backend real_backend = {
     .destroy = destroy,
     .now = now,
     .turn = turn,
+    .intact = intact,
     .fd = backend_fd,
     .timeout_ms = timeout_ms,
     .timer_start = timer_start,
@@ -276,6 +301,7 @@ struct loop *loop_create(ty_error *err) {
     }
     int code = check_room();
     if (code >= 0) code = uv_loop_init(&loop->uv);
+    if (code >= 0) (void)fstat(uv_backend_fd(&loop->uv), &loop->own);
     if (code < 0) {
         free_spare(loop);
         (void)ty_fail(err, code, "cannot make an event loop: %s", uv_strerror(code));

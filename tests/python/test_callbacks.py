@@ -1,6 +1,8 @@
 """Callbacks in the driver."""
 
 import signal
+import subprocess
+import sys
 
 import pytest
 import trainyard
@@ -168,6 +170,33 @@ def test_a_callback_may_begin_a_run_of_its_own(storage):
 
     callback = Nested()
     assert fit(storage, train, callback).metrics == {"step": 2} and callback.inner == {"inner": True}
+
+
+@pytest.mark.parametrize("opens", [0, 40])
+def test_who_closes_the_descriptors_of_the_run_is_told(storage, place, opens):
+    """In a process of its own, of which nothing else is left: no abort, no worker, and the run can be resumed."""
+    program = f"""
+import os, sys, time, trainyard
+from trainyard import DataParallelTrainer, RunConfig, ScalingConfig, UserCallback
+
+class Closes(UserCallback):
+    def after_report(self, *arguments):
+        os.closerange(3, 4096)
+        self.files = [open({str(place)!r} + f"/mine-{{i}}", "w") for i in range({opens})]
+
+def train(config):
+    trainyard.report({{"a": 1}})
+    time.sleep(60)
+
+run = RunConfig(name="r", storage_path={str(storage)!r}, callbacks=[Closes()])
+DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=2), run_config=run).fit()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, timeout=120)
+    assert ended.returncode == 1, ended.stderr
+    last = ended.stderr.rstrip().splitlines()[-1]
+    assert "closed the run's descriptors" in last
+    assert "the storage hangs" not in ended.stderr
+    assert ranks(place) == []
 
 
 @pytest.mark.parametrize(
