@@ -386,8 +386,9 @@ static void close_loop(struct drive *drive) {
     chaos_stop(&drive->chaos);
     stall_end(&drive->stall);
     signals_close(&drive->signals);
-    sink_close(&drive->output[0]);
-    sink_close(&drive->output[1]);
+    nanoseconds limit = drive->interrupted != 0 ? OUTPUT_LIMIT : -1;
+    bool all = sink_close(&drive->output[0], limit);
+    if (!sink_close(&drive->output[1], limit) || !all) peer_tell_dropped(drive);
     loop_destroy(drive->loop);
 }
 

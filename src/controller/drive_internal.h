@@ -149,6 +149,7 @@ void peer_flush(struct peer *peer); /* at the end of a turn */
 void peer_forget_storage(struct drive *drive);
 /* False when the output flows; else what nobody takes is dropped, so that agents are heard again. */
 bool peer_drop_output(struct drive *drive);
+void peer_tell_dropped(const struct drive *drive);
 void peer_on_drained(void *context); /* a sink took what it had; context: the drive */
 
 /* -- preempt.c: machines that are taken away */

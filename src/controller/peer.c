@@ -349,14 +349,18 @@ static void tell_output_error(struct drive *drive, const struct sink *sink) {
                 drive->config->path);
 }
 
+void peer_tell_dropped(const struct drive *drive) {
+    log_warning("controller", "nobody takes the workers' output: the rest of it is only in %s/logs",
+                drive->config->path);
+}
+
 bool peer_drop_output(struct drive *drive) {
     if (!is_full(drive)) return false;
     sink_discard(&drive->output[0]);
     sink_discard(&drive->output[1]);
     events_drop_output(drive->config->events);
     pause_peers(drive, false);
-    log_warning("controller", "nobody takes the workers' output: the rest of it is only in %s/logs",
-                drive->config->path);
+    peer_tell_dropped(drive);
     return true;
 }
 

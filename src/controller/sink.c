@@ -73,14 +73,19 @@ void sink_discard(struct sink *sink) {
     sink->was_full = false;
 }
 
-void sink_close(struct sink *sink) {
-    while (sink->queue.size > 0 && sink->error == 0) {
+bool sink_close(struct sink *sink, nanoseconds limit) {
+    nanoseconds end = clock_monotonic() + limit, left = limit;
+    while (sink->queue.size > 0 && sink->error == 0 && (limit < 0 || left > 0)) {
         struct pollfd ready = {sink->fd, POLLOUT, 0};
-        if (poll(&ready, 1, -1) < 0 && errno != EINTR) break;
-        buffer_consume(&sink->queue, write_some(sink, sink->queue.data, sink->queue.size));
+        int n = poll(&ready, 1, limit < 0 ? -1 : (int)((left + NS_PER_MS - 1) / NS_PER_MS));
+        if (n < 0 && errno != EINTR) break;
+        if (n > 0) buffer_consume(&sink->queue, write_some(sink, sink->queue.data, sink->queue.size));
+        left = end - clock_monotonic();
     }
+    bool all = sink->queue.size == 0 || sink->error != 0;
     loop_watch_stop(sink->loop, &sink->watch);
     buffer_done(&sink->queue);
     if (sink->owned) (void)close(sink->fd);
     sink->fd = -1;
+    return all;
 }

@@ -347,6 +347,19 @@ class Reader(OutputCase):
         self.assertIn(b"interrupted", process.communicate(timeout=60)[1])
         self.assertEqual(130, process.returncode)
 
+    def test_what_is_left_in_the_end_cannot_keep_a_stopped_run(self):
+        """A little more than a pipe holds: so little that the flood is none, and the run ends with it in hand."""
+        process = subprocess.Popen(self.command("-n", 1, "--grace", "100ms", "--", "sh", "-c", "seq 1 20000; : > written; exec sleep 100000"),
+                                   cwd=self.place, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stderr.close)
+        self.wait_for(lambda: os.path.exists(os.path.join(self.place, "written")))
+        process.terminate()
+        self.assertEqual(143, process.wait(60))
+        err = process.stderr.read()
+        self.assertIn(b"nobody takes the workers' output: the rest of it is only in ", err)
+        self.assertTrue(self.log().endswith(b"\n20000\n"))
+
     def test_one_signal_is_enough(self):
         process = self.stuck("--grace", "0")
         process.terminate()
