@@ -478,7 +478,8 @@ class Options(RunCase):
 
     def test_a_time_limit_that_passes_while_an_attempt_is_stopped(self):
         """It fails for ever, and each attempt takes its whole grace to end: the limit is heard in one of these, and no other attempt follows."""
-        script = 'trap "" TERM; [ $RANK = 0 ] && exit 1; while :; do sleep 0.01; done'
+        deaf = "deaf.$TRAINYARD_ATTEMPT"
+        script = '[ $RANK = 0 ] && { until [ -e %s ]; do sleep 0.01; done; exit 1; }; trap "" TERM; : > %s; while :; do sleep 0.01; done' % (deaf, deaf)
         finished = self.run_workers("-n", 2, "--num-cpus", 2, "--grace", "2s", "--max-failures", -1, "--time-limit", "1s", "--", "sh", "-c", script)
         self.assert_status(124, finished)
         self.assertIn("time limit of 1 s", finished.err)
