@@ -2,9 +2,9 @@
  *
  *     digits [DATA [WORKERS]]
  *
- * Every worker holds the same network, works out the gradient on its own share of a batch, and averages it with the
- * others'; so all take the same step. The network has one hidden layer; its passes, forward and backward, are six matrix
- * products (OpenBLAS). Of the 1,797 images 360 are held out for the test. */
+ * Every worker holds the same network, works out the gradient on its own share of a batch, and averages it with
+ * the others'; so all take the same step. The network has one hidden layer; its passes, forward and backward,
+ * are six matrix products (OpenBLAS). Of the 1,797 images 360 are held out for the test. */
 #include <cblas.h>
 #include <math.h>
 #include <stdio.h>

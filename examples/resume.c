@@ -2,9 +2,9 @@
  *
  *     resume NAME STEPS [FAIL_AT]
  *
- * Two workers count to STEPS and save every second step. With FAIL_AT the first attempt fails on purpose at that step:
- * the run starts its workers again, and they go on from the last checkpoint. Called again with the same name and more
- * STEPS, the program goes on counting. */
+ * Two workers count to STEPS and save every second step. With FAIL_AT the first attempt fails on purpose at
+ * that step: the run starts its workers again, and they go on from the last checkpoint. Called again with the
+ * same name and more STEPS, the program goes on counting. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <trainyard/trainyard.h>

@@ -1,5 +1,5 @@
-/* The module `trainyard._core`: errors as exceptions, the scaling config, and what stands on its own. Runs are in core_run.c,
- * what a worker says to its agent in core_worker.c, forking in fork.c. */
+/* The module `trainyard._core`: errors as exceptions, the scaling config, and what stands on its own. Runs are
+ * in core_run.c, what a worker says to its agent in core_worker.c, forking in fork.c. */
 #include "core.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* What the files of the extension share. The extension turns the public C interface into Python objects and back, and has no
- * policy: that is in trainyard/.py. */
+/* What the files of the extension share. The extension turns the public C interface into Python objects and
+ * back, and has no policy: that is in trainyard/.py. */
 #ifndef PYTHON_CORE_H
 #define PYTHON_CORE_H
 
@@ -11,8 +11,9 @@ struct core_state {
     PyObject *error; /* _core.Error: what no exception of Python's own stands for */
 };
 
-/* Raises `err` as the exception that fits: ValueError for a wrong value, FileExistsError, TimeoutError, MemoryError, OSError for
- * -errno, else _core.Error, which is a RuntimeError. Each carries `code` (negative) and `symbol` ("TY_EUSAGE"). Always NULL. */
+/* Raises `err` as the exception that fits: ValueError for a wrong value, FileExistsError, TimeoutError,
+ * MemoryError, OSError for -errno, else _core.Error, which is a RuntimeError. Each carries `code` (negative)
+ * and `symbol` ("TY_EUSAGE"). Always NULL. */
 PyObject *core_raise(const struct core_state *state, const ty_error *err);
 
 /* Text that C handed over, invalid UTF-8 replaced; None for NULL. */

@@ -1,8 +1,9 @@
-/* `_core.Run`: a run on its way, stepped by Python: poll(fileno(), timeout_ms()), dispatch(), next_event(), until dispatch() says
- * that it has ended; then close(). Nothing here calls back into Python.
+/* `_core.Run`: a run on its way, stepped by Python: poll(fileno(), timeout_ms()), dispatch(), next_event(),
+ * until dispatch() says that it has ended; then close(). Nothing here calls back into Python.
  *
- * Whatever may wait does so without the interpreter's lock, so that other threads go on. A run is meanwhile the thread's that is in
- * the call: another one is refused, but for stop(), which is kept for the end of the call. */
+ * Whatever may wait does so without the interpreter's lock, so that other threads go on. A run is meanwhile the
+ * thread's that is in the call: another one is refused, but for stop(), which is kept for the end of the
+ * call. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/types.h>
@@ -25,7 +26,8 @@ static const struct core_state *state_of(PyObject *self) {
     return PyType_GetModuleState(Py_TYPE(self));
 }
 
-/* The run, or NULL with ValueError once it is closed, RuntimeError in another process or while another thread is in a call. */
+/* The run, or NULL with ValueError once it is closed, RuntimeError in another process or while another thread
+ * is in a call. */
 static ty_run *run_of(PyObject *self) {
     const struct run_object *object = (struct run_object *)self;
     if (object->owner != getpid()) {

@@ -1,5 +1,5 @@
-/* Inside a worker: its place in the run, reports, the store. One thread at a time speaks to the agent; the interpreter's lock is
- * released while it waits. */
+/* Inside a worker: its place in the run, reports, the store. One thread at a time speaks to the agent; the
+ * interpreter's lock is released while it waits. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +77,8 @@ static PyObject *done(PyObject *module, int result, const ty_error *err) {
     Py_RETURN_NONE;
 }
 
-/* None, or, when a checkpoint was lost and the run goes on without it, why. Warns of another rank's file that was kept. */
+/* None, or, when a checkpoint was lost and the run goes on without it, why. Warns of another rank's file that
+ * was kept. */
 static PyObject *reported(PyObject *module, int result, const ty_error *err) {
     if (result < 0) return core_raise(PyModule_GetState(module), err);
     if (result == 2 && PyErr_WarnEx(PyExc_RuntimeWarning, err->message, 1) < 0) return NULL;

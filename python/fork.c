@@ -1,8 +1,10 @@
-/* Forking for _template.py: a child that is its parent's sibling, and what the system shows of a process that was forked.
+/* Forking for _template.py: a child that is its parent's sibling, and what the system shows of a process that
+ * was forked.
  *
- * The fork is one clone with CLONE_PARENT, so that whoever waits for this process waits for the child too. The C library knows nothing
- * of it: it keeps the thread's number in the place that the kernel is asked to set and clear here, as its own fork does, and its list of
- * robust locks is registered again. Only for a process with one thread. */
+ * The fork is one clone with CLONE_PARENT, so that whoever waits for this process waits for the child too. The
+ * C library knows nothing of it: it keeps the thread's number in the place that the kernel is asked to set and
+ * clear here, as its own fork does, and its list of robust locks is registered again. Only for a process with
+ * one thread. */
 #include "core.h"
 
 #include <errno.h>
@@ -89,8 +91,9 @@ static PyObject *fork_drop(PyObject *module, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
-/* The memory that the kernel filled when this process was executed, which /proc shows: [arguments start, end), [environment start, end),
- * fields 48 to 51 of stat, counted behind the name, which is the second. False when it is not told. */
+/* The memory that the kernel filled when this process was executed, which /proc shows: [arguments start, end),
+ * [environment start, end), fields 48 to 51 of stat, counted behind the name, which is the second. False when
+ * it is not told. */
 static bool find_initial(uintptr_t areas[4]) {
     char text[1024];
     FILE *file = fopen("/proc/self/stat", "re");

@@ -18,7 +18,8 @@ static inline int by_length(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* A line: when the first call began, and the 50th, 99th and 99.9th percentile and the longest of them (ns). Sorts `took`. */
+/* A line: when the first call began, and the 50th, 99th and 99.9th percentile and the longest of them (ns).
+ * Sorts `took`. */
 static inline void print_calls(long began, long *took, size_t n) {
     qsort(took, n, sizeof *took, by_length);
     printf("%ld %ld %ld %ld %ld\n", began, took[n / 2], took[n * 99 / 100], took[n * 999 / 1000], took[n - 1]);

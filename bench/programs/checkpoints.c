@@ -1,6 +1,6 @@
-/* checkpoints give|async|sync SOURCE...: hands each directory over as a checkpoint, one after the other, given away and copied
- * meanwhile, copied meanwhile, or copied while the call lasts. Prints for each how long the call took and how long it was until all was
- * committed (ns). */
+/* checkpoints give|async|sync SOURCE...: hands each directory over as a checkpoint, one after the other, given
+ * away and copied meanwhile, copied meanwhile, or copied while the call lasts. Prints for each how long the
+ * call took and how long it was until all was committed (ns). */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

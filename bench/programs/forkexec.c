@@ -1,4 +1,5 @@
-/* forkexec N PROG [ARG...]: starts PROG N times by fork and exec, then waits for all; the floor below any launcher. */
+/* forkexec N PROG [ARG...]: starts PROG N times by fork and exec, then waits for all; the floor below any
+ * launcher. */
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-/* lines BYTES [at-once]: that many bytes in numbered lines of 128, through stdio as most programs write; with `at-once` one
- * write a line, as a program that flushes does. */
+/* lines BYTES [at-once]: that many bytes in numbered lines of 128, through stdio as most programs write; with
+ * `at-once` one write a line, as a program that flushes does. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* send N PAUSE_US: how long one send(2) takes to a process that sleeps in recv(2); the floor of a report that wakes its agent.
- * Prints as calls.h does. */
+/* send N PAUSE_US: how long one send(2) takes to a process that sleeps in recv(2); the floor of a report that
+ * wakes its agent. Prints as calls.h does. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>

@@ -1,8 +1,10 @@
-/* subject FILE MODE: a worker that things are done to. It waits, and tells through FILE, shared with the bench, who it is and when
- * it was told to stop: for each rank 64 bytes, see struct entry. SIGUSR1 ends it with status 3, SIGUSR2 with 0.
+/* subject FILE MODE: a worker that things are done to. It waits, and tells through FILE, shared with the bench,
+ * who it is and when it was told to stop: for each rank 64 bytes, see struct entry. SIGUSR1 ends it with status
+ * 3, SIGUSR2 with 0.
  *   obey    SIGTERM ends it, at once
  *   ignore  it ignores SIGTERM, SIGINT and SIGHUP
- *   daemon  as obey; rank 0 leaves a daemon behind, forked twice, in a session of its own, with an empty environment */
+ *   daemon  as obey; rank 0 leaves a daemon behind, forked twice, in a session of its own, with an empty
+ *           environment */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>

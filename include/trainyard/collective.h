@@ -49,10 +49,11 @@ TY_API ty_comm *ty_comm_get(ty_worker *worker, ty_error *err);
 TY_API ty_comm *ty_comm_of(ty_worker *worker);
 #define ty_comm(worker) ty_comm_of(worker)
 
-/* Every rank must make the same calls in the same order with the same count, type, reduction and root. Ranks that
- * differ get TY_EMISMATCH, which names a rank and both calls; a rank that does not come within the time-out (30 min,
- * or TRAINYARD_COLLECTIVE_TIMEOUT_S) gives TY_ETIMEOUT; a dead peer TY_ECOMM. After an error the communicator is
- * unusable. `count` counts elements; buffers may be host or device memory, of one kind in a call.
+/* Every rank must make the same calls in the same order with the same count, type, reduction and root. Ranks
+ * that differ get TY_EMISMATCH, which names a rank and both calls; a rank that does not come within the
+ * time-out (30 min, or TRAINYARD_COLLECTIVE_TIMEOUT_S) gives TY_ETIMEOUT; a dead peer TY_ECOMM. After an error
+ * the communicator is unusable. `count` counts elements; buffers may be host or device memory, of one kind in a
+ * call.
  *   all_reduce      buffer[count], in place
  *   broadcast       buffer[count], from rank `root`
  *   all_gather      input[count] of every rank -> output[count * world size], in rank order

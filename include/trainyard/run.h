@@ -1,6 +1,7 @@
-/* A run that its owner steps: for programs with a loop of their own, and for languages whose signals and threads must stay
- * theirs. Nothing is called back, no signal's disposition is changed. The files of checkpoints are put into their places and removed
- * by a thread, which begins with the first of them, takes no signal and is gone when ty_run_close returns, unless the storage hangs.
+/* A run that its owner steps: for programs with a loop of their own, and for languages whose signals and
+ * threads must stay theirs. Nothing is called back, no signal's disposition is changed. The files of
+ * checkpoints are put into their places and removed by a thread, which begins with the first of them, takes no
+ * signal and is gone when ty_run_close returns, unless the storage hangs.
  *
  *     ty_run_open(request, NULL, 0, &run, &err);
  *     while (ty_run_dispatch(run, &err) > 0) {
@@ -10,11 +11,12 @@
  *     ... the last events
  *     ty_run_close(run, &result, &err);
  *
- * While a run is open the process is a sub-reaper (restored by ty_run_close): what a dead agent leaves behind becomes its child,
- * and is ended. One run at a time in a process, as ty_fit; all calls from one thread at a time.
+ * While a run is open the process is a sub-reaper (restored by ty_run_close): what a dead agent leaves behind
+ * becomes its child, and is ended. One run at a time in a process, as ty_fit; all calls from one thread at a
+ * time.
  *
- * A child that the process forks has no part in the run: nothing of it stays open there, however the child ends is nothing to the run,
- * and each call with it is TY_EUSAGE (ty_run_fd is -1, ty_run_close frees nothing). */
+ * A child that the process forks has no part in the run: nothing of it stays open there, however the child ends
+ * is nothing to the run, and each call with it is TY_EUSAGE (ty_run_fd is -1, ty_run_close frees nothing). */
 #ifndef TRAINYARD_RUN_H
 #define TRAINYARD_RUN_H
 
@@ -27,7 +29,8 @@ extern "C" {
 /* One run on its way. */
 typedef struct ty_run ty_run;
 
-/* Checks, plans and begins a run. `request_json` is an object; every key but `argv` may be left out, null is the same:
+/* Checks, plans and begins a run. `request_json` is an object; every key but `argv` may be left out, null is
+ * the same:
  *
  *   scaling            the fields of Python's ScalingConfig (see ty_scaling_resolve)
  *   name, storage_path, resume (bool)                as in ty_run_config
@@ -35,41 +38,47 @@ typedef struct ty_run ty_run;
  *   cluster            path of a cluster file: its nodes are logical nodes of this machine
  *   num_cpus, num_gpus, node_resources {name: amount}   instead of what this machine has
  *   argv               [program, argument..]: executed once for each worker
- *   environment        {name: value}, complete; without it workers inherit that of this process. null: as this process
- *                      has it, for a value that is no UTF-8
+ *   environment        {name: value}, complete; without it workers inherit that of this process. null: as this
+ *                      process has it, for a value that is no UTF-8
  *   framework          "plain", "torch", "jax"
  *   backend            "auto", "gloo", "nccl"
  *   isolate_devices, no_wait, quiet (bool)           as in ty_run_config
  *   no_prefix          (bool) workers' lines as they are, without [rank N]
- *   bind               "numa": workers near their devices' cores and memory, where there are several NUMA nodes (default); "none"
+ *   bind               "numa": workers near their devices' cores and memory, where there are several NUMA nodes
+ *                      (default); "none"
  *   grace_s, time_limit_s                            seconds; 5 and none
  *   hang_timeout_s     seconds without a word after which a worker has failed; null: none has
  *   preempt_signal     name of the signal that ends the run as a preemption; "TERM"
  *   chaos              "SEED[:EVERY]": workers are killed, stopped and starved, as by `trainyard run --chaos`
- *   failure_config     {max_failures, controller_failure_limit, max_preemption_failures}: -1 is without bound; 0, 3, and for preemptions 0,
- *                      or -1 where max_failures is not 0
+ *   failure_config     {max_failures, controller_failure_limit, max_preemption_failures}: -1 is without bound;
+ *                      0, 3, and for preemptions 0, or -1 where max_failures is not 0
  *   checkpoint_config  {num_to_keep, checkpoint_score_attribute, checkpoint_score_order "max|min",
  *                      on_checkpoint_error "fail|continue"}
  *   progress           "auto", "plain", "none": the live line on standard error
- *   output             "inherit": workers' lines go to standard output and error; "events": they become events only
+ *   output             "inherit": workers' lines go to standard output and error; "events": they become events
+ *                      only
  *   events             kinds of events wanted, see ty_run_next_event
- *   start_method       "spawn" executes argv (default); "template" forks workers from a process that was made by template_argv;
- *                      "auto" does so where it is safe; "fork" forks them from the copy that ty_run_fork made before
+ *   start_method       "spawn" executes argv (default); "template" forks workers from a process that was made
+ *                      by template_argv; "auto" does so where it is safe; "fork" forks them from the copy that
+ *                      ty_run_fork made before
  *   template_argv      [program, argument..]
  *   keep_agents        agents rest when the run ends, for the next run of this process
  *
- * `payload` is copied and handed to every worker, up to 32 MiB. A key that is unknown, or a value of the wrong type or out of range,
- * is TY_EUSAGE with one line; else as ty_fit. On failure nothing was started and `*run` is not written. */
+ * `payload` is copied and handed to every worker, up to 32 MiB. A key that is unknown, or a value of the wrong
+ * type or out of range, is TY_EUSAGE with one line; else as ty_fit. On failure nothing was started and `*run`
+ * is not written. */
 TY_API int ty_run_open(const char *request_json, const void *payload, size_t payload_size, ty_run **run,
                        ty_error *err);
 
-/* Checks the keys of a request by themselves and against each other, as ty_run_open does before it looks at the machine; `argv` and
- * what goes with it may be missing. 0, or TY_EUSAGE with the line that ty_run_open would give. */
+/* Checks the keys of a request by themselves and against each other, as ty_run_open does before it looks at the
+ * machine; `argv` and what goes with it may be missing. 0, or TY_EUSAGE with the line that ty_run_open would
+ * give. */
 TY_API int ty_run_check(const char *request_json, ty_error *err);
 
-/* Forks a copy of this process, which must have one thread, for workers of the next run with `start_method` "fork" to be forked from
- * as from a template (it has to speak what src/agent/template/template.h tells of the run's). Returns 1 here, and 0 in the copy with its socket in
- * `*control_fd`: it belongs to the agent of that run, and is killed when that ends. Negative: TY_ESTART, -errno. */
+/* Forks a copy of this process, which must have one thread, for workers of the next run with `start_method`
+ * "fork" to be forked from as from a template (it has to speak what src/agent/template/template.h tells of the
+ * run's). Returns 1 here, and 0 in the copy with its socket in `*control_fd`: it belongs to the agent of that
+ * run, and is killed when that ends. Negative: TY_ESTART, -errno. */
 TY_API int ty_run_fork(int *control_fd, ty_error *err);
 /* Ends the copy if no run has taken it. */
 TY_API void ty_run_fork_drop(void);
@@ -77,30 +86,35 @@ TY_API void ty_run_fork_drop(void);
 /* A descriptor that is readable when ty_run_dispatch has something to do; the run's. To be asked once. */
 TY_API int ty_run_fd(const ty_run *run);
 
-/* The longest time to wait for that descriptor before ty_run_dispatch is called: -1 without limit, 0 not at all. To be asked before
- * each wait. */
+/* The longest time to wait for that descriptor before ty_run_dispatch is called: -1 without limit, 0 not at
+ * all. To be asked before each wait. */
 TY_API int ty_run_timeout_ms(const ty_run *run);
 
-/* Does what can be done without waiting. 1: the run goes on. 0: it has ended; what it came to is told by ty_run_close. Negative:
- * it ended because it could not be driven. */
+/* Does what can be done without waiting. 1: the run goes on. 0: it has ended; what it came to is told by
+ * ty_run_close. Negative: it ended because it could not be driven. */
 TY_API int ty_run_dispatch(ty_run *run, ty_error *err);
 
-/* 1 and the next event, the caller's to free(); 0: there is none now; -ENOMEM. Events are JSON objects with "event", their kind:
+/* 1 and the next event, the caller's to free(); 0: there is none now; -ENOMEM. Events are JSON objects with
+ * "event", their kind:
  *   "output"      stream (1, 2), rank, text: whole lines, as they would have been printed
- *   "log"         level ("error", "warning", "info", "debug"), subsystem ("scaling": a line that ty_scaling_resolve gives as well), text
+ *   "log"         level ("error", "warning", "info", "debug"), subsystem ("scaling": a line that
+ *                 ty_scaling_resolve gives as well), text
  *   "report"      rank, number, attempt, checkpoint (whether this rank brings files), metrics
- *   "failure"     rank, attempt, failure: what the worker told of the exception that it ends with (ty_report_failure)
+ *   "failure"     rank, attempt, failure: what the worker told of the exception that it ends with
+ *                 (ty_report_failure)
  *   "checkpoint"  number, path, metrics (those of rank 0), attempt, time
- *   and the names of what the journal records (docs/journal.md), with attempt, rank, node, time, and their data.
+ *   and the names of what the journal records (docs/journal.md), with attempt, rank, node, time, and their
+ *   data.
  * While more than 1 MiB waits here, agents are not heard: take them after each dispatch. */
 TY_API int ty_run_next_event(ty_run *run, char **event_json);
 
-/* As one Ctrl-C: workers are told to end, and get their grace; once more ends them at once. `signal_number` is for the exit status
- * (128 + n), or 0 where no signal came: told as such, and then as SIGINT. TY_EUSAGE for what is no signal. Not for signal handlers. */
+/* As one Ctrl-C: workers are told to end, and get their grace; once more ends them at once. `signal_number` is
+ * for the exit status (128 + n), or 0 where no signal came: told as such, and then as SIGINT. TY_EUSAGE for
+ * what is no signal. Not for signal handlers. */
 TY_API int ty_run_stop(ty_run *run, int signal_number);
 
-/* Frees the run; one that has not ended is ended by force first, which leaves no process behind. The result and the error are those
- * of ty_fit; `result` may be NULL. */
+/* Frees the run; one that has not ended is ended by force first, which leaves no process behind. The result and
+ * the error are those of ty_fit; `result` may be NULL. */
 TY_API int ty_run_close(ty_run *run, ty_result **result, ty_error *err);
 
 #ifdef __cplusplus

@@ -52,7 +52,8 @@ typedef struct ty_scaling_config {
  *
  * ty_scaling_resolve validates `config_json` and sets `*resolved_json` (the caller's to free()) to
  * {"num_workers": 2, "min_workers": 2, "max_workers": 2, "elastic": false, "per_worker": {..}, "total": {..},
- *  "trainer": {..}, "workers_per_slice": 0, "slices": 0, "deprecations": [".."], "warnings": [".."]}: lines for the
+ *  "trainer": {..}, "workers_per_slice": 0, "slices": 0, "deprecations": [".."], "warnings": [".."]}: lines for
+ *  the
  * user, the last two. */
 TY_API int ty_scaling_resolve(const char *config_json, char **resolved_json, ty_error *err);
 

@@ -18,14 +18,14 @@ typedef int ty_train_function(ty_worker *worker, const void *config, size_t conf
 typedef struct ty_run_config {
     const char *name;         /* NULL: run-YYYYMMDD-HHMMSS-xxxx */
     const char *storage_path; /* NULL: ~/trainyard_runs */
-    /* The run of this name, which must be given, goes on; without one a new run begins, and a line on standard error says so. False: a name that exists is
-     * refused (TY_EEXISTS). */
+    /* The run of this name, which must be given, goes on; without one a new run begins, and a line on standard
+     * error says so. False: a name that exists is refused (TY_EEXISTS). */
     bool resume;
     int max_failures;    /* attempts after the first that a failure may cost; -1 without bound */
     double time_limit_s; /* 0: none */
     double grace_s;      /* between SIGTERM and SIGKILL; 0: the default, 5 */
-    /* A worker that is up and makes no report, request or heartbeat for so long has failed; the stacks of all are saved in
-     * {path}/logs first; 0: none has. */
+    /* A worker that is up and makes no report, request or heartbeat for so long has failed; the stacks of all
+     * are saved in {path}/logs first; 0: none has. */
     double hang_timeout_s;
     int preempt_signal;   /* ends the run "preempted" (TY_EPREEMPTED), to be resumed; 0: SIGTERM */
     const char *backend;  /* NULL: nccl where the workers hold GPUs and NCCL is there, else gloo */
@@ -35,8 +35,8 @@ typedef struct ty_run_config {
     int num_to_keep;      /* checkpoints that are kept, beside the latest; 0: all */
     const char *checkpoint_score_attribute; /* the metric that tells which are best; NULL: the newest are */
     const char *checkpoint_score_order;     /* "max", "min": which score is best; NULL: "max" */
-    /* "fail": a report whose checkpoint cannot be written fails. "continue": the checkpoint is lost (ty_report gives 1), and that
-     * is no error. NULL: "fail". */
+    /* "fail": a report whose checkpoint cannot be written fails. "continue": the checkpoint is lost (ty_report
+     * gives 1), and that is no error. NULL: "fail". */
     const char *on_checkpoint_error;
 } ty_run_config;
 
@@ -77,8 +77,8 @@ typedef struct ty_attempt_info {
     int num_workers; /* that it had */
     double began;    /* seconds since the epoch */
     double ended;    /* the same; of one that died: its last sign of life */
-    /* "succeeded", "failed", "start_failed", "node_lost", "time_limit", "interrupted", "preempted", "resized" (it made way for one of
-     * another size) or "died" (its controller did). */
+    /* "succeeded", "failed", "start_failed", "node_lost", "time_limit", "interrupted", "preempted", "resized"
+     * (it made way for one of another size) or "died" (its controller did). */
     const char *outcome;
     int rank;               /* which failed first; -1 when no worker did */
     const char *node;       /* name of the node of the failure; NULL without */
@@ -86,8 +86,8 @@ typedef struct ty_attempt_info {
     const char *checkpoint; /* directory of the one that it began from; NULL: from nothing */
 } ty_attempt_info;
 
-/* Attempt `index` (from 0 on, in their order) of the run, those before a resume among them. Borrowed from the result; NULL when there
- * is no such attempt. */
+/* Attempt `index` (from 0 on, in their order) of the run, those before a resume among them. Borrowed from the
+ * result; NULL when there is no such attempt. */
 TY_API const ty_attempt_info *ty_result_attempt(const ty_result *result, int index);
 TY_API int ty_result_num_workers(const ty_result *result);
 /* How worker `rank` of the last attempt ended: exit code, 128 + signal, or -1 when it was never started. */
@@ -97,11 +97,14 @@ TY_API int ty_result_exit(const ty_result *result, int rank);
 TY_API const char *ty_result_failure(const ty_result *result);
 
 /* The whole result as a JSON object, borrowed from it:
- *   {"name", "path", "metrics": {..}|null, "checkpoint": path|null, "failure": lines|null, "attempts", "num_workers", "status",
- *    "history": [{"attempt", "num_workers", "began", "ended", "seconds", "outcome", "rank": rank|null, "node": name|null,
+ *   {"name", "path", "metrics": {..}|null, "checkpoint": path|null, "failure": lines|null, "attempts",
+ *   "num_workers", "status",
+ *    "history": [{"attempt", "num_workers", "began", "ended", "seconds", "outcome", "rank": rank|null, "node":
+ *    name|null,
  *                 "cause": line|null, "checkpoint": path|null}]  the attempts, see ty_attempt_info,
  *    "outcome": "succeeded|failed|start_failed|node_lost|time_limit|interrupted|preempted", "cause": line|null,
- *    "first_rank": rank|null, "first_node": name|null, "preemption": {"deadline", "ranks", "nodes"}|null (see ty_preemption),
+ *    "first_rank": rank|null, "first_node": name|null, "preemption": {"deadline", "ranks", "nodes"}|null (see
+ *    ty_preemption),
  *    "error": {"code": "TY_EWORKER", "message"}|null, "exits": [exit by rank, see ty_result_exit],
  *    "workers": [{"rank", "node", "node_rank", "local_rank", "pid", "exit", "stopped"}],
  *    "failed": [{"rank", "cause": line}]  those that failed by themselves, the first cause first}. */

@@ -15,8 +15,9 @@ extern "C" {
 /* This process as a worker of a run. One a process; owned by the library, valid until the process ends. Not to
  * be used by two threads at once.
  *
- * A child that the process forks, at whatever its other threads are about, may use it as well: over a channel of its own it is as
- * good as the worker, so its reports count as this rank's. The communicator is not the child's: TY_EUSAGE. */
+ * A child that the process forks, at whatever its other threads are about, may use it as well: over a channel
+ * of its own it is as good as the worker, so its reports count as this rank's. The communicator is not the
+ * child's: TY_EUSAGE. */
 typedef struct ty_worker ty_worker;
 
 /* The first line of main in a program that calls ty_fit. In the driver it returns at once. In a worker (started
@@ -62,10 +63,9 @@ typedef struct ty_metrics {
  * Without a checkpoint (NULL) the call queues and returns; it waits only when more than 1 MiB is queued.
  * Nothing is lost as long as the process lives or ends by exit. With a checkpoint, a directory whose files are
  * copied, it returns once the checkpoint of this report is committed, for which every rank must have made the
- * report of the same number. The directory stays the caller's. 0; 1 when
- * the checkpoint was lost and the run goes on without it; TY_EUSAGE for a bad name or directory; TY_EWORKER when the
- * checkpoint failed, or a rank ended without its report;
- * TY_ECOMM when the agent is gone. */
+ * report of the same number. The directory stays the caller's. 0; 1 when the checkpoint was lost and the run
+ * goes on without it; TY_EUSAGE for a bad name or directory; TY_EWORKER when the checkpoint failed, or a rank
+ * ended without its report; TY_ECOMM when the agent is gone. */
 TY_API int ty_report(ty_worker *worker, ty_metrics metrics, const char *checkpoint, ty_error *err);
 
 /* As ty_report; the metrics are any JSON object. What JSON has no number for may stand there as NaN, Infinity,
@@ -81,31 +81,31 @@ TY_API const char *ty_checkpoint_latest(const ty_worker *worker);
  * save and return. */
 TY_API bool ty_stop_requested(ty_worker *worker);
 
-/* Why: 1 and a JSON object (malloc'd, the caller's) when the machines are taken away, {"deadline": seconds since the epoch when
- * workers are ended, "ranks": [of workers that lose their machine], "nodes": [names]}; 0 when the worker was not asked to stop, or for
- * another reason. Takes over SIGTERM like ty_stop_requested. */
+/* Why: 1 and a JSON object (malloc'd, the caller's) when the machines are taken away, {"deadline": seconds
+ * since the epoch when workers are ended, "ranks": [of workers that lose their machine], "nodes": [names]}; 0
+ * when the worker was not asked to stop, or for another reason. Takes over SIGTERM like ty_stop_requested. */
 TY_API int ty_preemption(ty_worker *worker, char **json, ty_error *err);
 
-/* "I am alive", for a long time without a report in a run with a hang timeout (ty_run_config). Cheap: nearly always it only looks at
- * the clock. TY_ECOMM when the agent is gone. */
+/* "I am alive", for a long time without a report in a run with a hang timeout (ty_run_config). Cheap: nearly
+ * always it only looks at the clock. TY_ECOMM when the agent is gone. */
 TY_API int ty_heartbeat(ty_worker *worker, ty_error *err);
 
 /* The run's store: small values shared by all workers. Keys are 1 to 255 bytes without blanks and control
  * characters; values are up to 1 MiB of any bytes. ty_store_get: 1 and the value (malloc'd, the caller's, *size
  * bytes and a NUL behind them), 0 when there is none. ty_store_wait: as get, but waits up to `timeout_s` for
- * the key, without limit when that is infinite; TY_ETIMEOUT. ty_store_add adds to a decimal number (absent: 0) and gives the sum.
- * The store holds 512 MiB and 65536 keys an attempt; TY_EUSAGE over that. */
+ * the key, without limit when that is infinite; TY_ETIMEOUT. ty_store_add adds to a decimal number (absent: 0)
+ * and gives the sum. The store holds 512 MiB and 65536 keys an attempt; TY_EUSAGE over that. */
 TY_API int ty_store_set(ty_worker *worker, const char *key, const void *value, size_t size, ty_error *err);
 TY_API int ty_store_get(ty_worker *worker, const char *key, void **value, size_t *size, ty_error *err);
 TY_API int ty_store_wait(ty_worker *worker, const char *key, double timeout_s, void **value, size_t *size,
                          ty_error *err);
 TY_API int ty_store_add(ty_worker *worker, const char *key, int64_t delta, int64_t *sum, ty_error *err);
 
-/* Every rank of the attempt gives a piece of up to 1 MiB under one key and gets all: `*all` (malloc'd, the caller's,
- * *all_size bytes) holds world-size pieces in rank order, each a size (4 bytes, little-endian) and its bytes. Waits up
- * to `timeout_s`, negative: without limit; TY_ETIMEOUT names the ranks that did not come, and the call may be made
- * again; TY_EWORKER names those that have ended without it. Pieces that come to more than 256 MiB are TY_EUSAGE for all
- * ranks. */
+/* Every rank of the attempt gives a piece of up to 1 MiB under one key and gets all: `*all` (malloc'd, the
+ * caller's, *all_size bytes) holds world-size pieces in rank order, each a size (4 bytes, little-endian) and
+ * its bytes. Waits up to `timeout_s`, negative: without limit; TY_ETIMEOUT names the ranks that did not come,
+ * and the call may be made again; TY_EWORKER names those that have ended without it. Pieces that come to more
+ * than 256 MiB are TY_EUSAGE for all ranks. */
 TY_API int ty_store_gather(ty_worker *worker, const char *key, const void *value, size_t size, double timeout_s,
                            void **all, size_t *all_size, ty_error *err);
 

@@ -1,4 +1,5 @@
-/* Logs in batches: what gathers while a batch of a log is being written is the next. Batches and the descriptor belong to the thread. */
+/* Logs in batches: what gathers while a batch of a log is being written is the next. Batches and the descriptor
+ * belong to the thread. */
 #include "agent/logs.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
-/* The logs that an agent writes for a run: one of each rank's output and its own. A thread writes them (base/storage.h), so that neither the
- * output nor an order waits for the storage.
+/* The logs that an agent writes for a run: one of each rank's output and its own. A thread writes them
+ * (base/storage.h), so that neither the output nor an order waits for the storage.
  *
- * What waits to be written is bounded: when that much does, workers wait in their writes, as long as the storage is slow. Storage that hangs
- * is told with the path after 5 s; from then on what finds no room is shown but not logged, and where it is missing the log says
- * how many bytes. */
+ * What waits to be written is bounded: when that much does, workers wait in their writes, as long as the
+ * storage is slow. Storage that hangs is told with the path after 5 s; from then on what finds no room is shown
+ * but not logged, and where it is missing the log says how many bytes. */
 #ifndef AGENT_LOGS_H
 #define AGENT_LOGS_H
 
@@ -33,15 +33,17 @@ int logs_open(struct logs *logs, ty_error *err);
 /* What hangs is left to its thread, the rest is written. A zeroed one is fine. */
 void logs_close(struct logs *logs);
 
-/* RUN_PATH/logs/rank-N.log, or, with a negative rank, the file `path` itself. Nothing is opened yet; the directory `logs` is made when it is
- * missing, the run's own never again: once it was removed, nothing of the run may seem to be there. NULL: out of memory. */
+/* RUN_PATH/logs/rank-N.log, or, with a negative rank, the file `path` itself. Nothing is opened yet; the
+ * directory `logs` is made when it is missing, the run's own never again: once it was removed, nothing of the
+ * run may seem to be there. NULL: out of memory. */
 struct log *log_open(struct logs *logs, const char *path, long rank);
 void log_add(struct log *log, const char *bytes, size_t size); /* NULL is fine */
 void log_close(struct log *log);                               /* behind what was added; NULL is fine */
 
 bool logs_full(const struct logs *logs); /* it is time to read no more output */
 void logs_hurry(struct logs *logs);      /* a run that is killed waits for no room */
-/* True when all is written, or was waited for as long as `limit`, which counts from the first call; a shorter one counts from when it comes. */
+/* True when all is written, or was waited for as long as `limit`, which counts from the first call; a shorter
+ * one counts from when it comes. */
 bool logs_finish(struct logs *logs, nanoseconds limit);
 
 #endif

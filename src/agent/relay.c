@@ -10,7 +10,8 @@
 
 #include "base/cleanup.h"
 
-/* A pipe holds 64 KiB by default; one whose reads come half full gets PIPE_SIZE, so that its writer waits less often. */
+/* A pipe holds 64 KiB by default; one whose reads come half full gets PIPE_SIZE, so that its writer waits less
+ * often. */
 enum { READ_SIZE = 256 << 10, PIPE_HALF_FULL = 32 << 10, PIPE_SIZE = 512 << 10 };
 
 static char read_buffer[READ_SIZE]; /* of all relays: nothing stays in it */

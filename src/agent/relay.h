@@ -1,5 +1,6 @@
-/* The output of one worker: read from its two pipes, handed to its log as it is, and sent to the controller as whole lines.
- * Nothing is dropped: when the controller or the logs do not keep up, the pipes are not read, and the worker waits in its write. */
+/* The output of one worker: read from its two pipes, handed to its log as it is, and sent to the controller as
+ * whole lines. Nothing is dropped: when the controller or the logs do not keep up, the pipes are not read, and
+ * the worker waits in its write. */
 #ifndef AGENT_RELAY_H
 #define AGENT_RELAY_H
 
@@ -49,11 +50,12 @@ bool relay_has_ended(const struct relay *relay);
 void relay_go_on(struct relay *relay);
 /* Takes what lies in the pipes now, as long as the controller and the logs keep up. */
 void relay_take(struct relay *relay);
-/* Nobody that matters writes any more: takes what lies in the pipes now and ends, even if a stranger holds them open and writes on. */
+/* Nobody that matters writes any more: takes what lies in the pipes now and ends, even if a stranger holds them
+ * open and writes on. */
 void relay_finish(struct relay *relay);
 
-/* What the worker tells of its end beside its output, such as a traceback: it goes to the log, and behind the last lines, but is not
- * printed; who prints the last lines prints it. */
+/* What the worker tells of its end beside its output, such as a traceback: it goes to the log, and behind the
+ * last lines, but is not printed; who prints the last lines prints it. */
 void relay_note(struct relay *relay, const char *text, size_t size);
 
 /* Appends the last lines of output and the note behind them, escaped, without prefix. */

@@ -1,4 +1,5 @@
-/* Sending: one message with ancillary data. Withholding: a table that a handler of forks goes through in the child. */
+/* Sending: one message with ancillary data. Withholding: a table that a handler of forks goes through in the
+ * child. */
 #include "base/descriptors.h"
 
 #include <errno.h>

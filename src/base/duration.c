@@ -29,7 +29,8 @@ static bool is_letter(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* "90", "1.5h", "1h30m": numbers with units, each unit smaller than the one before; a number without one stands alone. */
+/* "90", "1.5h", "1h30m": numbers with units, each unit smaller than the one before; a number without one stands
+ * alone. */
 static bool parse_parts(const char *text, double *ns) {
     nanoseconds before = INT64_MAX;
     *ns = 0;
@@ -55,7 +56,8 @@ static bool parse_parts(const char *text, double *ns) {
     return true;
 }
 
-/* "01:30:00", "90:00", "2-12:00:00": hours, minutes and seconds, minutes and seconds, or days before them, as Slurm has it. */
+/* "01:30:00", "90:00", "2-12:00:00": hours, minutes and seconds, minutes and seconds, or days before them, as
+ * Slurm has it. */
 static bool parse_clock(const char *text, double *ns) {
     static const nanoseconds units[] = {NS_PER_S, NS_PER_MIN, NS_PER_H};
     const char *dash = strchr(text, '-');

@@ -1,6 +1,7 @@
 /* Durations in the text form of Flux RFC 23: a number and one of ms, s, m, h, d ("1.5h", "500ms", "90"; seconds
- * when there is no unit); also several in a row ("1h30m"), "min" for "m", and hours, minutes and seconds as Slurm
- * writes them ("01:30:00", "90:00", "2-12:00:00"). One time type in all of Trainyard: nanoseconds in an int64_t. */
+ * when there is no unit); also several in a row ("1h30m"), "min" for "m", and hours, minutes and seconds as
+ * Slurm writes them ("01:30:00", "90:00", "2-12:00:00"). One time type in all of Trainyard: nanoseconds in an
+ * int64_t. */
 #ifndef BASE_DURATION_H
 #define BASE_DURATION_H
 

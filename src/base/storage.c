@@ -82,7 +82,8 @@ static void finish(struct storage *storage, struct storage_job *job) {
     (void)pthread_cond_broadcast(&storage->changed);
 }
 
-/* What never began may hold files open, and to let go of those is a call on the same storage: it stays as it is until the process ends. */
+/* What never began may hold files open, and to let go of those is a call on the same storage: it stays as it is
+ * until the process ends. */
 static void leave_behind(struct storage *storage) {
     static _Atomic(struct storage *) all;
     cleanup_fd(&storage->run_lock);

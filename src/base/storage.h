@@ -1,5 +1,6 @@
-/* What may take long on the storage of a run: one thread does it, in the order in which it came, so that the loop goes on meanwhile,
- * also when the storage hangs. What follows from it is done on the loop, by storage_take. */
+/* What may take long on the storage of a run: one thread does it, in the order in which it came, so that the
+ * loop goes on meanwhile, also when the storage hangs. What follows from it is done on the loop, by
+ * storage_take. */
 #ifndef BASE_STORAGE_H
 #define BASE_STORAGE_H
 
@@ -22,20 +23,22 @@ struct storage_job {
 
 struct storage; /* opaque */
 
-/* A copy of the descriptor `lock` stays open as long as the thread may work, so that nobody else takes the run over while something
- * that hung may still come to an end; -1: none. */
+/* A copy of the descriptor `lock` stays open as long as the thread may work, so that nobody else takes the run
+ * over while something that hung may still come to an end; -1: none. */
 int storage_open(int lock, struct storage **out, ty_error *err);
-/* Waits for what is under way, as long as storage_patience says; what hangs is told, and left to its thread. NULL is fine. */
+/* Waits for what is under way, as long as storage_patience says; what hangs is told, and left to its thread.
+ * NULL is fine. */
 void storage_close(struct storage *storage, nanoseconds limit);
-/* How long to wait in the end: `limit`, but 2 s at least where it was not yet told that the storage hangs, so that no haste loses what is
- * only on its way. */
+/* How long to wait in the end: `limit`, but 2 s at least where it was not yet told that the storage hangs, so
+ * that no haste loses what is only on its way. */
 nanoseconds storage_patience(struct storage *storage, nanoseconds limit);
 
 /* The thread begins with the first. Where none can be started the work is done at once, here. */
 void storage_post(struct storage *storage, struct storage_job *job);
 
-/* Where it is known that the storage does not answer no job begins: a thread that is in a call on it when the process ends keeps the
- * process, even from SIGKILL. What waits then counts as what hangs. What is still held when all is closed is never begun. */
+/* Where it is known that the storage does not answer no job begins: a thread that is in a call on it when the
+ * process ends keeps the process, even from SIGKILL. What waits then counts as what hangs. What is still held
+ * when all is closed is never begun. */
 void storage_hold(struct storage *storage, bool held);
 
 int storage_fd(const struct storage *storage);    /* readable when something is done */
@@ -45,8 +48,8 @@ bool storage_slow(struct storage *storage);       /* at something of which this 
 nanoseconds storage_age(struct storage *storage); /* how long it is at it, -1 when at nothing */
 void storage_take(struct storage *storage);
 
-/* Waits until all is done and taken. False: it was not within `limit`, which is told with the path; from then on nobody waits for that
- * job again. */
+/* Waits until all is done and taken. False: it was not within `limit`, which is told with the path; from then
+ * on nobody waits for that job again. */
 bool storage_wait(struct storage *storage, nanoseconds limit);
 /* Tells, once a job, of one that takes longer than `limit`. */
 void storage_tell_slow(struct storage *storage, nanoseconds limit);

@@ -8,8 +8,8 @@
 #include "cli/options.h"
 #include "run/settings.h"
 
-/* What --env gives workers, on top of this process's environment and the config file's variables: "K=V" texts in
- * the order given. Zero-initialised is none. */
+/* What --env gives workers, on top of this process's environment and the config file's variables: "K=V" texts
+ * in the order given. Zero-initialised is none. */
 struct run_environment {
     char **items; /* owned array of borrowed texts; NULL-terminated, NULL when empty */
     size_t n;

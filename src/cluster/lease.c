@@ -1,5 +1,5 @@
-/* Leases: claiming, releasing, and reading who holds what. A lease's state is the kernel's lock alone; the file's text only says
- * whose it is and for what. */
+/* Leases: claiming, releasing, and reading who holds what. A lease's state is the kernel's lock alone; the
+ * file's text only says whose it is and for what. */
 #include "cluster/lease.h"
 
 #include <dirent.h>
@@ -57,7 +57,8 @@ void lease_claim_device(const struct node_devices *devices, size_t index, quanti
     (void)snprintf(claim->id, sizeof claim->id, "%s", id);
 }
 
-/* "until" is "since" again, at the end: a text that is half of one claim and half of the next is known by it. */
+/* "until" is "since" again, at the end: a text that is half of one claim and half of the next is known by
+ * it. */
 static json_t *describe(const char *run, const struct lease_claim *claims, size_t n) {
     json_int_t now = clock_wall();
     json_t *list = json_array();
@@ -71,8 +72,8 @@ static json_t *describe(const char *run, const struct lease_claim *claims, size_
     return NULL;
 }
 
-/* One write, with blanks over what was there: whoever is killed in between leaves a file that can be read. Through a descriptor of
- * its own, whose close wakes those that watch. */
+/* One write, with blanks over what was there: whoever is killed in between leaves a file that can be read.
+ * Through a descriptor of its own, whose close wakes those that watch. */
 int lease_claim(const struct lease *lease, const struct lease_claim *claims, size_t n, ty_error *err) {
     CLEANUP(cleanup_json) json_t *json = describe(lease->run, claims, n);
     CLEANUP_FREE char *text = json == NULL ? NULL : json_dumps(json, JSON_COMPACT);
@@ -92,7 +93,8 @@ int lease_claim(const struct lease *lease, const struct lease_claim *claims, siz
     return ty_fail(err, -code, "cannot write a lease in %s: %s", lease_directory_path(), strerror(code));
 }
 
-/* A file without a name, where the file system has such: whoever is killed before it gets one leaves nothing. */
+/* A file without a name, where the file system has such: whoever is killed before it gets one leaves
+ * nothing. */
 static int create_nameless(const struct lease *lease) {
     char link[32];
     int fd = openat(lease->directory, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
@@ -121,8 +123,8 @@ static int create_unborn(const struct lease *lease) {
     return -1;
 }
 
-/* Makes the file of `lease`, and locks it before it gets the name by which it is found: a file that is found without a lock is
- * void. Readable for all under any umask. */
+/* Makes the file of `lease`, and locks it before it gets the name by which it is found: a file that is found
+ * without a lock is void. Readable for all under any umask. */
 static int create_file(struct lease *lease, ty_error *err) {
     uint64_t number;
     if (getrandom(&number, sizeof number, 0) != sizeof number) return ty_fail(err, -errno, "no random number");
@@ -298,7 +300,8 @@ static void remove_unborn(int directory, const char *name) {
     if (status.st_mtime + UNBORN_LIMIT < clock_wall() / NS_PER_S) (void)unlinkat(directory, name, 0);
 }
 
-/* 1 when `name` is held and was read, 0 when it holds nothing. A void file of another user's may have to stay. */
+/* 1 when `name` is held and was read, 0 when it holds nothing. A void file of another user's may have to
+ * stay. */
 static int look(int directory, const char *name, struct lease_holder *holder) {
     CLEANUP_FD int fd = lease_file_open(directory, name);
     if (fd < 0) return 0;

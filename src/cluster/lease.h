@@ -1,12 +1,15 @@
-/* Claims on this machine's devices across separate runs and users (docs/design.md 4, "Leases are file locks"; docs/leases.md).
+/* Claims on this machine's devices across separate runs and users (docs/design.md 4, "Leases are file locks";
+ * docs/leases.md).
  *
- * A lease is a file of its own in a directory that all users share and in which nobody can touch another's files: /tmp itself, or
- * $TRAINYARD_LEASE_DIR. The controller and its agents hold one open file of it, and a lock that only the owner of the file can have:
- * the lock goes when the last of them goes, by SIGKILL too. A file without a lock is void and removed by whoever finds it.
+ * A lease is a file of its own in a directory that all users share and in which nobody can touch another's
+ * files: /tmp itself, or $TRAINYARD_LEASE_DIR. The controller and its agents hold one open file of it, and a
+ * lock that only the owner of the file can have: the lock goes when the last of them goes, by SIGKILL too. A
+ * file without a lock is void and removed by whoever finds it.
  *
- * No lock of the directory keeps claims apart, since any user could hold that one for ever. Who wants devices claims them first
- * and then looks again (lease_fits): of two that claim the same at the same time at least the later one sees the other, withdraws
- * and tries again. So nothing that another user does can make a device anybody's twice, and all that he can do is to claim it. */
+ * No lock of the directory keeps claims apart, since any user could hold that one for ever. Who wants devices
+ * claims them first and then looks again (lease_fits): of two that claim the same at the same time at least the
+ * later one sees the other, withdraws and tries again. So nothing that another user does can make a device
+ * anybody's twice, and all that he can do is to claim it. */
 #ifndef CLUSTER_LEASE_H
 #define CLUSTER_LEASE_H
 
@@ -39,21 +42,22 @@ struct lease; /* opaque: a claim of ours */
 void lease_claim_device(const struct node_devices *devices, size_t index, quantity amount,
                         struct lease_claim *claim);
 
-/* Who holds what now, but for `own` (may be NULL); void files are removed on the way. Owned by the caller. A directory in which
- * somebody else could remove leases is refused with what to do: -EPERM. */
+/* Who holds what now, but for `own` (may be NULL); void files are removed on the way. Owned by the caller. A
+ * directory in which somebody else could remove leases is refused with what to do: -EPERM. */
 int lease_holders(const struct lease *own, struct lease_holder **holders, size_t *n, ty_error *err);
 void lease_holders_free(struct lease_holder *holders, size_t n);
 
-/* All is free on the one node of `cluster` but what `holders` have, by UUID, PCI address or id; claims to other devices are passed over.
- * 0, or -ENOMEM. */
+/* All is free on the one node of `cluster` but what `holders` have, by UUID, PCI address or id; claims to other
+ * devices are passed over. 0, or -ENOMEM. */
 int lease_apply(const struct lease_holder *holders, size_t n, struct cluster *cluster, ty_error *err);
 
 /* A lease that claims nothing yet. */
 int lease_open(const char *run, struct lease **lease, ty_error *err);
 /* What the lease claims from now on, whoever holds its descriptor; those that watch are woken. */
 int lease_claim(const struct lease *lease, const struct lease_claim *claims, size_t n, ty_error *err);
-/* To be asked after lease_claim and another lease_holders and lease_apply: false when somebody has claimed the same meanwhile. Then
- * the claim is to be withdrawn, and what is free looked for again after lease_pause, which is longer and more random each time. */
+/* To be asked after lease_claim and another lease_holders and lease_apply: false when somebody has claimed the
+ * same meanwhile. Then the claim is to be withdrawn, and what is free looked for again after lease_pause, which
+ * is longer and more random each time. */
 bool lease_fits(const struct lease_claim *claims, size_t n, const struct cluster *cluster);
 enum { LEASE_TRIES = 10 }; /* then somebody is at it on purpose; half a second of pauses, on average */
 void lease_pause(int tries);
@@ -62,14 +66,16 @@ void lease_release(
     struct lease *lease); /* unlinks and closes (agents that still have it keep it locked, but it counts no
                                           * more); NULL is fine */
 
-/* For a process that was handed lease_fd and outlives the holder, at its own end: removes the file, which would be void from then on. */
+/* For a process that was handed lease_fd and outlives the holder, at its own end: removes the file, which would
+ * be void from then on. */
 void lease_abandoned(int fd);
 
 /* True when the lease behind `fd` is not what was read of `holder`. */
 bool lease_changed(int fd, const struct lease_holder *holder);
 
-/* A descriptor that turns readable when any of `holders` may have gone or claims something else, so that a run that waits need not poll: then look
- * again, and when it is still held, watch again with a new descriptor. The caller closes. */
+/* A descriptor that turns readable when any of `holders` may have gone or claims something else, so that a run
+ * that waits need not poll: then look again, and when it is still held, watch again with a new descriptor. The
+ * caller closes. */
 int lease_watch(const struct lease_holder *holders, size_t n, ty_error *err);
 
 #endif

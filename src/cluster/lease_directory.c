@@ -1,5 +1,5 @@
-/* The place where all users of a machine meet: one in which nobody but root could remove or replace the files of another user, and
- * that nobody can have taken beforehand. /tmp is such a place on every machine. */
+/* The place where all users of a machine meet: one in which nobody but root could remove or replace the files
+ * of another user, and that nobody can have taken beforehand. /tmp is such a place on every machine. */
 #include "cluster/lease_directory.h"
 
 #include <errno.h>
@@ -31,7 +31,8 @@ static bool is_trusted(uid_t user) {
     return user == geteuid() || user == 0 || (stat("/", &root) == 0 && user == root.st_uid);
 }
 
-/* The owner of a directory may remove what lies in it, sticky or not; who may write to it, too, unless it is sticky. */
+/* The owner of a directory may remove what lies in it, sticky or not; who may write to it, too, unless it is
+ * sticky. */
 static int check_directory(int fd, const char *path, ty_error *err) {
     struct stat status;
     if (fstat(fd, &status) < 0) return ty_fail(err, -errno, "cannot look at %s: %s", path, strerror(errno));

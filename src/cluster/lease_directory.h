@@ -17,8 +17,8 @@ int lease_directory_open(ty_error *err);
 /* Opens a lease file for reading; -1 when it is not a regular file or not to be had. */
 int lease_file_open(int directory, const char *name);
 
-/* A lease is locked by its owner's process with the whole file (OFD locks), which takes a descriptor for writing: nobody else can
- * hold or keep that lock. 0, or -1 with errno. */
+/* A lease is locked by its owner's process with the whole file (OFD locks), which takes a descriptor for
+ * writing: nobody else can hold or keep that lock. 0, or -1 with errno. */
 int lease_file_lock(int fd);
 /* True while some process holds the lease. The question takes no lock. */
 bool lease_file_held(int fd);

@@ -1,5 +1,5 @@
-/* Waiting for a lease to end without polling. The kernel tells of a lease file's last close, also when its holder was killed,
- * as the end of writing to it; a polite end is told as its removal. */
+/* Waiting for a lease to end without polling. The kernel tells of a lease file's last close, also when its
+ * holder was killed, as the end of writing to it; a polite end is told as its removal. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +31,8 @@ static int readable_each_second(void) {
     return fd;
 }
 
-/* Each lease by itself, so that nobody else's files in the same directory wake the run. Its removal is a change of its links. */
+/* Each lease by itself, so that nobody else's files in the same directory wake the run. Its removal is a change
+ * of its links. */
 static int watch_files(const struct lease_holder *holders, size_t n) {
     CLEANUP_FD int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     uint32_t events = IN_CLOSE_WRITE | IN_ATTRIB | IN_MOVE_SELF | IN_DONT_FOLLOW;
@@ -52,8 +53,8 @@ int lease_watch(const struct lease_holder *holders, size_t n, ty_error *err) {
     CLEANUP_FD int directory = lease_directory_open(err);
     if (directory < 0) return directory;
     CLEANUP_FD int fd = watch_files(holders, n);
-    /* Who went before the watch began is seen now. This also catches the kernel's order at the last close, which tells of the
-     * end of writing just before it drops the lock. */
+    /* Who went before the watch began is seen now. This also catches the kernel's order at the last close,
+     * which tells of the end of writing just before it drops the lock. */
     for (size_t i = 0; fd >= 0 && i < n; i++)
         if (has_gone(directory, &holders[i])) {
             (void)close(fd);

@@ -1,6 +1,6 @@
 /* What run/ asks for, carried out: agents started and told, timers set, events and checkpoints written. What is
- * sent leaves at the end of the turn; what begins an attempt, or answers for a checkpoint, when the rows before it are written. What ends
- * workers does not wait for that. */
+ * sent leaves at the end of the turn; what begins an attempt, or answers for a checkpoint, when the rows before
+ * it are written. What ends workers does not wait for that. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -140,8 +140,8 @@ static const char *text_of(const json_t *data, const char *key) {
     return text != NULL ? text : "?";
 }
 
-/* A checkpoint that was lost is told where the training goes on without it, or where nobody waits for it any more; else whoever
- * reported it hears of it. */
+/* A checkpoint that was lost is told where the training goes on without it, or where nobody waits for it any
+ * more; else whoever reported it hears of it. */
 static void tell_lost_checkpoint(const struct drive *drive, const json_t *data) {
     bool goes_on = drive->config->request->settings.checkpoints.on_error == CHECKPOINT_ERROR_CONTINUE;
     if (!goes_on && !json_is_true(json_object_get(data, "unheard"))) return;
@@ -170,7 +170,8 @@ static void tell_checkpoint(struct drive *drive, const struct run_event *event) 
     json_decref(data);
 }
 
-/* What the workers of an attempt had begun to write, or were given, and one that ends well may have left as well. */
+/* What the workers of an attempt had begun to write, or were given, and one that ends well may have left as
+ * well. */
 static void clear_up(struct drive *drive, const struct run_event *event) {
     if (event->kind == EVENT_ATTEMPT_END) checkpoints_clear_up(drive->config->checkpoints, event->attempt);
 }

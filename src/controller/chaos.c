@@ -1,4 +1,5 @@
-/* The time runs from the first launch on, through restarts: a fault whose worker does not run just then is told, and passes. */
+/* The time runs from the first launch on, through restarts: a fault whose worker does not run just then is
+ * told, and passes. */
 #include "controller/chaos.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* Faults on purpose (--chaos): carries out the schedule of run/chaos.h on this run's workers, and tells each as it happens. */
+/* Faults on purpose (--chaos): carries out the schedule of run/chaos.h on this run's workers, and tells each as
+ * it happens. */
 #ifndef CONTROLLER_CHAOS_H
 #define CONTROLLER_CHAOS_H
 

@@ -1,7 +1,8 @@
-/* The checkpoints of a run in the controller's hands: committed, put on record, and removed when there are too many. The journal
- * always comes first: a row is written when the directory is in place, and gone before the directory goes, so that whoever dies in
- * between leaves a directory too many, never a row too many. checkpoints_begin finishes what was left so. A thread of the run's does
- * what may take long with files (storage.h), and another one writes the rows (records.h). */
+/* The checkpoints of a run in the controller's hands: committed, put on record, and removed when there are too
+ * many. The journal always comes first: a row is written when the directory is in place, and gone before the
+ * directory goes, so that whoever dies in between leaves a directory too many, never a row too many.
+ * checkpoints_begin finishes what was left so. A thread of the run's does what may take long with files
+ * (storage.h), and another one writes the rows (records.h). */
 #ifndef CONTROLLER_CHECKPOINTS_H
 #define CONTROLLER_CHECKPOINTS_H
 
@@ -25,9 +26,9 @@ struct checkpoints_place {
 /* `policy` is borrowed for their life. */
 int checkpoints_open(const struct checkpoints_place *place, const struct checkpoint_policy *policy,
                      struct checkpoints **out, ty_error *err);
-/* What an earlier controller left half done is cleared up, and every byte of the latest compared with its manifest: a damaged one is
- * told of and passed over, as by checkpoints_check_latest. True: `ready` follows, on the loop, with the reason why the run cannot go
- * on, else NULL; false: there is nothing to be done. */
+/* What an earlier controller left half done is cleared up, and every byte of the latest compared with its
+ * manifest: a damaged one is told of and passed over, as by checkpoints_check_latest. True: `ready` follows, on
+ * the loop, with the reason why the run cannot go on, else NULL; false: there is nothing to be done. */
 bool checkpoints_begin(struct checkpoints *checkpoints, void (*ready)(void *context, const ty_error *err),
                        void *context);
 /* Nobody wants to know any more how the latest looks: its reading stops, and none begins. */
@@ -43,34 +44,38 @@ struct published {
     ty_error error;
 };
 
-/* Who hears of each commit that has come to its end: on the loop, when its row is written, or by checkpoints_settle. */
+/* Who hears of each commit that has come to its end: on the loop, when its row is written, or by
+ * checkpoints_settle. */
 void checkpoints_listen(struct checkpoints *checkpoints,
                         void (*listener)(void *context, struct published *published), void *context);
 
-/* Begins to commit what the ranks wrote: the listener hears how it ended. `metrics` are the last known of rank 0, where its
- * report of this number is not on record. One at a time. */
+/* Begins to commit what the ranks wrote: the listener hears how it ended. `metrics` are the last known of rank
+ * 0, where its report of this number is not on record. One at a time. */
 int checkpoints_publish(struct checkpoints *checkpoints, const struct run_commit *commit, const char *metrics,
                         ty_error *err);
 void checkpoints_discard(struct checkpoints *checkpoints, uint64_t number, int attempt);
-/* When the workers of an attempt are gone: what it had begun to write, or was given, goes, and nothing of a later one. */
+/* When the workers of an attempt are gone: what it had begun to write, or was given, goes, and nothing of a
+ * later one. */
 void checkpoints_clear_up(struct checkpoints *checkpoints, int attempt);
 
 /* Begins to remove the files of those that are no longer kept, and whose rows are gone. */
 void checkpoints_clean(struct checkpoints *checkpoints);
 
-/* Before it is given to workers: a latest that is not as its manifest says is told of and passed over, and so on; its row and files
- * stay for whoever wants to look. The bytes of small ones are read, and the sizes of all. What lies outside of the run's directory is
- * not looked at. All else that the thread has to do is done first. True: `checked` follows, on the loop, unless another look begins
- * before; false: there is nothing to look at. checkpoints_begin has looked at every byte. */
+/* Before it is given to workers: a latest that is not as its manifest says is told of and passed over, and so
+ * on; its row and files stay for whoever wants to look. The bytes of small ones are read, and the sizes of all.
+ * What lies outside of the run's directory is not looked at. All else that the thread has to do is done first.
+ * True: `checked` follows, on the loop, unless another look begins before; false: there is nothing to look at.
+ * checkpoints_begin has looked at every byte. */
 bool checkpoints_check_latest(struct checkpoints *checkpoints, void (*checked)(void *context), void *context);
 
 /* What the thread is at. */
 struct storage *checkpoints_storage(const struct checkpoints *checkpoints);
-/* Waits until all of it is done, and the row of a commit; a commit that hangs for longer than `limit` has failed, and if it comes into
- * its place later its files go (but for a row that hangs: see records_wait). */
+/* Waits until all of it is done, and the row of a commit; a commit that hangs for longer than `limit` has
+ * failed, and if it comes into its place later its files go (but for a row that hangs: see records_wait). */
 void checkpoints_settle(struct checkpoints *checkpoints, nanoseconds limit);
 
-/* The latest: its path, NULL without, and the metrics that rank 0 reported with it, NULL without; borrowed until the next commit. */
+/* The latest: its path, NULL without, and the metrics that rank 0 reported with it, NULL without; borrowed
+ * until the next commit. */
 const char *checkpoints_latest(const struct checkpoints *checkpoints);
 const char *checkpoints_latest_metrics(const struct checkpoints *checkpoints);
 

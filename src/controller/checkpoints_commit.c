@@ -63,8 +63,8 @@ static void publish(struct storage_job *job) {
 
 /* -- on the loop */
 
-/* The place that every rank named whose files lie outside, NULL when all of them wrote into the staging directory. The caller
- * frees. */
+/* The place that every rank named whose files lie outside, NULL when all of them wrote into the staging
+ * directory. The caller frees. */
 static int find_place(const struct run_commit *commit, char **place, ty_error *err) {
     size_t n = 0;
     *place = NULL;
@@ -147,8 +147,8 @@ static void retain(struct checkpoints *checkpoints) {
     if (checkpoints->entry.name == NULL) records_then(checkpoints->records, note_gone, checkpoints);
 }
 
-/* Without its row a checkpoint would be swept by the next controller: it counts for nobody. Its files stay: a sync that failed, or
- * hangs, may have written the row all the same. */
+/* Without its row a checkpoint would be swept by the next controller: it counts for nobody. Its files stay: a
+ * sync that failed, or hangs, may have written the row all the same. */
 static void fail_entry(struct published *made, const ty_error *why) {
     free(TAKE(made->path));
     made->result = ty_fail(&made->error, why->code, "checkpoint %llu cannot be put on record: %s",

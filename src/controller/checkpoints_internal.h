@@ -1,5 +1,5 @@
-/* What the parts of the checkpoints share: which are kept (checkpoints.c), what an earlier controller left and whether the latest is
- * whole (checkpoints_past.c), and commits (checkpoints_commit.c). */
+/* What the parts of the checkpoints share: which are kept (checkpoints.c), what an earlier controller left and
+ * whether the latest is whole (checkpoints_past.c), and commits (checkpoints_commit.c). */
 #ifndef CONTROLLER_CHECKPOINTS_INTERNAL_H
 #define CONTROLLER_CHECKPOINTS_INTERNAL_H
 
@@ -80,7 +80,8 @@ struct chore {
     ty_error error;
 };
 
-/* `wanted.path` is stolen, the run's directory and id are added. Without memory nothing is done (NULL): what was to go is left to the next controller's sweep. */
+/* `wanted.path` is stolen, the run's directory and id are added. Without memory nothing is done (NULL): what
+ * was to go is left to the next controller's sweep. */
 struct chore *checkpoints_post(struct checkpoints *checkpoints, const char *what, struct chore wanted,
                                void (*done)(struct storage_job *job));
 /* Begins to remove a checkpoint that the run published; why one cannot go is told. `path` is stolen. */

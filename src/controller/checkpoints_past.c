@@ -1,4 +1,5 @@
-/* What an earlier controller left half done is finished, and the latest checkpoint looked at before anybody is to go on from it. */
+/* What an earlier controller left half done is finished, and the latest checkpoint looked at before anybody is
+ * to go on from it. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -12,7 +13,8 @@
 #include "checkpoint/checkpoint.h"
 #include "controller/checkpoints_internal.h"
 
-/* What is to be finished before the run goes on. It knows nothing but itself: it may outlive the checkpoints. */
+/* What is to be finished before the run goes on. It knows nothing but itself: it may outlive the
+ * checkpoints. */
 struct past {
     struct storage_job job;
     struct checkpoints *checkpoints; /* for what follows */
@@ -108,7 +110,8 @@ int checkpoints_read_past(struct checkpoints *checkpoints, ty_error *err) {
 
 /* -- whether the latest is whole */
 
-/* How much is read of the latest checkpoint before the next attempt of a run: more would hold up the restart. */
+/* How much is read of the latest checkpoint before the next attempt of a run: more would hold up the
+ * restart. */
 enum { QUICK_BYTES = 64 << 20 };
 
 static int check_quickly(const char *path, ty_error *err) {

@@ -138,7 +138,8 @@ static int open_journal(struct controller *controller, ty_error *err) {
     return checkpoints_open(&place, &controller->request->settings.checkpoints, &controller->checkpoints, err);
 }
 
-/* By what the checkpoints are ranked, for who reads the run later. A name that is no UTF-8 can be that of no metric. */
+/* By what the checkpoints are ranked, for who reads the run later. A name that is no UTF-8 can be that of no
+ * metric. */
 static void add_score(json_t *data, const struct checkpoint_policy *policy) {
     json_t *attribute = policy->score_attribute != NULL ? json_string(policy->score_attribute) : NULL;
     if (attribute == NULL) return;

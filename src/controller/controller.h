@@ -32,8 +32,8 @@ struct run_request {
 
 struct controller; /* opaque: one run on its way */
 
-/* Checks, plans and begins it; `request` is borrowed until the end. The other calls do what <trainyard/run.h> says of theirs, with
- * SIGPIPE held (signals.h). */
+/* Checks, plans and begins it; `request` is borrowed until the end. The other calls do what <trainyard/run.h>
+ * says of theirs, with SIGPIPE held (signals.h). */
 int controller_open(const struct run_request *request, struct controller **out, ty_error *err);
 int controller_fd(const struct controller *controller);
 int controller_timeout_ms(const struct controller *controller);

@@ -50,7 +50,8 @@ char *controller_run_path(const char *storage_path, const char *name, ty_error *
     return buffer_take(&path);
 }
 
-/* Whether files that we make there belong to the directory's owner: file systems may map users, then ids cannot be compared. */
+/* Whether files that we make there belong to the directory's owner: file systems may map users, then ids cannot
+ * be compared. */
 static bool is_ours(int directory, const struct stat *status) {
     static const char probe[] = ".trainyard-owner";
     struct stat made;

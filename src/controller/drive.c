@@ -34,8 +34,8 @@ const char *drive_failed_node(const struct drive *drive) {
     return node < 0 ? NULL : drive_node_name(drive, (uint32_t)node);
 }
 
-/* A journal that cannot be written does not stop the training; the run's end tells it. Another attempt would be on no record, nor would
- * its checkpoints. */
+/* A journal that cannot be written does not stop the training; the run's end tells it. Another attempt would be
+ * on no record, nor would its checkpoints. */
 static void tell_journal_error(struct drive *drive) {
     const ty_error *error = records_error(drive->config->records);
     bool ended = drive->run != NULL && run_state_of(drive->run) == RUN_ENDED;
@@ -168,8 +168,8 @@ static void on_storage_timer(void *context) {
     if (!idle) (void)loop_timer_start(drive->loop, &drive->storage_timer, soonest);
 }
 
-/* Only while something is under way there: the loop need not wake for it otherwise. The timer finds out by itself that there is nothing
- * to tell: the journal is written many times a second. */
+/* Only while something is under way there: the loop need not wake for it otherwise. The timer finds out by
+ * itself that there is nothing to tell: the journal is written many times a second. */
 static void watch_storage(struct drive *drive, struct storage_watch *watch) {
     bool busy = storage_busy(watch->storage);
     if (busy == watch->watched) return;
@@ -497,8 +497,8 @@ int drive_timeout_ms(const struct drive *drive) {
     return drive->over ? 0 : loop_timeout_ms(drive->loop);
 }
 
-/* The program closed what the run has open. What stands under those numbers now may be its own: nothing is written to them. Agents
- * end when they are alone. */
+/* The program closed what the run has open. What stands under those numbers now may be its own: nothing is
+ * written to them. Agents end when they are alone. */
 static void lose(struct drive *drive) {
     (void)ty_fail(&drive->error, TY_EUSAGE,
                   "the run ended: the program that drives it closed the run's descriptors (only its own are "

@@ -1,4 +1,5 @@
-/* Drives a prepared run to its end, a step at a time: the ops of run/ carried out with agents, a journal, a terminal. */
+/* Drives a prepared run to its end, a step at a time: the ops of run/ carried out with agents, a journal, a
+ * terminal. */
 #ifndef CONTROLLER_DRIVE_H
 #define CONTROLLER_DRIVE_H
 
@@ -67,8 +68,8 @@ void drive_events_taken(struct drive *drive);    /* agents that waited for room 
 /* As SIGINT with that number. */
 void drive_stop(struct drive *drive, int signal_number);
 
-/* Frees it; what has not ended is ended by force. 0 when the run came to an end of whatever kind, which is then in `*end`;
- * negative when it could not be driven to one. */
+/* Frees it; what has not ended is ended by force. 0 when the run came to an end of whatever kind, which is then
+ * in `*end`; negative when it could not be driven to one. */
 int drive_close(struct drive *drive, struct drive_end *end, ty_error *err);
 
 #endif

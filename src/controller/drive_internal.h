@@ -101,7 +101,8 @@ const char *drive_failed_node(const struct drive *drive);
 
 bool drive_keeps_agents(const struct drive *drive);
 
-/* Puts an event on record: the journal, the history, those who listen. `metrics`: JSON that only the last hear; NULL without. */
+/* Puts an event on record: the journal, the history, those who listen. `metrics`: JSON that only the last hear;
+ * NULL without. */
 void drive_note(struct drive *drive, const struct run_event *event, const char *metrics);
 /* Records an event of the whole run with the JSON text in `data`, which is freed. */
 void drive_record(struct drive *drive, enum run_event_kind kind, struct buffer *data);
@@ -141,7 +142,8 @@ void peer_on_store_timer(void *context); /* context: the drive */
 void peer_abandon(struct peer *peer);
 /* The same, when its descriptors are not ours any more. */
 void peer_lose(struct peer *peer);
-/* An answer for whoever waits on that channel of an agent, with a value (NULL: none) that it holds; context: the drive. */
+/* An answer for whoever waits on that channel of an agent, with a value (NULL: none) that it holds; context:
+ * the drive. */
 void peer_answer(void *context, uint32_t node, uint32_t channel, enum store_status status,
                  struct shared *value);
 void peer_flush(struct peer *peer); /* at the end of a turn */

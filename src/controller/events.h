@@ -1,5 +1,6 @@
-/* What a run's owner wants to hear of it: a queue of JSON texts, one an event (see ty_run_next_event). What is not wanted costs
- * nothing. The queue has no bound of its own: who fills it asks events_full and stops reading what fills it. */
+/* What a run's owner wants to hear of it: a queue of JSON texts, one an event (see ty_run_next_event). What is
+ * not wanted costs nothing. The queue has no bound of its own: who fills it asks events_full and stops reading
+ * what fills it. */
 #ifndef CONTROLLER_EVENTS_H
 #define CONTROLLER_EVENTS_H
 

@@ -1,5 +1,6 @@
-/* The attempts of a run, as its events tell of them: how long each took, how it ended and why, and which checkpoint it began from.
- * Fed with live events by the controller, and with those of the journal by whoever reads that. */
+/* The attempts of a run, as its events tell of them: how long each took, how it ended and why, and which
+ * checkpoint it began from. Fed with live events by the controller, and with those of the journal by whoever
+ * reads that. */
 #ifndef CONTROLLER_HISTORY_H
 #define CONTROLLER_HISTORY_H
 
@@ -24,8 +25,8 @@ void history_note(struct history *history, const struct run_event *event);
 /* No controller drives the run any longer: an attempt that has not ended died with its last event. */
 void history_close(struct history *history);
 
-/* The attempts as a JSON list: the "history" of ty_result_json. One that goes on has null as its end and outcome, and "seconds" up to
- * `now` (wall). */
+/* The attempts as a JSON list: the "history" of ty_result_json. One that goes on has null as its end and
+ * outcome, and "seconds" up to `now` (wall). */
 void history_json(const struct ty_attempt_info *items, size_t n, nanoseconds now, struct buffer *out);
 
 void history_done(struct history *history);

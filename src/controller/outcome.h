@@ -10,8 +10,8 @@ struct outcome {
     int directory; /* of the run */
 };
 
-/* The result (with parts of `end` taken into it), and the code and error of ty_fit; on success 0. Without memory no result.
- * `err` is not NULL. */
+/* The result (with parts of `end` taken into it), and the code and error of ty_fit; on success 0. Without
+ * memory no result. `err` is not NULL. */
 int outcome_tell(const struct outcome *outcome, ty_result **result, ty_error *err);
 
 #endif

@@ -70,8 +70,8 @@ static void tell_stuck(const struct drive *drive, uint32_t node, const struct id
     if (run_state_of(drive->run) != RUN_ENDED) run_node_unclean(drive->run, node);
 }
 
-/* Waits for the end of an agent, by force when it takes too long. Its wait status, or 0. One that even KILL does not end, as on storage
- * that hangs, is told and left behind. */
+/* Waits for the end of an agent, by force when it takes too long. Its wait status, or 0. One that even KILL
+ * does not end, as on storage that hangs, is told and left behind. */
 int peer_reap(struct peer *peer, bool by_force) {
     int status = 0, pid = peer->handle.pid;
     if (pid <= 0) return 0;
@@ -290,7 +290,8 @@ static bool is_full(const struct drive *drive) {
     return sink_full(&drive->output[0]) || sink_full(&drive->output[1]) || events_full(drive->config->events);
 }
 
-/* Nothing is lost: what is not read now waits with the agents. A run that is stopped wants to hear of its workers' end. */
+/* Nothing is lost: what is not read now waits with the agents. A run that is stopped wants to hear of its
+ * workers' end. */
 static bool is_stuffed(const struct drive *drive) {
     return records_full(drive->config->records) && drive->interrupted == 0;
 }

@@ -133,7 +133,8 @@ static int look_and_plan(struct prepared *prepared, struct lease_holder **holder
     return result < 0 ? result : plan(prepared, err);
 }
 
-/* Claims what the plan needs. 1 when the claim stands, 0 when somebody claimed the same at the same time: then it is withdrawn. */
+/* Claims what the plan needs. 1 when the claim stands, 0 when somebody claimed the same at the same time: then
+ * it is withdrawn. */
 static int claim(const struct prepared *prepared, struct lease_holder **holders, size_t *n_holders,
                  ty_error *err) {
     CLEANUP_FREE struct lease_claim *claims = NULL;
@@ -188,8 +189,8 @@ int prepare_plan(const struct run_request *request, const char *run_name, struct
     return result;
 }
 
-/* The run's lease for what is planned, or for nothing: whoever waits keeps nobody waiting. Nothing is let go of while there is another
- * way. */
+/* The run's lease for what is planned, or for nothing: whoever waits keeps nobody waiting. Nothing is let go of
+ * while there is another way. */
 static int plan_again_and_claim(struct prepare_again *again, ty_error *err) {
     struct prepared *planned = &again->planned;
     if (!again->claim) return look_and_plan(planned, &again->holders, &again->n_holders, err);

@@ -1,5 +1,5 @@
-/* Rows in batches. Batches, their texts and the journal itself belong to the thread while it works on them: when it hangs it keeps
- * them. */
+/* Rows in batches. Batches, their texts and the journal itself belong to the thread while it works on them:
+ * when it hangs it keeps them. */
 #include "controller/records.h"
 
 #include <errno.h>
@@ -99,7 +99,8 @@ static int write_row(struct batch *batch, struct row *row, ty_error *err) {
     }
 }
 
-/* Somebody took the run over, whom no lock kept away: its lock is another file now. Where there is none the directory itself is gone. */
+/* Somebody took the run over, whom no lock kept away: its lock is another file now. Where there is none the
+ * directory itself is gone. */
 static int check_lock(const struct batch *batch, ty_error *err) {
     CLEANUP_FREE char *path = NULL;
     struct stat held, there;

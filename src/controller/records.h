@@ -1,7 +1,8 @@
-/* What the controller puts on record. The loop only gathers rows, as copies; a thread of the journal's own writes them (storage.h), in
- * the order in which they came, a transaction at a time: what gathers while one is under way is the next. So storage that hangs holds
- * up nothing but what waits for its row. Until a row is written it is not known outside: whoever acts on it (drive.c) or answers for it
- * (checkpoints.c) asks records_have, or is called. */
+/* What the controller puts on record. The loop only gathers rows, as copies; a thread of the journal's own
+ * writes them (storage.h), in the order in which they came, a transaction at a time: what gathers while one is
+ * under way is the next. So storage that hangs holds up nothing but what waits for its row. Until a row is
+ * written it is not known outside: whoever acts on it (drive.c) or answers for it (checkpoints.c) asks
+ * records_have, or is called. */
 #ifndef CONTROLLER_RECORDS_H
 #define CONTROLLER_RECORDS_H
 
@@ -21,7 +22,8 @@ struct journal *records_journal(const struct records *records);
 /* The first failure is kept, and from then on nothing more is taken. */
 void records_event(struct records *records, const struct run_event *event);
 void records_report(struct records *records, const struct journal_report *report);
-/* `metrics` are those of rank 0's report of this number, if that is on record; else what is given here. Durable. */
+/* `metrics` are those of rank 0's report of this number, if that is on record; else what is given here.
+ * Durable. */
 void records_checkpoint(struct records *records, const struct journal_checkpoint *checkpoint);
 void records_forget_checkpoint(struct records *records, uint64_t number); /* durable */
 const ty_error *records_error(const struct records *records);             /* code 0: none */
@@ -43,12 +45,13 @@ struct storage *records_storage(const struct records *records); /* what the thre
 
 /* Who hears whenever something was written, on the loop, by storage_take. */
 void records_listen(struct records *records, void (*written)(void *context), void *context);
-/* Calls back once, on the loop, when all rows that were taken until now are written or have failed: see records_error. `metrics`: of the
- * checkpoint among them, as it is on record; borrowed, NULL without. One at a time; a callback of NULL forgets it. */
+/* Calls back once, on the loop, when all rows that were taken until now are written or have failed: see
+ * records_error. `metrics`: of the checkpoint among them, as it is on record; borrowed, NULL without. One at a
+ * time; a callback of NULL forgets it. */
 void records_then(struct records *records, void (*then)(void *context, const char *metrics), void *context);
 
-/* Waits until all is written, as long as storage_patience says. What takes longer is told with the path, and has failed with all behind
- * it. */
+/* Waits until all is written, as long as storage_patience says. What takes longer is told with the path, and
+ * has failed with all behind it. */
 void records_wait(struct records *records, nanoseconds limit);
 
 #endif

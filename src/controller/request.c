@@ -1,6 +1,7 @@
-/* JSON to struct run_request. What is set of a run (its name, its limits) is read by the table of run/settings.h; here are the keys that say
- * what runs and where: scaling, nodes, program, environment, events. Text is borrowed from the tree, which the request keeps.
- * Whether the values go together is checked where they are used, but for what only this form can get wrong. */
+/* JSON to struct run_request. What is set of a run (its name, its limits) is read by the table of
+ * run/settings.h; here are the keys that say what runs and where: scaling, nodes, program, environment, events.
+ * Text is borrowed from the tree, which the request keeps. Whether the values go together is checked where they
+ * are used, but for what only this form can get wrong. */
 #include "controller/request.h"
 
 #include <jansson.h>

@@ -1,5 +1,5 @@
-/* Elastic runs, the controller's side: plans made anew while the run goes on. Nodes are known by their names; each keeps its number
- * for the run's life, whatever its rank in an attempt. */
+/* Elastic runs, the controller's side: plans made anew while the run goes on. Nodes are known by their names;
+ * each keeps its number for the run's life, whatever its rank in an attempt. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,8 @@ nanoseconds resize_interval_of(const struct drive *drive) {
     return wanted > 0 ? wanted : 1;
 }
 
-/* A run never has workers on more nodes than it has workers; those that come in the place of others need room as well. */
+/* A run never has workers on more nodes than it has workers; those that come in the place of others need room
+ * as well. */
 static uint32_t room_for_nodes(const struct drive *drive) {
     const struct prepared *prepared = drive->config->prepared;
     if (!prepared->demand.elastic) return (uint32_t)prepared->plan->n_nodes_used;
@@ -44,7 +45,8 @@ static struct peer *add_peer(struct drive *drive, const char *name) {
     return peer;
 }
 
-/* The numbers of the plan's nodes by their ranks, and of each worker's node. False when there is no room for another node. */
+/* The numbers of the plan's nodes by their ranks, and of each worker's node. False when there is no room for
+ * another node. */
 static bool number_nodes(struct drive *drive, const struct prepared *planned, uint32_t *numbers,
                          uint32_t *node_of) {
     const struct plan *plan = planned->plan;

@@ -15,7 +15,8 @@ char *run_directory_find(const char *storage_path, const char *name, ty_error *e
 int run_directory_names(const char *storage_path, char ***names, size_t *n, ty_error *err);
 void run_directory_names_free(char **names, size_t n);
 
-/* The other run whose name is nearest to `name` (a slip of a few letters), the caller's to free; NULL: none is near. */
+/* The other run whose name is nearest to `name` (a slip of a few letters), the caller's to free; NULL: none is
+ * near. */
 char *run_directory_nearest(const char *storage_path, const char *name);
 
 #endif

@@ -1,11 +1,12 @@
 /* Who drives a run: {run}/run.lock, there while a controller does, and left behind by one that was killed.
  *
- * The file is its owner's alone (0600), so that nobody else can hold its lock, which an open file of the controller has (F_OFD_SETLK)
- * and the kernel takes back with it. It says who the holder is: process, its start, boot of the machine, host. A lock may be unknown
- * to the file system, or to other machines that mount it: there a holder of this machine is looked up among its processes, and
- * one elsewhere lives as long as it touches the file, which it does every 5 s where the file system is not local. On a local one
- * nothing is written while the run goes on; who may not open the file sees a shared lock of the run's directory, which says
- * nothing to anybody else. */
+ * The file is its owner's alone (0600), so that nobody else can hold its lock, which an open file of the
+ * controller has (F_OFD_SETLK) and the kernel takes back with it. It says who the holder is: process, its
+ * start, boot of the machine, host. A lock may be unknown to the file system, or to other machines that mount
+ * it: there a holder of this machine is looked up among its processes, and one elsewhere lives as long as it
+ * touches the file, which it does every 5 s where the file system is not local. On a local one nothing is
+ * written while the run goes on; who may not open the file sees a shared lock of the run's directory, which
+ * says nothing to anybody else. */
 #ifndef CONTROLLER_RUN_LOCK_H
 #define CONTROLLER_RUN_LOCK_H
 
@@ -21,8 +22,8 @@ struct run_lock; /* opaque */
 int run_lock_take(const char *path, struct run_lock **out, ty_error *err);
 /* Its open file: the run is held as long as a copy of it is. Borrowed. */
 int run_lock_fd(const struct run_lock *lock);
-/* Lets go; the file goes, unless a copy of the descriptor holds the run on, or with `leave`, where the storage does not answer. NULL is
- * fine. */
+/* Lets go; the file goes, unless a copy of the descriptor holds the run on, or with `leave`, where the storage
+ * does not answer. NULL is fine. */
 void run_lock_release(struct run_lock *lock, bool leave);
 
 /* Whether a controller has the run at `path`, as far as the caller may see. Takes no lock. */

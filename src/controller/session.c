@@ -11,7 +11,8 @@
 #include "controller/signals.h"
 #include "engine/copy.h"
 
-/* Turns of one dispatch: enough for what one event leads to at once, few enough for the owner's own events to have their turn. */
+/* Turns of one dispatch: enough for what one event leads to at once, few enough for the owner's own events to
+ * have their turn. */
 enum { TURNS_MAX = 16 };
 
 struct ty_run {

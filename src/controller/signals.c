@@ -1,4 +1,5 @@
-/* SIGPIPE is held by blocking it in this thread and taking away what came meanwhile: it is sent to the thread that wrote. */
+/* SIGPIPE is held by blocking it in this thread and taking away what came meanwhile: it is sent to the thread
+ * that wrote. */
 #include "controller/signals.h"
 
 #include <pthread.h>

@@ -21,7 +21,8 @@ void signals_open(struct signals *signals, struct loop *loop, int more,
                   void (*callback)(void *context, int signal_number), void *context);
 void signals_close(struct signals *signals); /* gives back what was handled before */
 
-/* Between the two, writing to who went away is an error and nothing else, without a change of anybody's SIGPIPE. */
+/* Between the two, writing to who went away is an error and nothing else, without a change of anybody's
+ * SIGPIPE. */
 struct sigpipe_hold {
     sigset_t saved;
     bool was_pending;

@@ -27,8 +27,8 @@ void sink_write(struct sink *sink, const void *bytes, size_t size);
 bool sink_full(const struct sink *sink);
 /* Drops what is queued and what comes. */
 void sink_discard(struct sink *sink);
-/* Writes what is queued, waiting for a slow reader as long as `limit` (negative: as long as it takes), and closes what was opened. False:
- * not all was taken. */
+/* Writes what is queued, waiting for a slow reader as long as `limit` (negative: as long as it takes), and
+ * closes what was opened. False: not all was taken. */
 bool sink_close(struct sink *sink, nanoseconds limit);
 
 #endif

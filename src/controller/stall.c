@@ -1,5 +1,5 @@
-/* Looks now and then, and counts looks rather than time: after a while in which this process was stopped, the first look tells nothing,
- * as what the ranks said meanwhile has not been read. */
+/* Looks now and then, and counts looks rather than time: after a while in which this process was stopped, the
+ * first look tells nothing, as what the ranks said meanwhile has not been read. */
 #include "controller/stall.h"
 
 #include "base/cleanup.h"

@@ -1,4 +1,5 @@
-/* Runs in which every rank waits for the others, in the store or, some of them, for a checkpoint: no agent sees that, as each of its workers only waits its turn. */
+/* Runs in which every rank waits for the others, in the store or, some of them, for a checkpoint: no agent sees
+ * that, as each of its workers only waits its turn. */
 #ifndef CONTROLLER_STALL_H
 #define CONTROLLER_STALL_H
 

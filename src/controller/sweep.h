@@ -16,8 +16,8 @@ struct sweep_scope {
     uint64_t since;    /* sweep_clock before the first agent was started */
     const int *agents; /* pids of the agents that live */
     size_t n_agents;
-    /* This process starts nothing but agents: every other child that began after that is an orphan of the dead one,
-     * even with an emptied environment in a session of its own. */
+    /* This process starts nothing but agents: every other child that began after that is an orphan of the dead
+     * one, even with an emptied environment in a session of its own. */
     bool alone;
 };
 

@@ -111,8 +111,8 @@ static void on_timer(void *context) {
     (void)look_again(context);
 }
 
-/* The kernel tells of the last close a moment before it drops the lock. A holder that was caught in that moment would never be heard
- * of again, so there is a second look a little later, once. */
+/* The kernel tells of the last close a moment before it drops the lock. A holder that was caught in that moment
+ * would never be heard of again, so there is a second look a little later, once. */
 static void on_lease_change(void *context, unsigned events) {
     (void)events;
     struct drive *drive = context;

@@ -1,8 +1,8 @@
 /* A copy of this process, for an agent to fork workers from (start_method "fork").
  *
- * This process forks once for the agent, and that forks the copy before it executes the agent's program: the copy is the agent's
- * child, and is watched, ended and reaped as a template (agent/template/template.h). The agent serves one run, the next one started here for
- * which `copied` is asked. At most one waits. */
+ * This process forks once for the agent, and that forks the copy before it executes the agent's program: the
+ * copy is the agent's child, and is watched, ended and reaped as a template (agent/template/template.h). The
+ * agent serves one run, the next one started here for which `copied` is asked. At most one waits. */
 #ifndef ENGINE_COPY_H
 #define ENGINE_COPY_H
 
@@ -10,8 +10,9 @@
 
 #include "engine/engine.h"
 
-/* 1 in this process, which must have one thread. 0 in the copy: `*control_fd` is its socket to the agent; it leads a process group
- * of the agent's session, ends with the agent, and has nothing left of agents that this process knows. */
+/* 1 in this process, which must have one thread. 0 in the copy: `*control_fd` is its socket to the agent; it
+ * leads a process group of the agent's session, ends with the agent, and has nothing left of agents that this
+ * process knows. */
 int copy_make(int *control_fd, ty_error *err);
 /* The agent that waits, the caller's; false when none does. */
 bool copy_take(struct engine_handle *handle);

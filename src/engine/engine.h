@@ -1,5 +1,5 @@
-/* Where agents run. One file an engine: local (this machine; also logical nodes); slurm follows. The cluster that does not exist (sim.h)
- * has no agents to start, and stands beside them. */
+/* Where agents run. One file an engine: local (this machine; also logical nodes); slurm follows. The cluster
+ * that does not exist (sim.h) has no agents to start, and stands beside them. */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
@@ -25,16 +25,17 @@ struct engine_handle {
 
 struct engine {
     const char *name; /* "local" */
-    /* Starts one agent, or takes one that rests. `lease_fd` may be -1; it stays the caller's. `log_path`: file for the agent's own
-     * messages. */
+    /* Starts one agent, or takes one that rests. `lease_fd` may be -1; it stays the caller's. `log_path`: file
+     * for the agent's own messages. */
     int (*start_agent)(const struct engine_agent *agent, int lease_fd, const char *log_path,
                        struct engine_handle *handle, ty_error *err);
-    /* Takes back an agent that was sent Finish with keep and has said a clean Bye: it may serve a later start_agent of this
-     * process, for any node. Takes over the handle's descriptors (the channel's from channel_release) and clears it; whether the
-     * agent still lives need not be known. NULL: agents of this engine cannot rest. */
+    /* Takes back an agent that was sent Finish with keep and has said a clean Bye: it may serve a later
+     * start_agent of this process, for any node. Takes over the handle's descriptors (the channel's from
+     * channel_release) and clears it; whether the agent still lives need not be known. NULL: agents of this
+     * engine cannot rest. */
     void (*rest)(struct engine_handle *handle);
-    /* Ends the agents that rest, and waits for them (two seconds at most, then by force). Nobody need call it before the end of
-     * the process: agents end when that does. NULL as `rest`. */
+    /* Ends the agents that rest, and waits for them (two seconds at most, then by force). Nobody need call it
+     * before the end of the process: agents end when that does. NULL as `rest`. */
     void (*close)(void);
 };
 

@@ -1,6 +1,6 @@
 /* The local engine: agents are processes of this machine, one for each node of the plan. A cluster file's nodes
- * are logical: their agents all run here. An agent that rests after an earlier run of this process is taken before a new one is
- * started. No options. */
+ * are logical: their agents all run here. An agent that rests after an earlier run of this process is taken
+ * before a new one is started. No options. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -2,9 +2,9 @@
  * say.
  *
  * SQLite is loaded when a journal is first opened: the functions below call the module (journal_module.c),
- * whose struct is `trainyard_journal`. Writes gather in a transaction until journal_commit, behind
- * which the controller acts; one thread at a time has a journal in its hands. A commit survives the death of the
- * process; journal_commit_durable, used for checkpoints and the end, that of the machine too. */
+ * whose struct is `trainyard_journal`. Writes gather in a transaction until journal_commit, behind which the
+ * controller acts; one thread at a time has a journal in its hands. A commit survives the death of the process;
+ * journal_commit_durable, used for checkpoints and the end, that of the machine too. */
 #ifndef JOURNAL_JOURNAL_H
 #define JOURNAL_JOURNAL_H
 
@@ -39,16 +39,18 @@ bool journal_exists(const char *run_path);
 
 enum journal_mode { JOURNAL_CREATE, JOURNAL_APPEND, JOURNAL_READ };
 
-/* CREATE fails where the file exists; APPEND recovers what a dead writer left; READ opens nothing for writing, and makes and
- * removes nothing. What is READ where a file system has no index that all its machines see, or while a run that had ended is
- * resumed, is right only if the files did not change meanwhile: read such by journal_read. TY_ECORRUPT names the file. */
+/* CREATE fails where the file exists; APPEND recovers what a dead writer left; READ opens nothing for writing,
+ * and makes and removes nothing. What is READ where a file system has no index that all its machines see, or
+ * while a run that had ended is resumed, is right only if the files did not change meanwhile: read such by
+ * journal_read. TY_ECORRUPT names the file. */
 int journal_open(const char *run_path, enum journal_mode mode, struct journal **journal, ty_error *err);
-/* Opens for reading, calls `read` and closes again. Where the files changed so that what was read may be wrong, `read` is called again,
- * 5 times at most, and must begin anew; -EBUSY when they changed each time. Else what `read` gave. */
+/* Opens for reading, calls `read` and closes again. Where the files changed so that what was read may be wrong,
+ * `read` is called again, 5 times at most, and must begin anew; -EBUSY when they changed each time. Else what
+ * `read` gave. */
 int journal_read(const char *run_path, int (*read)(void *context, struct journal *journal, ty_error *err),
                  void *context, ty_error *err);
-/* Commits, and carries the log over into run.db, synced, so nothing need be synced just before. What fails here is told, where
- * journal_close has nobody to tell it to. */
+/* Commits, and carries the log over into run.db, synced, so nothing need be synced just before. What fails here
+ * is told, where journal_close has nobody to tell it to. */
 int journal_finish(struct journal *journal, ty_error *err);
 /* Finishes what is not finished yet; NULL is fine. */
 void journal_close(struct journal *journal);
@@ -73,8 +75,8 @@ int journal_each_report(struct journal *journal, int rank, size_t limit,
 int journal_each_checkpoint(struct journal *journal,
                             int (*each)(void *context, const struct journal_checkpoint *checkpoint),
                             void *context, ty_error *err);
-/* The metrics of one report, *metrics malloc'd and the caller's; 1, or 0 when there is no such report. The newest are found
- * fastest. */
+/* The metrics of one report, *metrics malloc'd and the caller's; 1, or 0 when there is no such report. The
+ * newest are found fastest. */
 int journal_find_report(struct journal *journal, int attempt, int rank, uint64_t number, char **metrics,
                         ty_error *err);
 /* Number of reports of every rank and attempt together; time of the first one in *first (0 without). */

@@ -1,6 +1,6 @@
-/* Makes a journal that holds no rows yet. It is built in memory and written to a file without a name, which then gets one, so
- * that a reader, or whoever comes after a killed writer, finds a whole journal or none; nothing is synced here, since the
- * first durable commit does that. */
+/* Makes a journal that holds no rows yet. It is built in memory and written to a file without a name, which
+ * then gets one, so that a reader, or whoever comes after a killed writer, finds a whole journal or none;
+ * nothing is synced here, since the first durable commit does that. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -51,7 +51,8 @@ static struct held *held_of(sqlite3_file *file) {
     return (struct held *)(void *)((char *)file + behind);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- locks */
+/* ----------------------------------------------------------------------------------------------------------
+ * locks */
 
 /* A kernel may have none that belong to open files; the process's own are better than none then. */
 static int set_lock(int fd, short type, off_t first, off_t size) {
@@ -80,8 +81,8 @@ static int lock_shared(const struct held *held) {
     return rc;
 }
 
-/* Asked once, when a journal is closed. A reader who is in the way is gone in a moment, and none begins meanwhile; behind one who is
- * not, the log stays. */
+/* Asked once, when a journal is closed. A reader who is in the way is gone in a moment, and none begins
+ * meanwhile; behind one who is not, the log stays. */
 static int lock_exclusive(struct held *held) {
     const struct timespec moment = {.tv_nsec = 5000000};
     int rc = held->level < SQLITE_LOCK_PENDING ? set_lock(held->fd, F_WRLCK, PENDING_BYTE, 1) : SQLITE_OK;
@@ -125,7 +126,8 @@ static int file_check_reserved(sqlite3_file *file, int *reserved) {
     return rc == SQLITE_BUSY ? SQLITE_OK : rc;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- index */
+/* ----------------------------------------------------------------------------------------------------------
+ * index */
 
 static int index_path(const struct held *held, char **path) {
     if (asprintf(path, "%s-shm", held->path) >= 0) return SQLITE_OK;
@@ -141,8 +143,8 @@ static int join_index(int fd) {
     return rc;
 }
 
-/* Its owner's alone: who can open it can lock it, and a lock for reading is enough to keep the writer from writing. Other users' readers
- * need none. */
+/* Its owner's alone: who can open it can lock it, and a lock for reading is enough to keep the writer from
+ * writing. Other users' readers need none. */
 static int open_index(struct held *held) {
     CLEANUP_FREE char *path = NULL;
     int rc = index_path(held, &path);
@@ -202,7 +204,8 @@ static int index_map(sqlite3_file *file, int region, int size, int extend, void 
     return SQLITE_OK;
 }
 
-/* The lock of who writes stays from the first row to the end: another that took it between two would keep rows off the record. */
+/* The lock of who writes stays from the first row to the end: another that took it between two would keep rows
+ * off the record. */
 static int index_lock(sqlite3_file *file, int first, int n, int flags) {
     if (first == INDEX_WRITER && (flags & SQLITE_SHM_UNLOCK) != 0) return SQLITE_OK;
     short type = (flags & SQLITE_SHM_UNLOCK) != 0   ? F_UNLCK
@@ -232,7 +235,8 @@ static int index_unmap(sqlite3_file *file, int forget) {
     return SQLITE_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- files */
+/* ----------------------------------------------------------------------------------------------------------
+ * files */
 
 static int file_close(sqlite3_file *file) {
     struct held *held = held_of(file);

@@ -1,9 +1,9 @@
 /* The module: opens and closes journals, and gives the table of functions to the face.
  *
- * A writer holds a write-ahead connection, with locks of its own (journal_files.h). A reader looks at the files first
- * (journal_guard.h): without a log (the run ended in order) it reads the file alone; beside a live or dead writer on this
- * machine's own disk the log, through the index that is there; and elsewhere, or where there is no index, through one in its own
- * memory, without locks. */
+ * A writer holds a write-ahead connection, with locks of its own (journal_files.h). A reader looks at the files
+ * first (journal_guard.h): without a log (the run ended in order) it reads the file alone; beside a live or
+ * dead writer on this machine's own disk the log, through the index that is there; and elsewhere, or where
+ * there is no index, through one in its own memory, without locks. */
 #include "journal/journal_module.h"
 
 #include <errno.h>
@@ -69,8 +69,8 @@ static int check_version(struct journal *journal, sqlite3_stmt *look, ty_error *
     return 0;
 }
 
-/* The first look into the file: SQLite opens it, and the log, only now. Gives SQLite's code in *rc. A view under the name of a table
- * could have rows without end. */
+/* The first look into the file: SQLite opens it, and the log, only now. Gives SQLite's code in *rc. A view
+ * under the name of a table could have rows without end. */
 static int read_version(struct journal *journal, int *rc, ty_error *err) {
     sqlite3_stmt *look = NULL;
     int result = -1;
@@ -113,7 +113,8 @@ struct opening {
     const char *layer, *tuning;
 };
 
-/* Opens, tunes and looks into it. *rc is SQLite's code where that went wrong. Who only reads carries nothing over when it closes. */
+/* Opens, tunes and looks into it. *rc is SQLite's code where that went wrong. Who only reads carries nothing
+ * over when it closes. */
 static int open_database(struct journal *journal, const struct opening *opening, int *rc, ty_error *err) {
     int flags = opening->flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
     *rc = journal_files_init();
@@ -149,7 +150,8 @@ static int open_reader_with(struct journal *journal, const char *parameters, con
     return open_database(journal, &opening, rc, err);
 }
 
-/* An index that cannot be opened (none is there, or it is not for us to read) leaves the log to be read without it. */
+/* An index that cannot be opened (none is there, or it is not for us to read) leaves the log to be read without
+ * it. */
 static int open_as_it_looks(struct journal *journal, ty_error *err) {
     int rc, result;
     if (journal->look.way == JOURNAL_ALONE)

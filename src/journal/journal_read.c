@@ -152,7 +152,8 @@ int module_each_checkpoint(struct journal *journal,
                  hand_checkpoint, &call, err);
 }
 
-/* From the end of the table, where a report that was just made lies; an index would be paid for by every report. */
+/* From the end of the table, where a report that was just made lies; an index would be paid for by every
+ * report. */
 static const char find_sql[] =
     "SELECT metrics FROM reports WHERE attempt = ?1 AND rank = ?2 AND number = ?3 ORDER BY id DESC LIMIT 1";
 

@@ -27,9 +27,9 @@ struct journal {
  * for. */
 int sqlite_fail(struct journal *journal, int rc, const char *verb, ty_error *err);
 
-/* Goes on in a log anew, when the one that is open, or its index, has lost its name: by somebody's hand, for no client of SQLite
- * removes what a writer has open. All of it is carried over first, while run.db has its name. An SQLITE_ code.
- * (journal_module.c) */
+/* Goes on in a log anew, when the one that is open, or its index, has lost its name: by somebody's hand, for no
+ * client of SQLite removes what a writer has open. All of it is carried over first, while run.db has its name.
+ * An SQLITE_ code. (journal_module.c) */
 int journal_renew(struct journal *journal);
 
 /* Writes the bytes of a complete journal without rows to `path`, which did not exist. (journal_create.c) */

@@ -142,7 +142,8 @@ static int commit(struct journal *journal) {
     return rc;
 }
 
-/* A directory that was moved or removed keeps its journal, which nobody finds by name; the end of the run tells of it. */
+/* A directory that was moved or removed keeps its journal, which nobody finds by name; the end of the run tells
+ * of it. */
 static int stay_found(struct journal *journal) {
     if (journal_files_hold_log(journal->db) || !journal_files_hold_name(journal->db)) return SQLITE_OK;
     return journal_renew(journal);
@@ -157,8 +158,8 @@ int module_commit(struct journal *journal, bool durable, ty_error *err) {
     return durable ? sync_all(journal, err) : 0;
 }
 
-/* A log that could not be carried over stays for whoever opens the journal next: after a failed sync nobody knows what of the
- * file is on the disk. Where a reader is in the way the log is at least synced. */
+/* A log that could not be carried over stays for whoever opens the journal next: after a failed sync nobody
+ * knows what of the file is on the disk. Where a reader is in the way the log is at least synced. */
 int module_finish(struct journal *journal, ty_error *err) {
     int result = module_commit(journal, false, err);
     if (result < 0) return result;

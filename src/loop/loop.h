@@ -29,8 +29,9 @@ void loop_stop(struct loop *loop);
 /* False once somebody else has closed its descriptor: it can neither turn any more nor tell of anything. */
 bool loop_intact(struct loop *loop);
 
-/* For an owner that waits elsewhere: a descriptor that is readable when a turn has something to do (-1: there is none), and how
- * long at most to wait for it: -1 without limit, 0 not at all. Both hold until the loop is touched again. */
+/* For an owner that waits elsewhere: a descriptor that is readable when a turn has something to do (-1: there
+ * is none), and how long at most to wait for it: -1 without limit, 0 not at all. Both hold until the loop is
+ * touched again. */
 int loop_fd(struct loop *loop);
 int loop_timeout_ms(struct loop *loop);
 

@@ -55,7 +55,8 @@ static void free_closed(uv_handle_t *handle) {
     free(handle);
 }
 
-/* Timers hold the course of things: limits, kills, ends. Some of their memory is put by, for when there is none. */
+/* Timers hold the course of things: limits, kills, ends. Some of their memory is put by, for when there is
+ * none. */
 static void put_by(uv_handle_t *handle) {
     struct real_timer *state = (struct real_timer *)handle;
     struct real_loop *loop = state->loop;
@@ -219,7 +220,8 @@ static int backend_fd(struct loop *base) {
     return uv_backend_fd(&((struct real_loop *)base)->uv);
 }
 
-/* libuv counts from when it last looked at the clock. It answers 0 while its descriptor does not know all watches yet. */
+/* libuv counts from when it last looked at the clock. It answers 0 while its descriptor does not know all
+ * watches yet. */
 static int timeout_ms(struct loop *base) {
     struct real_loop *loop = (struct real_loop *)base;
     if (uv_loop_alive(&loop->uv) == 0) return -1;
@@ -280,7 +282,8 @@ static const struct loop_backend real_backend = {
     .signal_stop = signal_stop,
 };
 
-/* libuv ends the process where it gets no pipe for signals in its first loop, which takes one descriptor before that. */
+/* libuv ends the process where it gets no pipe for signals in its first loop, which takes one descriptor before
+ * that. */
 static int check_room(void) {
     int pair[2] = {-1, -1}, first = eventfd(0, EFD_CLOEXEC);
     int code = first < 0 || pipe2(pair, O_CLOEXEC) < 0 ? -errno : 0;

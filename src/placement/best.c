@@ -1,10 +1,10 @@
 /* The best class for a kind: scores (docs/spec/placement.md 3.2 step 4), and a tournament over all classes that
  * follows their log, so that a decision costs the classes that changed and not all of them.
  *
- * A plain scan of the classes would do the same in ten lines. Measured one after the other for 80,000 workers on
- * 10,000 nodes of which no two are alike: PACK 0.19 s with the tournament and 24 s with the scan, SPREAD 0.50 s
- * and 139 s (on an idle machine 0.03 s and 0.08 s with the tournament). The scan stays for gangs of very many
- * kinds, where a tournament for each would cost more than it saves. */
+ * A plain scan of the classes would do the same in ten lines. Measured one after the other for 80,000 workers
+ * on 10,000 nodes of which no two are alike: PACK 0.19 s with the tournament and 24 s with the scan, SPREAD
+ * 0.50 s and 139 s (on an idle machine 0.03 s and 0.08 s with the tournament). The scan stays for gangs of very
+ * many kinds, where a tournament for each would cost more than it saves. */
 #include <errno.h>
 #include <stdlib.h>
 

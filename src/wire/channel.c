@@ -54,8 +54,8 @@ static size_t writable(const struct channel *channel) {
     return end - channel->written;
 }
 
-/* Waits for what the state asks for, and for nothing else: a paused channel does not wake up. The watch itself stays, so that it takes no
- * memory to go on. */
+/* Waits for what the state asks for, and for nothing else: a paused channel does not wake up. The watch itself
+ * stays, so that it takes no memory to go on. */
 static void watch(struct channel *channel) {
     unsigned events = 0;
     if (!channel->paused && !channel->ended) events |= LOOP_READABLE;

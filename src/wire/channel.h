@@ -31,14 +31,15 @@ int channel_create(struct loop *loop, int fd, const struct channel_events *event
                    struct channel **channel, ty_error *err);
 void channel_destroy(struct channel *channel); /* closes; queued bytes are lost unless flushed; NULL is fine */
 
-/* Destroys the channel and hands its descriptor, still open, to the caller: for an end that has flushed what it had to say and
- * whose peer says nothing before it is spoken to again. */
+/* Destroys the channel and hands its descriptor, still open, to the caller: for an end that has flushed what it
+ * had to say and whose peer says nothing before it is spoken to again. */
 int channel_release(struct channel *channel);
 
-/* Queues. 0, TY_ECOMM once the peer is gone, -EMSGSIZE over FRAME_MAX, -ENOMEM: the channel has then failed, so that a caller need not
- * look: the owner hears of it by `closed`. */
+/* Queues. 0, TY_ECOMM once the peer is gone, -EMSGSIZE over FRAME_MAX, -ENOMEM: the channel has then failed, so
+ * that a caller need not look: the owner hears of it by `closed`. */
 int channel_send(struct channel *channel, const Wire__Message *message);
-/* The owner cannot say what it must: nothing more is sent, and `closed` comes in a later turn with the reason, this negative errno. */
+/* The owner cannot say what it must: nothing more is sent, and `closed` comes in a later turn with the reason,
+ * this negative errno. */
 void channel_fail(struct channel *channel, int code);
 /* To append output frames to directly; an offset into it holds until the next flush. */
 struct buffer *channel_out(struct channel *channel);

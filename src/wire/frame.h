@@ -2,9 +2,10 @@
  *
  *     u32 size of the payload, little-endian; u8 kind; u8 zero; u16 zero
  *
- * kind MESSAGE: a wire.Message (trainyard.proto). kind OUTPUT: u32 rank, u8 stream (1 or 2), 3 zero bytes, then whole
- * lines of output, ready to be written; it is not protobuf so that output is not copied twice. A size over FRAME_MAX,
- * or over FRAME_MAX_HELLO before the Hello, is refused before anything is allocated. Pure: no system call. */
+ * kind MESSAGE: a wire.Message (trainyard.proto). kind OUTPUT: u32 rank, u8 stream (1 or 2), 3 zero bytes, then
+ * whole lines of output, ready to be written; it is not protobuf so that output is not copied twice. A size
+ * over FRAME_MAX, or over FRAME_MAX_HELLO before the Hello, is refused before anything is allocated. Pure: no
+ * system call. */
 #ifndef WIRE_FRAME_H
 #define WIRE_FRAME_H
 

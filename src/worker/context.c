@@ -1,6 +1,7 @@
-/* The worker of this process: made when first asked for, kept until the process ends, and shared with nobody: a child that this process
- * forks is as good as the worker itself, and talks to the agent over a channel of its own. At the fork other threads may have been
- * in the middle of anything, so the child begins with nothing of what they were at. */
+/* The worker of this process: made when first asked for, kept until the process ends, and shared with nobody: a
+ * child that this process forks is as good as the worker itself, and talks to the agent over a channel of its
+ * own. At the fork other threads may have been in the middle of anything, so the child begins with nothing of
+ * what they were at. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -22,7 +23,8 @@ static void flush_at_exit(void) {
     if (worker->link != NULL && worker->pid == getpid()) (void)link_flush(worker->link, NULL);
 }
 
-/* In a child: what was queued is the parent's to send. Its buffers are put by, not freed: a thread may have been about to move them. */
+/* In a child: what was queued is the parent's to send. Its buffers are put by, not freed: a thread may have
+ * been about to move them. */
 static void begin_child(void) {
     static struct buffers {
         struct buffers *next;

@@ -57,7 +57,8 @@ static int run_function(const char *name, ty_error *err) {
     (void)setvbuf(stdout, NULL, _IOLBF,
                   0); /* the agent relays lines, and they are to be seen as they are written */
     int status = exit_status(function(worker, config, size));
-    /* A checkpoint that was handed over and is lost after all is a failure of the worker, if it is not one already. */
+    /* A checkpoint that was handed over and is lost after all is a failure of the worker, if it is not one
+     * already. */
     rc = ty_report_drain(worker, err);
     return status == 0 && rc < 0 ? rc : status;
 }

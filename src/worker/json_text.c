@@ -1,5 +1,5 @@
-/* A scanner for RFC 8259, and for what the agent refuses beyond it: text that is not UTF-8, "\u0000" and halves of surrogate
- * pairs. */
+/* A scanner for RFC 8259, and for what the agent refuses beyond it: text that is not UTF-8, "\u0000" and halves
+ * of surrogate pairs. */
 #include "worker/json_text.h"
 
 #include <stdbool.h>

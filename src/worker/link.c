@@ -265,7 +265,8 @@ static int read_line(struct link *link, struct buffer *answer, ty_error *err) {
     return answer->failed ? ty_fail_memory(err) : 0;
 }
 
-/* What has come beyond the line is in `in`; the rest goes to `value` at once, so that a large one is in memory once. */
+/* What has come beyond the line is in `in`; the rest goes to `value` at once, so that a large one is in memory
+ * once. */
 static int read_value(struct link *link, const char *size_text, struct buffer *value, ty_error *err) {
     CLEANUP(buffer_done) struct buffer unwanted = {0};
     struct buffer *to = value != NULL ? value : &unwanted;

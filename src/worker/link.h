@@ -12,11 +12,13 @@
  *   get KEY                               value SIZE\n<bytes>, none
  *   wait KEY TIMEOUT_MS                   value SIZE\n<bytes>, timeout
  *   add KEY DELTA                         value SIZE\n<bytes>       the sum, decimal
- *   gather KEY TIMEOUT_MS SIZE\n<bytes>   value SIZE\n<bytes>, timeout IDSET; pieces: u32 little-endian size, bytes
- *   open                                  -                         with a socket in SCM_RIGHTS: another channel
+ *   gather KEY TIMEOUT_MS SIZE\n<bytes>   value SIZE\n<bytes>, timeout IDSET; pieces: u32 little-endian size,
+ *                                         bytes
+ *   open                                  -                         with a socket in SCM_RIGHTS: another
+ *                                         channel
  *
- * Any request may be answered "error TEXT" or "failed TEXT", an unknown or malformed line always is, and the channel goes on. One
- * request at a time on a channel. */
+ * Any request may be answered "error TEXT" or "failed TEXT", an unknown or malformed line always is, and the
+ * channel goes on. One request at a time on a channel. */
 #ifndef WORKER_LINK_H
 #define WORKER_LINK_H
 
@@ -38,8 +40,8 @@
 #define WORKER_ADDRESS_VARIABLE "TRAINYARD_ADDRESS" /* of this node, for peers; absent: loopback */
 #define WORKER_FUNCTION_VARIABLE "TRAINYARD_FUNCTION" /* see function.h; absent without */
 
-/* All that a run sets under our own names for each worker, for an array: no user gives them, and what an outer run set
- * is not for the workers of an inner one. */
+/* All that a run sets under our own names for each worker, for an array: no user gives them, and what an outer
+ * run set is not for the workers of an inner one. */
 #define WORKER_VARIABLES                                                                                   \
     "TRAINYARD_RUN", "TRAINYARD_ATTEMPT", "TRAINYARD_DEVICES", "TRAINYARD_DEVICE_IDS", WORKER_FD_VARIABLE, \
         WORKER_PID_VARIABLE, WORKER_TOKEN_VARIABLE, WORKER_PATH_VARIABLE, WORKER_PAYLOAD_VARIABLE,         \
@@ -59,8 +61,8 @@ struct link; /* opaque */
 int link_open(struct link **link, ty_error *err);
 int link_open_own(struct link **link, ty_error *err); /* a channel of its own in any case, for another thread */
 void link_close(struct link *link);                   /* what is queued and not flushed is lost; NULL is fine */
-/* Instead, in a child that the link's process forked: closes the child's copy of the channel. The memory is left alone, since another
- * thread may have been at work on it at that moment. NULL is fine. */
+/* Instead, in a child that the link's process forked: closes the child's copy of the channel. The memory is
+ * left alone, since another thread may have been at work on it at that moment. NULL is fine. */
 void link_abandon(struct link *link);
 bool link_is_worker(const struct link *link); /* false in a child of the worker */
 

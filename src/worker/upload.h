@@ -1,5 +1,5 @@
-/* Checkpoints on their way while the training goes on: one thread of this process, with a channel of its own to the agent, copies
- * and commits them in the order in which they come. */
+/* Checkpoints on their way while the training goes on: one thread of this process, with a channel of its own to
+ * the agent, copies and commits them in the order in which they come. */
 #ifndef WORKER_UPLOAD_H
 #define WORKER_UPLOAD_H
 
@@ -43,8 +43,8 @@ int upload_failure(ty_error *err);
 /* In a child that was forked: nothing is under way there, whatever the thread was about. */
 void upload_begin_child(void);
 
-/* The path of the latest that was committed this way, with its number; the caller's to free; NULL when there is none since the
- * last call. */
+/* The path of the latest that was committed this way, with its number; the caller's to free; NULL when there is
+ * none since the last call. */
 char *upload_take_latest(uint64_t *number);
 
 #endif

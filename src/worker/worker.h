@@ -35,7 +35,8 @@ int worker_link(struct ty_worker *worker, struct link **link, ty_error *err);
 /* The checkpoint that is the latest from now on; `path` is taken over. */
 void worker_set_checkpoint(struct ty_worker *worker, char *path, uint64_t number);
 
-/* What an answer "error TEXT" (TY_EUSAGE) or "failed TEXT" (TY_EWORKER) means, with that text; 0 for any other. */
+/* What an answer "error TEXT" (TY_EUSAGE) or "failed TEXT" (TY_EWORKER) means, with that text; 0 for any
+ * other. */
 int worker_check_answer(const char *answer, ty_error *err);
 
 /* Sends worker->line as a request; the answer is in worker->answer, and is none of those that say why not. */

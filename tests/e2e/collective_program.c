@@ -1,4 +1,5 @@
-/* A worker for test_collectives.py: collective_program MODE. Uses the public interface only, and prints what came of its calls. */
+/* A worker for test_collectives.py: collective_program MODE. Uses the public interface only, and prints what
+ * came of its calls. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
-/* A worker of the hang tests: hang_program HOW RANK [ATTEMPT]. The rank (-1: all) hangs in this attempt, or in any, in a function that a
- * test can look for in its stack; the others stay alive by heartbeats until they are told to end. */
+/* A worker of the hang tests: hang_program HOW RANK [ATTEMPT]. The rank (-1: all) hangs in this attempt, or in
+ * any, in a function that a test can look for in its stack; the others stay alive by heartbeats until they are
+ * told to end. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* A worker that reports as the test tells it: PROGRAM MODE STEPS DIRECTORY [FAIL_AT]. Each step writes a file of its own into a new
- * directory, hands it over and prints what came of it. PROGRAM fail TEXT...: tells of each failure and ends with 5. */
+/* A worker that reports as the test tells it: PROGRAM MODE STEPS DIRECTORY [FAIL_AT]. Each step writes a file
+ * of its own into a new directory, hands it over and prints what came of it. PROGRAM fail TEXT...: tells of
+ * each failure and ends with 5. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>

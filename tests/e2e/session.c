@@ -1,5 +1,5 @@
-/* Runs that their owner steps (trainyard/run.h), with real agents and workers: events, stopping, closing early, and every key of a
- * request. After each test there is no child, and no descriptor more than before. */
+/* Runs that their owner steps (trainyard/run.h), with real agents and workers: events, stopping, closing early,
+ * and every key of a request. After each test there is no child, and no descriptor more than before. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* Host lists: as many names as were counted, each without a bracket or a comma, and each a list of itself alone. */
+/* Host lists: as many names as were counted, each without a bracket or a comma, and each a list of itself
+ * alone. */
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/hostlist.h"

@@ -1,8 +1,9 @@
-/* `trainyard report` and `trainyard store` as a script calls them, and whatever an agent answers. The first byte of an input chooses the
- * command, its words follow, each ended by a NUL, an empty one ends them; the rest is what the agent says.
+/* `trainyard report` and `trainyard store` as a script calls them, and whatever an agent answers. The first
+ * byte of an input chooses the command, its words follow, each ended by a NUL, an empty one ends them; the rest
+ * is what the agent says.
  *
- * A command ends with a value, or with one line that says why not; what it has sent is one request of docs/worker-protocol.md, or none,
- * and no word becomes a line of its own. */
+ * A command ends with a value, or with one line that says why not; what it has sent is one request of
+ * docs/worker-protocol.md, or none, and no word becomes a line of its own. */
 #include <sys/socket.h>
 #include <unistd.h>
 

@@ -1,8 +1,9 @@
-/* What a worker may do on its channels to its agent (docs/worker-protocol.md), and what the controller may answer meanwhile.
+/* What a worker may do on its channels to its agent (docs/worker-protocol.md), and what the controller may
+ * answer meanwhile.
  *
- * An input is a list of moves of a worker of two, of its processes and of the controller. Whatever they are: what the agent says to the
- * controller is whole frames whose contents are checked, what it says to the worker is answers as the page says, its buffers
- * are bounded, and in the end no descriptor is left. */
+ * An input is a list of moves of a worker of two, of its processes and of the controller. Whatever they are:
+ * what the agent says to the controller is whole frames whose contents are checked, what it says to the worker
+ * is answers as the page says, its buffers are bounded, and in the end no descriptor is left. */
 #include <fcntl.h>
 #include <jansson.h>
 #include <sys/socket.h>

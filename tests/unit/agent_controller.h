@@ -88,7 +88,8 @@ bool controller_all_gone(const struct controller *c, unsigned n); /* ranks 0 to 
 void controller_finish(struct controller *c);                     /* says finish, hears bye */
 void controller_vanish(struct controller *c);                     /* closes the channel */
 
-/* The exit status of an agent that lost memory, or used what is not its own (as builds with AddressSanitizer see). */
+/* The exit status of an agent that lost memory, or used what is not its own (as builds with AddressSanitizer
+ * see). */
 #define AGENT_DAMAGED 77
 #define AGENT_DAMAGED_TEXT "77"
 

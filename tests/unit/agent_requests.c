@@ -1,5 +1,5 @@
-/* Each request is followed by one that cannot be refused, and whose answer ends those to the first: so a report that was refused is
- * heard of. */
+/* Each request is followed by one that cannot be refused, and whose answer ends those to the first: so a report
+ * that was refused is heard of. */
 #include "agent_requests.h"
 
 #include <setjmp.h>

@@ -1,6 +1,7 @@
-/* An agent in want, of memory or of what the kernel gives: each allocation, or each call of failing_calls.h, of what it is asked to do
- * fails once, and from there on. It then goes on as if nothing had been, or ends as a whole; no process, descriptor or memory is left.
- * For programs linked with failing_memory.c and failing_calls.c. */
+/* An agent in want, of memory or of what the kernel gives: each allocation, or each call of failing_calls.h, of
+ * what it is asked to do fails once, and from there on. It then goes on as if nothing had been, or ends as a
+ * whole; no process, descriptor or memory is left. For programs linked with failing_memory.c and
+ * failing_calls.c. */
 #ifndef UNIT_AGENT_WANT_H
 #define UNIT_AGENT_WANT_H
 
@@ -35,7 +36,8 @@ struct trial {
 /* In `main`, before the tests: this process is spared. -1: no memory for that. */
 int want_init(void);
 
-/* For `expect`: fails unless each of the first n workers ended with code 0, or its start failed and the reason was told. */
+/* For `expect`: fails unless each of the first n workers ended with code 0, or its start failed and the reason
+ * was told. */
 void want_expect_told(const struct controller *c, const struct lack *lack, unsigned n);
 
 /* After how many failures nothing more fails. */

@@ -1,5 +1,5 @@
-/* A run's directory and a tree to be copied into it as checkpoint 12 of attempt 1, for tests of checkpoints. What should go well and does
- * not fails the test. */
+/* A run's directory and a tree to be copied into it as checkpoint 12 of attempt 1, for tests of checkpoints.
+ * What should go well and does not fails the test. */
 #ifndef UNIT_CHECKPOINT_WORLD_H
 #define UNIT_CHECKPOINT_WORLD_H
 
@@ -27,8 +27,8 @@ void small_tree(void); /* fills the source: two files, a directory with another 
 
 #define RUN "0123456789abcdef" /* the run's id */
 
-/* The manifest of an empty checkpoint of the run, for a directory made by hand: its name and number, and whether it says that it is the
- * directory that was published. */
+/* The manifest of an empty checkpoint of the run, for a directory made by hand: its name and number, and
+ * whether it says that it is the directory that was published. */
 void mark(const char *name, unsigned number, bool original);
 
 /* The calls of checkpoint.h, for the source and with one rank's list, and with as many. */

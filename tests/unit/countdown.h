@@ -32,7 +32,8 @@ static inline long countdown_set(struct countdown *countdown, long n, bool for_g
     return left;
 }
 
-/* One count for this process, which is spared, and all that it forks from now on; -1 when there is no memory for that. */
+/* One count for this process, which is spared, and all that it forks from now on; -1 when there is no memory
+ * for that. */
 static inline int countdown_share(struct countdown *countdown) {
     struct countdown *shared =
         mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

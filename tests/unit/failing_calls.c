@@ -1,5 +1,5 @@
-/* Each call with the error that is usual for it. A child that shares its parent's memory may make them too: what lies behind them is
- * looked up once, before any. */
+/* Each call with the error that is usual for it. A child that shares its parent's memory may make them too:
+ * what lies behind them is looked up once, before any. */
 #include "failing_calls.h"
 
 #include <dlfcn.h>

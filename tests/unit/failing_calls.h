@@ -1,5 +1,5 @@
-/* Calls that the kernel refuses on demand: what makes descriptors, processes and watches, and what writes to sockets and files. They stand before libc's, so
- * that libraries meet them as well. */
+/* Calls that the kernel refuses on demand: what makes descriptors, processes and watches, and what writes to
+ * sockets and files. They stand before libc's, so that libraries meet them as well. */
 #ifndef UNIT_FAILING_CALLS_H
 #define UNIT_FAILING_CALLS_H
 

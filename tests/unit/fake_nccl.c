@@ -1,5 +1,5 @@
-/* A stand-in for libnccl and libcuda in one library: device memory is a block of this process, ranks meet in memory that they
- * share, and FAKE_NCCL says what is to go wrong:
+/* A stand-in for libnccl and libcuda in one library: device memory is a block of this process, ranks meet in
+ * memory that they share, and FAKE_NCCL says what is to go wrong:
  *   no-device   cuInit fails                 init-hangs  the communicator never stands
  *   hangs       the stream never ends        peer-lost   an asynchronous error */
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* Clusters and demands in words, for tests of placement: a node is "CPU=8,GPU=4", a demand says only what matters. What is wrong in the
- * words themselves fails the test. */
+/* Clusters and demands in words, for tests of placement: a node is "CPU=8,GPU=4", a demand says only what
+ * matters. What is wrong in the words themselves fails the test. */
 #ifndef UNIT_PLAN_WORLD_H
 #define UNIT_PLAN_WORLD_H
 

@@ -1,5 +1,6 @@
-/* An agent in want (agent_want.h): a launch of two workers, all that a worker may ask of its agent, stacks that are saved, and a machine
- * that is taken away. Each worker ends well, or why it did not start, or not get what it asked for, is told. */
+/* An agent in want (agent_want.h): a launch of two workers, all that a worker may ask of its agent, stacks that
+ * are saved, and a machine that is taken away. Each worker ends well, or why it did not start, or not get what
+ * it asked for, is told. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* Answers on their way to an agent: large values in parts that the channel has room for, one for all who wait for the same. */
+/* Answers on their way to an agent: large values in parts that the channel has room for, one for all who wait
+ * for the same. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

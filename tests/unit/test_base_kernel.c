@@ -104,7 +104,8 @@ static void descriptors_are_closed_from_a_number_on(void **state) {
 
 enum { NEVER_OPEN = 700 };
 
-/* As an old kernel, or a container's filter, without close_range; and a number that is not open is asked for by nobody. */
+/* As an old kernel, or a container's filter, without close_range; and a number that is not open is asked for by
+ * nobody. */
 static void filter_calls(void) {
     enum { CALL = offsetof(struct seccomp_data, nr), FIRST = offsetof(struct seccomp_data, args) };
     struct sock_filter code[] = {

@@ -1,6 +1,6 @@
-/* A channel between two ends whose memory runs short, or whose sends the kernel refuses: each allocation and each send fails once, and
- * from there on. All arrives, or whoever sent it was told so, or an end is told why the channel has ended; nothing is waited for in
- * vain. */
+/* A channel between two ends whose memory runs short, or whose sends the kernel refuses: each allocation and
+ * each send fails once, and from there on. All arrives, or whoever sent it was told so, or an end is told why
+ * the channel has ended; nothing is waited for in vain. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -96,8 +96,8 @@ static void expect_told(const struct end *from, const struct end *to) {
     if (to->closed > 0) assert_true(to->reason.code < 0 && to->reason.message[0] != '\0');
 }
 
-/* What both say, one after the other, but the last, which is for one to hear who has said all; who has read a message rests for the
- * remainder of the turn. */
+/* What both say, one after the other, but the last, which is for one to hear who has said all; who has read a
+ * message rests for the remainder of the turn. */
 static void converse(struct loop *loop, struct end ends[2]) {
     static void (*const said[])(struct end * end) = {say_hello, say_logs, say_output, say_logs, say_logs};
     for (size_t at = 0; at < ARRAY_SIZE(said); at++) {

@@ -1,4 +1,5 @@
-/* Checkpoints: what is copied is what was there; ranks beside each other; what may not be in one; what is removed. */
+/* Checkpoints: what is copied is what was there; ranks beside each other; what may not be in one; what is
+ * removed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -610,7 +611,8 @@ static void sweep_well(const struct checkpoint_known *known, const char *gone, c
     assert_string_equal(swept.stays.n > 0 ? swept.stays.text.data : "", stays);
 }
 
-/* What this run published, and what has a name of a form that nothing else gets; a name of a checkpoint is no proof. */
+/* What this run published, and what has a name of a form that nothing else gets; a name of a checkpoint is no
+ * proof. */
 static void sweeping(void **state) {
     (void)state;
     const struct checkpoint_known known = {.run = RUN, .last = 9};
@@ -631,7 +633,8 @@ static void sweeping(void **state) {
     expect_refusal(checkpoint_sweep(in(base, "nothing"), &known, &swept, &err), -ENOENT, &err, "nothing");
 }
 
-/* By their names, those of the journal stay, whatever their numbers; of others those that say so themselves go. */
+/* By their names, those of the journal stay, whatever their numbers; of others those that say so themselves
+ * go. */
 static void sweeping_of_given_names(void **state) {
     (void)state;
     static const char *const names[] = {"best", "checkpoint_000031", "./checkpoint_000032"};
@@ -651,7 +654,8 @@ static void sweeping_of_given_names(void **state) {
     expect_left(".theirs best broken checkpoint_000031 checkpoint_000032 early other-json theirs ");
 }
 
-/* A copy says something that is not so where it lies; and so do a checkpoint of another run, and one that was renamed. */
+/* A copy says something that is not so where it lies; and so do a checkpoint of another run, and one that was
+ * renamed. */
 static void sweeping_spares_what_is_not_the_runs(void **state) {
     (void)state;
     const struct checkpoint_known known = {.run = RUN, .last = 9},

@@ -1,4 +1,5 @@
-/* No death, no power cut and no failing call, wherever it strikes a checkpoint, leaves a directory that looks complete and is not.
+/* No death, no power cut and no failing call, wherever it strikes a checkpoint, leaves a directory that looks
+ * complete and is not.
  *
  * The calls that change a file system are wrapped by the linker (meson.build): the k-th of them fails, or kills
  * the process, or comes when the power has gone, and with it what was not synced. */
@@ -136,7 +137,8 @@ static int remove_best(ty_error *err) {
     return checkpoint_remove(run_path, &(struct checkpoint_mark){RUN, "best", 3}, err);
 }
 
-/* Killed at any moment: it is whole under its name, or has none, and the next controller's sweep removes the rest. */
+/* Killed at any moment: it is whole under its name, or has none, and the next controller's sweep removes the
+ * rest. */
 static void deaths_while_removing(void **state) {
     (void)state;
     static const char *const names[] = {"best"};
@@ -255,8 +257,9 @@ static void every_call_fails_once(int code) {
 
 /* ---- the power goes ---- */
 
-/* What of the run's directory is on the disk: of a file what it held when it was synced, of a directory the names it had then. A
- * name that was not synced may be there all the same; that is EARLY: all that stood there when the power went. */
+/* What of the run's directory is on the disk: of a file what it held when it was synced, of a directory the
+ * names it had then. A name that was not synced may be there all the same; that is EARLY: all that stood there
+ * when the power went. */
 struct kept_name {
     char name[256], target[256]; /* of a link */
     mode_t mode;
@@ -379,7 +382,8 @@ static void forget_disk(void) {
     }
 }
 
-/* One life with the power cut at the k-th call; what the disk has is put in the place of the run. False: the k-th never came. */
+/* One life with the power cut at the k-th call; what the disk has is put in the place of the run. False: the
+ * k-th never came. */
 static bool live_until_cut(long k) {
     struct stat run;
     BUFFER files = {0};

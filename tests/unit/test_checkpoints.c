@@ -1,4 +1,5 @@
-/* Rows and directories of checkpoints in step (src/controller/checkpoints.c), with a real journal and real files. */
+/* Rows and directories of checkpoints in step (src/controller/checkpoints.c), with a real journal and real
+ * files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

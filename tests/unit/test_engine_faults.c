@@ -1,6 +1,7 @@
-/* The local engine in want, of memory or of what the kernel gives: each allocation and each call of failing_calls.h fails once, and from
- * there on, when an agent is started, taken from the pool, or made with a copy of this process. It runs, or why not was told; no process
- * and no descriptor is left. This program is the command, too. */
+/* The local engine in want, of memory or of what the kernel gives: each allocation and each call of
+ * failing_calls.h fails once, and from there on, when an agent is started, taken from the pool, or made with a
+ * copy of this process. It runs, or why not was told; no process and no descriptor is left. This program is the
+ * command, too. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -92,7 +93,8 @@ static _Noreturn void be_copy(int control_fd) {
     _exit(0);
 }
 
-/* The agent's process may fail where only its end tells it: then its channel is closed, as that of any that is lost. */
+/* The agent's process may fail where only its end tells it: then its channel is closed, as that of any that is
+ * lost. */
 static bool copy_fails(fail_after *arm, long k, bool for_good) {
     struct engine_handle handle;
     ty_error err = {0};

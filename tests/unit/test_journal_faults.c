@@ -1,7 +1,8 @@
-/* The journal when the calls beneath it fail: each file call of a whole life (opened, written, finished, closed) fails once, or
- * from there on, or writes half before that; or the power goes, and with it what was not synced; or memory runs short, at each
- * allocation. Whoever opens the journal next finds a whole beginning of what was written, with all that was acknowledged, and
- * goes on. The functions below stand before libc's, for SQLite as well. */
+/* The journal when the calls beneath it fail: each file call of a whole life (opened, written, finished,
+ * closed) fails once, or from there on, or writes half before that; or the power goes, and with it what was not
+ * synced; or memory runs short, at each allocation. Whoever opens the journal next finds a whole beginning of
+ * what was written, with all that was acknowledged, and goes on. The functions below stand before libc's, for
+ * SQLite as well. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +24,8 @@
 #include "failing_memory.h"
 #include "journal/journal_module.h"
 
-/* ------------------------------------------------------------------------------------------------- calls that fail */
+/* ------------------------------------------------------------------------------------------------- calls that
+ * fail */
 
 enum mode {
     FAILS_ONCE,
@@ -172,7 +174,8 @@ static void come_back(void) {
     if (fault.mode != LOSES_FILE) restore(&disk[1]);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- a life */
+/* ----------------------------------------------------------------------------------------------------------- a
+ * life */
 
 enum { ROWS = 12, METRICS = 3000 };
 
@@ -233,7 +236,8 @@ static void live(struct life *life) {
     module->close(journal);
 }
 
-/* ------------------------------------------------------------------------------------------------- what is found of it */
+/* ------------------------------------------------------------------------------------------------- what is
+ * found of it */
 
 static int see_event(void *seen, int64_t sequence, const struct run_event *event) {
     (void)sequence;
@@ -333,8 +337,8 @@ static void check(const struct life *life) {
     go_on(rows);
 }
 
-/* SQLite does not tell that a new log's name was not synced (unless the power goes as well, that harms nobody), and a log that is
- * left after its journal was closed is found empty or carried over once more. */
+/* SQLite does not tell that a new log's name was not synced (unless the power goes as well, that harms nobody),
+ * and a log that is left after its journal was closed is found empty or carried over once more. */
 static bool may_be_passed_over(const char *call) {
     return str_equal(call, "unlink") || (str_equal(call, "sync of names") && fault.mode == FAILS_ONCE);
 }
@@ -362,7 +366,8 @@ static void each_call_fails(void **state) {
     assert_in_range(calls, 40, 1000);
 }
 
-/* ------------------------------------------------------------------------------------------------- memory runs short */
+/* ------------------------------------------------------------------------------------------------- memory runs
+ * short */
 
 static sqlite3_mem_methods own_memory;
 

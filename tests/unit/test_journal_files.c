@@ -1,5 +1,6 @@
-/* The files of a journal, in the hands of others: no client of SQLite, no copy made in the writer's own process and no child of it
- * takes an acknowledged row away; readers open nothing for writing and leave nothing behind, and are right or say that they are not. */
+/* The files of a journal, in the hands of others: no client of SQLite, no copy made in the writer's own process
+ * and no child of it takes an acknowledged row away; readers open nothing for writing and leave nothing behind,
+ * and are right or say that they are not. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -103,7 +104,8 @@ static int64_t ask(sqlite3 *db, const char *sql) {
     return answer;
 }
 
-/* Another process looks, as `sqlite3 run.db` does: it may write, and tidies up behind itself if it is the last one. */
+/* Another process looks, as `sqlite3 run.db` does: it may write, and tidies up behind itself if it is the last
+ * one. */
 static void look_from_outside(const char *sql, int64_t expected) {
     pid_t child = fork();
     if (child == 0) {
@@ -345,7 +347,8 @@ static void a_child_holds_no_lock_on(void **state) {
     assert_int_equal(close(pipe_ends[1]), 0);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ readers */
+/* ------------------------------------------------------------------------------------------------------------
+ * readers */
 
 struct meeting {
     struct journal *writer;

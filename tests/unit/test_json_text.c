@@ -1,4 +1,5 @@
-/* The scanner of a worker and the parser of its agent must agree: what one lets through the other understands. */
+/* The scanner of a worker and the parser of its agent must agree: what one lets through the other
+ * understands. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

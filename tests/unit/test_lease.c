@@ -325,7 +325,8 @@ static void test_another_user_cannot_disturb(void **state) {
     free(mine);
 }
 
-/* A stranger who claims everything holds everything, under his own name. The pid is told only where it is one of his. */
+/* A stranger who claims everything holds everything, under his own name. The pid is told only where it is one
+ * of his. */
 static void test_a_lie_is_told_of(void **state) {
     (void)state;
     if (geteuid() != 0) skip();
@@ -530,8 +531,9 @@ static void test_apply(void **state) {
 
 /* -- many processes compete -- */
 
-/* What is held, told by the kernel beside the leases: a claimant whose claim stands locks as many bytes of the device's part of a file
- * as it holds, which fails where there are none left. The kernel drops them before it drops the lease, whose descriptor is higher. */
+/* What is held, told by the kernel beside the leases: a claimant whose claim stands locks as many bytes of the
+ * device's part of a file as it holds, which fails where there are none left. The kernel drops them before it
+ * drops the lease, whose descriptor is higher. */
 struct board {
     int file;
     int64_t *grants, *violations;
@@ -566,7 +568,8 @@ static void unnote(const struct board *board, size_t device) {
         (void)lock_byte(board, device * PART + i, F_UNLCK);
 }
 
-/* Looks, claims if there is room, and looks again. 1 when the claim stands, 0 when there is no room, -EAGAIN. */
+/* Looks, claims if there is room, and looks again. 1 when the claim stands, 0 when there is no room,
+ * -EAGAIN. */
 static int try_claim(struct cluster *cluster, const struct lease *lease, quantity amount, size_t *device) {
     struct lease_holder *holders = NULL;
     struct lease_claim mine;

@@ -1,4 +1,5 @@
-/* Plans on TPU slices: whole ones only, elastic by slices, chips that each worker sees, and what is short in words. */
+/* Plans on TPU slices: whole ones only, elastic by slices, chips that each worker sees, and what is short in
+ * words. */
 /* The tables below say of each node and request only what matters. */
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 

@@ -1,5 +1,5 @@
-/* What the controller puts on record (src/controller/records.c), by a thread that writes into a stand-in for the journal, which can be made
- * to hang or to fail. It is also built with ThreadSanitizer. */
+/* What the controller puts on record (src/controller/records.c), by a thread that writes into a stand-in for
+ * the journal, which can be made to hang or to fail. It is also built with ThreadSanitizer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

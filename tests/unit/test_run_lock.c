@@ -153,7 +153,8 @@ static void what_others_hold_keeps_nobody(void **state) {
     (void)close(gate[1]);
 }
 
-/* Where locks are seen by everybody nothing is written while a run goes on, so that no thread hangs with the storage. */
+/* Where locks are seen by everybody nothing is written while a run goes on, so that no thread hangs with the
+ * storage. */
 static void a_local_run_is_held_without_a_write(void **state) {
     (void)state;
     struct run_lock *lock = taken();

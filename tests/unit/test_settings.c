@@ -1,5 +1,6 @@
-/* The table of settings: standard values, each form of each type with its bounds, what settings_finish concludes, and that a row is all
- * that a new setting takes (this program is built with a table that has one more). */
+/* The table of settings: standard values, each form of each type with its bounds, what settings_finish
+ * concludes, and that a row is all that a new setting takes (this program is built with a table that has one
+ * more). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -197,7 +198,8 @@ static const struct option_spec *option_named(const char *name) {
     return NULL;
 }
 
-/* The row of settings_with_one_more.def is an option with help, a key of requests and a field of config files. */
+/* The row of settings_with_one_more.def is an option with help, a key of requests and a field of config
+ * files. */
 static void a_new_setting_takes_one_row(void **state) {
     (void)state;
     const struct option_spec *option = option_named("widgets");

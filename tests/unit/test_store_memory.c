@@ -1,6 +1,6 @@
-/* The run's store when memory runs short: every allocation of a life of sets, sums, waits, gathers and ranks that leave fails once, and
- * once from there on. Each request is answered exactly once: with what it is answered at other times, or with why not. Linked with
- * --wrap for the allocating functions. */
+/* The run's store when memory runs short: every allocation of a life of sets, sums, waits, gathers and ranks
+ * that leave fails once, and once from there on. Each request is answered exactly once: with what it is
+ * answered at other times, or with why not. Linked with --wrap for the allocating functions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

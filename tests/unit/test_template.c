@@ -1,4 +1,5 @@
-/* Workers forked from a template, as their controller sees it, with a stand-in for the template (stand_in_template.h). */
+/* Workers forked from a template, as their controller sees it, with a stand-in for the template
+ * (stand_in_template.h). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* An agent in want (agent_want.h), whose workers are forked from a stand-in for the template: its start, the order to fork, a second
- * attempt, its end, and a second run on the template that was kept. Each worker ends well, be it forked or executed, or why it did not
- * start is told. */
+/* An agent in want (agent_want.h), whose workers are forked from a stand-in for the template: its start, the
+ * order to fork, a second attempt, its end, and a second run on the template that was kept. Each worker ends
+ * well, be it forked or executed, or why it did not start is told. */
 #include <string.h>
 
 #include "agent_want.h"

@@ -1,5 +1,5 @@
-/* Checkpoints on their way while the training goes on (src/worker/upload.c), through the public calls. The test plays the agent, on all
- * channels of the worker at once. It is also built with ThreadSanitizer. */
+/* Checkpoints on their way while the training goes on (src/worker/upload.c), through the public calls. The test
+ * plays the agent, on all channels of the worker at once. It is also built with ThreadSanitizer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -425,7 +425,8 @@ static void *look(void *worker) {
     return NULL;
 }
 
-/* Whatever other threads are in the middle of as a process forks, no lock of ours is held for ever in the child. */
+/* Whatever other threads are in the middle of as a process forks, no lock of ours is held for ever in the
+ * child. */
 static void body_forks(void) {
     ty_worker *worker = begin_worker();
     pthread_t thread;

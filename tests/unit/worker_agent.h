@@ -1,4 +1,5 @@
-/* An agent that a test plays, for a worker that is a forked process with an environment of its own: a process is one worker for life. */
+/* An agent that a test plays, for a worker that is a forked process with an environment of its own: a process
+ * is one worker for life. */
 #ifndef UNIT_WORKER_AGENT_H
 #define UNIT_WORKER_AGENT_H
 

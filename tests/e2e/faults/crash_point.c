@@ -1,8 +1,10 @@
-/* Loaded before everything else (LD_PRELOAD), it kills one process of a run at its k-th call that others can see.
+/* Loaded before everything else (LD_PRELOAD), it kills one process of a run at its k-th call that others can
+ * see.
  *
- * TRAINYARD_CRASH is "ROLE K HALF": the first word that the command was called with (run, agent), the number of the call, and whether a
- * write is done by half before. In any other process, and when K is 0, it only counts; at exit it leaves the count in the file that
- * TRAINYARD_CRASH_COUNT names. The counter is shared by the threads of the process. */
+ * TRAINYARD_CRASH is "ROLE K HALF": the first word that the command was called with (run, agent), the number of
+ * the call, and whether a write is done by half before. In any other process, and when K is 0, it only counts;
+ * at exit it leaves the count in the file that TRAINYARD_CRASH_COUNT names. The counter is shared by the
+ * threads of the process. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>

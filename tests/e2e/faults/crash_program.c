@@ -1,5 +1,6 @@
-/* A worker that goes on behind its latest checkpoint: PROGRAM STEPS DIRECTORY. Each step is a report of metrics and one with a
- * checkpoint; when that is acknowledged, a line "ATTEMPT STEP" is in DIRECTORY/acknowledged.RANK, by one write. */
+/* A worker that goes on behind its latest checkpoint: PROGRAM STEPS DIRECTORY. Each step is a report of metrics
+ * and one with a checkpoint; when that is acknowledged, a line "ATTEMPT STEP" is in
+ * DIRECTORY/acknowledged.RANK, by one write. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,13 @@
-/* Loaded before everything else (LD_PRELOAD), it makes calls of the file system fail as a full or broken disk makes them.
+/* Loaded before everything else (LD_PRELOAD), it makes calls of the file system fail as a full or broken disk
+ * makes them.
  *
- * TRAINYARD_FAIL is "CALL ERRNO PART": every call of this name ("write" stands for all that put bytes into a file, "sync" for all that
- * sync one) on a file whose path holds PART fails with this errno. ERRNO 0: a write takes one byte at a time, and every second call is
- * interrupted (EINTR) first. ERRNO -1: it never returns; so may a rename ("rename") and a removal ("unlink"), of paths that hold PART,
- * and a read ("read"). ERRNO -2, -3 ..: it takes 2, 3 .. tenths of a second.
- * TRAINYARD_FAIL_WHEN names a file without which nothing fails, TRAINYARD_FAIL_MARK one that is made when a call begins to hang.
- * TRAINYARD_CLOCK_JUMPS makes the wall clock alternate between an hour too early and an hour too late. */
+ * TRAINYARD_FAIL is "CALL ERRNO PART": every call of this name ("write" stands for all that put bytes into a
+ * file, "sync" for all that sync one) on a file whose path holds PART fails with this errno. ERRNO 0: a write
+ * takes one byte at a time, and every second call is interrupted (EINTR) first. ERRNO -1: it never returns; so
+ * may a rename ("rename") and a removal ("unlink"), of paths that hold PART, and a read ("read"). ERRNO -2, -3
+ * ..: it takes 2, 3 .. tenths of a second. TRAINYARD_FAIL_WHEN names a file without which nothing fails,
+ * TRAINYARD_FAIL_MARK one that is made when a call begins to hang. TRAINYARD_CLOCK_JUMPS makes the wall clock
+ * alternate between an hour too early and an hour too late. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

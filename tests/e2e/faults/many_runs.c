@@ -1,6 +1,7 @@
-/* One process that drives many runs: many_runs RUNS SEED STORAGE PROGRAM [WORD...]. Each has one fault at a random moment: a killed worker, a
- * killed agent, an interrupt, the run closed on its way; or none. No run may hang, and in the end the process holds no more memory
- * and descriptors than after its first runs. The runs' directories are removed by the next one. */
+/* One process that drives many runs: many_runs RUNS SEED STORAGE PROGRAM [WORD...]. Each has one fault at a
+ * random moment: a killed worker, a killed agent, an interrupt, the run closed on its way; or none. No run may
+ * hang, and in the end the process holds no more memory and descriptors than after its first runs. The runs'
+ * directories are removed by the next one. */
 #include <dirent.h>
 #include <ftw.h>
 #include <jansson.h>

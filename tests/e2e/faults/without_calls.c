@@ -1,5 +1,6 @@
-/* without_calls NAME[,NAME...] PROGRAM [ARGUMENT...]: runs a program that has no such system calls, as on an old kernel or under the
- * seccomp filter of a container: each of them fails with ENOSYS, in the program and in all that it starts. */
+/* without_calls NAME[,NAME...] PROGRAM [ARGUMENT...]: runs a program that has no such system calls, as on an
+ * old kernel or under the seccomp filter of a container: each of them fails with ENOSYS, in the program and in
+ * all that it starts. */
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
