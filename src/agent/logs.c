@@ -35,7 +35,7 @@ struct log {
     int fd;            /* the thread's; -1: not opened yet */
 };
 
-struct batch {
+struct log_batch {
     struct storage_job job;
     struct log *log;
     struct buffer bytes;
@@ -55,7 +55,7 @@ static int open_file(const struct log *log) {
 }
 
 static void write_batch(struct storage_job *job) {
-    struct batch *batch = (struct batch *)job;
+    struct log_batch *batch = (struct log_batch *)job;
     struct log *log = batch->log;
     if (batch->bytes.size > 0 && log->fd < 0) log->fd = open_file(log);
     if (batch->bytes.size > 0)
@@ -73,7 +73,7 @@ static void let_go(struct log *log) {
 }
 
 static void free_batch(struct storage_job *job) {
-    struct batch *batch = (struct batch *)job;
+    struct log_batch *batch = (struct log_batch *)job;
     buffer_done(&batch->bytes);
     let_go(batch->log);
     free(batch);
@@ -129,7 +129,7 @@ static void tell_stall(struct logs *logs) {
 
 /* What has gathered; of a log that is closed, the last. */
 static void post(struct log *log) {
-    struct batch *batch = calloc(1, sizeof *batch);
+    struct log_batch *batch = calloc(1, sizeof *batch);
     if (batch == NULL) {
         size_t size = log->gathered.size;
         log->logs->waiting -= size;
@@ -138,14 +138,14 @@ static void post(struct log *log) {
         if (log->closed && log->writing == 0) remove_log(log);
         return;
     }
-    *batch = (struct batch){.job = {.work = write_batch,
-                                    .done = end_batch,
-                                    .release = free_batch,
-                                    .what = "writing",
-                                    .path = log->path},
-                            .log = log,
-                            .bytes = log->gathered,
-                            .last = log->closed};
+    *batch = (struct log_batch){.job = {.work = write_batch,
+                                        .done = end_batch,
+                                        .release = free_batch,
+                                        .what = "writing",
+                                        .path = log->path},
+                                .log = log,
+                                .bytes = log->gathered,
+                                .last = log->closed};
     log->gathered = (struct buffer){0};
     log->writing++;
     log->uses++;
@@ -154,7 +154,7 @@ static void post(struct log *log) {
 }
 
 static void end_batch(struct storage_job *job) {
-    const struct batch *batch = (const struct batch *)job;
+    const struct log_batch *batch = (const struct log_batch *)job;
     struct log *log = batch->log;
     struct logs *logs = log->logs;
     log->writing--;

@@ -21,7 +21,7 @@ void kept_done(struct kept *kept) {
 static void drop_entry(struct checkpoints *checkpoints) {
     free(checkpoints->entry.made.path);
     free(checkpoints->entry.name);
-    checkpoints->entry = (struct entry){0};
+    checkpoints->entry = (struct entering){0};
 }
 
 void checkpoints_spare(struct checkpoints *checkpoints) {

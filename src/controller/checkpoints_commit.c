@@ -161,7 +161,7 @@ static void end_entry(void *context, const char *metrics) {
     struct published made = checkpoints->entry.made;
     const ty_error *failure = records_error(checkpoints->records);
     char *name = TAKE(checkpoints->entry.name), *copy = metrics != NULL ? strdup(metrics) : NULL;
-    checkpoints->entry = (struct entry){0};
+    checkpoints->entry = (struct entering){0};
     note_gone(checkpoints, NULL);
     ty_error memory = {0};
     if (failure->code != 0) {
@@ -191,7 +191,7 @@ static void put_on_record(struct checkpoints *checkpoints, const struct publicat
         checkpoints->listener(checkpoints->listener_context, &made);
         return;
     }
-    checkpoints->entry = (struct entry){made, name};
+    checkpoints->entry = (struct entering){made, name};
     records_checkpoint(checkpoints->records, &row);
     records_then(checkpoints->records, end_entry, checkpoints);
     records_commit(checkpoints->records);

@@ -27,7 +27,7 @@ struct goner {
 };
 
 /* A commit whose files are in place, while its row is written. */
-struct entry {
+struct entering {
     struct published made;
     char *name; /* NULL: there is none */
 };
@@ -40,7 +40,7 @@ struct checkpoints {
     size_t n_kept;
     struct goner *goners; /* the rows of the first of them are gone for good */
     size_t n_goners, n_gone;
-    struct entry entry;
+    struct entering entry;
     struct storage *storage;
     struct publication *publication; /* under way; NULL: none */
     struct past *past;               /* what is to be finished first; NULL: nothing */

@@ -33,7 +33,7 @@ struct field {
     size_t offset; /* in struct request, where the reader needs one */
 };
 
-enum { SHOWN = 40 };
+enum { VALUE_SHOWN = 40 };
 
 static void *place(struct request *request, const struct field *field) {
     return (char *)request + field->offset;
@@ -43,8 +43,8 @@ static void *place(struct request *request, const struct field *field) {
 static int refuse(const struct field *field, const json_t *value, const char *rule, ty_error *err) {
     CLEANUP_FREE char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
     if (text == NULL) return ty_fail_memory(err);
-    return ty_fail(err, TY_EUSAGE, "`%s` must be %s, not %.*s%s", field->name, rule, SHOWN, text,
-                   strlen(text) > SHOWN ? ".." : "");
+    return ty_fail(err, TY_EUSAGE, "`%s` must be %s, not %.*s%s", field->name, rule, VALUE_SHOWN, text,
+                   strlen(text) > VALUE_SHOWN ? ".." : "");
 }
 
 static bool is_text(const json_t *value) {

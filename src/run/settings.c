@@ -41,7 +41,7 @@ const struct setting settings_table[] = {
 };
 const size_t settings_count = ARRAY_SIZE(settings_table);
 
-enum { WORDS_MAX = 8, WORD_SIZE = 24, SHOWN = 40, NAME_MAX_BYTES = 200 };
+enum { WORDS_MAX = 8, WORD_SIZE = 24, GIVEN_SHOWN = 40, NAME_MAX_BYTES = 200 };
 
 static void *member_of(const struct setting *setting, struct run_settings *settings) {
     return (char *)settings + setting->offset;
@@ -224,7 +224,7 @@ static int refuse(const struct setting *setting, const char *subject, const char
     char rule[96];
     bool no_text = setting->type == SETTING_WORD && *given != '"';
     return ty_fail(err, TY_EUSAGE, "%s must be %s%s, not %.*s%s", subject, no_text ? "a text, " : "",
-                   rule_of(setting, rule), SHOWN, given, strlen(given) > SHOWN ? ".." : "");
+                   rule_of(setting, rule), GIVEN_SHOWN, given, strlen(given) > GIVEN_SHOWN ? ".." : "");
 }
 
 /* A parser of text says itself what is wrong; any other failure is told as the rule and the value. */

@@ -32,7 +32,7 @@ struct gathered {
     uint32_t n_owed;
 };
 
-struct entry {
+struct store_entry {
     struct shared *value; /* NULL: not set */
     struct waiter *waiters;
     struct piece *pieces; /* world_size of them while a gather goes on */
@@ -81,7 +81,7 @@ static void free_by_rank(struct store *store, void *items, size_t item_size) {
     free(items);
 }
 
-static void free_pieces(struct store *store, struct entry *entry) {
+static void free_pieces(struct store *store, struct store_entry *entry) {
     for (uint32_t i = 0; entry->pieces != NULL && i < store->world_size; i++)
         shared_release(entry->pieces[i].value);
     free_by_rank(store, entry->pieces, sizeof *entry->pieces);
@@ -104,7 +104,7 @@ static void remove_waiter(struct store *store, struct waiter **link) {
     store->n_waiters--;
 }
 
-static void free_entry(struct store *store, struct entry *entry) {
+static void free_entry(struct store *store, struct store_entry *entry) {
     while (entry->waiters != NULL)
         remove_waiter(store, &entry->waiters);
     free_pieces(store, entry);
@@ -118,19 +118,19 @@ void store_destroy(struct store *store) {
     size_t at = 0;
     uintptr_t value;
     while (hash_next(store->entries, &at, &value) != NULL)
-        free_entry(store, (struct entry *)value);
+        free_entry(store, (struct store_entry *)value);
     idset_done(&store->ended);
     hash_destroy(store->entries);
     free(store);
 }
 
-static struct entry *find_entry(const struct store *store, const char *key) {
+static struct store_entry *find_entry(const struct store *store, const char *key) {
     uintptr_t *value = hash_get(store->entries, key);
-    return value == NULL ? NULL : (struct entry *)*value;
+    return value == NULL ? NULL : (struct store_entry *)*value;
 }
 
-static struct entry *make_entry(struct store *store, const char *key) {
-    struct entry *entry = find_entry(store, key);
+static struct store_entry *make_entry(struct store *store, const char *key) {
+    struct store_entry *entry = find_entry(store, key);
     if (entry != NULL) return entry;
     entry = calloc(1, sizeof *entry);
     if (entry != NULL && hash_set(store->entries, key, (uintptr_t)entry) < 0) {
@@ -142,7 +142,7 @@ static struct entry *make_entry(struct store *store, const char *key) {
 
 /* A key that nothing stands behind any more takes no room. */
 static void tidy(struct store *store, const char *key) {
-    struct entry *entry = find_entry(store, key);
+    struct store_entry *entry = find_entry(store, key);
     if (entry == NULL || entry->value != NULL || entry->waiters != NULL || entry->pieces != NULL ||
         entry->last.n_owed > 0)
         return;
@@ -199,8 +199,8 @@ static bool has_room(struct store *store, const struct store_request *request, s
 }
 
 /* Everybody who waits for the entry's value, or gathers, gets the same answer. */
-static void answer_waiters(struct store *store, struct entry *entry, bool gathers, enum store_status status,
-                           struct shared *value) {
+static void answer_waiters(struct store *store, struct store_entry *entry, bool gathers,
+                           enum store_status status, struct shared *value) {
     for (struct waiter **link = &entry->waiters; *link != NULL;) {
         const struct waiter *waiter = *link;
         if (waiter->gathers == gathers) {
@@ -218,7 +218,7 @@ static nanoseconds deadline_of(const struct store_request *request, nanoseconds 
 }
 
 /* False when the request does not wait, which was answered. */
-static bool add_waiter(struct store *store, struct entry *entry, const struct store_request *request,
+static bool add_waiter(struct store *store, struct store_entry *entry, const struct store_request *request,
                        nanoseconds now) {
     char why[80];
     (void)snprintf(why, sizeof why, "%d requests wait in the store, and no more can: use fewer channels",
@@ -246,7 +246,7 @@ static bool add_waiter(struct store *store, struct entry *entry, const struct st
 /* Whoever waits for the key gets the value; NULL when memory is short. */
 static struct shared *put(struct store *store, const struct store_request *request, const void *bytes,
                           size_t size) {
-    struct entry *entry = make_entry(store, request->key);
+    struct store_entry *entry = make_entry(store, request->key);
     struct shared *value = entry == NULL ? NULL : shared_copy(bytes, size, store->bytes);
     if (value == NULL) return NULL;
     shared_release(entry->value);
@@ -262,7 +262,7 @@ static void set(struct store *store, const struct store_request *request) {
 }
 
 static void get(struct store *store, const struct store_request *request, nanoseconds now) {
-    struct entry *entry = find_entry(store, request->key);
+    struct store_entry *entry = find_entry(store, request->key);
     if (entry != NULL && entry->value != NULL) {
         answer(store, request, STORE_OK, entry->value);
         return;
@@ -288,7 +288,7 @@ static void add(struct store *store, const struct store_request *request) {
         refuse(store, request, "add takes a whole number");
         return;
     }
-    const struct entry *entry = find_entry(store, request->key);
+    const struct store_entry *entry = find_entry(store, request->key);
     if (entry != NULL && entry->value != NULL &&
         !str_to_int64(entry->value->bytes, INT64_MIN, INT64_MAX, &sum)) {
         refuse(store, request, "the key holds something else than a whole number");
@@ -306,7 +306,7 @@ static void add(struct store *store, const struct store_request *request) {
 
 /* Keeps the answer for the ranks that are not waiting for it just now. Without memory it is lost to them,
  * and they wait until the attempt ends. */
-static void keep_gathered(struct store *store, struct entry *entry, enum store_status status,
+static void keep_gathered(struct store *store, struct store_entry *entry, enum store_status status,
                           struct shared *value) {
     struct gathered last = {.status = status, .owed = make_by_rank(store, sizeof *last.owed)};
     for (uint32_t i = 0; last.owed != NULL && i < store->world_size; i++) {
@@ -322,7 +322,7 @@ static void keep_gathered(struct store *store, struct entry *entry, enum store_s
 }
 
 /* The gather has come to this, for all ranks. */
-static void end_gather(struct store *store, struct entry *entry, enum store_status status,
+static void end_gather(struct store *store, struct store_entry *entry, enum store_status status,
                        struct shared *value) {
     keep_gathered(store, entry, status, value);
     answer_waiters(store, entry, true, status, value);
@@ -330,7 +330,7 @@ static void end_gather(struct store *store, struct entry *entry, enum store_stat
 }
 
 /* Each piece goes when its bytes are in the answer, so that all are in memory once. */
-static void answer_gather(struct store *store, struct entry *entry) {
+static void answer_gather(struct store *store, struct store_entry *entry) {
     struct shared *all = shared_create(entry->came_bytes, store->bytes);
     size_t at = 0;
     for (uint32_t i = 0; all != NULL && i < store->world_size; i++) {
@@ -355,7 +355,7 @@ static void name_ranks(const struct idset *ranks, const char *one, const char *s
 }
 
 /* Those who wait for a piece of a rank that has ended are told; the pieces stay, for whoever asks again. */
-static void refuse_without_ended(struct store *store, struct entry *entry) {
+static void refuse_without_ended(struct store *store, struct store_entry *entry) {
     struct idset missing = {0};
     for (int64_t rank = -1; (rank = idset_next(&store->ended, rank)) != IDSET_END;)
         if (entry->pieces[rank].value == NULL) (void)idset_add(&missing, rank);
@@ -377,13 +377,13 @@ void store_leave(struct store *store, uint32_t rank) {
     size_t at = 0;
     uintptr_t value;
     while (hash_next(store->entries, &at, &value) != NULL) {
-        struct entry *entry = (struct entry *)value;
+        struct store_entry *entry = (struct store_entry *)value;
         if (entry->pieces != NULL) refuse_without_ended(store, entry);
     }
 }
 
 /* A rank whose time was over asks again, and meanwhile all came. */
-static bool answer_late(struct store *store, struct entry *entry, const struct store_request *request) {
+static bool answer_late(struct store *store, struct store_entry *entry, const struct store_request *request) {
     struct gathered *last = &entry->last;
     if (last->n_owed == 0 || !last->owed[request->rank]) return false;
     last->owed[request->rank] = false;
@@ -393,7 +393,7 @@ static bool answer_late(struct store *store, struct entry *entry, const struct s
 }
 
 /* The first piece of a rank counts, however often it asks. False: memory is short. */
-static bool put_piece(struct store *store, struct entry *entry, struct piece *piece,
+static bool put_piece(struct store *store, struct store_entry *entry, struct piece *piece,
                       const struct store_request *request) {
     if (piece->value != NULL) return true;
     piece->value = shared_copy(request->value, request->size, store->bytes);
@@ -404,7 +404,7 @@ static bool put_piece(struct store *store, struct entry *entry, struct piece *pi
 }
 
 /* Why the gather cannot take this piece; an empty buffer when it can. */
-static void check_piece(const struct store *store, const struct entry *entry,
+static void check_piece(const struct store *store, const struct store_entry *entry,
                         const struct store_request *request, struct buffer *why) {
     size_t size = entry->came_bytes + sizeof(uint32_t) + request->size;
     if (size > STORE_ANSWER_MAX)
@@ -417,7 +417,7 @@ static void check_piece(const struct store *store, const struct entry *entry,
 }
 
 /* A piece for which there is no room ends the gather for all ranks, the ones that have not come included. */
-static bool refuse_piece(struct store *store, struct entry *entry, const struct store_request *request) {
+static bool refuse_piece(struct store *store, struct store_entry *entry, const struct store_request *request) {
     struct buffer words = {0};
     check_piece(store, entry, request, &words);
     if (words.size == 0 && !words.failed) return false;
@@ -432,7 +432,7 @@ static void gather(struct store *store, const struct store_request *request, nan
         refuse(store, request, "no such rank");
         return;
     }
-    struct entry *entry = find_entry(store, request->key);
+    struct store_entry *entry = find_entry(store, request->key);
     if (entry != NULL && answer_late(store, entry, request)) return;
     if ((entry == NULL || entry->pieces == NULL) &&
         !has_room(store, request, store->world_size * sizeof *entry->pieces))
@@ -464,7 +464,7 @@ static void gather(struct store *store, const struct store_request *request, nan
 }
 
 static void drop(struct store *store, const struct store_request *request) {
-    struct entry *entry = find_entry(store, request->key);
+    struct store_entry *entry = find_entry(store, request->key);
     bool had = entry != NULL && entry->value != NULL;
     if (had) shared_release(TAKE(entry->value));
     answer(store, request, had ? STORE_OK : STORE_NONE, NULL);
@@ -477,7 +477,7 @@ static void forget(struct store *store, const struct store_request *request) {
     uintptr_t value;
     const char *key;
     while ((key = hash_next(store->entries, &at, &value)) != NULL) {
-        struct entry *entry = (struct entry *)value;
+        struct store_entry *entry = (struct store_entry *)value;
         struct waiter **link = &entry->waiters;
         while (*link != NULL && ((*link)->node != request->node || (*link)->channel != request->channel))
             link = &(*link)->next;
@@ -518,8 +518,8 @@ void store_ask(struct store *store, const struct store_request *request, nanosec
 }
 
 /* Who waits for one key; adds them to `all`. The number of them. */
-static size_t name_waiters(const struct entry *entry, const char *key, struct idset *all, uint32_t *lowest,
-                           struct buffer *out) {
+static size_t name_waiters(const struct store_entry *entry, const char *key, struct idset *all,
+                           uint32_t *lowest, struct buffer *out) {
     struct idset ranks = {0};
     for (const struct waiter *waiter = entry->waiters; waiter != NULL; waiter = waiter->next) {
         (void)idset_add(&ranks, waiter->rank);
@@ -544,7 +544,7 @@ bool store_is_stuck(const struct store *store, const struct idset *elsewhere, ui
     const char *key;
     while ((key = hash_next(store->entries, &at, &value)) != NULL) {
         uint32_t lowest = 0;
-        size_t n = name_waiters((const struct entry *)value, key, &waiting, &lowest, out);
+        size_t n = name_waiters((const struct store_entry *)value, key, &waiting, &lowest, out);
         if (n == 0 || n > fewest || (n == fewest && lowest > *rank)) continue;
         fewest = n;
         *rank = lowest;
@@ -567,7 +567,7 @@ nanoseconds store_deadline(const struct store *store) {
 }
 
 /* The ranks that did not come to a gather, as an idset; NULL when memory is short. */
-static struct shared *list_absent(const struct store *store, const struct entry *entry) {
+static struct shared *list_absent(const struct store *store, const struct store_entry *entry) {
     struct idset absent = {0};
     struct buffer text = {0};
     for (uint32_t i = 0; i < store->world_size; i++)
@@ -578,7 +578,7 @@ static struct shared *list_absent(const struct store *store, const struct entry 
 }
 
 /* Answers the waiters whose time is over; the earliest deadline of the others, -1 without. */
-static nanoseconds expire_entry(struct store *store, struct entry *entry, nanoseconds now) {
+static nanoseconds expire_entry(struct store *store, struct store_entry *entry, nanoseconds now) {
     struct shared *absent = NULL;
     nanoseconds first = -1;
     for (struct waiter **link = &entry->waiters; *link != NULL;) {
@@ -605,7 +605,7 @@ void store_expire(struct store *store, nanoseconds now) {
     uintptr_t value;
     const char *key;
     while ((key = hash_next(store->entries, &at, &value)) != NULL) {
-        nanoseconds deadline = expire_entry(store, (struct entry *)value, now);
+        nanoseconds deadline = expire_entry(store, (struct store_entry *)value, now);
         if (deadline >= 0 && (first < 0 || deadline < first)) first = deadline;
         tidy(store, key);
     }
