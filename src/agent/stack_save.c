@@ -15,7 +15,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/stack_save.h"
 #include "base/cleanup.h"
 #include "base/duration.h"
 #include "base/file.h"

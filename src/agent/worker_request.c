@@ -10,7 +10,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/worker_request.h"
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "worker/link.h"
