@@ -308,6 +308,8 @@ class Disks(FaultCase):
         """D6: it is told by path, output is shown meanwhile, and nothing is missing in the logs."""
         process, thaw = self.freeze_under_the_logs("r", "--grace", "10s")
         thaw()
+        for rank in range(2):  # a run that is stopped in the same instant does not wait for storage that hung until then
+            self.wait_for(lambda: self.ticks_of(rank) - len(self.lines_of(rank, "r")) < 3, "the log", process)  # noqa: B023
         process.send_signal(signal.SIGTERM)
         self.assert_status(143, self.finish(process, 30))
         for rank in range(2):
