@@ -50,12 +50,14 @@ class DeathCase(RunCase):
         return process
 
     def worker(self, process, rank):
-        """Pid of a rank of a gang that runs one agent."""
-        for pid in children(self.agents(process)[0]):
-            with open("/proc/%d/environ" % pid, "rb") as file:
-                if b"\0RANK=%d\0" % rank in b"\0" + file.read():
-                    return pid
-        self.fail("rank %d is not there" % rank)
+        """Pid of a rank of a gang that runs one agent; in the midst of an exec a process has no environment for a moment."""
+        def find():
+            for pid in children(self.agents(process)[0]):
+                with open("/proc/%d/environ" % pid, "rb") as file:
+                    if b"\0RANK=%d\0" % rank in b"\0" + file.read():
+                        return pid
+            return None
+        return self.wait_for(find, "rank %d" % rank, process)
 
     def assert_death(self, process, status, *states, name="gang", timeout=30):
         finished = self.assert_status(status, self.finish(process, timeout))
