@@ -76,7 +76,7 @@ static int read_environment(struct config_file *file, const json_t *runtime, ty_
 /* The settings of `section` (NULL: of the run itself) that `map` gives: those that are options as well. */
 static int read_settings(struct config_file *file, const json_t *map, const char *section,
                          struct run_settings *settings, ty_error *err) {
-    const char *known[64];
+    const char *known[SETTINGS_KEYS];
     size_t n = 0;
     if (json_is_null(map)) return 0;
     if (!json_is_object(map)) return refuse(file->document, map, section, "a map", err);
@@ -85,9 +85,7 @@ static int read_settings(struct config_file *file, const json_t *map, const char
         known[n++] = "checkpoint_config";
         known[n++] = "worker_runtime_env";
     }
-    for (size_t i = 0; i < settings_count && n < ARRAY_SIZE(known); i++)
-        if (settings_table[i].option != NULL && str_equal(settings_table[i].section, section))
-            known[n++] = settings_table[i].key;
+    n = settings_keys(section, true, known, n);
     int result =
         document_check_keys(file->document, map, section == NULL ? "run_config" : section, known, n, err);
     for (size_t i = section == NULL ? 3 : 0; i < n && result >= 0; i++) {

@@ -168,13 +168,12 @@ static int read_settings(struct request *request, const json_t *map, const char 
 /* Refuses a map that is none, or has a key that is not among the settings of its section and `others`. */
 static int check_map(const char *what, const json_t *map, const char *section, const char *const *others,
                      size_t n_others, ty_error *err) {
-    const char *known[64];
+    const char *known[SETTINGS_KEYS];
     size_t n = 0;
     if (!json_is_object(map)) return ty_fail(err, TY_EUSAGE, "%s must be a map of fields", what);
     for (; n < n_others; n++)
         known[n] = others[n];
-    for (size_t i = 0; i < settings_count && n < ARRAY_SIZE(known); i++)
-        if (str_equal(settings_table[i].section, section)) known[n++] = settings_table[i].key;
+    n = settings_keys(section, false, known, n);
     return document_check_keys(NULL, map, what, known, n, err);
 }
 

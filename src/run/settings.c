@@ -65,6 +65,15 @@ const struct setting *setting_find(const char *section, const char *key) {
     return NULL;
 }
 
+size_t settings_keys(const char *section, bool options, const char *keys[SETTINGS_KEYS], size_t n) {
+    for (size_t i = 0; i < settings_count && n < SETTINGS_KEYS; i++) {
+        const struct setting *setting = &settings_table[i];
+        if (str_equal(setting->section, section) && (!options || setting->option != NULL))
+            keys[n++] = setting->key;
+    }
+    return n;
+}
+
 /* -- what is allowed */
 
 int run_name_check(const char *name, ty_error *err) {

@@ -128,6 +128,11 @@ int setting_set_json(const struct setting *setting, struct run_settings *setting
 /* The row of a key in a section (NULL: of the run itself), or NULL. */
 const struct setting *setting_find(const char *section, const char *key);
 
+/* Adds the keys of a section to the first `n` of `keys`, which has room for SETTINGS_KEYS; of those that are
+ * options alone where `options`. How many there are then. */
+enum { SETTINGS_KEYS = 64 };
+size_t settings_keys(const char *section, bool options, const char *keys[SETTINGS_KEYS], size_t n);
+
 /* The fields of ty_run_config, of which zero and NULL are not given. */
 int settings_from_public(struct run_settings *settings, const ty_run_config *config, ty_error *err);
 
