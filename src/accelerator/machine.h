@@ -3,13 +3,14 @@
 #ifndef ACCELERATOR_MACHINE_H
 #define ACCELERATOR_MACHINE_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/idset.h"
 
-enum { MACHINE_PATH_SIZE = 512 };
+enum { MACHINE_PATH_SIZE = PATH_MAX };
 
 bool machine_has(const char *path);
 /* The text of a small file without the white space at its end; false when it cannot be read or does not fit. */

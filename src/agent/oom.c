@@ -3,6 +3,7 @@
 #include "agent/oom.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 enum { OOM_FILE_MAX = 64 << 10 };
 
 static bool read_file(const char *directory, const char *name, struct buffer *out) {
-    char path[640];
+    char path[PATH_MAX + 64];
     (void)snprintf(path, sizeof path, "%s/%s", directory, name);
     buffer_clear(out);
     return file_read(path, OOM_FILE_MAX, out, NULL) == 0 && out->size > 0;
@@ -50,7 +51,7 @@ static bool find_directory(struct oom *oom, const char *mount, const char *group
 
 void oom_init(struct oom *oom) {
     CLEANUP(buffer_done) struct buffer text = {0};
-    char group[400];
+    char group[PATH_MAX / 2];
     *oom = (struct oom){0};
     if (!read_file("/proc/self", "cgroup", &text)) return;
     oom->v1 = process_cgroup(text.data, "memory", group, sizeof group);
@@ -79,7 +80,7 @@ void oom_forget(struct oom *oom) {
 /* The least of the limits of version 2, from our cgroup up to the mount. */
 static uint64_t limit_of_parents(const char *directory) {
     CLEANUP(buffer_done) struct buffer text = {0};
-    char path[512];
+    char path[PATH_MAX];
     uint64_t least = UINT64_MAX;
     (void)snprintf(path, sizeof path, "%s", directory);
     while (str_prefix(path, "/sys/fs/cgroup/", NULL)) {

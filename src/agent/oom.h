@@ -3,13 +3,14 @@
 #ifndef AGENT_OOM_H
 #define AGENT_OOM_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/buffer.h"
 
 struct oom {
-    char directory[512]; /* of this process's memory cgroup; "": not found, nothing is ever told */
+    char directory[PATH_MAX]; /* of this process's memory cgroup; "": not found, nothing is ever told */
     bool v1;
     uint64_t kills; /* seen and accounted for */
 };

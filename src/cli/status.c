@@ -316,13 +316,12 @@ static int compare_began(const void *a, const void *b) {
     return (x->began < y->began) - (x->began > y->began);
 }
 
-static void list_text(const struct run_summary *runs, size_t n, struct buffer *out) {
+/* `n_there`: with those that could not be read, of which a warning told. */
+static void list_text(const struct run_summary *runs, size_t n, size_t n_there, struct buffer *out) {
     static const char *const heads[] = {"NAME", "STATE", "WORKERS", "AGE", "DURATION", "LAST METRICS"};
     CLEANUP(table_done) struct text_table table = {.n_columns = ARRAY_SIZE(heads)};
-    if (n == 0) {
-        buffer_text(out, "No runs here yet. To begin: trainyard run -n 4 -- PROG\n");
-        return;
-    }
+    if (n_there == 0) buffer_text(out, "No runs here yet. To begin: trainyard run -n 4 -- PROG\n");
+    if (n == 0) return;
     for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
         table_cell(&table, heads[i]);
     for (size_t i = 0; i < n; i++)
@@ -360,7 +359,7 @@ static int show_all(const char *storage_path, int format, struct buffer *out, ty
             (void)json_array_append_new(list, run_json(&runs[i], false));
         put_json(json_pack("{s:o}", "runs", list), out);
     } else {
-        list_text(runs, n_runs, out);
+        list_text(runs, n_runs, n, out);
     }
     for (size_t i = 0; i < n_runs; i++)
         run_summary_done(&runs[i]);

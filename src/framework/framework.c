@@ -1,6 +1,7 @@
 /* Frameworks by name, and what their files share. */
 #include "framework/framework.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,12 +27,15 @@ void variables_set(struct variables *variables, const char *name, const char *va
 }
 
 void variables_format(struct variables *variables, const char *name, const char *format, ...) {
-    char text[4096];
+    CLEANUP_FREE char *text = NULL;
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
+    if (vasprintf(&text, format, args) < 0) text = NULL;
     va_end(args);
-    variables_set(variables, name, text);
+    if (text != NULL)
+        variables_set(variables, name, text);
+    else if (variables->result >= 0)
+        variables->result = -ENOMEM;
 }
 
 int variables_end(const struct variables *variables, ty_error *err) {
