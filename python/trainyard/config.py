@@ -382,7 +382,7 @@ _DEPRECATED_RUN = {
 class RunConfig:
     """How a run is named, stored and bounded.
 
-    name: default run-YYYYMMDD-HHMMSS-xxxx. storage_path: default ~/trainyard_runs; the run's files are below
+    name: default run-YYYYMMDD-HHMMSS-xxxx. storage_path: default $TRAINYARD_STORAGE, else ~/trainyard_runs; the run's files are below
     storage_path/name. callbacks: instances of UserCallback. worker_runtime_env: {"env_vars": {...}, "working_dir": PATH} for the
     workers.
 

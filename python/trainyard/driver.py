@@ -311,7 +311,7 @@ def _tell_log(event: dict[str, Any]) -> None:
 
 
 def _default_storage() -> str:
-    return os.path.expanduser(os.path.join("~", "trainyard_runs"))
+    return os.path.expanduser(os.environ.get("TRAINYARD_STORAGE") or os.path.join("~", "trainyard_runs"))
 
 
 def _open(request: dict[str, Any], data: bytes) -> Any:

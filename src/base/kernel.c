@@ -95,9 +95,11 @@ int kernel_hold(pid_t pid) {
     return (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
-void kernel_kill(int held, pid_t pid) {
-    if (pid <= 0) return; /* that would be more than one process */
-    if (held < 0 || syscall(SYS_pidfd_send_signal, held, SIGKILL, NULL, 0) < 0) (void)kill(pid, SIGKILL);
+int kernel_signal(int held, pid_t pid, int signal_number) {
+    if (pid <= 0) return -ESRCH; /* that would be more than one process */
+    if (held >= 0 && syscall(SYS_pidfd_send_signal, held, signal_number, NULL, 0) == 0) return 0;
+    if (held >= 0 && errno != ENOSYS) return -errno;
+    return kill(pid, signal_number) == 0 ? 0 : -errno;
 }
 
 static bool has_ended(pid_t pid) {

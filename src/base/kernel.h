@@ -17,7 +17,7 @@ void kernel_close_from(int first, bool on_exec);
  * -1 where there is none. Either goes, with the number, into the calls below. Without a pidfd a number that is
  * used again at that very moment is not noticed. */
 int kernel_hold(pid_t pid);
-void kernel_kill(int held, pid_t pid);
+int kernel_signal(int held, pid_t pid, int signal_number); /* 0 or -errno */
 /* Waits for its end; false when it has not come within the limit. A child is not reaped. */
 bool kernel_await(int held, pid_t pid, int limit_ms);
 /* Reaps a child that is to end: waits for that, then kills it and waits for 2 s more. False when it has not

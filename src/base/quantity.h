@@ -27,6 +27,8 @@ double quantity_to_double(quantity amount);
 
 /* Shortest decimal form: "4", "0.5", "0.0001". */
 void quantity_format(quantity amount, struct buffer *out);
+/* An amount of bytes in the largest unit that leaves at least one of it, two decimals at most: "12.5 MiB". */
+void bytes_format(quantity amount, struct buffer *out);
 
 /* a * n without overflow; false when it would. */
 bool quantity_multiply(quantity amount, int64_t n, quantity *product);

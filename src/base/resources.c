@@ -110,8 +110,7 @@ void resources_format_json(const struct resources *resources, struct buffer *out
     buffer_char(out, '}');
 }
 
-/* An amount of bytes in the largest unit that leaves at least one of it, two decimals at most. */
-static void format_bytes(quantity amount, struct buffer *out) {
+void bytes_format(quantity amount, struct buffer *out) {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
     size_t unit = 0;
     quantity factor = 1;
@@ -128,7 +127,7 @@ void resources_format(const struct resources *resources, struct buffer *out) {
         const struct resource *item = &resources->items[i];
         buffer_printf(out, "%s%s ", i > 0 ? ", " : "", item->name);
         if (strcmp(item->name, "memory") == 0 || strcmp(item->name, "object_store_memory") == 0)
-            format_bytes(item->amount, out);
+            bytes_format(item->amount, out);
         else
             quantity_format(item->amount, out);
     }

@@ -293,14 +293,14 @@ static int logs_run(const struct arguments *arguments, ty_error *err) {
     struct logs_options options = {.all_ranks = true, .tail = -1};
     struct storage_options storage = {0};
     int result = options_apply(arguments, (void *[]){&options, &storage}, err);
-    CLEANUP_FREE char *path = NULL;
-    if (result >= 0) {
-        path = run_directory_find(storage.storage_path, arguments->words[0], err);
-        if (path == NULL) result = err->code;
-    }
+    CLEANUP_FREE char *path = NULL, *latest = NULL;
+    const char *name = arguments->words[0];
+    if (result >= 0 && name == NULL) name = latest = run_directory_latest(storage.storage_path, err);
+    if (result >= 0 && name != NULL) path = run_directory_find(storage.storage_path, name, err);
+    if (result >= 0 && path == NULL) result = err->code;
     if (result >= 0) {
         struct log_view logs = {.options = &options, .escape = isatty(STDOUT_FILENO) != 0};
-        result = show(&logs, arguments->words[0], path, err);
+        result = show(&logs, name, path, err);
         logs_done(&logs);
     }
     idset_done(&options.ranks);
@@ -310,13 +310,11 @@ static int logs_run(const struct arguments *arguments, ty_error *err) {
 const struct command command_logs = {
     .name = "logs",
     .summary = "show what the workers of a run wrote",
-    .usage = (const char *const[]){"NAME [OPTION...]", NULL},
-    .description =
-        "The whole output of each rank, in rank order, each line with its rank in front. On a terminal "
-        "control characters are shown, not obeyed; elsewhere the bytes are as they were written.",
+    .usage = (const char *const[]){"[NAME] [OPTION...]", NULL},
+    .description = "Without NAME: of the run that was begun last. The whole output of each rank, in rank "
+                   "order, each line with its rank in front. On a terminal "
+                   "control characters are shown, not obeyed; elsewhere the bytes are as they were written.",
     .groups = (const struct option_group *const[]){&logs_group, &storage_group, NULL},
-    .min_words = 1,
     .max_words = 1,
-    .missing = "of which run? `trainyard status` lists them",
     .run = logs_run,
 };

@@ -6,12 +6,14 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/duration.h"
+#include "base/quantity.h"
 #include "base/str.h"
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/run_summary.h"
 #include "cli/terminal.h"
 #include "controller/run_directory.h"
+#include "controller/run_removal.h"
 
 static nanoseconds run_time(const struct run_summary *summary) {
     return (summary->ended > 0 ? summary->ended : clock_wall()) - summary->began;
@@ -99,6 +101,13 @@ static const char *cause_node(const struct run_summary *summary) {
     return n == 0 || summary->cause == NULL ? NULL : summary->history.items[n - 1].node;
 }
 
+static json_t *disk_json(const struct run_summary *summary) {
+    struct run_disk disk;
+    if (run_disk_read(summary->path, &disk, NULL) < 0) return json_null();
+    return json_pack("{s:I, s:I, s:I}", "bytes", (json_int_t)disk.bytes, "checkpoints",
+                     (json_int_t)disk.checkpoints, "logs", (json_int_t)disk.logs);
+}
+
 static json_t *run_json(const struct run_summary *summary, bool details) {
     json_t *map = json_pack("{s:s, s:s, s:s, s:I, s:i, s:f, s:f, s:I, s:I, s:s?, s:O?}", "name", summary->name,
                             "path", summary->path, "state", run_standing_name(summary->standing), "workers",
@@ -115,6 +124,7 @@ static json_t *run_json(const struct run_summary *summary, bool details) {
                   summary->cause, "waits_for", summary->waits_for, "start_up", phases_json(summary));
     (void)json_object_set_new(map, "slowest", straggler_json(summary));
     (void)json_object_set_new(map, "sizes", sizes_json(summary));
+    (void)json_object_set_new(map, "disk", disk_json(summary));
     json_t *status = summary->status >= 0 ? json_integer(summary->status) : json_null();
     (void)json_object_set_new(map, "exit_status", status);
     json_t *rank = summary->cause_rank >= 0 ? json_integer(summary->cause_rank) : json_null();
@@ -254,6 +264,18 @@ static void phases_text(const struct run_summary *summary, struct buffer *out) {
     }
 }
 
+static void disk_text(const struct run_summary *summary, struct buffer *out) {
+    struct run_disk disk;
+    if (run_disk_read(summary->path, &disk, NULL) < 0) return; /* parts of it may be another user's alone */
+    label("disk", out);
+    bytes_format((quantity)disk.bytes * QUANTITY_ONE, out);
+    buffer_text(out, ": checkpoints ");
+    bytes_format((quantity)disk.checkpoints * QUANTITY_ONE, out);
+    buffer_text(out, ", logs ");
+    bytes_format((quantity)disk.logs * QUANTITY_ONE, out);
+    buffer_char(out, '\n');
+}
+
 static void run_text(const struct run_summary *summary, struct buffer *out) {
     line("run", summary->name, out);
     label("state", out);
@@ -262,6 +284,7 @@ static void run_text(const struct run_summary *summary, struct buffer *out) {
     if (summary->ended == 0 && summary->pid > 0) buffer_printf(out, ", process %lld", (long long)summary->pid);
     buffer_char(out, '\n');
     line("path", summary->path, out);
+    disk_text(summary, out);
     line("command", summary->command, out);
     label("began", out);
     format_time(summary->began, out);

@@ -29,11 +29,19 @@ void controller_make_name(char name[64]) {
 }
 
 char *controller_run_path(const char *storage_path, const char *name, ty_error *err) {
-    CLEANUP_FREE char *storage = file_absolute(storage_path == NULL ? "~/trainyard_runs" : storage_path);
+    const char *site = getenv("TRAINYARD_STORAGE");
     struct buffer path = {0};
+    if (storage_path == NULL) storage_path = site != NULL && *site != '\0' ? site : "~/trainyard_runs";
+    if (strstr(storage_path, "://") != NULL) {
+        (void)ty_fail(err, TY_EUSAGE,
+                      "storage path %s: must be a directory; other file systems are not provided (mount it, or "
+                      "copy checkpoints there)",
+                      storage_path);
+        return NULL;
+    }
+    CLEANUP_FREE char *storage = file_absolute(storage_path);
     if (storage == NULL) {
-        (void)ty_fail(err, -errno, "storage path %s: %s%s",
-                      storage_path == NULL ? "~/trainyard_runs" : storage_path, strerror(errno),
+        (void)ty_fail(err, -errno, "storage path %s: %s%s", storage_path, strerror(errno),
                       errno == ENOENT ? " (the working directory was deleted)" : "");
         return NULL;
     }

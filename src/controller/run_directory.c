@@ -3,11 +3,14 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/cleanup.h"
+#include "base/duration.h"
 #include "base/str.h"
 #include "controller/controller.h"
 #include "journal/journal.h"
@@ -47,13 +50,20 @@ static int list(const char *directory, char ***names, size_t *n, ty_error *err) 
     return result;
 }
 
+char *run_directory_storage(const char *storage_path, ty_error *err) {
+    char *path = controller_run_path(storage_path, "x", err);
+    if (path == NULL) return NULL;
+    char *slash = strrchr(path, '/');
+    slash[slash == path] = '\0'; /* "/" keeps its own */
+    return path;
+}
+
 int run_directory_names(const char *storage_path, char ***names, size_t *n, ty_error *err) {
-    CLEANUP_FREE char *directory = controller_run_path(storage_path, "x", err);
+    CLEANUP_FREE char *directory = run_directory_storage(storage_path, err);
     if (directory == NULL) return err->code;
-    *strrchr(directory, '/') = '\0';
     char **found = NULL;
     size_t n_found = 0;
-    int result = list(*directory != '\0' ? directory : "/", &found, &n_found, err);
+    int result = list(directory, &found, &n_found, err);
     if (result < 0) {
         run_directory_names_free(found, n_found);
         return result;
@@ -95,6 +105,38 @@ char *run_directory_nearest(const char *storage_path, const char *name) {
     char *copy = near != NULL ? strdup(near) : NULL;
     run_directory_names_free(names, n);
     return copy;
+}
+
+/* When its directory was made; where the file system does not tell, when something was last made in it. */
+static int64_t made_at(const char *directory, const char *name) {
+    CLEANUP_FREE char *path = NULL;
+    struct statx status;
+    if (asprintf(&path, "%s/%s", directory, name) < 0) path = NULL;
+    if (path == NULL || statx(AT_FDCWD, path, 0, STATX_BTIME | STATX_MTIME, &status) < 0) return -1;
+    bool born = (status.stx_mask & STATX_BTIME) != 0;
+    const struct statx_timestamp *time = born ? &status.stx_btime : &status.stx_mtime;
+    return time->tv_sec * NS_PER_S + time->tv_nsec;
+}
+
+char *run_directory_latest(const char *storage_path, ty_error *err) {
+    CLEANUP_FREE char *directory = run_directory_storage(storage_path, err);
+    char **names = NULL;
+    size_t n = 0, latest = 0;
+    if (directory == NULL || run_directory_names(storage_path, &names, &n, err) < 0) return NULL;
+    int64_t newest = -1;
+    for (size_t i = 0; i < n; i++) {
+        int64_t made = made_at(directory, names[i]);
+        if (made <= newest) continue;
+        newest = made;
+        latest = i;
+    }
+    char *name = n > 0 ? strdup(names[latest]) : NULL;
+    if (n == 0)
+        (void)ty_fail(err, TY_EUSAGE, "no runs in %s; --storage-path names another place", directory);
+    else if (name == NULL)
+        (void)ty_fail_memory(err);
+    run_directory_names_free(names, n);
+    return name;
 }
 
 char *run_directory_find(const char *storage_path, const char *name, ty_error *err) {

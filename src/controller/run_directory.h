@@ -15,6 +15,12 @@ char *run_directory_find(const char *storage_path, const char *name, ty_error *e
 int run_directory_names(const char *storage_path, char ***names, size_t *n, ty_error *err);
 void run_directory_names_free(char **names, size_t n);
 
+/* The name of the run that was begun last, the caller's to free. NULL: there is none, TY_EUSAGE. */
+char *run_directory_latest(const char *storage_path, ty_error *err);
+
+/* The storage path (NULL: the default), absolute; the caller frees. */
+char *run_directory_storage(const char *storage_path, ty_error *err);
+
 /* The other run whose name is nearest to `name` (a slip of a few letters), the caller's to free; NULL: none is
  * near. */
 char *run_directory_nearest(const char *storage_path, const char *name);

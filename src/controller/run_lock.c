@@ -19,6 +19,7 @@
 #include "base/descriptors.h"
 #include "base/duration.h"
 #include "base/file.h"
+#include "base/kernel.h"
 #include "base/process.h"
 #include "base/str.h"
 #include "base/utf8.h"
@@ -215,6 +216,24 @@ bool run_lock_is_held(const char *run_path) {
     CLEANUP_FD int directory = open(run_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory >= 0 && call_lock(directory, F_OFD_GETLK) == LOCK_HELD) return true;
     return lstat(path, &status) == 0 && status.st_mtim.tv_sec > time(NULL) - SILENT_S;
+}
+
+int run_lock_interrupt(const char *run_path, ty_error *err) {
+    char path[PATH_MAX];
+    if (!run_lock_is_held(run_path)) return 0;
+    CLEANUP_FD int fd =
+        name_of(run_path, path) < 0 ? -1 : open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : ty_fail(err, TY_EUSAGE, "cannot read %s: %s", path, strerror(errno));
+    struct holder holder = read_holder(fd);
+    if (holder.pid == 0 || !is_near(&holder)) return run_lock_refuse(run_path, err);
+    CLEANUP_FD int held = kernel_hold((pid_t)holder.pid);
+    if (!lives_near(&holder)) return run_lock_refuse(run_path, err); /* looked at while it is held */
+    int number = process_catches((pid_t)holder.pid, SIGINT) ? SIGINT : SIGTERM;
+    int result = kernel_signal(held, (pid_t)holder.pid, number);
+    if (result == 0) return 1;
+    return ty_fail(err, result, "cannot signal process %lld, the controller of %s: %s", holder.pid, run_path,
+                   strerror(-result));
 }
 
 /* -- beat */

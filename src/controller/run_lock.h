@@ -30,5 +30,9 @@ void run_lock_release(struct run_lock *lock, bool leave);
 bool run_lock_is_held(const char *path);
 /* TY_EEXISTS: the run goes on, and who drives it. */
 int run_lock_refuse(const char *path, ty_error *err);
+/* Sends SIGINT to the controller that has the run at `path`, and to no process that came to its number; SIGTERM
+ * where that one ignores SIGINT, as what a shell starts with "&" does. 1: it was sent; 0: no controller has the
+ * run; TY_EEXISTS where the controller is on another machine or in another container. */
+int run_lock_interrupt(const char *path, ty_error *err);
 
 #endif

@@ -38,7 +38,7 @@ static bool is_leftover(int pid, const struct sweep_scope *scope) {
 static void kill_held(int pid, const struct sweep_scope *scope) {
     CLEANUP_FD int held = kernel_hold(pid);
     if (!is_leftover(pid, scope)) return;
-    kernel_kill(held, pid);
+    (void)kernel_signal(held, pid, SIGKILL);
     (void)kernel_await(held, pid, END_LIMIT_MS);
     (void)waitpid(pid, NULL, WNOHANG);
 }

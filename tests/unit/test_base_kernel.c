@@ -32,7 +32,7 @@ static void await_and_kill(int held, pid_t pid) {
     int status;
     assert_false(kernel_await(held, pid, 0));
     assert_false(kernel_await(held, pid, 10));
-    kernel_kill(held, pid);
+    (void)kernel_signal(held, pid, SIGKILL);
     assert_true(kernel_await(held, pid, 10000));
     assert_true(kernel_await(held, pid, 0));
     assert_int_equal(waitpid(pid, &status, 0), pid); /* it was not reaped */
@@ -57,9 +57,9 @@ static void an_end_is_seen_without_a_pidfd(void **state) {
 static void no_number_means_more_than_one_process(void **state) {
     (void)state;
     pid_t pid = fork_sleeper();
-    kernel_kill(-1, 0);
-    kernel_kill(-1, -1);
-    kernel_kill(-1, -pid);
+    (void)kernel_signal(-1, 0, SIGKILL);
+    (void)kernel_signal(-1, -1, SIGKILL);
+    (void)kernel_signal(-1, -pid, SIGKILL);
     assert_false(kernel_await(-1, pid, 10));
     await_and_kill(-1, pid);
 }

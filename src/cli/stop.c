@@ -1,0 +1,82 @@
+/* `trainyard stop`: ends a run from outside, as Ctrl-C ends it at its own terminal. */
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/duration.h"
+#include "cli/command.h"
+#include "controller/run_directory.h"
+#include "controller/run_lock.h"
+
+struct stop_options {
+    bool now;
+    nanoseconds timeout; /* 0: as long as it takes */
+};
+
+static const struct option_spec specs[] = {
+    {"now", 0, NULL, "by force: as a second Ctrl-C, workers are killed", option_flag,
+     offsetof(struct stop_options, now), NULL},
+    {"timeout", 0, "DURATION", "wait no longer for its end (status 124); it goes on ending (default: no limit)",
+     option_duration, offsetof(struct stop_options, timeout), NULL},
+};
+static const struct option_group stop_group = {"Options", specs, ARRAY_SIZE(specs)};
+
+/* The end of a run is that nobody has its lock; no other sign of it crosses users and containers. */
+static int await_end(const char *name, const char *path, nanoseconds limit, ty_error *err) {
+    const struct timespec moment = {.tv_nsec = 20 * NS_PER_MS};
+    nanoseconds end = clock_monotonic() + limit;
+    while (run_lock_is_held(path)) {
+        if (limit > 0 && clock_monotonic() >= end)
+            return ty_fail(err, TY_ETIMEOUT, "%s has been told, and is still ending; --now ends it by force",
+                           name);
+        (void)nanosleep(&moment, NULL);
+    }
+    return 0;
+}
+
+static int stop_run(const char *name, const char *path, const struct stop_options *options, ty_error *err) {
+    const struct timespec between = {.tv_nsec = 50 * NS_PER_MS}; /* of two signals at once one is lost */
+    CLEANUP(buffer_done) struct buffer text = {0};
+    int result = run_lock_interrupt(path, err);
+    if (result > 0 && options->now) {
+        (void)nanosleep(&between, NULL);
+        result = run_lock_interrupt(path, err) < 0 ? err->code : 1;
+    }
+    if (result < 0) return result;
+    bool ran = result > 0;
+    if (ran) result = await_end(name, path, options->timeout, err);
+    if (result < 0) return result;
+    buffer_printf(&text,
+                  ran ? "%s has ended; trainyard run --resume --name %s goes on\n" : "%s is not running\n",
+                  name, name);
+    return cli_print(&text, err);
+}
+
+static int command_stop_run(const struct arguments *arguments, ty_error *err) {
+    struct stop_options options = {0};
+    struct storage_options storage = {0};
+    int result = options_apply(arguments, (void *[]){&options, &storage}, err);
+    for (size_t i = 0; result >= 0 && i < arguments->n_words; i++) {
+        CLEANUP_FREE char *path = run_directory_find(storage.storage_path, arguments->words[i], err);
+        result = path == NULL ? err->code : stop_run(arguments->words[i], path, &options, err);
+    }
+    return result;
+}
+
+const struct command command_stop = {
+    .name = "stop",
+    .summary = "end a run that goes on",
+    .usage = (const char *const[]){"NAME... [OPTION...]", NULL},
+    .description =
+        "Tells the run's controller, on this machine, as Ctrl-C does: workers are told and have the grace of "
+        "the run (--grace) to end, checkpoints that are being committed are, and the run can be resumed. "
+        "Returns when the run has ended. A program that drives a run in its own process (Python's fit(), "
+        "ty_fit) is told the same way, and does with the signal what it does with any.",
+    .groups = (const struct option_group *const[]){&stop_group, &storage_group, NULL},
+    .min_words = 1,
+    .max_words = SIZE_MAX,
+    .missing = "which run? `trainyard status` lists them",
+    .run = command_stop_run,
+};

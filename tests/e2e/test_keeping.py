@@ -1,0 +1,204 @@
+"""Living with runs: `trainyard stop`, `rm` and `prune`, what a run takes on disk, and the run that was begun last."""
+
+import os
+import signal
+import subprocess
+import time
+
+from harness import COMMAND, Case, main
+
+
+def shell(script):
+    """A worker that runs a script, in which @ is the command."""
+    return ["--", "/bin/sh", "-c", script.replace("@ ", "'%s' " % COMMAND)]
+
+
+CHECKPOINT = "mkdir c$RANK && echo w > c$RANK/w && @ report --checkpoint c$RANK loss=1"
+
+
+class KeepingCase(Case):
+    def call(self, *args, **kwargs):
+        return self.trainyard(*args, "--storage-path", self.storage, **kwargs)
+
+    def path(self, *parts):
+        return os.path.join(self.storage, *parts)
+
+    def run_one(self, name, script="true", status=0):
+        self.assert_status(status, self.run_workers("--name", name, "-n", "1", *shell(script)))
+
+    def start_one(self, name, script="sleep 600"):
+        process = self.start("run", "--storage-path", self.storage, "--name", name, *shell("@ report up=1; " + script))
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.until(lambda: "reports      1" in self.call("status", name).out)
+        return process
+
+    def until(self, condition):
+        limit = time.monotonic() + 60
+        while not condition():
+            self.assertLess(time.monotonic(), limit, "what was waited for did not come")
+            time.sleep(0.02)
+
+
+class Stop(KeepingCase):
+    def test_a_run_is_stopped_and_can_be_resumed(self):
+        process = self.start_one("long")
+        out = self.assert_status(0, self.call("stop", "long")).out
+        self.assertIn("long has ended", out)
+        self.assertEqual(130, process.wait())
+        self.assertIn("interrupted", self.call("status", "long").out)
+        self.assertIn("long is not running", self.assert_status(0, self.call("stop", "long")).out)
+
+    def test_workers_that_ignore_it_are_ended_by_force(self):
+        self.start_one("deaf", "trap '' TERM INT; while :; do sleep 1; done")
+        error = self.call("stop", "deaf", "--timeout", "0.3s")
+        self.assert_status(124, error)
+        self.assertIn("--now", error.err)
+        self.assert_status(0, self.call("stop", "deaf", "--now"))
+
+    def test_a_controller_that_is_stopped_itself_is_waited_for(self):
+        process = self.start_one("paused")
+        os.kill(process.pid, signal.SIGSTOP)
+        self.assert_status(124, self.call("stop", "paused", "--timeout", "0.2s"))
+        os.kill(process.pid, signal.SIGCONT)
+        self.assertEqual(130, process.wait())
+
+    def test_a_killed_controller_is_not_mistaken_for_who_has_its_number(self):
+        process = self.start_one("killed")
+        process.kill()
+        process.wait()
+        self.assertIn("killed is not running", self.assert_status(0, self.call("stop", "killed")).out)
+
+    def test_one_that_ignores_interrupts_is_terminated(self):
+        words = ["run", "--storage-path", self.storage, "--name", "back", *shell("@ report up=1; sleep 600")]
+        process = self.start(*words, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+        self.addCleanup(process.kill)
+        self.until(lambda: "reports      1" in self.call("status", "back").out)
+        self.assert_status(0, self.call("stop", "back"))
+        self.assertEqual(143, process.wait())
+
+    def test_an_unknown_name_gets_the_nearest(self):
+        self.run_one("alpha")
+        self.assertIn("did you mean alpha?", self.assert_status(2, self.call("stop", "alhpa")).err)
+
+
+class Remove(KeepingCase):
+    def test_a_run_is_removed_with_all_its_files(self):
+        self.run_one("old", "echo hello")
+        self.run_one("other")
+        self.assertIn("removed old: ", self.assert_status(0, self.call("rm", "old")).out)
+        self.assertEqual(["other"], os.listdir(self.storage))
+
+    def test_one_that_goes_on_is_never_removed(self):
+        self.start_one("live")
+        for options in [], ["--force"]:
+            self.assertIn("goes on", self.assert_status(2, self.call("rm", "live", *options)).err)
+        self.assertIn("0 runs to remove", self.assert_status(0, self.call("prune", "--yes", "--force")).out)
+        self.assertTrue(os.path.exists(self.path("live", "run.db")))
+
+    def test_one_with_a_checkpoint_only_by_force(self):
+        self.run_one("model", CHECKPOINT)
+        error = self.assert_status(2, self.call("rm", "model")).err
+        self.assertIn("checkpoint_000001", error)
+        self.assertIn("--force", error)
+        self.assertIn("1 kept, as it holds a checkpoint", self.assert_status(0, self.call("prune", "--yes")).out)
+        self.assertTrue(os.path.exists(self.path("model", "checkpoint_000001", "w")))
+        self.assert_status(0, self.call("rm", "model", "--force"))
+        self.assertEqual([], os.listdir(self.storage))
+
+    def test_links_are_not_followed(self):
+        self.run_one("linked")
+        kept = os.path.join(self.place, "kept")
+        os.makedirs(kept)
+        open(os.path.join(kept, "file"), "w").close()
+        os.symlink(kept, self.path("linked", "elsewhere"))
+        self.assert_status(0, self.call("rm", "linked"))
+        self.assertEqual(["file"], os.listdir(kept))
+
+    def test_a_run_that_is_a_link_is_refused(self):
+        self.run_one("moved")
+        os.rename(self.path("moved"), os.path.join(self.place, "moved"))
+        os.symlink(os.path.join(self.place, "moved"), self.path("moved"))
+        self.assertIn("is a link", self.assert_status(2, self.call("rm", "moved", "--force")).err)
+        self.assertTrue(os.path.exists(os.path.join(self.place, "moved", "run.db")))
+
+    def test_an_unreadable_journal_only_by_force(self):
+        self.run_one("torn")
+        with open(self.path("torn", "run.db"), "wb") as file:
+            file.write(b"no journal")
+        self.assertNotEqual(0, self.call("rm", "torn").status)
+        self.assertTrue(os.path.exists(self.path("torn")))
+        self.assert_status(0, self.call("rm", "torn", "--force"))
+        self.assertFalse(os.path.exists(self.path("torn")))
+
+
+class Prune(KeepingCase):
+    def test_says_first_and_removes_nothing_unasked(self):
+        self.run_one("one")
+        finished = self.call("prune", stdin=subprocess.DEVNULL)
+        self.assert_status(2, finished)
+        self.assertIn("one", finished.out)
+        self.assertIn("1 run to remove", finished.out)
+        self.assertIn("--yes", finished.err)
+        self.assert_status(0, self.call("prune", "--dry-run"))
+        self.assertEqual(["one"], os.listdir(self.storage))
+        self.assertIn("removed 1 run: ", self.assert_status(0, self.call("prune", "--yes")).out)
+        self.assertEqual([], os.listdir(self.storage))
+
+    def test_what_failed_is_kept_when_asked(self):
+        self.run_one("good")
+        self.run_one("bad", "exit 3", status=3)
+        self.assert_status(0, self.call("prune", "--yes", "--keep-failed"))
+        self.assertEqual(["bad"], os.listdir(self.storage))
+
+    def test_what_is_younger_is_kept(self):
+        self.run_one("young")
+        self.assertIn("0 runs to remove", self.assert_status(0, self.call("prune", "--yes", "--older-than", "30d")).out)
+        self.assertEqual(["young"], os.listdir(self.storage))
+
+    def test_a_removal_that_was_killed_is_finished(self):
+        os.makedirs(self.path(".removed-1-x", "logs"))
+        self.assert_status(0, self.call("prune", "--yes"))
+        self.assertEqual([], os.listdir(self.storage))
+
+
+class Storage(KeepingCase):
+    def test_the_environment_names_another_place_for_runs(self):
+        place = os.path.join(self.place, "site")
+        env = {"TRAINYARD_STORAGE": place}
+        self.assert_status(0, self.trainyard("run", "--name", "here", "--", "true", env=env))
+        self.assertTrue(os.path.exists(os.path.join(place, "here", "run.db")))
+        self.assertIn("here", self.assert_status(0, self.trainyard("status", env=env)).out)
+
+    def test_other_file_systems_are_refused_and_nothing_is_made(self):
+        for words in ["run", "--storage-path", "s3://bucket/runs", "--", "true"], ["status", "--storage-path", "s3://bucket/runs"]:
+            error = self.assert_status(2, self.trainyard(*words)).err
+            self.assertIn("s3://bucket/runs: must be a directory", error)
+        config = os.path.join(self.place, "c.yaml")
+        with open(config, "w") as file:
+            file.write("run_config: {storage_path: 's3://b/r'}\n")
+        finished = self.trainyard("run", "--config", config, "--", "true")
+        self.assert_status(2, finished)
+        self.assertIn("s3://b/r", finished.err)
+        self.assertEqual([], [name for name in os.listdir(self.place) if ":" in name])
+
+
+class Disk(KeepingCase):
+    def test_status_tells_what_lies_on_disk(self):
+        self.run_one("big", "head -c 300000 /dev/zero; " + CHECKPOINT)
+        self.assertIn("disk ", self.call("status", "big").out)
+        disk = self.call("status", "big", "--format", "json").json["disk"]
+        self.assertGreaterEqual(disk["logs"], 300000)
+        self.assertGreater(disk["checkpoints"], 0)
+        self.assertGreaterEqual(disk["bytes"], disk["logs"] + disk["checkpoints"])
+
+    def test_logs_without_a_name_are_those_of_the_latest_run(self):
+        self.run_one("z-first", "echo first")
+        self.run_one("a-second", "echo second")
+        self.assertIn("second", self.assert_status(0, self.call("logs")).out)
+
+    def test_logs_without_any_run_say_where_there_is_none(self):
+        self.assertIn(self.storage, self.assert_status(2, self.call("logs")).err)
+
+
+main()
