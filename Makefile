@@ -7,7 +7,7 @@ SANITIZED := build-sanitized
 NINJA_QUIET := scripts/tool ninja --quiet -C
 
 .NOTPARALLEL:
-.PHONY: all configured demo test check bench bench-peers soak fresh install clean
+.PHONY: all configured demo test check bench bench-peers soak fresh install uninstall clean
 
 all:
 	@scripts/setup build
@@ -53,6 +53,9 @@ fresh:
 install:
 	@scripts/setup demo
 	@scripts/install "$(BUILD)" "$(PREFIX)"
+
+uninstall:
+	@scripts/uninstall "$(PREFIX)"
 
 clean:
 	@rm -rf "$(BUILD)" "$(SANITIZED)"

@@ -27,7 +27,7 @@ struct command {
 extern const struct command *const cli_commands[];
 
 extern const struct command command_run, command_plan, command_status, command_logs, command_checkpoints,
-    command_accelerators, command_report, command_store, command_stop, command_rm, command_prune, command_simulate, command_version, command_help;
+    command_accelerators, command_report, command_store, command_stop, command_rm, command_prune, command_completion, command_simulate, command_version, command_help;
 
 const struct command *command_find(const char *name); /* NULL when there is none */
 /* TY_EUSAGE with the nearest name. */

@@ -93,6 +93,20 @@ static const char exit_status_text[] =
     "lost; 124 the time limit passed; 130 interrupted; 143 preempted by SIGTERM, to be resumed (128 plus the "
     "signal that told of it).";
 
+static const char environment_text[] =
+    "TRAINYARD_STORAGE: where runs are kept, instead of ~/trainyard_runs.\n\n"
+    "TRAINYARD_LEASE_DIR: where leases of devices lie, instead of /tmp; the same for all who share them.\n\n"
+    "TRAINYARD_LOG: error, warning, info or debug; what Trainyard itself says on standard error.\n\n"
+    "NO_COLOR, TERM: no colour where NO_COLOR is set, or TERM is dumb.\n\n"
+    "What workers find in theirs: docs/design.md 5.3; all variables: docs/environment.md.";
+
+static const char files_text[] =
+    "~/trainyard_runs/NAME/run.db: the journal of a run, SQLite.\n\n"
+    "~/trainyard_runs/NAME/logs/rank-3.log: all that rank 3 wrote; rank-3.stack: its stacks, where it hung.\n\n"
+    "~/trainyard_runs/NAME/checkpoint_000012: a checkpoint.\n\n"
+    "~/trainyard_runs/NAME/run.lock: there while a controller drives the run.\n\n"
+    "/tmp/trainyard-PID-N.lease: the devices that a run holds.";
+
 struct help_options {
     bool man;
 };
@@ -190,6 +204,12 @@ static void roff_overview(struct buffer *out) {
     }
 }
 
+static void roff_section(const char *title, const char *text, struct buffer *out) {
+    buffer_printf(out, ".SH %s\n", title);
+    roff(text, out);
+    buffer_text(out, "\n");
+}
+
 void command_man_text(const struct command *command, struct buffer *out) {
     const char *dash = command != NULL ? "-" : "", *name = command != NULL ? command->name : "";
     buffer_printf(out, ".TH TRAINYARD%s", dash);
@@ -204,9 +224,9 @@ void command_man_text(const struct command *command, struct buffer *out) {
         roff_command(command, out);
     else
         roff_overview(out);
-    buffer_text(out, ".SH EXIT STATUS\n");
-    roff(exit_status_text, out);
-    buffer_text(out, "\n");
+    roff_section("EXIT STATUS", exit_status_text, out);
+    roff_section("ENVIRONMENT", environment_text, out);
+    roff_section("FILES", files_text, out);
 }
 
 const struct command command_help = {

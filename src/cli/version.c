@@ -25,10 +25,11 @@ static int version_run(const struct arguments *arguments, ty_error *err) {
                                        {"libyaml", yaml_get_version_string()}};
     bool json = format.format == FORMAT_JSON;
     CLEANUP(buffer_done) struct buffer text = {0};
-    buffer_printf(&text,
-                  json ? "{\"trainyard\": \"%s\", \"build\": \"%s\", \"libraries\": {"
-                       : "trainyard %s (build %s, ",
-                  TY_VERSION, base_build);
+    buffer_printf(
+        &text,
+        json ? "{\"trainyard\": \"%s\", \"build\": \"%s\", \"licence\": \"Apache-2.0\", \"libraries\": {"
+             : "trainyard %s (build %s, licence Apache-2.0, ",
+        TY_VERSION, base_build);
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
         buffer_printf(&text, json ? "%s\"%s\": \"%s\"" : "%s%s %s", i > 0 ? ", " : "", parts[i].name,
                       parts[i].version);

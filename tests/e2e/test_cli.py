@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 
 from harness import COMMAND, Case, main
@@ -127,6 +128,35 @@ class Environment(Case):
         self.assertEqual("$HOME `id` * ;\n", self.assert_status(0, finished).out)
         self.assertEqual([name], os.listdir(self.storage))
         self.assertFalse(os.path.exists(os.path.join(self.place, "x")))
+
+
+class Completion(Case):
+    def completed(self, *words):
+        """What bash offers for a command line whose last word is not whole."""
+        script = self.write("complete.sh", """
+            source <("$1" completion bash); shift
+            COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _trainyard; printf '%s\\n' "${COMPREPLY[@]}"
+        """)
+        finished = subprocess.run(["/bin/bash", script, COMMAND, *words], env=self.environment, capture_output=True, text=True)
+        self.assertEqual("", finished.stderr)
+        return finished.stdout.split()
+
+    def test_bash_completes_commands_options_choices_and_runs(self):
+        self.assertEqual(["status", "stop", "store"], self.completed("trainyard", "st"))
+        self.assertEqual(["--older-than"], self.completed("trainyard", "prune", "--old"))
+        self.assertEqual(["text", "json"], self.completed("trainyard", "status", "--format", ""))
+        self.assert_status(0, self.trainyard("run", "--name", "mine", "--", "true"))
+        self.assertEqual(["mine"], self.completed("trainyard", "logs", "m"))
+        shutil.rmtree(os.path.join(self.place, "trainyard_runs"))
+
+    def test_zsh_and_fish_take_what_is_printed(self):
+        for shell in ("zsh", "fish"):
+            script = self.write(shell, self.assert_status(0, self.trainyard("completion", shell)).out)
+            finished = subprocess.run([shell, "-n", script], env=self.environment, capture_output=True, text=True)
+            self.assertEqual((0, ""), (finished.returncode, finished.stderr))
+
+    def test_another_shell_is_refused(self):
+        self.assert_usage(self.trainyard("completion", "tcsh"), "completion", "tcsh", "bash, zsh or fish")
 
 
 class EmptyStorage(Case):

@@ -74,6 +74,21 @@ class Install(unittest.TestCase):
         for page in ('trainyard.1', 'trainyard-run.1'):
             self.assertTrue((self.prefix / 'share/man/man1' / page).exists(), page)
 
+    def test_uninstall_removes_what_was_installed_and_nothing_else(self):
+        mine = self.prefix / 'lib' / 'mine.txt'
+        mine.write_text('kept')
+        for _ in range(2):  # the second time there is nothing to do, which is told
+            done = subprocess.run(['make', '-s', 'uninstall', f'PREFIX={self.prefix}'], cwd=ROOT, capture_output=True, text=True)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn('nothing is installed', done.stderr)
+        self.assertEqual([mine], [path for path in self.prefix.rglob('*') if not path.is_dir()])
+        self.assertEqual([self.prefix / 'lib'], list(self.prefix.iterdir()))
+
+    def test_completions_are_installed(self):
+        for path in ('bash-completion/completions/trainyard.bash', 'zsh/site-functions/_trainyard',
+                     'fish/vendor_completions.d/trainyard.fish'):
+            self.assertIn('trainyard', (self.prefix / 'share' / path).read_text(), path)
+
     def test_all_users_may_read_what_is_installed_and_nothing_else_changes(self):
         """Whatever the umask of who installs; a prefix that is there keeps its mode, and what lies in it."""
         shared = self.path / 'shared'
