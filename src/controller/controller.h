@@ -1,9 +1,10 @@
 /* The controller: drives one run from the process that asks for it. Resolves, plans, claims devices, starts
- * agents, then carries out what run/ decides: journal first, then acts. */
+ * agents, then carries out what run/ decides: journal first, then acts. Here is what the faces say to it; the
+ * run itself is in controller/ty_run.h. */
 #ifndef CONTROLLER_CONTROLLER_H
 #define CONTROLLER_CONTROLLER_H
 
-#include <trainyard/trainer.h>
+#include <trainyard/run.h>
 
 #include "base/duration.h"
 #include "cluster/cluster.h"
@@ -30,28 +31,29 @@ struct run_request {
     bool handle_signals;      /* SIGINT, SIGTERM and SIGHUP stop the run */
 };
 
-struct controller; /* opaque: one run on its way */
-
-/* Checks, plans and begins it; `request` is borrowed until the end. The other calls do what <trainyard/run.h>
- * says of theirs, with SIGPIPE held (signals.h). */
-int controller_open(const struct run_request *request, struct controller **out, ty_error *err);
-int controller_fd(const struct controller *controller);
-int controller_timeout_ms(const struct controller *controller);
-bool controller_step(struct controller *controller,
-                     bool wait); /* one turn of the loop; false once it has ended */
-int controller_next_event(struct controller *controller, char **text);
-void controller_stop(struct controller *controller, int signal_number);
-int controller_close(struct controller *controller, ty_result **result, ty_error *err);
-
 /* Runs it to its end. As ty_fit; ty_result_failure(result) is the first cause on one screen. */
 int controller_run(const struct run_request *request, ty_result **result, ty_error *err);
 
-/* The signal that ends the run as a preemption. */
-int preempt_signal_of(const struct run_request *request);
+/* The calls of <trainyard/run.h>, which says what they do. */
+int controller_open(const char *request_json, const void *payload, size_t payload_size, ty_run **out,
+                    ty_error *err);
+int controller_fd(const ty_run *run);
+int controller_timeout_ms(const ty_run *run);
+int controller_dispatch(ty_run *run, ty_error *err);
+int controller_next_event(ty_run *run, char **event_json);
+int controller_stop(ty_run *run, int signal_number);
+int controller_close(ty_run *run, ty_result **result, ty_error *err);
 
-/* "run-20260131-235959-a1b2": unique. */
-void controller_make_name(char name[64]);
-/* {storage_path}/{name}, absolute; the caller frees. NULL with the error. */
-char *controller_run_path(const char *storage_path, const char *name, ty_error *err);
+/* -- request.c: a run as JSON describes it (the keys are told in <trainyard/run.h>) */
+
+struct request; /* opaque: owns all that its run_request borrows */
+
+/* `payload` is copied. TY_EUSAGE for what is unknown, of a wrong type, or out of range. */
+int request_read(const char *json, const void *payload, size_t payload_size, struct request **out,
+                 ty_error *err);
+/* What ty_run_check of <trainyard/run.h> does. */
+int request_check(const char *json, ty_error *err);
+const struct run_request *run_request_of(const struct request *request);
+void request_destroy(struct request *request); /* NULL is fine */
 
 #endif

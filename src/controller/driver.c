@@ -19,8 +19,7 @@
 #include "base/utf8.h"
 #include "cluster/cluster.h"
 #include "controller/controller.h"
-#include "controller/request.h"
-#include "controller/session.h"
+#include "engine/copy.h"
 #include "scaling/scaling.h"
 #include "worker/function.h"
 #include "worker/link.h"
@@ -115,13 +114,13 @@ TY_API const struct driver trainyard_driver = {
     .scaling_resolve = scaling_resolve_json,
     .cluster_nodes = cluster_nodes_json,
     .run_check = request_check,
-    .run_open = session_open,
-    .run_fd = session_fd,
-    .run_timeout_ms = session_timeout_ms,
-    .run_dispatch = session_dispatch,
-    .run_next_event = session_next_event,
-    .run_fork = session_fork,
-    .run_fork_drop = session_fork_drop,
-    .run_stop = session_stop,
-    .run_close = session_close,
+    .run_open = controller_open,
+    .run_fd = controller_fd,
+    .run_timeout_ms = controller_timeout_ms,
+    .run_dispatch = controller_dispatch,
+    .run_next_event = controller_next_event,
+    .run_fork = copy_make,
+    .run_fork_drop = copy_drop,
+    .run_stop = controller_stop,
+    .run_close = controller_close,
 };

@@ -1,23 +1,21 @@
-/* The screen: a headline, the last lines of output, one folded line for the rest, the proof of death, the
- * logs. */
-#include "controller/failure.h"
-
+/* The first cause on one screen: a headline, the last lines of output, one folded line for the rest, the proof of
+ * death, the logs. */
 #include <string.h>
 
 #include "base/idset.h"
+#include "controller/ty_run.h"
 
 void failure_line(const struct run_failure *failure, const char *node, struct buffer *out) {
     buffer_text(out, failure->text);
     if (node != NULL) buffer_printf(out, ", on node %s", node);
 }
 
-static void add_headline(const struct failure_context *context, const struct run_failure *failure,
-                         struct buffer *out) {
+static void add_headline(const struct ty_run *run, const struct run_failure *failure, struct buffer *out) {
     buffer_text(out, "first cause: ");
-    failure_line(failure, context->node, out);
-    if (failure->time > context->started && context->started > 0) {
+    failure_line(failure, agents_failed_name(run), out);
+    if (failure->time > run->launched.at && run->launched.at > 0) {
         buffer_text(out, ", ");
-        duration_format(failure->time - context->started, out);
+        duration_format(failure->time - run->launched.at, out);
         buffer_text(out, " after the launch");
     }
     buffer_char(out, '\n');
@@ -50,11 +48,10 @@ static void add_ranks(struct buffer *out, struct idset *ranks, const char *what)
     idset_done(ranks);
 }
 
-static void add_others(const struct failure_context *context, const struct run_failure *failure,
-                       struct buffer *out) {
+static void add_others(const struct ty_run *run, const struct run_failure *failure, struct buffer *out) {
     struct idset stopped = {0}, failed = {0}, finished = {0}, unstarted = {0};
-    for (uint32_t rank = 0; rank < run_size(context->run); rank++) {
-        const struct run_worker *worker = run_worker(context->run, rank);
+    for (uint32_t rank = 0; rank < run_size(run->core); rank++) {
+        const struct run_worker *worker = run_worker(run->core, rank);
         if ((int)rank == failure->rank) continue;
         struct idset *set = worker->stopped  ? &stopped
                             : worker->failed ? &failed
@@ -70,30 +67,31 @@ static void add_others(const struct failure_context *context, const struct run_f
     add_ranks(out, &unstarted, "did not run to an end of its own");
 }
 
-static void add_proof(const struct failure_context *context, struct buffer *out) {
+static void add_proof(const struct ty_run *run, struct buffer *out) {
     uint32_t leftovers = 0;
-    if (!run_clean(context->run, &leftovers)) {
+    if (!run_clean(run->core, &leftovers)) {
         buffer_text(out, "  not every node could prove that nothing is left of the run\n");
         return;
     }
     buffer_text(out, "  nothing is left of the run");
     if (leftovers > 0)
         buffer_printf(out, "; %u leftover process%s ended", leftovers, leftovers == 1 ? " was" : "es were");
-    if (context->stop_time > 0) {
+    nanoseconds stop_time = run->launched.failed > 0 ? run->launched.ended - run->launched.failed : 0;
+    if (stop_time > 0) {
         buffer_text(out, "; all were gone ");
-        duration_format(context->stop_time, out);
+        duration_format(stop_time, out);
         buffer_text(out, " after the failure");
     }
     buffer_char(out, '\n');
 }
 
-void failure_format(const struct failure_context *context, struct buffer *out) {
-    const struct run_failure *failure = run_failure(context->run);
+void failure_format(const struct ty_run *run, struct buffer *out) {
+    const struct run_failure *failure = run_failure(run->core);
     if (failure->outcome == OUTCOME_NONE) return;
-    add_headline(context, failure, out);
+    add_headline(run, failure, out);
     add_tail(failure, out);
-    add_others(context, failure, out);
-    add_proof(context, out);
+    add_others(run, failure, out);
+    add_proof(run, out);
     if (failure->rank >= 0 && failure->outcome == OUTCOME_FAILED)
-        buffer_printf(out, "  all of its output: %s/logs/rank-%d.log\n", context->path, failure->rank);
+        buffer_printf(out, "  all of its output: %s/logs/rank-%d.log\n", run->path, failure->rank);
 }

@@ -1,6 +1,5 @@
-/* Shared variables are computed once and sent once a node; a worker's own ones travel with it. */
-#include "controller/launch.h"
-
+/* The launch messages of an attempt: all that the workers of each node need, so that nothing is asked for later.
+ * Shared variables are computed once and sent once a node; a worker's own ones travel with it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,14 +7,18 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/str.h"
 #include "cluster/topology.h"
+#include "controller/ty_run.h"
+#include "wire/frame.h"
 #include "worker/link.h"
 
+/* What is alike for all nodes. */
 struct launch {
-    struct launch_context context;
+    const struct ty_run *run;
     struct framework_context framework;
     struct environment shared;
     size_t *first; /* ranks of node n: ranks[first[n]] up to ranks[first[n + 1]] */
@@ -37,7 +40,7 @@ static int set_shared(void *context, const char *name, const char *value) {
 
 /* Ranks sorted by node, in rank order within one: a counting sort. */
 static int group_ranks(struct launch *launch) {
-    const struct plan *plan = launch->context.prepared->plan;
+    const struct plan *plan = launch->run->prepared.plan;
     launch->first = calloc(plan->n_nodes_used + 2, sizeof *launch->first);
     launch->ranks = calloc(plan->n_workers, sizeof *launch->ranks);
     if (launch->first == NULL || launch->ranks == NULL) return -1;
@@ -51,7 +54,7 @@ static int group_ranks(struct launch *launch) {
 }
 
 static int fill(struct launch *launch, ty_error *err) {
-    const struct run_request *request = launch->context.request;
+    const struct run_request *request = launch->run->request;
     char *const *inherited = request->environment == NULL ? environ : request->environment;
     if (environment_add(&launch->shared, inherited) < 0 || drop_outer_run(&launch->shared) < 0 ||
         group_ranks(launch) < 0)
@@ -60,26 +63,27 @@ static int fill(struct launch *launch, ty_error *err) {
     if (environment_set(&launch->shared, WORKER_LOSS_VARIABLE, may_lose ? "continue" : NULL) < 0)
         return ty_fail_memory(err);
     launch->framework.user_environment = inherited;
-    return launch->context.prepared->framework->shared(&launch->framework, set_shared, &launch->shared, err);
+    return launch->run->prepared.framework->shared(&launch->framework, set_shared, &launch->shared, err);
 }
 
-int launch_create(const struct launch_context *context, struct launch **out, ty_error *err) {
+int launch_create(const struct ty_run *run, int attempt, struct launch **out, ty_error *err) {
     struct launch *launch = calloc(1, sizeof *launch);
     if (launch == NULL) return ty_fail_memory(err);
-    launch->context = *context;
+    const struct peer *first = &run->agents.peers[run->agents.node_of[0]];
+    launch->run = run;
     launch->framework = (struct framework_context){
-        .plan = context->prepared->plan,
-        .cluster = context->prepared->cluster,
-        .demand = &context->prepared->demand,
-        .run_name = context->name,
-        .run_path = context->path,
-        .token = context->token,
-        .attempt = context->attempt,
-        .max_failures = context->request->settings.failures.max_failures,
-        .master_address = context->master_address,
-        .master_port = context->master_port,
-        .isolate_devices = context->request->settings.isolate_devices,
-        .backend = context->request->settings.backend,
+        .plan = run->prepared.plan,
+        .cluster = run->prepared.cluster,
+        .demand = &run->prepared.demand,
+        .run_name = run->name,
+        .run_path = run->path,
+        .token = run->token,
+        .attempt = attempt,
+        .max_failures = run->request->settings.failures.max_failures,
+        .master_address = first->address,
+        .master_port = first->port,
+        .isolate_devices = run->request->settings.isolate_devices,
+        .backend = run->request->settings.backend,
     };
     int result = file_working_directory(launch->directory, sizeof launch->directory, err);
     if (result >= 0) result = fill(launch, err);
@@ -148,8 +152,8 @@ static size_t list_bus_ids(const struct prepared *prepared, const struct plan_wo
 
 /* Cores near the worker's devices, where the user wants that and the machine has more than one NUMA node. */
 static void bind(const struct launch *launch, uint32_t rank, Wire__LaunchWorker *out) {
-    const struct prepared *prepared = launch->context.prepared;
-    if (launch->context.request->settings.bind != BIND_NUMA || prepared->cluster->logical ||
+    const struct prepared *prepared = &launch->run->prepared;
+    if (launch->run->request->settings.bind != BIND_NUMA || prepared->cluster->logical ||
         !topology_worthwhile())
         return;
     const struct plan_worker *worker = &prepared->plan->workers[rank];
@@ -173,8 +177,8 @@ static Wire__LaunchWorker *make_worker(const struct launch *launch, uint32_t ran
     if (out == NULL) return NULL;
     wire__launch_worker__init(out);
     out->rank = rank;
-    out->local_rank = launch->context.prepared->plan->workers[rank].local_rank;
-    int result = launch->context.prepared->framework->worker(&launch->framework, rank, add_own, &own, err);
+    out->local_rank = launch->run->prepared.plan->workers[rank].local_rank;
+    int result = launch->run->prepared.framework->worker(&launch->framework, rank, add_own, &own, err);
     out->environment = own.items;
     out->n_environment = own.n;
     bind(launch, rank, out);
@@ -184,11 +188,12 @@ static Wire__LaunchWorker *make_worker(const struct launch *launch, uint32_t ran
 }
 
 static void fill_message(const struct launch *launch, Wire__Launch *message) {
-    const struct launch_context *context = &launch->context;
-    const struct run_request *request = context->request;
-    message->run = (char *)context->name;
-    message->attempt = (uint32_t)context->attempt;
-    message->run_path = (char *)context->path;
+    const struct ty_run *run = launch->run;
+    const struct run_request *request = run->request;
+    const char *checkpoint = run_checkpoint(run->core);
+    message->run = run->name;
+    message->attempt = (uint32_t)launch->framework.attempt;
+    message->run_path = run->path;
     message->working_directory = (char *)launch->directory;
     message->argv = (char **)request->argv;
     while (request->argv[message->n_argv] != NULL)
@@ -200,8 +205,8 @@ static void fill_message(const struct launch *launch, Wire__Launch *message) {
     message->grace = request->settings.grace;
     message->hang_timeout = request->settings.hang_timeout;
     message->preempt_signal = preempt_signal_of(request);
-    message->report_base = context->report_base;
-    if (context->checkpoint != NULL) message->checkpoint = (char *)context->checkpoint;
+    message->report_base = run_report_base(run->core);
+    if (checkpoint != NULL) message->checkpoint = (char *)checkpoint;
     message->quiet = request->settings.quiet;
     if (request->settings.start_method != NULL) message->start_method = (char *)request->settings.start_method;
     message->template_argv = (char **)request->template_argv;
@@ -225,19 +230,19 @@ static int append_frame(const Wire__Message *message, uint32_t node_rank, struct
     return 0;
 }
 
-int launch_frame(const struct launch *launch, uint32_t node_rank, uint32_t node, struct buffer *out,
-                 ty_error *err) {
+int launch_frame(const struct launch *launch, const struct peer *peer, struct buffer *out, ty_error *err) {
+    uint32_t node_rank = peer->node_rank;
     size_t first = launch->first[node_rank], n = launch->first[node_rank + 1] - first;
     Wire__Launch body = WIRE__LAUNCH__INIT;
     char token[NODE_TOKEN_SIZE];
     fill_message(launch, &body);
-    node_token(launch->context.token, node, token);
+    node_token(launch->run->token, peer->node, token);
     body.token = token;
     body.hold_port =
-        node_rank == 0 || launch->context.prepared->demand.elastic; /* any node may come to be the first */
-    bool raw = launch->context.request->settings.no_prefix;
+        node_rank == 0 || launch->run->prepared.demand.elastic; /* any node may come to be the first */
+    bool raw = launch->run->request->settings.no_prefix;
     body.prefix = !raw;
-    body.escape = !raw || (launch->context.prepared->plan->n_workers > 1 && isatty(STDOUT_FILENO));
+    body.escape = !raw || (launch->run->prepared.plan->n_workers > 1 && isatty(STDOUT_FILENO));
     body.workers = calloc(n, sizeof(Wire__LaunchWorker *));
     int result = body.workers == NULL ? ty_fail_memory(err) : 0;
     for (size_t i = 0; i < n && result >= 0; i++) {

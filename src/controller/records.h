@@ -1,7 +1,7 @@
 /* What the controller puts on record. The loop only gathers rows, as copies; a thread of the journal's own
  * writes them (storage.h), in the order in which they came, a transaction at a time: what gathers while one is
  * under way is the next. So storage that hangs holds up nothing but what waits for its row. Until a row is
- * written it is not known outside: whoever acts on it (drive.c) or answers for it (checkpoints.c) asks
+ * written it is not known outside: whoever acts on it (agents.c) or answers for it (checkpoints.c) asks
  * records_have, or is called. */
 #ifndef CONTROLLER_RECORDS_H
 #define CONTROLLER_RECORDS_H

@@ -2,8 +2,6 @@
  * run/settings.h; here are the keys that say what runs and where: scaling, nodes, program, environment, events.
  * Text is borrowed from the tree, which the request keeps. Whether the values go together is checked where they
  * are used, but for what only this form can get wrong. */
-#include "controller/request.h"
-
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +12,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/str.h"
+#include "controller/controller.h"
 #include "controller/events.h"
 #include "run/run.h"
 
@@ -280,7 +279,7 @@ int request_read(const char *json, const void *payload, size_t payload_size, str
     return result;
 }
 
-const struct run_request *request_get(const struct request *request) {
+const struct run_request *run_request_of(const struct request *request) {
     return &request->run;
 }
 

@@ -1,11 +1,12 @@
-/* Waiting for devices that other runs hold: no polling, the leases' descriptor wakes the loop. */
+/* Waiting for devices that other runs hold: a run that has not begun, and an elastic one between two attempts. No
+ * polling: the leases' descriptor wakes the loop. */
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "controller/drive_internal.h"
+#include "controller/ty_run.h"
 
 enum { HOLDERS_NAMED = 3 };
 #define SECOND_LOOK (50 * NS_PER_MS)
@@ -49,7 +50,7 @@ void wait_describe(const struct demand *demand, const struct lease_holder *holde
     if (!text.failed) (void)ty_fail(reason, reason->code, "%s", text.data);
 }
 
-static void record_wait(struct drive *drive, const char *reason, const struct lease_holder *holders, size_t n) {
+static void record_wait(struct ty_run *run, const char *reason, const struct lease_holder *holders, size_t n) {
     struct buffer data = {0};
     buffer_text(&data, "{\"reason\": ");
     buffer_json_string(&data, reason, strlen(reason));
@@ -62,61 +63,70 @@ static void record_wait(struct drive *drive, const char *reason, const struct le
         buffer_printf(&data, ", \"since\": %.3f}", (double)holders[i].since / 1e9);
     }
     buffer_text(&data, "]}");
-    drive_record(drive, EVENT_WAIT, &data);
-    records_commit(drive->config->records); /* the wait's first turn may be long */
+    note_text(run, 0, EVENT_WAIT, &data);
+    records_commit(run->records); /* the wait's first turn may be long */
 }
 
-void wait_end(struct drive *drive) {
-    loop_timer_stop(drive->loop, &drive->wait_timer);
-    loop_watch_stop(drive->loop, &drive->lease_watch);
-    if (drive->lease_fd >= 0) (void)close(drive->lease_fd);
-    drive->lease_fd = -1;
+/* -- the watch */
+
+void wait_end(struct ty_run *run) {
+    loop_timer_stop(run->loop, &run->room.second);
+    loop_watch_stop(run->loop, &run->room.watch);
+    if (run->room.fd >= 0) (void)close(run->room.fd);
+    run->room.fd = -1;
 }
 
-static void on_lease_change(void *context, unsigned events);
-
-int wait_begin(struct drive *drive, const char *reason, const struct lease_holder *holders, size_t n,
-               ty_error *err) {
-    drive->lease_fd = lease_watch(holders, n, err);
-    if (drive->lease_fd < 0) return drive->lease_fd;
-    record_wait(drive, reason, holders, n);
-    drive->lease_watch = (struct loop_watch){.callback = on_lease_change, .context = drive};
-    int result = loop_watch_start(drive->loop, &drive->lease_watch, drive->lease_fd, LOOP_READABLE);
-    return result < 0 ? ty_fail(err, result, "cannot watch the leases: %s", strerror(-result)) : 0;
-}
-
-/* Somebody may have let go of what is short. True when it must go on waiting. */
-static bool look_again(struct drive *drive) {
-    const struct drive_config *config = drive->config;
-    struct lease_holder *holders;
-    size_t n;
-    ty_error err = {0};
-    wait_end(drive);
-    int result = prepare_plan(config->request, config->name, config->prepared, &holders, &n, &err);
-    bool busy = result == TY_EBUSY;
-    if (busy) {
-        wait_describe(&config->prepared->demand, holders, n, &err);
-        result = wait_begin(drive, err.message, holders, n, &err);
-        lease_holders_free(holders, n);
-    } else if (result >= 0) {
-        result = drive_begin(drive, &err);
-    }
-    if (result >= 0) return busy;
-    drive->error = err;
-    drive->over = true;
-    return false;
-}
-
-static void on_timer(void *context) {
-    (void)look_again(context);
+static void look(void *context) {
+    struct ty_run *run = context;
+    wait_end(run);
+    run->room.look(run);
 }
 
 /* The kernel tells of the last close a moment before it drops the lock. A holder that was caught in that moment
  * would never be heard of again, so there is a second look a little later, once. */
 static void on_lease_change(void *context, unsigned events) {
     (void)events;
-    struct drive *drive = context;
-    if (!look_again(drive)) return;
-    drive->wait_timer = (struct loop_timer){.callback = on_timer, .context = drive};
-    (void)loop_timer_start(drive->loop, &drive->wait_timer, SECOND_LOOK);
+    struct ty_run *run = context;
+    look(run);
+    if (run->room.fd < 0) return;
+    run->room.second = (struct loop_timer){.callback = look, .context = run};
+    (void)loop_timer_start(run->loop, &run->room.second, SECOND_LOOK);
+}
+
+int wait_watch(struct ty_run *run, const struct lease_holder *holders, size_t n,
+               void (*look_again)(struct ty_run *run), ty_error *err) {
+    wait_end(run);
+    run->room.fd = lease_watch(holders, n, err);
+    if (run->room.fd < 0) return run->room.fd;
+    run->room.look = look_again;
+    run->room.watch = (struct loop_watch){.callback = on_lease_change, .context = run};
+    int result = loop_watch_start(run->loop, &run->room.watch, run->room.fd, LOOP_READABLE);
+    return result < 0 ? ty_fail(err, result, "cannot watch the leases: %s", strerror(-result)) : 0;
+}
+
+/* -- a run that has not begun */
+
+/* Somebody may have let go of what is short. */
+static void plan_again(struct ty_run *run) {
+    struct lease_holder *holders;
+    size_t n;
+    ty_error err = {0};
+    int result = prepare_plan(run->request, run->name, &run->prepared, &holders, &n, &err);
+    if (result == TY_EBUSY) {
+        wait_describe(&run->prepared.demand, holders, n, &err);
+        result = wait_begin(run, err.message, holders, n, &err);
+        lease_holders_free(holders, n);
+    } else if (result >= 0) {
+        result = opening_go_on(run, &err);
+    }
+    if (result >= 0) return;
+    run->error = err;
+    run->phase = PHASE_OVER;
+}
+
+int wait_begin(struct ty_run *run, const char *reason, const struct lease_holder *holders, size_t n,
+               ty_error *err) {
+    int result = wait_watch(run, holders, n, plan_again, err);
+    if (result >= 0) record_wait(run, reason, holders, n);
+    return result;
 }

@@ -7,7 +7,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Options of other programs that the pages show.
-FOREIGN = {"--signal"}
+FOREIGN = {"--signal", "--cflags", "--libs"}
 
 
 def text(path):

@@ -14,8 +14,8 @@
 #include "base/kernel.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "controller/drive_internal.h"
 #include "controller/sweep.h"
+#include "controller/ty_run.h"
 
 /* Numbers on the wire are cast to those of run/. */
 _Static_assert((int)WIRE__REPORT__KIND__ALIVE == (int)REPORT_ALIVE, "kinds of reports");
@@ -25,18 +25,34 @@ _Static_assert((int)WIRE__ANSWER__STATUS__FAILED == (int)STORE_FAILED, "answers 
 
 static const int END_LIMIT_MS = 2000;
 
+const char *agents_name(const struct ty_run *run, uint32_t node) {
+    return run->agents.peers[node].name;
+}
+
+const char *agents_failed_name(const struct ty_run *run) {
+    int node = run_failure(run->core)->node;
+    return node < 0 ? NULL : agents_name(run, (uint32_t)node);
+}
+
+bool agents_rest(const struct ty_run *run) {
+    return run->request->settings.keep_agents && run->prepared.engine->rest != NULL;
+}
+
 void peer_answer(void *context, uint32_t node, uint32_t channel, enum store_status status,
                  struct shared *value) {
-    struct peer *peer = &((struct drive *)context)->peers[node];
+    struct peer *peer = &((struct ty_run *)context)->agents.peers[node];
     if (peer->channel == NULL) return;
     if (answers_add(&peer->answers, channel, status, value) < 0)
         channel_fail(peer->channel, -ENOMEM); /* the worker would wait for ever */
 }
 
-void peer_flush(struct peer *peer) {
-    if (peer->channel == NULL) return;
-    answers_send(&peer->answers, peer->channel);
-    channel_flush(peer->channel);
+void agents_flush(struct ty_run *run) {
+    for (uint32_t node = 0; node < run->agents.n; node++) {
+        struct peer *peer = &run->agents.peers[node];
+        if (peer->channel == NULL) continue;
+        answers_send(&peer->answers, peer->channel);
+        channel_flush(peer->channel);
+    }
 }
 
 /* Nothing is said to the agent any more. */
@@ -46,7 +62,7 @@ static struct channel *take_channel(struct peer *peer) {
 }
 
 void peer_hold(struct peer *peer) {
-    const struct records *records = peer->drive->config->records;
+    const struct records *records = peer->run->records;
     peer->held_for = records_count(records);
     if (peer->channel != NULL && !records_have(records, peer->held_for)) channel_hold(peer->channel);
 }
@@ -60,25 +76,24 @@ void peer_send(struct peer *peer, const Wire__Message *message) {
     if (peer->channel != NULL) (void)channel_send(peer->channel, message);
 }
 
-static void tell_stuck(const struct drive *drive, uint32_t node, const struct idset *pids) {
+static void tell_stuck(const struct ty_run *run, uint32_t node, const struct idset *pids) {
     CLEANUP(buffer_done) struct buffer text = {0};
     bool alone = idset_count(pids) == 1;
     idset_format(pids, &text);
     log_error("controller", "node %s: process%s %s %s not end after SIGKILL (stuck in the kernel?)",
-              drive_node_name(drive, node), alone ? "" : "es", text.failed ? "?" : text.data,
-              alone ? "does" : "do");
-    if (run_state_of(drive->run) != RUN_ENDED) run_node_unclean(drive->run, node);
+              agents_name(run, node), alone ? "" : "es", text.failed ? "?" : text.data, alone ? "does" : "do");
+    if (run_state_of(run->core) != RUN_ENDED) run_node_unclean(run->core, node);
 }
 
 /* Waits for the end of an agent, by force when it takes too long. Its wait status, or 0. One that even KILL
  * does not end, as on storage that hangs, is told and left behind. */
-int peer_reap(struct peer *peer, bool by_force) {
+static int reap(struct peer *peer, bool by_force) {
     int status = 0, pid = peer->handle.pid;
     if (pid <= 0) return 0;
     if (!kernel_reap(peer->handle.pidfd, pid, by_force ? 0 : END_LIMIT_MS, &status)) {
         CLEANUP(idset_done) struct idset left = {0};
         (void)idset_add(&left, pid);
-        tell_stuck(peer->drive, peer->node, &left);
+        tell_stuck(peer->run, peer->node, &left);
     }
     if (peer->handle.pidfd >= 0) (void)close(peer->handle.pidfd);
     peer->handle = (struct engine_handle){-1, -1, -1};
@@ -92,24 +107,25 @@ static bool is_left(int pid) {
 
 /* Ends what the agent, which had this pid, left behind. */
 static void sweep_after(const struct peer *peer, int pid) {
-    const struct drive *drive = peer->drive;
-    uint32_t n = drive->n_peers;
+    const struct ty_run *run = peer->run;
+    uint32_t n = run->agents.n;
     CLEANUP_FREE int *agents = calloc(n, sizeof *agents);
     char token[NODE_TOKEN_SIZE];
-    node_token(drive->token, peer->node, token);
-    struct sweep_scope scope = {.token = token, .agent = pid, .since = drive->since, .agents = agents};
+    node_token(run->token, peer->node, token);
+    struct sweep_scope scope = {.token = token, .agent = pid, .since = run->agents.since, .agents = agents};
     for (uint32_t node = 0; agents != NULL && node < n; node++)
-        if (drive->peers[node].handle.pid > 0) agents[scope.n_agents++] = drive->peers[node].handle.pid;
+        if (run->agents.peers[node].handle.pid > 0)
+            agents[scope.n_agents++] = run->agents.peers[node].handle.pid;
     if (agents != NULL && is_left(pid))
         agents[scope.n_agents++] = pid; /* in place of its own, which was cleared */
-    scope.alone = drive->config->request->alone && agents != NULL;
+    scope.alone = run->request->alone && agents != NULL;
     CLEANUP(idset_done) struct idset left = {0};
-    if (!sweep_node(&scope, &left)) tell_stuck(drive, peer->node, &left);
+    if (!sweep_node(&scope, &left)) tell_stuck(run, peer->node, &left);
 }
 
 void peer_abandon(struct peer *peer) {
     int pid = peer->handle.pid;
-    (void)peer_reap(peer, true);
+    (void)reap(peer, true);
     channel_destroy(take_channel(peer));
     sweep_after(peer, pid);
 }
@@ -119,20 +135,20 @@ void peer_lose(struct peer *peer) {
     peer->handle.pidfd = -1;
     channel_destroy(take_channel(peer));
     if (pid <= 0) return;
-    (void)peer_reap(peer, false);
+    (void)reap(peer, false);
     sweep_after(peer, pid);
 }
 
 static void on_hello(struct peer *peer, const Wire__Hello *hello) {
-    struct drive *drive = peer->drive;
+    struct ty_run *run = peer->run;
     if (hello->protocol != FRAME_PROTOCOL || strcmp(hello->version, base_build) != 0) {
         struct buffer why = {0};
         buffer_printf(
             &why,
             "the agent of node %s is of build %.60s, but this is trainyard %s: install both from one build",
-            drive_node_name(drive, peer->node), hello->version, base_build);
+            agents_name(run, peer->node), hello->version, base_build);
         peer_abandon(peer);
-        run_node_refused(drive->run, peer->node, why.failed ? "another build" : why.data);
+        run_node_refused(run->core, peer->node, why.failed ? "another build" : why.data);
         buffer_done(&why);
         return;
     }
@@ -140,35 +156,36 @@ static void on_hello(struct peer *peer, const Wire__Hello *hello) {
     peer->port = (uint16_t)hello->port;
     struct buffer data = {0};
     buffer_text(&data, "{\"name\": ");
-    buffer_json_string(&data, drive_node_name(drive, peer->node), strlen(drive_node_name(drive, peer->node)));
+    buffer_json_string(&data, agents_name(run, peer->node), strlen(agents_name(run, peer->node)));
     buffer_printf(&data, ", \"pid\": %d, \"address\": \"%s\", \"port\": %u}", hello->pid, peer->address,
                   peer->port);
-    run_node_up(drive->run, peer->node, data.failed ? NULL : data.data);
+    run_node_up(run->core, peer->node, data.failed ? NULL : data.data);
     buffer_done(&data);
 }
 
-static void on_worker_event(struct drive *drive, const Wire__WorkerEvent *event) {
+static void on_worker_event(struct ty_run *run, const Wire__WorkerEvent *event) {
     switch (event->kind) {
     case WIRE__WORKER_EVENT__KIND__STARTED:
-        run_worker_started(drive->run, event->rank, event->pid, event->time);
+        run_worker_started(run->core, event->rank, event->pid, event->time);
         break;
     case WIRE__WORKER_EVENT__KIND__READY:
-        run_worker_ready(drive->run, event->rank, event->time);
+        run_worker_ready(run->core, event->rank, event->time);
         break;
     case WIRE__WORKER_EVENT__KIND__RENDEZVOUS:
-        run_worker_rendezvous(drive->run, event->rank, event->time);
+        run_worker_rendezvous(run->core, event->rank, event->time);
         break;
     case WIRE__WORKER_EVENT__KIND__HUNG:
-        run_worker_hung(drive->run, event->rank, event->text, event->time);
+        run_worker_hung(run->core, event->rank, event->text, event->time);
         break;
     case WIRE__WORKER_EVENT__KIND__FAILED:
-        events_add_failure(drive->config->events, run_attempt(drive->run), event->rank, event->tail.data,
+        events_add_failure(&run->events, run_attempt(run->core), event->rank, event->tail.data,
                            event->tail.len);
         break;
     case WIRE__WORKER_EVENT__KIND__EXITED:
         /* The others are told of a failure by the run. */
-        if (event->wait_status == 0 && drive->store != NULL) store_leave(drive->store, event->rank);
-        run_worker_exited(drive->run, event->rank,
+        if (event->wait_status == 0 && run->launched.store != NULL)
+            store_leave(run->launched.store, event->rank);
+        run_worker_exited(run->core, event->rank,
                           &(struct run_exit){.wait_status = event->wait_status,
                                              .stopped = event->stopped,
                                              .cause = event->text,
@@ -177,10 +194,10 @@ static void on_worker_event(struct drive *drive, const Wire__WorkerEvent *event)
                                              .time = event->time});
         break;
     case WIRE__WORKER_EVENT__KIND__GONE:
-        run_worker_gone(drive->run, event->rank, event->time);
+        run_worker_gone(run->core, event->rank, event->time);
         break;
     case WIRE__WORKER_EVENT__KIND__START_FAILED:
-        run_worker_start_failed(drive->run, event->rank,
+        run_worker_start_failed(run->core, event->rank,
                                 &(struct run_start_failure){.why = event->text,
                                                             .stopped = event->stopped,
                                                             .transient = event->may_pass,
@@ -191,52 +208,52 @@ static void on_worker_event(struct drive *drive, const Wire__WorkerEvent *event)
     }
 }
 
-static void keep_metrics(struct drive *drive, const ProtobufCBinaryData *metrics) {
-    buffer_clear(&drive->metrics);
-    buffer_append(&drive->metrics, metrics->data, metrics->len);
-    buffer_char(&drive->metrics, '\0');
-    progress_metrics(&drive->progress, (const char *)metrics->data, metrics->len);
+static void keep_metrics(struct ty_run *run, const ProtobufCBinaryData *metrics) {
+    buffer_clear(&run->committing.metrics);
+    buffer_append(&run->committing.metrics, metrics->data, metrics->len);
+    buffer_char(&run->committing.metrics, '\0');
+    progress_metrics(&run->output.progress, (const char *)metrics->data, metrics->len);
 }
 
-static void on_report(struct drive *drive, const Wire__Report *report) {
+static void on_report(struct ty_run *run, const Wire__Report *report) {
     enum report_kind kind = (enum report_kind)report->kind;
     if (kind == REPORT_METRICS || kind == REPORT_BEGIN) {
-        struct journal_report row = {run_attempt(drive->run),
+        struct journal_report row = {run_attempt(run->core),
                                      (int)report->rank,
                                      report->number,
                                      report->time,
                                      (const char *)report->metrics.data,
                                      report->metrics.len};
-        records_report(drive->config->records, &row);
-        events_add_report(drive->config->events, &row, kind == REPORT_BEGIN);
-        if (report->rank == 0) keep_metrics(drive, &report->metrics);
-        progress_report(&drive->progress, report->rank, run_size(drive->run), report->time);
+        records_report(run->records, &row);
+        events_add_report(&run->events, &row, kind == REPORT_BEGIN);
+        if (report->rank == 0) keep_metrics(run, &report->metrics);
+        progress_report(&run->output.progress, report->rank, run_size(run->core), report->time);
     }
-    run_report(drive->run, &(struct run_report){.rank = report->rank,
-                                                .kind = kind,
-                                                .number = report->number,
-                                                .name = report->name,
-                                                .files = report->files.data,
-                                                .size = report->files.len,
-                                                .channel = report->channel});
+    run_report(run->core, &(struct run_report){.rank = report->rank,
+                                               .kind = kind,
+                                               .number = report->number,
+                                               .name = report->name,
+                                               .files = report->files.data,
+                                               .size = report->files.len,
+                                               .channel = report->channel});
 }
 
-static void arm_store_timer(struct drive *drive) {
-    nanoseconds deadline = store_deadline(drive->store);
+static void arm_store_timer(struct ty_run *run) {
+    nanoseconds deadline = store_deadline(run->launched.store);
     if (deadline < 0) return;
-    nanoseconds delay = deadline - loop_now(drive->loop);
-    (void)loop_timer_start(drive->loop, &drive->store_timer, delay > 0 ? delay : 0);
+    nanoseconds delay = deadline - loop_now(run->loop);
+    (void)loop_timer_start(run->loop, &run->agents.store_timer, delay > 0 ? delay : 0);
 }
 
-void peer_on_store_timer(void *context) {
-    struct drive *drive = context;
-    if (drive->store == NULL) return;
-    store_expire(drive->store, loop_now(drive->loop));
-    arm_store_timer(drive);
+static void on_store_timer(void *context) {
+    struct ty_run *run = context;
+    if (run->launched.store == NULL) return;
+    store_expire(run->launched.store, loop_now(run->loop));
+    arm_store_timer(run);
 }
 
 static void on_store_request(struct peer *peer, const Wire__StoreRequest *body) {
-    struct drive *drive = peer->drive;
+    struct ty_run *run = peer->run;
     struct store_request request = {
         .operation = (enum store_operation)body->operation,
         .rank = body->rank,
@@ -247,145 +264,72 @@ static void on_store_request(struct peer *peer, const Wire__StoreRequest *body) 
         .size = body->value.len,
         .timeout = body->timeout_ms < 0 ? -1 : duration_of_ms(body->timeout_ms),
     };
-    if (drive->store == NULL) return;
-    store_ask(drive->store, &request, loop_now(drive->loop));
-    arm_store_timer(drive);
+    if (run->launched.store == NULL) return;
+    store_ask(run->launched.store, &request, loop_now(run->loop));
+    arm_store_timer(run);
 }
 
 /* An agent that was asked to stay, and left nothing behind, goes back to its engine. */
 static void on_bye(struct peer *peer, const Wire__Bye *bye) {
-    struct drive *drive = peer->drive;
-    run_node_bye(drive->run, peer->node, bye->clean, bye->leftovers);
-    if (!bye->clean || !drive_keeps_agents(drive)) return;
+    struct ty_run *run = peer->run;
+    run_node_bye(run->core, peer->node, bye->clean, bye->leftovers);
+    if (!bye->clean || !agents_rest(run)) return;
     peer->handle.channel_fd = channel_release(take_channel(peer));
-    drive->config->prepared->engine->rest(&peer->handle);
+    run->prepared.engine->rest(&peer->handle);
 }
 
-static void on_log(struct drive *drive, const Wire__Log *log) {
-    progress_hide(&drive->progress);
+static void on_log(struct ty_run *run, const Wire__Log *log) {
+    progress_hide(&run->output.progress);
     log_write((enum log_level)log->level, "agent", "%s", log->text);
-}
-
-/* As long as the logs of any node hang the storage is kept clear of. */
-static void hold_storage(struct drive *drive) {
-    drive->held = false;
-    for (uint32_t node = 0; node < drive->n_peers; node++)
-        drive->held |= drive->peers[node].storage_hangs;
-    for (size_t i = 0; i < ARRAY_SIZE(drive->watches); i++)
-        storage_hold(drive->watches[i].storage, drive->held);
-}
-
-static void note_storage(struct peer *peer, bool hangs) {
-    peer->storage_hangs = hangs;
-    hold_storage(peer->drive);
-}
-
-void peer_forget_storage(struct drive *drive) {
-    for (uint32_t node = 0; node < drive->n_peers; node++)
-        drive->peers[node].storage_hangs = false;
-    hold_storage(drive);
-}
-
-static bool is_full(const struct drive *drive) {
-    return sink_full(&drive->output[0]) || sink_full(&drive->output[1]) || events_full(drive->config->events);
-}
-
-/* Nothing is lost: what is not read now waits with the agents. A run that is stopped wants to hear of its
- * workers' end. */
-static bool is_stuffed(const struct drive *drive) {
-    return records_full(drive->config->records) && drive->interrupted == 0;
-}
-
-static void pause_peers(struct drive *drive, bool paused) {
-    drive->paused = paused;
-    for (uint32_t node = 0; node < drive->n_peers; node++)
-        if (drive->peers[node].channel != NULL) channel_pause(drive->peers[node].channel, paused);
 }
 
 static void on_message(void *context, const Wire__Message *message) {
     struct peer *peer = context;
-    struct drive *drive = peer->drive;
+    struct ty_run *run = peer->run;
     switch (message->body_case) {
     case WIRE__MESSAGE__BODY_HELLO:
         on_hello(peer, message->hello);
         break;
     case WIRE__MESSAGE__BODY_EVENTS:
         for (size_t i = 0; i < message->events->n_events; i++)
-            on_worker_event(drive, message->events->events[i]);
+            on_worker_event(run, message->events->events[i]);
         break;
     case WIRE__MESSAGE__BODY_REPORTS:
         for (size_t i = 0; i < message->reports->n_reports; i++)
-            on_report(drive, message->reports->reports[i]);
+            on_report(run, message->reports->reports[i]);
         break;
     case WIRE__MESSAGE__BODY_STORE_REQUEST:
         on_store_request(peer, message->store_request);
         break;
     case WIRE__MESSAGE__BODY_STACKS:
-        run_node_stacks(drive->run, peer->node, message->stacks->frames.data, message->stacks->frames.len);
+        run_node_stacks(run->core, peer->node, message->stacks->frames.data, message->stacks->frames.len);
         break;
     case WIRE__MESSAGE__BODY_LEAVING:
-        preempt_node(peer->drive, peer->node, message->leaving->signal);
+        interrupt_node(run, peer->node, message->leaving->signal);
         break;
     case WIRE__MESSAGE__BODY_BYE:
         on_bye(peer, message->bye);
         break;
     case WIRE__MESSAGE__BODY_LOG:
-        on_log(drive, message->log);
+        on_log(run, message->log);
         break;
     case WIRE__MESSAGE__BODY_STORAGE:
-        note_storage(peer, message->storage->hangs);
+        run_storage_note(peer, message->storage->hangs);
         break;
     default:
-        log_warning("controller", "node %s sent a message of an unknown kind",
-                    drive_node_name(drive, peer->node));
+        log_warning("controller", "node %s sent a message of an unknown kind", agents_name(run, peer->node));
     }
-    if (events_full(drive->config->events) || is_stuffed(drive)) pause_peers(drive, true);
-}
-
-/* Who goes away knows it; a full disk is told once. Nothing is lost: the logs have all. */
-static void tell_output_error(struct drive *drive, const struct sink *sink) {
-    if (sink->error == 0 || sink->error == EPIPE || sink->error == ECANCELED || drive->output_told) return;
-    drive->output_told = true;
-    log_warning("controller", "cannot write the workers' output: %s; it is in %s/logs", strerror(sink->error),
-                drive->config->path);
-}
-
-void peer_tell_dropped(const struct drive *drive) {
-    log_warning("controller", "nobody takes the workers' output: the rest of it is only in %s/logs",
-                drive->config->path);
-}
-
-bool peer_drop_output(struct drive *drive) {
-    if (!is_full(drive)) return false;
-    sink_discard(&drive->output[0]);
-    sink_discard(&drive->output[1]);
-    events_drop_output(drive->config->events);
-    pause_peers(drive, false);
-    peer_tell_dropped(drive);
-    return true;
+    output_pause_when_full(run);
 }
 
 static void on_output(void *context, uint32_t rank, int stream, const uint8_t *bytes, size_t size) {
-    struct drive *drive = ((struct peer *)context)->drive;
-    struct sink *sink = &drive->output[stream == 2];
-    events_add_output(drive->config->events, rank, stream, bytes, size);
-    if (drive->config->request->settings.output != OUTPUT_EVENTS) {
-        progress_hide(&drive->progress);
-        sink_write(sink, bytes, size);
-        tell_output_error(drive, sink);
-    }
-    if (is_full(drive)) pause_peers(drive, true);
+    output_write(((struct peer *)context)->run, rank, stream, bytes, size);
 }
 
-void peer_on_drained(void *context) {
-    struct drive *drive = context;
-    if (!is_full(drive) && !is_stuffed(drive)) pause_peers(drive, false);
-}
-
-static void describe_agent_end(const struct drive *drive, uint32_t node, int status, const ty_error *reason,
+static void describe_agent_end(const struct ty_run *run, uint32_t node, int status, const ty_error *reason,
                                struct buffer *out) {
     char text[32];
-    buffer_printf(out, "the agent of node %s ", drive_node_name(drive, node));
+    buffer_printf(out, "the agent of node %s ", agents_name(run, node));
     if (WIFSIGNALED(status)) /* perhaps in the middle of a message */
         buffer_printf(out, "was killed by %s", str_signal(WTERMSIG(status), text));
     else if (reason->code != 0)
@@ -396,17 +340,17 @@ static void describe_agent_end(const struct drive *drive, uint32_t node, int sta
 
 static void on_closed(void *context, const ty_error *reason) {
     struct peer *peer = context;
-    struct drive *drive = peer->drive;
+    struct ty_run *run = peer->run;
     struct buffer why = {0};
     channel_destroy(take_channel(peer));
-    bool gone = run_node_state(drive->run, peer->node) == NODE_GONE;
+    bool gone = run_node_state(run->core, peer->node) == NODE_GONE;
     int pid = peer->handle.pid;
-    int status = peer_reap(peer, false);
+    int status = reap(peer, false);
     if (gone) return;
-    note_storage(peer, false); /* nobody would tell its end */
+    run_storage_note(peer, false); /* nobody would tell its end */
     sweep_after(peer, pid);
-    describe_agent_end(drive, peer->node, status, reason, &why);
-    run_node_lost(drive->run, peer->node, why.failed ? "its agent ended" : why.data);
+    describe_agent_end(run, peer->node, status, reason, &why);
+    run_node_lost(run->core, peer->node, why.failed ? "its agent ended" : why.data);
     buffer_done(&why);
 }
 
@@ -419,16 +363,16 @@ static const struct channel_events peer_events = {
     .message = on_message, .output = on_output, .drained = on_drained, .closed = on_closed};
 
 int peer_start(struct peer *peer, ty_error *err) {
-    struct drive *drive = peer->drive;
-    struct prepared *prepared = drive->config->prepared;
+    struct ty_run *run = peer->run;
+    struct prepared *prepared = &run->prepared;
     struct engine_agent agent = {
         .node = peer->cluster_node,
         .node_name = peer->name,
         .node_rank = peer->node,
-        .copied = str_equal(drive->config->request->settings.start_method, "fork"),
+        .copied = str_equal(run->request->settings.start_method, "fork"),
     };
     struct buffer log = {0};
-    buffer_printf(&log, "%s/logs/agent-%s.log", drive->config->path, agent.node_name);
+    buffer_printf(&log, "%s/logs/agent-%s.log", run->path, agent.node_name);
     int result =
         log.failed
             ? ty_fail_memory(err)
@@ -436,5 +380,17 @@ int peer_start(struct peer *peer, ty_error *err) {
                                             log.data, &peer->handle, err);
     buffer_done(&log);
     if (result < 0) return result;
-    return channel_create(drive->loop, peer->handle.channel_fd, &peer_events, peer, &peer->channel, err);
+    return channel_create(run->loop, peer->handle.channel_fd, &peer_events, peer, &peer->channel, err);
+}
+
+void agents_open(struct ty_run *run) {
+    run->agents.store_timer = (struct loop_timer){.callback = on_store_timer, .context = run};
+}
+
+void agents_close(struct ty_run *run) {
+    for (uint32_t node = 0; node < run->agents.n; node++) {
+        channel_destroy(take_channel(&run->agents.peers[node]));
+        (void)reap(&run->agents.peers[node], false);
+    }
+    loop_timer_stop(run->loop, &run->agents.store_timer);
 }

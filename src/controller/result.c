@@ -1,6 +1,4 @@
 /* The end of a run as a result: for the getters, as JSON, and as an error code with its line. */
-#include "controller/outcome.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -14,7 +12,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/str.h"
-#include "controller/failure.h"
+#include "controller/ty_run.h"
 #include "worker/result.h"
 
 /* What is not finite travels as one of three strings (docs/worker-protocol.md). */
@@ -45,24 +43,71 @@ static void add_values(struct ty_result *result) {
     json_decref(object);
 }
 
-static int make_result(const struct outcome *outcome, struct ty_result **out, ty_error *err) {
-    struct drive_end *end = outcome->end;
-    struct history *history = outcome->config->history;
+/* -- the end, also of a run that never had a core */
+
+static enum run_outcome outcome_of(const struct ty_run *run) {
+    if (run->core != NULL) return run_outcome(run->core);
+    bool preempted = run->interruption.signal == preempt_signal_of(run->request);
+    return preempted ? OUTCOME_PREEMPTED : OUTCOME_INTERRUPTED;
+}
+
+static int status_of(const struct ty_run *run) {
+    return run->core != NULL ? run_exit_status(run->core) : 128 + run->interruption.signal;
+}
+
+/* `outcome` OUTCOME_NONE: there is none. */
+static const struct run_failure *cause_of(const struct ty_run *run) {
+    static const struct run_failure none = {.rank = -1, .node = -1};
+    return run->core != NULL ? run_failure(run->core) : &none;
+}
+
+static const char *node_of(const struct ty_run *run) {
+    return run->core != NULL ? agents_failed_name(run) : NULL;
+}
+
+void result_note_unbegun(struct ty_run *run) {
+    struct buffer data = {0};
+    buffer_printf(&data, "{\"outcome\": \"%s\", \"status\": %d, \"cause\": ", run_outcome_name(outcome_of(run)),
+                  status_of(run));
+    buffer_printf(&data, "\"interrupted while %s\"}",
+                  run->interruption.phase == PHASE_OPENING ? "its checkpoints were looked at"
+                                                           : "it waited for devices");
+    note_text(run, 0, EVENT_RUN_END, &data);
+}
+
+/* -- as a result */
+
+static char *copy_text(const char *text) {
+    return text != NULL ? strdup(text) : NULL;
+}
+
+static void add_exits_of(struct ty_result *result, const struct run *core) {
+    uint32_t n = run_size(core);
+    result->exits = calloc(n, sizeof *result->exits);
+    for (uint32_t rank = 0; result->exits != NULL && rank < n; rank++)
+        result->exits[result->num_workers++] = run_worker_exit(core, rank);
+}
+
+static int make_result(struct ty_run *run, struct ty_result **out, ty_error *err) {
     struct ty_result *result = calloc(1, sizeof *result);
     if (result == NULL) return ty_fail_memory(err);
     *result = (struct ty_result){
-        .name = strdup(outcome->config->name),
-        .path = strdup(outcome->config->path),
-        .metrics = TAKE(end->metrics),
-        .checkpoint = TAKE(end->checkpoint),
-        .failure = TAKE(end->failure),
-        .attempts = end->attempts,
-        .num_workers = (int)end->n_workers,
-        .exits = TAKE(end->exits),
-        .status = end->status,
-        .n_history = history->n,
-        .history = TAKE(history->items),
+        .name = strdup(run->name),
+        .path = strdup(run->path),
+        .status = status_of(run),
+        .n_history = run->history.n,
+        .history = TAKE(run->history.items),
     };
+    if (run->core != NULL) {
+        struct buffer screen = {0};
+        failure_format(run, &screen);
+        result->failure = screen.size > 0 ? buffer_take(&screen) : NULL;
+        buffer_done(&screen);
+        result->metrics = copy_text(run->committing.metrics.data);
+        result->checkpoint = copy_text(run_checkpoint(run->core));
+        result->attempts = run_attempt(run->core);
+        add_exits_of(result, run->core);
+    }
     if (result->name == NULL || result->path == NULL) {
         ty_result_free(result);
         return ty_fail_memory(err);
@@ -73,12 +118,13 @@ static int make_result(const struct outcome *outcome, struct ty_result **out, ty
 }
 
 /* The outcome as an error code with its line. */
-static int tell_outcome(const struct drive_end *end, ty_error *err) {
+static int tell_outcome(const struct ty_run *run, ty_error *err) {
     char text[32];
+    int signal_number = status_of(run) - 128;
     CLEANUP(buffer_done) struct buffer cause = {0};
-    failure_line(&end->cause, end->cause_node, &cause);
-    const char *line = cause.failed ? end->cause.text : cause.data;
-    switch (end->outcome) {
+    failure_line(cause_of(run), node_of(run), &cause);
+    const char *line = cause.failed ? cause_of(run)->text : cause.data;
+    switch (outcome_of(run)) {
     case OUTCOME_SUCCEEDED:
         return 0;
     case OUTCOME_START_FAILED:
@@ -89,10 +135,11 @@ static int tell_outcome(const struct drive_end *end, ty_error *err) {
         return ty_fail(err, TY_ETIMEOUT, "%s", line);
     case OUTCOME_PREEMPTED:
         return ty_fail(err, TY_EPREEMPTED, "preempted by %s: it can be resumed",
-                       str_signal(end->status - 128, text));
+                       str_signal(signal_number, text));
     case OUTCOME_INTERRUPTED:
         return ty_fail(err, TY_EINTERRUPTED, "interrupted by %s",
-                       end->unsignalled ? "the program that runs it" : str_signal(end->status - 128, text));
+                       run->interruption.by_program ? "the program that runs it"
+                                                    : str_signal(signal_number, text));
     default:
         return ty_fail(err, TY_EWORKER, "%s", line);
     }
@@ -109,9 +156,9 @@ static int tell_gone(int directory, const char *path, ty_error *err) {
 }
 
 /* What befell the directory stands behind whatever else the run came to. */
-static int add_gone(const struct outcome *outcome, struct ty_result *result, int code, ty_error *err) {
+static int add_gone(const struct ty_run *run, struct ty_result *result, int code, ty_error *err) {
     ty_error gone = {0};
-    if (tell_gone(outcome->directory, outcome->config->path, &gone) == 0) return code;
+    if (tell_gone(run->directory, run->path, &gone) == 0) return code;
     CLEANUP_FREE char *before = strdup(err->message);
     (void)ty_fail(err, code, "%s; %s", before != NULL ? before : "it failed", gone.message);
     CLEANUP(buffer_done) struct buffer screen = {0};
@@ -123,16 +170,16 @@ static int add_gone(const struct outcome *outcome, struct ty_result *result, int
 }
 
 /* A run whose records are lost has not succeeded. */
-static int tell(const struct outcome *outcome, struct ty_result *result, ty_error *err) {
-    const struct drive_end *end = outcome->end;
-    int code = tell_outcome(end, err);
-    if (code < 0 && end->unrecorded.code == 0) return add_gone(outcome, result, code, err);
+static int tell(const struct ty_run *run, struct ty_result *result, ty_error *err) {
+    const ty_error *unrecorded = records_error(run->records); /* why the journal lacks something */
+    int code = tell_outcome(run, err);
+    if (code < 0 && unrecorded->code == 0) return add_gone(run, result, code, err);
     if (code < 0) {
         ty_error cause = *err;
-        return ty_fail(err, code, "%s; %s", cause.message, end->unrecorded.message);
+        return ty_fail(err, code, "%s; %s", cause.message, unrecorded->message);
     }
-    if (end->unrecorded.code < 0) return ty_fail(err, end->unrecorded.code, "%s", end->unrecorded.message);
-    return tell_gone(outcome->directory, outcome->config->path, err);
+    if (unrecorded->code < 0) return ty_fail(err, unrecorded->code, "%s", unrecorded->message);
+    return tell_gone(run->directory, run->path, err);
 }
 
 /* -- as JSON */
@@ -163,11 +210,11 @@ static void add_exits(struct buffer *out, const struct ty_result *result) {
     buffer_char(out, ']');
 }
 
-static void add_workers(struct buffer *out, const struct outcome *outcome, const struct ty_result *result) {
-    const struct prepared *prepared = outcome->config->prepared;
+static void add_workers(struct buffer *out, const struct ty_run *run, const struct ty_result *result) {
+    const struct prepared *prepared = &run->prepared;
     buffer_text(out, ", \"workers\": [");
     for (int rank = 0; rank < result->num_workers; rank++) {
-        const struct run_worker *worker = &outcome->end->workers[rank];
+        const struct run_worker *worker = run_worker(run->core, (uint32_t)rank);
         const struct plan_worker *place = &prepared->plan->workers[rank];
         buffer_printf(out, "%s{\"rank\": %d", rank > 0 ? ", " : "", rank);
         add_text(out, "node", prepared->cluster->nodes[place->node].name);
@@ -198,24 +245,26 @@ static void add_failed_rank(struct buffer *out, int rank, const char *cause, boo
     buffer_char(out, '}');
 }
 
-static void add_failed(struct buffer *out, const struct drive_end *end) {
-    int first = end->outcome == OUTCOME_NONE || end->cause.outcome == OUTCOME_NONE ? -1 : end->cause.rank;
+static void add_failed(struct buffer *out, const struct ty_run *run, const struct ty_result *result) {
+    const struct run_failure *failure = cause_of(run);
+    int first = outcome_of(run) == OUTCOME_NONE || failure->outcome == OUTCOME_NONE ? -1 : failure->rank;
     bool none = first < 0;
     buffer_text(out, ", \"failed\": [");
-    if (first >= 0) add_failed_rank(out, first, end->cause.text, true);
-    for (int rank = 0; rank < (int)end->n_workers; rank++) {
+    if (first >= 0) add_failed_rank(out, first, failure->text, true);
+    for (int rank = 0; rank < result->num_workers; rank++) {
+        const struct run_worker *worker = run_worker(run->core, (uint32_t)rank);
         char cause[64];
-        if (rank == first || !end->workers[rank].failed) continue;
-        describe_failure(rank, &end->workers[rank], cause);
+        if (rank == first || !worker->failed) continue;
+        describe_failure(rank, worker, cause);
         add_failed_rank(out, rank, cause, none);
         none = false;
     }
     buffer_char(out, ']');
 }
 
-static char *format_result(const struct outcome *outcome, const struct ty_result *result, int code,
+static char *format_result(const struct ty_run *run, const struct ty_result *result, int code,
                            const char *message) {
-    const struct run_failure *cause = &outcome->end->cause;
+    const struct run_failure *cause = cause_of(run);
     bool caused = cause->outcome != OUTCOME_NONE;
     struct buffer out = {0};
     buffer_text(&out, "{\"name\": ");
@@ -229,29 +278,29 @@ static char *format_result(const struct outcome *outcome, const struct ty_result
     add_number(&out, "status", result->status);
     buffer_text(&out, ", \"history\": ");
     history_json(result->history, result->n_history, clock_wall(), &out);
-    add_text(&out, "outcome", run_outcome_name(outcome->end->outcome));
+    add_text(&out, "outcome", run_outcome_name(outcome_of(run)));
     add_text(&out, "cause", caused ? cause->text : NULL);
     if (caused && cause->rank >= 0)
         add_number(&out, "first_rank", cause->rank);
     else
         add_text(&out, "first_rank", NULL);
-    add_text(&out, "first_node", outcome->end->cause_node);
-    const char *preemption = outcome->end->preemption;
-    buffer_printf(&out, ", \"preemption\": %s", preemption != NULL ? preemption : "null");
+    add_text(&out, "first_node", node_of(run));
+    const struct buffer *told = &run->interruption.told;
+    buffer_printf(&out, ", \"preemption\": %s", told->size > 0 ? told->data : "null");
     add_error(&out, code, message);
     add_exits(&out, result);
-    add_workers(&out, outcome, result);
-    add_failed(&out, outcome->end);
+    add_workers(&out, run, result);
+    add_failed(&out, run, result);
     buffer_char(&out, '}');
     return buffer_take(&out);
 }
 
-int outcome_tell(const struct outcome *outcome, ty_result **result, ty_error *err) {
+int result_tell(struct ty_run *run, ty_result **result, ty_error *err) {
     struct ty_result *made;
-    int code = make_result(outcome, &made, err);
+    int code = make_result(run, &made, err);
     if (code < 0) return code;
-    code = tell(outcome, made, err);
-    made->json = format_result(outcome, made, code, code < 0 ? err->message : NULL);
+    code = tell(run, made, err);
+    made->json = format_result(run, made, code, code < 0 ? err->message : NULL);
     if (made->json == NULL) {
         ty_result_free(made);
         return ty_fail_memory(err);

@@ -1,0 +1,140 @@
+/* What ends a run from outside: signals, stops of its owner's, and machines that are taken away. The first one
+ * says which of the two it is, an interrupt or a preemption, and lets workers end; a second one ends them at
+ * once. What that leads to is the core's to decide; before the core is there, the run is just over. */
+#include <signal.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "controller/ty_run.h"
+
+int preempt_signal_of(const struct run_request *request) {
+    return request->settings.preempt_signal > 0 ? request->settings.preempt_signal : SIGTERM;
+}
+
+/* Notes what workers are to be told: all ranks and nodes, or those of one node (its number, else -1). */
+static void describe_preemption(struct ty_run *run, int node) {
+    const struct run_agents *agents = &run->agents;
+    struct buffer *out = &run->interruption.told;
+    double deadline = (double)(clock_wall() + run->request->settings.grace) / (double)NS_PER_S;
+    const char *comma = "";
+    buffer_clear(out);
+    buffer_printf(out, "{\"deadline\": %.3f, \"ranks\": [", deadline);
+    for (size_t rank = 0; rank < run->prepared.plan->n_workers; rank++) {
+        if (node >= 0 && agents->node_of[rank] != (uint32_t)node) continue;
+        buffer_printf(out, "%s%zu", comma, rank);
+        comma = ", ";
+    }
+    buffer_text(out, "], \"nodes\": [");
+    comma = "";
+    for (uint32_t i = 0; i < agents->n; i++) {
+        if (node >= 0 ? i != (uint32_t)node : agents->peers[i].node_rank == NODE_UNUSED) continue;
+        buffer_text(out, comma);
+        buffer_json_text(out, agents->peers[i].name);
+        comma = ", ";
+    }
+    buffer_text(out, "]}");
+    if (out->failed) buffer_done(out);
+}
+
+void interrupt_node(struct ty_run *run, uint32_t node, int signal_number) {
+    bool preempted = signal_number == preempt_signal_of(run->request);
+    if (preempted && run->interruption.level == UNINTERRUPTED) describe_preemption(run, (int)node);
+    run_node_leaving(run->core, node, preempted ? signal_number : 0, clock_wall());
+}
+
+static void tell(struct ty_run *run, int signal_number) {
+    CLEANUP(buffer_done) struct buffer grace = {0};
+    char name[32];
+    const char *by =
+        signal_number > 0 ? str_signal(signal_number, name) : "stopped by the program that runs it";
+    duration_format(run->request->settings.grace, &grace);
+    progress_hide(&run->output.progress);
+    if (run->phase == PHASE_OPENING)
+        log_warning("controller", "%s: the run is not resumed", by);
+    else if (run_state_of(run->core) == RUN_PAUSING)
+        log_warning("controller", "%s: no further attempt begins", by);
+    else if (run_awaits_commit(run->core))
+        log_warning("controller",
+                    "%s: the last checkpoint has %s to be committed; once more ends the run at once", by,
+                    grace.failed ? "the grace" : grace.data);
+    else
+        log_warning("controller", "%s: workers have %s to end; once more ends them at once", by,
+                    grace.failed ? "their grace" : grace.data);
+}
+
+static void note(struct interruption *interruption, enum run_phase phase, int signal_number) {
+    if (interruption->level == UNINTERRUPTED) interruption->phase = phase;
+    interruption->level = interruption->level == UNINTERRUPTED ? INTERRUPTED : HURRIED;
+    interruption->signal = signal_number;
+}
+
+static void interrupt(struct ty_run *run, int signal_number) {
+    if (run->phase == PHASE_LINGERING) run_storage_stop_lingering(run);
+    if (run->phase == PHASE_OVER) return;
+    note(&run->interruption, run->phase, signal_number);
+    if (run->phase == PHASE_RUNNING)
+        run_interrupt(run->core, signal_number);
+    else if (run->phase == PHASE_OPENING)
+        opening_interrupt(run);
+    else
+        run->phase = PHASE_OVER;
+}
+
+void interrupt_by_force(struct ty_run *run) {
+    interrupt(run, SIGTERM);
+    interrupt(run, SIGTERM);
+}
+
+void interrupt_run(struct ty_run *run, int signal_number) {
+    bool first = run->interruption.level == UNINTERRUPTED;
+    if (run->phase == PHASE_OVER) return;
+    if (run->phase == PHASE_LINGERING) {
+        run_storage_stop_lingering(run);
+        return;
+    }
+    if (first) run->interruption.by_program = signal_number == 0;
+    if (first && run->phase != PHASE_WAITING)
+        tell(run, signal_number);
+    else
+        (void)output_drop(run);
+    if (signal_number == 0) signal_number = SIGINT;
+    if (!first || run->phase != PHASE_RUNNING || signal_number != preempt_signal_of(run->request)) {
+        interrupt(run, signal_number);
+        return;
+    }
+    note(&run->interruption, run->phase, signal_number);
+    describe_preemption(run, -1);
+    run_preempt(run->core, signal_number);
+}
+
+/* -- signals of the process */
+
+static void on_signal(void *context, int signal_number) {
+    interrupt_run(context, signal_number);
+}
+
+void interruption_listen(struct ty_run *run) {
+    struct interruption *in = &run->interruption;
+    int more = preempt_signal_of(run->request);
+    bool known = more == SIGINT || more == SIGTERM || more == SIGHUP;
+    const int numbers[SIGNALS_HANDLED] = {SIGINT, SIGTERM, SIGHUP, known ? 0 : more};
+    memcpy(in->numbers, numbers, sizeof numbers);
+    for (size_t i = 0; i < SIGNALS_HANDLED; i++) {
+        in->handles[i] = (struct loop_signal){.callback = on_signal, .context = run};
+        if (numbers[i] == 0 || sigaction(numbers[i], NULL, &in->saved[i]) < 0) continue;
+        if (in->saved[i].sa_handler == SIG_IGN) continue; /* nohup, or a shell that runs us in the background */
+        (void)loop_signal_start(run->loop, &in->handles[i], numbers[i]);
+    }
+}
+
+void interruption_close(struct ty_run *run) {
+    struct interruption *in = &run->interruption;
+    for (size_t i = 0; i < SIGNALS_HANDLED; i++) {
+        if (in->numbers[i] == 0) continue;
+        loop_signal_stop(run->loop, &in->handles[i]);
+        (void)sigaction(in->numbers[i], &in->saved[i], NULL);
+    }
+}

@@ -1,0 +1,220 @@
+/* From a request to a run that has begun: check, name, plan, directory, journal, and then the core. Nothing is
+ * made before the plan stands (or the run is known to wait), so that a request which cannot be met leaves
+ * nothing behind. */
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/descriptors.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "controller/run_directory.h"
+#include "controller/sweep.h"
+#include "controller/ty_run.h"
+
+static const nanoseconds START_LIMIT = 60 * NS_PER_S;
+
+static int set_name(struct ty_run *run, const char *name, ty_error *err) {
+    free(run->name);
+    free(run->path);
+    run->path = NULL;
+    run->name = strdup(name);
+    if (run->name == NULL) return ty_fail_memory(err);
+    run->path = run_directory_path(run->request->settings.storage_path, name, err);
+    return run->path == NULL ? err->code : 0;
+}
+
+/* Many runs of one second may have made the same name up. */
+static int choose_name(struct ty_run *run, ty_error *err) {
+    char made[64];
+    int result;
+    if (run->request->settings.name != NULL) return set_name(run, run->request->settings.name, err);
+    do {
+        run_directory_make_name(made);
+        result = set_name(run, made, err);
+    } while (result >= 0 && access(run->path, F_OK) == 0);
+    return result;
+}
+
+/* Whom the run has to wait for. */
+struct obstacle {
+    struct lease_holder *holders;
+    size_t n;
+    ty_error why; /* code 0: nothing is in the way */
+};
+
+/* Plans, or learns that it must wait for others. */
+static int plan(struct ty_run *run, struct obstacle *obstacle, ty_error *err) {
+    ty_error *why = &obstacle->why;
+    int result = prepare_plan(run->request, run->name, &run->prepared, &obstacle->holders, &obstacle->n, why);
+    if (result == TY_EBUSY) wait_describe(&run->prepared.demand, obstacle->holders, obstacle->n, why);
+    if (result == TY_EBUSY && obstacle->n > 0 && !run->request->settings.no_wait) {
+        log_warning("controller", "waiting: %s", why->message);
+        return 0;
+    }
+    if (result < 0) return ty_fail(err, result, "%s", why->message);
+    *why = (ty_error){0};
+    return 0;
+}
+
+/* -- the journal */
+
+static void note_id(struct ty_run *run, const char *text) {
+    json_t *data = text == NULL ? NULL : json_loads(text, JSON_ALLOW_NUL, NULL);
+    const char *id = json_string_value(json_object_get(data, "id"));
+    if (run->id[0] == '\0' && id != NULL && strlen(id) < sizeof run->id) strcpy(run->id, id);
+    json_decref(data);
+}
+
+static int note_past(void *context, int64_t sequence, const struct run_event *event) {
+    (void)sequence;
+    struct ty_run *run = context;
+    if (event->kind == EVENT_RUN) note_id(run, event->data);
+    if (event->attempt > run->past.attempts) run->past.attempts = event->attempt;
+    history_note(&run->history, event);
+    return 0;
+}
+
+/* Where an earlier controller of the run left it. */
+static int read_past(struct ty_run *run, ty_error *err) {
+    struct journal *journal = records_journal(run->records);
+    int result = journal_each_event(journal, 0, note_past, run, err);
+    return result < 0 ? result : journal_last_number(journal, &run->past.last_number, err);
+}
+
+static int make_id(struct ty_run *run, ty_error *err) {
+    uint64_t random;
+    if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
+        return ty_fail(err, -EIO, "cannot draw a random id for the run");
+    (void)snprintf(run->id, sizeof run->id, "%016" PRIx64, random);
+    return 0;
+}
+
+static int open_journal(struct ty_run *run, ty_error *err) {
+    bool existed = false;
+    run->directory =
+        run_directory_open(run->path, run->request->settings.resume != NULL, &existed, &run->lock, err);
+    if (run->directory < 0) return run->directory;
+    bool past = run->past.exists = existed && journal_exists(run->path);
+    struct journal *journal = NULL;
+    int result = journal_open(run->path, past ? JOURNAL_APPEND : JOURNAL_CREATE, &journal, err);
+    if (result < 0 && !existed) {
+        run_lock_release(TAKE(run->lock), false);
+        run_directory_remove(run->path);
+    }
+    if (result < 0) return result;
+    int lock = run_lock_fd(run->lock);
+    result = records_open(&journal, run->path, lock, &run->records, err);
+    journal_close(journal);
+    if (result >= 0 && past) result = read_past(run, err);
+    if (result >= 0 && run->id[0] == '\0') result = make_id(run, err);
+    if (result < 0) return result;
+    struct checkpoints_place place = {run->path, run->id, run->records, lock, past};
+    return checkpoints_open(&place, &run->request->settings.checkpoints, &run->checkpoints, err);
+}
+
+/* -- the core */
+
+static int make_token(char token[33], ty_error *err) {
+    unsigned char bytes[16];
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        return ty_fail(err, -errno, "cannot get random bytes: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof bytes; i++)
+        (void)snprintf(token + 2 * i, 3, "%02x", bytes[i]);
+    return 0;
+}
+
+static int begin_core(struct ty_run *run, ty_error *err) {
+    const struct run_settings *settings = &run->request->settings;
+    const struct plan *planned = run->prepared.plan;
+    int result = resize_open(run, err);
+    if (result < 0) return result;
+    note_plan(run, 0);
+    struct run_config config = {
+        .n_workers = (uint32_t)planned->n_workers,
+        .n_nodes = run->agents.n,
+        .node_of = run->agents.node_of,
+        .max_workers = (uint32_t)run->prepared.demand.max_workers,
+        .max_nodes = run->agents.max,
+        .resize_interval = resize_interval_of(run),
+        .failures = settings->failures,
+        .first_attempt = run->past.attempts + 1,
+        .report_base = run->past.last_number,
+        .checkpoint = checkpoints_latest(run->checkpoints),
+        .time_limit = settings->time_limit,
+        .grace = settings->grace,
+        .start_limit = START_LIMIT,
+    };
+    run->agents.since = sweep_clock();
+    result = run_create(&config, &act_ops, run, &run->core, err);
+    if (result < 0) return result;
+    run->phase = PHASE_RUNNING;
+    progress_open(&run->output.progress, run->loop, run->core, run->name,
+                  settings->quiet ? PROGRESS_NONE : (enum progress_mode)settings->progress);
+    run_start(run->core);
+    return 0;
+}
+
+/* What an earlier controller left is in order, or cannot be brought into it. */
+static void on_opened(void *context, const ty_error *why_not) {
+    struct ty_run *run = context;
+    if (run->phase != PHASE_OPENING) return; /* interrupted meanwhile */
+    if (why_not != NULL) run->error = *why_not;
+    if (why_not != NULL || begin_core(run, &run->error) < 0) run->phase = PHASE_OVER;
+}
+
+int opening_go_on(struct ty_run *run, ty_error *err) {
+    const struct lease *lease = run->prepared.lease;
+    if (lease != NULL) descriptors_withhold(lease_fd(lease));
+    if (!checkpoints_begin(run->checkpoints, on_opened, run)) return begin_core(run, err);
+    run->phase = PHASE_OPENING;
+    return 0;
+}
+
+void opening_interrupt(struct ty_run *run) {
+    checkpoints_stop_check(run->checkpoints);
+    run_storage_linger(run);
+}
+
+/* -- all of it */
+
+/* Who resumes always does the same in the first run, so it is no error; who mistyped the name must see it. */
+static void tell_nothing_to_resume(const struct ty_run *run) {
+    CLEANUP_FREE char *near = run_directory_nearest(run->request->settings.storage_path, run->name);
+    log_warning("controller", "nothing to resume under %s: a new run begins%s%s%s", run->path,
+                near != NULL ? "; did you mean " : "", near != NULL ? near : "", near != NULL ? "?" : "");
+}
+
+static void warn(const struct ty_run *run) {
+    const struct demand *demand = &run->prepared.demand;
+    if (run->request->settings.resume != NULL && !run->past.exists) tell_nothing_to_resume(run);
+    const char *sharing = demand_sharing_warning(demand, run->request->settings.backend);
+    if (demand->deprecation != NULL) log_warning("scaling", "%s", demand->deprecation);
+    if (demand->warning != NULL) log_warning("scaling", "%s", demand->warning);
+    if (sharing != NULL) log_warning("backend", "%s", sharing);
+}
+
+int opening_begin(struct ty_run *run, ty_error *err) {
+    struct obstacle obstacle = {0};
+    int code = prepare_check(run->request, &run->prepared, err);
+    if (code >= 0) code = choose_name(run, err);
+    if (code >= 0) code = plan(run, &obstacle, err);
+    if (code >= 0) code = open_journal(run, err);
+    if (code >= 0) {
+        warn(run);
+        note_run(run);
+        code = make_token(run->token, err);
+    }
+    if (code >= 0) code = controller_open_loop(run, err);
+    if (code >= 0)
+        code = obstacle.why.code != 0 ? wait_begin(run, obstacle.why.message, obstacle.holders, obstacle.n, err)
+                                      : opening_go_on(run, err);
+    lease_holders_free(obstacle.holders, obstacle.n);
+    return code;
+}

@@ -1,0 +1,332 @@
+/* One run in the hands of the process that drives it: struct ty_run, the object of <trainyard/run.h>, and what
+ * its files do for each other. `core` is the state machine of run/, which decides; everything else carries out.
+ * Each file has a struct of its own in here, which the others read at most. What can be used without a run
+ * (checkpoints, records, events, progress) has a header of its own. */
+#ifndef CONTROLLER_TY_RUN_H
+#define CONTROLLER_TY_RUN_H
+
+#include <signal.h>
+
+#include <trainyard/run.h>
+
+#include "checkpoint/checkpoint.h"
+#include "controller/answers.h"
+#include "controller/checkpoints.h"
+#include "controller/controller.h"
+#include "controller/events.h"
+#include "controller/history.h"
+#include "controller/prepare.h"
+#include "controller/progress.h"
+#include "controller/records.h"
+#include "controller/run_lock.h"
+#include "controller/sink.h"
+#include "run/chaos.h"
+#include "run/run.h"
+#include "run/store.h"
+#include "wire/channel.h"
+
+enum { NODE_UNUSED = UINT32_MAX }; /* the node rank of a node without workers */
+
+/* How far a run is. It only goes forward, and may leave phases out. */
+enum run_phase {
+    PHASE_WAITING,   /* for devices that other runs hold */
+    PHASE_OPENING,   /* what an earlier controller left is looked at */
+    PHASE_RUNNING,   /* the core decides what happens */
+    PHASE_LINGERING, /* it has ended; its storage still has something to do */
+    PHASE_OVER,      /* nothing more is to be done */
+};
+
+/* -- opening.c: from a request to a run that has begun */
+
+/* Where an earlier controller of the run left it; zeros for a new run. */
+struct run_past {
+    bool exists; /* it left a journal */
+    int attempts;
+    uint64_t last_number; /* of the reports */
+};
+
+int opening_begin(struct ty_run *run, ty_error *err);
+/* The devices are ours: the run begins, behind a look at what an earlier controller left. */
+int opening_go_on(struct ty_run *run, ty_error *err);
+void opening_interrupt(struct ty_run *run); /* in that phase: the look ends as soon as it can */
+
+/* -- wait.c: devices that others hold */
+
+struct room_watch {
+    int fd; /* readable when a holder may have gone; -1 unless something is waited for */
+    struct loop_watch watch;
+    struct loop_timer second;
+    void (*look)(struct ty_run *run);
+};
+
+/* Adds to the reason why a run must wait who holds what it wants, and since when. */
+void wait_describe(const struct demand *demand, const struct lease_holder *holders, size_t n, ty_error *reason);
+/* Before the run has begun: opening_go_on is called when the devices are ours. */
+int wait_begin(struct ty_run *run, const char *reason, const struct lease_holder *holders, size_t n,
+               ty_error *err);
+/* Calls `look` when one of the holders may have gone, in place of what was watched for before. */
+int wait_watch(struct ty_run *run, const struct lease_holder *holders, size_t n,
+               void (*look)(struct ty_run *run), ty_error *err);
+void wait_end(struct ty_run *run);
+
+/* -- agents.c: a node's agent, and our end of the channel to it */
+
+struct peer {
+    struct ty_run *run;
+    uint32_t node;         /* its number, for the run's life */
+    uint32_t node_rank;    /* in the current attempt */
+    uint32_t cluster_node; /* its index in the cluster when it was last planned for */
+    char *name;            /* owned */
+    struct channel *channel;
+    struct answers answers; /* that the channel has no room for yet */
+    struct engine_handle handle;
+    char address[64];
+    uint16_t port;
+    uint64_t held_for;  /* rows that must be written before what the channel holds may go */
+    bool storage_hangs; /* under its logs: that was its last word of it */
+};
+
+struct run_agents {
+    struct peer *peers; /* `max` of them, so that none moves; `n` are known */
+    uint32_t n, max;
+    uint32_t *node_of;   /* node of each rank, with room for the most workers */
+    uint32_t *looked_at; /* the same, of a plan that is only looked at */
+    uint64_t since;      /* sweep_clock before the first agent */
+    struct loop_timer store_timer;
+};
+
+int peer_start(struct peer *peer, ty_error *err);
+void peer_send(struct peer *peer, const Wire__Message *message);
+/* What is sent from now on waits until all rows before it are written, or for peer_let_go. */
+void peer_hold(struct peer *peer);
+void peer_let_go(struct peer *peer);
+void peer_abandon(struct peer *peer); /* ends an agent that does not answer, and all that ran there */
+void peer_lose(struct peer *peer);    /* the same, when its descriptors are not ours any more */
+/* An answer for whoever waits on that channel of an agent, with a value (NULL: none) that it holds; context:
+ * the run. */
+void peer_answer(void *context, uint32_t node, uint32_t channel, enum store_status status,
+                 struct shared *value);
+void agents_open(struct ty_run *run);
+void agents_flush(struct ty_run *run);      /* at the end of a turn */
+void agents_close(struct ty_run *run);      /* waits for them */
+bool agents_rest(const struct ty_run *run); /* they stay for the next run of this process */
+const char *agents_name(const struct ty_run *run, uint32_t node);
+const char *agents_failed_name(const struct ty_run *run); /* node of the attempt's failure; NULL without */
+
+/* -- resize.c: who runs where, anew for each attempt of an elastic run */
+
+int resize_open(struct ty_run *run, ty_error *err);       /* agents and ranks of the first plan */
+void resize_close(struct ty_run *run);                    /* frees them; a half-opened one is fine */
+nanoseconds resize_interval_of(const struct ty_run *run); /* 0: the size is fixed */
+void resize_layout(void *context, unsigned flags, struct run_layout *layout); /* the op of run/ */
+
+/* -- launch.c: the launch messages of an attempt */
+
+/* What all nodes of the attempt share. */
+struct launched {
+    struct launch *launch;
+    int attempt; /* that `launch` and `store` are of */
+    struct store *store;
+    size_t store_bytes;            /* of its values, and of those on their way to agents */
+    nanoseconds at, failed, ended; /* wall, monotonic, monotonic */
+};
+
+int launch_create(const struct ty_run *run, int attempt, struct launch **out, ty_error *err);
+void launch_destroy(struct launch *launch); /* NULL is fine */
+/* The frame for a node, appended to `out`. */
+int launch_frame(const struct launch *launch, const struct peer *peer, struct buffer *out, ty_error *err);
+
+enum { NODE_TOKEN_SIZE = 48 };
+/* What marks the processes of a node: the token of the run and the node's number. */
+void node_token(const char *run_token, uint32_t node, char token[NODE_TOKEN_SIZE]);
+
+/* -- act.c: what run/ asks for */
+
+struct timer_slot {
+    struct ty_run *run;
+    enum run_timer timer;
+    struct loop_timer handle;
+};
+
+struct committing {
+    struct published *awaited; /* the end of a commit goes there, while somebody waits for it */
+    struct shared *list;       /* the checkpoints as they were told last; NULL at first */
+    struct buffer metrics;     /* of rank 0 */
+    int beginning;             /* 0, or why it is not known which checkpoint the next attempt begins from */
+};
+
+extern const struct run_ops act_ops;
+void act_open(struct ty_run *run); /* timers, and an ear for commits */
+void act_close(struct ty_run *run);
+
+/* -- interruption.c: signals, stops of the owner's, machines that are taken away */
+
+enum interruption_level { UNINTERRUPTED, INTERRUPTED, HURRIED };
+enum { SIGNALS_HANDLED = 4 };
+
+struct interruption {
+    enum interruption_level level;
+    enum run_phase phase;         /* which the first met */
+    int signal;                   /* the last that came; 0 */
+    bool by_program;              /* the first was the owner's own */
+    struct buffer told;           /* what workers are told of a preemption, JSON; empty: there is none */
+    int numbers[SIGNALS_HANDLED]; /* 0: none */
+    struct loop_signal handles[SIGNALS_HANDLED];
+    struct sigaction saved[SIGNALS_HANDLED];
+};
+
+/* The signal that ends the run as a preemption. */
+int preempt_signal_of(const struct run_request *request);
+/* SIGINT, SIGTERM, SIGHUP and that one come here; what whoever started us wants ignored stays so. */
+void interruption_listen(struct ty_run *run);
+void interruption_close(struct ty_run *run);               /* gives back what was handled before */
+void interrupt_run(struct ty_run *run, int signal_number); /* 0: the owner's own stop */
+/* Politely, and then at once, without a word about it. */
+void interrupt_by_force(struct ty_run *run);
+/* The agent of a node was told to end by that signal. */
+void interrupt_node(struct ty_run *run, uint32_t node, int signal_number);
+
+/* -- run_storage.c: the threads at work on the run's files, and on its journal */
+
+struct storage_watch {
+    struct storage *storage;
+    struct loop_watch watch;
+    bool watched; /* while something is under way there */
+};
+
+struct run_storage {
+    struct storage_watch watches[2];
+    struct loop_timer timer;        /* to tell of what hangs */
+    struct loop_timer linger_timer; /* the run has ended, and waits no longer */
+    bool held;                      /* an agent's logs hang, and so the storage is kept clear of */
+    bool unrecorded;                /* the journal failed, which was told */
+};
+
+int run_storage_open(struct ty_run *run, ty_error *err);
+void run_storage_close(struct ty_run *run);
+void run_storage_commit(struct ty_run *run); /* the rows of this turn are on their way */
+void run_storage_watch(struct ty_run *run);  /* at the end of a turn: there may be something to wait for */
+/* What an agent says of its logs; as long as those of any node hang the storage is kept clear of. */
+void run_storage_note(struct peer *peer, bool hangs);
+/* How long a run that has ended waits for its storage: what hangs must not keep it from its end. */
+nanoseconds run_storage_limit(const struct ty_run *run);
+/* All is done but for what the storage still has to do: that is waited for, with an ear for signals. */
+void run_storage_linger(struct ty_run *run);
+void run_storage_stop_lingering(struct ty_run *run);
+
+/* -- output.c: what workers print, and whether it is taken */
+
+/* For news that stood behind output that was dropped. */
+#define OUTPUT_LIMIT (5 * NS_PER_S)
+
+struct run_output {
+    struct sink sinks[2]; /* standard output, standard error */
+    struct progress progress;
+    bool told;   /* that it cannot be written */
+    bool paused; /* agents are not heard, until it is taken */
+};
+
+void output_open(struct ty_run *run);
+void output_close(struct ty_run *run);
+void output_write(struct ty_run *run, uint32_t rank, int stream, const uint8_t *bytes, size_t size);
+/* Agents are heard while what they say finds room, and not before. */
+void output_pause_when_full(struct ty_run *run);
+void output_go_on(void *context); /* something was taken; context: the run */
+/* False when the output flows; else what nobody takes is dropped, so that agents are heard again. */
+bool output_drop(struct ty_run *run);
+
+/* -- notes.c: what happens, put on record and told the user */
+
+/* The journal, the history, those who listen. `metrics`: JSON that only the last hear; NULL without. */
+void note_event(struct ty_run *run, const struct run_event *event, const char *metrics);
+/* An event of the whole run, or of an attempt, with the JSON text in `data`, which is freed. */
+void note_text(struct ty_run *run, int attempt, enum run_event_kind kind, struct buffer *data);
+void note_run(struct ty_run *run);
+void note_plan(struct ty_run *run, int attempt); /* 0: the first */
+void note_tell(struct ty_run *run, const struct run_event *event);
+
+/* -- chaos.c: faults on purpose (--chaos), by the schedule of run/chaos.h */
+
+struct chaos_timer { /* zero-initialised does nothing */
+    struct ty_run *run;
+    struct chaos schedule;
+    struct chaos_fault next;
+    nanoseconds began;
+    struct loop_timer timer;
+};
+
+void chaos_start(struct ty_run *run); /* once: a second call changes nothing */
+void chaos_stop(struct ty_run *run);
+
+/* -- stall.c: every rank waits for the others, in the store or, some of them, for a checkpoint. No agent sees
+ * that, as each of its workers only waits its turn. */
+
+struct stall { /* zero-initialised watches nothing */
+    struct ty_run *run;
+    nanoseconds limit;
+    uint64_t turn;    /* of the store and of what ranks say, when they were last seen stuck */
+    unsigned n_looks; /* in a row that found it so */
+    struct loop_timer timer;
+};
+
+/* From now on: a stand-still for so long (0: any) is a hang. */
+void stall_watch(struct ty_run *run, nanoseconds limit);
+void stall_end(struct ty_run *run);
+
+/* -- failure.c: the first cause */
+
+/* "rank 3 exited with code 1, on node n2": on one line; `node` NULL: not of a node. */
+void failure_line(const struct run_failure *failure, const char *node, struct buffer *out);
+/* On one screen: which rank failed first, where and how; its last lines; the other ranks folded; whether
+ * anything is left; where to look. Appends nothing when nothing failed. */
+void failure_format(const struct ty_run *run, struct buffer *out);
+
+/* -- result.c: what a run came to */
+
+/* An end that the core knows nothing of goes on record: interrupted, or refused, before it began. */
+void result_note_unbegun(struct ty_run *run);
+/* The result, and the code and error of ty_fit; on success 0. Without memory no result. `err` is not NULL. */
+int result_tell(struct ty_run *run, ty_result **result, ty_error *err);
+
+/* -- controller.c */
+
+struct ty_run {
+    pid_t owner; /* the process that opened it */
+    const struct run_request *request;
+    struct request *read; /* what `request` lies in; NULL: it is the caller's */
+    enum run_phase phase;
+    ty_error error; /* what ended it from outside of the core: the launch, a wait */
+
+    char *name, *path;
+    char id[CHECKPOINT_RUN_SIZE]; /* for the run's life: on record since its first controller */
+    char token[33];               /* in the environment of all its processes */
+    int directory;                /* -1 */
+    struct run_lock *lock;
+    struct prepared prepared; /* checked, and planned unless it waits */
+    struct run_past past;
+
+    struct records *records;
+    struct checkpoints *checkpoints;
+    struct events events;
+    struct history history;
+
+    struct loop *loop;  /* NULL: not begun */
+    int was_subreaper;  /* this process, before */
+    struct run *core;   /* NULL before PHASE_RUNNING */
+    uint32_t size_told; /* workers of the last attempt that began */
+
+    struct room_watch room;
+    struct run_agents agents;
+    struct launched launched;
+    struct timer_slot timers[RUN_TIMERS];
+    struct committing committing;
+    struct interruption interruption;
+    struct run_storage storage;
+    struct run_output output;
+    struct chaos_timer chaos;
+    struct stall stall;
+};
+
+int controller_open_loop(struct ty_run *run, ty_error *err);
+
+#endif
