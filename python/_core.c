@@ -95,7 +95,10 @@ static int add_error(PyObject *module) {
                                              "A failure that no exception of Python's own stands for.",
                                              PyExc_RuntimeError, NULL);
     if (state->error == NULL) return -1;
-    return PyModule_AddObjectRef(module, "Error", state->error);
+    Py_INCREF(state->error);
+    if (PyModule_AddObject(module, "Error", state->error) == 0) return 0; /* which has taken it */
+    Py_DECREF(state->error);
+    return -1;
 }
 
 static int execute(PyObject *module) {
