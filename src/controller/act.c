@@ -158,30 +158,28 @@ static void discard(void *context, uint64_t number, int attempt) {
     checkpoints_discard(run->checkpoints, number, attempt);
 }
 
-/* All who are told the same share one text. NULL: memory is short. */
-static struct shared *list_checkpoints(struct ty_run *run) {
-    CLEANUP(buffer_done) struct buffer text = {0};
-    checkpoints_list(run->checkpoints, &text);
-    struct shared *list = run->committing.list;
-    if (text.failed) return NULL;
-    if (list != NULL && list->size == text.size && memcmp(list->bytes, text.data, text.size) == 0) return list;
-    shared_release(list);
-    run->committing.list = shared_copy(text.data, text.size, NULL);
-    return run->committing.list;
-}
-
+/* All ranks that are told the same share one text. */
 static void list(void *context, uint32_t node, uint32_t channel) {
     struct ty_run *run = context;
-    struct shared *text = list_checkpoints(run);
+    struct shared **told = &run->committing.list;
+    CLEANUP(buffer_done) struct buffer text = {0};
     peer_hold(&run->agents.peers[node]);
-    if (text == NULL || text->size <= STORE_ANSWER_MAX) {
-        peer_answer(run, node, channel, text != NULL ? STORE_OK : STORE_FAILED, text);
+    checkpoints_list(run->checkpoints, &text);
+    bool same =
+        *told != NULL && (*told)->size == text.size && memcmp((*told)->bytes, text.data, text.size) == 0;
+    if (!same && !text.failed) {
+        shared_release(*told);
+        *told = shared_copy(text.data, text.size, NULL);
+    }
+    if (text.failed || *told == NULL || text.size <= STORE_ANSWER_MAX) {
+        bool listed = !text.failed && *told != NULL;
+        peer_answer(run, node, channel, listed ? STORE_OK : STORE_FAILED, listed ? *told : NULL);
         return;
     }
     char words[160];
     (void)snprintf(words, sizeof words,
                    "the list of checkpoints is %zu bytes, over the limit of %d: keep fewer, or smaller metrics",
-                   text->size, STORE_ANSWER_MAX);
+                   text.size, STORE_ANSWER_MAX);
     struct shared *why = shared_copy(words, strlen(words), NULL);
     peer_answer(run, node, channel, STORE_FAILED, why);
     shared_release(why);

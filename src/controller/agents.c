@@ -100,11 +100,6 @@ static int reap(struct peer *peer, bool by_force) {
     return status;
 }
 
-/* A child that could not be reaped keeps its number. */
-static bool is_left(int pid) {
-    return pid > 0 && waitid(P_PID, (id_t)pid, &(siginfo_t){0}, WEXITED | WNOHANG | WNOWAIT) == 0;
-}
-
 /* Ends what the agent, which had this pid, left behind. */
 static void sweep_after(const struct peer *peer, int pid) {
     const struct ty_run *run = peer->run;
@@ -116,8 +111,9 @@ static void sweep_after(const struct peer *peer, int pid) {
     for (uint32_t node = 0; agents != NULL && node < n; node++)
         if (run->agents.peers[node].handle.pid > 0)
             agents[scope.n_agents++] = run->agents.peers[node].handle.pid;
-    if (agents != NULL && is_left(pid))
-        agents[scope.n_agents++] = pid; /* in place of its own, which was cleared */
+    /* One that could not be reaped keeps its number: it is named in place of the peer's own, which was cleared. */
+    bool left_behind = pid > 0 && waitid(P_PID, (id_t)pid, &(siginfo_t){0}, WEXITED | WNOHANG | WNOWAIT) == 0;
+    if (agents != NULL && left_behind) agents[scope.n_agents++] = pid;
     scope.alone = run->request->alone && agents != NULL;
     CLEANUP(idset_done) struct idset left = {0};
     if (!sweep_node(&scope, &left)) tell_stuck(run, peer->node, &left);
@@ -208,25 +204,21 @@ static void on_worker_event(struct ty_run *run, const Wire__WorkerEvent *event) 
     }
 }
 
-static void keep_metrics(struct ty_run *run, const ProtobufCBinaryData *metrics) {
-    buffer_clear(&run->committing.metrics);
-    buffer_append(&run->committing.metrics, metrics->data, metrics->len);
-    buffer_char(&run->committing.metrics, '\0');
-    progress_metrics(&run->output.progress, (const char *)metrics->data, metrics->len);
-}
-
 static void on_report(struct ty_run *run, const Wire__Report *report) {
     enum report_kind kind = (enum report_kind)report->kind;
     if (kind == REPORT_METRICS || kind == REPORT_BEGIN) {
-        struct journal_report row = {run_attempt(run->core),
-                                     (int)report->rank,
-                                     report->number,
-                                     report->time,
-                                     (const char *)report->metrics.data,
-                                     report->metrics.len};
+        const char *metrics = (const char *)report->metrics.data;
+        size_t size = report->metrics.len;
+        struct journal_report row = {run_attempt(run->core), (int)report->rank, report->number,
+                                     report->time,           metrics,           size};
         records_report(run->records, &row);
         events_add_report(&run->events, &row, kind == REPORT_BEGIN);
-        if (report->rank == 0) keep_metrics(run, &report->metrics);
+        if (report->rank == 0) {
+            buffer_clear(&run->committing.metrics);
+            buffer_append(&run->committing.metrics, metrics, size);
+            buffer_char(&run->committing.metrics, '\0');
+            progress_metrics(&run->output.progress, metrics, size);
+        }
         progress_report(&run->output.progress, report->rank, run_size(run->core), report->time);
     }
     run_report(run->core, &(struct run_report){.rank = report->rank,
@@ -278,11 +270,6 @@ static void on_bye(struct peer *peer, const Wire__Bye *bye) {
     run->prepared.engine->rest(&peer->handle);
 }
 
-static void on_log(struct ty_run *run, const Wire__Log *log) {
-    progress_hide(&run->output.progress);
-    log_write((enum log_level)log->level, "agent", "%s", log->text);
-}
-
 static void on_message(void *context, const Wire__Message *message) {
     struct peer *peer = context;
     struct ty_run *run = peer->run;
@@ -311,7 +298,8 @@ static void on_message(void *context, const Wire__Message *message) {
         on_bye(peer, message->bye);
         break;
     case WIRE__MESSAGE__BODY_LOG:
-        on_log(run, message->log);
+        progress_hide(&run->output.progress);
+        log_write((enum log_level)message->log->level, "agent", "%s", message->log->text);
         break;
     case WIRE__MESSAGE__BODY_STORAGE:
         run_storage_note(peer, message->storage->hangs);
@@ -326,22 +314,11 @@ static void on_output(void *context, uint32_t rank, int stream, const uint8_t *b
     output_write(((struct peer *)context)->run, rank, stream, bytes, size);
 }
 
-static void describe_agent_end(const struct ty_run *run, uint32_t node, int status, const ty_error *reason,
-                               struct buffer *out) {
-    char text[32];
-    buffer_printf(out, "the agent of node %s ", agents_name(run, node));
-    if (WIFSIGNALED(status)) /* perhaps in the middle of a message */
-        buffer_printf(out, "was killed by %s", str_signal(WTERMSIG(status), text));
-    else if (reason->code != 0)
-        buffer_printf(out, "could not be understood: %s", reason->message);
-    else
-        buffer_printf(out, "ended with code %d before its time", WEXITSTATUS(status));
-}
-
 static void on_closed(void *context, const ty_error *reason) {
     struct peer *peer = context;
     struct ty_run *run = peer->run;
-    struct buffer why = {0};
+    CLEANUP(buffer_done) struct buffer why = {0};
+    char text[32];
     channel_destroy(take_channel(peer));
     bool gone = run_node_state(run->core, peer->node) == NODE_GONE;
     int pid = peer->handle.pid;
@@ -349,9 +326,14 @@ static void on_closed(void *context, const ty_error *reason) {
     if (gone) return;
     run_storage_note(peer, false); /* nobody would tell its end */
     sweep_after(peer, pid);
-    describe_agent_end(run, peer->node, status, reason, &why);
+    buffer_printf(&why, "the agent of node %s ", peer->name);
+    if (WIFSIGNALED(status)) /* perhaps in the middle of a message */
+        buffer_printf(&why, "was killed by %s", str_signal(WTERMSIG(status), text));
+    else if (reason->code != 0)
+        buffer_printf(&why, "could not be understood: %s", reason->message);
+    else
+        buffer_printf(&why, "ended with code %d before its time", WEXITSTATUS(status));
     run_node_lost(run->core, peer->node, why.failed ? "its agent ended" : why.data);
-    buffer_done(&why);
 }
 
 static void on_drained(void *context) {

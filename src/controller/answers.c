@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/array.h"
+
 enum { PART = 256 << 10 };
 
 struct answer {
@@ -11,23 +13,11 @@ struct answer {
     enum store_status status;
     struct shared *value;
     uint32_t *channels;
-    size_t n_channels, capacity;
+    size_t n_channels;
 };
 
-static void free_answer(struct answer *answer) {
-    shared_release(answer->value);
-    free(answer->channels);
-    free(answer);
-}
-
 static int add_channel(struct answer *answer, uint32_t channel) {
-    if (answer->n_channels == answer->capacity) {
-        size_t capacity = answer->capacity > 0 ? 2 * answer->capacity : 1;
-        uint32_t *channels = reallocarray(answer->channels, capacity, sizeof *channels);
-        if (channels == NULL) return -ENOMEM;
-        answer->channels = channels;
-        answer->capacity = capacity;
-    }
+    if (ARRAY_GROW(answer->channels, answer->n_channels) < 0) return -ENOMEM;
     answer->channels[answer->n_channels++] = channel;
     return 0;
 }
@@ -52,7 +42,9 @@ static void remove_first(struct answers *answers) {
     answers->first = first->next;
     if (answers->first == NULL) answers->last = NULL;
     answers->sent = 0;
-    free_answer(first);
+    shared_release(first->value);
+    free(first->channels);
+    free(first);
 }
 
 /* The channels that wait are named in the last part alone: others may join them until then. */

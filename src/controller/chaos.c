@@ -32,25 +32,22 @@ static void tell(const struct chaos_timer *chaos, bool happens) {
     buffer_done(&text);
 }
 
+/* Recorded, and then done. */
 static void perform(const struct chaos_timer *chaos) {
     const struct chaos_fault *fault = &chaos->next;
-    Wire__Disturb body = WIRE__DISTURB__INIT;
-    body.kind = (Wire__Disturb__Kind)fault->kind;
-    body.rank = fault->rank;
-    body.length = fault->length;
-    peer_send(&chaos->run->agents.peers[chaos->run->agents.node_of[fault->rank]],
-              &WIRE_MESSAGE(DISTURB, disturb, &body));
-}
-
-static void record(const struct chaos_timer *chaos) {
-    const struct chaos_fault *fault = &chaos->next;
+    struct ty_run *run = chaos->run;
     char data[64];
     double length = fault->kind == CHAOS_KILL ? 0 : (double)fault->length / (double)NS_PER_S;
     (void)snprintf(data, sizeof data, "{\"fault\": \"%s\", \"seconds\": %.3f}", chaos_kind_name(fault->kind),
                    length);
-    struct run_event event = {clock_wall(),     EVENT_CHAOS, run_attempt(chaos->run->core),
-                              (int)fault->rank, -1,          data};
-    note_event(chaos->run, &event, NULL);
+    note_event(
+        run, &(struct run_event){clock_wall(), EVENT_CHAOS, run_attempt(run->core), (int)fault->rank, -1, data},
+        NULL);
+    Wire__Disturb body = WIRE__DISTURB__INIT;
+    body.kind = (Wire__Disturb__Kind)fault->kind;
+    body.rank = fault->rank;
+    body.length = fault->length;
+    peer_send(&run->agents.peers[run->agents.node_of[fault->rank]], &WIRE_MESSAGE(DISTURB, disturb, &body));
 }
 
 static void await_next(struct chaos_timer *chaos) {
@@ -62,7 +59,6 @@ static void on_timer(void *context) {
     struct chaos_timer *chaos = context;
     bool happens = runs(chaos->run, chaos->next.rank);
     tell(chaos, happens);
-    if (happens) record(chaos);
     if (happens) perform(chaos);
     await_next(chaos);
 }

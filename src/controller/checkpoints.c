@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -16,12 +17,6 @@ void kept_done(struct kept *kept) {
     free(kept->name);
     free(kept->path);
     free(kept->metrics);
-}
-
-static void drop_entry(struct checkpoints *checkpoints) {
-    free(checkpoints->entry.made.path);
-    free(checkpoints->entry.name);
-    checkpoints->entry = (struct entering){0};
 }
 
 void checkpoints_spare(struct checkpoints *checkpoints) {
@@ -36,7 +31,8 @@ void checkpoints_close(struct checkpoints *checkpoints, nanoseconds limit) {
     storage_close(checkpoints->storage, limit);
     past_free(checkpoints->past);
     if (checkpoints->records != NULL) records_then(checkpoints->records, NULL, NULL);
-    drop_entry(checkpoints);
+    free(checkpoints->entry.made.path);
+    free(checkpoints->entry.name);
     checkpoints_spare(checkpoints);
     for (size_t i = 0; i < checkpoints->n_kept; i++)
         kept_done(&checkpoints->kept[i]);
@@ -47,18 +43,17 @@ void checkpoints_close(struct checkpoints *checkpoints, nanoseconds limit) {
 }
 
 int checkpoints_keep(struct checkpoints *checkpoints, uint64_t number, char *name, char *metrics) {
-    struct kept *grown = reallocarray(checkpoints->kept, checkpoints->n_kept + 1, sizeof *grown);
+    int result = ARRAY_GROW(checkpoints->kept, checkpoints->n_kept);
     struct buffer path = {0};
     struct kept made = {.number = number, .name = name, .metrics = metrics};
-    if (grown != NULL) checkpoints->kept = grown;
     if (name != NULL) checkpoint_path(checkpoints->run_path, name, &path);
     made.path = name != NULL ? buffer_take(&path) : NULL;
-    if (grown == NULL || made.path == NULL) {
+    if (result < 0 || made.path == NULL) {
         kept_done(&made);
         return -ENOMEM;
     }
     made.score = retention_score(metrics, checkpoints->policy->score_attribute);
-    grown[checkpoints->n_kept++] = made;
+    checkpoints->kept[checkpoints->n_kept++] = made;
     return 0;
 }
 

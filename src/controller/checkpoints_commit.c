@@ -83,13 +83,6 @@ static int find_place(const struct run_commit *commit, char **place, ty_error *e
                    (unsigned long long)commit->number);
 }
 
-/* What the journal calls it. NULL without memory. */
-static char *name_of(const struct publication *publication) {
-    const char *path = publication->made.path;
-    if (publication->place != NULL) return checkpoint_place_name(publication->run_path, path);
-    return strdup(strrchr(path, '/') + 1);
-}
-
 /* Somebody else's directory has the name that the checkpoint would have got. */
 static void tell_name(const struct publication *publication) {
     char usual[CHECKPOINT_NAME_SIZE];
@@ -181,7 +174,8 @@ static void end_entry(void *context, const char *metrics) {
 /* The listener hears of it when its row is written. What was made is taken over. */
 static void put_on_record(struct checkpoints *checkpoints, const struct publication *publication) {
     struct published made = publication->made;
-    char *name = name_of(publication);
+    char *name = publication->place != NULL ? checkpoint_place_name(publication->run_path, made.path)
+                                            : strdup(strrchr(made.path, '/') + 1);
     struct journal_checkpoint row = {made.number, publication->attempt, clock_wall(), name,
                                      publication->metrics};
     if (name == NULL) {
@@ -197,18 +191,13 @@ static void put_on_record(struct checkpoints *checkpoints, const struct publicat
     records_commit(checkpoints->records);
 }
 
-/* Nobody waits for it any more: its files go, and nobody hears of it. */
-static void drop_late(struct checkpoints *checkpoints, struct publication *publication) {
-    struct published *made = &publication->made;
-    if (publication->place == NULL) checkpoints_remove(checkpoints, TAKE(made->path), made->number);
-}
-
 static void end_publication(struct storage_job *job) {
     struct publication *publication = (struct publication *)job;
     struct checkpoints *checkpoints = publication->checkpoints;
     struct published *made = &publication->made;
-    if (checkpoints->publication != publication) {
-        if (made->result >= 0) drop_late(checkpoints, publication);
+    if (checkpoints->publication != publication) { /* nobody waits for it any more, or hears of it */
+        if (made->result >= 0 && publication->place == NULL)
+            checkpoints_remove(checkpoints, TAKE(made->path), made->number);
         return;
     }
     checkpoints->publication = NULL;

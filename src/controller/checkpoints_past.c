@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -51,36 +52,29 @@ static int take_removal(void *context, int64_t sequence, const struct run_event 
     struct past *past = context;
     (void)sequence;
     if (event->kind != EVENT_CHECKPOINT_REMOVED || event->data == NULL) return 0;
-    struct goner *grown = reallocarray(past->removed, past->n_removed + 1, sizeof *grown);
-    if (grown == NULL) return -ENOMEM;
-    past->removed = grown;
+    if (ARRAY_GROW(past->removed, past->n_removed) < 0) return -ENOMEM;
     json_t *data = json_loads(event->data, 0, NULL);
     const char *name = json_string_value(json_object_get(data, "name"));
     json_int_t number = json_integer_value(json_object_get(data, "number"));
     char *copy = name != NULL ? strdup(name) : NULL;
-    if (copy != NULL) grown[past->n_removed++] = (struct goner){(uint64_t)number, copy};
+    if (copy != NULL) past->removed[past->n_removed++] = (struct goner){(uint64_t)number, copy};
     json_decref(data);
     return copy == NULL && name != NULL ? -ENOMEM : 0;
-}
-
-/* Files go if they are still there and are the removed one's own, for names may be used again. */
-static void finish_removals(const struct past *past) {
-    for (size_t i = 0; i < past->n_removed; i++) {
-        struct checkpoint_mark mark = {past->run, past->removed[i].name, past->removed[i].number};
-        if (mark.number > 0) (void)checkpoint_remove(past->run_path, &mark, NULL);
-    }
 }
 
 static void release_past(struct storage_job *job) {
     past_free((struct past *)job);
 }
 
-/* In the thread. */
+/* In the thread. Files go if they are still there and are the removed one's own, for names may be used again. */
 static void finish_past(struct storage_job *job) {
     struct past *past = (struct past *)job;
     struct checkpoint_known known = {
         .run = past->run, .names = (const char *const *)past->names, .n = past->n_names, .last = past->last};
-    finish_removals(past);
+    for (size_t i = 0; i < past->n_removed; i++) {
+        struct checkpoint_mark mark = {past->run, past->removed[i].name, past->removed[i].number};
+        if (mark.number > 0) (void)checkpoint_remove(past->run_path, &mark, NULL);
+    }
     past->result = checkpoint_sweep(past->run_path, &known, &past->swept, &past->error);
 }
 
@@ -114,11 +108,11 @@ int checkpoints_read_past(struct checkpoints *checkpoints, ty_error *err) {
  * restart. */
 enum { QUICK_BYTES = 64 << 20 };
 
-static int check_quickly(const char *path, ty_error *err) {
+static int check(const struct chore *chore, ty_error *err) {
     size_t n_files;
     int64_t bytes = 0;
-    bool small = checkpoint_measure(path, &n_files, &bytes) && bytes <= QUICK_BYTES;
-    return small ? checkpoint_verify(path, err) : checkpoint_verify_sizes(path, err);
+    bool small = checkpoint_measure(chore->path, &n_files, &bytes) && bytes <= QUICK_BYTES;
+    return small ? checkpoint_verify(chore->path, err) : checkpoint_verify_sizes(chore->path, err);
 }
 
 /* The latest is damaged: the one before it takes its place. */
@@ -135,14 +129,6 @@ static const char *path_to_check(const struct checkpoints *checkpoints) {
     if (checkpoints->n_kept == 0) return NULL;
     const struct kept *latest = &checkpoints->kept[checkpoints->n_kept - 1];
     return checkpoint_is_address(latest->path) ? NULL : latest->path;
-}
-
-static bool is_damage(int result) {
-    return result < 0 && result != -ENOMEM && result != -ECANCELED;
-}
-
-static int check(const struct chore *chore, ty_error *err) {
-    return check_quickly(chore->path, err);
 }
 
 static int check_thoroughly(const struct chore *chore, ty_error *err) {
@@ -177,7 +163,8 @@ static void take_check(struct storage_job *job) {
     struct checkpoints *checkpoints = chore->checkpoints;
     const char *path = path_to_check(checkpoints);
     bool awaited = checkpoints->check == chore;
-    bool damaged = path != NULL && str_equal(path, chore->path) && is_damage(chore->result);
+    bool fails = chore->result < 0 && chore->result != -ENOMEM && chore->result != -ECANCELED;
+    bool damaged = fails && path != NULL && str_equal(path, chore->path);
     if (damaged) pass_over_latest(checkpoints, chore->error.message);
     if (!awaited || (damaged && post_check(checkpoints))) return;
     checkpoints->check = NULL;
@@ -210,17 +197,13 @@ static void tell_names(const char *run_path, const struct checkpoint_names *name
         log_warning("controller", "%s: %s: %s%s", run_path, what, names->text.data, more);
 }
 
-static void tell_swept(const struct past *past) {
-    tell_names(past->run_path, &past->swept.gone, "removed what was on its way when the run was cut off");
-    tell_names(past->run_path, &past->swept.stays,
-               "named like checkpoints, but not made by this run: these stay");
-}
-
 /* What was left is gone: now the latest is looked at, every byte of it. */
 static void take_past(struct storage_job *job) {
     struct past *past = (struct past *)job;
     struct checkpoints *checkpoints = past->checkpoints;
-    tell_swept(past);
+    tell_names(past->run_path, &past->swept.gone, "removed what was on its way when the run was cut off");
+    tell_names(past->run_path, &past->swept.stays,
+               "named like checkpoints, but not made by this run: these stay");
     if (past->result < 0) {
         checkpoints->ready(checkpoints->ready_context, &past->error);
         return;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/environment.h"
 #include "base/error.h"
@@ -26,14 +27,6 @@ struct launch {
     char directory[4096];
 };
 
-/* What an outer run set for this process is not for our workers. */
-static int drop_outer_run(struct environment *environment) {
-    static const char *const names[] = {WORKER_VARIABLES};
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-        if (environment_set(environment, names[i], NULL) < 0) return -1;
-    return 0;
-}
-
 static int set_shared(void *context, const char *name, const char *value) {
     return environment_set(context, name, value);
 }
@@ -53,15 +46,19 @@ static int group_ranks(struct launch *launch) {
     return 0;
 }
 
-static int fill(struct launch *launch, ty_error *err) {
+/* The variables that all workers have: those of the request, without what an outer run set for this process, and
+ * the framework's. */
+static int fill_shared(struct launch *launch, ty_error *err) {
+    static const char *const outer[] = {WORKER_VARIABLES};
     const struct run_request *request = launch->run->request;
     char *const *inherited = request->environment == NULL ? environ : request->environment;
-    if (environment_add(&launch->shared, inherited) < 0 || drop_outer_run(&launch->shared) < 0 ||
-        group_ranks(launch) < 0)
-        return ty_fail_memory(err);
     bool may_lose = request->settings.checkpoints.on_error == CHECKPOINT_ERROR_CONTINUE;
-    if (environment_set(&launch->shared, WORKER_LOSS_VARIABLE, may_lose ? "continue" : NULL) < 0)
-        return ty_fail_memory(err);
+    int result = environment_add(&launch->shared, inherited);
+    for (size_t i = 0; i < ARRAY_SIZE(outer) && result >= 0; i++)
+        result = environment_set(&launch->shared, outer[i], NULL);
+    if (result >= 0)
+        result = environment_set(&launch->shared, WORKER_LOSS_VARIABLE, may_lose ? "continue" : NULL);
+    if (result < 0) return ty_fail_memory(err);
     launch->framework.user_environment = inherited;
     return launch->run->prepared.framework->shared(&launch->framework, set_shared, &launch->shared, err);
 }
@@ -86,7 +83,8 @@ int launch_create(const struct ty_run *run, int attempt, struct launch **out, ty
         .backend = run->request->settings.backend,
     };
     int result = file_working_directory(launch->directory, sizeof launch->directory, err);
-    if (result >= 0) result = fill(launch, err);
+    if (result >= 0 && group_ranks(launch) < 0) result = ty_fail_memory(err);
+    if (result >= 0) result = fill_shared(launch, err);
     if (result < 0) {
         launch_destroy(launch);
         return result;
@@ -106,18 +104,12 @@ void launch_destroy(struct launch *launch) {
 /* Own variables of a worker: "K=V" sets, "K" removes. */
 struct own_variables {
     char **items;
-    size_t n, capacity;
+    size_t n;
 };
 
 static int add_own(void *context, const char *name, const char *value) {
     struct own_variables *own = context;
-    if (own->n == own->capacity) {
-        size_t capacity = own->capacity == 0 ? 32 : own->capacity * 2;
-        char **items = realloc(own->items, capacity * sizeof *items);
-        if (items == NULL) return -1;
-        own->items = items;
-        own->capacity = capacity;
-    }
+    if (ARRAY_GROW(own->items, own->n) < 0) return -1;
     struct buffer text = {0};
     buffer_text(&text, name);
     if (value != NULL) buffer_printf(&text, "=%s", value);

@@ -42,19 +42,11 @@ static int choose_name(struct ty_run *run, ty_error *err) {
     return result;
 }
 
-/* Whom the run has to wait for. */
-struct obstacle {
-    struct lease_holder *holders;
-    size_t n;
-    ty_error why; /* code 0: nothing is in the way */
-};
-
-/* Plans, or learns that it must wait for others. */
-static int plan(struct ty_run *run, struct obstacle *obstacle, ty_error *err) {
-    ty_error *why = &obstacle->why;
-    int result = prepare_plan(run->request, run->name, &run->prepared, &obstacle->holders, &obstacle->n, why);
-    if (result == TY_EBUSY) wait_describe(&run->prepared.demand, obstacle->holders, obstacle->n, why);
-    if (result == TY_EBUSY && obstacle->n > 0 && !run->request->settings.no_wait) {
+/* Plans, or learns that the run must wait for others: `why` then has a code. */
+static int plan(struct ty_run *run, struct holder_list *holders, ty_error *why, ty_error *err) {
+    int result = prepare_plan(run->request, run->name, &run->prepared, holders, why);
+    if (result == TY_EBUSY) wait_describe(&run->prepared.demand, holders, why);
+    if (result == TY_EBUSY && holders->n > 0 && !run->request->settings.no_wait) {
         log_warning("controller", "waiting: %s", why->message);
         return 0;
     }
@@ -65,27 +57,19 @@ static int plan(struct ty_run *run, struct obstacle *obstacle, ty_error *err) {
 
 /* -- the journal */
 
-static void note_id(struct ty_run *run, const char *text) {
-    json_t *data = text == NULL ? NULL : json_loads(text, JSON_ALLOW_NUL, NULL);
-    const char *id = json_string_value(json_object_get(data, "id"));
-    if (run->id[0] == '\0' && id != NULL && strlen(id) < sizeof run->id) strcpy(run->id, id);
-    json_decref(data);
-}
-
+/* What an earlier controller of the run left on record: its id is that of the first of them. */
 static int note_past(void *context, int64_t sequence, const struct run_event *event) {
     (void)sequence;
     struct ty_run *run = context;
-    if (event->kind == EVENT_RUN) note_id(run, event->data);
+    if (event->kind == EVENT_RUN && event->data != NULL && run->id[0] == '\0') {
+        json_t *data = json_loads(event->data, JSON_ALLOW_NUL, NULL);
+        const char *id = json_string_value(json_object_get(data, "id"));
+        if (id != NULL && strlen(id) < sizeof run->id) strcpy(run->id, id);
+        json_decref(data);
+    }
     if (event->attempt > run->past.attempts) run->past.attempts = event->attempt;
     history_note(&run->history, event);
     return 0;
-}
-
-/* Where an earlier controller of the run left it. */
-static int read_past(struct ty_run *run, ty_error *err) {
-    struct journal *journal = records_journal(run->records);
-    int result = journal_each_event(journal, 0, note_past, run, err);
-    return result < 0 ? result : journal_last_number(journal, &run->past.last_number, err);
 }
 
 static int make_id(struct ty_run *run, ty_error *err) {
@@ -111,8 +95,12 @@ static int open_journal(struct ty_run *run, ty_error *err) {
     if (result < 0) return result;
     int lock = run_lock_fd(run->lock);
     result = records_open(&journal, run->path, lock, &run->records, err);
-    journal_close(journal);
-    if (result >= 0 && past) result = read_past(run, err);
+    if (result < 0) journal_close(journal);
+    if (result >= 0 && past) {
+        const struct records *records = run->records;
+        result = journal_each_event(records_journal(records), 0, note_past, run, err);
+        if (result >= 0) result = journal_last_number(records_journal(records), &run->past.last_number, err);
+    }
     if (result >= 0 && run->id[0] == '\0') result = make_id(run, err);
     if (result < 0) return result;
     struct checkpoints_place place = {run->path, run->id, run->records, lock, past};
@@ -184,16 +172,15 @@ void opening_interrupt(struct ty_run *run) {
 
 /* -- all of it */
 
-/* Who resumes always does the same in the first run, so it is no error; who mistyped the name must see it. */
-static void tell_nothing_to_resume(const struct ty_run *run) {
-    CLEANUP_FREE char *near = run_directory_nearest(run->request->settings.storage_path, run->name);
-    log_warning("controller", "nothing to resume under %s: a new run begins%s%s%s", run->path,
-                near != NULL ? "; did you mean " : "", near != NULL ? near : "", near != NULL ? "?" : "");
-}
-
 static void warn(const struct ty_run *run) {
     const struct demand *demand = &run->prepared.demand;
-    if (run->request->settings.resume != NULL && !run->past.exists) tell_nothing_to_resume(run);
+    /* A program that always resumes does so in its first run as well, so it is no error; but a mistyped name must
+     * be seen. */
+    if (run->request->settings.resume != NULL && !run->past.exists) {
+        CLEANUP_FREE char *near = run_directory_nearest(run->request->settings.storage_path, run->name);
+        log_warning("controller", "nothing to resume under %s: a new run begins%s%s%s", run->path,
+                    near != NULL ? "; did you mean " : "", near != NULL ? near : "", near != NULL ? "?" : "");
+    }
     const char *sharing = demand_sharing_warning(demand, run->request->settings.backend);
     if (demand->deprecation != NULL) log_warning("scaling", "%s", demand->deprecation);
     if (demand->warning != NULL) log_warning("scaling", "%s", demand->warning);
@@ -201,20 +188,17 @@ static void warn(const struct ty_run *run) {
 }
 
 int opening_begin(struct ty_run *run, ty_error *err) {
-    struct obstacle obstacle = {0};
+    CLEANUP(holder_list_done) struct holder_list holders = {0};
+    ty_error why_wait = {0};
     int code = prepare_check(run->request, &run->prepared, err);
     if (code >= 0) code = choose_name(run, err);
-    if (code >= 0) code = plan(run, &obstacle, err);
+    if (code >= 0) code = plan(run, &holders, &why_wait, err);
     if (code >= 0) code = open_journal(run, err);
-    if (code >= 0) {
-        warn(run);
-        note_run(run);
-        code = make_token(run->token, err);
-    }
+    if (code < 0) return code;
+    warn(run);
+    note_run(run);
+    code = make_token(run->token, err);
     if (code >= 0) code = controller_open_loop(run, err);
-    if (code >= 0)
-        code = obstacle.why.code != 0 ? wait_begin(run, obstacle.why.message, obstacle.holders, obstacle.n, err)
-                                      : opening_go_on(run, err);
-    lease_holders_free(obstacle.holders, obstacle.n);
-    return code;
+    if (code < 0) return code;
+    return why_wait.code != 0 ? wait_begin(run, why_wait.message, &holders, err) : opening_go_on(run, err);
 }

@@ -123,78 +123,70 @@ static int list_claims(const struct prepared *prepared, struct lease_claim **cla
     return 0;
 }
 
-/* What others leave free, and a plan with that. */
-static int look_and_plan(struct prepared *prepared, struct lease_holder **holders, size_t *n_holders,
-                         ty_error *err) {
-    lease_holders_free(TAKE(*holders), *n_holders);
-    *n_holders = 0;
-    int result = lease_holders(prepared->lease, holders, n_holders, err);
-    if (result >= 0) result = lease_apply(*holders, *n_holders, prepared->cluster, err);
+void holder_list_done(struct holder_list *list) {
+    lease_holders_free(list->items, list->n);
+    *list = (struct holder_list){0};
+}
+
+/* What others leave free. */
+static int look_at_leases(const struct prepared *prepared, struct holder_list *holders, ty_error *err) {
+    holder_list_done(holders);
+    int result = lease_holders(prepared->lease, &holders->items, &holders->n, err);
+    return result < 0 ? result : lease_apply(holders->items, holders->n, prepared->cluster, err);
+}
+
+static int look_and_plan(struct prepared *prepared, struct holder_list *holders, ty_error *err) {
+    int result = look_at_leases(prepared, holders, err);
     return result < 0 ? result : plan(prepared, err);
 }
 
 /* Claims what the plan needs. 1 when the claim stands, 0 when somebody claimed the same at the same time: then
  * it is withdrawn. */
-static int claim(const struct prepared *prepared, struct lease_holder **holders, size_t *n_holders,
-                 ty_error *err) {
+static int claim(const struct prepared *prepared, struct holder_list *holders, ty_error *err) {
     CLEANUP_FREE struct lease_claim *claims = NULL;
     size_t n;
     int result = list_claims(prepared, &claims, &n, err);
     if (result >= 0) result = lease_claim(prepared->lease, claims, n, err);
-    lease_holders_free(TAKE(*holders), *n_holders);
-    *n_holders = 0;
-    if (result >= 0) result = lease_holders(prepared->lease, holders, n_holders, err);
-    if (result >= 0) result = lease_apply(*holders, *n_holders, prepared->cluster, err);
+    if (result >= 0) result = look_at_leases(prepared, holders, err);
     if (result >= 0 && lease_fits(claims, n, prepared->cluster)) return 1;
     int withdrawn = lease_claim(prepared->lease, NULL, 0, result < 0 ? NULL : err);
     return result < 0 ? result : withdrawn;
 }
 
-static int plan_and_claim(struct prepared *prepared, struct lease_holder **holders, size_t *n_holders,
-                          ty_error *err) {
+static int plan_and_claim(struct prepared *prepared, struct holder_list *holders, ty_error *err) {
     for (int tries = 0; tries < LEASE_TRIES; tries++) {
-        int result = look_and_plan(prepared, holders, n_holders, err);
-        if (result >= 0) result = claim(prepared, holders, n_holders, err);
+        int result = look_and_plan(prepared, holders, err);
+        if (result >= 0) result = claim(prepared, holders, err);
         if (result != 0) return result;
         lease_pause(tries);
     }
     return ty_fail(err, TY_EBUSY, "somebody else claimed what was free, each of %d times", LEASE_TRIES);
 }
 
-static int open_and_claim(const char *run_name, struct prepared *prepared, struct lease_holder **holders,
-                          size_t *n_holders, ty_error *err) {
-    int result = lease_open(run_name, &prepared->lease, err);
-    if (result >= 0) result = plan_and_claim(prepared, holders, n_holders, err);
-    if (result < 0) lease_release(TAKE(prepared->lease));
-    return result < 0 ? result : 0;
-}
-
 int prepare_plan(const struct run_request *request, const char *run_name, struct prepared *prepared,
-                 struct lease_holder **holders, size_t *n_holders, ty_error *err) {
+                 struct holder_list *holders, ty_error *err) {
     nanoseconds begin = clock_monotonic();
-    *holders = NULL;
-    *n_holders = 0;
+    *holders = (struct holder_list){0};
     int result = look_at_cluster(request, prepared, err);
     if (result < 0) return result;
-    if (prepared->cluster->logical || !prepare_needs_devices(&prepared->demand))
+    if (prepared->cluster->logical || !prepare_needs_devices(&prepared->demand)) {
         result = plan(prepared, err);
-    else
-        result = open_and_claim(run_name, prepared, holders, n_holders, err);
-    if (result != TY_EBUSY) {
-        lease_holders_free(*holders, *n_holders);
-        *holders = NULL;
-        *n_holders = 0;
+    } else {
+        result = lease_open(run_name, &prepared->lease, err);
+        if (result >= 0) result = plan_and_claim(prepared, holders, err);
+        if (result < 0) lease_release(TAKE(prepared->lease));
     }
+    if (result != TY_EBUSY) holder_list_done(holders);
     prepared->plan_time = clock_monotonic() - begin;
-    return result;
+    return result < 0 ? result : 0;
 }
 
 /* The run's lease for what is planned, or for nothing: whoever waits keeps nobody waiting. Nothing is let go of
  * while there is another way. */
 static int plan_again_and_claim(struct prepare_again *again, ty_error *err) {
     struct prepared *planned = &again->planned;
-    if (!again->claim) return look_and_plan(planned, &again->holders, &again->n_holders, err);
-    int result = plan_and_claim(planned, &again->holders, &again->n_holders, err);
+    if (!again->claim) return look_and_plan(planned, &again->holders, err);
+    int result = plan_and_claim(planned, &again->holders, err);
     if (result < 0 && again->away == NULL) (void)lease_claim(planned->lease, NULL, 0, NULL);
     return result < 0 ? result : 0;
 }
@@ -216,7 +208,7 @@ int prepare_again(const struct run_request *request, const struct prepared *prep
 void prepare_again_done(struct prepare_again *again) {
     plan_destroy(again->planned.plan);
     cluster_destroy(again->planned.cluster);
-    lease_holders_free(again->holders, again->n_holders);
+    holder_list_done(&again->holders);
 }
 
 void prepare_done(struct prepared *prepared) {

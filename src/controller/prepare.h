@@ -19,28 +19,35 @@ struct prepared {
     nanoseconds plan_time; /* what probing and planning took */
 };
 
+/* The runs that hold what another one wants. */
+struct holder_list {
+    struct lease_holder *items; /* owned */
+    size_t n;
+};
+
+void holder_list_done(struct holder_list *list);
+
 /* Checks all that can be checked without looking at nodes. */
 int prepare_check(const struct run_request *request, struct prepared *prepared, ty_error *err);
 
 /* True when some worker holds a device, which other runs of this machine may hold as well. */
 bool prepare_needs_devices(const struct demand *demand);
 
-/* Plans and claims. TY_EINFEASIBLE, or TY_EBUSY: then `*holders` (the caller's) are the runs that hold what is
+/* Plans and claims. TY_EINFEASIBLE, or TY_EBUSY: then `holders` (the caller's) are the runs that hold what is
  * short, none when nobody can be waited for. May be called again. */
 int prepare_plan(const struct run_request *request, const char *run_name, struct prepared *prepared,
-                 struct lease_holder **holders, size_t *n_holders, ty_error *err);
+                 struct holder_list *holders, ty_error *err);
 
 /* A plan for a run that goes on, with what is there now; what the run itself holds counts as free. */
 struct prepare_again {
-    bool (*away)(void *context,
-                 const char *node); /* nodes that are not to be planned with; NULL: all are there */
+    /* Nodes that are not to be planned with; NULL: all are there. */
+    bool (*away)(void *context, const char *node);
     void *context;
-    bool
-        claim; /* the run's lease is changed to what the plan needs, or to nothing when nothing fits on all nodes */
+    /* The run's lease is changed to what the plan needs, or to nothing when nothing fits on all nodes. */
+    bool claim;
     /* set by prepare_again: */
-    struct prepared planned;      /* its cluster and its plan; the rest is borrowed from the run's */
-    struct lease_holder *holders; /* of other runs, when they hold what is short */
-    size_t n_holders;
+    struct prepared planned;    /* its cluster and its plan; the rest is borrowed from the run's */
+    struct holder_list holders; /* other runs, when they hold what is short */
 };
 
 /* 0 with a plan; else as prepare_plan, with nobody's claims changed but for the run's own. */

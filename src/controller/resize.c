@@ -150,7 +150,7 @@ void resize_layout(void *context, unsigned flags, struct run_layout *layout) {
         if (claims) adopt(run, &again.planned, numbers);
     }
     if (claims) wait_end(run);
-    if (claims && layout->n_workers == 0 && again.n_holders > 0) /* else the next look is after the interval */
-        (void)wait_watch(run, again.holders, again.n_holders, look_for_room, NULL);
+    if (claims && layout->n_workers == 0 && again.holders.n > 0) /* else the next look is after the interval */
+        (void)wait_watch(run, &again.holders, look_for_room, NULL);
     prepare_again_done(&again);
 }

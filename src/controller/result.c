@@ -81,13 +81,6 @@ static char *copy_text(const char *text) {
     return text != NULL ? strdup(text) : NULL;
 }
 
-static void add_exits_of(struct ty_result *result, const struct run *core) {
-    uint32_t n = run_size(core);
-    result->exits = calloc(n, sizeof *result->exits);
-    for (uint32_t rank = 0; result->exits != NULL && rank < n; rank++)
-        result->exits[result->num_workers++] = run_worker_exit(core, rank);
-}
-
 static int make_result(struct ty_run *run, struct ty_result **out, ty_error *err) {
     struct ty_result *result = calloc(1, sizeof *result);
     if (result == NULL) return ty_fail_memory(err);
@@ -106,7 +99,10 @@ static int make_result(struct ty_run *run, struct ty_result **out, ty_error *err
         result->metrics = copy_text(run->committing.metrics.data);
         result->checkpoint = copy_text(run_checkpoint(run->core));
         result->attempts = run_attempt(run->core);
-        add_exits_of(result, run->core);
+        uint32_t n = run_size(run->core);
+        result->exits = calloc(n, sizeof *result->exits);
+        for (uint32_t rank = 0; result->exits != NULL && rank < n; rank++)
+            result->exits[result->num_workers++] = run_worker_exit(run->core, rank);
     }
     if (result->name == NULL || result->path == NULL) {
         ty_result_free(result);
@@ -193,23 +189,6 @@ static void add_number(struct buffer *out, const char *key, int number) {
     buffer_printf(out, ", \"%s\": %d", key, number);
 }
 
-static void add_error(struct buffer *out, int code, const char *message) {
-    if (code >= 0) {
-        buffer_text(out, ", \"error\": null");
-        return;
-    }
-    buffer_printf(out, ", \"error\": {\"code\": \"%s\"", ty_error_name(code));
-    add_text(out, "message", message);
-    buffer_char(out, '}');
-}
-
-static void add_exits(struct buffer *out, const struct ty_result *result) {
-    buffer_text(out, ", \"exits\": [");
-    for (int rank = 0; rank < result->num_workers; rank++)
-        buffer_printf(out, "%s%d", rank > 0 ? ", " : "", result->exits[rank]);
-    buffer_char(out, ']');
-}
-
 static void add_workers(struct buffer *out, const struct ty_run *run, const struct ty_result *result) {
     const struct prepared *prepared = &run->prepared;
     buffer_text(out, ", \"workers\": [");
@@ -287,8 +266,17 @@ static char *format_result(const struct ty_run *run, const struct ty_result *res
     add_text(&out, "first_node", node_of(run));
     const struct buffer *told = &run->interruption.told;
     buffer_printf(&out, ", \"preemption\": %s", told->size > 0 ? told->data : "null");
-    add_error(&out, code, message);
-    add_exits(&out, result);
+    if (code < 0) {
+        buffer_printf(&out, ", \"error\": {\"code\": \"%s\"", ty_error_name(code));
+        add_text(&out, "message", message);
+        buffer_char(&out, '}');
+    } else {
+        buffer_text(&out, ", \"error\": null");
+    }
+    buffer_text(&out, ", \"exits\": [");
+    for (int rank = 0; rank < result->num_workers; rank++)
+        buffer_printf(&out, "%s%d", rank > 0 ? ", " : "", result->exits[rank]);
+    buffer_char(&out, ']');
     add_workers(&out, run, result);
     add_failed(&out, run, result);
     buffer_char(&out, '}');

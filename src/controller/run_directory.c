@@ -159,23 +159,19 @@ static int compare(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int add_name(char ***names, size_t *n, const char *name, ty_error *err) {
-    char **more = reallocarray(*names, *n + 1, sizeof *more);
-    if (more == NULL) return ty_fail_memory(err);
-    *names = more;
-    more[*n] = strdup(name);
-    if (more[*n] == NULL) return ty_fail_memory(err);
-    (*n)++;
-    return 0;
-}
-
 static int list(const char *directory, char ***names, size_t *n, ty_error *err) {
     DIR *stream = opendir(directory);
     if (stream == NULL && errno == ENOENT) return 0;
     if (stream == NULL) return ty_fail(err, TY_EUSAGE, "cannot read %.300s: %s", directory, strerror(errno));
     int result = 0;
-    for (struct dirent *entry = readdir(stream); entry != NULL && result >= 0; entry = readdir(stream))
-        if (has_journal(directory, entry->d_name)) result = add_name(names, n, entry->d_name, err);
+    for (struct dirent *entry = readdir(stream); entry != NULL && result >= 0; entry = readdir(stream)) {
+        if (!has_journal(directory, entry->d_name)) continue;
+        char *copy = ARRAY_GROW(*names, *n) < 0 ? NULL : strdup(entry->d_name);
+        if (copy != NULL)
+            (*names)[(*n)++] = copy;
+        else
+            result = ty_fail_memory(err);
+    }
     (void)closedir(stream);
     return result;
 }

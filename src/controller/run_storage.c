@@ -74,7 +74,7 @@ static void tell_journal_error(struct ty_run *run) {
     if (error->code == 0 || run->phase >= PHASE_LINGERING || run->storage.unrecorded) return;
     run->storage.unrecorded = true;
     progress_hide(&run->output.progress);
-    if (run->core != NULL) run_retry_no_more(run->core);
+    if (run->phase == PHASE_RUNNING) run_retry_no_more(run->core);
     log_error("journal", "%s; the run goes on without it, and is not begun again should it fail",
               error->message);
 }

@@ -35,14 +35,6 @@ static bool is_leftover(int pid, const struct sweep_scope *scope) {
     return process_carries(pid, entry) || is_orphan(pid, scope);
 }
 
-static void kill_held(int pid, const struct sweep_scope *scope) {
-    CLEANUP_FD int held = kernel_hold(pid);
-    if (!is_leftover(pid, scope)) return;
-    (void)kernel_signal(held, pid, SIGKILL);
-    (void)kernel_await(held, pid, END_LIMIT_MS);
-    (void)waitpid(pid, NULL, WNOHANG);
-}
-
 /* True when it found any, which are then in `found`. */
 static bool sweep_once(const struct sweep_scope *scope, struct idset *found) {
     bool any = false;
@@ -50,9 +42,13 @@ static bool sweep_once(const struct sweep_scope *scope, struct idset *found) {
     if (proc == NULL) return false;
     for (pid_t pid; (pid = process_next(proc)) > 0;) {
         if (pid == getpid() || !is_leftover(pid, scope)) continue;
-        kill_held(pid, scope);
+        CLEANUP_FD int held = kernel_hold(pid);
         (void)idset_add(found, pid);
         any = true;
+        if (!is_leftover(pid, scope)) continue;
+        (void)kernel_signal(held, pid, SIGKILL);
+        (void)kernel_await(held, pid, END_LIMIT_MS);
+        (void)waitpid(pid, NULL, WNOHANG);
     }
     (void)closedir(proc);
     return any;

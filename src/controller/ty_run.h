@@ -60,13 +60,12 @@ struct room_watch {
 };
 
 /* Adds to the reason why a run must wait who holds what it wants, and since when. */
-void wait_describe(const struct demand *demand, const struct lease_holder *holders, size_t n, ty_error *reason);
+void wait_describe(const struct demand *demand, const struct holder_list *holders, ty_error *reason);
 /* Before the run has begun: opening_go_on is called when the devices are ours. */
-int wait_begin(struct ty_run *run, const char *reason, const struct lease_holder *holders, size_t n,
-               ty_error *err);
+int wait_begin(struct ty_run *run, const char *reason, const struct holder_list *holders, ty_error *err);
 /* Calls `look` when one of the holders may have gone, in place of what was watched for before. */
-int wait_watch(struct ty_run *run, const struct lease_holder *holders, size_t n,
-               void (*look)(struct ty_run *run), ty_error *err);
+int wait_watch(struct ty_run *run, const struct holder_list *holders, void (*look)(struct ty_run *run),
+               ty_error *err);
 void wait_end(struct ty_run *run);
 
 /* -- agents.c: a node's agent, and our end of the channel to it */

@@ -36,31 +36,31 @@ static void describe_holder(const struct lease_holder *holder, struct buffer *ou
     buffer_printf(out, " since %s", since);
 }
 
-void wait_describe(const struct demand *demand, const struct lease_holder *holders, size_t n,
-                   ty_error *reason) {
+void wait_describe(const struct demand *demand, const struct holder_list *holders, ty_error *reason) {
     CLEANUP(buffer_done) struct buffer text = {0};
     size_t found = 0;
     buffer_text(&text, reason->message);
-    for (size_t i = 0; i < n; i++) {
-        if (!holds_wanted(&holders[i], demand) || ++found > HOLDERS_NAMED) continue;
+    for (size_t i = 0; i < holders->n; i++) {
+        if (!holds_wanted(&holders->items[i], demand) || ++found > HOLDERS_NAMED) continue;
         buffer_text(&text, "; ");
-        describe_holder(&holders[i], &text);
+        describe_holder(&holders->items[i], &text);
     }
     if (found > HOLDERS_NAMED) buffer_printf(&text, "; and %zu more", found - HOLDERS_NAMED);
     if (!text.failed) (void)ty_fail(reason, reason->code, "%s", text.data);
 }
 
-static void record_wait(struct ty_run *run, const char *reason, const struct lease_holder *holders, size_t n) {
+static void record_wait(struct ty_run *run, const char *reason, const struct holder_list *holders) {
     struct buffer data = {0};
     buffer_text(&data, "{\"reason\": ");
-    buffer_json_string(&data, reason, strlen(reason));
+    buffer_json_text(&data, reason);
     buffer_text(&data, ", \"holders\": [");
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < holders->n; i++) {
+        const struct lease_holder *holder = &holders->items[i];
         buffer_printf(&data, "%s{\"run\": ", i > 0 ? ", " : "");
-        buffer_json_string(&data, holders[i].run, strlen(holders[i].run));
-        buffer_printf(&data, ", \"pid\": %d, \"user\": ", holders[i].pid);
-        buffer_json_string(&data, holders[i].user, strlen(holders[i].user));
-        buffer_printf(&data, ", \"since\": %.3f}", (double)holders[i].since / 1e9);
+        buffer_json_text(&data, holder->run);
+        buffer_printf(&data, ", \"pid\": %d, \"user\": ", holder->pid);
+        buffer_json_text(&data, holder->user);
+        buffer_printf(&data, ", \"since\": %.3f}", (double)holder->since / 1e9);
     }
     buffer_text(&data, "]}");
     note_text(run, 0, EVENT_WAIT, &data);
@@ -93,10 +93,10 @@ static void on_lease_change(void *context, unsigned events) {
     (void)loop_timer_start(run->loop, &run->room.second, SECOND_LOOK);
 }
 
-int wait_watch(struct ty_run *run, const struct lease_holder *holders, size_t n,
-               void (*look_again)(struct ty_run *run), ty_error *err) {
+int wait_watch(struct ty_run *run, const struct holder_list *holders, void (*look_again)(struct ty_run *run),
+               ty_error *err) {
     wait_end(run);
-    run->room.fd = lease_watch(holders, n, err);
+    run->room.fd = lease_watch(holders->items, holders->n, err);
     if (run->room.fd < 0) return run->room.fd;
     run->room.look = look_again;
     run->room.watch = (struct loop_watch){.callback = on_lease_change, .context = run};
@@ -108,14 +108,12 @@ int wait_watch(struct ty_run *run, const struct lease_holder *holders, size_t n,
 
 /* Somebody may have let go of what is short. */
 static void plan_again(struct ty_run *run) {
-    struct lease_holder *holders;
-    size_t n;
+    CLEANUP(holder_list_done) struct holder_list holders;
     ty_error err = {0};
-    int result = prepare_plan(run->request, run->name, &run->prepared, &holders, &n, &err);
+    int result = prepare_plan(run->request, run->name, &run->prepared, &holders, &err);
     if (result == TY_EBUSY) {
-        wait_describe(&run->prepared.demand, holders, n, &err);
-        result = wait_begin(run, err.message, holders, n, &err);
-        lease_holders_free(holders, n);
+        wait_describe(&run->prepared.demand, &holders, &err);
+        result = wait_begin(run, err.message, &holders, &err);
     } else if (result >= 0) {
         result = opening_go_on(run, &err);
     }
@@ -124,9 +122,8 @@ static void plan_again(struct ty_run *run) {
     run->phase = PHASE_OVER;
 }
 
-int wait_begin(struct ty_run *run, const char *reason, const struct lease_holder *holders, size_t n,
-               ty_error *err) {
-    int result = wait_watch(run, holders, n, plan_again, err);
-    if (result >= 0) record_wait(run, reason, holders, n);
+int wait_begin(struct ty_run *run, const char *reason, const struct holder_list *holders, ty_error *err) {
+    int result = wait_watch(run, holders, plan_again, err);
+    if (result >= 0) record_wait(run, reason, holders);
     return result;
 }
