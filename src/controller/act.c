@@ -1,6 +1,6 @@
-/* What run/ asks for, carried out: agents started and told, timers set, events and checkpoints written. What is
- * sent leaves at the end of the turn; what begins an attempt, or answers for a checkpoint, when the rows before
- * it are written. What ends workers does not wait for that. */
+/* What the core asks for (struct run_ops), carried out: agents started and told, timers set, events and
+ * checkpoints written. Nothing is decided here. What is sent leaves at the end of the turn; what begins an attempt,
+ * or answers for a checkpoint, when the rows before it are written. What ends workers does not wait for that. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

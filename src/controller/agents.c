@@ -1,5 +1,7 @@
-/* Agents: started, heard, reaped. Their messages become events of run/, rows of the journal, answers of the
- * store, lines of output. */
+/* The agents of a run, one a node: started, heard, reaped. Their messages become events of the core, rows of the
+ * journal, answers of the store and lines of output; what follows from them is the core's to decide, and act.c
+ * tells the agents. When an agent dies before its time, what it left is ended here (sweep.h), and only then does
+ * the core hear that the node is lost: another attempt never meets the processes of the one before. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

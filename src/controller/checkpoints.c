@@ -1,4 +1,6 @@
-/* Rows and directories of checkpoints, kept in step: which are kept, and what goes. */
+/* Rows and directories of checkpoints, kept in step: which are kept, and what goes. How one is committed is in
+ * checkpoints_commit.c, what an earlier controller left in checkpoints_past.c, and what is done with the files
+ * themselves in src/checkpoint. */
 #include "controller/checkpoints_internal.h"
 
 #include <errno.h>

@@ -2,7 +2,6 @@
  * made before the plan stands (or the run is known to wait), so that a request which cannot be met leaves
  * nothing behind. */
 #include <errno.h>
-#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,11 +71,13 @@ static int note_past(void *context, int64_t sequence, const struct run_event *ev
     return 0;
 }
 
-static int make_id(struct ty_run *run, ty_error *err) {
-    uint64_t random;
-    if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
-        return ty_fail(err, -EIO, "cannot draw a random id for the run");
-    (void)snprintf(run->id, sizeof run->id, "%016" PRIx64, random);
+/* `n` random bytes, of two digits each. */
+static int draw_digits(char *text, size_t n, ty_error *err) {
+    unsigned char bytes[16];
+    if (getrandom(bytes, n, 0) != (ssize_t)n)
+        return ty_fail(err, -EIO, "cannot draw random numbers for the run: %s", strerror(errno));
+    for (size_t i = 0; i < n; i++)
+        (void)snprintf(text + 2 * i, 3, "%02x", bytes[i]);
     return 0;
 }
 
@@ -101,22 +102,13 @@ static int open_journal(struct ty_run *run, ty_error *err) {
         result = journal_each_event(records_journal(records), 0, note_past, run, err);
         if (result >= 0) result = journal_last_number(records_journal(records), &run->past.last_number, err);
     }
-    if (result >= 0 && run->id[0] == '\0') result = make_id(run, err);
+    if (result >= 0 && run->id[0] == '\0') result = draw_digits(run->id, 8, err);
     if (result < 0) return result;
     struct checkpoints_place place = {run->path, run->id, run->records, lock, past};
     return checkpoints_open(&place, &run->request->settings.checkpoints, &run->checkpoints, err);
 }
 
 /* -- the core */
-
-static int make_token(char token[33], ty_error *err) {
-    unsigned char bytes[16];
-    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
-        return ty_fail(err, -errno, "cannot get random bytes: %s", strerror(errno));
-    for (size_t i = 0; i < sizeof bytes; i++)
-        (void)snprintf(token + 2 * i, 3, "%02x", bytes[i]);
-    return 0;
-}
 
 static int begin_core(struct ty_run *run, ty_error *err) {
     const struct run_settings *settings = &run->request->settings;
@@ -197,7 +189,7 @@ int opening_begin(struct ty_run *run, ty_error *err) {
     if (code < 0) return code;
     warn(run);
     note_run(run);
-    code = make_token(run->token, err);
+    code = draw_digits(run->token, 16, err);
     if (code >= 0) code = controller_open_loop(run, err);
     if (code < 0) return code;
     return why_wait.code != 0 ? wait_begin(run, why_wait.message, &holders, err) : opening_go_on(run, err);

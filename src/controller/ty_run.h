@@ -296,6 +296,7 @@ struct ty_run {
     enum run_phase phase;
     ty_error error; /* what ended it from outside of the core: the launch, a wait */
 
+    /* Where it lies, and what says so. */
     char *name, *path;
     char id[CHECKPOINT_RUN_SIZE]; /* for the run's life: on record since its first controller */
     char token[33];               /* in the environment of all its processes */
@@ -304,16 +305,17 @@ struct ty_run {
     struct prepared prepared; /* checked, and planned unless it waits */
     struct run_past past;
 
+    /* What is kept of it. */
     struct records *records;
     struct checkpoints *checkpoints;
     struct events events;
     struct history history;
 
-    struct loop *loop;  /* NULL: not begun */
-    int was_subreaper;  /* this process, before */
-    struct run *core;   /* NULL before PHASE_RUNNING */
-    uint32_t size_told; /* workers of the last attempt that began */
+    struct loop *loop; /* NULL: not begun */
+    int was_subreaper; /* this process, before */
+    struct run *core;  /* decides; NULL before PHASE_RUNNING */
 
+    /* One of each file that carries out. */
     struct room_watch room;
     struct run_agents agents;
     struct launched launched;
@@ -324,8 +326,10 @@ struct ty_run {
     struct run_output output;
     struct chaos_timer chaos;
     struct stall stall;
+    uint32_t size_told; /* notes.c: workers of the last attempt that began */
 };
 
+/* Everything that the loop wakes for is in its place behind it. */
 int controller_open_loop(struct ty_run *run, ty_error *err);
 
 #endif
