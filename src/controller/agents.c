@@ -27,6 +27,40 @@ _Static_assert((int)WIRE__ANSWER__STATUS__FAILED == (int)STORE_FAILED, "answers 
 
 static const int END_LIMIT_MS = 2000;
 
+/* -- the table of them */
+
+int agents_make_room(struct ty_run *run, uint32_t max_nodes, size_t max_workers) {
+    struct run_agents *agents = &run->agents;
+    agents->max = max_nodes;
+    agents->peers = calloc(max_nodes, sizeof *agents->peers);
+    agents->node_of = calloc(max_workers, sizeof *agents->node_of);
+    agents->looked_at = calloc(max_workers, sizeof *agents->looked_at);
+    return agents->peers != NULL && agents->node_of != NULL && agents->looked_at != NULL ? 0 : -ENOMEM;
+}
+
+void agents_free(struct ty_run *run) {
+    for (uint32_t node = 0; node < run->agents.n; node++)
+        free(run->agents.peers[node].name);
+    free(run->agents.peers);
+    free(run->agents.node_of);
+    free(run->agents.looked_at);
+}
+
+struct peer *agents_add(struct ty_run *run, const char *name) {
+    if (run->agents.n == run->agents.max) return NULL;
+    char *copy = strdup(name);
+    if (copy == NULL) return NULL;
+    struct peer *peer = &run->agents.peers[run->agents.n];
+    *peer = (struct peer){.run = run, .node = run->agents.n++, .name = copy, .handle = {-1, -1, -1}};
+    return peer;
+}
+
+struct peer *agents_find(const struct ty_run *run, const char *name) {
+    for (uint32_t node = 0; node < run->agents.n; node++)
+        if (strcmp(run->agents.peers[node].name, name) == 0) return &run->agents.peers[node];
+    return NULL;
+}
+
 const char *agents_name(const struct ty_run *run, uint32_t node) {
     return run->agents.peers[node].name;
 }
@@ -39,6 +73,8 @@ const char *agents_failed_name(const struct ty_run *run) {
 bool agents_rest(const struct ty_run *run) {
     return run->request->settings.keep_agents && run->prepared.engine->rest != NULL;
 }
+
+/* -- what is said to one */
 
 void peer_answer(void *context, uint32_t node, uint32_t channel, enum store_status status,
                  struct shared *value) {
@@ -77,6 +113,8 @@ void peer_let_go(struct peer *peer) {
 void peer_send(struct peer *peer, const Wire__Message *message) {
     if (peer->channel != NULL) (void)channel_send(peer->channel, message);
 }
+
+/* -- its end */
 
 static void tell_stuck(const struct ty_run *run, uint32_t node, const struct idset *pids) {
     CLEANUP(buffer_done) struct buffer text = {0};
@@ -136,6 +174,8 @@ void peer_lose(struct peer *peer) {
     (void)reap(peer, false);
     sweep_after(peer, pid);
 }
+
+/* -- what one says */
 
 static void on_hello(struct peer *peer, const Wire__Hello *hello) {
     struct ty_run *run = peer->run;
@@ -342,6 +382,8 @@ static void on_drained(void *context) {
     struct peer *peer = context;
     if (peer->channel != NULL) answers_send(&peer->answers, peer->channel);
 }
+
+/* -- its beginning */
 
 static const struct channel_events peer_events = {
     .message = on_message, .output = on_output, .drained = on_drained, .closed = on_closed};

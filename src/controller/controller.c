@@ -94,7 +94,7 @@ static void close_parts(struct ty_run *run) {
     store_destroy(run->launched.store);
     shared_release(run->committing.list);
     run_destroy(TAKE(run->core));
-    resize_close(run);
+    agents_free(run);
     buffer_done(&run->committing.metrics);
     buffer_done(&run->interruption.told);
 }

@@ -113,7 +113,7 @@ static int open_journal(struct ty_run *run, ty_error *err) {
 static int begin_core(struct ty_run *run, ty_error *err) {
     const struct run_settings *settings = &run->request->settings;
     const struct plan *planned = run->prepared.plan;
-    int result = resize_open(run, err);
+    int result = resize_begin(run, err);
     if (result < 0) return result;
     note_plan(run, 0);
     struct run_config config = {

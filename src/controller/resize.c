@@ -3,7 +3,6 @@
  * for the run's life, whatever its rank in an attempt, since its agent and its node's state in the core do. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -28,21 +27,6 @@ static uint32_t room_for_nodes(const struct ty_run *run) {
     return room < UINT32_MAX ? (uint32_t)room : UINT32_MAX;
 }
 
-static struct peer *find_peer(const struct ty_run *run, const char *name) {
-    for (uint32_t node = 0; node < run->agents.n; node++)
-        if (strcmp(run->agents.peers[node].name, name) == 0) return &run->agents.peers[node];
-    return NULL;
-}
-
-static struct peer *add_peer(struct ty_run *run, const char *name) {
-    if (run->agents.n == run->agents.max) return NULL;
-    char *copy = strdup(name);
-    if (copy == NULL) return NULL;
-    struct peer *peer = &run->agents.peers[run->agents.n];
-    *peer = (struct peer){.run = run, .node = run->agents.n++, .name = copy, .handle = {-1, -1, -1}};
-    return peer;
-}
-
 /* The numbers of the plan's nodes by their ranks, and of each worker's node. False when there is no room for
  * another node. */
 static bool number_nodes(struct ty_run *run, const struct prepared *planned, uint32_t *numbers,
@@ -50,8 +34,8 @@ static bool number_nodes(struct ty_run *run, const struct prepared *planned, uin
     const struct plan *plan = planned->plan;
     for (size_t rank = 0; rank < plan->n_nodes_used; rank++) {
         const char *name = planned->cluster->nodes[plan->node_order[rank]].name;
-        struct peer *peer = find_peer(run, name);
-        if (peer == NULL) peer = add_peer(run, name);
+        struct peer *peer = agents_find(run, name);
+        if (peer == NULL) peer = agents_add(run, name);
         if (peer == NULL) return false;
         peer->cluster_node = plan->node_order[rank];
         numbers[rank] = peer->node;
@@ -68,20 +52,14 @@ static void rank_nodes(struct ty_run *run, const uint32_t *numbers) {
         run->agents.peers[numbers[rank]].node_rank = (uint32_t)rank;
 }
 
-int resize_open(struct ty_run *run, ty_error *err) {
+int resize_begin(struct ty_run *run, ty_error *err) {
     const struct prepared *prepared = &run->prepared;
-    size_t n_workers = prepared->demand.max_workers;
     CLEANUP_FREE uint32_t *numbers = calloc(prepared->plan->n_nodes_used + 1, sizeof *numbers);
-    run->agents.max = room_for_nodes(run);
-    run->agents.peers = calloc(run->agents.max, sizeof *run->agents.peers);
-    run->agents.node_of = calloc(n_workers, sizeof *run->agents.node_of);
-    run->agents.looked_at = calloc(n_workers, sizeof *run->agents.looked_at);
-    if (numbers == NULL || run->agents.peers == NULL || run->agents.node_of == NULL ||
-        run->agents.looked_at == NULL)
+    if (numbers == NULL || agents_make_room(run, room_for_nodes(run), prepared->demand.max_workers) < 0)
         return ty_fail_memory(err);
     for (size_t rank = 0; rank < prepared->plan->n_nodes_used; rank++) { /* alike for all: no search */
         uint32_t node = prepared->plan->node_order[rank];
-        struct peer *peer = add_peer(run, prepared->cluster->nodes[node].name);
+        struct peer *peer = agents_add(run, prepared->cluster->nodes[node].name);
         if (peer == NULL) return ty_fail_memory(err);
         peer->cluster_node = node;
         numbers[rank] = peer->node;
@@ -92,19 +70,11 @@ int resize_open(struct ty_run *run, ty_error *err) {
     return 0;
 }
 
-void resize_close(struct ty_run *run) {
-    for (uint32_t node = 0; node < run->agents.n; node++)
-        free(run->agents.peers[node].name);
-    free(run->agents.peers);
-    free(run->agents.node_of);
-    free(run->agents.looked_at);
-}
-
 /* -- plans */
 
 static bool is_lost(void *context, const char *name) {
     const struct ty_run *run = context;
-    const struct peer *peer = find_peer(run, name);
+    const struct peer *peer = agents_find(run, name);
     return peer != NULL && run_node_state(run->core, peer->node) == NODE_LOST;
 }
 

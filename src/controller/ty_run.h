@@ -106,16 +106,19 @@ void peer_lose(struct peer *peer);    /* the same, when its descriptors are not 
 void peer_answer(void *context, uint32_t node, uint32_t channel, enum store_status status,
                  struct shared *value);
 void agents_open(struct ty_run *run);
-void agents_flush(struct ty_run *run);      /* at the end of a turn */
-void agents_close(struct ty_run *run);      /* waits for them */
+int agents_make_room(struct ty_run *run, uint32_t max_nodes, size_t max_workers); /* -ENOMEM */
+void agents_free(struct ty_run *run);                                             /* also half of it */
+struct peer *agents_add(struct ty_run *run, const char *name);                    /* NULL: no room */
+struct peer *agents_find(const struct ty_run *run, const char *name);             /* NULL: unknown */
+void agents_flush(struct ty_run *run);                                            /* at the end of a turn */
+void agents_close(struct ty_run *run);                                            /* waits for them */
 bool agents_rest(const struct ty_run *run); /* they stay for the next run of this process */
 const char *agents_name(const struct ty_run *run, uint32_t node);
 const char *agents_failed_name(const struct ty_run *run); /* node of the attempt's failure; NULL without */
 
 /* -- resize.c: who runs where, anew for each attempt of an elastic run */
 
-int resize_open(struct ty_run *run, ty_error *err);       /* agents and ranks of the first plan */
-void resize_close(struct ty_run *run);                    /* frees them; a half-opened one is fine */
+int resize_begin(struct ty_run *run, ty_error *err);      /* nodes and ranks of the first plan */
 nanoseconds resize_interval_of(const struct ty_run *run); /* 0: the size is fixed */
 void resize_layout(void *context, unsigned flags, struct run_layout *layout); /* the op of run/ */
 
