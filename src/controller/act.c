@@ -1,6 +1,7 @@
 /* What the core asks for (struct run_ops), carried out: agents started and told, timers set, events and
- * checkpoints written. Nothing is decided here. What is sent leaves at the end of the turn; what begins an attempt,
- * or answers for a checkpoint, when the rows before it are written. What ends workers does not wait for that. */
+ * checkpoints written. Nothing is decided here. What is sent leaves at the end of the turn; what begins an
+ * attempt, or answers for a checkpoint, when the rows before it are written. What ends workers does not wait
+ * for that. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -225,8 +226,8 @@ const struct run_ops act_ops = {
     .ended = on_run_ended,
 };
 
-/* A limit of run/ has come. The news that it waits for may be stuck behind output that nobody takes: once that is
- * dropped, there is a little more time. */
+/* A limit of run/ has come. The news that it waits for may be stuck behind output that nobody takes: once
+ * that is dropped, there is a little more time. */
 static void on_timer(void *context) {
     struct timer_slot *slot = context;
     struct ty_run *run = slot->run;

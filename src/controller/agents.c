@@ -1,7 +1,8 @@
-/* The agents of a run, one a node: started, heard, reaped. Their messages become events of the core, rows of the
- * journal, answers of the store and lines of output; what follows from them is the core's to decide, and act.c
- * tells the agents. When an agent dies before its time, what it left is ended here (sweep.h), and only then does
- * the core hear that the node is lost: another attempt never meets the processes of the one before. */
+/* The agents of a run, one a node: started, heard, reaped. Their messages become events of the core, rows of
+ * the journal, answers of the store and lines of output; what follows from them is the core's to decide, and
+ * act.c tells the agents. When an agent dies before its time, what it left is ended here (sweep.h), and only
+ * then does the core hear that the node is lost: another attempt never meets the processes of the one
+ * before. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -151,7 +152,8 @@ static void sweep_after(const struct peer *peer, int pid) {
     for (uint32_t node = 0; agents != NULL && node < n; node++)
         if (run->agents.peers[node].handle.pid > 0)
             agents[scope.n_agents++] = run->agents.peers[node].handle.pid;
-    /* One that could not be reaped keeps its number: it is named in place of the peer's own, which was cleared. */
+    /* One that could not be reaped keeps its number: it is named in place of the peer's own, which was
+     * cleared. */
     bool left_behind = pid > 0 && waitid(P_PID, (id_t)pid, &(siginfo_t){0}, WEXITED | WNOHANG | WNOWAIT) == 0;
     if (agents != NULL && left_behind) agents[scope.n_agents++] = pid;
     scope.alone = run->request->alone && agents != NULL;

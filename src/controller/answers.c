@@ -1,6 +1,6 @@
-/* The queue of answers.h. A value may be of many MiB and go to every rank: it is held once, a part of it is copied
- * into a frame when the channel has room, and ranks that wait for the same value behind one agent are named
- * together. */
+/* The queue of answers.h. A value may be of many MiB and go to every rank: it is held once, a part of it is
+ * copied into a frame when the channel has room, and ranks that wait for the same value behind one agent are
+ * named together. */
 #include "controller/answers.h"
 
 #include <errno.h>

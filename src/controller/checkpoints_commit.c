@@ -1,6 +1,6 @@
-/* Commits: files get into their place, then on record, then those go that are no longer kept. In this order, since
- * a row without files would be a checkpoint that cannot be restored, while files without a row are swept by the
- * next controller. */
+/* Commits: files get into their place, then on record, then those go that are no longer kept. In this order,
+ * since a row without files would be a checkpoint that cannot be restored, while files without a row are
+ * swept by the next controller. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>

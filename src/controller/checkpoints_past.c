@@ -66,7 +66,8 @@ static void release_past(struct storage_job *job) {
     past_free((struct past *)job);
 }
 
-/* In the thread. Files go if they are still there and are the removed one's own, for names may be used again. */
+/* In the thread. Files go if they are still there and are the removed one's own, for names may be used
+ * again. */
 static void finish_past(struct storage_job *job) {
     struct past *past = (struct past *)job;
     struct checkpoint_known known = {

@@ -1,6 +1,6 @@
-/* A run for its owner: opened, taken a turn of its loop at a time, closed. Events come in during a turn and go to
- * the core; at its end the journal is committed, and only then what the core wanted is sent. Every face comes
- * this way: the command and ty_fit stay in controller_run, the owner of a ty_run calls turn by turn.
+/* A run for its owner: opened, taken a turn of its loop at a time, closed. Events come in during a turn and go
+ * to the core; at its end the journal is committed, and only then what the core wanted is sent. Every face
+ * comes this way: the command and ty_fit stay in controller_run, the owner of a ty_run calls turn by turn.
  *
  * SIGPIPE is held off by blocking it in this thread and taking away what came meanwhile: it is sent to the
  * thread that wrote, so that nobody else's is touched. */

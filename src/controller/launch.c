@@ -1,5 +1,5 @@
-/* The launch messages of an attempt: all that the workers of each node need, so that nothing is asked for later.
- * Shared variables are computed once and sent once a node; a worker's own ones travel with it. */
+/* The launch messages of an attempt: all that the workers of each node need, so that nothing is asked for
+ * later. Shared variables are computed once and sent once a node; a worker's own ones travel with it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,8 +46,8 @@ static int group_ranks(struct launch *launch) {
     return 0;
 }
 
-/* The variables that all workers have: those of the request, without what an outer run set for this process, and
- * the framework's. */
+/* The variables that all workers have: those of the request, without what an outer run set for this process,
+ * and the framework's. */
 static int fill_shared(struct launch *launch, ty_error *err) {
     static const char *const outer[] = {WORKER_VARIABLES};
     const struct run_request *request = launch->run->request;

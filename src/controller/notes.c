@@ -1,5 +1,5 @@
-/* What happens in a run: put on record, and told the user. The journal and those who listen get every event; the
- * user, on standard error, only what changes the run's way and is not on the screen at its end. */
+/* What happens in a run: put on record, and told the user. The journal and those who listen get every event;
+ * the user, on standard error, only what changes the run's way and is not on the screen at its end. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,8 +34,8 @@ static json_t *word_as_json(const char *word) {
     return text.failed ? NULL : json_stringn_nocheck(text.data, text.size);
 }
 
-/* By what the checkpoints are ranked, for whoever reads the run later. A name that is no UTF-8 can be that of no
- * metric. */
+/* By what the checkpoints are ranked, for whoever reads the run later. A name that is no UTF-8 can be that
+ * of no metric. */
 static void add_score(json_t *data, const struct checkpoint_policy *policy) {
     json_t *attribute = policy->score_attribute != NULL ? json_string(policy->score_attribute) : NULL;
     if (attribute == NULL) return;

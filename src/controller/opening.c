@@ -166,8 +166,8 @@ void opening_interrupt(struct ty_run *run) {
 
 static void warn(const struct ty_run *run) {
     const struct demand *demand = &run->prepared.demand;
-    /* A program that always resumes does so in its first run as well, so it is no error; but a mistyped name must
-     * be seen. */
+    /* A program that always resumes does so in its first run as well, so it is no error; but a mistyped name
+     * must be seen. */
     if (run->request->settings.resume != NULL && !run->past.exists) {
         CLEANUP_FREE char *near = run_directory_nearest(run->request->settings.storage_path, run->name);
         log_warning("controller", "nothing to resume under %s: a new run begins%s%s%s", run->path,

@@ -1,6 +1,6 @@
-/* What workers print, to the terminal and to whoever wants it as events. Nothing is lost while somebody takes it:
- * when the sinks, the events or the rows are full, agents are not heard until there is room, and what is not
- * read waits with them. When nobody takes it and the run is to end, it is dropped, and told. */
+/* What workers print, to the terminal and to whoever wants it as events. Nothing is lost while somebody
+ * takes it: when the sinks, the events or the rows are full, agents are not heard until there is room, and
+ * what is not read waits with them. When nobody takes it and the run is to end, it is dropped, and told. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>

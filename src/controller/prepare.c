@@ -1,5 +1,6 @@
-/* Request -> demand -> cluster -> plan -> lease. The plan is made with what others leave free and claimed then; as
- * two runs may do so at once, each looks again behind its claim, and withdraws a claim that does not fit. */
+/* Request -> demand -> cluster -> plan -> lease. The plan is made with what others leave free and claimed
+ * then; as two runs may do so at once, each looks again behind its claim, and withdraws a claim that does
+ * not fit. */
 #include "controller/prepare.h"
 
 #include <limits.h>

@@ -1,6 +1,7 @@
-/* Elastic runs, the controller's side: plans made anew while the run goes on. When to look, and whether another
- * size is worth a restart, is decided in src/run/resize.c. Nodes are known by their names; each keeps its number
- * for the run's life, whatever its rank in an attempt, since its agent and its node's state in the core do. */
+/* Elastic runs, the controller's side: plans made anew while the run goes on. When to look, and whether
+ * another size is worth a restart, is decided in src/run/resize.c. Nodes are known by their names; each
+ * keeps its number for the run's life, whatever its rank in an attempt, since its agent and its node's state
+ * in the core do. */
 #include <stdio.h>
 #include <stdlib.h>
 

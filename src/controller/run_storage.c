@@ -1,7 +1,7 @@
-/* The run's storage: one thread at work on its files, one on its journal (base/storage.h). What they have done is
- * taken on the loop; what hangs is told, and at some point not waited for any longer. A run that has ended
- * lingers here until both are idle, or for a while. What is done there is decided elsewhere (checkpoints.h,
- * records.h). */
+/* The run's storage: one thread at work on its files, one on its journal (base/storage.h). What they have
+ * done is taken on the loop; what hangs is told, and at some point not waited for any longer. A run that has
+ * ended lingers here until both are idle, or for a while. What is done there is decided elsewhere
+ * (checkpoints.h, records.h). */
 #include <string.h>
 
 #include "base/cleanup.h"

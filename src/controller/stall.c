@@ -1,6 +1,6 @@
-/* A stand-still in which every rank waits for the others. Looks now and then, and counts looks rather than time:
- * after a while in which this process was stopped, the first look tells nothing, as what the ranks said meanwhile
- * has not been read. */
+/* A stand-still in which every rank waits for the others. Looks now and then, and counts looks rather than
+ * time: after a while in which this process was stopped, the first look tells nothing, as what the ranks
+ * said meanwhile has not been read. */
 #include "base/cleanup.h"
 #include "controller/ty_run.h"
 

@@ -1,6 +1,6 @@
-/* /proc is read, each process that matches is held (pidfd) before it is looked at again and killed, so that a pid
- * that was given to another process in between is never hit. One look is not enough: a process may fork while the
- * directory is read, so /proc is read until nothing is found. */
+/* /proc is read, each process that matches is held (pidfd) before it is looked at again and killed, so that
+ * a pid that was given to another process in between is never hit. One look is not enough: a process may
+ * fork while the directory is read, so /proc is read until nothing is found. */
 #include "controller/sweep.h"
 
 #include <dirent.h>
