@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <trainyard/api.h>
 #include <trainyard/error.h>
+#include <trainyard/list.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,8 +23,13 @@ typedef struct ty_resources {
     size_t n;
 } ty_resources;
 
+/* TY_RESOURCES({"CPU", 4}, {"GPU", 0.5}), the value of a ty_resources when it is made. */
+#ifdef __cplusplus
+#define TY_RESOURCES(...) TY_LIST(ty_resources, ty_resource, __VA_ARGS__)
+#else
 #define TY_RESOURCES(...) \
     { (const ty_resource[]){__VA_ARGS__}, sizeof((const ty_resource[]){__VA_ARGS__}) / sizeof(ty_resource) }
+#endif
 
 /* One label constraint: {"zone", "in(a,b)"}; forms "v", "!v", "in(a,b)", "!in(a,b)". */
 typedef struct ty_label {

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <trainyard/api.h>
 #include <trainyard/error.h>
+#include <trainyard/list.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -54,9 +55,14 @@ typedef struct ty_metrics {
     size_t n;
 } ty_metrics;
 
+/* TY_METRICS({"loss", 0.5}, {"step", step}), in C and in C++. */
+#ifdef __cplusplus
+#define TY_METRICS(...) TY_LIST(ty_metrics, ty_metric, __VA_ARGS__)
+#else
 #define TY_METRICS(...)                             \
     ((ty_metrics){(const ty_metric[]){__VA_ARGS__}, \
                   sizeof((const ty_metric[]){__VA_ARGS__}) / sizeof(ty_metric)})
+#endif
 
 /* Hands metrics, and perhaps a checkpoint, over to the run.
  *

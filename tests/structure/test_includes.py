@@ -71,7 +71,8 @@ class Includes(unittest.TestCase):
     def test_public_headers_include_only_public_ones(self):
         wrong = [f'{path.name}:{number}: {name}' for path in sorted((ROOT / 'include/trainyard').glob('*.h'))
                  for number, kind, name in includes(path)
-                 if kind == '"' or not (name.startswith('trainyard/') or name in ('stdbool.h', 'stddef.h', 'stdint.h'))]
+                 if kind == '"' or not (name.startswith('trainyard/') or name in ('stdbool.h', 'stddef.h', 'stdint.h'))
+                 and not (path.name == 'list.h' and name in ('initializer_list', 'vector'))]  # C++ alone sees these
         self.assertEqual(wrong, [])
 
 
