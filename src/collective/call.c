@@ -31,7 +31,7 @@ size_t comm_type_size(ty_data_type type) {
 
 void comm_call_format(const struct comm_call *call, struct buffer *out) {
     const char *name = call->operation < ARRAY_SIZE(operations) ? operations[call->operation] : "?";
-    if (call->operation == COMM_BARRIER) {
+    if (call->operation == COMM_BARRIER || call->operation == COMM_SPLIT) {
         buffer_printf(out, "%s()", name);
         return;
     }
@@ -41,5 +41,7 @@ void comm_call_format(const struct comm_call *call, struct buffer *out) {
         buffer_printf(out, ", %s",
                       call->reduction < ARRAY_SIZE(reductions) ? reductions[call->reduction] : "?");
     if (call->operation == COMM_BROADCAST) buffer_printf(out, ", root %" PRId32, call->root);
+    if (call->operation == COMM_SEND) buffer_printf(out, ", to %" PRId32, call->root);
+    if (call->operation == COMM_RECEIVE) buffer_printf(out, ", from %" PRId32, call->root);
     buffer_text(out, call->device ? ", device)" : ")");
 }

@@ -10,39 +10,25 @@
 #include "base/cleanup.h"
 #include "base/module.h"
 #include "base/str.h"
+#include "collective/comm.h"
 #include "collective/nccl.h"
 
-struct ty_comm {
-    struct comm_config config;
-    pid_t owner; /* the connections and their threads are those of this process */
-    uint64_t calls;
-    const struct comm_backend *host; /* Gloo; NULL in a world of one */
-    void *host_state;
-    bool use_nccl;
-    ty_error no_nccl;   /* why device buffers cannot be used */
-    void *device_state; /* made at the first call on device buffers */
-    ty_error failure;   /* code not 0: unusable ever after */
-};
-
-/* A call in the making: what is told to the others, what is kept, and what is wrong with it here. */
-struct collective_call {
-    struct comm_call call;
-    const void *input;
-    void *output;
-    size_t bytes; /* of `count` elements */
-};
-
-/* An argument outside its enum must stay outside when it is told in one byte. */
-static uint8_t as_byte(unsigned value) {
-    return value < UINT8_MAX ? (uint8_t)value : UINT8_MAX;
-}
+/* Those of this process that have a segment: what was started in one moves on while another waits. */
+static struct {
+    pthread_mutex_t mutex;
+    ty_comm *first;
+} comms = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static bool reduces(enum comm_operation operation) {
     return operation == COMM_ALL_REDUCE || operation == COMM_REDUCE_SCATTER;
 }
 
 static bool is_integer(ty_data_type type) {
-    return type == TY_INT32 || type == TY_INT64;
+    return type == TY_INT32 || type == TY_INT64 || type == TY_INT8 || type == TY_UINT8;
+}
+
+static bool is_message(enum comm_operation operation) {
+    return operation == COMM_SEND || operation == COMM_RECEIVE;
 }
 
 static const char *text_of(const struct comm_call *call, struct buffer *text) {
@@ -52,7 +38,7 @@ static const char *text_of(const struct comm_call *call, struct buffer *text) {
 }
 
 /* What is wrong with the arguments of a call, in words; NULL when all is well. */
-static const char *find_fault(const struct ty_comm *comm, const struct collective_call *request) {
+static const char *find_fault(const struct ty_comm *comm, const struct ty_request *request) {
     const struct comm_call *call = &request->call;
     if (call->operation == COMM_BARRIER) return NULL;
     if (comm_type_size(call->type) == 0) return "the type is not one of ty_data_type";
@@ -62,6 +48,9 @@ static const char *find_fault(const struct ty_comm *comm, const struct collectiv
         return "a mean of whole numbers is not defined: take the sum";
     if (call->operation == COMM_BROADCAST && (call->root < 0 || call->root >= comm->config.size))
         return "root is not a rank of this communicator";
+    if (is_message(call->operation) &&
+        (call->root < 0 || call->root >= comm->config.size || call->root == comm->config.rank))
+        return "the peer is not another rank of this communicator";
     size_t bytes;
     if (__builtin_mul_overflow(call->count, comm_type_size(call->type), &bytes) ||
         __builtin_mul_overflow(bytes, (size_t)comm->config.size, &bytes) || bytes > PTRDIFF_MAX)
@@ -70,16 +59,18 @@ static const char *find_fault(const struct ty_comm *comm, const struct collectiv
     return NULL;
 }
 
-static int check_place(const struct ty_comm *comm, struct collective_call *request, ty_error *err) {
+static int check_place(const struct ty_comm *comm, struct ty_request *request, ty_error *err) {
     if (request->call.operation == COMM_BARRIER || request->call.count == 0) return 0;
     bool input = nccl_is_device_memory(request->input), output = nccl_is_device_memory(request->output);
     if (input != output) return ty_fail(err, TY_EUSAGE, "one buffer is device memory, the other is not");
     request->call.device = input;
+    if (input && (is_message(request->call.operation) || request->call.operation == COMM_ALL_TO_ALL))
+        return ty_fail(err, TY_EUNSUPPORTED, "messages and all_to_all are for host memory: copy it there");
     if (!input || comm->use_nccl) return 0;
     return ty_fail(err, TY_EUNSUPPORTED, "the buffer is device memory, but %s", comm->no_nccl.message);
 }
 
-static int check(const struct ty_comm *comm, struct collective_call *request, ty_error *err) {
+static int check(const struct ty_comm *comm, struct ty_request *request, ty_error *err) {
     const char *fault = find_fault(comm, request);
     if (fault != NULL) return ty_fail(err, TY_EUSAGE, "%s", fault);
     request->bytes = request->call.count * comm_type_size(request->call.type);
@@ -89,12 +80,14 @@ static int check(const struct ty_comm *comm, struct collective_call *request, ty
 static void close_backends(struct ty_comm *comm) {
     if (comm->device_state != NULL) nccl_backend.destroy(TAKE(comm->device_state));
     if (comm->host_state != NULL) comm->host->destroy(TAKE(comm->host_state));
+    segment_destroy(TAKE(comm->segment));
 }
 
 /* Every rank that gave up asks who else is here: the answer names those that did not come. Nothing is said
  * about the others when the exchange itself fails. */
 static void find_missing(struct ty_comm *comm, ty_error *err) {
     static const nanoseconds patience = NS_PER_S;
+    if (comm->host == NULL || comm->is_part) return;
     char key[64];
     (void)snprintf(key, sizeof key, "missing-%" PRIu64, comm->calls);
     CLEANUP(buffer_done) struct buffer all = {0};
@@ -103,13 +96,21 @@ static void find_missing(struct ty_comm *comm, ty_error *err) {
     if (rc == TY_ETIMEOUT) (void)ty_fail(err, err->code, "%s: %s", err->message, missing.message);
 }
 
+/* "rank 3, call 2 barrier()". */
+static void begin_text(const struct ty_comm *comm, const struct comm_call *call, struct buffer *text) {
+    buffer_printf(text, "rank %d, ", comm->config.rank);
+    if (!is_message(call->operation)) buffer_printf(text, "call %" PRIu64 " ", call->number + 1);
+    comm_call_format(call, text);
+}
+
 /* The communicator is unusable from now on; the connections are closed, so that no peer waits for this rank in
  * vain. */
 static int give_up(struct ty_comm *comm, const struct comm_call *call, const ty_error *why, ty_error *err) {
     CLEANUP(buffer_done) struct buffer text = {0};
-    (void)ty_fail(&comm->failure, why->code, "rank %d, call %" PRIu64 " %s: %s", comm->config.rank,
-                  call->number + 1, text_of(call, &text), why->message);
+    begin_text(comm, call, &text);
+    (void)ty_fail(&comm->failure, why->code, "%s: %s", text.failed ? "a call" : text.data, why->message);
     if (why->code == TY_ETIMEOUT) find_missing(comm, &comm->failure);
+    if (comm->segment != NULL) segment_leave(comm->segment, why->code);
     close_backends(comm);
     if (err != NULL) *err = comm->failure;
     return comm->failure.code;
@@ -118,11 +119,13 @@ static int give_up(struct ty_comm *comm, const struct comm_call *call, const ty_
 static int fail_vote(struct ty_comm *comm, const struct comm_call *call, const struct comm_vote *vote,
                      ty_error *err) {
     ty_error why = {0};
-    CLEANUP(buffer_done) struct buffer limit = {0};
+    CLEANUP(buffer_done) struct buffer limit = {0}, missing = {0};
     duration_format(comm->config.timeout, &limit);
+    if (comm->segment != NULL) segment_missing(comm->segment, &missing);
     if (vote->failure == TY_ETIMEOUT)
-        (void)ty_fail(&why, TY_ETIMEOUT, "not every rank came to it within %s",
-                      limit.failed ? "the limit" : limit.data);
+        (void)ty_fail(&why, TY_ETIMEOUT, "not every rank came to it within %s%s%s",
+                      limit.failed ? "the limit" : limit.data, missing.size > 0 ? ": " : "",
+                      missing.size > 0 ? missing.data : "");
     else
         (void)ty_fail(&why, vote->failure, "the connection to rank %d is lost", vote->suspect);
     return give_up(comm, call, &why, err);
@@ -136,9 +139,18 @@ static int fail_mismatch(struct ty_comm *comm, const struct comm_call *call, con
     int rank = lowest_is_ours ? vote->highest_rank : vote->lowest_rank;
     CLEANUP(buffer_done) struct buffer text = {0};
     ty_error why = {0};
-    (void)ty_fail(&why, TY_EMISMATCH, "rank %d made call %" PRIu64 " %s%s", rank, other->number + 1,
-                  text_of(other, &text), other->invalid ? " with a wrong argument" : "");
+    if (is_message(other->operation))
+        (void)ty_fail(&why, TY_EMISMATCH, "rank %d made %s", rank, text_of(other, &text));
+    else
+        (void)ty_fail(&why, TY_EMISMATCH, "rank %d made call %" PRIu64 " %s%s", rank, other->number + 1,
+                      text_of(other, &text), other->invalid ? " with a wrong argument" : "");
     return give_up(comm, call, &why, err);
+}
+
+static const ty_error *fail_apart(ty_error *why) {
+    (void)ty_fail(why, TY_EUNSUPPORTED,
+                  "messages and started calls are for workers that can share memory: of one machine and user");
+    return why;
 }
 
 /* Whether all ranks make this very call. */
@@ -154,7 +166,7 @@ static int agree(struct ty_comm *comm, const struct comm_call *call, ty_error *e
     return 0;
 }
 
-static int dispatch(const struct comm_backend *backend, void *state, const struct collective_call *request,
+static int dispatch(const struct comm_backend *backend, void *state, const struct ty_request *request,
                     ty_error *err) {
     const struct comm_call *call = &request->call;
     switch ((enum comm_operation)call->operation) {
@@ -167,95 +179,162 @@ static int dispatch(const struct comm_backend *backend, void *state, const struc
     case COMM_REDUCE_SCATTER:
         return backend->reduce_scatter(state, request->input, request->output, call->count, call->type,
                                        call->reduction, err);
+    case COMM_ALL_TO_ALL:
+        return backend->all_to_all(state, request->input, request->output, call->count, call->type, err);
+    case COMM_SPLIT:
+        return backend->all_gather(state, request->input, request->output, call->count, call->type, err);
     case COMM_BARRIER:
         return 0;
+    case COMM_SEND:
+    case COMM_RECEIVE:
+        break;
     }
     return ty_fail(err, TY_EFAULT, "operation %d is unknown", call->operation);
 }
 
-static int move(struct ty_comm *comm, const struct collective_call *request, ty_error *err) {
+/* comm_exchange over a communicator that is in a call. */
+static int gather_in(void *context, const char *key, const void *value, size_t size, nanoseconds timeout,
+                     struct buffer *all, ty_error *err) {
+    (void)key, (void)timeout;
+    return comm_gather(context, value, size, all, err);
+}
+
+static int make_device_backend(struct ty_comm *comm, ty_error *err) {
+    struct comm_config config = comm->config;
+    config.exchange = (struct comm_exchange){.gather = gather_in, .context = comm};
+    return comm->device_state != NULL ? 0 : nccl_backend.create(&config, &comm->device_state, err);
+}
+
+/* What is left to do once all ranks agree. */
+static int move(struct ty_comm *comm, const struct ty_request *request, ty_error *err) {
     if (request->call.operation == COMM_BARRIER || request->call.count == 0) return 0;
     if (request->call.device) {
-        int rc = comm->device_state == NULL ? nccl_backend.create(&comm->config, &comm->device_state, err) : 0;
+        int rc = make_device_backend(comm, err);
         return rc < 0 ? rc : dispatch(&nccl_backend, comm->device_state, request, err);
     }
+    if (comm->segment != NULL) return 0;
     if (comm->host != NULL) return dispatch(comm->host, comm->host_state, request, err);
     /* A world of one: the sum of one is itself. */
     if (request->output != request->input) memmove(request->output, request->input, request->bytes);
     return 0;
 }
 
-/* A wrong argument is told to the others as an invalid call, and to the caller by what is wrong. */
-static int refuse(struct ty_comm *comm, struct collective_call *request, const ty_error *fault, ty_error *err) {
-    request->call.invalid = 1;
-    (void)agree(comm, &request->call, NULL);
-    if (comm->failure.code == 0) return give_up(comm, &request->call, fault, err);
-    CLEANUP(buffer_done) struct buffer text = {0};
-    return ty_fail(err, fault->code, "rank %d, call %" PRIu64 " %s: %s", comm->config.rank,
-                   request->call.number + 1, text_of(&request->call, &text), fault->message);
-}
-
-static int perform(ty_comm *comm, struct collective_call *request, ty_error *err) {
+int comm_enter(ty_comm *comm, ty_error *err) {
     if (comm == NULL) return ty_fail(err, TY_EUSAGE, "the communicator is NULL: take it from ty_comm_get");
-    if (comm->failure.code != 0)
-        return ty_fail(err, comm->failure.code, "the communicator is unusable since an error: %s",
-                       comm->failure.message);
-    if (comm->owner != getpid()) /* nothing is told to the others, who expect the worker itself */
+    if (comm->owner != 0 && comm->owner != getpid()) /* nothing is told to the others, who expect the worker */
         return ty_fail(
             err, TY_EUSAGE,
             "the communicator belongs to process %d: a child that it forked takes part in no collective",
             (int)comm->owner);
-    request->call.number = comm->calls++;
-    ty_error why = {0};
-    if (check(comm, request, &why) < 0) return refuse(comm, request, &why, err);
-    int rc = agree(comm, &request->call, err);
+    (void)pthread_mutex_lock(&comm->mutex);
+    if (comm->failure.code == 0) return 0;
+    (void)ty_fail(err, comm->failure.code, "the communicator is unusable since an error: %s",
+                  comm->failure.message);
+    (void)pthread_mutex_unlock(&comm->mutex);
+    return comm->failure.code;
+}
+
+void comm_leave(ty_comm *comm) {
+    (void)pthread_mutex_unlock(&comm->mutex);
+}
+
+void comm_begin(ty_comm *comm, struct ty_request *request) {
+    request->comm = comm;
+    request->call.invalid = check(comm, request, NULL) < 0;
+    request->call.number = is_message(request->call.operation) ? UINT64_MAX : comm->calls++;
+    bool for_nobody = is_message(request->call.operation) && request->call.invalid;
+    if (comm->segment != NULL && !for_nobody) segment_begin(comm->segment, request);
+}
+
+bool comm_is_done(ty_comm *comm, struct ty_request *request) {
+    if (comm->segment == NULL || request->call.invalid) return true;
+    if (!request->done) segment_progress(comm->segment);
+    return request->done || comm->segment->failed != NULL;
+}
+
+/* What was started in other communicators moves on; true when there is more. Those that a thread is in, this one
+ * among them, look after themselves. */
+static bool move_others(void) {
+    bool more = false;
+    (void)pthread_mutex_lock(&comms.mutex);
+    for (ty_comm *comm = comms.first; comm != NULL; comm = comm->next) {
+        if (pthread_mutex_trylock(&comm->mutex) != 0) continue;
+        if (comm->segment != NULL && comm->segment->failed == NULL) {
+            segment_progress(comm->segment);
+            more = more || !segment_is_idle(comm->segment);
+        }
+        (void)pthread_mutex_unlock(&comm->mutex);
+    }
+    (void)pthread_mutex_unlock(&comms.mutex);
+    return more;
+}
+
+/* Another rank's part in the failure of the segment. */
+static int fail_segment(struct ty_comm *comm, ty_error *err) {
+    const struct comm_vote *vote = &comm->segment->vote;
+    const struct comm_call call = comm->segment->failed->call;
+    if (vote->failure == TY_EMISMATCH || vote->failure == 0) return fail_mismatch(comm, &call, vote, err);
+    return fail_vote(comm, &call, vote, err);
+}
+
+static int agree_on(struct ty_comm *comm, struct ty_request *request, ty_error *err) {
+    if (comm->segment == NULL) return agree(comm, &request->call, err);
+    if (request->done || segment_wait(comm->segment, request, move_others)) return 0;
+    return fail_segment(comm, err);
+}
+
+/* A wrong argument is told to the others as an invalid call, and to the caller by what is wrong. */
+static int refuse(struct ty_comm *comm, struct ty_request *request, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    const struct comm_call call = request->call;
+    ty_error fault = {0}, told;
+    (void)check(comm, request, &fault);
+    if (!is_message(call.operation)) (void)agree_on(comm, request, &told);
+    if (comm->failure.code == 0) return give_up(comm, &call, &fault, err);
+    begin_text(comm, &call, &text);
+    return ty_fail(err, fault.code, "%s: %s", text.failed ? "a call" : text.data, fault.message);
+}
+
+int comm_finish(ty_comm *comm, struct ty_request *request, ty_error *err) {
+    ty_error why;
+    why.code = 0;
+    if (request->call.invalid) return refuse(comm, request, err);
+    if (comm->segment == NULL && is_message(request->call.operation))
+        return give_up(comm, &request->call, fail_apart(&why), err);
+    int rc = agree_on(comm, request, err);
     if (rc < 0) return rc;
     rc = move(comm, request, &why);
     return rc < 0 ? give_up(comm, &request->call, &why, err) : 0;
 }
 
-int ty_all_reduce(ty_comm *comm, void *buffer, size_t count, ty_data_type type, ty_reduction reduction,
-                  ty_error *err) {
-    struct collective_call request = {.call = {.operation = COMM_ALL_REDUCE,
-                                               .count = count,
-                                               .type = as_byte(type),
-                                               .reduction = as_byte(reduction)},
-                                      .input = buffer,
-                                      .output = buffer};
-    return perform(comm, &request, err);
+static int gather_bytes(ty_comm *comm, const void *own, void *all, size_t size, ty_error *err) {
+    struct ty_request request = {
+        .call = {.operation = COMM_ALL_GATHER, .count = size, .type = TY_UINT8}, .input = own, .output = all};
+    comm_begin(comm, &request);
+    return comm_finish(comm, &request, err);
 }
 
-int ty_broadcast(ty_comm *comm, void *buffer, size_t count, ty_data_type type, int root, ty_error *err) {
-    struct collective_call request = {
-        .call = {.operation = COMM_BROADCAST, .count = count, .type = as_byte(type), .root = root},
-        .input = buffer,
-        .output = buffer};
-    return perform(comm, &request, err);
-}
-
-int ty_all_gather(ty_comm *comm, const void *input, void *output, size_t count, ty_data_type type,
-                  ty_error *err) {
-    struct collective_call request = {
-        .call = {.operation = COMM_ALL_GATHER, .count = count, .type = as_byte(type)},
-        .input = input,
-        .output = output};
-    return perform(comm, &request, err);
-}
-
-int ty_reduce_scatter(ty_comm *comm, const void *input, void *output, size_t count, ty_data_type type,
-                      ty_reduction reduction, ty_error *err) {
-    struct collective_call request = {.call = {.operation = COMM_REDUCE_SCATTER,
-                                               .count = count,
-                                               .type = as_byte(type),
-                                               .reduction = as_byte(reduction)},
-                                      .input = input,
-                                      .output = output};
-    return perform(comm, &request, err);
-}
-
-int ty_barrier(ty_comm *comm, ty_error *err) {
-    struct collective_call request = {.call = {.operation = COMM_BARRIER}};
-    return perform(comm, &request, err);
+/* The sizes first, then the pieces, all as long as the longest. */
+int comm_gather(ty_comm *comm, const void *value, size_t size, struct buffer *all, ty_error *err) {
+    size_t n = (size_t)comm->config.size, longest = 0;
+    uint32_t own = (uint32_t)size;
+    CLEANUP_FREE uint32_t *sizes = calloc(n, sizeof *sizes);
+    if (sizes == NULL) return ty_fail_memory(err);
+    int rc = gather_bytes(comm, &own, sizes, sizeof own, err);
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        if (sizes[i] > longest) longest = sizes[i];
+    if (rc < 0) return rc;
+    CLEANUP_FREE char *piece = calloc(1, longest + 1), *pieces = malloc(n * longest + 1);
+    if (piece == NULL || pieces == NULL) return ty_fail_memory(err);
+    if (size > 0) memcpy(piece, value, size);
+    rc = gather_bytes(comm, piece, pieces, longest, err);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        const unsigned char length[4] = {(unsigned char)sizes[i], (unsigned char)(sizes[i] >> 8),
+                                         (unsigned char)(sizes[i] >> 16), (unsigned char)(sizes[i] >> 24)};
+        buffer_append(all, length, sizeof length);
+        buffer_append(all, pieces + i * longest, sizes[i]);
+    }
+    return rc < 0 ? rc : all->failed ? ty_fail_memory(err) : 0;
 }
 
 /* nccl where it is asked for, or where devices are held and NCCL is there; why not is kept for the call that
@@ -281,6 +360,8 @@ static int choose_backend(struct ty_comm *comm, ty_error *err) {
 
 static int make_host_backend(struct ty_comm *comm, ty_error *err) {
     if (comm->config.size == 1) return 0;
+    int rc = segment_create(&comm->config, &comm->segment, err);
+    if (rc < 0 || comm->segment != NULL) return rc < 0 ? rc : 0;
     comm->host = module_load("gloo", err);
     if (comm->host == NULL) return TY_EUNSUPPORTED;
     return comm->host->create(&comm->config, &comm->host_state, err);
@@ -291,19 +372,37 @@ int comm_create(const struct comm_config *config, ty_comm **comm, ty_error *err)
     if (made == NULL) return ty_fail_memory(err);
     made->config = *config;
     made->owner = getpid();
+    (void)pthread_mutex_init(&made->mutex, NULL);
     int rc = choose_backend(made, err);
     if (rc == 0) rc = make_host_backend(made, err);
     if (rc < 0) {
         free(made);
         return rc;
     }
+    (void)pthread_mutex_lock(&comms.mutex);
+    made->next = comms.first;
+    comms.first = made;
+    (void)pthread_mutex_unlock(&comms.mutex);
     *comm = made;
     return 0;
 }
 
+static void forget(const ty_comm *comm) {
+    (void)pthread_mutex_lock(&comms.mutex);
+    for (ty_comm **place = &comms.first; *place != NULL; place = &(*place)->next)
+        if (*place == comm) {
+            *place = comm->next;
+            break;
+        }
+    (void)pthread_mutex_unlock(&comms.mutex);
+}
+
+/* What a forked child holds a copy of is its parent's: left alone. */
 void comm_destroy(ty_comm *comm) {
-    if (comm == NULL) return;
+    if (comm == NULL || comm->owner != getpid()) return;
+    forget(comm);
     close_backends(comm);
+    (void)pthread_mutex_destroy(&comm->mutex);
     free(comm);
 }
 

@@ -1,12 +1,13 @@
-/* What stands behind ty_comm: who speaks to whom, and the tables of the two backends.
+/* What stands behind ty_comm: who speaks to whom, and the ways that data take.
  *
  * Every call is agreed before any data moves: each rank tells what it is about to do, and learns the lowest and
  * the highest of all ranks' calls in about log2(ranks) messages; when the two differ, every rank knows whose
  * call differs and how. A wrong argument takes part as an invalid call, so that the other ranks need not wait
  * for it. The agreement is also the barrier.
  *
- * The Gloo backend is a module (gloo.cc, symbol `trainyard_gloo`), loaded when a communicator is first made; it
- * carries the agreement and all host buffers. nccl.c loads libnccl.so.2 and libcuda.so.1 itself, with our own
+ * Ranks of one machine agree and move host buffers in memory that they share (segment.h). For others there is the
+ * Gloo backend, a module (gloo.cc, symbol `trainyard_gloo`) that is loaded where a communicator needs it; it
+ * carries the agreement and host buffers of blocking calls. nccl.c loads libnccl.so.2 and libcuda.so.1 itself, with our own
  * prototypes, and carries device buffers. */
 #ifndef COLLECTIVE_COLLECTIVE_H
 #define COLLECTIVE_COLLECTIVE_H
@@ -32,6 +33,7 @@ struct comm_config {
     const int *devices;  /* own device indices within the visible ones */
     size_t n_devices;
     const char *address; /* address of this node that peers can reach; NULL: loopback */
+    const char *machine; /* ranks that name the same one may share memory; NULL: as the kernel names it */
     nanoseconds timeout; /* of one call */
     struct comm_exchange exchange;
 };
@@ -49,7 +51,11 @@ ty_comm *comm_unusable(const ty_error *why);
     X(COMM_BROADCAST, "broadcast")           \
     X(COMM_ALL_GATHER, "all_gather")         \
     X(COMM_REDUCE_SCATTER, "reduce_scatter") \
-    X(COMM_BARRIER, "barrier")
+    X(COMM_ALL_TO_ALL, "all_to_all")         \
+    X(COMM_BARRIER, "barrier")               \
+    X(COMM_SPLIT, "split")                   \
+    X(COMM_SEND, "send")                     \
+    X(COMM_RECEIVE, "receive")
 
 enum comm_operation {
 #define X(name, text) name,
@@ -61,13 +67,26 @@ enum comm_operation {
 struct comm_call {
     uint64_t number; /* calls of this communicator before it */
     uint64_t count;
-    int32_t root;
+    int32_t root; /* of a message: the other rank */
     uint8_t operation, type, reduction;
     uint8_t device;  /* device buffers */
     uint8_t invalid; /* its arguments are wrong */
     uint8_t zero[7];
 };
 static_assert(sizeof(struct comm_call) == 32, "compared and sent as bytes");
+
+/* A call in the making, or under way. */
+struct ty_request {
+    struct comm_call call;
+    const void *input;
+    void *output;
+    size_t bytes; /* of `count` elements */
+    ty_comm *comm;
+    struct ty_request *next;
+    size_t step; /* of a collective call; bytes that were moved, of a message */
+    int cursor;
+    bool posted, done;
+};
 
 /* What ranks tell each other in an agreement: begins with the own call as lowest and highest. */
 struct comm_vote {
@@ -101,6 +120,8 @@ struct comm_backend {
                       ty_error *err);
     int (*reduce_scatter)(void *state, const void *input, void *output, size_t count, ty_data_type type,
                           ty_reduction reduction, ty_error *err);
+    int (*all_to_all)(void *state, const void *input, void *output, size_t count, ty_data_type type,
+                      ty_error *err); /* NULL: never asked */
 };
 
 #endif

@@ -26,13 +26,13 @@
 #include <mutex>
 #include <set>
 #include <thread>
-#include <type_traits>
 #include <vector>
 
 extern "C" {
 #include "base/build.h"
 #include "base/error.h"
 #include "collective/collective.h"
+#include "collective/reduce.h"
 }
 
 namespace {
@@ -393,75 +393,30 @@ int agree(void *state, comm_vote *vote, ty_error *err) {
     });
 }
 
-// Whole numbers wrap around; a NaN among the numbers is the least and the greatest.
-template <typename T> struct Wrapping { using type = T; };
-template <> struct Wrapping<int32_t> { using type = uint32_t; };
-template <> struct Wrapping<int64_t> { using type = uint64_t; };
-
-template <typename T> T sum_of(T a, T b) {
-    using W = typename Wrapping<T>::type;
-    return static_cast<T>(static_cast<W>(a) + static_cast<W>(b));
-}
-template <typename T> T product_of(T a, T b) {
-    using W = typename Wrapping<T>::type;
-    return static_cast<T>(static_cast<W>(a) * static_cast<W>(b));
-}
-template <typename T> T least_of(T a, T b) {
-    return a < b || a != a ? a : b;
-}
-template <typename T> T greatest_of(T a, T b) {
-    return a > b || a != a ? a : b;
-}
-
-template <typename T, T combine(T, T)> void combine_all(void *to, const void *a, const void *b, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        static_cast<T *>(to)[i] = combine(static_cast<const T *>(a)[i], static_cast<const T *>(b)[i]);
-}
-
-using Combine = void (*)(void *, const void *, const void *, size_t);
-
-template <typename T> Combine combine_for(ty_reduction reduction) {
-    switch (reduction) {
-    case TY_PRODUCT:
-        return combine_all<T, product_of<T>>;
-    case TY_MIN:
-        return combine_all<T, least_of<T>>;
-    case TY_MAX:
-        return combine_all<T, greatest_of<T>>;
-    case TY_SUM:
-    case TY_MEAN:
-        break;
-    }
-    return combine_all<T, sum_of<T>>;
-}
-
-template <typename T> void divide(T *numbers, size_t n, int by) {
-    for (size_t i = 0; i < n; i++)
-        numbers[i] = static_cast<T>(numbers[i] / static_cast<T>(by));
-}
-
 // Short vectors cost by messages: halving cubes, where the number of ranks lets them use our connections. Long ones cost by bytes:
 // rings.
-template <typename T> void reduce_everywhere(State &state, T *numbers, size_t n, ty_reduction reduction) {
+template <typename T>
+void reduce_everywhere(State &state, T *numbers, size_t n, ty_data_type type, ty_reduction reduction) {
     constexpr size_t kShort = 32 << 10;
     const int size = state.mesh().size;
     gloo::AllreduceOptions options(state.shared_mesh());
     options.setOutput(numbers, n);
-    options.setReduceFunction(combine_for<T>(reduction));
+    options.setReduceFunction(reduce_pair_of(type, reduction));
     options.setTimeout(state.timeout());
     if (n * sizeof(T) <= kShort && (size & (size - 1)) == 0)
         options.setAlgorithm(gloo::AllreduceOptions::Algorithm::BCUBE);
     gloo::allreduce(options);
-    if (reduction == TY_MEAN) divide(numbers, n, size);
+    if (reduction == TY_MEAN) reduce_divide(numbers, n, type, size);
 }
 
 // A ring in which the part of rank r sets out at rank r + 1 and comes home complete.
 template <typename T>
-void reduce_to_parts(State &state, const T *input, T *output, size_t n, ty_reduction reduction) {
+void reduce_to_parts(State &state, const T *input, T *output, size_t n, ty_data_type type,
+                     ty_reduction reduction) {
     Mesh &mesh = state.mesh();
     const int size = mesh.size, rank = mesh.rank, next = (rank + 1) % size, previous = (rank + size - 1) % size;
     const uint64_t slot = gloo::Slot::build(kAgreeSlot + 1, 0);
-    const Combine combine = combine_for<T>(reduction);
+    reduce_pair *const combine = reduce_pair_of(type, reduction);
     const auto part = [&](int index) { return input + static_cast<size_t>((index + 2 * size) % size) * n; };
     std::vector<T> leaving(part(rank - 1), part(rank - 1) + n), coming(n);
     auto sender = mesh.createUnboundBuffer(leaving.data(), n * sizeof(T));
@@ -474,95 +429,92 @@ void reduce_to_parts(State &state, const T *input, T *output, size_t n, ty_reduc
         combine(leaving.data(), coming.data(), part(rank - step), n);
     }
     std::copy(leaving.begin(), leaving.end(), output);
-    if (reduction == TY_MEAN) divide(output, n, size);
+    if (reduction == TY_MEAN) reduce_divide(output, n, type, size);
 }
 
-// Sixteen-bit numbers are reduced as float32 and rounded once, at the end, to the nearest, ties to even.
-struct Half {
-    static float widen(uint16_t bits) {
-        gloo::float16 half;
-        half.x = bits;
-        return gloo::cpu_half2float(half);
-    }
-    static uint16_t narrow(float number) {
-        return gloo::cpu_float2half_rn(number).x;
-    }
-};
-
-struct BrainHalf {
-    static float widen(uint16_t bits) {
-        const uint32_t wide = static_cast<uint32_t>(bits) << 16;
-        float number;
-        memcpy(&number, &wide, sizeof number);
-        return number;
-    }
-    static uint16_t narrow(float number) {
-        uint32_t wide;
-        memcpy(&wide, &number, sizeof wide);
-        if (number != number) return static_cast<uint16_t>(wide >> 16 | 0x40); // quiet, and not an infinity
-        return static_cast<uint16_t>((wide + 0x7fff + (wide >> 16 & 1)) >> 16);
-    }
-};
-
-template <typename Format> std::vector<float> widen(const void *numbers, size_t n) {
-    const auto *bits = static_cast<const uint16_t *>(numbers);
+// Numbers of 16 bits travel as float32.
+std::vector<float> widen(const void *numbers, size_t n, ty_data_type type) {
     std::vector<float> wide(n);
-    std::transform(bits, bits + n, wide.begin(), Format::widen);
+    reduce_widen(wide.data(), numbers, n, type);
     return wide;
-}
-
-template <typename Format> void reduce_narrow(State &state, void *numbers, size_t n, ty_reduction reduction) {
-    auto wide = widen<Format>(numbers, n);
-    reduce_everywhere(state, wide.data(), n, reduction);
-    std::transform(wide.begin(), wide.end(), static_cast<uint16_t *>(numbers), Format::narrow);
-}
-
-template <typename Format>
-void reduce_narrow_to_parts(State &state, const void *input, void *output, size_t n, ty_reduction reduction) {
-    const auto wide = widen<Format>(input, n * static_cast<size_t>(state.mesh().size));
-    std::vector<float> part(n);
-    reduce_to_parts(state, wide.data(), part.data(), n, reduction);
-    std::transform(part.begin(), part.end(), static_cast<uint16_t *>(output), Format::narrow);
 }
 
 void reduce_by_type(State &state, void *numbers, size_t n, ty_data_type type, ty_reduction reduction) {
     switch (type) {
     case TY_FLOAT32:
-        return reduce_everywhere(state, static_cast<float *>(numbers), n, reduction);
+        return reduce_everywhere(state, static_cast<float *>(numbers), n, type, reduction);
     case TY_FLOAT64:
-        return reduce_everywhere(state, static_cast<double *>(numbers), n, reduction);
+        return reduce_everywhere(state, static_cast<double *>(numbers), n, type, reduction);
     case TY_INT32:
-        return reduce_everywhere(state, static_cast<int32_t *>(numbers), n, reduction);
+        return reduce_everywhere(state, static_cast<int32_t *>(numbers), n, type, reduction);
     case TY_INT64:
-        return reduce_everywhere(state, static_cast<int64_t *>(numbers), n, reduction);
+        return reduce_everywhere(state, static_cast<int64_t *>(numbers), n, type, reduction);
+    case TY_INT8:
+        return reduce_everywhere(state, static_cast<int8_t *>(numbers), n, type, reduction);
+    case TY_UINT8:
+        return reduce_everywhere(state, static_cast<uint8_t *>(numbers), n, type, reduction);
     case TY_FLOAT16:
-        return reduce_narrow<Half>(state, numbers, n, reduction);
     case TY_BFLOAT16:
-        return reduce_narrow<BrainHalf>(state, numbers, n, reduction);
+        auto wide = widen(numbers, n, type);
+        reduce_everywhere(state, wide.data(), n, type, reduction);
+        reduce_narrow(numbers, wide.data(), n, type);
     }
 }
 
 template <typename T>
-void parts(State &state, const void *input, void *output, size_t n, ty_reduction reduction) {
-    reduce_to_parts(state, static_cast<const T *>(input), static_cast<T *>(output), n, reduction);
+void parts(State &state, const void *input, void *output, size_t n, ty_data_type type, ty_reduction reduction) {
+    reduce_to_parts(state, static_cast<const T *>(input), static_cast<T *>(output), n, type, reduction);
 }
 
 void parts_by_type(State &state, const void *input, void *output, size_t n, ty_data_type type,
                    ty_reduction reduction) {
     switch (type) {
     case TY_FLOAT32:
-        return parts<float>(state, input, output, n, reduction);
+        return parts<float>(state, input, output, n, type, reduction);
     case TY_FLOAT64:
-        return parts<double>(state, input, output, n, reduction);
+        return parts<double>(state, input, output, n, type, reduction);
     case TY_INT32:
-        return parts<int32_t>(state, input, output, n, reduction);
+        return parts<int32_t>(state, input, output, n, type, reduction);
     case TY_INT64:
-        return parts<int64_t>(state, input, output, n, reduction);
+        return parts<int64_t>(state, input, output, n, type, reduction);
+    case TY_INT8:
+        return parts<int8_t>(state, input, output, n, type, reduction);
+    case TY_UINT8:
+        return parts<uint8_t>(state, input, output, n, type, reduction);
     case TY_FLOAT16:
-        return reduce_narrow_to_parts<Half>(state, input, output, n, reduction);
     case TY_BFLOAT16:
-        return reduce_narrow_to_parts<BrainHalf>(state, input, output, n, reduction);
+        const auto wide = widen(input, n * static_cast<size_t>(state.mesh().size), type);
+        std::vector<float> part(n);
+        reduce_to_parts(state, wide.data(), part.data(), n, type, reduction);
+        reduce_narrow(output, part.data(), n, type);
     }
+}
+
+// Every part moves on by the powers of two that make up the distance to its rank (Bruck), since a rank is connected to
+// those alone: part i, of all that lie here, is still to go by the digits of i that were not yet its turn.
+void all_parts_to_all(State &state, const char *input, char *output, size_t bytes) {
+    Mesh &mesh = state.mesh();
+    const size_t size = static_cast<size_t>(mesh.size), rank = static_cast<size_t>(mesh.rank);
+    const uint64_t slot = gloo::Slot::build(kAgreeSlot + 2, 0);
+    std::vector<char> here(size * bytes), leaving(size * bytes), coming(size * bytes);
+    for (size_t i = 0; i < size; i++)
+        memcpy(&here[i * bytes], input + (rank + i) % size * bytes, bytes);
+    for (size_t step = 1; step < size; step *= 2) {
+        size_t n = 0;
+        for (size_t i = 0; i < size; i++)
+            if (i & step) memcpy(&leaving[n++ * bytes], &here[i * bytes], bytes);
+        auto sender = mesh.createUnboundBuffer(leaving.data(), n * bytes);
+        auto receiver = mesh.createUnboundBuffer(coming.data(), n * bytes);
+        receiver->recv(static_cast<int>((rank + size - step) % size), slot + step);
+        sender->send(static_cast<int>((rank + step) % size), slot + step);
+        receiver->waitRecv(state.timeout());
+        sender->waitSend(state.timeout());
+        n = 0;
+        for (size_t i = 0; i < size; i++)
+            if (i & step) memcpy(&here[i * bytes], &coming[n++ * bytes], bytes);
+    }
+    for (size_t i = 0; i < size; i++)
+        memcpy(output + (rank + size - i) % size * bytes, &here[i * bytes], bytes);
 }
 
 int all_reduce(void *state, void *numbers, size_t n, ty_data_type type, ty_reduction reduction, ty_error *err) {
@@ -605,9 +557,17 @@ int all_gather(void *state, const void *input, void *output, size_t n, ty_data_t
     });
 }
 
+int all_to_all(void *state, const void *input, void *output, size_t n, ty_data_type type, ty_error *err) {
+    return guarded("all_to_all", err, [&] {
+        all_parts_to_all(*state_of(state), static_cast<const char *>(input), static_cast<char *>(output),
+                         n * comm_type_size(type));
+        return 0;
+    });
+}
+
 } // namespace
 
 extern "C" TY_API const comm_backend trainyard_gloo;
 extern "C" const comm_backend trainyard_gloo = {
-    base_build, "gloo", create, destroy, agree, all_reduce, broadcast, all_gather, reduce_scatter,
+    base_build, "gloo", create, destroy, agree, all_reduce, broadcast, all_gather, reduce_scatter, all_to_all,
 };

@@ -306,8 +306,8 @@ static int finish(struct state *state, cu_context *before, int result, ty_error 
 }
 
 /* ncclDataType_t and ncclRedOp_t. */
-static const int types[] = {
-    [TY_FLOAT32] = 7, [TY_FLOAT64] = 8, [TY_INT32] = 2, [TY_INT64] = 4, [TY_FLOAT16] = 6, [TY_BFLOAT16] = 9};
+static const int types[] = {[TY_FLOAT32] = 7, [TY_FLOAT64] = 8,  [TY_INT32] = 2, [TY_INT64] = 4,
+                            [TY_FLOAT16] = 6, [TY_BFLOAT16] = 9, [TY_INT8] = 0,  [TY_UINT8] = 1};
 static const int operations[] = {[TY_SUM] = 0, [TY_PRODUCT] = 1, [TY_MAX] = 2, [TY_MIN] = 3, [TY_MEAN] = 4};
 
 static int all_reduce(void *state, void *buffer, size_t count, ty_data_type type, ty_reduction reduction,

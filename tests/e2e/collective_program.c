@@ -1,5 +1,6 @@
 /* A worker for test_collectives.py: collective_program MODE. Uses the public interface only, and prints what
  * came of its calls. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,9 +22,39 @@ static int sum(ty_error *err) {
     return rc;
 }
 
+/* Each rank's number goes round the ring of all, and then round that of the even or the odd ones. */
+static int pass_round(ty_error *err) {
+    ty_comm *half = NULL;
+    ty_request *sent;
+    int rc = ty_comm_split(comm, rank % 2, rank, &half, err), last = 0;
+    ty_comm *rings[] = {comm, half};
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        int own = ty_comm_rank(rings[i]), n = ty_comm_size(rings[i]);
+        rc = ty_send_start(rings[i], &rank, 1, TY_INT32, (own + 1) % n, &sent, err);
+        if (rc == 0) rc = ty_receive(rings[i], &last, 1, TY_INT32, (own + n - 1) % n, err);
+        if (rc == 0) rc = ty_request_wait(&sent, err);
+        if (rc == 0) printf("ring %d: %d\n", i, last);
+    }
+    ty_comm_free(&half);
+    return rc;
+}
+
+/* Rank 1 is killed in the midst of calls of all lengths. */
+static int lose_one(ty_error *err) {
+    static float numbers[500000];
+    int rc = 0;
+    for (int i = 0; rc == 0; i++) {
+        if (rank == 1 && i == 50) (void)raise(SIGKILL);
+        rc = ty_all_reduce(comm, numbers, i % 2 == 0 ? 1 : 500000, TY_FLOAT32, TY_SUM, err);
+    }
+    return rc;
+}
+
 static int run(const char *mode, ty_error *err) {
     double numbers[4] = {0};
     if (strcmp(mode, "sum") == 0) return sum(err);
+    if (strcmp(mode, "ring") == 0) return pass_round(err);
+    if (strcmp(mode, "lose") == 0) return lose_one(err);
     if (strcmp(mode, "mismatch") == 0)
         return ty_all_reduce(comm, numbers, rank == 1 ? 3 : 4, TY_FLOAT64, TY_SUM, err);
     if (strcmp(mode, "late") == 0) {

@@ -24,6 +24,19 @@ class Collectives(harness.Case):
         finished = self.assert_status(0, self.collective(8, "sum", 60, "--cluster", cluster))
         self.assertEqual(8, finished.out.count("sum 36 of 36"))
 
+    def test_messages_and_groups(self):
+        finished = self.assert_status(0, self.collective(8, "ring", 60))
+        self.assertEqual(sorted(["[rank %d] ring 0: %d" % (rank, (rank + 7) % 8) for rank in range(8)] +
+                                ["[rank %d] ring 1: %d" % (rank, (rank + 6) % 8) for rank in range(8)]),
+                         sorted(finished.out.splitlines()))
+
+    def test_killed_rank_is_no_hang_and_leaves_no_memory(self):
+        before = set(os.listdir("/dev/shm"))
+        finished = self.collective(4, "lose", LONG)
+        self.assert_status(137, finished)
+        self.assertIn("rank 1 was killed by signal 9", finished.err)
+        self.assertEqual([], [name for name in set(os.listdir("/dev/shm")) - before if "trainyard" in name])
+
     def test_mismatch_names_rank_and_calls(self):
         finished = self.collective(4, "mismatch", LONG)
         self.assert_status(1, finished)

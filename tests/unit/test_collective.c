@@ -1,4 +1,4 @@
-/* Collectives among real processes over Gloo: every type, operation and reduction against a plain computation;
+/* Collectives among real processes, in shared memory and over Gloo: every type, operation and reduction against a plain computation;
  * then everything that can go wrong with a call. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -73,6 +73,12 @@ static void put(void *buffer, size_t i, ty_data_type type, double value) {
     case TY_INT64:
         ((int64_t *)buffer)[i] = (int64_t)value;
         break;
+    case TY_INT8:
+        ((int8_t *)buffer)[i] = (int8_t)value;
+        break;
+    case TY_UINT8:
+        ((uint8_t *)buffer)[i] = (uint8_t)(int8_t)value;
+        break;
     case TY_FLOAT16:
         ((uint16_t *)buffer)[i] = float16_of(value);
         break;
@@ -92,6 +98,10 @@ static double get(const void *buffer, size_t i, ty_data_type type) {
         return ((const int32_t *)buffer)[i];
     case TY_INT64:
         return (double)((const int64_t *)buffer)[i];
+    case TY_INT8:
+        return ((const int8_t *)buffer)[i];
+    case TY_UINT8:
+        return ((const uint8_t *)buffer)[i];
     case TY_FLOAT16:
         return of_float16(((const uint16_t *)buffer)[i]);
     case TY_BFLOAT16:
@@ -102,19 +112,31 @@ static double get(const void *buffer, size_t i, ty_data_type type) {
 
 /* What rank `rank` holds at place i: small powers of two and their negatives, so that every reduction is exact
  * in every type. */
-static double given(int rank, size_t i) {
+static double given_value(int rank, size_t i) {
     static const double values[] = {1, 2, -1, 4, -2, 1, 0, 2};
     return values[((size_t)rank * 3 + i) % 8];
 }
 
-static double expected(int size, size_t i, ty_reduction reduction) {
-    double result = given(0, i);
+/* As the type has it: uint8 wraps around. */
+static double given(int rank, size_t i, ty_data_type type) {
+    double number;
+    put(&number, 0, type, given_value(rank, i));
+    return get(&number, 0, type);
+}
+
+static double expected(int size, size_t i, ty_data_type type, ty_reduction reduction) {
+    double result = given(0, i, type);
     for (int rank = 1; rank < size; rank++) {
-        double value = given(rank, i);
+        double value = given(rank, i, type);
         if (reduction == TY_SUM || reduction == TY_MEAN) result += value;
         if (reduction == TY_PRODUCT) result *= value;
         if (reduction == TY_MIN) result = fmin(result, value);
         if (reduction == TY_MAX) result = fmax(result, value);
+    }
+    if (type == TY_INT8 || type == TY_UINT8) {
+        double wrapped;
+        put(&wrapped, 0, type, (double)(int8_t)(uint8_t)(int64_t)result);
+        return get(&wrapped, 0, type);
     }
     return reduction == TY_MEAN ? result / size : result;
 }
@@ -130,18 +152,19 @@ static int check_reduce(ty_comm *comm, int rank, int size, size_t count, ty_data
     CLEANUP_FREE char *buffer = malloc(count * width + 1);
     CLEANUP_FREE char *parts = malloc(count * (size_t)size * width + 1);
     for (size_t i = 0; i < count; i++)
-        put(buffer, i, type, given(rank, i));
+        put(buffer, i, type, given(rank, i, type));
     for (size_t i = 0; i < count * (size_t)size; i++)
-        put(parts, i, type, given(rank, i));
+        put(parts, i, type, given(rank, i, type));
     int rc = ty_all_reduce(comm, buffer, count, type, reduction, err);
     if (rc < 0) return rc;
     for (size_t i = 0; i < count; i++)
-        WORLD_CHECK(near(get(buffer, i, type), expected(size, i, reduction), reduction), err);
+        WORLD_CHECK(near(get(buffer, i, type), expected(size, i, type, reduction), reduction), err);
     rc = ty_reduce_scatter(comm, parts, buffer, count, type, reduction, err);
     if (rc < 0) return rc;
     for (size_t i = 0; i < count; i++)
-        WORLD_CHECK(near(get(buffer, i, type), expected(size, (size_t)rank * count + i, reduction), reduction),
-                    err);
+        WORLD_CHECK(
+            near(get(buffer, i, type), expected(size, (size_t)rank * count + i, type, reduction), reduction),
+            err);
     return 0;
 }
 
@@ -150,30 +173,51 @@ static int check_copies(ty_comm *comm, int rank, int size, size_t count, ty_data
     CLEANUP_FREE char *own = malloc(count * width + 1);
     CLEANUP_FREE char *all = malloc(count * (size_t)size * width + 1);
     for (size_t i = 0; i < count; i++)
-        put(own, i, type, given(rank, i));
+        put(own, i, type, given(rank, i, type));
     int rc = ty_all_gather(comm, own, all, count, type, err);
     if (rc < 0) return rc;
     for (size_t i = 0; i < count * (size_t)size; i++)
-        WORLD_CHECK(get(all, i, type) == given((int)(i / count), i % count), err);
+        WORLD_CHECK(get(all, i, type) == given((int)(i / count), i % count, type), err);
     for (int root = 0; root < size; root++) {
         for (size_t i = 0; i < count; i++)
-            put(own, i, type, given(rank, i));
+            put(own, i, type, given(rank, i, type));
         rc = ty_broadcast(comm, own, count, type, root, err);
         if (rc < 0) return rc;
         for (size_t i = 0; i < count; i++)
-            WORLD_CHECK(get(own, i, type) == given(root, i), err);
+            WORLD_CHECK(get(own, i, type) == given(root, i, type), err);
     }
+    CLEANUP_FREE char *parts = malloc(count * (size_t)size * width + 1);
+    for (size_t i = 0; i < count * (size_t)size; i++)
+        put(parts, i, type, given(rank, i, type));
+    rc = ty_all_to_all(comm, parts, all, count, type, err);
+    if (rc < 0) return rc;
+    for (size_t i = 0; i < count * (size_t)size; i++)
+        WORLD_CHECK(get(all, i, type) == given((int)(i / count), (size_t)rank * count + i % count, type), err);
     return 0;
 }
 
+/* Ranks of machines of their own go through Gloo. */
+static bool apart;
+
+static void place(struct comm_config *config) {
+    static char name[16];
+    (void)snprintf(name, sizeof name, "m%d", config->rank);
+    if (apart) config->machine = name;
+}
+
 static int check_everything(struct comm_config *config, ty_error *err) {
-    static const size_t counts[] = {1, 7, 1000, 20000};
+    static const size_t counts[] = {1, 7, 1000, 20000, 300001};
+    bool in_chunks = !apart && config->size <= 3; /* the last one */
     ty_comm *comm;
+    place(config);
     int rc = comm_create(config, &comm, err);
-    for (size_t c = 0; rc == 0 && c < ARRAY_SIZE(counts); c++)
-        for (int type = TY_FLOAT32; rc == 0 && type <= (counts[c] > 1000 ? TY_FLOAT32 : TY_BFLOAT16); type++) {
-            bool whole = type == TY_INT32 || type == TY_INT64;
-            for (int reduction = TY_SUM; rc == 0 && reduction <= (whole ? TY_MAX : TY_MEAN); reduction++)
+    for (size_t c = 0; rc == 0 && c < ARRAY_SIZE(counts) - !in_chunks; c++)
+        for (int type = TY_FLOAT32; rc == 0 && type <= (counts[c] > 1000 ? TY_FLOAT32 : TY_UINT8); type++) {
+            bool whole = type == TY_INT32 || type == TY_INT64 || type == TY_INT8 || type == TY_UINT8;
+            for (int reduction = TY_SUM; rc == 0 && reduction <= (whole               ? TY_MAX
+                                                                  : counts[c] > 20000 ? TY_SUM
+                                                                                      : TY_MEAN);
+                 reduction++)
                 rc = check_reduce(comm, config->rank, config->size, counts[c], type, reduction, err);
             if (rc == 0) rc = check_copies(comm, config->rank, config->size, counts[c], type, err);
         }
@@ -186,12 +230,17 @@ static int check_everything(struct comm_config *config, ty_error *err) {
 static void test_all_types_and_sizes(void **state) {
     (void)state;
     static const int sizes[] = {1, 2, 3, 4, 7, 8};
-    for (size_t i = 0; i < ARRAY_SIZE(sizes); i++)
-        assert_all_well(sizes[i], world_run(sizes[i], LONG_ENOUGH, check_everything));
+    for (int way = 0; way < 2; way++)
+        for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+            apart = way == 1;
+            assert_all_well(sizes[i], world_run(sizes[i], LONG_ENOUGH, check_everything));
+        }
+    apart = false;
 }
 
 static int reduce_specials(struct comm_config *config, ty_error *err) {
     ty_comm *comm;
+    place(config);
     int rc = comm_create(config, &comm, err);
     if (rc < 0) return rc;
     int32_t wraps = INT32_MAX;
@@ -221,6 +270,7 @@ static void test_special_numbers(void **state) {
 static int gather_in_place(struct comm_config *config, ty_error *err) {
     ty_comm *comm;
     int64_t all[3] = {0};
+    place(config);
     int rc = comm_create(config, &comm, err);
     all[config->rank] = 10 + config->rank;
     if (rc == 0) rc = ty_all_gather(comm, &all[config->rank], all, 1, TY_INT64, err);
@@ -251,6 +301,7 @@ static enum {
 static int differ(struct comm_config *config, ty_error *err) {
     ty_comm *comm;
     double numbers[8] = {0};
+    place(config);
     int rc = comm_create(config, &comm, err);
     if (rc == 0) rc = ty_barrier(comm, err);
     if (rc < 0) return rc;
@@ -320,6 +371,7 @@ static void test_wrong_argument_is_told_to_all(void **state) {
 static int stay_unusable(struct comm_config *config, ty_error *err) {
     ty_comm *comm;
     double number = 0;
+    place(config);
     int rc = comm_create(config, &comm, err);
     if (rc < 0) return rc;
     WORLD_CHECK(ty_all_reduce(comm, &number, SIZE_MAX / 4, TY_FLOAT64, TY_SUM, err) == TY_EUSAGE, err);
@@ -339,6 +391,7 @@ static void test_error_makes_unusable(void **state) {
 static int one_sleeps(struct comm_config *config, ty_error *err) {
     ty_comm *comm;
     double number = 0;
+    place(config);
     int rc = comm_create(config, &comm, err);
     if (rc < 0) return rc;
     if (config->rank == 1) usleep(3500 * 1000);
@@ -355,7 +408,7 @@ static void test_late_rank_is_named(void **state) {
             continue;
         }
         assert_int_equal(ends[rank].code, TY_ETIMEOUT);
-        assert_mentions(ends[rank].error.message, "ranks 1 did not come");
+        assert_mentions(ends[rank].error.message, "rank 1 did not come");
         assert_mentions(ends[rank].error.message, "call 1 all_reduce");
         assert_true(ends[rank].elapsed < 4 * NS_PER_S);
     }
@@ -364,6 +417,7 @@ static void test_late_rank_is_named(void **state) {
 static int one_dies(struct comm_config *config, ty_error *err) {
     ty_comm *comm;
     double numbers[1000] = {0};
+    place(config);
     int rc = comm_create(config, &comm, err);
     if (rc < 0) return rc;
     (void)signal(SIGPIPE, SIG_DFL); /* a lost connection must not end the process */
@@ -398,7 +452,7 @@ static void test_absent_rank_is_named_at_creation(void **state) {
     const struct world_end *ends = world_run(3, NS_PER_S, one_never_joins);
     for (int rank = 1; rank < 3; rank++) {
         assert_int_equal(ends[rank].code, TY_ETIMEOUT);
-        assert_mentions(ends[rank].error.message, "ranks 0 did not come");
+        assert_mentions(ends[rank].error.message, "rank 0 did not come");
     }
 }
 
@@ -456,19 +510,281 @@ static void test_a_child_takes_part_in_no_collective(void **state) {
     comm_destroy(comm);
 }
 
+/* Fills a message of which every byte tells whose it is. */
+static void fill(char *bytes, size_t n, int from, int to) {
+    for (size_t i = 0; i < n; i++)
+        bytes[i] = (char)(from * 31 + to * 7 + (int)(i % 251));
+}
+
+/* Every rank sends to every other, all at once, and receives in another order. */
+static int exchange_messages(struct comm_config *config, ty_error *err) {
+    static const size_t counts[] = {0, 1, 24, 4099, 3 << 20};
+    ty_comm *comm;
+    int rank = config->rank, size = config->size;
+    int rc = comm_create(config, &comm, err);
+    if (rc < 0) return rc;
+    for (size_t c = 0; rc == 0 && c < ARRAY_SIZE(counts); c++) {
+        size_t n = counts[c];
+        CLEANUP_FREE char *out = malloc((size_t)size * n + 1), *in = calloc(1, (size_t)size * n + 2);
+        CLEANUP_FREE char *wanted = malloc(n + 1);
+        ty_request *sends[WORLD_MAX] = {0}, *receives[WORLD_MAX] = {0};
+        int32_t ranks = 1;
+        for (int peer = 0; rc == 0 && peer < size; peer++) {
+            fill(out + (size_t)peer * n, n, rank, peer);
+            if (peer != rank)
+                rc = ty_send_start(comm, out + (size_t)peer * n, n, TY_INT8, peer, &sends[peer], err);
+        }
+        if (rc == 0) rc = ty_all_reduce(comm, &ranks, 1, TY_INT32, TY_SUM, err); /* messages under way */
+        WORLD_CHECK(rc < 0 || ranks == size, err);
+        for (int peer = size - 1; rc == 0 && peer >= 0; peer--) /* at odd places */
+            if (peer != rank)
+                rc = ty_receive_start(comm, in + 1 + (size_t)peer * n, n, TY_INT8, peer, &receives[peer], err);
+        for (int peer = 0; rc == 0 && peer < size; peer++) {
+            rc = ty_request_wait(&receives[peer], err);
+            if (rc == 0) rc = ty_request_wait(&sends[peer], err);
+            fill(wanted, n, peer, rank);
+            WORLD_CHECK(rc < 0 || peer == rank || memcmp(wanted, in + 1 + (size_t)peer * n, n) == 0, err);
+        }
+    }
+    if (rc == 0) comm_destroy(comm);
+    return rc;
+}
+
+static void test_messages(void **state) {
+    (void)state;
+    for (int size = 2; size <= 8; size *= 2)
+        assert_all_well(size, world_run(size, LONG_ENOUGH, exchange_messages));
+}
+
+/* Several collective calls of all sizes are under way while messages go and a group works. */
+static int start_many(struct comm_config *config, ty_error *err) {
+    enum { MANY = 20, LONG_COUNT = 200000 };
+    ty_comm *comm, *half = NULL;
+    ty_request *requests[MANY] = {0}, *barrier = NULL;
+    float *numbers[MANY];
+    int rank = config->rank, size = config->size;
+    int rc = comm_create(config, &comm, err);
+    if (rc == 0) rc = ty_comm_split(comm, rank % 2, -rank, &half, err);
+    for (int i = 0; rc == 0 && i < MANY; i++) {
+        size_t count = i % 3 == 0 ? 1 : i % 3 == 1 ? 3000 : LONG_COUNT;
+        numbers[i] = malloc(count * sizeof(float));
+        for (size_t k = 0; k < count; k++)
+            numbers[i][k] = (float)(rank + i);
+        rc = ty_all_reduce_start(comm, numbers[i], count, TY_FLOAT32, TY_SUM, &requests[i], err);
+    }
+    if (rc == 0) rc = ty_barrier_start(comm, &barrier, err);
+    /* Even ranks wait for their group first, and others for the whole: each moves on while it waits elsewhere. */
+    double sum = rank;
+    if (rc == 0 && rank % 2 == 0) rc = ty_all_reduce(half, &sum, 1, TY_FLOAT64, TY_SUM, err);
+    while (rc == 0 && barrier != NULL)
+        if ((rc = ty_request_test(&barrier, err)) > 0) rc = 0;
+    if (rc == 0 && rank % 2 == 1) rc = ty_all_reduce(half, &sum, 1, TY_FLOAT64, TY_SUM, err);
+    for (int i = MANY - 1; rc == 0 && i >= 0; i--) {
+        rc = ty_request_wait(&requests[i], err);
+        WORLD_CHECK(requests[i] == NULL, err);
+        size_t last = (i % 3 == 0 ? 1 : i % 3 == 1 ? 3000 : LONG_COUNT) - 1;
+        WORLD_CHECK(rc < 0 || numbers[i][last] == (float)(size * (size - 1) / 2 + size * i), err);
+        free(numbers[i]);
+    }
+    if (rc < 0) return rc;
+    double wanted = 0;
+    for (int other = rank % 2; other < size; other += 2)
+        wanted += other;
+    WORLD_CHECK(sum == wanted, err);
+    WORLD_CHECK(ty_request_wait(&barrier, err) == 0 && ty_request_test(NULL, err) == 1, err);
+    ty_comm_free(&half);
+    WORLD_CHECK(half == NULL, err);
+    comm_destroy(comm);
+    return 0;
+}
+
+static void test_started_calls(void **state) {
+    (void)state;
+    static const int sizes[] = {1, 2, 5, 8};
+    for (size_t i = 0; i < ARRAY_SIZE(sizes); i++)
+        assert_all_well(sizes[i], world_run(sizes[i], LONG_ENOUGH, start_many));
+}
+
+/* Rank 0 is in no group; the others are ordered by falling key, in threes; a group splits again. */
+static int split_in_groups(struct comm_config *config, ty_error *err) {
+    ty_comm *comm, *group = NULL, *one = NULL;
+    int rank = config->rank;
+    int32_t all[WORLD_MAX] = {0}, own = rank;
+    place(config);
+    int rc = comm_create(config, &comm, err);
+    for (int round = 0; rc == 0 && round < 3; round++) {
+        rc = ty_comm_split(comm, rank == 0 ? -1 : (rank - 1) / 3, -rank, &group, err);
+        if (rc < 0) return rc;
+        WORLD_CHECK((group == NULL) == (rank == 0), err);
+        if (group == NULL) continue;
+        int first = (rank - 1) / 3 * 3 + 1, size = ty_comm_size(group);
+        int last = first + 2 < config->size ? first + 2 : config->size - 1;
+        WORLD_CHECK(size == last - first + 1 && ty_comm_rank(group) == last - rank, err);
+        rc = ty_all_gather(group, &own, all, 1, TY_INT32, err);
+        for (int i = 0; rc == 0 && i < size; i++)
+            WORLD_CHECK(all[i] == last - i, err);
+        if (rc == 0) rc = ty_comm_split(group, rank, 0, &one, err);
+        if (rc == 0) rc = ty_all_reduce(one, &own, 1, TY_INT32, TY_SUM, err);
+        WORLD_CHECK(rc < 0 || (ty_comm_size(one) == 1 && own == rank), err);
+        ty_comm_free(&one);
+        ty_comm_free(&group);
+    }
+    if (rc == 0) rc = ty_barrier(comm, err);
+    if (rc == 0) comm_destroy(comm);
+    return rc;
+}
+
+static void test_split(void **state) {
+    (void)state;
+    for (int size = 1; size <= 8; size++)
+        assert_all_well(size, world_run(size, LONG_ENOUGH, split_in_groups));
+}
+
+static enum { COUNTS, TYPES, SELF, FAR, DEAD } message_fault;
+
+static int send_wrongly(struct comm_config *config, ty_error *err) {
+    ty_comm *comm;
+    int32_t numbers[4] = {0};
+    int rc = comm_create(config, &comm, err);
+    if (rc < 0) return rc;
+    if (config->rank == 1) {
+        if (message_fault == DEAD) (void)raise(SIGKILL);
+        rc = ty_send(comm, numbers, 4, TY_INT32, 0, err);
+        return rc < 0 ? rc : ty_barrier(comm, err);
+    }
+    if (message_fault == SELF) return ty_receive(comm, numbers, 4, TY_INT32, 0, err);
+    if (message_fault == FAR) return ty_receive(comm, numbers, 4, TY_INT32, 2, err);
+    return ty_receive(comm, numbers, message_fault == COUNTS ? 3 : 4,
+                      message_fault == TYPES ? TY_FLOAT32 : TY_INT32, 1, err);
+}
+
+static void test_messages_that_differ(void **state) {
+    static const char *const told[] = {
+        [COUNTS] = "receive(count 3, int32, from 1): rank 1 made send(count 4, int32, to 0)",
+        [TYPES] = "receive(count 4, float32, from 1): rank 1 made send(count 4, int32, to 0)",
+        [SELF] = "the peer is not another rank",
+        [FAR] = "the peer is not another rank",
+        [DEAD] = "the connection to rank 1 is lost",
+    };
+    static const int codes[] = {[COUNTS] = TY_EMISMATCH,
+                                [TYPES] = TY_EMISMATCH,
+                                [SELF] = TY_EUSAGE,
+                                [FAR] = TY_EUSAGE,
+                                [DEAD] = TY_ECOMM};
+    (void)state;
+    for (message_fault = COUNTS; message_fault <= DEAD; message_fault++) {
+        const struct world_end *ends = world_run(2, LONG_ENOUGH, send_wrongly);
+        assert_int_equal(ends[0].code, codes[message_fault]);
+        assert_mentions(ends[0].error.message, told[message_fault]);
+        if (message_fault == DEAD) continue;
+        assert_int_equal(ends[1].code, TY_ECOMM); /* it hears of it when it waits for rank 0 */
+        assert_true(ends[1].elapsed < LONG_ENOUGH / 2);
+    }
+}
+
+static int start_wrongly(struct comm_config *config, ty_error *err) {
+    ty_comm *comm;
+    ty_request *first, *second;
+    double number = 1;
+    place(config);
+    int rc = comm_create(config, &comm, err);
+    if (rc < 0) return rc;
+    rc = ty_all_reduce_start(comm, &number, 1, TY_FLOAT64, TY_SUM, &first, err);
+    if (apart) {
+        WORLD_CHECK(rc == TY_EUNSUPPORTED && first == NULL, err);
+        WORLD_CHECK(strstr(err->message, "share memory") != NULL, err);
+        return ty_barrier(comm, err);
+    }
+    if (rc == 0)
+        rc = ty_all_reduce_start(comm, config->rank == 1 ? NULL : &number, 1, TY_FLOAT64, TY_SUM, &second, err);
+    if (rc == 0) rc = ty_request_wait(&first, err);
+    if (rc < 0) return rc;
+    WORLD_CHECK(number == config->size || config->rank != 1, err);
+    rc = ty_request_wait(&second, err);
+    WORLD_CHECK(second == NULL && rc == (config->rank == 1 ? TY_EUSAGE : TY_EMISMATCH), err);
+    WORLD_CHECK(strstr(err->message, config->rank == 1 ? "a buffer is NULL" : "rank 1 made call 2") != NULL,
+                err);
+    WORLD_CHECK(ty_all_reduce_start(comm, &number, 1, TY_FLOAT64, TY_SUM, &first, err) == rc || rc == TY_EUSAGE,
+                err);
+    WORLD_CHECK(first == NULL, err);
+    comm_destroy(comm);
+    return 0;
+}
+
+static void test_started_call_tells_its_error_at_the_end(void **state) {
+    (void)state;
+    assert_all_well(3, world_run(3, LONG_ENOUGH, start_wrongly));
+}
+
+/* Nothing is aligned, and no bit depends on how the data are cut. */
+static int reduce_at_odd_places(struct comm_config *config, ty_error *err) {
+    enum { ODD_COUNT = 100003 };
+    ty_comm *comm;
+    CLEANUP_FREE char *odd = malloc(ODD_COUNT * sizeof(float) * 4 + 1),
+                      *even = malloc(ODD_COUNT * sizeof(float));
+    CLEANUP_FREE float *numbers = malloc(ODD_COUNT * sizeof(float));
+    for (int i = 0; i < ODD_COUNT; i++)
+        numbers[i] = (float)sin(i + 0.1 * config->rank);
+    memcpy(even, numbers, ODD_COUNT * sizeof(float));
+    memcpy(odd + 1, numbers, ODD_COUNT * sizeof(float));
+    int rc = comm_create(config, &comm, err);
+    if (rc == 0) rc = ty_all_reduce(comm, even, ODD_COUNT, TY_FLOAT32, TY_SUM, err);
+    if (rc == 0) rc = ty_all_reduce(comm, odd + 1, ODD_COUNT, TY_FLOAT32, TY_SUM, err);
+    for (int i = 0; rc == 0 && i < ODD_COUNT; i += 1000)
+        rc = ty_all_reduce(comm, &numbers[i], ODD_COUNT - i < 1000 ? (size_t)(ODD_COUNT - i) : 1000, TY_FLOAT32,
+                           TY_SUM, err);
+    if (rc < 0) return rc;
+    WORLD_CHECK(memcmp(even, odd + 1, ODD_COUNT * sizeof(float)) == 0, err);
+    WORLD_CHECK(memcmp(even, numbers, ODD_COUNT * sizeof(float)) == 0, err);
+    for (size_t part = 0; part < 4; part++)
+        memcpy(odd + 1 + part * ODD_COUNT * sizeof(float), even, ODD_COUNT * sizeof(float));
+    rc = ty_reduce_scatter(comm, odd + 1, odd + 1 + ODD_COUNT, 3, TY_FLOAT32, TY_MAX, err);
+    WORLD_CHECK(rc < 0 || memcmp(odd + 1 + ODD_COUNT, (float *)(void *)even + 3 * config->rank, 12) == 0, err);
+    if (rc == 0) comm_destroy(comm);
+    return rc;
+}
+
+static void test_places_and_pieces_do_not_matter(void **state) {
+    (void)state;
+    assert_all_well(4, world_run(4, LONG_ENOUGH, reduce_at_odd_places));
+}
+
+static int set_apart(void **state) {
+    (void)state;
+    apart = true;
+    return 0;
+}
+
+static int set_together(void **state) {
+    (void)state;
+    apart = false;
+    return 0;
+}
+
+#define TOGETHER_AND_APART(test)                             \
+    cmocka_unit_test(test), {                                \
+#test ", apart", test, set_apart, set_together, NULL \
+    }
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_null_and_failed_communicators),
         cmocka_unit_test(test_backend_is_checked),
         cmocka_unit_test(test_a_child_takes_part_in_no_collective),
         cmocka_unit_test(test_all_types_and_sizes),
-        cmocka_unit_test(test_special_numbers),
-        cmocka_unit_test(test_gather_in_place),
-        cmocka_unit_test(test_mismatch_names_rank_and_both_calls),
-        cmocka_unit_test(test_wrong_argument_is_told_to_all),
-        cmocka_unit_test(test_error_makes_unusable),
-        cmocka_unit_test(test_late_rank_is_named),
-        cmocka_unit_test(test_dead_peer),
+        TOGETHER_AND_APART(test_special_numbers),
+        TOGETHER_AND_APART(test_gather_in_place),
+        TOGETHER_AND_APART(test_mismatch_names_rank_and_both_calls),
+        TOGETHER_AND_APART(test_wrong_argument_is_told_to_all),
+        TOGETHER_AND_APART(test_error_makes_unusable),
+        TOGETHER_AND_APART(test_late_rank_is_named),
+        TOGETHER_AND_APART(test_dead_peer),
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_started_calls),
+        TOGETHER_AND_APART(test_split),
+        cmocka_unit_test(test_messages_that_differ),
+        TOGETHER_AND_APART(test_started_call_tells_its_error_at_the_end),
+        cmocka_unit_test(test_places_and_pieces_do_not_matter),
         cmocka_unit_test(test_absent_rank_is_named_at_creation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

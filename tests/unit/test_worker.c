@@ -588,7 +588,7 @@ static void test_communicator_asks_the_store(void **state) {
     struct agent agent = worker_start(body_comm);
     assert_string_equal(agent_read_line(agent.fd), "ready\n");
     const char *line = agent_read_line(agent.fd);
-    assert_int_equal(sscanf(line, "gather trainyard/2/gloo 2500 %d\n", &size), 1);
+    assert_int_equal(sscanf(line, "gather trainyard/2/places 2500 %d\n", &size), 1);
     assert_true(size > 0 && size < (int)sizeof bytes);
     assert_int_equal(recv(agent.fd, bytes, (size_t)size, MSG_WAITALL), size);
     agent_say(agent.fd, "timeout 0-2,4-7\n");

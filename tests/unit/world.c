@@ -46,7 +46,9 @@ static int gather(void *context, const char *key, const void *value, size_t size
     char *to = buffer_reserve(all, answer.size);
     if (to == NULL || (answer.size > 0 && recv(fd, to, answer.size, MSG_WAITALL) != (ssize_t)answer.size))
         return ty_fail(err, TY_ECOMM, "the store is gone");
-    if (answer.code != 0) return ty_fail(err, answer.code, "ranks %.*s did not come", (int)answer.size, to);
+    if (answer.code != 0)
+        return ty_fail(err, answer.code, "rank%s %.*s did not come",
+                       memchr(to, ',', answer.size) != NULL ? "s" : "", (int)answer.size, to);
     all->size += answer.size;
     return 0;
 }

@@ -1,0 +1,189 @@
+/* The calls of the public header: each is a request, done at once or started. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "collective/comm.h"
+
+/* An argument outside its enum must stay outside when it is told in one byte. */
+static uint8_t as_byte(unsigned value) {
+    return value < UINT8_MAX ? (uint8_t)value : UINT8_MAX;
+}
+
+static struct ty_request request_of(enum comm_operation operation, const void *input, void *output,
+                                    size_t count, ty_data_type type) {
+    return (struct ty_request){.call = {.operation = (uint8_t)operation, .count = count, .type = as_byte(type)},
+                               .input = input,
+                               .output = output};
+}
+
+static struct ty_request reduction_of(enum comm_operation operation, const void *input, void *output,
+                                      size_t count, ty_data_type type, ty_reduction reduction) {
+    struct ty_request request = request_of(operation, input, output, count, type);
+    request.call.reduction = as_byte(reduction);
+    return request;
+}
+
+/* A call that names another rank: the root, or the peer of a message, which has one buffer only. */
+static struct ty_request rooted(enum comm_operation operation, void *buffer, size_t count, ty_data_type type,
+                                int root) {
+    struct ty_request request = request_of(operation, buffer, buffer, count, type);
+    request.call.root = root;
+    return request;
+}
+
+static struct ty_request barrier(void) {
+    return (struct ty_request){.call = {.operation = COMM_BARRIER}};
+}
+
+static int perform(ty_comm *comm, struct ty_request request, ty_error *err) {
+    int rc = comm_enter(comm, err);
+    if (rc < 0) return rc;
+    comm_begin(comm, &request);
+    rc = comm_finish(comm, &request, err);
+    comm_leave(comm);
+    return rc;
+}
+
+static int start(ty_comm *comm, struct ty_request request, ty_request **started, ty_error *err) {
+    if (started == NULL) return ty_fail(err, TY_EUSAGE, "there is no place for the request: it is NULL");
+    *started = NULL;
+    struct ty_request *made = malloc(sizeof *made);
+    if (made == NULL) return ty_fail_memory(err);
+    int rc = comm_enter(comm, err);
+    if (rc == 0 && comm->host != NULL) {
+        comm_leave(comm);
+        rc = ty_fail(err, TY_EUNSUPPORTED,
+                     "started calls are for workers that can share memory: of one machine and user");
+    }
+    if (rc < 0) {
+        free(made);
+        return rc;
+    }
+    *made = request;
+    comm_begin(comm, made);
+    comm_leave(comm);
+    *started = made;
+    return 0;
+}
+
+/* Whether nothing is left to do, whatever may have come of the communicator since. */
+static bool is_over(const struct ty_request *request) {
+    ty_comm *comm = request->comm;
+    if (comm->owner != getpid()) return false;
+    (void)pthread_mutex_lock(&comm->mutex); /* another thread may have moved it on */
+    bool over = request->done && !request->call.device && !request->call.invalid;
+    (void)pthread_mutex_unlock(&comm->mutex);
+    return over;
+}
+
+/* The end of a started call: it is freed whatever came of it. */
+static int take(ty_request **request, ty_error *err) {
+    CLEANUP_FREE struct ty_request *ended = TAKE(*request);
+    ty_comm *comm = ended->comm;
+    if (is_over(ended)) return 0;
+    int rc = comm_enter(comm, err);
+    if (rc < 0) return rc;
+    rc = comm_finish(comm, ended, err);
+    comm_leave(comm);
+    return rc;
+}
+
+int ty_request_wait(ty_request **request, ty_error *err) {
+    return request == NULL || *request == NULL ? 0 : take(request, err);
+}
+
+int ty_request_test(ty_request **request, ty_error *err) {
+    if (request == NULL || *request == NULL) return 1;
+    ty_comm *comm = (*request)->comm;
+    if (comm_enter(comm, NULL) == 0) {
+        bool done = comm_is_done(comm, *request);
+        comm_leave(comm);
+        if (!done) return 0;
+    }
+    int rc = take(request, err);
+    return rc < 0 ? rc : 1;
+}
+
+int ty_all_reduce(ty_comm *comm, void *buffer, size_t count, ty_data_type type, ty_reduction reduction,
+                  ty_error *err) {
+    return perform(comm, reduction_of(COMM_ALL_REDUCE, buffer, buffer, count, type, reduction), err);
+}
+
+int ty_all_reduce_start(ty_comm *comm, void *buffer, size_t count, ty_data_type type, ty_reduction reduction,
+                        ty_request **request, ty_error *err) {
+    return start(comm, reduction_of(COMM_ALL_REDUCE, buffer, buffer, count, type, reduction), request, err);
+}
+
+int ty_broadcast(ty_comm *comm, void *buffer, size_t count, ty_data_type type, int root, ty_error *err) {
+    return perform(comm, rooted(COMM_BROADCAST, buffer, count, type, root), err);
+}
+
+int ty_broadcast_start(ty_comm *comm, void *buffer, size_t count, ty_data_type type, int root,
+                       ty_request **request, ty_error *err) {
+    return start(comm, rooted(COMM_BROADCAST, buffer, count, type, root), request, err);
+}
+
+int ty_all_gather(ty_comm *comm, const void *input, void *output, size_t count, ty_data_type type,
+                  ty_error *err) {
+    return perform(comm, request_of(COMM_ALL_GATHER, input, output, count, type), err);
+}
+
+int ty_all_gather_start(ty_comm *comm, const void *input, void *output, size_t count, ty_data_type type,
+                        ty_request **request, ty_error *err) {
+    return start(comm, request_of(COMM_ALL_GATHER, input, output, count, type), request, err);
+}
+
+int ty_reduce_scatter(ty_comm *comm, const void *input, void *output, size_t count, ty_data_type type,
+                      ty_reduction reduction, ty_error *err) {
+    return perform(comm, reduction_of(COMM_REDUCE_SCATTER, input, output, count, type, reduction), err);
+}
+
+int ty_reduce_scatter_start(ty_comm *comm, const void *input, void *output, size_t count, ty_data_type type,
+                            ty_reduction reduction, ty_request **request, ty_error *err) {
+    return start(comm, reduction_of(COMM_REDUCE_SCATTER, input, output, count, type, reduction), request, err);
+}
+
+int ty_all_to_all(ty_comm *comm, const void *input, void *output, size_t count, ty_data_type type,
+                  ty_error *err) {
+    return perform(comm, request_of(COMM_ALL_TO_ALL, input, output, count, type), err);
+}
+
+int ty_all_to_all_start(ty_comm *comm, const void *input, void *output, size_t count, ty_data_type type,
+                        ty_request **request, ty_error *err) {
+    return start(comm, request_of(COMM_ALL_TO_ALL, input, output, count, type), request, err);
+}
+
+int ty_barrier(ty_comm *comm, ty_error *err) {
+    return perform(comm, barrier(), err);
+}
+
+int ty_barrier_start(ty_comm *comm, ty_request **request, ty_error *err) {
+    return start(comm, barrier(), request, err);
+}
+
+int ty_send(ty_comm *comm, const void *buffer, size_t count, ty_data_type type, int to, ty_error *err) {
+    return perform(comm, rooted(COMM_SEND, (void *)buffer, count, type, to), err);
+}
+
+int ty_send_start(ty_comm *comm, const void *buffer, size_t count, ty_data_type type, int to,
+                  ty_request **request, ty_error *err) {
+    return start(comm, rooted(COMM_SEND, (void *)buffer, count, type, to), request, err);
+}
+
+int ty_receive(ty_comm *comm, void *buffer, size_t count, ty_data_type type, int from, ty_error *err) {
+    return perform(comm, rooted(COMM_RECEIVE, buffer, count, type, from), err);
+}
+
+int ty_receive_start(ty_comm *comm, void *buffer, size_t count, ty_data_type type, int from,
+                     ty_request **request, ty_error *err) {
+    return start(comm, rooted(COMM_RECEIVE, buffer, count, type, from), request, err);
+}
+
+int ty_comm_rank(const ty_comm *comm) {
+    return comm != NULL && comm->owner != 0 ? comm->config.rank : TY_EUSAGE;
+}
+
+int ty_comm_size(const ty_comm *comm) {
+    return comm != NULL && comm->owner != 0 ? comm->config.size : TY_EUSAGE;
+}

@@ -1,0 +1,40 @@
+/* Within the room: a communicator, and how a request is carried out in it. */
+#ifndef COLLECTIVE_COMM_H
+#define COLLECTIVE_COMM_H
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "collective/collective.h"
+#include "collective/segment.h"
+
+struct ty_comm {
+    struct comm_config config;
+    pid_t owner;           /* the connections and the memory are those of this process; 0: it never stood */
+    pthread_mutex_t mutex; /* held by the thread that is in a call */
+    uint64_t calls;
+    struct segment *segment;         /* memory that all ranks share; NULL: one rank, or they cannot */
+    const struct comm_backend *host; /* Gloo, where they cannot */
+    void *host_state;
+    bool use_nccl;
+    ty_error no_nccl;   /* why device buffers cannot be used */
+    void *device_state; /* made at the first call on device buffers */
+    ty_error failure;   /* code not 0: unusable ever after */
+    bool is_part;       /* of another communicator, by ty_comm_split */
+    struct ty_comm *next;
+};
+
+/* Takes the communicator for a call; an error where this process cannot use it. */
+int comm_enter(ty_comm *comm, ty_error *err);
+void comm_leave(ty_comm *comm);
+
+/* Between those two: takes a request up, which then is among those that go on; ends it. The request must stay
+ * where it is meanwhile. */
+void comm_begin(ty_comm *comm, struct ty_request *request);
+bool comm_is_done(ty_comm *comm, struct ty_request *request); /* or has failed */
+int comm_finish(ty_comm *comm, struct ty_request *request, ty_error *err);
+
+/* Between those two: the pieces of all ranks, as comm_exchange gives them, by calls of this communicator. */
+int comm_gather(ty_comm *comm, const void *value, size_t size, struct buffer *all, ty_error *err);
+
+#endif
