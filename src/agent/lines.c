@@ -88,18 +88,18 @@ static bool is_verbatim(const struct lines *lines) {
 }
 
 /* Where a piece of a long line may end: not inside a UTF-8 sequence. */
-static size_t cut_size(const char *bytes) {
-    size_t size = LINES_MAX;
-    while (size > LINES_MAX - 4 && ((unsigned char)bytes[size] & 0xc0) == 0x80)
+static size_t cut_size(const char *bytes, size_t most) {
+    size_t size = most;
+    while (size > most - 4 && ((unsigned char)bytes[size] & 0xc0) == 0x80)
         size--;
-    return size > LINES_MAX - 4 ? size : LINES_MAX;
+    return size > most - 4 ? size : most;
 }
 
 /* Shows what is above LINES_MAX in pieces; returns the size of what remains. */
 static size_t show_pieces(const struct lines *lines, const char **bytes, size_t size, struct buffer *out) {
     const char *end = is_verbatim(lines) ? "" : LINES_CUT "\n";
     while (size > LINES_MAX) {
-        size_t piece = cut_size(*bytes);
+        size_t piece = cut_size(*bytes, LINES_MAX);
         show(lines, *bytes, piece, end, out);
         *bytes += piece;
         size -= piece;
@@ -107,16 +107,41 @@ static size_t show_pieces(const struct lines *lines, const char **bytes, size_t 
     return size;
 }
 
+/* The size of a sequence at the front that erases (a part of) the line, or 0: ESC [ K, with 0, 1 or 2. */
+static size_t erasure_size(const char *bytes, size_t size) {
+    size_t digit = size > 2 && bytes[2] >= '0' && bytes[2] <= '2';
+    bool erases = size > 2 + digit && bytes[0] == '\033' && bytes[1] == '[' && bytes[2 + digit] == 'K';
+    return erases ? 3 + digit : 0;
+}
+
+/* A drawing without what programs erase the one before it with. */
+static void trim_drawing(const char **bytes, size_t *size) {
+    for (size_t n; (n = erasure_size(*bytes, *size)) > 0; *size -= n)
+        *bytes += n;
+    for (size_t n = 3; n <= 4 && n <= *size; n++)
+        if (erasure_size(*bytes + *size - n, n) == n) *size -= n;
+}
+
+static bool is_blank(const char *bytes, size_t size) {
+    trim_drawing(&bytes, &size);
+    for (size_t at = 0; at < size; at++)
+        if (bytes[at] != ' ') return false;
+    return true;
+}
+
 /* A whole line that begins with what is in `partial`. */
 static void show_line(struct lines *lines, const char *bytes, size_t size, struct buffer *out) {
+    lines->settled = lines->settled || lines->redrawn || lines->partial.size > 0;
     if (lines->partial.size > 0) {
         buffer_append(&lines->partial, bytes, size);
         bytes = lines->partial.data;
         size = lines->partial.size;
     }
+    if (lines->redrawn) trim_drawing(&bytes, &size);
     size = show_pieces(lines, &bytes, size, out);
     show(lines, bytes, size, "\n", out);
     if (lines->partial.size > 0) buffer_done(&lines->partial);
+    lines->redrawn = lines->returned = false;
 }
 
 /* Keeps the begin of a line until its end comes, never much more than one piece of it. */
@@ -135,37 +160,34 @@ static void keep(struct lines *lines, const char *bytes, size_t size, struct buf
     }
 }
 
-/* A CR within a line, or at the end of what has come: `size` bytes stand before it. */
-static void end_with_cr(struct lines *lines, const char *bytes, size_t size, struct buffer *out) {
-    if (size + lines->partial.size == 0) {
-        lines->after_empty_cr = true;
-        return;
+/* What comes next stands in place of what stood there. */
+static void begin_drawing(struct lines *lines) {
+    if (!lines->returned) return;
+    buffer_clear(&lines->partial);
+    lines->returned = false;
+    lines->redrawn = true;
+}
+
+/* A drawing that only erased the one before it leaves a line on which nothing was written yet. */
+static void take_cr(struct lines *lines) {
+    if (lines->redrawn && is_blank(lines->partial.data, lines->partial.size)) {
+        buffer_clear(&lines->partial);
+        lines->redrawn = false;
     }
-    show_line(lines, bytes, size, out);
-    lines->after_cr = true;
+    lines->returned = true;
 }
 
-/* The first byte decides what a CR before it meant. True when it was the LF of that CR. */
-static bool settle_cr(struct lines *lines, char first, struct buffer *out) {
-    bool lf = first == '\n' && (lines->after_cr || lines->after_empty_cr);
-    if (lf && lines->after_empty_cr) show_line(lines, "", 0, out);
-    lines->after_cr = lines->after_empty_cr = false;
-    return lf;
-}
-
-/* One line's bytes, without their LF (`ended`) or not yet ended, may hold lone CRs. */
+/* One line's bytes, without their LF (`ended`) or not yet ended, may hold CRs. */
 static void add_with_cr(struct lines *lines, const char *bytes, size_t size, bool ended, struct buffer *out) {
     for (const char *cr; (cr = memchr(bytes, '\r', size)) != NULL;) {
         size_t before = (size_t)(cr - bytes);
-        if (ended && before + 1 == size) {
-            show_line(lines, bytes, before, out); /* CR LF */
-            return;
-        }
-        end_with_cr(lines, bytes, before, out);
+        if (before > 0) begin_drawing(lines);
+        keep(lines, bytes, before, out);
+        take_cr(lines);
         bytes = cr + 1;
         size -= before + 1;
-        if (size > 0 || ended) lines->after_cr = lines->after_empty_cr = false;
     }
+    if (size > 0) begin_drawing(lines);
     if (ended)
         show_line(lines, bytes, size, out);
     else
@@ -173,9 +195,13 @@ static void add_with_cr(struct lines *lines, const char *bytes, size_t size, boo
 }
 
 void lines_add(struct lines *lines, const char *bytes, size_t size, struct buffer *out) {
+    if (lines->pass) {
+        buffer_append(out, bytes, size);
+        if (size > 0) lines->within = bytes[size - 1] != '\n';
+        return;
+    }
     const char *end = bytes + size;
-    bool has_cr = !is_verbatim(lines) && size > 0 && memchr(bytes, '\r', size) != NULL;
-    if (size > 0 && settle_cr(lines, *bytes, out)) bytes++;
+    bool has_cr = !is_verbatim(lines) && size > 0 && (lines->returned || memchr(bytes, '\r', size) != NULL);
     while (bytes < end) {
         const char *lf = memchr(bytes, '\n', (size_t)(end - bytes));
         size_t length = (size_t)((lf != NULL ? lf : end) - bytes);
@@ -190,6 +216,20 @@ void lines_add(struct lines *lines, const char *bytes, size_t size, struct buffe
 }
 
 void lines_end(struct lines *lines, struct buffer *out) {
-    if (lines->partial.size > 0) show_line(lines, "", 0, out);
-    lines->after_cr = lines->after_empty_cr = false;
+    bool erased = lines->redrawn && is_blank(lines->partial.data, lines->partial.size);
+    if (lines->partial.size > 0 && !erased) show_line(lines, "", 0, out);
+    lines->redrawn = lines->returned = false;
+    if (lines->within) buffer_char(out, '\n');
+    lines->within = false;
+}
+
+void lines_live(const struct lines *lines, struct buffer *out) {
+    struct lines view = *lines; /* whatever the lines are like: this is for a terminal */
+    const char *bytes = lines->partial.data;
+    size_t size = lines->partial.size;
+    view.escape = true;
+    if (size == 0 || is_blank(bytes, size)) return;
+    if (lines->redrawn) trim_drawing(&bytes, &size);
+    if (size > LINES_LIVE_MAX) size = cut_size(bytes, LINES_LIVE_MAX);
+    show(&view, bytes, size, "", out);
 }

@@ -1,10 +1,11 @@
 /* Output of a worker made into whole lines that are fit to be shown. Pure: bytes in, bytes out.
  *
- * A line ends with LF, CR LF, or a CR alone (a progress bar redraws itself: each drawing is a line; what a
- * lone CR leaves empty is no line). A line above LINES_MAX is shown in pieces, each a line of its own that
- * ends with LINES_CUT; no byte is lost. With `escape`, ESC and other control characters but tab, DEL, the C1
- * code points and bytes that are not UTF-8 become \xNN. With neither `escape` nor a prefix a program's bytes
- * pass as they are: only LF ends a line, and pieces of a long one are not marked. */
+ * A line ends with LF or CR LF. A CR alone begins the line anew, as progress bars do: what is written next stands
+ * in place of what stood there, so that the line is the last of its drawings, and none when that only erased.
+ * Meanwhile lines_live has the drawing that stands. A line above LINES_MAX is shown in pieces, each a line of its
+ * own that ends with LINES_CUT; no byte is lost. With `escape`, ESC and other control characters but tab, DEL, the
+ * C1 code points and bytes that are not UTF-8 become \xNN. With neither `escape` nor a prefix a program's bytes
+ * pass as they are: CR is a byte like others, and pieces of a long line are not marked. */
 #ifndef AGENT_LINES_H
 #define AGENT_LINES_H
 
@@ -13,15 +14,18 @@
 
 #include "base/buffer.h"
 
-enum { LINES_MAX = 64 << 10, LINES_PREFIX_SIZE = 24 };
+enum { LINES_MAX = 64 << 10, LINES_LIVE_MAX = 1 << 10, LINES_PREFIX_SIZE = 24 };
 #define LINES_CUT "\\" /* as a shell continues a line */
 
 struct lines {
     char prefix[LINES_PREFIX_SIZE]; /* "[rank 3] " or "" */
     size_t prefix_size;
     bool escape;
-    bool after_cr;         /* the last byte was a CR that ended a line: a LF that follows belongs to it */
-    bool after_empty_cr;   /* the last byte was a CR that ended nothing: a LF makes it an empty line */
+    bool pass;             /* without prefix and escape: bytes go on as they come */
+    bool within;           /* the last one that went on was no LF */
+    bool returned;         /* the last byte was a CR: the next one begins a drawing, unless it is a LF */
+    bool redrawn;          /* `partial` is a drawing that took the place of another one, or of nothing */
+    bool settled;          /* a line that lines_live may have shown has ended; for the caller to clear */
     struct buffer partial; /* a line without its end yet, at most LINES_MAX bytes */
 };
 
@@ -34,5 +38,9 @@ void lines_add(struct lines *lines, const char *bytes, size_t size, struct buffe
 
 /* The stream is over: a last line without an end gets one. */
 void lines_end(struct lines *lines, struct buffer *out);
+
+/* Appends what stands in the line that has not ended, fit for a terminal and at most LINES_LIVE_MAX bytes before
+ * escapes; nothing when it is empty or blank. */
+void lines_live(const struct lines *lines, struct buffer *out);
 
 #endif

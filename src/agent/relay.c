@@ -14,6 +14,9 @@
  * often. */
 enum { READ_SIZE = 256 << 10, PIPE_HALF_FULL = 32 << 10, PIPE_SIZE = 512 << 10 };
 
+/* Between two drawings of a bar that are told. */
+#define LIVE_INTERVAL (100 * NS_PER_MS)
+
 static char read_buffer[READ_SIZE]; /* of all relays: nothing stays in it */
 
 /* The buffer holds up to twice what is wanted, so that small writes seldom move it. */
@@ -36,6 +39,52 @@ static struct buffer *begin_output(const struct relay_stream *stream, size_t *of
     return out;
 }
 
+static bool is_live(const struct relay_stream *stream) {
+    const struct relay *relay = stream->relay;
+    return (relay->config.live >> (stream->number - 1) & 1) != 0 && !relay->config.quiet &&
+           relay->outbox->channel != NULL;
+}
+
+static void tell_live(struct relay_stream *stream) {
+    struct relay *relay = stream->relay;
+    CLEANUP(buffer_done) struct buffer text = {0};
+    lines_live(&stream->lines, &text);
+    if (text.failed || (text.size == 0 && !stream->live_shown)) return;
+    Wire__Live live = WIRE__LIVE__INIT;
+    live.rank = relay->config.rank;
+    live.stream = (uint32_t)stream->number;
+    live.text = (ProtobufCBinaryData){text.size, (uint8_t *)text.data};
+    outbox_send(relay->outbox, &WIRE_MESSAGE(LIVE, live, &live));
+    stream->live_shown = text.size > 0;
+    stream->live_told = loop_now(relay->outbox->loop);
+}
+
+static void on_live_timer(void *context) {
+    tell_live(context);
+}
+
+/* A bar is told as often as LIVE_INTERVAL allows; what is merely not ended yet once it has stood so long: it is
+ * perhaps a question, and nearly always just the first half of a line. */
+static void follow_live(struct relay_stream *stream) {
+    struct lines *lines = &stream->lines;
+    struct loop *loop = stream->relay->outbox->loop;
+    if (!is_live(stream)) return;
+    if (lines->settled && stream->live_shown) tell_live(stream);
+    lines->settled = false;
+    if (lines->partial.size == 0 && !stream->live_shown) {
+        loop_timer_stop(loop, &stream->live_timer);
+        return;
+    }
+    if (lines->redrawn && stream->live_timer.state != NULL) return;
+    nanoseconds since = lines->redrawn ? loop_now(loop) - stream->live_told : 0;
+    (void)loop_timer_start(loop, &stream->live_timer, since < LIVE_INTERVAL ? LIVE_INTERVAL - since : 0);
+}
+
+static void end_live(struct relay_stream *stream) {
+    loop_timer_stop(stream->relay->outbox->loop, &stream->live_timer);
+    if (is_live(stream) && stream->live_shown) tell_live(stream);
+}
+
 static void take_bytes(struct relay_stream *stream, const char *bytes, size_t size) {
     log_add(stream->relay->log, bytes, size);
     keep_tail(stream->relay, bytes, size);
@@ -44,6 +93,7 @@ static void take_bytes(struct relay_stream *stream, const char *bytes, size_t si
     if (out == NULL) return;
     lines_add(&stream->lines, bytes, size, out);
     frame_output_end(out, offset);
+    follow_live(stream);
 }
 
 static void end_stream(struct relay_stream *stream) {
@@ -54,6 +104,7 @@ static void end_stream(struct relay_stream *stream) {
         lines_end(&stream->lines, out);
         frame_output_end(out, offset);
     }
+    end_live(stream);
     outbox_close(relay->outbox, &stream->source);
     lines_done(&stream->lines);
     if (!relay_has_ended(relay)) return;
@@ -112,7 +163,9 @@ int relay_start(struct relay *relay, struct outbox *outbox, const struct relay_c
     for (int i = 0; i < 2; i++) {
         struct relay_stream *stream = &relay->streams[i];
         *stream = (struct relay_stream){.relay = relay, .number = i + 1, .source.fd = -1};
+        stream->live_timer = (struct loop_timer){.callback = on_live_timer, .context = stream};
         lines_init(&stream->lines, config->prefix ? (long)config->rank : -1, config->escape);
+        stream->lines.pass = config->pass;
         if (code == 0) code = outbox_watch(outbox, &stream->source, fds[i], on_readable, stream);
         if (code < 0) (void)close(fds[i]);
     }
@@ -124,6 +177,7 @@ int relay_start(struct relay *relay, struct outbox *outbox, const struct relay_c
 void relay_done(struct relay *relay) {
     if (relay->outbox == NULL) return;
     for (int i = 0; i < 2; i++) {
+        loop_timer_stop(relay->outbox->loop, &relay->streams[i].live_timer);
         outbox_close(relay->outbox, &relay->streams[i].source);
         lines_done(&relay->streams[i].lines);
     }

@@ -15,17 +15,22 @@ struct relay_config {
     struct logs *logs;
     const char *run_path; /* its logs/ takes the log, "": none; borrowed during the call */
     bool prefix, escape;
-    bool quiet; /* to the log only */
+    bool pass;     /* with neither: bytes go as they come */
+    bool quiet;    /* to the log only */
+    uint32_t live; /* bit N - 1: lines of stream N that have not ended are told while they stand */
 };
 
 struct relay_stream {
     struct relay *relay;
     struct source source;
     struct lines lines;
-    int number;    /* 1 or 2 */
-    bool enlarged; /* its pipe holds more than by default */
-    bool held;     /* the logs are full */
-    size_t left;   /* while `finishing`: bytes that are still read */
+    int number;                   /* 1 or 2 */
+    bool enlarged;                /* its pipe holds more than by default */
+    bool held;                    /* the logs are full */
+    size_t left;                  /* while `finishing`: bytes that are still read */
+    struct loop_timer live_timer; /* runs when the line that stands is to be told */
+    nanoseconds live_told;        /* when it was last */
+    bool live_shown;              /* and it was not empty */
 };
 
 struct relay {

@@ -108,7 +108,9 @@ static int listen_to(struct worker_process *worker, const Wire__Launch *body, st
                                   .run_path = body->run_path,
                                   .prefix = body->prefix,
                                   .escape = body->escape,
-                                  .quiet = body->quiet};
+                                  .pass = body->pass,
+                                  .quiet = body->quiet,
+                                  .live = body->live};
     int fds[2] = {TAKE_FD(ends->output[0]), TAKE_FD(ends->error[0])};
     int result = relay_start(&worker->relay, worker->outbox, &config, fds, output_ended, worker, err);
     if (result < 0) return result;

@@ -348,6 +348,10 @@ static void on_message(void *context, const Wire__Message *message) {
     case WIRE__MESSAGE__BODY_STORAGE:
         run_storage_note(peer, message->storage->hangs);
         break;
+    case WIRE__MESSAGE__BODY_LIVE:
+        progress_live(&run->output.progress, message->live->rank, message->live->stream,
+                      message->live->text.data, message->live->text.len);
+        break;
     default:
         log_warning("controller", "node %s sent a message of an unknown kind", agents_name(run, peer->node));
     }
@@ -356,6 +360,14 @@ static void on_message(void *context, const Wire__Message *message) {
 
 static void on_output(void *context, uint32_t rank, int stream, const uint8_t *bytes, size_t size) {
     output_write(((struct peer *)context)->run, rank, stream, bytes, size);
+}
+
+/* What its workers had not ended will not be. */
+static void forget_live(struct peer *peer) {
+    struct ty_run *run = peer->run;
+    for (uint32_t rank = 0; rank < run_size(run->core); rank++)
+        for (uint32_t stream = 1; stream <= 2 && run->agents.node_of[rank] == peer->node; stream++)
+            progress_live(&run->output.progress, rank, stream, NULL, 0);
 }
 
 static void on_closed(void *context, const ty_error *reason) {
@@ -369,6 +381,7 @@ static void on_closed(void *context, const ty_error *reason) {
     int status = reap(peer, false);
     if (gone) return;
     run_storage_note(peer, false); /* nobody would tell its end */
+    forget_live(peer);
     sweep_after(peer, pid);
     buffer_printf(&why, "the agent of node %s ", peer->name);
     if (WIFSIGNALED(status)) /* perhaps in the middle of a message */

@@ -235,6 +235,8 @@ int launch_frame(const struct launch *launch, const struct peer *peer, struct bu
     bool raw = launch->run->request->settings.no_prefix;
     body.prefix = !raw;
     body.escape = !raw || (launch->run->prepared.plan->n_workers > 1 && isatty(STDOUT_FILENO));
+    body.pass = raw && launch->run->prepared.plan->n_workers == 1;
+    body.live = body.pass ? 0 : progress_streams(&launch->run->output.progress);
     body.workers = calloc(n, sizeof(Wire__LaunchWorker *));
     int result = body.workers == NULL ? ty_fail_memory(err) : 0;
     for (size_t i = 0; i < n && result >= 0; i++) {

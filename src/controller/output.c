@@ -61,6 +61,7 @@ void output_write(struct ty_run *run, uint32_t rank, int stream, const uint8_t *
     if (run->request->settings.output != OUTPUT_EVENTS) {
         progress_hide(&run->output.progress);
         sink_write(sink, bytes, size);
+        if (size > 0) progress_wrote(&run->output.progress, stream, bytes[size - 1]);
         tell_error(run, sink);
     }
     output_pause_when_full(run);

@@ -1,15 +1,17 @@
-/* Written to standard error. Redrawn when something changed, at most ten times a second, and once a second for
- * the clock; the timer runs only while a line is shown. */
+/* Written to standard error, the progress line last. Redrawn when something changed, at most ten times a second, and once a second for
+ * the clock; the timer runs only while something is shown. */
 #include "controller/progress.h"
 
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/buffer.h"
 #include "base/file.h"
+#include "base/str.h"
 #include "base/utf8.h"
 
 static const nanoseconds PLAIN_INTERVAL = 10 * NS_PER_S;
@@ -18,12 +20,18 @@ enum { METRICS_WIDTH = 100 };
 
 static void tick(void *context);
 
+/* The live lines need to erase, and to go up. */
+static bool draws_on_terminal(void) {
+    const char *term = getenv("TERM");
+    return isatty(STDERR_FILENO) && (term == NULL || !str_equal(term, "dumb"));
+}
+
 void progress_open(struct progress *progress, struct loop *loop, const struct run *run, const char *name,
                    enum progress_mode mode) {
     *progress = (struct progress){.loop = loop, .run = run, .name = name, .started = clock_monotonic()};
     progress->timer = (struct loop_timer){.callback = tick, .context = progress};
     if (mode == PROGRESS_PLAIN) progress->style = PROGRESS_STYLE_PLAIN;
-    if (mode == PROGRESS_AUTO && isatty(STDERR_FILENO)) progress->style = PROGRESS_STYLE_LINE;
+    if (mode == PROGRESS_AUTO && draws_on_terminal()) progress->style = PROGRESS_STYLE_LINE;
 }
 
 /* Names and values are a worker's: what could reach out of the line shows as '?'. */
@@ -57,19 +65,29 @@ static void format_metrics(const json_t *object, struct buffer *out) {
     }
 }
 
-/* Bytes of the text that fit into so many columns. Characters from U+3000 on are counted as wide ones. */
+/* Columns of the character that begins there. Those from U+3000 on are counted as wide ones. */
+static size_t take_character(const char *text, size_t size, size_t *at) {
+    size_t wide = (unsigned char)text[*at] >= 0xe3 ? 2 : 1;
+    for (++*at; *at < size && ((unsigned char)text[*at] & 0xc0) == 0x80;)
+        ++*at;
+    return wide;
+}
+
+static size_t count_columns(const char *text, size_t size) {
+    size_t columns = 0;
+    for (size_t at = 0; at < size;)
+        columns += take_character(text, size, &at);
+    return columns;
+}
+
+/* Bytes of the text that fit into so many columns. */
 static size_t fitting_size(const char *text, size_t size, size_t columns) {
-    size_t at = 0;
-    while (at < size) {
-        size_t wide = (unsigned char)text[at] >= 0xe3 ? 2 : 1;
-        size_t next = at + 1;
-        while (next < size && ((unsigned char)text[next] & 0xc0) == 0x80)
-            next++;
-        if (columns < wide) break;
+    for (size_t at = 0, next = 0; at < size; at = next) {
+        size_t wide = take_character(text, size, &next);
+        if (columns < wide) return at;
         columns -= wide;
-        at = next;
     }
-    return at;
+    return size;
 }
 
 void progress_metrics(struct progress *progress, const char *metrics, size_t size) {
@@ -125,9 +143,14 @@ static void format_line(const struct progress *progress, struct buffer *out) {
     if (progress->metrics[0] != '\0') buffer_printf(out, "  %s", progress->metrics);
 }
 
-static size_t terminal_width(void) {
+struct screen {
+    size_t rows, columns;
+};
+
+static struct screen measure(void) {
     struct winsize size;
-    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col : 80;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) < 0) size = (struct winsize){0};
+    return (struct screen){size.ws_row > 0 ? size.ws_row : 24, size.ws_col > 1 ? size.ws_col : 80};
 }
 
 static void write_text(struct buffer *text) {
@@ -135,13 +158,54 @@ static void write_text(struct buffer *text) {
     buffer_done(text);
 }
 
-static void draw_line(struct progress *progress) {
+/* Takes away what was drawn, from the bottom up. A terminal that has become narrower has broken lines since. */
+static void add_erasure(struct progress *progress, size_t columns, struct buffer *out) {
+    const size_t *widths = (const size_t *)(const void *)progress->widths.data;
+    size_t rows = 0;
+    for (size_t i = 0; i < progress->widths.size / sizeof *widths; i++)
+        rows += widths[i] > columns ? (widths[i] + columns - 1) / columns : 1;
+    buffer_text(out, "\r\033[2K");
+    for (size_t i = 1; i < rows; i++)
+        buffer_text(out, "\033[A\033[2K");
+    buffer_clear(&progress->widths);
+}
+
+/* Cuts the line that begins there to one column less than there are, so that no terminal breaks it. */
+static void end_drawn(struct progress *progress, size_t begin, size_t columns, struct buffer *out) {
+    if (out->failed) return;
+    for (size_t at = begin; at < out->size; at++)
+        if (out->data[at] == '\t') out->data[at] = ' ';
+    out->size = begin + fitting_size(out->data + begin, out->size - begin, columns - 1);
+    size_t width = count_columns(out->data + begin, out->size - begin);
+    buffer_append(&progress->widths, &width, sizeof width);
+}
+
+/* Workers' lines take at most half of the screen; how many there are beyond that is told. */
+static void draw_live(struct progress *progress, struct screen screen, struct buffer *out) {
+    const struct live *live = &progress->live;
+    size_t most = screen.rows / 2 > 0 ? screen.rows / 2 : 1;
+    size_t shown = live->n <= most ? live->n : most - 1;
+    for (size_t i = live->n - shown; i < live->n; i++) {
+        size_t begin = out->size;
+        buffer_append(out, live->lines[i].text.data, live->lines[i].text.size);
+        end_drawn(progress, begin, screen.columns, out);
+        buffer_char(out, '\n');
+    }
+    if (shown == live->n) return;
+    size_t begin = out->size;
+    buffer_printf(out, "(%zu more lines of workers)", live->n - shown);
+    end_drawn(progress, begin, screen.columns, out);
+    buffer_char(out, '\n');
+}
+
+static void draw(struct progress *progress) {
     struct buffer text = {0};
-    buffer_text(&text, "\r\033[2K");
+    struct screen screen = measure();
+    add_erasure(progress, screen.columns, &text);
+    draw_live(progress, screen, &text);
     size_t begin = text.size;
     format_line(progress, &text);
-    if (!text.failed)
-        text.size = begin + fitting_size(text.data + begin, text.size - begin, terminal_width() - 1);
+    end_drawn(progress, begin, screen.columns, &text);
     write_text(&text);
     progress->visible = true;
     progress->shown = clock_monotonic();
@@ -161,7 +225,8 @@ void progress_show(struct progress *progress) {
     nanoseconds since = clock_monotonic() - progress->shown;
     switch (progress->style) {
     case PROGRESS_STYLE_LINE:
-        if (!progress->visible || since >= REDRAW_INTERVAL) draw_line(progress);
+        if (progress->within_line) break;
+        if (!progress->visible || since >= REDRAW_INTERVAL) draw(progress);
         break;
     case PROGRESS_STYLE_PLAIN:
         if (progress->shown == 0 || since >= PLAIN_INTERVAL) print_line(progress);
@@ -179,10 +244,28 @@ static void tick(void *context) {
 }
 
 void progress_hide(struct progress *progress) {
-    static const char erase[] = "\r\033[2K";
     if (!progress->visible) return;
-    (void)file_write_all(STDERR_FILENO, erase, sizeof erase - 1);
+    struct buffer text = {0};
+    add_erasure(progress, measure().columns, &text);
+    write_text(&text);
     progress->visible = false;
+}
+
+uint32_t progress_streams(const struct progress *progress) {
+    if (progress->style != PROGRESS_STYLE_LINE) return 0;
+    return (isatty(STDOUT_FILENO) ? 1U : 0U) | 2U;
+}
+
+void progress_live(struct progress *progress, uint32_t rank, uint32_t stream, const void *text, size_t size) {
+    if (progress->style != PROGRESS_STYLE_LINE) return;
+    live_set(&progress->live, rank, stream, text, size);
+    nanoseconds since = clock_monotonic() - progress->shown;
+    if (progress->visible && since < REDRAW_INTERVAL)
+        (void)loop_timer_start(progress->loop, &progress->timer, REDRAW_INTERVAL - since);
+}
+
+void progress_wrote(struct progress *progress, int stream, uint8_t last) {
+    if ((progress_streams(progress) >> (stream - 1) & 1) != 0) progress->within_line = last != '\n';
 }
 
 void progress_close(struct progress *progress) {
@@ -190,4 +273,6 @@ void progress_close(struct progress *progress) {
     loop_timer_stop(progress->loop, &progress->timer);
     pace_destroy(progress->pace);
     progress->pace = NULL;
+    live_clear(&progress->live);
+    buffer_done(&progress->widths);
 }

@@ -1,9 +1,11 @@
-/* The live line: on a terminal, one line that shows workers by state, the time gone by and the latest metrics;
- * elsewhere quiet. With PROGRESS_PLAIN whole lines, at most one in ten seconds. */
+/* The live lines: on a terminal, one that shows workers by state, the time gone by and the latest metrics, and above
+ * it what stands in lines of workers that have not ended, such as progress bars. Elsewhere, and on a terminal that
+ * knows no escapes (TERM=dumb), quiet. With PROGRESS_PLAIN whole lines, at most one in ten seconds. */
 #ifndef CONTROLLER_PROGRESS_H
 #define CONTROLLER_PROGRESS_H
 
 #include "controller/controller.h"
+#include "controller/live.h"
 #include "loop/loop.h"
 #include "run/pace.h"
 #include "run/run.h"
@@ -14,7 +16,10 @@ struct progress {
     const char *name;
     enum { PROGRESS_STYLE_QUIET, PROGRESS_STYLE_LINE, PROGRESS_STYLE_PLAIN } style;
     nanoseconds started, shown; /* monotonic */
-    bool visible;               /* the live line stands on the terminal */
+    bool visible;               /* the live lines stand on the terminal */
+    bool within_line;           /* output stands there that has not ended its line: nothing can be shown */
+    struct live live;           /* workers' lines that have not ended */
+    struct buffer widths;       /* size_t: columns of each line as it was drawn, from the top */
     char metrics[512];
     struct pace *pace; /* owned; NULL: nothing is shown */
     int attempt;       /* that the pace is of */
@@ -27,7 +32,13 @@ void progress_open(struct progress *progress, struct loop *loop, const struct ru
 void progress_report(struct progress *progress, uint32_t rank, uint32_t n_ranks, nanoseconds time);
 /* The latest report of rank 0, a JSON object. */
 void progress_metrics(struct progress *progress, const char *metrics, size_t size);
-/* Takes the line away, so that output can be written; progress_show brings it back. */
+/* The streams, as of wire.Launch.live, of which progress_live is to be told: those that go to the terminal. */
+uint32_t progress_streams(const struct progress *progress);
+/* What stands in a worker's line that has not ended; size 0: nothing any more. */
+void progress_live(struct progress *progress, uint32_t rank, uint32_t stream, const void *text, size_t size);
+/* Output of workers was written that ends with this byte. */
+void progress_wrote(struct progress *progress, int stream, uint8_t last);
+/* Takes the lines away, so that output can be written; progress_show brings it back. */
 void progress_hide(struct progress *progress);
 void progress_show(struct progress *progress);
 void progress_close(struct progress *progress);

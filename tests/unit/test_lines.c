@@ -51,16 +51,25 @@ static void lines_get_prefix_and_end(void **state) {
     expect((struct options){.rank = 4294967295, .escape = true}, "x\n", "[rank 4294967295] x\n");
 }
 
-static void carriage_returns_end_lines(void **state) {
+static void carriage_returns_begin_lines_anew(void **state) {
     (void)state;
     expect(shown, "one\r\ntwo\r\n", "one\ntwo\n");
     expect(shown, "\r\n\r\n", "\n\n");
-    expect(shown, "10%\r20%\r100%\n", "10%\n20%\n100%\n");
-    expect(shown, "\r10%\r20%\r\n", "10%\n20%\n");
+    expect(shown, "10%\r20%\r100%\n", "100%\n");
+    expect(shown, "\r10%\r20%\r\n", "20%\n");
+    expect(shown, "10%\r20%", "20%\n");
+    expect(shown, "long drawing\rend\n", "end\n");
+    expect(shown, "\r10%\r   \rsaid\n\r20%\r   \r", "said\n"); /* a bar makes room, and goes in the end */
+    expect(shown, "\r10%\r   \r\n", "\n");
+    expect(shown, "   \r\n", "   \n");
+    expect(shown, "10%\r\033[K20%\r\033[2K\033[0K30%\033[K\n", "30%\n");
+    expect(shown, "10%\r\033[K", "");
+    expect(shown, "a\033[Kb\n", "a\\x1b[Kb\n");
+    expect(shown, "one\r\r\ntwo\r\n", "one\ntwo\n");
     expect(shown, "a\r", "a\n");
     expect(shown, "\r", "");
-    expect(shown, "a\r\r\rb", "a\nb\n");
-    expect(shown, "a\rb\nc\n\rd\n", "a\nb\nc\nd\n");
+    expect(shown, "a\r\r\rb", "b\n");
+    expect(shown, "a\rb\nc\n\rd\n", "b\nc\nd\n");
     expect(verbatim, "a\rb\r\nc", "a\rb\r\nc\n");
     expect(verbatim, "\r", "\r\n");
 }
@@ -168,7 +177,7 @@ static void memory_of_a_line_without_end_is_bounded(void **state) {
 
 static void random_input_does_not_depend_on_cuts(void **state) {
     (void)state;
-    static const char alphabet[] = "ab\t\r\n\r\n\033\xc3\xa9\xe2\x82\xac\xc2\x9b\x7f";
+    static const char alphabet[] = "ab [2K\t\r\n\r\n\033\xc3\xa9\xe2\x82\xac\xc2\x9b\x7f";
     unsigned seed = 1;
     for (int round = 0; round < 2000; round++) {
         char input[64];
@@ -186,7 +195,7 @@ static void random_input_does_not_depend_on_cuts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_get_prefix_and_end),
-        cmocka_unit_test(carriage_returns_end_lines),
+        cmocka_unit_test(carriage_returns_begin_lines_anew),
         cmocka_unit_test(what_could_do_harm_is_escaped),
         cmocka_unit_test(every_byte_at_every_place),
         cmocka_unit_test(long_lines_come_in_pieces),
