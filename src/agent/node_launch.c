@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buffer.h"
@@ -104,17 +105,39 @@ static int make_payload(struct node_launch *launch, ty_error *err) {
     return 0;
 }
 
+/* An empty file that nobody can write to, as /dev/null is; but a file keeps the time when it was last read, and so
+ * tells that a worker wanted something. Zero stands for never. */
+static const struct timespec NEVER_READ[2] = {{0, 0}, {0, UTIME_OMIT}};
+
+static int open_no_input(void) {
+    char path[64];
+    CLEANUP_FD int made = kernel_memory_file("trainyard-no-input");
+    if (made < 0 || kernel_seal(made) < 0) return -1;
+    (void)futimens(made, NEVER_READ);
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", made);
+    return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+bool node_launch_was_read(const struct node_launch *launch) {
+    struct stat status;
+    if (fstat(launch->no_input_fd, &status) < 0) return false;
+    if (status.st_atim.tv_sec == 0 && status.st_atim.tv_nsec == 0) return false;
+    (void)futimens(launch->no_input_fd, NEVER_READ);
+    return true;
+}
+
 int node_launch_init(struct node_launch *launch, const Wire__Launch *body, const struct rlimit *nofile,
                      ty_error *err) {
-    *launch = (struct node_launch){.payload_fd = -1, .null_fd = -1, .nofile = *nofile};
+    *launch = (struct node_launch){.payload_fd = -1, .no_input_fd = -1, .nofile = *nofile};
     launch->body = node_launch_copy(body);
     if (launch->body == NULL || make_base(launch) < 0 || make_argv(launch) < 0) {
         node_launch_done(launch);
         return ty_fail_memory(err);
     }
-    launch->null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    int result =
-        launch->null_fd < 0 ? ty_fail(err, TY_ESTART, "cannot open /dev/null: %s", strerror(errno)) : 0;
+    launch->no_input_fd = open_no_input();
+    int result = launch->no_input_fd < 0
+                     ? ty_fail(err, TY_ESTART, "cannot make the standard input of workers: %s", strerror(errno))
+                     : 0;
     if (result == 0) result = make_payload(launch, err);
     if (result < 0) node_launch_done(launch);
     return result;
@@ -123,7 +146,7 @@ int node_launch_init(struct node_launch *launch, const Wire__Launch *body, const
 void node_launch_done(struct node_launch *launch) {
     if (launch->body == NULL) return;
     if (launch->payload_fd >= 0) (void)close(launch->payload_fd);
-    if (launch->null_fd >= 0) (void)close(launch->null_fd);
+    if (launch->no_input_fd >= 0) (void)close(launch->no_input_fd);
     for (size_t i = 0; i < ARRAY_SIZE(launch->constants); i++)
         free(launch->constants[i]);
     free(launch->base);
@@ -196,8 +219,7 @@ int node_launch_open_payload(const struct node_launch *launch, int *fd, ty_error
     return 0;
 }
 
-int node_launch_worker(struct node_launch *launch, size_t index, int output_fd, int error_fd, int socket_fd,
-                       pid_t *pid, ty_error *err) {
+int node_launch_worker(struct node_launch *launch, size_t index, const int fds[4], pid_t *pid, ty_error *err) {
     const Wire__Launch *body = launch->body;
     const Wire__LaunchWorker *worker = body->workers[index];
     char pid_entry[sizeof WORKER_PID_VARIABLE + SPAWN_PID_SIZE] = WORKER_PID_VARIABLE "=";
@@ -216,7 +238,7 @@ int node_launch_worker(struct node_launch *launch, size_t index, int output_fd, 
         .argv = launch->argv,
         .envp = environment,
         .directory = node_launch_directory(launch),
-        .fds = {launch->null_fd, output_fd, error_fd, socket_fd, payload_fd},
+        .fds = {fds[0] >= 0 ? fds[0] : launch->no_input_fd, fds[1], fds[2], fds[3], payload_fd},
         .cpus = bound ? &cpus : NULL,
         .nofile = &launch->nofile,
         .pid_text = pid_entry + sizeof WORKER_PID_VARIABLE,

@@ -17,11 +17,11 @@ struct node_launch {
     char *constants[6]; /* owned: variables that are the same for all workers */
     char **base;        /* owned list of borrowed entries: the environment that all share */
     size_t n_base;
-    char **argv;        /* owned list of borrowed words */
-    char *program;      /* owned: what was found last, in `search` */
-    const char *search; /* the PATH that it was found in; borrowed */
-    int payload_fd;     /* -1: none */
-    int null_fd;
+    char **argv;          /* owned list of borrowed words */
+    char *program;        /* owned: what was found last, in `search` */
+    const char *search;   /* the PATH that it was found in; borrowed */
+    int payload_fd;       /* -1: none */
+    int no_input_fd;      /* the standard input of workers that get none: an empty file, at its end */
     struct rlimit nofile; /* of workers */
 };
 
@@ -45,8 +45,11 @@ const char *node_launch_directory(const struct node_launch *launch);
 /* A descriptor of its own of the payload, for one worker: -1 when there is no payload. */
 int node_launch_open_payload(const struct node_launch *launch, int *fd, ty_error *err);
 
-/* Executes worker number `index` of the launch with these ends of its pipes and of its socket. */
-int node_launch_worker(struct node_launch *launch, size_t index, int output_fd, int error_fd, int socket_fd,
-                       pid_t *pid, ty_error *err);
+/* True once, when a worker has read its standard input though it gets none. */
+bool node_launch_was_read(const struct node_launch *launch);
+
+/* Executes worker number `index` of the launch with these descriptors: standard input (-1: it gets none), output and
+ * error, and its socket. */
+int node_launch_worker(struct node_launch *launch, size_t index, const int fds[4], pid_t *pid, ty_error *err);
 
 #endif

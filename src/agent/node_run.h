@@ -71,6 +71,7 @@ struct node_run {
     struct loop_timer goodbye;
 
     Wire__Launch *next; /* arrived before the attempt was over */
+    bool read_told;     /* that a worker read standard input */
     bool active;        /* an attempt is not over */
     bool ending;        /* after the attempt comes the end */
     bool keep;          /* the agent stays for another run */

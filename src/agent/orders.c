@@ -26,6 +26,12 @@ static void on_stop(struct node_run *run, const Wire__Stop *stop) {
                 worker_process_stop(&run->workers[i], stop->kill, attempt_grace(run));
 }
 
+static void on_input(struct node_run *run, const Wire__Input *body) {
+    for (size_t i = 0; i < run->n_workers; i++)
+        if (run->workers[i].rank == body->rank)
+            feed_add(&run->workers[i].feed, body->bytes.data, body->bytes.len, body->last);
+}
+
 static void on_disturb(struct node_run *run, const Wire__Disturb *body) {
     for (size_t i = 0; i < run->n_workers; i++)
         if (run->workers[i].rank == body->rank)
@@ -43,6 +49,9 @@ void orders_take(void *context, const Wire__Message *message) {
         break;
     case WIRE__MESSAGE__BODY_DISTURB:
         on_disturb(run, message->disturb);
+        break;
+    case WIRE__MESSAGE__BODY_INPUT:
+        on_input(run, message->input);
         break;
     case WIRE__MESSAGE__BODY_STACKS:
         stacks_start(&run->stacks, &run->launch, run->workers, run->n_workers);

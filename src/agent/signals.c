@@ -1,6 +1,7 @@
 /* Signals of an agent: children that ended, and those who ask it to end, because the machine is taken away
  * or for another reason. */
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -35,6 +36,18 @@ static struct worker_process *find_running(struct node_run *run, pid_t pid) {
     return NULL;
 }
 
+/* Told at the end of a worker, which mostly follows: what it asked for was not there. Of several workers it is not
+ * known which one it was. */
+static void tell_read(struct node_run *run, const struct worker_process *worker) {
+    char text[48] = "a worker";
+    if (run->read_told || !node_launch_was_read(&run->launch)) return;
+    run->read_told = true;
+    if (run->n_workers == 1) (void)snprintf(text, sizeof text, "rank %u", worker->rank);
+    outbox_log(&run->outbox, LOG_LEVEL_WARNING,
+               "%s read standard input, which was at its end: workers get none; --stdin RANK passes it on",
+               text);
+}
+
 /* Everything that ended is reaped here, workers and the orphans that this process adopted. A worker's pid is
  * ours until then, so no signal ever reaches a stranger. */
 static void on_child_signal(void *context, int signal_number) {
@@ -46,7 +59,9 @@ static void on_child_signal(void *context, int signal_number) {
         if (template_reaped(run->service->template, pid, status, usage.ru_maxrss)) continue;
         if (stacks_reaped(&run->stacks, pid)) continue;
         struct worker_process *worker = find_running(run, pid);
-        if (worker != NULL) worker_process_reaped(worker, status, usage.ru_maxrss);
+        if (worker == NULL) continue;
+        tell_read(run, worker);
+        worker_process_reaped(worker, status, usage.ru_maxrss);
     }
     for (size_t i = 0; i < run->n_started; i++)
         worker_process_check_group(&run->workers[i]);

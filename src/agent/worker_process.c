@@ -73,8 +73,15 @@ static void failure_told(void *context, const char *traceback) {
 
 /* The ends of its pipes and its socket: [0] ours, [1] the worker's. */
 struct ends {
-    int output[2], error[2], socket[2];
+    int input[2], output[2], error[2], socket[2];
 };
+
+#define NO_ENDS                         \
+    {                                   \
+        {-1, -1}, {-1, -1}, {-1, -1}, { \
+            -1, -1                      \
+        }                               \
+    }
 
 static void close_pair(int pair[2]) {
     for (int i = 0; i < 2; i++)
@@ -82,14 +89,25 @@ static void close_pair(int pair[2]) {
 }
 
 static void close_ends(struct ends *ends) {
+    close_pair(ends->input);
     close_pair(ends->output);
     close_pair(ends->error);
     close_pair(ends->socket);
 }
 
-static int open_ends(struct ends *ends, ty_error *err) {
+/* [1] of a pipe is written to; of `input` that is our end. */
+static int open_input(int input[2]) {
+    int made[2];
+    if (pipe2(made, O_CLOEXEC) < 0) return -1;
+    input[0] = made[1];
+    input[1] = made[0];
+    return 0;
+}
+
+static int open_ends(struct ends *ends, const Wire__LaunchWorker *worker, ty_error *err) {
     struct rlimit limit = {0};
-    if (pipe2(ends->output, O_CLOEXEC) == 0 && pipe2(ends->error, O_CLOEXEC) == 0 &&
+    if ((!worker->input || open_input(ends->input) == 0) && pipe2(ends->output, O_CLOEXEC) == 0 &&
+        pipe2(ends->error, O_CLOEXEC) == 0 &&
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends->socket) == 0)
         return 0;
     int code = errno;
@@ -111,6 +129,7 @@ static int listen_to(struct worker_process *worker, const Wire__Launch *body, st
                                   .pass = body->pass,
                                   .quiet = body->quiet,
                                   .live = body->live};
+    if (ends->input[0] >= 0) feed_start(&worker->feed, worker->outbox, worker->rank, TAKE_FD(ends->input[0]));
     int fds[2] = {TAKE_FD(ends->output[0]), TAKE_FD(ends->error[0])};
     int result = relay_start(&worker->relay, worker->outbox, &config, fds, output_ended, worker, err);
     if (result < 0) return result;
@@ -140,7 +159,7 @@ static void free_origin(struct worker_process *worker) {
 }
 
 static void close_theirs(struct ends *ends) {
-    int *theirs[] = {&ends->output[1], &ends->error[1], &ends->socket[1]};
+    int *theirs[] = {&ends->input[1], &ends->output[1], &ends->error[1], &ends->socket[1]};
     for (size_t i = 0; i < ARRAY_SIZE(theirs); i++)
         if (*theirs[i] >= 0) (void)close(TAKE_FD(*theirs[i]));
 }
@@ -194,8 +213,9 @@ static int ask_template(struct worker_process *worker, struct node_launch *launc
                         struct worker_origin *origin, ty_error *err) {
     CLEANUP_FD int payload = -1;
     int result = node_launch_open_payload(launch, &payload, err);
-    const int fds[SPAWN_FDS] = {launch->null_fd, origin->ends.output[1], origin->ends.error[1],
-                                origin->ends.socket[1], payload};
+    const struct ends *ends = &origin->ends;
+    const int fds[SPAWN_FDS] = {ends->input[1] >= 0 ? ends->input[1] : launch->no_input_fd, ends->output[1],
+                                ends->error[1], ends->socket[1], payload};
     if (result == 0) result = template_fork(origin->template, &origin->fork, launch, index, fds, err);
     close_theirs(&origin->ends);
     if (result < 0) return result;
@@ -213,8 +233,8 @@ static int start_forked(struct worker_process *worker, struct node_launch *launc
                                      .template = template,
                                      .launch = launch,
                                      .channels = channels,
-                                     .ends = {{-1, -1}, {-1, -1}, {-1, -1}}};
-    int result = open_ends(&origin->ends, err);
+                                     .ends = NO_ENDS};
+    int result = open_ends(&origin->ends, launch->body->workers[index], err);
     if (result == 0) result = ask_template(worker, launch, index, origin, err);
     if (result == 0) return 0;
     close_ends(&origin->ends);
@@ -224,12 +244,11 @@ static int start_forked(struct worker_process *worker, struct node_launch *launc
 
 static int start_executed(struct worker_process *worker, struct node_launch *launch, size_t index,
                           struct worker_channels *channels, ty_error *err) {
-    struct ends ends = {{-1, -1}, {-1, -1}, {-1, -1}};
-    int result = open_ends(&ends, err);
+    struct ends ends = NO_ENDS;
+    int result = open_ends(&ends, launch->body->workers[index], err);
     if (result == 0) result = listen_to(worker, launch->body, &ends, channels, err);
-    if (result == 0)
-        result =
-            node_launch_worker(launch, index, ends.output[1], ends.error[1], ends.socket[1], &worker->pid, err);
+    const int fds[] = {ends.input[1], ends.output[1], ends.error[1], ends.socket[1]};
+    if (result == 0) result = node_launch_worker(launch, index, fds, &worker->pid, err);
     close_ends(&ends);
     if (result == 0) say_started(worker);
     return result;
@@ -395,6 +414,7 @@ static void say_exited(struct worker_process *worker, int wait_status, long peak
 
 void worker_process_reaped(struct worker_process *worker, int wait_status, long peak_kib) {
     disturb_forget(&worker->disturbance);
+    feed_end(&worker->feed);
     relay_take(&worker->relay);
     speaker_take(&worker->speaker);
     say_exited(worker, wait_status, peak_kib);
@@ -423,6 +443,7 @@ void worker_process_done(struct worker_process *worker) {
     loop_timer_stop(worker->outbox->loop, &worker->deadline);
     disturb_forget(&worker->disturbance);
     free_origin(worker);
+    feed_end(&worker->feed);
     relay_done(&worker->relay);
     speaker_done(&worker->speaker);
 }

@@ -4,6 +4,7 @@
 #define AGENT_WORKER_PROCESS_H
 
 #include "agent/disturb.h"
+#include "agent/feed.h"
 #include "agent/node_launch.h"
 #include "agent/oom.h"
 #include "agent/relay.h"
@@ -43,6 +44,7 @@ struct worker_process {
     struct loop_timer deadline;
     struct disturbance disturbance;
     struct relay relay;
+    struct feed feed;
     struct speaker speaker;
     struct worker_origin *origin; /* owned; how it was asked for, while that is not answered */
 };

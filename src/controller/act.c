@@ -45,6 +45,8 @@ static int make_shared(struct ty_run *run, int attempt, ty_error *err) {
     int result = run->launched.store == NULL ? ty_fail_memory(err)
                                              : launch_create(run, attempt, &run->launched.launch, err);
     if (result >= 0) run->launched.attempt = attempt;
+    progress_hide(&run->output.progress);
+    input_begin(&run->input, run_size(run->core), attempt);
     stall_watch(run, run->request->settings.hang_timeout);
     return result;
 }

@@ -115,6 +115,11 @@ void peer_send(struct peer *peer, const Wire__Message *message) {
     if (peer->channel != NULL) (void)channel_send(peer->channel, message);
 }
 
+void peer_send_to_rank(void *context, uint32_t rank, const Wire__Message *message) {
+    struct ty_run *run = context;
+    if (rank < run_size(run->core)) peer_send(&run->agents.peers[run->agents.node_of[rank]], message);
+}
+
 /* -- its end */
 
 static void tell_stuck(const struct ty_run *run, uint32_t node, const struct idset *pids) {
@@ -207,6 +212,7 @@ static void on_worker_event(struct ty_run *run, const Wire__WorkerEvent *event) 
     switch (event->kind) {
     case WIRE__WORKER_EVENT__KIND__STARTED:
         run_worker_started(run->core, event->rank, event->pid, event->time);
+        input_started(&run->input, event->rank);
         break;
     case WIRE__WORKER_EVENT__KIND__READY:
         run_worker_ready(run->core, event->rank, event->time);
@@ -222,6 +228,7 @@ static void on_worker_event(struct ty_run *run, const Wire__WorkerEvent *event) 
                            event->tail.len);
         break;
     case WIRE__WORKER_EVENT__KIND__EXITED:
+        input_left(&run->input, event->rank);
         /* The others are told of a failure by the run. */
         if (event->wait_status == 0 && run->launched.store != NULL)
             store_leave(run->launched.store, event->rank);
@@ -237,6 +244,7 @@ static void on_worker_event(struct ty_run *run, const Wire__WorkerEvent *event) 
         run_worker_gone(run->core, event->rank, event->time);
         break;
     case WIRE__WORKER_EVENT__KIND__START_FAILED:
+        input_left(&run->input, event->rank);
         run_worker_start_failed(run->core, event->rank,
                                 &(struct run_start_failure){.why = event->text,
                                                             .stopped = event->stopped,
@@ -347,6 +355,10 @@ static void on_message(void *context, const Wire__Message *message) {
         break;
     case WIRE__MESSAGE__BODY_STORAGE:
         run_storage_note(peer, message->storage->hangs);
+        break;
+    case WIRE__MESSAGE__BODY_FED:
+        input_taken(&run->input, message->fed->rank, message->fed->size);
+        if (message->fed->closed) input_left(&run->input, message->fed->rank);
         break;
     case WIRE__MESSAGE__BODY_LIVE:
         progress_live(&run->output.progress, message->live->rank, message->live->stream,

@@ -72,6 +72,7 @@ int controller_open_loop(struct ty_run *run, ty_error *err) {
     if (result < 0) return result;
     if (run->request->handle_signals) interruption_listen(run);
     output_open(run);
+    input_open(&run->input, run->loop, run->request->settings.input, peer_send_to_rank, run);
     return 0;
 }
 
@@ -82,6 +83,7 @@ static void close_loop(struct ty_run *run) {
     act_close(run);
     run_storage_close(run);
     interruption_close(run);
+    input_close(&run->input);
     output_close(run);
     loop_destroy(run->loop);
     (void)prctl(PR_SET_CHILD_SUBREAPER, run->was_subreaper);

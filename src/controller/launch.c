@@ -173,6 +173,8 @@ static Wire__LaunchWorker *make_worker(const struct launch *launch, uint32_t ran
     int result = launch->run->prepared.framework->worker(&launch->framework, rank, add_own, &own, err);
     out->environment = own.items;
     out->n_environment = own.n;
+    int reads = launch->run->request->settings.input;
+    out->input = reads == RANK_ALL || (reads >= 0 && (uint32_t)reads == rank);
     bind(launch, rank, out);
     if (result >= 0) return out;
     free_worker(out);

@@ -38,6 +38,13 @@ static int check_launch_size(const struct run_request *request, ty_error *err) {
         all, arguments, environment, request->payload_size, LAUNCH_SHARED_MAX);
 }
 
+static int check_rank(const char *setting, int rank, uint64_t n, ty_error *err) {
+    if (rank < 0 || (uint64_t)rank < n) return 0;
+    if (n == 1) return ty_fail(err, TY_EUSAGE, "%s %d: there is one worker, rank 0", setting, rank);
+    return ty_fail(err, TY_EUSAGE, "%s %d: there are %llu workers, ranks 0 to %llu", setting, rank,
+                   (unsigned long long)n, (unsigned long long)n - 1);
+}
+
 int prepare_check(const struct run_request *request, struct prepared *prepared, ty_error *err) {
     int result = check_launch_size(request, err);
     if (result < 0) return result;
@@ -57,6 +64,8 @@ int prepare_check(const struct run_request *request, struct prepared *prepared, 
     if (prepared->demand.max_workers == 0)
         return ty_fail(err, TY_EUSAGE,
                        "num_workers must be at least 1 here; 0 (local mode) runs without workers");
+    result = check_rank("stdin", request->settings.input, prepared->demand.max_workers, err);
+    if (result < 0) return result;
     if (access("/proc/self/stat", R_OK) < 0)
         return ty_fail(err, TY_EUNSUPPORTED,
                        "cannot read /proc: mount it, since what outlives its worker is found there");

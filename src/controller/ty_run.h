@@ -15,6 +15,7 @@
 #include "controller/controller.h"
 #include "controller/events.h"
 #include "controller/history.h"
+#include "controller/input.h"
 #include "controller/prepare.h"
 #include "controller/progress.h"
 #include "controller/records.h"
@@ -96,6 +97,7 @@ struct run_agents {
 
 int peer_start(struct peer *peer, ty_error *err);
 void peer_send(struct peer *peer, const Wire__Message *message);
+void peer_send_to_rank(void *context, uint32_t rank, const Wire__Message *message); /* context: the run */
 /* What is sent from now on waits until all rows before it are written, or for peer_let_go. */
 void peer_hold(struct peer *peer);
 void peer_let_go(struct peer *peer);
@@ -327,6 +329,7 @@ struct ty_run {
     struct interruption interruption;
     struct run_storage storage;
     struct run_output output;
+    struct input input; /* standard input, for workers */
     struct chaos_timer chaos;
     struct stall stall;
     uint32_t size_told; /* notes.c: workers of the last attempt that began */

@@ -53,7 +53,7 @@ void settings_init(struct run_settings *settings) {
         const struct setting *setting = &settings_table[i];
         if (setting->type == SETTING_SECONDS)
             *(nanoseconds *)member_of(setting, settings) = (nanoseconds)(setting->standard * (double)NS_PER_S);
-        else if (setting->type == SETTING_COUNT)
+        else if (setting->type == SETTING_COUNT || setting->type == SETTING_RANK)
             *(int *)member_of(setting, settings) = (int)setting->standard;
     }
 }
@@ -125,6 +125,9 @@ static const char *rule_of(const struct setting *setting, char text[96]) {
         (void)snprintf(text, 96, "a whole number from %.0f to %.0f%s", setting->low < 0 ? 0 : setting->low,
                        setting->high, setting->low < 0 ? ", or -1 for no bound" : "");
         return text;
+    case SETTING_RANK:
+        (void)snprintf(text, 96, "one of %s", setting->argument);
+        return text;
     case SETTING_SIGNAL:
         return "the name of a signal";
     case SETTING_CHAOS:
@@ -191,9 +194,21 @@ static int set_count(const struct setting *setting, void *member, bool whole, in
     return 0;
 }
 
+/* "RANK|all|none": a number, or one of the words that follow. */
+static int set_rank(const struct setting *setting, int *member, const char *text, ty_error *err) {
+    int64_t rank = RANK_NONE;
+    bool all = str_equal(text, "all") && strstr(setting->argument, "|all") != NULL;
+    if (all) rank = RANK_ALL;
+    if (!all && !str_equal(text, "none") && !str_to_int64(text, 0, SETTING_COUNT_MAX, &rank))
+        return ty_fail(err, TY_EUSAGE, "must be one of %s", setting->argument);
+    *member = (int)rank;
+    return 0;
+}
+
 /* Of the types that are written as text in every form. */
 static int set_from_text(const struct setting *setting, void *member, const char *text, ty_error *err) {
     if (setting->type == SETTING_SIGNAL) return parse_signal(text, member, err);
+    if (setting->type == SETTING_RANK) return set_rank(setting, member, text, err);
     if (setting->type == SETTING_CHAOS) return chaos_parse(text, member, err);
     if (setting->type == SETTING_WORD || setting->type == SETTING_CHOICE)
         return set_word(setting, member, text, err);

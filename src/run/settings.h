@@ -28,6 +28,7 @@
     X(CHOICE, int)          /* the same, as its place among the words */                                     \
     X(SECONDS, nanoseconds)                                                                                  \
     X(COUNT, int)                                                                                            \
+    X(RANK, int)   /* a rank, or RANK_NONE, or, where the argument has the word, RANK_ALL */                 \
     X(SIGNAL, int) /* one that a process can catch, and that is not used for something else; 0: SIGTERM */   \
     X(CHAOS, struct chaos_policy)
 
@@ -42,6 +43,7 @@ SETTING_TYPES(X)
 #undef X
 
 enum { SETTING_COUNT_MAX = 1000000 };
+enum { RANK_NONE = -1, RANK_ALL = -2 };
 #define SETTING_SECONDS_MAX 3e9 /* 95 years */
 
 /* What keeps a node from starting workers (no process or descriptor left, an agent that is slow to come up)

@@ -82,7 +82,7 @@ int template_execute(const struct node_launch *launch, int control_fd, int outpu
                           .argv = argv,
                           .envp = environment,
                           .directory = directory,
-                          .fds = {launch->null_fd, output_fd, output_fd, control_fd, -1},
+                          .fds = {launch->no_input_fd, output_fd, output_fd, control_fd, -1},
                           .nofile = &launch->nofile};
     return spawn_start(&spawn, pid, err);
 }

@@ -1,0 +1,164 @@
+/* What can be opened anew is, as output is (sink.c), so that O_NONBLOCK is ours alone. A file cannot be waited for: it
+ * is read whenever there is room. */
+#include "controller/input.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "run/settings.h"
+
+enum { WINDOW = 256 << 10, PIECE = 64 << 10, ALL_WINDOWS = 16 << 20, WINDOW_MIN = 4 << 10 };
+
+struct reader {
+    enum { READER_NONE, READER_AWAITED, READER_OPEN, READER_LEFT } state;
+    uint64_t under_way; /* bytes that its pipe has not taken */
+};
+
+static int open_anew(int fd) {
+    char path[32];
+    struct stat status;
+    if (fstat(fd, &status) < 0 || !(S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode))) return -1;
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+}
+
+static size_t window_of(const struct input *input) {
+    size_t share = input->rank == RANK_ALL && input->n > 0 ? ALL_WINDOWS / input->n : WINDOW;
+    if (share < WINDOW_MIN) return WINDOW_MIN;
+    return share < WINDOW ? share : WINDOW;
+}
+
+/* How much may be read now; 0 while somebody is awaited, or when nobody reads. */
+static size_t room(const struct input *input) {
+    size_t window = window_of(input), least = 0;
+    bool any = false;
+    for (uint32_t rank = 0; rank < input->n; rank++) {
+        const struct reader *reader = &input->readers[rank];
+        if (reader->state == READER_AWAITED) return 0;
+        if (reader->state != READER_OPEN) continue;
+        size_t left = reader->under_way < window ? window - reader->under_way : 0;
+        if (!any || left < least) least = left;
+        any = true;
+    }
+    return least < PIECE ? least : PIECE;
+}
+
+static void send_to(struct input *input, uint32_t rank, const char *bytes, size_t size) {
+    Wire__Input body = WIRE__INPUT__INIT;
+    body.rank = rank;
+    body.bytes = (ProtobufCBinaryData){size, (uint8_t *)bytes};
+    body.last = input->ended;
+    input->readers[rank].under_way += size;
+    input->send(input->context, rank, &WIRE_MESSAGE(INPUT, input, &body));
+}
+
+static void pass_on(struct input *input, const char *bytes, size_t size) {
+    for (uint32_t rank = 0; rank < input->n; rank++)
+        if (input->readers[rank].state == READER_OPEN) send_to(input, rank, bytes, size);
+    input->passed += size;
+}
+
+static bool is_readable(int fd) {
+    struct pollfd ready = {.fd = fd, .events = POLLIN};
+    return poll(&ready, 1, 0) != 0;
+}
+
+static void go_on(struct input *input);
+
+/* One piece a turn. */
+static void read_piece(struct input *input) {
+    static char bytes[PIECE];
+    size_t most = room(input);
+    if (most == 0 || input->ended) return;
+    if (!is_readable(input->fd)) return;
+    ssize_t n = read(input->fd, bytes, most);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n < 0)
+        log_warning("controller", "cannot read standard input: %s; workers that read it see its end",
+                    strerror(errno));
+    input->ended = n <= 0;
+    pass_on(input, bytes, n > 0 ? (size_t)n : 0);
+}
+
+static void on_readable(void *context, unsigned events) {
+    (void)events;
+    read_piece(context);
+    go_on(context);
+}
+
+static void on_timer(void *context) {
+    read_piece(context);
+    go_on(context);
+}
+
+/* Waits for more to read, if there is room for it. */
+static void go_on(struct input *input) {
+    bool wanted = !input->ended && room(input) > 0;
+    if (input->watch.state == NULL && !wanted) return;
+    if (loop_watch_start(input->loop, &input->watch, input->fd, wanted ? LOOP_READABLE : 0) == 0 || !wanted)
+        return;
+    (void)loop_timer_start(input->loop, &input->timer, 0);
+}
+
+void input_open(struct input *input, struct loop *loop, int rank,
+                void (*send)(void *context, uint32_t rank, const Wire__Message *message), void *context) {
+    *input = (struct input){.loop = loop, .send = send, .context = context, .rank = rank, .fd = -1};
+    if (rank == RANK_NONE) return;
+    input->fd = open_anew(STDIN_FILENO);
+    input->owned = input->fd >= 0;
+    if (!input->owned) input->fd = STDIN_FILENO;
+    input->watch = (struct loop_watch){.callback = on_readable, .context = input};
+    input->timer = (struct loop_timer){.callback = on_timer, .context = input};
+}
+
+void input_close(struct input *input) {
+    if (input->loop == NULL || input->fd < 0) return;
+    loop_watch_stop(input->loop, &input->watch);
+    loop_timer_stop(input->loop, &input->timer);
+    if (input->owned) (void)close(input->fd);
+    input->fd = -1;
+    free(TAKE(input->readers));
+    input->n = 0;
+}
+
+void input_begin(struct input *input, uint32_t n, int attempt) {
+    if (input->fd < 0) return;
+    free(TAKE(input->readers));
+    input->readers = calloc(n, sizeof *input->readers);
+    input->n = input->readers != NULL ? n : 0;
+    for (uint32_t rank = 0; rank < input->n; rank++)
+        if (input->rank == RANK_ALL || (uint32_t)input->rank == rank)
+            input->readers[rank].state = READER_AWAITED;
+    if (input->passed > 0)
+        log_warning(
+            "controller",
+            "attempt %d reads on where the one before it stopped: %llu bytes of standard input are gone",
+            attempt, (unsigned long long)input->passed);
+}
+
+void input_started(struct input *input, uint32_t rank) {
+    if (rank >= input->n || input->readers[rank].state != READER_AWAITED) return;
+    input->readers[rank].state = READER_OPEN;
+    if (input->ended) send_to(input, rank, "", 0);
+    go_on(input);
+}
+
+void input_taken(struct input *input, uint32_t rank, uint64_t size) {
+    if (rank >= input->n || input->readers[rank].under_way < size) return;
+    input->readers[rank].under_way -= size;
+    go_on(input);
+}
+
+void input_left(struct input *input, uint32_t rank) {
+    if (rank >= input->n || input->readers[rank].state == READER_NONE) return;
+    input->readers[rank].state = READER_LEFT;
+    go_on(input);
+}

@@ -1,0 +1,43 @@
+/* Standard input of the driver on its way to workers (--stdin).
+ *
+ * It is read no faster than the workers that get it: each has a window of bytes that its pipe has not taken yet, and
+ * with `all` the slowest one holds the others, as with tee; one that closed its input, or ended, is not waited for.
+ * What nobody takes stays where it comes from. The end is passed on. What an attempt has read is gone for the next,
+ * which reads on from there, and is told so. */
+#ifndef CONTROLLER_INPUT_H
+#define CONTROLLER_INPUT_H
+
+#include <stdint.h>
+
+#include "loop/loop.h"
+#include "wire/frame.h"
+
+struct input { /* zero-initialised: nobody gets any */
+    struct loop *loop;
+    void (*send)(void *context, uint32_t rank, const Wire__Message *message);
+    void *context;
+    int rank;               /* who gets it, or RANK_ALL */
+    int fd;                 /* an open file of its own where that could be had */
+    bool owned;             /* it was */
+    bool ended;             /* nothing more comes */
+    uint64_t passed;        /* bytes, in all */
+    struct reader *readers; /* one for each rank of the attempt */
+    uint32_t n;
+    struct loop_watch watch;
+    struct loop_timer timer; /* for what cannot be waited for: a file has always something */
+};
+
+/* `rank` as of the setting. `send` takes a message for the agent of a rank. */
+void input_open(struct input *input, struct loop *loop, int rank,
+                void (*send)(void *context, uint32_t rank, const Wire__Message *message), void *context);
+void input_close(struct input *input);
+
+/* An attempt of so many ranks begins. */
+void input_begin(struct input *input, uint32_t n, int attempt);
+void input_started(struct input *input, uint32_t rank);
+/* Its pipe took so many bytes more. */
+void input_taken(struct input *input, uint32_t rank, uint64_t size);
+/* It reads no more. */
+void input_left(struct input *input, uint32_t rank);
+
+#endif
