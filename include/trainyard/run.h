@@ -44,6 +44,8 @@ typedef struct ty_run ty_run;
  *   backend            "auto", "gloo", "nccl"
  *   isolate_devices, no_wait, quiet (bool)           as in ty_run_config
  *   stdin              ("0", "all", "none") the rank that gets this process's standard input
+ *   pty                (bool) a terminal for each worker
+ *   debug              ("0") this rank has a terminal, which gets this process's standard input
  *   no_prefix          (bool) workers' lines as they are, without [rank N]
  *   bind               "numa": workers near their devices' cores and memory, where there are several NUMA nodes
  *                      (default); "none"

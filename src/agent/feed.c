@@ -50,8 +50,8 @@ static void on_writable(void *context, unsigned events) {
     write_queue(context);
 }
 
-void feed_start(struct feed *feed, struct outbox *outbox, uint32_t rank, int fd) {
-    *feed = (struct feed){.outbox = outbox, .rank = rank, .fd = fd};
+void feed_start(struct feed *feed, struct outbox *outbox, uint32_t rank, int fd, bool terminal) {
+    *feed = (struct feed){.outbox = outbox, .rank = rank, .fd = fd, .terminal = terminal};
     feed->watch = (struct loop_watch){.callback = on_writable, .context = feed};
     (void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
@@ -59,6 +59,11 @@ void feed_start(struct feed *feed, struct outbox *outbox, uint32_t rank, int fd)
 void feed_add(struct feed *feed, const void *bytes, size_t size, bool last) {
     if (feed->outbox == NULL || feed->fd < 0) return;
     buffer_append(&feed->queue, bytes, size);
+    if (last && feed->terminal) { /* behind a line that has no end the first one only ends it */
+        bool whole = size == 0 || ((const char *)bytes)[size - 1] == '\n';
+        buffer_text(&feed->queue, whole ? "\004" : "\004\004");
+        last = false;
+    }
     feed->last = feed->last || last;
     if (feed->queue.failed)
         feed_end(feed); /* out of memory: an end is better than a gap */

@@ -11,12 +11,13 @@ struct feed { /* zero-initialised: the worker has no input */
     struct loop_watch watch;
     struct buffer queue;
     uint32_t rank;
-    int fd;    /* our end of the pipe; -1: closed */
-    bool last; /* the end comes behind what is queued */
+    int fd;        /* our end of the pipe; -1: closed */
+    bool terminal; /* a terminal's: its end is what Ctrl-D says */
+    bool last;     /* the end comes behind what is queued */
 };
 
 /* Takes over `fd`. */
-void feed_start(struct feed *feed, struct outbox *outbox, uint32_t rank, int fd);
+void feed_start(struct feed *feed, struct outbox *outbox, uint32_t rank, int fd, bool terminal);
 void feed_add(struct feed *feed, const void *bytes, size_t size, bool last);
 void feed_end(struct feed *feed); /* the worker reads no more; twice is fine */
 

@@ -33,6 +33,7 @@ static bool has_words(const struct worker_channel *channel) {
 
 /* It is not its turn to say something. */
 static bool is_excused(const struct worker_process *worker) {
+    if (worker->pty.outbox != NULL && worker->pty.client_fd >= 0) return true; /* somebody looks into it */
     for (const struct worker_channel *channel = worker->speaker.channels; channel != NULL;
          channel = channel->next)
         if (channel->waiting != WAITING_NOTHING || has_words(channel)) return true;

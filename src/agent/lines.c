@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/utf8.h"
+
+#define COLOUR_END "\033[0m"
 
 void lines_init(struct lines *lines, long rank, bool escape) {
     *lines = (struct lines){.escape = escape};
@@ -49,13 +52,23 @@ static size_t sequence_size(const char *bytes, size_t size) {
     return length > 1 && utf8_is_harmless(character) ? (size_t)length : 0;
 }
 
+/* Length of the sequence at the front that sets a colour, or 0: ESC [ 1;31 m. */
+static size_t colour_size(const char *bytes, size_t size) {
+    size_t at = 2;
+    if (size < 3 || bytes[0] != '\033' || bytes[1] != '[') return 0;
+    while (at < size && ((bytes[at] >= '0' && bytes[at] <= '9') || bytes[at] == ';' || bytes[at] == ':'))
+        at++;
+    return at < size && bytes[at] == 'm' ? at + 1 : 0;
+}
+
 /* Appends the bytes, with escapes where needed, through `to`, which has room for four times `size`. */
-static char *escape_bytes(char *to, const char *bytes, size_t size) {
+static char *escape_bytes(char *to, const char *bytes, size_t size, bool colour) {
     static const char digits[] = "0123456789abcdef";
     size_t at = 0;
     while (at < size) {
         size_t plain = plain_size(bytes + at, size - at);
         if (plain == 0) plain = sequence_size(bytes + at, size - at);
+        if (plain == 0 && colour) plain = colour_size(bytes + at, size - at);
         memcpy(to, bytes + at, plain);
         to += plain;
         at += plain;
@@ -74,10 +87,12 @@ static void show(const struct lines *lines, const char *bytes, size_t size, cons
                  struct buffer *out) {
     size_t room = lines->prefix_size + size + strlen(end);
     bool plain = !lines->escape || plain_size(bytes, size) == size;
-    char *start = buffer_reserve(out, plain ? room : room + 3 * size);
+    bool coloured = lines->colour && size > 0 && memchr(bytes, '\033', size) != NULL;
+    char *start = buffer_reserve(out, (plain ? room : room + 3 * size) + sizeof COLOUR_END);
     if (start == NULL) return;
     char *to = mempcpy(start, lines->prefix, lines->prefix_size);
-    to = plain ? mempcpy(to, bytes, size) : escape_bytes(to, bytes, size);
+    to = plain ? mempcpy(to, bytes, size) : escape_bytes(to, bytes, size, lines->colour);
+    if (coloured) to = mempcpy(to, COLOUR_END, sizeof COLOUR_END - 1);
     to = mempcpy(to, end, strlen(end));
     *to = '\0';
     out->size += (size_t)(to - start);
@@ -194,12 +209,67 @@ static void add_with_cr(struct lines *lines, const char *bytes, size_t size, boo
         keep(lines, bytes, size, out);
 }
 
+/* Takes back the last character of the line. */
+static void take_back(struct lines *lines) {
+    struct buffer *partial = &lines->partial;
+    while (partial->size > 0 && ((unsigned char)partial->data[partial->size - 1] & 0xc0) == 0x80)
+        partial->size--;
+    if (partial->size > 0) partial->size--;
+}
+
+/* A byte of an escape sequence; what follows ESC [ up to a letter, or ESC ] up to BEL or ESC \. */
+static void take_sequence(struct lines *lines, char c, struct buffer *text) {
+    if (lines->sequence_size < sizeof lines->sequence) lines->sequence[lines->sequence_size] = c;
+    lines->sequence_size++;
+    bool ends = c >= '@' && c <= '~';
+    if (lines->text == TEXT_ESCAPE)
+        lines->text = c == '[' ? TEXT_SEQUENCE : c == ']' ? TEXT_COMMAND : TEXT_PLAIN;
+    else if (lines->text == TEXT_COMMAND && (c == '\a' || c == '\\'))
+        lines->text = TEXT_PLAIN;
+    else if (lines->text == TEXT_SEQUENCE && ends)
+        lines->text = TEXT_PLAIN;
+    bool whole = lines->text == TEXT_PLAIN && lines->sequence_size <= sizeof lines->sequence;
+    if (whole && c == 'm' && lines->colour) {
+        buffer_text(text, "\033");
+        buffer_append(text, lines->sequence, lines->sequence_size);
+    }
+}
+
+static void add_text(struct lines *lines, const char *bytes, size_t size, struct buffer *out);
+
+/* What a program says to its terminal, without what only that would understand. */
+static void add_from_terminal(struct lines *lines, const char *bytes, size_t size, struct buffer *out) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    for (size_t at = 0; at < size; at++) {
+        char c = bytes[at];
+        if (lines->text != TEXT_PLAIN) {
+            take_sequence(lines, c, &text);
+        } else if (c == '\033') {
+            lines->text = TEXT_ESCAPE;
+            lines->sequence_size = 0;
+        } else if (c == '\b') {
+            add_text(lines, text.data, text.size, out);
+            buffer_clear(&text);
+            take_back(lines);
+        } else if (c != '\a') {
+            buffer_char(&text, c);
+        }
+    }
+    add_text(lines, text.data, text.size, out);
+}
+
 void lines_add(struct lines *lines, const char *bytes, size_t size, struct buffer *out) {
     if (lines->pass) {
         buffer_append(out, bytes, size);
         if (size > 0) lines->within = bytes[size - 1] != '\n';
-        return;
+    } else if (lines->terminal) {
+        add_from_terminal(lines, bytes, size, out);
+    } else {
+        add_text(lines, bytes, size, out);
     }
+}
+
+static void add_text(struct lines *lines, const char *bytes, size_t size, struct buffer *out) {
     const char *end = bytes + size;
     bool has_cr = !is_verbatim(lines) && size > 0 && (lines->returned || memchr(bytes, '\r', size) != NULL);
     while (bytes < end) {
@@ -223,11 +293,26 @@ void lines_end(struct lines *lines, struct buffer *out) {
     lines->within = false;
 }
 
+static void drop_colours(const char *bytes, size_t size, struct buffer *out) {
+    for (size_t at = 0; at < size;) {
+        size_t colour = colour_size(bytes + at, size - at);
+        if (colour == 0) buffer_char(out, bytes[at]);
+        at += colour > 0 ? colour : 1;
+    }
+}
+
 void lines_live(const struct lines *lines, struct buffer *out) {
-    struct lines view = *lines; /* whatever the lines are like: this is for a terminal */
+    struct lines view = *lines; /* whatever the lines are like: this is for a terminal, which cuts them */
+    CLEANUP(buffer_done) struct buffer plain = {0};
     const char *bytes = lines->partial.data;
     size_t size = lines->partial.size;
     view.escape = true;
+    view.colour = false;
+    if (lines->colour) {
+        drop_colours(bytes, size, &plain);
+        bytes = plain.data;
+        size = plain.size;
+    }
     if (size == 0 || is_blank(bytes, size)) return;
     if (lines->redrawn) trim_drawing(&bytes, &size);
     if (size > LINES_LIVE_MAX) size = cut_size(bytes, LINES_LIVE_MAX);

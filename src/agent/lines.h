@@ -4,7 +4,9 @@
  * in place of what stood there, so that the line is the last of its drawings, and none when that only erased.
  * Meanwhile lines_live has the drawing that stands. A line above LINES_MAX is shown in pieces, each a line of its
  * own that ends with LINES_CUT; no byte is lost. With `escape`, ESC and other control characters but tab, DEL, the
- * C1 code points and bytes that are not UTF-8 become \xNN. With neither `escape` nor a prefix a program's bytes
+ * C1 code points and bytes that are not UTF-8 become \xNN. With `terminal` a program believes that it has one: its
+ * escape sequences are left out, but for colours with `colour`, and a backspace takes a character back. With neither
+ * `escape` nor a prefix a program's bytes
  * pass as they are: CR is a byte like others, and pieces of a long line are not marked. */
 #ifndef AGENT_LINES_H
 #define AGENT_LINES_H
@@ -21,6 +23,11 @@ struct lines {
     char prefix[LINES_PREFIX_SIZE]; /* "[rank 3] " or "" */
     size_t prefix_size;
     bool escape;
+    bool terminal; /* what a program says to one: see above */
+    bool colour;   /* and colours go on */
+    enum { TEXT_PLAIN, TEXT_ESCAPE, TEXT_SEQUENCE, TEXT_COMMAND } text; /* where in such words it is */
+    char sequence[24]; /* what has come of a TEXT_SEQUENCE, as far as it can be of a colour */
+    size_t sequence_size;
     bool pass;             /* without prefix and escape: bytes go on as they come */
     bool within;           /* the last one that went on was no LF */
     bool returned;         /* the last byte was a CR: the next one begins a drawing, unless it is a LF */

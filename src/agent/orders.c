@@ -32,6 +32,12 @@ static void on_input(struct node_run *run, const Wire__Input *body) {
             feed_add(&run->workers[i].feed, body->bytes.data, body->bytes.len, body->last);
 }
 
+static void on_resize(struct node_run *run, const Wire__Resize *body) {
+    for (size_t i = 0; i < run->n_workers; i++)
+        if (run->workers[i].pty.outbox != NULL)
+            pty_resize(run->workers[i].pty.master_fd, body->rows, body->columns);
+}
+
 static void on_disturb(struct node_run *run, const Wire__Disturb *body) {
     for (size_t i = 0; i < run->n_workers; i++)
         if (run->workers[i].rank == body->rank)
@@ -52,6 +58,9 @@ void orders_take(void *context, const Wire__Message *message) {
         break;
     case WIRE__MESSAGE__BODY_INPUT:
         on_input(run, message->input);
+        break;
+    case WIRE__MESSAGE__BODY_RESIZE:
+        on_resize(run, message->resize);
         break;
     case WIRE__MESSAGE__BODY_STACKS:
         stacks_start(&run->stacks, &run->launch, run->workers, run->n_workers);

@@ -75,8 +75,9 @@ static void follow_live(struct relay_stream *stream) {
         loop_timer_stop(loop, &stream->live_timer);
         return;
     }
-    if (lines->redrawn && stream->live_timer.state != NULL) return;
-    nanoseconds since = lines->redrawn ? loop_now(loop) - stream->live_told : 0;
+    bool often = lines->redrawn || lines->terminal; /* a terminal shows what is typed there */
+    if (often && stream->live_timer.state != NULL) return;
+    nanoseconds since = often ? loop_now(loop) - stream->live_told : 0;
     (void)loop_timer_start(loop, &stream->live_timer, since < LIVE_INTERVAL ? LIVE_INTERVAL - since : 0);
 }
 
@@ -88,6 +89,7 @@ static void end_live(struct relay_stream *stream) {
 static void take_bytes(struct relay_stream *stream, const char *bytes, size_t size) {
     log_add(stream->relay->log, bytes, size);
     keep_tail(stream->relay, bytes, size);
+    if (stream->relay->config.pty != NULL) pty_show(stream->relay->config.pty, bytes, size);
     size_t offset;
     struct buffer *out = begin_output(stream, &offset);
     if (out == NULL) return;
@@ -151,8 +153,11 @@ static bool read_once(struct relay_stream *stream) {
 
 /* One read a turn, so that no rank keeps the others waiting. */
 static void on_readable(void *context, unsigned events) {
+    struct relay_stream *stream = context;
     (void)events;
-    (void)read_once(context);
+    /* The end of a terminal that strangers have open too comes as no event. */
+    while (read_once(stream) && stream->relay->finishing && stream->relay->config.pty != NULL) {
+    }
 }
 
 int relay_start(struct relay *relay, struct outbox *outbox, const struct relay_config *config, const int fds[2],
@@ -166,6 +171,9 @@ int relay_start(struct relay *relay, struct outbox *outbox, const struct relay_c
         stream->live_timer = (struct loop_timer){.callback = on_live_timer, .context = stream};
         lines_init(&stream->lines, config->prefix ? (long)config->rank : -1, config->escape);
         stream->lines.pass = config->pass;
+        stream->lines.terminal = config->pty != NULL;
+        stream->lines.colour = config->colour;
+        if (fds[i] < 0) continue;
         if (code == 0) code = outbox_watch(outbox, &stream->source, fds[i], on_readable, stream);
         if (code < 0) (void)close(fds[i]);
     }
@@ -201,16 +209,22 @@ void relay_go_on(struct relay *relay) {
     }
 }
 
+/* A terminal gives a page at a time, and holds 64 KiB at most. */
+static int most_reads(const struct relay *relay) {
+    return relay->config.pty != NULL ? 64 : 1 + PIPE_SIZE / READ_SIZE;
+}
+
 /* Each pipe at most once over: a writer that is faster than we are must not hold us. */
 void relay_take(struct relay *relay) {
     for (int i = 0; i < 2; i++)
-        for (int reads = 1 + PIPE_SIZE / READ_SIZE; reads > 0 && read_once(&relay->streams[i]); reads--) {
+        for (int reads = most_reads(relay); reads > 0 && read_once(&relay->streams[i]); reads--) {
         }
 }
 
 static void begin_end(struct relay_stream *stream) {
     int size = 0;
     if (stream->source.fd >= 0 && ioctl(stream->source.fd, FIONREAD, &size) < 0) size = 0;
+    if (stream->relay->config.pty != NULL) size = READ_SIZE; /* what its kernel buffers hold is not told */
     stream->left = (size_t)size;
 }
 
@@ -252,6 +266,14 @@ static void add_escaped(const char *bytes, size_t size, struct buffer *out) {
     lines_add(&lines, bytes, size, out);
     lines_end(&lines, out);
     lines_done(&lines);
+}
+
+void relay_recent(const struct relay *relay, struct buffer *out) {
+    size_t size = relay->tail.size < RELAY_TAIL_BYTES ? relay->tail.size : RELAY_TAIL_BYTES;
+    if (size == 0) return;
+    const char *bytes = relay->tail.data + relay->tail.size - size;
+    const char *start = tail_start(bytes, size, size == RELAY_TAIL_BYTES);
+    buffer_append(out, start, (size_t)(bytes + size - start));
 }
 
 void relay_tail(const struct relay *relay, struct buffer *out) {

@@ -7,6 +7,7 @@
 #include "agent/lines.h"
 #include "agent/logs.h"
 #include "agent/outbox.h"
+#include "agent/pty.h"
 
 enum { RELAY_TAIL_BYTES = 4 << 10, RELAY_TAIL_LINES = 20 };
 
@@ -15,9 +16,11 @@ struct relay_config {
     struct logs *logs;
     const char *run_path; /* its logs/ takes the log, "": none; borrowed during the call */
     bool prefix, escape;
-    bool pass;     /* with neither: bytes go as they come */
-    bool quiet;    /* to the log only */
-    uint32_t live; /* bit N - 1: lines of stream N that have not ended are told while they stand */
+    bool colour;     /* of a terminal: those go on */
+    bool pass;       /* with neither: bytes go as they come */
+    struct pty *pty; /* the worker has a terminal, which is both streams: only the first is read; NULL: none */
+    bool quiet;      /* to the log only */
+    uint32_t live;   /* bit N - 1: lines of stream N that have not ended are told while they stand */
 };
 
 struct relay_stream {
@@ -45,7 +48,7 @@ struct relay {
     bool finishing;     /* what lay in the pipes is read, whatever a stranger adds, and then they are closed */
 };
 
-/* Takes over the reading ends of both pipes, also when it fails. */
+/* Takes over the reading ends of both pipes, or of a terminal and -1, also when it fails. */
 int relay_start(struct relay *relay, struct outbox *outbox, const struct relay_config *config, const int fds[2],
                 void (*ended)(void *context), void *context, ty_error *err);
 void relay_done(struct relay *relay); /* closes and frees; a zeroed one is fine */
@@ -62,6 +65,9 @@ void relay_finish(struct relay *relay);
 /* What the worker tells of its end beside its output, such as a traceback: it goes to the log, and behind the
  * last lines, but is not printed; who prints the last lines prints it. */
 void relay_note(struct relay *relay, const char *text, size_t size);
+
+/* Appends the last bytes of output, as they came. */
+void relay_recent(const struct relay *relay, struct buffer *out);
 
 /* Appends the last lines of output and the note behind them, escaped, without prefix. */
 void relay_tail(const struct relay *relay, struct buffer *out);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -73,11 +74,12 @@ IN_CHILD static bool place_descriptors(const int *fds) {
 
 IN_CHILD static enum step set_up_and_execute(struct spawning *child) {
     const struct spawn *spawn = child->spawn;
-    if (setpgid(0, 0) < 0) return STEP_GROUP;
+    if ((spawn->terminal ? setsid() : setpgid(0, 0)) < 0) return STEP_GROUP;
     /* The parent may have died before the kernel was told. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) return STEP_GROUP;
     if (getppid() != child->parent) _exit(127);
     if (!place_descriptors(child->fds)) return STEP_DESCRIPTORS;
+    if (spawn->terminal && ioctl(STDIN_FILENO, TIOCSCTTY, 0) < 0) return STEP_DESCRIPTORS;
     if (spawn->nofile != NULL && setrlimit(RLIMIT_NOFILE, spawn->nofile) < 0) return STEP_LIMIT;
     if (spawn->directory != NULL && chdir(spawn->directory) < 0) return STEP_DIRECTORY;
     if (spawn->cpus != NULL && sched_setaffinity(0, sizeof *spawn->cpus, spawn->cpus) < 0) return STEP_CPUS;

@@ -9,6 +9,7 @@
 #define AGENT_SPAWN_H
 
 #include <sched.h>
+#include <stdbool.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 
@@ -24,6 +25,7 @@ struct spawn {
     int fds[SPAWN_FDS];          /* fds[i] becomes descriptor i of the child; -1: it has none */
     const cpu_set_t *cpus;       /* NULL: this process's */
     const struct rlimit *nofile; /* NULL: this process's */
+    bool terminal;               /* fds[0] is one: it controls the child, which leads a session then */
     char *pid_text; /* SPAWN_PID_SIZE bytes inside envp where the pid is written before it executes, or NULL */
 };
 

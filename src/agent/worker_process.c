@@ -52,6 +52,7 @@ static void settle(struct worker_process *worker) {
     worker->stage = PROCESS_GONE;
     outbox_event(worker->outbox, new_event(worker, WIRE__WORKER_EVENT__KIND__GONE));
     relay_done(&worker->relay);
+    pty_end(&worker->pty);
 }
 
 static void output_ended(void *context) {
@@ -74,14 +75,10 @@ static void failure_told(void *context, const char *traceback) {
 /* The ends of its pipes and its socket: [0] ours, [1] the worker's. */
 struct ends {
     int input[2], output[2], error[2], socket[2];
+    int slave; /* of a terminal: held by us as well */
 };
 
-#define NO_ENDS                         \
-    {                                   \
-        {-1, -1}, {-1, -1}, {-1, -1}, { \
-            -1, -1                      \
-        }                               \
-    }
+static const struct ends no_ends = {{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}, -1};
 
 static void close_pair(int pair[2]) {
     for (int i = 0; i < 2; i++)
@@ -93,6 +90,7 @@ static void close_ends(struct ends *ends) {
     close_pair(ends->output);
     close_pair(ends->error);
     close_pair(ends->socket);
+    if (ends->slave >= 0) (void)close(TAKE_FD(ends->slave));
 }
 
 /* [1] of a pipe is written to; of `input` that is our end. */
@@ -104,8 +102,22 @@ static int open_input(int input[2]) {
     return 0;
 }
 
-static int open_ends(struct ends *ends, const Wire__LaunchWorker *worker, ty_error *err) {
+/* The worker's three are one. */
+static int open_terminal(struct ends *ends, const Wire__Launch *body, ty_error *err) {
+    int result = pty_make(body->rows, body->columns, &ends->output[0], &ends->output[1], err);
+    if (result < 0) return result;
+    ends->input[1] = fcntl(ends->output[1], F_DUPFD_CLOEXEC, 0);
+    ends->error[1] = fcntl(ends->output[1], F_DUPFD_CLOEXEC, 0);
+    ends->slave = fcntl(ends->output[1], F_DUPFD_CLOEXEC, 0);
+    bool made = ends->input[1] >= 0 && ends->slave >= 0 && ends->error[1] >= 0 &&
+                socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends->socket) == 0;
+    return made ? 0 : ty_fail(err, TY_ESTART, "cannot make a terminal for a worker: %s", strerror(errno));
+}
+
+static int open_ends(struct ends *ends, const Wire__Launch *body, size_t index, ty_error *err) {
+    const Wire__LaunchWorker *worker = body->workers[index];
     struct rlimit limit = {0};
+    if (worker->pty) return open_terminal(ends, body, err);
     if ((!worker->input || open_input(ends->input) == 0) && pipe2(ends->output, O_CLOEXEC) == 0 &&
         pipe2(ends->error, O_CLOEXEC) == 0 &&
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends->socket) == 0)
@@ -118,18 +130,48 @@ static int open_ends(struct ends *ends, const Wire__LaunchWorker *worker, ty_err
                    (unsigned long long)limit.rlim_cur);
 }
 
+static void show_before(void *context, struct buffer *shown) {
+    const struct worker_process *worker = context;
+    relay_recent(&worker->relay, shown);
+}
+
+/* The worker's terminal, where it has one. */
+static int serve_terminal(struct worker_process *worker, const Wire__Launch *body, struct ends *ends,
+                          ty_error *err) {
+    const Wire__LaunchWorker *own = NULL;
+    for (size_t i = 0; i < body->n_workers && own == NULL; i++)
+        if (body->workers[i]->rank == worker->rank) own = body->workers[i];
+    if (own == NULL || !own->pty) return 0;
+    if (own->input) ends->input[0] = fcntl(ends->output[0], F_DUPFD_CLOEXEC, 0);
+    return pty_start(&worker->pty,
+                     &(struct pty_config){.outbox = worker->outbox,
+                                          .rank = worker->rank,
+                                          .master_fd = ends->output[0],
+                                          .slave_fd = ends->slave,
+                                          .run_path = body->run_path,
+                                          .attached = show_before,
+                                          .context = worker},
+                     err);
+}
+
 /* Our ends are read from before the worker runs; each part owns its end from here on. */
 static int listen_to(struct worker_process *worker, const Wire__Launch *body, struct ends *ends,
                      struct worker_channels *channels, ty_error *err) {
+    int served = serve_terminal(worker, body, ends, err);
+    if (served < 0) return served;
     struct relay_config config = {.rank = worker->rank,
                                   .logs = worker->logs,
                                   .run_path = body->run_path,
                                   .prefix = body->prefix,
                                   .escape = body->escape,
                                   .pass = body->pass,
+                                  .colour = worker->pty.outbox != NULL && body->colour,
+                                  .pty = worker->pty.outbox != NULL ? &worker->pty : NULL,
                                   .quiet = body->quiet,
                                   .live = body->live};
-    if (ends->input[0] >= 0) feed_start(&worker->feed, worker->outbox, worker->rank, TAKE_FD(ends->input[0]));
+    if (ends->input[0] >= 0)
+        feed_start(&worker->feed, worker->outbox, worker->rank, TAKE_FD(ends->input[0]),
+                   worker->pty.outbox != NULL);
     int fds[2] = {TAKE_FD(ends->output[0]), TAKE_FD(ends->error[0])};
     int result = relay_start(&worker->relay, worker->outbox, &config, fds, output_ended, worker, err);
     if (result < 0) return result;
@@ -233,8 +275,8 @@ static int start_forked(struct worker_process *worker, struct node_launch *launc
                                      .template = template,
                                      .launch = launch,
                                      .channels = channels,
-                                     .ends = NO_ENDS};
-    int result = open_ends(&origin->ends, launch->body->workers[index], err);
+                                     .ends = no_ends};
+    int result = open_ends(&origin->ends, launch->body, index, err);
     if (result == 0) result = ask_template(worker, launch, index, origin, err);
     if (result == 0) return 0;
     close_ends(&origin->ends);
@@ -244,8 +286,8 @@ static int start_forked(struct worker_process *worker, struct node_launch *launc
 
 static int start_executed(struct worker_process *worker, struct node_launch *launch, size_t index,
                           struct worker_channels *channels, ty_error *err) {
-    struct ends ends = NO_ENDS;
-    int result = open_ends(&ends, launch->body->workers[index], err);
+    struct ends ends = no_ends;
+    int result = open_ends(&ends, launch->body, index, err);
     if (result == 0) result = listen_to(worker, launch->body, &ends, channels, err);
     const int fds[] = {ends.input[1], ends.output[1], ends.error[1], ends.socket[1]};
     if (result == 0) result = node_launch_worker(launch, index, fds, &worker->pid, err);
@@ -292,6 +334,7 @@ static void give_up(struct worker_process *worker) {
                    worker->pid);
     outbox_log(worker->outbox, LOG_LEVEL_ERROR, "rank %u: %s", worker->rank, text);
     worker->stop = STOP_GIVEN_UP;
+    pty_hang_up(&worker->pty);
     relay_finish(&worker->relay);
     speaker_finish(&worker->speaker);
     worker->stage = PROCESS_GONE;
@@ -431,6 +474,7 @@ void worker_process_reaped(struct worker_process *worker, int wait_status, long 
 
 void worker_process_check_group(struct worker_process *worker) {
     if (worker->stage != PROCESS_EXITED || worker->group_gone || !is_group_empty(worker->pid)) return;
+    pty_hang_up(&worker->pty);
     worker->group_gone = true; /* what is left of its output may take as long as the controller needs */
     loop_timer_stop(worker->outbox->loop, &worker->deadline);
     relay_finish(&worker->relay);
@@ -444,6 +488,7 @@ void worker_process_done(struct worker_process *worker) {
     disturb_forget(&worker->disturbance);
     free_origin(worker);
     feed_end(&worker->feed);
+    pty_end(&worker->pty);
     relay_done(&worker->relay);
     speaker_done(&worker->speaker);
 }

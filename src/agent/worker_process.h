@@ -7,6 +7,7 @@
 #include "agent/feed.h"
 #include "agent/node_launch.h"
 #include "agent/oom.h"
+#include "agent/pty.h"
 #include "agent/relay.h"
 #include "agent/template/template.h"
 #include "agent/worker_channel.h"
@@ -45,6 +46,7 @@ struct worker_process {
     struct disturbance disturbance;
     struct relay relay;
     struct feed feed;
+    struct pty pty;
     struct speaker speaker;
     struct worker_origin *origin; /* owned; how it was asked for, while that is not answered */
 };

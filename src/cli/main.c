@@ -13,10 +13,23 @@
 #include "cli/terminal.h"
 
 const struct command *const cli_commands[] = {
-    &command_run,        &command_plan,        &command_accelerators, &command_status,
-    &command_logs,       &command_checkpoints, &command_stop,         &command_rm,
-    &command_prune,      &command_report,      &command_store,        &command_simulate,
-    &command_completion, &command_help,        &command_version,      NULL,
+    &command_run,
+    &command_plan,
+    &command_accelerators,
+    &command_status,
+    &command_logs,
+    &command_attach,
+    &command_checkpoints,
+    &command_stop,
+    &command_rm,
+    &command_prune,
+    &command_report,
+    &command_store,
+    &command_simulate,
+    &command_completion,
+    &command_help,
+    &command_version,
+    NULL,
 };
 
 const struct command *command_find(const char *name) {

@@ -115,6 +115,12 @@ void peer_send(struct peer *peer, const Wire__Message *message) {
     if (peer->channel != NULL) (void)channel_send(peer->channel, message);
 }
 
+void agents_send(void *context, const Wire__Message *message) {
+    struct ty_run *run = context;
+    for (uint32_t node = 0; node < run->agents.n; node++)
+        peer_send(&run->agents.peers[node], message);
+}
+
 void peer_send_to_rank(void *context, uint32_t rank, const Wire__Message *message) {
     struct ty_run *run = context;
     if (rank < run_size(run->core)) peer_send(&run->agents.peers[run->agents.node_of[rank]], message);

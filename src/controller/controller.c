@@ -72,6 +72,8 @@ int controller_open_loop(struct ty_run *run, ty_error *err) {
     if (result < 0) return result;
     if (run->request->handle_signals) interruption_listen(run);
     output_open(run);
+    bool terminals = run->request->settings.pty || run->request->settings.debug >= 0;
+    if (terminals && run->request->handle_signals) window_open(&run->window, run->loop, agents_send, run);
     input_open(&run->input, run->loop, run->request->settings.input, peer_send_to_rank, run);
     return 0;
 }
@@ -84,6 +86,7 @@ static void close_loop(struct ty_run *run) {
     run_storage_close(run);
     interruption_close(run);
     input_close(&run->input);
+    window_close(&run->window);
     output_close(run);
     loop_destroy(run->loop);
     (void)prctl(PR_SET_CHILD_SUBREAPER, run->was_subreaper);

@@ -173,8 +173,9 @@ static Wire__LaunchWorker *make_worker(const struct launch *launch, uint32_t ran
     int result = launch->run->prepared.framework->worker(&launch->framework, rank, add_own, &own, err);
     out->environment = own.items;
     out->n_environment = own.n;
-    int reads = launch->run->request->settings.input;
-    out->input = reads == RANK_ALL || (reads >= 0 && (uint32_t)reads == rank);
+    const struct run_settings *settings = &launch->run->request->settings;
+    out->input = settings->input == RANK_ALL || (settings->input >= 0 && (uint32_t)settings->input == rank);
+    out->pty = settings->pty || (settings->debug >= 0 && (uint32_t)settings->debug == rank);
     bind(launch, rank, out);
     if (result >= 0) return out;
     free_worker(out);
@@ -239,6 +240,8 @@ int launch_frame(const struct launch *launch, const struct peer *peer, struct bu
     body.escape = !raw || (launch->run->prepared.plan->n_workers > 1 && isatty(STDOUT_FILENO));
     body.pass = raw && launch->run->prepared.plan->n_workers == 1;
     body.live = body.pass ? 0 : progress_streams(&launch->run->output.progress);
+    body.colour = progress_draws_on(STDOUT_FILENO);
+    window_measure(&body.rows, &body.columns);
     body.workers = calloc(n, sizeof(Wire__LaunchWorker *));
     int result = body.workers == NULL ? ty_fail_memory(err) : 0;
     for (size_t i = 0; i < n && result >= 0; i++) {

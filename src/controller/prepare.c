@@ -64,6 +64,8 @@ int prepare_check(const struct run_request *request, struct prepared *prepared, 
     if (prepared->demand.max_workers == 0)
         return ty_fail(err, TY_EUSAGE,
                        "num_workers must be at least 1 here; 0 (local mode) runs without workers");
+    result = check_rank("debug", request->settings.debug, prepared->demand.max_workers, err);
+    if (result < 0) return result;
     result = check_rank("stdin", request->settings.input, prepared->demand.max_workers, err);
     if (result < 0) return result;
     if (access("/proc/self/stat", R_OK) < 0)

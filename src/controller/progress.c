@@ -21,9 +21,9 @@ enum { METRICS_WIDTH = 100 };
 static void tick(void *context);
 
 /* The live lines need to erase, and to go up. */
-static bool draws_on_terminal(void) {
+bool progress_draws_on(int fd) {
     const char *term = getenv("TERM");
-    return isatty(STDERR_FILENO) && (term == NULL || !str_equal(term, "dumb"));
+    return isatty(fd) && (term == NULL || !str_equal(term, "dumb"));
 }
 
 void progress_open(struct progress *progress, struct loop *loop, const struct run *run, const char *name,
@@ -31,7 +31,7 @@ void progress_open(struct progress *progress, struct loop *loop, const struct ru
     *progress = (struct progress){.loop = loop, .run = run, .name = name, .started = clock_monotonic()};
     progress->timer = (struct loop_timer){.callback = tick, .context = progress};
     if (mode == PROGRESS_PLAIN) progress->style = PROGRESS_STYLE_PLAIN;
-    if (mode == PROGRESS_AUTO && draws_on_terminal()) progress->style = PROGRESS_STYLE_LINE;
+    if (mode == PROGRESS_AUTO && progress_draws_on(STDERR_FILENO)) progress->style = PROGRESS_STYLE_LINE;
 }
 
 /* Names and values are a worker's: what could reach out of the line shows as '?'. */

@@ -32,6 +32,8 @@ void progress_open(struct progress *progress, struct loop *loop, const struct ru
 void progress_report(struct progress *progress, uint32_t rank, uint32_t n_ranks, nanoseconds time);
 /* The latest report of rank 0, a JSON object. */
 void progress_metrics(struct progress *progress, const char *metrics, size_t size);
+/* Whether it is a terminal that knows escapes. */
+bool progress_draws_on(int fd);
 /* The streams, as of wire.Launch.live, of which progress_live is to be told: those that go to the terminal. */
 uint32_t progress_streams(const struct progress *progress);
 /* What stands in a worker's line that has not ended; size 0: nothing any more. */

@@ -21,6 +21,7 @@
 #include "controller/records.h"
 #include "controller/run_lock.h"
 #include "controller/sink.h"
+#include "controller/window.h"
 #include "run/chaos.h"
 #include "run/run.h"
 #include "run/store.h"
@@ -97,6 +98,7 @@ struct run_agents {
 
 int peer_start(struct peer *peer, ty_error *err);
 void peer_send(struct peer *peer, const Wire__Message *message);
+void agents_send(void *context, const Wire__Message *message); /* to all; context: the run */
 void peer_send_to_rank(void *context, uint32_t rank, const Wire__Message *message); /* context: the run */
 /* What is sent from now on waits until all rows before it are written, or for peer_let_go. */
 void peer_hold(struct peer *peer);
@@ -329,7 +331,8 @@ struct ty_run {
     struct interruption interruption;
     struct run_storage storage;
     struct run_output output;
-    struct input input; /* standard input, for workers */
+    struct input input;   /* standard input, for workers */
+    struct window window; /* the size of the terminal, for those of workers */
     struct chaos_timer chaos;
     struct stall stall;
     uint32_t size_told; /* notes.c: workers of the last attempt that began */

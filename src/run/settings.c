@@ -349,6 +349,10 @@ int settings_finish(struct run_settings *settings, enum setting_words words, ty_
                            resumed, settings->name);
         settings->name = resumed;
     }
+    if (settings->debug != RANK_NONE) {
+        if (settings->input == RANK_NONE) settings->input = settings->debug;
+        settings->hang_timeout = 0; /* who stands at a breakpoint, and who waits for him, does not hang */
+    }
     const char *score = settings->checkpoints.score_attribute;
     if (score != NULL && !utf8_valid(score, strlen(score)))
         return ty_fail(err, TY_EUSAGE,

@@ -1,0 +1,246 @@
+/* Paths of sockets are short (108 bytes): they are reached through a descriptor of their directory. */
+#include "agent/pty.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+
+enum { SHOWN_MAX = 1 << 20, TYPED_MAX = 64 << 10, DEFAULT_ROWS = 24, DEFAULT_COLUMNS = 80 };
+
+void pty_resize(int fd, unsigned rows, unsigned columns) {
+    struct winsize size = {.ws_row = (unsigned short)(rows > 0 ? rows : DEFAULT_ROWS),
+                           .ws_col = (unsigned short)(columns > 0 ? columns : DEFAULT_COLUMNS)};
+    (void)ioctl(fd, TIOCSWINSZ, &size);
+}
+
+static int open_slave(int master) {
+    char path[64];
+    if (grantpt(master) < 0 || unlockpt(master) < 0 || ptsname_r(master, path, sizeof path) != 0) return -1;
+    return open(path, O_RDWR | O_NOCTTY | O_CLOEXEC);
+}
+
+int pty_make(unsigned rows, unsigned columns, int *master_fd, int *slave_fd, ty_error *err) {
+    CLEANUP_FD int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    CLEANUP_FD int slave = master < 0 ? -1 : open_slave(master);
+    struct termios modes;
+    if (slave < 0 || tcgetattr(slave, &modes) < 0)
+        return ty_fail(err, TY_ESTART, "cannot make a terminal for a worker: %s", strerror(errno));
+    modes.c_oflag &= ~(tcflag_t)ONLCR;
+    (void)tcsetattr(slave, TCSANOW, &modes);
+    pty_resize(slave, rows, columns);
+    *master_fd = TAKE_FD(master);
+    *slave_fd = TAKE_FD(slave);
+    return 0;
+}
+
+/* The name of a rank's socket below a directory that is open. */
+static void name_socket(int directory, uint32_t rank, struct sockaddr_un *address) {
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    (void)snprintf(address->sun_path, sizeof address->sun_path, "/proc/self/fd/%d/rank-%u", directory, rank);
+}
+
+static int open_place(const char *directory) {
+    return open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+}
+
+int pty_connect(const char *run_path, uint32_t rank) {
+    CLEANUP_FREE char *path = NULL;
+    struct sockaddr_un address;
+    if (asprintf(&path, "%s/attach", run_path) < 0) return -ENOMEM;
+    CLEANUP_FD int directory = open_place(path);
+    CLEANUP_FD int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (directory < 0 || fd < 0) return -errno;
+    name_socket(directory, rank, &address);
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) return -errno;
+    return TAKE_FD(fd);
+}
+
+/* A listening socket that only its owner can reach, in place of what an agent that was killed left there. */
+static int listen_at(const char *path, uint32_t rank) {
+    struct sockaddr_un address;
+    if (mkdir(path, 0700) < 0 && errno != EEXIST) return -1;
+    CLEANUP_FD int directory = open_place(path);
+    CLEANUP_FD int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (directory < 0 || fd < 0) return -1;
+    name_socket(directory, rank, &address);
+    (void)unlink(address.sun_path);
+    if (fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) < 0 || listen(fd, 1) < 0)
+        return -1;
+    return TAKE_FD(fd);
+}
+
+static void drop(struct pty *pty, struct loop_watch *watch, int *fd) {
+    if (*fd < 0) return;
+    loop_watch_stop(pty->outbox->loop, watch);
+    (void)close(*fd);
+    *fd = -1;
+}
+
+static void let_go(struct pty *pty) {
+    drop(pty, &pty->client, &pty->client_fd);
+    buffer_done(&pty->shown);
+}
+
+/* What the client waits for: room for what it types, and for what is shown to it. */
+static void watch_client(struct pty *pty) {
+    unsigned events = pty->typed.size < TYPED_MAX ? LOOP_READABLE : 0;
+    if (pty->shown.size > 0) events |= LOOP_WRITABLE;
+    if (pty->client_fd >= 0) (void)loop_watch_start(pty->outbox->loop, &pty->client, pty->client_fd, events);
+}
+
+static void write_typed(struct pty *pty) {
+    while (pty->typed.size > 0) {
+        ssize_t n = write(pty->master_fd, pty->typed.data, pty->typed.size);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN) break;
+        buffer_consume(&pty->typed, n < 0 ? pty->typed.size : (size_t)n);
+    }
+    (void)loop_watch_start(pty->outbox->loop, &pty->master, pty->master_fd,
+                           pty->typed.size > 0 ? LOOP_WRITABLE : 0);
+}
+
+static void on_master(void *context, unsigned events) {
+    struct pty *pty = context;
+    (void)events;
+    write_typed(pty);
+    watch_client(pty);
+}
+
+static void write_shown(struct pty *pty) {
+    while (pty->shown.size > 0) {
+        size_t size = pty->shown.size < ATTACH_PACKET ? pty->shown.size : ATTACH_PACKET;
+        ssize_t n = send(pty->client_fd, pty->shown.data, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN) break;
+        if (n < 0) {
+            let_go(pty);
+            return;
+        }
+        buffer_consume(&pty->shown, (size_t)n);
+    }
+    watch_client(pty);
+}
+
+static void take_packet(struct pty *pty, const char *bytes, size_t size) {
+    uint16_t measures[2];
+    if (bytes[0] == ATTACH_SIZE && size == 1 + sizeof measures) {
+        memcpy(measures, bytes + 1, sizeof measures);
+        pty_resize(pty->master_fd, measures[0], measures[1]);
+    } else if (bytes[0] == ATTACH_INPUT) {
+        buffer_append(&pty->typed, bytes + 1, size - 1);
+        write_typed(pty);
+    }
+}
+
+static void on_client(void *context, unsigned events) {
+    struct pty *pty = context;
+    char packet[ATTACH_PACKET];
+    if ((events & LOOP_WRITABLE) != 0) write_shown(pty);
+    if ((events & LOOP_READABLE) == 0 || pty->client_fd < 0) return;
+    ssize_t n = recv(pty->client_fd, packet, sizeof packet, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n <= 0) {
+        let_go(pty);
+        return;
+    }
+    take_packet(pty, packet, (size_t)n);
+    watch_client(pty);
+}
+
+/* The mode of the directory keeps others out; this is for storage that knows no modes. */
+static bool is_ours(int fd) {
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+           (peer.uid == geteuid() || peer.uid == 0);
+}
+
+static void on_connection(void *context, unsigned events) {
+    static const char taken[] = "trainyard: somebody is attached to this rank already\r\n";
+    struct pty *pty = context;
+    (void)events;
+    CLEANUP_FD int fd = accept4(pty->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0 || !is_ours(fd)) return;
+    if (pty->client_fd >= 0) {
+        (void)!send(fd, taken, sizeof taken - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        return;
+    }
+    pty->client_fd = TAKE_FD(fd);
+    pty->client = (struct loop_watch){.callback = on_client, .context = pty};
+    pty->attached(pty->context, &pty->shown);
+    write_shown(pty);
+}
+
+static void listen_for_clients(struct pty *pty) {
+    pty->listen_fd = listen_at(pty->directory, pty->rank);
+    pty->listen = (struct loop_watch){.callback = on_connection, .context = pty};
+    if (pty->listen_fd < 0)
+        outbox_log(pty->outbox, LOG_LEVEL_WARNING,
+                   "nobody can attach to rank %u: no socket can be made in %s: %s", pty->rank, pty->directory,
+                   strerror(errno));
+    else
+        (void)loop_watch_start(pty->outbox->loop, &pty->listen, pty->listen_fd, LOOP_READABLE);
+}
+
+int pty_start(struct pty *pty, const struct pty_config *config, ty_error *err) {
+    *pty = (struct pty){.outbox = config->outbox,
+                        .rank = config->rank,
+                        .attached = config->attached,
+                        .context = config->context,
+                        .master_fd = fcntl(config->master_fd, F_DUPFD_CLOEXEC, 0),
+                        .slave_fd = fcntl(config->slave_fd, F_DUPFD_CLOEXEC, 0),
+                        .listen_fd = -1,
+                        .client_fd = -1};
+    pty->master = (struct loop_watch){.callback = on_master, .context = pty};
+    if (pty->master_fd < 0 || pty->slave_fd < 0)
+        return ty_fail(err, TY_ESTART, "this node's agent has no descriptor left for a terminal: %s",
+                       strerror(errno));
+    if (config->run_path[0] == '\0') return 0;
+    if (asprintf(&pty->directory, "%s/attach", config->run_path) < 0) return ty_fail_memory(err);
+    listen_for_clients(pty);
+    return 0;
+}
+
+void pty_show(struct pty *pty, const void *bytes, size_t size) {
+    if (pty->outbox == NULL || pty->client_fd < 0) return;
+    buffer_append(&pty->shown, bytes, size);
+    if (pty->shown.size > SHOWN_MAX || pty->shown.failed)
+        let_go(pty);
+    else
+        write_shown(pty);
+}
+
+void pty_hang_up(struct pty *pty) {
+    if (pty->outbox == NULL || pty->slave_fd < 0) return;
+    (void)close(TAKE_FD(pty->slave_fd));
+}
+
+void pty_end(struct pty *pty) {
+    struct sockaddr_un address;
+    if (pty->outbox == NULL) return;
+    pty_hang_up(pty);
+    if (pty->client_fd >= 0) write_shown(pty);
+    let_go(pty);
+    if (pty->listen_fd >= 0) {
+        CLEANUP_FD int directory = open_place(pty->directory);
+        name_socket(directory, pty->rank, &address);
+        (void)unlink(address.sun_path);
+        (void)rmdir(pty->directory); /* the last one */
+    }
+    drop(pty, &pty->listen, &pty->listen_fd);
+    drop(pty, &pty->master, &pty->master_fd);
+    buffer_done(&pty->typed);
+    free(pty->directory);
+    pty->outbox = NULL;
+}
