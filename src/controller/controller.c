@@ -276,7 +276,11 @@ int controller_dispatch(ty_run *run, ty_error *err) {
 
 int controller_next_event(ty_run *run, char **event_json) {
     if (check_owner(run, NULL) < 0) return TY_EUSAGE;
+    struct sigpipe_hold hold;
     int result = events_take(&run->events, event_json);
+    sigpipe_hold(&hold);
+    if (result > 0) progress_hide(&run->output.progress); /* the owner may have something to say of it */
+    sigpipe_release(&hold);
     /* Agents that waited for room are heard again. */
     if (run->output.paused && run->events.size <= EVENTS_LOW) output_go_on(run);
     return result;

@@ -226,7 +226,10 @@ void progress_show(struct progress *progress) {
     switch (progress->style) {
     case PROGRESS_STYLE_LINE:
         if (progress->within_line) break;
-        if (!progress->visible || since >= REDRAW_INTERVAL) draw(progress);
+        if (since >= REDRAW_INTERVAL)
+            draw(progress);
+        else if (!progress->visible)
+            (void)loop_timer_start(progress->loop, &progress->timer, REDRAW_INTERVAL - since);
         break;
     case PROGRESS_STYLE_PLAIN:
         if (progress->shown == 0 || since >= PLAIN_INTERVAL) print_line(progress);
