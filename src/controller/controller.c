@@ -75,6 +75,8 @@ int controller_open_loop(struct ty_run *run, ty_error *err) {
     bool terminals = run->request->settings.pty || run->request->settings.debug >= 0;
     if (terminals && run->request->handle_signals) window_open(&run->window, run->loop, agents_send, run);
     input_open(&run->input, run->loop, run->request->settings.input, peer_send_to_rank, run);
+    if (run->request->settings.pty || run->request->settings.input == run->request->settings.debug)
+        input_by_key(&run->input);
     return 0;
 }
 

@@ -119,8 +119,19 @@ void input_open(struct input *input, struct loop *loop, int rank,
     input->timer = (struct loop_timer){.callback = on_timer, .context = input};
 }
 
+/* Not from the background, where to change a terminal would stop us. */
+void input_by_key(struct input *input) {
+    if (input->fd < 0 || tcgetpgrp(input->fd) != getpgrp() || tcgetattr(input->fd, &input->modes) < 0) return;
+    struct termios by_key = input->modes;
+    by_key.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+    by_key.c_cc[VMIN] = 1;
+    by_key.c_cc[VTIME] = 0;
+    input->by_key = tcsetattr(input->fd, TCSADRAIN, &by_key) == 0;
+}
+
 void input_close(struct input *input) {
     if (input->loop == NULL || input->fd < 0) return;
+    if (input->by_key) (void)tcsetattr(input->fd, TCSADRAIN, &input->modes);
     loop_watch_stop(input->loop, &input->watch);
     loop_timer_stop(input->loop, &input->timer);
     if (input->owned) (void)close(input->fd);

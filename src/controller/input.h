@@ -8,6 +8,7 @@
 #define CONTROLLER_INPUT_H
 
 #include <stdint.h>
+#include <termios.h>
 
 #include "loop/loop.h"
 #include "wire/frame.h"
@@ -18,6 +19,8 @@ struct input { /* zero-initialised: nobody gets any */
     void *context;
     int rank;               /* who gets it, or RANK_ALL */
     int fd;                 /* an open file of its own where that could be had */
+    struct termios modes;   /* of a terminal that gives each key as it is hit, and shows none */
+    bool by_key;            /* it does: these are to be restored */
     bool owned;             /* it was */
     bool ended;             /* nothing more comes */
     uint64_t passed;        /* bytes, in all */
@@ -30,6 +33,9 @@ struct input { /* zero-initialised: nobody gets any */
 /* `rank` as of the setting. `send` takes a message for the agent of a rank. */
 void input_open(struct input *input, struct loop *loop, int rank,
                 void (*send)(void *context, uint32_t rank, const Wire__Message *message), void *context);
+/* Who gets it has a terminal of its own, which shows what is typed: ours is to give each key as it is hit, but for
+ * those that are signals, and to show none. */
+void input_by_key(struct input *input);
 void input_close(struct input *input);
 
 /* An attempt of so many ranks begins. */

@@ -12,6 +12,7 @@ import time
 import unittest
 
 from harness import COMMAND, main
+from test_bars import Grid
 from test_output import OutputCase
 from test_terminal import Terminal
 
@@ -267,9 +268,16 @@ class Debugged(AttachCase):
         terminal = Terminal(self, self.command("-n", 2, "--debug", 1, "--env", "AT=1", "--hang-timeout", "500ms", "--", sys.executable, script))
         terminal.wait_for(lambda screen: b"(Pdb)" in terminal.raw)
         time.sleep(1.5)  # which is no hang
+        self.assertFalse(termios.tcgetattr(terminal.master)[3] & (termios.ECHO | termios.ICANON))
         terminal.type(b"x = 7\nc\n")
         self.assertEqual(0, terminal.finish())
-        self.assertIn("[rank 1] went on with 7", [line.rstrip() for line in terminal.screen.lines])
+        self.assertTrue(termios.tcgetattr(terminal.master)[3] & termios.ECHO)
+        self.assertTrue(termios.tcgetattr(terminal.master)[3] & termios.ICANON)
+        grid = Grid(100)
+        grid.feed(terminal.raw.decode(errors="replace"))
+        rows = [row.replace("[rank 1] ", "") for row in grid.text if row.startswith("[rank 1]")]
+        self.assertEqual(["(Pdb) x = 7", "(Pdb) c", "went on with 7"], rows[-3:])
+        self.assertEqual([], [row for row in grid.text if "00:0" in row])  # what was typed left no live line behind
 
     def test_input_of_a_pipe(self):
         script = self.write("stops.py", STOPS)
