@@ -152,6 +152,19 @@ static PyObject *report_failure(PyObject *module, PyObject *args) {
     return done(module, result, &err);
 }
 
+/* May run beside the other calls: it has a channel of its own. */
+static PyObject *report_wait(PyObject *module, PyObject *args) {
+    unsigned long long count;
+    double timeout_s;
+    ty_worker *self = self_of(module);
+    if (self == NULL || !PyArg_ParseTuple(args, "Kd:report_wait", &count, &timeout_s)) return NULL;
+    ty_error err = {0};
+    PyThreadState *saved = PyEval_SaveThread();
+    int result = ty_report_wait(self, count, timeout_s, &err);
+    PyEval_RestoreThread(saved);
+    return done(module, result, &err);
+}
+
 static PyObject *checkpoints_reported(PyObject *module, PyObject *nothing) {
     (void)nothing;
     ty_worker *self = self_of(module);
@@ -305,6 +318,8 @@ static PyMethodDef methods[] = {
      "report_end(number, place) -> str | None\n\nSee ty_report_end; None gives the checkpoint up."},
     {"report_failure", report_failure, METH_VARARGS,
      "report_failure(failure_json)\n\nThe exception that this worker ends with; see ty_report_failure."},
+    {"report_wait", report_wait, METH_VARARGS,
+     "report_wait(count, timeout_s)\n\nSee ty_report_wait; TimeoutError names the ranks that did not come."},
     {"checkpoints_reported", checkpoints_reported, METH_NOARGS,
      "checkpoints_reported() -> str\n\nJSON; see ty_checkpoints_reported."},
     {"store_set", store_set, METH_VARARGS, "store_set(key, value)\n\nSets a key of the run's store to bytes."},

@@ -1,6 +1,6 @@
 """A worker that waits for the reports of the other ranks: it says whose is missing, and does not wait longer than it may.
 
-The wait itself is in the library, so a thread looks after it. Which reports were made stands in the run's journal.
+The wait itself is in the library, so a thread looks after it. Which reports were made the run tells (`ty_report_wait`).
 """
 
 from __future__ import annotations
@@ -8,37 +8,28 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from . import collective, journal
-from .errors import BroadcastCollectiveTimeoutError, ranks_text
+from . import collective
+from .errors import BroadcastCollectiveTimeoutError
 
 if TYPE_CHECKING:
     from . import runtime
 
-_LOOK_S = 0.02
+_AS_MANY = 0  # reports as this worker has made
 
 
-def missing(session: runtime.WorkerSession, made: int | None = None) -> list[int]:
-    """The ranks that have made fewer reports in this attempt than `made`, by default as many as this one; [] where the journal
-    does not tell."""
-    import sqlite3
-
-    question = "SELECT rank, count(*) FROM reports WHERE attempt = ? GROUP BY rank"
+def missing(session: runtime.WorkerSession) -> str | None:
+    """ "rank 2 did not come": the ranks that run and have made fewer reports in this attempt than this one; None without, or where
+    the run does not tell."""
     try:
-        counts = journal.read(
-            session.run_path, lambda database: dict(database.execute(question, (session.attempt,)))
-        )
-    except (sqlite3.Error, OSError):
-        return []
-    least = counts.get(session.world_rank, 0) if made is None else made
-    return [rank for rank in range(session.world_size) if counts.get(rank, 0) < least]
-
-
-def _did_not_come(ranks: list[int]) -> str:
-    return f"rank{'s' * (len(ranks) > 1)} {ranks_text(ranks)} did not come"
+        session.core.report_wait(_AS_MANY, 0.0)
+    except TimeoutError as error:
+        return str(error)
+    except (session.core.Error, OSError, MemoryError):
+        pass
+    return None
 
 
 @contextlib.contextmanager
@@ -63,9 +54,9 @@ def _watch(
 ) -> None:
     def ask(wait_s: float) -> None:
         while not ended.wait(wait_s if wait_s >= 0 else None):
-            ranks = missing(session)
-            if ranks and not ended.is_set():
-                raise TimeoutError(_did_not_come(ranks))
+            absent = missing(session)
+            if absent and not ended.is_set():
+                raise TimeoutError(absent)
 
     try:
         collective.patiently(ask, label, patience)
@@ -76,18 +67,12 @@ def _watch(
 
 
 def until_all_came(session: runtime.WorkerSession, made: int, timeout_s: float) -> None:
-    """Returns when every rank has made as many reports; TimeoutError names those that have not in time."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        began = time.monotonic()
-        ranks = missing(session, made)
-        if not ranks:
-            return
-        if time.monotonic() >= deadline:
-            raise TimeoutError(
-                f"get_all_reported_checkpoints: {_did_not_come(ranks)} within {timeout_s:g} s; "
-                "every worker must make as many reports"
-            )
-        time.sleep(
-            max(_LOOK_S, time.monotonic() - began)
-        )  # a look takes long where the journal has to be copied
+    """Returns when every rank that runs has made as many reports; TimeoutError names those that have not in time."""
+    if made == 0:
+        return
+    try:
+        session.core.report_wait(made, timeout_s)
+    except TimeoutError as error:
+        raise TimeoutError(
+            f"get_all_reported_checkpoints: {error} within {timeout_s:g} s; every worker must make as many reports"
+        ) from None

@@ -36,7 +36,8 @@ static bool is_excused(const struct worker_process *worker) {
     if (worker->pty.outbox != NULL && worker->pty.client_fd >= 0) return true; /* somebody looks into it */
     for (const struct worker_channel *channel = worker->speaker.channels; channel != NULL;
          channel = channel->next)
-        if (channel->waiting != WAITING_NOTHING || has_words(channel)) return true;
+        if ((channel->waiting != WAITING_NOTHING && channel->waiting != WAITING_LOOK) || has_words(channel))
+            return true;
     return false;
 }
 

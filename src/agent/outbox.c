@@ -219,6 +219,12 @@ static void send_reports(struct outbox *outbox) {
     outbox->reports_capacity = 0;
 }
 
+void outbox_send_behind(struct outbox *outbox, const Wire__Message *message) {
+    send_events(outbox, &outbox->early);
+    send_reports(outbox);
+    outbox_send(outbox, message);
+}
+
 void outbox_flush(struct outbox *outbox) {
     send_events(outbox, &outbox->early);
     send_reports(outbox);

@@ -58,6 +58,8 @@ void outbox_event(struct outbox *outbox, Wire__WorkerEvent event);
 /* Copies `bytes` (metrics or files, by kind) and the report's name. */
 void outbox_report(struct outbox *outbox, Wire__Report report, const void *bytes, size_t size);
 void outbox_send(struct outbox *outbox, const Wire__Message *message);
+/* Behind the reports of this turn, which it may be about. */
+void outbox_send_behind(struct outbox *outbox, const Wire__Message *message);
 void outbox_log(struct outbox *outbox, int level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -274,7 +274,6 @@ static bool read_once(struct worker_channel *channel) {
         channel_close(channel);
         return false;
     }
-    channel->speaker->heard = loop_now(channel->speaker->all->outbox->loop);
     take_bytes(channel, read_buffer, (size_t)n);
     return true;
 }
@@ -406,8 +405,9 @@ static struct worker_channel *find_waiting(struct worker_channels *all, uint32_t
 
 /* The answer is in `out`; lines that waited for it are next, when the socket has taken it. */
 static void go_on(struct worker_channel *channel) {
+    if (channel->waiting != WAITING_LOOK)
+        channel->speaker->heard = loop_now(channel->speaker->all->outbox->loop);
     channel->waiting = WAITING_NOTHING;
-    channel->speaker->heard = loop_now(channel->speaker->all->outbox->loop);
     if (channel->out.failed) channel_cut(channel, ENOMEM);
     send_out(channel);
     if (!has_more(channel)) take_bytes(channel, read_buffer, 0);
@@ -429,10 +429,11 @@ static void answer_text(struct worker_channel *channel, const char *word, const 
 }
 
 static void answer_one(struct worker_channel *channel, Wire__Answer__Status status, struct shared *value) {
+    bool bare = channel->waiting == WAITING_OK || channel->waiting == WAITING_LOOK;
     switch (status) {
     case WIRE__ANSWER__STATUS__OK:
-        if (channel->waiting == WAITING_OK || value == NULL)
-            channel_answer(channel, channel->waiting == WAITING_OK ? "ok" : "value 0");
+        if (bare || value == NULL)
+            channel_answer(channel, bare ? "ok" : "value 0");
         else
             channel_answer_shared(channel, value);
         break;

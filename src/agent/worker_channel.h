@@ -39,13 +39,14 @@ enum { SPEAKER_WRITING_MAX = 16 };
 struct speaker {
     struct worker_channels *all;
     uint32_t rank;
-    uint64_t reports; /* number of its last report */
+    uint64_t reports;     /* number of its last report */
+    uint64_t report_base; /* that of the last one before this attempt */
     struct writing {
         uint64_t number;  /* of a checkpoint that was begun and neither committed nor aborted; 0: free */
         uint32_t channel; /* that began it */
     } writing[SPEAKER_WRITING_MAX];
     bool ready, rendezvous;
-    nanoseconds heard; /* when it last said or got something; monotonic */
+    nanoseconds heard; /* when it last said or got something, looks at others' reports aside; monotonic */
     bool finishing;    /* an empty socket is as good as a closed one */
     unsigned n_channels;
     struct worker_channel *channels; /* in the order in which they were opened, for that of what they say */

@@ -178,6 +178,7 @@ static int listen_to(struct worker_process *worker, const Wire__Launch *body, st
     worker->speaker = (struct speaker){.all = channels,
                                        .rank = worker->rank,
                                        .reports = body->report_base,
+                                       .report_base = body->report_base,
                                        .ended = channels_ended,
                                        .failed = failure_told,
                                        .context = worker};

@@ -124,10 +124,10 @@ long request_open(struct worker_request *request) {
 static const struct worker_verb {
     const char *word;
     size_t size;
-    bool in_turn;
+    bool in_turn, alive;
     long (*handle)(struct worker_request *request);
 } verbs[] = {
-#define X(word, in_turn) {#word, sizeof #word - 1, in_turn, request_##word},
+#define X(word, in_turn, alive) {#word, sizeof #word - 1, in_turn, alive, request_##word},
     REQUESTS(X)
 #undef X
 };
@@ -145,12 +145,13 @@ long worker_request_handle(struct worker_channel *channel, char *line, size_t si
     struct worker_request request = {.channel = channel, .at = line, .value = value, .available = available};
     long result;
     const struct worker_verb *verb = find_verb(line, size);
+    if (verb == NULL || verb->alive) channel->speaker->heard = loop_now(channel->speaker->all->outbox->loop);
     if (memchr(line, '\0', size) != NULL) {
         result = worker_request_refuse(&request, "a line must not hold a NUL byte");
     } else if (verb == NULL) {
         result = worker_request_refuse(
             &request, "unknown word: report, ready, rendezvous, heartbeat, preemption, failure, checkpoint, "
-                      "checkpoints, commit, abort, set, get, wait, add, gather and open are known");
+                      "checkpoints, reported, commit, abort, set, get, wait, add, gather and open are known");
     } else {
         request.at = line + verb->size + (line[verb->size] == ' ');
         bool early = verb->in_turn && channel->waiting != WAITING_NOTHING;

@@ -8,8 +8,9 @@
 
 enum { CHANNEL_FDS = 4 };
 
-/* What waits for the controller's answer. */
-enum waiting { WAITING_NOTHING, WAITING_COMMIT, WAITING_LIST, WAITING_OK, WAITING_VALUE };
+/* What waits for the controller's answer. LOOK: a question that is answered at once and is no sign of life: what
+ * watches over a worker asks it. */
+enum waiting { WAITING_NOTHING, WAITING_COMMIT, WAITING_LIST, WAITING_OK, WAITING_VALUE, WAITING_LOOK };
 
 struct worker_channel {
     struct speaker *speaker;
@@ -56,24 +57,25 @@ void channel_cut(struct worker_channel *channel, int error);
 /* Opens a channel on `fd`, which it takes over unless it fails. */
 int channel_open(struct speaker *speaker, int fd);
 
-/* X(word, in turn: it has an answer, and waits until the request before it was answered) */
-#define REQUESTS(X)      \
-    X(report, false)     \
-    X(ready, false)      \
-    X(rendezvous, false) \
-    X(heartbeat, false)  \
-    X(preemption, true)  \
-    X(failure, true)     \
-    X(checkpoint, true)  \
-    X(checkpoints, true) \
-    X(commit, true)      \
-    X(abort, true)       \
-    X(set, true)         \
-    X(get, true)         \
-    X(wait, true)        \
-    X(add, true)         \
-    X(gather, true)      \
-    X(open, false)
+/* X(word, in turn: it has an answer, and waits until the request before it was answered, a sign of life) */
+#define REQUESTS(X)            \
+    X(report, false, true)     \
+    X(ready, false, true)      \
+    X(rendezvous, false, true) \
+    X(heartbeat, false, true)  \
+    X(preemption, true, true)  \
+    X(failure, true, true)     \
+    X(checkpoint, true, true)  \
+    X(checkpoints, true, true) \
+    X(reported, true, false)   \
+    X(commit, true, true)      \
+    X(abort, true, true)       \
+    X(set, true, true)         \
+    X(get, true, true)         \
+    X(wait, true, true)        \
+    X(add, true, true)         \
+    X(gather, true, true)      \
+    X(open, false, false)
 
 /* A line in the hands of its handler. */
 struct worker_request {
@@ -84,7 +86,7 @@ struct worker_request {
 };
 
 /* Handlers return as request_handle. */
-#define X(word, in_turn) long request_##word(struct worker_request *request);
+#define X(word, in_turn, alive) long request_##word(struct worker_request *request);
 REQUESTS(X)
 #undef X
 

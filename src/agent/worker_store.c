@@ -1,4 +1,5 @@
-/* What a worker asks of the run's store: checked here, answered by the controller. */
+/* What a worker asks of the run's store, and of the other ranks' reports: checked here, answered by the
+ * controller. */
 #include <stdint.h>
 #include <string.h>
 
@@ -31,6 +32,19 @@ static void ask_store(struct worker_request *request, Wire__StoreRequest__Operat
     body.timeout_ms = timeout_ms;
     channel->waiting = waiting;
     outbox_send(channel->speaker->all->outbox, &WIRE_MESSAGE(STORE_REQUEST, store_request, &body));
+}
+
+/* How many reports of each rank: as many as this one has made, where it says 0. */
+static void ask_reports(struct worker_channel *channel, uint64_t reports, int64_t timeout_ms) {
+    const struct speaker *speaker = channel->speaker;
+    Wire__StoreRequest body = WIRE__STORE_REQUEST__INIT;
+    body.operation = WIRE__STORE_REQUEST__OPERATION__REPORTS;
+    body.rank = speaker->rank;
+    body.channel = channel->number;
+    body.reports = reports > 0 ? reports : speaker->reports - speaker->report_base;
+    body.timeout_ms = timeout_ms;
+    channel->waiting = timeout_ms == 0 ? WAITING_LOOK : WAITING_OK;
+    outbox_send_behind(speaker->all->outbox, &WIRE_MESSAGE(STORE_REQUEST, store_request, &body));
 }
 
 void worker_request_forget(struct worker_channel *channel) {
@@ -97,5 +111,17 @@ long request_add(struct worker_request *request) {
         return worker_request_refuse(request, "a delta must be a whole number");
     ProtobufCBinaryData value = {.len = strlen(text), .data = (uint8_t *)text};
     ask_store(request, WIRE__STORE_REQUEST__OPERATION__ADD, key, value, -1, WAITING_VALUE);
+    return 0;
+}
+
+long request_reported(struct worker_request *request) {
+    int64_t reports, timeout_ms;
+    if (!str_to_int64(worker_request_word(request), 0, INT64_MAX, &reports))
+        return worker_request_refuse(request,
+                                     "a number of reports must be a whole number, 0 for as many as this "
+                                     "worker has made");
+    if (!str_to_int64(worker_request_word(request), -1, INT64_MAX, &timeout_ms))
+        return worker_request_refuse(request, BAD_TIMEOUT);
+    ask_reports(request->channel, (uint64_t)reports, timeout_ms);
     return 0;
 }

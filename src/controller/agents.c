@@ -22,7 +22,7 @@
 
 /* Numbers on the wire are cast to those of run/. */
 _Static_assert((int)WIRE__REPORT__KIND__ALIVE == (int)REPORT_ALIVE, "kinds of reports");
-_Static_assert((int)WIRE__STORE_REQUEST__OPERATION__FORGET == (int)STORE_FORGET, "operations of the store");
+_Static_assert((int)WIRE__STORE_REQUEST__OPERATION__REPORTS == (int)STORE_REPORTS, "operations of the store");
 _Static_assert((int)WIRE__ANSWER__STATUS__INVALID == (int)STORE_INVALID, "answers of the store");
 _Static_assert((int)WIRE__ANSWER__STATUS__FAILED == (int)STORE_FAILED, "answers of the store");
 
@@ -270,6 +270,7 @@ static void on_report(struct ty_run *run, const Wire__Report *report) {
         struct journal_report row = {run_attempt(run->core), (int)report->rank, report->number,
                                      report->time,           metrics,           size};
         records_report(run->records, &row);
+        if (run->launched.store != NULL) store_report(run->launched.store, report->rank);
         events_add_report(&run->events, &row, kind == REPORT_BEGIN);
         if (report->rank == 0) {
             buffer_clear(&run->committing.metrics);
@@ -313,6 +314,7 @@ static void on_store_request(struct peer *peer, const Wire__StoreRequest *body) 
         .value = body->value.data,
         .size = body->value.len,
         .timeout = body->timeout_ms < 0 ? -1 : duration_of_ms(body->timeout_ms),
+        .reports = body->reports,
     };
     if (run->launched.store == NULL) return;
     store_ask(run->launched.store, &request, loop_now(run->loop));

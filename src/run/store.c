@@ -16,7 +16,7 @@ struct waiter {
     struct waiter *next;
     uint32_t node, channel, rank;
     nanoseconds deadline; /* -1: none */
-    bool gathers;         /* waits for all ranks; else for the key's value */
+    bool gathers;         /* gave a piece; else it waits for the key's value, or for the reports of all */
 };
 
 struct piece {
@@ -39,12 +39,24 @@ struct store_entry {
     uint32_t n_came;
     size_t came_bytes; /* what their part of the answer takes */
     struct gathered last;
+    uint64_t reports;   /* so many of every rank are waited for; 0: none are */
+    uint32_t n_awaited; /* ranks that live and have not made them */
+};
+
+/* Who lacks so many reports, kept until a rank makes one or ends: a thousand ranks may ask it at a time. */
+struct lacking {
+    uint64_t reports; /* 0: nobody asked */
+    uint32_t n;
+    struct shared *ranks; /* an idset; NULL: memory was short */
 };
 
 struct store {
     struct hash *entries;
     uint32_t world_size;
     struct idset ended; /* ranks from which nothing comes any more */
+    uint64_t *reports;  /* that each rank has made */
+    size_t n_awaiting;  /* entries that wait for reports */
+    struct lacking lacking;
     store_answer *answer;
     void *context;
     size_t *bytes; /* that values take, also where others hold them */
@@ -57,16 +69,15 @@ struct store *store_create(uint32_t world_size, size_t *bytes, store_answer *ans
     struct store *store = calloc(1, sizeof *store);
     if (store == NULL) return NULL;
     *store = (struct store){.entries = hash_create(),
+                            .reports = calloc(world_size, sizeof *store->reports),
                             .world_size = world_size,
                             .answer = answer,
                             .context = context,
                             .bytes = bytes,
                             .deadline = -1};
-    if (store->entries == NULL) {
-        free(store);
-        return NULL;
-    }
-    return store;
+    if (store->entries != NULL && store->reports != NULL) return store;
+    store_destroy(store);
+    return NULL;
 }
 
 /* An array with an item for each rank; it counts like a value. */
@@ -96,6 +107,11 @@ static void forget_gathered(struct store *store, struct gathered *last) {
     *last = (struct gathered){0};
 }
 
+static void forget_lacking(struct store *store) {
+    shared_release(store->lacking.ranks);
+    store->lacking = (struct lacking){0};
+}
+
 /* Frees the waiter that `link` points at. */
 static void remove_waiter(struct store *store, struct waiter **link) {
     struct waiter *waiter = *link;
@@ -105,6 +121,7 @@ static void remove_waiter(struct store *store, struct waiter **link) {
 }
 
 static void free_entry(struct store *store, struct store_entry *entry) {
+    store->n_awaiting -= entry->reports > 0;
     while (entry->waiters != NULL)
         remove_waiter(store, &entry->waiters);
     free_pieces(store, entry);
@@ -117,8 +134,10 @@ void store_destroy(struct store *store) {
     if (store == NULL) return;
     size_t at = 0;
     uintptr_t value;
-    while (hash_next(store->entries, &at, &value) != NULL)
+    while (store->entries != NULL && hash_next(store->entries, &at, &value) != NULL)
         free_entry(store, (struct store_entry *)value);
+    forget_lacking(store);
+    free(store->reports);
     idset_done(&store->ended);
     hash_destroy(store->entries);
     free(store);
@@ -372,14 +391,90 @@ static void refuse_without_ended(struct store *store, struct store_entry *entry)
     idset_done(&missing);
 }
 
+/* The key of those who wait for so many reports of every rank: no worker's has a blank. */
+static void reports_key(uint64_t reports, char key[48]) {
+    (void)snprintf(key, 48, "report %" PRIu64 " of all ranks", reports);
+}
+
+/* One rank less is awaited. */
+static void count_down(struct store *store, struct store_entry *entry) {
+    if (--entry->n_awaited == 0) answer_waiters(store, entry, false, STORE_OK, NULL);
+}
+
 void store_leave(struct store *store, uint32_t rank) {
-    if (rank >= store->world_size || idset_add(&store->ended, rank) < 0) return;
+    if (rank >= store->world_size || idset_has(&store->ended, rank)) return;
+    if (idset_add(&store->ended, rank) < 0) return;
+    forget_lacking(store);
     size_t at = 0;
     uintptr_t value;
-    while (hash_next(store->entries, &at, &value) != NULL) {
+    const char *key;
+    while ((key = hash_next(store->entries, &at, &value)) != NULL) {
         struct store_entry *entry = (struct store_entry *)value;
         if (entry->pieces != NULL) refuse_without_ended(store, entry);
+        if (entry->reports <= store->reports[rank]) continue;
+        count_down(store, entry);
+        tidy(store, key);
     }
+}
+
+void store_report(struct store *store, uint32_t rank) {
+    if (rank >= store->world_size) return;
+    uint64_t made = ++store->reports[rank];
+    forget_lacking(store);
+    if (store->n_awaiting == 0 || idset_has(&store->ended, rank)) return;
+    char key[48];
+    reports_key(made, key);
+    struct store_entry *entry = find_entry(store, key);
+    if (entry == NULL) return;
+    count_down(store, entry);
+    tidy(store, key);
+}
+
+/* Who lives and has not made so many reports. */
+static const struct lacking *find_lacking(struct store *store, uint64_t reports) {
+    if (store->lacking.reports == reports) return &store->lacking;
+    struct idset ranks = {0};
+    struct buffer text = {0};
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < store->world_size; i++) {
+        if (store->reports[i] >= reports || idset_has(&store->ended, i)) continue;
+        n++;
+        (void)idset_add(&ranks, i);
+    }
+    idset_format(&ranks, &text);
+    idset_done(&ranks);
+    forget_lacking(store);
+    store->lacking = (struct lacking){reports, n, take_text(&text)};
+    return &store->lacking;
+}
+
+static void await_reports(struct store *store, const struct store_request *request, nanoseconds now) {
+    const struct lacking *lacking = find_lacking(store, request->reports);
+    struct store_request with_key = *request;
+    char key[48];
+    if (lacking->n == 0) {
+        answer(store, request, STORE_OK, NULL);
+        return;
+    }
+    if (request->timeout == 0) {
+        answer(store, request, STORE_TIMEOUT, lacking->ranks);
+        return;
+    }
+    reports_key(request->reports, key);
+    with_key.key = key;
+    if (!has_room(store, &with_key, 0)) return;
+    struct store_entry *entry = make_entry(store, key);
+    if (entry == NULL) {
+        fail_memory(store, request);
+        return;
+    }
+    if (entry->reports == 0) {
+        store->n_awaiting++;
+        entry->reports = request->reports;
+        entry->n_awaited = lacking->n;
+    }
+    (void)add_waiter(store, entry, request, now);
+    tidy(store, key);
 }
 
 /* A rank whose time was over asks again, and meanwhile all came. */
@@ -511,6 +606,9 @@ void store_ask(struct store *store, const struct store_request *request, nanosec
     case STORE_FORGET:
         forget(store, request);
         return;
+    case STORE_REPORTS:
+        await_reports(store, request, now);
+        return;
     default:
         refuse(store, request, "no such operation");
     }
@@ -530,7 +628,7 @@ static size_t name_waiters(const struct store_entry *entry, const char *key, str
         *lowest = (uint32_t)idset_next(&ranks, -1);
         buffer_text(out, out->size > 0 ? ", " : "");
         name_ranks(&ranks, "waits", "wait", out);
-        buffer_printf(out, " for \"%s\"", key);
+        buffer_printf(out, entry->reports > 0 ? " for %s" : " for \"%s\"", key);
     }
     idset_done(&ranks);
     return n;
@@ -589,10 +687,12 @@ static nanoseconds expire_entry(struct store *store, struct store_entry *entry, 
             continue;
         }
         store->turn++;
-        if (waiter->gathers && absent == NULL) absent = list_absent(store, entry);
         if (waiter->gathers) entry->pieces[waiter->rank].waiting = false;
+        if (waiter->gathers && absent == NULL) absent = list_absent(store, entry);
+        if (entry->reports > 0 && absent == NULL)
+            absent = shared_hold(find_lacking(store, entry->reports)->ranks);
         store->answer(store->context, waiter->node, waiter->channel, STORE_TIMEOUT,
-                      waiter->gathers ? absent : NULL);
+                      waiter->gathers || entry->reports > 0 ? absent : NULL);
         remove_waiter(store, link);
     }
     shared_release(absent);

@@ -20,8 +20,18 @@ enum {
     STORE_WAITERS_MAX = 1 << 16
 };
 
-/* FORGET: nobody waits any more for the answer on that channel; it has no answer itself. */
-enum store_operation { STORE_SET, STORE_GET, STORE_WAIT, STORE_ADD, STORE_GATHER, STORE_DELETE, STORE_FORGET };
+/* FORGET: nobody waits any more for the answer on that channel; it has no answer itself. REPORTS: until every
+ * rank that has not ended has made so many reports. */
+enum store_operation {
+    STORE_SET,
+    STORE_GET,
+    STORE_WAIT,
+    STORE_ADD,
+    STORE_GATHER,
+    STORE_DELETE,
+    STORE_FORGET,
+    STORE_REPORTS
+};
 enum store_status { STORE_OK, STORE_NONE, STORE_TIMEOUT, STORE_INVALID, STORE_FAILED };
 
 struct store_request {
@@ -31,9 +41,11 @@ struct store_request {
     const void *value;
     size_t size;
     nanoseconds timeout; /* negative: none */
+    uint64_t reports;    /* of each rank */
 };
 
-/* NONE: no such key. TIMEOUT: the value is the idset of the ranks that a gather lacked. INVALID: the request
+/* NONE: no such key. TIMEOUT: the value is the idset of the ranks that a gather lacked, or whose reports are
+ * missing. INVALID: the request
  * is wrong; FAILED: it is right, but can come to nothing any more; both say why, in words, or nothing where
  * memory is short. The value (NULL: none) is borrowed: the callback may hold it, and those who get the same
  * answer get the same value. The callback may not ask the store. */
@@ -57,9 +69,12 @@ void store_ask(struct store *store, const struct store_request *request, nanosec
 bool store_is_stuck(const struct store *store, const struct idset *elsewhere, uint64_t *turn, uint32_t *rank,
                     struct buffer *out);
 
-/* A rank has ended: gathers that still lack its piece, now or later, are FAILED at once. Short of memory,
- * they wait for their time. */
+/* A rank has ended: gathers that still lack its piece, now or later, are FAILED at once, and nobody waits for
+ * its reports. Short of memory, they wait for their time. */
 void store_leave(struct store *store, uint32_t rank);
+
+/* A rank has made another report. */
+void store_report(struct store *store, uint32_t rank);
 
 /* No wait runs out before this (monotonic; -1: none does). store_expire answers those whose time is over. */
 nanoseconds store_deadline(const struct store *store);

@@ -14,6 +14,7 @@
  *   add KEY DELTA                         value SIZE\n<bytes>       the sum, decimal
  *   gather KEY TIMEOUT_MS SIZE\n<bytes>   value SIZE\n<bytes>, timeout IDSET; pieces: u32 little-endian size,
  *                                         bytes
+ *   reported COUNT TIMEOUT_MS             ok, timeout IDSET         every rank has made so many reports
  *   open                                  -                         with a socket in SCM_RIGHTS: another
  *                                         channel
  *

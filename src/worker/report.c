@@ -2,6 +2,7 @@
  * committed (docs/design.md 4, "Reports do not block"). What goes on meanwhile is in upload.c. */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -316,18 +317,40 @@ const char *ty_checkpoint_latest(const ty_worker *worker) {
 }
 
 /* Over a channel of its own: another thread may be in the middle of a request. */
-int ty_report_failure(const char *failure_json, ty_error *err) {
-    if (failure_json == NULL) return ty_fail(err, TY_EUSAGE, "report: the failure is NULL");
+static int ask_beside(const struct buffer *line, struct buffer *answer, ty_error *err) {
     struct link *link;
+    if (line->failed) return ty_fail_memory(err);
     int rc = link_open_own(&link, err);
     if (rc < 0) return rc;
-    struct buffer line = {0}, answer = {0};
+    rc = link_request(link, line->data, line->size, answer, NULL, err);
+    link_close(link);
+    return rc;
+}
+
+int ty_report_wait(ty_worker *worker, uint64_t count, double timeout_s, ty_error *err) {
+    if (worker == NULL) return ty_fail(err, TY_EUSAGE, "report: the worker is NULL");
+    if (isnan(timeout_s)) return ty_fail(err, TY_EUSAGE, "report: the time-out is not a number");
+    if (count > INT64_MAX)
+        return ty_fail(err, TY_EUSAGE, "report: a count of %" PRIu64 " is over the limit of %" PRId64, count,
+                       INT64_MAX);
+    CLEANUP(buffer_done) struct buffer line = {0};
+    CLEANUP(buffer_done) struct buffer answer = {0};
+    buffer_printf(&line, "reported %" PRIu64 " %" PRId64 "\n", count, worker_timeout_ms(timeout_s));
+    int rc = ask_beside(&line, &answer, err);
+    if (rc == 0) rc = worker_check_answer(answer.data, err);
+    if (rc < 0 || str_equal(answer.data, "ok")) return rc;
+    const char *missing;
+    if (str_prefix(answer.data, "timeout", &missing)) return worker_fail_missing(missing, err);
+    return ty_fail(err, TY_EPROTOCOL, "the agent's answer \"%.80s\" is not understood", answer.data);
+}
+
+int ty_report_failure(const char *failure_json, ty_error *err) {
+    if (failure_json == NULL) return ty_fail(err, TY_EUSAGE, "report: the failure is NULL");
+    CLEANUP(buffer_done) struct buffer line = {0};
+    CLEANUP(buffer_done) struct buffer answer = {0};
     buffer_printf(&line, "failure %zu\n%s", strlen(failure_json), failure_json);
-    rc = line.failed ? ty_fail_memory(err) : link_request(link, line.data, line.size, &answer, NULL, err);
+    int rc = ask_beside(&line, &answer, err);
     const char *text;
     if (rc == 0 && str_prefix(answer.data, "error ", &text)) rc = ty_fail(err, TY_EUSAGE, "report: %s", text);
-    buffer_done(&line);
-    buffer_done(&answer);
-    link_close(link);
     return rc;
 }

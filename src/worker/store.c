@@ -73,9 +73,8 @@ int ty_store_wait(ty_worker *worker, const char *key, double timeout_s, void **v
     if (rc < 0) return rc;
     if (!(timeout_s >= 0))
         return ty_fail(err, TY_EUSAGE, "store key %s: the time-out must be a number of seconds from 0", key);
-    int64_t timeout_ms = timeout_s < 1e12 ? (int64_t)ceil(timeout_s * 1e3) : -1; /* beyond 30,000 years: none */
     buffer_clear(&worker->line);
-    buffer_printf(&worker->line, "wait %s %" PRId64 "\n", key, timeout_ms);
+    buffer_printf(&worker->line, "wait %s %" PRId64 "\n", key, worker_timeout_ms(timeout_s));
     struct buffer bytes = {0};
     rc = worker_request(worker, &bytes, err);
     if (rc == 0 && answered_value(worker))
@@ -104,6 +103,15 @@ int ty_store_add(ty_worker *worker, const char *key, int64_t delta, int64_t *sum
     return rc;
 }
 
+int64_t worker_timeout_ms(double timeout_s) {
+    return timeout_s >= 0 && timeout_s < 1e12 ? (int64_t)ceil(timeout_s * 1e3) : -1;
+}
+
+int worker_fail_missing(const char *missing, ty_error *err) {
+    return ty_fail(err, TY_ETIMEOUT, "rank%s %s did not come", strpbrk(missing, ",-") != NULL ? "s" : "",
+                   missing[0] == ' ' ? missing + 1 : "?");
+}
+
 /* The key is made this attempt's own: an earlier one may have left half of its pieces. */
 int worker_gather(struct ty_worker *worker, const char *key, const void *value, size_t size, int64_t timeout_ms,
                   struct buffer *all, ty_error *err) {
@@ -114,9 +122,7 @@ int worker_gather(struct ty_worker *worker, const char *key, const void *value, 
     int rc = worker_request(worker, all, err);
     if (rc < 0) return rc;
     const char *missing;
-    if (str_prefix(worker->answer.data, "timeout", &missing))
-        return ty_fail(err, TY_ETIMEOUT, "rank%s %s did not come", strpbrk(missing, ",-") != NULL ? "s" : "",
-                       missing[0] == ' ' ? missing + 1 : "?");
+    if (str_prefix(worker->answer.data, "timeout", &missing)) return worker_fail_missing(missing, err);
     return answered_value(worker) ? 0 : worker_fail_answer(worker, err);
 }
 
@@ -129,9 +135,8 @@ int ty_store_gather(ty_worker *worker, const char *key, const void *value, size_
         return ty_fail(err, TY_EUSAGE, "store key %s: a piece of %zu bytes is over the limit of %d", key, size,
                        WORKER_VALUE_MAX);
     if (isnan(timeout_s)) return ty_fail(err, TY_EUSAGE, "store key %s: the time-out is not a number", key);
-    int64_t timeout_ms = timeout_s >= 0 && timeout_s < 1e12 ? (int64_t)ceil(timeout_s * 1e3) : -1;
     struct buffer pieces = {0};
-    rc = worker_gather(worker, key, value, size, timeout_ms, &pieces, err);
+    rc = worker_gather(worker, key, value, size, worker_timeout_ms(timeout_s), &pieces, err);
     if (rc == 0) rc = take_value(&pieces, all, all_size, err);
     buffer_done(&pieces);
     return rc < 0 ? rc : 0;

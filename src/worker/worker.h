@@ -46,6 +46,11 @@ int worker_request(struct ty_worker *worker, struct buffer *value, ty_error *err
 int worker_gather(struct ty_worker *worker, const char *key, const void *value, size_t size, int64_t timeout_ms,
                   struct buffer *all, ty_error *err);
 
+/* A time-out of the public interface: without limit when it is negative, or over 30,000 years. */
+int64_t worker_timeout_ms(double timeout_s);
+/* TY_ETIMEOUT: the ranks of an answer "timeout IDSET", of which `missing` is the set, did not come. */
+int worker_fail_missing(const char *missing, ty_error *err);
+
 /* TY_EPROTOCOL: the last answer is none that its request can have. */
 int worker_fail_answer(const struct ty_worker *worker, ty_error *err);
 

@@ -276,6 +276,57 @@ if RANK in (0, 2): assert c.gather("half", b"x", 1000) == "timeout 1,3"
 c.barrier("after")
 """)
 
+    def test_the_reports_of_the_others_are_waited_for(self):
+        """Behind its own reports of the same moment; by whoever is not there yet, in this attempt; without those who have ended."""
+        self.workers(3, r"""
+first = os.environ["TRAINYARD_ATTEMPT"] == "1"
+c.barrier("before")
+if RANK == 2:
+    c.wait("asked"); c.report(a=1)
+    if first: os._exit(1)
+    sys.exit()
+assert c.ask("reported 0 0")[0] == "ok"
+c.say("report {}\nreported 0 0")
+missing = ("timeout 2", ("timeout 1-2", "timeout 0,2")[RANK])
+assert c.hear()[0] in missing
+assert c.ask("reported 1 100")[0] in missing
+other = c.open()
+other.say("reported 1 -1")
+if c.add("n", 1) == 2: c.set("asked", b"")
+assert other.hear()[0] == "ok"
+if RANK == 0:
+    c.report(a=2)
+    assert c.ask("reported 2 30000")[0] == "ok", "rank 2 has ended, and rank 1 comes"
+else:
+    while c.ask("reported 1 0")[0] != "ok" or c.ask("reported 2 0")[0] != "timeout 1": time.sleep(0.01)
+    c.report(a=2)
+""", "--max-failures", "1")
+
+    def test_a_wait_for_reports_ends_with_its_channel_and_its_attempt(self):
+        self.workers(2, r"""
+if RANK == 0:
+    for i in range(300):
+        other = c.open()
+        other.say("reported 1 -1")
+        other.socket.close()
+    c.say("reported 5 -1")
+    c.bytes = b""
+    if os.environ["TRAINYARD_ATTEMPT"] == "2": c.open().set("waits", b"")
+else:
+    if os.environ["TRAINYARD_ATTEMPT"] == "1": os._exit(3)
+    c.wait("waits")
+    for i in range(5): c.report(i=i)
+    sys.exit()
+for i in range(5): c.report(i=i)
+assert c.hear()[0] == "ok"
+""", "--max-failures", "1")
+
+    def test_a_look_at_the_reports_of_the_others_is_no_sign_of_life(self):
+        program = HEAD + "c.say('ready')\nwhile RANK == 0:\n    c.ask('reported 1 0')\n    time.sleep(0.02)\nwhile True:\n    c.say('heartbeat')\n    time.sleep(0.02)\n"
+        finished = self.run_workers("--name", "run", "-n", 2, "--hang-timeout", "1s", "--", PYTHON, "-B", "-S", "-E", self.write("work/program.py", program), timeout=60)
+        self.assert_status(1, finished)
+        self.assertIn("first cause: rank 0 hung", finished.err)
+
     def test_attempts_have_stores_of_their_own(self):
         self.workers(2, "assert c.get('left') is None, 'of the attempt before'\nc.barrier('looked')\nc.set('left', b'x')\nc.barrier('set')\n"
                         "if os.environ['TRAINYARD_ATTEMPT'] == '1': os._exit(RANK)\n", "--max-failures", "1")
@@ -313,7 +364,8 @@ class Hostile(ProtocolCase):
         b"checkpoint", b"checkpoint []", b"commit", b"commit 1", b"commit 0 []", b"commit 1 []", b"commit -1 []", b"commit 99999999999999999999 []",
         b"commit x []", b"abort", b"abort 1", b"abort 1 why", b"set", b"set k", b"set k x", b"set k -1", b"set k 1.5", b"get", b"get ", b"get a\x01b",
         b"get " + b"k" * 256, b"wait k", b"wait k x", b"wait k -2", b"wait k 1.5", b"wait k 99999999999999999999", b"add k", b"add k x", b"add k 1.5",
-        b"add k 99999999999999999999", b"add  1", b"gather k", b"gather k 10", b"gather k x 0", b"gather k 10 x", b"open", b"open now",
+        b"add k 99999999999999999999", b"add  1", b"gather k", b"gather k 10", b"gather k x 0", b"gather k 10 x", b"reported", b"reported 1", b"reported x 0", b"reported -1 0", b"reported 1 x", b"reported 9223372036854775808 0",
+        b"open", b"open now",
         b"value 3", b"ok", b"\xff\xfe\xfd", b"%s%s%n", b"../../etc/passwd", b"x" * 100000, b"y" * ((1 << 20) + 1), b"report " + b"z" * (1 << 20),
         b"[" * 100000, b"report " + b"[" * 100000, b'report {"a": ' + b"[" * 100000, b"commit 1 " + b"[" * 100000,
     ]

@@ -331,6 +331,7 @@ def test_a_rank_whose_report_is_missing_is_named_and_ends_the_wait(fit, capfd, t
     def train():
         trainyard.collective.barrier()  # however long it takes until all are there
         os.environ.update(limits)
+        trainyard.runtime.session().run_path = "/nowhere/at/all"  # which another machine cannot see
         if trainyard.get_context().get_world_rank() != 2:
             waits()
         else:
@@ -377,6 +378,7 @@ def test_a_list_of_checkpoints_is_waited_for_no_longer_than_asked(fit):
                 with pytest.raises(ValueError, match="timeout_s"):
                     trainyard.get_all_reported_checkpoints(timeout_s=wrong)
             trainyard.report({"step": 1})
+            trainyard.runtime.session().run_path = "/nowhere/at/all"  # which another machine cannot see
             with pytest.raises(TimeoutError, match="rank 1 did not come within 0.1 s"):
                 trainyard.get_all_reported_checkpoints(timeout_s=0.1)
         trainyard.collective.barrier()

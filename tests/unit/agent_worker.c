@@ -97,7 +97,7 @@ static int speak(void) {
     say("nonsense\n");
     expect("error unknown word: report, ready, rendezvous, heartbeat, preemption, failure, checkpoint, "
            "checkpoints, "
-           "commit, abort, set, get, wait, add, "
+           "reported, commit, abort, set, get, wait, add, "
            "gather and open are known\n");
     say("report [1]\nreport {\"a\"\n");
     char bytes[512];

@@ -38,7 +38,7 @@ static int close_store(void **state) {
 static void ask(enum store_operation operation, uint32_t rank, const char *key, const char *value,
                 nanoseconds timeout, nanoseconds now) {
     struct store_request request = {
-        operation, rank, 1, 10 + rank, key, value, value == NULL ? 0 : strlen(value), timeout};
+        operation, rank, 1, 10 + rank, key, value, value == NULL ? 0 : strlen(value), timeout, 0};
     store_ask(store, &request, now);
 }
 
@@ -155,6 +155,111 @@ static void gather_fails_without_a_rank_that_ended(void **state) {
     store_leave(store, 9); /* no such rank */
     ask(STORE_WAIT, 0, "v", NULL, -1, 0);
     expect("");
+}
+
+static void ask_reports(uint32_t rank, uint64_t reports, nanoseconds timeout, nanoseconds now) {
+    struct store_request request = {STORE_REPORTS, rank, 1, 10 + rank, "", NULL, 0, timeout, reports};
+    store_ask(store, &request, now);
+}
+
+static void report(uint32_t rank, unsigned n) {
+    while (n-- > 0)
+        store_report(store, rank);
+}
+
+static void reports_of_all_are_waited_for(void **state) {
+    (void)state;
+    ask_reports(0, 0, 0, 0);
+    expect(" 1/10:ok");
+    report(0, 2);
+    ask_reports(0, 2, 0, 0);
+    expect(" 1/10:timeout=1-2");
+    ask_reports(0, 2, -1, 0);
+    ask_reports(1, 1, 50, 0); /* whoever asks may be behind itself */
+    expect("");
+    report(2, 3);
+    report(1, 1);
+    expect(" 1/11:ok");
+    ask_reports(2, 3, 0, 0);
+    expect(" 1/12:timeout=0-1");
+    report(1, 1);
+    expect(" 1/10:ok");
+    ask_reports(1, UINT64_MAX, 0, 0);
+    expect(" 1/11:timeout=0-2");
+    store_report(store, 3); /* no such rank */
+}
+
+static void reports_that_do_not_come_are_named_in_time(void **state) {
+    (void)state;
+    report(1, 1);
+    ask_reports(1, 1, 50, 100);
+    ask_reports(1, 1, 90, 100);
+    assert_int_equal(store_deadline(store), 150);
+    store_expire(store, 150);
+    expect(" 1/11:timeout=0,2");
+    report(0, 1);
+    store_expire(store, 190);
+    expect(" 1/11:timeout=2");
+    assert_int_equal(store_deadline(store), -1);
+    ask_reports(1, 1, 50, 200);
+    ask(STORE_FORGET, 1, "", NULL, -1, 200);
+    report(2, 1);
+    store_expire(store, 300);
+    expect("");
+}
+
+static void reports_of_a_rank_that_has_ended_are_not_waited_for(void **state) {
+    (void)state;
+    report(0, 1);
+    ask_reports(0, 1, -1, 0);
+    store_leave(store, 1);
+    store_leave(store, 1);
+    expect("");
+    ask_reports(0, 1, 0, 0);
+    expect(" 1/10:timeout=2");
+    report(1, 1); /* it was on its way */
+    expect("");
+    store_leave(store, 2);
+    expect(" 1/10:ok");
+    ask_reports(0, 2, -1, 0);
+    store_leave(store, 0);
+    expect(" 1/10:ok");
+}
+
+/* What a thousand ranks ask for is counted once and answered with one text. */
+static void many_ranks_wait_for_one(void **state) {
+    (void)state;
+    struct store *many = store_create(1000, &held, note_answer, &answers);
+    assert_non_null(many);
+    for (uint32_t rank = 1; rank < 1000; rank++) {
+        store_report(many, rank);
+        store_ask(many, &(struct store_request){STORE_REPORTS, rank, 1, rank, "", NULL, 0, 5, 1}, 0);
+    }
+    assert_int_equal(answers.size, 0);
+    store_expire(many, 5);
+    size_t told = 0;
+    for (const char *at = answers.data; (at = strstr(at, ":timeout=0")) != NULL; at++)
+        told++;
+    assert_int_equal(told, 999);
+    buffer_done(&answers);
+    store_report(many, 0);
+    assert_int_equal(answers.size, 0);
+    store_destroy(many);
+}
+
+static void who_waits_for_reports_is_told_as_such(void **state) {
+    (void)state;
+    uint64_t turn;
+    uint32_t rank = 9;
+    struct buffer out = {0};
+    ask_reports(0, 3, -1, 0);
+    assert_false(store_is_stuck(store, NULL, &turn, &rank, &out));
+    buffer_done(&out);
+    ask_reports(1, 3, -1, 0);
+    ask(STORE_WAIT, 2, "k", NULL, -1, 0);
+    assert_true(store_is_stuck(store, NULL, &turn, &rank, &out));
+    assert_string_equal(out.data, "ranks 0-1 wait for report 3 of all ranks, rank 2 waits for \"k\"");
+    buffer_done(&out);
 }
 
 static void gather_goes_on_for_who_asks_again(void **state) {
@@ -367,6 +472,12 @@ int main(void) {
         cmocka_unit_test_setup_teardown(gather_answers_all_when_the_last_one_came, open_store, close_store),
         cmocka_unit_test_setup_teardown(gather_names_who_did_not_come, open_store, close_store),
         cmocka_unit_test_setup_teardown(gather_fails_without_a_rank_that_ended, open_store, close_store),
+        cmocka_unit_test_setup_teardown(reports_of_all_are_waited_for, open_store, close_store),
+        cmocka_unit_test_setup_teardown(reports_that_do_not_come_are_named_in_time, open_store, close_store),
+        cmocka_unit_test_setup_teardown(reports_of_a_rank_that_has_ended_are_not_waited_for, open_store,
+                                        close_store),
+        cmocka_unit_test_setup_teardown(many_ranks_wait_for_one, open_store, close_store),
+        cmocka_unit_test_setup_teardown(who_waits_for_reports_is_told_as_such, open_store, close_store),
         cmocka_unit_test_setup_teardown(all_who_wait_are_stuck, open_store, close_store),
         cmocka_unit_test_setup_teardown(what_is_over_the_limit_is_refused, open_counting, close_store),
         cmocka_unit_test_setup_teardown(a_gather_over_the_limit_ends_for_all_ranks, open_counting, close_store),

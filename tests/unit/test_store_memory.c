@@ -42,7 +42,7 @@ static bool ran_short(const struct answers *answers, unsigned channel) {
 /* Number of the request. */
 static unsigned ask(struct store *store, struct answers *answers, enum store_operation operation, uint32_t rank,
                     const char *key, const char *value) {
-    struct store_request request = {operation, rank, 0, answers->n, key, value, strlen(value), 50};
+    struct store_request request = {operation, rank, 0, answers->n, key, value, strlen(value), 50, 1};
     store_ask(store, &request, 0);
     return answers->n++;
 }
@@ -100,8 +100,20 @@ static void leave(struct store *store, struct answers *answers) {
     assert_true(status == STORE_FAILED || status == STORE_TIMEOUT);
 }
 
+/* Each wait has an answer in time, whatever fails. */
+static void await_reports(struct store *store, struct answers *answers) {
+    store_report(store, 0);
+    (void)ask(store, answers, STORE_REPORTS, 0, "", "");
+    (void)ask(store, answers, STORE_REPORTS, 1, "", "");
+    store_report(store, 1);
+    store_expire(store, 500);
+    (void)ask(store, answers, STORE_REPORTS, 0, "", "");
+    store_report(store, 2);
+}
+
 static void live(struct store *store, struct answers *answers) {
     keep_values(store, answers);
+    await_reports(store, answers);
     gather_all(store, answers);
     leave(store, answers);
     for (unsigned i = 0; i < answers->n; i++)
