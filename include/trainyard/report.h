@@ -72,9 +72,9 @@ TY_API int ty_report_end(ty_worker *worker, uint64_t number, const char *place, 
  * "metrics": {...}}]. */
 TY_API int ty_checkpoints_reported(ty_worker *worker, char **json, ty_error *err);
 
-/* Waits until every rank that has not ended has made `count` reports in this attempt, 0: as many as this one, and
- * no longer than `timeout_s`, 0: only looks, negative: without limit. TY_ETIMEOUT names the ranks that have not.
- * Any thread may call it, beside another that reports. A look is no sign of life (ty_heartbeat). */
+/* Waits until every rank that has not ended has made `count` reports in this attempt, 0: as many as this one,
+ * and no longer than `timeout_s`, 0: only looks, negative: without limit. TY_ETIMEOUT names the ranks that
+ * have not. Any thread may call it, beside another that reports. A look is no sign of life (ty_heartbeat). */
 TY_API int ty_report_wait(ty_worker *worker, uint64_t count, double timeout_s, ty_error *err);
 
 /* Tells the run of the exception that this worker is about to end with: a JSON object of at most 1 MiB, whose

@@ -8,8 +8,8 @@
 
 enum { CHANNEL_FDS = 4 };
 
-/* What waits for the controller's answer. LOOK: a question that is answered at once and is no sign of life: what
- * watches over a worker asks it. */
+/* What waits for the controller's answer. LOOK: a question that is answered at once and is no sign of life:
+ * what watches over a worker asks it. */
 enum waiting { WAITING_NOTHING, WAITING_COMMIT, WAITING_LIST, WAITING_OK, WAITING_VALUE, WAITING_LOOK };
 
 struct worker_channel {

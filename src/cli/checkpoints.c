@@ -32,18 +32,19 @@ struct survey {
     ty_error bad; /* of the first that is not whole; code 0: none */
 };
 
-static int read_policy(void *context, int64_t sequence, const struct run_event *event) {
+static int read_policy(void *context, int64_t sequence, const struct journal_event *row) {
     struct survey *survey = context;
+    struct run_event event;
+    struct event_memory memory = {0};
     (void)sequence;
-    if (event->kind != EVENT_RUN || event->data == NULL) return 0;
-    json_t *data = json_loads(event->data, 0, NULL);
-    const char *attribute = json_string_value(json_object_get(data, "checkpoint_score_attribute"));
+    if (row->kind != EVENT_RUN) return 0;
+    int result = journal_event_values(row, &event, &memory);
+    const char *attribute = event.of.run.checkpoint_score_attribute;
     free(survey->attribute);
     survey->attribute = attribute != NULL ? strdup(attribute) : NULL;
-    const char *order = json_string_value(json_object_get(data, "checkpoint_score_order"));
-    survey->policy.score_order = str_equal(order, "min") ? SCORE_MIN : SCORE_MAX;
-    json_decref(data);
-    return 0;
+    survey->policy.score_order = str_equal(event.of.run.checkpoint_score_order, "min") ? SCORE_MIN : SCORE_MAX;
+    event_memory_done(&memory);
+    return result;
 }
 
 static int add_score(void *context, const struct journal_checkpoint *row) {

@@ -2,6 +2,8 @@
  * a person waited for. */
 #include "cli/run_summary.h"
 
+#include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -56,14 +58,8 @@ struct reading {
     bool ended, failed;          /* failed: out of memory */
 };
 
-static json_int_t get_int(const json_t *data, const char *key, json_int_t otherwise) {
-    const json_t *value = json_object_get(data, key);
-    return json_is_integer(value) ? json_integer_value(value) : otherwise;
-}
-
-/* Replaces an owned text by data's, when it is there. */
-static void take_text(struct reading *reading, char **text, const json_t *data, const char *key) {
-    const char *value = json_string_value(json_object_get(data, key));
+/* Replaces an owned text, when there is another. */
+static void take_text(struct reading *reading, char **text, const char *value) {
     if (value == NULL) return;
     char *copy = strdup(value);
     if (copy == NULL) reading->failed = true;
@@ -77,27 +73,26 @@ static void drop_text(char **text) {
 }
 
 /* argv as one line; words with blanks in quotes. */
-static char *join_command(const json_t *argv) {
+static char *join_command(const struct event_texts *argv) {
     struct buffer line = {0};
-    size_t i = 0;
-    const json_t *word = NULL;
-    json_array_foreach(argv, i, word) {
-        const char *text = json_is_string(word) ? json_string_value(word) : "?";
+    for (size_t i = 0; i < argv->n; i++) {
+        const char *text = argv->items[i];
         bool plain = *text != '\0' && text[strcspn(text, " \t\n'\"\\$`;&|<>*?()")] == '\0';
         buffer_printf(&line, plain ? "%s%s" : "%s'%s'", i > 0 ? " " : "", text);
     }
     return buffer_take(&line);
 }
 
-static void on_run(struct reading *reading, const struct run_event *event, const json_t *data) {
+static void on_run(struct reading *reading, const struct run_event *event) {
     struct run_summary *summary = reading->summary;
+    const struct event_run *run = &event->of.run;
     summary->began = event->time;
-    summary->pid = get_int(data, "pid", 0);
-    take_text(reading, &summary->host, data, "host");
-    take_text(reading, &summary->version, data, "version");
+    summary->pid = run->pid != EVENT_UNKNOWN ? run->pid : 0;
+    take_text(reading, &summary->host, run->host);
+    take_text(reading, &summary->version, run->version);
     free(summary->command);
-    summary->command = join_command(json_object_get(data, "argv"));
-    summary->workers = get_int(data, "num_workers", summary->workers);
+    summary->command = join_command(&run->argv);
+    if (run->num_workers != EVENT_UNKNOWN) summary->workers = run->num_workers;
     drop_text(&summary->outcome);
     drop_text(&summary->cause);
     drop_text(&summary->waits_for);
@@ -105,9 +100,9 @@ static void on_run(struct reading *reading, const struct run_event *event, const
     reading->ended = false;
 }
 
-static void on_wait(struct reading *reading, const struct run_event *event, const json_t *data) {
+static void on_wait(struct reading *reading, const struct run_event *event) {
     if (reading->summary->waits_for == NULL) reading->summary->waits_since = event->time;
-    take_text(reading, &reading->summary->waits_for, data, "reason");
+    take_text(reading, &reading->summary->waits_for, event->of.wait.reason);
 }
 
 static void note_size(struct reading *reading, int attempt) {
@@ -121,13 +116,14 @@ static void note_size(struct reading *reading, int attempt) {
     summary->sizes[summary->n_sizes++] = (struct attempt_size){attempt, summary->workers};
 }
 
-static void on_attempt(struct reading *reading, const struct run_event *event, const json_t *data) {
+static void on_attempt(struct reading *reading, const struct run_event *event) {
     struct run_summary *summary = reading->summary;
+    const struct event_attempt *told = &event->of.attempt;
     drop_text(&summary->waits_for);
     summary->attempts = event->attempt;
     if (reading->began == 0) reading->began = event->time;
-    summary->workers = get_int(data, "workers", summary->workers);
-    summary->nodes = (size_t)get_int(data, "nodes", (json_int_t)summary->nodes);
+    if (told->workers != EVENT_UNKNOWN) summary->workers = told->workers;
+    if (told->nodes != EVENT_UNKNOWN) summary->nodes = (size_t)told->nodes;
     if (summary->workers < 0 || summary->workers > 10 * 1000 * 1000) summary->workers = 0;
     note_size(reading, event->attempt);
     size_t n = (size_t)summary->workers;
@@ -156,23 +152,23 @@ static void note_phase(struct start_phase *phase, nanoseconds duration, int rank
     phase->rank = rank;
 }
 
-static void on_plan(struct reading *reading, const struct run_event *event, const json_t *data) {
-    const json_t *seconds = json_object_get(data, "seconds");
-    if (event->attempt > 1 || !json_is_number(seconds)) return;
-    nanoseconds duration = (nanoseconds)(json_number_value(seconds) * (double)NS_PER_S);
+static void on_plan(struct reading *reading, const struct run_event *event) {
+    double seconds = event->of.plan.seconds;
+    if (event->attempt > 1 || !(fabs(seconds) < 1e9)) return;
+    nanoseconds duration = (nanoseconds)(seconds * (double)NS_PER_S);
     note_phase(phase_of(reading, PHASE_PLAN), duration, -1);
 }
 
-static void on_node(struct reading *reading, const struct run_event *event, const json_t *data) {
+static void on_node(struct reading *reading, const struct run_event *event) {
     struct start_phase *phase = phase_of(reading, PHASE_AGENT);
     nanoseconds duration = event->time - reading->began;
     if (event->attempt > 1) return;
     if (phase->known && phase->duration >= duration) return;
     note_phase(phase, duration, -1);
-    take_text(reading, &phase->node_name, data, "name");
+    take_text(reading, &phase->node_name, event->of.node.name);
 }
 
-static void on_worker(struct reading *reading, const struct run_event *event, const json_t *data) {
+static void on_worker(struct reading *reading, const struct run_event *event) {
     struct worker_memory *worker = &reading->workers[event->rank];
     bool first = event->attempt <= 1;
     switch ((int)event->kind) {
@@ -194,9 +190,9 @@ static void on_worker(struct reading *reading, const struct run_event *event, co
             note_phase(phase_of(reading, PHASE_RENDEZVOUS), event->time - worker->ready, event->rank);
         break;
     case EVENT_EXITED:
-        worker->standing = json_is_true(json_object_get(data, "stopped")) ? WORKER_STOPPED
-                           : get_int(data, "code", -1) == 0               ? WORKER_SUCCEEDED
-                                                                          : WORKER_FAILED;
+        worker->standing = event->of.exited.stopped     ? WORKER_STOPPED
+                           : event->of.exited.code == 0 ? WORKER_SUCCEEDED
+                                                        : WORKER_FAILED;
         break;
     case EVENT_START_FAILED:
         worker->standing = WORKER_FAILED;
@@ -206,30 +202,38 @@ static void on_worker(struct reading *reading, const struct run_event *event, co
     }
 }
 
-static void on_end(struct reading *reading, const json_t *data) {
-    struct run_summary *summary = reading->summary;
-    reading->ended = true;
-    take_text(reading, &summary->outcome, data, "outcome");
-    take_text(reading, &summary->cause, data, "cause");
-    summary->status = (int)get_int(data, "status", -1);
-    summary->cause_rank = (int)get_int(data, "rank", -1);
+/* -1 for what is unknown. */
+static int as_int(int64_t value) {
+    return value < 0 || value > INT_MAX ? -1 : (int)value;
 }
 
-static int on_event(void *context, int64_t sequence, const struct run_event *event) {
+static void on_end(struct reading *reading, const struct event_run_end *end) {
+    struct run_summary *summary = reading->summary;
+    reading->ended = true;
+    take_text(reading, &summary->outcome, end->outcome);
+    take_text(reading, &summary->cause, end->cause);
+    summary->status = as_int(end->status);
+    summary->cause_rank = as_int(end->rank);
+}
+
+static int on_event(void *context, int64_t sequence, const struct journal_event *row) {
     (void)sequence;
     struct reading *reading = context;
-    json_t *data = event->data != NULL ? json_loads(event->data, JSON_ALLOW_NUL, NULL) : NULL;
+    struct run_event values;
+    const struct run_event *event = &values;
+    struct event_memory memory = {0};
+    reading->failed |= journal_event_values(row, &values, &memory) < 0;
     history_note(&reading->summary->history, event);
     reading->last_event = event->time;
-    if (event->kind == EVENT_RUN) on_run(reading, event, data);
-    if (event->kind == EVENT_WAIT) on_wait(reading, event, data);
-    if (event->kind == EVENT_PLAN) on_plan(reading, event, data);
-    if (event->kind == EVENT_ATTEMPT) on_attempt(reading, event, data);
-    if (event->kind == EVENT_NODE) on_node(reading, event, data);
+    if (event->kind == EVENT_RUN) on_run(reading, event);
+    if (event->kind == EVENT_WAIT) on_wait(reading, event);
+    if (event->kind == EVENT_PLAN) on_plan(reading, event);
+    if (event->kind == EVENT_ATTEMPT) on_attempt(reading, event);
+    if (event->kind == EVENT_NODE) on_node(reading, event);
     if (event->kind == EVENT_LAUNCHED && reading->launched == 0) reading->launched = event->time;
-    if (event->rank >= 0 && (size_t)event->rank < reading->n_workers) on_worker(reading, event, data);
-    if (event->kind == EVENT_RUN_END) on_end(reading, data);
-    json_decref(data);
+    if (event->rank >= 0 && (size_t)event->rank < reading->n_workers) on_worker(reading, event);
+    if (event->kind == EVENT_RUN_END) on_end(reading, &event->of.run_end);
+    event_memory_done(&memory);
     return reading->failed || reading->summary->history.failed ? -1 : 0;
 }
 

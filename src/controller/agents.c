@@ -205,13 +205,8 @@ static void on_hello(struct peer *peer, const Wire__Hello *hello) {
     }
     (void)snprintf(peer->address, sizeof peer->address, "%s", hello->address);
     peer->port = (uint16_t)hello->port;
-    struct buffer data = {0};
-    buffer_text(&data, "{\"name\": ");
-    buffer_json_string(&data, agents_name(run, peer->node), strlen(agents_name(run, peer->node)));
-    buffer_printf(&data, ", \"pid\": %d, \"address\": \"%s\", \"port\": %u}", hello->pid, peer->address,
-                  peer->port);
-    run_node_up(run->core, peer->node, data.failed ? NULL : data.data);
-    buffer_done(&data);
+    struct event_node about = {agents_name(run, peer->node), hello->pid, peer->address, peer->port};
+    run_node_up(run->core, peer->node, &about);
 }
 
 static void on_worker_event(struct ty_run *run, const Wire__WorkerEvent *event) {

@@ -36,13 +36,13 @@ static void tell(const struct chaos_timer *chaos, bool happens) {
 static void perform(const struct chaos_timer *chaos) {
     const struct chaos_fault *fault = &chaos->next;
     struct ty_run *run = chaos->run;
-    char data[64];
-    double length = fault->kind == CHAOS_KILL ? 0 : (double)fault->length / (double)NS_PER_S;
-    (void)snprintf(data, sizeof data, "{\"fault\": \"%s\", \"seconds\": %.3f}", chaos_kind_name(fault->kind),
-                   length);
-    note_event(
-        run, &(struct run_event){clock_wall(), EVENT_CHAOS, run_attempt(run->core), (int)fault->rank, -1, data},
-        NULL);
+    struct run_event event = run_event_new(EVENT_CHAOS);
+    event.time = clock_wall();
+    event.attempt = run_attempt(run->core);
+    event.rank = (int)fault->rank;
+    event.of.chaos.fault = chaos_kind_name(fault->kind);
+    event.of.chaos.seconds = fault->kind == CHAOS_KILL ? 0 : (double)fault->length / (double)NS_PER_S;
+    note_event(run, &event, NULL);
     Wire__Disturb body = WIRE__DISTURB__INIT;
     body.kind = (Wire__Disturb__Kind)fault->kind;
     body.rank = fault->rank;

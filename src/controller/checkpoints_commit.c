@@ -97,12 +97,9 @@ static void tell_name(const struct publication *publication) {
 }
 
 static void note_removal(struct checkpoints *checkpoints, const struct kept *kept) {
-    CLEANUP(buffer_done) struct buffer data = {0};
-    buffer_printf(&data, "{\"number\": %llu, \"name\": ", (unsigned long long)kept->number);
-    buffer_json_text(&data, kept->name);
-    buffer_char(&data, '}');
-    struct run_event event = {clock_wall(), EVENT_CHECKPOINT_REMOVED,      0, -1,
-                              -1,           data.failed ? NULL : data.data};
+    struct run_event event = run_event_new(EVENT_CHECKPOINT_REMOVED);
+    event.time = clock_wall();
+    event.of.checkpoint_removed = (struct event_checkpoint_removed){(int64_t)kept->number, kept->name};
     records_event(checkpoints->records, &event);
     records_forget_checkpoint(checkpoints->records, kept->number);
 }

@@ -48,18 +48,22 @@ static int take_row(void *context, const struct journal_checkpoint *row) {
     return checkpoints_keep(context, row->number, strdup(row->name), metrics);
 }
 
-static int take_removal(void *context, int64_t sequence, const struct run_event *event) {
+static int take_removal(void *context, int64_t sequence, const struct journal_event *row) {
     struct past *past = context;
     (void)sequence;
-    if (event->kind != EVENT_CHECKPOINT_REMOVED || event->data == NULL) return 0;
+    if (row->kind != EVENT_CHECKPOINT_REMOVED) return 0;
     if (ARRAY_GROW(past->removed, past->n_removed) < 0) return -ENOMEM;
-    json_t *data = json_loads(event->data, 0, NULL);
-    const char *name = json_string_value(json_object_get(data, "name"));
-    json_int_t number = json_integer_value(json_object_get(data, "number"));
-    char *copy = name != NULL ? strdup(name) : NULL;
-    if (copy != NULL) past->removed[past->n_removed++] = (struct goner){(uint64_t)number, copy};
-    json_decref(data);
-    return copy == NULL && name != NULL ? -ENOMEM : 0;
+    struct run_event event;
+    struct event_memory memory = {0};
+    int result = journal_event_values(row, &event, &memory);
+    const struct event_checkpoint_removed *removed = &event.of.checkpoint_removed;
+    if (result == 0 && removed->name != NULL && removed->number > 0) {
+        char *copy = strdup(removed->name);
+        if (copy == NULL) result = -ENOMEM;
+        if (copy != NULL) past->removed[past->n_removed++] = (struct goner){(uint64_t)removed->number, copy};
+    }
+    event_memory_done(&memory);
+    return result;
 }
 
 static void release_past(struct storage_job *job) {

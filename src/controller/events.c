@@ -73,22 +73,20 @@ static void push(struct events *events, struct buffer *text, bool output) {
     events->size += event->size;
 }
 
-/* The members of a JSON object behind those that are there. */
-static void add_members(struct buffer *out, const char *object) {
-    if (object == NULL || object[0] != '{' || object[1] == '}') return;
-    buffer_text(out, ", ");
-    buffer_append(out, object + 1, strlen(object) - 2);
-}
-
 void events_add(struct events *events, const struct run_event *event, const char *metrics) {
     if (!wants(events, (int)event->kind)) return;
     struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer values = {0};
     buffer_printf(&text, "{\"event\": \"%s\", \"attempt\": %d", run_event_name(event->kind), event->attempt);
     if (event->rank >= 0) buffer_printf(&text, ", \"rank\": %d", event->rank);
     if (event->node >= 0) buffer_printf(&text, ", \"node\": %d", event->node);
     buffer_printf(&text, ", \"time\": %.6f", (double)event->time / (double)NS_PER_S);
     if (metrics != NULL) buffer_printf(&text, ", \"metrics\": %s", metrics);
-    add_members(&text, event->data);
+    if (run_event_members(event, &values)) {
+        buffer_text(&text, ", ");
+        buffer_append(&text, values.data, values.size);
+    }
+    text.failed |= values.failed;
     buffer_char(&text, '}');
     push(events, &text, false);
 }

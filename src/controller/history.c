@@ -1,7 +1,7 @@
 /* A fold over EVENT_PLAN, EVENT_ATTEMPT and EVENT_ATTEMPT_END; all other events only say that the run lived. */
 #include "controller/history.h"
 
-#include <jansson.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,38 +19,39 @@ static char *copy_text(struct history *history, const char *text) {
     return copy;
 }
 
-static char *copy_member(struct history *history, const json_t *data, const char *key) {
-    return copy_text(history, json_string_value(json_object_get(data, key)));
+static void forget_nodes(struct history *history) {
+    for (size_t i = 0; i < history->n_nodes; i++)
+        free(history->nodes[i]);
+    free(history->nodes);
+    history->nodes = NULL;
+    history->n_nodes = 0;
 }
 
-static void note_plan(struct history *history, const char *data) {
-    free(history->plan);
-    history->plan = copy_text(history, data);
+static void note_plan(struct history *history, const struct event_texts *nodes) {
+    forget_nodes(history);
+    history->nodes = calloc(nodes->n + 1, sizeof *history->nodes);
+    if (history->nodes == NULL) {
+        history->failed = true;
+        return;
+    }
+    for (history->n_nodes = 0; history->n_nodes < nodes->n; history->n_nodes++)
+        history->nodes[history->n_nodes] = copy_text(history, nodes->items[history->n_nodes]);
 }
 
-static char *node_name(struct history *history, const json_t *data) {
-    const json_t *node = json_object_get(data, "node");
-    if (history->plan == NULL || !json_is_integer(node) || json_integer_value(node) < 0) return NULL;
-    json_t *plan = json_loads(history->plan, JSON_ALLOW_NUL, NULL);
-    const json_t *name = json_array_get(json_object_get(plan, "nodes"), (size_t)json_integer_value(node));
-    char *copy = copy_text(history, json_string_value(name));
-    json_decref(plan);
-    return copy;
-}
-
-static void begin(struct history *history, const struct run_event *event, const json_t *data) {
+static void begin(struct history *history, const struct run_event *event) {
     struct ty_attempt_info *items = reallocarray(history->items, history->n + 1, sizeof *items);
     if (items == NULL) {
         history->failed = true;
         return;
     }
+    int64_t workers = event->of.attempt.workers;
     history->items = items;
     items[history->n++] =
         (struct ty_attempt_info){.attempt = event->attempt,
-                                 .num_workers = (int)json_integer_value(json_object_get(data, "workers")),
+                                 .num_workers = workers > 0 && workers < INT_MAX ? (int)workers : 0,
                                  .began = seconds(event->time),
                                  .rank = -1,
-                                 .checkpoint = copy_member(history, data, "checkpoint")};
+                                 .checkpoint = copy_text(history, event->of.attempt.checkpoint)};
 }
 
 /* The attempt that goes on, or NULL. */
@@ -59,16 +60,16 @@ static struct ty_attempt_info *current(const struct history *history) {
     return last != NULL && last->outcome == NULL ? last : NULL;
 }
 
-static void end(struct history *history, const struct run_event *event, const json_t *data) {
+static void end(struct history *history, const struct run_event *event) {
     struct ty_attempt_info *attempt = current(history);
+    const struct event_attempt_end *told = &event->of.attempt_end;
     if (attempt == NULL) return;
-    const json_t *rank = json_object_get(data, "rank");
-    const char *cause = json_object_get(data, "resize") != NULL ? "resize" : "cause";
     attempt->ended = seconds(event->time);
-    attempt->outcome = copy_member(history, data, "outcome");
-    attempt->rank = json_is_integer(rank) ? (int)json_integer_value(rank) : -1;
-    attempt->node = node_name(history, data);
-    attempt->cause = copy_member(history, data, cause);
+    attempt->outcome = copy_text(history, told->outcome);
+    if (told->rank >= 0 && told->rank < INT_MAX) attempt->rank = (int)told->rank;
+    if (told->node >= 0 && (uint64_t)told->node < history->n_nodes)
+        attempt->node = copy_text(history, history->nodes[told->node]);
+    attempt->cause = copy_text(history, told->resize != NULL ? told->resize : told->cause);
 }
 
 void history_close(struct history *history) {
@@ -80,14 +81,11 @@ void history_close(struct history *history) {
 }
 
 void history_note(struct history *history, const struct run_event *event) {
-    bool tells = event->kind == EVENT_ATTEMPT || event->kind == EVENT_ATTEMPT_END;
-    json_t *data = tells && event->data != NULL ? json_loads(event->data, JSON_ALLOW_NUL, NULL) : NULL;
     if (event->kind == EVENT_RUN) history_close(history); /* another controller goes on with the run */
-    if (event->kind == EVENT_PLAN) note_plan(history, event->data);
-    if (event->kind == EVENT_ATTEMPT) begin(history, event, data);
-    if (event->kind == EVENT_ATTEMPT_END) end(history, event, data);
+    if (event->kind == EVENT_PLAN) note_plan(history, &event->of.plan.nodes);
+    if (event->kind == EVENT_ATTEMPT) begin(history, event);
+    if (event->kind == EVENT_ATTEMPT_END) end(history, event);
     history->last = event->time;
-    json_decref(data);
 }
 
 static void add_text(struct buffer *out, const char *key, const char *text) {
@@ -127,6 +125,6 @@ void history_json(const struct ty_attempt_info *items, size_t n, nanoseconds now
 
 void history_done(struct history *history) {
     attempts_free(history->items, history->n);
-    free(history->plan);
+    forget_nodes(history);
     *history = (struct history){0};
 }

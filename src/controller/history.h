@@ -14,7 +14,8 @@
 struct history {
     struct ty_attempt_info *items; /* owned, with their texts; `ended` is 0 while one goes on */
     size_t n;
-    char *plan;       /* data of the last EVENT_PLAN, which names the nodes */
+    char **nodes; /* names, of the last plan; n_nodes of them, owned */
+    size_t n_nodes;
     nanoseconds last; /* the last event */
     bool failed;      /* out of memory: something is missing */
 };

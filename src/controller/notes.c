@@ -1,7 +1,7 @@
 /* What happens in a run: put on record, and told the user. The journal and those who listen get every event;
  * the user, on standard error, only what changes the run's way and is not on the screen at its end. */
-#include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -19,76 +19,95 @@ void note_event(struct ty_run *run, const struct run_event *event, const char *m
     events_add(&run->events, event, metrics);
 }
 
-void note_text(struct ty_run *run, int attempt, enum run_event_kind kind, struct buffer *data) {
-    struct run_event event = {clock_wall(), kind, attempt, -1, -1, data->failed ? NULL : data->data};
-    note_event(run, &event, NULL);
-    buffer_done(data);
+/* The words of the command. JSON holds UTF-8 alone: of a word that is none the bytes are escaped, in `texts`. The
+ * caller frees the items. */
+static struct event_texts list_words(const char *const *argv, struct buffer *texts) {
+    size_t n = 0;
+    while (argv[n] != NULL)
+        n++;
+    const char **words = calloc(n + 1, sizeof *words);
+    CLEANUP_FREE size_t *starts = calloc(n + 1, sizeof *starts);
+    for (size_t i = 0; starts != NULL && i < n; i++) {
+        starts[i] = texts->size;
+        if (utf8_valid(argv[i], strlen(argv[i])))
+            buffer_text(texts, argv[i]);
+        else
+            utf8_escape(argv[i], strlen(argv[i]), texts);
+        buffer_char(texts, '\0');
+    }
+    for (size_t i = 0; words != NULL && i < n; i++)
+        words[i] = starts == NULL || texts->failed ? "?" : texts->data + starts[i];
+    return (struct event_texts){words, n};
 }
 
-/* JSON holds UTF-8 alone: of a word that is none the bytes are escaped. */
-static json_t *word_as_json(const char *word) {
-    size_t size = strlen(word);
-    if (utf8_valid(word, size)) return json_stringn_nocheck(word, size);
-    CLEANUP(buffer_done) struct buffer text = {0};
-    utf8_escape(word, size, &text);
-    return text.failed ? NULL : json_stringn_nocheck(text.data, text.size);
-}
-
-/* By what the checkpoints are ranked, for whoever reads the run later. A name that is no UTF-8 can be that
- * of no metric. */
-static void add_score(json_t *data, const struct checkpoint_policy *policy) {
-    json_t *attribute = policy->score_attribute != NULL ? json_string(policy->score_attribute) : NULL;
-    if (attribute == NULL) return;
-    (void)json_object_set_new(data, "checkpoint_score_attribute", attribute);
-    (void)json_object_set_new(data, "checkpoint_score_order",
-                              json_string(policy->score_order == SCORE_MIN ? "min" : "max"));
+/* By what the checkpoints are ranked, for whoever reads the run later. A name that is no UTF-8 can be that of no
+ * metric. */
+static void set_score(struct event_run *run, const struct checkpoint_policy *policy) {
+    const char *attribute = policy->score_attribute;
+    if (attribute == NULL || !utf8_valid(attribute, strlen(attribute))) return;
+    run->checkpoint_score_attribute = attribute;
+    run->checkpoint_score_order = policy->score_order == SCORE_MIN ? "min" : "max";
 }
 
 void note_run(struct ty_run *run) {
     const struct run_request *request = run->request;
     char host[256] = "";
-    json_t *argv = json_array();
     (void)gethostname(host, sizeof host - 1);
-    for (const char *const *word = request->argv; *word != NULL; word++)
-        (void)json_array_append_new(argv, word_as_json(*word));
-    json_t *data = json_pack("{s:s, s:s, s:o, s:s, s:i, s:s, s:s, s:I, s:i, s:f}", "name", run->name, "id",
-                             run->id, "argv", argv, "version", TY_VERSION, "pid", (int)getpid(), "host", host,
-                             "engine", run->prepared.engine->name, "num_workers",
-                             (json_int_t)run->prepared.demand.max_workers, "max_failures",
-                             request->settings.failures.max_failures, "submitted", (double)clock_wall() / 1e9);
-    if (data != NULL) add_score(data, &request->settings.checkpoints);
-    CLEANUP_FREE char *text = data == NULL ? NULL : json_dumps(data, JSON_COMPACT);
-    json_decref(data);
-    note_event(run, &(struct run_event){clock_wall(), EVENT_RUN, 0, -1, -1, text}, NULL);
+    CLEANUP(buffer_done) struct buffer texts = {0};
+    struct event_texts argv = list_words(request->argv, &texts);
+    struct run_event event = run_event_new(EVENT_RUN);
+    event.time = clock_wall();
+    event.of.run = (struct event_run){
+        .name = run->name,
+        .id = run->id,
+        .argv = argv,
+        .version = TY_VERSION,
+        .pid = getpid(),
+        .host = host,
+        .engine = run->prepared.engine->name,
+        .num_workers = run->prepared.demand.max_workers,
+        .max_failures = request->settings.failures.max_failures,
+        .submitted = (double)event.time / 1e9,
+    };
+    set_score(&event.of.run, &request->settings.checkpoints);
+    note_event(run, &event, NULL);
+    free((void *)argv.items);
+}
+
+/* The devices of each rank, in `texts`. NULL: memory is short. The caller frees. */
+static const char **list_devices(const struct prepared *prepared, struct buffer *texts) {
+    size_t n = prepared->plan->n_workers;
+    const char **devices = calloc(n + 1, sizeof *devices);
+    CLEANUP_FREE size_t *starts = calloc(n + 1, sizeof *starts);
+    for (size_t i = 0; starts != NULL && i < n; i++) {
+        starts[i] = texts->size;
+        plan_worker_devices(prepared->plan, prepared->cluster, i, false, texts);
+        buffer_char(texts, '\0');
+    }
+    if (starts == NULL || texts->failed) free(TAKE(devices));
+    for (size_t i = 0; devices != NULL && i < n; i++)
+        devices[i] = texts->data + starts[i];
+    return devices;
 }
 
 void note_plan(struct ty_run *run, int attempt) {
-    const struct prepared *prepared = &run->prepared;
-    struct buffer data = {0};
-    buffer_printf(&data, "{\"seconds\": %.6f, \"nodes\": [", (double)prepared->plan_time / 1e9);
-    for (uint32_t node = 0; node < run->agents.n; node++) {
-        buffer_text(&data, node > 0 ? ", " : "");
-        buffer_json_text(&data, run->agents.peers[node].name);
-    }
-    buffer_text(&data, "], \"ranks\": [");
-    for (size_t i = 0; i < prepared->plan->n_workers; i++)
-        buffer_printf(&data, "%s%u", i > 0 ? ", " : "", run->agents.node_of[i]);
-    buffer_text(&data, "], \"devices\": [");
-    for (size_t i = 0; i < prepared->plan->n_workers; i++) {
-        buffer_text(&data, i > 0 ? ", \"" : "\"");
-        plan_worker_devices(prepared->plan, prepared->cluster, i, false, &data);
-        buffer_char(&data, '"');
-    }
-    buffer_text(&data, "]}");
-    note_text(run, attempt, EVENT_PLAN, &data);
+    size_t n = run->prepared.plan->n_workers;
+    CLEANUP(buffer_done) struct buffer texts = {0};
+    CLEANUP_FREE const char **devices = list_devices(&run->prepared, &texts);
+    CLEANUP_FREE const char **nodes = calloc(run->agents.n + 1, sizeof *nodes);
+    for (uint32_t node = 0; nodes != NULL && node < run->agents.n; node++)
+        nodes[node] = run->agents.peers[node].name;
+    struct run_event event = run_event_new(EVENT_PLAN);
+    event.time = clock_wall();
+    event.attempt = attempt;
+    event.of.plan.seconds = (double)run->prepared.plan_time / 1e9;
+    event.of.plan.nodes = (struct event_texts){nodes, run->agents.n};
+    event.of.plan.ranks = (struct event_numbers){run->agents.node_of, n};
+    event.of.plan.devices = (struct event_texts){devices, n};
+    note_event(run, &event, NULL);
 }
 
 /* -- told */
-
-static const char *text_of(const json_t *data, const char *key) {
-    const char *text = json_string_value(json_object_get(data, key));
-    return text != NULL ? text : "?";
-}
 
 /* A restart is told when it is decided: only the last attempt's first cause is on the screen at the end. */
 static void tell_restart(const struct ty_run *run, int attempt) {
@@ -115,25 +134,22 @@ static void tell_size(struct ty_run *run, int attempt) {
 
 /* A checkpoint that was lost is told where the training goes on without it, or where nobody waits for it any
  * more; else whoever reported it hears of it. */
-static void tell_lost_checkpoint(const struct ty_run *run, const json_t *data) {
+static void tell_lost_checkpoint(const struct ty_run *run, const struct event_checkpoint_lost *lost) {
     bool goes_on = run->request->settings.checkpoints.on_error == CHECKPOINT_ERROR_CONTINUE;
-    if (!goes_on && !json_is_true(json_object_get(data, "unheard"))) return;
-    log_warning("controller", "checkpoint %lld is lost: %s%s",
-                (long long)json_integer_value(json_object_get(data, "number")), text_of(data, "reason"),
+    if (!goes_on && !lost->unheard) return;
+    log_warning("controller", "checkpoint %lld is lost: %s%s", (long long)lost->number, lost->reason,
                 goes_on ? "; the training goes on" : "");
 }
 
-static void tell_late_checkpoint(const json_t *data) {
-    const char *ranks = text_of(data, "ranks");
-    log_warning("controller", "checkpoint %lld has waited %lld s for the %s of rank%s %s",
-                (long long)json_integer_value(json_object_get(data, "number")),
-                (long long)json_integer_value(json_object_get(data, "seconds")), text_of(data, "what"),
-                strpbrk(ranks, "-,") != NULL ? "s" : "", ranks);
+static void tell_late_checkpoint(const struct event_checkpoint_late *late) {
+    const char *ranks = late->ranks != NULL ? late->ranks : "?";
+    log_warning("controller", "checkpoint %lld has waited %.0f s for the %s of rank%s %s",
+                (long long)late->number, late->seconds, late->what, strpbrk(ranks, "-,") != NULL ? "s" : "",
+                ranks);
 }
 
 void note_tell(struct ty_run *run, const struct run_event *event) {
     bool running = run_state_of(run->core) == RUN_RUNNING;
-    json_t *data = NULL;
     switch (event->kind) {
     case EVENT_ATTEMPT:
     case EVENT_ATTEMPT_END:
@@ -141,15 +157,13 @@ void note_tell(struct ty_run *run, const struct run_event *event) {
     case EVENT_CHECKPOINT_LOST:
     case EVENT_CHECKPOINT_LATE:
         progress_hide(&run->output.progress);
-        data = event->data == NULL ? NULL : json_loads(event->data, 0, NULL);
         break;
     default:
         return;
     }
     if (event->kind == EVENT_ATTEMPT) tell_size(run, event->attempt);
     if (event->kind == EVENT_ATTEMPT_END) tell_restart(run, event->attempt);
-    if (event->kind == EVENT_WAIT) log_warning("controller", "waiting for room: %s", text_of(data, "reason"));
-    if (event->kind == EVENT_CHECKPOINT_LOST && running) tell_lost_checkpoint(run, data);
-    if (event->kind == EVENT_CHECKPOINT_LATE && running) tell_late_checkpoint(data);
-    json_decref(data);
+    if (event->kind == EVENT_WAIT) log_warning("controller", "waiting for room: %s", event->of.wait.reason);
+    if (event->kind == EVENT_CHECKPOINT_LOST && running) tell_lost_checkpoint(run, &event->of.checkpoint_lost);
+    if (event->kind == EVENT_CHECKPOINT_LATE && running) tell_late_checkpoint(&event->of.checkpoint_late);
 }

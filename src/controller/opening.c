@@ -56,19 +56,18 @@ static int plan(struct ty_run *run, struct holder_list *holders, ty_error *why, 
 
 /* -- the journal */
 
-/* What an earlier controller of the run left on record: its id is that of the first of them. */
-static int note_past(void *context, int64_t sequence, const struct run_event *event) {
+static int note_past(void *context, int64_t sequence, const struct journal_event *row) {
     (void)sequence;
     struct ty_run *run = context;
-    if (event->kind == EVENT_RUN && event->data != NULL && run->id[0] == '\0') {
-        json_t *data = json_loads(event->data, JSON_ALLOW_NUL, NULL);
-        const char *id = json_string_value(json_object_get(data, "id"));
-        if (id != NULL && strlen(id) < sizeof run->id) strcpy(run->id, id);
-        json_decref(data);
-    }
-    if (event->attempt > run->past.attempts) run->past.attempts = event->attempt;
-    history_note(&run->history, event);
-    return 0;
+    struct run_event event;
+    struct event_memory memory = {0};
+    int result = journal_event_values(row, &event, &memory);
+    const char *id = event.kind == EVENT_RUN ? event.of.run.id : NULL;
+    if (run->id[0] == '\0' && id != NULL && strlen(id) < sizeof run->id) strcpy(run->id, id);
+    if (event.attempt > run->past.attempts) run->past.attempts = event.attempt;
+    history_note(&run->history, &event);
+    event_memory_done(&memory);
+    return result;
 }
 
 /* `n` random bytes, of two digits each. */

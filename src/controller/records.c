@@ -21,7 +21,7 @@ struct row {
     enum row_kind kind;
     ssize_t data, name; /* offsets of its texts in those of the batch */
     union {
-        struct run_event event;
+        struct journal_event event;
         struct journal_report report;
         struct journal_checkpoint checkpoint;
         uint64_t number;
@@ -297,7 +297,18 @@ static void take(struct records *records, struct row row, const char *data, size
 }
 
 void records_event(struct records *records, const struct run_event *event) {
-    take(records, (struct row){.kind = ROW_EVENT, .of.event = *event}, event->data, size_of(event->data), NULL);
+    if (records->error.code != 0) return;
+    struct journal_event row = {.time = event->time,
+                                .kind = event->kind,
+                                .attempt = event->attempt,
+                                .rank = event->rank,
+                                .node = event->node};
+    CLEANUP(buffer_done) struct buffer data = {0};
+    run_event_encode(event, &data);
+    if (data.failed)
+        fail(records, -ENOMEM, "out of memory");
+    else
+        take(records, (struct row){.kind = ROW_EVENT, .of.event = row}, data.data, data.size, NULL);
 }
 
 void records_report(struct records *records, const struct journal_report *report) {

@@ -66,13 +66,14 @@ static const char *node_of(const struct ty_run *run) {
 }
 
 void result_note_unbegun(struct ty_run *run) {
-    struct buffer data = {0};
-    buffer_printf(&data, "{\"outcome\": \"%s\", \"status\": %d, \"cause\": ", run_outcome_name(outcome_of(run)),
-                  status_of(run));
-    buffer_printf(&data, "\"interrupted while %s\"}",
-                  run->interruption.phase == PHASE_OPENING ? "its checkpoints were looked at"
-                                                           : "it waited for devices");
-    note_text(run, 0, EVENT_RUN_END, &data);
+    bool looked = run->interruption.phase == PHASE_OPENING;
+    struct run_event event = run_event_new(EVENT_RUN_END);
+    event.time = clock_wall();
+    event.of.run_end.outcome = run_outcome_name(outcome_of(run));
+    event.of.run_end.status = status_of(run);
+    event.of.run_end.cause =
+        looked ? "interrupted while its checkpoints were looked at" : "interrupted while it waited for devices";
+    note_event(run, &event, NULL);
 }
 
 /* -- as a result */

@@ -245,8 +245,6 @@ bool output_drop(struct ty_run *run);
 
 /* The journal, the history, those who listen. `metrics`: JSON that only the last hear; NULL without. */
 void note_event(struct ty_run *run, const struct run_event *event, const char *metrics);
-/* An event of the whole run, or of an attempt, with the JSON text in `data`, which is freed. */
-void note_text(struct ty_run *run, int attempt, enum run_event_kind kind, struct buffer *data);
 void note_run(struct ty_run *run);
 void note_plan(struct ty_run *run, int attempt); /* 0: the first */
 void note_tell(struct ty_run *run, const struct run_event *event);

@@ -50,20 +50,17 @@ void wait_describe(const struct demand *demand, const struct holder_list *holder
 }
 
 static void record_wait(struct ty_run *run, const char *reason, const struct holder_list *holders) {
-    struct buffer data = {0};
-    buffer_text(&data, "{\"reason\": ");
-    buffer_json_text(&data, reason);
-    buffer_text(&data, ", \"holders\": [");
-    for (size_t i = 0; i < holders->n; i++) {
-        const struct lease_holder *holder = &holders->items[i];
-        buffer_printf(&data, "%s{\"run\": ", i > 0 ? ", " : "");
-        buffer_json_text(&data, holder->run);
-        buffer_printf(&data, ", \"pid\": %d, \"user\": ", holder->pid);
-        buffer_json_text(&data, holder->user);
-        buffer_printf(&data, ", \"since\": %.3f}", (double)holder->since / 1e9);
-    }
-    buffer_text(&data, "]}");
-    note_text(run, 0, EVENT_WAIT, &data);
+    size_t n = holders->n;
+    CLEANUP_FREE struct event_holder *items = calloc(n + 1, sizeof *items);
+    for (size_t i = 0; items != NULL && i < n; i++)
+        items[i] = (struct event_holder){.run = holders->items[i].run,
+                                         .user = holders->items[i].user,
+                                         .pid = holders->items[i].pid,
+                                         .since = (double)holders->items[i].since / 1e9};
+    struct run_event event = run_event_new(EVENT_WAIT);
+    event.time = clock_wall();
+    event.of.wait = (struct event_wait){reason, {items, n}};
+    note_event(run, &event, NULL);
     records_commit(run->records); /* the wait's first turn may be long */
 }
 

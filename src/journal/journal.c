@@ -47,7 +47,7 @@ void journal_close(struct journal *journal) {
     if (journal != NULL) loaded->close(journal);
 }
 
-int journal_event(struct journal *journal, const struct run_event *event, ty_error *err) {
+int journal_event(struct journal *journal, const struct journal_event *event, ty_error *err) {
     return loaded->event(journal, event, err);
 }
 
@@ -72,9 +72,16 @@ int journal_commit_durable(struct journal *journal, ty_error *err) {
 }
 
 int journal_each_event(struct journal *journal, int64_t after_sequence,
-                       int (*each)(void *context, int64_t sequence, const struct run_event *event),
+                       int (*each)(void *context, int64_t sequence, const struct journal_event *event),
                        void *context, ty_error *err) {
     return loaded->each_event(journal, after_sequence, each, context, err);
+}
+
+int journal_event_values(const struct journal_event *row, struct run_event *event,
+                         struct event_memory *memory) {
+    *event = (struct run_event){
+        .time = row->time, .kind = row->kind, .attempt = row->attempt, .rank = row->rank, .node = row->node};
+    return run_event_decode(event, row->data, memory);
 }
 
 int journal_each_report(struct journal *journal, int rank, size_t limit,

@@ -16,6 +16,14 @@
 #include "base/error.h"
 #include "run/event.h"
 
+/* An event as a row has it (run_event_encode); the values are journal_event_values'. */
+struct journal_event {
+    nanoseconds time;
+    enum run_event_kind kind;
+    int attempt, rank, node;
+    const char *data; /* JSON object text; or NULL */
+};
+
 struct journal_report {
     int attempt, rank;
     uint64_t number;
@@ -56,7 +64,7 @@ int journal_finish(struct journal *journal, ty_error *err);
 void journal_close(struct journal *journal);
 
 /* A failed write (disk full, ...) is kept: it and every later call give that error; nothing is half written. */
-int journal_event(struct journal *journal, const struct run_event *event, ty_error *err);
+int journal_event(struct journal *journal, const struct journal_event *event, ty_error *err);
 int journal_report(struct journal *journal, const struct journal_report *report, ty_error *err);
 int journal_checkpoint(struct journal *journal, const struct journal_checkpoint *checkpoint, ty_error *err);
 /* A checkpoint that is no longer kept: its row goes, the event that says so is the caller's. */
@@ -66,8 +74,10 @@ int journal_commit_durable(struct journal *journal, ty_error *err);
 
 /* Readers: `each` is called in order and may stop with a value other than 0, which is returned. */
 int journal_each_event(struct journal *journal, int64_t after_sequence,
-                       int (*each)(void *context, int64_t sequence, const struct run_event *event),
+                       int (*each)(void *context, int64_t sequence, const struct journal_event *event),
                        void *context, ty_error *err);
+/* Reads a row's values, as run_event_decode does. */
+int journal_event_values(const struct journal_event *row, struct run_event *event, struct event_memory *memory);
 /* Reports of a rank (-1: all), the last `limit` of them (0: all), oldest first. */
 int journal_each_report(struct journal *journal, int rank, size_t limit,
                         int (*each)(void *context, const struct journal_report *report), void *context,

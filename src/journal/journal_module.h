@@ -13,13 +13,13 @@ struct journal_module {
                 void *context, ty_error *err);
     void (*close)(struct journal *journal);
     int (*finish)(struct journal *journal, ty_error *err);
-    int (*event)(struct journal *journal, const struct run_event *event, ty_error *err);
+    int (*event)(struct journal *journal, const struct journal_event *event, ty_error *err);
     int (*report)(struct journal *journal, const struct journal_report *report, ty_error *err);
     int (*checkpoint)(struct journal *journal, const struct journal_checkpoint *checkpoint, ty_error *err);
     int (*forget_checkpoint)(struct journal *journal, uint64_t number, ty_error *err);
     int (*commit)(struct journal *journal, bool durable, ty_error *err);
     int (*each_event)(struct journal *journal, int64_t after_sequence,
-                      int (*each)(void *context, int64_t sequence, const struct run_event *event),
+                      int (*each)(void *context, int64_t sequence, const struct journal_event *event),
                       void *context, ty_error *err);
     int (*each_report)(struct journal *journal, int rank, size_t limit,
                        int (*each)(void *context, const struct journal_report *report), void *context,

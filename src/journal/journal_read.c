@@ -46,7 +46,7 @@ static int read_text(struct journal *journal, sqlite3_stmt *row, int column, boo
 }
 
 struct event_call {
-    int (*each)(void *context, int64_t sequence, const struct run_event *event);
+    int (*each)(void *context, int64_t sequence, const struct journal_event *event);
     void *context;
 };
 
@@ -64,7 +64,7 @@ static int hand_event(struct journal *journal, sqlite3_stmt *row, const void *ca
     if (result < 0) return result;
     int kind = kind_of(name);
     if (kind < 0) return 0; /* of a later version, which may know more */
-    struct run_event event = {
+    struct journal_event event = {
         .time = sqlite3_column_int64(row, 1),
         .kind = (enum run_event_kind)kind,
         .attempt = sqlite3_column_int(row, 3),
@@ -76,7 +76,7 @@ static int hand_event(struct journal *journal, sqlite3_stmt *row, const void *ca
 }
 
 int module_each_event(struct journal *journal, int64_t after_sequence,
-                      int (*each)(void *context, int64_t sequence, const struct run_event *event),
+                      int (*each)(void *context, int64_t sequence, const struct journal_event *event),
                       void *context, ty_error *err) {
     struct event_call call = {each, context};
     return query(journal,

@@ -38,7 +38,7 @@ int journal_create(const char *path, ty_error *err);
 /* 0, or the error that was kept. (journal_write.c) */
 int journal_kept_error(const struct journal *journal, ty_error *err);
 
-int module_event(struct journal *journal, const struct run_event *event, ty_error *err);
+int module_event(struct journal *journal, const struct journal_event *event, ty_error *err);
 int module_report(struct journal *journal, const struct journal_report *report, ty_error *err);
 int module_checkpoint(struct journal *journal, const struct journal_checkpoint *checkpoint, ty_error *err);
 int module_forget_checkpoint(struct journal *journal, uint64_t number, ty_error *err);
@@ -46,7 +46,7 @@ int module_commit(struct journal *journal, bool durable, ty_error *err);
 int module_finish(struct journal *journal, ty_error *err);
 
 int module_each_event(struct journal *journal, int64_t after_sequence,
-                      int (*each)(void *context, int64_t sequence, const struct run_event *event),
+                      int (*each)(void *context, int64_t sequence, const struct journal_event *event),
                       void *context, ty_error *err);
 int module_each_report(struct journal *journal, int rank, size_t limit,
                        int (*each)(void *context, const struct journal_report *report), void *context,

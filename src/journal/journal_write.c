@@ -60,7 +60,7 @@ static int bind_string(sqlite3_stmt *statement, int at, const char *text) {
     return bind_text(statement, at, text, text != NULL ? strlen(text) : 0);
 }
 
-int module_event(struct journal *journal, const struct run_event *event, ty_error *err) {
+int module_event(struct journal *journal, const struct journal_event *event, ty_error *err) {
     int result =
         begin(journal, &journal->insert_event,
               "INSERT INTO events(time, kind, attempt, rank, node, data) VALUES(?1, ?2, ?3, ?4, ?5, ?6)", err);

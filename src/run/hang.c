@@ -42,7 +42,7 @@ void run_on_hang(struct run *run, const struct run_input *input) {
     uint32_t rank = input->rank;
     enum worker_state state = run->workers[rank].state; /* one that waits in the store may never be ready */
     if (state != WORKER_STARTED && state != WORKER_READY) return;
-    run_record_text(run, EVENT_HUNG, (int)rank, -1, "cause", input->text);
+    run_record_hung(run, rank, input->text);
     run->hang.failure = (struct run_failure){.outcome = OUTCOME_FAILED,
                                              .hung = true,
                                              .rank = (int)rank,

@@ -14,8 +14,8 @@ void run_start(struct run *run) {
     run_take(run, &(struct run_input){.kind = INPUT_START});
 }
 
-void run_node_up(struct run *run, uint32_t node, const char *data_json) {
-    of_node(run, (struct run_input){.kind = INPUT_NODE_UP, .node = node, .text = data_json});
+void run_node_up(struct run *run, uint32_t node, const struct event_node *about) {
+    of_node(run, (struct run_input){.kind = INPUT_NODE_UP, .node = node, .about = about});
 }
 
 void run_node_lost(struct run *run, uint32_t node, const char *why) {

@@ -132,17 +132,18 @@ struct run_input {
     enum run_input_kind kind;
     uint32_t node, rank; /* of this run */
     nanoseconds time;
-    const char *text;   /* data of EVENT_NODE, why a node is lost, how a worker hangs, why no commit came */
-    bool transient;     /* a loss that another start may mend */
-    bool clean;         /* nothing is left on a node */
-    bool preempts;      /* an interrupt that takes the machines away */
-    uint32_t leftovers; /* of a node that says bye */
-    int pid;            /* of a worker that started */
-    int signal_number;  /* of an interrupt, or of a node that is taken away */
-    uint64_t number;    /* of a commit, */
-    char *path;         /* and where it is; stolen */
-    const void *frames; /* where a hung worker stands, */
-    size_t size;        /* so many bytes */
+    const char *text;               /* why a node is lost, how a worker hangs, why no commit came */
+    const struct event_node *about; /* a node that is up; NULL: nothing is known of it */
+    bool transient;                 /* a loss that another start may mend */
+    bool clean;                     /* nothing is left on a node */
+    bool preempts;                  /* an interrupt that takes the machines away */
+    uint32_t leftovers;             /* of a node that says bye */
+    int pid;                        /* of a worker that started */
+    int signal_number;              /* of an interrupt, or of a node that is taken away */
+    uint64_t number;                /* of a commit, */
+    char *path;                     /* and where it is; stolen */
+    const void *frames;             /* where a hung worker stands, */
+    size_t size;                    /* so many bytes */
     const struct run_exit *exit;
     const struct run_start_failure *start;
     const struct run_report *report;
@@ -165,13 +166,17 @@ run_entry run_on_report, run_on_hear, run_on_commit, run_on_store, run_on_last, 
 run_entry run_on_hang, run_on_stack, run_on_blame; /* hang.c */
 run_entry run_on_resize;                           /* resize.c */
 
-/* Records (record.c): `rank` and `node` are -1 for none, `time` 0 is now. */
-void run_record(struct run *run, enum run_event_kind kind, int rank, int node, nanoseconds time,
-                const char *data);
-void run_record_text(struct run *run, enum run_event_kind kind, int rank, int node, const char *key,
-                     const char *text);
-void run_record_attempt(struct run *run);
+/* Records (record.c): `time` 0 is now. */
+void run_record_worker(struct run *run, enum run_event_kind kind, uint32_t rank,
+                       nanoseconds time); /* of kinds without values */
 void run_record_started(struct run *run, uint32_t rank, nanoseconds time);
+void run_record_hung(struct run *run, uint32_t rank, const char *how);
+void run_record_start_failed(struct run *run, uint32_t rank, const char *why);
+void run_record_launched(struct run *run);
+void run_record_wait(struct run *run, const char *reason);
+void run_record_attempt(struct run *run);
+void run_record_node(struct run *run, uint32_t node, const struct event_node *about); /* NULL: nothing known */
+void run_record_node_lost(struct run *run, uint32_t node, const char *why);
 void run_record_exit(struct run *run, uint32_t rank, const char *cause, nanoseconds time);
 void run_record_checkpoint(struct run *run, uint64_t number, const char *path);
 /* `unheard`: no rank waits for it, which would be answered. */
@@ -180,7 +185,8 @@ void run_record_late_checkpoint(struct run *run, const struct pending *pending, 
                                 const char *what);
 void run_record_stop(struct run *run, bool kill, const char *reason);
 void run_record_clean(struct run *run, uint32_t node, bool clean, uint32_t leftovers);
-void run_record_end(struct run *run, enum run_event_kind kind); /* EVENT_ATTEMPT_END or EVENT_RUN_END */
+void run_record_attempt_end(struct run *run);
+void run_record_end(struct run *run);
 
 /* The parts of run.c that resize.c goes on with. */
 void run_begin_attempt(struct run *run);

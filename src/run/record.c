@@ -1,136 +1,166 @@
-/* The events of a run as the journal keeps them: what run/event.h names as data, put into JSON. */
-#include <stdio.h>
+/* The events of a run, as what they tell is known here. */
 #include <sys/wait.h>
 
 #include "base/buffer.h"
 #include "run/internal.h"
 
-void run_record(struct run *run, enum run_event_kind kind, int rank, int node, nanoseconds time,
-                const char *data) {
+static void record(struct run *run, struct run_event *event) {
     if (run->ops->record == NULL) return;
-    struct run_event event = {time, kind, run->attempt, rank, node, data};
-    if (event.time == 0) event.time = run->ops->wall(run->context);
-    run->ops->record(run->context, &event);
+    event->attempt = run->attempt;
+    if (event->time == 0) event->time = run->ops->wall(run->context);
+    run->ops->record(run->context, event);
 }
 
-/* Frees the text. An event without its data is better than none when memory is short. */
-static void record_buffer(struct run *run, enum run_event_kind kind, int rank, int node, nanoseconds time,
-                          struct buffer *data) {
-    run_record(run, kind, rank, node, time, data->failed ? NULL : data->data);
-    buffer_done(data);
+static struct run_event of_rank(enum run_event_kind kind, uint32_t rank, nanoseconds time) {
+    struct run_event event = run_event_new(kind);
+    event.rank = (int)rank;
+    event.time = time;
+    return event;
 }
 
-void run_record_text(struct run *run, enum run_event_kind kind, int rank, int node, const char *key,
-                     const char *text) {
-    struct buffer data = {0};
-    buffer_printf(&data, "{\"%s\": ", key);
-    buffer_json_text(&data, text);
-    buffer_char(&data, '}');
-    record_buffer(run, kind, rank, node, 0, &data);
-}
-
-void run_record_attempt(struct run *run) {
-    struct buffer data = {0};
-    buffer_printf(&data, "{\"workers\": %u, \"nodes\": %u, \"reason\": ", run->config.n_workers, run->n_needed);
-    const char *resize = run->resize.text;
-    if (run->failure.outcome != OUTCOME_NONE) {
-        struct buffer reason = {0};
-        buffer_printf(&reason, resize[0] != '\0' ? "%s; %s" : "%s", run->failure.text, resize);
-        buffer_json_text(&data, reason.failed ? run->failure.text : reason.data);
-        buffer_done(&reason);
-    } else {
-        buffer_json_text(&data, resize[0] != '\0' ? resize : "start");
-    }
-    if (run->checkpoint != NULL) {
-        buffer_text(&data, ", \"checkpoint\": ");
-        buffer_json_text(&data, run->checkpoint);
-    }
-    buffer_char(&data, '}');
-    record_buffer(run, EVENT_ATTEMPT, -1, -1, 0, &data);
+void run_record_worker(struct run *run, enum run_event_kind kind, uint32_t rank, nanoseconds time) {
+    struct run_event event = of_rank(kind, rank, time);
+    record(run, &event);
 }
 
 void run_record_started(struct run *run, uint32_t rank, nanoseconds time) {
-    if (run->ops->record == NULL) return; /* no words for nobody: a simulation has millions of these */
-    char data[32];
-    (void)snprintf(data, sizeof data, "{\"pid\": %d}", run->workers[rank].pid);
-    run_record(run, EVENT_STARTED, (int)rank, -1, time, data);
+    struct run_event event = of_rank(EVENT_STARTED, rank, time);
+    event.of.started.pid = run->workers[rank].pid;
+    record(run, &event);
+}
+
+void run_record_hung(struct run *run, uint32_t rank, const char *how) {
+    struct run_event event = of_rank(EVENT_HUNG, rank, 0);
+    event.of.hung.cause = how;
+    record(run, &event);
 }
 
 void run_record_exit(struct run *run, uint32_t rank, const char *cause, nanoseconds time) {
-    if (run->ops->record == NULL) return;
     const struct run_worker *worker = &run->workers[rank];
-    struct buffer data = {0};
+    struct run_event event = of_rank(EVENT_EXITED, rank, time);
     if (WIFSIGNALED(worker->wait_status))
-        buffer_printf(&data, "{\"signal\": %d", WTERMSIG(worker->wait_status));
+        event.of.exited.signal = WTERMSIG(worker->wait_status);
     else
-        buffer_printf(&data, "{\"code\": %d", WEXITSTATUS(worker->wait_status));
-    if (worker->stopped) buffer_text(&data, ", \"stopped\": true");
-    if (cause != NULL && cause[0] != '\0') {
-        buffer_text(&data, ", \"cause\": ");
-        buffer_json_text(&data, cause);
-    }
-    buffer_char(&data, '}');
-    record_buffer(run, EVENT_EXITED, (int)rank, -1, time, &data);
+        event.of.exited.code = WEXITSTATUS(worker->wait_status);
+    event.of.exited.stopped = worker->stopped;
+    if (cause != NULL && cause[0] != '\0') event.of.exited.cause = cause;
+    record(run, &event);
+}
+
+void run_record_start_failed(struct run *run, uint32_t rank, const char *why) {
+    struct run_event event = of_rank(EVENT_START_FAILED, rank, 0);
+    event.of.start_failed.cause = why;
+    record(run, &event);
+}
+
+void run_record_launched(struct run *run) {
+    struct run_event event = run_event_new(EVENT_LAUNCHED);
+    record(run, &event);
+}
+
+void run_record_wait(struct run *run, const char *reason) {
+    struct run_event event = run_event_new(EVENT_WAIT);
+    event.of.wait.reason = reason;
+    record(run, &event);
+}
+
+void run_record_attempt(struct run *run) {
+    struct buffer both = {0};
+    struct run_event event = run_event_new(EVENT_ATTEMPT);
+    const char *resize = run->resize.text[0] != '\0' ? run->resize.text : NULL;
+    bool failed = run->failure.outcome != OUTCOME_NONE;
+    event.of.attempt.workers = run->config.n_workers;
+    event.of.attempt.nodes = run->n_needed;
+    event.of.attempt.reason = failed ? run->failure.text : resize != NULL ? resize : "start";
+    event.of.attempt.checkpoint = run->checkpoint;
+    if (failed && resize != NULL) buffer_printf(&both, "%s; %s", run->failure.text, resize);
+    if (both.size > 0 && !both.failed) event.of.attempt.reason = both.data;
+    record(run, &event);
+    buffer_done(&both);
+}
+
+void run_record_node(struct run *run, uint32_t node, const struct event_node *about) {
+    struct run_event event = run_event_new(EVENT_NODE);
+    event.node = (int)node;
+    if (about != NULL) event.of.node = *about;
+    record(run, &event);
+}
+
+void run_record_node_lost(struct run *run, uint32_t node, const char *why) {
+    struct run_event event = run_event_new(EVENT_NODE_LOST);
+    event.node = (int)node;
+    event.of.node_lost.reason = why;
+    record(run, &event);
 }
 
 void run_record_checkpoint(struct run *run, uint64_t number, const char *path) {
-    struct buffer data = {0};
-    buffer_printf(&data, "{\"number\": %llu, \"path\": ", (unsigned long long)number);
-    buffer_json_text(&data, path);
-    buffer_char(&data, '}');
-    record_buffer(run, EVENT_CHECKPOINT, -1, -1, 0, &data);
+    struct run_event event = run_event_new(EVENT_CHECKPOINT);
+    event.of.checkpoint = (struct event_checkpoint){(int64_t)number, path};
+    record(run, &event);
 }
 
 void run_record_lost_checkpoint(struct run *run, uint64_t number, const char *why, bool unheard) {
-    struct buffer data = {0};
-    buffer_printf(&data, "{\"number\": %llu, \"reason\": ", (unsigned long long)number);
-    buffer_json_text(&data, why);
-    buffer_text(&data, unheard ? ", \"unheard\": true}" : "}");
-    record_buffer(run, EVENT_CHECKPOINT_LOST, -1, -1, 0, &data);
+    struct run_event event = run_event_new(EVENT_CHECKPOINT_LOST);
+    event.of.checkpoint_lost = (struct event_checkpoint_lost){(int64_t)number, why, unheard};
+    record(run, &event);
 }
 
 void run_record_late_checkpoint(struct run *run, const struct pending *pending, const struct idset *ranks,
                                 const char *what) {
-    struct buffer data = {0};
-    double seconds = (double)(run->ops->now(run->context) - pending->since) / (double)NS_PER_S;
-    buffer_printf(&data, "{\"number\": %llu, \"seconds\": %.0f, \"ranks\": \"",
-                  (unsigned long long)pending->number, seconds);
-    idset_format(ranks, &data);
-    buffer_printf(&data, "\", \"what\": \"%s\"}", what);
-    record_buffer(run, EVENT_CHECKPOINT_LATE, -1, -1, 0, &data);
+    struct buffer text = {0};
+    struct run_event event = run_event_new(EVENT_CHECKPOINT_LATE);
+    idset_format(ranks, &text);
+    event.of.checkpoint_late = (struct event_checkpoint_late){
+        .number = (int64_t)pending->number,
+        .seconds = (double)(run->ops->now(run->context) - pending->since) / (double)NS_PER_S,
+        .ranks = text.failed ? NULL : text.data,
+        .what = what,
+    };
+    record(run, &event);
+    buffer_done(&text);
 }
 
 void run_record_stop(struct run *run, bool kill, const char *reason) {
-    struct buffer data = {0};
-    buffer_text(&data, "{\"reason\": ");
-    buffer_json_text(&data, reason);
-    buffer_printf(&data, ", \"kill\": %s}", kill ? "true" : "false");
-    record_buffer(run, EVENT_STOP, -1, -1, 0, &data);
+    struct run_event event = run_event_new(EVENT_STOP);
+    event.of.stop = (struct event_stop){reason, kill};
+    record(run, &event);
 }
 
 void run_record_clean(struct run *run, uint32_t node, bool clean, uint32_t leftovers) {
-    char data[64];
-    (void)snprintf(data, sizeof data, "{\"clean\": %s, \"leftovers\": %u}", clean ? "true" : "false",
-                   leftovers);
-    run_record(run, EVENT_CLEAN, -1, (int)node, 0, data);
+    struct run_event event = run_event_new(EVENT_CLEAN);
+    event.node = (int)node;
+    event.of.clean = (struct event_clean){clean, leftovers};
+    record(run, &event);
 }
 
-void run_record_end(struct run *run, enum run_event_kind kind) {
-    struct buffer data = {0};
-    buffer_printf(&data, "{\"outcome\": \"%s\", \"status\": %d", run_outcome_name(run->outcome),
-                  run_exit_status(run));
+void run_record_attempt_end(struct run *run) {
+    struct run_event event = run_event_new(EVENT_ATTEMPT_END);
+    struct event_attempt_end *end = &event.of.attempt_end;
+    end->outcome = run_outcome_name(run->outcome);
+    end->status = run_exit_status(run);
     if (run->failure.outcome != OUTCOME_NONE) {
-        buffer_printf(&data, ", \"rank\": %d, \"node\": %d, \"cause\": ", run->failure.rank, run->failure.node);
-        buffer_json_text(&data, run->failure.text);
+        end->rank = run->failure.rank;
+        end->node = run->failure.node;
+        end->cause = run->failure.text;
     }
-    if (kind == EVENT_ATTEMPT_END && run->outcome == OUTCOME_RESIZED) {
-        buffer_text(&data, ", \"resize\": ");
-        buffer_json_text(&data, run->resize.text);
-        buffer_printf(&data, ", \"lost_seconds\": %.3f, \"lost_reports\": %llu", run->resize.lost_seconds,
-                      (unsigned long long)run->resize.lost_reports);
+    if (run->outcome == OUTCOME_RESIZED) {
+        end->resize = run->resize.text;
+        end->lost_seconds = run->resize.lost_seconds;
+        end->lost_reports = (int64_t)run->resize.lost_reports;
     }
-    if (kind == EVENT_ATTEMPT_END && run->retries)
-        buffer_printf(&data, ", \"retry\": %.3f", (double)run->pause / (double)NS_PER_S);
-    buffer_char(&data, '}');
-    record_buffer(run, kind, -1, -1, 0, &data);
+    if (run->retries) end->retry = (double)run->pause / (double)NS_PER_S;
+    record(run, &event);
+}
+
+void run_record_end(struct run *run) {
+    struct run_event event = run_event_new(EVENT_RUN_END);
+    struct event_run_end *end = &event.of.run_end;
+    end->outcome = run_outcome_name(run->outcome);
+    end->status = run_exit_status(run);
+    if (run->failure.outcome != OUTCOME_NONE) {
+        end->rank = run->failure.rank;
+        end->node = run->failure.node;
+        end->cause = run->failure.text;
+    }
+    record(run, &event);
 }

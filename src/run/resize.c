@@ -179,7 +179,7 @@ static bool plan(struct run *run, struct run_layout *layout) {
 
 /* Told once, and looked at again as often as a run that has room. */
 static void wait_for_room(struct run *run, const char *why) {
-    if (run_move(run, RUN_WAITING)) run_record_text(run, EVENT_WAIT, -1, -1, "reason", why);
+    if (run_move(run, RUN_WAITING)) run_record_wait(run, why);
     run->ops->set_timer(run->context, TIMER_PAUSE, interval_of(run));
 }
 

@@ -279,7 +279,7 @@ static void end_attempt(struct run *run) {
     decide_retry(run);
     bool late = run->retries && run->out_of_time > 0;
     run->retries = run->retries && !late;
-    run_record_end(run, EVENT_ATTEMPT_END);
+    run_record_attempt_end(run);
     if (late) blame_limit(run);
     if (!run->retries) {
         finish(run);
@@ -310,7 +310,7 @@ static void end_run_when_bye(struct run *run) {
     if (run->n_bye > 0 || !run_move(run, RUN_ENDED)) return;
     for (int timer = 0; timer < RUN_TIMERS; timer++)
         run->ops->set_timer(run->context, (enum run_timer)timer, -1);
-    run_record_end(run, EVENT_RUN_END);
+    run_record_end(run);
     run->ops->ended(run->context);
 }
 
@@ -334,7 +334,7 @@ static void finish(struct run *run) {
 static void drop_workers(struct run *run, uint32_t node, const char *why) {
     for (uint32_t rank = 0; rank < run->config.n_workers; rank++) {
         if (run->config.node_of[rank] != node || !run_move_worker(run, rank, WORKER_GONE)) continue;
-        if (why != NULL) run_record_text(run, EVENT_START_FAILED, (int)rank, -1, "cause", why);
+        if (why != NULL) run_record_start_failed(run, rank, why);
         run_reports_rank_ended(run, rank);
     }
 }
@@ -367,7 +367,7 @@ static void launch_when_up(struct run *run) {
         if (run->nodes[node].n_workers > 0) (void)move_node(run, node, NODE_LAUNCHED);
     for (uint32_t rank = 0; rank < run->config.n_workers; rank++)
         (void)run_move_worker(run, rank, WORKER_LAUNCHED);
-    run_record(run, EVENT_LAUNCHED, -1, -1, 0, NULL);
+    run_record_launched(run);
     run_resize_launched(run);
     launch_nodes(run);
 }
@@ -376,7 +376,7 @@ static void launch_when_up(struct run *run) {
 
 static void note_up(struct run *run, const struct run_input *input) {
     if (run->nodes[input->node].state != NODE_CONNECTING || !move_node(run, input->node, NODE_UP)) return;
-    run_record(run, EVENT_NODE, -1, (int)input->node, 0, input->text);
+    run_record_node(run, input->node, input->about);
 }
 
 void run_on_enrol(struct run *run, const struct run_input *input) {
@@ -400,7 +400,7 @@ static bool note_loss(struct run *run, uint32_t node, const char *why) {
     if (!move_node(run, node, NODE_LOST)) return false;
     if (run->nodes[node].leaving) run->n_leaving--;
     run->nodes[node].leaving = false;
-    run_record_text(run, EVENT_NODE_LOST, -1, (int)node, "reason", why);
+    run_record_node_lost(run, node, why);
     if (finishing) {
         run->n_bye--;
         run->unclean = true;

@@ -15,12 +15,12 @@ void run_on_began(struct run *run, const struct run_input *input) {
 
 void run_on_ready(struct run *run, const struct run_input *input) {
     if (run_move_worker(run, input->rank, WORKER_READY))
-        run_record(run, EVENT_READY, (int)input->rank, -1, input->time, NULL);
+        run_record_worker(run, EVENT_READY, input->rank, input->time);
 }
 
 void run_on_met(struct run *run, const struct run_input *input) {
     if (run->workers[input->rank].state == WORKER_READY)
-        run_record(run, EVENT_RENDEZVOUS, (int)input->rank, -1, input->time, NULL);
+        run_record_worker(run, EVENT_RENDEZVOUS, input->rank, input->time);
 }
 
 static void describe_exit(struct run_failure *failure, const char *cause) {
@@ -122,7 +122,7 @@ void run_on_end(struct run *run, const struct run_input *input) {
 
 void run_on_gone(struct run *run, const struct run_input *input) {
     if (!run_move_worker(run, input->rank, WORKER_GONE)) return;
-    run_record(run, EVENT_GONE, (int)input->rank, -1, input->time, NULL);
+    run_record_worker(run, EVENT_GONE, input->rank, input->time);
     run_end_when_gone(run);
 }
 
@@ -132,7 +132,7 @@ static void take_start_failure(struct run *run, const struct run_input *input, b
     if (!run_move_worker(run, rank, WORKER_GONE)) return;
     run->workers[rank].stopped = start->stopped;
     run->workers[rank].failed = !start->stopped;
-    run_record_text(run, EVENT_START_FAILED, (int)rank, -1, "cause", start->why);
+    run_record_start_failed(run, rank, start->why);
     struct run_failure failure = {.outcome = OUTCOME_START_FAILED,
                                   .transient = start->transient,
                                   .rank = (int)rank,

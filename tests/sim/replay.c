@@ -2,6 +2,7 @@
  * node takes its workers with it, and the end of an attempt finds them all gone. */
 #include "replay.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,17 +19,13 @@ void replay_row(struct replay *replay, const char *checkpoint) {
     (void)snprintf(replay->row, sizeof replay->row, "%s", checkpoint);
 }
 
-static void take_checkpoint(struct replay *replay, const char *data) {
-    const char *path = strstr(data, "\"path\": \"");
-    if (path != NULL)
-        (void)sscanf(path + 9, "%63[^\"]", replay->checkpoint);
-    else
-        memcpy(replay->checkpoint, replay->row, sizeof replay->checkpoint);
+static void take_checkpoint(struct replay *replay, const char *path) {
+    (void)snprintf(replay->checkpoint, sizeof replay->checkpoint, "%s", path != NULL ? path : replay->row);
 }
 
-static void end_attempt(struct replay *replay, const char *data) {
-    replay->unsaid = data[0] == '\0';
-    replay->retries = strstr(data, "\"retry\"") != NULL;
+static void end_attempt(struct replay *replay, const struct event_attempt_end *end) {
+    replay->unsaid = end->outcome == NULL;
+    replay->retries = !isnan(end->retry);
     replay->state = replay->retries ? RUN_PAUSING : RUN_FINISHING;
     set_workers(replay, -1, WORKER_GONE);
 }
@@ -39,7 +36,6 @@ static void lose_node(struct replay *replay, int node) {
 }
 
 void replay_event(struct replay *replay, const struct run_event *event) {
-    const char *data = event->data == NULL ? "" : event->data;
     switch (event->kind) {
     case EVENT_ATTEMPT:
         replay->attempt = event->attempt;
@@ -76,13 +72,13 @@ void replay_event(struct replay *replay, const struct run_event *event) {
         replay->state = RUN_STOPPING;
         break;
     case EVENT_CHECKPOINT:
-        take_checkpoint(replay, data);
+        take_checkpoint(replay, event->of.checkpoint.path);
         break;
     case EVENT_WAIT:
         replay->state = RUN_PAUSING;
         break;
     case EVENT_ATTEMPT_END:
-        end_attempt(replay, data);
+        end_attempt(replay, &event->of.attempt_end);
         break;
     case EVENT_RUN_END:
         replay->state = RUN_ENDED;

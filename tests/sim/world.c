@@ -390,8 +390,11 @@ static uint64_t random_number(void *context) {
 
 static void record(void *context, const struct run_event *event) {
     struct world *world = context;
+    struct buffer values = {0};
+    run_event_encode(event, &values);
     trace(world, "%-12s rank %2d node %2d %s", run_event_name(event->kind), event->rank, event->node,
-          event->data == NULL ? "" : event->data);
+          values.size == 0 ? "" : values.data);
+    buffer_done(&values);
     replay_event(&world->replay, event);
 }
 
@@ -539,7 +542,7 @@ static void stray_node(struct world *world, enum run_input_kind kind, uint32_t n
     struct run *run = sim_run(world->sim);
     enum node_state state = run_node_state(run, node);
     bool away = is_away(world, node);
-    if (kind == INPUT_NODE_UP && state != NODE_CONNECTING) run_node_up(run, node, "{}");
+    if (kind == INPUT_NODE_UP && state != NODE_CONNECTING) run_node_up(run, node, NULL);
     if (kind == INPUT_NODE_LOST && away) run_node_lost(run, node, "it never was there");
     if (kind == INPUT_NODE_LOST && !away) sim_kill_node(world->sim, node, 0);
     if (kind == INPUT_LEAVING) run_node_leaving(run, node, dice_chance(&world->strays, 0.5) ? SIGTERM : 0, 1);

@@ -65,7 +65,9 @@ static void record(void *context, const struct run_event *event) {
     assert_true(event->time > 0);
     bool tells = event->kind == EVENT_ATTEMPT || event->kind == EVENT_WAIT ||
                  event->kind == EVENT_ATTEMPT_END || event->kind == EVENT_CHECKPOINT_LATE;
-    if (tells && event->data != NULL) buffer_printf(&world->reasons, "%s ", event->data);
+    if (!tells) return;
+    run_event_encode(event, &world->reasons);
+    buffer_char(&world->reasons, ' ');
 }
 
 /* By vasprintf, which no test makes fail. */

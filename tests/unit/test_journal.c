@@ -68,7 +68,7 @@ static int refused(enum journal_mode mode, const char *word) {
 }
 
 static void put_event(struct journal *journal, enum run_event_kind kind, int rank, const char *data) {
-    struct run_event event = {
+    struct journal_event event = {
         .time = 1000 + rank, .kind = kind, .attempt = 1, .rank = rank, .node = -1, .data = data};
     assert_int_equal(journal_event(journal, &event, NULL), 0);
 }
@@ -85,7 +85,7 @@ static int put_report(struct journal *journal, int rank, uint64_t number, ty_err
     return journal_report(journal, &report, err);
 }
 
-static int append_event(void *context, int64_t sequence, const struct run_event *event) {
+static int append_event(void *context, int64_t sequence, const struct journal_event *event) {
     buffer_printf(context, "%d %s %d %d %d %s;", (int)sequence, run_event_name(event->kind), event->attempt,
                   event->rank, event->node, event->data != NULL ? event->data : "-");
     return 0;
@@ -430,7 +430,7 @@ static void a_full_disk_is_told_and_kept(void **state) {
         }
         if (result == 0 || strstr(err.message, "run.db") == NULL) _exit(3);
         ty_error again = {0};
-        struct run_event event = {.kind = EVENT_RUN_END, .rank = -1, .node = -1};
+        struct journal_event event = {.kind = EVENT_RUN_END, .rank = -1, .node = -1};
         if (journal_event(journal, &event, &again) != result || strcmp(again.message, err.message) != 0)
             _exit(4);
         if (journal_commit_durable(journal, NULL) != result) _exit(5);
@@ -462,7 +462,7 @@ static void a_callback_may_stop(void **state) {
     journal_close(journal);
 }
 
-static int write_meanwhile(void *context, int64_t sequence, const struct run_event *event) {
+static int write_meanwhile(void *context, int64_t sequence, const struct journal_event *event) {
     (void)sequence;
     if (event->kind == EVENT_STARTED) put_event(context, EVENT_GONE, event->rank, event->data);
     return 0;

@@ -201,7 +201,8 @@ static int put(struct journal *journal, int row, ty_error *err) {
     static char metrics[METRICS];
     memset(metrics, 'm', sizeof metrics);
     if (row % 3 == 1)
-        return module->event(journal, &(struct run_event){.kind = EVENT_READY, .rank = row, .data = "{}"}, err);
+        return module->event(journal, &(struct journal_event){.kind = EVENT_READY, .rank = row, .data = "{}"},
+                             err);
     if (row % 3 == 2)
         return module->report(journal,
                               &(struct journal_report){
@@ -239,7 +240,7 @@ static void live(struct life *life) {
 /* ------------------------------------------------------------------------------------------------- what is
  * found of it */
 
-static int see_event(void *seen, int64_t sequence, const struct run_event *event) {
+static int see_event(void *seen, int64_t sequence, const struct journal_event *event) {
     (void)sequence;
     *(uint64_t *)seen |= 1u << event->rank;
     return 0;

@@ -36,9 +36,12 @@ static void note(const char *word) {
     (void)snprintf(told + size, sizeof told - size, "%s ", word);
 }
 
-int journal_event(struct journal *journal, const struct run_event *event, ty_error *err) {
+/* The reason alone, of a node that is lost. */
+int journal_event(struct journal *journal, const struct journal_event *event, ty_error *err) {
+    char reason[32] = "null";
     (void)journal, (void)err;
-    note(event->data != NULL ? event->data : "null");
+    if (event->data != NULL) assert_int_equal(sscanf(event->data, "{\"reason\": \"%31[^\"]\"}", reason), 1);
+    note(reason);
     return 0;
 }
 
@@ -149,7 +152,7 @@ static int tear_down(void **state) {
 static void event(const char *data) {
     char copy[32];
     (void)snprintf(copy, sizeof copy, "%s", data); /* which does not outlive the call */
-    records_event(records, &(struct run_event){.kind = EVENT_NODE, .data = copy});
+    records_event(records, &(struct run_event){.kind = EVENT_NODE_LOST, .of.node_lost.reason = copy});
 }
 
 static void report(const char *metrics) {
@@ -178,7 +181,7 @@ static void test_rows_are_written_in_order(void **state) {
     assert_false(records_busy(records));
     event("a");
     report("r1 and more");
-    records_event(records, &(struct run_event){.kind = EVENT_NODE});
+    records_event(records, &(struct run_event){.kind = EVENT_READY});
     assert_int_equal(records_count(records), 3);
     assert_true(records_busy(records));
     assert_false(records_have(records, 1));
@@ -283,7 +286,7 @@ static void test_too_much(void **state) {
     memset(large, 'x', (5 << 20) - 1);
     event("a");
     assert_false(records_full(records));
-    records_event(records, &(struct run_event){.kind = EVENT_NODE, .data = large});
+    records_event(records, &(struct run_event){.kind = EVENT_NODE_LOST, .of.node_lost.reason = large});
     assert_true(records_full(records));
     records_commit(records);
     assert_false(records_full(records));

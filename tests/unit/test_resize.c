@@ -31,7 +31,7 @@ static void open_world(struct world *world, uint32_t a, uint32_t b, uint32_t c, 
     world->quiet = true;
     run_start(world->run);
     for (uint32_t node = 0; node < NODES; node++)
-        run_node_up(world->run, node, "{}");
+        run_node_up(world->run, node, NULL);
     start_workers(world);
     forget_log(world);
 }
@@ -175,7 +175,7 @@ static void a_lost_node_is_done_without_and_comes_back(void **state) {
     assert_int_equal(run_state_of(world.run), RUN_RUNNING);
     pass(&world, TIMER_RESIZE);
     expect(&world, " start1");
-    run_node_up(world.run, 1, "{}");
+    run_node_up(world.run, 1, NULL);
     assert_true(world.timers[TIMER_START] < 0);
     report_all(&world, 1, true);
     expect(&world, " stop0");
@@ -192,7 +192,7 @@ static void a_new_node_is_started_before_anybody_is_stopped(void **state) {
     world.room[2] = 2;
     pass(&world, TIMER_RESIZE);
     expect(&world, " start2");
-    run_node_up(world.run, 2, "{}");
+    run_node_up(world.run, 2, NULL);
     report_all(&world, 1, true);
     expect(&world, " stop0 stop1");
     end_all(&world, 15, true);
@@ -222,7 +222,7 @@ static void below_the_least_a_lost_node_is_tried_again(void **state) {
     run_node_lost(world.run, 1, "the agent was killed");
     end_worker(&world, 0, 15, true);
     expect(&world, " stop0 start1"); /* nothing else can show that it is back */
-    run_node_up(world.run, 1, "{}");
+    run_node_up(world.run, 1, NULL);
     expect(&world, " launch0.2 launch1.2");
     assert_int_equal(run_size(world.run), 2);
     close_world(&world, 0);
@@ -352,13 +352,13 @@ static void step(struct world *world, struct dice *dice, uint64_t *number) {
     switch (run_state_of(world->run)) {
     case RUN_STARTING:
         if (dice_below(dice, 4) > 0)
-            run_node_up(world->run, node, "{}");
+            run_node_up(world->run, node, NULL);
         else
             run_node_lost(world->run, node, "no agent");
         break;
     case RUN_RUNNING:
         start_workers(world);
-        if (dice_below(dice, 8) == 0) run_node_up(world->run, node, "{}");
+        if (dice_below(dice, 8) == 0) run_node_up(world->run, node, NULL);
         if (dice_below(dice, 12) == 0) something_ends(world, dice, rank);
         if (dice_below(dice, 3) == 0 && world->timers[TIMER_RESIZE] > 0) pass(world, TIMER_RESIZE);
         if (dice_below(dice, 30) == 0 && world->timers[TIMER_START] > 0) pass(world, TIMER_START);

@@ -27,7 +27,7 @@ static void open_world(struct world *world, uint32_t n_workers, uint32_t n_nodes
 /* One node, all workers started. */
 static void start_all(struct world *world, uint32_t n_workers) {
     run_start(world->run);
-    run_node_up(world->run, 0, "{}");
+    run_node_up(world->run, 0, NULL);
     for (uint32_t i = 0; i < n_workers; i++)
         run_worker_started(world->run, i, 100 + (int)i, 1);
     forget_log(world);

@@ -43,7 +43,7 @@ void __wrap_run_take(struct run *run, const struct run_input *input) {
 
 static void come_up(struct world *world) {
     for (uint32_t node = 0; node < N_NODES; node++)
-        run_node_up(world->run, node, "{}");
+        run_node_up(world->run, node, NULL);
 }
 
 static void run_workers(struct world *world) {
@@ -271,7 +271,7 @@ static bool nodes_answer(struct world *world) {
     for (uint32_t node = 0; node < N_NODES; node++) {
         enum node_state state = run_node_state(world->run, node);
         if (state == NODE_CONNECTING)
-            run_node_up(world->run, node, "{}");
+            run_node_up(world->run, node, NULL);
         else if (state == NODE_FINISHING)
             run_node_bye(world->run, node, true, 0);
         else
@@ -384,7 +384,7 @@ static void put_in(struct run *run, enum run_input_kind kind, uint32_t which) {
         run_start(run);
         break;
     case INPUT_NODE_UP:
-        run_node_up(run, which, "{}");
+        run_node_up(run, which, NULL);
         break;
     case INPUT_NODE_LOST:
         run_node_lost(run, which, "gone");

@@ -16,7 +16,7 @@ static void open_world(struct world *world, uint32_t n_workers, int max_failures
     world_init(world);
     assert_int_equal(world_open(world, n_workers, 1, &failures), 0);
     run_start(world->run);
-    run_node_up(world->run, 0, "{}");
+    run_node_up(world->run, 0, NULL);
     start_workers(world);
     forget_log(world);
 }
@@ -209,7 +209,7 @@ static void an_agent_that_leaves_does_not_outlive_the_wait_for_a_commit(void **s
     expect(&world, " publish1.1([1]) stop0");
     run_timer_fired(world.run, TIMER_STORAGE);
     expect(&world, " abandon0 settle1 ok7.1 start0");
-    run_node_up(world.run, 0, "{}");
+    run_node_up(world.run, 0, NULL);
     start_workers(&world);
     end_worker(&world, 0, 0, false);
     expect(&world, " launch0.2 finish0");
