@@ -97,8 +97,10 @@ TY_API int ty_result_exit(const ty_result *result, int rank);
 TY_API const char *ty_result_failure(const ty_result *result);
 
 /* The whole result as a JSON object, borrowed from it:
- *   {"name", "path", "metrics": {..}|null, "checkpoint": path|null, "failure": lines|null, "attempts",
- *   "num_workers", "status",
+ *   {"name", "path", "metrics": {..}|null, "checkpoint": path|null,
+ *    "checkpoints": [{"number", "name", "metrics": {..}|null}]  that are kept, oldest first; a name is that of a
+ *    directory in the run's, or, with a "/", a place (docs/journal.md),
+ *    "failure": lines|null, "attempts", "num_workers", "status",
  *    "history": [{"attempt", "num_workers", "began", "ended", "seconds", "outcome", "rank": rank|null, "node":
  *    name|null,
  *                 "cause": line|null, "checkpoint": path|null}]  the attempts, see ty_attempt_info,

@@ -295,7 +295,7 @@ class Driver:
         if self._broken is not None:
             raise ControllerError(self._broken) from self._broken
         if error is None:
-            return result.read(summary["path"], self._config.checkpoint_config)
+            return result.told(summary, self._config.checkpoint_config)
         shown = bool(summary.get("failure")) and not self._config.quiet
         if shown:
             print(summary["failure"].rstrip("\n"), file=sys.stderr, flush=True)

@@ -32,6 +32,11 @@ class Attempt:
     cause: str | None = None
     checkpoint: str | None = None
 
+    @classmethod
+    def told(cls, one: dict[str, Any]) -> Attempt:
+        """From the "history" of ty_result_json."""
+        return cls(**{field.name: one[field.name] for field in dataclasses.fields(cls)})
+
     @property
     def seconds(self) -> float | None:
         """How long it took; None where no end is on record."""
@@ -43,7 +48,7 @@ def read(database: Any) -> list[Attempt]:
     attempts: list[Attempt] = []
     nodes: list[str] = []
     for kind, nanoseconds, number, text, before in database.execute(_EVENTS):
-        time, data = nanoseconds / 1e9, json.loads(text) if text else {}
+        time, data = float(nanoseconds) / 1e9, json.loads(text) if text else {}
         goes_on = attempts[-1] if attempts and attempts[-1].outcome is None else None
         if kind == "plan":
             nodes = data["nodes"]
@@ -52,7 +57,7 @@ def read(database: Any) -> list[Attempt]:
         elif kind == "attempt_end" and goes_on:
             _end(goes_on, time, data, nodes)
         elif kind == "run" and goes_on:
-            _die(goes_on, before / 1e9)
+            _die(goes_on, float(before) / 1e9)
     return attempts
 
 

@@ -100,31 +100,47 @@ class Result:
         return f"Result({', '.join(f'{name}={value!r}' for name, value in shown if value is not None)})"
 
 
-def read(path: str, checkpoint_config: Any = None) -> Result:
-    """The result of the run in directory `path`, ranked as the config says; without one as the journal does."""
+def told(summary: dict[str, Any], checkpoint_config: Any) -> Result:
+    """The result of the run that ends in this process, as its controller tells it (ty_result_json)."""
+    kept = [(one["name"], one["metrics"]) for one in summary["checkpoints"]]
+    history = [Attempt.told(one) for one in summary["history"]]
+    return _made(summary["path"], summary["metrics"], kept, history, checkpoint_config)
+
+
+def read(path: str) -> Result:
+    """The result of the run in directory `path`, ranked as its journal says."""
     import sqlite3
 
     def question(database: Any) -> tuple:
         last = database.execute(
             "SELECT metrics FROM reports WHERE rank = 0 ORDER BY id DESC LIMIT 1"
         ).fetchone()
-        rows = database.execute("SELECT number, name, metrics FROM checkpoints ORDER BY number").fetchall()
-        return last, rows, read_history(database), checkpoint_config or _recorded_config(database)
+        rows = database.execute("SELECT name, metrics FROM checkpoints ORDER BY number").fetchall()
+        return last, rows, read_history(database), _recorded_config(database)
 
     try:
         last, rows, history, ranked_by = journal.read(path, question)
-        kept = [
-            (Checkpoint(_directory(path, name)), _load(metrics))
-            for _, name, metrics in rows
-            if _is_whole(path, name)
-        ]
-        metrics = _load(last[0]) if last else None
-        ranked = rank(kept, ranked_by)
+        metrics = json.loads(last[0]) if last else None
+        kept = [(name, json.loads(text) if text else None) for name, text in rows]
+        return _made(path, metrics, kept, history, ranked_by)
     except (sqlite3.Error, OSError) as error:
         raise RuntimeError(f"{os.path.join(path, JOURNAL)} cannot be read: {error}") from error
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise RuntimeError(f"{os.path.join(path, JOURNAL)} is damaged: {error!r}") from error
-    return Result(metrics, kept[-1][0] if kept else None, None, path, ranked, history=history)
+
+
+def _made(
+    path: str, metrics: Any, rows: list[tuple[str, Any]], history: list[Attempt], ranked_by: Any
+) -> Result:
+    """`rows`: name and metrics of the kept checkpoints, oldest first."""
+    kept = [
+        (Checkpoint(_directory(path, name)), _metrics.restore(of) if of else {})
+        for name, of in rows
+        if _is_whole(path, name)
+    ]
+    last = _metrics.restore(metrics) if metrics is not None else None
+    ranked = rank(kept, ranked_by)
+    return Result(last, kept[-1][0] if kept else None, None, path, ranked, history=history)
 
 
 def _recorded_config(database: Any) -> CheckpointConfig:
@@ -173,7 +189,3 @@ def rank(kept: list, config: Any) -> list:
         return (is_number, sign * value if is_number else 0)
 
     return sorted(kept, key=score)
-
-
-def _load(text: str | None) -> dict[str, Any]:
-    return _metrics.restore(json.loads(text)) if text else {}

@@ -32,18 +32,15 @@ struct survey {
     ty_error bad; /* of the first that is not whole; code 0: none */
 };
 
-static int read_policy(void *context, int64_t sequence, const struct journal_event *row) {
-    struct survey *survey = context;
-    struct run_event event;
-    struct event_memory memory = {0};
-    (void)sequence;
-    if (row->kind != EVENT_RUN) return 0;
-    int result = journal_event_values(row, &event, &memory);
-    const char *attribute = event.of.run.checkpoint_score_attribute;
-    free(survey->attribute);
+/* As the run's last controller did. */
+static int read_policy(struct journal *journal, struct survey *survey, ty_error *err) {
+    struct run_replay replay = {0};
+    int result = journal_replay(journal, &replay, err);
+    const struct event_run *run = &replay.run.event.of.run;
+    const char *attribute = run->checkpoint_score_attribute;
     survey->attribute = attribute != NULL ? strdup(attribute) : NULL;
-    survey->policy.score_order = str_equal(event.of.run.checkpoint_score_order, "min") ? SCORE_MIN : SCORE_MAX;
-    event_memory_done(&memory);
+    survey->policy.score_order = str_equal(run->checkpoint_score_order, "min") ? SCORE_MIN : SCORE_MAX;
+    replay_done(&replay);
     return result;
 }
 
@@ -195,7 +192,7 @@ static int read_rows(void *context, struct journal *journal, ty_error *err) {
     struct survey *survey = context;
     forget(survey);
     survey->list = json_array();
-    int result = journal_each_event(journal, 0, read_policy, survey, err);
+    int result = read_policy(journal, survey, err);
     survey->policy.score_attribute = survey->attribute;
     if (result >= 0) result = journal_each_checkpoint(journal, add_score, survey, err);
     survey->best = retention_best(&survey->policy, survey->scores, survey->n_scores);

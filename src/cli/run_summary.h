@@ -9,8 +9,8 @@
 
 #include "base/duration.h"
 #include "base/error.h"
-#include "controller/history.h"
 #include "run/pace.h"
+#include "run/replay.h"
 
 /* X(name, text) */
 #define RUN_STANDINGS(X)                   \
@@ -32,12 +32,12 @@ const char *run_standing_name(enum run_standing standing);
 
 /* X(name, text) of one worker in the last attempt */
 #define WORKER_STANDINGS(X)          \
-    X(WORKER_WAITING, "waiting")     \
-    X(WORKER_STARTED, "started")     \
-    X(WORKER_READY, "ready")         \
-    X(WORKER_SUCCEEDED, "succeeded") \
-    X(WORKER_STOPPED, "stopped")     \
-    X(WORKER_FAILED, "failed")       \
+    X(STANDS_WAITING, "waiting")     \
+    X(STANDS_STARTED, "started")     \
+    X(STANDS_READY, "ready")         \
+    X(STANDS_SUCCEEDED, "succeeded") \
+    X(STANDS_STOPPED, "stopped")     \
+    X(STANDS_FAILED, "failed")       \
     X(WORKER_STANDINGS_N, NULL)
 
 enum worker_standing {
@@ -70,8 +70,8 @@ const char *start_phase_name(enum start_phase_kind phase);
 struct start_phase {
     bool known;
     nanoseconds duration;
-    int rank;        /* the slowest; -1 where it is not about ranks */
-    char *node_name; /* owned; the slowest node, else NULL */
+    int rank;              /* the slowest; -1 where it is not about ranks */
+    const char *node_name; /* the slowest node, else NULL */
 };
 
 /* An attempt that had another number of workers than the one before it. */
@@ -81,17 +81,19 @@ struct attempt_size {
 };
 
 struct run_summary {
-    char *name, *path; /* owned, as all strings here; NULL when unknown */
+    struct run_replay replay; /* of its events; texts that are not said to be owned are its */
+    char *name, *path;        /* owned; NULL when unknown, as all strings here */
     enum run_standing standing;
     int64_t pid; /* of the controller, 0 when unknown */
-    char *host, *version, *command;
-    nanoseconds began, ended; /* wall; ended: of the last event when the run is over, else 0 */
-    char *outcome, *cause;    /* of the end; NULL before, and without a failure */
-    int status;               /* exit status, -1 before the end */
-    int cause_rank;           /* -1 when none */
-    struct history history;   /* the attempts */
-    char *waits_for;          /* what it waits for now, and who has it; or NULL */
-    nanoseconds waits_since;  /* wall */
+    const char *host, *version;
+    char *command;               /* on one line; owned */
+    nanoseconds began, ended;    /* wall; ended: of the last event when the run is over, else 0 */
+    bool ends;                   /* its end is on record */
+    const char *outcome, *cause; /* of the end; NULL before, and without a failure */
+    int status;                  /* exit status, -1 before the end */
+    int cause_rank;              /* -1 when none */
+    const char *waits_for;       /* what it waits for now, and who has it; or NULL */
+    nanoseconds waits_since;     /* wall */
     int attempts;
     int64_t workers; /* of the last attempt */
     size_t nodes;

@@ -12,6 +12,7 @@
 #include "cli/command.h"
 #include "cli/run_summary.h"
 #include "cli/terminal.h"
+#include "controller/history.h"
 #include "controller/run_directory.h"
 #include "controller/run_removal.h"
 
@@ -91,14 +92,14 @@ static json_t *sizes_json(const struct run_summary *summary) {
 
 static json_t *history_list(const struct run_summary *summary) {
     CLEANUP(buffer_done) struct buffer text = {0};
-    history_json(summary->history.items, summary->history.n, clock_wall(), &text);
+    history_json(summary->replay.attempts, summary->replay.n_attempts, clock_wall(), &text);
     return text.failed ? NULL : json_loads(text.data, JSON_ALLOW_NUL, NULL);
 }
 
 /* Name of the node of the first cause, or NULL. */
 static const char *cause_node(const struct run_summary *summary) {
-    size_t n = summary->history.n;
-    return n == 0 || summary->cause == NULL ? NULL : summary->history.items[n - 1].node;
+    size_t n = summary->replay.n_attempts;
+    return n == 0 || summary->cause == NULL ? NULL : summary->replay.attempts[n - 1].node;
 }
 
 static json_t *disk_json(const struct run_summary *summary) {
@@ -238,12 +239,12 @@ static void attempt_text(const struct ty_attempt_info *attempt, struct buffer *o
 /* The last ones are enough for a screen; --format json has all. */
 static void history_text(const struct run_summary *summary, struct buffer *out) {
     enum { RUNS_SHOWN = 20 };
-    const struct history *history = &summary->history;
-    size_t from = history->n > RUNS_SHOWN ? history->n - RUNS_SHOWN : 0;
-    if (history->n < 2) return;
+    const struct run_replay *replay = &summary->replay;
+    size_t from = replay->n_attempts > RUNS_SHOWN ? replay->n_attempts - RUNS_SHOWN : 0;
+    if (replay->n_attempts < 2) return;
     buffer_text(out, from > 0 ? "\nThe last attempts:\n" : "\nThe attempts:\n");
-    for (size_t i = from; i < history->n; i++)
-        attempt_text(&history->items[i], out);
+    for (size_t i = from; i < replay->n_attempts; i++)
+        attempt_text(&replay->attempts[i], out);
 }
 
 static void phases_text(const struct run_summary *summary, struct buffer *out) {

@@ -181,14 +181,22 @@ const char *checkpoints_latest_metrics(const struct checkpoints *checkpoints) {
     return checkpoints->n_kept > 0 ? checkpoints->kept[checkpoints->n_kept - 1].metrics : NULL;
 }
 
-void checkpoints_list(const struct checkpoints *checkpoints, struct buffer *out) {
+static void list_kept(const struct checkpoints *checkpoints, bool by_name, struct buffer *out) {
     buffer_char(out, '[');
     for (size_t i = 0; i < checkpoints->n_kept; i++) {
         const struct kept *kept = &checkpoints->kept[i];
-        buffer_printf(out, "%s{\"number\": %llu, \"path\": ", i > 0 ? ", " : "",
-                      (unsigned long long)kept->number);
-        buffer_json_text(out, kept->path);
+        buffer_printf(out, "%s{\"number\": %llu, \"%s\": ", i > 0 ? ", " : "", (unsigned long long)kept->number,
+                      by_name ? "name" : "path");
+        buffer_json_text(out, by_name ? kept->name : kept->path);
         buffer_printf(out, ", \"metrics\": %s}", kept->metrics != NULL ? kept->metrics : "null");
     }
     buffer_char(out, ']');
+}
+
+void checkpoints_list(const struct checkpoints *checkpoints, struct buffer *out) {
+    list_kept(checkpoints, false, out);
+}
+
+void checkpoints_names(const struct checkpoints *checkpoints, struct buffer *out) {
+    list_kept(checkpoints, true, out);
 }

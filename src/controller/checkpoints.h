@@ -81,5 +81,7 @@ const char *checkpoints_latest_metrics(const struct checkpoints *checkpoints);
 
 /* Appends [{"number", "path", "metrics"}], oldest first. */
 void checkpoints_list(const struct checkpoints *checkpoints, struct buffer *out);
+/* The same by name, as the journal has them: [{"number", "name", "metrics"}]; a name with a "/" is a place. */
+void checkpoints_names(const struct checkpoints *checkpoints, struct buffer *out);
 
 #endif

@@ -118,7 +118,7 @@ static void destroy(struct ty_run *run) {
     run_lock_release(run->lock, run->storage.held);
     if (run->directory >= 0) (void)close(run->directory);
     events_done(&run->events);
-    history_done(&run->history);
+    replay_done(&run->replay);
     request_destroy(run->read);
     free(run->name);
     free(run->path);

@@ -15,7 +15,7 @@
 
 void note_event(struct ty_run *run, const struct run_event *event, const char *metrics) {
     records_event(run->records, event);
-    history_note(&run->history, event);
+    replay_note(&run->replay, event);
     events_add(&run->events, event, metrics);
 }
 

@@ -56,18 +56,23 @@ static int plan(struct ty_run *run, struct holder_list *holders, ty_error *why, 
 
 /* -- the journal */
 
-static int note_past(void *context, int64_t sequence, const struct journal_event *row) {
-    (void)sequence;
-    struct ty_run *run = context;
-    struct run_event event;
-    struct event_memory memory = {0};
-    int result = journal_event_values(row, &event, &memory);
-    const char *id = event.kind == EVENT_RUN ? event.of.run.id : NULL;
-    if (run->id[0] == '\0' && id != NULL && strlen(id) < sizeof run->id) strcpy(run->id, id);
-    if (event.attempt > run->past.attempts) run->past.attempts = event.attempt;
-    history_note(&run->history, &event);
-    event_memory_done(&memory);
-    return result;
+/* The last ones of rank 0, until it reports again. */
+static int note_past_metrics(void *context, const struct journal_report *report) {
+    struct buffer *metrics = &((struct ty_run *)context)->committing.metrics;
+    buffer_append(metrics, report->metrics, report->metrics_size);
+    buffer_char(metrics, '\0');
+    return metrics->failed ? -ENOMEM : 0;
+}
+
+/* Where an earlier controller of the run left it. */
+static int read_past(struct ty_run *run, ty_error *err) {
+    struct journal *journal = records_journal(run->records);
+    int result = journal_replay(journal, &run->replay, err);
+    const char *id = run->replay.id;
+    if (id != NULL && strlen(id) < sizeof run->id) strcpy(run->id, id);
+    run->past.attempts = run->replay.attempt;
+    if (result >= 0) result = journal_each_report(journal, 0, 1, note_past_metrics, run, err);
+    return result < 0 ? result : journal_last_number(journal, &run->past.last_number, err);
 }
 
 /* `n` random bytes, of two digits each. */
@@ -96,11 +101,7 @@ static int open_journal(struct ty_run *run, ty_error *err) {
     int lock = run_lock_fd(run->lock);
     result = records_open(&journal, run->path, lock, &run->records, err);
     if (result < 0) journal_close(journal);
-    if (result >= 0 && past) {
-        const struct records *records = run->records;
-        result = journal_each_event(records_journal(records), 0, note_past, run, err);
-        if (result >= 0) result = journal_last_number(records_journal(records), &run->past.last_number, err);
-    }
+    if (result >= 0 && past) result = read_past(run, err);
     if (result >= 0 && run->id[0] == '\0') result = draw_digits(run->id, 8, err);
     if (result < 0) return result;
     struct checkpoints_place place = {run->path, run->id, run->records, lock, past};

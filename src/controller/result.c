@@ -89,8 +89,8 @@ static int make_result(struct ty_run *run, struct ty_result **out, ty_error *err
         .name = strdup(run->name),
         .path = strdup(run->path),
         .status = status_of(run),
-        .n_history = run->history.n,
-        .history = TAKE(run->history.items),
+        .n_history = run->replay.n_attempts,
+        .history = TAKE(run->replay.attempts),
     };
     if (run->core != NULL) {
         struct buffer screen = {0};
@@ -252,6 +252,11 @@ static char *format_result(const struct ty_run *run, const struct ty_result *res
     add_text(&out, "path", result->path);
     buffer_printf(&out, ", \"metrics\": %s", result->metrics != NULL ? result->metrics : "null");
     add_text(&out, "checkpoint", result->checkpoint);
+    buffer_text(&out, ", \"checkpoints\": ");
+    if (run->checkpoints != NULL)
+        checkpoints_names(run->checkpoints, &out);
+    else
+        buffer_text(&out, "[]");
     add_text(&out, "failure", result->failure);
     add_number(&out, "attempts", result->attempts);
     add_number(&out, "num_workers", result->num_workers);

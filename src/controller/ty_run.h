@@ -23,6 +23,7 @@
 #include "controller/sink.h"
 #include "controller/window.h"
 #include "run/chaos.h"
+#include "run/replay.h"
 #include "run/run.h"
 #include "run/store.h"
 #include "wire/channel.h"
@@ -243,7 +244,7 @@ bool output_drop(struct ty_run *run);
 
 /* -- notes.c: what happens, put on record and told the user */
 
-/* The journal, the history, those who listen. `metrics`: JSON that only the last hear; NULL without. */
+/* The journal, the replay, those who listen. `metrics`: JSON that only the last hear; NULL without. */
 void note_event(struct ty_run *run, const struct run_event *event, const char *metrics);
 void note_run(struct ty_run *run);
 void note_plan(struct ty_run *run, int attempt); /* 0: the first */
@@ -314,7 +315,7 @@ struct ty_run {
     struct records *records;
     struct checkpoints *checkpoints;
     struct events events;
-    struct history history;
+    struct run_replay replay; /* of all that happened, also before a resume */
 
     struct loop *loop; /* NULL: not begun */
     int was_subreaper; /* this process, before */

@@ -1,6 +1,7 @@
 /* The journal's face: it loads the module with the first journal and hands every call on. */
 #include "journal/journal.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -82,6 +83,22 @@ int journal_event_values(const struct journal_event *row, struct run_event *even
     *event = (struct run_event){
         .time = row->time, .kind = row->kind, .attempt = row->attempt, .rank = row->rank, .node = row->node};
     return run_event_decode(event, row->data, memory);
+}
+
+static int replay_row(void *context, int64_t sequence, const struct journal_event *row) {
+    struct run_replay *replay = context;
+    struct run_event event;
+    struct event_memory memory = {0};
+    (void)sequence;
+    if (journal_event_values(row, &event, &memory) < 0) replay->failed = true;
+    replay_note(replay, &event);
+    event_memory_done(&memory);
+    return replay->failed ? -ENOMEM : 0;
+}
+
+int journal_replay(struct journal *journal, struct run_replay *replay, ty_error *err) {
+    int result = journal_each_event(journal, 0, replay_row, replay, err);
+    return replay->failed ? ty_fail_memory(err) : result;
 }
 
 int journal_each_report(struct journal *journal, int rank, size_t limit,

@@ -15,6 +15,7 @@
 #include "base/duration.h"
 #include "base/error.h"
 #include "run/event.h"
+#include "run/replay.h"
 
 /* An event as a row has it (run_event_encode); the values are journal_event_values'. */
 struct journal_event {
@@ -76,6 +77,8 @@ int journal_commit_durable(struct journal *journal, ty_error *err);
 int journal_each_event(struct journal *journal, int64_t after_sequence,
                        int (*each)(void *context, int64_t sequence, const struct journal_event *event),
                        void *context, ty_error *err);
+/* Folds all events (run/replay.h), which begins zero-initialised. */
+int journal_replay(struct journal *journal, struct run_replay *replay, ty_error *err);
 /* Reads a row's values, as run_event_decode does. */
 int journal_event_values(const struct journal_event *row, struct run_event *event, struct event_memory *memory);
 /* Reports of a rank (-1: all), the last `limit` of them (0: all), oldest first. */

@@ -1,5 +1,5 @@
 /* What can happen to a run, as the journal records it: the state of a run is what replaying its events
- * gives.
+ * gives (run/replay.h).
  *
  * An event carries values. The rows below are all that is written of them: from a row are made the member of
  * the kind's struct, the key of the JSON object that the journal and the run's owner get, and what is read back

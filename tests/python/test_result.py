@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 
 import pytest
 import trainyard
@@ -177,6 +178,32 @@ def test_metrics_have_the_same_types_in_the_callback_the_result_and_the_journal(
     database = sqlite3.connect(f"{result.path}/run.db")
     assert database.execute("SELECT metrics->>'loss' FROM reports").fetchone() == (0.5,)
     database.close()
+
+
+def test_fit_reads_nothing_back_and_gives_what_the_journal_says(storage, monkeypatch):
+    """Also of a run that is resumed and says nothing new."""
+
+    def train(config):
+        for step in range(config["steps"]):
+            with tempfile.TemporaryDirectory() as place:
+                trainyard.report({"step": step, "loss": (1.5, 2)}, Checkpoint(place))
+
+    def fit(steps, resume):
+        config = RunConfig(
+            name="r",
+            storage_path=storage,
+            resume=resume,
+            checkpoint_config=CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="step"),
+        )
+        with monkeypatch.context() as patch:
+            patch.setattr("trainyard.journal.read", None)
+            return DataParallelTrainer(train, train_loop_config={"steps": steps}, run_config=config).fit()
+
+    for steps, resume in ((3, False), (0, True)):
+        result = fit(steps, resume)
+        assert result == Result.from_path(result.path)
+        assert result.metrics == {"step": 2, "loss": (1.5, 2)} and len(result.best_checkpoints) == 2
+    assert [attempt.outcome for attempt in result.history] == ["succeeded", "succeeded"]
 
 
 def test_from_path(tmp_path):

@@ -1,0 +1,223 @@
+/* One event after the other. Whatever a journal holds, ranks, nodes and sizes are looked at before they are
+ * used: it may be damaged, or somebody else's. */
+#include "run/replay.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+
+enum { WORKERS_MAX = 10 * 1000 * 1000 };
+
+static double seconds(nanoseconds time) {
+    return (double)time / (double)NS_PER_S;
+}
+
+/* NULL without. */
+static char *copy_text(struct run_replay *replay, const char *text) {
+    char *copy = text == NULL ? NULL : strdup(text);
+    if (text != NULL && copy == NULL) replay->failed = true;
+    return copy;
+}
+
+static void forget(struct kept_event *kept) {
+    event_memory_done(&kept->memory);
+    kept->event = (struct run_event){0};
+}
+
+/* A copy of the values is what is read of what is written of them. */
+static void keep(struct run_replay *replay, struct kept_event *kept, const struct run_event *event) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    forget(kept);
+    kept->event = *event;
+    run_event_encode(event, &text);
+    if (run_event_decode(&kept->event, text.failed ? NULL : text.data, &kept->memory) < 0 || text.failed)
+        replay->failed = true;
+}
+
+/* -- attempts */
+
+static void begin_attempt(struct run_replay *replay, const struct run_event *event) {
+    if (ARRAY_GROW(replay->attempts, replay->n_attempts) < 0) {
+        replay->failed = true;
+        return;
+    }
+    int64_t workers = event->of.attempt.workers;
+    replay->attempts[replay->n_attempts++] =
+        (struct ty_attempt_info){.attempt = event->attempt,
+                                 .num_workers = workers > 0 && workers <= WORKERS_MAX ? (int)workers : 0,
+                                 .began = seconds(event->time),
+                                 .rank = -1,
+                                 .checkpoint = copy_text(replay, event->of.attempt.checkpoint)};
+}
+
+/* The attempt that goes on, or NULL. */
+static struct ty_attempt_info *current(const struct run_replay *replay) {
+    struct ty_attempt_info *last = replay->n_attempts == 0 ? NULL : &replay->attempts[replay->n_attempts - 1];
+    return last != NULL && last->outcome == NULL ? last : NULL;
+}
+
+static const char *name_of_node(const struct run_replay *replay, int64_t node) {
+    const struct event_texts *names = &replay->plan.event.of.plan.nodes;
+    bool known = replay->plan.event.time != 0 && node >= 0 && (uint64_t)node < names->n;
+    return known ? names->items[node] : NULL;
+}
+
+static void end_attempt(struct run_replay *replay, const struct run_event *event) {
+    struct ty_attempt_info *attempt = current(replay);
+    const struct event_attempt_end *told = &event->of.attempt_end;
+    if (attempt == NULL) return;
+    attempt->ended = seconds(event->time);
+    attempt->outcome = copy_text(replay, told->outcome);
+    if (told->rank >= 0 && told->rank < INT_MAX) attempt->rank = (int)told->rank;
+    attempt->node = copy_text(replay, name_of_node(replay, told->node));
+    attempt->cause = copy_text(replay, told->resize != NULL ? told->resize : told->cause);
+}
+
+void replay_close(struct run_replay *replay) {
+    struct ty_attempt_info *attempt = current(replay);
+    if (attempt == NULL) return;
+    attempt->ended = seconds(replay->last);
+    attempt->outcome = copy_text(replay, "died");
+    attempt->cause = copy_text(replay, "its controller died");
+}
+
+/* -- workers */
+
+static void plan_workers(struct run_replay *replay, const struct run_event *event) {
+    int64_t told = event->of.attempt.workers;
+    size_t n = told > 0 && told <= WORKERS_MAX ? (size_t)told : 0;
+    if (n > replay->n_workers) {
+        struct replay_worker *workers = reallocarray(replay->workers, n, sizeof *workers);
+        if (workers == NULL) {
+            replay->failed = true;
+            return;
+        }
+        memset(workers + replay->n_workers, 0, (n - replay->n_workers) * sizeof *workers);
+        replay->workers = workers;
+        replay->n_workers = n;
+    }
+    for (size_t i = 0; i < n; i++) {
+        replay->workers[i].state = WORKER_PLANNED;
+        replay->workers[i].stopped = replay->workers[i].failed = false;
+    }
+}
+
+static void note_worker(struct replay_worker *worker, const struct run_event *event) {
+    bool first = event->attempt <= 1;
+    switch ((int)event->kind) {
+    case EVENT_STARTED:
+        worker->state = WORKER_STARTED;
+        if (first) worker->started = event->time;
+        break;
+    case EVENT_READY:
+        worker->state = WORKER_READY;
+        if (first) worker->ready = event->time;
+        break;
+    case EVENT_RENDEZVOUS:
+        if (first) worker->rendezvous = event->time;
+        break;
+    case EVENT_EXITED:
+        worker->state = WORKER_EXITED;
+        worker->stopped = event->of.exited.stopped;
+        worker->failed = !worker->stopped && event->of.exited.code != 0;
+        break;
+    case EVENT_START_FAILED:
+        worker->state = WORKER_GONE;
+        worker->failed = true;
+        break;
+    case EVENT_GONE:
+        worker->state = WORKER_GONE;
+        break;
+    default:
+        break;
+    }
+}
+
+/* -- the run */
+
+/* Another controller goes on with the run, or the first one begins. */
+static void begin_run(struct run_replay *replay, const struct run_event *event) {
+    replay_close(replay);
+    keep(replay, &replay->run, event);
+    forget(&replay->end);
+    forget(&replay->wait);
+    if (replay->id == NULL) replay->id = copy_text(replay, event->of.run.id);
+}
+
+static void wait(struct run_replay *replay, const struct run_event *event) {
+    if (replay->wait.event.time == 0) replay->waits_since = event->time;
+    keep(replay, &replay->wait, event);
+}
+
+static void plan(struct run_replay *replay, const struct run_event *event) {
+    double took = event->of.plan.seconds;
+    keep(replay, &replay->plan, event);
+    if (event->attempt > 1 || !(took >= 0 && took < 1e9)) return;
+    if (took > replay->plan_seconds) replay->plan_seconds = took;
+    replay->planned = true;
+}
+
+static void begin(struct run_replay *replay, const struct run_event *event) {
+    forget(&replay->wait);
+    if (replay->began == 0) replay->began = event->time;
+    if (event->of.attempt.nodes != EVENT_UNKNOWN) replay->nodes = event->of.attempt.nodes;
+    begin_attempt(replay, event);
+    plan_workers(replay, event);
+}
+
+void replay_note(struct run_replay *replay, const struct run_event *event) {
+    switch ((int)event->kind) {
+    case EVENT_RUN:
+        begin_run(replay, event);
+        break;
+    case EVENT_WAIT:
+        wait(replay, event);
+        break;
+    case EVENT_PLAN:
+        plan(replay, event);
+        break;
+    case EVENT_ATTEMPT:
+        begin(replay, event);
+        break;
+    case EVENT_NODE:
+        if (event->attempt <= 1) keep(replay, &replay->node, event);
+        break;
+    case EVENT_LAUNCHED:
+        if (replay->launched == 0) replay->launched = event->time;
+        break;
+    case EVENT_ATTEMPT_END:
+        end_attempt(replay, event);
+        break;
+    case EVENT_RUN_END:
+        keep(replay, &replay->end, event);
+        break;
+    default:
+        if (event->rank >= 0 && (size_t)event->rank < replay->n_workers)
+            note_worker(&replay->workers[event->rank], event);
+    }
+    if (event->attempt > replay->attempt) replay->attempt = event->attempt;
+    replay->last = event->time;
+}
+
+static void free_attempts(struct ty_attempt_info *attempts, size_t n) {
+    for (size_t i = 0; attempts != NULL && i < n; i++) {
+        free((char *)attempts[i].outcome);
+        free((char *)attempts[i].node);
+        free((char *)attempts[i].cause);
+        free((char *)attempts[i].checkpoint);
+    }
+    free(attempts);
+}
+
+void replay_done(struct run_replay *replay) {
+    struct kept_event *const kept[] = {&replay->run, &replay->plan, &replay->wait, &replay->end, &replay->node};
+    for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
+        forget(kept[i]);
+    free_attempts(replay->attempts, replay->n_attempts);
+    free(replay->workers);
+    free(replay->id);
+    *replay = (struct run_replay){0};
+}

@@ -1,0 +1,53 @@
+/* What a run's events come to, one after the other: the state of a run as whoever reads its journal finds it, and
+ * as whoever drives it keeps it. The only fold over events; what it does not tell is computed from what it
+ * tells. */
+#ifndef RUN_REPLAY_H
+#define RUN_REPLAY_H
+
+#include <trainyard/trainer.h>
+
+#include "run/event.h"
+#include "run/state.h"
+
+/* An event with all that it points at. */
+struct kept_event {
+    struct run_event event; /* its time is 0: there was none */
+    struct event_memory memory;
+};
+
+struct replay_worker {
+    enum worker_state state;                /* in the last attempt */
+    bool stopped, failed;                   /* how it ended there; neither: with 0 */
+    nanoseconds started, ready, rendezvous; /* in the first attempt; 0: not yet */
+};
+
+/* Zero-initialised: nothing happened yet. */
+struct run_replay {
+    char *id;                    /* of the run; NULL: not told */
+    struct kept_event run, plan; /* the last of their kinds */
+    struct kept_event wait;      /* for devices or room, while it lasts; it began at */
+    nanoseconds waits_since;
+    struct kept_event end;            /* of the run, unless another controller went on with it */
+    struct ty_attempt_info *attempts; /* n_attempts, owned with their texts; `ended` is 0 while one goes on */
+    size_t n_attempts;
+    int attempt;                   /* the highest number of any event */
+    int64_t nodes;                 /* of the last attempt */
+    struct replay_worker *workers; /* n_workers: as many as any attempt had; owned */
+    size_t n_workers;
+    nanoseconds began, launched; /* of the first attempt: its begin, and when the nodes got their orders */
+    double plan_seconds;         /* that the first plan took */
+    bool planned;                /* it told that */
+    struct kept_event node;      /* the last one to come up in the first attempt */
+    nanoseconds last;            /* of the last event */
+    bool failed;                 /* memory was short: something is missing */
+};
+
+/* Takes the next event. */
+void replay_note(struct run_replay *replay, const struct run_event *event);
+
+/* No controller drives the run any longer: an attempt that has not ended died with its last event. */
+void replay_close(struct run_replay *replay);
+
+void replay_done(struct run_replay *replay);
+
+#endif
