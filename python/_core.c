@@ -78,12 +78,29 @@ static PyObject *check_run(PyObject *module, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+static PyObject *result_read(PyObject *module, PyObject *args) {
+    const char *path;
+    ty_error err = {0};
+    ty_result *result = NULL;
+    int code;
+    if (!PyArg_ParseTuple(args, "s:result_read", &path)) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    code = ty_result_read(path, &result, &err);
+    Py_END_ALLOW_THREADS;
+    if (code < 0) return core_raise(PyModule_GetState(module), &err);
+    PyObject *text = core_text(ty_result_json(result));
+    ty_result_free(result);
+    return text;
+}
+
 static PyMethodDef methods[] = {
     {"resolve", resolve, METH_VARARGS,
      "resolve(config_json) -> str\n\nThe scaling config, checked and resolved, as JSON (see "
      "ty_scaling_resolve)."},
     {"check_run", check_run, METH_VARARGS,
      "check_run(request_json)\n\nValueError for a request that no run would begin with (see ty_run_check)."},
+    {"result_read", result_read, METH_VARARGS,
+     "result_read(path) -> str\n\nThe result of the run in this directory, as JSON (see ty_result_read)."},
     {"nodes", nodes, METH_VARARGS,
      "nodes(request_json) -> str\n\nThe nodes that a run would have, as JSON (see ty_cluster_nodes)."},
     {NULL, NULL, 0, NULL},

@@ -61,6 +61,13 @@ typedef struct ty_result ty_result;
 TY_API int ty_fit(const ty_trainer_config *trainer, ty_result **result, ty_error *err);
 
 TY_API void ty_result_free(ty_result *result); /* NULL is fine */
+
+/* The result of the run in this directory (an absolute path), as its journal tells it, also while it goes on,
+ * and whoever drives it. Exits, failure and the keys of ty_result_json that tell of the end on a screen are not
+ * there; beside the others that has "checkpoint_score_attribute" and "checkpoint_score_order", by which the
+ * checkpoints are ranked (null: by time). Nothing is written. TY_ECORRUPT names the journal that is damaged,
+ * -EBUSY one that changes all the time. */
+TY_API int ty_result_read(const char *path, ty_result **result, ty_error *err);
 TY_API const char *ty_result_name(const ty_result *result);
 TY_API const char *ty_result_path(const ty_result *result); /* the run's directory */
 /* The last report of rank 0 as a JSON object, NULL without a report; borrowed from the result. */
@@ -98,8 +105,8 @@ TY_API const char *ty_result_failure(const ty_result *result);
 
 /* The whole result as a JSON object, borrowed from it:
  *   {"name", "path", "metrics": {..}|null, "checkpoint": path|null,
- *    "checkpoints": [{"number", "name", "metrics": {..}|null}]  that are kept, oldest first; a name is that of a
- *    directory in the run's, or, with a "/", a place (docs/journal.md),
+ *    "checkpoints": [{"number", "name", "metrics": {..}|null}]  that are kept, oldest first; a name is that of
+ *    a directory in the run's, or, with a "/", a place (docs/journal.md),
  *    "failure": lines|null, "attempts", "num_workers", "status",
  *    "history": [{"attempt", "num_workers", "began", "ended", "seconds", "outcome", "rank": rank|null, "node":
  *    name|null,

@@ -8,12 +8,11 @@ import os
 import warnings
 from typing import Any
 
-from . import journal, paths
 from . import metrics as _metrics
+from . import paths
 from .checkpoint import Checkpoint
 from .config import CheckpointConfig
 from .history import Attempt
-from .history import read as read_history
 from .manifest import damage, vacancy
 from .paths import JOURNAL
 from .screen import harmless
@@ -101,7 +100,7 @@ class Result:
 
 
 def told(summary: dict[str, Any], checkpoint_config: Any) -> Result:
-    """The result of the run that ends in this process, as its controller tells it (ty_result_json)."""
+    """The result that a run's controller, or its journal, tells (ty_result_json)."""
     kept = [(one["name"], one["metrics"]) for one in summary["checkpoints"]]
     history = [Attempt.told(one) for one in summary["history"]]
     return _made(summary["path"], summary["metrics"], kept, history, checkpoint_config)
@@ -109,24 +108,13 @@ def told(summary: dict[str, Any], checkpoint_config: Any) -> Result:
 
 def read(path: str) -> Result:
     """The result of the run in directory `path`, ranked as its journal says."""
-    import sqlite3
-
-    def question(database: Any) -> tuple:
-        last = database.execute(
-            "SELECT metrics FROM reports WHERE rank = 0 ORDER BY id DESC LIMIT 1"
-        ).fetchone()
-        rows = database.execute("SELECT name, metrics FROM checkpoints ORDER BY number").fetchall()
-        return last, rows, read_history(database), _recorded_config(database)
+    from . import _core
 
     try:
-        last, rows, history, ranked_by = journal.read(path, question)
-        metrics = json.loads(last[0]) if last else None
-        kept = [(name, json.loads(text) if text else None) for name, text in rows]
-        return _made(path, metrics, kept, history, ranked_by)
-    except (sqlite3.Error, OSError) as error:
-        raise RuntimeError(f"{os.path.join(path, JOURNAL)} cannot be read: {error}") from error
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise RuntimeError(f"{os.path.join(path, JOURNAL)} is damaged: {error!r}") from error
+        summary = json.loads(_core.result_read(path))
+    except (_core.Error, OSError, ValueError, RecursionError) as error:
+        raise RuntimeError(f"Result folder {path} cannot be read: {error}") from error
+    return told(summary, _recorded_config(summary))
 
 
 def _made(
@@ -143,15 +131,11 @@ def _made(
     return Result(last, kept[-1][0] if kept else None, None, path, ranked, history=history)
 
 
-def _recorded_config(database: Any) -> CheckpointConfig:
+def _recorded_config(summary: dict[str, Any]) -> CheckpointConfig:
     """By what the run's last controller ranked its checkpoints; by time where its journal does not tell."""
-    row = database.execute(
-        "SELECT data FROM events WHERE kind = 'run' ORDER BY sequence DESC LIMIT 1"
-    ).fetchone()
-    data = json.loads(row[0]) if row and row[0] else {}
     return CheckpointConfig(
-        checkpoint_score_attribute=data.get("checkpoint_score_attribute"),
-        checkpoint_score_order=data.get("checkpoint_score_order", "max"),
+        checkpoint_score_attribute=summary["checkpoint_score_attribute"],
+        checkpoint_score_order=summary["checkpoint_score_order"] or "max",
     )
 
 

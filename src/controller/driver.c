@@ -19,6 +19,7 @@
 #include "base/utf8.h"
 #include "cluster/cluster.h"
 #include "controller/controller.h"
+#include "controller/past_result.h"
 #include "engine/copy.h"
 #include "scaling/scaling.h"
 #include "worker/function.h"
@@ -114,6 +115,7 @@ TY_API const struct driver trainyard_driver = {
     .scaling_resolve = scaling_resolve_json,
     .cluster_nodes = cluster_nodes_json,
     .run_check = request_check,
+    .result_read = past_result_read,
     .run_open = controller_open,
     .run_fd = controller_fd,
     .run_timeout_ms = controller_timeout_ms,

@@ -19,8 +19,8 @@ void note_event(struct ty_run *run, const struct run_event *event, const char *m
     events_add(&run->events, event, metrics);
 }
 
-/* The words of the command. JSON holds UTF-8 alone: of a word that is none the bytes are escaped, in `texts`. The
- * caller frees the items. */
+/* The words of the command. JSON holds UTF-8 alone: of a word that is none the bytes are escaped, in `texts`.
+ * The caller frees the items. */
 static struct event_texts list_words(const char *const *argv, struct buffer *texts) {
     size_t n = 0;
     while (argv[n] != NULL)

@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/str.h"
+#include "controller/past_result.h"
 #include "controller/ty_run.h"
 #include "worker/result.h"
 
@@ -30,7 +31,7 @@ static bool metric_value(const json_t *value, double *number) {
     return json_is_number(value);
 }
 
-static void add_values(struct ty_result *result) {
+void result_add_values(struct ty_result *result) {
     json_t *object = result->metrics == NULL ? NULL : json_loads(result->metrics, 0, NULL);
     const char *key;
     json_t *value;
@@ -109,7 +110,7 @@ static int make_result(struct ty_run *run, struct ty_result **out, ty_error *err
         ty_result_free(result);
         return ty_fail_memory(err);
     }
-    add_values(result);
+    result_add_values(result);
     *out = result;
     return 0;
 }

@@ -51,6 +51,7 @@ int journal_look(const char *path, struct journal_look *look, ty_error *err) {
     int logged = look_at_log(path, look);
     if (logged > 0 && file_is_local(fd) && look_at_index(path, &used) < 0) logged = -ENOMEM;
     if (logged == -ENOMEM) return ty_fail_memory(err);
+    if (logged == -EINVAL) return ty_fail(err, TY_ECORRUPT, "cannot open %s-wal: it is no regular file", path);
     if (logged < 0) return ty_fail(err, logged, "cannot open %s-wal: %s", path, strerror(-logged));
     look->way = logged == 0 ? JOURNAL_ALONE : used ? JOURNAL_INDEXED : JOURNAL_GUARDED;
     return 0;

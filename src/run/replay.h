@@ -1,6 +1,5 @@
-/* What a run's events come to, one after the other: the state of a run as whoever reads its journal finds it, and
- * as whoever drives it keeps it. The only fold over events; what it does not tell is computed from what it
- * tells. */
+/* What a run's events come to, one after the other: the state of a run as whoever reads its journal finds it,
+ * and as whoever drives it keeps it. What a summary or a result shows beyond that is computed of it. */
 #ifndef RUN_REPLAY_H
 #define RUN_REPLAY_H
 

@@ -10,6 +10,7 @@ struct driver {
     int (*fit)(const ty_trainer_config *trainer, ty_result **result, ty_error *err);
     int (*scaling_resolve)(const char *config_json, char **resolved_json, ty_error *err);
     int (*cluster_nodes)(const char *request_json, char **nodes_json, ty_error *err);
+    int (*result_read)(const char *path, ty_result **result, ty_error *err);
     int (*run_check)(const char *request_json, ty_error *err);
     int (*run_open)(const char *request_json, const void *payload, size_t payload_size, ty_run **run,
                     ty_error *err);

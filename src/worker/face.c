@@ -60,6 +60,14 @@ int ty_cluster_nodes(const char *request_json, char **nodes_json, ty_error *err)
     return rc < 0 ? rc : driver->cluster_nodes(request_json, nodes_json, err);
 }
 
+int ty_result_read(const char *path, ty_result **result, ty_error *err) {
+    const struct driver *driver;
+    if (path == NULL || result == NULL)
+        return ty_fail(err, TY_EUSAGE, "ty_result_read: the %s is NULL", path == NULL ? "path" : "result");
+    int rc = load_driver(&driver, err);
+    return rc < 0 ? rc : driver->result_read(path, result, err);
+}
+
 int ty_run_check(const char *request_json, ty_error *err) {
     const struct driver *driver;
     if (request_json == NULL) return ty_fail(err, TY_EUSAGE, "ty_run_check: the request is NULL");

@@ -321,6 +321,46 @@ static void the_history_tells_how_each_attempt_ended(void **state) {
     done(&session);
 }
 
+/* By whoever has the directory alone, before its end and behind it. */
+static void a_result_is_read_from_its_directory(void **state) {
+    (void)state;
+    struct session session;
+    ty_result *read = NULL;
+    ty_error err = {0};
+    open_run(
+        &session,
+        "\"failure_config\": {\"max_failures\": 1}, \"argv\": [\"sh\", \"-c\", "
+        "\"echo 'report {\\\"loss\\\": 0.5}' >&$TRAINYARD_FD; [ $TRAINYARD_ATTEMPT = 2 ] || kill -KILL $$\"], "
+        "\"scaling\": {\"num_workers\": 1}");
+    step_to_end(&session);
+    close_run(&session);
+    assert_int_equal(session.code, 0);
+    const char *path = ty_result_path(session.got);
+    assert_int_equal(ty_result_read(path, &read, &err), 0);
+    assert_string_equal(ty_result_name(read), ty_result_name(session.got));
+    assert_string_equal(ty_result_path(read), path);
+    assert_string_equal(ty_result_metrics(read), ty_result_metrics(session.got));
+    double loss = 0;
+    assert_int_equal(ty_result_metric(read, "loss", &loss), 1);
+    assert_true(loss == 0.5);
+    assert_null(ty_result_checkpoint(read));
+    assert_int_equal(ty_result_attempts(read), 2);
+    assert_int_equal(ty_result_num_workers(read), 1);
+    assert_int_equal(ty_result_exit(read, 0), -1);
+    json_t *told = json_loads(ty_result_json(read), 0, NULL);
+    assert_true(json_equal(json_object_get(told, "history"), json_object_get(session.result, "history")));
+    assert_true(
+        json_equal(json_object_get(told, "checkpoints"), json_object_get(session.result, "checkpoints")));
+    assert_string_equal(text(told, "outcome"), "succeeded");
+    json_decref(told);
+    ty_result_free(read);
+    assert_int_equal(ty_result_read("runs/r", &read, &err), TY_EUSAGE);
+    assert_int_equal(ty_result_read(NULL, &read, &err), TY_EUSAGE);
+    assert_true(ty_result_read("/nowhere/at/all", &read, &err) < 0);
+    assert_non_null(strstr(err.message, "/nowhere/at/all/run.db"));
+    done(&session);
+}
+
 static void stopped_once_workers_end_politely(void **state) {
     (void)state;
     struct session session;
@@ -800,6 +840,7 @@ int main(void) {
         CLEAN_TEST(a_forked_child_has_no_part_in_the_run),
         CLEAN_TEST(attempts_are_told),
         CLEAN_TEST(the_history_tells_how_each_attempt_ended),
+        CLEAN_TEST(a_result_is_read_from_its_directory),
         CLEAN_TEST(stopped_once_workers_end_politely),
         CLEAN_TEST(stopped_by_the_program_itself),
         CLEAN_TEST(stopped_in_the_pause_before_an_attempt),

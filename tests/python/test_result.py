@@ -18,25 +18,27 @@ from trainyard import Checkpoint, CheckpointConfig, DataParallelTrainer, Result,
 from trainyard.history import Attempt
 from trainyard.result import rank
 
+SCHEMA = """PRAGMA application_id = 1415146094; PRAGMA user_version = 1;
+CREATE TABLE events(sequence INTEGER PRIMARY KEY, time INTEGER NOT NULL, kind TEXT NOT NULL, attempt INTEGER NOT NULL,
+    rank INTEGER NOT NULL, node INTEGER NOT NULL, data TEXT);
+CREATE TABLE reports(id INTEGER PRIMARY KEY, time INTEGER NOT NULL, attempt INTEGER NOT NULL, rank INTEGER NOT NULL,
+    number INTEGER NOT NULL, metrics TEXT NOT NULL);
+CREATE TABLE checkpoints(number INTEGER PRIMARY KEY, time INTEGER NOT NULL, attempt INTEGER NOT NULL, name TEXT NOT NULL,
+    metrics TEXT);"""
+
 
 def write_run(path, reports, checkpoints, events=()):
     """A run's directory with the tables that a result is read from."""
     path.mkdir()
     database = sqlite3.connect(path / "run.db")
-    database.execute(
-        "CREATE TABLE reports (id INTEGER PRIMARY KEY, attempt INT, rank INT, number INT, metrics TEXT)"
-    )
-    database.execute("CREATE TABLE checkpoints (number INT, name TEXT, metrics TEXT)")
-    database.execute(
-        "CREATE TABLE events (sequence INTEGER PRIMARY KEY, time INT, kind TEXT, attempt INT, data TEXT)"
-    )
+    database.executescript(SCHEMA)
     for time, kind, attempt, data in events:
         database.execute(
-            "INSERT INTO events (time, kind, attempt, data) VALUES (?, ?, ?, ?)",
+            "INSERT INTO events (time, kind, attempt, rank, node, data) VALUES (?, ?, ?, -1, -1, ?)",
             (time * 10**9, kind, attempt, data),
         )
     for i, (number, metrics) in enumerate(reports):
-        database.execute("INSERT INTO reports VALUES (?, 1, 0, ?, ?)", (i + 1, number, metrics))
+        database.execute("INSERT INTO reports VALUES (?, 1, 1, 0, ?, ?)", (i + 1, number, metrics))
     for number, metrics in checkpoints:
         name = f"checkpoint_{number:06}"
         (path / name).mkdir()
@@ -44,7 +46,7 @@ def write_run(path, reports, checkpoints, events=()):
         (path / name / "latest").symlink_to("model")
         files = [{"path": "model", "size": 7}, {"path": "latest", "link": "model"}]
         (path / name / ".metadata.json").write_text(json.dumps({"trainyard": {"files": files}}))
-        database.execute("INSERT INTO checkpoints VALUES (?, ?, ?)", (number, name, metrics))
+        database.execute("INSERT INTO checkpoints VALUES (?, 1, 1, ?, ?)", (number, name, metrics))
     database.commit()
     database.close()
     return str(path)
@@ -196,7 +198,7 @@ def test_fit_reads_nothing_back_and_gives_what_the_journal_says(storage, monkeyp
             checkpoint_config=CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="step"),
         )
         with monkeypatch.context() as patch:
-            patch.setattr("trainyard.journal.read", None)
+            patch.setattr("trainyard._core.result_read", None)
             return DataParallelTrainer(train, train_loop_config={"steps": steps}, run_config=config).fit()
 
     for steps, resume in ((3, False), (0, True)):
@@ -274,7 +276,7 @@ def test_a_checkpoint_outside_is_taken_as_it_is(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "model").touch()
     with sqlite3.connect(tmp_path / "run" / "run.db") as database:
-        database.execute("INSERT INTO checkpoints VALUES (1, ?, '{}')", (str(tmp_path / "elsewhere"),))
+        database.execute("INSERT INTO checkpoints VALUES (1, 1, 1, ?, '{}')", (str(tmp_path / "elsewhere"),))
     assert Result.from_path(path).checkpoint == Checkpoint(str(tmp_path / "elsewhere"))
 
 

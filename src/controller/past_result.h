@@ -1,0 +1,12 @@
+/* The result of a run from its directory (ty_result_read). */
+#ifndef CONTROLLER_PAST_RESULT_H
+#define CONTROLLER_PAST_RESULT_H
+
+#include <trainyard/trainer.h>
+
+int past_result_read(const char *path, ty_result **result, ty_error *err);
+
+/* The numbers among a result's metrics, for ty_result_metric (result.c). */
+void result_add_values(struct ty_result *result);
+
+#endif
