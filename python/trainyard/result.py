@@ -112,9 +112,11 @@ def read(path: str) -> Result:
 
     try:
         summary = json.loads(_core.result_read(path))
-    except (_core.Error, OSError, ValueError, RecursionError) as error:
+        return told(summary, _recorded_config(summary))
+    except (_core.Error, OSError) as error:
         raise RuntimeError(f"Result folder {path} cannot be read: {error}") from error
-    return told(summary, _recorded_config(summary))
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise RuntimeError(f"{os.path.join(path, JOURNAL)} is damaged: {error!r}") from error
 
 
 def _made(

@@ -146,6 +146,7 @@ def test_a_view_in_place_of_a_table_is_not_read(a_run, tmp_path, table, columns)
         "UPDATE events SET time = 'noon'",
         "UPDATE checkpoints SET name = x'00ff'",
         "UPDATE checkpoints SET metrics = '{'",
+        """UPDATE events SET data = json_set(data, '$.checkpoint_score_order', 'up') WHERE kind = 'run'""",
     ],
 )
 def test_a_journal_with_other_values_is_damaged(a_run, tmp_path, change):
