@@ -41,10 +41,10 @@ static pid_t clone_sibling(const struct registered *registered) {
     return (pid_t)syscall(SYS_clone, flags, NULL, NULL, id, id);
 }
 
-/* In the child: its own group, and an end with its parent, which may have gone before the kernel was told. */
+/* In the child: its own session, and an end with its parent, which may have gone before the kernel was told. */
 static void settle(const struct registered *registered, pid_t parent) {
     (void)syscall(SYS_set_robust_list, registered->locks, registered->locks_size);
-    (void)setpgid(0, 0);
+    (void)setsid();
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(127);
 }
@@ -174,7 +174,7 @@ static PyMethodDef methods[] = {
     {"fork_sibling", fork_sibling, METH_NOARGS,
      "fork_sibling() -> int\n\nForks this process, which must have one thread, into a child of its parent: 0 "
      "in the child, which "
-     "leads a process group and is killed when that parent ends; its pid here. OSError."},
+     "leads a session and is killed when that parent ends; its pid here. OSError."},
     {"fork_driver", fork_driver, METH_NOARGS,
      "fork_driver() -> int | None\n\nForks this process, which must have one thread, for the workers of the "
      "next run: the socket to "

@@ -23,7 +23,7 @@ typedef struct ty_run_config {
     bool resume;
     int max_failures;    /* attempts after the first that a failure may cost; -1 without bound */
     double time_limit_s; /* 0: none */
-    double grace_s;      /* between SIGTERM and SIGKILL; 0: the default, 5 */
+    double grace_s;      /* from the first signal to SIGKILL; 0: the default, 5 */
     /* A worker that is up and makes no report, request or heartbeat for so long has failed; the stacks of all
      * are saved in {path}/logs first; 0: none has. */
     double hang_timeout_s;

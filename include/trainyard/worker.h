@@ -84,7 +84,7 @@ TY_API const char *ty_checkpoint_latest(const ty_worker *worker);
 
 /* True once the run asked this worker to stop (Ctrl-C, preemption, another rank's failure). The first call
  * takes over SIGTERM, which until then ends the process at once; afterwards the worker has the run's grace to
- * save and return. */
+ * save and return. Ctrl-C is SIGTERM, too, for a worker that has no handler of SIGINT. */
 TY_API bool ty_stop_requested(ty_worker *worker);
 
 /* Why: 1 and a JSON object (malloc'd, the caller's) when the machines are taken away, {"deadline": seconds

@@ -6,6 +6,8 @@ There are two kinds: a worker of a run (here), and this very process (`local.py`
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from typing import TYPE_CHECKING, Any
 
 from . import metrics as _metrics
@@ -77,6 +79,7 @@ class WorkerSession(Session):
         self._report = _core.report
         self._uploads: upload.Uploads | None = None
         self._uploads_of = 0  # their process: the threads are not in its children
+        self._interrupts = True  # Ctrl-C is KeyboardInterrupt
         self._calls: dict[str, int] = {}
         self._made = 0  # reports
 
@@ -130,10 +133,20 @@ class WorkerSession(Session):
         return collective.gather(self.core.gather, f"py/{label}/{number}", piece, label)
 
     def stop_requested(self) -> bool:
+        self._leave_interrupts()
         return self.core.stop_requested()
 
     def preemption(self) -> str | None:
+        self._leave_interrupts()
         return self.core.preemption()
+
+    def _leave_interrupts(self) -> None:
+        """A function that asks whether it is to stop is not interrupted: without a handler of SIGINT, and Python's own is none that
+        a program chose, Ctrl-C reaches it as SIGTERM, which `core` takes over."""
+        if self._interrupts and threading.current_thread() is threading.main_thread():
+            self._interrupts = False
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     def heartbeat(self) -> None:
         self.core.heartbeat()

@@ -35,12 +35,13 @@ static void stop_next(struct node_run *run) {
     wire__launch__free_unpacked(TAKE(run->next), NULL);
 }
 
-void attempt_stop(struct node_run *run, bool kill) {
+void attempt_stop(struct node_run *run, enum worker_process_stop how) {
+    bool kill = how == STOP_KILLED;
     run->killing |= kill;
     stop_next(run);
     stacks_cancel(&run->stacks);
     for (size_t i = 0; i < run->n_workers; i++) /* one that hangs would make nothing of a grace */
-        worker_process_stop(&run->workers[i], kill || run->workers[i].hung, attempt_grace(run));
+        worker_process_stop(&run->workers[i], run->workers[i].hung ? STOP_KILLED : how, attempt_grace(run));
     if (attempt_grace(run) < run->log_limit) run->log_limit = attempt_grace(run);
     if (!kill) return;
     run->log_limit = 0;

@@ -239,6 +239,7 @@ int node_launch_worker(struct node_launch *launch, size_t index, const int fds[4
         .envp = environment,
         .directory = node_launch_directory(launch),
         .fds = {fds[0] >= 0 ? fds[0] : launch->no_input_fd, fds[1], fds[2], fds[3], payload_fd},
+        .session = true,
         .terminal = worker->pty,
         .cpus = bound ? &cpus : NULL,
         .nofile = &launch->nofile,

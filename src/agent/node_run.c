@@ -90,9 +90,9 @@ static void turn_ended(void *context) {
     if (run->said_bye && told) loop_stop(run->loop);
 }
 
-void node_run_end(struct node_run *run, bool kill) {
+void node_run_end(struct node_run *run, enum worker_process_stop how) {
     run->ending = true;
-    attempt_stop(run, kill);
+    attempt_stop(run, how);
 }
 
 static void on_output(void *context, uint32_t rank, int stream, const uint8_t *bytes, size_t size) {
@@ -109,7 +109,7 @@ static void lose_controller(struct node_run *run, const char *why) {
     run->lost = !run->said_bye;
     if (run->lost) log_warning("agent", "the controller is gone%s: stopping", why);
     outbox_wake(&run->outbox); /* nobody keeps workers from writing any more */
-    node_run_end(run, false);
+    node_run_end(run, STOP_TOLD);
 }
 
 static void on_closed(void *context, const ty_error *reason) {

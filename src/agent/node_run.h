@@ -82,8 +82,8 @@ struct node_run {
     int signals; /* that asked for the end */
 };
 
-/* After the attempt comes the end of the run; workers are asked to end, or killed. */
-void node_run_end(struct node_run *run, bool kill);
+/* After the attempt comes the end of the run; workers are stopped so (worker_process_stop). */
+void node_run_end(struct node_run *run, enum worker_process_stop how);
 
 /* A message of the controller; `context` is the run. */
 void orders_take(void *context, const Wire__Message *message);
@@ -97,7 +97,8 @@ void attempt_go_on(void *context); /* starts some of the workers that were not s
 /* The template can be asked, or not, or an answer of it has come. */
 void attempt_template_changed(void *context);
 nanoseconds attempt_grace(const struct node_run *run);
-void attempt_stop(struct node_run *run, bool kill); /* all its workers, and those of the next launch */
+void attempt_stop(struct node_run *run,
+                  enum worker_process_stop how); /* all its workers, and those of the next launch */
 bool attempt_all_gone(const struct node_run *run);
 void attempt_end(struct node_run *run); /* frees; fine when none is active */
 

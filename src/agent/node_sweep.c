@@ -58,7 +58,7 @@ static bool has_children(const struct node_sweep *sweep) {
     pid_t first[3];
     if (!process_has_children()) return false;
     if (!template_lives(template)) return true;
-    int n = process_children(first, ARRAY_SIZE(first));
+    int n = process_children(getpid(), first, ARRAY_SIZE(first));
     for (int i = 0; i < n; i++)
         if (!template_owns(template, first[i])) return true;
     if (n >= 0) return false;

@@ -15,15 +15,16 @@ static void on_launch(struct node_run *run, const Wire__Launch *body) {
 }
 
 static void on_stop(struct node_run *run, const Wire__Stop *stop) {
+    enum worker_process_stop how = stop->kill ? STOP_KILLED : stop->interrupt ? STOP_INTERRUPTED : STOP_TOLD;
     if (stop->preemption[0] != '\0') signals_set_preemption(run, stop->preemption);
     if (stop->n_ranks == 0) {
-        attempt_stop(run, stop->kill);
+        attempt_stop(run, how);
         return;
     }
     for (size_t r = 0; r < stop->n_ranks; r++)
         for (size_t i = 0; i < run->n_workers; i++)
             if (run->workers[i].rank == stop->ranks[r])
-                worker_process_stop(&run->workers[i], stop->kill, attempt_grace(run));
+                worker_process_stop(&run->workers[i], how, attempt_grace(run));
 }
 
 static void on_input(struct node_run *run, const Wire__Input *body) {
@@ -67,7 +68,7 @@ void orders_take(void *context, const Wire__Message *message) {
         break;
     case WIRE__MESSAGE__BODY_FINISH:
         run->keep = message->finish->keep;
-        node_run_end(run, false);
+        node_run_end(run, STOP_TOLD);
         break;
     case WIRE__MESSAGE__BODY_ANSWER:
         worker_channels_answer(&run->channels, message->answer);

@@ -96,7 +96,7 @@ static void on_stop_signal(void *context, int signal_number) {
         if (signal_number == run->launch.body->preempt_signal) describe_preemption(run);
         say_leaving(run, signal_number);
     }
-    node_run_end(run, again);
+    node_run_end(run, again ? STOP_KILLED : STOP_TOLD);
 }
 
 /* SIGTERM and SIGINT are heard in any case. */

@@ -74,7 +74,7 @@ IN_CHILD static bool place_descriptors(const int *fds) {
 
 IN_CHILD static enum step set_up_and_execute(struct spawning *child) {
     const struct spawn *spawn = child->spawn;
-    if ((spawn->terminal ? setsid() : setpgid(0, 0)) < 0) return STEP_GROUP;
+    if ((spawn->session ? setsid() : setpgid(0, 0)) < 0) return STEP_GROUP;
     /* The parent may have died before the kernel was told. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) return STEP_GROUP;
     if (getppid() != child->parent) _exit(127);

@@ -2,8 +2,8 @@
  * instruction.
  *
  * The child shares this process's memory until it executes (clone with CLONE_VM and CLONE_VFORK), so that
- * the cost does not grow with the size of the parent; it makes system calls only. It gets a process group of
- * its own, dies with the thread that started it (parent-death signal), and has default signals, an empty
+ * the cost does not grow with the size of the parent; it makes system calls only. It gets a session or
+ * a process group of its own, dies with the thread that started it (parent-death signal), and has default signals, an empty
  * signal mask, and no descriptor but the given ones. */
 #ifndef AGENT_SPAWN_H
 #define AGENT_SPAWN_H
@@ -23,6 +23,8 @@ struct spawn {
     char *const *envp;
     const char *directory;       /* NULL: this process's */
     int fds[SPAWN_FDS];          /* fds[i] becomes descriptor i of the child; -1: it has none */
+    bool session;                /* it leads one, and not a group of this process's: its share of the machine is
+                                    its own where the scheduler groups by sessions */
     const cpu_set_t *cpus;       /* NULL: this process's */
     const struct rlimit *nofile; /* NULL: this process's */
     bool terminal;               /* fds[0] is one: it controls the child, which leads a session then */

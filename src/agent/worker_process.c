@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/listeners.h"
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -22,6 +23,9 @@
 #define STUCK_AFTER (10 * NS_PER_S)
 /* What closes its channel this long before its end did not do so by ending. */
 #define SILENT_BEFORE_END (100 * NS_PER_MS)
+/* Of the grace, what is left to the whole group: its last quarter, and no more than this. */
+#define LAST_SHARE_MAX (5 * NS_PER_S)
+enum { LAST_SHARE = 4 };
 
 static Wire__WorkerEvent new_event(const struct worker_process *worker, Wire__WorkerEvent__Kind kind) {
     Wire__WorkerEvent event = WIRE__WORKER_EVENT__INIT;
@@ -227,7 +231,7 @@ static void catch_up(struct worker_process *worker, struct template *template) {
     enum worker_process_stop stop = worker->stop;
     worker->stop = STOP_NONE;
     bool ended = template_take_reaped(template, worker->pid, &status, &peak_kib);
-    if (stop != STOP_NONE && !ended) worker_process_stop(worker, stop == STOP_KILLED, worker->grace);
+    if (stop != STOP_NONE && !ended) worker_process_stop(worker, stop, worker->grace);
     if (ended) worker_process_reaped(worker, status, peak_kib);
 }
 
@@ -242,7 +246,6 @@ static void on_forked(void *context, pid_t pid, const char *why) {
         return;
     }
     worker->pid = pid;
-    (void)setpgid(pid, pid); /* so does the worker; whoever is first */
     if (listen_to(worker, origin->launch->body, &origin->ends, origin->channels, &err) < 0) {
         drop_forked(worker, err.code, err.message);
         return;
@@ -350,6 +353,15 @@ static void kill_now(struct worker_process *worker) {
     start_deadline(worker, STUCK_AFTER);
 }
 
+/* To all that is left; what was stopped is to hear of it. */
+static void ask_group(struct worker_process *worker) {
+    nanoseconds left = worker->kill_at - loop_now(worker->outbox->loop);
+    worker->stop = STOP_ASKED;
+    signal_all(worker, SIGTERM);
+    signal_all(worker, SIGCONT);
+    start_deadline(worker, left > 0 ? left : 0);
+}
+
 static void on_deadline(void *context) {
     struct worker_process *worker = context;
     if (worker->stage == PROCESS_ASKED) {
@@ -360,6 +372,8 @@ static void on_deadline(void *context) {
     if (worker->stage == PROCESS_GONE || worker->group_gone) return;
     if (worker->stop == STOP_KILLED)
         give_up(worker);
+    else if (worker->stop == STOP_INTERRUPTED || worker->stop == STOP_TOLD)
+        ask_group(worker);
     else
         kill_now(worker);
 }
@@ -370,11 +384,29 @@ static void start_deadline(struct worker_process *worker, nanoseconds delay) {
     (void)loop_timer_start(worker->outbox->loop, &worker->deadline, delay);
 }
 
-static void ask_to_end(struct worker_process *worker, nanoseconds grace) {
-    worker->stop = STOP_ASKED;
-    signal_all(worker, SIGTERM);
+static void tell(const struct worker_process *worker) {
+    pid_t pids[LISTENERS_MAX];
+    size_t n = listeners_find(worker->pid, SIGTERM, pids, LISTENERS_MAX);
+    for (size_t i = 0; i < n; i++)
+        (void)kill(pids[i], SIGTERM);
+    if (n == 0) signal_all(worker, SIGTERM);
+}
+
+static void begin_stop(struct worker_process *worker, enum worker_process_stop how, nanoseconds grace) {
+    nanoseconds last = grace / LAST_SHARE < LAST_SHARE_MAX ? grace / LAST_SHARE : LAST_SHARE_MAX;
+    worker->kill_at = loop_now(worker->outbox->loop) + grace;
+    if (worker->stage == PROCESS_EXITED) { /* what it left */
+        ask_group(worker);
+        return;
+    }
+    bool by_term = how == STOP_INTERRUPTED && listeners_take_term_alone(worker->pid);
+    worker->stop = by_term ? STOP_TOLD : how;
+    if (worker->stop == STOP_INTERRUPTED)
+        signal_all(worker, SIGINT);
+    else
+        tell(worker);
     signal_all(worker, SIGCONT);
-    start_deadline(worker, grace);
+    start_deadline(worker, grace - last);
 }
 
 /* True for a process that was on its way out before we asked: its end is its own, and may be what the others
@@ -385,23 +417,24 @@ static bool is_ending(pid_t pid) {
 }
 
 /* It is stopped as soon as its pid is known; a template that does not tell it within the grace is ended. */
-static void stop_asked(struct worker_process *worker, bool kill, nanoseconds grace) {
-    if (kill || worker->stop == STOP_NONE) start_deadline(worker, kill ? 0 : grace);
-    worker->stop = kill ? STOP_KILLED : STOP_ASKED;
+static void stop_asked(struct worker_process *worker, enum worker_process_stop how, nanoseconds grace) {
+    if (how <= worker->stop) return;
+    if (how == STOP_KILLED || worker->stop == STOP_NONE) start_deadline(worker, how == STOP_KILLED ? 0 : grace);
+    worker->stop = how;
 }
 
-void worker_process_stop(struct worker_process *worker, bool kill, nanoseconds grace) {
+void worker_process_stop(struct worker_process *worker, enum worker_process_stop how, nanoseconds grace) {
     if (worker->stage == PROCESS_GONE) return;
     disturb_end(&worker->disturbance);
     worker->told = worker->told || worker->stage != PROCESS_RUNNING || !is_ending(worker->pid);
     if (worker->stage == PROCESS_PLANNED)
         fail_start(worker, TY_EINTERRUPTED, "stopped before it was started");
     else if (worker->stage == PROCESS_ASKED)
-        stop_asked(worker, kill, grace);
-    else if (kill && worker->stop < STOP_KILLED)
+        stop_asked(worker, how, grace);
+    else if (how == STOP_KILLED && worker->stop < STOP_KILLED)
         kill_now(worker);
     else if (worker->stop == STOP_NONE)
-        ask_to_end(worker, grace);
+        begin_stop(worker, how, grace);
 }
 
 void worker_process_disturb(struct worker_process *worker, Wire__Disturb__Kind kind, nanoseconds length) {
@@ -470,7 +503,9 @@ void worker_process_reaped(struct worker_process *worker, int wait_status, long 
     if (worker->stop == STOP_KILLED)
         signal_all(worker, SIGKILL); /* one that was forked while the group was killed */
     else if (worker->stop == STOP_NONE)
-        ask_to_end(worker, worker->grace);
+        begin_stop(worker, STOP_ASKED, worker->grace);
+    else if (worker->stop < STOP_ASKED)
+        ask_group(worker);
 }
 
 void worker_process_check_group(struct worker_process *worker) {

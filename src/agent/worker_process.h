@@ -26,8 +26,22 @@ enum worker_process_stage {
 #undef X
 };
 
-/* How far its stop has come. */
-enum worker_process_stop { STOP_NONE, STOP_ASKED, STOP_KILLED, STOP_GIVEN_UP };
+/* X(name, what was done last): how far its stop has come. The grace is that of the whole stop. Of its end the last
+ * quarter, 5 s at most, is STOP_ASKED's, and what came first has the time before. */
+#define WORKER_PROCESS_STOPS(X)                                                                    \
+    X(STOP_NONE, "nothing")                                                                        \
+    X(STOP_INTERRUPTED,                                                                            \
+      "SIGINT to its whole group, as a terminal does; not to a worker that handles SIGTERM alone") \
+    X(STOP_TOLD, "SIGTERM to the worker alone, so that what it started works on while it saves")   \
+    X(STOP_ASKED, "SIGTERM to its whole group: the worker has ended, or its time is nearly over")  \
+    X(STOP_KILLED, "SIGKILL to its whole group")                                                   \
+    X(STOP_GIVEN_UP, "even that did not end it")
+
+enum worker_process_stop {
+#define X(name, meaning) name,
+    WORKER_PROCESS_STOPS(X)
+#undef X
+};
 
 struct worker_process {
     struct outbox *outbox;
@@ -41,6 +55,7 @@ struct worker_process {
     bool group_gone; /* no process of its group is left */
     pid_t pid;
     nanoseconds grace;
+    nanoseconds kill_at;      /* while it stops: the end of its grace; monotonic */
     nanoseconds silent_since; /* its channels were closed then; 0: they are open */
     struct loop_timer deadline;
     struct disturbance disturbance;
@@ -59,9 +74,9 @@ void worker_process_start(struct worker_process *worker, struct node_launch *lau
 /* One that was not started never will be, for this reason (`code` as of an error). */
 void worker_process_refuse(struct worker_process *worker, int code, const char *why);
 
-/* Asks it to end (TERM and CONT to its group, KILL after the grace), or kills it at once. One that was not
- * started is gone. */
-void worker_process_stop(struct worker_process *worker, bool kill, nanoseconds grace);
+/* Begins to stop it with STOP_INTERRUPTED, STOP_TOLD or STOP_KILLED; one that stops already is killed or goes on
+ * as it is. One that was not started is gone. */
+void worker_process_stop(struct worker_process *worker, enum worker_process_stop how, nanoseconds grace);
 
 /* Kills it, or stops or starves it for a while (run/chaos.h); one that does not run, or was told to stop, is
  * left alone. */

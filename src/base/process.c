@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -63,15 +64,15 @@ bool process_has_children(void) {
     return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-int process_children(pid_t *pids, size_t max) {
+int process_children(pid_t pid, pid_t *pids, size_t max) {
     char path[64], text[PROC_TEXT];
     size_t n = 0;
-    (void)snprintf(path, sizeof path, "/proc/self/task/%d/children", getpid());
+    (void)snprintf(path, sizeof path, "/proc/%d/task/%d/children", pid, pid);
     if (!read_text(path, text)) return -1;
     for (char *at = text, *end; n < max; at = end) {
-        pid_t pid = (pid_t)strtol(at, &end, 10);
+        pid_t child = (pid_t)strtol(at, &end, 10);
         if (end == at) break;
-        pids[n++] = pid;
+        pids[n++] = child;
     }
     return (int)n;
 }
@@ -93,6 +94,31 @@ bool process_catches(pid_t pid, int signal_number) {
     (void)snprintf(path, sizeof path, "/proc/%d/status", pid);
     const char *caught = read_text(path, text) ? strstr(text, "\nSigCgt:") : NULL;
     return caught != NULL && (strtoull(caught + 8, NULL, 16) >> (signal_number - 1) & 1) != 0;
+}
+
+/* The kernel's function in which it waits is told to whoever may read its state, the number of the system call
+ * to whoever may trace it. */
+bool process_waits_for_child(pid_t pid) {
+    char path[64], text[PROC_TEXT];
+    (void)snprintf(path, sizeof path, "/proc/%d/wchan", pid);
+    if (read_text(path, text) && str_prefix(text, "do_wait", NULL)) return true;
+    (void)snprintf(path, sizeof path, "/proc/%d/syscall", pid);
+    if (!read_text(path, text)) return false;
+    char *end;
+    long number = strtol(text, &end, 10);
+    return end != text && *end == ' ' && (number == SYS_wait4 || number == SYS_waitid);
+}
+
+bool process_program(pid_t pid, char name[PROCESS_PROGRAM]) {
+    char path[64], target[PROC_TEXT];
+    (void)snprintf(path, sizeof path, "/proc/%d/exe", pid);
+    ssize_t size = readlink(path, target, sizeof target - 1);
+    if (size <= 0) return false;
+    target[size] = '\0';
+    target[strcspn(target, " ")] = '\0'; /* " (deleted)" */
+    const char *slash = strrchr(target, '/');
+    (void)snprintf(name, PROCESS_PROGRAM, "%s", slash != NULL ? slash + 1 : target);
+    return true;
 }
 
 uint64_t process_clock(void) {

@@ -25,16 +25,23 @@ bool process_parse(const char *stat, struct process *process);
 /* The next process of an open /proc, 0 behind the last. */
 pid_t process_next(DIR *proc);
 
-/* Children of this process, reaped ones excepted: whether there are any; and the first `max` as the kernel
- * lists them, oldest first: how many, or -1 where the kernel has no such list. */
+/* Whether this process has children, reaped ones excepted. */
 bool process_has_children(void);
-int process_children(pid_t *pids, size_t max);
+/* The first `max` children of a process, those of its main thread, as the kernel lists them, oldest first: how
+ * many, or -1 where the kernel has no such list, or there is no such process. */
+int process_children(pid_t pid, pid_t *pids, size_t max);
 
 /* Whether its environment, as it was when it was executed, has this entry ("NAME=VALUE"). May wait for its
  * memory. */
 bool process_carries(pid_t pid, const char *entry);
 /* Whether it has a handler for the signal. */
 bool process_catches(pid_t pid, int signal_number);
+/* Whether its main thread waits for a child to end, and for nothing else. */
+bool process_waits_for_child(pid_t pid);
+
+/* The name of the program that it executes, without the directory; false when that is not told. */
+enum { PROCESS_PROGRAM = 64 };
+bool process_program(pid_t pid, char name[PROCESS_PROGRAM]);
 
 /* Now, in the kernel's ticks since the boot. */
 uint64_t process_clock(void);

@@ -3,6 +3,7 @@
  * attempt, or answers for a checkpoint, when the rows before it are written. What ends workers does not wait
  * for that. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -66,6 +67,7 @@ static void stop(void *context, uint32_t node, bool kill, const char *reason) {
     peer_let_go(&run->agents.peers[node]);
     if (run->launched.failed == 0) run->launched.failed = clock_monotonic();
     body.kill = kill;
+    body.interrupt = run->interruption.signal == SIGINT && !run->interruption.by_program;
     body.reason = (char *)reason;
     body.preemption = run->interruption.told.size > 0 ? run->interruption.told.data : (char *)"";
     peer_send(&run->agents.peers[node], &WIRE_MESSAGE(STOP, stop, &body));

@@ -152,14 +152,29 @@ static int reap(struct peer *peer, bool by_force) {
     return status;
 }
 
+/* The sessions that were led on a node: the agent's, which is there in any case, and those of its workers. */
+static size_t list_sessions(const struct peer *peer, int *agent, int **sessions) {
+    const struct ty_run *run = peer->run;
+    size_t workers = run->core != NULL ? run->prepared.plan->n_workers : 0, n = 0;
+    int *list = calloc(workers + 1, sizeof *list);
+    *sessions = list != NULL ? list : agent;
+    (*sessions)[n++] = *agent;
+    for (uint32_t rank = 0; list != NULL && rank < workers; rank++)
+        if (run->agents.node_of[rank] == peer->node) list[n++] = run_worker(run->core, rank)->pid;
+    return n;
+}
+
 /* Ends what the agent, which had this pid, left behind. */
 static void sweep_after(const struct peer *peer, int pid) {
     const struct ty_run *run = peer->run;
     uint32_t n = run->agents.n;
     CLEANUP_FREE int *agents = calloc(n, sizeof *agents);
+    int own = pid, *sessions;
     char token[NODE_TOKEN_SIZE];
     node_token(run->token, peer->node, token);
-    struct sweep_scope scope = {.token = token, .agent = pid, .since = run->agents.since, .agents = agents};
+    struct sweep_scope scope = {.token = token, .since = run->agents.since, .agents = agents};
+    scope.n_sessions = list_sessions(peer, &own, &sessions);
+    scope.sessions = sessions;
     for (uint32_t node = 0; agents != NULL && node < n; node++)
         if (run->agents.peers[node].handle.pid > 0)
             agents[scope.n_agents++] = run->agents.peers[node].handle.pid;
@@ -170,6 +185,7 @@ static void sweep_after(const struct peer *peer, int pid) {
     scope.alone = run->request->alone && agents != NULL;
     CLEANUP(idset_done) struct idset left = {0};
     if (!sweep_node(&scope, &left)) tell_stuck(run, peer->node, &left);
+    if (sessions != &own) free(sessions);
 }
 
 void peer_abandon(struct peer *peer) {

@@ -27,7 +27,9 @@ static bool is_orphan(int pid, const struct sweep_scope *scope) {
         return false;
     for (size_t i = 0; i < scope->n_agents; i++)
         if (scope->agents[i] == pid) return false;
-    return scope->alone || process.session == scope->agent;
+    for (size_t i = 0; i < scope->n_sessions; i++)
+        if (scope->sessions[i] == process.session) return true;
+    return scope->alone;
 }
 
 static bool is_leftover(int pid, const struct sweep_scope *scope) {

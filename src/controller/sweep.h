@@ -12,10 +12,11 @@
  * sub-reaper. */
 struct sweep_scope {
     const char *token; /* in the environment of its workers, as TRAINYARD_TOKEN */
-    int agent;         /* the pid that it had: orphans of its session are its own */
     uint64_t since;    /* sweep_clock before the first agent was started */
     const int *agents; /* pids of the agents that live */
     size_t n_agents;
+    const int *sessions; /* that the dead agent and its workers led: orphans of these are its own */
+    size_t n_sessions;
     /* This process starts nothing but agents: every other child that began after that is an orphan of the dead
      * one, even with an emptied environment in a session of its own. */
     bool alone;

@@ -331,15 +331,16 @@ class NothingIsLeft(FailureCase):
     def test_who_changes_its_group(self):
         script = self.write("leave.py", r"""
 import os, signal, time
-child = os.fork()
-if child == 0:
-    os.setpgid(0, 0)
-    time.sleep(100000)
-while os.getpgid(child) != child:
-    pass
-os.setpgid(0, child)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-open("ready." + os.environ["RANK"], "w").close()
+if os.fork() == 0: # the worker itself leads its session, and cannot
+    child = os.fork()
+    if child == 0:
+        os.setpgid(0, 0)
+        time.sleep(100000)
+    while os.getpgid(child) != child:
+        pass
+    os.setpgid(0, child)
+    open("ready." + os.environ["RANK"], "w").close()
 time.sleep(100000)
 """)
         self.fail_with("exec '%s' -S -E %s" % (PYTHON, script))

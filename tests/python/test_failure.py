@@ -324,6 +324,55 @@ def test_ctrl_c_ends_the_run_and_is_a_keyboard_interrupt(start, place):
     assert finished.status == 0 and finished.out == "interrupted\n", repr(finished)
 
 
+INTERRUPTED = SCRIPT.replace(
+    """    time.sleep(600)
+""",
+    """    try:
+        HOW
+    except KeyboardInterrupt:
+        print("caught", flush=True)
+        raise
+    finally:
+        print("finally", flush=True)
+""",
+)
+
+
+def test_ctrl_c_is_a_keyboard_interrupt_in_the_function(start, place):
+    """And nobody's traceback fills the screen."""
+    script = start(INTERRUPTED.replace("HOW", "time.sleep(600)"))
+    wait_for_start(place)
+    script.process.send_signal(signal.SIGINT)
+    finished = script.finish()
+    assert finished.status == 0, repr(finished)
+    lines = sorted(finished.out.splitlines())
+    assert lines == sorted(["interrupted"] + [f"[rank {n}] {word}" for n in (0, 1) for word in ("caught", "finally")])
+    assert "Traceback" not in finished.err and "KeyboardInterrupt" not in finished.err, repr(finished)
+
+
+def test_ctrl_c_interrupts_nobody_that_asks_for_it(start, place):
+    script = start(
+        INTERRUPTED.replace(
+            "HOW",
+            """while not trainyard.stop_requested():
+            open("started-%d" % trainyard.get_context().get_world_rank(), "w").close()
+            time.sleep(0.01)
+        print("saved", flush=True)""",
+        ).replace("""    open("started-%d" % trainyard.get_context().get_world_rank(), "w").close()
+    try""", "    try")
+    )
+    wait_for_start(place)
+    script.process.send_signal(signal.SIGINT)
+    finished = script.finish()
+    assert sorted(finished.out.splitlines()) == [
+        "[rank 0] finally",
+        "[rank 0] saved",
+        "[rank 1] finally",
+        "[rank 1] saved",
+        "interrupted",
+    ], repr(finished)
+
+
 def test_sigterm_ends_the_run_and_then_the_driver(start, place):
     script = start(SCRIPT)
     wait_for_start(place)

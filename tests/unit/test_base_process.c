@@ -47,7 +47,7 @@ static void this_process_and_its_children_are_told(void **state) {
     pid_t pids[2] = {0};
     uint64_t before = process_clock();
     assert_false(process_has_children());
-    assert_int_equal(process_children(pids, 2), 0);
+    assert_int_equal(process_children(getpid(), pids, 2), 0);
     pid_t pid = fork();
     if (pid == 0) {
         (void)prctl(PR_SET_NAME, "a) R 1 (b");
@@ -55,9 +55,9 @@ static void this_process_and_its_children_are_told(void **state) {
             (void)pause();
     }
     assert_true(process_has_children());
-    assert_int_equal(process_children(pids, 2), 1);
+    assert_int_equal(process_children(getpid(), pids, 2), 1);
     assert_int_equal(pids[0], pid);
-    assert_int_equal(process_children(pids, 0), 0);
+    assert_int_equal(process_children(getpid(), pids, 0), 0);
     assert_true(process_read(getpid(), &me) && process_read(pid, &child));
     assert_true(me.pid == getpid() && me.parent == getppid() && me.group == getpgrp() &&
                 me.session == getsid(0));

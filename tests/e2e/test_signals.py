@@ -1,0 +1,167 @@
+"""How workers are told to stop: what a key or a signal of the command becomes for the worker, for what it has started, and for
+programs behind a shell."""
+
+import os
+import signal
+import sys
+
+from runs import NEVER, RunCase, children, main
+
+# Says what reaches it. `saves`: it handles SIGTERM, and needs its helper, which handles nothing, to save.
+PROGRAM = """
+import atexit, os, signal, subprocess, sys, time
+words = sys.argv[1:]
+rank = os.environ["RANK"]
+def say(text):
+    os.write(1, (text + "\\n").encode())
+helper = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) if "saves" in words else None
+def save(number, frame):
+    time.sleep(0.3)
+    helper.stdin.write(b"saved by the helper\\n"); helper.stdin.flush()
+    say(helper.stdout.readline().decode().strip() or "the helper is gone")
+    sys.exit(0)
+if "saves" in words: signal.signal(signal.SIGTERM, save)
+if "deaf" in words:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: say("got " + signal.Signals(number).name))
+atexit.register(say, "atexit ran")
+open("ready." + rank, "w").close()
+try:
+    while True: time.sleep(0.01)
+except KeyboardInterrupt:
+    say("interrupted")
+    if "raises" in words: raise
+finally:
+    say("finally ran")
+"""
+
+
+class Signals(RunCase):
+    def started(self, *args, n=1, **more):
+        """A run in which PROGRAM is ready."""
+        self.forget()
+        process = self.start_run("-n", n, *args, **more)
+        self.ready(process, n)
+        return process
+
+    def program(self, *words):
+        return (sys.executable, self.write("work/program.py", PROGRAM), *words)
+
+    # -- Ctrl-C
+
+    def test_ctrl_c_is_an_interrupt(self):
+        process = self.started("--grace", "1h", "--", *self.program(), n=2)
+        process.send_signal(signal.SIGINT)
+        finished = self.assert_status(130, self.finish(process))
+        for rank in range(2):
+            for word in ("interrupted", "finally ran", "atexit ran"):
+                self.assertIn("[rank %d] %s\n" % (rank, word), finished.out, repr(finished))
+        self.assertNotIn("failed", finished.err, repr(finished))
+
+    def test_ctrl_c_reaches_the_whole_group(self):
+        """As at a terminal: here a shell that waits, and ends by itself when its program has."""
+        script = self.write("work/run.sh", "trap 'echo the shell heard' INT\n%s %s\necho the program ended\n"
+                            % (sys.executable, self.program()[1]))
+        process = self.started("--grace", "1h", "--", "sh", script)
+        process.send_signal(signal.SIGINT)
+        finished = self.assert_status(130, self.finish(process))
+        for word in ("interrupted", "finally ran", "the shell heard", "the program ended"):
+            self.assertIn("[rank 0] %s\n" % word, finished.out, repr(finished))
+
+    def test_ctrl_c_goes_on_to_the_harder_ones_within_the_grace(self):
+        process = self.started("--grace", "1s", "--", *self.program("deaf"))
+        process.send_signal(signal.SIGINT)
+        finished = self.assert_status(130, self.finish(process))
+        self.assertIn("[rank 0] got SIGINT\n[rank 0] got SIGTERM\n", finished.out, repr(finished))
+        self.assertNotIn("finally", finished.out)
+
+    def test_a_worker_made_for_sigterm_has_it_at_once(self):
+        """It would die of SIGINT, which it does not handle; what it has started is not told either."""
+        script = "trap 'echo saved; exit 0' TERM; : > ready.0; while :; do sleep 0.01; done"
+        inner = self.write("work/inner.sh", script)
+        for words in (("sh", "-c", script), ("bash", "-c", script), ("bash", "-c", "sh %s; echo the shell went on" % inner)):
+            with self.subTest(words=words):
+                process = self.started("--grace", "1h", "--", *words)
+                process.send_signal(signal.SIGINT)
+                finished = self.assert_status(130, self.finish(process))
+                self.assertIn("[rank 0] saved\n", finished.out, repr(finished))
+
+    def test_ctrl_c_twice_is_the_end(self):
+        process = self.started("--grace", "1h", "--", *self.program("deaf"))
+        self.signal(process, signal.SIGINT, 2)
+        finished = self.assert_status(130, self.finish(process))
+        self.assertNotIn("SIGTERM", finished.out, repr(finished))
+
+    # -- SIGTERM
+
+    def test_a_worker_that_saves_keeps_what_it_started(self):
+        process = self.started("--grace", "1h", "--", *self.program("saves"), n=2)
+        process.send_signal(signal.SIGTERM)
+        finished = self.assert_status(143, self.finish(process))
+        self.assertEqual(2, finished.out.count("saved by the helper"), repr(finished))
+
+    def test_wrappers_pass_it_on(self):
+        """To the program that handles it, whatever waits for it; the shell goes on behind it."""
+        python, program, saves = self.program("saves")
+        line = "%s %s %s" % (python, program, saves)
+        script = self.write("work/train.sh", "#!/bin/sh\n%s\necho the shell went on\n" % line)
+        os.chmod(script, 0o755)
+        outer = "import subprocess, sys; subprocess.run(sys.argv[1:]); print('the shell went on')"
+        for words in (("bash", "-c", line + "; echo the shell went on"), ("sh", script), (script,),
+                      ("sh", "-c", "sh -c '%s; true'; echo the shell went on" % line),
+                      ("bash", "-c", line + " | cat; echo the shell went on"),
+                      ("bash", "-c", "echo $(%s); echo the shell went on" % line),
+                      ("sh", "-c", "trap 'echo trapped' TERM; %s; echo the shell went on" % line),
+                      (sys.executable, "-c", outer, python, program, saves)):
+            with self.subTest(words=words):
+                process = self.started("--grace", "1h", "--", *words)
+                process.send_signal(signal.SIGTERM)
+                finished = self.assert_status(143, self.finish(process))
+                self.assertIn("saved by the helper", finished.out, repr(finished))
+                self.assertIn("[rank 0] the shell went on\n", finished.out, repr(finished))
+
+    def test_without_a_handler_it_is_the_end(self):
+        """Also of what is behind a shell, which would go on with its next command."""
+        line = "%s %s" % self.program()
+        for words in ((self.program()), ("bash", "-c", line + "; sleep " + NEVER), ("sh", "-c", line + " | cat; sleep " + NEVER)):
+            with self.subTest(words=words):
+                process = self.started("--grace", "1h", "--", *words)
+                process.send_signal(signal.SIGTERM)
+                finished = self.assert_status(143, self.finish(process))
+                self.assertNotIn("finally", finished.out, repr(finished))
+
+    def test_what_a_worker_leaves_is_told_when_it_has_ended(self):
+        """Its children hear of it then, not at the end of the grace."""
+        script = "sh -c 'trap \"echo the child heard; exit\" TERM; while :; do sleep 0.01; done' & trap 'echo heard; exit 0' TERM; " \
+                 ": > ready.0; while :; do sleep 0.01; done"
+        process = self.started("--grace", "1h", "--", "bash", "-c", script)
+        process.send_signal(signal.SIGTERM)
+        finished = self.assert_status(143, self.finish(process))
+        self.assertIn("[rank 0] heard\n", finished.out, repr(finished))
+        self.assertIn("[rank 0] the child heard\n", finished.out, repr(finished))
+
+    def test_the_group_is_told_before_the_grace_is_over(self):
+        """A worker that is told and goes on, with a child that is not told."""
+        script = "sh -c 'trap \"echo the child heard\" TERM; while :; do sleep 0.01; done' & exec %s %s deaf" % self.program("deaf")[:2]
+        process = self.started("--grace", "1s", "--", "sh", "-c", script)
+        process.send_signal(signal.SIGTERM)
+        finished = self.assert_status(143, self.finish(process))
+        self.assertEqual(2, finished.out.count("got SIGTERM"), repr(finished))
+        self.assertEqual(1, finished.out.count("the child heard"), repr(finished))
+
+    # -- sessions
+
+    def test_each_worker_has_a_session(self):
+        """Processes that the scheduler groups by session have a worker's share of the machine each."""
+        process = self.started("--", *self.program(), n=3)
+        agent = children(process.pid)[0]
+        workers = children(agent)
+        self.assertEqual(3, len(workers))
+        for pid in workers:
+            self.assertEqual(pid, os.getsid(pid))
+        process.send_signal(signal.SIGTERM)
+        self.assert_status(143, self.finish(process))
+
+
+if __name__ == "__main__":
+    main()
