@@ -21,7 +21,7 @@ from .result import Result
 from .screen import harmless
 
 _EVENTS = ["log", "run", "attempt", "failure", "exited", "start_failed", "node_lost", "attempt_end"]
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _PACKAGE_HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -387,6 +387,15 @@ def _number(name: str | None) -> int:
     return found if caught else signal.SIGTERM
 
 
+def _is_native(number: int) -> bool:
+    """Whether a library, as faulthandler, handles the signal without Python's knowing."""
+    if signal.getsignal(number) is not signal.SIG_DFL:
+        return False
+    with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
+        caught = next((line for line in file if line.startswith("SigCgt:")), "SigCgt: 0")
+    return int(caught.split()[1], 16) >> (number - 1) & 1 == 1
+
+
 class _Signals:
     """While a run is on, the signals that end this process end the run first; in the main thread only. A child that is forked
     meanwhile has the handlers from before, and loses no signal on the way."""
@@ -402,7 +411,7 @@ class _Signals:
     def __enter__(self) -> _Signals:
         if threading.current_thread() is threading.main_thread():
             for number in {*_SIGNALS, _number(self._driver._config.preempt_signal)}:
-                if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                if signal.getsignal(number) not in (signal.SIG_IGN, None) and not _is_native(number):
                     self._before[number] = signal.signal(number, self._handle)
             _Signals.on = self
         return self

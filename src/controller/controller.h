@@ -28,7 +28,7 @@ struct run_request {
     char *const *environment; /* what workers inherit; NULL: this process's */
     uint32_t events;          /* kinds that controller_next_event gives, see events.h */
     bool alone;               /* this process does nothing but the run, and has no other children */
-    bool handle_signals;      /* SIGINT, SIGTERM and SIGHUP stop the run */
+    bool handle_signals;      /* SIGINT, SIGTERM, SIGHUP and SIGQUIT stop the run */
 };
 
 /* Runs it to its end. As ty_fit; ty_result_failure(result) is the first cause on one screen. */

@@ -60,6 +60,11 @@ static void tell(struct ty_run *run, int signal_number) {
         log_warning("controller",
                     "%s: the last checkpoint has %s to be committed; once more ends the run at once", by,
                     grace.failed ? "the grace" : grace.data);
+    else if (signal_number == SIGQUIT && run_state_of(run->core) == RUN_RUNNING)
+        log_warning("controller",
+                    "%s: the stacks of all ranks go to %s/logs/rank-*.stack, then the workers are killed; once "
+                    "more kills them at once",
+                    by, run->path);
     else
         log_warning("controller", "%s: workers have %s to end; once more ends them at once", by,
                     grace.failed ? "their grace" : grace.data);
@@ -75,7 +80,9 @@ static void interrupt(struct ty_run *run, int signal_number) {
     if (run->phase == PHASE_LINGERING) run_storage_stop_lingering(run);
     if (run->phase == PHASE_OVER) return;
     note(&run->interruption, run->phase, signal_number);
-    if (run->phase == PHASE_RUNNING)
+    if (run->phase == PHASE_RUNNING && signal_number == SIGQUIT && run->interruption.level == INTERRUPTED)
+        run_quit(run->core, signal_number);
+    else if (run->phase == PHASE_RUNNING)
         run_interrupt(run->core, signal_number);
     else if (run->phase == PHASE_OPENING)
         opening_interrupt(run);
@@ -119,8 +126,8 @@ static void on_signal(void *context, int signal_number) {
 void interruption_listen(struct ty_run *run) {
     struct interruption *in = &run->interruption;
     int more = preempt_signal_of(run->request);
-    bool known = more == SIGINT || more == SIGTERM || more == SIGHUP;
-    const int numbers[SIGNALS_HANDLED] = {SIGINT, SIGTERM, SIGHUP, known ? 0 : more};
+    bool known = more == SIGINT || more == SIGTERM || more == SIGHUP || more == SIGQUIT;
+    const int numbers[SIGNALS_HANDLED] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, known ? 0 : more};
     memcpy(in->numbers, numbers, sizeof numbers);
     for (size_t i = 0; i < SIGNALS_HANDLED; i++) {
         in->handles[i] = (struct loop_signal){.callback = on_signal, .context = run};

@@ -169,7 +169,7 @@ void act_close(struct ty_run *run);
 /* -- interruption.c: signals, stops of the owner's, machines that are taken away */
 
 enum interruption_level { UNINTERRUPTED, INTERRUPTED, HURRIED };
-enum { SIGNALS_HANDLED = 4 };
+enum { SIGNALS_HANDLED = 5 };
 
 struct interruption {
     enum interruption_level level;
@@ -184,7 +184,7 @@ struct interruption {
 
 /* The signal that ends the run as a preemption. */
 int preempt_signal_of(const struct run_request *request);
-/* SIGINT, SIGTERM, SIGHUP and that one come here; what whoever started us wants ignored stays so. */
+/* SIGINT, SIGTERM, SIGHUP, SIGQUIT and that one come here; what whoever started us wants ignored stays so. */
 void interruption_listen(struct ty_run *run);
 void interruption_close(struct ty_run *run);               /* gives back what was handled before */
 void interrupt_run(struct ty_run *run, int signal_number); /* 0: the owner's own stop */

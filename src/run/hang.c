@@ -1,8 +1,9 @@
-/* Workers that hang.
+/* Workers that hang, and a user who thinks that they do.
  *
  * A hang ends the attempt like any other failure of a worker, but not at once: first every node saves the
  * stacks of its workers, which a stopped one cannot show any more. Another failure, an interrupt or the end
- * of all workers meanwhile goes on as if there were no hang, which then is not the cause. */
+ * of all workers meanwhile goes on as if there were no hang, which then is not the cause. A run that is to quit saves the stacks
+ * as well, and then kills its workers. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,11 @@ static const nanoseconds STACKS_LIMIT = 30 * NS_PER_S;
 /* What a worker that hung counts as: an exit with code 1. */
 static const int HUNG_STATUS = 1 << 8;
 
-static void await_stacks(struct run *run) {
+static void conclude(struct run *run);
+
+static void save_stacks(struct run *run) {
+    (void)run_move(run, RUN_HANGING);
+    run->ops->set_timer(run->context, TIMER_STACKS, STACKS_LIMIT);
     for (uint32_t node = 0; node < run->config.n_nodes; node++) {
         struct node_slot *slot = &run->nodes[node];
         if (run->ops->stacks == NULL || slot->state != NODE_LAUNCHED || slot->n_alive == 0) continue;
@@ -21,15 +26,20 @@ static void await_stacks(struct run *run) {
         run->hang.n_awaited++;
         run->ops->stacks(run->context, node);
     }
+    if (run->hang.n_awaited == 0) conclude(run);
 }
 
 /* The stacks are there, or are not waited for any longer. The rank may have come to an end of its own
  * meanwhile. */
 static void conclude(struct run *run) {
     struct run_failure failure = run->hang.failure;
-    struct run_worker *worker = &run->workers[failure.rank];
     run->hang.failure.tail = NULL;
     (void)run_move(run, RUN_RUNNING);
+    if (failure.outcome == OUTCOME_INTERRUPTED) {
+        run_on_halt(run, &(struct run_input){.kind = INPUT_QUIT});
+        return;
+    }
+    struct run_worker *worker = &run->workers[failure.rank];
     if (worker->exited) {
         free(failure.tail);
         return;
@@ -51,10 +61,13 @@ void run_on_hang(struct run *run, const struct run_input *input) {
                                              .time = input->time};
     run_failure_text(&run->hang.failure, "rank %u hung: %s; stacks of all ranks: logs/rank-*.stack", rank,
                      input->text);
-    (void)run_move(run, RUN_HANGING);
-    run->ops->set_timer(run->context, TIMER_STACKS, STACKS_LIMIT);
-    await_stacks(run);
-    if (run->hang.n_awaited == 0) conclude(run);
+    save_stacks(run);
+}
+
+void run_on_dump(struct run *run, const struct run_input *input) {
+    run_on_count(run, input); /* whatever happens meanwhile, no further attempt follows */
+    run->hang.failure = (struct run_failure){.outcome = OUTCOME_INTERRUPTED, .rank = -1, .node = -1};
+    save_stacks(run);
 }
 
 void run_on_stack(struct run *run, const struct run_input *input) {

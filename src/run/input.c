@@ -96,6 +96,10 @@ void run_preempt(struct run *run, int signal_number) {
              &(struct run_input){.kind = INPUT_INTERRUPT, .signal_number = signal_number, .preempts = true});
 }
 
+void run_quit(struct run *run, int signal_number) {
+    run_take(run, &(struct run_input){.kind = INPUT_QUIT, .signal_number = signal_number});
+}
+
 void run_timer_fired(struct run *run, enum run_timer timer) {
     run_take(run, &(struct run_input){.kind = (enum run_input_kind)timer});
 }

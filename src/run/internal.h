@@ -42,10 +42,10 @@ struct node_slot {
     bool saves_stacks;  /* it was asked to, and has not answered */
 };
 
-/* While the stacks of a run that hangs are saved. */
+/* While the stacks of a run that hangs, or is to quit, are saved. */
 struct run_hang {
     uint32_t n_awaited;         /* nodes that have not answered */
-    struct run_failure failure; /* that follows */
+    struct run_failure failure; /* that follows; OUTCOME_INTERRUPTED: the run quits */
 };
 
 /* On the way to another size. */
@@ -124,6 +124,7 @@ enum run_input_kind {
     INPUT_CHECKED,
     INPUT_ROOM,
     INPUT_INTERRUPT,
+    INPUT_QUIT,
     RUN_INPUTS
 };
 
@@ -162,9 +163,9 @@ run_entry run_on_begin, run_on_count, run_on_halt, run_on_kill, run_on_rush, run
 run_entry run_on_leave, run_on_go, run_on_began, run_on_ready, run_on_met, run_on_exit, run_on_end, run_on_fail,
     run_on_skip, run_on_gone; /* worker.c */
 run_entry run_on_report, run_on_hear, run_on_commit, run_on_store, run_on_last, run_on_free,
-    run_on_tell;                                   /* report.c */
-run_entry run_on_hang, run_on_stack, run_on_blame; /* hang.c */
-run_entry run_on_resize;                           /* resize.c */
+    run_on_tell;                                                /* report.c */
+run_entry run_on_hang, run_on_dump, run_on_stack, run_on_blame; /* hang.c */
+run_entry run_on_resize;                                        /* resize.c */
 
 /* Records (record.c): `time` 0 is now. */
 void run_record_worker(struct run *run, enum run_event_kind kind, uint32_t rank,

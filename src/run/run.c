@@ -582,6 +582,7 @@ void run_on_count(struct run *run, const struct run_input *input) {
 void run_on_halt(struct run *run, const struct run_input *input) {
     run_on_count(run, input);
     run_stop_attempt(run, run->preempted > 0 ? "preempted" : "interrupted");
+    if (run->interrupts > 1 && run->state == RUN_STOPPING) stop_workers(run, true, "interrupted again");
 }
 
 void run_on_kill(struct run *run, const struct run_input *input) {

@@ -199,6 +199,8 @@ void run_timer_fired(struct run *run, enum run_timer timer);
 void run_interrupt(struct run *run, int signal_number);
 /* The same, because the machines are taken away: the run ends "preempted", to be resumed elsewhere or later. */
 void run_preempt(struct run *run, int signal_number);
+/* Save the stacks of all workers where they run, then kill them: for one who wants to know where they hang. */
+void run_quit(struct run *run, int signal_number);
 
 /* Elastic runs (resize.c): there may be room now that was not there before. A run that waits for room looks
  * at once; another one does at its next look. */

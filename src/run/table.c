@@ -36,6 +36,7 @@ static run_entry *const table[RUN_INPUTS][RUN_STATE_COUNT] = {
     ON(CHECKED,     no,    no,    no,     no,     no,    no,    no,    pause, no,    next,  no,    no,    no)
     ON(ROOM,        no,    no,    no,     no,     no,    no,    no,    no,    no,    no,    next,  no,    no)
     ON(INTERRUPT,   count, halt,  halt,   halt,   kill,  rush,  rush,  quit,  quit,  quit,  quit,  hurry, no)
+    ON(QUIT,        count, halt,  dump,   halt,   kill,  rush,  rush,  quit,  quit,  quit,  quit,  hurry, no)
     TIMER(START,    no,    late,  late,   late,   prune, prune, prune, prune, prune, prune, prune, no,    no)
     TIMER(LIMIT,    no,    limit, limit,  limit,  limit, limit, limit, over,  over,  over,  over,  no,    no)
     TIMER(PAUSE,    no,    no,    no,     no,     no,    no,    no,    check, next,  no,    next,  no,    no)

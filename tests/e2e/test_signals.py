@@ -44,6 +44,10 @@ class Signals(RunCase):
         self.ready(process, n)
         return process
 
+    def stack(self, rank):
+        with open(os.path.join(self.storage, "run", "logs", "rank-%d.stack" % rank)) as file:
+            return file.read()
+
     def program(self, *words):
         return (sys.executable, self.write("work/program.py", PROGRAM), *words)
 
@@ -91,6 +95,18 @@ class Signals(RunCase):
         self.signal(process, signal.SIGINT, 2)
         finished = self.assert_status(130, self.finish(process))
         self.assertNotIn("SIGTERM", finished.out, repr(finished))
+
+    # -- Ctrl-\\
+
+    def test_quit_saves_the_stacks_of_all_ranks(self):
+        """Also of programs that handle every signal, and know nothing of the run."""
+        process = self.started("--name", "run", "--grace", "1h", "--", *self.program("deaf"), n=2)
+        process.send_signal(signal.SIGQUIT)
+        finished = self.assert_status(128 + signal.SIGQUIT, self.finish(process))
+        self.assertIn("SIGQUIT): the stacks of all ranks go to %s/logs/rank-*.stack" % os.path.join(self.storage, "run"), finished.err, repr(finished))
+        self.assertEqual("", finished.out, repr(finished))  # killed
+        for rank in range(2):
+            self.assertIn("program.py deaf", self.stack(rank))
 
     # -- SIGTERM
 

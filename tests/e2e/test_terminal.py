@@ -262,6 +262,7 @@ class Keys(TerminalCase):
         terminal.wait_for(lambda screen: "[rank 0] ready" in screen.lines)
         terminal.type(b"\x1c")
         self.assertEqual(128 + signal.SIGQUIT, terminal.finish())
+        self.assertTrue(any("SIGQUIT" in line and "stacks" in line for line in terminal.screen.lines), terminal.screen.lines)
         self.check_nothing_left()
 
 

@@ -373,6 +373,24 @@ def test_ctrl_c_interrupts_nobody_that_asks_for_it(start, place):
     ], repr(finished)
 
 
+def test_quit_saves_stacks_and_then_ends_the_driver(start, place):
+    script = start(SCRIPT)
+    wait_for_start(place)
+    script.process.send_signal(signal.SIGQUIT)
+    finished = script.finish()
+    assert finished.status == -signal.SIGQUIT, repr(finished)
+    stacks = list((place / "runs").glob("*/logs/rank-*.stack"))
+    assert len(stacks) == 2 and all("in train" in path.read_text() for path in stacks), repr(finished)
+
+
+def test_a_handler_of_quit_that_python_does_not_know_stays(start, place):
+    script = start("import faulthandler, os, signal\nfaulthandler.register(signal.SIGQUIT)\n" + SCRIPT.replace(
+        "    time.sleep(600)\n", "    os.kill(int(os.environ['DRIVER']), signal.SIGQUIT)\n").replace(
+        "import os, sys, time", "import os, sys, time, signal\nos.environ['DRIVER'] = str(os.getpid())"))
+    finished = script.finish()
+    assert finished.status == 0 and "most recent call first" in finished.err, repr(finished)
+
+
 def test_sigterm_ends_the_run_and_then_the_driver(start, place):
     script = start(SCRIPT)
     wait_for_start(place)

@@ -466,7 +466,9 @@ static void on_silence(void *context) {
 static void interrupt(struct world *world) {
     if (!dice_chance(&world->dice, world->interrupts > 0 ? 0.5 : 0.03)) return;
     world->interrupts++;
-    if (dice_chance(&world->dice, 0.5))
+    if (dice_chance(&world->dice, 0.1))
+        run_quit(sim_run(world->sim), SIGQUIT);
+    else if (dice_chance(&world->dice, 0.5))
         run_interrupt(sim_run(world->sim), SIGINT);
     else
         run_preempt(sim_run(world->sim), SIGTERM);
@@ -586,6 +588,7 @@ static void stray(struct world *world) {
     if (kind == INPUT_CHECKED) run_checked(run);
     if (kind == INPUT_ROOM) run_room_changed(run);
     if (kind == INPUT_INTERRUPT) run_interrupt(run, SIGINT);
+    if (kind == INPUT_QUIT) run_quit(run, SIGQUIT);
 }
 
 /* Several in a row, whenever the run comes into the state that they are drawn for; now and then while that

@@ -437,6 +437,9 @@ static void put_in(struct run *run, enum run_input_kind kind, uint32_t which) {
     case INPUT_INTERRUPT:
         run_interrupt(run, 2);
         break;
+    case INPUT_QUIT:
+        run_quit(run, 3);
+        break;
     default:
         run_timer_fired(run, (enum run_timer)kind);
     }
@@ -448,7 +451,7 @@ static void take_input(const struct start *start, bool deaf, enum run_input_kind
     bool open = course.world.run->state < RUN_FINISHING;
     size_t length = strlen(course.story);
     (void)snprintf(course.story + length, sizeof course.story - length, ", input %d of %u", kind, which);
-    course.interrupted = kind == INPUT_INTERRUPT && open;
+    course.interrupted = (kind == INPUT_INTERRUPT || kind == INPUT_QUIT) && open;
     course.out_of_time = kind == (enum run_input_kind)TIMER_LIMIT && open && start->state != RUN_IDLE;
     put_in(course.world.run, kind, which);
     run_start(course.world.run);
