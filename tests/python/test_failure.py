@@ -346,7 +346,9 @@ def test_ctrl_c_is_a_keyboard_interrupt_in_the_function(start, place):
     finished = script.finish()
     assert finished.status == 0, repr(finished)
     lines = sorted(finished.out.splitlines())
-    assert lines == sorted(["interrupted"] + [f"[rank {n}] {word}" for n in (0, 1) for word in ("caught", "finally")])
+    assert lines == sorted(
+        ["interrupted"] + [f"[rank {n}] {word}" for n in (0, 1) for word in ("caught", "finally")]
+    )
     assert "Traceback" not in finished.err and "KeyboardInterrupt" not in finished.err, repr(finished)
 
 
@@ -358,8 +360,11 @@ def test_ctrl_c_interrupts_nobody_that_asks_for_it(start, place):
             open("started-%d" % trainyard.get_context().get_world_rank(), "w").close()
             time.sleep(0.01)
         print("saved", flush=True)""",
-        ).replace("""    open("started-%d" % trainyard.get_context().get_world_rank(), "w").close()
-    try""", "    try")
+        ).replace(
+            """    open("started-%d" % trainyard.get_context().get_world_rank(), "w").close()
+    try""",
+            "    try",
+        )
     )
     wait_for_start(place)
     script.process.send_signal(signal.SIGINT)
@@ -384,9 +389,14 @@ def test_quit_saves_stacks_and_then_ends_the_driver(start, place):
 
 
 def test_a_handler_of_quit_that_python_does_not_know_stays(start, place):
-    script = start("import faulthandler, os, signal\nfaulthandler.register(signal.SIGQUIT)\n" + SCRIPT.replace(
-        "    time.sleep(600)\n", "    os.kill(int(os.environ['DRIVER']), signal.SIGQUIT)\n").replace(
-        "import os, sys, time", "import os, sys, time, signal\nos.environ['DRIVER'] = str(os.getpid())"))
+    script = start(
+        "import faulthandler, os, signal\nfaulthandler.register(signal.SIGQUIT)\n"
+        + SCRIPT.replace(
+            "    time.sleep(600)\n", "    os.kill(int(os.environ['DRIVER']), signal.SIGQUIT)\n"
+        ).replace(
+            "import os, sys, time", "import os, sys, time, signal\nos.environ['DRIVER'] = str(os.getpid())"
+        )
+    )
     finished = script.finish()
     assert finished.status == 0 and "most recent call first" in finished.err, repr(finished)
 
