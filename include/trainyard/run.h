@@ -50,6 +50,7 @@ typedef struct ty_run ty_run;
  *   bind               "numa": workers near their devices' cores and memory, where there are several NUMA nodes
  *                      (default); "none"
  *   grace_s, time_limit_s                            seconds; 5 and none
+ *   linger_s           seconds that what a worker which ended well leaves running may go on; 0
  *   hang_timeout_s     seconds without a word after which a worker has failed; null: none has
  *   preempt_signal     name of the signal that ends the run as a preemption; "TERM"
  *   chaos              "SEED[:EVERY]": workers are killed, stopped and starved, as by `trainyard run --chaos`

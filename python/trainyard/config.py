@@ -397,6 +397,7 @@ class RunConfig:
     isolate_devices: a worker sees only its own devices. bind: "numa" keeps workers near their devices' cores and memory, where
         there are several NUMA nodes; "none" leaves that to the frameworks.
     grace_s: between being told to end and being ended.
+    linger_s: what a worker that ended well leaves running, as an upload in the background, may go on for so long. Default 0.
     time_limit_s: of the whole run.
     hang_timeout_s: a worker that is up and makes no report, collective or heartbeat for so long has failed; the stacks of all are
         saved in logs/rank-N.stack of the run first.
@@ -427,6 +428,7 @@ class RunConfig:
     isolate_devices: bool = False
     bind: str = "numa"
     grace_s: float | None = None
+    linger_s: float | None = None
     time_limit_s: float | None = None
     hang_timeout_s: float | None = None
     preempt_signal: str | None = None
@@ -441,6 +443,7 @@ class RunConfig:
         "isolate_devices",
         "bind",
         "grace_s",
+        "linger_s",
         "time_limit_s",
         "hang_timeout_s",
         "preempt_signal",

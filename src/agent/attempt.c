@@ -121,7 +121,8 @@ void attempt_begin(struct node_run *run, const Wire__Launch *body) {
                                              .logs = &run->logs,
                                              .oom = &run->oom,
                                              .rank = body->workers[i]->rank,
-                                             .grace = body->grace};
+                                             .grace = body->grace,
+                                             .linger = body->linger};
     run->workers = workers;
     run->n_workers = body->n_workers;
     run->n_started = run->reaped_hint = 0;

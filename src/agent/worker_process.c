@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/leftovers.h"
 #include "agent/listeners.h"
 #include "base/cleanup.h"
 #include "base/file.h"
@@ -23,6 +24,8 @@
 #define STUCK_AFTER (10 * NS_PER_S)
 /* What closes its channel this long before its end did not do so by ending. */
 #define SILENT_BEFORE_END (100 * NS_PER_MS)
+/* Helpers that end when their worker has, as those of Python's multiprocessing, are not worth a word. */
+#define SETTLE_WITHIN (100 * NS_PER_MS)
 /* Of the grace, what is left to the whole group: its last quarter, and no more than this. */
 #define LAST_SHARE_MAX (5 * NS_PER_S)
 enum { LAST_SHARE = 4 };
@@ -362,6 +365,28 @@ static void ask_group(struct worker_process *worker) {
     start_deadline(worker, left > 0 ? left : 0);
 }
 
+static void begin_stop(struct worker_process *worker, enum worker_process_stop how, nanoseconds grace);
+
+/* Somebody may have meant it to go on. */
+static void tell_leftovers(struct worker_process *worker) {
+    CLEANUP(buffer_done) struct buffer text = {0}, linger = {0};
+    if (leftovers_describe(worker->pid, &text) == 0 || text.failed) return;
+    duration_format(worker->linger, &linger);
+    if (worker->linger > 0)
+        outbox_log(worker->outbox, LOG_LEVEL_WARNING, "rank %u ended and left %s: they have %s to end",
+                   worker->rank, text.data, linger.failed ? "their time" : linger.data);
+    else
+        outbox_log(worker->outbox, LOG_LEVEL_WARNING,
+                   "rank %u ended and left %s: they are told to end; --linger DURATION gives them time",
+                   worker->rank, text.data);
+}
+
+static void on_settled(struct worker_process *worker) {
+    tell_leftovers(worker);
+    worker->stop = STOP_LINGERING;
+    start_deadline(worker, worker->linger > SETTLE_WITHIN ? worker->linger - SETTLE_WITHIN : 0);
+}
+
 static void on_deadline(void *context) {
     struct worker_process *worker = context;
     if (worker->stage == PROCESS_ASKED) {
@@ -372,6 +397,10 @@ static void on_deadline(void *context) {
     if (worker->stage == PROCESS_GONE || worker->group_gone) return;
     if (worker->stop == STOP_KILLED)
         give_up(worker);
+    else if (worker->stop == STOP_SETTLING)
+        on_settled(worker);
+    else if (worker->stop == STOP_LINGERING)
+        begin_stop(worker, STOP_ASKED, worker->grace);
     else if (worker->stop == STOP_INTERRUPTED || worker->stop == STOP_TOLD)
         ask_group(worker);
     else
@@ -433,7 +462,7 @@ void worker_process_stop(struct worker_process *worker, enum worker_process_stop
         stop_asked(worker, how, grace);
     else if (how == STOP_KILLED && worker->stop < STOP_KILLED)
         kill_now(worker);
-    else if (worker->stop == STOP_NONE)
+    else if (worker->stop < STOP_INTERRUPTED)
         begin_stop(worker, how, grace);
 }
 
@@ -489,6 +518,11 @@ static void say_exited(struct worker_process *worker, int wait_status, long peak
     outbox_event(worker->outbox, event);
 }
 
+static void settle_left(struct worker_process *worker) {
+    worker->stop = STOP_SETTLING;
+    start_deadline(worker, SETTLE_WITHIN);
+}
+
 void worker_process_reaped(struct worker_process *worker, int wait_status, long peak_kib) {
     disturb_forget(&worker->disturbance);
     feed_end(&worker->feed);
@@ -502,6 +536,8 @@ void worker_process_reaped(struct worker_process *worker, int wait_status, long 
     }
     if (worker->stop == STOP_KILLED)
         signal_all(worker, SIGKILL); /* one that was forked while the group was killed */
+    else if (worker->stop == STOP_NONE && wait_status == 0)
+        settle_left(worker);
     else if (worker->stop == STOP_NONE)
         begin_stop(worker, STOP_ASKED, worker->grace);
     else if (worker->stop < STOP_ASKED)

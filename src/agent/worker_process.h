@@ -30,6 +30,8 @@ enum worker_process_stage {
  * quarter, 5 s at most, is STOP_ASKED's, and what came first has the time before. */
 #define WORKER_PROCESS_STOPS(X)                                                                    \
     X(STOP_NONE, "nothing")                                                                        \
+    X(STOP_SETTLING, "it ended well by itself: what it left has a moment to end as well")          \
+    X(STOP_LINGERING, "what it left was told of, and may linger")                                  \
     X(STOP_INTERRUPTED,                                                                            \
       "SIGINT to its whole group, as a terminal does; not to a worker that handles SIGTERM alone") \
     X(STOP_TOLD, "SIGTERM to the worker alone, so that what it started works on while it saves")   \
@@ -55,6 +57,7 @@ struct worker_process {
     bool group_gone; /* no process of its group is left */
     pid_t pid;
     nanoseconds grace;
+    nanoseconds linger;       /* of what it leaves when it ends well */
     nanoseconds kill_at;      /* while it stops: the end of its grace; monotonic */
     nanoseconds silent_since; /* its channels were closed then; 0: they are open */
     struct loop_timer deadline;

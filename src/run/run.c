@@ -173,7 +173,7 @@ void run_stop_attempt(struct run *run, const char *reason) {
     case RUN_HANGING:
     case RUN_COMPLETING:
         (void)run_move(run, run->state == RUN_COMPLETING ? RUN_COMMITTING : RUN_STOPPING);
-        if (run->n_alive > 0 || run->n_leaving > 0) stop_workers(run, false, reason);
+        if (run->n_alive > 0 || run->n_leaving > 0) stop_workers(run, run->interrupts > 1, reason);
         break;
     default:
         break;
@@ -582,7 +582,6 @@ void run_on_count(struct run *run, const struct run_input *input) {
 void run_on_halt(struct run *run, const struct run_input *input) {
     run_on_count(run, input);
     run_stop_attempt(run, run->preempted > 0 ? "preempted" : "interrupted");
-    if (run->interrupts > 1 && run->state == RUN_STOPPING) stop_workers(run, true, "interrupted again");
 }
 
 void run_on_kill(struct run *run, const struct run_input *input) {

@@ -25,8 +25,8 @@ if "deaf" in words:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: say("got " + signal.Signals(number).name))
 atexit.register(say, "atexit ran")
-open("ready." + rank, "w").close()
 try:
+    open("ready." + rank, "w").close()
     while True: time.sleep(0.01)
 except KeyboardInterrupt:
     say("interrupted")
@@ -148,8 +148,8 @@ class Signals(RunCase):
 
     def test_what_a_worker_leaves_is_told_when_it_has_ended(self):
         """Its children hear of it then, not at the end of the grace."""
-        script = "sh -c 'trap \"echo the child heard; exit\" TERM; while :; do sleep 0.01; done' & trap 'echo heard; exit 0' TERM; " \
-                 ": > ready.0; while :; do sleep 0.01; done"
+        script = "sh -c 'trap \"echo the child heard; exit\" TERM; : > child; while :; do sleep 0.01; done' & trap 'echo heard; exit 0' TERM; " \
+                 "while [ ! -e child ]; do sleep 0.01; done; : > ready.0; while :; do sleep 0.01; done"
         process = self.started("--grace", "1h", "--", "bash", "-c", script)
         process.send_signal(signal.SIGTERM)
         finished = self.assert_status(143, self.finish(process))
@@ -158,12 +158,43 @@ class Signals(RunCase):
 
     def test_the_group_is_told_before_the_grace_is_over(self):
         """A worker that is told and goes on, with a child that is not told."""
-        script = "sh -c 'trap \"echo the child heard\" TERM; while :; do sleep 0.01; done' & exec %s %s deaf" % self.program("deaf")[:2]
+        script = "sh -c 'trap \"echo the child heard\" TERM; : > child; while :; do sleep 0.01; done' & while [ ! -e child ]; do sleep 0.01; done; exec %s %s deaf" % self.program("deaf")[:2]
         process = self.started("--grace", "1s", "--", "sh", "-c", script)
         process.send_signal(signal.SIGTERM)
         finished = self.assert_status(143, self.finish(process))
         self.assertEqual(2, finished.out.count("got SIGTERM"), repr(finished))
         self.assertEqual(1, finished.out.count("the child heard"), repr(finished))
+
+    # -- what a worker leaves behind
+
+    LEAVES = "sh -c 'sleep 1; echo uploaded' & sleep %s & : > ready.0; echo done" % NEVER
+
+    def test_background_jobs_are_counted(self):
+        finished = self.assert_status(0, self.run_workers("--", "sh", "-c", self.LEAVES))
+        self.assertIn("rank 0 ended and left 3 processes: ", finished.err, repr(finished))
+        for word in ("sh -c sleep 1; echo uploaded", "sleep " + NEVER, "--linger"):
+            self.assertIn(word, finished.err, repr(finished))
+        self.assertEqual("[rank 0] done\n", finished.out)
+
+    def test_background_jobs_may_linger(self):
+        finished = self.assert_status(0, self.run_workers("--linger", "1h", "--", "sh", "-c", "sh -c 'sleep 1; echo uploaded' & echo done"))
+        self.assertIn("rank 0 ended and left 2 processes: ", finished.err, repr(finished))
+        self.assertIn("they have 1 h to end", finished.err, repr(finished))
+        self.assertEqual("[rank 0] done\n[rank 0] uploaded\n", finished.out)
+
+    def test_the_time_to_linger_ends(self):
+        finished = self.assert_status(0, self.run_workers("--linger", "1500ms", "--", "sh", "-c", self.LEAVES))
+        self.assertEqual("[rank 0] done\n[rank 0] uploaded\n", finished.out, repr(finished))
+
+    def test_ctrl_c_ends_the_lingering(self):
+        process = self.started("--linger", "1h", "--", "sh", "-c", self.LEAVES)
+        self.assertIn("left 3 processes", process.stderr.readline())
+        process.send_signal(signal.SIGINT)
+        self.assertNotIn("uploaded", self.finish(process).out)
+
+    def test_helpers_that_end_are_nobodys_concern(self):
+        finished = self.assert_status(0, self.run_workers("--", "sh", "-c", "sleep 0.02 & echo done"))
+        self.assertEqual("", finished.err)
 
     # -- sessions
 
