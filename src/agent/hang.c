@@ -3,11 +3,13 @@
 
 #include <sys/ioctl.h>
 
+#include "agent/vitals.h"
 #include "agent/worker_request.h"
 #include "base/process.h"
 
 /* A busy machine lets a timer wait so long. */
 #define USUAL_DELAY (100 * NS_PER_MS)
+enum { LOOKS = 4 }; /* within the limit, at a worker that says nothing by itself */
 
 nanoseconds hang_remaining(nanoseconds heard, nanoseconds limit, nanoseconds now) {
     nanoseconds silent = now > heard ? now - heard : 0;
@@ -20,8 +22,7 @@ bool hang_was_away(nanoseconds due, nanoseconds limit, nanoseconds now) {
 }
 
 static bool is_watched(const struct worker_process *worker) {
-    return worker->stage == PROCESS_RUNNING && worker->stop == STOP_NONE && !worker->hung &&
-           worker->speaker.ready;
+    return worker->stage == PROCESS_RUNNING && worker->stop == STOP_NONE && !worker->hung;
 }
 
 /* Words that this agent has not taken yet, for want of time or room. */
@@ -38,6 +39,8 @@ static bool is_excused(const struct worker_process *worker) {
          channel = channel->next)
         if ((channel->waiting != WAITING_NOTHING && channel->waiting != WAITING_LOOK) || has_words(channel))
             return true;
+    for (int i = 0; i < 2; i++)
+        if (worker->relay.streams[i].held || worker->relay.streams[i].source.resting) return true;
     return false;
 }
 
@@ -51,12 +54,15 @@ static void look(void *context) {
     struct hang *hang = context;
     nanoseconds now = loop_now(hang->loop), next = hang->limit;
     bool was_away = hang_was_away(hang->due, hang->limit, now);
+    vitals_take(hang->workers, hang->n, hang->limit / LOOKS, now);
     for (size_t i = 0; i < hang->n; i++) {
         struct worker_process *worker = &hang->workers[i];
         if (!is_watched(worker)) continue;
         if (was_away || is_excused(worker)) worker->speaker.heard = now;
         nanoseconds remaining = hang_remaining(worker->speaker.heard, hang->limit, now);
-        if (remaining > 0 && remaining < next) next = remaining;
+        nanoseconds soonest =
+            worker->speaker.ready || remaining < hang->limit / LOOKS ? remaining : hang->limit / LOOKS;
+        if (remaining > 0 && soonest < next) next = soonest;
         if (remaining > 0) continue;
         worker->hung = true;
         hang->found(hang->context, worker);
@@ -69,7 +75,7 @@ void hang_begin(struct hang *hang, struct worker_process *workers, size_t n, nan
     hang->n = n;
     hang->limit = limit;
     hang->timer = (struct loop_timer){.callback = look, .context = hang};
-    if (limit > 0) look_after(hang, limit);
+    if (limit > 0) look_after(hang, limit / LOOKS);
 }
 
 void hang_end(struct hang *hang) {
@@ -77,11 +83,14 @@ void hang_end(struct hang *hang) {
     hang->limit = 0;
 }
 
-void hang_describe(pid_t pid, nanoseconds limit, struct buffer *out) {
+void hang_describe(const struct worker_process *worker, nanoseconds limit, struct buffer *out) {
     struct process process;
-    (void)process_read(pid, &process);
-    buffer_text(out, "no report or heartbeat for ");
+    (void)process_read(worker->pid, &process);
+    buffer_text(out, worker->speaker.ready
+                         ? "no report or heartbeat for "
+                         : "no output, no processor time used and no process that came or went for ");
     duration_format(limit, out);
+    if (!worker->speaker.ready) buffer_text(out, " (it never reported)");
     switch (process.state) {
     case 'T':
         buffer_text(out, "; its process is stopped (T)");

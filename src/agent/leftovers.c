@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/process.h"
 
-enum { NAMED_MAX = 4, WORDS_MAX = 60 };
+enum { NAMED_MAX = 4, WORDS_SHOWN = 60 };
 
 static bool lives(pid_t pid, pid_t group) {
     struct process process;
@@ -25,11 +25,11 @@ static void add_words(pid_t pid, struct buffer *out) {
         return;
     }
     size_t size = words.data[words.size - 1] == '\0' ? words.size - 1 : words.size;
-    for (size_t i = 0; i < size && i < WORDS_MAX; i++) {
+    for (size_t i = 0; i < size && i < WORDS_SHOWN; i++) {
         char byte = words.data[i];
         buffer_char(out, byte == '\0' ? ' ' : byte >= 0x20 && byte < 0x7f ? byte : '?');
     }
-    if (size > WORDS_MAX) buffer_text(out, "...");
+    if (size > WORDS_SHOWN) buffer_text(out, "...");
 }
 
 size_t leftovers_describe(pid_t group, struct buffer *out) {

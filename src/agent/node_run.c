@@ -132,7 +132,7 @@ static void on_hung(void *context, struct worker_process *worker) {
     Wire__WorkerEvent event = WIRE__WORKER_EVENT__INIT;
     event.kind = WIRE__WORKER_EVENT__KIND__HUNG;
     event.rank = worker->rank;
-    hang_describe(worker->pid, run->hang.limit, &text);
+    hang_describe(worker, run->hang.limit, &text);
     if (worker->silent_since > 0) buffer_text(&text, "; it has closed its report channel");
     if (!text.failed) event.text = buffer_take(&text);
     buffer_done(&text);

@@ -141,6 +141,7 @@ static bool read_once(struct relay_stream *stream) {
     ssize_t n = read(source->fd, read_buffer, finishing && stream->left < READ_SIZE ? stream->left : READ_SIZE);
     if (n < 0 && errno == EINTR) return true;
     if (n < 0 && errno == EAGAIN && !finishing) return false;
+    if (n > 0) stream->relay->bytes += (uint64_t)n;
     if (n > 0) take_bytes(stream, read_buffer, (size_t)n);
     if (n > 0 && finishing) stream->left -= (size_t)n;
     if (n <= 0 || (finishing && stream->left == 0)) {

@@ -43,6 +43,7 @@ struct relay {
     void (*ended)(void *context); /* both streams are read to their end and closed */
     void *context;
     struct log *log;    /* NULL: none */
+    uint64_t bytes;     /* that were read */
     struct buffer tail; /* the last bytes of both streams */
     struct buffer note; /* what it told beside its output: behind the last lines, whole */
     bool finishing;     /* what lay in the pipes is read, whatever a stranger adds, and then they are closed */

@@ -45,6 +45,12 @@ enum worker_process_stop {
 #undef X
 };
 
+/* Signs of life, as they were when the worker last showed one, and at the look that is on (vitals.h). */
+struct vitals {
+    uint64_t output, ticks, members;
+    uint64_t next_ticks, next_members;
+};
+
 struct worker_process {
     struct outbox *outbox;
     struct logs *logs;
@@ -66,6 +72,7 @@ struct worker_process {
     struct feed feed;
     struct pty pty;
     struct speaker speaker;
+    struct vitals vitals;         /* of one that never said that it is up */
     struct worker_origin *origin; /* owned; how it was asked for, while that is not answered */
 };
 

@@ -34,12 +34,16 @@ bool process_parse(const char *stat, struct process *process) {
     enum { EXITING = 0x4, SIGNALED = 0x400 }; /* linux/sched.h; the second one while it dumps its core */
     const char *end = strrchr(stat, ')');
     unsigned flags;
+    uint64_t used[4]; /* by itself and by children, in their own code and in the kernel */
     struct process read = {.pid = (pid_t)strtol(stat, NULL, 10)};
     *process = (struct process){0};
-    if (end == NULL ||
-        sscanf(end + 1, " %c %d %d %d %*s %*s %u %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %" SCNu64,
-               &read.state, &read.parent, &read.group, &read.session, &flags, &read.started) != 6)
+    if (end == NULL || sscanf(end + 1,
+                              " %c %d %d %d %*s %*s %u %*s %*s %*s %*s %" SCNu64 " %" SCNu64 " %" SCNu64
+                              " %" SCNu64 " %*s %*s %*s %*s %" SCNu64,
+                              &read.state, &read.parent, &read.group, &read.session, &flags, &used[0], &used[1],
+                              &used[2], &used[3], &read.started) != 10)
         return false;
+    read.ticks = used[0] + used[1] + used[2] + used[3];
     read.ending = (flags & (EXITING | SIGNALED)) != 0;
     *process = read;
     return true;

@@ -6,7 +6,7 @@ import signal
 import unittest
 
 import harness
-from runs import RunCase, main
+from runs import PYTHON, RunCase, main
 
 PROGRAM = os.path.join(harness.BUILD, "tests", "e2e", "hang_program")
 DEBUGGER = shutil.which("gdb") or shutil.which("eu-stack")
@@ -105,10 +105,25 @@ class Hangs(RunCase):
         self.assertIn("attempt 2 begins", finished.err)
         self.assertEqual(2, self.status("run")["attempts"])
 
-    def test_nobody_is_watched_before_it_is_up(self):
-        script = "sleep 2"
-        finished = self.finish(self.shell(script, "--hang-timeout", "300ms"))
-        self.assert_status(0, finished)
+    SILENT = "rank 0 hung: no output, no processor time used and no process that came or went for %s (it never reported)"
+
+    def test_a_program_that_never_reports_and_sleeps_hangs(self):
+        for script, told in (("exec sleep 100000", self.SILENT), ("echo begins; sleep 100000", self.SILENT),
+                             ("kill -STOP $$", self.SILENT + "; its process is stopped (T)")):
+            with self.subTest(script=script):
+                finished = self.assert_status(1, self.finish(self.silent(script, "--hang-timeout", "600ms")))
+                self.assertIn(told % "600 ms", finished.err, repr(finished))
+
+    def test_signs_of_life_of_a_program_that_never_reports(self):
+        """It works; or a child of its does; or it prints; or its processes come and go."""
+        spin = "%s -S -E -c 'import time; end = time.monotonic() + 4\nwhile time.monotonic() < end: pass'" % PYTHON
+        says = "%s -S -E -u -c 'import time\nfor i in range(8): print(i); time.sleep(0.5)'" % PYTHON
+        for script in ("exec " + spin, "(%s) & wait" % spin, "exec " + says, "for i in 1 2 3 4 5 6 7 8; do sleep 0.5; done"):
+            with self.subTest(script=script):
+                self.assert_status(0, self.finish(self.silent(script, "--hang-timeout", "2s")))
+
+    def silent(self, script, *options):
+        return self.start_run(*options, "--", "sh", "-c", script)
 
     def test_a_shell_beats_by_hand(self):
         script = ("say() { echo \"$*\" >&$TRAINYARD_FD; }; say ready; "

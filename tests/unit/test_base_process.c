@@ -26,7 +26,7 @@ static void a_stat_is_counted_from_behind_the_name(void **state) {
         assert_true(process_parse(text, &process));
         assert_true(process.pid == 42 && process.state == 'S' && process.ending);
         assert_true(process.parent == 7 && process.group == 8 && process.session == 9);
-        assert_true(process.started == 123456789012);
+        assert_true(process.started == 123456789012 && process.ticks == 5 + 6 + 7 + 8);
     }
 }
 
