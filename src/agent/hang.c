@@ -9,7 +9,7 @@
 
 /* A busy machine lets a timer wait so long. */
 #define USUAL_DELAY (100 * NS_PER_MS)
-enum { LOOKS = 4 }; /* within the limit, at a worker that says nothing by itself */
+enum { LOOKS_A_LIMIT = 4 }; /* within the limit, at a worker that says nothing by itself */
 
 nanoseconds hang_remaining(nanoseconds heard, nanoseconds limit, nanoseconds now) {
     nanoseconds silent = now > heard ? now - heard : 0;
@@ -54,14 +54,15 @@ static void look(void *context) {
     struct hang *hang = context;
     nanoseconds now = loop_now(hang->loop), next = hang->limit;
     bool was_away = hang_was_away(hang->due, hang->limit, now);
-    vitals_take(hang->workers, hang->n, hang->limit / LOOKS, now);
+    vitals_take(hang->workers, hang->n, hang->limit / LOOKS_A_LIMIT, now);
     for (size_t i = 0; i < hang->n; i++) {
         struct worker_process *worker = &hang->workers[i];
         if (!is_watched(worker)) continue;
         if (was_away || is_excused(worker)) worker->speaker.heard = now;
         nanoseconds remaining = hang_remaining(worker->speaker.heard, hang->limit, now);
-        nanoseconds soonest =
-            worker->speaker.ready || remaining < hang->limit / LOOKS ? remaining : hang->limit / LOOKS;
+        nanoseconds soonest = worker->speaker.ready || remaining < hang->limit / LOOKS_A_LIMIT
+                                  ? remaining
+                                  : hang->limit / LOOKS_A_LIMIT;
         if (remaining > 0 && soonest < next) next = soonest;
         if (remaining > 0) continue;
         worker->hung = true;
@@ -75,7 +76,7 @@ void hang_begin(struct hang *hang, struct worker_process *workers, size_t n, nan
     hang->n = n;
     hang->limit = limit;
     hang->timer = (struct loop_timer){.callback = look, .context = hang};
-    if (limit > 0) look_after(hang, limit / LOOKS);
+    if (limit > 0) look_after(hang, limit / LOOKS_A_LIMIT);
 }
 
 void hang_end(struct hang *hang) {
