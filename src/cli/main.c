@@ -19,6 +19,7 @@ const struct command *const cli_commands[] = {
     &command_status,
     &command_logs,
     &command_attach,
+    &command_stacks,
     &command_checkpoints,
     &command_stop,
     &command_rm,

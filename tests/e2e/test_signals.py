@@ -108,6 +108,22 @@ class Signals(RunCase):
         for rank in range(2):
             self.assertIn("program.py deaf", self.stack(rank))
 
+    def test_stacks_of_a_run_that_goes_on(self):
+        process = self.started("--name", "run", "--", *self.program(), n=2)
+        shown = self.assert_status(0, self.trainyard("stacks", "--storage-path", self.storage, "run", "--rank", "1"))
+        self.assertRegex(shown.out, r"attempt 1: rank 1\n== process \d+\n")
+        self.assertIn("program.py", shown.out)
+        self.assertNotIn("rank 0", shown.out)
+        self.assertEqual(shown.out, self.stack(1))
+        both = self.assert_status(0, self.trainyard("stacks", "--storage-path", self.storage, "run"))
+        self.assertEqual(2, both.out.count("program.py"), repr(both))
+        none = self.assert_status(2, self.trainyard("stacks", "--storage-path", self.storage, "run", "--rank", "7"))
+        self.assertIn("run: no such worker runs on this machine now", none.err)
+        process.send_signal(signal.SIGTERM)
+        self.assert_status(143, self.finish(process))
+        late = self.assert_status(2, self.trainyard("stacks", "--storage-path", self.storage, "run"))
+        self.assertIn("run is not running", late.err)
+
     # -- SIGTERM
 
     def test_a_worker_that_saves_keeps_what_it_started(self):
