@@ -142,7 +142,7 @@ class Completion(Case):
         return finished.stdout.split()
 
     def test_bash_completes_commands_options_choices_and_runs(self):
-        self.assertEqual(["stacks", "status", "stop", "store"], self.completed("trainyard", "st"))
+        self.assertEqual(["status", "stacks", "stop", "store"], self.completed("trainyard", "st"))
         self.assertEqual(["--older-than"], self.completed("trainyard", "prune", "--old"))
         self.assertEqual(["text", "json"], self.completed("trainyard", "status", "--format", ""))
         self.assert_status(0, self.trainyard("run", "--name", "mine", "--", "true"))
