@@ -121,7 +121,7 @@ bool process_program(pid_t pid, char name[PROCESS_PROGRAM]) {
     target[size] = '\0';
     target[strcspn(target, " ")] = '\0'; /* " (deleted)" */
     const char *slash = strrchr(target, '/');
-    (void)snprintf(name, PROCESS_PROGRAM, "%s", slash != NULL ? slash + 1 : target);
+    (void)snprintf(name, PROCESS_PROGRAM, "%.*s", PROCESS_PROGRAM - 1, slash != NULL ? slash + 1 : target);
     return true;
 }
 

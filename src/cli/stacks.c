@@ -1,7 +1,7 @@
 /* `trainyard stacks`: where the workers of a run stand now, from outside: nothing is asked of the run's
  * controller or agents, which may hang themselves. Whose processes they are is in the journal. */
 #include <errno.h>
-#include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -35,61 +35,20 @@ static const struct option_spec specs[] = {
 };
 static const struct option_group stacks_group = {"Options", specs, ARRAY_SIZE(specs)};
 
-/* The workers of the attempt that is on. */
-struct running {
-    struct running_worker {
-        int pid; /* 0: it has not begun, or has ended */
-        nanoseconds began;
-    } * workers; /* by rank */
-    size_t n;
-    int attempt;
-};
-
-static void end_attempt(struct running *running) {
-    free(running->workers);
-    running->workers = NULL;
-    running->n = 0;
-}
-
-static int note_start(struct running *running, const struct run_event *event) {
-    size_t rank = (size_t)event->rank;
-    json_t *data = event->data != NULL ? json_loads(event->data, 0, NULL) : NULL;
-    int pid = (int)json_integer_value(json_object_get(data, "pid"));
-    json_decref(data);
-    if (rank >= running->n) {
-        struct running_worker *workers = reallocarray(running->workers, rank + 1, sizeof *workers);
-        if (workers == NULL) return -ENOMEM;
-        for (; running->n <= rank; running->n++)
-            workers[running->n] = (struct running_worker){0};
-        running->workers = workers;
-    }
-    running->workers[rank] = (struct running_worker){pid, event->time};
-    running->attempt = event->attempt;
-    return 0;
-}
-
-static int take_event(void *context, int64_t sequence, const struct run_event *event) {
-    (void)sequence;
-    struct running *running = context;
-    if (event->kind == EVENT_ATTEMPT_END) end_attempt(running);
-    if (event->kind == EVENT_STARTED && event->rank >= 0) return note_start(running, event);
-    if (event->kind == EVENT_EXITED && event->rank >= 0 && (size_t)event->rank < running->n)
-        running->workers[event->rank].pid = 0;
-    return 0;
-}
-
 static int read_workers(void *context, struct journal *journal, ty_error *err) {
-    end_attempt(context);
-    return journal_each_event(journal, 0, take_event, context, err);
+    replay_done(context);
+    return journal_replay(journal, context, err);
 }
 
 /* A pid that was given to another process since is that of one which began later. */
-static bool is_worker(const struct running_worker *worker) {
+static bool is_worker(const struct replay_worker *worker) {
     struct process process;
-    if (worker->pid <= 0 || !process_read(worker->pid, &process) || process.session != worker->pid)
+    bool runs = worker->state == WORKER_STARTED || worker->state == WORKER_READY;
+    if (!runs || worker->pid <= 0 || worker->pid > INT_MAX || !process_read((pid_t)worker->pid, &process) ||
+        process.session != worker->pid)
         return false;
     double age = (double)(process_clock() - process.started) / (double)sysconf(_SC_CLK_TCK);
-    return clock_wall() - (nanoseconds)(age * (double)NS_PER_S) < worker->began + NS_PER_S;
+    return clock_wall() - (nanoseconds)(age * (double)NS_PER_S) < worker->executed + NS_PER_S;
 }
 
 /* Behind what the file has had before. */
@@ -116,13 +75,13 @@ static int save_one(const char *run_path, int rank, int attempt, int pid, ty_err
 }
 
 static int show(const struct stacks_options *options, const char *name, const char *path,
-                const struct running *running, ty_error *err) {
+                const struct run_replay *replay, ty_error *err) {
     int result = 0;
     size_t n = 0;
-    for (size_t rank = 0; rank < running->n && result >= 0; rank++) {
+    for (size_t rank = 0; rank < replay->n_workers && result >= 0; rank++) {
         if (options->chosen && !idset_has(&options->ranks, (int64_t)rank)) continue;
-        if (!is_worker(&running->workers[rank])) continue;
-        result = save_one(path, (int)rank, running->attempt, running->workers[rank].pid, err);
+        if (!is_worker(&replay->workers[rank])) continue;
+        result = save_one(path, (int)rank, replay->attempt, (int)replay->workers[rank].pid, err);
         n++;
     }
     if (result >= 0 && n == 0)
@@ -134,7 +93,7 @@ static int command_stacks_run(const struct arguments *arguments, ty_error *err) 
     CLEANUP(idset_done) struct idset ranks = {0};
     struct stacks_options options = {0};
     struct storage_options storage = {0};
-    struct running running = {0};
+    CLEANUP(replay_done) struct run_replay replay = {0};
     const char *name = arguments->words[0];
     int result = options_apply(arguments, (void *[]){&options, &storage}, err);
     ranks = options.ranks;
@@ -143,9 +102,8 @@ static int command_stacks_run(const struct arguments *arguments, ty_error *err) 
     if (path == NULL) return err->code;
     if (!run_lock_is_held(path))
         return ty_fail(err, TY_EUSAGE, "%s is not running; stacks that were saved are in %s/logs", name, path);
-    result = journal_read(path, read_workers, &running, err);
-    if (result >= 0) result = show(&options, name, path, &running, err);
-    end_attempt(&running);
+    result = journal_read(path, read_workers, &replay, err);
+    if (result >= 0) result = show(&options, name, path, &replay, err);
     return result;
 }
 

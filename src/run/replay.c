@@ -110,6 +110,8 @@ static void note_worker(struct replay_worker *worker, const struct run_event *ev
     switch ((int)event->kind) {
     case EVENT_STARTED:
         worker->state = WORKER_STARTED;
+        worker->pid = event->of.started.pid;
+        worker->executed = event->time;
         if (first) worker->started = event->time;
         break;
     case EVENT_READY:

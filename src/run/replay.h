@@ -17,6 +17,8 @@ struct kept_event {
 struct replay_worker {
     enum worker_state state;                /* in the last attempt */
     bool stopped, failed;                   /* how it ended there; neither: with 0 */
+    int64_t pid;                            /* there; 0: not told */
+    nanoseconds executed;                   /* there: when it was */
     nanoseconds started, ready, rendezvous; /* in the first attempt; 0: not yet */
 };
 
