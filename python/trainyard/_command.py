@@ -1,10 +1,14 @@
-"""The `trainyard` command of an installed package."""
+"""The `trainyard` command of this package."""
 
 import os
 import sys
 
 
-def main() -> None:
-    """Becomes the command, which lies beside the library."""
-    command = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_lib", "trainyard")
-    os.execv(command, [command, *sys.argv[1:]])
+def main(*words: str) -> None:
+    """Becomes the command, with these words before those of this process: it lies beside the library, in an installed package or in
+    the build."""
+    package = os.path.dirname(os.path.abspath(__file__))
+    installed = os.path.join(package, "_lib", "trainyard")
+    built = os.path.join(package, os.pardir, os.pardir, "trainyard")
+    command = installed if os.path.exists(installed) else os.path.normpath(built)
+    os.execv(command, [command, *words, *sys.argv[1:]])

@@ -329,7 +329,7 @@ def renew_libraries() -> None:
     """What a process of its own would have found out for itself."""
     tempfile.tempdir = None
     seeds.renew()
-    threads = os.environ.get("OMP_NUM_THREADS", "")
+    threads = os.environ.get("OMP_NUM_THREADS", "") or str(len(os.sched_getaffinity(0)))
     if threads.isdigit() and int(threads) > 0:
         give_threads(int(threads))
 

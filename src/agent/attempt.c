@@ -121,6 +121,7 @@ void attempt_begin(struct node_run *run, const Wire__Launch *body) {
                                              .logs = &run->logs,
                                              .oom = &run->oom,
                                              .rank = body->workers[i]->rank,
+                                             .hidden = body->workers[i]->hidden,
                                              .grace = body->grace,
                                              .linger = body->linger};
     run->workers = workers;

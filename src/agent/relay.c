@@ -33,7 +33,9 @@ static void keep_tail(struct relay *relay, const char *bytes, size_t size) {
 
 static struct buffer *begin_output(const struct relay_stream *stream, size_t *offset) {
     const struct relay *relay = stream->relay;
-    if (relay->config.quiet || relay->outbox->channel == NULL) return NULL;
+    if (relay->config.quiet || (relay->config.hidden & (unsigned)stream->number) != 0 ||
+        relay->outbox->channel == NULL)
+        return NULL;
     struct buffer *out = channel_out(relay->outbox->channel);
     *offset = frame_output_begin(out, relay->config.rank, stream->number);
     return out;

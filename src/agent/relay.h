@@ -20,6 +20,7 @@ struct relay_config {
     bool pass;       /* with neither: bytes go as they come */
     struct pty *pty; /* the worker has a terminal, which is both streams: only the first is read; NULL: none */
     bool quiet;      /* to the log only */
+    unsigned hidden; /* likewise, of one stream: 1, 2, or 3 for both */
     uint32_t live;   /* bit N - 1: lines of stream N that have not ended are told while they stand */
 };
 

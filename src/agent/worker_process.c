@@ -175,6 +175,7 @@ static int listen_to(struct worker_process *worker, const Wire__Launch *body, st
                                   .colour = worker->pty.outbox != NULL && body->colour,
                                   .pty = worker->pty.outbox != NULL ? &worker->pty : NULL,
                                   .quiet = body->quiet,
+                                  .hidden = worker->hidden,
                                   .live = body->live};
     if (ends->input[0] >= 0)
         feed_start(&worker->feed, worker->outbox, worker->rank, TAKE_FD(ends->input[0]),

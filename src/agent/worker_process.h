@@ -56,6 +56,7 @@ struct worker_process {
     struct logs *logs;
     struct oom *oom;
     uint32_t rank;
+    unsigned hidden; /* as in relay_config */
     enum worker_process_stage stage;
     enum worker_process_stop stop;
     bool told;       /* the controller wanted it to stop */

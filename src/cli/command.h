@@ -9,6 +9,16 @@
 #include "base/error.h"
 #include "cli/options.h"
 
+/* A list of texts. Zero-initialised is empty. */
+struct words {
+    char **items; /* owned, as each of them; NULL-terminated, NULL when empty */
+    size_t n;
+};
+
+void words_done(struct words *words);
+/* Adds a text, which it takes over; NULL, for want of memory, is -ENOMEM. */
+int words_add(struct words *words, char *text);
+
 struct command {
     const char *name;
     const char *summary;         /* one line, first letter small */
@@ -19,6 +29,8 @@ struct command {
     size_t min_words, max_words;              /* what is no option */
     bool rest;                                /* the first word ends the options */
     const char *missing;                      /* said when there are fewer words than min_words */
+    /* Optional: another command line in place of the one that was given, argv[0] included. */
+    int (*rewrite)(char **argv, struct words *made, ty_error *err);
     /* The exit status, or a negative code with the message. */
     int (*run)(const struct arguments *arguments, ty_error *err);
 };
@@ -26,7 +38,7 @@ struct command {
 /* All that help lists, in its order; NULL-terminated. */
 extern const struct command *const cli_commands[];
 
-extern const struct command command_run, command_plan, command_status, command_logs, command_attach, command_stacks,
+extern const struct command command_run, command_torchrun, command_plan, command_status, command_logs, command_attach, command_stacks,
     command_checkpoints, command_accelerators, command_report, command_store, command_stop, command_rm,
     command_prune, command_completion, command_simulate, command_version, command_help;
 

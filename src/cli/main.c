@@ -2,9 +2,11 @@
  * once, in one line on standard error, with the exit status that docs/design.md 5.3 gives it. */
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/file.h"
@@ -14,6 +16,7 @@
 
 const struct command *const cli_commands[] = {
     &command_run,
+    &command_torchrun,
     &command_plan,
     &command_accelerators,
     &command_status,
@@ -72,9 +75,33 @@ static int print_help(const struct command *command, ty_error *err) {
     return cli_print(&text, err);
 }
 
+void words_done(struct words *words) {
+    for (size_t i = 0; i < words->n; i++)
+        free(words->items[i]);
+    free(words->items);
+    *words = (struct words){0};
+}
+
+int words_add(struct words *words, char *text) {
+    if (text == NULL || ARRAY_GROW(words->items, words->n + 1) < 0) {
+        free(text);
+        return -ENOMEM;
+    }
+    words->items[words->n++] = text;
+    words->items[words->n] = NULL;
+    return 0;
+}
+
 static int run_command(const struct command *command, int argc, char **argv, ty_error *err) {
+    CLEANUP(words_done) struct words words = {0};
     CLEANUP(arguments_done) struct arguments arguments = {0};
-    int result = options_parse(command->groups, command->rest, argc, argv, &arguments, err);
+    int result = command->rewrite == NULL ? 0 : command->rewrite(argv, &words, err);
+    if (result < 0) return result;
+    if (command->rewrite != NULL) {
+        argc = (int)words.n;
+        argv = words.items;
+    }
+    result = options_parse(command->groups, command->rest, argc, argv, &arguments, err);
     if (result < 0) return result;
     if (arguments.help) return print_help(command, err);
     result = check_words(command, &arguments, err);

@@ -19,9 +19,9 @@
 #include "worker/result.h"
 
 /* The first cause, on one screen; made of workers' output, so it is escaped. */
-static void print_failure(const char *failure) {
+static void print_failure(const char *command, const char *failure) {
     CLEANUP(buffer_done) struct buffer text = {0};
-    buffer_text(&text, "trainyard run: ");
+    buffer_printf(&text, "trainyard %s: ", command);
     while (*failure != '\0') {
         size_t size = strcspn(failure, "\n");
         utf8_escape(failure, size, &text);
@@ -31,12 +31,12 @@ static void print_failure(const char *failure) {
     if (!text.failed) (void)file_write_all(STDERR_FILENO, text.data, text.size);
 }
 
-static int tell_outcome(int code, const ty_result *result, const ty_error *err) {
+static int tell_outcome(const char *command, int code, const ty_result *result, const ty_error *err) {
     if (code >= 0) return EXIT_SUCCESS;
     if (result != NULL && ty_result_failure(result) != NULL)
-        print_failure(ty_result_failure(result));
+        print_failure(command, ty_result_failure(result));
     else
-        terminal_error("run", err->message);
+        terminal_error(command, err->message);
     bool of_workers =
         (code == TY_EWORKER || code == TY_EINTERRUPTED || code == TY_EPREEMPTED) && result != NULL;
     int status = of_workers ? ty_result_status(result) : ty_error_exit_status(code);
@@ -45,11 +45,21 @@ static int tell_outcome(int code, const ty_result *result, const ty_error *err) 
 
 /* What the run has to say while it goes on. */
 static void tell_log(void *context, enum log_level level, const char *subsystem, const char *text) {
-    (void)context, (void)subsystem;
+    const char *command = context;
+    (void)subsystem;
     if (level == LOG_LEVEL_WARNING)
-        terminal_warning("run", text);
+        terminal_warning(command, text);
     else
-        terminal_error("run", text);
+        terminal_error(command, text);
+}
+
+int run_to_its_end(const char *command, const struct run_request *request, ty_error *err) {
+    ty_result *result = NULL;
+    log_set_sink(tell_log, (void *)(uintptr_t)command);
+    int code = controller_run(request, &result, err);
+    int status = tell_outcome(command, code, result, err);
+    ty_result_free(result);
+    return status;
 }
 
 static int start(const struct run_options *options, const struct scaling_options *scaling,
@@ -69,12 +79,7 @@ static int start(const struct run_options *options, const struct scaling_options
         .alone = true,
         .handle_signals = true,
     };
-    ty_result *result = NULL;
-    log_set_sink(tell_log, NULL);
-    code = controller_run(&request, &result, err);
-    int status = tell_outcome(code, result, err);
-    ty_result_free(result);
-    return status;
+    return run_to_its_end(command_run.name, &request, err);
 }
 
 static int run_run(const struct arguments *arguments, ty_error *err) {

@@ -26,9 +26,12 @@ struct run_request {
     const void *payload;                       /* handed to each worker; NULL: none */
     size_t payload_size;
     char *const *environment; /* what workers inherit; NULL: this process's */
-    uint32_t events;          /* kinds that controller_next_event gives, see events.h */
-    bool alone;               /* this process does nothing but the run, and has no other children */
-    bool handle_signals;      /* SIGINT, SIGTERM, SIGHUP and SIGQUIT stop the run */
+    char *const *replaced;    /* variables of workers in place of those that the framework sets; NULL: none */
+    const uint8_t
+        *hidden;         /* by local rank: streams (1, 2 or 3 for both) that go to the log alone; NULL: none */
+    uint32_t events;     /* kinds that controller_next_event gives, see events.h */
+    bool alone;          /* this process does nothing but the run, and has no other children */
+    bool handle_signals; /* SIGINT, SIGTERM, SIGHUP and SIGQUIT stop the run */
 };
 
 /* Runs it to its end. As ty_fit; ty_result_failure(result) is the first cause on one screen. */

@@ -60,7 +60,9 @@ static int fill_shared(struct launch *launch, ty_error *err) {
         result = environment_set(&launch->shared, WORKER_LOSS_VARIABLE, may_lose ? "continue" : NULL);
     if (result < 0) return ty_fail_memory(err);
     launch->framework.user_environment = inherited;
-    return launch->run->prepared.framework->shared(&launch->framework, set_shared, &launch->shared, err);
+    result = launch->run->prepared.framework->shared(&launch->framework, set_shared, &launch->shared, err);
+    if (result < 0 || request->replaced == NULL) return result;
+    return environment_add(&launch->shared, request->replaced) < 0 ? ty_fail_memory(err) : 0;
 }
 
 int launch_create(const struct ty_run *run, int attempt, struct launch **out, ty_error *err) {
@@ -103,12 +105,21 @@ void launch_destroy(struct launch *launch) {
 
 /* Own variables of a worker: "K=V" sets, "K" removes. */
 struct own_variables {
+    char *const *replaced; /* what stands for all workers in place of their own */
     char **items;
     size_t n;
 };
 
+static bool is_replaced(char *const *replaced, const char *name) {
+    size_t size = strlen(name);
+    for (; replaced != NULL && *replaced != NULL; replaced++)
+        if (strncmp(*replaced, name, size) == 0 && (*replaced)[size] == '=') return true;
+    return false;
+}
+
 static int add_own(void *context, const char *name, const char *value) {
     struct own_variables *own = context;
+    if (is_replaced(own->replaced, name)) return 0;
     if (ARRAY_GROW(own->items, own->n) < 0) return -1;
     struct buffer text = {0};
     buffer_text(&text, name);
@@ -164,12 +175,14 @@ static void bind(const struct launch *launch, uint32_t rank, Wire__LaunchWorker 
 }
 
 static Wire__LaunchWorker *make_worker(const struct launch *launch, uint32_t rank, ty_error *err) {
-    struct own_variables own = {0};
+    const struct run_request *request = launch->run->request;
+    struct own_variables own = {.replaced = request->replaced};
     Wire__LaunchWorker *out = malloc(sizeof *out);
     if (out == NULL) return NULL;
     wire__launch_worker__init(out);
     out->rank = rank;
     out->local_rank = launch->run->prepared.plan->workers[rank].local_rank;
+    if (request->hidden != NULL) out->hidden = request->hidden[out->local_rank];
     int result = launch->run->prepared.framework->worker(&launch->framework, rank, add_own, &own, err);
     out->environment = own.items;
     out->n_environment = own.n;

@@ -232,9 +232,11 @@ class Environment(RunCase):
 
     def test_threads(self):
         def threads(*args, env=None):
-            return self.environments("--num-cpus", 8, *args, env=env)[0]["OMP_NUM_THREADS"]
+            return self.environments("--num-cpus", 8, "-n", 2, *args, env=env)[0].get("OMP_NUM_THREADS")
         no_threads = {"OMP_NUM_THREADS": None}
         self.assertEqual("1", threads(env=no_threads))
+        self.assertIsNone(threads("-n", 1, env=no_threads))
+        self.assertIsNone(threads("-n", 1, "--resources", "CPU=4", env=no_threads))
         self.assertEqual("4", threads("--resources", "CPU=4", env=no_threads))
         self.assertEqual("2", threads("--resources", "CPU=2.5", env=no_threads))
         self.assertEqual("1", threads("--resources", "CPU=0.5", env=no_threads))

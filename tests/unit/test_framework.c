@@ -136,7 +136,8 @@ static void test_names_of_torchrun(void **state) {
         {"TRAINYARD_ATTEMPT", "2"},
         {"TRAINYARD_BACKEND", NULL},
         {"JAX_PLATFORMS", NULL},
-        {"TORCH_NCCL_ASYNC_ERROR_HANDLING", NULL},
+        {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+        {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
         {"MEGASCALE_NUM_SLICES", NULL},
     };
     (void)state;
@@ -180,28 +181,46 @@ static void test_threads(void **state) {
     (void)drop_plan(NULL);
     make_plan(gpu_nodes, &half);
     find("plain", 0, NULL);
-    expect("OMP_NUM_THREADS", "1");
+    expect("OMP_NUM_THREADS", NULL);
     expect("TRAINYARD_DEVICES", "");
     expect("TRAINYARD_DEVICE_IDS", "");
 }
 
 static void test_torch(void **state) {
-    char *blocking[] = {"TORCH_NCCL_BLOCKING_WAIT=1", NULL};
-    static const struct {
-        const char *backend, *handling;
-    } cases[] = {{NULL, "1"},    {"nccl", "1"},      {"cuda:nccl", "1"}, {"cpu:gloo,cuda:nccl", "1"},
-                 {"gloo", NULL}, {"cpu:nccl", NULL}, {"cuda:gloo", NULL}};
+    char *blocking[] = {"TORCH_NCCL_BLOCKING_WAIT=1", NULL}, *chosen[] = {"NCCL_ASYNC_ERROR_HANDLING=0", NULL};
+    static const char *const frameworks[] = {"plain", "torch"};
     (void)state;
     make_plan(gpu_nodes, &four_with_gpus);
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        fixture.context.backend = cases[i].backend;
-        find("torch", 0, NULL);
-        expect("TORCH_NCCL_ASYNC_ERROR_HANDLING", cases[i].handling);
+    for (size_t i = 0; i < ARRAY_SIZE(frameworks); i++) {
+        find(frameworks[i], 0, NULL);
+        expect("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
         expect("RANK", "0");
+        find(frameworks[i], 0, blocking);
+        expect("TORCH_NCCL_ASYNC_ERROR_HANDLING", NULL);
+        find(frameworks[i], 0, chosen);
+        expect("TORCH_NCCL_ASYNC_ERROR_HANDLING", NULL);
     }
-    fixture.context.backend = "nccl";
-    find("torch", 0, blocking);
-    expect("TORCH_NCCL_ASYNC_ERROR_HANDLING", NULL);
+}
+
+/* What JAX looks for, and Open MPI's launcher sets. */
+static void test_jax_finds_the_run(void **state) {
+    char *own[] = {"JAX_LOCAL_DEVICE_IDS=0", NULL};
+    (void)state;
+    make_plan(gpu_nodes, &four_with_gpus);
+    find("plain", 1, NULL);
+    expect("JAX_COORDINATOR_ADDRESS", "10.0.0.1:4711");
+    expect("OMPI_MCA_orte_hnp_uri", "");
+    expect("OMPI_COMM_WORLD_SIZE", "4");
+    expect("OMPI_COMM_WORLD_RANK", "1");
+    expect("OMPI_COMM_WORLD_LOCAL_RANK", "1");
+    expect("JAX_LOCAL_DEVICE_IDS", "2,3");
+    find("jax", 1, NULL);
+    expect("JAX_LOCAL_DEVICE_IDS", "0,1");
+    find("jax", 1, own);
+    expect("JAX_LOCAL_DEVICE_IDS", "0");
+    fixture.context.master_address = "::1";
+    find("plain", 1, NULL);
+    expect("JAX_COORDINATOR_ADDRESS", "[::1]:4711");
 }
 
 static void test_jax_platform(void **state) {
@@ -275,6 +294,7 @@ int main(void) {
         cmocka_unit_test_teardown(test_devices_of_the_node_or_own, drop_plan),
         cmocka_unit_test_teardown(test_threads, drop_plan),
         cmocka_unit_test_teardown(test_torch, drop_plan),
+        cmocka_unit_test_teardown(test_jax_finds_the_run, drop_plan),
         cmocka_unit_test_teardown(test_jax_platform, drop_plan),
         cmocka_unit_test_teardown(test_several_slices, drop_plan),
         cmocka_unit_test_teardown(test_one_slice_has_no_megascale, drop_plan),

@@ -1,0 +1,525 @@
+/* `trainyard torchrun`: torchrun's command line for a run of this machine (docs/torchrun.md). Each of its
+ * options is meant as torchrun means it, or refused by name; those of `trainyard run` that say how a run is
+ * named, bounded, stored and shown may stand beside them. */
+#include "cli/torchrun.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/spawn.h"
+#include "base/cleanup.h"
+#include "base/idset.h"
+#include "base/str.h"
+#include "cli/run_options.h"
+#include "cluster/cluster.h"
+#include "cluster/usable.h"
+#include "controller/controller.h"
+
+/* What torchrun gives workers between SIGTERM and SIGKILL, unless TORCH_ELASTIC_SHUTDOWN_TIMEOUT says
+ * otherwise. */
+#define SHUTDOWN_STANDARD_S "30"
+
+struct torchrun_options {
+    struct run_options *run;
+    const char *processes, *run_id, *endpoint, *role, *master_address, *local_address, *signals, *python;
+    const char *redirects, *tee, *shown;
+    int64_t master_port; /* 0: none */
+    bool module, no_python, run_path, virtual_local_rank, standalone;
+};
+
+/* -- setters */
+
+/* What torchrun has and we do not: the help says what to do instead. */
+static int refuse(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)target, (void)value;
+    return ty_fail(err, TY_EUSAGE, "is not there: %s", option->help);
+}
+
+static int set_processes(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    static const char *const words[] = {"auto", "cpu", "gpu"};
+    int64_t number;
+    (void)option;
+    bool known = str_to_int64(value, 1, SCALING_MAX_WORKERS, &number);
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+        known |= str_equal(value, words[i]);
+    if (!known)
+        return ty_fail(err, TY_EUSAGE, "must be a number from 1 to %d, auto, cpu or gpu", SCALING_MAX_WORKERS);
+    ((struct torchrun_options *)target)->processes = value;
+    return 0;
+}
+
+/* MIN may be what there is: one. */
+static int set_nodes(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option, (void)target;
+    const char *colon = strchr(value, ':');
+    CLEANUP_FREE char *first = strndup(value, colon != NULL ? (size_t)(colon - value) : strlen(value));
+    int64_t least, most;
+    if (first == NULL) return ty_fail_memory(err);
+    if (!str_to_int64(first, 1, INT32_MAX, &least) ||
+        !str_to_int64(colon != NULL ? colon + 1 : first, least, INT32_MAX, &most))
+        return ty_fail(err, TY_EUSAGE, "must be N, or MIN:MAX with MIN at most MAX");
+    if (least == 1) return 0;
+    return ty_fail(err, TY_EUSAGE,
+                   "agents of several machines cannot join one run in this version: give 1, or 1:%lld",
+                   (long long)most);
+}
+
+static int set_node_rank(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    int64_t rank;
+    (void)option, (void)target;
+    if (!str_to_int64(value, 0, INT32_MAX, &rank)) return ty_fail(err, TY_EUSAGE, "must be a whole number");
+    if (rank == 0) return 0;
+    return ty_fail(err, TY_EUSAGE,
+                   "agents of several machines cannot join one run in this version: there is node 0 alone");
+}
+
+static int set_restarts(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    int64_t restarts;
+    (void)option;
+    if (!str_to_int64(value, 0, SETTING_COUNT_MAX, &restarts))
+        return ty_fail(err, TY_EUSAGE, "must be a whole number from 0 to %d", SETTING_COUNT_MAX);
+    ((struct torchrun_options *)target)->run->settings.failures.max_failures = (int)restarts;
+    return 0;
+}
+
+static int set_port(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    if (str_to_int64(value, 0, UINT16_MAX, &((struct torchrun_options *)target)->master_port)) return 0;
+    return ty_fail(err, TY_EUSAGE, "must be a port from 0 to %d; 0: a free one", UINT16_MAX);
+}
+
+static int set_endpoint(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    const char *colon = strrchr(value, ':'), *bracket = strrchr(value, ']');
+    int64_t port;
+    (void)option;
+    bool has_port = colon != NULL && (bracket == NULL || colon > bracket);
+    if (has_port && !str_to_int64(colon + 1, 0, UINT16_MAX, &port))
+        return ty_fail(err, TY_EUSAGE, "must be HOST or HOST:PORT, with a port from 0 to %d", UINT16_MAX);
+    ((struct torchrun_options *)target)->endpoint = value;
+    return 0;
+}
+
+static int check_pair(void *context, char *piece) {
+    const char *equals = strchr(piece, '=');
+    (void)context;
+    return piece[0] == '\0' || (equals != NULL && equals > piece) ? 0 : -1;
+}
+
+static int set_conf(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option, (void)target;
+    return str_split(value, ',', check_pair, NULL) == 0
+               ? 0
+               : ty_fail(err, TY_EUSAGE, "must be KEY=VALUE,KEY=VALUE");
+}
+
+static int set_interval(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    double seconds;
+    (void)option, (void)target;
+    if (str_to_double(value, &seconds) && seconds > 0) return 0;
+    return ty_fail(err, TY_EUSAGE, "must be a number of seconds above 0");
+}
+
+static int set_handler(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option, (void)target;
+    if (str_equal(value, "null")) return 0;
+    return ty_fail(err, TY_EUSAGE,
+                   "is not there: events are in the run's journal, `trainyard status NAME` shows "
+                   "them; leave the option out, or give null");
+}
+
+static int set_numa(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    if (!str_equal(value, "node"))
+        return ty_fail(err, TY_EUSAGE, "is not there: node binds workers near their devices, as by default");
+    ((struct torchrun_options *)target)->run->settings.bind = BIND_NUMA;
+    return 0;
+}
+
+static int set_log_dir(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    if (*value == '\0') return ty_fail(err, TY_EUSAGE, "must not be empty");
+    ((struct torchrun_options *)target)->run->settings.storage_path = value;
+    return 0;
+}
+
+static int set_shutdown(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    return setting_set_text(setting_find(NULL, "grace_s"), &((struct torchrun_options *)target)->run->settings,
+                            value, err);
+}
+
+/* What a map of streams says of one local rank: "3", or "0:1,2:3", where those that are missing are 0. */
+struct streams {
+    int64_t rank;
+    int found;
+};
+
+static int take_streams(void *context, char *piece) {
+    struct streams *streams = context;
+    char *colon = strchr(piece, ':');
+    int64_t rank, value;
+    if (colon != NULL) *colon++ = '\0';
+    if (!str_to_int64(colon != NULL ? colon : piece, 0, 3, &value)) return -1;
+    if (colon != NULL && !str_to_int64(piece, 0, SCALING_MAX_WORKERS, &rank)) return -1;
+    if (colon == NULL || rank == streams->rank) streams->found = (int)value;
+    return 0;
+}
+
+static int streams_of(const char *text, int64_t rank) {
+    struct streams streams = {.rank = rank};
+    bool map = text != NULL && strchr(text, ',') != NULL && strchr(text, ':') == NULL; /* a list is no map */
+    if (text == NULL) return 0;
+    return map || str_split(text, ',', take_streams, &streams) < 0 ? -1 : streams.found;
+}
+
+static int set_streams(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    if (streams_of(value, 0) < 0)
+        return ty_fail(err, TY_EUSAGE,
+                       "must be 0 (none), 1 (output), 2 (errors) or 3 (both), or one of these for each local "
+                       "rank, as in 0:3,1:1");
+    *(const char **)((char *)target + option->offset) = value;
+    return 0;
+}
+
+static int set_shown(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    struct idset ranks = {0};
+    (void)option;
+    int result = *value == '\0' ? 0 : idset_parse(&ranks, value, err);
+    idset_done(&ranks);
+    if (result < 0) return ty_fail(err, TY_EUSAGE, "must be local ranks in their order, as in 0,1,2");
+    ((struct torchrun_options *)target)->shown = *value == '\0' ? NULL : value;
+    return 0;
+}
+
+/* The four that always end a run; one more is heard as a preemption. */
+static int take_signal(void *context, char *piece) {
+    static const char *const always[] = {"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"};
+    const char **other = context;
+    for (size_t i = 0; i < ARRAY_SIZE(always); i++)
+        if (str_equal(piece, always[i])) return 0;
+    if (!str_prefix(piece, "SIG", NULL) || (*other != NULL && !str_equal(*other, piece))) return -1;
+    if (*other == NULL) *other = strdup(piece);
+    return *other == NULL ? -1 : 0;
+}
+
+static int set_signals(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    struct torchrun_options *options = target;
+    CLEANUP_FREE char *other = NULL;
+    (void)option;
+    if (str_split(value, ',', take_signal, &other) < 0)
+        return ty_fail(err, TY_EUSAGE,
+                       "must be names as SIGTERM, with one at most beside SIGTERM, SIGINT, SIGHUP and SIGQUIT");
+    options->signals = value;
+    if (other == NULL) return 0;
+    return setting_set_text(setting_find(NULL, "preempt_signal"), &options->run->settings,
+                            other + strlen("SIG"), err);
+}
+
+/* -- the table */
+
+static const char *const backends[] = {"static", "c10d", "etcd", "etcd-v2", NULL};
+static const char *const methods[] = {"spawn", "fork", "forkserver", NULL};
+
+static int set_choice(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    int ignored = 0;
+    struct option_spec any = *option;
+    (void)target;
+    any.offset = 0;
+    return option_choice(&any, &ignored, value, err);
+}
+
+#define FIELD(member) offsetof(struct torchrun_options, member)
+
+static const struct option_spec specs[] = {
+    {"nproc-per-node", 0, "N|gpu|auto|cpu",
+     "how many workers: a number, one for each GPU, for each device (without any: each core), or each core "
+     "(default: 1)",
+     set_processes, 0, NULL},
+    {"nnodes", 0, "N|MIN:MAX", "how many machines: one, in this version (default: 1:1)", set_nodes, 0, NULL},
+    {"standalone", 0, NULL, "a run of this machine alone, as each is", option_flag, FIELD(standalone), NULL},
+    {"max-restarts", 0, "N", "start the workers again after a failure, N times at most (default: 0)",
+     set_restarts, 0, NULL},
+    {"module", 'm', NULL, "the script is the name of a module, as for `python -m`", option_flag, FIELD(module),
+     NULL},
+    {"no-python", 0, NULL, "the script is a program of its own, executed without Python", option_flag,
+     FIELD(no_python), NULL},
+    {"run-path", 0, NULL, "the script is run as `__main__`, as it always is", option_flag, FIELD(run_path),
+     NULL},
+    {"role", 0, "NAME", "what workers find as ROLE_NAME (default: default)", option_text, FIELD(role), NULL},
+    {"log-dir", 0, "DIR", "where the run's directory is made, with the logs in it, as --storage-path",
+     set_log_dir, 0, NULL},
+    {"redirects", 'r', "N|RANK:N[,...]",
+     "streams that are not shown, for all or for each local rank: 0 none, 1 output, 2 errors, 3 both; logs "
+     "have "
+     "all of them (default: 0)",
+     set_streams, FIELD(redirects), NULL},
+    {"tee", 't', "N|RANK:N[,...]",
+     "streams that are shown all the same; lines then begin with [rank N] (default: 0)", set_streams,
+     FIELD(tee), NULL},
+    {"local-ranks-filter", 0, "RANK[,...]", "show the output of these local ranks only (default: of all)",
+     set_shown, 0, NULL},
+    {"virtual-local-rank", 0, NULL, "each worker sees its own devices only, and finds LOCAL_RANK 0",
+     option_flag, FIELD(virtual_local_rank), NULL},
+    {"signals-to-handle", 0, "SIGNAL[,...]",
+     "one beside SIGTERM, SIGINT, SIGHUP and SIGQUIT tells of a preemption, as --preempt-signal", set_signals,
+     0, NULL},
+    {"shutdown-timeout", 0, "SECONDS",
+     "what workers get between being told to stop and being killed, as --grace (default: 30, or "
+     "$TORCH_ELASTIC_SHUTDOWN_TIMEOUT)",
+     set_shutdown, 0, NULL},
+    {"numa-binding", 0, "node", "keep workers near their devices' cores, as by default", set_numa, 0, NULL},
+    {"master-addr", 0, "HOST", "what workers find as MASTER_ADDR (default: this machine's loopback)",
+     option_text, FIELD(master_address), NULL},
+    {"master-port", 0, "PORT", "what workers find as MASTER_PORT (default: a free one)", set_port, 0, NULL},
+    {"local-addr", 0, "HOST", "this machine's address, for MASTER_ADDR where no other option gives it",
+     option_text, FIELD(local_address), NULL},
+    {"rdzv-backend", 0, "static|c10d|etcd|etcd-v2", "one machine needs none: without effect", set_choice, 0,
+     backends},
+    {"rdzv-endpoint", 0, "HOST[:PORT]",
+     "what workers find as MASTER_ADDR and MASTER_PORT, unless --standalone is given", set_endpoint, 0, NULL},
+    {"rdzv-id", 0, "ID", "what workers find as TORCHELASTIC_RUN_ID (default: the run's name)", option_text,
+     FIELD(run_id), NULL},
+    {"rdzv-conf", 0, "KEY=VALUE[,...]", "limits of joining several machines: without effect", set_conf, 0,
+     NULL},
+    {"node-rank", 0, "0", "the only machine is 0", set_node_rank, 0, NULL},
+    {"monitor-interval", 0, "SECONDS", "an end is heard at once: without effect", set_interval, 0, NULL},
+    {"start-method", 0, "spawn|fork|forkserver", "the script is executed: without effect", set_choice, 0,
+     methods},
+    {"event-log-handler", 0, "null", "events are in the run's journal", set_handler, 0, NULL},
+    {"logs-specs", 0, "NAME", "logs are in the run's directory; --redirects and --tee say what is shown",
+     refuse, 0, NULL},
+    {"duplicate-stdout-filters", 0, "TEXT[,...]",
+     "`trainyard logs NAME` prints every line, for grep to choose from; leave the option out", refuse, 0, NULL},
+    {"duplicate-stderr-filters", 0, "TEXT[,...]",
+     "`trainyard logs NAME` prints every line, for grep to choose from; leave the option out", refuse, 0, NULL},
+};
+const struct option_group torchrun_group = {"torchrun", specs, ARRAY_SIZE(specs)};
+
+/* -- the request */
+
+/* The devices that one process each can hold; TPU chips come by hosts. */
+static const struct node_devices *find_devices(const struct cluster *cluster) {
+    const struct node_shape *shape = cluster->nodes[0].shape;
+    const struct node_devices *found = NULL;
+    for (size_t i = 0; i < shape->n_devices; i++) {
+        const struct node_devices *devices = &shape->devices[i];
+        if (devices->n == 0 || str_equal(devices->resource, "TPU")) continue;
+        if (found == NULL || str_equal(devices->resource, "GPU")) found = devices;
+    }
+    return found;
+}
+
+/* As many workers as are asked for, whatever the machine has; each holds a device where there are enough. */
+static int choose_scaling(const struct torchrun_options *options, struct scaling *scaling, ty_error *err) {
+    struct cluster *cluster = NULL;
+    const struct cluster_overrides none = {.num_cpus = -1, .num_gpus = -1};
+    int result = cluster_probe(&none, &cluster, err);
+    if (result < 0) return result;
+    const struct node_devices *devices = find_devices(cluster);
+    const char *processes = options->processes;
+    bool gpus = devices != NULL && str_equal(devices->resource, "GPU");
+    int64_t n = usable_affinity_cores();
+    scaling->has_resources = true;
+    if (str_equal(processes, "gpu") && !gpus)
+        result = ty_fail(err, TY_EUSAGE,
+                         "--nproc-per-node gpu: this machine shows no GPU (`trainyard accelerators`); give a "
+                         "number, or cpu");
+    else if (str_equal(processes, "gpu") || (str_equal(processes, "auto") && devices != NULL))
+        n = (int64_t)devices->n;
+    else if (!str_equal(processes, "auto") && !str_equal(processes, "cpu"))
+        (void)str_to_int64(processes, 1, SCALING_MAX_WORKERS, &n);
+    scaling->min_workers = scaling->max_workers = n;
+    bool held = devices != NULL && n <= (int64_t)devices->n && !str_equal(processes, "cpu");
+    scaling->use_gpu = held && gpus;
+    if (result >= 0 &&
+        (resources_set(&scaling->resources_per_worker, "CPU", 0) < 0 ||
+         (held && resources_set(&scaling->resources_per_worker, devices->resource, QUANTITY_ONE) < 0)))
+        result = ty_fail_memory(err);
+    cluster_destroy(cluster);
+    return result;
+}
+
+/* Somebody else's port is told before anything starts. */
+static int check_port(int64_t port, ty_error *err) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    CLEANUP_FD int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)) < 0) return 0;
+    if (bind(fd, (const struct sockaddr *)&address, sizeof address) == 0) return 0;
+    if (errno != EADDRINUSE && errno != EACCES) return 0;
+    return ty_fail(err, TY_EUSAGE,
+                   "port %lld cannot be had for MASTER_PORT: %s; without --master-port and "
+                   "--rdzv-endpoint a free one is found",
+                   (long long)port, strerror(errno));
+}
+
+static int add_variable(struct words *variables, const char *name, const char *value, size_t size) {
+    char *text;
+    if (value == NULL) return 0;
+    if (asprintf(&text, "%s=%.*s", name, (int)size, value) < 0) text = NULL;
+    return words_add(variables, text);
+}
+
+/* Address and port of an endpoint, "[::1]:29400" without its brackets. */
+static void split_endpoint(const char *endpoint, const char **address, size_t *size, int64_t *port) {
+    const char *colon = strrchr(endpoint, ':'), *bracket = strrchr(endpoint, ']');
+    bool has_port = colon != NULL && (bracket == NULL || colon > bracket);
+    if (has_port) (void)str_to_int64(colon + 1, 0, UINT16_MAX, port);
+    *address = endpoint[0] == '[' && bracket != NULL ? endpoint + 1 : endpoint;
+    *size = endpoint[0] == '[' && bracket != NULL ? (size_t)(bracket - *address)
+            : has_port                            ? (size_t)(colon - endpoint)
+                                                  : strlen(endpoint);
+}
+
+/* Where the world's store is, when the user says so. */
+static int add_address(const struct torchrun_options *options, struct words *variables, ty_error *err) {
+    const char *address = options->master_address != NULL ? options->master_address : options->local_address;
+    size_t size = address != NULL ? strlen(address) : 0;
+    int64_t port = options->standalone ? 0 : options->master_port;
+    char text[8];
+    if (options->standalone) address = NULL;
+    if (!options->standalone && options->endpoint != NULL)
+        split_endpoint(options->endpoint, &address, &size, &port);
+    int result = port > 0 ? check_port(port, err) : 0;
+    if (result < 0) return result;
+    (void)snprintf(text, sizeof text, "%lld", (long long)port);
+    if (size > 0 && add_variable(variables, "MASTER_ADDR", address, size) < 0) return ty_fail_memory(err);
+    if (port > 0 && add_variable(variables, "MASTER_PORT", text, sizeof text) < 0) return ty_fail_memory(err);
+    return 0;
+}
+
+static int choose_variables(const struct torchrun_options *options, struct words *variables, ty_error *err) {
+    const char *const pairs[][2] = {{"ROLE_NAME", options->role},
+                                    {"TORCHELASTIC_RUN_ID", options->standalone ? NULL : options->run_id},
+                                    {"TORCHELASTIC_SIGNALS_TO_HANDLE", options->signals},
+                                    {"LOCAL_RANK", options->virtual_local_rank ? "0" : NULL}};
+    for (size_t i = 0; i < ARRAY_SIZE(pairs); i++)
+        if (add_variable(variables, pairs[i][0], pairs[i][1], pairs[i][1] == NULL ? 0 : strlen(pairs[i][1])) <
+            0)
+            return ty_fail_memory(err);
+    return add_address(options, variables, err);
+}
+
+/* Which streams are shown: those that are not redirected, or teed, of the ranks that are to be seen. */
+static int choose_hidden(const struct torchrun_options *options, int64_t n, uint8_t **hidden, ty_error *err) {
+    struct idset shown = {0};
+    uint8_t *made = calloc((size_t)n, 1);
+    int result = made == NULL ? ty_fail_memory(err) : 0;
+    if (result >= 0 && options->shown != NULL) result = idset_parse(&shown, options->shown, err);
+    for (int64_t rank = 0; rank < n && result >= 0; rank++) {
+        int away = streams_of(options->redirects, rank) & ~streams_of(options->tee, rank);
+        made[rank] = (uint8_t)(options->shown != NULL && !idset_has(&shown, rank) ? 3 : away);
+    }
+    idset_done(&shown);
+    if (result < 0)
+        free(made);
+    else
+        *hidden = made;
+    return result;
+}
+
+/* python -u [-m] SCRIPT ARG..., with the interpreter that torchrun would take: $PYTHON_EXEC, or that of the
+ * user's PATH. */
+static int choose_program(const struct torchrun_options *options, char *const *words, struct words *program,
+                          ty_error *err) {
+    static const char *const names[] = {"python3", "python"};
+    const char *given = getenv("PYTHON_EXEC");
+    CLEANUP_FREE char *found = given != NULL && given[0] != '\0' ? strdup(given) : NULL;
+    if (options->no_python && options->module)
+        return ty_fail(err, TY_EUSAGE,
+                       "--no-python executes a program and --module names one of Python: give one of the two");
+    for (size_t i = 0; i < ARRAY_SIZE(names) && found == NULL && !options->no_python; i++)
+        found = spawn_find(names[i], getenv("PATH"), ".", err);
+    if (found == NULL && !options->no_python)
+        return ty_fail(err, TY_ESTART,
+                       "there is no python3 or python in PATH: PYTHON_EXEC may name an interpreter, and "
+                       "--no-python does without");
+    int result = 0;
+    if (!options->no_python) result = words_add(program, TAKE(found));
+    if (result >= 0 && !options->no_python) result = words_add(program, strdup("-u"));
+    if (result >= 0 && options->module) result = words_add(program, strdup("-m"));
+    for (; *words != NULL && result >= 0; words++)
+        result = words_add(program, strdup(*words));
+    return result < 0 ? ty_fail_memory(err) : 0;
+}
+
+static int drive(const struct torchrun_options *options, struct scaling *scaling, char *const *words,
+                 ty_error *err) {
+    CLEANUP(words_done) struct words program = {0}, variables = {0};
+    CLEANUP(environment_done) struct environment environment = {0};
+    CLEANUP_FREE uint8_t *hidden = NULL;
+    int result = choose_program(options, words, &program, err);
+    if (result >= 0) result = choose_scaling(options, scaling, err);
+    if (result >= 0) result = choose_variables(options, &variables, err);
+    if (result >= 0) result = choose_hidden(options, scaling->max_workers, &hidden, err);
+    if (result >= 0) result = run_environment_make(&options->run->environment, NULL, &environment, err);
+    if (result < 0) return result;
+    struct run_request request = {
+        .settings = options->run->settings,
+        .scaling = scaling,
+        .argv = (const char *const *)program.items,
+        .environment = environment.items,
+        .replaced = variables.items,
+        .hidden = hidden,
+        .alone = true,
+        .handle_signals = true,
+    };
+    request.settings.no_prefix |= options->tee == NULL;
+    request.settings.isolate_devices |= options->virtual_local_rank;
+    return run_to_its_end(command_torchrun.name, &request, err);
+}
+
+/* What torchrun does by default, before any option. */
+static int init(struct torchrun_options *options, ty_error *err) {
+    const char *timeout = getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+    settings_init(&options->run->settings);
+    options->run->settings.framework = "torch";
+    int result = setting_set_text(setting_find(NULL, "grace_s"), &options->run->settings,
+                                  timeout != NULL ? timeout : SHUTDOWN_STANDARD_S, err);
+    return result < 0 ? ty_wrap(err, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=%.80s", timeout) : 0;
+}
+
+static int run_torchrun(const struct arguments *arguments, ty_error *err) {
+    struct run_options run = {0};
+    struct torchrun_options options = {.run = &run, .processes = "1"};
+    struct scaling scaling;
+    scaling_init(&scaling);
+    int result = init(&options, err);
+    if (result >= 0) result = options_apply(arguments, (void *[]){&options, &run, &run}, err);
+    if (result >= 0) result = settings_finish(&run.settings, SETTING_OPTIONS, err);
+    if (result >= 0 && *arguments->words[0] == '\0')
+        result = ty_fail(err, TY_EUSAGE, "the script's name is empty");
+    if (result >= 0) result = drive(&options, &scaling, arguments->words, err);
+    run_environment_done(&run.environment);
+    scaling_done(&scaling);
+    return result;
+}
+
+const struct command command_torchrun = {
+    .name = "torchrun",
+    .summary = "run a script as torchrun does",
+    .usage = (const char *const[]){"[OPTION...] [--] SCRIPT [ARG...]", NULL},
+    .description =
+        "Takes torchrun's command line and its PET_ variables, and runs the script with Python once for each "
+        "worker, on this machine. Workers find in their environment what torchrun sets; names may be written "
+        "with dashes or underscores. Where the machine has a GPU for each worker, each holds one, so that runs "
+        "beside each other do not share them by accident.\n\n"
+        "The options of `trainyard run` that name, bound, store and show a run may stand beside torchrun's. "
+        "The exit status is that of the first worker that failed.",
+    .examples = (const char *const[]){"trainyard torchrun --nproc-per-node 8 train.py --lr 0.1",
+                                      "eight workers, each with a GPU where there are eight",
+                                      "trainyard torchrun --standalone --nproc-per-node gpu -m package.train",
+                                      "one worker for each GPU", NULL},
+    .groups = (const struct option_group *const[]){&torchrun_group, &run_policy_group, &run_group, NULL},
+    .min_words = 1,
+    .rest = true,
+    .missing =
+        "which script? It goes behind the options: trainyard torchrun --nproc-per-node 4 train.py ARG...",
+    .rewrite = torchrun_rewrite,
+    .run = run_torchrun,
+};

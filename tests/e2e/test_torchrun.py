@@ -1,0 +1,219 @@
+"""`trainyard torchrun`: torchrun's command line, what of it workers find and the terminal shows, and what is refused by name."""
+
+import json
+import os
+import socket
+import sys
+
+from harness import Case, main
+
+# Each worker tells in a file of its own what it found.
+TELL = r"""
+import json, os, sys
+with open(os.path.join(os.environ["TELL"], os.environ["RANK"]), "w") as file:
+    json.dump({"argv": sys.argv, "name": __name__, "env": dict(os.environ), "flags": sys.flags.unbuffered if hasattr(sys.flags, "unbuffered") else 1,
+               "executable": sys.executable}, file)
+"""
+
+SPEAK = r"""
+import os, sys
+print("out", os.environ["LOCAL_RANK"])
+print("err", os.environ["LOCAL_RANK"], file=sys.stderr)
+"""
+
+
+class TorchrunCase(Case):
+    def setUp(self):
+        super().setUp()
+        self.environment = {k: v for k, v in self.environment.items() if not k.startswith(("PET_", "TORCH")) and k != "OMP_NUM_THREADS"}
+        self.environment["PYTHON_EXEC"] = sys.executable
+        self.tell = os.path.join(self.place, "tell")
+        os.mkdir(self.tell)
+
+    def torchrun(self, *args, env=None, **more):
+        return self.trainyard("torchrun", "--storage-path", self.storage, *args, env={"TELL": self.tell, **(env or {})}, **more)
+
+    def told(self, *args, env=None, **more):
+        """What each rank found."""
+        for name in os.listdir(self.tell):
+            os.unlink(os.path.join(self.tell, name))
+        self.assert_status(0, self.torchrun(*args, env=env, **more))
+        found = []
+        for name in sorted(os.listdir(self.tell), key=int):
+            with open(os.path.join(self.tell, name)) as file:
+                found.append(json.load(file))
+        return found
+
+    def script(self, text=TELL, name="script.py"):
+        return self.write(name, text)
+
+    def lines(self, *args):
+        finished = self.assert_status(0, self.torchrun(*args, self.script(SPEAK, "speak.py")))
+        return sorted(finished.out.splitlines()), sorted(finished.err.splitlines())
+
+
+class CommandLine(TorchrunCase):
+    def test_every_spelling_of_a_name(self):
+        script = self.script()
+        for words in (["--nproc-per-node", "2"], ["--nproc_per_node", "2"], ["--nproc_per_node=2"], ["--nproc-per-node=2"],
+                      ["--nproc", "2"], ["--nproc_per=2"]):
+            with self.subTest(words):
+                self.assertEqual(2, len(self.told(*words, script)))
+
+    def test_what_follows_the_script_is_its_own(self):
+        script = self.script()
+        found = self.told("--nnodes=1", "--nproc_per_node=1", script, "--nproc_per_node=7", "--x_y", "-m", "--", "a b")
+        self.assertEqual([[script, "--nproc_per_node=7", "--x_y", "-m", "--", "a b"]], [one["argv"] for one in found])
+        found = self.told("--nproc_per_node=1", "--", script, "--lr_rate=1")
+        self.assertEqual([script, "--lr_rate=1"], found[0]["argv"])
+
+    def test_the_whole_command_line_of_one_machine(self):
+        found = self.told("--nnodes=1:1", "--nproc_per_node=2", "--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", "--rdzv_id=job-7",
+                          "--rdzv_conf=timeout=900,read_timeout=60", "--max_restarts=3", "--monitor_interval=0.5", "--start_method=fork",
+                          "--event_log_handler=null", "--role=trainer", "--node_rank=0", "--signals_to_handle=SIGTERM,SIGINT",
+                          "--shutdown_timeout=7", "--numa-binding=node", "--local_ranks_filter=0,1", "--redirects=0", "--tee=0:3,1:1",
+                          self.script())
+        for rank, one in enumerate(found):
+            expected = {
+                "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0",
+                "GROUP_WORLD_SIZE": "1", "ROLE_RANK": str(rank), "ROLE_NAME": "trainer", "ROLE_WORLD_SIZE": "2",
+                "MASTER_ADDR": "localhost", "TORCHELASTIC_RUN_ID": "job-7", "TORCHELASTIC_MAX_RESTARTS": "3",
+                "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT", "OMP_NUM_THREADS": "1",
+                "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+            }
+            self.assertEqual(expected, {name: one["env"].get(name) for name in expected})
+
+    def test_variables_stand_for_options_which_win(self):
+        script = self.script()
+        self.assert_usage(self.torchrun(script, env={"PET_STANDALONE": "yes"}), "torchrun", "PET_STANDALONE", "standalone")
+        env = {"PET_NPROC_PER_NODE": "3", "PET_MAX_RESTARTS": "2", "PET_STANDALONE": "1", "PET_MODULE": "0", "PET_RDZV_ID": "x",
+               "PET_ROLE": "worker"}
+        found = self.told(script, env=env)
+        self.assertEqual((3, "2", "worker"),
+                         (len(found), found[0]["env"]["TORCHELASTIC_MAX_RESTARTS"], found[0]["env"]["ROLE_NAME"]))
+        self.assertEqual(2, len(self.told("--nproc-per-node=2", script, env=env)))
+
+    def test_more_workers_than_cores(self):
+        cores = len(os.sched_getaffinity(0))
+        script = self.script()
+        self.assertEqual(2 * cores + 1, len(self.told("--nproc-per-node", 2 * cores + 1, script)))
+        for word in ("auto", "cpu"):
+            self.assertEqual(cores, len(self.told("--nproc-per-node", word, script)))
+
+    def test_a_lone_worker_has_all_threads(self):
+        self.assertNotIn("OMP_NUM_THREADS", self.told(self.script())[0]["env"])
+        self.assertEqual("5", self.told("--nproc-per-node=2", self.script(), env={"OMP_NUM_THREADS": "5"})[0]["env"]["OMP_NUM_THREADS"])
+
+    def test_modules_programs_and_run_path(self):
+        self.assert_usage(self.torchrun("--no-python", "-m", "mine"), "torchrun", "--no-python", "--module")
+        self.script(name="mine.py")
+        for words in (["-m", "mine", "a"], ["--module", "mine", "a"], ["--run-path", os.path.join(self.place, "mine.py"), "a"]):
+            with self.subTest(words):
+                one = self.told(*words, env={"PYTHONPATH": self.place})[0]
+                self.assertEqual(("__main__", "a", sys.executable), (one["name"], one["argv"][-1], one["executable"]))
+        finished = self.assert_status(0, self.torchrun("--no_python", "--nproc_per_node=2", "sh", "-c", "echo $RANK"))
+        self.assertEqual(["0", "1"], sorted(finished.out.split()))
+
+    def test_the_interpreter_of_the_path(self):
+        finished = self.assert_status(4, self.torchrun("train.py", env={"PYTHON_EXEC": None, "PATH": self.tell}))
+        self.assert_line(finished, "torchrun", "python3", "PYTHON_EXEC")
+        self.assertFalse(os.path.exists(self.storage))
+        place = os.path.join(self.place, "bin")
+        os.mkdir(place)
+        stand_in = os.path.join(place, "python3")
+        with open(stand_in, "w") as file:
+            file.write("#!/bin/sh\necho mine \"$@\"\n")
+        os.chmod(stand_in, 0o755)
+        finished = self.torchrun("train.py", env={"PYTHON_EXEC": None, "PATH": place + ":/usr/bin:/bin"})
+        self.assertEqual("mine -u train.py\n", self.assert_status(0, finished).out)
+
+    def test_address_and_port(self):
+        script = self.script()
+        with socket.socket() as taken:
+            taken.bind(("", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            self.assert_usage(self.torchrun("--master-port", port, script), "torchrun", str(port), "in use", "--master-port")
+        with socket.socket() as free:
+            free.bind(("", 0))
+            port = free.getsockname()[1]
+        for words, address in ((["--master-port", port], "127.0.0.1"), (["--master_addr", "localhost", "--master_port", port], "localhost"),
+                               (["--rdzv-endpoint", "127.0.0.2:%d" % port], "127.0.0.2"), (["--rdzv-endpoint", "[::1]:%d" % port], "::1")):
+            with self.subTest(words):
+                env = self.told("--nproc-per-node=2", *words, script)[1]["env"]
+                self.assertEqual((address, str(port)), (env["MASTER_ADDR"], env["MASTER_PORT"]))
+        env = self.told("--standalone", "--master-port", port, "--rdzv-id=x", script)[0]["env"]
+        self.assertNotEqual((str(port), "x"), (env["MASTER_PORT"], env["TORCHELASTIC_RUN_ID"]))
+
+    def test_devices(self):
+        gpus = {"TRAINYARD_NVML": None}
+        finished = self.torchrun("--nproc-per-node=gpu", self.script(), env=gpus)
+        self.assert_usage(finished, "torchrun", "--nproc-per-node gpu", "no GPU")
+
+    def test_restarts(self):
+        script = 'echo $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 2 ]'
+        finished = self.assert_status(0, self.torchrun("--max_restarts=2", "--no-python", "sh", "-c", script))
+        self.assertEqual(["0", "1", "2"], finished.out.split())
+        self.assert_status(1, self.torchrun("--max-restarts=1", "--no-python", "sh", "-c", script))
+
+    def test_the_status_is_that_of_the_worker(self):
+        finished = self.assert_status(7, self.torchrun("--nproc-per-node=2", "--no-python", "sh", "-c", "exit 7"))
+        self.assertIn("trainyard torchrun: first cause: rank", finished.err)
+
+    def test_logs(self):
+        place = os.path.join(self.place, "logs of mine")
+        finished = self.trainyard("torchrun", "--log_dir", place, "--name", "a", self.script(SPEAK))
+        self.assert_status(0, finished)
+        with open(os.path.join(place, "a", "logs", "rank-0.log")) as file:
+            self.assertEqual(["err 0", "out 0"], sorted(file.read().splitlines()))
+
+
+class Shown(TorchrunCase):
+    def test_lines_are_as_they_are(self):
+        self.assertEqual((["out 0", "out 1"], ["err 0", "err 1"]), self.lines("--nproc-per-node=2"))
+
+    def test_redirected_streams_are_in_the_logs_alone(self):
+        self.assertEqual(([], []), self.lines("--nproc-per-node=2", "--redirects=3", "--name=all"))
+        with open(os.path.join(self.storage, "all", "logs", "rank-1.log")) as file:
+            self.assertEqual(["err 1", "out 1"], sorted(file.read().splitlines()))
+        self.assertEqual((["out 0", "out 1"], []), self.lines("--nproc-per-node=2", "-r", "2"))
+        self.assertEqual((["out 1"], ["err 0"]), self.lines("--nproc-per-node=2", "-r=0:1,1:2"))
+        self.assertEqual((["out 1"], ["err 1"]), self.lines("--nproc-per-node=2", "-r0:3"))
+
+    def test_teed_streams_are_shown(self):
+        self.assertEqual((["[rank 0] out 0", "[rank 1] out 1"], ["[rank 1] err 1"]),
+                         self.lines("--nproc-per-node=2", "--redirects=3", "--tee", "0:1,1:3"))
+
+    def test_some_local_ranks(self):
+        self.assertEqual((["out 1"], ["err 1"]), self.lines("--nproc-per-node=3", "--local-ranks-filter=1"))
+        self.assertEqual((["out 0", "out 2"], ["err 0", "err 2"]), self.lines("--nproc-per-node=3", "--local_ranks_filter", "0,2"))
+
+
+class Refused(TorchrunCase):
+    def test_by_name_and_nothing_made(self):
+        script = self.script()
+        cases = {
+            ("--nnodes=2",): ("--nnodes 2", "1:2"), ("--nnodes=2:4",): ("--nnodes", "1:4"), ("--nnodes=0",): ("--nnodes", "MIN:MAX"),
+            ("--nnodes=4:2",): ("--nnodes", "MIN:MAX"), ("--nnodes=1:",): ("--nnodes", "MIN:MAX"),
+            ("--node-rank=1",): ("--node-rank 1", "machines"), ("--nproc-per-node=0",): ("--nproc-per-node", "auto"),
+            ("--nproc-per-node=-1",): ("--nproc-per-node", "auto"), ("--nproc-per-node=xpu",): ("--nproc-per-node xpu", "gpu"),
+            ("--nproc-per-node=99999999999999999999",): ("--nproc-per-node", "number"), ("--rdzv-backend=zookeeper",): ("--rdzv-backend", "c10d"),
+            ("--rdzv-conf=a",): ("--rdzv-conf", "KEY=VALUE"), ("--rdzv-endpoint=h:x",): ("--rdzv-endpoint", "HOST:PORT"),
+            ("--max-restarts=-1",): ("--max-restarts", "0"), ("--monitor-interval=0",): ("--monitor-interval", "seconds"),
+            ("--start-method=thread",): ("--start-method", "forkserver"), ("--event-log-handler=console",): ("--event-log-handler", "journal"),
+            ("--logs-specs=mine",): ("--logs-specs", "--redirects"), ("--duplicate-stdout-filters=a",): ("--duplicate-stdout-filters", "trainyard logs"),
+            ("--duplicate_stderr_filters=a",): ("--duplicate-stderr-filters", "trainyard logs"), ("--numa-binding=socket",): ("--numa-binding", "node"),
+            ("--signals-to-handle=TERM",): ("--signals-to-handle", "SIGTERM"), ("--signals-to-handle=SIGUSR1,SIGUSR2",): ("--signals-to-handle", "one"),
+            ("--redirects=4",): ("--redirects", "3"), ("--redirects=0:1,1:x",): ("--redirects", "0:3,1:1"), ("--tee=",): ("--tee", "3"),
+            ("--local-ranks-filter=a",): ("--local-ranks-filter", "0,1,2"), ("--master-port=65536",): ("--master-port", "65535"),
+            ("--n=2",): ("--n",), ("--nprocs-per-node=2",): ("--nproc-per-node",),
+        }
+        for words, told in cases.items():
+            with self.subTest(words):
+                self.assert_usage(self.torchrun(*words, script), "torchrun", *told)
+        self.assert_usage(self.torchrun("--nproc-per-node=2"), "torchrun", "which script")
+        self.assertFalse(os.path.exists(self.storage))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""`trainyard torchrun` and `python -m trainyard.torchrun` beside torchrun itself: what workers find, all-reduces, `@record`."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from conftest import BUILD
+
+torch = pytest.importorskip("torch")
+
+COMMAND = os.path.join(os.path.abspath(BUILD), "trainyard")
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+TRAINYARD = [COMMAND, "torchrun"]
+MODULE = [sys.executable, "-m", "trainyard.torchrun"]
+
+TELL = """
+import json, os, sys
+with open(os.path.join(sys.argv[1], os.environ["RANK"]), "w") as file:
+    json.dump(dict(os.environ), file)
+"""
+
+# Their values are ours: each run's own address and files; whose store it is, rank 0's; the threads of BLAS that are imported.
+OWN = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID"}
+
+
+@pytest.fixture
+def environment(place):
+    mine = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "TORCH", "TRAINYARD_", "OMP_", "MASTER_", "OMPI_", "JAX_"))}
+    return {**mine, "HOME": str(place), "PYTHON_EXEC": sys.executable, "TMPDIR": str(place), "TRAINYARD_LEASE_DIR": str(place / "leases")}
+
+
+def execute(words, place, environment):
+    return subprocess.run([*map(str, words)], cwd=place, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def environments(launcher, options, place, environment):
+    told = place / ("told-%d" % len(list(place.iterdir())))
+    told.mkdir()
+    (place / "tell.py").write_text(TELL)
+    finished = execute([*launcher, *options, place / "tell.py", told], place, environment)
+    assert finished.returncode == 0, finished
+    return [json.loads((told / name).read_text()) for name in sorted(os.listdir(told), key=int)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--nproc_per_node=3", "--nnodes=1:1", "--max_restarts=4", "--role=trainer"],
+        ["--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--rdzv-id=seven", "--signals-to-handle=SIGTERM,SIGUSR1"],
+    ],
+)
+def test_what_workers_find_is_what_torchrun_gives(options, place, environment):
+    theirs = environments(TORCHRUN, options, place, environment)
+    ours = environments(TRAINYARD, options, place, environment)
+    assert len(theirs) == len(ours)
+    for their, our in zip(theirs, ours):
+        set_by_torchrun = {name for name in their if environment.get(name) != their[name]}
+        assert OWN <= set_by_torchrun | {"TORCHELASTIC_ERROR_FILE"}
+        compared = set_by_torchrun - OWN - {"PYTHONPATH"}
+        assert compared >= {"RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME"}
+        assert {name: our.get(name) for name in compared} == {name: their[name] for name in compared}
+        assert ("OMP_NUM_THREADS" in our) == ("OMP_NUM_THREADS" in their)
+        if any(word.startswith("--rdzv-id") for word in options):
+            assert our["TORCHELASTIC_RUN_ID"] == their["TORCHELASTIC_RUN_ID"] == "seven"
+
+
+REDUCE = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([float(dist.get_rank() + 1)])
+dist.all_reduce(total)
+print("sum", int(total.item()), flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("launcher", [TRAINYARD, MODULE], ids=["command", "module"])
+def test_a_script_reduces(launcher, place, environment):
+    (place / "reduce.py").write_text(REDUCE)
+    finished = execute([*launcher, "--standalone", "--nproc_per_node=3", "reduce.py"], place, environment)
+    assert finished.returncode == 0, finished
+    assert finished.stdout.splitlines() == ["sum 6"] * 3
+
+
+def test_the_module_takes_its_own_interpreter(place, environment):
+    (place / "who.py").write_text("import sys; print(sys.executable)")
+    del environment["PYTHON_EXEC"]
+    finished = execute([*MODULE, "who.py"], place, {**environment, "PATH": "/usr/bin:/bin"})
+    assert (finished.returncode, finished.stdout) == (0, sys.executable + "\n"), finished
+    finished = execute([*MODULE, "--nnodes=2", "who.py"], place, environment)
+    assert finished.returncode == 2 and "--nnodes 2" in finished.stderr, finished
