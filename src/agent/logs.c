@@ -271,6 +271,11 @@ void log_close(struct log *log) {
     post(log);
 }
 
+void logs_post(struct logs *logs, struct storage_job *job) {
+    storage_post(logs->storage, job);
+    watch_slow(logs);
+}
+
 bool logs_full(const struct logs *logs) {
     return logs->waiting > ROOM && !logs->hurried && !storage_slow(logs->storage);
 }

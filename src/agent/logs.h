@@ -40,6 +40,9 @@ struct log *log_open(struct logs *logs, const char *path, long rank);
 void log_add(struct log *log, const char *bytes, size_t size); /* NULL is fine */
 void log_close(struct log *log);                               /* behind what was added; NULL is fine */
 
+/* Has the thread do something else on that storage, behind what was added. */
+void logs_post(struct logs *logs, struct storage_job *job);
+
 bool logs_full(const struct logs *logs); /* it is time to read no more output */
 void logs_hurry(struct logs *logs);      /* a run that is killed waits for no room */
 /* True when all is written, or was waited for as long as `limit`, which counts from the first call; a shorter

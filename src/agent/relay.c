@@ -279,6 +279,18 @@ void relay_recent(const struct relay *relay, struct buffer *out) {
     buffer_append(out, start, (size_t)(bytes + size - start));
 }
 
+bool relay_has_shown(const struct relay *relay, const char *text) {
+    size_t size = strlen(text);
+    while (size > 0 && text[size - 1] == '\n')
+        size--;
+    const char *line = text + size;
+    while (line > text && line[-1] != '\n')
+        line--;
+    size -= (size_t)(line - text);
+    return size > 0 && relay->tail.size >= size &&
+           memmem(relay->tail.data, relay->tail.size, line, size) != NULL;
+}
+
 void relay_tail(const struct relay *relay, struct buffer *out) {
     size_t size = relay->tail.size;
     bool cut = size >= RELAY_TAIL_BYTES;

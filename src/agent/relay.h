@@ -71,6 +71,9 @@ void relay_note(struct relay *relay, const char *text, size_t size);
 /* Appends the last bytes of output, as they came. */
 void relay_recent(const struct relay *relay, struct buffer *out);
 
+/* Whether the last line of `text` is among the last lines of output. */
+bool relay_has_shown(const struct relay *relay, const char *text);
+
 /* Appends the last lines of output and the note behind them, escaped, without prefix. */
 void relay_tail(const struct relay *relay, struct buffer *out);
 

@@ -54,7 +54,7 @@ static void fail_start(struct worker_process *worker, int code, const char *why)
 
 /* Says that it is gone, once that holds. */
 static void settle(struct worker_process *worker) {
-    if (worker->stage != PROCESS_EXITED || !worker->group_gone) return;
+    if (worker->stage != PROCESS_EXITED || !worker->group_gone || worker->words != NULL) return;
     if (!relay_has_ended(&worker->relay) || worker->speaker.n_channels > 0) return;
     worker->stage = PROCESS_GONE;
     outbox_event(worker->outbox, new_event(worker, WIRE__WORKER_EVENT__KIND__GONE));
@@ -307,6 +307,7 @@ static int start_executed(struct worker_process *worker, struct node_launch *lau
 void worker_process_start(struct worker_process *worker, struct node_launch *launch, size_t index,
                           struct worker_channels *channels, struct template *template) {
     ty_error err = {0};
+    worker->since = last_words_now();
     int result = template != NULL ? start_forked(worker, launch, index, channels, template, &err)
                                   : start_executed(worker, launch, index, channels, &err);
     if (result == 0) return;
@@ -334,6 +335,7 @@ static void signal_all(const struct worker_process *worker, int signal_number) {
 }
 
 static void start_deadline(struct worker_process *worker, nanoseconds delay);
+static void say_exited(struct worker_process *worker, Wire__WorkerEvent event);
 
 /* A process that even KILL does not end is waited for without end by nobody. */
 static void give_up(struct worker_process *worker) {
@@ -343,6 +345,10 @@ static void give_up(struct worker_process *worker) {
     outbox_log(worker->outbox, LOG_LEVEL_ERROR, "rank %u: %s", worker->rank, text);
     worker->stop = STOP_GIVEN_UP;
     pty_hang_up(&worker->pty);
+    if (worker->words != NULL) {
+        last_words_drop(TAKE(worker->words));
+        say_exited(worker, worker->exit);
+    }
     relay_finish(&worker->relay);
     speaker_finish(&worker->speaker);
     worker->stage = PROCESS_GONE;
@@ -508,12 +514,19 @@ static void describe_end(struct worker_process *worker, int wait_status, long pe
     if (event->text == NULL) event->text = (char *)protobuf_c_empty_string;
 }
 
-static void say_exited(struct worker_process *worker, int wait_status, long peak_kib) {
-    Wire__WorkerEvent event = new_event(worker, WIRE__WORKER_EVENT__KIND__EXITED);
-    event.wait_status = wait_status;
-    describe_end(worker, wait_status, peak_kib, &event);
+/* What it has written of its failure is the cause, where nothing is known that it could not know. */
+static void add_words(struct worker_process *worker, Wire__WorkerEvent *event,
+                      const struct last_words_found *found) {
+    event->failed_at = found->time;
+    if (found->message != NULL && event->text == (char *)protobuf_c_empty_string)
+        set_text(event, found->message);
+    if (found->traceback != NULL && !relay_has_shown(&worker->relay, found->traceback))
+        relay_note(&worker->relay, found->traceback, strlen(found->traceback));
+}
+
+static void say_exited(struct worker_process *worker, Wire__WorkerEvent event) {
     struct buffer tail = {0};
-    if (wait_status != 0) relay_tail(&worker->relay, &tail);
+    if (event.wait_status != 0) relay_tail(&worker->relay, &tail);
     event.tail.len = tail.size;
     event.tail.data = (uint8_t *)buffer_take(&tail);
     outbox_event(worker->outbox, event);
@@ -524,12 +537,32 @@ static void settle_left(struct worker_process *worker) {
     start_deadline(worker, SETTLE_WITHIN);
 }
 
+static void words_told(void *context, const struct last_words_found *found) {
+    struct worker_process *worker = context;
+    Wire__WorkerEvent event = worker->exit;
+    worker->words = NULL;
+    add_words(worker, &event, found);
+    say_exited(worker, event);
+    settle(worker);
+}
+
+static void take_exit(struct worker_process *worker, int wait_status, long peak_kib) {
+    Wire__WorkerEvent event = new_event(worker, WIRE__WORKER_EVENT__KIND__EXITED);
+    event.wait_status = wait_status;
+    describe_end(worker, wait_status, peak_kib, &event);
+    worker->exit = event;
+    if (wait_status != 0)
+        worker->words = last_words_ask(worker->logs, worker->speaker.all->run_path, worker->rank, worker->since,
+                                       words_told, worker);
+    if (worker->words == NULL) say_exited(worker, event);
+}
+
 void worker_process_reaped(struct worker_process *worker, int wait_status, long peak_kib) {
     disturb_forget(&worker->disturbance);
     feed_end(&worker->feed);
     relay_take(&worker->relay);
     speaker_take(&worker->speaker);
-    say_exited(worker, wait_status, peak_kib);
+    take_exit(worker, wait_status, peak_kib);
     worker->stage = PROCESS_EXITED;
     if (is_group_empty(worker->pid)) {
         worker_process_check_group(worker);
@@ -559,6 +592,8 @@ void worker_process_done(struct worker_process *worker) {
     if (worker->outbox == NULL) return;
     loop_timer_stop(worker->outbox->loop, &worker->deadline);
     disturb_forget(&worker->disturbance);
+    if (worker->words != NULL && worker->exit.text != (char *)protobuf_c_empty_string) free(worker->exit.text);
+    last_words_drop(TAKE(worker->words));
     free_origin(worker);
     feed_end(&worker->feed);
     pty_end(&worker->pty);

@@ -5,6 +5,7 @@
 
 #include "agent/disturb.h"
 #include "agent/feed.h"
+#include "agent/last_words.h"
 #include "agent/node_launch.h"
 #include "agent/oom.h"
 #include "agent/pty.h"
@@ -13,11 +14,11 @@
 #include "agent/worker_channel.h"
 
 /* X(name, what holds in it) */
-#define WORKER_PROCESS_STAGES(X)                                                     \
-    X(PROCESS_PLANNED, "not started yet")                                            \
-    X(PROCESS_ASKED, "the template was asked to fork it; its pid is not known yet")  \
-    X(PROCESS_RUNNING, "executed or forked, not reaped")                             \
-    X(PROCESS_EXITED, "reaped; its group, its pipes or its channels are still open") \
+#define WORKER_PROCESS_STAGES(X)                                                      \
+    X(PROCESS_PLANNED, "not started yet")                                             \
+    X(PROCESS_ASKED, "the template was asked to fork it; its pid is not known yet")   \
+    X(PROCESS_RUNNING, "executed or forked, not reaped")                              \
+    X(PROCESS_EXITED, "reaped; its group, its pipes, its channels or its last words") \
     X(PROCESS_GONE, "nothing of it is left, or it never started")
 
 enum worker_process_stage {
@@ -74,6 +75,9 @@ struct worker_process {
     struct pty pty;
     struct speaker speaker;
     struct vitals vitals;         /* of one that never said that it is up */
+    nanoseconds since;            /* by the clock of files: what was written before is not its own */
+    struct last_words *words;     /* owned; while what it wrote of its failure is being read */
+    Wire__WorkerEvent exit;       /* meanwhile: what is to be told of it */
     struct worker_origin *origin; /* owned; how it was asked for, while that is not answered */
 };
 

@@ -255,6 +255,7 @@ static void on_worker_event(struct ty_run *run, const Wire__WorkerEvent *event) 
                                              .cause = event->text,
                                              .tail = event->tail.data,
                                              .tail_size = event->tail.len,
+                                             .failed_at = event->failed_at,
                                              .time = event->time});
         break;
     case WIRE__WORKER_EVENT__KIND__GONE:

@@ -190,11 +190,20 @@ static bool is_crash(const struct run_failure *failure) {
     return failure->outcome == OUTCOME_FAILED && found;
 }
 
-/* The first failure is the cause. One that comes after it is of a rank that had not yet been told to stop:
- * they happened as good as at once, and then a crash is the cause of the rest. */
+/* Two failures of one attempt, of which the other was heard of first. What a worker itself wrote has its time;
+ * an end may come late. Where neither says so they happened as good as at once, and then a crash is the cause
+ * of the rest. */
+static bool comes_first(const struct run_failure *failure, const struct run_failure *other) {
+    if (other->outcome != OUTCOME_FAILED) return false;
+    if (failure->told) return failure->time < other->time;
+    return !other->told && is_crash(failure) && !is_crash(other);
+}
+
+/* The first failure is the cause. One that comes after it is of a rank that had not yet been told to stop, or
+ * that had failed before. */
 void run_fail(struct run *run, const struct run_failure *failure) {
     bool first = run->failure.outcome == OUTCOME_NONE;
-    bool better = run->failure.outcome == OUTCOME_FAILED && is_crash(failure) && !is_crash(&run->failure);
+    bool better = comes_first(failure, &run->failure);
     if (!first && !better) {
         free(failure->tail);
         return;

@@ -85,6 +85,7 @@ struct run_failure {
     int node;                 /* node rank, -1 */
     int wait_status;          /* of a worker that ran; of a preemption: its signal */
     nanoseconds time;         /* wall */
+    bool told;                /* `time` is when the worker itself wrote that it failed */
     char text[512];           /* one line: how */
     char *tail;               /* last lines of its output, NULL without; owned by the run */
     size_t tail_size;
@@ -168,7 +169,8 @@ struct run_exit {
     const char *cause; /* what is known beyond the status, NULL or "" */
     const void *tail;  /* last lines of its output */
     size_t tail_size;
-    nanoseconds time; /* wall */
+    nanoseconds failed_at; /* wall: when the worker itself wrote that it failed; 0: it did not */
+    nanoseconds time;      /* wall */
 };
 
 /* Events. An event that does not fit (late, doubled, of an earlier attempt) changes nothing. Times are wall. */

@@ -23,6 +23,9 @@ void run_on_met(struct run *run, const struct run_input *input) {
         run_record_worker(run, EVENT_RENDEZVOUS, input->rank, input->time);
 }
 
+/* Of a worker that failed and was ended before it could end itself: code 1, as of any exception. */
+enum { UNTOLD_STATUS = 1 << 8 };
+
 static void describe_exit(struct run_failure *failure, const char *cause) {
     int status = failure->wait_status;
     bool known = cause != NULL && cause[0] != '\0';
@@ -94,17 +97,21 @@ static void take_exit(struct run *run, const struct run_input *input, bool told)
     struct run_worker *worker = &run->workers[rank];
     worker->wait_status = exit->wait_status;
     worker->exited = true;
-    worker->stopped = exit->stopped && !worker->hung;
-    worker->failed = worker->hung || (exit->wait_status != 0 && !exit->stopped);
+    bool earlier = exit->failed_at > 0 && run->failure.outcome == OUTCOME_FAILED &&
+                   exit->failed_at < run->failure.time; /* it failed, and had not ended when another had */
+    worker->stopped = exit->stopped && !worker->hung && !earlier;
+    worker->failed = worker->hung || (exit->wait_status != 0 && !worker->stopped);
     run_record_exit(run, rank, worker->hung ? "it hung" : exit->cause, exit->time);
     if (worker->stopped && !told) leave_with_worker(run, rank, exit->time);
     if (worker->failed && !worker->hung) {
-        struct run_failure failure = {.outcome = OUTCOME_FAILED,
-                                      .rank = (int)rank,
-                                      .node = (int)run->config.node_of[rank],
-                                      .wait_status = exit->wait_status,
-                                      .time = exit->time,
-                                      .tail = copy_bytes(exit->tail, exit->tail_size)};
+        struct run_failure failure = {
+            .outcome = OUTCOME_FAILED,
+            .rank = (int)rank,
+            .node = (int)run->config.node_of[rank],
+            .wait_status = exit->stopped && !WIFEXITED(exit->wait_status) ? UNTOLD_STATUS : exit->wait_status,
+            .told = exit->failed_at > 0,
+            .time = exit->failed_at > 0 ? exit->failed_at : exit->time,
+            .tail = copy_bytes(exit->tail, exit->tail_size)};
         failure.tail_size = failure.tail == NULL ? 0 : exit->tail_size;
         describe_exit(&failure, exit->cause);
         run_fail(run, &failure);

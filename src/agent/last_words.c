@@ -1,0 +1,184 @@
+/* The error file of a rank: opened without following or waiting, read within bounds, taken apart. */
+#include "agent/last_words.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "base/utf8.h"
+
+enum { MESSAGE_MAX = 300, TRACEBACK_MAX = 16 << 10 };
+
+/* How long the news of an end waits for it. */
+static const nanoseconds LIMIT = 2 * NS_PER_S;
+
+struct last_words {
+    struct storage_job job;
+    struct logs *logs;
+    void (*told)(void *context, const struct last_words_found *found); /* NULL: nobody waits */
+    void *context;
+    struct loop_timer limit;
+    char *path, *log;
+    nanoseconds since;
+    struct last_words_found found;
+};
+
+nanoseconds last_words_now(void) {
+    struct timespec now = {0};
+    (void)clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    return now.tv_sec * NS_PER_S + now.tv_nsec;
+}
+
+/* -- in the thread */
+
+static nanoseconds time_of(const struct stat *status) {
+    return status->st_mtim.tv_sec * NS_PER_S + status->st_mtim.tv_nsec;
+}
+
+/* The file's bytes and when it was written; false for what is no plain file of this attempt and of this size. */
+static bool read_file(const struct last_words *words, struct buffer *out, nanoseconds *written) {
+    struct stat status;
+    CLEANUP_FD int fd = open(words->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 || fstat(fd, &status) < 0 || !S_ISREG(status.st_mode)) return false;
+    *written = time_of(&status);
+    if (status.st_size > LAST_WORDS_MAX || *written < words->since) return false;
+    char *room = buffer_reserve(out, LAST_WORDS_MAX);
+    size_t size = 0;
+    for (ssize_t n; room != NULL && size < LAST_WORDS_MAX; size += (size_t)n) {
+        n = read(fd, room + size, LAST_WORDS_MAX - size);
+        if (n < 0 && errno == EINTR)
+            n = 0;
+        else if (n <= 0)
+            break;
+    }
+    out->size = size;
+    return room != NULL && size > 0;
+}
+
+/* Seconds since the epoch, as a number or as text; 0 for anything else. */
+static nanoseconds timestamp_of(const json_t *value) {
+    int64_t seconds = json_is_integer(value) ? json_integer_value(value) : 0;
+    if (json_is_string(value)) (void)str_to_int64(json_string_value(value), 0, INT64_MAX / NS_PER_S, &seconds);
+    return seconds > 0 && seconds < INT64_MAX / NS_PER_S ? seconds * NS_PER_S : 0;
+}
+
+/* The timestamp is in whole seconds: the file's own time is finer where the two agree. What lies before the
+ * worker's start, or ahead, says nothing. */
+static nanoseconds choose_time(nanoseconds told, nanoseconds written, nanoseconds since) {
+    nanoseconds now = clock_wall();
+    if (told == 0 || (written >= told && written - told < 2 * NS_PER_S)) told = written;
+    return told + NS_PER_S > since && told <= now ? told : 0;
+}
+
+static char *first_line(const char *text) {
+    struct buffer line = {0};
+    size_t size = strcspn(text, "\n");
+    utf8_escape(text, size < MESSAGE_MAX ? size : MESSAGE_MAX, &line);
+    if (size > MESSAGE_MAX) buffer_text(&line, "...");
+    return size == 0 ? NULL : buffer_take(&line);
+}
+
+/* The end of it, where the exception is, from the beginning of a line on. */
+static char *last_lines(const char *text) {
+    size_t size = strlen(text);
+    if (size > TRACEBACK_MAX) {
+        text += size - TRACEBACK_MAX;
+        const char *newline = strchr(text, '\n');
+        if (newline != NULL) text = newline + 1;
+    }
+    return text[0] == '\0' ? NULL : strdup(text);
+}
+
+/* {"message": TEXT, "timestamp": N}, or {"message": {"message": TEXT, "extraInfo": {"py_callstack": TEXT,
+ * "timestamp": N}}}. */
+static void take_apart(struct last_words *words, const json_t *root, nanoseconds written) {
+    const json_t *message = json_object_get(root, "message"), *stamp = json_object_get(root, "timestamp");
+    const json_t *extra = json_object_get(message, "extraInfo");
+    if (extra != NULL) stamp = json_object_get(extra, "timestamp");
+    const char *text =
+        json_string_value(json_is_object(message) ? json_object_get(message, "message") : message);
+    const char *stack = json_string_value(json_object_get(extra, "py_callstack"));
+    if (text == NULL) return;
+    words->found.message = first_line(text);
+    words->found.traceback = stack == NULL ? NULL : last_lines(stack);
+    words->found.time = choose_time(timestamp_of(stamp), written, words->since);
+}
+
+/* A log that is named is there. */
+static void look(struct storage_job *job) {
+    struct last_words *words = (struct last_words *)job;
+    CLEANUP(buffer_done) struct buffer bytes = {0};
+    CLEANUP_FD int log =
+        open(words->log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+    nanoseconds written;
+    if (!read_file(words, &bytes, &written)) return;
+    json_t *root = json_loadb(bytes.data, bytes.size, 0, NULL);
+    take_apart(words, root, written);
+    json_decref(root);
+}
+
+static void free_words(struct storage_job *job) {
+    struct last_words *words = (struct last_words *)job;
+    free(words->found.message);
+    free(words->found.traceback);
+    free(words->path);
+    free(words->log);
+    free(words);
+}
+
+/* -- on the loop */
+
+static void tell(struct last_words *words, const struct last_words_found *found) {
+    void (*told)(void *, const struct last_words_found *) = TAKE(words->told);
+    loop_timer_stop(words->logs->loop, &words->limit);
+    if (told != NULL) told(words->context, found);
+}
+
+static void on_read(struct storage_job *job) {
+    struct last_words *words = (struct last_words *)job;
+    if (words->told != NULL) tell(words, &words->found);
+}
+
+static void on_limit(void *context) {
+    tell(context, &(struct last_words_found){0});
+}
+
+static char *name_file(const char *run_path, uint32_t rank, const char *end) {
+    struct buffer path = {0};
+    buffer_printf(&path, "%s/logs/rank-%u.%s", run_path, rank, end);
+    return buffer_take(&path);
+}
+
+struct last_words *last_words_ask(struct logs *logs, const char *run_path, uint32_t rank, nanoseconds since,
+                                  void (*told)(void *context, const struct last_words_found *found),
+                                  void *context) {
+    if (logs->storage == NULL || run_path[0] == '\0' || storage_slow(logs->storage)) return NULL;
+    struct last_words *words = calloc(1, sizeof *words);
+    if (words == NULL) return NULL;
+    *words = (struct last_words){.logs = logs, .told = told, .context = context, .since = since};
+    words->path = name_file(run_path, rank, "error.json");
+    words->log = name_file(run_path, rank, "log");
+    words->job = (struct storage_job){
+        .work = look, .done = on_read, .release = free_words, .what = "reading", .path = words->path};
+    words->limit = (struct loop_timer){.callback = on_limit, .context = words};
+    if (words->path == NULL || words->log == NULL || loop_timer_start(logs->loop, &words->limit, LIMIT) < 0) {
+        free_words(&words->job);
+        return NULL;
+    }
+    logs_post(logs, &words->job);
+    return words;
+}
+
+void last_words_drop(struct last_words *words) {
+    if (words == NULL) return;
+    words->told = NULL;
+    loop_timer_stop(words->logs->loop, &words->limit);
+}
