@@ -115,7 +115,6 @@ void attempt_begin(struct node_run *run, const Wire__Launch *body) {
         attempt_refuse(run, body, err.message, false);
         return;
     }
-    if (!body->hold_port) held_port_close(&run->port);
     for (size_t i = 0; i < body->n_workers; i++)
         workers[i] = (struct worker_process){.outbox = &run->outbox,
                                              .logs = &run->logs,

@@ -5,7 +5,9 @@
  * it: `step`, at the end of every turn, takes the next step. */
 #include "agent/node_run.h"
 
+#include <netinet/in.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/build.h"
@@ -146,6 +148,12 @@ static void on_stacks(void *context, const struct buffer *frames) {
     outbox_send(&run->outbox, &WIRE_MESSAGE(STACKS, stacks, &body));
 }
 
+static bool has_ipv4_loopback(void) {
+    CLEANUP_FD int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in loopback = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    return fd >= 0 && bind(fd, (const struct sockaddr *)&loopback, sizeof loopback) == 0;
+}
+
 static void say_hello(struct node_run *run) {
     Wire__Hello hello = WIRE__HELLO__INIT;
     hello.protocol = FRAME_PROTOCOL;
@@ -153,8 +161,7 @@ static void say_hello(struct node_run *run) {
     hello.node = run->service->start->node;
     hello.node_name = (char *)run->service->start->node_name;
     hello.pid = getpid();
-    hello.address = (char *)run->port.address;
-    hello.port = run->port.port;
+    hello.address = (char *)(has_ipv4_loopback() ? "127.0.0.1" : "::1");
     outbox_send(&run->outbox, &WIRE_MESSAGE(HELLO, hello, &hello));
     channel_flush(run->outbox.channel);
 }
@@ -223,7 +230,6 @@ static int open_run(struct node_run *run, ty_error *err) {
     run->start_timer = (struct loop_timer){.callback = attempt_go_on, .context = run};
     int opened = open_logs(run, err);
     if (opened < 0) return opened;
-    if (held_port_open(&run->port, err) < 0) return err->code;
     int code = signals_start(run);
     if (code < 0) return ty_fail(err, code, "cannot catch signals: %s", strerror(-code));
     template_enter(run->service->template, run->loop, run->service->start->log_path, attempt_template_changed,
@@ -256,7 +262,6 @@ static bool close_run(struct node_run *run) {
     node_sweep_done(&run->sweep);
     log_set_sink(NULL, NULL); /* messages that come later are nobody's */
     logs_close(&run->logs);
-    held_port_close(&run->port);
     signals_stop(run);
     loop_watch_stop(run->loop, &run->parent);
     loop_timer_stop(run->loop, &run->start_timer);
@@ -269,7 +274,7 @@ static bool close_run(struct node_run *run) {
 
 enum node_run_result node_run_serve(const struct service *service) {
     ty_error err = {0};
-    struct node_run run = {.service = service, .port.fd = -1, .lease_fd = service->lease_fd};
+    struct node_run run = {.service = service, .lease_fd = service->lease_fd};
     int code = open_run(&run, &err);
     if (code == 0) {
         oom_init(&run.oom);

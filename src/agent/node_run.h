@@ -14,7 +14,6 @@
 #define AGENT_NODE_RUN_H
 
 #include "agent/hang.h"
-#include "agent/held_port.h"
 #include "agent/logs.h"
 #include "agent/node_sweep.h"
 #include "agent/stacks.h"
@@ -52,7 +51,6 @@ struct node_run {
     nanoseconds log_limit; /* how long the end of the run waits for logs */
     struct worker_channels channels;
     struct oom oom;
-    struct held_port port;
     struct node_sweep sweep;
     struct hang hang;
     struct stacks stacks;

@@ -220,8 +220,7 @@ static void on_hello(struct peer *peer, const Wire__Hello *hello) {
         return;
     }
     (void)snprintf(peer->address, sizeof peer->address, "%s", hello->address);
-    peer->port = (uint16_t)hello->port;
-    struct event_node about = {agents_name(run, peer->node), hello->pid, peer->address, peer->port};
+    struct event_node about = {agents_name(run, peer->node), hello->pid, peer->address};
     run_node_up(run->core, peer->node, &about);
 }
 

@@ -98,6 +98,8 @@ static void close_loop(struct ty_run *run) {
 static void close_parts(struct ty_run *run) {
     if (run->loop != NULL) close_loop(run);
     launch_destroy(run->launched.launch);
+    free(run->launched.port_numbers);
+    ports_done(&run->launched.ports);
     store_destroy(run->launched.store);
     shared_release(run->committing.list);
     run_destroy(TAKE(run->core));

@@ -80,7 +80,8 @@ int launch_create(const struct ty_run *run, int attempt, struct launch **out, ty
         .attempt = attempt,
         .max_failures = run->request->settings.failures.max_failures,
         .master_address = first->address,
-        .master_port = first->port,
+        .master_port = run->launched.port_numbers[0],
+        .ports = run->launched.port_numbers + 1,
         .isolate_devices = run->request->settings.isolate_devices,
         .backend = run->request->settings.backend,
     };
@@ -247,8 +248,6 @@ int launch_frame(const struct launch *launch, const struct peer *peer, struct bu
     fill_message(launch, &body);
     node_token(launch->run->token, peer->node, token);
     body.token = token;
-    body.hold_port =
-        node_rank == 0 || launch->run->prepared.demand.elastic; /* any node may come to be the first */
     bool raw = launch->run->request->settings.no_prefix;
     body.prefix = !raw;
     body.escape = !raw || (launch->run->prepared.plan->n_workers > 1 && isatty(STDOUT_FILENO));

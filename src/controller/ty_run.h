@@ -16,6 +16,7 @@
 #include "controller/events.h"
 #include "controller/history.h"
 #include "controller/input.h"
+#include "controller/ports.h"
 #include "controller/prepare.h"
 #include "controller/progress.h"
 #include "controller/records.h"
@@ -83,7 +84,6 @@ struct peer {
     struct answers answers; /* that the channel has no room for yet */
     struct engine_handle handle;
     char address[64];
-    uint16_t port;
     uint64_t held_for;  /* rows that must be written before what the channel holds may go */
     bool storage_hangs; /* under its logs: that was its last word of it */
 };
@@ -134,6 +134,8 @@ struct launched {
     struct launch *launch;
     int attempt; /* that `launch` and `store` are of */
     struct store *store;
+    struct ports ports;
+    uint16_t *port_numbers;        /* owned: MASTER_PORT, and each rank's */
     size_t store_bytes;            /* of its values, and of those on their way to agents */
     nanoseconds at, failed, ended; /* wall, monotonic, monotonic */
 };

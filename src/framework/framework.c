@@ -10,7 +10,8 @@
 #include "base/str.h"
 #include "framework/shared.h"
 
-static const struct framework *const frameworks[] = {&framework_plain, &framework_torch, &framework_jax};
+static const struct framework *const frameworks[] = {&framework_plain, &framework_torch, &framework_jax,
+                                                     &framework_tensorflow};
 
 int framework_find(const char *name, const struct framework **framework, ty_error *err) {
     if (name == NULL) name = framework_plain.name;
@@ -19,7 +20,8 @@ int framework_find(const char *name, const struct framework **framework, ty_erro
         *framework = frameworks[i];
         return 0;
     }
-    return ty_fail(err, TY_EUSAGE, "framework \"%.80s\" is unknown; allowed: plain, torch, jax", name);
+    return ty_fail(err, TY_EUSAGE, "framework \"%.80s\" is unknown; allowed: plain, torch, jax, tensorflow",
+                   name);
 }
 
 void variables_set(struct variables *variables, const char *name, const char *value) {

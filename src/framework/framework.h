@@ -1,5 +1,5 @@
 /* What a framework expects to find in a worker's environment. One file each: plain (rank, world size, addresses
- * as torchrun sets them), torch, jax (TPU and multi-slice variables). Pure: works on a plan. */
+ * as torchrun sets them), torch, jax (TPU and multi-slice variables), tensorflow. Pure: works on a plan. */
 #ifndef FRAMEWORK_FRAMEWORK_H
 #define FRAMEWORK_FRAMEWORK_H
 
@@ -15,6 +15,7 @@ struct framework_context {
     int attempt, max_failures;
     const char *master_address;
     uint16_t master_port;
+    const uint16_t *ports; /* a free one of each rank, 0 where none was to be had; NULL: none is known */
     bool isolate_devices;
     const char *backend; /* NULL: by default */
     /* What workers inherit (K=V, NULL-terminated): what is set there stays (OMP_NUM_THREADS, JAX_PLATFORMS). */
@@ -31,7 +32,7 @@ struct framework {
                   void *change_context, ty_error *err);
 };
 
-/* "plain", "torch" or "jax"; TY_EUSAGE names what is allowed. NULL: plain. */
+/* "plain", "torch", "jax" or "tensorflow"; TY_EUSAGE names what is allowed. NULL: plain. */
 int framework_find(const char *name, const struct framework **framework, ty_error *err);
 
 #endif

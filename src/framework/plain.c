@@ -148,6 +148,8 @@ static int worker(const struct framework_context *context, size_t rank, environm
     variables_set(&out, "TRAINYARD_NODE", context->cluster->nodes[worker->node].name);
     variables_format(&out, "GROUP_RANK", "%u", worker->node_rank);
     variables_format(&out, "TORCHELASTIC_ERROR_FILE", "%s/logs/rank-%zu.error.json", context->run_path, rank);
+    if (context->ports != NULL && context->ports[rank] != 0)
+        variables_format(&out, "TRAINYARD_PORT", "%u", context->ports[rank]);
     share_threads(context, worker, &out);
     place_in_jax(context, worker, rank, &out);
     if (context->plan->n_slices > 1) variables_format(&out, "MEGASCALE_SLICE_ID", "%d", worker->slice);

@@ -4,7 +4,7 @@
 
 #include "framework/framework.h"
 
-extern const struct framework framework_plain, framework_torch, framework_jax;
+extern const struct framework framework_plain, framework_torch, framework_jax, framework_tensorflow;
 
 /* Where variables go, with the first failure kept. */
 struct variables {

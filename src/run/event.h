@@ -86,8 +86,7 @@ struct event_holders {
 #define EVENT_NODE_VALUES(F) \
     F(node, TEXT, name)      \
     F(node, INT, pid)        \
-    F(node, TEXT, address)   \
-    F(node, INT, port)
+    F(node, TEXT, address)
 #define EVENT_NODE_LOST_VALUES(F) F(node_lost, TEXT, reason)
 #define EVENT_STARTED_VALUES(F) F(started, INT, pid)
 #define EVENT_CHAOS_VALUES(F)                       \

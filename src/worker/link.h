@@ -43,10 +43,11 @@
 
 /* All that a run sets under our own names for each worker, for an array: no user gives them, and what an outer
  * run set is not for the workers of an inner one. */
-#define WORKER_VARIABLES                                                                                   \
-    "TRAINYARD_RUN", "TRAINYARD_ATTEMPT", "TRAINYARD_DEVICES", "TRAINYARD_DEVICE_IDS", WORKER_FD_VARIABLE, \
-        WORKER_PID_VARIABLE, WORKER_TOKEN_VARIABLE, WORKER_PATH_VARIABLE, WORKER_PAYLOAD_VARIABLE,         \
-        WORKER_CHECKPOINT_VARIABLE, WORKER_LOSS_VARIABLE, WORKER_BACKEND_VARIABLE, WORKER_ADDRESS_VARIABLE
+#define WORKER_VARIABLES                                                                                    \
+    "TRAINYARD_RUN", "TRAINYARD_ATTEMPT", "TRAINYARD_DEVICES", "TRAINYARD_DEVICE_IDS", "TRAINYARD_PORT",    \
+        WORKER_FD_VARIABLE, WORKER_PID_VARIABLE, WORKER_TOKEN_VARIABLE, WORKER_PATH_VARIABLE,               \
+        WORKER_PAYLOAD_VARIABLE, WORKER_CHECKPOINT_VARIABLE, WORKER_LOSS_VARIABLE, WORKER_BACKEND_VARIABLE, \
+        WORKER_ADDRESS_VARIABLE
 
 enum {
     WORKER_QUEUE_MAX = 1 << 20,

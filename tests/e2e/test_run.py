@@ -1,5 +1,6 @@
 """`trainyard run`: exit statuses, what workers find in their environment and at MASTER_PORT, options, and starts in odd places."""
 
+import json
 import os
 import resource
 import shutil
@@ -334,7 +335,7 @@ class Rendezvous(RunCase):
         self.meet("RANK", "WORLD_SIZE", prefix=prefix or [])
 
     def test_the_kernel_gives_the_port_to_nobody_else(self):
-        """A worker asks for every free port there is: MASTER_PORT is not among them."""
+        """A worker asks for every free port there is: MASTER_PORT and its own are not among them, and can be bound in any way."""
         script = self.write("ask.py", r"""
 import os, socket
 held = int(os.environ["MASTER_PORT"])
@@ -348,27 +349,56 @@ while len(got) < 500:
     kept.append(asked)
     got.add(asked.getsockname()[1])
 print(held in got, len(got) > 0)
-other = socket.socket()
-try:
-    other.bind(("", held))
-    print("bound without being allowed to")
-except OSError:
-    print("refused")
+own = int(os.environ["TRAINYARD_PORT"])
+for port in (held, own):
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with socket.socket(family) as other:  # without SO_REUSEADDR
+            other.bind(("", port))
+            other.listen()
+print(len({held, own}), own in got)
 """)
         prefix = self.network("ip link set lo up; echo 40000 40007 > /proc/sys/net/ipv4/ip_local_port_range")
         shown = subprocess.run([*(prefix or []), COMMAND, "run", "--storage-path", self.storage, "--no-prefix", "--", PYTHON, "-S", script],
                                cwd=self.place, env=self.environment, capture_output=True, text=True, timeout=60)
-        self.assertEqual("False True\nrefused\n", shown.stdout, shown.stderr)
+        self.assertEqual("False True\n2 False\n", shown.stdout, shown.stderr)
+
+    def test_connections_that_linger_keep_no_attempt_from_its_ports(self):
+        """The server ends first, so that its port is not free for a minute; the next attempt binds all the same, as strictly."""
+        script = self.write("linger.py", r"""
+import os, socket, sys
+for name in ("MASTER_PORT", "TRAINYARD_PORT"):
+    server, client = socket.socket(), socket.socket()
+    server.bind(("", int(os.environ[name])))
+    server.listen()
+    client.connect(server.getsockname())
+    accepted = server.accept()[0]
+    accepted.shutdown(socket.SHUT_WR)
+    client.recv(1)
+    client.close()
+sys.exit(0 if os.environ["TRAINYARD_ATTEMPT"] == "4" else 1)
+""")
+        finished = self.run_workers("--max-failures", 3, "--", PYTHON, "-S", script)
+        self.assert_status(0, finished)
+        self.assertNotIn("Address already in use", finished.err)
+
+    def test_a_port_of_each_rank(self):
+        found = self.environments("-n", 80, "--num-cpus", 80, "--framework", "tensorflow")
+        ports = [environment["TRAINYARD_PORT"] for environment in found]
+        self.assertEqual(81, len({*ports, found[0]["MASTER_PORT"]}))
+        for rank, environment in enumerate(found):
+            config = json.loads(environment["TF_CONFIG"])
+            self.assertEqual({"type": "worker", "index": rank}, config["task"])
+            self.assertEqual(["127.0.0.1:" + port for port in ports], config["cluster"]["worker"])
 
     def test_runs_at_the_same_time_have_different_ports(self):
-        script = "echo $MASTER_PORT > port.$TRAINYARD_RUN; while [ ! -e go ]; do sleep 0.01; done"
+        script = "echo $MASTER_PORT $TRAINYARD_PORT > port.$TRAINYARD_RUN; while [ ! -e go ]; do sleep 0.01; done"
         names = ["one", "two", "three"]
         processes = [self.start("run", "--storage-path", self.storage, "--name", name, "--", "sh", "-c", script) for name in names]
         self.wait_for(lambda: all(os.path.exists(os.path.join(self.place, "port." + name)) for name in names))
         self.write("go", "")
         for process in processes:
             self.assert_status(0, self.finish(process))
-        self.assertEqual(3, len({read(self.place, "port." + name) for name in names}))
+        self.assertEqual(6, len({port for name in names for port in read(self.place, "port." + name).split()}))
 
     def test_the_port_is_held_for_every_attempt(self):
         script = self.write("meet.py", RENDEZVOUS)

@@ -147,7 +147,6 @@ static void hear_message(struct controller *c, const Wire__Message *message) {
     switch (message->body_case) {
     case WIRE__MESSAGE__BODY_HELLO:
         c->hello = true;
-        c->port = message->hello->port;
         (void)snprintf(c->address, sizeof c->address, "%s", message->hello->address);
         break;
     case WIRE__MESSAGE__BODY_EVENTS:
@@ -385,7 +384,6 @@ void controller_launch(struct controller *c, struct launch_options options) {
     body.prefix = options.prefix;
     body.escape = options.escape;
     body.quiet = options.quiet;
-    body.hold_port = !options.release_port;
     body.report_base = options.report_base;
     if (options.start_method != NULL) body.start_method = (char *)options.start_method;
     body.template_argv = options.template_argv;

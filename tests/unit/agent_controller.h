@@ -31,7 +31,7 @@ struct controller {
     char run_path[64], log_path[80];
     struct buffer in;
     bool hello, bye, closed, clean, stacks, leaving;
-    uint32_t leftovers, port, commit_channel;
+    uint32_t leftovers, commit_channel;
     Wire__Report__Kind commit_kind;
     unsigned n_begun, n_ended,
         n_lists; /* checkpoints that are written; those committed or aborted; lists asked for */
@@ -61,7 +61,7 @@ struct launch_options {
     char **environment;
     const char *worker_environment, *working_directory, *payload;
     unsigned grace_ms;
-    bool prefix, escape, quiet, release_port;
+    bool prefix, escape, quiet;
     uint64_t report_base;
     const char *start_method; /* NULL: executed */
     char **template_argv;

@@ -37,7 +37,6 @@ static char **shell(char *script) {
 static void launches_nothing_and_ends(void **state) {
     (void)state;
     struct controller *c = controller_begin();
-    assert_true(c->port > 0);
     assert_true(strcmp(c->address, "127.0.0.1") == 0 || strcmp(c->address, "::1") == 0);
     controller_launch(c, (struct launch_options){.n = 0, .mode = "nothing"});
     assert_int_equal(controller_end(c), 0);
@@ -566,30 +565,6 @@ static void a_kill_for_want_of_memory_is_named(void **state) {
     assert_int_equal(rmdir(cgroup), 0);
 }
 
-static int bind_port(int family, unsigned port, bool reuse) {
-    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (reuse) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
-    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
-    bool six = family == AF_INET6;
-    int code = bind(fd, six ? (struct sockaddr *)&v6 : (struct sockaddr *)&v4, six ? sizeof v6 : sizeof v4);
-    if (code == 0) code = listen(fd, 5);
-    close(fd);
-    return code;
-}
-
-static void the_port_is_held(void **state) {
-    (void)state;
-    struct controller *c = controller_begin();
-    assert_int_equal(bind_port(AF_INET, c->port, false), -1);
-    assert_int_equal(bind_port(AF_INET, c->port, true), 0);
-    assert_int_equal(bind_port(AF_INET6, c->port, true), 0);
-    controller_launch(c, (struct launch_options){.n = 1, .mode = "nothing", .release_port = true});
-    HEAR_UNTIL(c, controller_all_gone(c, 1));
-    assert_int_equal(bind_port(AF_INET, c->port, false), 0);
-    assert_int_equal(controller_end(c), 0);
-}
-
 static bool is_read_to_the_end(int fd) {
     struct pollfd ended = {.fd = fd, .events = POLLIN};
     return poll(&ended, 1, 0) == 1 && (ended.revents & POLLHUP) != 0;
@@ -721,7 +696,6 @@ int main(int argc, char **argv) {
         cmocka_unit_test(workers_die_with_a_killed_agent),
         cmocka_unit_test(without_descriptors_workers_are_refused),
         cmocka_unit_test(an_idle_agent_sleeps),
-        cmocka_unit_test(the_port_is_held),
         cmocka_unit_test(a_kept_agent_serves_the_next_run),
         cmocka_unit_test(what_came_late_does_not_begin_a_run),
         cmocka_unit_test(a_resting_agent_ends_with_its_channel),

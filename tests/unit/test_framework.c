@@ -223,6 +223,20 @@ static void test_jax_finds_the_run(void **state) {
     expect("JAX_COORDINATOR_ADDRESS", "[::1]:4711");
 }
 
+static void test_tensorflow(void **state) {
+    static const uint16_t ports[] = {1001, 1002, 1003, 1004};
+    (void)state;
+    make_plan(gpu_nodes, &four_with_gpus);
+    fixture.context.ports = ports;
+    find("tensorflow", 2, NULL);
+    expect("TF_CONFIG", "{\"cluster\": {\"worker\": [\"10.0.0.1:1001\", \"10.0.0.1:1002\", \"10.0.0.1:1003\", "
+                        "\"10.0.0.1:1004\"]}, \"task\": {\"type\": \"worker\", \"index\": 2}}");
+    expect("TRAINYARD_PORT", "1003");
+    expect("RANK", "2");
+    find("plain", 2, NULL);
+    expect("TRAINYARD_PORT", "1003");
+}
+
 static void test_jax_platform(void **state) {
     char *cpu[] = {"JAX_PLATFORMS=cpu", NULL}, *empty[] = {"JAX_PLATFORMS=", NULL};
     const ty_scaling_config plain = {.num_workers = 2};
@@ -295,6 +309,7 @@ int main(void) {
         cmocka_unit_test_teardown(test_threads, drop_plan),
         cmocka_unit_test_teardown(test_torch, drop_plan),
         cmocka_unit_test_teardown(test_jax_finds_the_run, drop_plan),
+        cmocka_unit_test_teardown(test_tensorflow, drop_plan),
         cmocka_unit_test_teardown(test_jax_platform, drop_plan),
         cmocka_unit_test_teardown(test_several_slices, drop_plan),
         cmocka_unit_test_teardown(test_one_slice_has_no_megascale, drop_plan),

@@ -1,6 +1,6 @@
 """The JAX world of a run: joined before the training function, left after it.
 
-Rank 0's coordinator listens on MASTER_PORT, which the agent holds for it. The others are told when it does, through the run's
+Rank 0's coordinator listens on MASTER_PORT, which is free for it. The others are told when it does, through the run's
 store: who comes too early is let in a second later.
 """
 

@@ -1,0 +1,41 @@
+/* tensorflow: what plain sets, and TF_CONFIG with the address of each worker, for MultiWorkerMirroredStrategy. A
+ * worker serves at its own free port; rank 0 is the chief, as the first worker is. No options. */
+#include "framework/shared.h"
+
+#include <errno.h>
+#include <string.h>
+
+static int shared(const struct framework_context *context, environment_change *change, void *change_context,
+                  ty_error *err) {
+    return framework_plain.shared(context, change, change_context, err);
+}
+
+static void add_address(const struct framework_context *context, size_t rank, struct buffer *out) {
+    bool bare = strchr(context->master_address, ':') != NULL; /* an IPv6 address */
+    buffer_printf(out, "%s\"%s%s%s:%u\"", rank > 0 ? ", " : "", bare ? "[" : "", context->master_address,
+                  bare ? "]" : "", context->ports[rank]);
+}
+
+static int worker(const struct framework_context *context, size_t rank, environment_change *change,
+                  void *change_context, ty_error *err) {
+    struct variables out = {change, change_context, 0};
+    struct buffer config = {0};
+    int result = framework_plain.worker(context, rank, change, change_context, err);
+    if (result < 0) return result;
+    buffer_text(&config, "{\"cluster\": {\"worker\": [");
+    for (size_t other = 0; other < context->plan->n_workers; other++) {
+        if (context->ports == NULL || context->ports[other] == 0) {
+            buffer_done(&config);
+            return ty_fail(err, TY_ESTART, "there are not enough free ports for TF_CONFIG of %zu workers",
+                           context->plan->n_workers);
+        }
+        add_address(context, other, &config);
+    }
+    buffer_printf(&config, "]}, \"task\": {\"type\": \"worker\", \"index\": %zu}}", rank);
+    if (config.failed) out.result = -ENOMEM;
+    variables_set(&out, "TF_CONFIG", config.data);
+    buffer_done(&config);
+    return variables_end(&out, err);
+}
+
+const struct framework framework_tensorflow = {.name = "tensorflow", .shared = shared, .worker = worker};
