@@ -53,6 +53,8 @@ void command_man_text(const struct command *command, struct buffer *out);
 
 /* `trainyard agent ...`, what an engine starts for a node; not for people. */
 int command_agent_main(int argc, char **argv);
+/* `trainyard mpi-worker PROG ...`, what an agent executes with --framework mpi; not for people. */
+int command_mpi_worker_main(int argc, char **argv);
 
 /* Writes to standard output, whole; a reader that went away is no error. */
 int cli_print(const struct buffer *text, ty_error *err);

@@ -129,6 +129,7 @@ static int dispatch(int argc, char **argv, const struct command **command, ty_er
 
 int main(int argc, char **argv) {
     if (argc > 1 && str_equal(argv[1], "agent")) return command_agent_main(argc - 1, argv + 1);
+    if (argc > 1 && str_equal(argv[1], "mpi-worker")) return command_mpi_worker_main(argc - 1, argv + 1);
     file_open_standard();
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN); /* what cannot be written is told, by whoever writes */

@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "base/utf8.h"
 #include "cli/command.h"
+#include "cli/elf_needs.h"
 #include "cli/run_options.h"
 #include "cli/scaling_options.h"
 #include "cli/terminal.h"
@@ -53,8 +54,23 @@ static void tell_log(void *context, enum log_level level, const char *subsystem,
         terminal_error(command, text);
 }
 
+/* Started without a launcher of its own kind, each rank of an MPI program is a world of one. */
+static void warn_of_mpi(const char *command, const struct run_request *request) {
+    if (str_equal(request->settings.framework, "mpi") || getenv("PMI_FD") != NULL) return;
+    bool alone = elf_needs(request->argv[0], "libmpi.so") || elf_needs(request->argv[0], "libmpich");
+    if (!alone) return;
+    CLEANUP(buffer_done) struct buffer text = {0};
+    buffer_printf(
+        &text,
+        "%.200s is linked to MPI, and each rank will be alone in a world of its own: with --framework mpi "
+        "those of MPICH find each other",
+        request->argv[0]);
+    if (!text.failed) terminal_warning(command, text.data);
+}
+
 int run_to_its_end(const char *command, const struct run_request *request, ty_error *err) {
     ty_result *result = NULL;
+    warn_of_mpi(command, request);
     log_set_sink(tell_log, (void *)(uintptr_t)command);
     int code = controller_run(request, &result, err);
     int status = tell_outcome(command, code, result, err);

@@ -11,6 +11,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/module.h"
 #include "base/str.h"
 #include "cluster/topology.h"
 #include "controller/ty_run.h"
@@ -24,6 +25,8 @@ struct launch {
     struct environment shared;
     size_t *first; /* ranks of node n: ranks[first[n]] up to ranks[first[n + 1]] */
     uint32_t *ranks;
+    const char *const *argv; /* the request's, or `executed` */
+    const char **executed;   /* owned list: the framework's command in front */
     char directory[4096];
 };
 
@@ -43,6 +46,26 @@ static int group_ranks(struct launch *launch) {
         launch->first[node + 2] += launch->first[node + 1];
     for (size_t rank = 0; rank < plan->n_workers; rank++)
         launch->ranks[launch->first[plan->workers[rank].node_rank + 1]++] = (uint32_t)rank;
+    return 0;
+}
+
+/* What is executed: the program itself, or what the framework has in front of it. */
+static int choose_argv(struct launch *launch, ty_error *err) {
+    const char *const *argv = launch->run->request->argv;
+    const char *name = launch->run->prepared.framework->command;
+    size_t n = 0;
+    launch->argv = argv;
+    if (name == NULL || launch->run->request->executable != NULL) return 0;
+    const char *command = module_command(err);
+    if (command == NULL) return err != NULL && err->code < 0 ? err->code : TY_ESTART;
+    while (argv[n] != NULL)
+        n++;
+    launch->executed = calloc(n + 3, sizeof *launch->executed);
+    if (launch->executed == NULL) return ty_fail_memory(err);
+    launch->executed[0] = command;
+    launch->executed[1] = name;
+    memcpy(launch->executed + 2, argv, n * sizeof *argv);
+    launch->argv = launch->executed;
     return 0;
 }
 
@@ -87,6 +110,7 @@ int launch_create(const struct ty_run *run, int attempt, struct launch **out, ty
     };
     int result = file_working_directory(launch->directory, sizeof launch->directory, err);
     if (result >= 0 && group_ranks(launch) < 0) result = ty_fail_memory(err);
+    if (result >= 0) result = choose_argv(launch, err);
     if (result >= 0) result = fill_shared(launch, err);
     if (result < 0) {
         launch_destroy(launch);
@@ -101,6 +125,7 @@ void launch_destroy(struct launch *launch) {
     environment_done(&launch->shared);
     free(launch->first);
     free(launch->ranks);
+    free(launch->executed);
     free(launch);
 }
 
@@ -204,8 +229,8 @@ static void fill_message(const struct launch *launch, Wire__Launch *message) {
     message->attempt = (uint32_t)launch->framework.attempt;
     message->run_path = run->path;
     message->working_directory = (char *)launch->directory;
-    message->argv = (char **)request->argv;
-    while (request->argv[message->n_argv] != NULL)
+    message->argv = (char **)launch->argv;
+    while (launch->argv[message->n_argv] != NULL)
         message->n_argv++;
     if (request->executable != NULL) message->executable = (char *)request->executable;
     message->environment = launch->shared.items;

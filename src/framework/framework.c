@@ -11,7 +11,7 @@
 #include "framework/shared.h"
 
 static const struct framework *const frameworks[] = {&framework_plain, &framework_torch, &framework_jax,
-                                                     &framework_tensorflow};
+                                                     &framework_tensorflow, &framework_mpi};
 
 int framework_find(const char *name, const struct framework **framework, ty_error *err) {
     if (name == NULL) name = framework_plain.name;
@@ -20,8 +20,8 @@ int framework_find(const char *name, const struct framework **framework, ty_erro
         *framework = frameworks[i];
         return 0;
     }
-    return ty_fail(err, TY_EUSAGE, "framework \"%.80s\" is unknown; allowed: plain, torch, jax, tensorflow",
-                   name);
+    return ty_fail(err, TY_EUSAGE,
+                   "framework \"%.80s\" is unknown; allowed: plain, torch, jax, tensorflow, mpi", name);
 }
 
 void variables_set(struct variables *variables, const char *name, const char *value) {

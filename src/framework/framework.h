@@ -1,5 +1,5 @@
 /* What a framework expects to find in a worker's environment. One file each: plain (rank, world size, addresses
- * as torchrun sets them), torch, jax (TPU and multi-slice variables), tensorflow. Pure: works on a plan. */
+ * as torchrun sets them), torch, jax (TPU and multi-slice variables), tensorflow, mpi. Pure: works on a plan. */
 #ifndef FRAMEWORK_FRAMEWORK_H
 #define FRAMEWORK_FRAMEWORK_H
 
@@ -30,9 +30,11 @@ struct framework {
                   ty_error *err);
     int (*worker)(const struct framework_context *context, size_t rank, environment_change *change,
                   void *change_context, ty_error *err);
+    /* The command of `trainyard` that executes the program of each worker; NULL: it is executed itself. */
+    const char *command;
 };
 
-/* "plain", "torch", "jax" or "tensorflow"; TY_EUSAGE names what is allowed. NULL: plain. */
+/* "plain", "torch", "jax", "tensorflow" or "mpi"; TY_EUSAGE names what is allowed. NULL: plain. */
 int framework_find(const char *name, const struct framework **framework, ty_error *err);
 
 #endif

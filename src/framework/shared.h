@@ -4,7 +4,8 @@
 
 #include "framework/framework.h"
 
-extern const struct framework framework_plain, framework_torch, framework_jax, framework_tensorflow;
+extern const struct framework framework_plain, framework_torch, framework_jax, framework_tensorflow,
+    framework_mpi;
 
 /* Where variables go, with the first failure kept. */
 struct variables {

@@ -33,7 +33,7 @@ RUN = {
     "--name": ("a", ["", ".", "..", "a/b", ".a", "-a", "a\nb", "\x1b[1m", "x" * 201, "x" * 4096], []),
     "--storage-path": (None, [""], []),
     "--env": ("A=1", ["", "=1", "1A=2", "A-B=1", "NOT_SET_ANYWHERE", "RANK=1", "WORLD_SIZE=2", "TRAINYARD_FD=3", "A B=1"], []),
-    "--framework": ("plain", ["", "pytorch", "keras"], ["plain|torch|jax|tensorflow"]),
+    "--framework": ("plain", ["", "pytorch", "keras"], ["plain|torch|jax|tensorflow|mpi"]),
     "--backend": ("gloo", ["", "mpi", "GLOO"], ["gloo|nccl"]),
     "--max-failures": ("1", ["", "x", "-2", "1.5", "nan", "99999999999999999999"], ["-1"]),
     "--time-limit": ("1h", ["", "x", "-1", "nan", "inf", "1w", "1h30", "1e400", "h"], []),

@@ -1,0 +1,256 @@
+/* `trainyard mpi-worker PROG ARG...`, what the agent executes for a worker of `--framework mpi`; not for people.
+ * This process becomes the program, and finds a socket in PMI_FD, over which MPICH and its kin ask with the
+ * lines of PMI-1 who is there and where. A child of it answers them out of the run's store, and ends with it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <trainyard/worker.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/str.h"
+#include "cli/command.h"
+#include "cli/elf_needs.h"
+#include "cli/terminal.h"
+
+/* What clients are told of the size of names, keys and values: MPICH's own, where others take them from it. */
+enum { NAME_MAX_SIZE = 256, KEY_MAX_SIZE = 64, VALUE_MAX_SIZE = 1024, LINE_MAX_SIZE = 4096 };
+
+struct server {
+    ty_worker *worker;
+    int fd;
+    unsigned barriers;
+    struct buffer in;
+};
+
+static int reply(const struct server *server, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static int reply(const struct server *server, const char *format, ...) {
+    char line[LINE_MAX_SIZE];
+    va_list args;
+    va_start(args, format);
+    int size = vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    return size < 0 || size >= (int)sizeof line ? -EMSGSIZE : file_write_all(server->fd, line, (size_t)size);
+}
+
+/* The value of ` name=` in a line; that of `value` goes to its end, others to the next blank. "" without. */
+static void take_field(const char *line, const char *name, char *out, size_t room) {
+    char mark[32];
+    (void)snprintf(mark, sizeof mark, "%s=", name);
+    const char *at = strstr(line, mark);
+    while (at != NULL && at != line && at[-1] != ' ')
+        at = strstr(at + 1, mark);
+    const char *value = at == NULL ? "" : at + strlen(mark);
+    size_t size = str_equal(name, "value") ? strlen(value) : strcspn(value, " ");
+    (void)snprintf(out, room, "%.*s", (int)size, value);
+}
+
+/* Keys of the store know no blanks, and are the run's: ours begin alike. */
+static void name_key(const char *line, char *out, size_t room) {
+    char key[KEY_MAX_SIZE + 1];
+    take_field(line, "key", key, sizeof key);
+    (void)snprintf(out, room, "pmi/%s", key);
+}
+
+static int on_init(struct server *server, const char *line) {
+    (void)line;
+    return reply(server, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n");
+}
+
+static int on_maxes(struct server *server, const char *line) {
+    (void)line;
+    return reply(server, "cmd=maxes kvsname_max=%d keylen_max=%d vallen_max=%d\n", NAME_MAX_SIZE, KEY_MAX_SIZE,
+                 VALUE_MAX_SIZE);
+}
+
+static int on_appnum(struct server *server, const char *line) {
+    (void)line;
+    return reply(server, "cmd=appnum appnum=0\n");
+}
+
+static int on_universe(struct server *server, const char *line) {
+    (void)line;
+    return reply(server, "cmd=universe_size size=%s\n", getenv("WORLD_SIZE"));
+}
+
+static int on_name(struct server *server, const char *line) {
+    (void)line;
+    return reply(server, "cmd=my_kvsname kvsname=trainyard\n");
+}
+
+static int on_put(struct server *server, const char *line) {
+    char key[KEY_MAX_SIZE + 8], value[VALUE_MAX_SIZE + 1];
+    name_key(line, key, sizeof key);
+    take_field(line, "value", value, sizeof value);
+    int result = ty_store_set(server->worker, key, value, strlen(value), NULL);
+    return result < 0 ? reply(server, "cmd=put_result rc=-1 msg=failed\n")
+                      : reply(server, "cmd=put_result rc=0 msg=success\n");
+}
+
+/* Which ranks share a machine is known without asking where there is only one. */
+static int on_get(struct server *server, const char *line) {
+    char key[KEY_MAX_SIZE + 8];
+    CLEANUP_FREE void *value = NULL;
+    size_t size;
+    name_key(line, key, sizeof key);
+    if (str_equal(key, "pmi/PMI_process_mapping") && str_equal(getenv("GROUP_WORLD_SIZE"), "1"))
+        return reply(server, "cmd=get_result rc=0 msg=success value=(vector,(0,1,%s))\n", getenv("WORLD_SIZE"));
+    int result = ty_store_get(server->worker, key, &value, &size, NULL);
+    if (result <= 0) return reply(server, "cmd=get_result rc=-1 msg=key_not_found value=unknown\n");
+    return reply(server, "cmd=get_result rc=0 msg=success value=%s\n", (const char *)value);
+}
+
+static int on_barrier(struct server *server, const char *line) {
+    char key[48];
+    CLEANUP_FREE void *all = NULL;
+    size_t size;
+    (void)line;
+    (void)snprintf(key, sizeof key, "pmi-barrier/%u", server->barriers++);
+    int result = ty_store_gather(server->worker, key, "", 0, -1, &all, &size, NULL);
+    return result < 0 ? result : reply(server, "cmd=barrier_out\n");
+}
+
+static int on_finalize(struct server *server, const char *line) {
+    (void)line;
+    return reply(server, "cmd=finalize_ack\n");
+}
+
+/* By itself it would first wait for the others, who wait for it. */
+static int on_abort(struct server *server, const char *line) {
+    (void)server, (void)line;
+    return kill(getppid(), SIGKILL) < 0 ? -errno : 0;
+}
+
+static int on_publish(struct server *server, const char *line) {
+    (void)line;
+    return reply(server, "cmd=publish_result rc=-1 msg=not_supported\n");
+}
+
+static int on_unpublish(struct server *server, const char *line) {
+    (void)line;
+    return reply(server, "cmd=unpublish_result rc=-1 msg=not_supported\n");
+}
+
+static int on_lookup(struct server *server, const char *line) {
+    (void)line;
+    return reply(server, "cmd=lookup_result rc=-1 msg=not_supported\n");
+}
+
+/* The only command of several lines: its last one is answered. */
+static int on_spawn(struct server *server, const char *line) {
+    return str_equal(line, "endcmd") ? reply(server, "cmd=spawn_result rc=-1 msg=not_supported\n") : 0;
+}
+
+static const struct {
+    const char *begins; /* how its line does */
+    int (*act)(struct server *server, const char *line);
+} commands[] = {
+    {"cmd=init ", on_init},
+    {"cmd=get_maxes", on_maxes},
+    {"cmd=get_appnum", on_appnum},
+    {"cmd=get_universe_size", on_universe},
+    {"cmd=get_my_kvsname", on_name},
+    {"cmd=put ", on_put},
+    {"cmd=get ", on_get},
+    {"cmd=barrier_in", on_barrier},
+    {"cmd=finalize", on_finalize},
+    {"cmd=abort", on_abort},
+    {"cmd=publish_name", on_publish},
+    {"cmd=unpublish_name", on_unpublish},
+    {"cmd=lookup_name", on_lookup},
+    {"mcmd=spawn", on_spawn},
+    {"endcmd", on_spawn},
+};
+
+/* A line that is none of these belongs to a spawn that is refused at its end. */
+static int answer(struct server *server, const char *line) {
+    for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+        if (str_prefix(line, commands[i].begins, NULL)) return commands[i].act(server, line);
+    return str_prefix(line, "cmd=", NULL) ? -EPROTO : 0;
+}
+
+static int answer_lines(struct server *server) {
+    char *newline;
+    while (server->in.size > 0 && (newline = memchr(server->in.data, '\n', server->in.size)) != NULL) {
+        *newline = '\0';
+        if (newline > server->in.data && newline[-1] == ' ') newline[-1] = '\0';
+        int result = answer(server, server->in.data);
+        if (result < 0) return result;
+        buffer_consume(&server->in, (size_t)(newline + 1 - server->in.data));
+    }
+    return server->in.size < LINE_MAX_SIZE ? 0 : -EMSGSIZE;
+}
+
+static _Noreturn void serve(int fd) {
+    struct server server = {.fd = fd};
+    char bytes[LINE_MAX_SIZE];
+    server.worker = ty_worker_self(NULL);
+    for (ssize_t n = 1; n > 0 && server.worker != NULL;) {
+        n = read(fd, bytes, sizeof bytes);
+        if (n > 0) buffer_append(&server.in, bytes, (size_t)n);
+        if (n < 0 && errno == EINTR) n = 1;
+        if (server.in.failed || answer_lines(&server) < 0) break;
+    }
+    _exit(0);
+}
+
+/* It has nothing to say, lives as long as the program, and hears of no stop: who is told to end may still have
+ * to meet the others. */
+static void become_server(int fd, pid_t program) {
+    CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != program) _exit(0);
+    for (int i = SIGHUP; i <= SIGTERM; i++)
+        if (i == SIGHUP || i == SIGINT || i == SIGQUIT || i == SIGTERM) (void)signal(i, SIG_IGN);
+    for (int i = 0; i <= STDERR_FILENO && null >= 0; i++)
+        (void)dup2(null, i);
+    serve(fd);
+}
+
+static int fail(const char *what, const char *why) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    buffer_printf(&text, "%s: %s", what, why);
+    terminal_error("run", text.failed ? why : text.data);
+    return 127;
+}
+
+static int offer_pmi(void) {
+    int ends[2];
+    char text[16];
+    pid_t program = getpid();
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) < 0) return -errno;
+    pid_t child = fork();
+    if (child < 0) return -errno;
+    if (child == 0) {
+        (void)close(ends[1]);
+        become_server(ends[0], program);
+    }
+    (void)close(ends[0]);
+    (void)snprintf(text, sizeof text, "%d", ends[1]);
+    if (setenv("PMI_FD", text, 1) < 0 || setenv("PMI_RANK", getenv("RANK"), 1) < 0 ||
+        setenv("PMI_SIZE", getenv("WORLD_SIZE"), 1) < 0)
+        return -ENOMEM;
+    return unsetenv("PMI_PORT");
+}
+
+int command_mpi_worker_main(int argc, char **argv) {
+    if (argc < 2 || getenv("RANK") == NULL || getenv("WORLD_SIZE") == NULL)
+        return fail("mpi-worker", "`trainyard run --framework mpi` starts it");
+    if (elf_needs(argv[1], "libmpi.so"))
+        return fail(argv[1],
+                    "is linked to Open MPI, which wants PMIx: this version speaks PMI-1, for MPICH and what "
+                    "is compatible with it; start it with Open MPI's own mpirun");
+    int result = offer_pmi();
+    if (result < 0) return fail("cannot serve MPI", strerror(-result));
+    (void)signal(SIGPIPE, SIG_DFL);
+    (void)execvp(argv[1], argv + 1);
+    return fail(argv[1], strerror(errno));
+}
