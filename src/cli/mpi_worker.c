@@ -21,7 +21,7 @@
 #include "cli/terminal.h"
 
 /* What clients are told of the size of names, keys and values: MPICH's own, where others take them from it. */
-enum { NAME_MAX_SIZE = 256, KEY_MAX_SIZE = 64, VALUE_MAX_SIZE = 1024, LINE_MAX_SIZE = 4096 };
+enum { PMI_NAME_SIZE = 256, PMI_KEY_SIZE = 64, PMI_VALUE_SIZE = 1024, PMI_LINE_SIZE = 4096 };
 
 struct server {
     ty_worker *worker;
@@ -33,7 +33,7 @@ struct server {
 static int reply(const struct server *server, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 static int reply(const struct server *server, const char *format, ...) {
-    char line[LINE_MAX_SIZE];
+    char line[PMI_LINE_SIZE];
     va_list args;
     va_start(args, format);
     int size = vsnprintf(line, sizeof line, format, args);
@@ -55,7 +55,7 @@ static void take_field(const char *line, const char *name, char *out, size_t roo
 
 /* Keys of the store know no blanks, and are the run's: ours begin alike. */
 static void name_key(const char *line, char *out, size_t room) {
-    char key[KEY_MAX_SIZE + 1];
+    char key[PMI_KEY_SIZE + 1];
     take_field(line, "key", key, sizeof key);
     (void)snprintf(out, room, "pmi/%s", key);
 }
@@ -67,8 +67,8 @@ static int on_init(struct server *server, const char *line) {
 
 static int on_maxes(struct server *server, const char *line) {
     (void)line;
-    return reply(server, "cmd=maxes kvsname_max=%d keylen_max=%d vallen_max=%d\n", NAME_MAX_SIZE, KEY_MAX_SIZE,
-                 VALUE_MAX_SIZE);
+    return reply(server, "cmd=maxes kvsname_max=%d keylen_max=%d vallen_max=%d\n", PMI_NAME_SIZE, PMI_KEY_SIZE,
+                 PMI_VALUE_SIZE);
 }
 
 static int on_appnum(struct server *server, const char *line) {
@@ -87,7 +87,7 @@ static int on_name(struct server *server, const char *line) {
 }
 
 static int on_put(struct server *server, const char *line) {
-    char key[KEY_MAX_SIZE + 8], value[VALUE_MAX_SIZE + 1];
+    char key[PMI_KEY_SIZE + 8], value[PMI_VALUE_SIZE + 1];
     name_key(line, key, sizeof key);
     take_field(line, "value", value, sizeof value);
     int result = ty_store_set(server->worker, key, value, strlen(value), NULL);
@@ -97,7 +97,7 @@ static int on_put(struct server *server, const char *line) {
 
 /* Which ranks share a machine is known without asking where there is only one. */
 static int on_get(struct server *server, const char *line) {
-    char key[KEY_MAX_SIZE + 8];
+    char key[PMI_KEY_SIZE + 8];
     CLEANUP_FREE void *value = NULL;
     size_t size;
     name_key(line, key, sizeof key);
@@ -186,12 +186,12 @@ static int answer_lines(struct server *server) {
         if (result < 0) return result;
         buffer_consume(&server->in, (size_t)(newline + 1 - server->in.data));
     }
-    return server->in.size < LINE_MAX_SIZE ? 0 : -EMSGSIZE;
+    return server->in.size < PMI_LINE_SIZE ? 0 : -EMSGSIZE;
 }
 
 static _Noreturn void serve(int fd) {
     struct server server = {.fd = fd};
-    char bytes[LINE_MAX_SIZE];
+    char bytes[PMI_LINE_SIZE];
     server.worker = ty_worker_self(NULL);
     for (ssize_t n = 1; n > 0 && server.worker != NULL;) {
         n = read(fd, bytes, sizeof bytes);

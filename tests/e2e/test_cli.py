@@ -114,7 +114,7 @@ class Environment(Case):
         self.assertEqual("here unset unset", self.show(env={"A": "here"}))
         self.assertEqual("there x=y $(z) unset", self.show("--env", "A=there", "--env", "B=1", "--env", "B=x=y $(z)", env={"A": "here"}))
         self.assertEqual("here unset 7", self.show("--env", "A", "--env", "OMP_NUM_THREADS=7", env={"A": "here"}))
-        self.assertEqual(" unset 1", self.show("--env", "A="))
+        self.assertEqual(" unset unset", self.show("--env", "A="))
 
     def test_config_file_below_options(self):
         path = self.write("c.yaml", "run_config: {name: from-file, worker_runtime_env: {env_vars: {A: file, B: file}}}\n")
