@@ -49,7 +49,7 @@ class ErrorFiles(RunCase):
 
     def test_the_earliest_is_the_cause_though_it_ends_last(self):
         """Rank 1 fails and lingers; rank 0 fails of that, and ends first."""
-        for name, end in (("told", "sys.exit(4)"), ("killed", "time.sleep(%s)" % 100000)):
+        for name in ("told", "killed"):
             with self.subTest(name):
                 self.forget()
                 source = ('if rank == 1:\n    record("OSError: the disk of rank 1")\n    make("there.1")\n'

@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 
 import pytest
@@ -319,3 +321,17 @@ def test_too_many_workers_for_a_slice():
 def test_on_gpus(fit):
     found = fit(look, 1, scaling={"use_gpu": True}).metrics
     assert found["platform"] == "gpu" and found["devices"] == 1
+
+
+@pytest.mark.parametrize("framework", ["plain", "jax"])
+def test_a_program_that_initializes_without_arguments_finds_the_run(place, framework):
+    program = place / "program.py"
+    program.write_text(
+        "import jax\njax.distributed.initialize()\nprint(jax.process_index(), jax.process_count(), flush=True)\n"
+    )
+    command = os.path.join(os.environ.get("TRAINYARD_BUILD", "build"), "trainyard")
+    options = ["-n", "2", "--num-cpus", "2", "--framework", framework, "--no-prefix"]
+    words = [command, "run", *options, "--", sys.executable, str(program)]
+    finished = subprocess.run(words, capture_output=True, text=True, timeout=300, env={**os.environ, "HOME": str(place)})
+    assert finished.returncode == 0, finished
+    assert sorted(finished.stdout.split("\n")) == ["", "0 2", "1 2"]

@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-
 from conftest import BUILD
 
 torch = pytest.importorskip("torch")
@@ -28,8 +27,10 @@ OWN = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_US
 
 @pytest.fixture
 def environment(place):
-    mine = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "TORCH", "TRAINYARD_", "OMP_", "MASTER_", "OMPI_", "JAX_"))}
-    return {**mine, "HOME": str(place), "PYTHON_EXEC": sys.executable, "TMPDIR": str(place), "TRAINYARD_LEASE_DIR": str(place / "leases")}
+    dropped = ("PET_", "TORCH", "TRAINYARD_", "OMP_", "MASTER_", "OMPI_", "JAX_")
+    mine = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+    own = {"HOME": place, "TMPDIR": place, "TRAINYARD_LEASE_DIR": place / "leases", "PYTHON_EXEC": sys.executable}
+    return {**mine, **{name: str(value) for name, value in own.items()}}
 
 
 def execute(words, place, environment):
@@ -37,7 +38,7 @@ def execute(words, place, environment):
 
 
 def environments(launcher, options, place, environment):
-    told = place / ("told-%d" % len(list(place.iterdir())))
+    told = place / f"told-{len(list(place.iterdir()))}"
     told.mkdir()
     (place / "tell.py").write_text(TELL)
     finished = execute([*launcher, *options, place / "tell.py", told], place, environment)
@@ -50,7 +51,13 @@ def environments(launcher, options, place, environment):
     [
         [],
         ["--nproc_per_node=3", "--nnodes=1:1", "--max_restarts=4", "--role=trainer"],
-        ["--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--rdzv-id=seven", "--signals-to-handle=SIGTERM,SIGUSR1"],
+        [
+            "--nproc-per-node=2",
+            "--rdzv-backend=c10d",
+            "--rdzv-endpoint=localhost:0",
+            "--rdzv-id=seven",
+            "--signals-to-handle=SIGTERM,SIGUSR1",
+        ],
     ],
 )
 def test_what_workers_find_is_what_torchrun_gives(options, place, environment):
