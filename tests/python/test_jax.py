@@ -10,7 +10,7 @@ import time
 
 import pytest
 import trainyard
-from conftest import tpu_hosts
+from conftest import BUILD, tpu_hosts
 from trainyard import RunConfig, ScalingConfig, WorkerGroupError, init
 from trainyard.jax import JaxConfig, JaxTrainer, world
 
@@ -329,7 +329,7 @@ def test_a_program_that_initializes_without_arguments_finds_the_run(place, frame
     program.write_text(
         "import jax\njax.distributed.initialize()\nprint(jax.process_index(), jax.process_count(), flush=True)\n"
     )
-    command = os.path.join(os.environ.get("TRAINYARD_BUILD", "build"), "trainyard")
+    command = os.path.join(os.path.abspath(BUILD), "trainyard")
     options = ["-n", "2", "--num-cpus", "2", "--framework", framework, "--no-prefix"]
     words = [command, "run", *options, "--", sys.executable, str(program)]
     finished = subprocess.run(words, capture_output=True, text=True, timeout=300, env={**os.environ, "HOME": str(place)})
