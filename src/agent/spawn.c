@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/program_hint.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
 
@@ -113,7 +114,7 @@ static int fail_step(const struct spawning *child, ty_error *err) {
     const char *why = strerror(child->error);
     switch (child->step) {
     case STEP_EXECUTE:
-        return ty_fail(err, TY_ESTART, "cannot execute %s: %s", child->spawn->path, why);
+        return program_refuse(child->spawn->path, child->spawn->directory, child->error, err);
     case STEP_DIRECTORY:
         return ty_fail(err, TY_ESTART, "cannot enter directory %s: %s", child->spawn->directory, why);
     case STEP_CPUS:
@@ -231,7 +232,7 @@ static char *join_entry(const char *directory, const char *entry, size_t size, c
 }
 
 static char *search_path(const char *name, const char *search, const char *directory, ty_error *err) {
-    const char *refused = NULL;
+    CLEANUP_FREE char *refused = NULL;
     for (const char *at = search;; at++) {
         size_t size = strcspn(at, ":");
         char *path = join_entry(directory, at, size, name);
@@ -240,15 +241,17 @@ static char *search_path(const char *name, const char *search, const char *direc
             return NULL;
         }
         if (is_executable(path)) return path;
-        if (access(path, F_OK) == 0) refused = "Permission denied";
-        free(path);
+        if (refused == NULL && access(path, F_OK) == 0)
+            refused = path;
+        else
+            free(path);
         at += size;
         if (*at == '\0') break;
     }
     if (refused != NULL)
-        (void)ty_fail(err, TY_ESTART, "cannot execute %s: %s", name, refused);
+        (void)program_refuse(refused, NULL, EACCES, err);
     else
-        (void)ty_fail(err, TY_ESTART, "cannot execute %s: No such file or directory in PATH=%s", name, search);
+        (void)program_refuse_unfound(name, search, directory, err);
     return NULL;
 }
 

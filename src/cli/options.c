@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/duration.h"
 #include "base/str.h"
+#include "cli/foreign_options.h"
 
 enum { MAX_OPTIONS = 64, FIRST_KEY = 256 };
 
@@ -70,6 +71,11 @@ static int fail_unknown(const struct options_reader *reader, const char *name, t
     return ty_fail(err, TY_EUSAGE, "unknown option --%.80s; --help lists those there are", name);
 }
 
+/* Other launchers' options are looked for where workers are asked for. */
+static bool is_foreign(const struct options_reader *reader, const char *name, const char *word, ty_error *err) {
+    return option_named(reader, "num-workers") != NULL && foreign_option(name, word, err);
+}
+
 static int fail_no_argument(const struct option_spec *option, ty_error *err) {
     return ty_fail(err, TY_EUSAGE, "option --%s needs a value: --%s %s", option->name, option->name,
                    option->argument);
@@ -81,7 +87,12 @@ static int explain_long(const struct options_reader *reader, const char *word, t
         equals != NULL ? strndup(word + 2, (size_t)(equals - word - 2)) : strdup(word + 2);
     if (name == NULL) return ty_fail_memory(err);
     const struct option_spec *option = option_named(reader, name);
-    if (option == NULL) return fail_unknown(reader, name, err);
+    if (option == NULL) {
+        CLEANUP(buffer_done) struct buffer given = {0};
+        buffer_printf(&given, "--%s", name);
+        if (given.failed) return ty_fail_memory(err);
+        return is_foreign(reader, name, given.data, err) ? TY_EUSAGE : fail_unknown(reader, name, err);
+    }
     if (option->argument == NULL)
         return ty_fail(err, TY_EUSAGE, "option --%s takes no value, but was given '%.80s'", name,
                        equals != NULL ? equals + 1 : "");
@@ -94,6 +105,8 @@ static int explain_letters(const struct options_reader *reader, const char *word
         if (option == NULL && letter == word + 1 && *letter >= '0' && *letter <= '9')
             return ty_fail(err, TY_EUSAGE,
                            "unknown option %.80s; put -- before a value that begins with a dash", word);
+        const char name[] = {*letter, '\0'}, given[] = {'-', *letter, '\0'};
+        if (option == NULL && letter == word + 1 && is_foreign(reader, name, given, err)) return TY_EUSAGE;
         if (option == NULL)
             return ty_fail(err, TY_EUSAGE, "unknown option -%c in %.80s; --help lists those there are", *letter,
                            word);
@@ -173,6 +186,18 @@ static size_t index_of(const struct options_reader *reader, int key) {
     return i;
 }
 
+/* mpirun's "-np 2" is "-n 2", although it reads as -n with the value "p"; others of its options have one dash, and
+ * read as letters too. */
+static int take_one_dash(const struct options_reader *reader, const char *word, char **value, ty_error *err) {
+    if (word[0] != '-' || word[1] == '-' || word[1] == '\0' || word[2] == '\0') return 0;
+    if (!str_equal(word, "-np")) return is_foreign(reader, word + 1, word, err) ? TY_EUSAGE : 0;
+    const struct option_spec *option = option_lettered(reader, 'n');
+    if (option == NULL || !str_equal(*value, "p")) return 0;
+    if (optind >= reader->argc) return fail_no_argument(option, err);
+    *value = reader->argv[optind++];
+    return 0;
+}
+
 /* Goes through the command line; the words behind the first one, or behind "--", are the program's where there
  * is one. */
 static int go_through(struct options_reader *reader, const char *letters, const struct option *table,
@@ -181,6 +206,7 @@ static int go_through(struct options_reader *reader, const char *letters, const 
     optind = 0; /* glibc's way to begin anew */
     opterr = 0;
     while ((key = getopt_long(reader->argc, reader->argv, letters, table, NULL)) != -1) {
+        if (take_one_dash(reader, reader->argv[at], &optarg, err) < 0) return TY_EUSAGE;
         if (key == '?' || key == ':') return explain(reader, reader->argv[at], err);
         if (key == 1) {
             int last = reader->rest ? reader->argc : optind;

@@ -107,7 +107,7 @@ static int run_run(const struct arguments *arguments, ty_error *err) {
     if (result < 0) return result;
     options.settings = scaling.settings;
     result = options_apply(arguments, (void *[]){&scaling, &cluster, &options, &options}, err);
-    if (result >= 0) result = settings_finish(&options.settings, SETTING_OPTIONS, err);
+    if (result >= 0) result = settings_finish(&options.settings, FACE_COMMAND, err);
     if (result >= 0) result = cluster_options_check(&cluster, err);
     if (result >= 0 && *arguments->words[0] == '\0')
         result = ty_fail(err, TY_EUSAGE, "the program's name is empty");

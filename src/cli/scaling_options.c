@@ -150,10 +150,12 @@ const struct option_group scaling_group = {"Scaling", scaling_specs, ARRAY_SIZE(
 int scaling_options_init(struct scaling_options *options, const struct arguments *arguments, ty_error *err) {
     *options = (struct scaling_options){0};
     scaling_init(&options->scaling);
+    options->scaling.face = FACE_COMMAND;
     settings_init(&options->settings);
     const char *path = options_value(arguments, "config");
     if (path == NULL) return 0;
     if (*path == '\0') return ty_fail(err, TY_EUSAGE, "--config '': must not be empty");
+    options->scaling.face = FACE_FIELDS; /* as the file has them */
     int result = config_file_read(path, &options->file, &options->scaling, &options->settings, err);
     if (result < 0) scaling_options_done(options);
     return result;

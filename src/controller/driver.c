@@ -85,7 +85,7 @@ static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *e
     struct run_settings settings;
     settings_init(&settings);
     int code = settings_from_public(&settings, run, err);
-    if (code >= 0) code = settings_finish(&settings, SETTING_KEYS, err);
+    if (code >= 0) code = settings_finish(&settings, FACE_FIELDS, err);
     if (code >= 0) code = read_command_line(&line, err);
     if (code >= 0) code = make_environment(trainer, &environment, err);
     if (code < 0) return code;

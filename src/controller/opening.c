@@ -25,7 +25,7 @@ static int set_name(struct ty_run *run, const char *name, ty_error *err) {
     run->path = NULL;
     run->name = strdup(name);
     if (run->name == NULL) return ty_fail_memory(err);
-    run->path = run_directory_path(run->request->settings.storage_path, name, err);
+    run->path = run_directory_path(run->request->settings.storage_path, name, run->request->settings.face, err);
     return run->path == NULL ? err->code : 0;
 }
 
@@ -87,8 +87,8 @@ static int draw_digits(char *text, size_t n, ty_error *err) {
 
 static int open_journal(struct ty_run *run, ty_error *err) {
     bool existed = false;
-    run->directory =
-        run_directory_open(run->path, run->request->settings.resume != NULL, &existed, &run->lock, err);
+    run->directory = run_directory_open(run->path, run->request->settings.resume != NULL,
+                                        run->request->settings.face, &existed, &run->lock, err);
     if (run->directory < 0) return run->directory;
     bool past = run->past.exists = existed && journal_exists(run->path);
     struct journal *journal = NULL;

@@ -251,7 +251,7 @@ static int fill(struct request *request, const char *json, ty_error *err) {
         return ty_fail(err, TY_EUSAGE, "the request is no JSON: line %d, column %d: %s", problem.line,
                        problem.column, problem.text);
     int result = read_map(request, request->root, err);
-    if (result >= 0) result = settings_finish(&request->run.settings, SETTING_KEYS, err);
+    if (result >= 0) result = settings_finish(&request->run.settings, FACE_FIELDS, err);
     request->run.argv = request->argv;
     request->run.template_argv = request->template_argv;
     return result;

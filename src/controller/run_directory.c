@@ -36,7 +36,20 @@ void run_directory_make_name(char name[64]) {
     (void)snprintf(name + size, 64 - size, "-%02x%02x", random[0], random[1]);
 }
 
-char *run_directory_path(const char *storage_path, const char *name, ty_error *err) {
+static void fail_no_storage(const char *path, const char *option, ty_error *err) {
+    if (errno == ENODATA)
+        (void)ty_fail(err, TY_EUSAGE,
+                      "storage path %s: there is no home directory, as HOME is not set and the user %u has no "
+                      "entry in /etc/passwd: say with %s where runs are to be kept",
+                      path, (unsigned)getuid(), option);
+    else
+        (void)ty_fail(err, -errno, "storage path %s: %s%s", path, strerror(errno),
+                      errno == ENOENT ? " (the working directory was deleted)" : "");
+}
+
+char *run_directory_path(const char *storage_path, const char *name, enum face face, ty_error *err) {
+    char option[SETTING_SPELLED];
+    (void)setting_spelled(SETTING_IS_storage_path, face, option);
     const char *site = getenv("TRAINYARD_STORAGE");
     struct buffer path = {0};
     if (storage_path == NULL) storage_path = site != NULL && *site != '\0' ? site : "~/trainyard_runs";
@@ -49,16 +62,14 @@ char *run_directory_path(const char *storage_path, const char *name, ty_error *e
     }
     CLEANUP_FREE char *storage = file_absolute(storage_path);
     if (storage == NULL) {
-        (void)ty_fail(err, -errno, "storage path %s: %s%s", storage_path, strerror(errno),
-                      errno == ENOENT ? " (the working directory was deleted)" : "");
+        fail_no_storage(storage_path, option, err);
         return NULL;
     }
     if (!utf8_valid(
             storage,
             strlen(storage))) { /* it is part of results, of reports and of what workers are told: JSON */
-        (void)ty_fail(err, TY_EUSAGE,
-                      "the storage path %s is not UTF-8: give another with --storage-path (storage_path)",
-                      storage);
+        (void)ty_fail(err, TY_EUSAGE, "the storage path %s is not UTF-8: give another with %s", storage,
+                      option);
         return NULL;
     }
     buffer_printf(&path, "%s/%s", storage, name);
@@ -97,27 +108,43 @@ static int check_owner(int directory, const char *path, ty_error *err) {
                         : "only its owner can go on with it");
 }
 
-static int make_directory(const char *path, bool resume, bool *existed, ty_error *err) {
+static int refuse_existing(const char *path, enum face face, ty_error *err) {
+    char option[SETTING_SPELLED];
+    const char *name = strrchr(path, '/') + 1;
+    if (face == FACE_COMMAND)
+        return ty_fail(err, TY_EEXISTS,
+                       "the run %s exists already: go on with it by adding --resume, or choose another %s",
+                       path, setting_spelled(SETTING_IS_name, face, option));
+    return ty_fail(err, TY_EEXISTS,
+                   "the run %s exists already: resume=True beside name=\"%.80s\" goes on with it, and another "
+                   "name begins a new one",
+                   path, name);
+}
+
+static int make_directory(const char *path, bool resume, enum face face, bool *existed, ty_error *err) {
+    char option[SETTING_SPELLED];
     CLEANUP_FREE char *parent = strdup(path);
     if (parent == NULL) return ty_fail_memory(err);
     *strrchr(parent, '/') = '\0';
     int result = parent[0] == '\0' ? 0 : file_make_directories(parent, 0777, err);
     if (result == -ENOMEM) return result;
     if (result < 0)
-        return ty_fail(err, TY_EUSAGE, "storage path %s: %s", parent, err != NULL ? err->message : "");
+        return ty_fail(err, TY_EUSAGE, "storage path %s: %s; give another with %s", parent,
+                       err != NULL ? err->message : "", setting_spelled(SETTING_IS_storage_path, face, option));
     *existed = mkdir(path, 0777) < 0;
     if (!*existed) return 0;
-    if (errno != EEXIST) return ty_fail(err, TY_EUSAGE, "cannot make directory %s: %s", path, strerror(errno));
+    if (errno != EEXIST)
+        return ty_fail(err, TY_EUSAGE, "cannot make directory %s: %s; give another place with %s", path,
+                       strerror(errno), setting_spelled(SETTING_IS_storage_path, face, option));
     if (resume) return 0;
     if (run_lock_is_held(path)) return run_lock_refuse(path, err);
-    return ty_fail(err, TY_EEXISTS,
-                   "the run %s exists already: choose another name, or resume it (--resume, resume=True)",
-                   path);
+    return refuse_existing(path, face, err);
 }
 
-int run_directory_open(const char *path, bool resume, bool *existed, struct run_lock **lock, ty_error *err) {
+int run_directory_open(const char *path, bool resume, enum face face, bool *existed, struct run_lock **lock,
+                       ty_error *err) {
     struct buffer logs = {0};
-    int result = make_directory(path, resume, existed, err);
+    int result = make_directory(path, resume, face, existed, err);
     if (result < 0) return result;
     CLEANUP_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return ty_fail(err, TY_EUSAGE, "cannot open %s: %s", path, strerror(errno));
@@ -177,7 +204,7 @@ static int list(const char *directory, char ***names, size_t *n, ty_error *err) 
 }
 
 char *run_directory_storage(const char *storage_path, ty_error *err) {
-    char *path = run_directory_path(storage_path, "x", err);
+    char *path = run_directory_path(storage_path, "x", FACE_COMMAND, err);
     if (path == NULL) return NULL;
     char *slash = strrchr(path, '/');
     slash[slash == path] = '\0'; /* "/" keeps its own */
@@ -267,7 +294,7 @@ char *run_directory_latest(const char *storage_path, ty_error *err) {
 
 char *run_directory_find(const char *storage_path, const char *name, ty_error *err) {
     if (run_name_check(name, err) < 0) return NULL;
-    CLEANUP_FREE char *path = run_directory_path(storage_path, name, err);
+    CLEANUP_FREE char *path = run_directory_path(storage_path, name, FACE_COMMAND, err);
     if (path == NULL) return NULL;
     if (journal_exists(path)) return TAKE(path);
     fail_unknown(storage_path, name, path, err);

@@ -6,17 +6,19 @@
 #include <stddef.h>
 
 #include "base/error.h"
+#include "base/face.h"
 #include "controller/run_lock.h"
 
 /* "run-20260131-235959-a1b2": unique. */
 void run_directory_make_name(char name[64]);
 /* {storage_path}/{name}, absolute; the caller frees. NULL with the error. */
-char *run_directory_path(const char *storage_path, const char *name, ty_error *err);
+char *run_directory_path(const char *storage_path, const char *name, enum face face, ty_error *err);
 
 /* Makes {path} and {path}/logs; with `resume` a directory that exists is gone on with, unless its owner or mode
  * forbid it (TY_EUSAGE), else it is TY_EEXISTS. `*existed` tells which. The run in it is taken, see
- * run_lock_take. A descriptor of the directory, the caller's. */
-int run_directory_open(const char *path, bool resume, bool *existed, struct run_lock **lock, ty_error *err);
+ * run_lock_take. A descriptor of the directory, the caller's. Messages are in the words of the face. */
+int run_directory_open(const char *path, bool resume, enum face face, bool *existed, struct run_lock **lock,
+                       ty_error *err);
 /* Removes one that was made and in which nothing was written yet; its lock was released. */
 void run_directory_remove(const char *path);
 

@@ -58,6 +58,13 @@ void settings_init(struct run_settings *settings) {
     }
 }
 
+const char *setting_spelled(enum setting_member member, enum face face, char text[SETTING_SPELLED]) {
+    const struct setting *setting = &settings_table[member];
+    bool option = face == FACE_COMMAND && setting->option != NULL;
+    (void)snprintf(text, SETTING_SPELLED, option ? "--%s" : "`%s`", option ? setting->option : setting->key);
+    return text;
+}
+
 const struct setting *setting_find(const char *section, const char *key) {
     for (size_t i = 0; i < settings_count; i++)
         if (str_equal(settings_table[i].section, section) && str_equal(settings_table[i].key, key))
@@ -340,8 +347,9 @@ int settings_from_public(struct run_settings *settings, const ty_run_config *con
 
 /* -- once all is read */
 
-int settings_finish(struct run_settings *settings, enum setting_words words, ty_error *err) {
+int settings_finish(struct run_settings *settings, enum face face, ty_error *err) {
     const char *resumed = settings->resume;
+    settings->face = face;
     if (resumed != NULL && *resumed != '\0') {
         if (settings->name != NULL && !str_equal(resumed, settings->name))
             return ty_fail(err, TY_EUSAGE,
@@ -354,16 +362,16 @@ int settings_finish(struct run_settings *settings, enum setting_words words, ty_
         settings->hang_timeout = 0; /* who stands at a breakpoint, and who waits for him, does not hang */
     }
     const char *score = settings->checkpoints.score_attribute;
+    char order[SETTING_SPELLED], attribute[SETTING_SPELLED];
     if (score != NULL && !utf8_valid(score, strlen(score)))
-        return ty_fail(err, TY_EUSAGE,
-                       "checkpoint_score_attribute \"%.80s\" is not UTF-8, so no metric can be called so",
-                       score);
+        return ty_fail(err, TY_EUSAGE, "%s \"%.80s\" is not UTF-8, so no metric can be called so",
+                       setting_spelled(SETTING_IS_score_attribute, face, attribute), score);
     if (settings->checkpoints.score_order == SCORE_MIN && score == NULL)
-        return ty_fail(
-            err, TY_EUSAGE, "%s",
-            words == SETTING_OPTIONS
-                ? "--checkpoint-score-order min needs --checkpoint-score-attribute, whose order it is"
-                : "`checkpoint_score_order` \"min\" needs `checkpoint_score_attribute`, whose order it is");
+        return ty_fail(err, TY_EUSAGE,
+                       face == FACE_COMMAND ? "%s min needs %s, whose order it is"
+                                            : "%s \"min\" needs %s, whose order it is",
+                       setting_spelled(SETTING_IS_score_order, face, order),
+                       setting_spelled(SETTING_IS_score_attribute, face, attribute));
     if (settings->failures.max_preemption_failures == PREEMPTIONS_AS_FAILURES)
         settings->failures.max_preemption_failures = settings->failures.max_failures != 0 ? -1 : 0;
     return 0;

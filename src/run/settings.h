@@ -12,6 +12,7 @@
 
 #include "base/duration.h"
 #include "base/error.h"
+#include "base/face.h"
 #include "run/chaos.h"
 
 #ifndef SETTINGS_DEF /* a test adds a row of its own */
@@ -91,6 +92,7 @@ struct checkpoint_policy {
 #define SETTING_OF_CHECKPOINT(member)
 struct run_settings {
 #include SETTINGS_DEF
+    enum face face; /* through which they came */
     struct failure_policy failures;
     struct checkpoint_policy checkpoints;
 };
@@ -127,6 +129,15 @@ int setting_set_text(const struct setting *setting, struct run_settings *setting
 int setting_set_json(const struct setting *setting, struct run_settings *settings, const json_t *value,
                      const char *subject, ty_error *err);
 
+/* What a message of this face calls the setting of a member: "--storage-path" or "`storage_path`". */
+enum setting_member {
+#define SETTING(section, type, member, ...) SETTING_IS_##member,
+#include SETTINGS_DEF
+#undef SETTING
+};
+enum { SETTING_SPELLED = 64 };
+const char *setting_spelled(enum setting_member member, enum face face, char text[SETTING_SPELLED]);
+
 /* The row of a key in a section (NULL: of the run itself), or NULL. */
 const struct setting *setting_find(const char *section, const char *key);
 
@@ -138,12 +149,9 @@ size_t settings_keys(const char *section, bool options, const char *keys[SETTING
 /* The fields of ty_run_config, of which zero and NULL are not given. */
 int settings_from_public(struct run_settings *settings, const ty_run_config *config, ty_error *err);
 
-/* How messages of settings_finish call a setting: "--name" or "`name`". */
-enum setting_words { SETTING_OPTIONS, SETTING_KEYS };
-
 /* What follows from what was given, once all of it is read: the name that came with resume, the bound of
- * preemptions. TY_EUSAGE for settings that do not go together. */
-int settings_finish(struct run_settings *settings, enum setting_words words, ty_error *err);
+ * preemptions. TY_EUSAGE for settings that do not go together, in the words of `face`, which is kept for what is refused later. */
+int settings_finish(struct run_settings *settings, enum face face, ty_error *err);
 
 /* A run name is 1 to 200 bytes without '/', control characters, a leading '.' or '-'. */
 int run_name_check(const char *name, ty_error *err);

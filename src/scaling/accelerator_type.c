@@ -106,12 +106,11 @@ int accelerator_type_check(const char *type, ty_error *err) {
     }
     if (is_made(type)) return 0;
     const char *nearest = str_nearest(type, names, ARRAY_SIZE(names));
-    return ty_fail(err, TY_EUSAGE,
-                   "`accelerator_type`=\"%.80s\" is not known%s%s%s; `trainyard accelerators types` lists "
-                   "them, and a node's "
-                   "own type can be asked for as the resource " ACCELERATOR_TYPE_PREFIX "TYPE=0.001",
-                   type, nearest == NULL ? "" : ", nearest is \"", nearest == NULL ? "" : nearest,
-                   nearest == NULL ? "" : "\"");
+    return ty_fail(
+        err, TY_EUSAGE,
+        "the type is not known%s%s%s; `trainyard accelerators types` lists them, and a node's own type "
+        "can be asked for as the resource " ACCELERATOR_TYPE_PREFIX "TYPE=0.001",
+        nearest == NULL ? "" : ", nearest is \"", nearest == NULL ? "" : nearest, nearest == NULL ? "" : "\"");
 }
 
 const char *accelerator_type_alias(const char *type) {

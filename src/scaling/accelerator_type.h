@@ -20,7 +20,7 @@ struct accelerator_type {
 const struct accelerator_type *accelerator_types(size_t *n);
 
 /* 0 for a known type and for names that a detector makes from a device's own ("GeForce-RTX-4090"); else
- * TY_EUSAGE with the nearest known name. */
+ * TY_EUSAGE with the nearest known name, without this one. */
 int accelerator_type_check(const char *type, ty_error *err);
 
 /* The other name of the same type ("AMD-Instinct-MI308X" and "-OAM"), or NULL. */

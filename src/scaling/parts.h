@@ -3,11 +3,18 @@
 #define SCALING_PARTS_H
 
 #include "scaling/scaling.h"
+#include "scaling/spelling.h"
 
 /* `*to` (NULL or owned) becomes a copy of `from`; -ENOMEM. */
 int scaling_copy_text(char **to, const char *from);
 int scaling_selectors_copy(struct label_selector **to, const struct label_selector *from, size_t n);
 void scaling_selectors_done(struct label_selector *selectors, size_t n);
+
+/* tpu_generation of the config's type, refused by its field. */
+int scaling_generation(const struct scaling *scaling, char generation[16], ty_error *err);
+
+/* Puts the field and its value before what placement_strategy_parse says. */
+int scaling_wrap_strategy(const char *text, ty_error *err);
 
 /* Adds an amount after the checks of 1.7; messages begin with the field. */
 int scaling_set_amount(struct resources *resources, const char *field, const char *name, double amount,

@@ -148,9 +148,9 @@ static int read_trainer(const struct scaling_reader *reader, const json_t *value
 
 static int read_strategy(const struct scaling_reader *reader, const json_t *value) {
     if (!json_is_string(value)) return refuse(reader, value, "PACK, SPREAD, STRICT_PACK or STRICT_SPREAD");
-    int result =
-        placement_strategy_parse(json_string_value(value), &reader->scaling->placement_strategy, reader->err);
-    return result < 0 ? at(reader, value, result) : 0;
+    const char *text = json_string_value(value);
+    if (placement_strategy_parse(text, &reader->scaling->placement_strategy, reader->err) == 0) return 0;
+    return at(reader, value, scaling_wrap_strategy(text, reader->err));
 }
 
 static int read_type(const struct scaling_reader *reader, const json_t *value) {

@@ -18,6 +18,8 @@ void demand_done(struct demand *demand) {
     free(demand->accelerator_type);
     scaling_selectors_done(demand->selectors, demand->n_selectors);
     scaling_slice_done(&demand->tpu);
+    free(demand->deprecation);
+    free(demand->warning);
     *demand = (struct demand){0};
 }
 
@@ -61,7 +63,7 @@ static int resolve_type(const struct scaling *scaling, char **type, ty_error *er
     char generation[16];
     if (scaling->accelerator_type == NULL) return 0;
     if (scaling->use_tpu) {
-        int result = tpu_generation(scaling->accelerator_type, generation, err);
+        int result = scaling_generation(scaling, generation, err);
         if (result < 0) return result;
         for (char *at = generation; *at != '\0'; at++)
             *at = (char)toupper((unsigned char)*at);
@@ -98,13 +100,20 @@ static int resolve_selectors(const struct scaling *scaling, struct demand *deman
     return 0;
 }
 
-static void add_advice(const struct scaling *scaling, bool train_v1, struct demand *demand) {
+static int add_advice(const struct scaling *scaling, bool train_v1, struct demand *demand) {
+    struct buffer deprecation = {0}, warning = {0};
     if (scaling->has_trainer_resources && !train_v1)
-        demand->deprecation =
-            "`trainer_resources` is deprecated (ray-project/ray issue 49454): it is still reserved "
-            "beside rank 0; leave it out to give the trainer nothing";
+        buffer_printf(&deprecation,
+                      "%s is deprecated (ray-project/ray issue 49454): it is still reserved beside rank 0; "
+                      "leave it out to give the trainer nothing",
+                      spelled(scaling->face, SPELL_TRAINER_RESOURCES));
     if (scaling->topology != NULL && !scaling->use_tpu)
-        demand->warning = "`topology` has no effect without `use_tpu=True`";
+        buffer_printf(&warning, "%s has no effect without %s", spelled(scaling->face, SPELL_TOPOLOGY),
+                      spelled(scaling->face, SPELL_USE_TPU));
+    bool failed = deprecation.failed || warning.failed;
+    if (deprecation.size > 0) demand->deprecation = buffer_take(&deprecation);
+    if (warning.size > 0) demand->warning = buffer_take(&warning);
+    return failed ? -ENOMEM : 0;
 }
 
 static int resolve(const struct scaling *scaling, bool train_v1, struct demand *demand, ty_error *err) {
@@ -115,12 +124,13 @@ static int resolve(const struct scaling *scaling, bool train_v1, struct demand *
     if (result == 0) result = resolve_type(scaling, &demand->accelerator_type, err);
     if (result == 0) result = add_type(&demand->per_worker, demand->accelerator_type, err);
     if (result < 0) return result;
+    demand->face = scaling->face;
     demand->min_workers = (size_t)scaling->min_workers;
     demand->max_workers = (size_t)scaling->max_workers;
     demand->elastic = scaling->elastic;
     demand->strategy = scaling->placement_strategy;
-    add_advice(scaling, train_v1, demand);
-    if (resolve_trainer(scaling, train_v1, &demand->trainer) < 0 || resolve_selectors(scaling, demand) < 0)
+    if (add_advice(scaling, train_v1, demand) < 0 || resolve_trainer(scaling, train_v1, &demand->trainer) < 0 ||
+        resolve_selectors(scaling, demand) < 0)
         return ty_fail_memory(err);
     return 0;
 }

@@ -28,12 +28,13 @@ int placement_strategy_parse(const char *text, enum placement_strategy *strategy
         return 0;
     }
     const char *nearest = str_nearest(text, strategy_names, ARRAY_SIZE(strategy_names));
-    return ty_fail(
-        err, TY_EUSAGE,
-        "Invalid placement group strategy: `placement_strategy`=\"%.80s\" must be PACK, SPREAD, STRICT_PACK or "
-        "STRICT_SPREAD%s%s%s",
-        text, nearest == NULL ? "" : " (nearest is ", nearest == NULL ? "" : nearest,
-        nearest == NULL ? "" : ")");
+    return ty_fail(err, TY_EUSAGE, "must be PACK, SPREAD, STRICT_PACK or STRICT_SPREAD%s%s%s",
+                   nearest == NULL ? "" : " (nearest is ", nearest == NULL ? "" : nearest,
+                   nearest == NULL ? "" : ")");
+}
+
+int scaling_wrap_strategy(const char *text, ty_error *err) {
+    return ty_wrap(err, "Invalid placement group strategy: `placement_strategy`=\"%.80s\"", text);
 }
 
 void scaling_init(struct scaling *scaling) {
@@ -102,25 +103,23 @@ int scaling_copy(struct scaling *to, const struct scaling *from) {
 
 /* -- the command line -- */
 
-static int refuse_workers(const char *text, ty_error *err) {
-    return ty_fail(
-        err, TY_EUSAGE,
-        "the number of workers \"%.80s\" must be a whole number, or MIN:MAX with 1 <= MIN <= MAX; at most %d",
-        text, SCALING_MAX_WORKERS);
+static int refuse_workers(ty_error *err) {
+    return ty_fail(err, TY_EUSAGE, "must be a whole number, or MIN:MAX with 1 <= MIN <= MAX; at most %d",
+                   SCALING_MAX_WORKERS);
 }
 
 int scaling_parse_workers(struct scaling *scaling, const char *text, ty_error *err) {
     const char *colon = strchr(text, ':');
     int64_t min, max;
     if (colon == NULL) {
-        if (!str_to_int64(text, 0, SCALING_MAX_WORKERS, &min)) return refuse_workers(text, err);
+        if (!str_to_int64(text, 0, SCALING_MAX_WORKERS, &min)) return refuse_workers(err);
         max = min;
     } else {
         CLEANUP_FREE char *least = strndup(text, (size_t)(colon - text));
         if (least == NULL) return ty_fail_memory(err);
         if (!str_to_int64(least, 1, SCALING_MAX_WORKERS, &min) ||
             !str_to_int64(colon + 1, min, SCALING_MAX_WORKERS, &max))
-            return refuse_workers(text, err);
+            return refuse_workers(err);
     }
     scaling->min_workers = min;
     scaling->max_workers = max;
@@ -185,7 +184,7 @@ static int take_config(struct scaling *scaling, const ty_scaling_config *config,
         scaling->elastic_resize_monitor_interval_s = config->elastic_resize_monitor_interval_s;
     if (config->placement_strategy != NULL &&
         placement_strategy_parse(config->placement_strategy, &scaling->placement_strategy, err) < 0)
-        return TY_EUSAGE;
+        return scaling_wrap_strategy(config->placement_strategy, err);
     if (scaling_copy_text(&scaling->accelerator_type, config->accelerator_type) < 0 ||
         scaling_copy_text(&scaling->topology, config->topology) < 0)
         return ty_fail_memory(err);

@@ -7,6 +7,7 @@
 #include <trainyard/scaling.h>
 
 #include "base/document.h"
+#include "base/face.h"
 #include "base/quantity.h"
 #include "scaling/label.h"
 
@@ -24,6 +25,7 @@ enum placement_strategy {
 };
 
 const char *placement_strategy_name(enum placement_strategy strategy);
+/* Fails with "must be ...", without the name of what it is the value of. */
 int placement_strategy_parse(const char *text, enum placement_strategy *strategy, ty_error *err);
 
 enum { SCALING_MAX_WORKERS = 10 * 1000 * 1000 };
@@ -31,6 +33,7 @@ enum { SCALING_MAX_WORKERS = 10 * 1000 * 1000 };
 /* What the user wrote, in the field names of ScalingConfig; nothing derived. scaling_init gives the
  * defaults. */
 struct scaling {
+    enum face face;                   /* through which it came, for messages */
     int64_t min_workers, max_workers; /* equal unless elastic; 0 is local mode */
     bool elastic;
     bool use_gpu, use_tpu;
@@ -55,11 +58,12 @@ int scaling_copy(struct scaling *to, const struct scaling *from); /* `to` held n
  * ...). Fields that are absent keep their value. `document` (may be NULL) gives places for messages. */
 int scaling_read(struct scaling *scaling, const json_t *map, const struct document *document, ty_error *err);
 int scaling_from_public(struct scaling *scaling, const ty_scaling_config *config, ty_error *err);
-/* "4" or "2:8", as -n takes it. */
+/* "4" or "2:8", as -n takes it; fails with "must be ...". */
 int scaling_parse_workers(struct scaling *scaling, const char *text, ty_error *err);
 
 /* What the workers need, all of it resolved and checked. */
 struct demand {
+    enum face face; /* of the scaling config */
     size_t min_workers, max_workers;
     bool elastic;
     struct resources per_worker; /* no zeros; with accelerator_type:<T> = 0.001 where a type was given */
@@ -73,8 +77,8 @@ struct demand {
         int64_t chips_per_host, hosts_per_slice, chips_per_slice;
         int64_t workers_per_slice; /* W, or H: one each host (docs/spec/train-api.md 1.6) */
     } tpu;
-    const char *deprecation; /* a line for the user: trainer_resources; NULL: none */
-    const char *warning;     /* likewise: a field that has no effect */
+    char *deprecation; /* a line for the user: trainer_resources; NULL: none */
+    char *warning;     /* likewise: a field that has no effect */
 };
 
 /* Checks in the order of docs/spec/train-api.md 1.2 and resolves per 1.4; `scaling` is never changed.

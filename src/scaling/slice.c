@@ -22,20 +22,19 @@ static bool both_multiples(const struct scaling *scaling, int64_t of) {
 
 static int refuse_count(const struct scaling *scaling, const struct tpu_shape *shape, int64_t full,
                         int64_t hosts, ty_error *err) {
-    int64_t count = scaling->min_workers;
-    const char *field = "num_workers";
+    bool max_is_wrong = scaling->min_workers % full == 0;
+    int64_t count = max_is_wrong ? scaling->max_workers : scaling->min_workers;
+    enum spelling bound = !scaling->elastic ? SPELL_WORKERS
+                          : max_is_wrong    ? SPELL_MAX_WORKERS
+                                            : SPELL_MIN_WORKERS;
     char or_hosts[80] = "";
-    if (scaling->elastic) {
-        bool max_is_wrong = count % full == 0;
-        count = max_is_wrong ? scaling->max_workers : count;
-        field = max_is_wrong ? "max_workers" : "min_workers";
-    }
     if (hosts > 0)
         (void)snprintf(or_hosts, sizeof or_hosts, ", or of %lld, one for each host of a slice",
                        (long long)hosts);
     return ty_fail(err, TY_EUSAGE,
-                   "`num_workers`: %s=%lld must be a multiple of %lld, the workers of one %s slice of %s%s",
-                   field, (long long)count, (long long)full, shape->topology, shape->generation, or_hosts);
+                   "%s: %s=%lld must be a multiple of %lld, the workers of one %s slice of %s%s",
+                   spelled(scaling->face, SPELL_NUM_WORKERS), spelled(scaling->face, bound), (long long)count,
+                   (long long)full, shape->topology, shape->generation, or_hosts);
 }
 
 static int choose_workers(const struct scaling *scaling, const struct tpu_shape *shape, int64_t *workers,
@@ -47,14 +46,18 @@ static int choose_workers(const struct scaling *scaling, const struct tpu_shape 
     quantity per_worker =
         scaling->has_resources ? resources_get(&scaling->resources_per_worker, "TPU") : per_host;
     result = accelerator_check_amount("TPU", per_worker, err);
-    if (result < 0) return ty_wrap(err, "`resources_per_worker`");
-    result = tpu_workers_per_slice(shape->chips * chip, per_worker, &full, err);
-    if (result < 0) return result;
+    if (result >= 0) result = tpu_workers_per_slice(shape->chips * chip, per_worker, &full, err);
+    if (result < 0) return ty_wrap(err, "%s", spelled(scaling->face, SPELL_RESOURCES));
     if (shape->hosts > 1 && per_worker < per_host) hosts = shape->hosts;
     if (!both_multiples(scaling, full) && !both_multiples(scaling, hosts))
         return refuse_count(scaling, shape, full, hosts, err);
     *workers = both_multiples(scaling, full) ? full : hosts;
     return 0;
+}
+
+int scaling_generation(const struct scaling *scaling, char generation[16], ty_error *err) {
+    if (tpu_generation(scaling->accelerator_type, generation, err) == 0) return 0;
+    return ty_wrap(err, "%s", spelled(scaling->face, SPELL_INVALID_TYPE));
 }
 
 static int keep_shape(struct tpu_demand *tpu, const struct tpu_shape *shape) {
@@ -70,7 +73,9 @@ static int keep_shape(struct tpu_demand *tpu, const struct tpu_shape *shape) {
 int scaling_resolve_slice(const struct scaling *scaling, struct tpu_demand *tpu, ty_error *err) {
     struct tpu_shape shape;
     if (!scaling->use_tpu || scaling->topology == NULL || scaling->accelerator_type == NULL) return 0;
-    int result = tpu_shape_of(scaling->accelerator_type, scaling->topology, 0, true, &shape, err);
+    char generation[16];
+    int result = scaling_generation(scaling, generation, err);
+    if (result == 0) result = tpu_shape_of(generation, scaling->topology, 0, true, &shape, err);
     if (result == 0) result = choose_workers(scaling, &shape, &tpu->workers_per_slice, err);
     if (result < 0) return result;
     return keep_shape(tpu, &shape) < 0 ? ty_fail_memory(err) : 0;

@@ -66,7 +66,7 @@ static bool normalise(const char *text, char *out, size_t size) {
 
 static int refuse_type(const char *text, ty_error *err) {
     return ty_fail(err, TY_EUSAGE,
-                   "Invalid accelerator_type: \"%.80s\" is no TPU; known are TPU-V2, TPU-V3, TPU-V4, TPU-V5P, "
+                   "\"%.80s\" is no TPU; known are TPU-V2, TPU-V3, TPU-V4, TPU-V5P, "
                    "TPU-V5LITEPOD (also called v5e), TPU-V6E and TPU-V7X",
                    text);
 }
@@ -200,11 +200,8 @@ int tpu_shape_of(const char *accelerator_type, const char *topology, int64_t chi
 int tpu_workers_per_slice(quantity units, quantity per_worker, int64_t *workers, ty_error *err) {
     if (per_worker <= 0) return ty_fail(err, TY_EUSAGE, "TPU resources must be positive for each worker");
     if (units % per_worker != 0)
-        return ty_fail(
-            err, TY_EUSAGE,
-            "`TPU` in `resources_per_worker` must divide evenly the TPU of a slice: %g is not divisible by "
-            "%g",
-            quantity_to_double(units), quantity_to_double(per_worker));
+        return ty_fail(err, TY_EUSAGE, "TPU must divide evenly the TPU of a slice: %g is not divisible by %g",
+                       quantity_to_double(units), quantity_to_double(per_worker));
     *workers = units / per_worker;
     return 0;
 }

@@ -15,7 +15,7 @@ struct tpu_shape {
     int64_t chips, chips_per_host, hosts, cores_per_chip;
 };
 
-/* "TPU-V6E", "v6e", "tpu7x" -> "v6e", "v7x"; else TY_EUSAGE "Invalid accelerator_type". */
+/* "TPU-V6E", "v6e", "tpu7x" -> "v6e", "v7x"; else TY_EUSAGE with those known. */
 int tpu_generation(const char *accelerator_type, char generation[16], ty_error *err);
 /* Product of the x-separated positive numbers (four at most); TY_EUSAGE for "", "4x", "x4", "axb". */
 int tpu_chips(const char *topology, int64_t *chips, ty_error *err);

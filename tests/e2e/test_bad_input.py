@@ -88,6 +88,27 @@ class Options(Case):
         self.assert_usage(self.trainyard("plan", "-Z"), "plan", "-Z")
         self.assert_usage(self.trainyard("plan", "-n4Z"), "plan", "4Z")
 
+    def test_other_launchers_options_name_ours(self):
+        hints = {
+            "--nproc-per-node=2": "-n N", "--nproc_per_node": "-n N", "--ntasks": "-n N", "--nnodes": "-n N", "-N": "--cluster FILE",
+            "--gpus-per-task": "--resources GPU=N", "--gres=gpu:2": "--use-gpu", "--oversubscribe": "--num-cpus N",
+            "--hostfile": "--cluster FILE", "-hostfile": "--cluster FILE", "-machinefile": "--cluster FILE", "--map-by": "--placement",
+            "--cpus-per-task": "--resources CPU=N", "-c": "--resources CPU=N", "--mem=8G": "--resources memory=8GiB",
+            "--master-port": "not needed", "--master_port=29500": "not needed", "--rdzv-backend": "not needed",
+            "--rdzv_endpoint": "not needed", "--standalone": "not needed", "--max-restarts": "--max-failures", "-x": "--env NAME=VALUE",
+            "-t": "--time-limit", "--log-dir": "trainyard logs NAME", "-m": "python -m MODULE", "--label": "[rank N]"}
+        for word, ours in hints.items():
+            for command in ("run", "plan"):
+                with self.subTest(command=command, word=word):
+                    finished = self.trainyard(command, word, "2", *(PROGRAM if command == "run" else []))
+                    self.assert_usage(finished, command, word.partition("=")[0], ours)
+        self.assert_usage(self.trainyard("logs", "--ntasks", "2"), "logs", "--ntasks", "--help")
+        self.assert_usage(self.trainyard("run", "-np"), "run", "--num-workers", "needs a value")
+
+    def test_mpirun_counts_with_two_letters(self):
+        plan = self.assert_status(0, self.trainyard("plan", "-np", "3", "--num-cpus", "4", "--format", "json")).json
+        self.assertEqual(3, len(plan["workers"]))
+
     def test_no_program(self):
         self.assert_usage(self.trainyard("run", "-n", "2"), "run", "which program")
         self.assert_usage(self.trainyard("run", "-n", "2", "--"), "run", "which program")
@@ -109,25 +130,31 @@ class Options(Case):
 
     def test_scaling_rules(self):
         rules = [
-            (["--use-gpu", "--use-tpu"], "cannot specify both"),
-            (["--resources", "GPU=1"], "`use_gpu` is False but `GPU` was found in"),
-            (["--use-gpu", "--resources", "GPU=0"], "`use_gpu` is True but `GPU` is set to 0"),
-            (["--resources", "TPU=1"], "`use_tpu` is False but `TPU` was found in"),
-            (["--use-tpu", "--resources", "TPU=0"], "`use_tpu` is True but `TPU` is set to 0"),
-            (["-n", "2", "--use-tpu"], "`topology` must be specified"),
-            (["-n", "2", "--use-tpu", "--topology", "4x4"], "`accelerator_type` must be specified"),
+            (["--use-gpu", "--use-tpu"], "cannot specify both --use-gpu and --use-tpu"),
+            (["--resources", "GPU=1"], "--use-gpu is not given but GPU was found in --resources"),
+            (["--use-gpu", "--resources", "GPU=0"], "--use-gpu is given but GPU is set to 0 in --resources"),
+            (["--resources", "TPU=1"], "--use-tpu is not given but TPU was found in --resources"),
+            (["--use-tpu", "--resources", "TPU=0"], "--use-tpu is given but TPU is set to 0 in --resources"),
+            (["-n", "2", "--use-tpu"], "--topology must be specified"),
+            (["-n", "2", "--use-tpu", "--topology", "4x4"], "--accelerator-type must be specified"),
             (["-n", "3", "--use-tpu", "--topology", "2x2x2", "--accelerator-type", "TPU-V4"], "must be a multiple of"),
             (["-n", "2", "--use-tpu", "--topology", "2x2x2", "--accelerator-type", "TPU-V4", "--label-selector", "a=b"],
-             "cannot set `label_selector`"),
+             "cannot set --label-selector when --use-tpu and --num-workers > 1"),
             (["--use-gpu", "--resources", "GPU=1.5"], "1.5"),
             (["--use-tpu", "--topology", "3x3", "--accelerator-type", "TPU-V6E", "-n", "2"], "3x3"),
-            (["--use-gpu", "--accelerator-type", "A10O"], "A10O"),
+            (["--use-gpu", "--accelerator-type", "A10O"], "--accelerator-type=\"A10O\": the type is not known"),
+            (["-n", "2", "--use-tpu", "--topology", "4x4", "--accelerator-type", "A100"], "invalid --accelerator-type"),
+            (["--use-gpu", "--resources", "GPU=1.5"], "--resources: "),
+            (["--use-gpu", "--trainer-resources", "GPU=1.5"], "--trainer-resources: "),
         ]
         for args, words in rules:
             for command in ("plan", "run"):
                 with self.subTest(command=command, args=args):
                     tail = ["--storage-path", self.storage, *PROGRAM] if command == "run" else []
-                    self.assert_usage(self.trainyard(command, *args, *tail), command, words)
+                    finished = self.trainyard(command, *args, *tail)
+                    self.assert_usage(finished, command, words)
+                    for name in ("use_gpu", "use_tpu", "resources_per_worker", "num_workers", "`accelerator_type", "label_selector"):
+                        self.assertNotIn(name, finished.err)
 
     def test_logs_options(self):
         for args in (["--rank", "x"], ["--rank", "-1"], ["--rank", ""], ["--tail", "-1"], ["--tail", "x"], ["--rank", "3-1"]):

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import unittest
 
 from harness import COMMAND, Case, main
 
@@ -102,6 +103,56 @@ class OutsideOfAWorker(Case):
         for words in (["get", "k"], ["set", "k", "v"], ["wait", "k"], ["add", "k", "1"]):
             with self.subTest(words):
                 self.assert_usage(self.trainyard("store", *words), "store", "inside a worker")
+
+
+class ProgramsThatCannotBeExecuted(Case):
+    """What would run the file that is there is told."""
+
+    def refusal(self, *program):
+        finished = self.trainyard("run", "--storage-path", self.storage, "--", *program, cwd=self.place)
+        self.assert_status(4, finished)
+        return finished.err.splitlines()[0]
+
+    def test_a_script_of_this_directory(self):
+        os.chmod(self.write("train.py", "print(1)\n"), 0o644)
+        self.assertIn("`python train.py`, or ./train.py", self.refusal("train.py"))
+        self.assertIn("not executable; say `python ./train.py`", self.refusal("./train.py"))
+        self.assertIn("`sh %s`" % self.write("go.sh", ""), self.refusal(os.path.join(self.place, "go.sh")))
+
+    def test_a_program_of_this_directory(self):
+        os.chmod(self.write("my-trainer", "#!/bin/sh\n"), 0o755)
+        self.assertIn("for the file here say ./my-trainer, ", self.refusal("my-trainer"))
+        os.chmod(os.path.join(self.place, "my-trainer"), 0o644)
+        self.assertIn("chmod +x ./my-trainer", self.refusal("./my-trainer"))
+
+    def test_a_directory(self):
+        os.mkdir(os.path.join(self.place, "my-data"))
+        for name in ("my-data", "./my-data", self.place):
+            self.assertIn("it is a directory", self.refusal(name))
+
+    def test_no_file_at_all(self):
+        self.assertIn("No such file or directory in PATH=", self.refusal("no-such-program"))
+
+
+class Places(Case):
+    """Where runs cannot be kept, the option that names another place is told."""
+
+    def test_a_name_that_exists(self):
+        self.assert_status(0, self.run_workers("--name", "a", "--", "/bin/true"))
+        again = self.assert_status(2, self.run_workers("--name", "a", "--", "/bin/true"))
+        self.assert_line(again, "run", "exists already", "--resume", "--name")
+        self.assertNotIn("resume=True", again.err)
+
+    def test_a_home_where_nothing_can_be_made(self):
+        finished = self.trainyard("run", "--", "/bin/true", env={"HOME": "/proc"})
+        self.assert_usage(finished, "run", "/proc/trainyard_runs", "--storage-path")
+
+    @unittest.skipUnless(os.getuid() == 0, "only root can become a user without a name")
+    def test_no_home(self):
+        for words in (["run", "--", "/bin/true"], ["status"], ["logs", "x"]):
+            with self.subTest(words):
+                finished = self.trainyard(*words, env={"HOME": None}, user=54321, cwd="/")
+                self.assert_usage(finished, words[0], "no home directory", "--storage-path")
 
 
 class Environment(Case):

@@ -164,31 +164,31 @@ static void what_follows_is_the_same_in_every_form(void **state) {
     struct run_settings settings;
     ty_error err = {0};
     settings_init(&settings);
-    assert_int_equal(settings_finish(&settings, SETTING_KEYS, &err), 0);
+    assert_int_equal(settings_finish(&settings, FACE_FIELDS, &err), 0);
     assert_int_equal(settings.failures.max_preemption_failures, 0);
 
     settings_init(&settings);
     settings.failures.max_failures = 2;
-    assert_int_equal(settings_finish(&settings, SETTING_KEYS, &err), 0);
+    assert_int_equal(settings_finish(&settings, FACE_FIELDS, &err), 0);
     assert_int_equal(settings.failures.max_preemption_failures, -1);
 
     settings_init(&settings);
     settings.failures = (struct failure_policy){.max_failures = 2, .max_preemption_failures = 1};
-    assert_int_equal(settings_finish(&settings, SETTING_KEYS, &err), 0);
+    assert_int_equal(settings_finish(&settings, FACE_FIELDS, &err), 0);
     assert_int_equal(settings.failures.max_preemption_failures, 1);
 
     settings_init(&settings);
     settings.checkpoints.score_order = SCORE_MIN;
-    assert_int_equal(settings_finish(&settings, SETTING_KEYS, &err), TY_EUSAGE);
+    assert_int_equal(settings_finish(&settings, FACE_FIELDS, &err), TY_EUSAGE);
     assert_string_equal(
         err.message, "`checkpoint_score_order` \"min\" needs `checkpoint_score_attribute`, whose order it is");
 
     settings_init(&settings);
     settings.resume = "b";
-    assert_int_equal(settings_finish(&settings, SETTING_OPTIONS, &err), 0);
+    assert_int_equal(settings_finish(&settings, FACE_COMMAND, &err), 0);
     assert_string_equal(settings.name, "b");
     settings.name = "a";
-    assert_int_equal(settings_finish(&settings, SETTING_OPTIONS, &err), TY_EUSAGE);
+    assert_int_equal(settings_finish(&settings, FACE_COMMAND, &err), TY_EUSAGE);
 }
 
 static const struct option_spec *option_named(const char *name) {

@@ -75,7 +75,12 @@ static void failures_are_named(void **state) {
     expect_failure(spawn, "cannot execute ./train: No such file or directory");
     write_file("plain", "text", 4, 0644);
     spawn.path = "./plain";
-    expect_failure(spawn, "cannot execute ./plain: Permission denied");
+    expect_failure(spawn, "cannot execute ./plain: Permission denied, as it is not executable; if it is a "
+                          "program, `chmod +x ./plain`");
+    write_file("plain.py", "text", 4, 0644);
+    spawn.path = "./plain.py";
+    expect_failure(spawn, "cannot execute ./plain.py: Permission denied, as it is not executable; say `python "
+                          "./plain.py`");
     write_file("script", "#!/no/such/python3 -u\n", 22, 0755);
     spawn.path = "./script";
     expect_failure(spawn,
@@ -85,7 +90,7 @@ static void failures_are_named(void **state) {
     spawn.path = "./foreign";
     expect_failure(spawn, "cannot execute ./foreign: Exec format error");
     spawn.path = "/";
-    expect_failure(spawn, "cannot execute /: Permission denied");
+    expect_failure(spawn, "cannot execute /: it is a directory");
     spawn.directory = "/no/such";
     expect_failure(spawn, "cannot enter directory /no/such: No such file or directory");
     cpu_set_t none;
@@ -200,9 +205,29 @@ static void programs_are_found_as_execvp_does(void **state) {
     assert_int_equal(mkdir(path_of("sub"), 0755), 0);
     write_file("sub/inner", "", 0, 0755);
     expect_found("inner", "sub:/bin", wanted);
-    (void)snprintf(wanted, sizeof wanted, "cannot execute readme: Permission denied");
-    expect_found("readme", directory, wanted);
-    expect_found("sub", directory, "cannot execute sub: Permission denied"); /* a directory */
+    CLEANUP_FREE char *readme = NULL;
+    assert_true(asprintf(&readme,
+                         "cannot execute %s/readme: Permission denied, as it is not executable; if it is a "
+                         "program, `chmod +x %s/readme`",
+                         directory, directory) > 0);
+    expect_found("readme", directory, readme);
+    (void)snprintf(wanted, sizeof wanted, "cannot execute %s/sub: it is a directory", directory);
+    expect_found("sub", directory, wanted);
+    expect_found("sub", "/bin", "cannot execute sub: it is a directory");
+    expect_found("readme", "/bin",
+                 "cannot execute readme: No such file or directory in PATH; for the file here "
+                 "say ./readme, once it is executable (chmod +x)");
+    expect_found("mine", "/bin",
+                 "cannot execute mine: No such file or directory in PATH; for the file here say "
+                 "./mine");
+    write_file("train.py", "", 0, 0644);
+    expect_found("train.py", "/bin",
+                 "cannot execute train.py: No such file or directory in PATH; for the file "
+                 "here say `python train.py`, or ./train.py, once it is executable (chmod +x)");
+    assert_int_equal(chmod(path_of("train.py"), 0755), 0);
+    expect_found("train.py", "/bin",
+                 "cannot execute train.py: No such file or directory in PATH; for the file "
+                 "here say `python train.py`, or ./train.py");
 }
 
 static int make_directory(void **state) {

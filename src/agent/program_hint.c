@@ -1,0 +1,71 @@
+/* The hint follows from the name's ending and the file's mode; the words "No such file or directory" and
+ * "Permission denied" stay where they are the cause. */
+#include "agent/program_hint.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+
+/* What runs files whose names end so; NULL: nothing that is known. */
+static const char *interpreter_of(const char *name) {
+    static const struct {
+        const char *ending, *interpreter;
+    } known[] = {{".py", "python"}, {".sh", "sh"},   {".bash", "bash"}, {".pl", "perl"}, {".jl", "julia"},
+                 {".R", "Rscript"}, {".rb", "ruby"}, {".lua", "lua"},   {".js", "node"}, {".jar", "java -jar"}};
+    const char *ending = strrchr(name, '.');
+    for (size_t i = 0; ending != NULL && i < ARRAY_SIZE(known); i++)
+        if (str_equal(ending, known[i].ending)) return known[i].interpreter;
+    return NULL;
+}
+
+/* The mode of a file; false when there is none. */
+static bool look_at(const char *path, const char *directory, bool *is_directory, bool *is_executable) {
+    struct stat status;
+    CLEANUP_FD int at = open(directory != NULL ? directory : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (at < 0 || fstatat(at, path, &status, 0) < 0) return false;
+    *is_directory = S_ISDIR(status.st_mode);
+    *is_executable = faccessat(at, path, X_OK, AT_EACCESS) == 0;
+    return true;
+}
+
+static int refuse_directory(const char *path, ty_error *err) {
+    return ty_fail(err, TY_ESTART, "cannot execute %s: it is a directory", path);
+}
+
+int program_refuse(const char *path, const char *directory, int error, ty_error *err) {
+    const char *interpreter = interpreter_of(path);
+    bool is_directory = false, is_executable = false;
+    bool there = look_at(path, directory, &is_directory, &is_executable);
+    if (there && is_directory) return refuse_directory(path, err);
+    if (!there || is_executable || error != EACCES)
+        return ty_fail(err, TY_ESTART, "cannot execute %s: %s", path, strerror(error));
+    if (interpreter != NULL)
+        return ty_fail(err, TY_ESTART,
+                       "cannot execute %s: Permission denied, as it is not executable; say `%s %s`", path,
+                       interpreter, path);
+    return ty_fail(err, TY_ESTART,
+                   "cannot execute %s: Permission denied, as it is not executable; if it is a program, "
+                   "`chmod +x %s`",
+                   path, path);
+}
+
+int program_refuse_unfound(const char *name, const char *search, const char *directory, ty_error *err) {
+    static const char missing[] = "No such file or directory in PATH";
+    const char *interpreter = interpreter_of(name);
+    bool is_directory = false, is_executable = false;
+    if (!look_at(name, directory, &is_directory, &is_executable))
+        return ty_fail(err, TY_ESTART, "cannot execute %s: %s=%s", name, missing, search);
+    if (is_directory) return refuse_directory(name, err);
+    const char *once = is_executable ? "" : ", once it is executable (chmod +x)";
+    if (interpreter == NULL)
+        return ty_fail(err, TY_ESTART, "cannot execute %s: %s; for the file here say ./%s%s", name, missing,
+                       name, once);
+    return ty_fail(err, TY_ESTART, "cannot execute %s: %s; for the file here say `%s %s`, or ./%s%s", name,
+                   missing, interpreter, name, name, once);
+}
