@@ -104,7 +104,8 @@ TY_API int ty_result_exit(const ty_result *result, int rank);
 TY_API const char *ty_result_failure(const ty_result *result);
 
 /* The whole result as a JSON object, borrowed from it:
- *   {"name", "path", "metrics": {..}|null, "checkpoint": path|null,
+ *   {"name", "path", "metrics": {..}|null, "checkpoint": path|null, "summary": line|null (what succeeded,
+ *    in words),
  *    "checkpoints": [{"number", "name", "metrics": {..}|null}]  that are kept, oldest first; a name is that of
  *    a directory in the run's, or, with a "/", a place (docs/journal.md),
  *    "failure": lines|null, "attempts", "num_workers", "status",

@@ -80,11 +80,13 @@ class Driver:
                     self._give_up()
                 raise
             text, error = _close(self._run)
+            summary = json.loads(text) if text else {}
+            self._tell_how_to_go_on(summary)
         if getattr(error, "symbol", "") == "TY_EPREEMPTED":
             signals.end_by_it()
         else:
             signals.raise_again(error)
-        return self._conclude(json.loads(text) if text else {}, error)
+        return self._conclude(summary, error)
 
     def _give_up(self) -> None:
         """Ends the run at once, also when a signal's handler raises meanwhile."""
@@ -262,6 +264,20 @@ class Driver:
             if function is not None:
                 function(self._context(), *arguments)
 
+    def _tell_how_to_go_on(self, summary: dict[str, Any]) -> None:
+        """What to write after a run that was stopped from outside."""
+        if summary.get("outcome") not in ("interrupted", "preempted", "time_limit"):
+            return
+        fields = {"name": summary["name"], "storage_path": self._storage_path()}
+        words = [f"{name}={value!r}" for name, value in fields.items() if value is not None]
+        words += [] if defaults.policy.resume else ["resume=True"]
+        print(f"trainyard: to go on: fit again with RunConfig({', '.join(words)})", file=sys.stderr)
+
+    def _tell_success(self, summary: dict[str, Any]) -> None:
+        silent = self._config.quiet or defaults.policy.quiet or self._config.progress == "none"
+        if summary.get("summary") and not silent and self._display is None:
+            print(f"trainyard: {harmless(summary['summary'])}", file=sys.stderr, flush=True)
+
     def _storage_path(self) -> str | None:
         """Where runs are kept; None for the library's default."""
         path = self._config.storage_path or defaults.policy.storage_path
@@ -295,6 +311,7 @@ class Driver:
         if self._broken is not None:
             raise ControllerError(self._broken) from self._broken
         if error is None:
+            self._tell_success(summary)
             return result.told(summary, self._config.checkpoint_config)
         shown = bool(summary.get("failure")) and not self._config.quiet
         if shown:

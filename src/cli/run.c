@@ -13,6 +13,7 @@
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/elf_needs.h"
+#include "cli/go_on.h"
 #include "cli/run_options.h"
 #include "cli/scaling_options.h"
 #include "cli/terminal.h"
@@ -32,12 +33,32 @@ static void print_failure(const char *command, const char *failure) {
     if (!text.failed) (void)file_write_all(STDERR_FILENO, text.data, text.size);
 }
 
-static int tell_outcome(const char *command, int code, const ty_result *result, const ty_error *err) {
-    if (code >= 0) return EXIT_SUCCESS;
+static bool is_silent(const struct run_settings *settings) {
+    return settings->quiet || settings->progress == PROGRESS_NONE;
+}
+
+/* What was stopped from outside can be gone on with. */
+static void tell_how_to_go_on(const char *command, int code, const ty_result *result,
+                              const struct arguments *arguments) {
+    if (code != TY_EINTERRUPTED && code != TY_EPREEMPTED && code != TY_ETIMEOUT) return;
+    CLEANUP(buffer_done) struct buffer text = {0};
+    buffer_text(&text, "to go on: ");
+    go_on_format(arguments, result->name, &text);
+    if (!text.failed) terminal_error(command, text.data);
+}
+
+static int tell_outcome(const char *command, int code, const ty_result *result,
+                        const struct run_settings *settings, const struct arguments *arguments,
+                        const ty_error *err) {
+    if (code >= 0) {
+        if (result->summary != NULL && !is_silent(settings)) terminal_error(command, result->summary);
+        return EXIT_SUCCESS;
+    }
     if (result != NULL && ty_result_failure(result) != NULL)
         print_failure(command, ty_result_failure(result));
     else
         terminal_error(command, err->message);
+    if (result != NULL && arguments != NULL) tell_how_to_go_on(command, code, result, arguments);
     bool of_workers =
         (code == TY_EWORKER || code == TY_EINTERRUPTED || code == TY_EPREEMPTED) && result != NULL;
     int status = of_workers ? ty_result_status(result) : ty_error_exit_status(code);
@@ -68,18 +89,19 @@ static void warn_of_mpi(const char *command, const struct run_request *request) 
     if (!text.failed) terminal_warning(command, text.data);
 }
 
-int run_to_its_end(const char *command, const struct run_request *request, ty_error *err) {
+int run_to_its_end(const char *command, const struct run_request *request, const struct arguments *arguments,
+                   ty_error *err) {
     ty_result *result = NULL;
     warn_of_mpi(command, request);
     log_set_sink(tell_log, (void *)(uintptr_t)command);
     int code = controller_run(request, &result, err);
-    int status = tell_outcome(command, code, result, err);
+    int status = tell_outcome(command, code, result, &request->settings, arguments, err);
     ty_result_free(result);
     return status;
 }
 
 static int start(const struct run_options *options, const struct scaling_options *scaling,
-                 const struct cluster_options *cluster, char **program, ty_error *err) {
+                 const struct cluster_options *cluster, const struct arguments *arguments, ty_error *err) {
     CLEANUP(environment_done) struct environment environment = {0};
     int code = run_environment_make(&options->environment, scaling->file.environment, &environment, err);
     if (code < 0) return code;
@@ -90,12 +112,12 @@ static int start(const struct run_options *options, const struct scaling_options
         .engine = cluster->engine,
         .cluster_file = cluster->cluster_file,
         .overrides = &cluster->overrides,
-        .argv = (const char *const *)program,
+        .argv = (const char *const *)arguments->words,
         .environment = environment.items,
         .alone = true,
         .handle_signals = true,
     };
-    return run_to_its_end(command_run.name, &request, err);
+    return run_to_its_end(command_run.name, &request, arguments, err);
 }
 
 static int run_run(const struct arguments *arguments, ty_error *err) {
@@ -111,7 +133,7 @@ static int run_run(const struct arguments *arguments, ty_error *err) {
     if (result >= 0) result = cluster_options_check(&cluster, err);
     if (result >= 0 && *arguments->words[0] == '\0')
         result = ty_fail(err, TY_EUSAGE, "the program's name is empty");
-    if (result >= 0) result = start(&options, &scaling, &cluster, arguments->words, err);
+    if (result >= 0) result = start(&options, &scaling, &cluster, arguments, err);
     run_environment_done(&options.environment);
     scaling_options_done(&scaling);
     cluster_options_done(&cluster);

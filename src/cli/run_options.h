@@ -35,6 +35,7 @@ extern const struct option_group run_group, run_policy_group;
 
 /* Drives the run, and tells its end in the name of the command: the exit status. */
 struct run_request;
-int run_to_its_end(const char *command, const struct run_request *request, ty_error *err);
+int run_to_its_end(const char *command, const struct run_request *request, const struct arguments *arguments,
+                   ty_error *err);
 
 #endif

@@ -471,7 +471,7 @@ static int drive(const struct torchrun_options *options, struct scaling *scaling
     };
     request.settings.no_prefix |= options->tee == NULL;
     request.settings.isolate_devices |= options->virtual_local_rank;
-    return run_to_its_end(command_torchrun.name, &request, err);
+    return run_to_its_end(command_torchrun.name, &request, NULL, err);
 }
 
 /* What torchrun does by default, before any option. */

@@ -4,6 +4,7 @@
 #include "controller/checkpoints_internal.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -179,6 +180,18 @@ const char *checkpoints_latest(const struct checkpoints *checkpoints) {
 
 const char *checkpoints_latest_metrics(const struct checkpoints *checkpoints) {
     return checkpoints->n_kept > 0 ? checkpoints->kept[checkpoints->n_kept - 1].metrics : NULL;
+}
+
+const char *checkpoints_best(const struct checkpoints *checkpoints, const char **attribute) {
+    size_t n = checkpoints->n_kept;
+    CLEANUP_FREE double *scores = calloc(n + 1, sizeof *scores);
+    *attribute = NULL;
+    if (scores == NULL || n == 0) return NULL;
+    for (size_t i = 0; i < n; i++)
+        scores[i] = checkpoints->kept[i].score;
+    size_t best = retention_best(checkpoints->policy, scores, n);
+    if (!isnan(scores[best])) *attribute = checkpoints->policy->score_attribute;
+    return checkpoints->kept[best].path;
 }
 
 static void list_kept(const struct checkpoints *checkpoints, bool by_name, struct buffer *out) {

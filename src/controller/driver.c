@@ -24,6 +24,7 @@
 #include "scaling/scaling.h"
 #include "worker/function.h"
 #include "worker/link.h"
+#include "worker/result.h"
 
 /* The command line of this process, for the workers to have the same. */
 struct command_line {
@@ -62,13 +63,17 @@ static int make_environment(const ty_trainer_config *trainer, struct environment
 }
 
 /* What the run has to say while it goes on: as Python tells it. */
-static void tell_log(void *context, enum log_level level, const char *subsystem, const char *text) {
+static void tell_line(const char *text) {
     CLEANUP(buffer_done) struct buffer line = {0};
-    (void)context, (void)level, (void)subsystem;
     buffer_text(&line, "trainyard: ");
     utf8_escape(text, strlen(text), &line);
     buffer_char(&line, '\n');
     if (!line.failed) (void)file_write_all(STDERR_FILENO, line.data, line.size);
+}
+
+static void tell_log(void *context, enum log_level level, const char *subsystem, const char *text) {
+    (void)context, (void)level, (void)subsystem;
+    tell_line(text);
 }
 
 static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *err) {
@@ -102,6 +107,7 @@ static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *e
                                       .handle_signals = true};
         if (!run->quiet) log_set_sink(tell_log, NULL);
         code = controller_run(&request, result, err);
+        if (code >= 0 && !run->quiet && (*result)->summary != NULL) tell_line((*result)->summary);
         log_set_sink(NULL, NULL);
     }
     scaling_done(&scaling);

@@ -52,14 +52,17 @@ static void add_name(const char *name, struct buffer *out) {
 static void format_metrics(const json_t *object, struct buffer *out) {
     const char *key;
     json_t *value;
+    size_t begin = out->size;
     json_object_foreach((json_t *)object, key, value) {
-        if (out->size > METRICS_WIDTH) break;
+        if (out->size - begin > METRICS_WIDTH) break;
         if (!json_is_number(value) && !json_is_string(value)) continue;
-        buffer_text(out, out->size > 0 ? "  " : "");
+        buffer_text(out, out->size > begin ? "  " : "");
         add_name(key, out);
         buffer_char(out, ' ');
         if (json_is_string(value))
             add_name(json_string_value(value), out);
+        else if (json_is_integer(value))
+            buffer_printf(out, "%lld", (long long)json_integer_value(value));
         else
             buffer_printf(out, "%.4g", json_number_value(value));
     }
@@ -90,12 +93,16 @@ static size_t fitting_size(const char *text, size_t size, size_t columns) {
     return size;
 }
 
+void progress_words(const char *metrics, size_t size, struct buffer *out) {
+    json_t *object = json_loadb(metrics, size, 0, NULL);
+    if (object != NULL) format_metrics(object, out);
+    json_decref(object);
+}
+
 void progress_metrics(struct progress *progress, const char *metrics, size_t size) {
     if (progress->style == PROGRESS_STYLE_QUIET) return;
     struct buffer text = {0};
-    json_t *object = json_loadb(metrics, size, 0, NULL);
-    if (object != NULL) format_metrics(object, &text);
-    json_decref(object);
+    progress_words(metrics, size, &text);
     size_t shown = fitting_size(text.data, text.size, METRICS_WIDTH);
     (void)snprintf(progress->metrics, sizeof progress->metrics, "%.*s", (int)shown, shown > 0 ? text.data : "");
     buffer_done(&text);

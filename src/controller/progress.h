@@ -40,6 +40,8 @@ uint32_t progress_streams(const struct progress *progress);
 void progress_live(struct progress *progress, uint32_t rank, uint32_t stream, const void *text, size_t size);
 /* Output of workers was written that ends with this byte. */
 void progress_wrote(struct progress *progress, int stream, uint8_t last);
+/* The numbers and texts of a JSON object in a few words: "loss 0.31  step 40". */
+void progress_words(const char *metrics, size_t size, struct buffer *out);
 /* Takes the lines away, so that output can be written; progress_show brings it back. */
 void progress_hide(struct progress *progress);
 void progress_show(struct progress *progress);

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/str.h"
 #include "controller/past_result.h"
+#include "controller/summary.h"
 #include "controller/ty_run.h"
 #include "worker/result.h"
 
@@ -253,6 +254,7 @@ static char *format_result(const struct ty_run *run, const struct ty_result *res
     add_text(&out, "path", result->path);
     buffer_printf(&out, ", \"metrics\": %s", result->metrics != NULL ? result->metrics : "null");
     add_text(&out, "checkpoint", result->checkpoint);
+    add_text(&out, "summary", result->summary);
     buffer_text(&out, ", \"checkpoints\": ");
     if (run->checkpoints != NULL)
         checkpoints_names(run->checkpoints, &out);
@@ -295,6 +297,11 @@ int result_tell(struct ty_run *run, ty_result **result, ty_error *err) {
     int code = make_result(run, &made, err);
     if (code < 0) return code;
     code = tell(run, made, err);
+    if (code >= 0) {
+        struct buffer summary = {0};
+        summary_format(made, run->checkpoints, &summary);
+        made->summary = buffer_take(&summary);
+    }
     made->json = format_result(run, made, code, code < 0 ? err->message : NULL);
     if (made->json == NULL) {
         ty_result_free(made);

@@ -24,6 +24,7 @@ void ty_result_free(ty_result *result) {
     free(result->metrics);
     free(result->checkpoint);
     free(result->failure);
+    free(result->summary);
     free(result->exits);
     attempts_free(result->history, result->n_history);
     free(result->json);

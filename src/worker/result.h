@@ -13,6 +13,7 @@ struct ty_result {
     } * values; /* the numbers among them */
     size_t n_values;
     char *checkpoint; /* directory of the last committed one, NULL without */
+    char *summary;    /* the last word of a run that succeeded, in one line; NULL otherwise */
     char *failure;    /* the first cause on one screen, NULL after a success */
     int attempts, num_workers;
     struct ty_attempt_info *history; /* n_history of them; their texts are owned too */

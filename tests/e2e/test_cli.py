@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import unittest
 
@@ -153,6 +154,46 @@ class Places(Case):
             with self.subTest(words):
                 finished = self.trainyard(*words, env={"HOME": None}, user=54321, cwd="/")
                 self.assert_usage(finished, words[0], "no home directory", "--storage-path")
+
+
+class TheLastWord(Case):
+    REPORT = ('mkdir -p c && "%s" report loss=0.25 step=1234567 --checkpoint c && "%s" report loss=0.98 step=1234567 --checkpoint c'
+              % (COMMAND, COMMAND))
+
+    def last_line(self, *args, status=0):
+        return self.assert_status(status, self.run_workers("--name", "mine", *args)).err.splitlines()[-1]
+
+    def test_of_a_run_that_succeeded(self):
+        line = self.last_line("--", "true")
+        self.assertRegex(line, r"^trainyard run: mine succeeded in [0-9.]+ m?s; %s$" % re.escape(os.path.join(self.storage, "mine")))
+
+    def test_metrics_and_the_last_checkpoint(self):
+        line = self.last_line("--", "sh", "-c", self.REPORT)
+        self.assertRegex(line, r"mine succeeded in [0-9.]+ \w+: loss 0.98  step 1234567; last checkpoint: checkpoint_000002; /")
+
+    def test_the_best_checkpoint(self):
+        options = ["--checkpoint-score-attribute", "loss", "--checkpoint-score-order", "min"]
+        self.assertIn("; best checkpoint by loss: checkpoint_000001; /", self.last_line(*options, "--", "sh", "-c", self.REPORT))
+
+    def test_the_command_that_goes_on(self):
+        words = ["sh", "-c", 'echo "$1"; test -e again || { touch again; echo up; sleep 600; }', "-", "it's\n$HOME \\ \u00e9"]
+        for number, outcome in ((signal.SIGINT, "interrupted"), (signal.SIGTERM, "preempted")):
+            with self.subTest(outcome):
+                name = "a b'%s" % outcome
+                mark = os.path.join(self.place, "again")
+                if os.path.exists(mark):
+                    os.remove(mark)
+                process = self.start_run("--name", name, "--grace", "1", "--no-prefix", "--", *words)
+                self.wait_for(lambda: os.path.exists(mark), process=process)
+                process.send_signal(number)
+                finished = self.finish(process)
+                self.assertEqual(128 + number, finished.status, finished)
+                self.assertIn(outcome + " by", finished.err)
+                [command] = [line.partition("to go on: ")[2] for line in finished.err.splitlines() if "to go on: " in line]
+                again = subprocess.run(["bash", "-c", command], cwd=self.place, env=self.environment, capture_output=True, text=True)
+                self.assertEqual(0, again.returncode, again.stderr)
+                self.assertEqual(words[-1] + "\n", again.stdout)
+                self.assertIn(name + " succeeded in ", again.stderr)
 
 
 class Environment(Case):

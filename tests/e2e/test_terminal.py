@@ -124,7 +124,9 @@ class LiveLine(TerminalCase):
         self.assertIn("step 40", line)
         self.touch("go")
         self.assertEqual(0, terminal.finish())
-        self.assertEqual([""], terminal.screen.lines)  # nothing of it stays
+        last, empty = terminal.screen.lines  # nothing of it stays but the last word
+        self.assertRegex(last, r"^trainyard run: mine succeeded in .*: loss 0.3125  step 40; ")
+        self.assertEqual("", empty)
         self.assertEqual([], terminal.screen.strange)
 
     def test_time_goes_by(self):
@@ -141,7 +143,9 @@ class LiveLine(TerminalCase):
         terminal.wait_for(lambda screen: "[rank 0] line 5" in screen.lines and screen.lines[-1].startswith("mine"))
         self.touch("go")
         self.assertEqual(0, terminal.finish())
-        self.assertEqual(["[rank 0] line %d" % i for i in range(1, 6)] + [""], terminal.screen.lines)
+        *lines, last, empty = terminal.screen.lines
+        self.assertEqual((["[rank 0] line %d" % i for i in range(1, 6)], ""), (lines, empty))
+        self.assertIn("mine succeeded in ", last)
 
     def test_attempts_are_counted(self):
         script = "[ $TRAINYARD_ATTEMPT = 1 ] && exit 1; while [ ! -e go ]; do sleep 0.01; done"
@@ -185,7 +189,9 @@ class LiveLine(TerminalCase):
             self.assertEqual(0, terminal.finish())
         self.assertEqual(["[rank 0] out", ""], terminal.screen.lines)
         with open(os.path.join(self.place, "errors")) as errors:
-            self.assertEqual("[rank 0] err\n", errors.read())
+            line, last = errors.read().splitlines()
+        self.assertEqual("[rank 0] err", line)
+        self.assertIn(" succeeded in ", last)
 
     def test_the_first_cause_has_its_own_lines(self):
         terminal = self.terminal("-n", 2, "--name", "mine", "--", "sh", "-c", "[ $RANK = 1 ] && echo oops && exit 7; sleep " + NEVER)
@@ -199,12 +205,17 @@ class LiveLine(TerminalCase):
         finished = self.run_workers("--name", "mine", "--progress", "plain", "--", "sleep", "0.05")
         lines = self.assert_status(0, finished).err.splitlines()
         self.assertGreaterEqual(len(lines), 1)
-        for line in lines:
+        for line in lines[:-1]:
             self.assertRegex(line, r"^trainyard: mine  00:0\d  1 ")
+        self.assertRegex(lines[-1], r"^trainyard run: mine succeeded in \d")
         self.assertNotIn("\x1b", finished.err)
 
     def test_quiet_off_a_terminal(self):
-        self.assertEqual("", self.assert_status(0, self.run_workers("--", "sleep", "0.05")).err)
+        lines = self.assert_status(0, self.run_workers("--name", "mine", "--", "sleep", "0.05")).err.splitlines()
+        self.assertEqual(1, len(lines), lines)
+        self.assertRegex(lines[0], r"^trainyard run: mine succeeded in \d")
+        for silent in (["--quiet"], ["--progress", "none"]):
+            self.assertEqual("", self.assert_status(0, self.run_workers(*silent, "--", "sleep", "0.05")).err)
 
 
 class Keys(TerminalCase):
@@ -218,7 +229,8 @@ class Keys(TerminalCase):
         for rank in (0, 1):
             self.assertIn("[rank %d] saved" % rank, lines)
         self.assertTrue(any("SIGINT" in line and "once more" in line for line in lines), lines)
-        self.assertIn("interrupted by signal 2 (SIGINT)", lines[-2])
+        self.assertIn("interrupted by signal 2 (SIGINT)", lines[-3])
+        self.assertIn("to go on: ", lines[-2])
 
     def test_interrupt_twice(self):
         script = "trap '' TERM INT; echo ready; while :; do sleep 0.01; done"

@@ -1,0 +1,62 @@
+/* Words of the command line are given again as they were; only what a shell would read otherwise is quoted. */
+#include "cli/go_on.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "base/utf8.h"
+
+/* For bash and its kin: what is no text, or would break the line, in numbers. */
+static void add_escaped(const char *word, struct buffer *out) {
+    buffer_text(out, "$'");
+    for (; *word != '\0'; word++) {
+        unsigned char byte = (unsigned char)*word;
+        if (byte < ' ' || byte >= 127)
+            buffer_printf(out, "\\%03o", byte);
+        else
+            buffer_printf(out, *word == '\'' || *word == '\\' ? "\\%c" : "%c", *word);
+    }
+    buffer_char(out, '\'');
+}
+
+/* Plain, or in single quotes, outside of which a single quote stands. */
+static void add_word(const char *word, struct buffer *out) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+    CLEANUP(buffer_done) struct buffer shown = {0};
+    utf8_escape(word, strlen(word), &shown);
+    bool harmless = !shown.failed && shown.size == strlen(word);
+    buffer_char(out, ' ');
+    if (*word != '\0' && word[strspn(word, plain)] == '\0') {
+        buffer_text(out, word);
+    } else if (!harmless) {
+        add_escaped(word, out);
+    } else {
+        buffer_char(out, '\'');
+        for (; *word != '\0'; word++)
+            buffer_printf(out, *word == '\'' ? "'\\%c'" : "%c", *word);
+        buffer_char(out, '\'');
+    }
+}
+
+static void add_option(const struct option_given *given, struct buffer *out) {
+    if (given->option->letter != 0)
+        buffer_printf(out, " -%c", given->option->letter);
+    else
+        buffer_printf(out, " --%s", given->option->name);
+    if (given->value != NULL) add_word(given->value, out);
+}
+
+void go_on_format(const struct arguments *arguments, const char *name, struct buffer *out) {
+    buffer_printf(out, "%s run", program_invocation_name);
+    for (size_t i = 0; i < arguments->n_given; i++) {
+        const char *option = arguments->given[i].option->name;
+        if (!str_equal(option, "name") && !str_equal(option, "resume")) add_option(&arguments->given[i], out);
+    }
+    buffer_text(out, " --resume");
+    add_word(name, out);
+    buffer_text(out, " --");
+    for (size_t i = 0; i < arguments->n_words; i++)
+        add_word(arguments->words[i], out);
+}
