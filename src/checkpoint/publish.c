@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
@@ -151,7 +152,7 @@ static int write_manifest(const struct gathering *gathering, int top, ty_error *
     if (json_object_set_new(metadata, MANIFEST_KEY, ours) < 0 || !mark_write(ours, top, &mark) ||
         json_object_set(ours, "files", gathering->files) < 0)
         return ty_fail_memory(err);
-    text = json_dumps(metadata, JSON_INDENT(1) | JSON_ENSURE_ASCII);
+    text = json_format(metadata, JSON_INDENT(1) | JSON_ENSURE_ASCII);
     if (text == NULL) return ty_fail_memory(err);
     result = set_down_manifest(top, text);
     if (result == 0) return 0;

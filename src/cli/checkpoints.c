@@ -8,6 +8,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/json.h"
 #include "base/str.h"
 #include "base/utf8.h"
 #include "checkpoint/checkpoint.h"
@@ -159,7 +160,7 @@ static int print(struct survey *survey, ty_error *err) {
         if (survey->n > 0 && !survey->verify) table_format(&survey->table, &survey->lines);
         return cli_print(&survey->lines, err);
     }
-    CLEANUP_FREE char *text = json_dumps(survey->list, JSON_INDENT(1));
+    CLEANUP_FREE char *text = json_format(survey->list, JSON_INDENT(1));
     if (text == NULL) return ty_fail_memory(err);
     buffer_printf(&survey->lines, "%s\n", text);
     return cli_print(&survey->lines, err);

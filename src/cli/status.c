@@ -6,6 +6,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/duration.h"
+#include "base/json.h"
 #include "base/quantity.h"
 #include "base/str.h"
 #include "base/utf8.h"
@@ -44,7 +45,7 @@ static void format_metrics(json_t *metrics, struct buffer *out) {
             buffer_char(out, ' ');
             utf8_escape(json_string_value(value), json_string_length(value), out);
         } else {
-            CLEANUP_FREE char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+            CLEANUP_FREE char *text = json_format(value, JSON_COMPACT | JSON_ENCODE_ANY);
             buffer_printf(out, " %s", text != NULL ? text : "?");
         }
     }
@@ -141,7 +142,7 @@ static json_t *run_json(const struct run_summary *summary, bool details) {
 }
 
 static void put_json(json_t *value, struct buffer *out) {
-    CLEANUP_FREE char *text = value != NULL ? json_dumps(value, JSON_INDENT(1)) : NULL;
+    CLEANUP_FREE char *text = value != NULL ? json_format(value, JSON_INDENT(1)) : NULL;
     json_decref(value);
     if (text != NULL)
         buffer_printf(out, "%s\n", text);

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "cluster/lease_directory.h"
@@ -76,7 +77,7 @@ static json_t *describe(const char *run, const struct lease_claim *claims, size_
  * Through a descriptor of its own, whose close wakes those that watch. */
 int lease_claim(const struct lease *lease, const struct lease_claim *claims, size_t n, ty_error *err) {
     CLEANUP(cleanup_json) json_t *json = describe(lease->run, claims, n);
-    CLEANUP_FREE char *text = json == NULL ? NULL : json_dumps(json, JSON_COMPACT);
+    CLEANUP_FREE char *text = json == NULL ? NULL : json_format(json, JSON_COMPACT);
     struct stat status;
     if (text == NULL) return ty_fail_memory(err);
     size_t size = strlen(text);

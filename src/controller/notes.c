@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/utf8.h"
 #include "controller/ty_run.h"

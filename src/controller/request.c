@@ -11,6 +11,7 @@
 #include "base/document.h"
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/str.h"
 #include "controller/controller.h"
 #include "controller/events.h"
@@ -40,7 +41,7 @@ static void *place(struct request *request, const struct field *field) {
 
 /* "`name` must be a text, not 5" */
 static int refuse(const struct field *field, const json_t *value, const char *rule, ty_error *err) {
-    CLEANUP_FREE char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
+    CLEANUP_FREE char *text = json_format(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
     if (text == NULL) return ty_fail_memory(err);
     return ty_fail(err, TY_EUSAGE, "`%s` must be %s, not %.*s%s", field->name, rule, VALUE_SHOWN, text,
                    strlen(text) > VALUE_SHOWN ? ".." : "");

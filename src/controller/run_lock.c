@@ -19,6 +19,7 @@
 #include "base/descriptors.h"
 #include "base/duration.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/kernel.h"
 #include "base/process.h"
 #include "base/str.h"
@@ -77,7 +78,7 @@ static int write_holder(int fd) {
     json_t *data = json_pack("{s:I, s:I, s:s, s:s, s:s, s:f}", "pid", (json_int_t)me.pid, "start",
                              (json_int_t)me.start, "boot", me.boot, "processes", me.processes, "host",
                              utf8_valid(me.host, strlen(me.host)) ? me.host : "?", "since", me.since);
-    CLEANUP_FREE char *text = data == NULL ? NULL : json_dumps(data, JSON_COMPACT);
+    CLEANUP_FREE char *text = data == NULL ? NULL : json_format(data, JSON_COMPACT);
     json_decref(data);
     if (text == NULL) return -ENOMEM;
     return ftruncate(fd, 0) < 0 ? -errno : file_write_all(fd, text, strlen(text));

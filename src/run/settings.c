@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/json.h"
 #include "base/str.h"
 #include "base/utf8.h"
 
@@ -302,7 +303,7 @@ int setting_set_json(const struct setting *setting, struct run_settings *setting
                      const char *subject, ty_error *err) {
     ty_error why = {0};
     if (json_is_null(value) || set_json(setting, member_of(setting, settings), value, &why) == 0) return 0;
-    CLEANUP_FREE char *given = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
+    CLEANUP_FREE char *given = json_format(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
     return given == NULL ? ty_fail_memory(err) : refuse_for(setting, subject, given, &why, err);
 }
 

@@ -27,9 +27,10 @@ class OutputCase(Case):
         self.runs = 0
 
     def command(self, *args):
-        """The words of a run whose name is known: see log()."""
+        """The words of a run whose name is known (see log()), and which says nothing itself."""
         self.runs += 1
-        return [COMMAND, "run", "--storage-path", self.storage, "--name", "r%d" % self.runs, "--num-cpus", "64", *map(str, args)]
+        return [COMMAND, "run", "--storage-path", self.storage, "--name", "r%d" % self.runs, "--num-cpus", "64",
+                "--progress", "none", *map(str, args)]
 
     def bytes_of(self, *args, status=0, env=None, **more):
         """What a run wrote, as bytes: (standard output, standard error)."""
@@ -240,7 +241,7 @@ class Flood(OutputCase):
         cluster = self.write("cluster.yaml", "nodes: [{name: 'n[1-4]', resources: {CPU: 2}}]\n")
         script = self.write("flood.py", FLOOD)
         self.runs += 1
-        finished = subprocess.run([COMMAND, "run", "--storage-path", self.storage, "--cluster", cluster, "-n", "8", "--", PYTHON, "-S", "-E",
+        finished = subprocess.run([COMMAND, "run", "--storage-path", self.storage, "--progress", "none", "--cluster", cluster, "-n", "8", "--", PYTHON, "-S", "-E",
                                    script, "3000"], cwd=self.place, env=self.environment, capture_output=True, timeout=60)
         self.assertEqual(0, finished.returncode, finished.stderr[-500:])
         self.check(finished.stdout, 0, 8, 3000)

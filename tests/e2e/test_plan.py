@@ -86,7 +86,7 @@ class Shape(PlanCase):
         self.assert_status(0, finished)
         self.assertEqual({"CPU": 3}, finished.json["trainer"])
         self.assertEqual({"CPU": 5}, finished.json["total"])
-        self.assert_line(finished, "plan", "warning", "trainer_resources")
+        self.assert_line(finished, "plan", "warning", "--trainer-resources")
 
     def test_ranks_that_share_a_gpu_are_warned_of_where_nccl_may_be_used(self):
         for backend, warned in ((None, True), ("auto", True), ("nccl", True), ("gloo", False)):

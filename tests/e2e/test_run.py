@@ -177,7 +177,7 @@ class NotStarted(RunCase):
         self.assert_not_started(self.run_workers("--", path), path, "Permission denied")
 
     def test_directory(self):
-        self.assert_not_started(self.run_workers("--", self.place), self.place, "Permission denied")
+        self.assert_not_started(self.run_workers("--", self.place), self.place, "it is a directory")
 
     def test_interpreter_that_is_not_there(self):
         path = self.write("script", "#!/no/such/interpreter -x\n")

@@ -1,0 +1,48 @@
+/* The text of json_dumps, with its reals written anew: outside of strings a number is known by its characters. */
+#include "base/json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+
+/* With 15 digits what was written with as many comes back, with 17 every number. */
+static void add_real(const char *text, size_t size, struct buffer *out) {
+    char number[64], shorter[64];
+    if (size >= sizeof number) {
+        buffer_append(out, text, size);
+        return;
+    }
+    (void)snprintf(number, sizeof number, "%.*s", (int)size, text);
+    double value = strtod(number, NULL);
+    int digits = 15;
+    do
+        (void)snprintf(shorter, sizeof shorter, "%.*g", digits, value);
+    while (strtod(shorter, NULL) != value && ++digits <= 17);
+    buffer_text(out, shorter);
+    if (strpbrk(shorter, ".en") == NULL) buffer_text(out, ".0"); /* it stays a real */
+}
+
+static size_t string_size(const char *text) {
+    size_t size = 1;
+    while (text[size] != '\0' && text[size] != '"')
+        size += text[size] == '\\' && text[size + 1] != '\0' ? 2 : 1;
+    return size + (text[size] == '"');
+}
+
+char *json_format(const json_t *tree, size_t flags) {
+    CLEANUP_FREE char *text = json_dumps(tree, flags);
+    struct buffer out = {0};
+    for (const char *at = text; at != NULL && *at != '\0';) {
+        bool number = *at == '-' || (*at >= '0' && *at <= '9');
+        size_t size = *at == '"' ? string_size(at) : number ? strspn(at, "+-.eE0123456789") : 1;
+        if (number && strcspn(at, ".eE") < size)
+            add_real(at, size, &out);
+        else
+            buffer_append(&out, at, size);
+        at += size;
+    }
+    return text == NULL ? NULL : buffer_take(&out);
+}
