@@ -69,7 +69,8 @@ def __getattr__(name: str):
         return value
     if name in _MODULES:
         return import_module("." + name, __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    missing = import_module(".missing", __name__)
+    raise missing.MissingName(__name__, name, [*__all__, *_MODULES])
 
 
 def __dir__():

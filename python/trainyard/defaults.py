@@ -29,10 +29,12 @@ current = Defaults()
 
 @dataclasses.dataclass
 class Policy:
-    """What a RunConfig that does not say stands for; `trainyard.as_ray` sets another. storage_path None: ~/trainyard_runs."""
+    """What a RunConfig that does not say stands for; `trainyard.as_ray` sets another. storage_path None: ~/trainyard_runs.
+    `called` is what messages call the package."""
 
     storage_path: str | None = None
     resume: bool = False
+    called: str = "Trainyard"
     isolate_devices: bool = False
     quiet: bool = False
 

@@ -184,8 +184,10 @@ def end() -> None:
 def session(function: str = "this") -> Session:
     """The session of this process; RuntimeError when no training function runs in it."""
     if _session is None:
+        from . import defaults
+
         raise RuntimeError(
-            f"`{function}` cannot be used outside of a Ray Train training function: call it in the function that is "
+            f"`{function}` cannot be used outside of a {defaults.policy.called} training function: call it in the function that is "
             "given to a trainer, while `fit` runs it"
         )
     return _session

@@ -20,7 +20,7 @@ from trainyard.reports import Reports
     ],
 )
 def test_only_in_a_training_function(call):
-    with pytest.raises(RuntimeError, match="cannot be used outside of a Ray Train training function"):
+    with pytest.raises(RuntimeError, match="cannot be used outside of a Trainyard training function"):
         call()
 
 

@@ -77,7 +77,7 @@ def test_exceptions_come_as_they_are():
     with pytest.raises(KeyError) as caught:
         fit(train)
     assert caught.value is error
-    with pytest.raises(RuntimeError, match="cannot be used outside of a Ray Train training function"):
+    with pytest.raises(RuntimeError, match="cannot be used outside of a Trainyard training function"):
         trainyard.report({})
 
 

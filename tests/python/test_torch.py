@@ -125,7 +125,7 @@ def test_which_backend():
 
 
 def test_outside_of_a_training_function():
-    with pytest.raises(RuntimeError, match="prepare_model.*outside of a Ray Train training function"):
+    with pytest.raises(RuntimeError, match="prepare_model.*outside of a Trainyard training function"):
         yard.prepare_model(torch.nn.Linear(1, 1))
 
 
@@ -199,8 +199,23 @@ def test_gpus_that_torch_does_not_see(fit, capfd):
 
 
 def test_a_backend_that_torch_does_not_know(fit):
-    failure = failure_of(fit, nothing, group=TorchConfig(backend="cpu:glooo"))
-    assert isinstance(failure, ValueError) and "did you mean 'gloo'?" in str(failure)
+    for backend in ("foo", "cpu:foo", "cpu:gloo,cuda:foo"):
+        with pytest.raises(
+            ValueError, match="'foo' is no backend of torch.distributed, which has gloo, nccl, mpi, ucc"
+        ):
+            TorchConfig(backend=backend)
+    with pytest.raises(ValueError, match="did you mean 'gloo'?"):
+        TorchConfig(backend="cpu:glooo")
+    config = TorchConfig()
+    config.backend = "foo"
+    with pytest.raises(ValueError, match="'foo' is no backend"):
+        fit(nothing, group=config)
+    assert TorchConfig(backend="NCCL").backend == "NCCL" and TorchConfig(backend="hccl").backend == "hccl"
+
+
+def test_a_backend_that_is_registered_here(fit):
+    torch.distributed.Backend.register_backend("mine", lambda *arguments: None)
+    assert TorchConfig(backend="cpu:mine").backend == "cpu:mine"
 
 
 def test_a_stuck_collective_ends_the_run(fit):

@@ -54,7 +54,7 @@ def read(loader):
 
 
 def test_outside_of_a_training_function():
-    with pytest.raises(RuntimeError, match="prepare_data_loader.*outside of a Ray Train training function"):
+    with pytest.raises(RuntimeError, match="prepare_data_loader.*outside of a Trainyard training function"):
         prepare_data_loader(DataLoader(Numbers(4)))
 
 

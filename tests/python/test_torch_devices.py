@@ -95,7 +95,7 @@ def test_what_the_run_assigned():
 
 @pytest.mark.parametrize("function", [get_device, get_devices])
 def test_outside_of_a_training_function(function):
-    with pytest.raises(RuntimeError, match="cannot be used outside of a Ray Train training function"):
+    with pytest.raises(RuntimeError, match="cannot be used outside of a Trainyard training function"):
         function()
 
 

@@ -82,5 +82,6 @@ def apply() -> None:
     defaults.policy = defaults.Policy(
         storage_path=STORAGE_PATH,
         resume=True,
+        called="Ray Train",
         isolate_devices=not all(is_true(name, True) for name in sharing),
     )

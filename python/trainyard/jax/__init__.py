@@ -6,3 +6,9 @@ from .config import JaxConfig
 from .trainer import JaxTrainer
 
 __all__ = ["JaxConfig", "JaxTrainer"]
+
+
+def __getattr__(name: str):
+    from importlib import import_module
+
+    raise import_module("..missing", __name__).MissingName(__name__, name, __all__)

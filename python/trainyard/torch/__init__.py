@@ -37,7 +37,7 @@ def __getattr__(name: str):
     from importlib import import_module
 
     if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise import_module("..missing", __name__).MissingName(__name__, name, __all__)
     value = getattr(import_module("." + _HOME_OF[name], __name__), name)
     globals()[name] = value
     return value

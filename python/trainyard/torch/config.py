@@ -6,12 +6,30 @@ import contextlib
 import copy
 import dataclasses
 import os
+import sys
 from typing import Any, Callable
 
+from .. import missing
 from ..trainer import BackendConfig
 from . import devices, group, hints
 
 _METHODS = ("env", "tcp")
+_BACKENDS = ("gloo", "nccl", "mpi", "ucc", "xccl")
+# Registered when the package is imported, which may be in the workers alone.
+_BACKENDS_OF_OTHERS = (
+    "bccl",
+    "ccl",
+    "cncl",
+    "eccl",
+    "fake",
+    "flagcx",
+    "hccl",
+    "mccl",
+    "neuron",
+    "qccl",
+    "smddp",
+    "xla",
+)
 _LONGEST_S = 10 * 365 * 86400  # what torch's clocks can count
 
 
@@ -33,6 +51,9 @@ class TorchConfig(BackendConfig):
     framework = "torch"
     preload = ("torch",)
     reads_torchrun = True
+
+    def __post_init__(self):
+        _check_backend(self.backend)
 
     def for_function(self, function: Callable) -> TorchConfig:
         """This config, for a training function whose imports a fork template is to make once for all workers."""
@@ -79,7 +100,8 @@ def uses_nccl(backend: str) -> bool:
 
 
 def _check_backend(backend: Any) -> None:
-    """Its form only: which backends there are, torch knows in the worker."""
+    """Refuses what no torch has, before anything starts. Of those that are registered by other packages the names are known,
+    and whatever torch knows where it is imported already."""
     if backend is None:
         return
     parts = backend.split(",") if isinstance(backend, str) else []
@@ -93,6 +115,22 @@ def _check_backend(backend: Any) -> None:
         raise ValueError(
             f'`TorchConfig.backend`={backend!r} names several backends: each needs its device, as in "cpu:gloo"'
         )
+    for piece in pieces:
+        _check_name(backend, piece[-1].strip())
+
+
+def _check_name(backend: str, name: str) -> None:
+    torch = sys.modules.get("torch")
+    registered = getattr(getattr(torch, "distributed", None), "Backend", None)
+    known = [*_BACKENDS, *_BACKENDS_OF_OTHERS, *getattr(registered, "backend_list", [])]
+    if name.lower() in known:
+        return
+    near = missing.nearest(name, known)
+    hint = f"; did you mean {near!r}?" if near is not None else ""
+    raise ValueError(
+        f"`TorchConfig.backend`={backend!r}: {name!r} is no backend of torch.distributed, which has "
+        f"{', '.join(_BACKENDS)}, and those that `torch.distributed.Backend.register_backend` is told of here{hint}"
+    )
 
 
 @contextlib.contextmanager

@@ -1,0 +1,111 @@
+"""What a program is told in words: the end of a run, how to go on, a name that exists, a name that is none."""
+
+import os
+import pathlib
+import re
+import signal
+
+import pytest
+import trainyard
+from trainyard import DataParallelTrainer, RunConfig, ScalingConfig
+
+README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
+
+PROGRAM = """
+    import os, time
+    from trainyard import DataParallelTrainer, RunConfig, ScalingConfig, report
+
+    def train():
+        report({"loss": 0.25, "step": 7})
+        if "HANG" in os.environ and not os.path.exists(os.environ["PLACE"] + "/up"):
+            open(os.environ["PLACE"] + "/up", "w").close()
+            time.sleep(600)
+
+    config = dict(run_config)
+    DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=1), run_config=RunConfig(**config)).fit()
+"""
+
+
+def test_the_program_of_the_readme_runs_twice(start):
+    [program] = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    for _ in range(2):
+        finished = start(program).finish()
+        assert finished.status == 0, finished
+        assert re.search(r"trainyard: run-\S+ succeeded in [0-9.]+ \w+: loss [0-9.e+-]+; /", finished.err), (
+            finished
+        )
+        assert 0 <= float(finished.out.splitlines()[-1]) < 100
+
+
+def test_a_run_that_succeeded_is_told(start, storage):
+    text = PROGRAM.replace("dict(run_config)", repr({"name": "mine", "storage_path": storage}))
+    finished = start(text).finish()
+    assert re.search(
+        rf"^trainyard: mine succeeded in [0-9.]+ \w+: loss 0.25  step 7; {storage}/mine$", finished.err, re.M
+    ), finished
+    for name, silent in (("a", {"quiet": True}), ("b", {"progress": "none"})):
+        text = PROGRAM.replace("dict(run_config)", repr({"name": name, "storage_path": storage, **silent}))
+        finished = start(text).finish()
+        assert finished.status == 0 and finished.err == "", finished
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_goes_on_is_told(start, place, storage, number):
+    config = {"name": "it's", "storage_path": storage, "grace_s": 1}
+    script = start(PROGRAM.replace("dict(run_config)", repr(config)), HANG="1")
+    while not (place / "up").exists():
+        assert script.process.poll() is None
+    script.process.send_signal(number)
+    finished = script.finish()
+    told = re.search(r"^trainyard: to go on: fit again with (RunConfig\(.*\))$", finished.err, re.M)
+    assert told is not None and finished.status != 0, finished
+    again = eval(told[1], {"RunConfig": RunConfig})
+    assert (again.name, again.storage_path, again.resume) == ("it's", storage, True)
+    text = PROGRAM.replace("RunConfig(**config)", told[1])
+    assert "it's succeeded in " in start(text.replace("dict(run_config)", "{}")).finish().err
+
+
+def test_a_name_that_exists(storage):
+    def train():
+        pass
+
+    def fit(**more):
+        config = RunConfig(name="first", storage_path=storage, progress="none", **more)
+        return DataParallelTrainer(
+            train, scaling_config=ScalingConfig(num_workers=1), run_config=config
+        ).fit()
+
+    fit()
+    with pytest.raises(FileExistsError) as caught:
+        fit()
+    assert "exists already" in str(caught.value) and "--" not in str(caught.value)
+    assert 'resume=True beside name="first"' in str(caught.value) and "another name" in str(caught.value)
+    assert fit(resume=True).path == os.path.join(storage, "first")
+
+
+@pytest.mark.parametrize(
+    "module, name, near",
+    [
+        ("trainyard", "Scalingconfig", "ScalingConfig"),
+        ("trainyard", "get_contxt", "get_context"),
+        ("trainyard", "pytorch", None),
+        ("trainyard", "Torch", "torch"),
+        ("trainyard.torch", "TorchTrianer", "TorchTrainer"),
+        ("trainyard.jax", "JaxTrain", "JaxTrainer"),
+        ("trainyard", "frobnicate", None),
+    ],
+)
+def test_a_name_that_is_none(module, name, near):
+    with pytest.raises(AttributeError) as caught:
+        getattr(__import__(module, fromlist=["x"]), name)
+    assert str(caught.value).startswith(f"module {module!r} has no attribute {name!r}")
+    if near is None:
+        assert "TorchTrainer" not in str(caught.value)
+    else:
+        assert f"did you mean {near!r}?" in str(caught.value)
+    assert not hasattr(trainyard, "__frobnicate__")
+
+
+def test_outside_of_a_training_function():
+    with pytest.raises(RuntimeError, match="outside of a Trainyard training function"):
+        trainyard.report({"loss": 1})
