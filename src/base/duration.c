@@ -128,6 +128,13 @@ void duration_format(nanoseconds duration, struct buffer *out) {
     }
 }
 
+void duration_format_clock(nanoseconds duration, struct buffer *out) {
+    long long seconds = duration / NS_PER_S, hours = seconds / 3600, days = hours / 24;
+    if (days > 0) buffer_printf(out, "%lldd ", days);
+    if (hours > 0) buffer_printf(out, days > 0 ? "%02lld:" : "%lld:", hours % 24);
+    buffer_printf(out, "%02lld:%02lld", seconds / 60 % 60, seconds % 60);
+}
+
 static nanoseconds read_clock(clockid_t clock) {
     struct timespec now = {0};
     (void)clock_gettime(clock, &now); /* cannot fail for these two clocks */

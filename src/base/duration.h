@@ -21,6 +21,8 @@ int duration_parse(const char *text, nanoseconds *duration, ty_error *err);
 
 /* For people, three significant figures: "1.25 s", "340 us", "2.1 min", "3.5 h". */
 void duration_format(nanoseconds duration, struct buffer *out);
+/* As a clock that runs, in whole seconds: "05:12", "3:05:12", "2d 03:05:12". */
+void duration_format_clock(nanoseconds duration, struct buffer *out);
 
 /* The largest there is for what does not fit. */
 nanoseconds duration_of_ms(int64_t ms);

@@ -141,9 +141,10 @@ static void format_states(const struct progress *progress, struct buffer *out) {
 }
 
 static void format_line(const struct progress *progress, struct buffer *out) {
-    nanoseconds elapsed = (clock_monotonic() - progress->started) / NS_PER_S;
     add_name(progress->name, out);
-    buffer_printf(out, "  %02lld:%02lld  ", (long long)elapsed / 60, (long long)elapsed % 60);
+    buffer_text(out, "  ");
+    duration_format_clock(clock_monotonic() - progress->started, out);
+    buffer_text(out, "  ");
     format_states(progress, out);
     if (run_attempt(progress->run) > 1) buffer_printf(out, "  attempt %d", run_attempt(progress->run));
     format_straggler(progress, out);

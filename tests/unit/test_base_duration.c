@@ -106,12 +106,25 @@ static void clocks_run(void **state) {
     assert_true(clock_wall() > 1600000000 * NS_PER_S); /* after 2020 */
 }
 
+static void a_clock_has_hours_and_days(void **state) {
+    (void)state;
+    static const struct {
+        int64_t seconds;
+        const char *text;
+    } cases[] = {
+        {0, "00:00"},        {59, "00:59"},          {3599, "59:59"},         {3600, "1:00:00"},
+        {86399, "23:59:59"}, {86400, "1d 00:00:00"}, {183912, "2d 03:05:12"}, {9000000, "104d 04:00:00"}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        CLEANUP(buffer_done) struct buffer out = {0};
+        duration_format_clock(cases[i].seconds * NS_PER_S + NS_PER_S / 2, &out);
+        assert_string_equal(out.data, cases[i].text);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refuses),
-        cmocka_unit_test(parses),
-        cmocka_unit_test(formats_three_figures),
-        cmocka_unit_test(clocks_run),
+        cmocka_unit_test(a_clock_has_hours_and_days), cmocka_unit_test(refuses),    cmocka_unit_test(parses),
+        cmocka_unit_test(formats_three_figures),      cmocka_unit_test(clocks_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
