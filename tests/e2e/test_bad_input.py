@@ -118,7 +118,7 @@ class Options(Case):
         self.assert_usage(self.trainyard("plan", "-n", "2", "extra"), "plan", "extra")
         self.assert_usage(self.trainyard("version", "x"), "version", "'x'")
         self.assert_usage(self.trainyard("status", "a", "b"), "status", "'b'")
-        self.assert_usage(self.trainyard("logs"), "logs", "which run")
+        self.assert_usage(self.trainyard("logs"), "logs", "no runs", "--storage-path")
 
     def test_contradictions(self):
         cluster = self.write("cluster.yaml", "nodes: [{name: a, resources: {CPU: 1}}]")
