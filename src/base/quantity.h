@@ -62,7 +62,9 @@ int resources_parse(struct resources *resources, const char *text, ty_error *err
 
 /* {"CPU": 4, "GPU": 0.5} */
 void resources_format_json(const struct resources *resources, struct buffer *out);
-/* CPU 4, GPU 0.5, memory 8 GiB */
+/* "4", "8 GiB" */
+void resources_format_amount(const struct resource *item, struct buffer *out);
+/* 4 CPU, 0.5 GPU, 8 GiB memory: "GPU 2" would be the name of a device */
 void resources_format(const struct resources *resources, struct buffer *out);
 
 #endif

@@ -122,13 +122,18 @@ void bytes_format(quantity amount, struct buffer *out) {
     buffer_printf(out, " %s", units[unit]);
 }
 
+void resources_format_amount(const struct resource *item, struct buffer *out) {
+    if (strcmp(item->name, "memory") == 0 || strcmp(item->name, "object_store_memory") == 0)
+        bytes_format(item->amount, out);
+    else
+        quantity_format(item->amount, out);
+}
+
 void resources_format(const struct resources *resources, struct buffer *out) {
     for (size_t i = 0; i < resources->n; i++) {
         const struct resource *item = &resources->items[i];
-        buffer_printf(out, "%s%s ", i > 0 ? ", " : "", item->name);
-        if (strcmp(item->name, "memory") == 0 || strcmp(item->name, "object_store_memory") == 0)
-            bytes_format(item->amount, out);
-        else
-            quantity_format(item->amount, out);
+        if (i > 0) buffer_text(out, ", ");
+        resources_format_amount(item, out);
+        buffer_printf(out, " %s", item->name);
     }
 }

@@ -335,6 +335,43 @@ static void say_fewer(const struct view *view, int64_t most) {
     if (most > 0) buffer_printf(view->out, "use at most %lld worker%s", (long long)most, most == 1 ? "" : "s");
 }
 
+/* The largest amount for each of n workers that this machine, which has `have`, holds; 0: none. */
+static quantity share_of(const char *name, quantity have, size_t n) {
+    if (!accelerator_is_device(name)) return have / (quantity)n;
+    quantity devices = have / QUANTITY_ONE;
+    if (devices == 0) return 0;
+    quantity whole = devices / (quantity)n, sharers = ((quantity)n + devices - 1) / devices;
+    quantity share = whole > 0 ? whole * QUANTITY_ONE : QUANTITY_ONE / sharers;
+    return accelerator_check_amount(name, share, NULL) == 0 ? share : 0;
+}
+
+/* How this machine is said to have more, and workers to need less. */
+static void say_options(struct view *view, const char *name, quantity need, quantity have, size_t n) {
+    CLEANUP(buffer_done) struct buffer all = {0}, share = {0};
+    enum face face = view->proposal->demand->face;
+    quantity each = share_of(name, have, n);
+    if (view->proposal->cluster->logical || view->proposal->cluster->n != 1) return;
+    quantity_format((need + QUANTITY_ONE - 1) / QUANTITY_ONE * QUANTITY_ONE, &all);
+    quantity_format(each, &share);
+    buffer_char(&all, '\0');
+    buffer_char(&share, '\0');
+    if (all.failed || share.failed) return;
+    bool counted = str_equal(name, "CPU");
+    if (!accelerator_is_device(name)) buffer_text(view->out, " (");
+    if (counted)
+        buffer_printf(view->out, face == FACE_COMMAND ? "--num-cpus %s" : "init(num_cpus=%s)", all.data);
+    if (!counted && !accelerator_is_device(name))
+        buffer_printf(view->out,
+                      face == FACE_COMMAND ? "--node-resources %s=%s" : "init(resources={\"%s\": %s})", name,
+                      all.data);
+    if (!accelerator_is_device(name)) buffer_text(view->out, ")");
+    if (each == 0) return;
+    buffer_printf(view->out,
+                  face == FACE_COMMAND ? ", or ask for less (--resources %s=%s)"
+                                       : ", or ask for less (resources_per_worker={\"%s\": %s})",
+                  name, share.data);
+}
+
 /* A resource of which all candidates together have too little. */
 static bool explain_sums(struct view *view, size_t n, int64_t most) {
     bool said = false;
@@ -363,6 +400,9 @@ static bool explain_sums(struct view *view, size_t n, int64_t most) {
             say_number(view->out, name, need - have);
             buffer_printf(view->out, " %s", name);
         }
+        if (view->plan->verdict == PLAN_INFEASIBLE && view->proposal->demand->trainer.n == 0 &&
+            !str_prefix(name, ACCELERATOR_TYPE_PREFIX, NULL))
+            say_options(view, name, need, have, n);
     }
     return said;
 }

@@ -102,9 +102,9 @@ static void draw_amount(const struct drawing *drawing, const struct node *node, 
     quantity taken = item->amount * (quantity)n;
     if (with_trainer) taken += resources_get(&drawing->demand->trainer, item->name);
     buffer_text(drawing->out, "  ");
-    say_amount(drawing->out, item->name, taken);
+    say_number(drawing->out, item->name, taken);
     buffer_text(drawing->out, " of ");
-    say_number(drawing->out, item->name, resources_get(&node->shape->total, item->name));
+    say_amount(drawing->out, item->name, resources_get(&node->shape->total, item->name));
 }
 
 /* The `n` ranks from `first` on, which are one node's; the title of a slice stands above its first node. */

@@ -12,12 +12,7 @@ void say_amount(struct buffer *out, const char *name, quantity amount) {
 }
 
 void say_number(struct buffer *out, const char *name, quantity amount) {
-    CLEANUP(buffer_done) struct buffer text = {0};
-    say_amount(&text, name, amount);
-    buffer_char(&text, '\0');
-    const char *rest;
-    out->failed = out->failed || text.failed;
-    if (!text.failed) buffer_text(out, str_prefix(text.data, name, &rest) ? rest + (*rest == ' ') : text.data);
+    resources_format_amount(&(struct resource){(char *)(uintptr_t)name, amount}, out);
 }
 
 void say_resources(struct buffer *out, const struct resources *resources) {

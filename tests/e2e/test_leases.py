@@ -78,7 +78,7 @@ class Waiting(LeaseCase):
         one = self.waiting(waiter, "waiter")
         self.assertIn("GPU", one["waits_for"])
         self.assertIn("run holder of ", one["waits_for"])
-        self.assertIn("(pid %d) has held GPU 2 since 20" % holder.pid, one["waits_for"])
+        self.assertIn("(pid %d) has held 2 GPU since 20" % holder.pid, one["waits_for"])
         self.assertLessEqual(one["waits_since"], time.time() + 1)
         text = self.trainyard("status", "waiter", "--storage-path", self.storage).out
         self.assertIn("waiting", text)

@@ -167,8 +167,8 @@ static void test_refusals_of_slices(void **state) {
     make_plan(&test);
     assert_int_equal(test.plan->verdict, PLAN_INFEASIBLE);
     assert_string_equal(test.plan->reason,
-                        "slice slice-a has 4 hosts of TPU 4, among which 2 workers of TPU 8 cannot be divided: "
-                        "ask for TPU 4 per worker");
+                        "slice slice-a has 4 hosts of 4 TPU, among which 2 workers of 8 TPU cannot be divided: "
+                        "ask for 4 TPU per worker");
     test_done(&test);
 }
 

@@ -43,22 +43,22 @@ static void test_refusals_of_one_worker(void **state) {
     (void)state;
     expect_refusal(CLUSTER({"a", "CPU=8"}, {"b", "CPU=4"}), (struct ask){.min = 2, .per_worker = "CPU=9"},
                    PLAN_INFEASIBLE,
-                   "no node has CPU 9: the most is 8 on node a; ask for at most 8 CPU per worker", "CPU 9/8");
+                   "no node has 9 CPU: the most is 8 on node a; ask for at most 8 CPU per worker", "CPU 9/8");
     expect_refusal(CLUSTER({"a", "CPU=8", "CPU=3"}, {"b", "CPU=2"}),
                    (struct ask){.min = 1, .per_worker = "CPU=4"}, PLAN_BUSY,
-                   "no node has CPU 4 free: the most is 3 on node a; ask for at most 3 CPU per worker",
+                   "no node has 4 CPU free: the most is 3 on node a; ask for at most 3 CPU per worker",
                    "CPU 4/3");
     expect_refusal(CLUSTER({"a", "GPU=8", .type = "A100"}, {"b", "GPU=8", .type = "A100"}),
                    (struct ask){.min = 1, .per_worker = "GPU=1,accelerator_type:H100=0.001"}, PLAN_INFEASIBLE,
                    "no node has accelerator type H100: the types here are A100 (2 nodes)",
                    "accelerator_type:H100 0.001/0");
     expect_refusal(CLUSTER({"a", "CPU=8"}), (struct ask){.min = 1, .per_worker = "CPU=1,GPU=2"},
-                   PLAN_INFEASIBLE, "no node has GPU 2: there is no GPU on any; add nodes with GPU 2",
+                   PLAN_INFEASIBLE, "no node has 2 GPU: there is no GPU on any; add nodes with 2 GPU",
                    "GPU 2/0");
     expect_refusal(
         CLUSTER({"a", "CPU=8,GPU=1"}, {"b", "CPU=2,GPU=4"}),
         (struct ask){.min = 1, .per_worker = "CPU=8,GPU=4"}, PLAN_INFEASIBLE,
-        "no node has CPU 8, GPU 4 together: node a comes nearest, with GPU 1; ask for no more than that "
+        "no node has 8 CPU, 4 GPU together: node a comes nearest, with 1 GPU; ask for no more than that "
         "per worker",
         "GPU 4/1");
     expect_refusal(
@@ -69,12 +69,12 @@ static void test_refusals_of_one_worker(void **state) {
     expect_refusal(
         CLUSTER({"a", "CPU=8"}), (struct ask){.min = 1, .per_worker = "CPU=8", .trainer = "CPU=1"},
         PLAN_INFEASIBLE,
-        "no node has CPU 9 for worker 0 and the trainer: the most is 8 on node a; ask for at most 8 CPU "
+        "no node has 9 CPU for worker 0 and the trainer: the most is 8 on node a; ask for at most 8 CPU "
         "for the two",
         "CPU 9/8");
     expect_refusal(CLUSTER({"a", "GPU=4"}), (struct ask){.min = 1, .per_worker = "GPU=1", .trainer = "GPU=0.5"},
                    PLAN_INFEASIBLE,
-                   "GPU 1.5 of worker 0 and the trainer is more than one device but not whole: ask for 1 or 2 "
+                   "1.5 GPU of worker 0 and the trainer is more than one device but not whole: ask for 1 or 2 "
                    "GPU for the two",
                    "GPU 1.5/1");
     expect_refusal(CLUSTER({"a", "CPU=8"}), (struct ask){.min = 1, .per_worker = "CPU=1", .selector = "zone=b"},
@@ -89,25 +89,25 @@ static void test_refusals_of_all_workers(void **state) {
     (void)state;
     expect_refusal(
         CLUSTER({"a", "GPU=4"}, {"b", "GPU=2"}), (struct ask){.min = 4, .per_worker = "GPU=2"}, PLAN_INFEASIBLE,
-        "4 workers of GPU 2 need 8 GPU, the cluster has 6: use at most 3 workers or add 2 GPU", "GPU 8/6");
+        "4 workers of 2 GPU need 8 GPU, the cluster has 6: use at most 3 workers or add 2 GPU", "GPU 8/6");
     expect_refusal(CLUSTER({"a", "GPU=4", "GPU=2"}, {"b", "GPU=4"}),
                    (struct ask){.min = 4, .per_worker = "GPU=2"}, PLAN_BUSY,
-                   "4 workers of GPU 2 need 8 GPU, the cluster has 6 free: use at most 3 workers or add 2 GPU",
+                   "4 workers of 2 GPU need 8 GPU, the cluster has 6 free: use at most 3 workers or add 2 GPU",
                    "GPU 8/6");
     expect_refusal(
         CLUSTER({"a", "CPU=4"}, {"b", "CPU=4"}), (struct ask){.min = 3, .max = 9, .per_worker = "CPU=3"},
         PLAN_INFEASIBLE,
-        "at least 3 workers of CPU 3 need 9 CPU, the cluster has 8: use at most 2 workers or add 1 CPU",
+        "at least 3 workers of 3 CPU need 9 CPU, the cluster has 8: use at most 2 workers or add 1 CPU",
         "CPU 9/8");
     expect_refusal(
         CLUSTER({"a", "CPU=5"}, {"b", "CPU=5"}), (struct ask){.min = 3, .per_worker = "CPU=3"}, PLAN_INFEASIBLE,
-        "3 workers of CPU 3 do not fit on single nodes, only 2 do: use at most 2 workers or less CPU per "
+        "3 workers of 3 CPU do not fit on single nodes, only 2 do: use at most 2 workers or less CPU per "
         "worker",
         "CPU 9/6");
     expect_refusal(
         CLUSTER({"a", "CPU=8"}, {"b", "CPU=8"}),
         (struct ask){.min = 9, .per_worker = "CPU=1", .strategy = PLACE_STRICT_PACK}, PLAN_INFEASIBLE,
-        "STRICT_PACK wants all of 9 workers of CPU 1 on one node: the most that one holds is 8; use at "
+        "STRICT_PACK wants all of 9 workers of 1 CPU on one node: the most that one holds is 8; use at "
         "most 8 workers or the strategy PACK",
         "CPU 9/8");
     expect_refusal(
@@ -117,19 +117,19 @@ static void test_refusals_of_all_workers(void **state) {
         "the strategy SPREAD",
         "nodes 3/2");
     expect_refusal(CLUSTER({"a", "CPU=10", "CPU=4"}), (struct ask){.min = 2, .per_worker = "CPU=4"}, PLAN_BUSY,
-                   "2 workers of CPU 4 need 8 CPU, the cluster has 4 free: use at most 1 worker or add 4 CPU",
+                   "2 workers of 4 CPU need 8 CPU, the cluster has 4 free: use at most 1 worker or add 4 CPU",
                    "CPU 8/4"); /* P16 */
     expect_refusal(
         CLUSTER({"a", "GPU=4", .type = "A100", .labels = "zone=a"}, {"b", "GPU=4", .type = "A100"}),
         (struct ask){.min = 5, .per_worker = "GPU=1,accelerator_type:A100=0.001", .selector = "zone=a"},
         PLAN_INFEASIBLE,
-        "5 workers of GPU 1, type A100 need 5 GPU, the nodes of type A100 with zone a have 4: use at most 4 "
+        "5 workers of 1 GPU, type A100 need 5 GPU, the nodes of type A100 with zone a have 4: use at most 4 "
         "workers or add 1 GPU",
         "GPU 5/4");
     expect_refusal(
         CLUSTER({"a", "CPU=2000", .type = "T4"}),
         (struct ask){.min = 1001, .per_worker = "CPU=1,accelerator_type:T4=0.001"}, PLAN_INFEASIBLE,
-        "1001 workers of CPU 1, type T4 need 1.001 accelerator_type:T4, the nodes of type T4 have 1: use at "
+        "1001 workers of 1 CPU, type T4 need 1.001 accelerator_type:T4, the nodes of type T4 have 1: use at "
         "most 1000 workers or add a node of type T4",
         "accelerator_type:T4 1.001/1");
 }
@@ -196,10 +196,10 @@ static void test_drawing(void **state) {
     struct buffer out = {0};
     plan_format_text(test.plan, test.cluster, &test.demand, false, &out);
     buffer_char(&out, '\0');
-    assert_string_equal(out.data, "3 workers on 2 nodes (PACK), each CPU 4, GPU 2\n"
+    assert_string_equal(out.data, "3 workers on 2 nodes (PACK), each 4 CPU, 2 GPU\n"
                                   "\n"
-                                  "  g2     GPU [0][0][1][1]  CPU 8 of 64  ranks 0-1\n"
-                                  "  gpu01  GPU [#][2][2][.]  CPU 4 of 64  rank 2\n"
+                                  "  g2     GPU [0][0][1][1]  8 of 64 CPU  ranks 0-1\n"
+                                  "  gpu01  GPU [#][2][2][.]  4 of 64 CPU  rank 2\n"
                                   "\n"
                                   "  [.] stays free, [#] taken by others\n");
     buffer_done(&out);
