@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "cli/command.h"
+#include "cli/plan_environment.h"
 #include "cli/scaling_options.h"
 #include "cli/terminal.h"
 #include "cluster/cluster.h"
@@ -16,7 +17,21 @@ struct plan_command {
     struct scaling_options scaling;
     struct cluster_options cluster;
     struct format_options format;
+    bool environment; /* a framework was named */
 };
+
+static int set_framework(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    struct plan_command *command = target;
+    command->environment = true;
+    return setting_set_text(setting_find(NULL, option->name), &command->scaling.settings, value, err);
+}
+
+static const struct option_spec specs[] = {
+    {"framework", 0, "NAME",
+     "show each worker's whole environment as well, as `trainyard run` with this --framework sets it",
+     set_framework, 0, NULL},
+};
+static const struct option_group environment_group = {"Environment", specs, ARRAY_SIZE(specs)};
 
 /* Takes off what other runs on this machine hold, so that the plan says when it would have to wait. */
 static int apply_leases(struct cluster *cluster, ty_error *err) {
@@ -42,16 +57,21 @@ static int find_cluster(const struct cluster_options *options, const struct dema
     return 0;
 }
 
-static int show(const struct plan *plan, const struct cluster *cluster, const struct demand *demand, int format,
-                ty_error *err) {
+static int show(const struct plan_command *command, const struct plan *plan, const struct cluster *cluster,
+                const struct demand *demand, ty_error *err) {
+    const struct plan_environment environment = {plan, cluster, demand, &command->scaling.settings};
+    bool with_environment = command->environment && plan->verdict == PLAN_FEASIBLE;
+    int result = 0;
     CLEANUP(buffer_done) struct buffer text = {0};
-    if (format == FORMAT_JSON) {
+    if (command->format.format == FORMAT_JSON) {
         plan_format_json(plan, cluster, demand, &text);
+        if (with_environment) result = plan_environment_json(&environment, &text, err);
         if (text.size > 0 && text.data[text.size - 1] != '\n') buffer_char(&text, '\n');
     } else {
         plan_format_text(plan, cluster, demand, terminal_colour(STDOUT_FILENO), &text);
+        if (with_environment) result = plan_environment_text(&environment, &text, err);
     }
-    int result = cli_print(&text, err);
+    if (result >= 0) result = cli_print(&text, err);
     if (result < 0) return result;
     return plan->verdict == PLAN_FEASIBLE ? 0 : ty_error_exit_status(TY_EINFEASIBLE);
 }
@@ -62,7 +82,7 @@ static int plan_for(const struct plan_command *command, const struct demand *dem
     if (result < 0) return result;
     struct plan *plan = NULL;
     result = plan_make(cluster, demand, &plan, err);
-    if (result >= 0) result = show(plan, cluster, demand, command->format.format, err);
+    if (result >= 0) result = show(command, plan, cluster, demand, err);
     plan_destroy(plan);
     cluster_destroy(cluster);
     return result;
@@ -88,7 +108,7 @@ static int plan_run(const struct arguments *arguments, ty_error *err) {
     cluster_options_init(&command.cluster);
     int result = scaling_options_init(&command.scaling, arguments, err);
     if (result < 0) return result;
-    void *const targets[] = {&command.scaling, &command.cluster, &command.format};
+    void *const targets[] = {&command.scaling, &command.cluster, &command, &command.format};
     result = options_apply(arguments, targets, err);
     if (result >= 0) result = resolve_and_plan(&command, err);
     scaling_options_done(&command.scaling);
@@ -107,6 +127,7 @@ const struct command command_plan = {
                                       "eight workers with a GPU each on the nodes of a file",
                                       "trainyard plan -n 4 --resources CPU=2 --format json",
                                       "the same facts for a program", NULL},
-    .groups = (const struct option_group *const[]){&scaling_group, &cluster_group, &format_group, NULL},
+    .groups = (const struct option_group *const[]){&scaling_group, &cluster_group, &environment_group,
+                                                   &format_group, NULL},
     .run = plan_run,
 };

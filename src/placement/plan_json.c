@@ -64,6 +64,7 @@ static void add_worker(const struct plan *plan, const struct cluster *cluster, s
     buffer_printf(out, ", \"node_rank\": %u, \"local_rank\": %u, \"local_world_size\": %u, \"devices\": ",
                   worker->node_rank, worker->local_rank, worker->local_world_size);
     add_devices(plan, cluster, rank, out);
+    if (plan->n_slices > 0) buffer_printf(out, ", \"slice\": %d", worker->slice);
     buffer_text(out, ", \"env\": {");
     struct list list = {out, ""};
     if (plan_worker_environment(plan, cluster, rank, false, add_variable, &list) < 0) out->failed = true;

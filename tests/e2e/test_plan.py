@@ -42,6 +42,67 @@ class PlanCase(Case):
         return plan
 
 
+class Hints(Case):
+    """What is short on this machine is told with the options that would help."""
+
+    def reason(self, *args):
+        finished = self.assert_status(3, self.trainyard("plan", "--num-cpus", "2", "--format", "json", *args))
+        return finished.json["reason"]
+
+    def test_more_of_it_or_less_for_each(self):
+        self.assertIn("add 2 CPU (--num-cpus 4), or ask for less (--resources CPU=0.5)", self.reason("-n", "4"))
+        self.assertIn("add 1 fast (--node-resources fast=2), or ask for less (--resources fast=0.5)",
+                      self.reason("-n", "2", "--resources", "fast=1", "--node-resources", "fast=1"))
+
+    def test_what_is_told_fits(self):
+        for words in (["-n", "3"], ["-n", "7", "--resources", "CPU=1.5"], ["-n", "5", "--use-gpu", "--num-gpus", "2"]):
+            with self.subTest(words):
+                less = self.reason(*words).partition("or ask for less (--resources ")[2].rstrip(")")
+                words = [word for word in words if not word.startswith(("--resources", "CPU="))]
+                self.assert_status(0, self.trainyard("plan", "--num-cpus", "2", *words, "--resources", less))
+
+    def test_amounts_are_amounts(self):
+        self.assertTrue(self.reason("-n", "4").startswith("4 workers of 1 CPU need 4 CPU, the cluster has 2: "))
+        self.assertIn("each 1 CPU", self.assert_status(0, self.trainyard("plan", "-n", "2", "--num-cpus", "2")).out)
+
+
+class WholeEnvironment(Case):
+    HOST = ("{name: s%d-%d, resources: {CPU: 8, TPU: 4}, accelerator_type: TPU-V6E, labels: {ray.io/tpu-slice-name: s%d, "
+            "ray.io/tpu-worker-id: '%d', ray.io/tpu-topology: 4x4, ray.io/tpu-pod-type: v6e-16}}")
+
+    def test_of_slices(self):
+        hosts = [self.HOST % (s, h, s, h) for s in range(2) for h in range(4)]
+        cluster = self.write("cluster.yaml", "nodes: [%s]\n" % ", ".join(hosts))
+        words = ["plan", "--cluster", cluster, "-n", "8", "--use-tpu", "--topology", "4x4", "--accelerator-type", "TPU-V6E",
+                 "--framework", "jax"]
+        workers = self.assert_status(0, self.trainyard(*words, "--format", "json")).json["workers"]
+        self.assertEqual([0] * 4 + [1] * 4, [worker["slice"] for worker in workers])
+        for rank, worker in enumerate(workers):
+            self.assertEqual((str(rank), "8"), (worker["env"]["RANK"], worker["env"]["WORLD_SIZE"]))
+            self.assertEqual(("2", str(rank // 4)), (worker["env"]["MEGASCALE_NUM_SLICES"], worker["env"]["MEGASCALE_SLICE_ID"]))
+            self.assertIn("TPU_NAME", worker["env"])
+        text = self.assert_status(0, self.trainyard(*words)).out
+        for rank, worker in enumerate(workers):
+            part = text.partition("\nrank %d on %s, slice %d: s" % (rank, worker["node"], worker["slice"]))[2].partition("\nrank ")[0]
+            self.assertEqual(sorted("%s=%s" % item for item in worker["env"].items()),
+                             sorted(line.strip() for line in part.splitlines()[1:]))
+
+    def test_is_what_a_worker_finds(self):
+        for framework in ("plain", "torch"):
+            planned = self.assert_status(0, self.trainyard("plan", "-n", "2", "--num-cpus", "4", "--framework", framework, "--format",
+                                                           "json")).json["workers"][1]["env"]
+            finished = self.run_workers("-n", "2", "--framework", framework, "--no-prefix", "--", "sh", "-c", "[ $RANK = 0 ] || env")
+            found = dict(line.split("=", 1) for line in self.assert_status(0, finished).out.splitlines() if "=" in line)
+            for name, value in planned.items():
+                if "(" in value:
+                    self.assertIn(name, found)
+                else:
+                    self.assertEqual(value, found.get(name), name)
+
+    def test_one_that_is_unknown(self):
+        self.assert_usage(self.trainyard("plan", "--framework", "nope"), "plan", "--framework nope", "torch")
+
+
 class Shape(PlanCase):
     def test_the_object(self):
         cluster = {"nodes": [{"name": "n1", "resources": {"CPU": 8, "GPU": 4}}, {"name": "n2", "resources": {"CPU": 8, "GPU": 4}}]}

@@ -1,0 +1,93 @@
+/* The framework's own functions, over a context that has no run yet. */
+#include "cli/plan_environment.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/environment.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "framework/framework.h"
+
+#define CHOSEN "(chosen at the start)"
+#define DIRECTORY "(the run's directory)"
+
+static int set(void *context, const char *name, const char *value) {
+    bool chosen = str_equal(name, "MASTER_PORT") && value != NULL;
+    return environment_set(context, name, chosen ? CHOSEN : value);
+}
+
+/* All that the run sets for one rank. */
+static int make(const struct plan_environment *view, size_t rank, struct environment *out, ty_error *err) {
+    const struct framework *framework;
+    const struct framework_context context = {
+        .plan = view->plan,
+        .cluster = view->cluster,
+        .demand = view->demand,
+        .run_name = view->settings->name != NULL ? view->settings->name : CHOSEN,
+        .run_path = DIRECTORY,
+        .token = CHOSEN,
+        .attempt = 1,
+        .max_failures = view->settings->failures.max_failures,
+        .master_address = "127.0.0.1",
+        .isolate_devices = view->settings->isolate_devices,
+        .backend = view->settings->backend,
+        .user_environment = environ,
+    };
+    int result = framework_find(view->settings->framework, &framework, err);
+    if (result >= 0) result = framework->shared(&context, set, out, err);
+    return result < 0 ? result : framework->worker(&context, rank, set, out, err);
+}
+
+static void add_title(const struct plan_environment *view, size_t rank, struct buffer *out) {
+    const struct plan_worker *worker = &view->plan->workers[rank];
+    buffer_printf(out, "\nrank %zu on %s", rank, view->cluster->nodes[worker->node].name);
+    if (worker->slice >= 0)
+        buffer_printf(out, ", slice %d: %s", worker->slice, view->plan->slices[worker->slice].name);
+    buffer_char(out, '\n');
+}
+
+int plan_environment_text(const struct plan_environment *view, struct buffer *out, ty_error *err) {
+    for (size_t rank = 0; rank < view->plan->n_workers; rank++) {
+        CLEANUP(environment_done) struct environment environment = {0};
+        int result = make(view, rank, &environment, err);
+        if (result < 0) return result;
+        add_title(view, rank, out);
+        for (size_t i = 0; i < environment.n; i++)
+            buffer_printf(out, "  %s\n", environment.items[i]);
+    }
+    return 0;
+}
+
+static int put(const struct plan_environment *view, size_t rank, json_t *worker, ty_error *err) {
+    CLEANUP(environment_done) struct environment environment = {0};
+    int result = make(view, rank, &environment, err);
+    json_t *map = json_object();
+    for (size_t i = 0; i < environment.n && result >= 0; i++) {
+        char *equals = strchr(environment.items[i], '=');
+        *equals = '\0';
+        if (json_object_set_new(map, environment.items[i], json_string(equals + 1)) < 0) result = -ENOMEM;
+        *equals = '=';
+    }
+    if (result >= 0 && json_object_set(worker, "env", map) < 0) result = -ENOMEM;
+    json_decref(map);
+    return result == -ENOMEM ? ty_fail_memory(err) : result;
+}
+
+int plan_environment_json(const struct plan_environment *view, struct buffer *json, ty_error *err) {
+    json_t *tree = json_loadb(json->data, json->size, 0, NULL), *worker;
+    size_t rank;
+    int result = tree == NULL ? ty_fail_memory(err) : 0;
+    json_array_foreach(json_object_get(tree, "workers"), rank, worker) {
+        if (result >= 0) result = put(view, rank, worker, err);
+    }
+    CLEANUP_FREE char *text = result >= 0 ? json_format(tree, JSON_INDENT(2)) : NULL;
+    json_decref(tree);
+    if (result < 0) return result;
+    if (text == NULL) return ty_fail_memory(err);
+    buffer_clear(json);
+    buffer_text(json, text);
+    return 0;
+}
