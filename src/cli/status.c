@@ -212,10 +212,20 @@ static void add_node(const char *node, struct buffer *out) {
     utf8_escape(node, strlen(node), out);
 }
 
+/* Most causes say themselves whose they are. */
+static bool names_rank(const char *cause, int rank) {
+    char name[32];
+    (void)snprintf(name, sizeof name, "rank %d", rank);
+    for (const char *at = strstr(cause, name); at != NULL; at = strstr(at + 1, name))
+        if (strspn(at + strlen(name), "0123456789") == 0) return true;
+    return false;
+}
+
 static void cause_text(const struct run_summary *summary, struct buffer *out) {
     if (summary->cause == NULL) return;
     label("first cause", out);
-    if (summary->cause_rank >= 0) buffer_printf(out, "rank %d: ", summary->cause_rank);
+    if (summary->cause_rank >= 0 && !names_rank(summary->cause, summary->cause_rank))
+        buffer_printf(out, "rank %d: ", summary->cause_rank);
     utf8_escape(summary->cause, strcspn(summary->cause, "\n"), out);
     add_node(cause_node(summary), out);
     buffer_char(out, '\n');

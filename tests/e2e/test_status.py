@@ -25,6 +25,15 @@ class RunCase(Case):
         return self.assert_status(0, self.trainyard("logs", "--storage-path", self.storage, *args)).out
 
 
+class FirstCause(Case):
+    def test_names_its_rank_once(self):
+        self.assert_status(7, self.run_workers("-n", "2", "--name", "mine", "--", "sh", "-c", "[ $RANK = 0 ] || exit 7; sleep 60"))
+        out = self.assert_status(0, self.trainyard("status", "--storage-path", self.storage, "mine")).out
+        [line] = [line for line in out.splitlines() if "first cause" in line]
+        self.assertIn("rank 1 exited with code 7", line)
+        self.assertEqual(1, line.count("rank 1"), line)
+
+
 class Status(RunCase):
     def test_succeeded(self):
         self.assert_status(0, self.run_workers("--name", "good", "-n", "3", *shell("@ report loss=0.5 step=$RANK; echo done")))
@@ -63,7 +72,7 @@ class Status(RunCase):
         self.assertEqual(("failed", 7, 1), (one["state"], one["exit_status"], one["cause_rank"]))
         self.assertIn("7", one["cause"])
         self.assertEqual((1, 2), (one["workers_by_state"]["failed"], one["workers_by_state"]["stopped"]))
-        self.assertIn("rank 1: ", self.status_text("bad"))
+        self.assertIn("first cause  rank 1 exited with code 7", self.status_text("bad"))
 
     def test_running_then_interrupted(self):
         run = self.start_run("--name", "long", "-n", "2", *shell("@ report step=1; sleep 60"))
