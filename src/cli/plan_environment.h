@@ -15,8 +15,8 @@ struct plan_environment {
 };
 
 /* Appends a paragraph for each worker: its rank, node and slice, and a line for each variable. */
-int plan_environment_text(const struct plan_environment *environment, struct buffer *out, ty_error *err);
+int plan_environment_text(const struct plan_environment *view, struct buffer *out, ty_error *err);
 /* Puts the variables into the plan's JSON, in place of the "env" that has the devices alone. */
-int plan_environment_json(const struct plan_environment *environment, struct buffer *json, ty_error *err);
+int plan_environment_json(const struct plan_environment *view, struct buffer *json, ty_error *err);
 
 #endif
