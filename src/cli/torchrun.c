@@ -491,7 +491,7 @@ static int run_torchrun(const struct arguments *arguments, ty_error *err) {
     scaling_init(&scaling);
     int result = init(&options, err);
     if (result >= 0) result = options_apply(arguments, (void *[]){&options, &run, &run}, err);
-    if (result >= 0) result = settings_finish(&run.settings, SETTING_OPTIONS, err);
+    if (result >= 0) result = settings_finish(&run.settings, FACE_COMMAND, err);
     if (result >= 0 && *arguments->words[0] == '\0')
         result = ty_fail(err, TY_EUSAGE, "the script's name is empty");
     if (result >= 0) result = drive(&options, &scaling, arguments->words, err);

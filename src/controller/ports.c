@@ -18,7 +18,7 @@
 #include "base/file.h"
 
 /* From where servers of this machine seldom are. */
-enum { BLOCK = 64, FIRST_BLOCK = 10240 / BLOCK, END_BLOCK = 65536 / BLOCK };
+enum { BLOCK_PORTS = 64, FIRST_BLOCK = 10240 / BLOCK_PORTS, END_BLOCK = 65536 / BLOCK_PORTS };
 
 union address {
     struct sockaddr any;
@@ -70,7 +70,7 @@ static bool is_held(const struct ports *ports, uint16_t block) {
 /* 1 when the block is ours now, 0 when it is another's; -ENOMEM. */
 static int take_block(struct ports *ports, uint16_t block) {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
-    int size = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "trainyard-ports-%u", block * BLOCK);
+    int size = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "trainyard-ports-%u", block * BLOCK_PORTS);
     CLEANUP_FD int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)size);
     if (fd < 0 || bind(fd, (const struct sockaddr *)&name, length) < 0) return 0;
@@ -91,7 +91,7 @@ static bool take_another(struct ports *ports) {
     if (getrandom(&start, sizeof start, 0) < 0) start = (unsigned)getpid();
     for (unsigned i = 0; i < N; i++) {
         uint16_t block = (uint16_t)(FIRST_BLOCK + (start % N + i) % N);
-        bool given = block * BLOCK <= high && block * BLOCK + BLOCK > low;
+        bool given = block * BLOCK_PORTS <= high && block * BLOCK_PORTS + BLOCK_PORTS > low;
         if (given || is_held(ports, block)) continue;
         if (take_block(ports, block) == 1) return true;
     }
@@ -101,8 +101,8 @@ static bool take_another(struct ports *ports) {
 int ports_find(struct ports *ports, size_t count, uint16_t *found, ty_error *err) {
     size_t n = 0;
     for (size_t i = 0; n < count && (i < ports->n || take_another(ports)); i++)
-        for (uint16_t k = 0; k < BLOCK && n < count; k++) {
-            uint16_t port = (uint16_t)(ports->blocks[i] * BLOCK + k);
+        for (uint16_t k = 0; k < BLOCK_PORTS && n < count; k++) {
+            uint16_t port = (uint16_t)(ports->blocks[i] * BLOCK_PORTS + k);
             if (find_free(port) > 0) found[n++] = port;
         }
     for (size_t i = n; i < count; i++)
