@@ -52,6 +52,10 @@ def _run(payload: payloads.Payload | None) -> int:
         payload = payloads.load()
     if payload.facts.get("directory"):
         os.chdir(payload.facts["directory"])
+    if payload.facts.get("defaults"):
+        from . import defaults
+
+        defaults.current = defaults.Defaults(**payload.facts["defaults"])
     stacks.register()
     session = runtime.WorkerSession(payload.facts)
     backend = payload.backend
@@ -59,23 +63,26 @@ def _run(payload: payloads.Payload | None) -> int:
     backend.on_training_start(session)
     runtime.begin(session)
     with backend.train_func_context():
-        _call(payload)
+        returned = _call(payload)
     if _is_child():
         return 0
+    if session.world_rank == 0 and returned is not None:
+        payloads.give_back(payload.facts["returned"], returned)
     session.finish()
     backend.on_shutdown(session)  # waits for the other ranks, who may wait for what was just finished
     return 0
 
 
-def _call(payload: payloads.Payload) -> None:
-    """Runs the training function; a SystemExit without failure counts as its return."""
+def _call(payload: payloads.Payload) -> Any:
+    """Runs the training function and gives what it returned; a SystemExit without failure counts as its return."""
     from . import trainer
 
     try:
-        trainer.call(payload.function, payload.config)
+        return trainer.call(payload.function, payload.config)
     except SystemExit as end:
         if end.code is not None and end.code != 0:
             raise
+        return None
 
 
 def fail(error: BaseException, frame: FrameType | None) -> NoReturn:

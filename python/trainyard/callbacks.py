@@ -13,7 +13,8 @@ class RayTrainCallback:
 
 
 class UserCallback(RayTrainCallback):
-    """Derive from it, and give instances to `RunConfig(callbacks=[...])`. The methods run in the driver.
+    """Derive from it, and give instances to `RunConfig(callbacks=[...])`. The methods run in the driver, and
+    their arguments come by keyword.
 
     An exception in one ends the run with a ControllerError.
     """

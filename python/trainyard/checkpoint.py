@@ -1,4 +1,4 @@
-"""A checkpoint: a directory of files, and metadata beside them."""
+"""A checkpoint: a directory of files, and metadata beside them. It lies on this machine, or on a file system of pyarrow."""
 
 from __future__ import annotations
 
@@ -10,26 +10,31 @@ import tempfile
 import uuid
 from typing import Any, Iterator, Mapping
 
+from . import filesystem as filesystems
 from . import paths
 
 _METADATA = ".metadata.json"
 _OURS = "trainyard"  # the key in it that holds the manifest; all others are the user's
+_COPY = "checkpoint_tmp_"  # how the temporary directories begin that checkpoints are copied to
 
 
 class Checkpoint:
     """Names a directory. It does not copy it, nor own it.
 
-    `path` is absolute when made by `from_directory` or by a run.
+    `path` is absolute when made by `from_directory` or by a run. An address such as "s3://bucket/model" names another file system,
+    and so does `filesystem`, one of pyarrow.fs, on which `path` then lies.
     """
 
     def __init__(self, path: str | os.PathLike, filesystem: Any = None):
         if not isinstance(path, (str, os.PathLike)):
             raise ValueError(f"`Checkpoint(path)` must be a path, not {type(path).__name__}")
-        text = paths.local(path, "`Checkpoint(path)`")
-        if filesystem is not None and type(filesystem).__name__ != "LocalFileSystem":
-            raise ValueError("`Checkpoint(filesystem=...)` is not provided: a checkpoint is a directory")
-        self.path = text
-        self.filesystem = filesystem
+        self.path, self._filesystem = filesystems.find(path, filesystem, "`Checkpoint(path)`")
+        self._id = uuid.uuid4().hex  # of its copy: all who have this checkpoint, in whatever process, share one
+
+    @property
+    def filesystem(self) -> Any:
+        """Where `path` lies, a file system of pyarrow; None for this machine's where pyarrow is not installed."""
+        return filesystems.local() if self._filesystem is None else self._filesystem
 
     @classmethod
     def from_directory(cls, path: str | os.PathLike) -> Checkpoint:
@@ -39,24 +44,33 @@ class Checkpoint:
         return cls(os.path.abspath(os.fspath(path)))
 
     def to_directory(self, path: str | os.PathLike | None = None) -> str:
-        """Copies the files to `path`, or to a new temporary directory, and gives its path.
+        """Copies the files to `path`, or to a temporary directory that is this checkpoint's, and gives its path.
 
         Processes that copy to one directory at a time wait for each other; files that are there already are not copied again.
         """
         source = self._source()
-        if path is None:
-            target = os.path.join(tempfile.gettempdir(), f"checkpoint_{uuid.uuid4().hex[:12]}")
-        else:
-            target = os.path.abspath(os.fspath(path))
+        given = self._copy() if path is None else os.path.expanduser(os.fspath(path))
+        target = os.path.abspath(given)
         os.makedirs(target, exist_ok=True)
         with _locked(target):
-            _copy_tree(source, target)
+            if self._filesystem is None:
+                _copy_tree(source, target)
+            else:
+                filesystems.fetch(self._filesystem, source, target, _is_there, _replaced)
         return target
 
     @contextlib.contextmanager
     def as_directory(self) -> Iterator[str]:
-        """The directory itself, to read from; not to be changed."""
-        yield self._source()
+        """The directory itself, to read from; not to be changed. That of another file system is a copy, which is removed when all
+        who read it are done."""
+        if self._filesystem is None:
+            yield self._source()
+            return
+        with _read_by_us(self._copy()):
+            yield self.to_directory()
+
+    def _copy(self) -> str:
+        return os.path.join(tempfile.gettempdir(), _COPY + self._id)
 
     def get_metadata(self) -> dict[str, Any]:
         """The user's metadata; {} when none was set."""
@@ -64,13 +78,17 @@ class Checkpoint:
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Replaces the user's metadata, a dict that JSON can carry."""
-        with _locked(self._source()):
+        with self._alone():
             self._write_metadata(metadata)
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Adds to the user's metadata; names that exist get the new value."""
-        with _locked(self._source()):
+        with self._alone():
             self._write_metadata({**self.get_metadata(), **metadata})
+
+    def _alone(self) -> contextlib.AbstractContextManager:
+        """Other processes of this machine wait; a remote file system has no locks."""
+        return contextlib.nullcontext() if self._filesystem is not None else _locked(self._source())
 
     def _write_metadata(self, metadata: Mapping[str, Any]) -> None:
         if not isinstance(metadata, Mapping):
@@ -79,17 +97,23 @@ class Checkpoint:
             raise ValueError(f"`metadata`: the name {_OURS!r} is taken")
         ours = {name: value for name, value in self._read_metadata().items() if name == _OURS}
         text = json.dumps({**ours, **metadata})
+        if self._filesystem is not None:
+            filesystems.write(self._filesystem, f"{self.path}/{_METADATA}", text.encode())
+            return
         with _replaced(os.path.join(self._source(), _METADATA), _METADATA) as temporary:
             with open(temporary, "w", encoding="utf-8") as file:
                 file.write(text)
             os.chmod(temporary, 0o644)
 
     def _source(self) -> str:
-        if not os.path.isdir(self.path):
+        elsewhere = self._filesystem is not None and filesystems.is_directory(self._filesystem, self.path)
+        if not elsewhere and not (self._filesystem is None and os.path.isdir(self.path)):
             raise FileNotFoundError(f"checkpoint {self.path} is no directory here (was it removed?)")
         return self.path
 
     def _read_metadata(self) -> dict[str, Any]:
+        if self._filesystem is not None:
+            return json.loads(filesystems.read(self._filesystem, f"{self.path}/{_METADATA}") or b"{}")
         try:
             with paths.opened(os.path.join(self.path, _METADATA)) as file:
                 return json.load(file)
@@ -99,13 +123,13 @@ class Checkpoint:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Checkpoint):
             return NotImplemented
-        return self.path == other.path and self.filesystem == other.filesystem
+        return (self.path, self._filesystem) == (other.path, other._filesystem)
 
     def __hash__(self) -> int:
         return hash(self.path)
 
     def __repr__(self) -> str:
-        return f"Checkpoint(path={self.path!r})"
+        return f"Checkpoint(filesystem={filesystems.name(self._filesystem)}, path={self.path})"
 
     def __fspath__(self) -> str:
         raise TypeError(
@@ -154,11 +178,47 @@ def _replaced(target: str, prefix: str) -> Iterator[str]:
 
 
 def _is_same(source: str, target: str) -> bool:
+    status = os.stat(source)
+    return _is_there(target, status.st_size, status.st_mtime_ns)
+
+
+def _is_there(target: str, size: int, mtime_ns: int | None) -> bool:
+    """Whether a file of this size and time is there."""
     try:
-        there, here = os.stat(target), os.stat(source)
+        there = os.stat(target)
     except FileNotFoundError:
         return False
-    return (there.st_size, there.st_mtime_ns) == (here.st_size, here.st_mtime_ns)
+    return (there.st_size, there.st_mtime_ns) == (size, mtime_ns)
+
+
+@contextlib.contextmanager
+def _read_by_us(copy: str) -> Iterator[None]:
+    """Keeps a copy for as long as the block lasts; whoever is the last of those who do, in whatever process, removes it."""
+    import fcntl
+
+    lock = copy + ".readers"
+    while True:
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        if _is_still(lock, fd):
+            break
+        os.close(fd)  # the last one went meanwhile, and the lock with it
+    try:
+        yield
+    finally:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(copy, ignore_errors=True)
+            os.unlink(lock)
+        os.close(fd)
+
+
+def _is_still(path: str, fd: int) -> bool:
+    """Whether the open file is the one that lies there now."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(fd))
+    except FileNotFoundError:
+        return False
 
 
 @contextlib.contextmanager

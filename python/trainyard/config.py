@@ -119,6 +119,10 @@ class ScalingConfig:
     elastic_resize_monitor_interval_s: float = 60.0
 
     def __post_init__(self):
+        from .defaults import policy
+
+        if self.trainer_resources is not None and not policy.trainer_resources:
+            raise DeprecationWarning("`ScalingConfig(trainer_resources=...)` is deprecated: remove it, the driver needs none")
         resolved = self._resolved()
         for text in resolved["deprecations"]:
             warnings.warn(text, DeprecationWarning, stacklevel=3)
@@ -309,11 +313,15 @@ class FailureConfig:
 
     max_failures: of workers. controller_failure_limit: of starting them. max_preemption_failures: of nodes that were
     taken away.
+    preemption_grace_s: how much longer than the run's `grace_s` workers have to save when they are told to stop.
+    relax_collectives_on_preemption: accepted, and without effect: a report waits for no rank that has ended, with it or without.
     """
 
     max_failures: int = 0
     controller_failure_limit: int = -1
     max_preemption_failures: int = -1
+    relax_collectives_on_preemption: bool = False
+    preemption_grace_s: float = 0.0
     fail_fast: Any = _UNSET
 
     _SETTINGS: ClassVar = ("max_failures", "controller_failure_limit", "max_preemption_failures")
@@ -321,6 +329,12 @@ class FailureConfig:
     def __post_init__(self):
         _refuse_deprecated(self, {"fail_fast": "`max_failures=0` fails at once"})
         _check_settings(self, "failure_config")
+        more = _plain("FailureConfig.preemption_grace_s", self.preemption_grace_s)
+        if isinstance(more, bool) or not isinstance(more, (int, float)) or more < 0:
+            raise ValueError(f"`FailureConfig.preemption_grace_s` must be a number of seconds, 0 or more, not {more!r}")
+        if not isinstance(self.relax_collectives_on_preemption, bool):
+            given = self.relax_collectives_on_preemption
+            raise ValueError(f"`FailureConfig.relax_collectives_on_preemption` must be True or False, not {given!r}")
 
     def __repr__(self) -> str:
         return _repr(self)
@@ -452,6 +466,7 @@ class RunConfig:
 
     def __post_init__(self):
         _refuse_deprecated(self, _DEPRECATED_RUN)
+        self._fill_in()
         self._check_place()
         self.failure_config = self._config("failure_config", FailureConfig)
         self.checkpoint_config = self._config("checkpoint_config", CheckpointConfig)
@@ -459,6 +474,14 @@ class RunConfig:
         check_environment(self.worker_runtime_env, "RunConfig.worker_runtime_env")
         check_directory(self.worker_runtime_env, "RunConfig.worker_runtime_env")
         _check_settings(self)
+
+    def _fill_in(self) -> None:
+        from .defaults import policy
+
+        if self.name is None and policy.run_name is not None:
+            self.name = policy.run_name()
+        if self.storage_path is None and policy.storage_path is not None:
+            self.storage_path = os.path.expanduser(policy.storage_path)
 
     def _check_place(self) -> None:
         if self.storage_filesystem is not None:
@@ -479,7 +502,8 @@ class RunConfig:
             return kind()
         if not isinstance(value, kind):
             raise ValueError(
-                f"`RunConfig.{name}` must be a {kind.__name__} or None, not {type(value).__name__}"
+                f"Invalid `{kind.__name__}` type: `RunConfig.{name}` must be a {kind.__name__} or None, "
+                f"not {type(value).__name__}"
             )
         return value
 

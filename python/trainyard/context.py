@@ -79,6 +79,31 @@ class Storage:
         self.experiment_fs_path = run_path
         self.storage_fs_path, self.experiment_dir_name = os.path.split(run_path)
 
+    @property
+    def storage_filesystem(self) -> Any:
+        """Where it lies, as pyarrow names it; None where pyarrow is not installed."""
+        from . import filesystem
+
+        return filesystem.local()
+
+    def build_checkpoint_path_from_name(self, checkpoint_name: str) -> str:
+        """Where the checkpoint that is reported with this `checkpoint_dir_name` lies."""
+        return f"{self.experiment_fs_path}/{checkpoint_name}"
+
+    def extract_checkpoint_dir_name_from_path(self, checkpoint_path: str) -> str:
+        """The contrary: the name of a checkpoint of this run; ValueError for a place elsewhere."""
+        above = self.experiment_fs_path + "/"
+        if not checkpoint_path.startswith(above):
+            raise ValueError(f"{checkpoint_path} is not under the run's directory {self.experiment_fs_path}")
+        return checkpoint_path[len(above) :]
+
+    @staticmethod
+    def make_default_checkpoint_dir_name() -> str:
+        """A name by the time, to the microsecond."""
+        import datetime
+
+        return f"checkpoint_{datetime.datetime.now():%Y-%m-%d_%H-%M-%S.%f}"
+
     def __repr__(self) -> str:
         return f"Storage({self.experiment_fs_path!r})"
 
@@ -118,7 +143,7 @@ def report(
     session = runtime._session
     if session is None:
         session = runtime.session("report")
-    if checkpoint is None and not validation:
+    if checkpoint is None and checkpoint_dir_name is None and not validation:
         session.report(metrics)
         return
     session.report(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping
 
 from . import config
 
@@ -30,9 +30,12 @@ current = Defaults()
 @dataclasses.dataclass
 class Policy:
     """What a RunConfig that does not say stands for; `trainyard.as_ray` sets another. storage_path None: ~/trainyard_runs.
-    `called` is what messages call the package."""
+    run_name makes the name of a run, which the RunConfig then has from the start; without it the library gives one to each run.
+    trainer_resources: whether a ScalingConfig may have them. `called` is what messages call the package."""
 
     storage_path: str | None = None
+    run_name: Callable[[], str] | None = None
+    trainer_resources: bool = True
     resume: bool = False
     called: str = "Trainyard"
     isolate_devices: bool = False

@@ -22,6 +22,7 @@ from .screen import harmless
 
 _EVENTS = ["log", "run", "attempt", "failure", "exited", "start_failed", "node_lost", "attempt_end"]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_GRACE_S = 5.0  # where a run config gives none, as the library has it
 _PACKAGE_HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -52,6 +53,7 @@ class Driver:
         self._broken: Exception | None = None  # what a callback raised
         self._reports: reports.Reports | None = None
         self._failures = failures.Failures()
+        self._returned = payload.Returned()
         self._display = None
         self._attempt_end: dict[str, Any] | None = None  # of the last attempt
         self._stopped = False
@@ -64,6 +66,7 @@ class Driver:
         """See DataParallelTrainer.fit."""
         self._display = _display(self._config)
         with contextlib.ExitStack() as stack:
+            self._returned = stack.enter_context(payload.Returned())
             data = stack.enter_context(
                 self._forked() if self._config.start_method == "fork" else self._payload()
             )
@@ -80,13 +83,16 @@ class Driver:
                     self._give_up()
                 raise
             text, error = _close(self._run)
+            returned = self._returned.value() if error is None else None
             summary = json.loads(text) if text else {}
             self._tell_how_to_go_on(summary)
         if getattr(error, "symbol", "") == "TY_EPREEMPTED":
             signals.end_by_it()
         else:
             signals.raise_again(error)
-        return self._conclude(summary, error)
+        result = self._conclude(summary, error)
+        result.return_value = returned
+        return result
 
     def _give_up(self) -> None:
         """Ends the run at once, also when a signal's handler raises meanwhile."""
@@ -120,6 +126,7 @@ class Driver:
         request = {
             "scaling": json.loads(_fields(self._scaling)),
             **settings_of(config),
+            "grace_s": self._grace(),
             "storage_path": self._storage_path(),
             "resume": self._resumes(),
             "engine": given.engine,
@@ -145,6 +152,11 @@ class Driver:
         }
         return {name: value for name, value in request.items() if value is not None}
 
+    def _grace(self) -> float | None:
+        """Of the run, with what the failure config adds to it."""
+        more = self._config.failure_config.preemption_grace_s
+        return (_GRACE_S if self._config.grace_s is None else self._config.grace_s) + more if more else self._config.grace_s
+
     @contextlib.contextmanager
     def _payload(self) -> Iterator[bytes]:
         """What is sent to the workers."""
@@ -165,6 +177,8 @@ class Driver:
         return {
             "resources": self._scaling._resources_per_worker_not_none,
             "directory": directory or defaults.current.directory,
+            "defaults": dataclasses.asdict(defaults.current) if defaults.current != defaults.Defaults() else None,
+            "returned": self._returned.place,
         }
 
     @contextlib.contextmanager
@@ -252,17 +266,17 @@ class Driver:
             self._reports = reports.Reports(event["workers"])
         elif kind in reports.KINDS and self._reports is not None:
             for metrics, checkpoint in self._reports.take(event):
-                self._each("after_report", metrics, checkpoint)
+                self._each("after_report", metrics=metrics, checkpoint=checkpoint)
         elif kind == "attempt_end" and event.get("outcome") not in (None, "succeeded", "finished"):
             failed = self._failures.collect(self._run_path())
             if failed:
-                self._each("after_exception", failed)
+                self._each("after_exception", worker_exceptions=failed)
 
-    def _each(self, method: str, *arguments: Any) -> None:
+    def _each(self, method: str, **arguments: Any) -> None:
         for callback in self._callbacks:
             function = getattr(callback, method, None)
             if function is not None:
-                function(self._context(), *arguments)
+                function(run_context=self._context(), **arguments)
 
     def _tell_how_to_go_on(self, summary: dict[str, Any]) -> None:
         """What to write after a run that was stopped from outside."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .screen import harmless
+
+if TYPE_CHECKING:
+    from .preemption import PreemptionInfo
 
 _TEXT_LIMIT = 1000
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
@@ -86,26 +89,28 @@ class WorkerGroupError(TrainingFailedError):
 class PreemptionError(TrainingFailedError):
     """The machines were taken away: `fit` with RunConfig(name=..., resume=True) goes on.
 
-    `preemption_info` tells which (PreemptionInfo or None), `worker_failures` is as in WorkerGroupError, mostly empty, and
-    `deadline_exceeded` is true when a worker was ended because it did not end within the grace. When nobody catches it, the process
+    `preemption_info` tells which (PreemptionInfo or None), and `drain_timed_out` is true when a worker was ended because it did not
+    end within the grace. `worker_failures` is as in WorkerGroupError, mostly empty. When nobody catches it, the process
     ends by the signal that told of the preemption.
     """
 
     def __init__(
         self,
-        error_message: str,
-        preemption_info=None,
+        preemption_info: PreemptionInfo | None,
+        drain_timed_out: bool = False,
+        error_message: str | None = None,
         worker_failures: dict[int, Exception] | None = None,
-        deadline_exceeded: bool = False,
     ):
-        super().__init__(error_message)
+        ranks = preemption_info.preempted_ranks if preemption_info is not None else []
+        facts = f"(preempted_ranks={ranks}, drain_timed_out={drain_timed_out})"
+        super().__init__(error_message or f"Training was interrupted by node preemption {facts}.")
         self._error_message = error_message
         self.preemption_info = preemption_info
+        self.drain_timed_out = drain_timed_out
         self.worker_failures = worker_failures or {}
-        self.deadline_exceeded = deadline_exceeded
 
     def __reduce__(self):
-        parts = (self._error_message, self.preemption_info, self.worker_failures, self.deadline_exceeded)
+        parts = (self.preemption_info, self.drain_timed_out, self._error_message, self.worker_failures)
         return (type(self), parts)
 
 

@@ -66,10 +66,10 @@ class Failures:
         facts = summary.get("preemption")
         workers = summary.get("workers", ())
         return errors.PreemptionError(
-            str(error),
             preemption.read(facts) if facts else None,
-            self.collect(summary.get("path", "")),
             any(worker.get("stopped") and worker.get("exit") == 128 + signal.SIGKILL for worker in workers),
+            str(error),
+            self.collect(summary.get("path", "")),
         )
 
     def _without_exit(self, error: Exception, summary: dict[str, Any]) -> dict[int, Exception]:

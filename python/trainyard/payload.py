@@ -1,4 +1,4 @@
-"""What travels to the workers: the training function, its config and the backend, as bytes.
+"""What travels to the workers: the training function, its config and the backend, as bytes; and back: what rank 0 returns.
 
 The outer pickle holds plain settings, first of all where modules are found, so that the inner one, which holds the user's
 objects, is only taken apart when its modules can be imported.
@@ -18,6 +18,7 @@ import stat
 import sys
 import tempfile
 import types
+import warnings
 from typing import Any, Callable, Iterator
 
 VARIABLE = "TRAINYARD_PAYLOAD_FD"
@@ -27,12 +28,19 @@ prepare: list[
 SENT_MAX = 31 << 20  # bytes; what is larger stays in the driver, where workers read it
 _CACHED = type(functools.lru_cache(len))
 _DEPTH = 4  # how far the search for what cannot be pickled goes
+_ADVICE = "Make it inside the training function, or give what it is made of in `train_loop_config`."
+_TRAVELLERS = {
+    "function": ("`train_loop_per_worker`", _ADVICE),
+    "config": ("`train_loop_config`", _ADVICE),
+    "backend": ("`backend_config`", _ADVICE),
+    "returned": ("the value that `train_loop_per_worker` returned", "Return what it is made of, or nothing."),
+}
 
 
 @dataclasses.dataclass
 class Payload:
     """The training function and its company, in a worker. `facts` are plain: {"resources": {...}, "directory": where to
-    start, or None}."""
+    start, or None, "defaults": what `init` was told in the driver, "returned": the place of a `Returned`}."""
 
     function: Callable
     config: dict[str, Any] | None
@@ -41,12 +49,12 @@ class Payload:
 
 
 def dump(function: Callable, config: Any, backend: Any, facts: dict[str, Any]) -> bytes:
-    """The bytes of a payload. ValueError names the object that holds what cannot be pickled."""
+    """The bytes of a payload. TypeError names the object that holds what cannot be pickled."""
     objects = {"function": function, "config": config, "backend": backend}
     try:
         inner = _pickled(objects)
     except Exception as error:
-        raise ValueError(_refusal(objects, error)) from error
+        raise TypeError(_refusal(objects, error)) from error
     first = [facts["directory"]] if facts.get("directory") else []
     path = first + [_absolute(entry) for entry in sys.path]
     settings = {
@@ -106,19 +114,74 @@ def sendable(data: bytes) -> Iterator[bytes]:
                 os.close(fd)
 
 
-def _nameless(data: bytes) -> int:
-    """A descriptor of a file without a name, of which nobody else can open more than this process lends, and that nobody can change
-    where the kernel has such files."""
+class Returned:
+    """Where rank 0 of a run leaves what its function returned: a file without a name, of this process, as long as the block lasts.
+    Nobody but this user's processes can write to it."""
+
+    def __enter__(self) -> Returned:
+        self._fd = _unnamed()
+        status = os.fstat(self._fd)
+        self.place = {"process": os.getpid(), "fd": self._fd, "file": (status.st_dev, status.st_ino)}
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        with contextlib.suppress(OSError):  # a callback may have closed it
+            if self._is_open():
+                os.close(self._fd)
+
+    def value(self) -> Any:
+        """What was left; None where nothing was. Of a class that only the workers know it is None, with a warning."""
+        data = _read(self._fd) if self._is_open() else b""
+        try:
+            return pickle.loads(data) if data else None
+        except Exception as error:
+            warnings.warn(f"what rank 0 returned cannot be read here: {error!r}", RuntimeWarning, stacklevel=2)
+            return None
+
+    def _is_open(self) -> bool:
+        try:
+            status = os.fstat(self._fd)
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == self.place["file"]
+
+
+def give_back(place: dict[str, Any], value: Any) -> None:
+    """In rank 0: leaves the value for the driver. TypeError names what of it cannot be pickled."""
+    try:
+        data = _pickled(value)
+    except Exception as error:
+        raise TypeError(_refusal({"returned": value}, error)) from error
+    fd = _opened(place["process"], place["fd"], place["file"], os.O_RDWR)
+    try:
+        os.ftruncate(fd, 0)
+        _write(fd, data)
+    finally:
+        os.close(fd)
+
+
+def _unnamed() -> int:
+    """A descriptor of a file without a name, of which nobody else can open more than this process lends."""
     try:
         fd = os.memfd_create("trainyard-payload", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     except OSError:
         with tempfile.TemporaryFile() as file:
             fd = fcntl.fcntl(file.fileno(), fcntl.F_DUPFD_CLOEXEC, 0)
+    os.fchmod(fd, 0o600)
+    return fd
+
+
+def _write(fd: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+def _nameless(data: bytes) -> int:
+    """The same with the data in it, that nobody can change where the kernel has such files."""
+    fd = _unnamed()
     try:
-        os.fchmod(fd, 0o600)
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(fd, rest) :]
+        _write(fd, data)
         with contextlib.suppress(OSError):  # not every file can be sealed
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, 0xF)
     except BaseException:
@@ -140,25 +203,32 @@ def load(source: int | bytes | None = None) -> Payload:
 
 
 def _borrow(process: int, fd: int, file: tuple[int, int], size: int) -> bytes:
-    """The bytes that the driver lends; only of the very file that it made, which nobody else can have written to."""
+    """The bytes that the driver lends."""
+    mine = _opened(process, fd, file, os.O_RDONLY, size)
+    try:
+        return _read(mine)
+    finally:
+        os.close(mine)
+
+
+def _opened(process: int, fd: int, file: tuple[int, int], how: int, size: int | None = None) -> int:
+    """A descriptor of the driver's, opened here: only of the very file that it made, which nobody else can have written to."""
     path = f"/proc/{process}/fd/{fd}"
     try:
-        mine = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        mine = os.open(path, how | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise RuntimeError(
             f"the payload cannot be read from the driver, process {process} ({error}): it must run, and its descriptors stay open"
         ) from None
-    try:
-        status = os.fstat(mine)
-        is_it = (status.st_dev, status.st_ino) == tuple(file) and status.st_size == size
-        ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_nlink == 0
-        if not is_it or not ours or status.st_mode & 0o022:
-            raise RuntimeError(
-                f"{path} is not the payload that the driver made: its descriptor {fd} was closed, and used for something else"
-            )
-        return _read(mine)
-    finally:
-        os.close(mine)
+    status = os.fstat(mine)
+    is_it = (status.st_dev, status.st_ino) == tuple(file) and size in (None, status.st_size)
+    ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_nlink == 0
+    if is_it and ours and not status.st_mode & 0o022:
+        return mine
+    os.close(mine)
+    raise RuntimeError(
+        f"{path} is not the payload that the driver made: its descriptor {fd} was closed, and used for something else"
+    )
 
 
 def _read(fd: int | None) -> bytes:
@@ -194,16 +264,14 @@ def _main_file() -> str | None:
 
 
 def _refusal(objects: dict[str, Any], error: Exception) -> str:
-    names = {"function": "train_loop_per_worker", "config": "train_loop_config", "backend": "backend_config"}
-    for key, name in names.items():
-        found = _find(objects[key], f"`{name}`", 0, set())
+    for key, value in objects.items():
+        name, advice = _TRAVELLERS[key]
+        found = _find(value, name, 0, set())
         if found is not None:
             holder, culprit = found
-            return (
-                f"{holder} cannot be pickled: it is a {type(culprit).__module__}.{type(culprit).__qualname__}. "
-                "Make it inside the training function, or give what it is made of in `train_loop_config`."
-            )
-    return f"the training function cannot be pickled: {error}"
+            kind = f"{type(culprit).__module__}.{type(culprit).__qualname__}"
+            return f"{holder} was found to be non-serializable: it is a {kind}, which cannot be pickled. {advice}"
+    return f"the training function was found to be non-serializable: it cannot be pickled: {error}"
 
 
 def _can_pickle(value: Any) -> bool:

@@ -11,12 +11,24 @@ from . import runtime
 
 @dataclasses.dataclass(frozen=True)
 class PreemptionInfo:
-    """deadline: seconds since 1970 when the workers are ended, 0.0 when it is not known. preempted_ranks and
-    preempted_node_ids (names of nodes): who loses its machine, sorted."""
+    """Who loses its machine, and when.
 
-    deadline: float = 0.0
-    preempted_ranks: list[int] = dataclasses.field(default_factory=list)
-    preempted_node_ids: list[str] = dataclasses.field(default_factory=list)
+    deadline_ms: milliseconds since 1970 when the workers are ended, None when it is not known.
+    preempted_node_to_ranks: the world ranks on each of the nodes that go, by the node's name.
+    """
+
+    deadline_ms: int | None
+    preempted_node_to_ranks: dict[str, list[int]]
+
+    @property
+    def preempted_node_ids(self) -> list[str]:
+        """The names of the nodes, sorted."""
+        return sorted(self.preempted_node_to_ranks)
+
+    @property
+    def preempted_ranks(self) -> list[int]:
+        """The ranks on all of them, sorted."""
+        return sorted({rank for ranks in self.preempted_node_to_ranks.values() for rank in ranks})
 
 
 def get_preemption_info() -> PreemptionInfo | None:
@@ -31,4 +43,5 @@ def get_preemption_info() -> PreemptionInfo | None:
 
 def read(facts: dict[str, Any]) -> PreemptionInfo:
     """From what the C library tells."""
-    return PreemptionInfo(facts.get("deadline", 0.0), sorted(facts.get("ranks", [])), sorted(facts.get("nodes", [])))
+    deadline = facts.get("deadline")
+    return PreemptionInfo(round(deadline * 1000) if deadline else None, facts.get("ranks_of", {}))

@@ -24,7 +24,8 @@ class Result:
 
     metrics: the last report of rank 0, or None. checkpoint: the last committed one, or None. error: why the run failed,
     or None. path: the run's directory; None with num_workers=0. best_checkpoints: the kept ones with rank 0's metrics,
-    in the order of CheckpointConfig, the best (or latest) last, without damaged ones. history: the attempts of the run,
+    in the order of CheckpointConfig, the best (or latest) last, without damaged ones, and without a latest one that is kept only to
+    go on from. return_value: what the function returned in rank 0 (from `fit` only). history: the attempts of the run,
     oldest first, each with how long it took, how it ended and why.
     """
 
@@ -34,8 +35,12 @@ class Result:
     path: str | None
     best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] | None = None
     return_value: Any = None
-    filesystem: Any = None
     history: list[Attempt] = dataclasses.field(default_factory=list)
+
+    @property
+    def filesystem(self) -> Any:
+        """Where `path` lies, as pyarrow names it; None where pyarrow is not installed."""
+        return filesystem.local()
 
     @property
     def metrics_dataframe(self):
@@ -55,7 +60,7 @@ class Result:
         raise DeprecationWarning("`Result.config` is deprecated: the config is what you gave to the trainer")
 
     def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint:
-        """The kept checkpoint whose `metric` is highest ("max") or lowest ("min").
+        """The kept checkpoint whose `metric` is highest ("max") or lowest ("min"); "a/b" is also b in the dict a.
 
         RuntimeError when no checkpoint is kept, or no report of one has the metric.
         """
@@ -63,9 +68,8 @@ class Result:
             raise ValueError(f'`mode` must be "max" or "min", not {mode!r}')
         if not self.best_checkpoints:
             raise RuntimeError(f"No checkpoint exists in {self.path}")
-        rows = [
-            (metrics[metric], i) for i, (_, metrics) in enumerate(self.best_checkpoints) if metric in metrics
-        ]
+        values = [_metrics.find(metrics, metric) for _, metrics in self.best_checkpoints]
+        rows = [(value, i) for i, value in enumerate(values) if value is not None]
         if not rows:
             known = sorted({name for _, metrics in self.best_checkpoints for name in metrics})
             raise RuntimeError(
@@ -90,13 +94,15 @@ class Result:
         return read(text)
 
     def __repr__(self) -> str:
-        shown = [
-            ("metrics", self.metrics),
-            ("checkpoint", self.checkpoint),
-            ("error", self.error),
-            ("path", self.path),
-        ]
-        return f"Result({', '.join(f'{name}={value!r}' for name, value in shown if value is not None)})"
+        shown = {
+            "error": type(self.error).__name__ if self.error is not None else None,
+            "metrics": self.metrics,
+            "path": self.path,
+            "filesystem": "local",
+            "checkpoint": self.checkpoint,
+        }
+        lines = [f"  {name}={value!r}" for name, value in shown.items() if name != "error" or value]
+        return "Result(\n" + ",\n".join(lines) + "\n)"
 
 
 def told(summary: dict[str, Any], checkpoint_config: Any) -> Result:
@@ -136,6 +142,7 @@ def _made(
 def _recorded_config(summary: dict[str, Any]) -> CheckpointConfig:
     """By what the run's last controller ranked its checkpoints; by time where its journal does not tell."""
     return CheckpointConfig(
+        num_to_keep=summary["num_to_keep"],
         checkpoint_score_attribute=summary["checkpoint_score_attribute"],
         checkpoint_score_order=summary["checkpoint_score_order"] or "max",
     )
@@ -163,15 +170,17 @@ def _is_whole(run: str, name: str) -> bool:
 
 
 def rank(kept: list, config: Any) -> list:
-    """The kept checkpoints, oldest first, as CheckpointConfig orders them: the best, or the latest, last."""
+    """The kept checkpoints, oldest first, as CheckpointConfig orders them: the best, or the latest, last. The latest is kept whatever
+    its score, to go on from; it counts where it is among the best `num_to_keep`."""
     attribute = getattr(config, "checkpoint_score_attribute", None)
     if attribute is None:
         return kept
     sign = -1 if config.checkpoint_score_order == "min" else 1
+    most = config.num_to_keep or len(kept)
 
     def score(row):
         value = _metrics.find(row[1], attribute)
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
         return (is_number, sign * value if is_number else 0)
 
-    return sorted(kept, key=score)
+    return sorted(kept, key=score)[-most:] if kept else []

@@ -96,7 +96,7 @@ class WorkerSession(Session):
         if checkpoint is None:
             if validation:
                 raise ValueError("Validation requires a checkpoint: give `checkpoint` to `report`")
-            lost = self._report(_metrics.dump(metrics))
+            lost = self._report(_metrics.dump(metrics), None, named(checkpoint_dir_name))
             self._made += 1
             if lost is not None:
                 self._tell_lost(lost)
@@ -104,7 +104,7 @@ class WorkerSession(Session):
         self._uploading().report(
             _metrics.dump(metrics),
             checkpoint,
-            name=checkpoint_dir_name,
+            name=named(checkpoint_dir_name),
             mode=checkpoint_upload_mode,
             delete=delete_local_checkpoint_after_upload,
             function=checkpoint_upload_fn,
@@ -168,6 +168,13 @@ class WorkerSession(Session):
         if self._uploads is None or self._uploads_of != os.getpid():
             self._uploads, self._uploads_of = upload.Uploads(self), os.getpid()
         return self._uploads
+
+
+def named(name: str | None) -> str | None:
+    """What a checkpoint is to be called; ValueError for what is no text."""
+    if name is not None and not isinstance(name, str):
+        raise ValueError(f"`checkpoint_dir_name` must be text or None, not {type(name).__name__}")
+    return name
 
 
 def begin(session: Session) -> None:

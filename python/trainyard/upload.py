@@ -44,8 +44,6 @@ class Uploads:
     ) -> None:
         """See context.report. `function(checkpoint, name)` gives the Checkpoint of where it put the files."""
         check(checkpoint, mode, function)
-        if name is not None and not isinstance(name, str):
-            raise ValueError(f"`checkpoint_dir_name` must be text or None, not {type(name).__name__}")
         if not isinstance(delete, (bool, type(None))):
             raise ValueError(
                 f"`delete_local_checkpoint_after_upload` must be True, False or None, not {delete!r}"

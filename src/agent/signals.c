@@ -68,16 +68,24 @@ static void on_child_signal(void *context, int signal_number) {
     node_sweep_check(&run->sweep);
 }
 
-/* {"deadline", "ranks", "nodes"}: this node and its workers. */
+static void add_ranks(const struct node_run *run, struct buffer *text) {
+    for (size_t i = 0; i < run->n_workers; i++)
+        buffer_printf(text, "%s%u", i > 0 ? ", " : "", run->workers[i].rank);
+}
+
+/* {"deadline", "ranks", "nodes", "ranks_of"}: this node and its workers. */
 static void describe_preemption(struct node_run *run) {
     CLEANUP(buffer_done) struct buffer text = {0};
     double deadline = (double)(clock_wall() + attempt_grace(run)) / (double)NS_PER_S;
     buffer_printf(&text, "{\"deadline\": %.3f, \"ranks\": [", deadline);
-    for (size_t i = 0; i < run->n_workers; i++)
-        buffer_printf(&text, "%s%u", i > 0 ? ", " : "", run->workers[i].rank);
+    add_ranks(run, &text);
     buffer_text(&text, "], \"nodes\": [");
     buffer_json_text(&text, run->service->start->node_name);
-    buffer_text(&text, "]}");
+    buffer_text(&text, "], \"ranks_of\": {");
+    buffer_json_text(&text, run->service->start->node_name);
+    buffer_text(&text, ": [");
+    add_ranks(run, &text);
+    buffer_text(&text, "]}}");
     signals_set_preemption(run, text.failed ? NULL : text.data);
 }
 

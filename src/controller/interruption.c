@@ -14,28 +14,43 @@ int preempt_signal_of(const struct run_request *request) {
     return request->settings.preempt_signal > 0 ? request->settings.preempt_signal : SIGTERM;
 }
 
-/* Notes what workers are to be told: all ranks and nodes, or those of one node (its number, else -1). */
-static void describe_preemption(struct ty_run *run, int node) {
-    const struct run_agents *agents = &run->agents;
-    struct buffer *out = &run->interruption.told;
-    double deadline = (double)(clock_wall() + run->request->settings.grace) / (double)NS_PER_S;
+/* The ranks of one node, or of all (-1). */
+static void add_ranks(const struct ty_run *run, int node, struct buffer *out) {
     const char *comma = "";
-    buffer_clear(out);
-    buffer_printf(out, "{\"deadline\": %.3f, \"ranks\": [", deadline);
     for (size_t rank = 0; rank < run->prepared.plan->n_workers; rank++) {
-        if (node >= 0 && agents->node_of[rank] != (uint32_t)node) continue;
+        if (node >= 0 && run->agents.node_of[rank] != (uint32_t)node) continue;
         buffer_printf(out, "%s%zu", comma, rank);
         comma = ", ";
     }
-    buffer_text(out, "], \"nodes\": [");
-    comma = "";
+}
+
+/* Names of nodes, with the ranks of each where those are asked for. */
+static void add_nodes(const struct ty_run *run, int node, bool with_ranks, struct buffer *out) {
+    const struct run_agents *agents = &run->agents;
+    const char *comma = "";
     for (uint32_t i = 0; i < agents->n; i++) {
         if (node >= 0 ? i != (uint32_t)node : agents->peers[i].node_rank == NODE_UNUSED) continue;
         buffer_text(out, comma);
         buffer_json_text(out, agents->peers[i].name);
+        if (with_ranks) buffer_text(out, ": [");
+        if (with_ranks) add_ranks(run, (int)i, out);
+        if (with_ranks) buffer_text(out, "]");
         comma = ", ";
     }
-    buffer_text(out, "]}");
+}
+
+/* Notes what workers are to be told: all ranks and nodes, or those of one node (its number, else -1). */
+static void describe_preemption(struct ty_run *run, int node) {
+    struct buffer *out = &run->interruption.told;
+    double deadline = (double)(clock_wall() + run->request->settings.grace) / (double)NS_PER_S;
+    buffer_clear(out);
+    buffer_printf(out, "{\"deadline\": %.3f, \"ranks\": [", deadline);
+    add_ranks(run, node, out);
+    buffer_text(out, "], \"nodes\": [");
+    add_nodes(run, node, false, out);
+    buffer_text(out, "], \"ranks_of\": {");
+    add_nodes(run, node, true, out);
+    buffer_text(out, "}}");
     if (out->failed) buffer_done(out);
 }
 

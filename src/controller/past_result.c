@@ -114,7 +114,10 @@ static char *format(const struct past_reading *reading, const struct ty_result *
     add_text(&out, "cause", end->cause);
     add_text(&out, "checkpoint_score_attribute", run->checkpoint_score_attribute);
     add_text(&out, "checkpoint_score_order", run->checkpoint_score_order);
-    buffer_char(&out, '}');
+    if (run->num_to_keep <= 0) /* unknown, also where nothing is */
+        buffer_text(&out, ", \"num_to_keep\": null}");
+    else
+        buffer_printf(&out, ", \"num_to_keep\": %lld}", (long long)run->num_to_keep);
     return out.failed ? (buffer_done(&out), NULL) : buffer_take(&out);
 }
 

@@ -68,6 +68,7 @@ struct event_holders {
     F(run, INT, num_workers)                                                   \
     F(run, INT, max_failures)                                                  \
     F(run, REAL17, submitted)                                                  \
+    F(run, INT, num_to_keep)                 /* checkpoints; unknown: all */   \
     F(run, TEXT, checkpoint_score_attribute) /* both only where a score was */ \
     F(run, TEXT, checkpoint_score_order)     /* asked for */
 #define EVENT_WAIT_VALUES(F) \

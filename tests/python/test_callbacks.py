@@ -121,7 +121,7 @@ def test_a_broken_callback_ends_the_run(storage, method):
     class Broken(UserCallback):
         pass
 
-    def broken(self, *arguments):
+    def broken(self, **arguments):
         raise KeyError("broken")
 
     setattr(Broken, method, broken)
@@ -142,7 +142,7 @@ def test_classes_that_the_environment_names(storage, tmp_path, monkeypatch):
         "from trainyard import UserCallback\n"
         "class Callback(UserCallback):\n"
         "    seen = []\n"
-        "    def after_report(self, context, metrics, checkpoint):\n"
+        "    def after_report(self, *, metrics, **others):\n"
         "        self.seen.append(metrics)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -157,7 +157,7 @@ def test_a_callback_may_begin_a_run_of_its_own(storage):
     class Nested(UserCallback):
         inner = None
 
-        def after_report(self, *arguments):
+        def after_report(self, **arguments):
             if self.inner is None:
                 train = lambda: trainyard.report({"inner": True})
                 self.inner = (
@@ -180,7 +180,7 @@ import os, sys, time, trainyard
 from trainyard import DataParallelTrainer, RunConfig, ScalingConfig, UserCallback
 
 class Closes(UserCallback):
-    def after_report(self, *arguments):
+    def after_report(self, **arguments):
         os.closerange(3, 4096)
         self.files = [open({str(place)!r} + f"/mine-{{i}}", "w") for i in range({opens})]
 
@@ -211,7 +211,7 @@ def test_what_is_raised_in_the_midst_of_a_run_leaves_nothing_of_it(storage, plac
     """By a callback, or by the handler of a signal."""
 
     class Raises(UserCallback):
-        def after_report(self, *arguments):
+        def after_report(self, **arguments):
             exec(way, {"signal": signal})
 
     def train(config):

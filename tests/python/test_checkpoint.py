@@ -1,10 +1,14 @@
 """Checkpoint objects: directories, copies, metadata."""
 
+import enum
+import importlib.util
 import os
+import pickle
 import resource
 import shutil
 import subprocess
 import sys
+import types
 
 import pytest
 from trainyard import Checkpoint
@@ -22,10 +26,9 @@ def source(tmp_path):
 def test_names_a_directory(source, monkeypatch):
     monkeypatch.chdir(source.parent)
     checkpoint = Checkpoint.from_directory("source")
-    assert checkpoint.path == str(source) and checkpoint.filesystem is None
+    assert checkpoint.path == str(source)
     assert checkpoint == Checkpoint(source) and checkpoint != Checkpoint("/elsewhere") and checkpoint != 1
-    assert repr(checkpoint) == f"Checkpoint(path={str(source)!r})"
-    assert eval(repr(checkpoint)) == checkpoint
+    assert repr(checkpoint) == f"Checkpoint(filesystem=local, path={source})"
     assert Checkpoint(f"file://{source}") == checkpoint
     with checkpoint.as_directory() as path:
         assert path == str(source)
@@ -40,8 +43,8 @@ def test_is_no_path(source):
             Checkpoint(wrong)
         with pytest.raises(ValueError, match="path"):
             Checkpoint.from_directory(wrong)
-    with pytest.raises(ValueError, match="s3"):
-        Checkpoint("s3://bucket/x")
+    with pytest.raises(ValueError, match="pyarrow.fs"):
+        Checkpoint("bucket/x", filesystem=object())
     with pytest.raises(FileNotFoundError, match="nowhere"):
         with Checkpoint("/nowhere").as_directory():
             pass
@@ -54,7 +57,97 @@ def test_to_directory_copies(source, tmp_path):
     assert sorted(os.listdir(target)) == ["model.txt", "sub"]
     assert (tmp_path / "copy" / "sub" / "more.txt").read_text() == "more"
     temporary = checkpoint.to_directory()
-    assert temporary != checkpoint.to_directory() and sorted(os.listdir(temporary)) == ["model.txt", "sub"]
+    assert sorted(os.listdir(temporary)) == ["model.txt", "sub"]
+    assert temporary != Checkpoint(source).to_directory()
+
+
+def test_to_directory_twice_gives_the_same_directory_in_every_process(source):
+    checkpoint = Checkpoint(source)
+    temporary = checkpoint.to_directory()
+    assert os.path.basename(temporary).startswith("checkpoint_tmp_")
+    assert checkpoint.to_directory() == temporary
+    assert pickle.loads(pickle.dumps(checkpoint)).to_directory() == temporary
+
+
+class Elsewhere:
+    """A file system as those of pyarrow are, over a directory of this machine."""
+
+    type_name = "elsewhere"
+
+    def __init__(self, root):
+        self.root = root
+
+    def __eq__(self, other):
+        return self.root == other.root
+
+    def get_file_info(self, asked):
+        if not isinstance(asked, str):
+            found = sorted((self.root / asked.base_dir).rglob("*"))
+            return [self.get_file_info(str(path.relative_to(self.root))) for path in found]
+        kinds = fake_pyarrow.FileType
+        place = self.root / asked
+        kind = kinds.Directory if place.is_dir() else kinds.File if place.exists() else kinds.NotFound
+        status = place.stat() if place.exists() else None
+        return types.SimpleNamespace(
+            path=asked, type=kind, size=status and status.st_size, mtime_ns=status and status.st_mtime_ns
+        )
+
+    def open_input_stream(self, path):
+        return open(self.root / path, "rb")
+
+    def open_output_stream(self, path):
+        return open(self.root / path, "wb")
+
+
+fake_pyarrow = types.ModuleType("pyarrow.fs")
+fake_pyarrow.FileType = enum.Enum("FileType", "NotFound File Directory")
+fake_pyarrow.FileSelector = lambda path, recursive: types.SimpleNamespace(base_dir=path)
+
+
+@pytest.fixture
+def elsewhere(source, monkeypatch):
+    """A checkpoint that is not on this machine."""
+    if importlib.util.find_spec("pyarrow") is not None:
+        fs = importlib.import_module("pyarrow.fs")
+        return Checkpoint("source", filesystem=fs.SubTreeFileSystem(str(source.parent), fs.LocalFileSystem()))
+    monkeypatch.setitem(sys.modules, "pyarrow", types.ModuleType("pyarrow"))
+    monkeypatch.setitem(sys.modules, "pyarrow.fs", fake_pyarrow)
+    return Checkpoint("source", filesystem=Elsewhere(source.parent))
+
+
+def test_a_checkpoint_of_another_file_system_is_fetched(elsewhere, source, tmp_path):
+    assert repr(elsewhere) == f"Checkpoint(filesystem={elsewhere.filesystem.type_name}, path=source)"
+    assert elsewhere != Checkpoint(source)
+    copy = elsewhere.to_directory(tmp_path / "copy")
+    assert sorted(os.listdir(copy)) == ["model.txt", "sub"]
+    assert (tmp_path / "copy" / "sub" / "more.txt").read_text() == "more"
+    kept = os.stat(tmp_path / "copy" / "model.txt").st_ino
+    (source / "sub" / "more.txt").write_text("much more")
+    elsewhere.to_directory(copy)
+    assert (tmp_path / "copy" / "sub" / "more.txt").read_text() == "much more"
+    assert os.stat(tmp_path / "copy" / "model.txt").st_ino == kept, "it was there already"
+    with pytest.raises(FileNotFoundError, match="gone"):
+        Checkpoint("gone", filesystem=elsewhere.filesystem).to_directory(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_fetched_checkpoint_stays_until_the_last_reader_is_done(elsewhere):
+    with elsewhere.as_directory() as first:
+        with elsewhere.as_directory() as second:
+            assert first == second
+        assert sorted(os.listdir(first)) == ["model.txt", "sub"]
+    assert not os.path.exists(first) and not os.path.exists(first + ".readers")
+    with pytest.raises(RuntimeError):
+        with elsewhere.as_directory() as third:
+            raise RuntimeError
+    assert not os.path.exists(third)
+
+
+def test_metadata_of_another_file_system(elsewhere, source):
+    assert elsewhere.get_metadata() == {} and not (source / ".metadata.json").exists()
+    elsewhere.set_metadata({"a": 1})
+    elsewhere.update_metadata({"b": 2})
+    assert elsewhere.get_metadata() == {"a": 1, "b": 2} == Checkpoint(source).get_metadata()
 
 
 def test_to_directory_gives_what_the_checkpoint_holds_now(source, tmp_path):

@@ -106,9 +106,10 @@ def test_a_timeout_is_a_number_of_seconds(value):
 def test_the_error_travels():
     import pickle
 
-    info = trainyard.PreemptionInfo(5.0, [0, 1], ["n1"])
-    error = pickle.loads(pickle.dumps(trainyard.PreemptionError("gone", info, {1: ValueError("x")}, True)))
-    assert (str(error), error.preemption_info, error.deadline_exceeded) == ("gone", info, True)
+    info = trainyard.PreemptionInfo(5000, {"n2": [3, 1], "n1": [0]})
+    assert (info.preempted_ranks, info.preempted_node_ids) == ([0, 1, 3], ["n1", "n2"])
+    error = pickle.loads(pickle.dumps(trainyard.PreemptionError(info, True, "gone", {1: ValueError("x")})))
+    assert (str(error), error.preemption_info, error.drain_timed_out) == ("gone", info, True)
     assert isinstance(error, trainyard.TrainingFailedError) and list(error.worker_failures) == [1]
 
 
@@ -137,7 +138,7 @@ PREEMPTED = """
         print(json.dumps(trainer.fit().metrics))
     except trainyard.PreemptionError as error:
         info = error.preemption_info
-        print(json.dumps([info.preempted_ranks, len(info.preempted_node_ids), error.deadline_exceeded]), flush=True)
+        print(json.dumps([info.preempted_ranks, len(info.preempted_node_ids), error.drain_timed_out]), flush=True)
         if len(sys.argv) > 1:
             raise
 """

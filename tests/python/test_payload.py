@@ -88,9 +88,9 @@ uses_global.__module__ = with_default.__module__ = "__main__"  # so that they go
     ],
 )
 def test_a_refusal_names_the_holder(function, config, words):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(TypeError) as caught:
         payload.dump(function, config, BackendConfig(), {})
-    for word in [*words, "cannot be pickled"]:
+    for word in [*words, "was found to be non-serializable", "cannot be pickled"]:
         assert word in str(caught.value)
     assert "\n" not in str(caught.value)
 

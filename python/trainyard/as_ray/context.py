@@ -12,6 +12,7 @@ from .cluster import node_id
 # Every kind of device has an entry in get_accelerator_ids, as in Ray.
 _KINDS = ("GPU", "TPU", "NPU", "HPU", "neuron_cores", "RBLN", "FURIOSA")
 _logged: set[str] = set()
+LOOPBACK = "127.0.0.1"
 
 
 def get_gpu_ids() -> list[int] | list[str]:
@@ -21,13 +22,9 @@ def get_gpu_ids() -> list[int] | list[str]:
 
 
 def get_node_ip_address() -> str:
-    """An address of this machine that others can reach, or 127.0.0.1."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # nothing is sent: it only chooses the address
-            return probe.getsockname()[0]
-        except OSError:
-            return "127.0.0.1"
+    """The address by which the workers of a run reach this machine: nodes are all this machine, and what it listens on for them
+    (MASTER_ADDR, MEGASCALE_COORDINATOR_ADDRESS) is not for others."""
+    return os.environ.get("MASTER_ADDR", LOOPBACK) if runtime.in_worker() else LOOPBACK
 
 
 def log_once(key: str) -> bool:

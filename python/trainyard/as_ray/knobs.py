@@ -5,7 +5,9 @@ They are read where they act: in the driver, before a run starts, or in the work
 
 from __future__ import annotations
 
+import datetime
 import os
+import secrets
 
 STORAGE_PATH = "~/ray_results"
 
@@ -71,6 +73,11 @@ def is_true(name: str, default: bool) -> bool:
     raise ValueError(f"{name}={os.environ[name]!r} must be 1 or 0")
 
 
+def _run_name() -> str:
+    """By the time, as Ray's; the end keeps two of one second apart, of which the second would go on with the first."""
+    return f"ray_train_run-{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}-{secrets.token_hex(2)}"
+
+
 def apply() -> None:
     """Sets what runs of this process go by, from the variables as they are now."""
     from .. import defaults
@@ -81,6 +88,8 @@ def apply() -> None:
     sharing = [name for name in COUNTS if name.startswith("TRAIN_ENABLE_SHARE_")]
     defaults.policy = defaults.Policy(
         storage_path=STORAGE_PATH,
+        run_name=_run_name,
+        trainer_resources=not is_true("RAY_TRAIN_V2_ENABLED", True),
         resume=True,
         called="Ray Train",
         isolate_devices=not all(is_true(name, True) for name in sharing),

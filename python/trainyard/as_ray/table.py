@@ -67,7 +67,7 @@ _TABLE: dict[str, dict[str, str]] = {
     "ray.train.torch.config": {"trainyard.torch": "TorchConfig", ABSENT: "TorchftConfig"},
     "ray.train.torch.torch_trainer": {"trainyard.torch": "TorchTrainer"},
     "ray.train.torch.train_loop_utils": {"trainyard.torch": f"{_TORCH_DEVICES} {_TORCH_LOOP}"},
-    "ray.train.trainer": {ABSENT: "BaseTrainer GenDataset TrainingIterator"},
+    "ray.train.trainer": {"trainyard": "TrainingFailedError", ABSENT: "BaseTrainer GenDataset TrainingIterator"},
     "ray.train.utils": {f"{HERE}.annotations": "RayDeprecationWarning"},
     "ray.train.jax": {"trainyard.jax": "JaxTrainer JaxConfig"},
     "ray.train.lightning": {f"{HERE}.lightning": _LIGHTNING},

@@ -1,0 +1,89 @@
+"""File systems of pyarrow, as checkpoints and results name them: the local one, which needs no pyarrow, and others, from which a
+checkpoint's files are fetched. pyarrow is imported when it is first needed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from typing import Any, Callable
+
+from .paths import local as local_path
+
+
+def local() -> Any:
+    """pyarrow's file system of this machine; None where pyarrow is not installed."""
+    try:
+        from pyarrow.fs import LocalFileSystem
+    except ImportError:
+        return None
+    return LocalFileSystem()
+
+
+def is_local(filesystem: Any) -> bool:
+    """Whether it is this machine's, as None is."""
+    return filesystem is None or name(filesystem) == "local"
+
+
+def name(filesystem: Any) -> str:
+    return "local" if filesystem is None else filesystem.type_name
+
+
+def find(path: str | os.PathLike, filesystem: Any, what: str) -> tuple[str, Any]:
+    """The path and its file system: the one that is given, else that of the address; None for this machine's.
+
+    ValueError that begins with `what` where there is none, or it is no file system of pyarrow.
+    """
+    text = os.fspath(path)
+    if filesystem is not None and not hasattr(filesystem, "get_file_info"):
+        kind = f"{type(filesystem).__module__}.{type(filesystem).__name__}"
+        raise ValueError(f"{what}: the file system must be one of pyarrow.fs, not {kind}")
+    if filesystem is not None or not re.match(r"(?!file:)[a-z][a-z0-9+.-]*://", text):
+        return local_path(text, what), None if is_local(filesystem) else filesystem
+    try:
+        from pyarrow.fs import FileSystem
+    except ImportError:
+        raise ImportError(f"{what}={text!r} needs pyarrow (pip install pyarrow)") from None
+    try:
+        found, inside = FileSystem.from_uri(text)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{what}={text!r} is no address of a file system: {error}") from None
+    return inside, found
+
+
+def fetch(filesystem: Any, source: str, target: str, is_same: Callable, replaced: Callable) -> None:
+    """The files below `source` into `target`, each whole or not at all; those that `is_same` knows are there already."""
+    from pyarrow.fs import FileSelector, FileType
+
+    for info in filesystem.get_file_info(FileSelector(source, recursive=True)):
+        place = os.path.join(target, os.path.relpath(info.path, source))
+        if info.type == FileType.Directory:
+            os.makedirs(place, exist_ok=True)
+        elif not is_same(place, info.size, info.mtime_ns):
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            with replaced(place, ".copy-") as temporary:
+                with filesystem.open_input_stream(info.path) as there, open(temporary, "wb") as here:
+                    shutil.copyfileobj(there, here, 1 << 20)
+                if info.mtime_ns is not None:
+                    os.utime(temporary, ns=(info.mtime_ns, info.mtime_ns))
+
+
+def is_directory(filesystem: Any, path: str) -> bool:
+    from pyarrow.fs import FileType
+
+    return filesystem.get_file_info(path).type == FileType.Directory
+
+
+def read(filesystem: Any, path: str) -> bytes | None:
+    """The bytes of a file, None where there is none."""
+    from pyarrow.fs import FileType
+
+    if filesystem.get_file_info(path).type == FileType.NotFound:
+        return None
+    with filesystem.open_input_stream(path) as file:
+        return file.read()
+
+
+def write(filesystem: Any, path: str, data: bytes) -> None:
+    with filesystem.open_output_stream(path) as file:
+        file.write(data)

@@ -1,0 +1,271 @@
+"""What Ray Train's users ask of a run and its result, answered as Ray answers; in a program of theirs, or of Trainyard's own."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+import trainyard
+from trainyard import (
+    Checkpoint,
+    CheckpointConfig,
+    DataParallelTrainer,
+    FailureConfig,
+    Result,
+    RunConfig,
+    ScalingConfig,
+    WorkerGroupError,
+)
+
+GUARD = 120
+
+
+@pytest.fixture
+def ray(place):
+    """ray(text): what a program for Ray prints as its last line, as JSON."""
+
+    def run(text):
+        (place / "program.py").write_text(
+            "import ray, ray.train, json, os, tempfile\n"
+            "from ray.train import Checkpoint, RunConfig, ScalingConfig\n"
+            "from ray.train.data_parallel_trainer import DataParallelTrainer\n" + textwrap.dedent(text)
+        )
+        words = [sys.executable, "-m", "trainyard.as_ray", "--num-cpus", "8", "program.py"]
+        finished = subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=GUARD)
+        assert finished.returncode == 0, finished.stderr
+        return json.loads(finished.stdout.splitlines()[-1])
+
+    return run
+
+
+def fit(storage, train, workers=2, config=None, **run):
+    return DataParallelTrainer(
+        train,
+        train_loop_config=config,
+        scaling_config=ScalingConfig(num_workers=workers),
+        run_config=RunConfig(storage_path=storage, name="run", **run),
+    ).fit()
+
+
+# -- what rank 0 returns
+
+
+@pytest.mark.parametrize("start_method", ["spawn", "template", "fork"])
+def test_the_result_has_what_rank_0_returned(storage, start_method):
+    def train():
+        return {"rank": trainyard.get_context().get_world_rank(), "large": b"x" * (40 << 20)}
+
+    value = fit(storage, train, start_method=start_method).return_value
+    assert value["rank"] == 0 and len(value["large"]) == 40 << 20
+
+
+def test_the_result_of_a_later_attempt_is_that_one_s(storage):
+    def train():
+        if trainyard.get_context().get_attempt() == 2:
+            return "short"
+        if trainyard.get_context().get_world_rank() == 1:
+            trainyard.collective.barrier()
+            raise ValueError
+        trainyard.collective.barrier()
+        return "long" * 1000
+
+    assert fit(storage, train, failure_config=FailureConfig(max_failures=1)).return_value == "short"
+    assert Result.from_path(f"{storage}/run").return_value is None
+
+
+def test_what_cannot_be_pickled_of_what_is_returned_is_named(storage):
+    def train():
+        return {"model": [1, threading.Lock()]}
+
+    with pytest.raises(WorkerGroupError, match="returned.*was found to be non-serializable") as caught:
+        fit(storage, train)
+    assert list(caught.value.worker_failures) == [0]
+    assert isinstance(caught.value.worker_failures[0], TypeError)
+    assert "returned['model'][1]" in str(caught.value.worker_failures[0])
+
+
+# -- checkpoints
+
+
+def saved(rank, step, **report):
+    with trainyard_directory() as place:
+        with open(os.path.join(place, f"rank-{rank}"), "w") as file:
+            file.write(str(step))
+        trainyard.report({"step": step}, checkpoint=Checkpoint(place), **report)
+
+
+def trainyard_directory():
+    import tempfile
+
+    return tempfile.TemporaryDirectory()
+
+
+def test_the_name_that_rank_0_gives_counts_where_only_others_bring_files(storage):
+    def train():
+        rank = trainyard.get_context().get_world_rank()
+        for step in range(2):
+            if rank == 0:
+                trainyard.report({"step": step}, checkpoint_dir_name=f"step-{step}")
+            else:
+                saved(rank, step, checkpoint_dir_name=f"step-{step}")
+
+    result = fit(storage, train)
+    assert [os.path.basename(kept.path) for kept, _ in result.best_checkpoints] == ["step-0", "step-1"]
+
+
+def test_a_latest_that_is_not_among_the_best_is_not_listed_with_them(storage):
+    def train():
+        for loss in (3, 1, 2, 5):
+            with trainyard_directory() as place:
+                trainyard.report({"eval": {"loss": loss}}, checkpoint=Checkpoint(place))
+        return [row.metrics["eval"]["loss"] for row in trainyard.get_all_reported_checkpoints()]
+
+    best = CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="eval/loss", checkpoint_score_order="min")
+    result = fit(storage, train, 1, checkpoint_config=best)
+    for found in (result, Result.from_path(result.path)):
+        assert [metrics["eval"]["loss"] for _, metrics in found.best_checkpoints] == [2, 1]
+        assert found.metrics == {"eval": {"loss": 5}} and found.checkpoint.path.endswith("checkpoint_000004")
+    assert sorted(result.return_value) == [1, 2, 5], "to go on from, the latest is kept"
+
+
+def test_a_metric_inside_of_another_is_found_by_its_path():
+    kept = [(Checkpoint(f"/{i}"), {"eval": {"loss": loss}}) for i, loss in enumerate((2, 1, 3))]
+    result = Result(None, None, None, None, [*kept, (Checkpoint("/none"), {"eval": {}})])
+    assert result.get_best_checkpoint("eval/loss", "min").path == "/1"
+    assert result.get_best_checkpoint("eval/loss", "max").path == "/2"
+    with pytest.raises(RuntimeError, match="Invalid metric name 'eval/acc'"):
+        result.get_best_checkpoint("eval/acc", "max")
+
+
+def test_results_name_their_file_system():
+    result = Result({"a": 1}, Checkpoint("/x"), None, "/run")
+    lines = ["Result(", "  metrics={'a': 1},", "  path='/run',", "  filesystem='local',"]
+    lines += ["  checkpoint=Checkpoint(filesystem=local, path=/x)", ")"]
+    assert repr(result) == "\n".join(lines)
+
+
+def test_the_storage_of_a_run_says_where_checkpoints_go(storage):
+    def train():
+        place = trainyard.get_context().get_storage()
+        path = place.build_checkpoint_path_from_name("mine")
+        assert place.extract_checkpoint_dir_name_from_path(path) == "mine"
+        assert place.make_default_checkpoint_dir_name() != place.make_default_checkpoint_dir_name()
+        return [path, place.make_default_checkpoint_dir_name()]
+
+    path, name = fit(storage, train, 1).return_value
+    assert path == f"{storage}/run/mine" and name.startswith("checkpoint_20")
+
+
+# -- callbacks
+
+
+def test_hooks_are_called_by_keyword(storage):
+    seen = []
+
+    class Callback(trainyard.UserCallback):
+        def after_report(self, *, checkpoint, metrics, run_context):
+            seen.append(metrics)
+
+        def after_exception(self, *, worker_exceptions, **others):
+            seen.append((list(worker_exceptions), sorted(others)))
+
+    def train():
+        trainyard.report({"a": 1})
+        raise ValueError
+
+    with pytest.raises(WorkerGroupError):
+        fit(storage, train, 1, callbacks=[Callback()])
+    assert seen == [[{"a": 1}], ([0], ["run_context"])]
+
+
+# -- configs
+
+
+def test_the_run_config_of_a_program_for_ray_has_its_name_and_place_from_the_start(ray):
+    one, other, place, given = ray("""
+        configs = [RunConfig(), RunConfig(), RunConfig(name="mine", storage_path="here")]
+        print(json.dumps([configs[0].name, configs[1].name, configs[0].storage_path, configs[2].name + configs[2].storage_path]))
+    """)
+    assert one.startswith("ray_train_run-20") and one != other
+    assert place == os.path.expanduser("~/ray_results") and given == "minehere"
+
+
+def test_a_run_config_used_twice_names_one_run(ray):
+    assert ray("""
+        def train():
+            found = ray.train.get_checkpoint()
+            with tempfile.TemporaryDirectory() as place:
+                ray.train.report({"from": found and os.path.basename(found.path)}, checkpoint=Checkpoint(place))
+
+        config = RunConfig(storage_path=os.path.abspath("runs"))
+        paths = [DataParallelTrainer(train, run_config=config).fit() for _ in range(2)]
+        print(json.dumps([result.metrics["from"] for result in paths] + [paths[0].path == paths[1].path]))
+    """) == [None, "checkpoint_000001", True]
+
+
+def test_resources_of_the_trainer_are_deprecated_for_programs_of_ray(ray):
+    assert ray("""
+        try:
+            ScalingConfig(trainer_resources={"CPU": 1})
+        except DeprecationWarning as refusal:
+            print(json.dumps("trainer_resources" in str(refusal)))
+    """)
+
+
+@pytest.mark.parametrize(
+    "field, value", [("preemption_grace_s", -1), ("preemption_grace_s", True), ("relax_collectives_on_preemption", 1)]
+)
+def test_what_preemption_may_cost_is_checked(field, value):
+    with pytest.raises(ValueError, match=f"FailureConfig.{field}"):
+        FailureConfig(**{field: value})
+    FailureConfig(preemption_grace_s=30, relax_collectives_on_preemption=True)
+
+
+def test_the_grace_of_a_preemption_is_added_to_that_of_the_run(storage, monkeypatch):
+    from trainyard.driver import Driver
+
+    def asked(**run):
+        config = RunConfig(storage_path=storage, failure_config=FailureConfig(preemption_grace_s=7), **run)
+        return Driver(DataParallelTrainer(print, run_config=config)).request()["grace_s"]
+
+    assert (asked(), asked(grace_s=1)) == (12, 8)
+
+
+@pytest.mark.parametrize("field", ["checkpoint_config", "failure_config"])
+def test_a_config_of_another_class_is_named(field):
+    with pytest.raises(ValueError, match="Invalid `(Checkpoint|Failure)Config` type"):
+        RunConfig(**{field: {}})
+
+
+# -- nodes
+
+
+def test_workers_know_their_node_s_labels_and_its_address(ray):
+    workers = ray("""
+        from ray.cluster_utils import Cluster
+
+        cluster = Cluster()
+        for zone in "ab":
+            cluster.add_node(num_cpus=1, labels={"zone": zone})
+        ray.init(address=cluster.address)
+
+        def train():
+            context = ray.get_runtime_context()
+            mine = [os.environ["MASTER_ADDR"], ray.util.get_node_ip_address()]
+            ray.train.report({"labels": context.get_node_labels(), "id": context.get_node_id(), "mine": mine,
+                              "all": ray.cluster_resources()["CPU"]})
+
+        class Seen(ray.train.UserCallback):
+            def after_report(self, run_context, metrics, checkpoint):
+                print(json.dumps(metrics))
+
+        config = RunConfig(storage_path=os.path.abspath("runs"), callbacks=[Seen()])
+        DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=2), run_config=config).fit()
+    """)
+    assert sorted(worker["labels"]["zone"] for worker in workers) == ["a", "b"]
+    for worker in workers:
+        assert worker["labels"]["ray.io/node-id"] == worker["id"]
+        assert worker["mine"][0] == worker["mine"][1] and worker["all"] == 2
