@@ -25,7 +25,7 @@ _pid = os.getpid()  # of the worker: its children may come up through `main` as 
 
 
 def main(payload: payloads.Payload | None = None) -> int:
-    """Runs the worker; the exit status of its process. A SystemExit of the function keeps its code.
+    """Runs the worker; the exit status of its process. A SystemExit of the function keeps its code, unless it is to be a failure.
 
     A child that the function forked and did not end ends here too, by itself: the worker's end is not told, and nobody waited for.
     """
@@ -35,6 +35,9 @@ def main(payload: payloads.Payload | None = None) -> int:
         return _run(payload)
     except SystemExit as end:
         code = _exit_code(end)
+    except _ExitFailed as failure:
+        _tell(failure.args[0])
+        code = _exit_code(failure.args[0]) or 1
     except BaseException as error:
         _tell(error)
         code = 130 if isinstance(error, KeyboardInterrupt) else 1
@@ -74,15 +77,22 @@ def _run(payload: payloads.Payload | None) -> int:
 
 
 def _call(payload: payloads.Payload) -> Any:
-    """Runs the training function and gives what it returned; a SystemExit without failure counts as its return."""
+    """Runs the training function and gives what it returned; a SystemExit without failure counts as its return, one that is to be a
+    failure is told of like any exception."""
     from . import trainer
 
     try:
         return trainer.call(payload.function, payload.config)
     except SystemExit as end:
+        if payload.facts.get("exits_fail") and not _is_child():
+            raise _ExitFailed(end) from end
         if end.code is not None and end.code != 0:
             raise
         return None
+
+
+class _ExitFailed(Exception):
+    """A SystemExit on its way to `main`, past what lets such an exception through."""
 
 
 def fail(error: BaseException, frame: FrameType | None) -> NoReturn:

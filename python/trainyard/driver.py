@@ -179,6 +179,7 @@ class Driver:
             "directory": directory or defaults.current.directory,
             "defaults": dataclasses.asdict(defaults.current) if defaults.current != defaults.Defaults() else None,
             "returned": self._returned.place,
+            "exits_fail": defaults.policy.exits_fail,
         }
 
     @contextlib.contextmanager
@@ -330,7 +331,10 @@ class Driver:
         shown = bool(summary.get("failure")) and not self._config.quiet
         if shown:
             print(summary["failure"].rstrip("\n"), file=sys.stderr, flush=True)
-        raise self._failures.exception(error, summary, tracebacks=not shown) from None
+        chained = defaults.policy.tracebacks
+        raised = self._failures.exception(error, summary, tracebacks=chained or not shown)
+        failed = getattr(raised, "worker_failures", {}) if chained else {}
+        raise raised from next(iter(failed.values()), None)
 
 
 def _tell_log(event: dict[str, Any]) -> None:

@@ -60,7 +60,7 @@ class Failures:
             return refusal(error)
         failed = self.collect(summary.get("path", "")) or self._without_exit(error, summary)
         text = errors.group_failures(failed, tracebacks)
-        return errors.WorkerGroupError(f"Worker failures:\n{text}", failed)
+        return errors.WorkerGroupError(f"Training failed due to worker errors:\n{text}", failed)
 
     def _preempted(self, error: Exception, summary: dict[str, Any]) -> Exception:
         facts = summary.get("preemption")

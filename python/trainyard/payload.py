@@ -40,7 +40,8 @@ _TRAVELLERS = {
 @dataclasses.dataclass
 class Payload:
     """The training function and its company, in a worker. `facts` are plain: {"resources": {...}, "directory": where to
-    start, or None, "defaults": what `init` was told in the driver, "returned": the place of a `Returned`}."""
+    start, or None, "defaults": what `init` was told in the driver, "returned": the place of a `Returned`, "exits_fail": as in
+    defaults.Policy}."""
 
     function: Callable
     config: dict[str, Any] | None

@@ -170,8 +170,8 @@ def _is_whole(run: str, name: str) -> bool:
 
 
 def rank(kept: list, config: Any) -> list:
-    """The kept checkpoints, oldest first, as CheckpointConfig orders them: the best, or the latest, last. The latest is kept whatever
-    its score, to go on from; it counts where it is among the best `num_to_keep`."""
+    """The kept checkpoints, oldest first, as CheckpointConfig orders them: the best, or the latest, last. The latest is kept
+    whatever its score, to go on from; it counts where it is among the best `num_to_keep`."""
     attribute = getattr(config, "checkpoint_score_attribute", None)
     if attribute is None:
         return kept

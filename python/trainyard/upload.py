@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from . import limits, paths, waiting
+from . import filesystem, limits, paths, waiting
 from .checkpoint import Checkpoint
 from .reported import CheckpointUploadMode
 
@@ -44,6 +44,10 @@ class Uploads:
     ) -> None:
         """See context.report. `function(checkpoint, name)` gives the Checkpoint of where it put the files."""
         check(checkpoint, mode, function)
+        if not filesystem.is_local(checkpoint._filesystem):
+            raise ValueError(f"`checkpoint` must lie on this machine to be reported: {checkpoint!r}")
+        if mode is not CheckpointUploadMode.NO_UPLOAD and not os.path.isdir(checkpoint.path):
+            raise FileNotFoundError(f"checkpoint {checkpoint.path}: No such file or directory")
         if not isinstance(delete, (bool, type(None))):
             raise ValueError(
                 f"`delete_local_checkpoint_after_upload` must be True, False or None, not {delete!r}"

@@ -269,3 +269,51 @@ def test_workers_know_their_node_s_labels_and_its_address(ray):
     for worker in workers:
         assert worker["labels"]["ray.io/node-id"] == worker["id"]
         assert worker["mine"][0] == worker["mine"][1] and worker["all"] == 2
+
+
+# -- failures
+
+
+def test_a_checkpoint_s_directory_that_is_missing_is_not_found(storage):
+    def train():
+        trainyard.report({}, checkpoint=Checkpoint("/nowhere/model"))
+
+    with pytest.raises(WorkerGroupError) as caught:
+        fit(storage, train, 1)
+    assert isinstance(caught.value.worker_failures[0], FileNotFoundError)
+    assert "/nowhere/model" in str(caught.value.worker_failures[0])
+
+
+def test_a_system_exit_of_a_program_for_ray_is_the_worker_s_failure(ray):
+    assert ray("""
+        import sys
+
+        def train(config):
+            sys.exit(config["code"])
+
+        told = []
+        for code in (0, 3, "over"):
+            trainer = DataParallelTrainer(train, train_loop_config={"code": code},
+                                          run_config=RunConfig(storage_path=os.path.abspath("runs")))
+            try:
+                trainer.fit()
+            except ray.train.WorkerGroupError as error:
+                failure = error.worker_failures[0]
+                told.append([type(failure).__name__, failure.code, "sys.exit" in str(error)])
+        print(json.dumps(told))
+    """) == [["SystemExit", 0, True], ["SystemExit", 3, True], ["SystemExit", "over", True]]
+
+
+def test_what_a_program_for_ray_catches_tells_the_traceback_and_its_cause(ray):
+    text, cause, remote = ray("""
+        def deep():
+            raise ValueError("boom")
+
+        try:
+            DataParallelTrainer(lambda: deep(), run_config=RunConfig(storage_path=os.path.abspath("runs"))).fit()
+        except ray.train.trainer.TrainingFailedError as error:
+            print(json.dumps([str(error), repr(error.__cause__), str(error.__cause__.__cause__)]))
+    """)
+    assert text.startswith("Training failed due to worker errors:\n[Rank 0]:\nTraceback (most recent call last):")
+    assert "in deep" in text and text.endswith("ValueError: boom")
+    assert cause == "ValueError('boom')" and "in deep" in remote

@@ -89,6 +89,8 @@ def apply() -> None:
     defaults.policy = defaults.Policy(
         storage_path=STORAGE_PATH,
         run_name=_run_name,
+        tracebacks=True,
+        exits_fail=True,
         trainer_resources=not is_true("RAY_TRAIN_V2_ENABLED", True),
         resume=True,
         called="Ray Train",
