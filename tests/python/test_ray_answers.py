@@ -317,3 +317,27 @@ def test_what_a_program_for_ray_catches_tells_the_traceback_and_its_cause(ray):
     assert text.startswith("Training failed due to worker errors:\n[Rank 0]:\nTraceback (most recent call last):")
     assert "in deep" in text and text.endswith("ValueError: boom")
     assert cause == "ValueError('boom')" and "in deep" in remote
+
+
+# -- models
+
+
+def test_a_torch_checkpoint_holds_a_model_and_a_predictor_asks_it():
+    numpy, torch = __import__("numpy"), __import__("torch")
+    from trainyard.as_ray.torch_checkpoint import TorchCheckpoint, TorchPredictor
+
+    model = torch.nn.Linear(2, 1)
+    wrapped = {f"module.{name}": value for name, value in model.state_dict().items()}
+    by_state, whole = TorchCheckpoint.from_state_dict(wrapped), TorchCheckpoint.from_model(model)
+    with pytest.raises(ValueError, match="state dict"):
+        by_state.get_model()
+    rows = numpy.ones((3, 2), dtype="float32")
+    expected = model(torch.as_tensor(rows)).detach().numpy()
+    for predictor in (
+        TorchPredictor.from_checkpoint(by_state, torch.nn.Linear(2, 1)),
+        TorchPredictor.from_checkpoint(Checkpoint(whole.path)),
+    ):
+        assert (predictor.predict(rows) == expected).all()
+        assert (predictor.predict({"x": rows.astype("float64")}, dtype=torch.float32)["predictions"] == expected).all()
+    with pytest.raises(ValueError, match="preprocessor"):
+        TorchCheckpoint.from_model(model, preprocessor=object())

@@ -62,8 +62,11 @@ _TABLE: dict[str, dict[str, str]] = {
     "ray.train.session": {"trainyard": "report get_checkpoint", f"{HERE}.train": "get_dataset_shard"},
     "ray.train.torch": {
         "trainyard.torch": f"TorchTrainer TorchConfig {_TORCH_DEVICES} {_TORCH_LOOP}",
-        ABSENT: "TorchCheckpoint TorchPredictor TorchftConfig",
+        f"{HERE}.torch_checkpoint": "TorchCheckpoint TorchPredictor",
+        ABSENT: "TorchftConfig",
     },
+    "ray.train.torch.torch_checkpoint": {f"{HERE}.torch_checkpoint": "TorchCheckpoint"},
+    "ray.train.torch.torch_predictor": {f"{HERE}.torch_checkpoint": "TorchPredictor"},
     "ray.train.torch.config": {"trainyard.torch": "TorchConfig", ABSENT: "TorchftConfig"},
     "ray.train.torch.torch_trainer": {"trainyard.torch": "TorchTrainer"},
     "ray.train.torch.train_loop_utils": {"trainyard.torch": f"{_TORCH_DEVICES} {_TORCH_LOOP}"},
@@ -140,7 +143,7 @@ ABSENT_MODULES = (
         f"ray.train.{name}"
         for name in "_checkpoint _internal batch_predictor examples horovod lightgbm predictor sklearn".split()
     ),
-    *(f"ray.train.{name}" for name in "tensorflow tests torch.torch_checkpoint torch.xla xgboost".split()),
+    *(f"ray.train.{name}" for name in "tensorflow tests torch.xla xgboost".split()),
     *(
         f"ray.train.v2.{name}"
         for name in "horovod lightgbm tensorflow tests torch.torchft_config xgboost".split()
