@@ -41,8 +41,8 @@ def main(payload: payloads.Payload | None = None) -> int:
     except BaseException as error:
         _tell(error)
         code = 130 if isinstance(error, KeyboardInterrupt) else 1
-    if not _is_child():
-        _send_reports()
+    if not _is_child() and not _send_reports():
+        _leave(code)
     return code
 
 
@@ -105,12 +105,25 @@ def fail(error: BaseException, frame: FrameType | None) -> NoReturn:
     os._exit(1)
 
 
-def _send_reports() -> None:
-    """Of a worker that failed; what cannot be sent any more is lost with it."""
+def _send_reports() -> bool:
+    """Of a worker that failed; what cannot be sent any more is lost with it. False: the channel is still in use, by a question to
+    which no answer came."""
     session = runtime.current()
     if session is not None:
         with contextlib.suppress(Exception):
-            session.finish()
+            return session.finish_failed()
+    return True
+
+
+def _leave(code: int) -> NoReturn:
+    """Ends the process without another word over its channel."""
+    import atexit
+
+    from . import _template, limits
+
+    limits.within(5, atexit._run_exitfuncs, "what was to be called at the end has not come to its own")
+    _template.flush()
+    os._exit(code)
 
 
 def _exit_code(end: SystemExit) -> int:

@@ -66,6 +66,11 @@ class Session:
     def finish(self) -> None:
         """At the end of the training function: waits until nothing of its reports is left behind."""
 
+    def finish_failed(self) -> bool:
+        """The same at the end of one that failed: the run is not to lose what other ranks are about to hand over. False where a
+        question to the agent is still open."""
+        return True
+
 
 class WorkerSession(Session):
     """A worker of a run, over its socket to the agent."""
@@ -155,6 +160,14 @@ class WorkerSession(Session):
         if self._uploads is not None:
             self._uploading().drain()
         self._tell_lost(self.core.report_drain())
+
+    def finish_failed(self) -> bool:
+        self.finish()
+        if self._made == 0 or self.world_size == 1:
+            return True
+        from . import waiting
+
+        return waiting.until_others_came(self, self._made)
 
     def _tell_lost(self, why: str | None) -> None:
         """An earlier checkpoint was lost, which the run is allowed to lose."""

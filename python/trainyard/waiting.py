@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from . import runtime
 
 _AS_MANY = 0  # reports as this worker has made
+_LOOK_S = 0.1
+_BEHIND_S = 2.0  # that a rank which failed gives the others for their next report
+_COMMIT_S = 30.0  # and for writing what they have reported, as the end of an attempt gives to storage
 
 
 def missing(session: runtime.WorkerSession) -> str | None:
@@ -30,6 +34,42 @@ def missing(session: runtime.WorkerSession) -> str | None:
     except (session.core.Error, OSError, MemoryError):
         pass
     return None
+
+
+def _reached(session: runtime.WorkerSession, least: int, most: int) -> int:
+    """How many reports, of `least` to `most`, all ranks that run have made."""
+    while least < most:
+        middle = (least + most + 1) // 2
+        try:
+            session.core.report_wait(middle, 0.0)
+            least = middle
+        except TimeoutError:
+            most = middle - 1
+        except (session.core.Error, OSError, MemoryError):
+            break
+    return least
+
+
+def until_others_came(session: runtime.WorkerSession, made: int) -> bool:
+    """Of a rank that failed, before it ends and all others with it: waits until they have made the reports that it has made, and
+    their checkpoints are committed, as long as they come nearer; whether they came. Nobody waits for ranks that have ended."""
+    done = threading.Event()
+
+    def ask() -> None:
+        with contextlib.suppress(Exception):
+            session.core.checkpoints_reported()
+        done.set()
+
+    threading.Thread(target=ask, name="trainyard-last-reports", daemon=True).start()
+    reached = 0
+    since = time.monotonic()
+    while not done.wait(_LOOK_S):
+        before, reached = reached, _reached(session, reached, made)
+        if reached > before:
+            since = time.monotonic()
+        if time.monotonic() - since > (_COMMIT_S if reached == made else _BEHIND_S):
+            return False
+    return True
 
 
 @contextlib.contextmanager

@@ -341,3 +341,56 @@ def test_a_torch_checkpoint_holds_a_model_and_a_predictor_asks_it():
         assert (predictor.predict({"x": rows.astype("float64")}, dtype=torch.float32)["predictions"] == expected).all()
     with pytest.raises(ValueError, match="preprocessor"):
         TorchCheckpoint.from_model(model, preprocessor=object())
+
+
+@pytest.mark.parametrize("mode", ["SYNC", "ASYNC"])
+def test_what_was_reported_before_a_rank_failed_is_kept(storage, mode):
+    def train(config):
+        import time
+
+        rank = trainyard.get_context().get_world_rank()
+        for step in range(3):
+            if rank == 1:
+                trainyard.report({"step": step})
+                continue
+            time.sleep(0.2)  # behind the other rank, which does not wait
+            place = os.path.join(config["place"], str(step))
+            os.makedirs(place)
+            with open(os.path.join(place, "model"), "w") as file:
+                file.write(str(step))
+            upload = trainyard.CheckpointUploadMode[config["mode"]]
+            trainyard.report({"step": step}, checkpoint=Checkpoint(place), checkpoint_upload_mode=upload)
+        if rank == 1:
+            raise ValueError("right after its third report")
+        trainyard.collective.barrier()
+
+    with pytest.raises(WorkerGroupError) as caught:
+        fit(storage, train, config={"mode": mode, "place": storage})
+    assert [str(failure) for failure in caught.value.worker_failures.values()] == ["right after its third report"]
+    kept = Result.from_path(f"{storage}/run").best_checkpoints
+    assert [metrics["step"] for _, metrics in kept] == [0, 1, 2]
+
+
+def test_a_rank_that_failed_does_not_wait_for_one_that_reports_nothing(storage):
+    def train():
+        import time
+
+        if trainyard.get_context().get_world_rank() == 1:
+            time.sleep(100000)
+        trainyard.report({"a": 1})
+        raise ValueError
+
+    with pytest.raises(WorkerGroupError) as caught:
+        fit(storage, train)
+    assert list(caught.value.worker_failures) == [0]
+
+
+def test_a_rank_that_failed_does_not_wait_for_one_that_has_returned(storage):
+    def train():
+        if trainyard.get_context().get_world_rank() == 1:
+            return
+        trainyard.report({"a": 1})
+        raise ValueError
+
+    with pytest.raises(WorkerGroupError):
+        fit(storage, train)
