@@ -119,10 +119,6 @@ class ScalingConfig:
     elastic_resize_monitor_interval_s: float = 60.0
 
     def __post_init__(self):
-        from .defaults import policy
-
-        if self.trainer_resources is not None and not policy.trainer_resources:
-            raise DeprecationWarning("`ScalingConfig(trainer_resources=...)` is deprecated: remove it, the driver needs none")
         resolved = self._resolved()
         for text in resolved["deprecations"]:
             warnings.warn(text, DeprecationWarning, stacklevel=3)
@@ -396,8 +392,8 @@ _DEPRECATED_RUN = {
 class RunConfig:
     """How a run is named, stored and bounded.
 
-    name: default run-YYYYMMDD-HHMMSS-xxxx. storage_path: default $TRAINYARD_STORAGE, else ~/trainyard_runs; the run's files are below
-    storage_path/name. callbacks: instances of UserCallback. worker_runtime_env: {"env_vars": {...}, "working_dir": PATH} for the
+    name: default run-YYYYMMDD-HHMMSS-xxxx. storage_path: default $TRAINYARD_STORAGE, else ~/trainyard_runs; the run's files are
+    below storage_path/name. callbacks: instances of UserCallback. worker_runtime_env: {"env_vars": {...}, "working_dir": PATH} for the
     workers.
 
     By keyword only:

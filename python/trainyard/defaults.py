@@ -31,13 +31,11 @@ current = Defaults()
 class Policy:
     """What a RunConfig that does not say stands for; `trainyard.as_ray` sets another. storage_path None: ~/trainyard_runs.
     run_name makes the name of a run, which the RunConfig then has from the start; without it the library gives one to each run.
-    trainer_resources: whether a ScalingConfig may have them. tracebacks: whether what `fit` raises tells them though the screen has
-    shown them, and is chained to the first failure. exits_fail: whether a SystemExit of a training function is its failure. called:
-    what messages call the package."""
+    tracebacks: whether what `fit` raises tells them though the screen has shown them, and is chained to the first failure.
+    exits_fail: whether a SystemExit of a training function is its failure. called: what messages call the package."""
 
     storage_path: str | None = None
     run_name: Callable[[], str] | None = None
-    trainer_resources: bool = True
     tracebacks: bool = False
     exits_fail: bool = False
     resume: bool = False

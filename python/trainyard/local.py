@@ -37,7 +37,7 @@ class LocalSession(runtime.Session):
         from . import metrics as checks
 
         if options.get("validation") and checkpoint is None:
-            raise ValueError("Validation requires a checkpoint: give `checkpoint` to `report`")
+            raise ValueError("Validation requires a checkpoint to be provided: give `checkpoint` to `report`")
         checks.dump(metrics)  # what a run would refuse is refused here
         self.last_metrics = metrics
         self.last_checkpoint = checkpoint

@@ -88,9 +88,11 @@ class Result:
         """
         text = os.path.abspath(os.path.expanduser(paths.local(path, "`Result.from_path(path)`")))
         if not os.path.isdir(text):
-            raise RuntimeError(f"Result folder {text} doesn't exist.")
+            raise RuntimeError(f"Experiment folder {text} doesn't exist.")
         if not os.path.exists(os.path.join(text, JOURNAL)):
-            raise RuntimeError(f"Result folder {text} holds no run: there is no {JOURNAL} in it.")
+            raise RuntimeError(
+                f"Failed to restore the Result object: the experiment folder {text} holds no run, as {JOURNAL} doesn't exist in it."
+            )
         return read(text)
 
     def __repr__(self) -> str:

@@ -100,7 +100,7 @@ class WorkerSession(Session):
     ) -> None:
         if checkpoint is None:
             if validation:
-                raise ValueError("Validation requires a checkpoint: give `checkpoint` to `report`")
+                raise ValueError("Validation requires a checkpoint to be provided: give `checkpoint` to `report`")
             lost = self._report(_metrics.dump(metrics), None, named(checkpoint_dir_name))
             self._made += 1
             if lost is not None:

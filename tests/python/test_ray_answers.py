@@ -206,15 +206,6 @@ def test_a_run_config_used_twice_names_one_run(ray):
     """) == [None, "checkpoint_000001", True]
 
 
-def test_resources_of_the_trainer_are_deprecated_for_programs_of_ray(ray):
-    assert ray("""
-        try:
-            ScalingConfig(trainer_resources={"CPU": 1})
-        except DeprecationWarning as refusal:
-            print(json.dumps("trainer_resources" in str(refusal)))
-    """)
-
-
 @pytest.mark.parametrize(
     "field, value", [("preemption_grace_s", -1), ("preemption_grace_s", True), ("relax_collectives_on_preemption", 1)]
 )

@@ -91,7 +91,6 @@ def apply() -> None:
         run_name=_run_name,
         tracebacks=True,
         exits_fail=True,
-        trainer_resources=not is_true("RAY_TRAIN_V2_ENABLED", True),
         resume=True,
         called="Ray Train",
         isolate_devices=not all(is_true(name, True) for name in sharing),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -24,6 +25,12 @@ class LoggingConfig:
     """Accepted; Trainyard writes each rank's output to logs/rank-N.log of the run whatever its level."""
 
     log_level: str = "INFO"
+
+    def __post_init__(self):
+        known = logging._nameToLevel
+        if not isinstance(self.log_level, str) or self.log_level.upper() not in known:
+            raise ValueError(f"Invalid log_level: {self.log_level!r}. Must be one of: {', '.join(sorted(known))}")
+        self.log_level = self.log_level.upper()
 
 
 @dataclass
