@@ -393,8 +393,8 @@ class RunConfig:
     """How a run is named, stored and bounded.
 
     name: default run-YYYYMMDD-HHMMSS-xxxx. storage_path: default $TRAINYARD_STORAGE, else ~/trainyard_runs; the run's files are
-    below storage_path/name. callbacks: instances of UserCallback. worker_runtime_env: {"env_vars": {...}, "working_dir": PATH} for the
-    workers.
+    below storage_path/name. callbacks: instances of UserCallback. worker_runtime_env: {"env_vars": {...}, "working_dir": PATH} for
+    the workers.
 
     By keyword only:
     resume: go on with the run of this name, from its last checkpoint; where there is none a new one begins, which is told;

@@ -46,7 +46,7 @@ class Uploads:
         check(checkpoint, mode, function)
         if not filesystem.is_local(checkpoint._filesystem):
             raise ValueError(f"`checkpoint` must lie on this machine to be reported: {checkpoint!r}")
-        if mode is not CheckpointUploadMode.NO_UPLOAD and not os.path.isdir(checkpoint.path):
+        if mode is not CheckpointUploadMode.NO_UPLOAD and not os.path.exists(checkpoint.path):
             raise FileNotFoundError(f"checkpoint {checkpoint.path}: No such file or directory")
         if not isinstance(delete, (bool, type(None))):
             raise ValueError(

@@ -139,7 +139,7 @@ def test_how_many_are_kept(fit):
 
 
 @pytest.mark.parametrize(
-    "what, kind", [("not a checkpoint", ValueError), ("missing", ValueError), ("file", ValueError)]
+    "what, kind", [("not a checkpoint", ValueError), ("missing", FileNotFoundError), ("file", ValueError)]
 )
 def test_what_is_no_checkpoint(fit, tmp_path, what, kind):
     (tmp_path / "plain").write_text("x")
