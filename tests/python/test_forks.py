@@ -151,7 +151,7 @@ def test_the_end_of_a_callbacks_child_is_nothing_to_the_run(start, storage, way,
         import gc
 
         class Forks(UserCallback):
-            def after_report(self, *arguments):
+            def after_report(self, **arguments):
                 global driver
                 pid = os.fork()
                 if pid == 0:
@@ -182,7 +182,7 @@ def test_a_callbacks_child_hears_the_signals_of_its_own(start, storage):
         storage,
         """
         class Forks(UserCallback):
-            def after_report(self, *arguments):
+            def after_report(self, **arguments):
                 process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
                 process.start()
                 process.terminate()
@@ -208,7 +208,7 @@ def test_a_callbacks_child_keeps_nothing_of_a_run_whose_driver_is_killed(start, 
         + textwrap.dedent(
             """
             class Forks(UserCallback):
-                def after_report(self, *arguments):
+                def after_report(self, **arguments):
                     if os.fork() == 0:
                         open(os.path.join(os.environ["PLACE"], "child"), "w").write(str(os.getpid()))
                         time.sleep(60)

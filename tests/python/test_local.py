@@ -83,7 +83,7 @@ def test_exceptions_come_as_they_are():
 
 def test_callbacks_do_not_apply():
     class Callback(UserCallback):
-        def after_report(self, *arguments):
+        def after_report(self, **arguments):
             raise AssertionError
 
     fit(lambda: trainyard.report({"a": 1}), run_config=trainyard.RunConfig(callbacks=[Callback()]))

@@ -242,7 +242,7 @@ def test_what_cannot_be_pickled_is_refused_before_anything_starts(fit, storage):
     import threading
 
     lock = threading.Lock()
-    with pytest.raises(ValueError, match="closure variable `lock`"):
+    with pytest.raises(TypeError, match="closure variable `lock`"):
         fit(lambda: lock)
     assert not os.path.exists(storage)
 
@@ -267,7 +267,7 @@ def test_a_large_config_does_not_outlive_a_driver_that_is_killed(start, storage,
         from trainyard import DataParallelTrainer, RunConfig, UserCallback
 
         class Kill(UserCallback):
-            def after_report(self, *arguments):
+            def after_report(self, **arguments):
                 os.kill(os.getpid(), signal.SIGKILL)
 
         def train(config):
