@@ -8,6 +8,7 @@ import os
 import warnings
 from typing import Any
 
+from . import filesystem
 from . import metrics as _metrics
 from . import paths
 from .checkpoint import Checkpoint
