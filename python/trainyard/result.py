@@ -8,9 +8,8 @@ import os
 import warnings
 from typing import Any
 
-from . import filesystem
+from . import filesystem, paths
 from . import metrics as _metrics
-from . import paths
 from .checkpoint import Checkpoint
 from .config import CheckpointConfig
 from .history import Attempt
