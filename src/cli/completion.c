@@ -160,8 +160,8 @@ static int completion_run(const struct arguments *arguments, ty_error *err) {
         shells[i].write(&text);
         return cli_print(&text, err);
     }
-    return ty_fail(err, TY_EUSAGE, "no completion for '%.80s', but for bash, zsh or fish%s", arguments->words[0],
-                   str_hint(arguments->words[0], names, ARRAY_SIZE(names), hint));
+    return ty_fail(err, TY_EUSAGE, "no completion for '%.80s', but for bash, zsh or fish%s",
+                   arguments->words[0], str_hint(arguments->words[0], names, ARRAY_SIZE(names), hint));
 }
 
 const struct command command_completion = {

@@ -47,14 +47,21 @@ void result_add_values(struct ty_result *result) {
 
 /* -- the end, also of a run that never had a core */
 
+/* Not by anybody: what it needed turned out to be missing after its directory was made. */
+static bool was_refused(const struct ty_run *run) {
+    return run->interruption.level == UNINTERRUPTED && run->error.code < 0;
+}
+
 static enum run_outcome outcome_of(const struct ty_run *run) {
     if (run->core != NULL) return run_outcome(run->core);
+    if (was_refused(run)) return OUTCOME_START_FAILED;
     bool preempted = run->interruption.signal == preempt_signal_of(run->request);
     return preempted ? OUTCOME_PREEMPTED : OUTCOME_INTERRUPTED;
 }
 
 static int status_of(const struct ty_run *run) {
-    return run->core != NULL ? run_exit_status(run->core) : 128 + run->interruption.signal;
+    if (run->core != NULL) return run_exit_status(run->core);
+    return was_refused(run) ? ty_error_exit_status(run->error.code) : 128 + run->interruption.signal;
 }
 
 /* `outcome` OUTCOME_NONE: there is none. */
@@ -73,8 +80,9 @@ void result_note_unbegun(struct ty_run *run) {
     event.time = clock_wall();
     event.of.run_end.outcome = run_outcome_name(outcome_of(run));
     event.of.run_end.status = status_of(run);
-    event.of.run_end.cause =
-        looked ? "interrupted while its checkpoints were looked at" : "interrupted while it waited for devices";
+    event.of.run_end.cause = was_refused(run) ? run->error.message
+                             : looked         ? "interrupted while its checkpoints were looked at"
+                                              : "interrupted while it waited for devices";
     note_event(run, &event, NULL);
 }
 

@@ -32,8 +32,14 @@ static void reals_are_short(void **state) {
 static void all_else_stays(void **state) {
     (void)state;
     static const char *const texts[] = {
-        "true", "[true,false,null]", "{\"a\":1,\"e\":-12,\"0.98000000000000001\":\"0.97999999999999998\"}",
-        "\"a\\\"0.97999999999999998\\\\\"", "9223372036854775807", "[]", "{}", "\"\"",
+        "true",
+        "[true,false,null]",
+        "{\"a\":1,\"e\":-12,\"0.98000000000000001\":\"0.97999999999999998\"}",
+        "\"a\\\"0.97999999999999998\\\\\"",
+        "9223372036854775807",
+        "[]",
+        "{}",
+        "\"\"",
     };
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
         expect(texts[i], texts[i]);
