@@ -112,10 +112,7 @@ static int add_error(PyObject *module) {
                                              "A failure that no exception of Python's own stands for.",
                                              PyExc_RuntimeError, NULL);
     if (state->error == NULL) return -1;
-    Py_INCREF(state->error);
-    if (PyModule_AddObject(module, "Error", state->error) == 0) return 0; /* which has taken it */
-    Py_DECREF(state->error);
-    return -1;
+    return PyModule_AddObjectRef(module, "Error", state->error);
 }
 
 static int execute(PyObject *module) {

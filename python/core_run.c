@@ -209,7 +209,7 @@ static PyType_Spec spec = {
 int core_add_run(PyObject *module) {
     PyObject *type = PyType_FromModuleAndSpec(module, &spec, NULL);
     if (type == NULL) return -1;
-    if (PyModule_AddObject(module, "Run", type) == 0) return 0; /* which has taken it */
+    int result = PyModule_AddObjectRef(module, "Run", type);
     Py_DECREF(type);
-    return -1;
+    return result;
 }

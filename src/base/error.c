@@ -75,9 +75,6 @@ int ty_fail_memory(ty_error *err) {
     return ty_fail(err, -ENOMEM, "out of memory");
 }
 
-/* A C library before 2.32 has no such function, and may meet what was built with it. */
-extern const char *strerrorname_np(int code) __attribute__((weak));
-
 const char *ty_error_name(int code) {
     if (code >= 0) return "success";
     switch (code) {
@@ -87,8 +84,7 @@ const char *ty_error_name(int code) {
         TY_ERROR_CODES(TY_X)
 #undef TY_X
     }
-    bool errno_like = code > -4096 && strerrorname_np != NULL; /* the kernel has no errno above 4095 */
-    const char *name = errno_like ? strerrorname_np(-code) : NULL;
+    const char *name = code > -4096 ? strerrorname_np(-code) : NULL; /* the kernel has no errno above 4095 */
     return name != NULL ? name : "unknown";
 }
 

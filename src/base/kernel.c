@@ -1,4 +1,4 @@
-/* Each call is tried first. Those that an older C library has no function for go by their number. */
+/* Each call is tried first. */
 #include "base/kernel.h"
 
 #include <errno.h>
@@ -15,11 +15,6 @@
 
 #include "base/cleanup.h"
 #include "base/duration.h"
-
-#ifndef SYS_close_range
-#define SYS_close_range 436 /* on every architecture */
-#endif
-enum { CLOSE_ON_EXEC = 1 << 2 }; /* linux/close_range.h */
 
 /* Between two looks at a process that is not held. */
 static const struct timespec look_interval = {.tv_nsec = 2 * NS_PER_MS};
@@ -89,7 +84,7 @@ static bool close_listed(int first, bool on_exec) {
 void kernel_close_from(int first, bool on_exec) {
     enum { MOST = 1 << 20 };
     struct rlimit limit = {0};
-    if (syscall(SYS_close_range, (unsigned)first, ~0U, on_exec ? CLOSE_ON_EXEC : 0) == 0) return;
+    if (close_range((unsigned)first, ~0U, on_exec ? CLOSE_RANGE_CLOEXEC : 0) == 0) return;
     if (close_listed(first, on_exec)) return;
     (void)getrlimit(RLIMIT_NOFILE, &limit);
     for (int fd = first; fd < MOST && (rlim_t)fd < limit.rlim_cur; fd++)

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,20 +162,8 @@ uint64_t str_hash(const char *bytes, size_t size) {
     return hash;
 }
 
-/* sigabbrev_np, which a C library before 2.32 does not have. */
-const char *str_signal_name(int number) {
-#define NAME(signal) [SIG##signal] = #signal
-    static const char *const names[] = {
-        NAME(HUP),  NAME(INT),  NAME(QUIT), NAME(ILL),    NAME(TRAP),  NAME(ABRT), NAME(BUS),  NAME(FPE),
-        NAME(KILL), NAME(USR1), NAME(SEGV), NAME(USR2),   NAME(PIPE),  NAME(ALRM), NAME(TERM), NAME(STKFLT),
-        NAME(CHLD), NAME(CONT), NAME(STOP), NAME(TSTP),   NAME(TTIN),  NAME(TTOU), NAME(URG),  NAME(XCPU),
-        NAME(XFSZ), NAME(PROF), NAME(POLL), NAME(VTALRM), NAME(WINCH), NAME(PWR),  NAME(SYS)};
-#undef NAME
-    return number > 0 && number < (int)ARRAY_SIZE(names) ? names[number] : NULL;
-}
-
 const char *str_signal(int number, char text[32]) {
-    const char *name = str_signal_name(number);
+    const char *name = sigabbrev_np(number);
     if (name != NULL)
         (void)snprintf(text, 32, "signal %d (SIG%s)", number, name);
     else

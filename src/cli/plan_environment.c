@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -14,13 +15,27 @@
 #define CHOSEN "(chosen at the start)"
 #define DIRECTORY "(the run's directory)"
 
+/* Ports are chosen at the start, and whatever holds one with them. */
 static int set(void *context, const char *name, const char *value) {
-    bool chosen = str_equal(name, "MASTER_PORT") && value != NULL;
-    return environment_set(context, name, chosen ? CHOSEN : value);
+    static const char *const with_ports[] = {"MASTER_PORT", "TRAINYARD_PORT", "JAX_COORDINATOR_ADDRESS",
+                                             "TF_CONFIG"};
+    for (size_t i = 0; i < ARRAY_SIZE(with_ports) && value != NULL; i++)
+        if (str_equal(name, with_ports[i])) value = CHOSEN;
+    return environment_set(context, name, value);
+}
+
+/* Of all ranks, in place of those that a run would have. The caller frees. */
+static uint16_t *some_ports(const struct plan_environment *view, ty_error *err) {
+    uint16_t *ports = calloc(view->plan->n_workers + 1, sizeof *ports);
+    if (ports == NULL) (void)ty_fail_memory(err);
+    for (size_t rank = 0; ports != NULL && rank < view->plan->n_workers; rank++)
+        ports[rank] = 1;
+    return ports;
 }
 
 /* All that the run sets for one rank. */
-static int make(const struct plan_environment *view, size_t rank, struct environment *out, ty_error *err) {
+static int make(const struct plan_environment *view, size_t rank, const uint16_t *ports,
+                struct environment *out, ty_error *err) {
     const struct framework *framework;
     const struct framework_context context = {
         .plan = view->plan,
@@ -32,6 +47,7 @@ static int make(const struct plan_environment *view, size_t rank, struct environ
         .attempt = 1,
         .max_failures = view->settings->failures.max_failures,
         .master_address = "127.0.0.1",
+        .ports = ports,
         .isolate_devices = view->settings->isolate_devices,
         .backend = view->settings->backend,
         .user_environment = environ,
@@ -50,9 +66,11 @@ static void add_title(const struct plan_environment *view, size_t rank, struct b
 }
 
 int plan_environment_text(const struct plan_environment *view, struct buffer *out, ty_error *err) {
+    CLEANUP_FREE uint16_t *ports = some_ports(view, err);
+    if (ports == NULL) return -ENOMEM;
     for (size_t rank = 0; rank < view->plan->n_workers; rank++) {
         CLEANUP(environment_done) struct environment environment = {0};
-        int result = make(view, rank, &environment, err);
+        int result = make(view, rank, ports, &environment, err);
         if (result < 0) return result;
         add_title(view, rank, out);
         for (size_t i = 0; i < environment.n; i++)
@@ -61,9 +79,10 @@ int plan_environment_text(const struct plan_environment *view, struct buffer *ou
     return 0;
 }
 
-static int put(const struct plan_environment *view, size_t rank, json_t *worker, ty_error *err) {
+static int put(const struct plan_environment *view, size_t rank, const uint16_t *ports, json_t *worker,
+               ty_error *err) {
     CLEANUP(environment_done) struct environment environment = {0};
-    int result = make(view, rank, &environment, err);
+    int result = make(view, rank, ports, &environment, err);
     json_t *map = json_object();
     for (size_t i = 0; i < environment.n && result >= 0; i++) {
         char *equals = strchr(environment.items[i], '=');
@@ -77,11 +96,13 @@ static int put(const struct plan_environment *view, size_t rank, json_t *worker,
 }
 
 int plan_environment_json(const struct plan_environment *view, struct buffer *json, ty_error *err) {
+    CLEANUP_FREE uint16_t *ports = some_ports(view, err);
+    if (ports == NULL) return -ENOMEM;
     json_t *tree = json_loadb(json->data, json->size, 0, NULL), *worker;
     size_t rank;
     int result = tree == NULL ? ty_fail_memory(err) : 0;
     json_array_foreach(json_object_get(tree, "workers"), rank, worker) {
-        if (result >= 0) result = put(view, rank, worker, err);
+        if (result >= 0) result = put(view, rank, ports, worker, err);
     }
     CLEANUP_FREE char *text = result >= 0 ? json_format(tree, JSON_INDENT(2)) : NULL;
     json_decref(tree);

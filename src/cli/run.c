@@ -51,7 +51,8 @@ static int tell_outcome(const char *command, int code, const ty_result *result,
                         const struct run_settings *settings, const struct arguments *arguments,
                         const ty_error *err) {
     if (code >= 0) {
-        if (result->summary != NULL && !is_silent(settings)) terminal_error(command, result->summary);
+        bool told = arguments != NULL && result->summary != NULL && !is_silent(settings);
+        if (told) terminal_error(command, result->summary);
         return EXIT_SUCCESS;
     }
     if (result != NULL && ty_result_failure(result) != NULL)

@@ -116,13 +116,11 @@ struct opening {
 /* Opens, tunes and looks into it. *rc is SQLite's code where that went wrong. Who only reads carries nothing
  * over when it closes. */
 static int open_database(struct journal *journal, const struct opening *opening, int *rc, ty_error *err) {
-    int flags = opening->flags | SQLITE_OPEN_NOMUTEX;
+    int flags = opening->flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
     *rc = journal_files_init();
     if (*rc != SQLITE_OK)
         return ty_fail(err, TY_EFAULT, "cannot open %s: SQLite has no files here", journal->path);
     *rc = sqlite3_open_v2(opening->name, &journal->db, flags, opening->layer);
-    if (*rc != SQLITE_OK && journal->db != NULL) *rc = sqlite3_extended_errcode(journal->db);
-    if (*rc == SQLITE_OK) *rc = sqlite3_extended_result_codes(journal->db, 1);
     if (*rc == SQLITE_OK && !journal->writable)
         *rc = sqlite3_db_config(journal->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     if (*rc == SQLITE_OK) *rc = sqlite3_busy_timeout(journal->db, BUSY_MS);

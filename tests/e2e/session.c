@@ -724,7 +724,7 @@ static const struct bad_request {
     {"{\"environment\": {\"A=B\": \"\"}}", "\"A=B\" is no name of a variable"},
     {"{\"environment\": {\"\": \"\"}}", "is no name of a variable"},
     {"{\"framework\": 1}", "`framework` must be a text"},
-    {"{\"argv\": [\"true\"], \"framework\": \"tensorflow\"}", "tensorflow"},
+    {"{\"argv\": [\"true\"], \"framework\": \"mxnet\"}", "mxnet"},
     {"{\"backend\": \"mpi\"}", "`backend` must be one of auto|gloo|nccl, not \"mpi\""},
     {"{\"isolate_devices\": \"yes\"}", "`isolate_devices` must be true or false"},
     {"{\"grace_s\": -1}", "`grace_s` must be a number of seconds from 0 to 3000000000, not -1"},

@@ -263,6 +263,8 @@ class Attached(AttachCase):
 
 
 class Debugged(AttachCase):
+    PROGRESS = "auto"
+
     def test_the_rank_gets_the_terminal_at_once(self):
         script = self.write("stops.py", STOPS)
         terminal = Terminal(self, self.command("-n", 2, "--debug", 1, "--env", "AT=1", "--hang-timeout", "500ms", "--", sys.executable, script))

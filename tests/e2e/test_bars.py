@@ -132,6 +132,8 @@ class Pipes(Bars):
 
 
 class Screens(Bars):
+    PROGRESS = "auto"
+
     def test_a_live_line_for_each_rank(self):
         for ranks in (2, 8):
             with self.subTest(ranks):

@@ -81,7 +81,7 @@ class Mpi(RunCase):
     def test_alone_it_is_warned_of(self):
         for compiler in ("mpicc.mpich", "mpicc.openmpi"):
             with self.subTest(compiler):
-                finished = self.finish(self.start_run("-n", 2, "--no-prefix", "--", self.program(compiler)))
+                finished = self.finish(self.start_run("-n", 2, "--no-prefix", "--progress", "none", "--", self.program(compiler)))
                 self.assertEqual(["sum 1 of 1"] * 2, self.assert_status(0, finished).out.splitlines())
                 self.assert_line(finished, "run", "warning", "linked to MPI", "--framework mpi")
 

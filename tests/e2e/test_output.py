@@ -22,6 +22,8 @@ UNSHOWN = re.compile(rb"\\x([0-9a-f]{2})")
 
 
 class OutputCase(Case):
+    PROGRESS = "none"
+
     def setUp(self):
         super().setUp()
         self.runs = 0
@@ -30,7 +32,7 @@ class OutputCase(Case):
         """The words of a run whose name is known (see log()), and which says nothing itself."""
         self.runs += 1
         return [COMMAND, "run", "--storage-path", self.storage, "--name", "r%d" % self.runs, "--num-cpus", "64",
-                "--progress", "none", *map(str, args)]
+                "--progress", self.PROGRESS, *map(str, args)]
 
     def bytes_of(self, *args, status=0, env=None, **more):
         """What a run wrote, as bytes: (standard output, standard error)."""

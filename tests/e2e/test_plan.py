@@ -88,7 +88,7 @@ class WholeEnvironment(Case):
                              sorted(line.strip() for line in part.splitlines()[1:]))
 
     def test_is_what_a_worker_finds(self):
-        for framework in ("plain", "torch"):
+        for framework in ("plain", "torch", "tensorflow", "jax"):
             planned = self.assert_status(0, self.trainyard("plan", "-n", "2", "--num-cpus", "4", "--framework", framework, "--format",
                                                            "json")).json["workers"][1]["env"]
             finished = self.run_workers("-n", "2", "--framework", framework, "--no-prefix", "--", "sh", "-c", "[ $RANK = 0 ] || env")

@@ -209,7 +209,7 @@ class Signals(RunCase):
         self.assertNotIn("uploaded", self.finish(process).out)
 
     def test_helpers_that_end_are_nobodys_concern(self):
-        finished = self.assert_status(0, self.run_workers("--", "sh", "-c", "sleep 0.02 & echo done"))
+        finished = self.assert_status(0, self.run_workers("--progress", "none", "--", "sh", "-c", "sleep 0.02 & echo done"))
         self.assertEqual("", finished.err)
 
     # -- sessions

@@ -196,15 +196,15 @@ class Controllers(FaultCase):
     def test_nothing_to_resume(self):
         """Scripts that are started again and again always resume; a slip in the name must be seen, and loses nothing."""
         told = "warning: nothing to resume under %s/%s: a new run begins"
-        first = self.assert_status(0, self.finish(self.shell("true", "--name", "nightly", "--resume")))
+        first = self.assert_status(0, self.finish(self.shell("true", "--progress", "none", "--name", "nightly", "--resume")))
         self.assert_line(first, "run", told % (self.storage, "nightly"))
         self.assertNotIn("did you mean", first.err)
-        self.assertEqual("", self.assert_status(0, self.finish(self.shell("true", "--name", "nightly", "--resume"))).err)
-        slip = self.assert_status(0, self.finish(self.shell("true", "--name", "nigthly", "--resume")))
+        self.assertEqual("", self.assert_status(0, self.finish(self.shell("true", "--progress", "none", "--name", "nightly", "--resume"))).err)
+        slip = self.assert_status(0, self.finish(self.shell("true", "--progress", "none", "--name", "nigthly", "--resume")))
         self.assert_line(slip, "run", told % (self.storage, "nigthly"), "; did you mean nightly?")
         os.mkdir(os.path.join(self.storage, "bare"))  # a directory without a journal is no run
-        self.assert_line(self.assert_status(0, self.finish(self.shell("true", "--name", "bare", "--resume"))), "run", told % (self.storage, "bare"))
-        self.assertEqual("", self.assert_status(0, self.finish(self.shell("true", "--name", "asked-for-nothing"))).err)
+        self.assert_line(self.assert_status(0, self.finish(self.shell("true", "--progress", "none", "--name", "bare", "--resume"))), "run", told % (self.storage, "bare"))
+        self.assertEqual("", self.assert_status(0, self.finish(self.shell("true", "--progress", "none", "--name", "asked-for-nothing"))).err)
         self.assertEqual([2, 1, 1], [self.status(name)["attempts"] for name in ("nightly", "nigthly", "bare")])
         self.assert_clean()
 

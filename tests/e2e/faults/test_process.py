@@ -135,7 +135,7 @@ class Processes(FaultCase):
         busy = [subprocess.Popen(["sh", "-c", "while :; do :; done"], cwd=self.place, preexec_fn=lambda: os.sched_setaffinity(0, core))
                 for _ in range(20)]
         try:
-            process = self.start_run("--name", "r", "-n", 4, "--hang-timeout", "2s", "--", HANG_PROGRAM, "live", 0,
+            process = self.start_run("--progress", "none", "--name", "r", "-n", 4, "--hang-timeout", "2s", "--", HANG_PROGRAM, "live", 0,
                                      preexec_fn=lambda: os.sched_setaffinity(0, core))
             self.assertEqual("", self.assert_status(0, self.finish(process)).err)
         finally:

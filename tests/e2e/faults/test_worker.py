@@ -133,7 +133,7 @@ class Workers(FaultCase):
     def test_w25_an_end_before_the_commit(self):
         """W25: a worker ends well though its checkpoint is not whole: nobody waits for it any more, so the run itself says so."""
         script = "echo 'checkpoint {\"i\": 1}' >&$TRAINYARD_FD; read answer <&$TRAINYARD_FD; exit 0"
-        finished = self.assert_status(0, self.finish(self.shell(script, "--name", "r")))
+        finished = self.assert_status(0, self.finish(self.shell(script, "--progress", "none", "--name", "r")))
         self.assertEqual("trainyard run: warning: checkpoint 1 is lost: rank 0: its channel was closed before the commit\n", finished.err)
         self.assertEqual([], self.committed())
         self.assertEqual([1], self.metrics(0, "i"))
