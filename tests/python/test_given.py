@@ -115,7 +115,8 @@ def test_nothing_is_left_of_a_run_that_dies(storage, heap, place, tmp_path, who)
         assert given(heap, run), "nobody was left who could"
         fit(storage, lambda: None, resume=True)
     assert given(heap, run) == []
-    assert os.listdir(heap) == []
+    # Who is interrupted ends in order, and has what could not be committed back where it was.
+    assert os.listdir(heap) == (["model"] if who == "interrupted" else [])
 
 
 @pytest.mark.parametrize("again", [False, True])
