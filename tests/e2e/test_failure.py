@@ -227,7 +227,7 @@ class Killed(FailureCase):
 
     def test_what_a_worker_started_is_out_of_memory(self):
         """A shell's program, or a loader's process: the worker that fails for it says so; in the next attempt nobody does."""
-        group = MemoryGroup(48 << 20)
+        group = MemoryGroup(96 << 20)
         self.addCleanup(group.remove)
         if group.path is None:
             self.skipTest("no memory cgroup may be made here")
@@ -235,12 +235,12 @@ class Killed(FailureCase):
         process = self.start("run", "--storage-path", self.storage, "--max-failures", 1, "--", "sh", "-c", script, preexec_fn=group.enter)
         finished = self.assert_status(4, self.finish(process))
         self.assertRegex(finished.err, r"rank 0 exited with code 3, .*one that it had started, had been killed: "
-                         r"out of memory: limit 48 MiB, peak \d+ MiB")
+                         r"out of memory: limit 96 MiB, peak \d+ MiB")
         self.assertNotIn("memory", self.cause(finished)[0])
 
     def test_out_of_memory(self):
         """In a memory cgroup of its own where one can be made; else a plain kill says nothing of memory."""
-        group = MemoryGroup(48 << 20)
+        group = MemoryGroup(96 << 20)
         self.addCleanup(group.remove)
         script = "import mmap, os\nif os.environ['RANK'] == '1':\n    x = bytearray(400 << 20) if %r else os.kill(os.getpid(), 9)\nimport time\ntime.sleep(%s)\n" % (
             group.path is not None, NEVER)
@@ -252,7 +252,7 @@ class Killed(FailureCase):
         if group.path is None:
             self.assertNotIn("memory", line)
         else:
-            self.assertRegex(line, r"out of memory: limit 48 MiB, peak \d+ MiB")
+            self.assertRegex(line, r"out of memory: limit 96 MiB, peak \d+ MiB")
 
 
 class MemoryGroup:
