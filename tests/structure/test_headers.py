@@ -12,6 +12,7 @@ BUILD = pathlib.Path(os.environ.get('TRAINYARD_BUILD', ROOT / 'build'))
 HEADERS = sorted((ROOT / 'include/trainyard').glob('*.h'))
 STRICT = ['-Wall', '-Wextra', '-Wpedantic', '-Werror', '-I', ROOT / 'include']
 LANGUAGES = {'c': (('gcc', 'clang'), ('c11', 'c17')), 'c++': (('g++', 'clang++'), ('c++11', 'c++17', 'c++20'))}
+SANITIZE = ['-fsanitize=address,undefined'] if 'sanitized' in str(BUILD) else []  # as the library is linked
 PROGRAM = ROOT / 'tests/structure/program.cc'
 
 
@@ -38,8 +39,9 @@ class Headers(unittest.TestCase):
         with tempfile.TemporaryDirectory() as place:
             for compiler, standard in compilers('c++'):
                 program = pathlib.Path(place) / f'{compiler}-{standard}'
-                self.assert_compiles([compiler, f'-std={standard}', *STRICT, '-O2', '-o', program, PROGRAM, f'-L{BUILD}',
-                                      '-ltrainyard', f'-Wl,-rpath,{BUILD}'])
+                self.assert_compiles([compiler, f'-std={standard}', *STRICT, '-O2', '-c', '-o', f'{program}.o', PROGRAM])
+                subprocess.run(['g++', *SANITIZE, '-o', program, f'{program}.o', f'-L{BUILD}', '-ltrainyard', f'-Wl,-rpath,{BUILD}'],
+                               check=True)
                 done = subprocess.run([program], capture_output=True, text=True, timeout=60)
                 self.assertEqual((0, ''), (done.returncode, done.stderr), f'{compiler} -std={standard}')
 
