@@ -40,8 +40,8 @@ class Headers(unittest.TestCase):
             for compiler, standard in compilers('c++'):
                 program = pathlib.Path(place) / f'{compiler}-{standard}'
                 self.assert_compiles([compiler, f'-std={standard}', *STRICT, '-O2', '-c', '-o', f'{program}.o', PROGRAM])
-                subprocess.run(['g++', *SANITIZE, '-o', program, f'{program}.o', f'-L{BUILD}', '-ltrainyard', f'-Wl,-rpath,{BUILD}'],
-                               check=True)
+                library = [f'-L{BUILD}', '-ltrainyard', f'-Wl,-rpath,{BUILD}']
+                subprocess.run(['g++', *SANITIZE, '-o', program, f'{program}.o', *library], check=True)
                 done = subprocess.run([program], capture_output=True, text=True, timeout=60)
                 self.assertEqual((0, ''), (done.returncode, done.stderr), f'{compiler} -std={standard}')
 
