@@ -139,12 +139,12 @@ class Bench:
         return path
 
     def trainyard(self, n, *program, options=()):
-        """`trainyard run` as a user types it, on a machine that is said to have a CPU for each worker."""
+        """`trainyard run` as a user types it, on a machine that is said to have a CPU for each worker; the table is all that is printed."""
         command = os.path.join(self.build, "trainyard")
         if not os.access(command, os.X_OK):
             raise Skip(f"{command} is not built")
-        return Command([command, "run", "-n", str(n), "--num-cpus", str(n), "--storage-path", self.storage(), *options, "--",
-                        *program], self.environment)
+        return Command([command, "run", "-n", str(n), "--num-cpus", str(n), "--storage-path", self.storage(), "--progress", "none",
+                        *options, "--", *program], self.environment)
 
     def storage(self):
         return os.path.join(self.directory, "runs")
