@@ -118,8 +118,8 @@ static const struct option_spec prune_specs[] = {
 static const struct option_group prune_group = {"Options", prune_specs, ARRAY_SIZE(prune_specs)};
 
 struct candidate {
-    char *name, *path; /* owned */
-    struct run_disk disk;
+    char *path; /* owned */
+    uint64_t bytes;
 };
 
 struct prune {
@@ -168,8 +168,7 @@ static void consider(struct prune *prune, const char *storage_path, const char *
         } else {
             add_row(prune, &summary, &disk);
             prune->bytes += disk.bytes;
-            prune->candidates[prune->n++] =
-                (struct candidate){.name = TAKE(summary.name), .path = TAKE(path), .disk = disk};
+            prune->candidates[prune->n++] = (struct candidate){TAKE(path), disk.bytes};
         }
     }
     run_summary_done(&summary);
@@ -206,7 +205,7 @@ static int remove_all(const struct prune *prune, ty_error *err) {
         ty_error own = {0};
         int one = run_remove(prune->candidates[i].path, &own);
         if (one >= 0) {
-            freed += prune->candidates[i].disk.bytes;
+            freed += prune->candidates[i].bytes;
             removed++;
             continue;
         }
@@ -222,10 +221,8 @@ static int remove_all(const struct prune *prune, ty_error *err) {
 }
 
 static void prune_done(struct prune *prune) {
-    for (size_t i = 0; i < prune->n; i++) {
-        free(prune->candidates[i].name);
+    for (size_t i = 0; i < prune->n; i++)
         free(prune->candidates[i].path);
-    }
     free(prune->candidates);
     table_done(&prune->table);
 }

@@ -1,7 +1,6 @@
 /* What an earlier controller left half done is finished, and the latest checkpoint looked at before anybody is
  * to go on from it. */
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

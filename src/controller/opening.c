@@ -2,7 +2,6 @@
  * made before the plan stands (or the run is known to wait), so that a request which cannot be met leaves
  * nothing behind. */
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

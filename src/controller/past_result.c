@@ -89,31 +89,22 @@ static int read_all(void *context, struct journal *journal, ty_error *err) {
     return result < 0 ? ty_fail(err, result, "%s", why.message) : 0;
 }
 
-static void add_text(struct buffer *out, const char *key, const char *text) {
-    buffer_printf(out, ", \"%s\": ", key);
-    buffer_json_text(out, text);
-}
-
 static char *format(const struct past_reading *reading, const struct ty_result *result) {
     const struct run_replay *replay = &reading->replay;
     const struct event_run *run = &replay->run.event.of.run;
     const struct event_run_end *end = &replay->end.event.of.run_end;
     struct buffer out = {0};
-    buffer_text(&out, "{\"name\": ");
-    buffer_json_text(&out, result->name);
-    add_text(&out, "path", result->path);
-    buffer_printf(&out, ", \"metrics\": %s", result->metrics != NULL ? result->metrics : "null");
-    add_text(&out, "checkpoint", result->checkpoint);
+    result_begin_json(result, &out);
     buffer_text(&out, ", \"checkpoints\": [");
     if (reading->checkpoints.size > 0)
         buffer_append(&out, reading->checkpoints.data, reading->checkpoints.size);
     buffer_printf(&out, "], \"attempts\": %d, \"num_workers\": %d, \"history\": ", result->attempts,
                   result->num_workers);
     history_json(result->history, result->n_history, replay->last, &out);
-    add_text(&out, "outcome", end->outcome);
-    add_text(&out, "cause", end->cause);
-    add_text(&out, "checkpoint_score_attribute", run->checkpoint_score_attribute);
-    add_text(&out, "checkpoint_score_order", run->checkpoint_score_order);
+    result_add_text(&out, "outcome", end->outcome);
+    result_add_text(&out, "cause", end->cause);
+    result_add_text(&out, "checkpoint_score_attribute", run->checkpoint_score_attribute);
+    result_add_text(&out, "checkpoint_score_order", run->checkpoint_score_order);
     if (run->num_to_keep <= 0) /* unknown, also where nothing is */
         buffer_text(&out, ", \"num_to_keep\": null}");
     else

@@ -4,9 +4,15 @@
 
 #include <trainyard/trainer.h>
 
+#include "base/buffer.h"
+
 int past_result_read(const char *path, ty_result **result, ty_error *err);
 
 /* The numbers among a result's metrics, for ty_result_metric (result.c). */
 void result_add_values(struct ty_result *result);
+/* What ty_result_json begins with: "{" and name, path, metrics and checkpoint. (result.c) */
+void result_begin_json(const struct ty_result *result, struct buffer *out);
+/* ', "key": "text"', or null; of result.c too. */
+void result_add_text(struct buffer *out, const char *key, const char *text);
 
 #endif

@@ -191,9 +191,17 @@ static int tell(const struct ty_run *run, struct ty_result *result, ty_error *er
 
 /* -- as JSON */
 
-static void add_text(struct buffer *out, const char *key, const char *text) {
+void result_add_text(struct buffer *out, const char *key, const char *text) {
     buffer_printf(out, ", \"%s\": ", key);
     buffer_json_text(out, text);
+}
+
+void result_begin_json(const struct ty_result *result, struct buffer *out) {
+    buffer_text(out, "{\"name\": ");
+    buffer_json_text(out, result->name);
+    result_add_text(out, "path", result->path);
+    buffer_printf(out, ", \"metrics\": %s", result->metrics != NULL ? result->metrics : "null");
+    result_add_text(out, "checkpoint", result->checkpoint);
 }
 
 static void add_number(struct buffer *out, const char *key, int number) {
@@ -207,7 +215,7 @@ static void add_workers(struct buffer *out, const struct ty_run *run, const stru
         const struct run_worker *worker = run_worker(run->core, (uint32_t)rank);
         const struct plan_worker *place = &prepared->plan->workers[rank];
         buffer_printf(out, "%s{\"rank\": %d", rank > 0 ? ", " : "", rank);
-        add_text(out, "node", prepared->cluster->nodes[place->node].name);
+        result_add_text(out, "node", prepared->cluster->nodes[place->node].name);
         add_number(out, "node_rank", (int)place->node_rank);
         add_number(out, "local_rank", (int)place->local_rank);
         add_number(out, "pid", worker->pid);
@@ -231,7 +239,7 @@ static void describe_failure(int rank, const struct run_worker *worker, char tex
 
 static void add_failed_rank(struct buffer *out, int rank, const char *cause, bool first) {
     buffer_printf(out, "%s{\"rank\": %d", first ? "" : ", ", rank);
-    add_text(out, "cause", cause);
+    result_add_text(out, "cause", cause);
     buffer_char(out, '}');
 }
 
@@ -257,35 +265,31 @@ static char *format_result(const struct ty_run *run, const struct ty_result *res
     const struct run_failure *cause = cause_of(run);
     bool caused = cause->outcome != OUTCOME_NONE;
     struct buffer out = {0};
-    buffer_text(&out, "{\"name\": ");
-    buffer_json_text(&out, result->name);
-    add_text(&out, "path", result->path);
-    buffer_printf(&out, ", \"metrics\": %s", result->metrics != NULL ? result->metrics : "null");
-    add_text(&out, "checkpoint", result->checkpoint);
-    add_text(&out, "summary", result->summary);
+    result_begin_json(result, &out);
+    result_add_text(&out, "summary", result->summary);
     buffer_text(&out, ", \"checkpoints\": ");
     if (run->checkpoints != NULL)
         checkpoints_names(run->checkpoints, &out);
     else
         buffer_text(&out, "[]");
-    add_text(&out, "failure", result->failure);
+    result_add_text(&out, "failure", result->failure);
     add_number(&out, "attempts", result->attempts);
     add_number(&out, "num_workers", result->num_workers);
     add_number(&out, "status", result->status);
     buffer_text(&out, ", \"history\": ");
     history_json(result->history, result->n_history, clock_wall(), &out);
-    add_text(&out, "outcome", run_outcome_name(outcome_of(run)));
-    add_text(&out, "cause", caused ? cause->text : NULL);
+    result_add_text(&out, "outcome", run_outcome_name(outcome_of(run)));
+    result_add_text(&out, "cause", caused ? cause->text : NULL);
     if (caused && cause->rank >= 0)
         add_number(&out, "first_rank", cause->rank);
     else
-        add_text(&out, "first_rank", NULL);
-    add_text(&out, "first_node", node_of(run));
+        result_add_text(&out, "first_rank", NULL);
+    result_add_text(&out, "first_node", node_of(run));
     const struct buffer *told = &run->interruption.told;
     buffer_printf(&out, ", \"preemption\": %s", told->size > 0 ? told->data : "null");
     if (code < 0) {
         buffer_printf(&out, ", \"error\": {\"code\": \"%s\"", ty_error_name(code));
-        add_text(&out, "message", message);
+        result_add_text(&out, "message", message);
         buffer_char(&out, '}');
     } else {
         buffer_text(&out, ", \"error\": null");

@@ -12,7 +12,7 @@ static const char *platform(const struct framework_context *context) {
 static int shared(const struct framework_context *context, environment_change *change, void *change_context,
                   ty_error *err) {
     struct variables out = {change, change_context, 0};
-    int result = framework_plain.shared(context, change, change_context, err);
+    int result = plain_shared(context, change, change_context, err);
     if (result < 0) return result;
     const char *chosen = framework_inherited(context, "JAX_PLATFORMS");
     if (chosen == NULL || chosen[0] == '\0') variables_set(&out, "JAX_PLATFORMS", platform(context));
@@ -23,7 +23,7 @@ static int worker(const struct framework_context *context, size_t rank, environm
                   void *change_context, ty_error *err) {
     struct framework_context own = *context;
     own.isolate_devices = true;
-    return framework_plain.worker(&own, rank, change, change_context, err);
+    return plain_worker(&own, rank, change, change_context, err);
 }
 
 const struct framework framework_jax = {.name = "jax", .shared = shared, .worker = worker};

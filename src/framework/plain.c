@@ -108,8 +108,8 @@ static void name_devices(const struct framework_context *context, size_t rank, s
     buffer_done(&all);
 }
 
-static int shared(const struct framework_context *context, environment_change *change, void *change_context,
-                  ty_error *err) {
+int plain_shared(const struct framework_context *context, environment_change *change, void *change_context,
+                 ty_error *err) {
     struct variables out = {change, change_context, 0};
     int restarts =
         context->max_failures < 0 ? INT_MAX : context->max_failures; /* torchrun knows no "for ever" */
@@ -135,8 +135,8 @@ static int shared(const struct framework_context *context, environment_change *c
     return variables_end(&out, err);
 }
 
-static int worker(const struct framework_context *context, size_t rank, environment_change *change,
-                  void *change_context, ty_error *err) {
+int plain_worker(const struct framework_context *context, size_t rank, environment_change *change,
+                 void *change_context, ty_error *err) {
     const struct plan_worker *worker = &context->plan->workers[rank];
     struct variables out = {change, change_context, 0};
     struct buffer devices = {0};
@@ -164,4 +164,4 @@ static int worker(const struct framework_context *context, size_t rank, environm
     return variables_end(&out, err);
 }
 
-const struct framework framework_plain = {.name = "plain", .shared = shared, .worker = worker};
+const struct framework framework_plain = {.name = "plain", .shared = plain_shared, .worker = plain_worker};

@@ -7,6 +7,12 @@
 extern const struct framework framework_plain, framework_torch, framework_jax, framework_tensorflow,
     framework_mpi;
 
+/* What plain sets, for the others to add to. */
+int plain_shared(const struct framework_context *context, environment_change *change, void *change_context,
+                 ty_error *err);
+int plain_worker(const struct framework_context *context, size_t rank, environment_change *change,
+                 void *change_context, ty_error *err);
+
 /* Where variables go, with the first failure kept. */
 struct variables {
     environment_change *change;

@@ -5,11 +5,6 @@
 #include <errno.h>
 #include <string.h>
 
-static int shared(const struct framework_context *context, environment_change *change, void *change_context,
-                  ty_error *err) {
-    return framework_plain.shared(context, change, change_context, err);
-}
-
 static void add_address(const struct framework_context *context, size_t rank, struct buffer *out) {
     bool bare = strchr(context->master_address, ':') != NULL; /* an IPv6 address */
     buffer_printf(out, "%s\"%s%s%s:%u\"", rank > 0 ? ", " : "", bare ? "[" : "", context->master_address,
@@ -20,7 +15,7 @@ static int worker(const struct framework_context *context, size_t rank, environm
                   void *change_context, ty_error *err) {
     struct variables out = {change, change_context, 0};
     struct buffer config = {0};
-    int result = framework_plain.worker(context, rank, change, change_context, err);
+    int result = plain_worker(context, rank, change, change_context, err);
     if (result < 0) return result;
     buffer_text(&config, "{\"cluster\": {\"worker\": [");
     for (size_t other = 0; other < context->plan->n_workers; other++) {
@@ -38,4 +33,4 @@ static int worker(const struct framework_context *context, size_t rank, environm
     return variables_end(&out, err);
 }
 
-const struct framework framework_tensorflow = {.name = "tensorflow", .shared = shared, .worker = worker};
+const struct framework framework_tensorflow = {.name = "tensorflow", .shared = plain_shared, .worker = worker};

@@ -204,21 +204,11 @@ void replay_note(struct run_replay *replay, const struct run_event *event) {
     replay->last = event->time;
 }
 
-static void free_attempts(struct ty_attempt_info *attempts, size_t n) {
-    for (size_t i = 0; attempts != NULL && i < n; i++) {
-        free((char *)attempts[i].outcome);
-        free((char *)attempts[i].node);
-        free((char *)attempts[i].cause);
-        free((char *)attempts[i].checkpoint);
-    }
-    free(attempts);
-}
-
 void replay_done(struct run_replay *replay) {
     struct kept_event *const kept[] = {&replay->run, &replay->plan, &replay->wait, &replay->end, &replay->node};
     for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
         forget(kept[i]);
-    free_attempts(replay->attempts, replay->n_attempts);
+    attempts_free(replay->attempts, replay->n_attempts);
     free(replay->workers);
     free(replay->id);
     *replay = (struct run_replay){0};

@@ -3,6 +3,8 @@
 #ifndef RUN_REPLAY_H
 #define RUN_REPLAY_H
 
+#include <stdlib.h>
+
 #include <trainyard/trainer.h>
 
 #include "run/event.h"
@@ -50,5 +52,17 @@ void replay_note(struct run_replay *replay, const struct run_event *event);
 void replay_close(struct run_replay *replay);
 
 void replay_done(struct run_replay *replay);
+
+/* Frees n attempts with their texts; NULL is fine. Here, since a result that took them over is freed in the
+ * worker's library, which has no replay. */
+static inline void attempts_free(struct ty_attempt_info *attempts, size_t n) {
+    for (size_t i = 0; attempts != NULL && i < n; i++) {
+        free((char *)attempts[i].outcome);
+        free((char *)attempts[i].node);
+        free((char *)attempts[i].cause);
+        free((char *)attempts[i].checkpoint);
+    }
+    free(attempts);
+}
 
 #endif

@@ -4,15 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void attempts_free(struct ty_attempt_info *attempts, size_t n) {
-    for (size_t i = 0; attempts != NULL && i < n; i++) {
-        free((char *)attempts[i].outcome);
-        free((char *)attempts[i].node);
-        free((char *)attempts[i].cause);
-        free((char *)attempts[i].checkpoint);
-    }
-    free(attempts);
-}
+#include "run/replay.h"
 
 void ty_result_free(ty_result *result) {
     if (result == NULL) return;

@@ -23,9 +23,6 @@ struct ty_result {
     char *json; /* all of it, see ty_result_json */
 };
 
-/* Frees n attempts with their texts; NULL is fine. */
-void attempts_free(struct ty_attempt_info *attempts, size_t n);
-
 /* The exit status with which the command ends after this run. */
 int ty_result_status(const ty_result *result);
 
