@@ -65,14 +65,14 @@ TY_API int ty_comm_size(const ty_comm *comm);
  * one kind in a call, and need no alignment.
  *   all_reduce      buffer[count], in place
  *   broadcast       buffer[count], from rank `root`
- *   all_gather      input[count] of every rank -> output[count * size], in rank order; input may be the own part
- *                   of output
+ *   all_gather      input[count] of every rank -> output[count * size], in rank order; input may be the own
+ *                   part of output
  *   reduce_scatter  input[count * size] -> output[count], rank r's part
- *   all_to_all      input[count * size] -> output[count * size]: part r goes to rank r, and comes from rank r; no
- *                   overlap, host memory
- * Whole numbers wrap around, and have no mean. float16 and bfloat16 are reduced as float32, and rounded once, to
- * the nearest, ties to even. A NaN is the least and the greatest of numbers. All ranks get the same bits; among
- * the ranks of one machine they are added in rank order, whatever the count. */
+ *   all_to_all      input[count * size] -> output[count * size]: part r goes to rank r, and comes from rank r;
+ *                   no overlap, host memory
+ * Whole numbers wrap around, and have no mean. float16 and bfloat16 are reduced as float32, and rounded once,
+ * to the nearest, ties to even. A NaN is the least and the greatest of numbers. All ranks get the same bits;
+ * among the ranks of one machine they are added in rank order, whatever the count. */
 TY_API int ty_all_reduce(ty_comm *comm, void *buffer, size_t count, ty_data_type type, ty_reduction reduction,
                          ty_error *err);
 TY_API int ty_broadcast(ty_comm *comm, void *buffer, size_t count, ty_data_type type, int root, ty_error *err);
@@ -101,9 +101,9 @@ TY_API int ty_receive(ty_comm *comm, void *buffer, size_t count, ty_data_type ty
  * all ranks, blocking calls among them; messages do not wait for them. */
 typedef struct ty_request ty_request;
 
-/* As the calls above, host memory: `*request` is the caller's. A start does not wait for any rank. An error that
- * it returns (with *request NULL) is of the communicator; what is wrong with the call itself is told by the
- * test or the wait. */
+/* As the calls above, host memory: `*request` is the caller's. A start does not wait for any rank. An error
+ * that it returns (with *request NULL) is of the communicator; what is wrong with the call itself is told by
+ * the test or the wait. */
 TY_API int ty_all_reduce_start(ty_comm *comm, void *buffer, size_t count, ty_data_type type,
                                ty_reduction reduction, ty_request **request, ty_error *err);
 TY_API int ty_broadcast_start(ty_comm *comm, void *buffer, size_t count, ty_data_type type, int root,

@@ -65,8 +65,8 @@ TY_API void ty_result_free(ty_result *result); /* NULL is fine */
 /* The result of the run in this directory (an absolute path), as its journal tells it, also while it goes on,
  * and whoever drives it. Exits, failure and the keys of ty_result_json that tell of the end on a screen are not
  * there; beside the others that has "checkpoint_score_attribute" and "checkpoint_score_order", by which the
- * checkpoints are ranked (null: by time), and "num_to_keep" (null: all). Nothing is written. TY_ECORRUPT names the journal that is damaged,
- * -EBUSY one that changes all the time. */
+ * checkpoints are ranked (null: by time), and "num_to_keep" (null: all). Nothing is written. TY_ECORRUPT names
+ * the journal that is damaged, -EBUSY one that changes all the time. */
 TY_API int ty_result_read(const char *path, ty_result **result, ty_error *err);
 TY_API const char *ty_result_name(const ty_result *result);
 TY_API const char *ty_result_path(const ty_result *result); /* the run's directory */

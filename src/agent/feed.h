@@ -1,6 +1,6 @@
 /* The standard input of one worker, where it has any: what the controller sends goes into a pipe as fast as the
- * worker reads. The controller sends no more than it was told that there is room for; each piece that the pipe took
- * is told. A worker that closed its end, or ended, is told once and takes nothing more. */
+ * worker reads. The controller sends no more than it was told that there is room for; each piece that the pipe
+ * took is told. A worker that closed its end, or ended, is told once and takes nothing more. */
 #ifndef AGENT_FEED_H
 #define AGENT_FEED_H
 

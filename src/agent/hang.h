@@ -1,6 +1,7 @@
 /* Which workers hang: those that have said nothing for too long; of those that never said that they are up, the
- * ones that show no other sign of life (vitals.h). Anything that a worker says counts, and so does waiting for an answer, which comes when other ranks have done their part: theirs is
- * the hang then. One timer, for the earliest that can be too late. */
+ * ones that show no other sign of life (vitals.h). Anything that a worker says counts, and so does waiting for
+ * an answer, which comes when other ranks have done their part: theirs is the hang then. One timer, for the
+ * earliest that can be too late. */
 #ifndef AGENT_HANG_H
 #define AGENT_HANG_H
 
@@ -28,7 +29,8 @@ nanoseconds hang_remaining(nanoseconds heard, nanoseconds limit, nanoseconds now
  * suspended or overloaded, and so its workers could say nothing either. All have their whole time anew. */
 bool hang_was_away(nanoseconds due, nanoseconds limit, nanoseconds now);
 
-/* "no report or heartbeat for 30 s", or what else was looked for, and what the kernel says of its state if that is the reason. */
+/* "no report or heartbeat for 30 s", or what else was looked for, and what the kernel says of its state if that
+ * is the reason. */
 void hang_describe(const struct worker_process *worker, nanoseconds limit, struct buffer *out);
 
 #endif

@@ -43,7 +43,8 @@ static nanoseconds time_of(const struct stat *status) {
     return status->st_mtim.tv_sec * NS_PER_S + status->st_mtim.tv_nsec;
 }
 
-/* The file's bytes and when it was written; false for what is no plain file of this attempt and of this size. */
+/* The file's bytes and when it was written; false for what is no plain file of this attempt and of this
+ * size. */
 static bool read_file(const struct last_words *words, struct buffer *out, nanoseconds *written) {
     struct stat status;
     CLEANUP_FD int fd = open(words->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);

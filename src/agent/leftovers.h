@@ -1,4 +1,5 @@
-/* What a worker that ended well left in its process group: jobs in the background, as an upload that goes on. */
+/* What a worker that ended well left in its process group: jobs in the background, as an upload that goes
+ * on. */
 #ifndef AGENT_LEFTOVERS_H
 #define AGENT_LEFTOVERS_H
 

@@ -1,13 +1,13 @@
 /* Output of a worker made into whole lines that are fit to be shown. Pure: bytes in, bytes out.
  *
- * A line ends with LF or CR LF. A CR alone begins the line anew, as progress bars do: what is written next stands
- * in place of what stood there, so that the line is the last of its drawings, and none when that only erased.
- * Meanwhile lines_live has the drawing that stands. A line above LINES_MAX is shown in pieces, each a line of its
- * own that ends with LINES_CUT; no byte is lost. With `escape`, ESC and other control characters but tab, DEL, the
- * C1 code points and bytes that are not UTF-8 become \xNN. With `terminal` a program believes that it has one: its
- * escape sequences are left out, but for colours with `colour`, and a backspace takes a character back. With neither
- * `escape` nor a prefix a program's bytes
- * pass as they are: CR is a byte like others, and pieces of a long line are not marked. */
+ * A line ends with LF or CR LF. A CR alone begins the line anew, as progress bars do: what is written next
+ * stands in place of what stood there, so that the line is the last of its drawings, and none when that only
+ * erased. Meanwhile lines_live has the drawing that stands. A line above LINES_MAX is shown in pieces, each a
+ * line of its own that ends with LINES_CUT; no byte is lost. With `escape`, ESC and other control characters
+ * but tab, DEL, the C1 code points and bytes that are not UTF-8 become \xNN. With `terminal` a program believes
+ * that it has one: its escape sequences are left out, but for colours with `colour`, and a backspace takes a
+ * character back. With neither `escape` nor a prefix a program's bytes pass as they are: CR is a byte like
+ * others, and pieces of a long line are not marked. */
 #ifndef AGENT_LINES_H
 #define AGENT_LINES_H
 
@@ -46,8 +46,8 @@ void lines_add(struct lines *lines, const char *bytes, size_t size, struct buffe
 /* The stream is over: a last line without an end gets one. */
 void lines_end(struct lines *lines, struct buffer *out);
 
-/* Appends what stands in the line that has not ended, fit for a terminal and at most LINES_LIVE_MAX bytes before
- * escapes; nothing when it is empty or blank. */
+/* Appends what stands in the line that has not ended, fit for a terminal and at most LINES_LIVE_MAX bytes
+ * before escapes; nothing when it is empty or blank. */
 void lines_live(const struct lines *lines, struct buffer *out);
 
 #endif

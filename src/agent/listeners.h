@@ -1,7 +1,7 @@
 /* Who of a worker's processes is told to stop. A worker that handles the signal is told alone, so that what it
- * has started, as the loaders of its data, goes on working while it saves. A shell, or another process that does
- * no more than wait for a child, does not pass a signal on: the processes that it started are looked at in its
- * place, down to the first on each branch that handles the signal. */
+ * has started, as the loaders of its data, goes on working while it saves. A shell, or another process that
+ * does no more than wait for a child, does not pass a signal on: the processes that it started are looked at in
+ * its place, down to the first on each branch that handles the signal. */
 #ifndef AGENT_LISTENERS_H
 #define AGENT_LISTENERS_H
 
@@ -15,8 +15,8 @@
 size_t listeners_find(pid_t worker, int signal_number, pid_t *pids, size_t max);
 enum { LISTENERS_MAX = 64 }; /* more than any worker has */
 
-/* True of a worker that was made to be stopped by SIGTERM and would die of SIGINT: who is found handles the first
- * and not the second. */
+/* True of a worker that was made to be stopped by SIGTERM and would die of SIGINT: who is found handles the
+ * first and not the second. */
 bool listeners_take_term_alone(pid_t worker);
 
 #endif

@@ -105,8 +105,8 @@ static int make_payload(struct node_launch *launch, ty_error *err) {
     return 0;
 }
 
-/* An empty file that nobody can write to, as /dev/null is; but a file keeps the time when it was last read, and so
- * tells that a worker wanted something. Zero stands for never. */
+/* An empty file that nobody can write to, as /dev/null is; but a file keeps the time when it was last read, and
+ * so tells that a worker wanted something. Zero stands for never. */
 static const struct timespec NEVER_READ[2] = {{0, 0}, {0, UTIME_OMIT}};
 
 static int open_no_input(void) {

@@ -48,8 +48,8 @@ int node_launch_open_payload(const struct node_launch *launch, int *fd, ty_error
 /* True once, when a worker has read its standard input though it gets none. */
 bool node_launch_was_read(const struct node_launch *launch);
 
-/* Executes worker number `index` of the launch with these descriptors: standard input (-1: it gets none), output and
- * error, and its socket. */
+/* Executes worker number `index` of the launch with these descriptors: standard input (-1: it gets none),
+ * output and error, and its socket. */
 int node_launch_worker(struct node_launch *launch, size_t index, const int fds[4], pid_t *pid, ty_error *err);
 
 #endif

@@ -1,10 +1,10 @@
-/* The terminal of one worker (--pty, --debug): a pseudo terminal, of which the worker has the slave as standard input,
- * output and error, and as the controlling terminal of its session. Its lines end with LF alone, so that logs are as
- * they are without one.
+/* The terminal of one worker (--pty, --debug): a pseudo terminal, of which the worker has the slave as standard
+ * input, output and error, and as the controlling terminal of its session. Its lines end with LF alone, so that
+ * logs are as they are without one.
  *
- * Somebody may attach: a socket for each such worker, RUN/attach/rank-N, for the run's user alone. A client gets the
- * bytes of the output as they come, from what stood there last, and sends packets (SOCK_SEQPACKET) whose first byte is
- * an attach_kind. One at a time; one that does not take what comes is let go. */
+ * Somebody may attach: a socket for each such worker, RUN/attach/rank-N, for the run's user alone. A client
+ * gets the bytes of the output as they come, from what stood there last, and sends packets (SOCK_SEQPACKET)
+ * whose first byte is an attach_kind. One at a time; one that does not take what comes is let go. */
 #ifndef AGENT_PTY_H
 #define AGENT_PTY_H
 

@@ -36,8 +36,8 @@ static struct worker_process *find_running(struct node_run *run, pid_t pid) {
     return NULL;
 }
 
-/* Told at the end of a worker, which mostly follows: what it asked for was not there. Of several workers it is not
- * known which one it was. */
+/* Told at the end of a worker, which mostly follows: what it asked for was not there. Of several workers it is
+ * not known which one it was. */
 static void tell_read(struct node_run *run, const struct worker_process *worker) {
     char text[48] = "a worker";
     if (run->read_told || !node_launch_was_read(&run->launch)) return;

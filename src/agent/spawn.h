@@ -1,10 +1,9 @@
-/* Starting one process, fast and completely: everything that it is to have is set before its first
- * instruction.
+/* Starting one process, fast and completely: everything that it is to have is set before its first instruction.
  *
- * The child shares this process's memory until it executes (clone with CLONE_VM and CLONE_VFORK), so that
- * the cost does not grow with the size of the parent; it makes system calls only. It gets a session or
- * a process group of its own, dies with the thread that started it (parent-death signal), and has default signals, an empty
- * signal mask, and no descriptor but the given ones. */
+ * The child shares this process's memory until it executes (clone with CLONE_VM and CLONE_VFORK), so that the
+ * cost does not grow with the size of the parent; it makes system calls only. It gets a session or a process
+ * group of its own, dies with the thread that started it (parent-death signal), and has default signals, an
+ * empty signal mask, and no descriptor but the given ones. */
 #ifndef AGENT_SPAWN_H
 #define AGENT_SPAWN_H
 

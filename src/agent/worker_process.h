@@ -27,8 +27,8 @@ enum worker_process_stage {
 #undef X
 };
 
-/* X(name, what was done last): how far its stop has come. The grace is that of the whole stop. Of its end the last
- * quarter, 5 s at most, is STOP_ASKED's, and what came first has the time before. */
+/* X(name, what was done last): how far its stop has come. The grace is that of the whole stop. Of its end the
+ * last quarter, 5 s at most, is STOP_ASKED's, and what came first has the time before. */
 #define WORKER_PROCESS_STOPS(X)                                                                    \
     X(STOP_NONE, "nothing")                                                                        \
     X(STOP_SETTLING, "it ended well by itself: what it left has a moment to end as well")          \
@@ -89,8 +89,8 @@ void worker_process_start(struct worker_process *worker, struct node_launch *lau
 /* One that was not started never will be, for this reason (`code` as of an error). */
 void worker_process_refuse(struct worker_process *worker, int code, const char *why);
 
-/* Begins to stop it with STOP_INTERRUPTED, STOP_TOLD or STOP_KILLED; one that stops already is killed or goes on
- * as it is. One that was not started is gone. */
+/* Begins to stop it with STOP_INTERRUPTED, STOP_TOLD or STOP_KILLED; one that stops already is killed or goes
+ * on as it is. One that was not started is gone. */
 void worker_process_stop(struct worker_process *worker, enum worker_process_stop how, nanoseconds grace);
 
 /* Kills it, or stops or starves it for a while (run/chaos.h); one that does not run, or was told to stop, is

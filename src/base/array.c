@@ -1,5 +1,5 @@
-/* The room of an array is the power of two above its count. The allocator knows how large a block is, so that an
- * array that came from elsewhere, with room for its items alone, may grow like any other. */
+/* The room of an array is the power of two above its count. The allocator knows how large a block is, so that
+ * an array that came from elsewhere, with room for its items alone, may grow like any other. */
 #include "base/array.h"
 
 #include <errno.h>

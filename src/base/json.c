@@ -1,4 +1,5 @@
-/* The text of json_dumps, with its reals written anew: outside of strings a number is known by its characters. */
+/* The text of json_dumps, with its reals written anew: outside of strings a number is known by its
+ * characters. */
 #include "base/json.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* `trainyard attach`: this terminal for a rank that has one of its own (agent/pty.h).
  *
- * What stands between the two is a child of this process, so that whichever of the two is ended, by whatever signal,
- * the other one gives the terminal its modes back. */
+ * What stands between the two is a child of this process, so that whichever of the two is ended, by whatever
+ * signal, the other one gives the terminal its modes back. */
 #include <dirent.h>
 #include <errno.h>
 #include <poll.h>

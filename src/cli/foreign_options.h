@@ -1,5 +1,5 @@
-/* Options of torchrun, mpirun and srun: who types one by habit is told what says the same here. A table, of which
- * a row is one option of theirs; it is asked only for options that are none of ours. */
+/* Options of torchrun, mpirun and srun: who types one by habit is told what says the same here. A table, of
+ * which a row is one option of theirs; it is asked only for options that are none of ours. */
 #ifndef CLI_FOREIGN_OPTIONS_H
 #define CLI_FOREIGN_OPTIONS_H
 

@@ -1,5 +1,5 @@
-/* The command that goes on with a run that was interrupted: the one that was given, with --resume and the run's name
- * in place of what named it, quoted for a shell. */
+/* The command that goes on with a run that was interrupted: the one that was given, with --resume and the run's
+ * name in place of what named it, quoted for a shell. */
 #ifndef CLI_GO_ON_H
 #define CLI_GO_ON_H
 

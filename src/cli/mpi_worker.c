@@ -1,6 +1,7 @@
-/* `trainyard mpi-worker PROG ARG...`, what the agent executes for a worker of `--framework mpi`; not for people.
- * This process becomes the program, and finds a socket in PMI_FD, over which MPICH and its kin ask with the
- * lines of PMI-1 who is there and where. A child of it answers them out of the run's store, and ends with it. */
+/* `trainyard mpi-worker PROG ARG...`, what the agent executes for a worker of `--framework mpi`; not for
+ * people. This process becomes the program, and finds a socket in PMI_FD, over which MPICH and its kin ask with
+ * the lines of PMI-1 who is there and where. A child of it answers them out of the run's store, and ends with
+ * it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

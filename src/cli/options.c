@@ -186,8 +186,8 @@ static size_t index_of(const struct options_reader *reader, int key) {
     return i;
 }
 
-/* mpirun's "-np 2" is "-n 2", although it reads as -n with the value "p"; others of its options have one dash, and
- * read as letters too. */
+/* mpirun's "-np 2" is "-n 2", although it reads as -n with the value "p"; others of its options have one dash,
+ * and read as letters too. */
 static int take_one_dash(const struct options_reader *reader, const char *word, char **value, ty_error *err) {
     if (word[0] != '-' || word[1] == '-' || word[1] == '\0' || word[2] == '\0') return 0;
     if (!str_equal(word, "-np")) return is_foreign(reader, word + 1, word, err) ? TY_EUSAGE : 0;

@@ -1,5 +1,5 @@
-/* What each worker of a plan would find in its environment, for `trainyard plan --framework`: all that the run sets,
- * with words in place of what is chosen at the start. */
+/* What each worker of a plan would find in its environment, for `trainyard plan --framework`: all that the run
+ * sets, with words in place of what is chosen at the start. */
 #ifndef CLI_PLAN_ENVIRONMENT_H
 #define CLI_PLAN_ENVIRONMENT_H
 

@@ -1,5 +1,5 @@
-/* `trainyard rm` and `trainyard prune`: runs that are no longer wanted. A run that goes on is never removed, and
- * one whose directory holds a checkpoint only by force: that may be all there is of a model. */
+/* `trainyard rm` and `trainyard prune`: runs that are no longer wanted. A run that goes on is never removed,
+ * and one whose directory holds a checkpoint only by force: that may be all there is of a model. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,8 +7,8 @@
 
 extern const struct option_group torchrun_group;
 
-/* torchrun's command line as options_parse takes one: PET_ variables first, so that options win over them; names
- * with dashes for underscores, and spelled out where they were cut to a beginning of one name alone. */
+/* torchrun's command line as options_parse takes one: PET_ variables first, so that options win over them;
+ * names with dashes for underscores, and spelled out where they were cut to a beginning of one name alone. */
 int torchrun_rewrite(char **argv, struct words *made, ty_error *err);
 
 #endif

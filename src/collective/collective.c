@@ -252,8 +252,8 @@ bool comm_is_done(ty_comm *comm, struct ty_request *request) {
     return request->done || comm->segment->failed != NULL;
 }
 
-/* What was started in other communicators moves on; true when there is more. Those that a thread is in, this one
- * among them, look after themselves. */
+/* What was started in other communicators moves on; true when there is more. Those that a thread is in, this
+ * one among them, look after themselves. */
 static bool move_others(void) {
     bool more = false;
     (void)pthread_mutex_lock(&comms.mutex);

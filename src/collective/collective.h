@@ -5,10 +5,10 @@
  * call differs and how. A wrong argument takes part as an invalid call, so that the other ranks need not wait
  * for it. The agreement is also the barrier.
  *
- * Ranks of one machine agree and move host buffers in memory that they share (segment.h). For others there is the
- * Gloo backend, a module (gloo.cc, symbol `trainyard_gloo`) that is loaded where a communicator needs it; it
- * carries the agreement and host buffers of blocking calls. nccl.c loads libnccl.so.2 and libcuda.so.1 itself, with our own
- * prototypes, and carries device buffers. */
+ * Ranks of one machine agree and move host buffers in memory that they share (segment.h). For others there is
+ * the Gloo backend, a module (gloo.cc, symbol `trainyard_gloo`) that is loaded where a communicator needs it;
+ * it carries the agreement and host buffers of blocking calls. nccl.c loads libnccl.so.2 and libcuda.so.1
+ * itself, with our own prototypes, and carries device buffers. */
 #ifndef COLLECTIVE_COLLECTIVE_H
 #define COLLECTIVE_COLLECTIVE_H
 

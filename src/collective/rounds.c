@@ -1,8 +1,8 @@
 /* Collective calls in shared memory.
  *
  * First every rank posts its call, and compares those of all. Small data lie beside the call, and the result is
- * taken from there: one round. Others go chunk by chunk through the slots, of which each rank has two halves that
- * take turns. In round s every rank
+ * taken from there: one round. Others go chunk by chunk through the slots, of which each rank has two halves
+ * that take turns. In round s every rank
  *   takes out     chunk s-1, which all have put in (of all_reduce: chunk s-2, which all have reduced)
  *   reduces       its part of chunk s-1 into the results (all_reduce only)
  *   puts in       chunk s, into the half from which all took chunk s-2 in round s-1

@@ -1,10 +1,11 @@
 /* The memory that the ranks of one machine share for a communicator. All calls are made in it: segment.c makes
  * it and waits, rounds.c does the collective calls, messages.c sends and receives.
  *
- * A memory file without a name, which rank 0 makes and the others open through /proc: nothing is left of it when
- * its processes are gone. Each rank writes its own seat only, but for the bells. A rank that waits looks for a
- * while, lets others run, and then sleeps on the bell of its seat, which is rung by the ranks for which it waits;
- * now and then it also looks whether those still live. Nothing moves but in calls: there is no thread. */
+ * A memory file without a name, which rank 0 makes and the others open through /proc: nothing is left of it
+ * when its processes are gone. Each rank writes its own seat only, but for the bells. A rank that waits looks
+ * for a while, lets others run, and then sleeps on the bell of its seat, which is rung by the ranks for which
+ * it waits; now and then it also looks whether those still live. Nothing moves but in calls: there is no
+ * thread. */
 #ifndef COLLECTIVE_SEGMENT_H
 #define COLLECTIVE_SEGMENT_H
 

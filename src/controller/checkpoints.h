@@ -79,8 +79,8 @@ void checkpoints_settle(struct checkpoints *checkpoints, nanoseconds limit);
 const char *checkpoints_latest(const struct checkpoints *checkpoints);
 const char *checkpoints_latest_metrics(const struct checkpoints *checkpoints);
 
-/* The best of those kept, or the latest where no metric ranks them, and then `*attribute` is NULL: its path, borrowed
- * likewise; NULL without any. */
+/* The best of those kept, or the latest where no metric ranks them, and then `*attribute` is NULL: its path,
+ * borrowed likewise; NULL without any. */
 const char *checkpoints_best(const struct checkpoints *checkpoints, const char **attribute);
 
 /* Appends [{"number", "path", "metrics"}], oldest first. */

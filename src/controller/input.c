@@ -1,5 +1,5 @@
-/* What can be opened anew is, as output is (sink.c), so that O_NONBLOCK is ours alone. A file cannot be waited for: it
- * is read whenever there is room. */
+/* What can be opened anew is, as output is (sink.c), so that O_NONBLOCK is ours alone. A file cannot be waited
+ * for: it is read whenever there is room. */
 #include "controller/input.h"
 
 #include <errno.h>

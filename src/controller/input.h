@@ -1,9 +1,9 @@
 /* Standard input of the driver on its way to workers (--stdin).
  *
- * It is read no faster than the workers that get it: each has a window of bytes that its pipe has not taken yet, and
- * with `all` the slowest one holds the others, as with tee; one that closed its input, or ended, is not waited for.
- * What nobody takes stays where it comes from. The end is passed on. What an attempt has read is gone for the next,
- * which reads on from there, and is told so. */
+ * It is read no faster than the workers that get it: each has a window of bytes that its pipe has not taken
+ * yet, and with `all` the slowest one holds the others, as with tee; one that closed its input, or ended, is
+ * not waited for. What nobody takes stays where it comes from. The end is passed on. What an attempt has read
+ * is gone for the next, which reads on from there, and is told so. */
 #ifndef CONTROLLER_INPUT_H
 #define CONTROLLER_INPUT_H
 
@@ -33,8 +33,8 @@ struct input { /* zero-initialised: nobody gets any */
 /* `rank` as of the setting. `send` takes a message for the agent of a rank. */
 void input_open(struct input *input, struct loop *loop, int rank,
                 void (*send)(void *context, uint32_t rank, const Wire__Message *message), void *context);
-/* Who gets it has a terminal of its own, which shows what is typed: ours is to give each key as it is hit, but for
- * those that are signals, and to show none. */
+/* Who gets it has a terminal of its own, which shows what is typed: ours is to give each key as it is hit, but
+ * for those that are signals, and to show none. */
 void input_by_key(struct input *input);
 void input_close(struct input *input);
 

@@ -1,5 +1,5 @@
-/* The lines of workers that have not ended, such as progress bars: what stands in each, by rank and stream. They
- * are shown above the progress line, as many as there is room for. */
+/* The lines of workers that have not ended, such as progress bars: what stands in each, by rank and stream.
+ * They are shown above the progress line, as many as there is room for. */
 #ifndef CONTROLLER_LIVE_H
 #define CONTROLLER_LIVE_H
 

@@ -1,6 +1,6 @@
 /* Ports for the workers of this machine, free when an attempt begins: MASTER_PORT, and one for each rank
- * (docs/design.md 4, "Ports cannot collide"). They lie outside of what the kernel gives to those who ask for any
- * port, and nothing of ours is bound to them, so that a worker may bind its port in whatever way. Runs keep
+ * (docs/design.md 4, "Ports cannot collide"). They lie outside of what the kernel gives to those who ask for
+ * any port, and nothing of ours is bound to them, so that a worker may bind its port in whatever way. Runs keep
  * clear of each other by names in the network namespace, which the kernel drops with their holder. */
 #ifndef CONTROLLER_PORTS_H
 #define CONTROLLER_PORTS_H

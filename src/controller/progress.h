@@ -1,6 +1,7 @@
-/* The live lines: on a terminal, one that shows workers by state, the time gone by and the latest metrics, and above
- * it what stands in lines of workers that have not ended, such as progress bars. Elsewhere, and on a terminal that
- * knows no escapes (TERM=dumb), quiet. With PROGRESS_PLAIN whole lines, at most one in ten seconds. */
+/* The live lines: on a terminal, one that shows workers by state, the time gone by and the latest metrics, and
+ * above it what stands in lines of workers that have not ended, such as progress bars. Elsewhere, and on a
+ * terminal that knows no escapes (TERM=dumb), quiet. With PROGRESS_PLAIN whole lines, at most one in ten
+ * seconds. */
 #ifndef CONTROLLER_PROGRESS_H
 #define CONTROLLER_PROGRESS_H
 

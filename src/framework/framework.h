@@ -1,5 +1,6 @@
 /* What a framework expects to find in a worker's environment. One file each: plain (rank, world size, addresses
- * as torchrun sets them), torch, jax (TPU and multi-slice variables), tensorflow, mpi. Pure: works on a plan. */
+ * as torchrun sets them), torch, jax (TPU and multi-slice variables), tensorflow, mpi. Pure: works on a
+ * plan. */
 #ifndef FRAMEWORK_FRAMEWORK_H
 #define FRAMEWORK_FRAMEWORK_H
 

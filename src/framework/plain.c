@@ -23,8 +23,8 @@ static void share_slices(const struct framework_context *context, struct variabl
     }
 }
 
-/* One thread for each whole CPU of the worker, so that workers of one machine do not fight for cores; a lone one
- * may have all of them. */
+/* One thread for each whole CPU of the worker, so that workers of one machine do not fight for cores; a lone
+ * one may have all of them. */
 static void share_threads(const struct framework_context *context, const struct plan_worker *worker,
                           struct variables *variables) {
     long cpus = framework_whole(context, "CPU");

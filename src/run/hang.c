@@ -1,9 +1,9 @@
 /* Workers that hang, and a user who thinks that they do.
  *
  * A hang ends the attempt like any other failure of a worker, but not at once: first every node saves the
- * stacks of its workers, which a stopped one cannot show any more. Another failure, an interrupt or the end
- * of all workers meanwhile goes on as if there were no hang, which then is not the cause. A run that is to quit saves the stacks
- * as well, and then kills its workers. */
+ * stacks of its workers, which a stopped one cannot show any more. Another failure, an interrupt or the end of
+ * all workers meanwhile goes on as if there were no hang, which then is not the cause. A run that is to quit
+ * saves the stacks as well, and then kills its workers. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -150,7 +150,8 @@ size_t settings_keys(const char *section, bool options, const char *keys[SETTING
 int settings_from_public(struct run_settings *settings, const ty_run_config *config, ty_error *err);
 
 /* What follows from what was given, once all of it is read: the name that came with resume, the bound of
- * preemptions. TY_EUSAGE for settings that do not go together, in the words of `face`, which is kept for what is refused later. */
+ * preemptions. TY_EUSAGE for settings that do not go together, in the words of `face`, which is kept for what
+ * is refused later. */
 int settings_finish(struct run_settings *settings, enum face face, ty_error *err);
 
 /* A run name is 1 to 200 bytes without '/', control characters, a leading '.' or '-'. */

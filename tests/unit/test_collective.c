@@ -1,5 +1,5 @@
-/* Collectives among real processes, in shared memory and over Gloo: every type, operation and reduction against a plain computation;
- * then everything that can go wrong with a call. */
+/* Collectives among real processes, in shared memory and over Gloo: every type, operation and reduction against
+ * a plain computation; then everything that can go wrong with a call. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -573,7 +573,8 @@ static int start_many(struct comm_config *config, ty_error *err) {
         rc = ty_all_reduce_start(comm, numbers[i], count, TY_FLOAT32, TY_SUM, &requests[i], err);
     }
     if (rc == 0) rc = ty_barrier_start(comm, &barrier, err);
-    /* Even ranks wait for their group first, and others for the whole: each moves on while it waits elsewhere. */
+    /* Even ranks wait for their group first, and others for the whole: each moves on while it waits
+     * elsewhere. */
     double sum = rank;
     if (rc == 0 && rank % 2 == 0) rc = ty_all_reduce(half, &sum, 1, TY_FLOAT64, TY_SUM, err);
     while (rc == 0 && barrier != NULL)
