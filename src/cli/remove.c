@@ -14,13 +14,13 @@
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/command.h"
-#include "cli/run_summary.h"
 #include "cli/terminal.h"
 #include "controller/run_directory.h"
 #include "controller/run_lock.h"
 #include "controller/run_removal.h"
+#include "view/summary.h"
 
-static bool has_checkpoint(const struct run_summary *summary) {
+static bool has_checkpoint(const struct view_summary *summary) {
     CLEANUP(buffer_done) struct buffer path = {0};
     struct stat status;
     if (summary->last_checkpoint == NULL) return false;
@@ -51,14 +51,14 @@ static const struct option_spec rm_specs[] = {
 static const struct option_group rm_group = {"Options", rm_specs, ARRAY_SIZE(rm_specs)};
 
 static int check_removable(const char *name, const char *path, ty_error *err) {
-    struct run_summary summary;
-    int result = run_summary_read(name, path, &summary, err);
+    struct view_summary summary;
+    int result = view_summary_read(name, path, &summary, err);
     if (result < 0) return ty_wrap(err, "%s (--force removes it unread)", name);
     bool keeps = has_checkpoint(&summary);
     if (keeps)
         result = ty_fail(err, TY_EUSAGE, "%s holds a checkpoint, %s: --force removes it too", name,
                          summary.last_checkpoint);
-    run_summary_done(&summary);
+    view_summary_done(&summary);
     return result;
 }
 
@@ -131,7 +131,7 @@ struct prune {
     struct text_table table;
 };
 
-static bool is_wanted(struct prune *prune, const struct run_summary *summary) {
+static bool is_wanted(struct prune *prune, const struct view_summary *summary) {
     if (summary->standing <= STANDING_RUNNING || summary->ended == 0) return true;
     if (clock_wall() - summary->ended < prune->options->older_than) return true;
     bool failed = summary->standing == STANDING_FAILED || summary->standing == STANDING_DIED;
@@ -141,7 +141,7 @@ static bool is_wanted(struct prune *prune, const struct run_summary *summary) {
     return true;
 }
 
-static void add_row(struct prune *prune, const struct run_summary *summary, const struct run_disk *disk) {
+static void add_row(struct prune *prune, const struct view_summary *summary, const struct run_disk *disk) {
     CLEANUP(buffer_done) struct buffer text = {0};
     table_cell(&prune->table, summary->name);
     table_cell(&prune->table, run_standing_name(summary->standing));
@@ -153,11 +153,11 @@ static void add_row(struct prune *prune, const struct run_summary *summary, cons
 
 /* One that cannot be read is told, and stays. */
 static void consider(struct prune *prune, const char *storage_path, const char *name) {
-    struct run_summary summary;
+    struct view_summary summary;
     struct run_disk disk;
     ty_error err = {0};
     CLEANUP_FREE char *path = run_directory_find(storage_path, name, &err);
-    int result = path == NULL ? err.code : run_summary_read(name, path, &summary, &err);
+    int result = path == NULL ? err.code : view_summary_read(name, path, &summary, &err);
     if (result < 0) {
         terminal_warning("prune", err.message);
         return;
@@ -171,7 +171,7 @@ static void consider(struct prune *prune, const char *storage_path, const char *
             prune->candidates[prune->n++] = (struct candidate){TAKE(path), disk.bytes};
         }
     }
-    run_summary_done(&summary);
+    view_summary_done(&summary);
 }
 
 static void describe(const struct prune *prune, struct buffer *out) {

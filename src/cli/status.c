@@ -11,15 +11,10 @@
 #include "base/str.h"
 #include "base/utf8.h"
 #include "cli/command.h"
-#include "cli/run_summary.h"
 #include "cli/terminal.h"
-#include "controller/history.h"
 #include "controller/run_directory.h"
 #include "controller/run_removal.h"
-
-static nanoseconds run_time(const struct run_summary *summary) {
-    return (summary->ended > 0 ? summary->ended : clock_wall()) - summary->began;
-}
+#include "view/summary.h"
 
 static void format_time(nanoseconds wall, struct buffer *out) {
     time_t seconds = (time_t)(wall / NS_PER_S);
@@ -51,96 +46,6 @@ static void format_metrics(json_t *metrics, struct buffer *out) {
     }
 }
 
-static json_t *phases_json(const struct run_summary *summary) {
-    json_t *list = json_array();
-    for (size_t i = 0; i < START_PHASES_N; i++) {
-        const struct start_phase *phase = &summary->phases[i];
-        if (!phase->known) continue;
-        json_t *one = json_pack("{s:s, s:f}", "phase", start_phase_name((enum start_phase_kind)i), "seconds",
-                                (double)phase->duration / (double)NS_PER_S);
-        if (phase->rank >= 0) (void)json_object_set_new(one, "slowest_rank", json_integer(phase->rank));
-        if (phase->node_name != NULL)
-            (void)json_object_set_new(one, "slowest_node", json_string(phase->node_name));
-        (void)json_array_append_new(list, one);
-    }
-    return list;
-}
-
-static json_t *workers_json(const struct run_summary *summary) {
-    json_t *map = json_object();
-    for (size_t i = 0; i < WORKER_STANDINGS_N; i++)
-        (void)json_object_set_new(map, worker_standing_name((enum worker_standing)i),
-                                  json_integer((json_int_t)summary->by_standing[i]));
-    return map;
-}
-
-static json_t *straggler_json(const struct run_summary *summary) {
-    const struct pace_straggler *straggler = &summary->straggler;
-    if (!summary->straggles) return json_null();
-    return json_pack("{s:I, s:f, s:f}", "rank", (json_int_t)straggler->rank, "seconds",
-                     (double)straggler->interval / (double)NS_PER_S, "usual_seconds",
-                     (double)straggler->usual / (double)NS_PER_S);
-}
-
-/* Where the number of workers changed. */
-static json_t *sizes_json(const struct run_summary *summary) {
-    json_t *list = json_array();
-    for (size_t i = 0; i < summary->n_sizes; i++)
-        (void)json_array_append_new(list, json_pack("{s:i, s:I}", "attempt", summary->sizes[i].attempt,
-                                                    "workers", (json_int_t)summary->sizes[i].workers));
-    return list;
-}
-
-static json_t *history_list(const struct run_summary *summary) {
-    CLEANUP(buffer_done) struct buffer text = {0};
-    history_json(summary->replay.attempts, summary->replay.n_attempts, clock_wall(), &text);
-    return text.failed ? NULL : json_loads(text.data, JSON_ALLOW_NUL, NULL);
-}
-
-/* Name of the node of the first cause, or NULL. */
-static const char *cause_node(const struct run_summary *summary) {
-    size_t n = summary->replay.n_attempts;
-    return n == 0 || summary->cause == NULL ? NULL : summary->replay.attempts[n - 1].node;
-}
-
-static json_t *disk_json(const struct run_summary *summary) {
-    struct run_disk disk;
-    if (run_disk_read(summary->path, &disk, NULL) < 0) return json_null();
-    return json_pack("{s:I, s:I, s:I}", "bytes", (json_int_t)disk.bytes, "checkpoints",
-                     (json_int_t)disk.checkpoints, "logs", (json_int_t)disk.logs);
-}
-
-static json_t *run_json(const struct run_summary *summary, bool details) {
-    json_t *map = json_pack("{s:s, s:s, s:s, s:I, s:i, s:f, s:f, s:I, s:I, s:s?, s:O?}", "name", summary->name,
-                            "path", summary->path, "state", run_standing_name(summary->standing), "workers",
-                            (json_int_t)summary->workers, "attempts", summary->attempts, "began",
-                            (double)summary->began / (double)NS_PER_S, "seconds",
-                            (double)run_time(summary) / (double)NS_PER_S, "reports",
-                            (json_int_t)summary->reports, "checkpoints", (json_int_t)summary->checkpoints,
-                            "last_checkpoint", summary->last_checkpoint, "metrics", summary->metrics);
-    if (!details || map == NULL) return map;
-    json_t *more =
-        json_pack("{s:s?, s:s?, s:s?, s:I, s:I, s:o, s:s?, s:s?, s:o}", "command", summary->command, "host",
-                  summary->host, "version", summary->version, "pid", (json_int_t)summary->pid, "nodes",
-                  (json_int_t)summary->nodes, "workers_by_state", workers_json(summary), "cause",
-                  summary->cause, "waits_for", summary->waits_for, "start_up", phases_json(summary));
-    (void)json_object_set_new(map, "slowest", straggler_json(summary));
-    (void)json_object_set_new(map, "sizes", sizes_json(summary));
-    (void)json_object_set_new(map, "disk", disk_json(summary));
-    json_t *status = summary->status >= 0 ? json_integer(summary->status) : json_null();
-    (void)json_object_set_new(map, "exit_status", status);
-    json_t *rank = summary->cause_rank >= 0 ? json_integer(summary->cause_rank) : json_null();
-    (void)json_object_set_new(map, "cause_rank", rank);
-    const char *node = cause_node(summary);
-    (void)json_object_set_new(map, "cause_node", node != NULL ? json_string(node) : json_null());
-    (void)json_object_set_new(map, "history", history_list(summary));
-    json_t *since =
-        summary->waits_for != NULL ? json_real((double)summary->waits_since / (double)NS_PER_S) : json_null();
-    (void)json_object_set_new(map, "waits_since", since);
-    if (more != NULL) (void)json_object_update_new(map, more);
-    return map;
-}
-
 static void put_json(json_t *value, struct buffer *out) {
     CLEANUP_FREE char *text = value != NULL ? json_format(value, JSON_INDENT(1)) : NULL;
     json_decref(value);
@@ -161,7 +66,7 @@ static void line(const char *name, const char *text, struct buffer *out) {
     buffer_char(out, '\n');
 }
 
-static void workers_text(const struct run_summary *summary, struct buffer *out) {
+static void workers_text(const struct view_summary *summary, struct buffer *out) {
     label("workers", out);
     buffer_printf(out, "%lld on %zu node%s:", (long long)summary->workers, summary->nodes,
                   summary->nodes == 1 ? "" : "s");
@@ -182,7 +87,7 @@ static void workers_text(const struct run_summary *summary, struct buffer *out) 
 }
 
 /* "rank 3: 2.1 s between its reports, usual are 1 s" */
-static void straggler_text(const struct run_summary *summary, struct buffer *out) {
+static void straggler_text(const struct view_summary *summary, struct buffer *out) {
     if (!summary->straggles) return;
     label("slowest", out);
     buffer_printf(out, "rank %u: ", summary->straggler.rank);
@@ -192,7 +97,7 @@ static void straggler_text(const struct run_summary *summary, struct buffer *out
     buffer_char(out, '\n');
 }
 
-static void results_text(const struct run_summary *summary, struct buffer *out) {
+static void results_text(const struct view_summary *summary, struct buffer *out) {
     label("reports", out);
     buffer_printf(out, "%llu", (unsigned long long)summary->reports);
     if (summary->metrics != NULL) buffer_text(out, "; the last of rank 0: ");
@@ -221,13 +126,13 @@ static bool names_rank(const char *cause, int rank) {
     return false;
 }
 
-static void cause_text(const struct run_summary *summary, struct buffer *out) {
+static void cause_text(const struct view_summary *summary, struct buffer *out) {
     if (summary->cause == NULL) return;
     label("first cause", out);
     if (summary->cause_rank >= 0 && !names_rank(summary->cause, summary->cause_rank))
         buffer_printf(out, "rank %d: ", summary->cause_rank);
     utf8_escape(summary->cause, strcspn(summary->cause, "\n"), out);
-    add_node(cause_node(summary), out);
+    add_node(view_summary_cause_node(summary), out);
     buffer_char(out, '\n');
 }
 
@@ -248,7 +153,7 @@ static void attempt_text(const struct ty_attempt_info *attempt, struct buffer *o
 }
 
 /* The last ones are enough for a screen; --format json has all. */
-static void history_text(const struct run_summary *summary, struct buffer *out) {
+static void history_text(const struct view_summary *summary, struct buffer *out) {
     enum { RUNS_SHOWN = 20 };
     const struct run_replay *replay = &summary->replay;
     size_t from = replay->n_attempts > RUNS_SHOWN ? replay->n_attempts - RUNS_SHOWN : 0;
@@ -258,7 +163,7 @@ static void history_text(const struct run_summary *summary, struct buffer *out) 
         attempt_text(&replay->attempts[i], out);
 }
 
-static void phases_text(const struct run_summary *summary, struct buffer *out) {
+static void phases_text(const struct view_summary *summary, struct buffer *out) {
     bool any = false;
     for (size_t i = 0; i < START_PHASES_N; i++) {
         const struct start_phase *phase = &summary->phases[i];
@@ -276,7 +181,7 @@ static void phases_text(const struct run_summary *summary, struct buffer *out) {
     }
 }
 
-static void disk_text(const struct run_summary *summary, struct buffer *out) {
+static void disk_text(const struct view_summary *summary, struct buffer *out) {
     struct run_disk disk;
     if (run_disk_read(summary->path, &disk, NULL) < 0) return; /* parts of it may be another user's alone */
     label("disk", out);
@@ -288,7 +193,7 @@ static void disk_text(const struct run_summary *summary, struct buffer *out) {
     buffer_char(out, '\n');
 }
 
-static void run_text(const struct run_summary *summary, struct buffer *out) {
+static void run_text(const struct view_summary *summary, struct buffer *out) {
     line("run", summary->name, out);
     label("state", out);
     buffer_text(out, run_standing_name(summary->standing));
@@ -301,7 +206,7 @@ static void run_text(const struct run_summary *summary, struct buffer *out) {
     label("began", out);
     format_time(summary->began, out);
     buffer_text(out, summary->ended > 0 ? ", took " : ", for ");
-    duration_format(run_time(summary), out);
+    duration_format(view_summary_time(summary), out);
     buffer_char(out, '\n');
     if (summary->standing == STANDING_WAITING) {
         label("waits since", out);
@@ -320,18 +225,18 @@ static void run_text(const struct run_summary *summary, struct buffer *out) {
 static int show_one(const char *storage_path, const char *name, int format, struct buffer *out, ty_error *err) {
     CLEANUP_FREE char *path = run_directory_find(storage_path, name, err);
     if (path == NULL) return err->code;
-    struct run_summary summary;
-    int result = run_summary_read(name, path, &summary, err);
+    struct view_summary summary;
+    int result = view_summary_read(name, path, &summary, err);
     if (result < 0) return result;
     if (format == FORMAT_JSON)
-        put_json(run_json(&summary, true), out);
+        put_json(view_summary_json(&summary, true), out);
     else
         run_text(&summary, out);
-    run_summary_done(&summary);
+    view_summary_done(&summary);
     return 0;
 }
 
-static void run_row(const struct run_summary *summary, struct text_table *table) {
+static void run_row(const struct view_summary *summary, struct text_table *table) {
     CLEANUP(buffer_done) struct buffer text = {0};
     table_cell(table, summary->name);
     table_cell(table, run_standing_name(summary->standing));
@@ -339,7 +244,7 @@ static void run_row(const struct run_summary *summary, struct text_table *table)
     table_take(table, &text);
     duration_format(clock_wall() - summary->began, &text);
     table_take(table, &text);
-    duration_format(run_time(summary), &text);
+    duration_format(view_summary_time(summary), &text);
     table_take(table, &text);
     format_metrics(summary->metrics, &text);
     table_take(table, &text);
@@ -347,12 +252,12 @@ static void run_row(const struct run_summary *summary, struct text_table *table)
 
 /* Newest first. */
 static int compare_began(const void *a, const void *b) {
-    const struct run_summary *x = a, *y = b;
+    const struct view_summary *x = a, *y = b;
     return (x->began < y->began) - (x->began > y->began);
 }
 
 /* `n_there`: with those that could not be read, of which a warning told. */
-static void list_text(const struct run_summary *runs, size_t n, size_t n_there, struct buffer *out) {
+static void list_text(const struct view_summary *runs, size_t n, size_t n_there, struct buffer *out) {
     static const char *const heads[] = {"NAME", "STATE", "WORKERS", "AGE", "DURATION", "LAST METRICS"};
     CLEANUP(table_done) struct text_table table = {.n_columns = ARRAY_SIZE(heads)};
     if (n_there == 0) buffer_text(out, "No runs here yet. To begin: trainyard run -n 4 -- PROG\n");
@@ -365,12 +270,12 @@ static void list_text(const struct run_summary *runs, size_t n, size_t n_there, 
 }
 
 /* A run whose journal cannot be read is told, and the others are shown. */
-static size_t read_runs(const char *storage_path, char **names, size_t n, struct run_summary *runs) {
+static size_t read_runs(const char *storage_path, char **names, size_t n, struct view_summary *runs) {
     size_t n_read = 0;
     for (size_t i = 0; i < n; i++) {
         ty_error err = {0};
         CLEANUP_FREE char *path = run_directory_find(storage_path, names[i], &err);
-        if (path != NULL && run_summary_read(names[i], path, &runs[n_read], &err) >= 0)
+        if (path != NULL && view_summary_read(names[i], path, &runs[n_read], &err) >= 0)
             n_read++;
         else
             terminal_warning("status", err.message);
@@ -384,20 +289,20 @@ static int show_all(const char *storage_path, int format, struct buffer *out, ty
     size_t n = 0;
     int result = run_directory_names(storage_path, &names, &n, err);
     if (result < 0) return result;
-    CLEANUP_FREE struct run_summary *runs = calloc(n + 1, sizeof *runs);
+    CLEANUP_FREE struct view_summary *runs = calloc(n + 1, sizeof *runs);
     size_t n_runs = runs != NULL ? read_runs(storage_path, names, n, runs) : 0;
     run_directory_names_free(names, n);
     if (runs == NULL) return ty_fail_memory(err);
     if (format == FORMAT_JSON) {
         json_t *list = json_array();
         for (size_t i = 0; i < n_runs; i++)
-            (void)json_array_append_new(list, run_json(&runs[i], false));
+            (void)json_array_append_new(list, view_summary_json(&runs[i], false));
         put_json(json_pack("{s:o}", "runs", list), out);
     } else {
         list_text(runs, n_runs, n, out);
     }
     for (size_t i = 0; i < n_runs; i++)
-        run_summary_done(&runs[i]);
+        view_summary_done(&runs[i]);
     return 0;
 }
 

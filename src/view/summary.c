@@ -1,5 +1,5 @@
 /* A run's journal as a summary: what its replay tells, and what is computed of that. */
-#include "cli/run_summary.h"
+#include "view/summary.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -43,7 +43,7 @@ const char *start_phase_name(enum start_phase_kind phase) {
 }
 
 struct reading {
-    struct run_summary *summary;
+    struct view_summary *summary;
     nanoseconds first_report; /* 0: none */
     bool failed;              /* out of memory */
 };
@@ -65,7 +65,7 @@ static int as_int(int64_t value) {
 }
 
 /* The attempts that had another number of workers than the one before. */
-static int list_sizes(struct run_summary *summary) {
+static int list_sizes(struct view_summary *summary) {
     const struct run_replay *replay = &summary->replay;
     for (size_t i = 0; i < replay->n_attempts; i++) {
         const struct ty_attempt_info *attempt = &replay->attempts[i];
@@ -94,7 +94,7 @@ static enum worker_standing stand_of(const struct replay_worker *worker) {
 }
 
 /* What the events tell. */
-static int tell(struct run_summary *summary) {
+static int tell(struct view_summary *summary) {
     const struct run_replay *replay = &summary->replay;
     const struct event_run *run = &replay->run.event.of.run;
     const struct event_run_end *end = &replay->end.event.of.run_end;
@@ -139,7 +139,7 @@ static void note_phase(struct start_phase *phase, nanoseconds duration, int rank
 }
 
 /* The first report of all counts from the last worker that became able to make it. */
-static void measure_first_report(struct run_summary *summary, nanoseconds first) {
+static void measure_first_report(struct view_summary *summary, nanoseconds first) {
     nanoseconds able = 0;
     for (size_t i = 0; i < summary->replay.n_workers; i++) {
         const struct replay_worker *worker = &summary->replay.workers[i];
@@ -151,7 +151,7 @@ static void measure_first_report(struct run_summary *summary, nanoseconds first)
     if (able > 0) note_phase(&summary->phases[PHASE_REPORT], first - able, -1);
 }
 
-static void measure_phases(struct run_summary *summary, nanoseconds first_report) {
+static void measure_phases(struct view_summary *summary, nanoseconds first_report) {
     const struct run_replay *replay = &summary->replay;
     struct start_phase *phases = summary->phases;
     if (replay->planned)
@@ -196,7 +196,7 @@ static int on_pace(void *context, const struct journal_report *report) {
 }
 
 static int measure_pace(struct journal *journal, struct reading *reading, ty_error *err) {
-    struct run_summary *summary = reading->summary;
+    struct view_summary *summary = reading->summary;
     size_t limit = summary->replay.n_workers * PACE_REPORTS;
     struct pace_reading pace = {pace_create((uint32_t)summary->replay.n_workers), summary->attempts};
     if (pace.pace == NULL) return ty_fail_memory(err);
@@ -218,7 +218,7 @@ static int on_checkpoint(void *context, const struct journal_checkpoint *checkpo
 }
 
 static int read_all(struct journal *journal, struct reading *reading, ty_error *err) {
-    struct run_summary *summary = reading->summary;
+    struct view_summary *summary = reading->summary;
     int result = journal_replay(journal, &summary->replay, err);
     if (result >= 0 && tell(summary) < 0) return ty_fail_memory(err);
     if (result >= 0) result = journal_each_report(journal, 0, 1, on_report, reading, err);
@@ -229,7 +229,7 @@ static int read_all(struct journal *journal, struct reading *reading, ty_error *
     return result;
 }
 
-static enum run_standing stand(const struct run_summary *summary) {
+static enum run_standing stand(const struct view_summary *summary) {
     if (!summary->ends && !run_lock_is_held(summary->path)) return STANDING_DIED;
     if (!summary->ends) return summary->waits_for != NULL ? STANDING_WAITING : STANDING_RUNNING;
     if (str_equal(summary->outcome, "succeeded")) return STANDING_SUCCEEDED;
@@ -249,8 +249,8 @@ static nanoseconds journal_time(const char *run_path) {
 }
 
 static void forget(struct reading *reading) {
-    run_summary_done(reading->summary);
-    *reading->summary = (struct run_summary){.status = -1, .cause_rank = -1};
+    view_summary_done(reading->summary);
+    *reading->summary = (struct view_summary){.status = -1, .cause_rank = -1};
     *reading = (struct reading){.summary = reading->summary};
 }
 
@@ -260,8 +260,8 @@ static int read_anew(void *context, struct journal *journal, ty_error *err) {
     return read_all(journal, reading, err);
 }
 
-int run_summary_read(const char *name, const char *run_path, struct run_summary *summary, ty_error *err) {
-    *summary = (struct run_summary){0};
+int view_summary_read(const char *name, const char *run_path, struct view_summary *summary, ty_error *err) {
+    *summary = (struct view_summary){0};
     struct reading reading = {.summary = summary};
     int result = journal_read(run_path, read_anew, &reading, err);
     if (result >= 0) {
@@ -281,7 +281,7 @@ int run_summary_read(const char *name, const char *run_path, struct run_summary 
     return 0;
 }
 
-void run_summary_done(struct run_summary *summary) {
+void view_summary_done(struct view_summary *summary) {
     free(summary->name);
     free(summary->path);
     free(summary->command);
@@ -289,5 +289,5 @@ void run_summary_done(struct run_summary *summary) {
     json_decref(summary->metrics);
     free(summary->sizes);
     replay_done(&summary->replay);
-    *summary = (struct run_summary){0};
+    *summary = (struct view_summary){0};
 }

@@ -1,7 +1,7 @@
 /* What the journal of a run says, gathered for a person: where the run stands, how its workers are, what it
  * reported, and where the seconds of its start went. */
-#ifndef CLI_RUN_SUMMARY_H
-#define CLI_RUN_SUMMARY_H
+#ifndef VIEW_SUMMARY_H
+#define VIEW_SUMMARY_H
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -80,7 +80,7 @@ struct attempt_size {
     int64_t workers;
 };
 
-struct run_summary {
+struct view_summary {
     struct run_replay replay; /* of its events; texts that are not said to be owned are its */
     char *name, *path;        /* owned; NULL when unknown, as all strings here */
     enum run_standing standing;
@@ -110,7 +110,15 @@ struct run_summary {
 };
 
 /* Reads the journal below `run_path`, which may still be written. */
-int run_summary_read(const char *name, const char *run_path, struct run_summary *summary, ty_error *err);
-void run_summary_done(struct run_summary *summary);
+int view_summary_read(const char *name, const char *run_path, struct view_summary *summary, ty_error *err);
+void view_summary_done(struct view_summary *summary);
+
+/* How long the run took, or has gone on. */
+nanoseconds view_summary_time(const struct view_summary *summary);
+/* Name of the node of the first cause, or NULL. */
+const char *view_summary_cause_node(const struct view_summary *summary);
+/* The object of `trainyard status --format json`; a row of the list without `details`. The caller's; NULL when
+ * memory is short. */
+json_t *view_summary_json(const struct view_summary *summary, bool details);
 
 #endif

@@ -1,0 +1,101 @@
+/* A summary as JSON: what `trainyard status --format json` prints, and the page asks for. */
+#include <jansson.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "controller/history.h"
+#include "controller/run_removal.h"
+#include "view/summary.h"
+
+nanoseconds view_summary_time(const struct view_summary *summary) {
+    return (summary->ended > 0 ? summary->ended : clock_wall()) - summary->began;
+}
+
+const char *view_summary_cause_node(const struct view_summary *summary) {
+    size_t n = summary->replay.n_attempts;
+    return n == 0 || summary->cause == NULL ? NULL : summary->replay.attempts[n - 1].node;
+}
+
+static json_t *phases_json(const struct view_summary *summary) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < START_PHASES_N; i++) {
+        const struct start_phase *phase = &summary->phases[i];
+        if (!phase->known) continue;
+        json_t *one = json_pack("{s:s, s:f}", "phase", start_phase_name((enum start_phase_kind)i), "seconds",
+                                (double)phase->duration / (double)NS_PER_S);
+        if (phase->rank >= 0) (void)json_object_set_new(one, "slowest_rank", json_integer(phase->rank));
+        if (phase->node_name != NULL)
+            (void)json_object_set_new(one, "slowest_node", json_string(phase->node_name));
+        (void)json_array_append_new(list, one);
+    }
+    return list;
+}
+
+static json_t *workers_json(const struct view_summary *summary) {
+    json_t *map = json_object();
+    for (size_t i = 0; i < WORKER_STANDINGS_N; i++)
+        (void)json_object_set_new(map, worker_standing_name((enum worker_standing)i),
+                                  json_integer((json_int_t)summary->by_standing[i]));
+    return map;
+}
+
+static json_t *straggler_json(const struct view_summary *summary) {
+    const struct pace_straggler *straggler = &summary->straggler;
+    if (!summary->straggles) return json_null();
+    return json_pack("{s:I, s:f, s:f}", "rank", (json_int_t)straggler->rank, "seconds",
+                     (double)straggler->interval / (double)NS_PER_S, "usual_seconds",
+                     (double)straggler->usual / (double)NS_PER_S);
+}
+
+/* Where the number of workers changed. */
+static json_t *sizes_json(const struct view_summary *summary) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < summary->n_sizes; i++)
+        (void)json_array_append_new(list, json_pack("{s:i, s:I}", "attempt", summary->sizes[i].attempt,
+                                                    "workers", (json_int_t)summary->sizes[i].workers));
+    return list;
+}
+
+static json_t *history_list(const struct view_summary *summary) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    history_json(summary->replay.attempts, summary->replay.n_attempts, clock_wall(), &text);
+    return text.failed ? NULL : json_loads(text.data, JSON_ALLOW_NUL, NULL);
+}
+
+static json_t *disk_json(const struct view_summary *summary) {
+    struct run_disk disk;
+    if (run_disk_read(summary->path, &disk, NULL) < 0) return json_null();
+    return json_pack("{s:I, s:I, s:I}", "bytes", (json_int_t)disk.bytes, "checkpoints",
+                     (json_int_t)disk.checkpoints, "logs", (json_int_t)disk.logs);
+}
+
+json_t *view_summary_json(const struct view_summary *summary, bool details) {
+    json_t *map = json_pack("{s:s, s:s, s:s, s:I, s:i, s:f, s:f, s:I, s:I, s:s?, s:O?}", "name", summary->name,
+                            "path", summary->path, "state", run_standing_name(summary->standing), "workers",
+                            (json_int_t)summary->workers, "attempts", summary->attempts, "began",
+                            (double)summary->began / (double)NS_PER_S, "seconds",
+                            (double)view_summary_time(summary) / (double)NS_PER_S, "reports",
+                            (json_int_t)summary->reports, "checkpoints", (json_int_t)summary->checkpoints,
+                            "last_checkpoint", summary->last_checkpoint, "metrics", summary->metrics);
+    if (!details || map == NULL) return map;
+    json_t *more =
+        json_pack("{s:s?, s:s?, s:s?, s:I, s:I, s:o, s:s?, s:s?, s:o}", "command", summary->command, "host",
+                  summary->host, "version", summary->version, "pid", (json_int_t)summary->pid, "nodes",
+                  (json_int_t)summary->nodes, "workers_by_state", workers_json(summary), "cause",
+                  summary->cause, "waits_for", summary->waits_for, "start_up", phases_json(summary));
+    (void)json_object_set_new(map, "slowest", straggler_json(summary));
+    (void)json_object_set_new(map, "sizes", sizes_json(summary));
+    (void)json_object_set_new(map, "disk", disk_json(summary));
+    json_t *status = summary->status >= 0 ? json_integer(summary->status) : json_null();
+    (void)json_object_set_new(map, "exit_status", status);
+    json_t *rank = summary->cause_rank >= 0 ? json_integer(summary->cause_rank) : json_null();
+    (void)json_object_set_new(map, "cause_rank", rank);
+    const char *node = view_summary_cause_node(summary);
+    (void)json_object_set_new(map, "cause_node", node != NULL ? json_string(node) : json_null());
+    (void)json_object_set_new(map, "history", history_list(summary));
+    json_t *since =
+        summary->waits_for != NULL ? json_real((double)summary->waits_since / (double)NS_PER_S) : json_null();
+    (void)json_object_set_new(map, "waits_since", since);
+    if (more != NULL) (void)json_object_update_new(map, more);
+    return map;
+}
