@@ -52,7 +52,7 @@ struct peer *agents_add(struct ty_run *run, const char *name) {
     char *copy = strdup(name);
     if (copy == NULL) return NULL;
     struct peer *peer = &run->agents.peers[run->agents.n];
-    *peer = (struct peer){.run = run, .node = run->agents.n++, .name = copy, .handle = {-1, -1, -1}};
+    *peer = (struct peer){.run = run, .node = run->agents.n++, .name = copy, .handle = {-1, -1, -1, NULL}};
     return peer;
 }
 
@@ -148,7 +148,7 @@ static int reap(struct peer *peer, bool by_force) {
         tell_stuck(peer->run, peer->node, &left);
     }
     if (peer->handle.pidfd >= 0) (void)close(peer->handle.pidfd);
-    peer->handle = (struct engine_handle){-1, -1, -1};
+    peer->handle = (struct engine_handle){-1, -1, -1, NULL};
     return status;
 }
 

@@ -1,5 +1,5 @@
-/* Where agents run. One file an engine: local (this machine; also logical nodes); slurm follows. The cluster
- * that does not exist (sim.h) has no agents to start, and stands beside them. */
+/* Where agents run. One file an engine: local (this machine; also logical nodes), join (one command was started on
+ * each node). The cluster that does not exist (sim.h) has no agents to start, and stands beside them. */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
@@ -7,24 +7,40 @@
 
 #include "cluster/cluster.h"
 #include "cluster/lease.h"
+#include "engine/rendezvous.h"
 
 struct engine_agent {
     uint32_t node;         /* index in the cluster */
     const char *node_name; /* borrowed */
     uint32_t node_rank;
-    bool copied; /* the one that was made with a copy of this process (copy.h) */
+    bool copied;                   /* the one that was made with a copy of this process (copy.h) */
+    struct rendezvous *rendezvous; /* of an engine that has one, else NULL; borrowed */
 };
 
 /* An agent that was started: the controller's end of its channel, and its process where it is one of ours (else
- * -1). */
+ * -1). An agent that joined has a channel already, whose owner the caller then is (channel_adopt); its channel_fd
+ * is -1. */
 struct engine_handle {
     int channel_fd;
     int pid;
     int pidfd;
+    struct channel *channel; /* NULL: to be made of channel_fd */
+};
+
+/* What a user may say of where the run goes, for the engines to read; borrowed. All zero is nothing. */
+struct engine_options {
+    uint32_t min_nodes, max_nodes; /* --nnodes; 0: not given */
+    int64_t node_rank;             /* --node-rank; -1: not given */
+    const char *rendezvous;        /* --rendezvous; NULL */
+    struct run_key key;            /* "": none */
+    nanoseconds join_limit;        /* 0: the default */
 };
 
 struct engine {
     const char *name; /* "local" */
+    /* An engine whose agents come over the network: says where to listen, how many nodes there are to be, and how
+     * they are started. Nothing is started yet. NULL: this machine's nodes are all there are. */
+    int (*prepare)(const struct engine_options *options, struct rendezvous_config *config, ty_error *err);
     /* Starts one agent, or takes one that rests. `lease_fd` may be -1; it stays the caller's. `log_path`: file
      * for the agent's own messages. */
     int (*start_agent)(const struct engine_agent *agent, int lease_fd, const char *log_path,

@@ -1,0 +1,89 @@
+/* Where the agents of other machines meet the controller.
+ *
+ * The controller opens a rendezvous: it listens, with the key of the run. Agents are started by whoever can start
+ * them: the same command on every node (engine join), ssh, srun. Each executes
+ *
+ *     trainyard agent --rendezvous HOST:PORT[,HOST:PORT...] --node-rank I [--node-name NAME]
+ *
+ * with the key as the first line of its standard input (or in TRAINYARD_RUN_KEY), tries the addresses until one
+ * answers, proves that it has the key, describes its node in a Join and waits until the run wants it. It serves
+ * that run alone, and ends with the run's exit status. rendezvous_cluster is the cluster that those make which have
+ * joined; the engine starts a node's agent by telling it so over the channel that it came by.
+ *
+ * Whoever connects without the key learns nothing and changes nothing: at most RENDEZVOUS_PENDING_MAX peers are
+ * heard that have not proven it, each for RENDEZVOUS_PROOF_LIMIT; the oldest makes way for a newer one. */
+#ifndef ENGINE_RENDEZVOUS_H
+#define ENGINE_RENDEZVOUS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/duration.h"
+#include "cluster/cluster.h"
+#include "loop/loop.h"
+#include "wire/key.h"
+
+enum { RENDEZVOUS_PENDING_MAX = 256, RENDEZVOUS_NODES_MAX = 100000 };
+#define RENDEZVOUS_PROOF_LIMIT (5 * NS_PER_S)
+
+struct rendezvous; /* opaque */
+struct channel;
+
+/* Starts agents; an engine's. All zero: somebody else does. */
+struct rendezvous_starter {
+    /* Starts the agents of the nodes with ranks first, .., first + n - 1, and does not wait for them: what is heard
+     * of one, and what goes wrong, is said by rendezvous_note and rendezvous_give_up, from the loop. Called again for
+     * a node whose agent was lost. */
+    int (*start)(void *context, struct rendezvous *rendezvous, uint32_t first, uint32_t n, ty_error *err);
+    /* The run is over, or does not come about: ends and reaps what start has started and still runs, and frees the
+     * context. NULL: nothing is to be done. */
+    void (*stop)(void *context);
+    void *context;
+};
+
+struct rendezvous_config {
+    struct loop *loop;
+    const char
+        *listen; /* HOST:PORT[,HOST:PORT...]; port 0: one that is free; NULL: each address of this machine */
+    const struct run_key *key;     /* copied; "": only loopback is served, and there only this user */
+    uint32_t min_nodes, max_nodes; /* how many are to be there, this machine's own among them */
+    bool local;                    /* this machine is the node of rank 0: its agent does not join */
+    const struct cluster_overrides *overrides; /* of this machine; NULL: as probed; borrowed */
+    const char *const
+        *names;        /* of the nodes by rank, as the user calls them, for what is said of those that are
+                                 missing; NULL: "node 3"; borrowed */
+    nanoseconds limit; /* for rendezvous_wait */
+    const char
+        *storage_path;   /* of the run, "" when it is not known: joining nodes say whether theirs is the same */
+    const char *program; /* argv[0] of the workers, the same; NULL */
+    struct rendezvous_starter starter; /* its `stop` is called by rendezvous_close, also when opening fails */
+};
+
+/* Listens. TY_EUSAGE where a key is needed; -EADDRINUSE and others with the address. */
+int rendezvous_open(const struct rendezvous_config *config, struct rendezvous **rendezvous, ty_error *err);
+void rendezvous_close(
+    struct rendezvous *rendezvous); /* nodes that the run has not taken are told; NULL is fine */
+
+/* HOST:PORT[,...] for agents: what is listened on, each address of this machine where that is all of them. */
+const char *rendezvous_addresses(const struct rendezvous *rendezvous);
+const struct run_key *rendezvous_key(const struct rendezvous *rendezvous);
+struct loop *rendezvous_loop(const struct rendezvous *rendezvous);
+
+/* What was heard of a node that has not joined ("ssh: connect to host b port 22: Connection refused"): told with
+ * those that are missing. The later word replaces the earlier. */
+void rendezvous_note(struct rendezvous *rendezvous, uint32_t node_rank, const char *text);
+/* A node will not come: the wait ends with this. Once the run goes on without it that node is lost. */
+void rendezvous_give_up(struct rendezvous *rendezvous, uint32_t node_rank, const char *why);
+
+/* Starts the agents, where there is a starter, and turns the loop until min_nodes are there (and then a moment
+ * longer for up to max_nodes). Who is missing is told as a warning every few seconds; at the limit TY_ESTART names
+ * them, with what was heard of each. */
+int rendezvous_wait(struct rendezvous *rendezvous, ty_error *err);
+
+/* The nodes that are there now, by rank: the caller's. Node names are unique. */
+int rendezvous_cluster(struct rendezvous *rendezvous, struct cluster **cluster, ty_error *err);
+uint32_t rendezvous_count(const struct rendezvous *rendezvous);
+/* The rank that a node of that cluster joined with; -1: no such node. */
+int64_t rendezvous_rank(const struct rendezvous *rendezvous, const char *node_name);
+
+#endif
