@@ -38,6 +38,7 @@ typedef struct ty_run_config {
     /* "fail": a report whose checkpoint cannot be written fails. "continue": the checkpoint is lost (ty_report
      * gives 1), and that is no error. NULL: "fail". */
     const char *on_checkpoint_error;
+    int64_t log_limit; /* bytes of each rank's log: its head and its last lines are kept; 0: any */
 } ty_run_config;
 
 typedef struct ty_trainer_config {

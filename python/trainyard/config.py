@@ -408,6 +408,7 @@ class RunConfig:
         there are several NUMA nodes; "none" leaves that to the frameworks.
     grace_s: between being told to end and being ended.
     linger_s: what a worker that ended well leaves running, as an upload in the background, may go on for so long. Default 0.
+    log_limit: bytes, or a text as "100MiB", that each rank's log may have: its head and its last lines are kept. Default 0: any.
     time_limit_s: of the whole run.
     hang_timeout_s: a worker that is up and makes no report, collective or heartbeat for so long has failed; the stacks of all are
         saved in logs/rank-N.stack of the run first.
@@ -439,6 +440,7 @@ class RunConfig:
     bind: str = "numa"
     grace_s: float | None = None
     linger_s: float | None = None
+    log_limit: int | str | None = None
     time_limit_s: float | None = None
     hang_timeout_s: float | None = None
     preempt_signal: str | None = None
@@ -454,6 +456,7 @@ class RunConfig:
         "bind",
         "grace_s",
         "linger_s",
+        "log_limit",
         "time_limit_s",
         "hang_timeout_s",
         "preempt_signal",

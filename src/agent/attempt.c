@@ -130,6 +130,7 @@ void attempt_begin(struct node_run *run, const Wire__Launch *body) {
     run->killing = false;
     run->logs.hurried = false;
     run->log_limit = LOG_LIMIT;
+    run->logs.limit = body->log_limit;
     run->channels.run_path = run->launch.body->run_path;
     run->channels.attempt = body->attempt;
     signals_watch_preemption(run);

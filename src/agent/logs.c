@@ -3,15 +3,12 @@
 #include "agent/logs.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "agent/log_file.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
-#include "base/file.h"
 
 enum {
     ROOM = 8 << 20, /* bytes that may wait */
@@ -23,16 +20,15 @@ static const nanoseconds STALL = NS_PER_S; /* soon enough for others to keep cle
 struct log {
     struct log *next;
     struct logs *logs;
-    char *path;
     long rank;
     struct buffer gathered;
-    uint64_t gap;      /* bytes left out behind what has gathered */
-    uint64_t unlogged; /* all bytes that are not in the file */
-    unsigned writing;  /* batches in the thread's hands */
-    bool closed;       /* nothing more is added */
-    bool failed;       /* that it cannot be written was told */
-    unsigned uses;     /* the owner's, and one of each batch */
-    int fd;            /* the thread's; -1: not opened yet */
+    uint64_t gap;         /* bytes left out behind what has gathered */
+    uint64_t unlogged;    /* all bytes that are not in the file */
+    unsigned writing;     /* batches in the thread's hands */
+    bool closed;          /* nothing more is added */
+    bool failed;          /* that it cannot be written was told */
+    unsigned uses;        /* the owner's, and one of each batch */
+    struct log_file file; /* the thread's */
 };
 
 struct log_batch {
@@ -45,30 +41,19 @@ struct log_batch {
 
 /* -- in the thread */
 
-static int open_file(const struct log *log) {
-    const int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
-    int fd = open(log->path, flags, 0644);
-    if (fd >= 0 || errno != ENOENT || log->rank < 0) return fd;
-    CLEANUP_FREE char *directory = strndup(log->path, (size_t)(strrchr(log->path, '/') - log->path));
-    if (directory == NULL || (mkdir(directory, 0755) < 0 && errno != EEXIST)) return -1;
-    return open(log->path, flags, 0644);
-}
-
 static void write_batch(struct storage_job *job) {
     struct log_batch *batch = (struct log_batch *)job;
     struct log *log = batch->log;
-    if (batch->bytes.size > 0 && log->fd < 0) log->fd = open_file(log);
-    if (batch->bytes.size > 0)
-        batch->code = log->fd < 0 ? -errno : file_write_all(log->fd, batch->bytes.data, batch->bytes.size);
+    if (batch->bytes.size > 0) batch->code = log_file_write(&log->file, batch->bytes.data, batch->bytes.size);
     bool seldom = log->rank < 0; /* the agent's own */
-    if ((batch->last || seldom) && log->fd >= 0) (void)close(TAKE_FD(log->fd));
+    if (batch->last || seldom) log_file_close(&log->file);
 }
 
 static void let_go(struct log *log) {
     if (--log->uses > 0) return;
-    if (log->fd >= 0) (void)close(log->fd);
+    log_file_close(&log->file);
     buffer_done(&log->gathered);
-    free(log->path);
+    free(log->file.path);
     free(log);
 }
 
@@ -92,7 +77,7 @@ static void note_failure(struct log *log, size_t size, int code) {
     log->unlogged += size;
     if (log->failed || log->rank < 0) return;
     log->failed = true;
-    buffer_printf(&text, "cannot write %s: %s (the run goes on)", log->path, strerror(-code));
+    buffer_printf(&text, "cannot write %s: %s (the run goes on)", log->file.path, strerror(-code));
     warn(log->logs, &text);
 }
 
@@ -142,7 +127,7 @@ static void post(struct log *log) {
                                         .done = end_batch,
                                         .release = free_batch,
                                         .what = "writing",
-                                        .path = log->path},
+                                        .path = log->file.path},
                                 .log = log,
                                 .bytes = log->gathered,
                                 .last = log->closed};
@@ -232,7 +217,12 @@ struct log *log_open(struct logs *logs, const char *path, long rank) {
         return NULL;
     }
     *log = (struct log){
-        .next = logs->first, .logs = logs, .path = buffer_take(&file), .rank = rank, .uses = 1, .fd = -1};
+        .next = logs->first,
+        .logs = logs,
+        .rank = rank,
+        .uses = 1,
+        .file = {
+            .path = buffer_take(&file), .in_logs = rank >= 0, .limit = rank < 0 ? 0 : logs->limit, .fd = -1}};
     logs->first = log;
     return log;
 }
@@ -289,7 +279,8 @@ void logs_hurry(struct logs *logs) {
 bool logs_finish(struct logs *logs, nanoseconds limit) {
     if (logs->given_up || !storage_busy(logs->storage)) return true;
     limit = storage_patience(logs->storage, limit);
-    if (logs->end.state == NULL || limit < logs->limit) (void)loop_timer_start(logs->loop, &logs->end, limit);
-    logs->limit = limit;
+    if (logs->end.state == NULL || limit < logs->patience)
+        (void)loop_timer_start(logs->loop, &logs->end, limit);
+    logs->patience = limit;
     return false;
 }

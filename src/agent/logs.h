@@ -26,7 +26,8 @@ struct logs { /* zero-initialised but for `loop`, the functions and `context` */
     bool stalled;
     bool hurried;  /* nobody waits for room any more */
     bool given_up; /* nor for the end of what hangs */
-    nanoseconds limit;
+    nanoseconds patience;
+    int64_t limit; /* bytes of a rank's log (log_file.h), as of when it is opened; 0: any */
 };
 
 int logs_open(struct logs *logs, ty_error *err);

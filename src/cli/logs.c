@@ -18,6 +18,7 @@
 #include "base/cleanup.h"
 #include "base/duration.h"
 #include "base/idset.h"
+#include "base/log_mark.h"
 #include "base/str.h"
 #include "base/utf8.h"
 #include "cli/command.h"
@@ -59,7 +60,7 @@ static const struct option_spec specs[] = {
 static const struct option_group logs_group = {"Options", specs, ARRAY_SIZE(specs)};
 
 /* One rank's file, read from its front to its end. */
-struct log_file {
+struct shown_log {
     int rank, fd;
     struct buffer line; /* the beginning of a line whose end is not written yet */
 };
@@ -67,8 +68,8 @@ struct log_file {
 struct log_view {
     const struct logs_options *options;
     char *directory;
-    bool escape;            /* standard output is a terminal */
-    struct log_file *files; /* by rank */
+    bool escape;             /* standard output is a terminal */
+    struct shown_log *files; /* by rank */
     size_t n;
     struct buffer out;
 };
@@ -85,7 +86,7 @@ static void put_line(struct log_view *logs, int rank, const char *text, size_t s
 }
 
 /* Whole lines go out; what is left waits for its newline, but not without bound. */
-static void put_lines(struct log_view *logs, struct log_file *file, bool last) {
+static void put_lines(struct log_view *logs, struct shown_log *file, bool last) {
     size_t at = 0;
     for (;;) {
         char *text = file->line.data + at, *end = NULL;
@@ -100,8 +101,58 @@ static void put_lines(struct log_view *logs, struct log_file *file, bool last) {
     buffer_clear(&file->line);
 }
 
+/* Appends what stands at `at`, a chunk at most; how much, 0 at the end or where it cannot be read. */
+static int64_t read_chunk(int fd, int64_t at, struct buffer *text) {
+    char *room = buffer_reserve(text, LOG_CHUNK);
+    ssize_t size = room == NULL ? 0 : pread(fd, room, LOG_CHUNK, at);
+    if (size <= 0) return 0;
+    text->size += (size_t)size;
+    return size;
+}
+
+/* Where in a log a byte stands that is at `position` of the file, had nothing been left out of it. The mark may
+ * be anywhere in a file that is, since it has one, not large. */
+static int64_t place_in_log(int fd, int64_t position, int64_t *mark_end, uint64_t *left_out) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    size_t offset;
+    *mark_end = 0;
+    *left_out = 0;
+    for (int64_t at = 0, size; (size = read_chunk(fd, at, &text)) > 0; at += size) {
+        size_t kept = text.size - (size_t)size;
+        if (log_mark_find(text.data, text.size, &offset, left_out)) {
+            *mark_end = at - (int64_t)kept + (int64_t)offset + LOG_MARK_SIZE;
+            break;
+        }
+        if (text.size > LOG_MARK_SIZE) buffer_consume(&text, text.size - LOG_MARK_SIZE);
+    }
+    return position < *mark_end ? position : position - LOG_MARK_SIZE * (*mark_end > 0) + (int64_t)*left_out;
+}
+
+/* A log that has reached its limit is written anew and takes the old one's place (agent/log_file.h). Goes on in
+ * the new one, where the old one, of which all is printed, ended. True when there is one. */
+static bool change_over(struct log_view *logs, struct shown_log *file) {
+    CLEANUP_FREE char *path = NULL;
+    struct stat old, new;
+    int64_t mark_end;
+    uint64_t left_out;
+    if (asprintf(&path, "%s/rank-%d.log", logs->directory, file->rank) < 0) {
+        path = NULL;
+        return false;
+    }
+    if (fstat(file->fd, &old) < 0 || stat(path, &new) < 0 || old.st_ino == new.st_ino) return false;
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return false;
+    int64_t end = place_in_log(file->fd, lseek(file->fd, 0, SEEK_CUR), &mark_end, &left_out);
+    (void)place_in_log(fd, 0, &mark_end, &left_out);
+    int64_t position = end - (int64_t)left_out + LOG_MARK_SIZE;
+    (void)lseek(fd, position < mark_end ? mark_end - LOG_MARK_SIZE : position, SEEK_SET);
+    (void)close(file->fd);
+    file->fd = fd;
+    return true;
+}
+
 /* Prints what the file has beyond what was read. */
-static int drain(struct log_view *logs, struct log_file *file, bool last, ty_error *err) {
+static int drain(struct log_view *logs, struct shown_log *file, bool last, ty_error *err) {
     for (;;) {
         char *room = buffer_reserve(&file->line, LOG_CHUNK);
         if (room == NULL) return ty_fail_memory(err);
@@ -111,6 +162,7 @@ static int drain(struct log_view *logs, struct log_file *file, bool last, ty_err
             return ty_fail(err, -errno, "cannot read %.200s/rank-%d.log: %s", logs->directory, file->rank,
                            strerror(errno));
         file->line.size += (size_t)size;
+        if (size == 0 && change_over(logs, file)) continue;
         put_lines(logs, file, last && size == 0);
         int result = cli_print(&logs->out, err);
         buffer_clear(&logs->out);
@@ -170,12 +222,12 @@ static int add_file(struct log_view *logs, const char *name, int rank, bool tail
     }
     if (tail && logs->options->tail == 0) (void)lseek(fd, 0, SEEK_END);
     if (tail && logs->options->tail > 0) seek_tail(fd, logs->options->tail);
-    logs->files[logs->n++] = (struct log_file){.rank = rank, .fd = fd};
+    logs->files[logs->n++] = (struct shown_log){.rank = rank, .fd = fd};
     return 0;
 }
 
 static int compare_ranks(const void *a, const void *b) {
-    return ((const struct log_file *)a)->rank - ((const struct log_file *)b)->rank;
+    return ((const struct shown_log *)a)->rank - ((const struct shown_log *)b)->rank;
 }
 
 /* Opens the files that are there and not yet open. */

@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/json.h"
+#include "base/quantity.h"
 #include "base/str.h"
 #include "base/utf8.h"
 
@@ -133,6 +134,10 @@ static const char *rule_of(const struct setting *setting, char text[96]) {
         (void)snprintf(text, 96, "a whole number from %.0f to %.0f%s", setting->low < 0 ? 0 : setting->low,
                        setting->high, setting->low < 0 ? ", or -1 for no bound" : "");
         return text;
+    case SETTING_BYTES:
+        (void)snprintf(text, 96, "an amount of bytes from %.0f to %.0f, as 100MiB, or 0 for any", setting->low,
+                       setting->high);
+        return text;
     case SETTING_RANK:
         (void)snprintf(text, 96, "one of %s", setting->argument);
         return text;
@@ -202,6 +207,20 @@ static int set_count(const struct setting *setting, void *member, bool whole, in
     return 0;
 }
 
+static int set_bytes(const struct setting *setting, void *member, double bytes, ty_error *err) {
+    char rule[96];
+    if (bytes != 0 && !(bytes >= setting->low && bytes <= setting->high))
+        return ty_fail(err, TY_EUSAGE, "must be %s", rule_of(setting, rule));
+    *(int64_t *)member = (int64_t)bytes;
+    return 0;
+}
+
+static int set_size(const struct setting *setting, void *member, const char *text, ty_error *err) {
+    quantity amount = -1;
+    (void)quantity_parse(text, "", &amount, NULL);
+    return set_bytes(setting, member, quantity_to_double(amount), err);
+}
+
 /* "RANK|all|none": a number, or one of the words that follow. */
 static int set_rank(const struct setting *setting, int *member, const char *text, ty_error *err) {
     int64_t rank = RANK_NONE;
@@ -216,6 +235,7 @@ static int set_rank(const struct setting *setting, int *member, const char *text
 /* Of the types that are written as text in every form. */
 static int set_from_text(const struct setting *setting, void *member, const char *text, ty_error *err) {
     if (setting->type == SETTING_SIGNAL) return parse_signal(text, member, err);
+    if (setting->type == SETTING_BYTES) return set_size(setting, member, text, err);
     if (setting->type == SETTING_RANK) return set_rank(setting, member, text, err);
     if (setting->type == SETTING_CHAOS) return chaos_parse(text, member, err);
     if (setting->type == SETTING_WORD || setting->type == SETTING_CHOICE)
@@ -276,6 +296,8 @@ static bool has_form(const struct setting *setting, const json_t *value) {
         return json_is_number(value);
     case SETTING_COUNT:
         return json_is_integer(value);
+    case SETTING_BYTES:
+        return json_is_number(value) || json_is_string(value);
     default:
         return json_is_string(value) && json_string_length(value) > 0;
     }
@@ -294,6 +316,9 @@ static int set_json(const struct setting *setting, void *member, const json_t *v
         return set_seconds(setting, member, json_number_value(value), why);
     case SETTING_COUNT:
         return set_count(setting, member, true, json_integer_value(value), why);
+    case SETTING_BYTES:
+        if (json_is_number(value)) return set_bytes(setting, member, json_number_value(value), why);
+        return set_size(setting, member, json_string_value(value), why);
     default:
         return set_from_text(setting, member, json_string_value(value), why);
     }
@@ -323,6 +348,9 @@ static int set_public(const struct setting *setting, void *member, const void *f
     case SETTING_COUNT:
         (void)snprintf(given, 64, "%d", *(const int *)field);
         return *(const int *)field == 0 ? 0 : set_count(setting, member, true, *(const int *)field, why);
+    case SETTING_BYTES:
+        (void)snprintf(given, 64, "%lld", (long long)*(const int64_t *)field);
+        return set_bytes(setting, member, (double)*(const int64_t *)field, why);
     case SETTING_SIGNAL:
         (void)snprintf(given, 64, "%d", *(const int *)field);
         return *(const int *)field == 0 ? 0 : set_from_text(setting, member, given, why);

@@ -20,17 +20,18 @@
 #endif
 
 /* X(type, what a member of the type is in C) */
-#define SETTING_TYPES(X)                                                                                     \
-    X(FLAG, bool)                                                                                            \
-    X(TEXT, const char *)   /* not empty; NULL: not given; borrowed, as all text here */                     \
-    X(NAME, const char *)   /* a TEXT that can be the name of a run */                                       \
-    X(RESUME, const char *) /* the name that was said with it, "" without one; NULL: the run is a new one */ \
-    X(WORD, const char *)   /* one of the words of the argument; NULL: the first */                          \
-    X(CHOICE, int)          /* the same, as its place among the words */                                     \
-    X(SECONDS, nanoseconds)                                                                                  \
-    X(COUNT, int)                                                                                            \
-    X(RANK, int)   /* a rank, or RANK_NONE, or, where the argument has the word, RANK_ALL */                 \
-    X(SIGNAL, int) /* one that a process can catch, and that is not used for something else; 0: SIGTERM */   \
+#define SETTING_TYPES(X)                                                                                      \
+    X(FLAG, bool)                                                                                             \
+    X(TEXT, const char *)   /* not empty; NULL: not given; borrowed, as all text here */                      \
+    X(NAME, const char *)   /* a TEXT that can be the name of a run */                                        \
+    X(RESUME, const char *) /* the name that was said with it, "" without one; NULL: the run is a new one */  \
+    X(WORD, const char *)   /* one of the words of the argument; NULL: the first */                           \
+    X(CHOICE, int)          /* the same, as its place among the words */                                      \
+    X(SECONDS, nanoseconds)                                                                                   \
+    X(COUNT, int)                                                                                             \
+    X(BYTES, int64_t) /* in text "100MiB"; JSON has either; 0 is below any bound: none */                     \
+    X(RANK, int)      /* a rank, or RANK_NONE, or, where the argument has the word, RANK_ALL */               \
+    X(SIGNAL, int)    /* one that a process can catch, and that is not used for something else; 0: SIGTERM */ \
     X(CHAOS, struct chaos_policy)
 
 enum setting_type {

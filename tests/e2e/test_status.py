@@ -209,6 +209,31 @@ class Logs(RunCase):
         self.assertEqual(sorted("[rank %d] %s %d" % (rank, word, rank) for rank in range(2) for word in ("before", "after")),
                          sorted(finished.out.splitlines()))
 
+    def test_log_limit_keeps_head_and_tail_and_followers_lose_nothing(self):
+        gate = os.path.join(self.place, "gate")
+        os.mkfifo(gate)
+        script = "n=0; while read line; do for i in $(seq 100); do n=$((n + 1)); printf '%0100d\\n' $n; done; done < " + gate
+        run = self.start_run("--name", "a", "-n", "1", "--log-limit", "64KiB", "--quiet", *shell(script))
+        log = os.path.join(self.storage, "a", "logs", "rank-0.log")
+        follower, shown = None, []
+        with open(gate, "w", buffering=1) as file:
+            for _ in range(25):
+                file.write("go\n")
+                self.wait_for(lambda: os.path.exists(log) and os.path.getsize(log) > 0, "the log")
+                follower = follower or self.start("logs", "a", "--follow", "--no-prefix", "--storage-path", self.storage)
+                shown += [follower.stdout.readline() for _ in range(100)]
+        self.assert_status(0, self.finish(run))
+        self.assertEqual("", self.assert_status(0, self.finish(follower)).out)
+        self.assertEqual(["%0100d\n" % (i + 1) for i in range(2500)], shown)
+        with open(log) as file:
+            lines = file.readlines()
+        mark = [i for i, line in enumerate(lines) if "bytes are left out here, by --log-limit" in line]
+        self.assertEqual(1, len(mark))
+        self.assertEqual(shown[: mark[0]], lines[: mark[0]])
+        self.assertEqual(shown[mark[0] + 1 - len(lines):], lines[mark[0] + 1:])
+        self.assertEqual(101 * (2500 - len(lines) + 1), int(lines[mark[0]].split()[1]))
+        self.assertEqual(["rank-0.log"], os.listdir(os.path.dirname(log)))
+
     def test_follow_ends_when_the_controller_is_killed(self):
         run = self.start_run("--name", "a", "-n", "1", *shell("echo begun; sleep 60"))
         log = os.path.join(self.storage, "a", "logs", "rank-0.log")

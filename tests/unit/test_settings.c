@@ -113,9 +113,28 @@ static void numbers_have_the_same_bounds_in_every_form(void **state) {
     refuses_public(&(ty_run_config){.num_to_keep = -1},
                    "num_to_keep must be a whole number from 1 to 1000000, not -1");
 
+    static const char *const sizes[] = {"65535", "-1", "1e16", "9223372036854775807", "18446744073709551616"};
+    for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+        refuses_json(
+            "log_limit", sizes[i][0] == '1' && sizes[i][1] == '8' ? "\"18446744073709551616\"" : sizes[i],
+            "log_limit must be an amount of bytes from 65536 to 1000000000000000, as 100MiB, or 0 for any");
+        refuses_text("log_limit", sizes[i], "must be an amount of bytes from 65536");
+    }
+    refuses_text("log_limit", "nan", "must be an amount of bytes");
+    refuses_text("log_limit", "64 KiB", "must be an amount of bytes");
+    refuses_json("log_limit", "true", "log_limit must be an amount of bytes");
+    refuses_public(&(ty_run_config){.log_limit = 1}, "log_limit must be an amount of bytes from 65536 to "
+                                                     "1000000000000000, as 100MiB, or 0 for any, not 1");
+
     struct run_settings settings;
     ty_error err = {0};
     settings_init(&settings);
+    assert_int_equal(setting_set_text(row("log_limit"), &settings, "100MiB", &err), 0);
+    assert_int_equal(settings.log_limit, 100 << 20);
+    assert_int_equal(set_json(&settings, "log_limit", "\"0.5GB\"", &err), 0);
+    assert_int_equal(settings.log_limit, 500000000);
+    assert_int_equal(set_json(&settings, "log_limit", "65536", &err), 0);
+    assert_int_equal(settings.log_limit, 65536);
     assert_int_equal(setting_set_text(row("grace_s"), &settings, "1193.0465h", &err), 0); /* over 2^32 ms */
     assert_int_equal(settings.grace, 4294967400 * NS_PER_MS);
     assert_int_equal(set_json(&settings, "time_limit_s", "1.5", &err), 0);

@@ -1,0 +1,30 @@
+/* The file of one log, as the thread that writes logs has it: opened when the first bytes come, and bounded
+ * where the run has a --log-limit. A file that has reached its limit keeps its head (a quarter of the limit) and
+ * its last lines (a quarter at least); a line between the two says how many bytes are left out. It is written
+ * anew for that and renamed into place, so that a reader finds at any time a whole file, and one that has the
+ * file open reads on to what was its end. What was left out by an earlier attempt, or an earlier controller, is
+ * counted on. */
+#ifndef AGENT_LOG_FILE_H
+#define AGENT_LOG_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/log_mark.h"
+
+struct log_file {
+    char *path;    /* owned */
+    bool in_logs;  /* its directory is the run's logs/, and is made when it is missing */
+    int64_t limit; /* bytes; 0: none */
+    int fd;        /* -1: not open */
+    int64_t size;  /* the members from here on are those of a file with a limit */
+    int64_t head;  /* its bytes before the mark; 0: nothing is left out yet */
+    uint64_t left_out;
+};
+
+/* Adds at the end. 0, or -errno: some of the bytes may then be there. */
+int log_file_write(struct log_file *file, const char *bytes, size_t size);
+void log_file_close(struct log_file *file); /* it may be written again; one that is not open is fine */
+
+#endif
