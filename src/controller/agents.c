@@ -278,8 +278,12 @@ static void on_report(struct ty_run *run, const Wire__Report *report) {
     if (kind == REPORT_METRICS || kind == REPORT_BEGIN) {
         const char *metrics = (const char *)report->metrics.data;
         size_t size = report->metrics.len;
-        struct journal_report row = {run_attempt(run->core), (int)report->rank, report->number,
-                                     report->time,           metrics,           size};
+        struct journal_report row = {.attempt = run_attempt(run->core),
+                                     .rank = (int)report->rank,
+                                     .number = report->number,
+                                     .time = report->time,
+                                     .metrics = metrics,
+                                     .metrics_size = size};
         records_report(run->records, &row);
         if (run->launched.store != NULL) store_report(run->launched.store, report->rank);
         events_add_report(&run->events, &row, kind == REPORT_BEGIN);

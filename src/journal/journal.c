@@ -107,6 +107,12 @@ int journal_each_report(struct journal *journal, int rank, size_t limit,
     return loaded->each_report(journal, rank, limit, each, context, err);
 }
 
+int journal_each_report_between(struct journal *journal, int64_t first, int64_t last,
+                                int (*each)(void *context, const struct journal_report *report), void *context,
+                                ty_error *err) {
+    return loaded->each_report_between(journal, first, last, each, context, err);
+}
+
 int journal_each_checkpoint(struct journal *journal,
                             int (*each)(void *context, const struct journal_checkpoint *checkpoint),
                             void *context, ty_error *err) {

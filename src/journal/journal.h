@@ -31,6 +31,7 @@ struct journal_report {
     nanoseconds time;    /* wall, when the agent took it */
     const char *metrics; /* JSON object text */
     size_t metrics_size;
+    int64_t id; /* of the row that was read */
 };
 
 struct journal_checkpoint {
@@ -85,6 +86,10 @@ int journal_event_values(const struct journal_event *row, struct run_event *even
 int journal_each_report(struct journal *journal, int rank, size_t limit,
                         int (*each)(void *context, const struct journal_report *report), void *context,
                         ty_error *err);
+/* Those with an id from `first` to `last`, in their order. */
+int journal_each_report_between(struct journal *journal, int64_t first, int64_t last,
+                                int (*each)(void *context, const struct journal_report *report), void *context,
+                                ty_error *err);
 int journal_each_checkpoint(struct journal *journal,
                             int (*each)(void *context, const struct journal_checkpoint *checkpoint),
                             void *context, ty_error *err);

@@ -95,7 +95,8 @@ static void close_database(struct journal *journal) {
                                    &journal->insert_report,
                                    &journal->insert_checkpoint,
                                    &journal->delete_checkpoint,
-                                   &journal->find_report};
+                                   &journal->find_report,
+                                   &journal->reports_between};
     for (size_t i = 0; i < ARRAY_SIZE(statements); i++)
         (void)sqlite3_finalize(TAKE(*statements[i]));
     (void)sqlite3_close(TAKE(journal->db));
@@ -284,6 +285,7 @@ __attribute__((visibility("default"))) const struct journal_module trainyard_jou
     .commit = module_commit,
     .each_event = module_each_event,
     .each_report = module_each_report,
+    .each_report_between = module_each_report_between,
     .each_checkpoint = module_each_checkpoint,
     .find_report = module_find_report,
     .count_reports = module_count_reports,

@@ -24,6 +24,9 @@ struct journal_module {
     int (*each_report)(struct journal *journal, int rank, size_t limit,
                        int (*each)(void *context, const struct journal_report *report), void *context,
                        ty_error *err);
+    int (*each_report_between)(struct journal *journal, int64_t first, int64_t last,
+                               int (*each)(void *context, const struct journal_report *report), void *context,
+                               ty_error *err);
     int (*each_checkpoint)(struct journal *journal,
                            int (*each)(void *context, const struct journal_checkpoint *checkpoint),
                            void *context, ty_error *err);

@@ -93,20 +93,21 @@ struct report_call {
 static int hand_report(struct journal *journal, sqlite3_stmt *row, const void *call, ty_error *err) {
     const struct report_call *to = call;
     const char *metrics;
-    int result = read_text(journal, row, 4, false, &metrics, err);
+    int result = read_text(journal, row, 5, false, &metrics, err);
     if (result < 0) return result;
     struct journal_report report = {
-        .time = sqlite3_column_int64(row, 0),
-        .attempt = sqlite3_column_int(row, 1),
-        .rank = sqlite3_column_int(row, 2),
-        .number = (uint64_t)sqlite3_column_int64(row, 3),
+        .id = sqlite3_column_int64(row, 0),
+        .time = sqlite3_column_int64(row, 1),
+        .attempt = sqlite3_column_int(row, 2),
+        .rank = sqlite3_column_int(row, 3),
+        .number = (uint64_t)sqlite3_column_int64(row, 4),
         .metrics = metrics,
-        .metrics_size = (size_t)sqlite3_column_bytes(row, 4),
+        .metrics_size = (size_t)sqlite3_column_bytes(row, 5),
     };
     return to->each(to->context, &report);
 }
 
-#define REPORT_COLUMNS "time, attempt, rank, number, metrics"
+#define REPORT_COLUMNS "id, time, attempt, rank, number, metrics"
 
 /* The newest are found from the end of the table, without an index that every report would have to pay for. */
 int module_each_report(struct journal *journal, int rank, size_t limit,
@@ -118,9 +119,31 @@ int module_each_report(struct journal *journal, int rank, size_t limit,
                      rank, 0, hand_report, &call, err);
     int64_t most = limit < INT64_MAX ? (int64_t)limit : INT64_MAX;
     return query(journal,
-                 "SELECT " REPORT_COLUMNS " FROM (SELECT id, " REPORT_COLUMNS
+                 "SELECT " REPORT_COLUMNS " FROM (SELECT " REPORT_COLUMNS
                  " FROM reports WHERE ?1 < 0 OR rank = ?1 ORDER BY id DESC LIMIT ?2) ORDER BY id",
                  rank, most, hand_report, &call, err);
+}
+
+static const char between_sql[] =
+    "SELECT " REPORT_COLUMNS " FROM reports WHERE id BETWEEN ?1 AND ?2 ORDER BY id";
+
+/* The statement is kept: a sample asks for many short pieces. */
+int module_each_report_between(struct journal *journal, int64_t first, int64_t last,
+                               int (*each)(void *context, const struct journal_report *report), void *context,
+                               ty_error *err) {
+    struct report_call call = {each, context};
+    sqlite3_stmt **between = &journal->reports_between;
+    int result = journal_kept_error(journal, err);
+    if (result < 0) return result;
+    int rc = *between != NULL
+                 ? SQLITE_OK
+                 : sqlite3_prepare_v3(journal->db, between_sql, -1, SQLITE_PREPARE_PERSISTENT, between, NULL);
+    if (rc == SQLITE_OK) rc = sqlite3_bind_int64(*between, 1, first);
+    if (rc == SQLITE_OK) rc = sqlite3_bind_int64(*between, 2, last);
+    result = rc == SQLITE_OK ? each_row(journal, *between, hand_report, &call, err)
+                             : sqlite_fail(journal, rc, "read", err);
+    (void)sqlite3_reset(*between);
+    return result;
 }
 
 struct checkpoint_call {

@@ -20,7 +20,7 @@ struct journal {
     struct journal_look look; /* a reader's, before it opened the files */
     ty_error error;           /* of the first write that failed, given by every call after it */
     sqlite3_stmt *begin, *commit, *insert_event, *insert_report, *insert_checkpoint, *delete_checkpoint,
-        *find_report;
+        *find_report, *reports_between;
 };
 
 /* "cannot VERB PATH: why", from what SQLite says about its last call, which returned `rc`; the code it stands
@@ -51,6 +51,9 @@ int module_each_event(struct journal *journal, int64_t after_sequence,
 int module_each_report(struct journal *journal, int rank, size_t limit,
                        int (*each)(void *context, const struct journal_report *report), void *context,
                        ty_error *err);
+int module_each_report_between(struct journal *journal, int64_t first, int64_t last,
+                               int (*each)(void *context, const struct journal_report *report), void *context,
+                               ty_error *err);
 int module_each_checkpoint(struct journal *journal,
                            int (*each)(void *context, const struct journal_checkpoint *checkpoint),
                            void *context, ty_error *err);

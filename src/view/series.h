@@ -27,7 +27,7 @@ struct view_index; /* view/index.h */
 enum view_what { VIEW_BAND, VIEW_RANKS };
 enum view_history { VIEW_EFFECTIVE, VIEW_ALL };
 
-/* Zero-initialised but for the metric, from and to asks for a band of all ranks over the step. */
+/* As view_query_new makes it: a band of all ranks over the step, from the lowest to the highest. */
 struct view_query {
     const char *metric;
     const char *x;   /* step, epoch, number, time, relative, metric:NAME; NULL: step */
@@ -37,8 +37,9 @@ struct view_query {
     enum view_history history;
     const struct idset *ranks;      /* NULL: all */
     const struct view_index *index; /* NULL: none */
-    bool whole;                     /* reads all of it, however long that takes */
 };
+
+struct view_query view_query_new(const char *metric);
 
 struct view_bucket {
     double x, x_last;

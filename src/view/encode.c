@@ -1,0 +1,61 @@
+/* Most numbers of a series are whole or have few digits; 17 are tried last. */
+#include "view/encode.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WHOLE_MAX = 1000000000 };
+
+void encode_number(struct buffer *out, double number) {
+    char text[40];
+    if (!isfinite(number)) {
+        buffer_text(out, "null");
+        return;
+    }
+    if (fabs(number) < WHOLE_MAX && number == (double)(int64_t)number) {
+        buffer_printf(out, "%" PRId64, (int64_t)number);
+        return;
+    }
+    static const int digits[] = {9, 15, 16, 17};
+    for (size_t i = 0; i < sizeof digits / sizeof *digits; i++) {
+        (void)snprintf(text, sizeof text, "%.*g", digits[i], number);
+        if (strtod(text, NULL) == number) break;
+    }
+    char *comma = strchr(text, ','); /* of a program's locale */
+    if (comma != NULL) *comma = '.';
+    buffer_text(out, text);
+}
+
+void encode_number_if(struct buffer *out, bool known, double number) {
+    encode_number(out, known ? number : (double)NAN);
+}
+
+void encode_count(struct buffer *out, uint64_t count) {
+    buffer_printf(out, "%" PRIu64, count);
+}
+
+void encode_rank(struct buffer *out, int rank) {
+    if (rank < 0)
+        buffer_text(out, "null");
+    else
+        buffer_printf(out, "%d", rank);
+}
+
+void encode_base64(struct buffer *out, const unsigned char *bytes, size_t size) {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    char *text = buffer_reserve(out, (size + 2) / 3 * 4);
+    if (text == NULL) return;
+    for (size_t i = 0; i < size; i += 3) {
+        uint32_t three = (uint32_t)bytes[i] << 16;
+        if (i + 1 < size) three |= (uint32_t)bytes[i + 1] << 8;
+        if (i + 2 < size) three |= bytes[i + 2];
+        *text++ = letters[three >> 18];
+        *text++ = letters[(three >> 12) & 63];
+        *text++ = i + 1 < size ? letters[(three >> 6) & 63] : '=';
+        *text++ = i + 2 < size ? letters[three & 63] : '=';
+    }
+    out->size += (size + 2) / 3 * 4;
+}

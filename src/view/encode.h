@@ -1,0 +1,17 @@
+/* Numbers as JSON: what is not finite is null. */
+#ifndef VIEW_ENCODE_H
+#define VIEW_ENCODE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buffer.h"
+
+/* With as few digits as give the same number back. */
+void encode_number(struct buffer *out, double number);
+void encode_number_if(struct buffer *out, bool known, double number); /* else null */
+void encode_count(struct buffer *out, uint64_t count);
+void encode_rank(struct buffer *out, int rank); /* -1: null */
+void encode_base64(struct buffer *out, const unsigned char *bytes, size_t size);
+
+#endif

@@ -1,0 +1,112 @@
+/* One reading: the events are folded by the replay, and what it does not keep is noted beside. */
+#include "view/facts.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "journal/journal.h"
+
+static int note_hung(struct view_facts *facts, const struct run_event *event) {
+    if (ARRAY_GROW(facts->hung, facts->n_hung) < 0) return -ENOMEM;
+    const char *cause = event->of.hung.cause;
+    char *text = strdup(cause != NULL ? cause : "hung");
+    if (text == NULL) return -ENOMEM;
+    facts->hung[facts->n_hung++] = (struct fact_hung){event->time, event->rank, text};
+    return 0;
+}
+
+static int on_event(void *context, int64_t sequence, const struct journal_event *row) {
+    struct view_facts *facts = context;
+    struct run_event event;
+    struct event_memory memory = {0};
+    (void)sequence;
+    int result = journal_event_values(row, &event, &memory);
+    if (result >= 0) {
+        replay_note(&facts->replay, &event);
+        if (facts->first == 0) facts->first = event.time;
+        if (event.kind == EVENT_HUNG) result = note_hung(facts, &event);
+        if (event.kind == EVENT_CHECKPOINT_LOST) facts->lost_checkpoints++;
+    }
+    event_memory_done(&memory);
+    return result < 0 || facts->replay.failed ? -ENOMEM : 0;
+}
+
+static int on_checkpoint(void *context, const struct journal_checkpoint *row) {
+    struct view_facts *facts = context;
+    if (ARRAY_GROW(facts->checkpoints, facts->n_checkpoints) < 0) return -ENOMEM;
+    struct fact_checkpoint *checkpoint = &facts->checkpoints[facts->n_checkpoints++];
+    *checkpoint = (struct fact_checkpoint){.number = row->number, .attempt = row->attempt, .time = row->time};
+    checkpoint->name = strdup(row->name);
+    checkpoint->metrics = row->metrics != NULL ? strdup(row->metrics) : NULL;
+    return checkpoint->name == NULL || (row->metrics != NULL && checkpoint->metrics == NULL) ? -ENOMEM : 0;
+}
+
+/* The number is in the name, unless that is a place of the user's, which the table knows while it is kept. */
+static uint64_t number_of(const struct view_facts *facts, const char *name) {
+    const char *digits;
+    int64_t number;
+    if (name == NULL) return 0;
+    if (str_prefix(name, "checkpoint_", &digits)) {
+        digits += strspn(digits, "0");
+        if (str_to_int64(digits, 1, INT64_MAX, &number)) return (uint64_t)number;
+    }
+    for (size_t i = 0; i < facts->n_checkpoints; i++)
+        if (str_equal(facts->checkpoints[i].name, name)) return facts->checkpoints[i].number;
+    return 0;
+}
+
+static int weigh_attempts(struct view_facts *facts) {
+    size_t n = facts->replay.n_attempts;
+    uint64_t counts_to = UINT64_MAX;
+    facts->attempts = calloc(n + 1, sizeof *facts->attempts);
+    if (facts->attempts == NULL) return -ENOMEM;
+    facts->n_attempts = n;
+    for (size_t i = n; i-- > 0;) {
+        const struct ty_attempt_info *info = &facts->replay.attempts[i];
+        uint64_t from = number_of(facts, info->checkpoint);
+        facts->attempts[i] = (struct fact_attempt){info->attempt, from, counts_to};
+        if (from < counts_to) counts_to = from;
+    }
+    return 0;
+}
+
+static int read_facts(void *context, struct journal *journal, ty_error *err) {
+    struct view_facts *facts = context;
+    view_facts_done(facts);
+    int result = journal_each_event(journal, 0, on_event, facts, err);
+    if (result >= 0) result = journal_each_checkpoint(journal, on_checkpoint, facts, err);
+    if (result >= 0) result = journal_count_reports(journal, &facts->reports, &facts->first_report, err);
+    if (result >= 0) result = weigh_attempts(facts);
+    return result == -ENOMEM ? ty_fail_memory(err) : result;
+}
+
+int view_facts_read(const char *run_path, struct view_facts *facts, ty_error *err) {
+    *facts = (struct view_facts){0};
+    int result = journal_read(run_path, read_facts, facts, err);
+    if (result < 0) view_facts_done(facts);
+    return result;
+}
+
+bool view_facts_count(const struct view_facts *facts, int attempt, uint64_t number) {
+    for (size_t i = 0; i < facts->n_attempts; i++)
+        if (facts->attempts[i].attempt == attempt) return number <= facts->attempts[i].counts_to;
+    return true;
+}
+
+void view_facts_done(struct view_facts *facts) {
+    for (size_t i = 0; i < facts->n_checkpoints; i++) {
+        free(facts->checkpoints[i].name);
+        free(facts->checkpoints[i].metrics);
+    }
+    for (size_t i = 0; i < facts->n_hung; i++)
+        free(facts->hung[i].text);
+    free(facts->checkpoints);
+    free(facts->hung);
+    free(facts->attempts);
+    replay_done(&facts->replay);
+    *facts = (struct view_facts){0};
+}

@@ -1,0 +1,352 @@
+/* Every candidate for x is kept beside a point until all reports were seen: what most of them have is x. */
+#include "view/points.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "view/scan.h"
+#include "view/values.h"
+
+enum { CANDIDATES_MAX = 4 };
+
+enum axis { AXIS_STEP, AXIS_EPOCH, AXIS_NUMBER, AXIS_TIME, AXIS_RELATIVE, AXES, AXIS_METRIC = AXES };
+static const char *const axis_names[AXES] = {"step", "epoch", "number", "time", "relative"};
+
+static const struct {
+    const char *names[CANDIDATES_MAX];
+    size_t n;
+} candidates[AXES] = {
+    [AXIS_STEP] = {{"step", "global_step", "iteration", "training_iteration"}, 4},
+    [AXIS_EPOCH] = {{"epoch"}, 1},
+};
+
+enum made { MADE_NONE = -1, MADE_INTERVAL, MADE_LAG, MADE_RATE, MADE };
+static const char *const made_names[MADE] = {"@interval", "@lag", "@rate"};
+
+struct point_gathering {
+    const struct view_query *query;
+    const struct view_facts *facts;
+    struct points *points;
+    enum made made;
+    enum axis axis;
+    const char *names[CANDIDATES_MAX];
+    size_t n_names, name_sizes[CANDIDATES_MAX], metric_size;
+    double *xs; /* n_names for each point */
+    size_t room;
+    uint64_t rows, have[CANDIDATES_MAX];
+    /* of the report at hand */
+    double value, row_xs[CANDIDATES_MAX];
+    bool has_value;
+};
+
+static int find_axis(const char *text) {
+    if (text == NULL) return AXIS_STEP;
+    for (int i = 0; i < AXES; i++)
+        if (str_equal(text, axis_names[i])) return i;
+    const char *name;
+    return str_prefix(text, "metric:", &name) && *name != '\0' ? AXIS_METRIC : -1;
+}
+
+int points_check_query(const struct view_query *query, ty_error *err) {
+    if (query->metric == NULL || query->metric[0] == '\0')
+        return ty_fail(err, TY_EUSAGE, "metric: which one? `trainyard metrics NAME` lists them");
+    if (find_axis(query->x) < 0)
+        return ty_fail(err, TY_EUSAGE, "x: '%.80s' is not step, epoch, number, time, relative or metric:NAME",
+                       query->x);
+    if (query->buckets < 0 || query->buckets > VIEW_BUCKETS_MAX)
+        return ty_fail(err, TY_EUSAGE, "buckets: %d is not between 1 and %d", query->buckets, VIEW_BUCKETS_MAX);
+    if (query->from > query->to)
+        return ty_fail(err, TY_EUSAGE, "from: %g is above to, %g", query->from, query->to);
+    return 0;
+}
+
+/* -- one report after the other */
+
+static bool is_named(const struct value *value, const char *name, size_t size) {
+    return value->name_size == size && memcmp(value->name, name, size) == 0;
+}
+
+static bool on_value(void *context, const struct value *value) {
+    struct point_gathering *gathering = context;
+    bool number = value->type == VALUE_NUMBER;
+    if (is_named(value, gathering->query->metric, gathering->metric_size)) {
+        gathering->has_value = number || value->type == VALUE_NONFINITE;
+        gathering->value = number ? value->number : (double)NAN;
+    }
+    for (size_t i = 0; i < gathering->n_names; i++)
+        if (is_named(value, gathering->names[i], gathering->name_sizes[i]))
+            gathering->row_xs[i] = number ? value->number : (double)NAN;
+    return true;
+}
+
+static int add_point(struct point_gathering *gathering, const struct journal_report *report) {
+    struct points *points = gathering->points;
+    if (points->n == gathering->room) {
+        size_t room = gathering->room == 0 ? 1024 : gathering->room * 2;
+        struct point *items = reallocarray(points->items, room, sizeof *items);
+        if (items != NULL) points->items = items;
+        double *xs = reallocarray(gathering->xs, room, (gathering->n_names + 1) * sizeof *xs);
+        if (xs != NULL) gathering->xs = xs;
+        if (items == NULL || xs == NULL) return -ENOMEM;
+        gathering->room = room;
+    }
+    memcpy(gathering->xs + points->n * gathering->n_names, gathering->row_xs,
+           gathering->n_names * sizeof *gathering->xs);
+    points->items[points->n++] =
+        (struct point){.value = gathering->value,
+                       .id = report->id,
+                       .time = report->time,
+                       .number = report->number,
+                       .attempt = report->attempt,
+                       .rank = report->rank,
+                       .lost = !view_facts_count(gathering->facts, report->attempt, report->number)};
+    return 0;
+}
+
+static int on_report(void *context, const struct journal_report *report) {
+    struct point_gathering *gathering = context;
+    gathering->has_value = gathering->made != MADE_NONE;
+    gathering->value = (double)NAN;
+    for (size_t i = 0; i < gathering->n_names; i++)
+        gathering->row_xs[i] = (double)NAN;
+    (void)values_each(report->metrics, report->metrics_size, on_value, gathering);
+    gathering->rows++;
+    for (size_t i = 0; i < gathering->n_names; i++)
+        if (!isnan(gathering->row_xs[i])) gathering->have[i]++;
+    return gathering->has_value ? add_point(gathering, report) : 0;
+}
+
+/* -- made metrics */
+
+static int by_rank(const void *a, const void *b) {
+    const struct point *x = a, *y = b;
+    if (x->attempt != y->attempt) return x->attempt < y->attempt ? -1 : 1;
+    if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static int by_number(const void *a, const void *b) {
+    const struct point *x = a, *y = b;
+    if (x->attempt != y->attempt) return x->attempt < y->attempt ? -1 : 1;
+    if (x->number != y->number) return x->number < y->number ? -1 : 1;
+    return (x->time > y->time) - (x->time < y->time);
+}
+
+static bool follows(const struct point *before, const struct point *point) {
+    return before->attempt == point->attempt && before->rank == point->rank &&
+           before->number + 1 == point->number;
+}
+
+/* Reports of a rank in a row: where one is missing, in a sample, nothing is known. */
+static void make_intervals(struct points *points, bool rate) {
+    qsort(points->items, points->n, sizeof *points->items, by_rank);
+    size_t kept = 0;
+    struct point before = {.rank = -1};
+    for (size_t i = 0; i < points->n; i++) {
+        struct point point = points->items[i];
+        if (i > 0 && follows(&before, &point)) {
+            double seconds = (double)(point.time - before.time) / (double)NS_PER_S;
+            struct point *made = &points->items[kept++];
+            *made = point;
+            made->value = !rate ? seconds : seconds > 0 ? 1 / seconds : (double)NAN;
+        }
+        before = point;
+    }
+    points->n = kept;
+}
+
+static void make_lags(struct points *points) {
+    qsort(points->items, points->n, sizeof *points->items, by_number);
+    const struct point *first = points->items;
+    for (size_t i = 0; i < points->n; i++) {
+        struct point *point = &points->items[i];
+        if (first->attempt != point->attempt || first->number != point->number) first = point;
+        point->value = (double)(point->time - first->time) / (double)NS_PER_S;
+    }
+}
+
+/* -- x */
+
+/* The candidate that 99 of 100 reports have; -1: none. */
+static int choose(const struct point_gathering *gathering) {
+    for (size_t i = 0; i < gathering->n_names; i++)
+        if (gathering->have[i] * 100 >= gathering->rows * 99 && gathering->rows > 0) return (int)i;
+    return -1;
+}
+
+static double plain_x(const struct point_gathering *gathering, const struct point *point) {
+    switch ((int)gathering->axis) {
+    case AXIS_TIME:
+        return (double)point->time / (double)NS_PER_S;
+    case AXIS_RELATIVE:
+        return (double)(point->time - gathering->facts->first) / (double)NS_PER_S;
+    default:
+        return (double)point->number;
+    }
+}
+
+static void set_x(struct point_gathering *gathering) {
+    struct points *points = gathering->points;
+    int chosen = gathering->axis == AXIS_METRIC ? 0 : choose(gathering);
+    points->x = gathering->axis == AXIS_METRIC ? gathering->query->x
+                : chosen >= 0                  ? gathering->names[chosen]
+                : gathering->n_names > 0       ? axis_names[AXIS_NUMBER]
+                                               : axis_names[gathering->axis];
+    for (size_t i = 0; i < points->n; i++)
+        points->items[i].x = chosen >= 0 ? gathering->xs[i * gathering->n_names + (size_t)chosen]
+                                         : plain_x(gathering, &points->items[i]);
+}
+
+/* -- the selection */
+
+static bool is_chosen(const struct view_query *query, const struct point *point) {
+    if (point->lost && query->history == VIEW_EFFECTIVE) return false;
+    return (query->ranks == NULL || idset_has(query->ranks, point->rank)) && !isnan(point->x);
+}
+
+static void keep(struct points *points, const struct view_query *query, bool in_range) {
+    size_t kept = 0;
+    for (size_t i = 0; i < points->n; i++) {
+        const struct point *point = &points->items[i];
+        if (in_range ? point->x >= points->from && point->x <= points->to : is_chosen(query, point))
+            points->items[kept++] = *point;
+    }
+    points->n = kept;
+}
+
+static void set_range(struct points *points, const struct view_query *query) {
+    points->from = query->from;
+    points->to = query->to;
+    for (size_t i = 0; i < points->n; i++) {
+        double x = points->items[i].x;
+        if (isnan(query->from) && !(x >= points->from)) points->from = x;
+        if (isnan(query->to) && !(x <= points->to)) points->to = x;
+        if (points->items[i].rank >= points->n_ranks) points->n_ranks = points->items[i].rank + 1;
+    }
+}
+
+static int by_x(const void *a, const void *b) {
+    const struct point *x = a, *y = b;
+    if (x->x != y->x) return x->x < y->x ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static void sort(struct points *points) {
+    bool sorted = true;
+    for (size_t i = 1; i < points->n && sorted; i++)
+        sorted = by_x(&points->items[i - 1], &points->items[i]) <= 0;
+    if (!sorted) qsort(points->items, points->n, sizeof *points->items, by_x);
+}
+
+/* -- together */
+
+static void begin(struct point_gathering *gathering, const struct view_query *query) {
+    int axis = find_axis(query->x);
+    gathering->axis = (enum axis)axis;
+    gathering->made = MADE_NONE;
+    for (int i = 0; i < MADE; i++)
+        if (str_equal(query->metric, made_names[i])) gathering->made = (enum made)i;
+    gathering->metric_size = strlen(query->metric);
+    if (axis == AXIS_METRIC) {
+        gathering->names[0] = query->x + strlen("metric:");
+        gathering->n_names = 1;
+    } else {
+        gathering->n_names = candidates[axis].n;
+        memcpy(gathering->names, candidates[axis].names, sizeof gathering->names);
+    }
+    for (size_t i = 0; i < gathering->n_names; i++)
+        gathering->name_sizes[i] = strlen(gathering->names[i]);
+}
+
+/* Made metrics compare a report with those of the same rank or number, which lie about as many reports apart as
+ * there are ranks. */
+static int64_t block_of(const struct point_gathering *gathering) {
+    int64_t ranks = (int64_t)gathering->facts->replay.n_workers;
+    return gathering->made == MADE_NONE || ranks * 3 < SCAN_BLOCK ? SCAN_BLOCK
+           : ranks * 3 < VIEW_WHOLE / 4                           ? ranks * 3
+                                                                  : VIEW_WHOLE / 4;
+}
+
+static void finish(struct point_gathering *gathering) {
+    struct points *points = gathering->points;
+    set_x(gathering);
+    if (gathering->made == MADE_LAG) make_lags(points);
+    if (gathering->made == MADE_INTERVAL || gathering->made == MADE_RATE)
+        make_intervals(points, gathering->made == MADE_RATE);
+    keep(points, gathering->query, false);
+}
+
+static int scan(const char *run_path, struct point_gathering *gathering, struct view_scan *scan, ty_error *err) {
+    gathering->points->n = 0;
+    gathering->rows = 0;
+    memset(gathering->have, 0, sizeof gathering->have);
+    int result = view_scan(run_path, scan, on_report, gathering, err);
+    if (result == -ENOMEM) return ty_fail_memory(err);
+    if (result < 0) return result;
+    finish(gathering);
+    gathering->points->exact = scan->exact;
+    gathering->points->scanned = scan->scanned;
+    return 0;
+}
+
+/* The reports between the last of a sample before the range and the first behind it. Most runs report x in
+ * rising order; elsewhere it is a guess, and the answer says that it is not exact. */
+static bool narrow(const struct point_gathering *gathering, struct view_scan *scan) {
+    const struct view_query *query = gathering->query;
+    const struct points *points = gathering->points;
+    int64_t after = 0, last = 0;
+    if (isnan(query->from) && isnan(query->to)) return false;
+    for (size_t i = 0; i < points->n; i++) {
+        const struct point *point = &points->items[i];
+        if (point->x < query->from && point->id > after) after = point->id;
+        if (point->x > query->to && (last == 0 || point->id < last)) last = point->id;
+    }
+    if (last == 0) last = scan->last;
+    if (last <= after) return false;
+    scan->after = after > SCAN_BLOCK ? after - SCAN_BLOCK : 0;
+    scan->last = last;
+    return true;
+}
+
+int points_gather(const char *run_path, const struct view_query *query, const struct view_facts *facts,
+                  struct points *points, ty_error *err) {
+    struct point_gathering gathering = {.query = query, .facts = facts, .points = points};
+    *points = (struct points){0};
+    int result = points_check_query(query, err);
+    if (result < 0) return result;
+    begin(&gathering, query);
+    struct view_scan reading = {.most = VIEW_WHOLE, .block = block_of(&gathering)};
+    result = scan(run_path, &gathering, &reading, err);
+    if (result == 0 && !points->exact && narrow(&gathering, &reading)) {
+        double share = (double)(reading.last - reading.after);
+        result = scan(run_path, &gathering, &reading, err);
+        points->exact = false;
+        points->scanned =
+            share > 0 && facts->reports > 0 ? points->scanned * share / (double)facts->reports : 1;
+    }
+    free(gathering.xs);
+    if (result < 0) {
+        points_done(points);
+        return result;
+    }
+    set_range(points, query);
+    keep(points, query, true);
+    sort(points);
+    return 0;
+}
+
+size_t points_bucket(double x, double from, double to, size_t n) {
+    if (!(to > from)) return 0;
+    double at = floor((x - from) * (double)n / (to - from));
+    return at < (double)(n - 1) ? (size_t)(at > 0 ? at : 0) : n - 1;
+}
+
+void points_done(struct points *points) {
+    free(points->items);
+    *points = (struct points){0};
+}

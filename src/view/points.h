@@ -1,0 +1,38 @@
+/* The points of one metric, gathered with their x: what series, heat maps and histograms are made of. */
+#ifndef VIEW_POINTS_H
+#define VIEW_POINTS_H
+
+#include "view/facts.h"
+#include "view/series.h"
+
+struct point {
+    double x, value; /* a value that is not finite is NAN */
+    int64_t id;
+    nanoseconds time;
+    uint64_t number;
+    int attempt, rank;
+    bool lost; /* a later attempt took it back */
+};
+
+struct points {
+    struct point *items; /* owned; by x, then by id */
+    size_t n;
+    bool exact;
+    double scanned;
+    const char *x;   /* what was taken for it */
+    double from, to; /* the query's, or the lowest and highest; NAN where there are no points */
+    int n_ranks;     /* highest rank among them + 1 */
+};
+
+/* Those of the query's ranks, history and range. TY_EUSAGE for an x that is none. */
+int points_gather(const char *run_path, const struct view_query *query, const struct view_facts *facts,
+                  struct points *points, ty_error *err);
+void points_done(struct points *points);
+
+/* The bucket of x of `n` from `from` to `to`. */
+size_t points_bucket(double x, double from, double to, size_t n);
+
+/* TY_EUSAGE names the parameter that is wrong, and what is allowed. */
+int points_check_query(const struct view_query *query, ty_error *err);
+
+#endif

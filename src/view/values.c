@@ -1,0 +1,308 @@
+/* One pass over the text. Names without escapes, and numbers of up to 19 digits, are read in place. */
+#include "view/values.h"
+
+#include <ctype.h>
+#include <locale.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+
+enum { NESTED_MAX = 16 };
+
+struct values_walk {
+    const char *at, *end;
+    struct buffer path; /* of the objects around, a slash behind each; then the name */
+    bool (*each)(void *context, const struct value *value);
+    void *context;
+    bool stopped;
+};
+
+static void skip_blanks(struct values_walk *walk) {
+    while (walk->at < walk->end && strchr(" \t\r\n", *walk->at) != NULL && *walk->at != '\0')
+        walk->at++;
+}
+
+static bool take(struct values_walk *walk, char c) {
+    skip_blanks(walk);
+    if (walk->at == walk->end || *walk->at != c) return false;
+    walk->at++;
+    return true;
+}
+
+static bool take_word(struct values_walk *walk, const char *word) {
+    size_t size = strlen(word);
+    if ((size_t)(walk->end - walk->at) < size || memcmp(walk->at, word, size) != 0) return false;
+    walk->at += size;
+    return true;
+}
+
+/* Over a string, whose quote is next; the quotes are part of what it gives. */
+static bool take_string(struct values_walk *walk, const char **text, size_t *size) {
+    *text = walk->at++;
+    while (walk->at < walk->end && *walk->at != '"')
+        walk->at += *walk->at == '\\' ? 2 : 1;
+    if (walk->at >= walk->end) return false;
+    walk->at++;
+    *size = (size_t)(walk->at - *text);
+    return true;
+}
+
+/* -- names */
+
+static int hex(const char *digits) {
+    int value = 0;
+    for (int i = 0; i < 4; i++) {
+        if (!isxdigit((unsigned char)digits[i])) return -1;
+        int digit = digits[i] <= '9' ? digits[i] - '0' : (digits[i] | 32) - 'a' + 10;
+        value = value * 16 + digit;
+    }
+    return value;
+}
+
+static void append_character(struct buffer *out, uint32_t c) {
+    if (c < 0x80) {
+        buffer_char(out, (char)c);
+        return;
+    }
+    int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+    static const unsigned char heads[] = {0, 0xc0, 0xe0, 0xf0};
+    buffer_char(out, (char)(heads[more] | (c >> (6 * more))));
+    while (more-- > 0)
+        buffer_char(out, (char)(0x80 | ((c >> (6 * more)) & 0x3f)));
+}
+
+/* What follows "\u"; a pair of surrogates is one character, half of one the replacement. */
+static const char *append_escaped(struct buffer *out, const char *at, const char *end) {
+    int first = end - at >= 4 ? hex(at) : -1;
+    if (first < 0) return end;
+    at += 4;
+    uint32_t c = (uint32_t)first;
+    int second = c >= 0xd800 && c < 0xdc00 && end - at >= 6 && at[0] == '\\' && at[1] == 'u' ? hex(at + 2) : -1;
+    if (second >= 0xdc00 && second < 0xe000) {
+        c = 0x10000 + ((c - 0xd800) << 10) + ((uint32_t)second - 0xdc00);
+        at += 6;
+    }
+    append_character(out, c >= 0xd800 && c < 0xe000 ? 0xfffd : c);
+    return at;
+}
+
+/* `text` is a string with its quotes. */
+static void append_name(struct buffer *out, const char *text, size_t size) {
+    const char *at = text + 1, *end = text + size - 1;
+    if (memchr(at, '\\', size - 2) == NULL) {
+        buffer_append(out, at, size - 2);
+        return;
+    }
+    static const char escapes[] = "bfnrt", meant[] = "\b\f\n\r\t";
+    while (at < end) {
+        if (*at != '\\' || at + 1 >= end) {
+            buffer_char(out, *at++);
+            continue;
+        }
+        const char *known = strchr(escapes, at[1]);
+        at += 2;
+        if (at[-1] == 'u')
+            at = append_escaped(out, at, end);
+        else
+            buffer_char(out, known != NULL && *known != '\0' ? meant[known - escapes] : at[-1]);
+    }
+}
+
+/* -- numbers */
+
+static double read_slowly(const char *text, size_t size) {
+    char place[128];
+    CLEANUP_FREE char *longer = size < sizeof place ? NULL : malloc(size + 1);
+    char *copy = size < sizeof place ? place : longer;
+    if (copy == NULL) return (double)NAN;
+    memcpy(copy, text, size);
+    copy[size] = '\0';
+    locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (c_locale == (locale_t)0) return (double)NAN;
+    double number = strtod_l(copy, NULL, c_locale);
+    freelocale(c_locale);
+    return number;
+}
+
+/* A mantissa below 2^53 and a power of ten below 10^23 are both exact as doubles, so one operation rounds as the
+ * whole should (W. D. Clinger, "How to Read Floating Point Numbers Accurately", 1990). */
+static double scale(bool negative, uint64_t mantissa, int exponent, const char *text, size_t size) {
+    static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                                    1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    if (mantissa > (UINT64_C(1) << 53) || exponent < -22 || exponent > 22) return read_slowly(text, size);
+    double number = exponent < 0 ? (double)mantissa / powers[-exponent] : (double)mantissa * powers[exponent];
+    return negative ? -number : number;
+}
+
+static bool is_digit(const struct values_walk *walk) {
+    return walk->at < walk->end && *walk->at >= '0' && *walk->at <= '9';
+}
+
+/* Digits go into the mantissa while it has room for them; how many did not. */
+static int take_digits(struct values_walk *walk, uint64_t *mantissa, int *n) {
+    int left_out = 0;
+    for (; is_digit(walk); walk->at++) {
+        (*n)++;
+        if (*mantissa > (UINT64_MAX - 9) / 10)
+            left_out++;
+        else
+            *mantissa = *mantissa * 10 + (uint64_t)(*walk->at - '0');
+    }
+    return left_out;
+}
+
+static int take_exponent(struct values_walk *walk) {
+    int value = 0;
+    walk->at++;
+    bool negative = walk->at < walk->end && *walk->at == '-';
+    if (walk->at < walk->end && (*walk->at == '-' || *walk->at == '+')) walk->at++;
+    for (; is_digit(walk); walk->at++)
+        if (value < 100000) value = value * 10 + (*walk->at - '0');
+    return negative ? -value : value;
+}
+
+static bool take_number(struct values_walk *walk, double *number) {
+    const char *text = walk->at;
+    uint64_t mantissa = 0;
+    int n = 0, n_behind = 0;
+    bool negative = *walk->at == '-';
+    if (negative) walk->at++;
+    int left_out = take_digits(walk, &mantissa, &n);
+    int exponent = left_out;
+    if (walk->at < walk->end && *walk->at == '.') {
+        walk->at++;
+        int lost = take_digits(walk, &mantissa, &n_behind);
+        left_out += lost;
+        exponent -= n_behind - lost;
+    }
+    if (n + n_behind == 0) return false;
+    if (walk->at < walk->end && (*walk->at | 32) == 'e') exponent += take_exponent(walk);
+    size_t size = (size_t)(walk->at - text);
+    *number = left_out > 0 ? read_slowly(text, size) : scale(negative, mantissa, exponent, text, size);
+    return true;
+}
+
+/* -- values */
+
+static bool take_object(struct values_walk *walk, int depth);
+
+/* Over a list, or an object that is nested too deep: its brackets are counted, outside of strings. */
+static bool skip_nested(struct values_walk *walk) {
+    size_t open = 0, size;
+    const char *text;
+    do {
+        if (walk->at >= walk->end) return false;
+        char c = *walk->at;
+        if (c == '"') {
+            if (!take_string(walk, &text, &size)) return false;
+            continue;
+        }
+        if (c == '[' || c == '{') open++;
+        if (c == ']' || c == '}') open--;
+        walk->at++;
+    } while (open > 0);
+    return true;
+}
+
+static enum value_type type_of_text(const char *text, size_t size, double *number) {
+    static const struct {
+        const char *text;
+        double number;
+    } words[] = {
+        {"\"NaN\"", (double)NAN}, {"\"Infinity\"", (double)INFINITY}, {"\"-Infinity\"", -(double)INFINITY}};
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+        if (size == strlen(words[i].text) && memcmp(text, words[i].text, size) == 0) {
+            *number = words[i].number;
+            return VALUE_NONFINITE;
+        }
+    return VALUE_TEXT;
+}
+
+static bool take_word_value(struct values_walk *walk, struct value *value) {
+    value->type = VALUE_NUMBER;
+    value->flag = true;
+    value->number = *walk->at == 't' ? 1 : 0;
+    if (take_word(walk, "true") || take_word(walk, "false")) return true;
+    value->type = VALUE_OTHER;
+    value->flag = false;
+    return take_word(walk, "null");
+}
+
+static bool take_value(struct values_walk *walk, struct value *value) {
+    skip_blanks(walk);
+    if (walk->at == walk->end) return false;
+    bool right = true;
+    value->text = walk->at;
+    value->type = VALUE_OTHER;
+    switch (*walk->at) {
+    case '"':
+        right = take_string(walk, &value->text, &value->text_size);
+        if (right) value->type = type_of_text(value->text, value->text_size, &value->number);
+        break;
+    case '{':
+    case '[':
+        right = skip_nested(walk);
+        break;
+    case 't':
+    case 'f':
+    case 'n':
+        right = take_word_value(walk, value);
+        break;
+    default:
+        right = take_number(walk, &value->number);
+        value->type = isfinite(value->number) ? VALUE_NUMBER : VALUE_NONFINITE;
+    }
+    value->text_size = (size_t)(walk->at - value->text);
+    return right;
+}
+
+static bool hand(struct values_walk *walk, struct value *value) {
+    if (walk->path.failed) return false;
+    value->name = walk->path.data;
+    value->name_size = walk->path.size;
+    walk->stopped = !walk->each(walk->context, value);
+    return true;
+}
+
+static bool take_member(struct values_walk *walk, int depth) {
+    const char *text;
+    size_t size, before = walk->path.size;
+    skip_blanks(walk);
+    if (walk->at == walk->end || *walk->at != '"' || !take_string(walk, &text, &size) || !take(walk, ':'))
+        return false;
+    append_name(&walk->path, text, size);
+    struct value value = {0};
+    bool types = depth == 0 && size == 8 && memcmp(text, "\"$types\"", 8) == 0, right;
+    skip_blanks(walk);
+    if (walk->at < walk->end && *walk->at == '{' && depth < NESTED_MAX && !types) {
+        buffer_char(&walk->path, '/');
+        right = take_object(walk, depth + 1);
+    } else {
+        right = take_value(walk, &value) && (types || hand(walk, &value));
+    }
+    walk->path.size = before;
+    return right;
+}
+
+static bool take_object(struct values_walk *walk, int depth) {
+    walk->at++;
+    if (take(walk, '}')) return true;
+    do {
+        if (!take_member(walk, depth)) return false;
+        if (walk->stopped) return true;
+    } while (take(walk, ','));
+    return take(walk, '}');
+}
+
+bool values_each(const char *json, size_t size, bool (*each)(void *context, const struct value *value),
+                 void *context) {
+    struct values_walk walk = {.at = json, .end = json + size, .each = each, .context = context};
+    skip_blanks(&walk);
+    bool right = walk.at < walk.end && *walk.at == '{' && take_object(&walk, 0) && !walk.path.failed;
+    buffer_done(&walk.path);
+    return right;
+}

@@ -1,0 +1,32 @@
+/* The values of a report's metrics, flattened: b of the object a is "a/b". A parser of its own for the text as it
+ * lies in the journal: a tree of each of ten million reports would take longer than all else. Whatever the text
+ * is, nothing beyond it is read, and what is no JSON ends the walk. */
+#ifndef VIEW_VALUES_H
+#define VIEW_VALUES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum value_type {
+    VALUE_NUMBER,    /* finite; true and false are 1 and 0 */
+    VALUE_NONFINITE, /* "NaN", "Infinity", "-Infinity", or a number beyond a double */
+    VALUE_TEXT,
+    VALUE_OTHER, /* null, lists, and what is nested too deep */
+};
+
+struct value {
+    const char *name; /* with its objects in front; not terminated */
+    size_t name_size;
+    enum value_type type;
+    bool flag;        /* it stands as true or false */
+    double number;    /* NaN, infinity or -infinity where it is not finite */
+    const char *text; /* as it stands in the JSON, quotes included */
+    size_t text_size;
+};
+
+/* Calls `each` for every value in order, but for the types that Python notes; false from it ends the walk. The
+ * value is borrowed for the call. False when the text is no JSON object, or memory is short. */
+bool values_each(const char *json, size_t size, bool (*each)(void *context, const struct value *value),
+                 void *context);
+
+#endif
