@@ -9,6 +9,7 @@
 #include <jansson.h>
 #include <stddef.h>
 
+#include "base/buffer.h"
 #include "base/error.h"
 
 struct document; /* opaque */
@@ -39,5 +40,9 @@ const char *document_where_key(const struct document *document, const json_t *ma
  * document (NULL) the message has no place. */
 int document_check_keys(const struct document *document, const json_t *map, const char *what,
                         const char *const *known, size_t n, ty_error *err);
+
+/* Appends the values of a JSON list as one YAML stream, a document each. Texts keep their meaning for every reader
+ * of YAML, whatever they hold. */
+int document_write(const json_t *roots, struct buffer *out, ty_error *err);
 
 #endif

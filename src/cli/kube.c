@@ -1,0 +1,331 @@
+/* `trainyard kube`: the manifests of a run on Kubernetes (engine/kubernetes.h), written, or given to kubectl and
+ * followed. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "cli/command.h"
+#include "cli/kube_follow.h"
+#include "cli/run_options.h"
+#include "cli/scaling_options.h"
+#include "cli/terminal.h"
+#include "engine/kubernetes.h"
+#include "wire/key.h"
+
+enum { GRACE_BESIDE_S = 10, PORT_MAX = 65535, PODS_MAX = 100000 };
+
+struct kube_command {
+    struct scaling_options scaling;
+    struct run_options run;
+    struct format_options format;
+    struct kubernetes_request request;
+    const char *output, *key_file;
+    bool apply;
+};
+
+static int set_number(const char *value, int64_t max, int64_t *number, ty_error *err) {
+    if (str_to_int64(value, 1, max, number)) return 0;
+    return ty_fail(err, TY_EUSAGE, "must be a whole number from 1 to %lld", (long long)max);
+}
+
+static int set_pods(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    return set_number(value, PODS_MAX, &((struct kube_command *)target)->request.pods, err);
+}
+
+static int set_port(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    return set_number(value, PORT_MAX, &((struct kube_command *)target)->request.port, err);
+}
+
+/* NAME=VALUE; the text is kept for the life of the process. `alone`: the value may be left out. */
+static int add_pair(struct kubernetes_pairs *pairs, const char *text, bool alone, ty_error *err) {
+    const char *equals = strchr(text, '=');
+    bool named = *text != '\0' && equals != text;
+    if (!named || (equals == NULL && !alone) || (equals != NULL && equals[1] == '\0'))
+        return ty_fail(err, TY_EUSAGE, "must be NAME=VALUE%s", alone ? ", or NAME" : "");
+    char *name = equals != NULL ? strndup(text, (size_t)(equals - text)) : strdup(text);
+    if (name == NULL || ARRAY_GROW(pairs->items, pairs->n) < 0) {
+        free(name);
+        return ty_fail_memory(err);
+    }
+    pairs->items[pairs->n++] = (struct kubernetes_pair){name, equals != NULL ? equals + 1 : NULL};
+    return 0;
+}
+
+static void pairs_done(struct kubernetes_pairs *pairs) {
+    for (size_t i = 0; i < pairs->n; i++)
+        free((char *)pairs->items[i].name);
+    free(pairs->items);
+}
+
+static int add_request(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    return add_pair(&((struct kube_command *)target)->request.requests, value, false, err);
+}
+
+static int add_selector(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    return add_pair(&((struct kube_command *)target)->request.selectors, value, false, err);
+}
+
+static int add_toleration(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    return add_pair(&((struct kube_command *)target)->request.tolerations, value, true, err);
+}
+
+static int set_claim(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    const char *colon = strchr(value, ':');
+    if (colon == NULL || colon == value || colon[1] != '/')
+        return ty_fail(err, TY_EUSAGE, "must be CLAIM:PATH, as in training-data:/data");
+    ((struct kube_command *)target)->request.claim = value;
+    return 0;
+}
+
+#define TEXT(member) option_text, offsetof(struct kube_command, request.member), NULL
+#define FLAG(member) option_flag, offsetof(struct kube_command, request.member), NULL
+static const struct option_spec specs[] = {
+    {"image", 0, "IMAGE", "the container image of all pods, with trainyard and the program in it", TEXT(image)},
+    {"namespace", 0, "NAME", "the namespace of the objects (default: kubectl's)", TEXT(space)},
+    {"nnodes", 0, "N",
+     "pods, each a node of the run with an even share of the workers (default: one for each worker, one with "
+     "STRICT_PACK, one for each TPU host)",
+     set_pods, 0, NULL},
+    {"port", 0, "N", "where the first pod waits for the others (default: 29400)", set_port, 0, NULL},
+    {"command", 0, "PATH", "trainyard in the image (default: by its PATH)", TEXT(command)},
+    {"claim", 0, "CLAIM:PATH",
+     "a PersistentVolumeClaim that all pods mount at PATH; with --storage-path in it a run can be gone on with",
+     set_claim, 0, NULL},
+    {"shared-memory", 0, "SIZE", "bound of /dev/shm, as 64Gi (default: the pod's memory)", TEXT(shared_memory)},
+    {"request", 0, "NAME=AMOUNT",
+     "more that each pod needs, or another amount of it, by Kubernetes' name: ephemeral-storage=20Gi; may "
+     "be given many times",
+     add_request, 0, NULL},
+    {"node-selector", 0, "KEY=VALUE",
+     "a label that nodes must have, by Kubernetes' name; may be given many times", add_selector, 0, NULL},
+    {"toleration", 0, "KEY[=VALUE]", "a taint of nodes that pods put up with; may be given many times",
+     add_toleration, 0, NULL},
+    {"queue", 0, "NAME", "the Kueue queue that starts all pods at once", TEXT(queue)},
+    {"spot", 0, NULL, "on GKE's spot nodes", FLAG(spot)},
+    {"host-network", 0, NULL, "pods use their node's network", FLAG(host_network)},
+    {"privileged", 0, NULL, "containers are privileged, as some device plugins demand", FLAG(privileged)},
+    {"key-file", 0, "FILE", "the run's key (default: $TRAINYARD_RUN_KEY, else a new one)", option_text,
+     offsetof(struct kube_command, key_file), NULL},
+    {"output", 'o', "FILE", "write the manifests there, readable by you alone, in place of standard output",
+     option_text, offsetof(struct kube_command, output), NULL},
+    {"apply", 0, NULL, "give them to kubectl, show the run's output, and end with its exit status", option_flag,
+     offsetof(struct kube_command, apply), NULL},
+};
+static const struct option_group kube_group = {"Kubernetes", specs, ARRAY_SIZE(specs)};
+
+static const struct option_group *const groups[] = {&kube_group, &scaling_group, &run_policy_group,
+                                                    &run_group,  &format_group,  NULL};
+
+/* -- the line that pods run -- */
+
+static int say(struct words *line, const char *option, const char *value, ty_error *err) {
+    int result = words_add(line, strdup(option));
+    if (result >= 0 && value != NULL) result = words_add(line, strdup(value));
+    return result < 0 ? ty_fail_memory(err) : 0;
+}
+
+/* A pod's nodes are chosen already: what is said of them here is not said there, where the labels are not known. */
+static bool stays_here(const struct demand *demand, const char *option) {
+    static const char *const here[] = {"label-selector", "placement", "name", "resume", "config"};
+    for (size_t i = 0; i < ARRAY_SIZE(here); i++)
+        if (str_equal(option, here[i])) return true;
+    return demand->tpu.workers_per_slice == 0 && str_equal(option, "accelerator-type");
+}
+
+/* --env NAME alone means the value that it has here. */
+static int say_option(struct words *line, const struct option_given *given, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer name = {0}, value = {0};
+    buffer_printf(&name, "--%s", given->option->name);
+    if (given->value != NULL) buffer_text(&value, given->value);
+    bool inherited = str_equal(given->option->name, "env") && strchr(given->value, '=') == NULL;
+    if (inherited) buffer_printf(&value, "=%s", getenv(given->value));
+    if (given->value != NULL && given->option->argument != NULL && given->option->argument[0] == '[') {
+        buffer_printf(&name, "=%s", given->value);
+        buffer_clear(&value);
+    }
+    if (name.failed || value.failed) return ty_fail_memory(err);
+    return say(line, name.data, value.size > 0 ? value.data : NULL, err);
+}
+
+/* What the node of a pod has: its share, whatever the machine below has. */
+static int say_share(struct words *line, const struct demand *demand, const struct kubernetes_layout *layout,
+                     ty_error *err) {
+    int result = 0;
+    for (size_t i = 0; i < demand->per_worker.n && result >= 0; i++) {
+        const struct resource *item = &demand->per_worker.items[i];
+        CLEANUP(buffer_done) struct buffer value = {0};
+        quantity share = item->amount * layout->workers_per_pod + resources_get(&demand->trainer, item->name);
+        long long whole = (long long)((share + QUANTITY_ONE - 1) / QUANTITY_ONE);
+        bool cpu = str_equal(item->name, "CPU");
+        if (accelerator_is_device(item->name) || str_prefix(item->name, ACCELERATOR_TYPE_PREFIX, NULL))
+            continue;
+        buffer_printf(&value, cpu ? "%.0s%lld" : "%s=%lld", item->name, whole);
+        if (value.failed) return ty_fail_memory(err);
+        result = say(line, cpu ? "--num-cpus" : "--node-resources", value.data, err);
+    }
+    return result;
+}
+
+static int make_line(const struct kube_command *command, const struct demand *demand,
+                     const struct kubernetes_layout *layout, const struct arguments *arguments,
+                     struct words *line, ty_error *err) {
+    int result = say_share(line, demand, layout, err);
+    if (result >= 0 && command->request.config != NULL) result = say(line, "--config", KUBERNETES_CONFIG, err);
+    for (size_t i = 0; i < arguments->n_given && result >= 0; i++) {
+        const struct option_given *given = &arguments->given[i];
+        bool of_run = groups[given->group] == &scaling_group || groups[given->group] == &run_group ||
+                      groups[given->group] == &run_policy_group;
+        if (of_run && !stays_here(demand, given->option->name)) result = say_option(line, given, err);
+    }
+    /* By this name a Job that is made anew goes on with its run, where the storage is still there. */
+    if (result >= 0) result = say(line, "--name", command->request.name, err);
+    if (result >= 0) result = say(line, "--resume", NULL, err);
+    if (result >= 0) result = say(line, "--", NULL, err);
+    for (size_t i = 0; i < arguments->n_words && result >= 0; i++)
+        result = say(line, arguments->words[i], NULL, err);
+    return result;
+}
+
+/* -- the manifests -- */
+
+static int find_key(const char *path, struct run_key *key, ty_error *err) {
+    if (path != NULL) return key_read_file(key, path, err);
+    int result = key_take_variable(key, err);
+    return result >= 0 && key->text[0] == '\0' ? key_make(key, err) : result;
+}
+
+static int format_objects(json_t *objects, int format, struct buffer *out, ty_error *err) {
+    if (format == FORMAT_TEXT) return document_write(objects, out, err);
+    json_t *list = json_pack("{s:s, s:s, s:O}", "apiVersion", "v1", "kind", "List", "items", objects);
+    CLEANUP_FREE char *text = json_format(list, JSON_INDENT(2));
+    json_decref(list);
+    buffer_printf(out, "%s\n", text != NULL ? text : "");
+    return text == NULL || out->failed ? ty_fail_memory(err) : 0;
+}
+
+/* The key is in it: nobody else may read the file. */
+static int write_file(const char *path, const struct buffer *text, ty_error *err) {
+    CLEANUP_FD int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0600);
+    if (fd < 0) return ty_fail(err, TY_EUSAGE, "--output: cannot open %.300s: %s", path, strerror(errno));
+    if (fchmod(fd, 0600) < 0 && errno != EINVAL && errno != EPERM)
+        return ty_fail(err, -errno, "--output: cannot protect %.300s: %s", path, strerror(errno));
+    int result = file_write_all(fd, text->data, text->size);
+    return result < 0 ? ty_fail(err, result, "--output: cannot write %.300s: %s", path, strerror(-result)) : 0;
+}
+
+static int make_text(struct kube_command *command, const struct arguments *arguments,
+                     const struct demand *demand, struct kubernetes_layout *layout, struct buffer *text,
+                     ty_error *err) {
+    CLEANUP(words_done) struct words line = {0};
+    CLEANUP(buffer_done) struct buffer config = {0};
+    struct run_key key = {0};
+    json_t *objects = NULL;
+    int result = kubernetes_lay_out(&command->request, demand, layout, err);
+    if (result >= 0 && command->scaling.config != NULL)
+        result = file_read(command->scaling.config, CONFIG_FILE_MAX, &config, err);
+    if (command->scaling.config != NULL) command->request.config = config.size > 0 ? config.data : "";
+    if (result >= 0) result = make_line(command, demand, layout, arguments, &line, err);
+    if (result >= 0) result = find_key(command->key_file, &key, err);
+    if (result < 0) return result;
+    command->request.words = (const char *const *)line.items;
+    command->request.key = key.text;
+    result = kubernetes_objects(&command->request, demand, &objects, err);
+    if (result >= 0) result = format_objects(objects, command->format.format, text, err);
+    json_decref(objects);
+    key_forget(&key);
+    command->request.words = NULL;
+    command->request.config = NULL;
+    return result;
+}
+
+static int make_and_give(struct kube_command *command, const struct arguments *arguments,
+                         const struct demand *demand, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    struct kubernetes_layout layout;
+    int result = make_text(command, arguments, demand, &layout, &text, err);
+    if (result >= 0 && command->output != NULL) result = write_file(command->output, &text, err);
+    if (result < 0) return result;
+    if (command->apply) return kube_apply_and_follow(&command->request, &layout, text.data, err);
+    return command->output != NULL ? 0 : cli_print(&text, err);
+}
+
+static int check(struct kube_command *command, ty_error *err) {
+    struct run_settings *settings = &command->run.settings;
+    int result = settings_finish(settings, FACE_COMMAND, err);
+    if (result < 0) return result;
+    if (command->request.image == NULL)
+        return ty_fail(err, TY_EUSAGE,
+                       "--image: name the container image that holds trainyard and the program");
+    if (settings->input != RANK_NONE || settings->pty || settings->debug != RANK_NONE)
+        return ty_fail(err, TY_EUSAGE, "--stdin, --pty and --debug need a terminal, which pods have none of");
+    command->request.name = settings->name != NULL ? settings->name : "trainyard";
+    command->request.grace_s = (int64_t)(settings->grace / NS_PER_S) + GRACE_BESIDE_S;
+    command->request.max_restarts =
+        settings->failures.max_failures < 0 ? INT32_MAX : settings->failures.max_failures;
+    return 0;
+}
+
+static int resolve_and_make(struct kube_command *command, const struct arguments *arguments, ty_error *err) {
+    struct demand demand = {0};
+    int result = check(command, err);
+    if (result >= 0) result = scaling_resolve(&command->scaling.scaling, scaling_train_v1(), &demand, err);
+    if (result < 0) return result;
+    const char *const lines[] = {demand.deprecation, demand.warning};
+    for (size_t i = 0; i < ARRAY_SIZE(lines); i++)
+        if (lines[i] != NULL) terminal_warning("kube", lines[i]);
+    result = make_and_give(command, arguments, &demand, err);
+    demand_done(&demand);
+    return result;
+}
+
+static int kube_run(const struct arguments *arguments, ty_error *err) {
+    struct kube_command command = {0};
+    int result = scaling_options_init(&command.scaling, arguments, err);
+    if (result < 0) return result;
+    command.run.settings = command.scaling.settings;
+    result = options_apply(
+        arguments, (void *[]){&command, &command.scaling, &command.run, &command.run, &command.format}, err);
+    if (result >= 0) result = resolve_and_make(&command, arguments, err);
+    pairs_done(&command.request.requests);
+    pairs_done(&command.request.selectors);
+    pairs_done(&command.request.tolerations);
+    run_environment_done(&command.run.environment);
+    scaling_options_done(&command.scaling);
+    return result;
+}
+
+const struct command command_kube = {
+    .name = "kube",
+    .summary = "write the Kubernetes manifests of a run, or apply and follow them",
+    .usage = (const char *const[]){"--image IMAGE [OPTION...] [--] PROG [ARG...]", NULL},
+    .description = "Prints the objects that run PROG on Kubernetes: a Secret with the run's key, a headless "
+                   "Service, and an Indexed Job whose pods "
+                   "run the same line, `trainyard run --node-rank ...`, and so join the first of them; for "
+                   "several TPU slices a JobSet. The options of "
+                   "`trainyard run` say what a worker needs, and go along to the pods. What Kubernetes cannot "
+                   "do is refused in one line.",
+    .examples = (const char *const[]){"trainyard kube --image IMAGE -n 16 --use-gpu --nnodes 2 "
+                                      "--accelerator-type H100 -- python train.py | kubectl apply -f -",
+                                      "two pods with eight GPUs each",
+                                      "trainyard kube --image IMAGE --use-tpu --topology 4x4 "
+                                      "--accelerator-type TPU-V6E -n 4 --apply -- python train.py",
+                                      "a pod on each host of a TPU slice, followed to its end", NULL},
+    .groups = groups,
+    .min_words = 1,
+    .rest = true,
+    .missing = "which program? It goes behind the options: trainyard kube --image IMAGE -n 4 -- PROG ARG...",
+    .run = kube_run,
+};
