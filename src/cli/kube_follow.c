@@ -12,7 +12,7 @@
 #include "cli/terminal.h"
 
 #define ASK_LIMIT (60 * NS_PER_S)
-enum { ASK_EVERY_S = 2, WORDS_MAX = 12, LOST_MAX = 30 };
+enum { ASK_EVERY_S = 2, KUBECTL_WORDS_MAX = 12, LOST_MAX = 30 };
 
 struct follow {
     const struct kubernetes_request *request;
@@ -26,7 +26,7 @@ struct follow {
 /* kubectl with words of its own, in the run's namespace; `out` NULL: on this terminal. */
 static int kubectl(const struct follow *follow, const char *const *words, const char *input, struct buffer *out,
                    ty_error *err) {
-    const char *argv[WORDS_MAX + 4] = {"kubectl"};
+    const char *argv[KUBECTL_WORDS_MAX + 4] = {"kubectl"};
     size_t n = 1;
     if (follow->request->space != NULL) {
         argv[n++] = "--namespace";

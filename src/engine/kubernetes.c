@@ -149,7 +149,7 @@ static int make_command(const struct kubernetes_request *request, const struct k
     char pods[24], rendezvous[256], script[160];
     (void)snprintf(pods, sizeof pods, "%lld", (long long)layout->pods);
     (void)snprintf(script, sizeof script,
-                   "exec \"$0\" run --node-rank $((TRAINYARD_SLICE * %lld + JOB_COMPLETION_INDEX)) \"$@\"",
+                   "exec \"$0\" run --node-rank $((JOB_SLICE_INDEX * %lld + JOB_COMPLETION_INDEX)) \"$@\"",
                    (long long)layout->pods_per_slice);
     format_rendezvous(request, layout, rendezvous);
     int result = 0;
@@ -185,7 +185,7 @@ static json_t *slice_hosts(const struct kubernetes_request *request, const struc
     CLEANUP(buffer_done) struct buffer out = {0};
     for (int64_t i = 0; i < layout->pods_per_slice; i++)
         buffer_printf(&out, "%s%s%s-%lld.%s", i > 0 ? "," : "", request->name,
-                      layout->set ? "-slice-$(TRAINYARD_SLICE)" : "", (long long)i, request->name);
+                      layout->set ? "-slice-$(JOB_SLICE_INDEX)" : "", (long long)i, request->name);
     if (out.failed) return NULL;
     return variable("TPU_WORKER_HOSTNAMES", layout->pods_per_slice == 1 ? "localhost" : out.data);
 }
@@ -194,7 +194,7 @@ static json_t *slice_hosts(const struct kubernetes_request *request, const struc
 static int add_tpu_variables(const struct kubernetes_request *request, const struct demand *demand,
                              const struct kubernetes_layout *layout, json_t *list) {
     char name[160];
-    (void)snprintf(name, sizeof name, "%s%s", request->name, layout->set ? "-slice-$(TRAINYARD_SLICE)" : "");
+    (void)snprintf(name, sizeof name, "%s%s", request->name, layout->set ? "-slice-$(JOB_SLICE_INDEX)" : "");
     int result = kubernetes_add(list, own_field("TPU_WORKER_ID", COMPLETION_INDEX));
     if (result >= 0) result = kubernetes_add(list, slice_hosts(request, layout));
     if (result >= 0) result = kubernetes_add(list, variable("TPU_NAME", name));
@@ -208,7 +208,7 @@ static int make_environment(const struct kubernetes_request *request, const stru
     int result =
         kubernetes_add(list, json_pack("{s:s, s:{s:{s:s, s:s}}}", "name", "TRAINYARD_RUN_KEY", "valueFrom",
                                        "secretKeyRef", "name", request->name, "key", "TRAINYARD_RUN_KEY"));
-    if (result >= 0 && layout->set) result = kubernetes_add(list, own_field("TRAINYARD_SLICE", SLICE_INDEX));
+    if (result >= 0 && layout->set) result = kubernetes_add(list, own_field("JOB_SLICE_INDEX", SLICE_INDEX));
     if (result >= 0 && demand->tpu.workers_per_slice > 0)
         result = add_tpu_variables(request, demand, layout, list);
     return result;

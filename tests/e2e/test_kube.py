@@ -1,0 +1,292 @@
+"""`trainyard kube`: manifests (docs/spec/kubernetes.md 5), against the schemas that Kubernetes publishes; what cannot be; a stand-in
+for kubectl."""
+
+import ast
+import os
+import stat
+import subprocess
+
+import kubernetes_validate
+import yaml
+from harness import Case, main
+
+GKE = "cloud.google.com/"
+KUBECTL = """#!/usr/bin/env python3
+import os, sys
+place = os.environ["STAND_IN"]
+words = sys.argv[1:]
+with open(os.path.join(place, "calls"), "a") as file:
+    file.write(repr(words) + "\\n")
+if "apply" in words:
+    with open(os.path.join(place, "applied"), "w") as file:
+        file.write(sys.stdin.read())
+    sys.exit(int(os.environ.get("APPLY_STATUS", "0")) and (print("error: you must be logged in", file=sys.stderr) or 1))
+if "get" in words:
+    answers = open(os.path.join(place, "answers")).read().splitlines()
+    print(answers[0])
+    with open(os.path.join(place, "answers"), "w") as file:
+        file.write("\\n".join(answers[1:] or answers))
+if "logs" in words:
+    print("[rank 0] hello")
+"""
+
+
+class KubeCase(Case):
+    def kube(self, *args, **more):
+        """The objects by kind."""
+        finished = self.assert_status(0, self.trainyard("kube", "--image", "registry.example/train:1", *args, **more))
+        return {found["kind"]: found for found in yaml.safe_load_all(finished.out)}
+
+    def read(self, name):
+        with open(os.path.join(self.place, name), encoding="utf-8") as file:
+            return file.read()
+
+    def pod(self, *args):
+        return self.kube(*args, "--", "prog")["Job"]["spec"]["template"]["spec"]
+
+    def refused(self, args, *words):
+        self.assert_usage(self.trainyard("kube", "--image", "i", *args, "--", "prog"), "kube", *words)
+
+
+class Schemas(KubeCase):
+    def check(self, objects):
+        for kind, found in objects.items():
+            if kind == "JobSet":  # a resource of its own, whose Jobs are Kubernetes'
+                (job,) = found["spec"]["replicatedJobs"]
+                found = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "child"}, **job["template"]}
+            for version in ("1.28", "1.34", "1.37"):
+                kubernetes_validate.validate(found, version, strict=True)
+
+    def test_what_is_written_is_valid(self):
+        for args in (
+            ["-n", "4"],
+            ["-n", "2", "--resources", "CPU=0.5,memory=1.5GiB,example.com/dongle=2", "--placement", "SPREAD"],
+            ["-n", "16", "--use-gpu", "--accelerator-type", "H100", "--nnodes", "2", "--shared-memory", "64Gi"],
+            ["-n", "3", "--placement", "STRICT_SPREAD", "--label-selector", "zone=in(a,b),disk=!slow"],
+            ["--use-tpu", "--topology", "4x4", "--accelerator-type", "TPU-V6E", "-n", "4", "--spot", "--host-network"],
+            ["--use-tpu", "--topology", "4x4", "--accelerator-type", "TPU-V6E", "-n", "8", "--max-failures", "3"],
+            ["-n", "2", "--claim", "data:/data", "--storage-path", "/data/runs", "--queue", "team", "--privileged"],
+            ["-n", "2", "--request", "ephemeral-storage=20Gi", "--toleration", "dedicated=ml", "--toleration", "any"],
+        ):
+            with self.subTest(args):
+                self.check(self.kube(*args, "--", "prog"))
+
+    def test_one_that_is_wrong_is_told(self):
+        """The check can fail."""
+        objects = self.kube("-n", "1", "--", "prog")
+        objects["Job"]["spec"]["completions"] = "two"
+        with self.assertRaises(kubernetes_validate.ValidationError):
+            self.check(objects)
+
+    def test_json_says_the_same(self):
+        args = ["kube", "--image", "i", "-n", "2", "--", "prog"]
+        key = {"TRAINYARD_RUN_KEY": "0123456789abcdef" * 4}
+        listed = self.assert_status(0, self.trainyard(*args[:-2], "--format", "json", *args[-2:], env=key)).json
+        self.assertEqual(list(yaml.safe_load_all(self.trainyard(*args, env=key).out)), listed["items"])
+
+    def test_any_text_arrives_as_it_is(self):
+        """YAML's words and numbers, quotes, and what Kubernetes replaces in a command."""
+        words = ["yes", "0x1F", "1:30", "~", "", "a: b", "# no", "$(HOME)", "$$", "x$", "\t'\"\\", "gr\u00fc\u00dfe\n2", "-", "*a"]
+        container = self.kube("-n", "1", "--name", "off", "--", "prog", *words)["Job"]["spec"]["template"]["spec"]["containers"][0]
+        self.assertEqual(words, [word.replace("$$", "$") for word in container["command"][-len(words):]])
+        self.assertIn("$$(HOME)", container["command"])
+
+
+class Layout(KubeCase):
+    def test_pods_and_their_shares(self):
+        for args, pods, resources in (
+            (["-n", "4"], 4, {"cpu": "1"}),
+            (["-n", "4", "--resources", "CPU=1.5", "--nnodes", "2"], 2, {"cpu": "3"}),
+            (["-n", "3", "--resources", "CPU=0.25"], 3, {"cpu": "250m"}),
+            (["-n", "4", "--use-gpu", "--nnodes", "2"], 2, {"nvidia.com/gpu": "2"}),
+            (["-n", "4", "--use-gpu", "--resources", "GPU=0.5", "--nnodes", "2"], 2, {"nvidia.com/gpu": "1"}),
+            (["-n", "4", "--placement", "STRICT_PACK"], 1, {"cpu": "4"}),
+            (["-n", "2", "--resources", "memory=1GiB,CPU=1"], 2, {"cpu": "1", "memory": str(1 << 30)}),
+        ):
+            with self.subTest(args):
+                spec = self.kube(*args, "--", "prog")["Job"]["spec"]
+                self.assertEqual((pods, pods, "Indexed", 0),
+                                 tuple(spec[key] for key in ("completions", "parallelism", "completionMode", "backoffLimit")))
+                given = spec["template"]["spec"]["containers"][0]["resources"]
+                self.assertEqual((resources, resources), (given["limits"], given["requests"]))
+
+    def test_nodes_are_chosen(self):
+        pod = self.pod("-n", "1", "--use-gpu", "--accelerator-type", "A100-80G")
+        self.assertEqual({GKE + "gke-accelerator": "nvidia-a100-80gb"}, pod["nodeSelector"])
+        self.assertEqual([{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}], pod["tolerations"])
+        both = self.pod("-n", "1", "--use-gpu", "--accelerator-type", "H100")["affinity"]["nodeAffinity"]
+        (term,) = both["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        self.assertEqual(["nvidia-h100-80gb", "nvidia-h100-mega-80gb"], term["matchExpressions"][0]["values"])
+        own = self.pod("-n", "1", "--use-gpu", "--accelerator-type", "L40S", "--node-selector", "nvidia.com/gpu.product=NVIDIA-L40S")
+        self.assertEqual({"nvidia.com/gpu.product": "NVIDIA-L40S"}, own["nodeSelector"])
+        labels = self.pod("-n", "1", "--label-selector", "zone=in(a,b),disk=!slow")["affinity"]["nodeAffinity"]
+        (term,) = labels["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        self.assertEqual({("zone", "In", ("a", "b")), ("disk", "NotIn", ("slow",))},
+                         {(x["key"], x["operator"], tuple(x["values"])) for x in term["matchExpressions"]})
+
+    def test_pods_lie_as_the_placement_says(self):
+        for placement, kind, how in (("PACK", "podAffinity", "preferred"), ("SPREAD", "podAntiAffinity", "preferred"),
+                                     ("STRICT_SPREAD", "podAntiAffinity", "required")):
+            affinity = self.pod("-n", "2", "--placement", placement)["affinity"]
+            self.assertEqual([how + "DuringSchedulingIgnoredDuringExecution"], list(affinity[kind]))
+
+    def test_the_pods_find_each_other(self):
+        objects = self.kube("-n", "2", "--name", "job", "--", "prog", "x")
+        pod = objects["Job"]["spec"]["template"]["spec"]
+        command = pod["containers"][0]["command"]
+        self.assertEqual(["trainyard", "run", "--node-rank", "$(JOB_COMPLETION_INDEX)", "--nnodes", "2", "--rendezvous", "job-0.job:29400"],
+                         command[:8])
+        self.assertEqual(["--", "prog", "x"], command[-3:])
+        self.assertEqual(("None", True), tuple(objects["Service"]["spec"][key] for key in ("clusterIP", "publishNotReadyAddresses")))
+        self.assertEqual(objects["Job"]["spec"]["template"]["metadata"]["labels"],
+                         {**objects["Job"]["spec"]["template"]["metadata"]["labels"], **objects["Service"]["spec"]["selector"]})
+        self.assertEqual("job", pod["subdomain"])
+        self.assertEqual([{"name": "shared-memory", "emptyDir": {"medium": "Memory"}}], pod["volumes"])
+
+    def test_a_slice_is_a_job(self):
+        spec = self.kube("--use-tpu", "--topology", "4x8", "--accelerator-type", "TPU-V6E", "-n", "8", "--", "prog")["Job"]["spec"]
+        pod = spec["template"]["spec"]
+        self.assertEqual(8, spec["completions"])
+        self.assertEqual({GKE + "gke-tpu-accelerator": "tpu-v6e-slice", GKE + "gke-tpu-topology": "4x8"}, pod["nodeSelector"])
+        self.assertEqual("4", pod["containers"][0]["resources"]["limits"]["google.com/tpu"])
+        (term,) = pod["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        self.assertEqual(GKE + "gke-nodepool", term["topologyKey"])
+        self.assertLessEqual({8471, 8080, 8081, 8476}, {port["containerPort"] for port in pod["containers"][0]["ports"]})
+
+    def test_several_slices_are_a_job_set(self):
+        objects = self.kube("--use-tpu", "--topology", "2x2x2", "--accelerator-type", "TPU-V4", "-n", "6", "--max-failures", "2", "--", "p")
+        self.assertEqual({"Secret", "JobSet"}, set(objects))
+        jobs = objects["JobSet"]
+        (job,) = jobs["spec"]["replicatedJobs"]
+        self.assertEqual((3, 2), (job["replicas"], job["template"]["spec"]["completions"]))
+        self.assertEqual({"maxRestarts": 2}, jobs["spec"]["failurePolicy"])
+        self.assertEqual(GKE + "gke-nodepool", jobs["metadata"]["annotations"]["alpha.jobset.sigs.k8s.io/exclusive-topology"])
+        script = job["template"]["spec"]["template"]["spec"]["containers"][0]["command"][2].replace("$$", "$")
+        for slice_, index in ((0, 0), (0, 1), (2, 1)):
+            echo = self.shell(script.replace("exec", "echo"), JOB_SLICE_INDEX=str(slice_), JOB_COMPLETION_INDEX=str(index))
+            self.assertIn("--node-rank %d " % (2 * slice_ + index), echo)
+
+    def shell(self, script, **variables):
+        return subprocess.run(["/bin/sh", "-c", script, "trainyard", "x"], env={**os.environ, **variables}, check=True,
+                              capture_output=True, text=True).stdout
+
+
+class Refused(KubeCase):
+    def test_what_cannot_be(self):
+        tpu = ["--use-tpu", "--accelerator-type", "TPU-V6E"]
+        for args, words in (
+            (["--use-gpu", "--resources", "GPU=0.5", "-n", "2"], ("GPU", "part of one", "--nnodes")),
+            (["--use-gpu", "--resources", "GPU=0.5", "-n", "3", "--placement", "STRICT_PACK"], ("GPU", "whole")),
+            (["-n", "2:4"], ("--num-workers 2:4", "fixed")),
+            (["-n", "0"], ("--num-workers 0",)),
+            (["-n", "3", "--nnodes", "2"], ("--nnodes 2", "evenly")),
+            (["-n", "2", "--nnodes", "4"], ("--nnodes 4",)),
+            (["-n", "4", "--nnodes", "2", "--placement", "STRICT_SPREAD"], ("STRICT_SPREAD", "--nnodes 4")),
+            (["-n", "4", "--nnodes", "2", "--placement", "STRICT_PACK"], ("STRICT_PACK", "--nnodes 1")),
+            ([*tpu, "-n", "1"], ("--topology",)),
+            ([*tpu, "--topology", "4x5", "-n", "4"], ("4x5",)),
+            ([*tpu, "--topology", "2x2", "-n", "2"], ("one host", "--topology")),
+            ([*tpu, "--topology", "4x4", "-n", "4", "--nnodes", "2"], ("--nnodes 2", "4 hosts")),
+            (["--use-gpu", "--accelerator-type", "L40S"], ("L40S", "--node-selector")),
+            (["--resources", "CPU=1,dongle=1"], ("dongle", "DOMAIN/NAME")),
+            (["--resources", "CPU=1,accelerator_type:A100=0.001,accelerator_type:T4=0.001"], ("2 accelerator types",)),
+            (["--name", "Big_Name"], ("--name Big_Name", "small letters")),
+            (["--name", "n" * 62], ("61 at most",)),
+            (["--claim", "data"], ("--claim", "CLAIM:PATH")),
+            (["--node-selector", "a"], ("--node-selector", "NAME=VALUE")),
+            (["--port", "70000"], ("--port", "65535")),
+            (["--pty"], ("--pty",)),
+        ):
+            with self.subTest(args):
+                self.refused(args, *words)
+
+    def test_without_an_image(self):
+        self.assert_usage(self.trainyard("kube", "-n", "2", "--", "prog"), "kube", "--image")
+
+    def test_a_selector_for_each_worker(self):
+        path = self.write("c.yaml", "num_workers: 2\nlabel_selector: [{zone: a}, {zone: b}]\n")
+        self.refused(["--config", path], "alike")
+
+
+class Key(KubeCase):
+    def test_it_is_in_the_secret_alone(self):
+        key = "0123456789abcdef" * 4
+        objects = self.kube("-n", "2", "--", "prog", env={"TRAINYARD_RUN_KEY": key})
+        self.assertEqual({"TRAINYARD_RUN_KEY": key}, objects.pop("Secret")["stringData"])
+        self.assertNotIn(key, repr(objects))
+        (variable,) = objects["Job"]["spec"]["template"]["spec"]["containers"][0]["env"]
+        self.assertEqual({"name": "trainyard", "key": "TRAINYARD_RUN_KEY"}, variable["valueFrom"]["secretKeyRef"])
+
+    def test_each_run_has_its_own(self):
+        keys = {self.kube("-n", "1", "--", "p")["Secret"]["stringData"]["TRAINYARD_RUN_KEY"] for _ in range(2)}
+        self.assertEqual(2, len(keys))
+
+    def test_a_file_is_for_its_owner(self):
+        path = self.write("run.yaml", "old")
+        os.chmod(path, 0o644)
+        self.assert_status(0, self.trainyard("kube", "--image", "i", "-o", path, "--", "prog"))
+        self.assertEqual(0o600, stat.S_IMODE(os.stat(path).st_mode))
+        self.assertIn("kind: Job", self.read(path))
+
+    def test_a_file_that_cannot_be_written(self):
+        self.assert_usage(self.trainyard("kube", "--image", "i", "-o", "/nowhere/x", "--", "prog"), "kube", "/nowhere/x")
+        full = self.trainyard("kube", "--image", "i", "-o", "/dev/full", "--", "prog")
+        self.assertNotEqual(0, full.status)
+        self.assert_line(full, "kube", "/dev/full", "No space")
+
+
+class Line(KubeCase):
+    """What pods are told."""
+
+    def test_options_go_along(self):
+        path = self.write("c.yaml", "num_workers: 2\nresources_per_worker: {CPU: 3}\n")
+        objects = self.kube("--config", path, "--max-failures", "3", "--env", "A=b c", "--env", "HERE", "--label-selector", "zone=a",
+                            "--", "prog", env={"HERE": "there"})
+        command = objects["Job"]["spec"]["template"]["spec"]["containers"][0]["command"]
+        self.assertEqual({"config.yaml": self.read(path)}, objects["ConfigMap"]["data"])
+        pairs = list(zip(command, command[1:], strict=False))
+        for pair in (("--config", "/etc/trainyard/config.yaml"), ("--max-failures", "3"), ("--env", "A=b c"), ("--env", "HERE=there"),
+                     ("--num-cpus", "3")):
+            self.assertIn(pair, pairs)
+        self.assertNotIn("--label-selector", command)
+
+
+class Followed(KubeCase):
+    def follow(self, answers, **more):
+        bin_ = os.path.join(self.place, "bin")
+        os.makedirs(bin_, exist_ok=True)
+        path = os.path.join(bin_, "kubectl")
+        with open(path, "w") as file:
+            file.write(KUBECTL)
+        os.chmod(path, 0o755)
+        self.write("answers", "\n".join(answers))
+        env = {"PATH": bin_ + ":" + os.environ["PATH"], "STAND_IN": self.place, **more}
+        return self.trainyard("kube", "--image", "i", "--namespace", "team", "--apply", "--", "prog", env=env)
+
+    def test_a_run_to_its_end(self):
+        waits = "Pending|0/3 nodes are available: 3 Insufficient nvidia.com/gpu.|"
+        finished = self.assert_status(7, self.follow(["", waits, "Running||", "Failed||7"]))
+        self.assertEqual("[rank 0] hello\n", finished.out)
+        self.assertIn("Insufficient nvidia.com/gpu", finished.err)
+        applied = {found["kind"] for found in yaml.safe_load_all(self.read("applied"))}
+        self.assertEqual({"Secret", "Service", "Job"}, applied)
+        calls = [ast.literal_eval(line) for line in self.read("calls").splitlines()]
+        self.assertTrue(all(call[:2] == ["--namespace", "team"] for call in calls), calls)
+        self.assertFalse(any("TRAINYARD_RUN_KEY" in " ".join(call) for call in calls))
+
+    def test_one_that_succeeds(self):
+        self.assert_status(0, self.follow(["Succeeded||0"]))
+
+    def test_kubectl_fails(self):
+        finished = self.follow(["Running||"], APPLY_STATUS="1")
+        self.assert_status(4, finished)
+        self.assert_line(finished, "kube", "kubectl apply", "you must be logged in")
+
+    def test_there_is_none(self):
+        finished = self.trainyard("kube", "--image", "i", "--apply", "--", "prog", env={"PATH": self.place})
+        self.assertNotEqual(0, finished.status)
+        self.assert_line(finished, "kube", "no kubectl")
+
+
+if __name__ == "__main__":
+    main()
