@@ -78,6 +78,16 @@ static PyObject *check_run(PyObject *module, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+static PyObject *storage_path(PyObject *module, PyObject *args) {
+    ty_error err = {0};
+    char *path = NULL;
+    (void)args;
+    if (ty_storage_path(&path, &err) < 0) return core_raise(PyModule_GetState(module), &err);
+    PyObject *text = core_text(path);
+    free(path);
+    return text;
+}
+
 static PyObject *result_read(PyObject *module, PyObject *args) {
     const char *path;
     ty_error err = {0};
@@ -99,6 +109,8 @@ static PyMethodDef methods[] = {
      "ty_scaling_resolve)."},
     {"check_run", check_run, METH_VARARGS,
      "check_run(request_json)\n\nValueError for a request that no run would begin with (see ty_run_check)."},
+    {"storage_path", storage_path, METH_NOARGS,
+     "storage_path() -> str\n\nWhere a run is kept that does not say (see ty_storage_path)."},
     {"result_read", result_read, METH_VARARGS,
      "result_read(path) -> str\n\nThe result of the run in this directory, as JSON (see ty_result_read)."},
     {"nodes", nodes, METH_VARARGS,

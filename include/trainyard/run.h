@@ -80,6 +80,10 @@ TY_API int ty_run_open(const char *request_json, const void *payload, size_t pay
  * give. */
 TY_API int ty_run_check(const char *request_json, ty_error *err);
 
+/* Where a run is kept that does not say: $TRAINYARD_STORAGE, else what the files of settings for all runs say
+ * (docs/configuration.md), else ~/trainyard_runs. `*path` is absolute, and the caller's (free). TY_EUSAGE. */
+TY_API int ty_storage_path(char **path, ty_error *err);
+
 /* Forks a copy of this process, which must have one thread, for workers of the next run with `start_method`
  * "fork" to be forked from as from a template (it has to speak what src/agent/template/template.h tells of the
  * run's). Returns 1 here, and 0 in the copy with its socket in `*control_fd`: it belongs to the agent of that

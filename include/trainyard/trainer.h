@@ -17,7 +17,7 @@ typedef int ty_train_function(ty_worker *worker, const void *config, size_t conf
  * ty_fit. */
 typedef struct ty_run_config {
     const char *name;         /* NULL: run-YYYYMMDD-HHMMSS-xxxx */
-    const char *storage_path; /* NULL: $TRAINYARD_STORAGE, else ~/trainyard_runs */
+    const char *storage_path; /* NULL: as ty_storage_path of run.h tells */
     /* The run of this name, which must be given, goes on; without one a new run begins, and a line on standard
      * error says so. False: a name that exists is refused (TY_EEXISTS). */
     bool resume;

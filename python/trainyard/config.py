@@ -250,6 +250,10 @@ def settings_of(config: Any) -> dict[str, Any]:
     given = {name: getattr(config, name) for name in names if name in config._SETTINGS}
     if isinstance(config, CheckpointConfig) and config.checkpoint_score_attribute is None:
         given.pop("checkpoint_score_order")  # of no score: it has no effect
+    if isinstance(config, RunConfig):  # those of the library, which files of settings for all runs may change
+        for field in dataclasses.fields(config):
+            if field.name in ("progress", "quiet", "isolate_devices") and given.get(field.name) == field.default:
+                del given[field.name]
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -392,9 +396,9 @@ _DEPRECATED_RUN = {
 class RunConfig:
     """How a run is named, stored and bounded.
 
-    name: default run-YYYYMMDD-HHMMSS-xxxx. storage_path: default $TRAINYARD_STORAGE, else ~/trainyard_runs; the run's files are
-    below storage_path/name. callbacks: instances of UserCallback. worker_runtime_env: {"env_vars": {...}, "working_dir": PATH} for
-    the workers.
+    name: default run-YYYYMMDD-HHMMSS-xxxx. storage_path: default $TRAINYARD_STORAGE, else what files of settings for all runs say
+    (docs/configuration.md), else ~/trainyard_runs; the run's files are below storage_path/name. callbacks: instances of
+    UserCallback. worker_runtime_env: {"env_vars": {...}, "working_dir": PATH} for the workers.
 
     By keyword only:
     resume: go on with the run of this name, from its last checkpoint; where there is none a new one begins, which is told;

@@ -302,10 +302,10 @@ class Driver:
         """Where that is the default nobody has asked, so that a new name is not worth a word."""
         if self._config.resume or not defaults.policy.resume or self._config.name is None:
             return self._config.resume
-        return os.path.exists(os.path.join(self._storage_path() or _default_storage(), self._config.name))
+        return os.path.exists(os.path.join(self._storage_path() or _core.storage_path(), self._config.name))
 
     def _run_path(self) -> str:
-        return os.path.join(self._storage_path() or _default_storage(), self.name)
+        return os.path.join(self._storage_path() or _core.storage_path(), self.name)
 
     def _context(self) -> RunContext:
         trainer = self._trainer
@@ -343,10 +343,6 @@ def _tell_log(event: dict[str, Any]) -> None:
         warnings.warn(event["text"], stacklevel=6)  # where `fit` was called
     elif event["subsystem"] != "scaling":
         print(f"trainyard: {harmless(event['text'])}", file=sys.stderr)
-
-
-def _default_storage() -> str:
-    return os.path.expanduser(os.environ.get("TRAINYARD_STORAGE") or os.path.join("~", "trainyard_runs"))
 
 
 def _open(request: dict[str, Any], data: bytes) -> Any:

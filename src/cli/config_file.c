@@ -73,46 +73,12 @@ static int read_environment(struct config_file *file, const json_t *runtime, ty_
     return 0;
 }
 
-/* The settings of `section` (NULL: of the run itself) that `map` gives: those that are options as well. */
-static int read_settings(struct config_file *file, const json_t *map, const char *section,
-                         struct run_settings *settings, ty_error *err) {
-    const char *known[SETTINGS_KEYS];
-    size_t n = 0;
-    if (json_is_null(map)) return 0;
-    if (!json_is_object(map)) return refuse(file->document, map, section, "a map", err);
-    if (section == NULL) {
-        known[n++] = "failure_config";
-        known[n++] = "checkpoint_config";
-        known[n++] = "worker_runtime_env";
-    }
-    n = settings_keys(section, true, known, n);
-    int result =
-        document_check_keys(file->document, map, section == NULL ? "run_config" : section, known, n, err);
-    for (size_t i = section == NULL ? 3 : 0; i < n && result >= 0; i++) {
-        const json_t *value = json_object_get(map, known[i]);
-        CLEANUP_FREE char *subject = NULL;
-        if (value == NULL) continue;
-        if (asprintf(&subject, "%s: %s", document_where(file->document, value), known[i]) < 0) {
-            subject = NULL;
-            return ty_fail_memory(err);
-        }
-        result = setting_set_json(setting_find(section, known[i]), settings, value, subject, err);
-    }
-    return result;
-}
-
 static int read_run_config(struct config_file *file, const json_t *map, struct run_settings *settings,
                            ty_error *err) {
-    static const char *const sections[] = {"failure_config", "checkpoint_config"};
-    if (!json_is_object(map)) return refuse(file->document, map, "run_config", "a map", err);
-    int result = read_settings(file, map, NULL, settings, err);
-    for (size_t i = 0; i < ARRAY_SIZE(sections) && result >= 0; i++) {
-        const json_t *part = json_object_get(map, sections[i]);
-        if (part != NULL) result = read_settings(file, part, sections[i], settings, err);
-    }
-    const json_t *runtime = json_object_get(map, "worker_runtime_env");
-    if (result >= 0 && runtime != NULL) result = read_environment(file, runtime, err);
-    return result;
+    static const char *const others[] = {"worker_runtime_env"};
+    int result = settings_read(settings, map, file->document, others, ARRAY_SIZE(others), err);
+    const json_t *runtime = result < 0 ? NULL : json_object_get(map, others[0]);
+    return runtime == NULL ? result : read_environment(file, runtime, err);
 }
 
 static int read_sections(struct config_file *file, const json_t *root, struct scaling *scaling,

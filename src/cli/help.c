@@ -95,12 +95,16 @@ static const char exit_status_text[] =
 
 static const char environment_text[] =
     "TRAINYARD_STORAGE: where runs are kept, instead of ~/trainyard_runs.\n\n"
+    "TRAINYARD_CONFIG: a file of settings for all runs, instead of /etc/trainyard.yaml and "
+    "~/.config/trainyard.yaml; empty: none.\n\n"
     "TRAINYARD_LEASE_DIR: where leases of devices lie, instead of /tmp; the same for all who share them.\n\n"
     "TRAINYARD_LOG: error, warning, info or debug; what Trainyard itself says on standard error.\n\n"
     "NO_COLOR, TERM: no colour where NO_COLOR is set, or TERM is dumb.\n\n"
     "What workers find in theirs: docs/design.md 5.3; all variables: docs/environment.md.";
 
 static const char files_text[] =
+    "/etc/trainyard.yaml, ~/.config/trainyard.yaml: settings for all runs, under run_config: with the names that "
+    "--config has; the latter go before (docs/configuration.md).\n\n"
     "~/trainyard_runs/NAME/run.db: the journal of a run, SQLite.\n\n"
     "~/trainyard_runs/NAME/logs/rank-3.log: all that rank 3 wrote; rank-3.stack: its stacks, where it hung.\n\n"
     "~/trainyard_runs/NAME/checkpoint_000012: a checkpoint.\n\n"

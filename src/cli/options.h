@@ -77,7 +77,7 @@ struct format_options {
 extern const struct option_group format_group;
 
 /* --storage-path DIR, for the commands that read runs; its target is a struct storage_options. */
-#define STORAGE_PATH_HELP "where runs are kept (default: $TRAINYARD_STORAGE, else ~/trainyard_runs)"
+#define STORAGE_PATH_HELP "where runs are kept (default: as `trainyard run --help` tells)"
 struct storage_options {
     const char *storage_path; /* NULL: the default */
 };

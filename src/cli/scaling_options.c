@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/duration.h"
 #include "base/str.h"
+#include "controller/site.h"
 #include "scaling/device.h"
 
 static int set_workers(const struct option_spec *option, void *target, const char *value, ty_error *err) {
@@ -151,12 +152,12 @@ int scaling_options_init(struct scaling_options *options, const struct arguments
     *options = (struct scaling_options){0};
     scaling_init(&options->scaling);
     options->scaling.face = FACE_COMMAND;
-    settings_init(&options->settings);
+    int result = site_settings(&options->settings, err);
     const char *path = options_value(arguments, "config");
-    if (path == NULL) return 0;
+    if (result < 0 || path == NULL) return result;
     if (*path == '\0') return ty_fail(err, TY_EUSAGE, "--config '': must not be empty");
     options->scaling.face = FACE_FIELDS; /* as the file has them */
-    int result = config_file_read(path, &options->file, &options->scaling, &options->settings, err);
+    result = config_file_read(path, &options->file, &options->scaling, &options->settings, err);
     if (result < 0) scaling_options_done(options);
     return result;
 }

@@ -20,6 +20,7 @@
 #include "cluster/cluster.h"
 #include "cluster/usable.h"
 #include "controller/controller.h"
+#include "controller/site.h"
 
 /* What torchrun gives workers between SIGTERM and SIGKILL, unless TORCH_ELASTIC_SHUTDOWN_TIMEOUT says
  * otherwise. */
@@ -477,10 +478,11 @@ static int drive(const struct torchrun_options *options, struct scaling *scaling
 /* What torchrun does by default, before any option. */
 static int init(struct torchrun_options *options, ty_error *err) {
     const char *timeout = getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
-    settings_init(&options->run->settings);
+    int result = site_settings(&options->run->settings, err);
+    if (result < 0) return result;
     options->run->settings.framework = "torch";
-    int result = setting_set_text(setting_find(NULL, "grace_s"), &options->run->settings,
-                                  timeout != NULL ? timeout : SHUTDOWN_STANDARD_S, err);
+    result = setting_set_text(setting_find(NULL, "grace_s"), &options->run->settings,
+                              timeout != NULL ? timeout : SHUTDOWN_STANDARD_S, err);
     return result < 0 ? ty_wrap(err, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=%.80s", timeout) : 0;
 }
 

@@ -20,6 +20,8 @@
 #include "cluster/cluster.h"
 #include "controller/controller.h"
 #include "controller/past_result.h"
+#include "controller/run_directory.h"
+#include "controller/site.h"
 #include "engine/copy.h"
 #include "scaling/scaling.h"
 #include "worker/function.h"
@@ -88,8 +90,8 @@ static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *e
     if (size < 0) return ty_fail(err, -errno, "cannot read /proc/self/exe: %s", strerror(errno));
     executable[size] = '\0';
     struct run_settings settings;
-    settings_init(&settings);
-    int code = settings_from_public(&settings, run, err);
+    int code = site_settings(&settings, err);
+    if (code >= 0) code = settings_from_public(&settings, run, err);
     if (code >= 0) code = settings_finish(&settings, FACE_FIELDS, err);
     if (code >= 0) code = read_command_line(&line, err);
     if (code >= 0) code = make_environment(trainer, &environment, err);
@@ -114,6 +116,14 @@ static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *e
     return code;
 }
 
+static int default_storage_path(char **path, ty_error *err) {
+    ty_error failure = {0};
+    char *found = run_directory_path(NULL, NULL, FACE_FIELDS, &failure);
+    if (found == NULL) return ty_fail(err, failure.code, "%s", failure.message);
+    *path = found;
+    return 0;
+}
+
 extern const struct driver trainyard_driver;
 TY_API const struct driver trainyard_driver = {
     .version = base_build,
@@ -121,6 +131,7 @@ TY_API const struct driver trainyard_driver = {
     .scaling_resolve = scaling_resolve_json,
     .cluster_nodes = cluster_nodes_json,
     .run_check = request_check,
+    .storage_path = default_storage_path,
     .result_read = past_result_read,
     .run_open = controller_open,
     .run_fd = controller_fd,

@@ -15,6 +15,7 @@
 #include "base/str.h"
 #include "controller/controller.h"
 #include "controller/events.h"
+#include "controller/site.h"
 #include "run/run.h"
 
 struct request {
@@ -223,7 +224,7 @@ static int check_whole(const struct request *request, ty_error *err) {
         "give one of the two");
 }
 
-static void set_defaults(struct request *request) {
+static int set_defaults(struct request *request, ty_error *err) {
     scaling_init(&request->scaling);
     request->overrides = (struct cluster_overrides){.num_cpus = -1, .num_gpus = -1};
     request->run = (struct run_request){
@@ -231,7 +232,7 @@ static void set_defaults(struct request *request) {
         .train_v1 = str_equal(getenv("RAY_TRAIN_V2_ENABLED"), "0"),
         .overrides = &request->overrides,
     };
-    settings_init(&request->run.settings);
+    return site_settings(&request->run.settings, err);
 }
 
 static int copy_payload(struct request *request, const void *payload, size_t size, ty_error *err) {
@@ -246,12 +247,13 @@ static int copy_payload(struct request *request, const void *payload, size_t siz
 
 static int fill(struct request *request, const char *json, ty_error *err) {
     json_error_t problem;
-    set_defaults(request);
+    int result = set_defaults(request, err);
+    if (result < 0) return result;
     request->root = json_loads(json, JSON_REJECT_DUPLICATES, &problem);
     if (request->root == NULL)
         return ty_fail(err, TY_EUSAGE, "the request is no JSON: line %d, column %d: %s", problem.line,
                        problem.column, problem.text);
-    int result = read_map(request, request->root, err);
+    result = read_map(request, request->root, err);
     if (result >= 0) result = settings_finish(&request->run.settings, FACE_FIELDS, err);
     request->run.argv = request->argv;
     request->run.template_argv = request->template_argv;

@@ -21,6 +21,7 @@
 #include "base/file.h"
 #include "base/str.h"
 #include "base/utf8.h"
+#include "controller/site.h"
 #include "journal/journal.h"
 #include "run/settings.h"
 
@@ -50,9 +51,15 @@ static void fail_no_storage(const char *path, const char *option, ty_error *err)
 char *run_directory_path(const char *storage_path, const char *name, enum face face, ty_error *err) {
     char option[SETTING_SPELLED];
     (void)setting_spelled(SETTING_IS_storage_path, face, option);
-    const char *site = getenv("TRAINYARD_STORAGE");
     struct buffer path = {0};
-    if (storage_path == NULL) storage_path = site != NULL && *site != '\0' ? site : "~/trainyard_runs";
+    ty_error failure = {0};
+    if (storage_path == NULL) storage_path = getenv("TRAINYARD_STORAGE");
+    if (storage_path == NULL || *storage_path == '\0') storage_path = site_storage_path(&failure);
+    if (failure.code < 0) {
+        (void)ty_fail(err, failure.code, "%s", failure.message);
+        return NULL;
+    }
+    if (storage_path == NULL) storage_path = "~/trainyard_runs";
     if (strstr(storage_path, "://") != NULL) {
         (void)ty_fail(err, TY_EUSAGE,
                       "storage path %s: must be a directory; other file systems are not provided (mount it, or "
@@ -72,7 +79,8 @@ char *run_directory_path(const char *storage_path, const char *name, enum face f
                       option);
         return NULL;
     }
-    buffer_printf(&path, "%s/%s", storage, name);
+    buffer_text(&path, storage);
+    if (name != NULL) buffer_printf(&path, "/%s", name);
     if (path.failed) (void)ty_fail_memory(err);
     return buffer_take(&path);
 }

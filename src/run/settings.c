@@ -332,6 +332,47 @@ int setting_set_json(const struct setting *setting, struct run_settings *setting
     return given == NULL ? ty_fail_memory(err) : refuse_for(setting, subject, given, &why, err);
 }
 
+static int refuse_map(const struct document *document, const json_t *value, const char *key, ty_error *err) {
+    return ty_fail(err, TY_EUSAGE, "%s: %s must be a map", document_where(document, value), key);
+}
+
+static int read_section(struct run_settings *settings, const json_t *map, const char *section,
+                        const struct document *document, const char *const *others, size_t n_others,
+                        ty_error *err) {
+    const char *what = section == NULL ? "run_config" : section;
+    const char *known[SETTINGS_KEYS];
+    if (!json_is_object(map)) return refuse_map(document, map, what, err);
+    if (n_others > 0) memcpy(known, others, n_others * sizeof *known);
+    size_t n = settings_keys(section, true, known, n_others);
+    int result = document_check_keys(document, map, what, known, n, err);
+    for (size_t i = n_others; i < n && result >= 0; i++) {
+        const json_t *value = json_object_get(map, known[i]);
+        CLEANUP_FREE char *subject = NULL;
+        if (value == NULL) continue;
+        if (asprintf(&subject, "%s: %s", document_where(document, value), known[i]) < 0) {
+            subject = NULL;
+            return ty_fail_memory(err);
+        }
+        result = setting_set_json(setting_find(section, known[i]), settings, value, subject, err);
+    }
+    return result;
+}
+
+int settings_read(struct run_settings *settings, const json_t *map, const struct document *document,
+                  const char *const *others, size_t n_others, ty_error *err) {
+    static const char *const sections[] = {SECTION_FAILURE, SECTION_CHECKPOINT};
+    const char *known[SETTINGS_KEYS];
+    memcpy(known, sections, sizeof sections);
+    if (n_others > 0) memcpy(known + ARRAY_SIZE(sections), others, n_others * sizeof *others);
+    int result = read_section(settings, map, NULL, document, known, ARRAY_SIZE(sections) + n_others, err);
+    for (size_t i = 0; i < ARRAY_SIZE(sections) && result >= 0; i++) {
+        const json_t *part = json_object_get(map, sections[i]);
+        if (part != NULL && !json_is_null(part))
+            result = read_section(settings, part, sections[i], document, NULL, 0, err);
+    }
+    return result;
+}
+
 /* A field of ty_run_config; `given` is how a message shows its value. */
 static int set_public(const struct setting *setting, void *member, const void *field, char given[64],
                       ty_error *why) {

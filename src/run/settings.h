@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <trainyard/trainer.h>
 
+#include "base/document.h"
 #include "base/duration.h"
 #include "base/error.h"
 #include "base/face.h"
@@ -146,6 +147,11 @@ const struct setting *setting_find(const char *section, const char *key);
  * options alone where `options`. How many there are then. */
 enum { SETTINGS_KEYS = 64 };
 size_t settings_keys(const char *section, bool options, const char *keys[SETTINGS_KEYS], size_t n);
+
+/* `run_config` of a file: the settings that are options, with those of `failure_config` and `checkpoint_config` in
+ * maps of their own. Keys among `others` are the caller's. A message begins with the place in the file. */
+int settings_read(struct run_settings *settings, const json_t *map, const struct document *document,
+                  const char *const *others, size_t n_others, ty_error *err);
 
 /* The fields of ty_run_config, of which zero and NULL are not given. */
 int settings_from_public(struct run_settings *settings, const ty_run_config *config, ty_error *err);

@@ -12,6 +12,7 @@ struct driver {
     int (*cluster_nodes)(const char *request_json, char **nodes_json, ty_error *err);
     int (*result_read)(const char *path, ty_result **result, ty_error *err);
     int (*run_check)(const char *request_json, ty_error *err);
+    int (*storage_path)(char **path, ty_error *err);
     int (*run_open)(const char *request_json, const void *payload, size_t payload_size, ty_run **run,
                     ty_error *err);
     int (*run_fd)(const ty_run *run);

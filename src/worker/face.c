@@ -75,6 +75,13 @@ int ty_run_check(const char *request_json, ty_error *err) {
     return rc < 0 ? rc : driver->run_check(request_json, err);
 }
 
+int ty_storage_path(char **path, ty_error *err) {
+    const struct driver *driver;
+    if (path == NULL) return ty_fail(err, TY_EUSAGE, "ty_storage_path: the path is NULL");
+    int rc = load_driver(&driver, err);
+    return rc < 0 ? rc : driver->storage_path(path, err);
+}
+
 int ty_run_open(const char *request_json, const void *payload, size_t payload_size, ty_run **run,
                 ty_error *err) {
     const struct driver *driver;
