@@ -4,9 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -89,6 +91,41 @@ void kernel_close_from(int first, bool on_exec) {
     (void)getrlimit(RLIMIT_NOFILE, &limit);
     for (int fd = first; fd < MOST && (rlim_t)fd < limit.rlim_cur; fd++)
         close_one(fd, on_exec);
+}
+
+struct call {
+    void (*work)(void *context);
+    void *context;
+};
+
+static int call_apart(void *context) {
+    const struct call *call = context;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    call->work(call->context);
+    _exit(0);
+}
+
+/* What belongs to the thread, errno among it, is the child's meanwhile, and so is the stack below what the
+ * thread itself may still use of it in the call. No signal is told of the end (the 0 among the flags). */
+int kernel_call_apart(void (*work)(void *context), void *context) {
+    enum { GAP = 16 << 10, ALIGNED = 64 };
+    char *stack = (char *)__builtin_frame_address(0) - GAP;
+    struct call call = {work, context};
+    int status = 0;
+    stack -= (uintptr_t)stack % ALIGNED;
+    pid_t pid = clone(call_apart, stack, CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_FS | 0, &call);
+    if (pid < 0) return -errno;
+    while (waitpid(pid, &status, __WCLONE) < 0 && errno == EINTR) /* it may have been reaped by others */
+        continue;
+    return status;
+}
+
+bool kernel_part_descriptors(void) {
+#ifdef SYS_close_range
+    enum { CLOSE_UNSHARE = 1U << 1 };
+    if (syscall(SYS_close_range, ~0U, ~0U, CLOSE_UNSHARE) == 0) return true;
+#endif
+    return unshare(CLONE_FILES) == 0;
 }
 
 int kernel_hold(pid_t pid) {

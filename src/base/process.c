@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,13 +36,15 @@ bool process_parse(const char *stat, struct process *process) {
     const char *end = strrchr(stat, ')');
     unsigned flags;
     uint64_t used[4]; /* by itself and by children, in their own code and in the kernel */
-    struct process read = {.pid = (pid_t)strtol(stat, NULL, 10)};
+    struct process read = {.pid = (pid_t)strtol(stat, NULL, 10), .end_signal = SIGCHLD};
     *process = (struct process){0};
-    if (end == NULL || sscanf(end + 1,
-                              " %c %d %d %d %*s %*s %u %*s %*s %*s %*s %" SCNu64 " %" SCNu64 " %" SCNu64
-                              " %" SCNu64 " %*s %*s %*s %*s %" SCNu64,
-                              &read.state, &read.parent, &read.group, &read.session, &flags, &used[0], &used[1],
-                              &used[2], &used[3], &read.started) != 10)
+    if (end == NULL ||
+        sscanf(end + 1,
+               " %c %d %d %d %*s %*s %u %*s %*s %*s %*s %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
+               " %*s %*s %*s %*s %" SCNu64 " %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s"
+               " %*s %*s %d",
+               &read.state, &read.parent, &read.group, &read.session, &flags, &used[0], &used[1], &used[2],
+               &used[3], &read.started, &read.end_signal) < 10)
         return false;
     read.ticks = used[0] + used[1] + used[2] + used[3];
     read.ending = (flags & (EXITING | SIGNALED)) != 0;

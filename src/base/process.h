@@ -12,8 +12,9 @@
 
 struct process {
     pid_t pid, parent, group, session;
-    char state;       /* the letter as in ps, 'T' for stopped */
-    bool ending;      /* it exits, or dumps its core */
+    char state;     /* the letter as in ps, 'T' for stopped */
+    bool ending;    /* it exits, or dumps its core */
+    int end_signal; /* that tells its parent of its end; 0: none, as for what the parent calls apart (kernel.h) */
     uint64_t started; /* in the kernel's ticks since the boot, as process_clock */
     uint64_t ticks;   /* processor time that it, and children that it waited for, have used */
 };

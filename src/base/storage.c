@@ -5,15 +5,18 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/descriptors.h"
+#include "base/idset.h"
+#include "base/kernel.h"
 #include "base/log.h"
 
 struct queue {
@@ -37,6 +40,13 @@ struct storage {
     unsigned n_open;                /* posted and not taken; the loop's */
     struct storage *next;           /* left behind */
 };
+
+/* Those that nobody waits for any more, until their threads are back. */
+static struct {
+    pthread_mutex_t lock;
+    struct storage *first;
+    bool parting; /* it was asked for, at the end of this process */
+} left_behind = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void put(struct queue *queue, struct storage_job *job) {
     job->next = NULL;
@@ -82,14 +92,48 @@ static void finish(struct storage *storage, struct storage_job *job) {
     (void)pthread_cond_broadcast(&storage->changed);
 }
 
-/* What never began may hold files open, and to let go of those is a call on the same storage: it stays as it is
- * until the process ends. */
-static void leave_behind(struct storage *storage) {
-    static _Atomic(struct storage *) all;
+/* What never began may hold files open, and to let go of those is a call on the same storage: such a one stays as
+ * it is until the process ends. */
+static void end_left_behind(struct storage *storage, bool held) {
+    struct storage **link = &left_behind.first;
+    (void)pthread_mutex_lock(&left_behind.lock);
     cleanup_fd(&storage->run_lock);
-    storage->next = all;
-    while (!atomic_compare_exchange_weak(&all, &storage->next, storage)) {
-    }
+    while (!held && *link != storage)
+        link = &(*link)->next;
+    if (!held) *link = storage->next;
+    (void)pthread_mutex_unlock(&left_behind.lock);
+    if (!held) destroy(storage);
+}
+
+enum { CUT_SHORT = 100 }; /* the exit status */
+
+static void on_cut(int signal) {
+    (void)signal;
+    _exit(CUT_SHORT);
+}
+
+static void work_apart(void *context) {
+    struct storage_job *job = context;
+    sigset_t cut;
+    sigemptyset(&cut);
+    sigaddset(&cut, SIGBUS);
+    if (job->cut != NULL) (void)sigaction(SIGBUS, &(struct sigaction){.sa_handler = on_cut}, NULL);
+    (void)pthread_sigmask(SIG_UNBLOCK, &cut, NULL);
+    job->work(job);
+}
+
+/* What ended a process of ours otherwise would have ended the thread's, that is all of us. */
+static void do_job(struct storage_job *job) {
+#ifdef __SANITIZE_THREAD__ /* which takes any child for one with memory of its own */
+    job->apart = false;
+#endif
+    int status = job->apart ? kernel_call_apart(work_apart, job) : -ENOSYS;
+    if (status < 0)
+        job->work(job);
+    else if (WIFSIGNALED(status))
+        (void)kill(getpid(), WTERMSIG(status));
+    else if (WEXITSTATUS(status) == CUT_SHORT)
+        job->cut(job);
 }
 
 static void *work(void *context) {
@@ -105,16 +149,13 @@ static void *work(void *context) {
         storage->current = job;
         if (job != storage->told) storage->since = clock_monotonic();
         (void)pthread_mutex_unlock(&storage->lock);
-        job->work(job);
+        do_job(job);
         (void)pthread_mutex_lock(&storage->lock);
         finish(storage, job);
     }
     bool left = storage->left, held = storage->held;
     (void)pthread_mutex_unlock(&storage->lock);
-    if (left && held)
-        leave_behind(storage);
-    else if (left)
-        destroy(storage);
+    if (left) end_left_behind(storage, held);
     return NULL;
 }
 
@@ -302,19 +343,66 @@ nanoseconds storage_patience(struct storage *storage, nanoseconds limit) {
     return limit < least && !storage_slow(storage) ? least : limit;
 }
 
+/* -- at the end of this process
+ *
+ * What hangs in a process of its own shares our descriptors, so that whoever waits for the end of our output, or
+ * for a lease, would wait for the storage. All that still runs here takes copies then; but for the locks of
+ * runs, what hangs loses all. */
+
+struct parting {
+    pthread_mutex_t lock; /* of the rest of us, until that is done */
+    bool parted;
+};
+
+/* The locks become the first descriptors: in the order of their numbers none is in the way of another. */
+static void *close_shared(void *context) {
+    struct parting *parting = context;
+    CLEANUP(idset_done) struct idset locks = {0};
+    int n = 0;
+    (void)pthread_mutex_lock(&parting->lock);
+    if (!parting->parted) return NULL;
+    (void)pthread_mutex_lock(&left_behind.lock);
+    for (const struct storage *left = left_behind.first; left != NULL; left = left->next)
+        if (left->run_lock >= 0) (void)idset_add(&locks, left->run_lock);
+    for (int64_t fd = -1; (fd = idset_next(&locks, fd)) != IDSET_END; n++)
+        (void)dup2((int)fd, n);
+    kernel_close_from(n, false);
+    (void)pthread_mutex_unlock(&left_behind.lock);
+    return NULL;
+}
+
+static void part(void) {
+    struct parting parting = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_t thread;
+    (void)pthread_mutex_lock(&parting.lock);
+    if (pthread_create(&thread, NULL, close_shared, &parting) != 0) return;
+    parting.parted = kernel_part_descriptors();
+    (void)pthread_mutex_unlock(&parting.lock);
+    (void)pthread_join(thread, NULL);
+}
+
+/* Under the lock of the storage. */
+static void leave_behind(struct storage *storage) {
+    storage->left = true;
+    (void)pthread_detach(storage->thread);
+    (void)pthread_mutex_lock(&left_behind.lock);
+    storage->next = left_behind.first;
+    left_behind.first = storage;
+    if (!left_behind.parting) left_behind.parting = atexit(part) == 0;
+    (void)pthread_mutex_unlock(&left_behind.lock);
+}
+
 void storage_close(struct storage *storage, nanoseconds limit) {
     if (storage == NULL) return;
     bool idle = !storage->started || storage->held || wait_for_work(storage, storage_patience(storage, limit));
     (void)pthread_mutex_lock(&storage->lock);
     if (storage->held) idle = first(storage) == NULL;
     storage->closing = idle;
-    storage->left = !idle;
     bool started = storage->started;
-    pthread_t thread = storage->thread;
+    if (!idle) leave_behind(storage);
     (void)pthread_cond_broadcast(&storage->changed);
-    if (!idle) (void)pthread_detach(thread);
     (void)pthread_mutex_unlock(&storage->lock); /* what was left is the thread's from here on */
     if (!idle) return;
-    if (started) (void)pthread_join(thread, NULL);
+    if (started) (void)pthread_join(storage->thread, NULL);
     destroy(storage);
 }

@@ -101,7 +101,13 @@ struct chore *checkpoints_post(struct checkpoints *checkpoints, const char *what
         return NULL;
     }
     *chore = wanted;
-    chore->job = (struct storage_job){NULL, work_chore, done, free_chore, what, wanted.path, wanted.lengthy};
+    chore->job = (struct storage_job){.work = work_chore,
+                                      .done = done,
+                                      .release = free_chore,
+                                      .what = what,
+                                      .path = wanted.path,
+                                      .lengthy = wanted.lengthy,
+                                      .apart = !wanted.lengthy};
     chore->checkpoints = checkpoints;
     memcpy(chore->run, checkpoints->run, sizeof chore->run);
     storage_post(checkpoints->storage, &chore->job);

@@ -235,7 +235,11 @@ int checkpoints_publish(struct checkpoints *checkpoints, const struct run_commit
     struct publication *publication = calloc(1, sizeof *publication);
     if (publication == NULL) return ty_fail_memory(err);
     *publication = (struct publication){
-        .job = {NULL, publish, end_publication, free_publication, "committing", NULL, false},
+        .job = {.work = publish,
+                .done = end_publication,
+                .release = free_publication,
+                .what = "committing",
+                .apart = true},
         .checkpoints = checkpoints,
         .attempt = commit->attempt,
         .made.number = commit->number,

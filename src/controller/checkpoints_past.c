@@ -222,8 +222,11 @@ bool checkpoints_begin(struct checkpoints *checkpoints, void (*ready)(void *cont
                        void *context) {
     struct past *past = TAKE(checkpoints->past);
     if (past == NULL) return false;
-    past->job =
-        (struct storage_job){NULL, finish_past, take_past, release_past, "clearing up", past->run_path, false};
+    past->job = (struct storage_job){.work = finish_past,
+                                     .done = take_past,
+                                     .release = release_past,
+                                     .what = "clearing up",
+                                     .path = past->run_path};
     checkpoints->ready = ready;
     checkpoints->ready_context = context;
     storage_post(checkpoints->storage, &past->job);

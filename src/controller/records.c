@@ -37,6 +37,7 @@ struct batch {
     size_t n, room;
     struct buffer texts;
     bool durable, last; /* last: the journal is finished behind it */
+    bool cut;           /* the journal came to nothing under it */
     char *metrics;      /* of the checkpoint in it, as they are on record */
     int result;
     ty_error error;
@@ -130,9 +131,22 @@ static void write_batch(struct storage_job *job) {
     batch->result = result;
 }
 
+/* The index, which is all of it that is mapped, lost its pages under a call: nothing of the journal can be used
+ * any more, not even to close it. */
+static void cut_batch(struct storage_job *job) {
+    struct batch *batch = (struct batch *)job;
+    batch->cut = true;
+    batch->result = ty_fail(&batch->error, TY_ECORRUPT,
+                            "cannot write %s: %s-shm was cut short by another program", job->path, job->path);
+}
+
 static void close_journal(struct storage_job *job) {
     struct closing *closing = (struct closing *)job;
     journal_close(TAKE(closing->journal));
+}
+
+static void cut_closing(struct storage_job *job) {
+    (void)job; /* all that was acknowledged is in the log */
 }
 
 static void free_closing(struct storage_job *job) {
@@ -184,6 +198,7 @@ static void end_batch(struct storage_job *job) {
     const struct batch *batch = (const struct batch *)job;
     struct records *records = batch->records;
     records->writing = false;
+    if (batch->cut) records->closing->journal = NULL;
     if (records->error.code != 0) { /* nobody waited that long, or memory was short for what came behind it */
         call_back(records, NULL);
         return;
@@ -196,8 +211,12 @@ static void end_batch(struct storage_job *job) {
 static int make_closing(struct records *records, ty_error *err) {
     struct closing *closing = calloc(1, sizeof *closing);
     if (closing == NULL) return ty_fail_memory(err);
-    closing->job = (struct storage_job){
-        .work = close_journal, .release = free_closing, .what = "closing", .path = records->path};
+    closing->job = (struct storage_job){.work = close_journal,
+                                        .release = free_closing,
+                                        .apart = true,
+                                        .cut = cut_closing,
+                                        .what = "closing",
+                                        .path = records->path};
     records->closing = closing;
     return 0;
 }
@@ -244,6 +263,7 @@ static struct batch *make_batch(struct records *records) {
         .job = {.work = write_batch,
                 .done = end_batch,
                 .release = free_batch,
+                .cut = cut_batch,
                 .what = "writing",
                 .path = records->path},
         .records = records,
@@ -277,6 +297,26 @@ static size_t size_of(const char *text) {
     return text == NULL ? 0 : strlen(text);
 }
 
+/* What begins is written by the thread itself: then the processes of a run are those that it has begun, and
+ * nothing that was acknowledged is on its way. */
+static bool is_beginning(const struct row *row) {
+    if (row->kind != ROW_EVENT) return false;
+    switch (row->of.event.kind) {
+    case EVENT_RUN:
+    case EVENT_WAIT:
+    case EVENT_PLAN:
+    case EVENT_ATTEMPT:
+    case EVENT_NODE:
+    case EVENT_LAUNCHED:
+    case EVENT_STARTED:
+    case EVENT_READY:
+    case EVENT_RENDEZVOUS:
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* What is taken of `row` are the values; its texts follow. */
 static void take(struct records *records, struct row row, const char *data, size_t size, const char *name) {
     if (records->error.code != 0) return;
@@ -291,6 +331,7 @@ static void take(struct records *records, struct row row, const char *data, size
         fail(records, -ENOMEM, "out of memory");
         return;
     }
+    batch->job.apart |= !is_beginning(&row);
     batch->durable |= row.kind == ROW_CHECKPOINT || row.kind == ROW_FORGET;
     records->n_taken++;
     records->finished = false;

@@ -23,7 +23,8 @@ uint64_t sweep_clock(void) {
 
 static bool is_orphan(int pid, const struct sweep_scope *scope) {
     struct process process;
-    if (!process_read(pid, &process) || process.parent != getpid() || process.started <= scope->since)
+    if (!process_read(pid, &process) || process.parent != getpid() || process.started <= scope->since ||
+        process.end_signal == 0) /* of our own storage: what becomes an orphan tells of its end */
         return false;
     for (size_t i = 0; i < scope->n_agents; i++)
         if (scope->agents[i] == pid) return false;

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -24,6 +25,7 @@ static char order[256]; /* numbers of the jobs of which the loop has heard */
 static atomic_int worked, released;
 static int gate[2]; /* a job that hangs reads from here */
 static char logged[1024];
+static bool apart; /* how the jobs are done */
 
 struct numbered {
     struct storage_job job;
@@ -63,8 +65,15 @@ static void heard(struct storage_job *job) {
 static void post(struct storage *storage, int number, void (*work)(struct storage_job *), bool again) {
     struct numbered *made = malloc(sizeof *made);
     assert_non_null(made);
-    *made = (struct numbered){
-        {NULL, work, heard, release, "removing", "/runs/r/old", false}, storage, number, again};
+    *made = (struct numbered){{.work = work,
+                               .done = heard,
+                               .release = release,
+                               .what = "removing",
+                               .path = "/runs/r/old",
+                               .apart = apart},
+                              storage,
+                              number,
+                              again};
     storage_post(storage, &made->job);
 }
 
@@ -92,9 +101,15 @@ static int set_up(void **state) {
     return pipe(gate) < 0 ? -1 : storage_open(-1, (struct storage **)state, &err);
 }
 
+static int set_up_apart(void **state) {
+    apart = true;
+    return set_up(state);
+}
+
 static int tear_down(void **state) {
     (void)state;
     log_set_sink(NULL, NULL);
+    apart = false;
     return close(gate[0]) | close(gate[1]);
 }
 
@@ -212,6 +227,52 @@ static void test_what_is_held_in_the_end_never_begins(void **state) {
     assert_int_equal(released, 0); /* to let go of it may be a call as well */
 }
 
+#ifndef __SANITIZE_THREAD__
+struct mapped {
+    struct storage_job job;
+    volatile char *bytes;
+    bool cut, read;
+};
+
+static void read_mapped(struct storage_job *job) {
+    struct mapped *mapped = (struct mapped *)job;
+    mapped->read = mapped->bytes[0] == 0;
+}
+
+static void note_cut(struct storage_job *job) {
+    ((struct mapped *)job)->cut = true;
+}
+
+static void keep(struct storage_job *job) {
+    (void)job;
+}
+
+/* It does not end this process, is told to who posted it alone, and others go on. */
+static void test_a_file_is_cut_short_under_its_mapping(void **state) {
+    FILE *file = tmpfile();
+    assert_true(file != NULL && ftruncate(fileno(file), 4096) == 0);
+    struct mapped mapped = {
+        {.work = read_mapped, .cut = note_cut, .release = keep, .what = "x", .path = "y", .apart = true},
+        mmap(NULL, 4096, PROT_READ, MAP_SHARED, fileno(file), 0),
+        false,
+        false};
+    assert_true(mapped.bytes != MAP_FAILED);
+    storage_post(*state, &mapped.job);
+    assert_true(storage_wait(*state, LONG));
+    assert_true(mapped.read && !mapped.cut);
+    mapped.read = false;
+    assert_int_equal(ftruncate(fileno(file), 0), 0);
+    storage_post(*state, &mapped.job);
+    post(*state, 1, note, false);
+    assert_true(storage_wait(*state, LONG));
+    assert_true(mapped.cut && !mapped.read);
+    assert_string_equal(order, "1 ");
+    storage_close(*state, LONG);
+    (void)munmap((void *)mapped.bytes, 4096);
+    (void)fclose(file);
+}
+#endif
+
 static void *do_nothing(void *context) {
     return context;
 }
@@ -223,7 +284,10 @@ static int begin_threads(void **state) {
     return pthread_create(&thread, NULL, do_nothing, NULL) | pthread_join(thread, NULL);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name)                                              \
+    cmocka_unit_test_setup_teardown(name, set_up, tear_down), { \
+#name "_apart", name, set_up_apart, tear_down, NULL     \
+    }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
@@ -234,6 +298,9 @@ int main(void) {
         TEST(test_close_leaves_what_hangs),
         TEST(test_nothing_begins_while_it_is_held),
         TEST(test_what_is_held_in_the_end_never_begins),
+#ifndef __SANITIZE_THREAD__
+        cmocka_unit_test_setup_teardown(test_a_file_is_cut_short_under_its_mapping, set_up_apart, tear_down),
+#endif
     };
     return cmocka_run_group_tests(tests, begin_threads, NULL);
 }

@@ -4,6 +4,8 @@ import errno
 import os
 import re
 import signal
+import subprocess
+import time
 
 from place import REPORT, FaultCase, failing, main
 
@@ -366,6 +368,45 @@ class Disks(FaultCase):
                 self.assertEqual([(1,)], self.rows("SELECT DISTINCT attempt FROM events WHERE kind = 'attempt'", name))
                 self.assert_status(0, self.finish(self.shell("true", "--name", name, "--resume")))
                 self.assertEqual([(1,), (2,)], self.rows("SELECT DISTINCT attempt FROM events WHERE kind = 'attempt'", name))
+
+    def test_rows_on_storage_that_hangs_for_ever(self):
+        """D6, C3: the storage hangs in the midst of a row, since workers report all the time, and in the midst of a checkpoint: the process of
+        the run ends all the same, and so does its output, for whoever reads that."""
+        report = "i=0; while :; do i=$((i+1)); %si=$i --checkpoint d; done" % REPORT
+        for name, script in (("reports", "while :; do %si=1; done" % REPORT), ("checkpoints", "mkdir d; echo 1 > d/part; " + report)):
+            with self.subTest(name):
+                freeze, thaw = self.frozen_storage()
+                process = self.start_run("--name", name, "-n", 1, "--grace", "300ms", "--", "sh", "-c", script)
+                self.wait_for(lambda: os.path.exists(os.path.join(self.storage, name, "run.db")), "a journal", process)  # noqa: B023
+                self.wait_for(lambda: len(self.rows("SELECT 1 FROM reports", name)) > 20, "reports", process)  # noqa: B023
+                freeze()
+                time.sleep(0.5)  # a writer that waits for the storage is not told from one that writes
+                self.signal(process, signal.SIGTERM, 1)
+                try:
+                    out, err = process.communicate(timeout=20)
+                except subprocess.TimeoutExpired:
+                    thaw()
+                    self.fail("did not end: %r" % (process.communicate(),))
+                self.assertEqual(143, process.returncode, err)
+                self.assert_last_line(name, "preempted by signal 15 (SIGTERM): it can be resumed; ", err)
+                thaw()
+                self.assert_clean()
+                self.assert_status(0, self.finish(self.shell("true", "--name", name, "--resume")))
+
+    def test_an_index_that_is_cut_short(self):
+        """D2: its owner truncates it while the journal is written: that ends the record, which is told, and nothing else."""
+        script = REPORT + "i=1; : > ready; until [ -e go ]; do sleep 0.01; done; " + REPORT + "i=2; echo told $?"
+        process = self.start_run("--name", "r", "-n", 1, "--no-prefix", "--", "sh", "-c", script)
+        self.wait_for(lambda: os.path.exists(os.path.join(self.work, "ready")) and self.rows("SELECT 1 FROM reports"), "a report", process)
+        os.truncate(os.path.join(self.storage, "r", "run.db-shm"), 0)
+        self.write("work/go", "")
+        finished = self.assert_status(1, self.finish(process))
+        self.assertEqual("told 0\n", finished.out)
+        path = os.path.join(self.storage, "r", "run.db")
+        self.assertIn("cannot write %s: %s-shm was cut short by another program" % (path, path), finished.err)
+        self.assert_clean()
+        self.assert_status(0, self.finish(self.shell("true", "--name", "r", "--resume")))
+        self.assertEqual([(1,)], self.rows("SELECT metrics->>'i' FROM reports"))
 
     def test_a_journal_that_hangs_before_the_launch(self):
         """D6: no worker starts without its attempt on record, and none when the run is stopped meanwhile."""
