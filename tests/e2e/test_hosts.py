@@ -1,0 +1,94 @@
+"""The hosts that other tests run on are hosts: apart from each other and from this machine, connected, and gone at the end."""
+
+import os
+import signal
+import subprocess
+
+import harness
+from hosts import SCRIPT, Hosts
+
+SERVE = """
+import socket
+server = socket.create_server(("::", 7000), family=socket.AF_INET6, dualstack_ipv6=True)
+print("ready", flush=True)
+while True:
+    server.accept()[0].send(b"heard")
+"""
+CALL = """
+import socket, sys
+try:
+    print(socket.create_connection((sys.argv[1], 7000), timeout=0.5).recv(5).decode())
+except TimeoutError:
+    print("silence")
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+class TestHosts(harness.Case):
+    def serve(self, hosts, *names):
+        for name in names:
+            server = hosts.start(name, "python3", "-c", SERVE)
+            self.assertEqual("ready\n", server.stdout.readline())
+            self.addCleanup(server.wait)
+            self.addCleanup(server.kill)
+
+    def call(self, hosts, source, sink):
+        return hosts.run(source, "python3", "-c", CALL, sink).out.strip()
+
+    def test_each_is_a_machine_of_its_own(self):
+        hosts = Hosts(self, 2)
+        here = self.write("seen", "seen by all\n")
+        for k in (1, 2):
+            seen = hosts.run(k, "sh", "-c", "hostname; cat %s; ls /dev/shm ~; >/dev/shm/mine; >/tmp/mine; >~/mine; ps x | wc -l" % here)
+            self.assertEqual(["h%d" % k, "seen by all", "/dev/shm:", "", os.path.expanduser("~") + ":"], seen.out.splitlines()[:-1], repr(seen))
+            self.assertLess(int(seen.out.splitlines()[-1]), 10)
+        self.assertFalse(os.path.exists("/tmp/mine"))
+        self.assertFalse(os.path.exists("/dev/shm/mine"))
+
+    def test_links_are_cut_reset_slowed_and_mended(self):
+        hosts = Hosts(self, 3, networks=2)
+        self.serve(hosts, "h1", "h2", "h3")
+        for sink in ("h2", "10.77.0.2", "10.77.1.2", "fd77::2", "fd77:1::2"):
+            self.assertEqual("heard", self.call(hosts, "h1", sink), sink)
+        hosts.cut("h1", "h2", "--one-way")
+        self.assertEqual(["silence", "silence", "heard"],
+                         [self.call(hosts, *pair) for pair in (("h1", "h2"), ("h1", "fd77:1::2"), ("h1", "h3"))])
+        hosts.mend()
+        hosts.cut("h1")
+        self.assertEqual(["silence", "silence", "heard"],
+                         [self.call(hosts, *pair) for pair in (("h1", "h2"), ("h3", "h1"), ("h2", "h3"))])
+        hosts.mend()
+        hosts.change("reset", "h1", "h2")
+        self.assertEqual("Connection refused", self.call(hosts, "h1", "h2"))
+        hosts.mend()
+        hosts.change("slow", "h1", "256kbit")
+        hosts.change("lose", "h1", "1")
+        self.assertEqual("heard", self.call(hosts, "h2", "h1"))
+        hosts.mend()
+        hosts.crash("h2")
+        self.assertEqual("silence", self.call(hosts, "h1", "fd77::2"))
+        self.assertEqual("heard", self.call(hosts, "h1", "h3"))
+
+    def test_ssh_reaches_each(self):
+        hosts = Hosts(self, 2, sshd=True)
+        told = hosts.run("h1", "ssh", "-o", "BatchMode=yes", "h2", "hostname; echo $SSH_CONNECTION")
+        self.assertEqual("h2\n", told.out[:3], repr(told))
+        self.assertIn("77", told.out)
+
+    def test_nothing_is_left_of_a_holder_that_is_killed(self):
+        hosts = Hosts(self, 2)
+        daemon = hosts.start("h1", "sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & echo ready; exec sleep 1000")
+        self.assertEqual("ready\n", daemon.stdout.readline())
+        os.kill(hosts.holder.pid, signal.SIGKILL)
+        hosts.holder.wait()
+        self.assertEqual(128 + 9, self.finish(daemon).status)
+        self.wait_for(lambda: not harness.processes_with(self.place), "the end of all processes in the hosts")
+        refused = self.finish(subprocess.Popen([SCRIPT, "--at", hosts.at, "exec", "1", "true"], stdout=subprocess.PIPE,
+                                               stderr=subprocess.PIPE, text=True))
+        self.assert_status(1, refused)
+        self.assertIn("no hosts are up", refused.err)
+
+
+if __name__ == "__main__":
+    harness.main()
