@@ -7,7 +7,7 @@ SANITIZED := build-sanitized
 NINJA_QUIET := scripts/tool ninja --quiet -C
 
 .NOTPARALLEL:
-.PHONY: all configured demo test check bench bench-peers soak fresh install uninstall clean
+.PHONY: all configured demo test check bench bench-peers soak fresh slurm-up slurm-down install uninstall clean
 
 all:
 	@scripts/setup build
@@ -49,6 +49,14 @@ soak: configured
 # `make demo` and `make test` on a bare Debian 12, as root and as a user, in a folder that is gone afterwards.
 fresh:
 	@scripts/fresh
+
+# A Slurm of six nodes on this machine, to try `trainyard` on (scripts/slurm says what it has).
+slurm-up:
+	@scripts/setup test
+	@scripts/slurm up
+
+slurm-down:
+	@scripts/slurm down
 
 install:
 	@scripts/setup demo

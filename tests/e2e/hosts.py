@@ -13,20 +13,22 @@ import subprocess
 
 from harness import COMMAND, HERE
 
-SCRIPT = os.path.join(HERE, "..", "..", "scripts", "hosts")
+SCRIPTS = os.path.join(HERE, "..", "..", "scripts")
+SCRIPT = os.path.join(SCRIPTS, "hosts")
 
 
 class Hosts:
-    def __init__(self, case, count, names=None, networks=1, sshd=False, command=SCRIPT):
+    def __init__(self, case, count, names=None, networks=1, sshd=False):
         self.case = case
         self.at = os.path.join(case.place, "hosts")
-        self.holder = subprocess.Popen(
-            [command, "hold", str(count), "--at", self.at, "--share", case.place, "--networks", str(networks),
-             *(["--names", ",".join(names)] if names else []), *(["--sshd"] if sshd else [])],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        case.addCleanup(self.end)
+        self.hold(SCRIPT, "hold", count, "--at", self.at, "--share", case.place, "--networks", networks,
+                  *(["--names", ",".join(names)] if names else []), *(["--sshd"] if sshd else []))
+
+    def hold(self, *words):
+        self.holder = subprocess.Popen(list(map(str, words)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.case.addCleanup(self.end)
         if self.holder.stdout.readline() != "ready\n":
-            case.fail("no hosts: " + self.holder.stderr.read())
+            self.case.fail("no hosts: " + self.holder.stderr.read())
 
     def end(self):
         for stream in (self.holder.stdin, self.holder.stdout, self.holder.stderr):
@@ -79,3 +81,22 @@ class Hosts:
 
     def crash(self, host):
         self.change("crash", host)
+
+
+class Slurm(Hosts):
+    """A real Slurm on hosts `head` and h1 to h6, as the head of scripts/slurm says: self.slurm.run("head", "srun", "hostname").
+    `extra`: lines to add to files of its configuration, as {"cgroup.conf": "ConstrainDevices=yes"}."""
+
+    def __init__(self, case, extra=None):
+        self.case = case
+        self.state = os.path.join(case.place, "slurm")
+        self.at = os.path.join(self.state, "hosts")
+        added = os.path.join(case.place, "slurm-extra")
+        os.mkdir(added)
+        for name, lines in (extra or {}).items():
+            with open(os.path.join(added, name), "w") as file:
+                file.write(lines + "\n")
+        self.hold("env", "SLURM_EXTRA=" + added, os.path.join(SCRIPTS, "slurm"), "hold", "--at", self.state, "--share", case.place)
+
+    def environment(self, changes):
+        return super().environment({"SLURM_CONF": os.path.join(self.state, "slurm.conf"), **(changes or {})})

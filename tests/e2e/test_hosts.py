@@ -5,7 +5,7 @@ import signal
 import subprocess
 
 import harness
-from hosts import SCRIPT, Hosts
+from hosts import SCRIPT, Hosts, Slurm
 
 SERVE = """
 import socket
@@ -88,6 +88,12 @@ class TestHosts(harness.Case):
                                                stderr=subprocess.PIPE, text=True))
         self.assert_status(1, refused)
         self.assertIn("no hosts are up", refused.err)
+
+    def test_slurm_places_tasks_on_its_nodes(self):
+        slurm = Slurm(self)
+        told = slurm.run("head", "srun", "-N2", "-n4", "--ntasks-per-node=2", "--gpus-per-task=1", "-l", "sh", "-c",
+                         'echo "$SLURMD_NODENAME $(hostname) $CUDA_VISIBLE_DEVICES"')
+        self.assertEqual(["0: h1 h1 0", "1: h1 h1 1", "2: h2 h2 0", "3: h2 h2 1"], sorted(told.out.splitlines()), repr(told))
 
 
 if __name__ == "__main__":
