@@ -58,13 +58,28 @@ static nanoseconds interval_of(const struct pace_rank *slot) {
     return median(values, n);
 }
 
+bool pace_interval(const struct pace *pace, uint32_t rank, nanoseconds *interval) {
+    if (rank >= pace->n_ranks || pace->ranks[rank].n < INTERVALS_LEAST) return false;
+    *interval = interval_of(&pace->ranks[rank]);
+    return true;
+}
+
+bool pace_usual(const struct pace *pace, nanoseconds *usual) {
+    CLEANUP_FREE nanoseconds *all = calloc(pace->n_ranks + 1, sizeof *all);
+    size_t n = 0;
+    for (uint32_t rank = 0; all != NULL && rank < pace->n_ranks; rank++)
+        if (pace_interval(pace, rank, &all[n])) n++;
+    if (n > 0) *usual = median(all, n);
+    return n > 0;
+}
+
 bool pace_straggler(const struct pace *pace, struct pace_straggler *straggler) {
     CLEANUP_FREE nanoseconds *all = calloc(pace->n_ranks + 1, sizeof *all);
     size_t n = 0;
     *straggler = (struct pace_straggler){0};
     for (uint32_t rank = 0; all != NULL && rank < pace->n_ranks; rank++) {
-        if (pace->ranks[rank].n < INTERVALS_LEAST) continue;
-        nanoseconds interval = all[n++] = interval_of(&pace->ranks[rank]);
+        if (!pace_interval(pace, rank, &all[n])) continue;
+        nanoseconds interval = all[n++];
         if (interval <= straggler->interval) continue;
         straggler->rank = rank;
         straggler->interval = interval;

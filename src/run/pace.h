@@ -28,4 +28,8 @@ void pace_note(struct pace *pace, uint32_t rank, nanoseconds time);
  * intervals of theirs are known, and it takes two of them. */
 bool pace_straggler(const struct pace *pace, struct pace_straggler *straggler);
 
+/* The interval of a rank, and the median of all ranks': false where too little is known. */
+bool pace_interval(const struct pace *pace, uint32_t rank, nanoseconds *interval);
+bool pace_usual(const struct pace *pace, nanoseconds *usual);
+
 #endif

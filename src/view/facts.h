@@ -10,6 +10,9 @@
 #include "base/error.h"
 #include "run/replay.h"
 
+/* For the pace of ranks the last few reports of each are enough. */
+enum { PACE_REPORTS = 10, PACE_REPORTS_MAX = 100000 };
+
 struct fact_checkpoint {
     uint64_t number;
     int attempt;

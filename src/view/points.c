@@ -118,6 +118,7 @@ static int on_report(void *context, const struct journal_report *report) {
     gathering->rows++;
     for (size_t i = 0; i < gathering->n_names; i++)
         if (!isnan(gathering->row_xs[i])) gathering->have[i]++;
+    if (report->rank < 0 || report->rank >= IDSET_MAX) return 0;
     return gathering->has_value ? add_point(gathering, report) : 0;
 }
 
@@ -281,7 +282,8 @@ static void finish(struct point_gathering *gathering) {
     keep(points, gathering->query, false);
 }
 
-static int scan(const char *run_path, struct point_gathering *gathering, struct view_scan *scan, ty_error *err) {
+static int scan(const char *run_path, struct point_gathering *gathering, struct view_scan *scan,
+                ty_error *err) {
     gathering->points->n = 0;
     gathering->rows = 0;
     memset(gathering->have, 0, sizeof gathering->have);

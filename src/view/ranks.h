@@ -33,8 +33,7 @@ void view_ranks_done(struct view_ranks *ranks);
 /* {"usual_interval", "ranks": n, "items": [{"rank", "node", "devices", "pid", "state", "number", "last_report",
  * "interval", "lag"}]} from the `from`th on, `limit` of them at most. */
 void view_ranks_encode(const struct view_ranks *ranks, size_t from, size_t limit, struct buffer *out);
-/* Where they sit: {"nodes": [{"node", "name", "ranks": [{"rank", "devices", "state"}]}], "grids": [{"name", "type",
- * "rows", "columns", "ranks": [[]]}]}. */
+/* Where they sit: {"nodes": [{"node", "name", "ranks": [{"rank", "devices", "state"}]}]}. */
 void view_placement_encode(const struct view_ranks *ranks, struct buffer *out);
 
 #endif

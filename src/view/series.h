@@ -116,8 +116,8 @@ struct view_metrics {
     size_t n;
 };
 
-int view_metrics_read(const char *run_path, const struct view_index *index, bool whole,
-                      struct view_metrics *metrics, ty_error *err);
+/* All reports with `whole`, however long that takes. */
+int view_metrics_read(const char *run_path, bool whole, struct view_metrics *metrics, ty_error *err);
 void view_metrics_done(struct view_metrics *metrics);
 /* [{"name", "group", "n", "nonfinite", "last", "ranks"}, ...] */
 void view_metrics_encode(const struct view_metrics *metrics, struct buffer *out);

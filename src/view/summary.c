@@ -14,6 +14,7 @@
 #include "controller/controller.h"
 #include "controller/run_lock.h"
 #include "journal/journal.h"
+#include "view/facts.h"
 
 const char *run_standing_name(enum run_standing standing) {
     static const char *const names[] = {
@@ -77,7 +78,7 @@ static int list_sizes(struct view_summary *summary) {
     return 0;
 }
 
-static enum worker_standing stand_of(const struct replay_worker *worker) {
+enum worker_standing view_standing_of(const struct replay_worker *worker) {
     if (worker->failed) return STANDS_FAILED;
     if (worker->stopped) return STANDS_STOPPED;
     switch (worker->state) {
@@ -125,7 +126,7 @@ static int tell(struct view_summary *summary) {
         summary->workers = replay->attempts[replay->n_attempts - 1].num_workers;
     }
     for (size_t i = 0; i < replay->n_workers && i < (size_t)summary->workers; i++)
-        summary->by_standing[stand_of(&replay->workers[i])]++;
+        summary->by_standing[view_standing_of(&replay->workers[i])]++;
     return list_sizes(summary);
 }
 
@@ -181,16 +182,15 @@ static int on_report(void *context, const struct journal_report *report) {
     return 0;
 }
 
-/* Of each rank the last few reports are enough. */
-enum { PACE_REPORTS = 10, PACE_REPORTS_MAX = 100000 };
-
 struct pace_reading {
     struct pace *pace;
     int attempt;
+    nanoseconds last;
 };
 
 static int on_pace(void *context, const struct journal_report *report) {
     struct pace_reading *reading = context;
+    if (report->time > reading->last) reading->last = report->time;
     if (report->attempt == reading->attempt) pace_note(reading->pace, (uint32_t)report->rank, report->time);
     return 0;
 }
@@ -198,13 +198,15 @@ static int on_pace(void *context, const struct journal_report *report) {
 static int measure_pace(struct journal *journal, struct reading *reading, ty_error *err) {
     struct view_summary *summary = reading->summary;
     size_t limit = summary->replay.n_workers * PACE_REPORTS;
-    struct pace_reading pace = {pace_create((uint32_t)summary->replay.n_workers), summary->attempts};
+    struct pace_reading pace = {pace_create((uint32_t)summary->replay.n_workers), summary->attempts, 0};
     if (pace.pace == NULL) return ty_fail_memory(err);
     int result = limit == 0
                      ? 0
                      : journal_each_report(journal, -1, limit < PACE_REPORTS_MAX ? limit : PACE_REPORTS_MAX,
                                            on_pace, &pace, err);
     summary->straggles = result >= 0 && pace_straggler(pace.pace, &summary->straggler);
+    if (!pace_usual(pace.pace, &summary->usual_interval)) summary->usual_interval = 0;
+    summary->last_report = pace.last;
     pace_destroy(pace.pace);
     return result;
 }

@@ -47,6 +47,7 @@ enum worker_standing {
 };
 
 const char *worker_standing_name(enum worker_standing standing);
+enum worker_standing view_standing_of(const struct replay_worker *worker);
 
 /* X(name, text): the parts of a start, in their order */
 #define START_PHASES(X)                      \
@@ -101,8 +102,10 @@ struct view_summary {
     size_t n_sizes;
     size_t by_standing[WORKER_STANDINGS_N];
     uint64_t reports;
-    json_t *metrics; /* owned; latest of rank 0, NULL without */
-    bool straggles;  /* a rank is notably slower than the others in the last attempt */
+    json_t *metrics;            /* owned; latest of rank 0, NULL without */
+    nanoseconds last_report;    /* wall, of all ranks; 0: none */
+    nanoseconds usual_interval; /* between the reports of a rank, in the last attempt; 0: not known */
+    bool straggles;             /* a rank is notably slower than the others in the last attempt */
     struct pace_straggler straggler;
     size_t checkpoints;
     char *last_checkpoint;
@@ -119,6 +122,7 @@ nanoseconds view_summary_time(const struct view_summary *summary);
 const char *view_summary_cause_node(const struct view_summary *summary);
 /* The object of `trainyard status --format json`; a row of the list without `details`. The caller's; NULL when
  * memory is short. */
+json_t *view_summary_phases_json(const struct view_summary *summary); /* its "start_up" */
 json_t *view_summary_json(const struct view_summary *summary, bool details);
 
 #endif

@@ -16,7 +16,7 @@ const char *view_summary_cause_node(const struct view_summary *summary) {
     return n == 0 || summary->cause == NULL ? NULL : summary->replay.attempts[n - 1].node;
 }
 
-static json_t *phases_json(const struct view_summary *summary) {
+json_t *view_summary_phases_json(const struct view_summary *summary) {
     json_t *list = json_array();
     for (size_t i = 0; i < START_PHASES_N; i++) {
         const struct start_phase *phase = &summary->phases[i];
@@ -78,11 +78,11 @@ json_t *view_summary_json(const struct view_summary *summary, bool details) {
                             (json_int_t)summary->reports, "checkpoints", (json_int_t)summary->checkpoints,
                             "last_checkpoint", summary->last_checkpoint, "metrics", summary->metrics);
     if (!details || map == NULL) return map;
-    json_t *more =
-        json_pack("{s:s?, s:s?, s:s?, s:I, s:I, s:o, s:s?, s:s?, s:o}", "command", summary->command, "host",
-                  summary->host, "version", summary->version, "pid", (json_int_t)summary->pid, "nodes",
-                  (json_int_t)summary->nodes, "workers_by_state", workers_json(summary), "cause",
-                  summary->cause, "waits_for", summary->waits_for, "start_up", phases_json(summary));
+    json_t *more = json_pack("{s:s?, s:s?, s:s?, s:I, s:I, s:o, s:s?, s:s?, s:o}", "command", summary->command,
+                             "host", summary->host, "version", summary->version, "pid",
+                             (json_int_t)summary->pid, "nodes", (json_int_t)summary->nodes, "workers_by_state",
+                             workers_json(summary), "cause", summary->cause, "waits_for", summary->waits_for,
+                             "start_up", view_summary_phases_json(summary));
     (void)json_object_set_new(map, "slowest", straggler_json(summary));
     (void)json_object_set_new(map, "sizes", sizes_json(summary));
     (void)json_object_set_new(map, "disk", disk_json(summary));

@@ -4,13 +4,19 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <jansson.h>
 
 #include "base/cleanup.h"
+#include "view/ranks.h"
+#include "view/runs.h"
 #include "view/series.h"
+#include "view/timeline.h"
 #include "view_world.h"
 
 static char a_path[64], b_path[64];
@@ -204,12 +210,204 @@ static void test_wrong_parameters(void **state) {
     refuse(&query, "metric");
 }
 
+static json_t *parse(const struct buffer *text) {
+    assert_false(text->failed);
+    json_t *tree = json_loadb(text->data, text->size, 0, NULL);
+    if (tree == NULL) fail_msg("no JSON: %.*s", (int)text->size, text->data);
+    return tree;
+}
+
+static double number_of(const json_t *tree, const char *key) {
+    return json_number_value(json_object_get(tree, key));
+}
+
+static const char *text_of(const json_t *tree, const char *key) {
+    return json_string_value(json_object_get(tree, key));
+}
+
+static void test_names(void **state) {
+    (void)state;
+    struct view_metrics metrics;
+    CLEANUP(buffer_done) struct buffer text = {0};
+    assert_int_equal(view_metrics_read(a_path, false, &metrics, NULL), 0);
+    view_metrics_encode(&metrics, &text);
+    view_metrics_done(&metrics);
+    json_t *list = parse(&text);
+    assert_int_equal(json_array_size(list), 3);
+    json_t *loss = json_array_get(list, 0);
+    assert_string_equal(text_of(loss, "name"), "loss");
+    assert_near(7999, number_of(loss, "n"));
+    assert_near(1, number_of(loss, "nonfinite"));
+    assert_near(8, number_of(loss, "ranks"));
+    assert_near(2.0 / 1001, number_of(loss, "last"));
+    json_decref(list);
+}
+
+static void test_heat(void **state) {
+    (void)state;
+    struct view_query query = view_query_new("@lag");
+    struct view_heat heat;
+    query.buckets = 10;
+    assert_int_equal(view_heat_read(a_path, &query, 0, &heat, NULL), 0);
+    assert_int_equal(heat.rows, 8);
+    assert_int_equal(heat.columns, 10);
+    assert_near(0.043, heat.max);
+    assert_int_equal(heat.cells[3 * 10 + 9], 255);
+    assert_true(heat.cells[3 * 10] < 64);
+    assert_int_equal(heat.cells[0], 1);
+    view_heat_done(&heat);
+    assert_int_equal(view_heat_read(a_path, &query, 3, &heat, NULL), 0);
+    assert_int_equal(heat.rows, 3);
+    assert_int_equal(heat.ranks_per_row, 3);
+    assert_int_equal(heat.cells[1 * 10 + 9], 255);
+    CLEANUP(buffer_done) struct buffer text = {0};
+    view_heat_encode(&heat, &text);
+    view_heat_done(&heat);
+    json_t *reply = parse(&text);
+    assert_int_equal(strlen(text_of(reply, "cells")), 40);
+    json_decref(reply);
+}
+
+static void test_histogram(void **state) {
+    (void)state;
+    CLEANUP(idset_done) struct idset ranks = {0};
+    assert_int_equal(idset_add(&ranks, 5), 0);
+    struct view_query query = view_query_new("loss");
+    struct view_histogram histogram;
+    query.ranks = &ranks;
+    assert_int_equal(view_histogram_read(a_path, &query, 10, &histogram, NULL), 0);
+    assert_near(99, histogram.max);
+    assert_int_equal(histogram.all[9], 1);
+    assert_int_equal(histogram.chosen[9], 1);
+    assert_int_equal(histogram.all[0], 7998);
+    assert_int_equal(histogram.chosen[0], 999);
+    view_histogram_done(&histogram);
+}
+
+static void test_ranks(void **state) {
+    (void)state;
+    struct view_ranks ranks;
+    CLEANUP(buffer_done) struct buffer text = {0};
+    assert_int_equal(view_ranks_read(a_path, &ranks, NULL), 0);
+    assert_int_equal(ranks.n, 8);
+    assert_near(0.1, ranks.usual);
+    view_ranks_encode(&ranks, 2, 3, &text);
+    json_t *reply = parse(&text);
+    assert_int_equal(json_array_size(json_object_get(reply, "items")), 3);
+    json_decref(reply);
+    buffer_clear(&text);
+    view_placement_encode(&ranks, &text);
+    json_decref(parse(&text));
+    for (size_t i = 0; i < 8; i++)
+        if (ranks.items[i].rank == 3) assert_near(0.043, ranks.items[i].lag);
+    view_ranks_done(&ranks);
+}
+
+static void test_timeline(void **state) {
+    (void)state;
+    struct view_timeline timeline;
+    CLEANUP(buffer_done) struct buffer text = {0};
+    assert_int_equal(view_timeline_read("b", b_path, &timeline, NULL), 0);
+    assert_near(251, timeline.seconds);
+    assert_near(50, timeline.shares[SHARE_LOST]);
+    view_timeline_encode(&timeline, &text);
+    view_timeline_done(&timeline);
+    json_t *reply = parse(&text);
+    assert_int_equal(json_array_size(json_object_get(reply, "attempts")), 2);
+    json_decref(reply);
+}
+
+static void test_events_and_checkpoints(void **state) {
+    (void)state;
+    CLEANUP(buffer_done) struct buffer text = {0};
+    assert_int_equal(view_events_encode(b_path, 0, 2, &text, NULL), 0);
+    json_t *reply = parse(&text);
+    assert_near(2, number_of(reply, "last"));
+    assert_int_equal(json_array_size(json_object_get(reply, "events")), 2);
+    json_decref(reply);
+    buffer_clear(&text);
+    assert_int_equal(view_events_encode(b_path, 2, 100, &text, NULL), 0);
+    reply = parse(&text);
+    const json_t *end = json_array_get(json_object_get(reply, "events"), 0);
+    assert_string_equal(text_of(end, "kind"), "attempt_end");
+    assert_string_equal(text_of(json_object_get(end, "data"), "cause"), "rank 1 exited with code 3");
+    json_decref(reply);
+    buffer_clear(&text);
+    assert_int_equal(view_checkpoints_encode(b_path, &text, NULL), 0);
+    reply = parse(&text);
+    assert_int_equal(json_array_size(reply), 1);
+    assert_near(100, number_of(json_array_get(reply, 0), "number"));
+    json_decref(reply);
+}
+
+/* A list of two runs and one that is damaged; one of them goes on, another goes. */
+static void test_runs(void **state) {
+    (void)state;
+    char storage[64], paths[3][96];
+    CLEANUP(buffer_done) struct buffer text = {0};
+    view_world_make(storage);
+    for (int i = 0; i < 3; i++) {
+        (void)snprintf(paths[i], sizeof paths[i], "%s/run%d", storage, i);
+        assert_int_equal(mkdir(paths[i], 0755), 0);
+        view_world_b(paths[i]);
+    }
+    char db[128];
+    (void)snprintf(db, sizeof db, "%s/run.db", paths[2]);
+    assert_int_equal(truncate(db, 700), 0);
+    struct view_runs *runs = view_runs_create(&(const char *){storage}, 1, NULL);
+    assert_non_null(runs);
+    assert_int_equal(view_runs_look(runs, NULL), 1);
+    assert_int_equal(view_runs_look(runs, NULL), 0);
+    view_runs_encode(runs, 0, &text);
+    json_t *list = parse(&text);
+    assert_int_equal(json_array_size(json_object_get(list, "runs")), 2);
+    const json_t *bad = json_array_get(json_object_get(list, "unreadable"), 0);
+    assert_string_equal(text_of(bad, "name"), "run2");
+    json_int_t cursor = json_integer_value(json_object_get(list, "cursor"));
+    char id[VIEW_ID_SIZE];
+    assert_true(view_run_id(paths[0], id));
+    assert_string_equal(view_runs_find(runs, id)->name, "run0");
+    assert_null(view_runs_find(runs, "../../etc"));
+    json_decref(list);
+
+    struct journal *journal = NULL;
+    assert_int_equal(journal_open(paths[0], JOURNAL_APPEND, &journal, NULL), 0);
+    view_world_event(journal, 300 * NS_PER_S, EVENT_RUN, 0, -1, "{}");
+    view_world_event(journal, 301 * NS_PER_S, EVENT_ATTEMPT, 3, -1, "{\"workers\": 2}");
+    assert_int_equal(journal_commit(journal, NULL), 0);
+    view_world_remove(paths[1]);
+    assert_int_equal(view_runs_look(runs, NULL), 1);
+    journal_close(journal);
+    buffer_clear(&text);
+    view_runs_encode(runs, (uint64_t)cursor, &text);
+    list = parse(&text);
+    assert_int_equal(json_array_size(json_object_get(list, "runs")), 1);
+    assert_near(3, number_of(json_array_get(json_object_get(list, "runs"), 0), "attempts"));
+    assert_int_equal(json_array_size(json_object_get(list, "gone")), 1);
+    json_decref(list);
+    view_runs_destroy(runs);
+    view_world_remove(paths[0]);
+    view_world_remove(paths[2]);
+    assert_int_equal(rmdir(storage), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ten_buckets),  cmocka_unit_test(test_zoom_is_exact),
-        cmocka_unit_test(test_made_metrics), cmocka_unit_test(test_buckets_that_do_not_divide),
-        cmocka_unit_test(test_what_counts),  cmocka_unit_test(test_lines_of_ranks),
-        cmocka_unit_test(test_json),         cmocka_unit_test(test_wrong_parameters),
+        cmocka_unit_test(test_ten_buckets),
+        cmocka_unit_test(test_zoom_is_exact),
+        cmocka_unit_test(test_made_metrics),
+        cmocka_unit_test(test_buckets_that_do_not_divide),
+        cmocka_unit_test(test_what_counts),
+        cmocka_unit_test(test_lines_of_ranks),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_heat),
+        cmocka_unit_test(test_histogram),
+        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_timeline),
+        cmocka_unit_test(test_events_and_checkpoints),
+        cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_wrong_parameters),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

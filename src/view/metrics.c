@@ -1,0 +1,185 @@
+/* The names among all reports, or a sample of them. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/hash.h"
+#include "base/idset.h"
+#include "view/encode.h"
+#include "view/scan.h"
+#include "view/series.h"
+#include "view/values.h"
+
+enum { METRIC_NAME_BYTES = 4096, NAMES_MAX = 100000 };
+
+struct metric_note {
+    int64_t id;      /* of the report in which it was last */
+    uint64_t number; /* the newest number with it, and the lowest rank that made it */
+    int attempt, rank;
+    uint64_t *ranks; /* bits; n_words, owned */
+    size_t n_words;
+};
+
+struct metric_names {
+    struct view_metrics *metrics;
+    struct metric_note *notes; /* one for each metric, owned */
+    struct hash *places;       /* name -> place + 1 */
+    const struct journal_report *report;
+    bool failed;
+};
+
+static int note_rank(struct metric_note *note, int rank, uint64_t *ranks) {
+    enum { BITS = 64 };
+    size_t word = (size_t)rank / BITS;
+    if (rank < 0 || rank >= IDSET_MAX) return 0;
+    if (word >= note->n_words) {
+        size_t n = word + 1 > 2 * note->n_words ? word + 1 : 2 * note->n_words;
+        uint64_t *words = reallocarray(note->ranks, n, sizeof *words);
+        if (words == NULL) return -ENOMEM;
+        memset(words + note->n_words, 0, (n - note->n_words) * sizeof *words);
+        note->ranks = words;
+        note->n_words = n;
+    }
+    uint64_t bit = UINT64_C(1) << ((size_t)rank % BITS);
+    if ((note->ranks[word] & bit) == 0) (*ranks)++;
+    note->ranks[word] |= bit;
+    return 0;
+}
+
+static int add_name(struct metric_names *names, const char *name) {
+    struct view_metrics *metrics = names->metrics;
+    struct metric_note *notes = reallocarray(names->notes, metrics->n + 1, sizeof *notes);
+    if (notes == NULL) return -ENOMEM;
+    names->notes = notes;
+    if (ARRAY_GROW(metrics->items, metrics->n) < 0) return -ENOMEM;
+    char *copy = strdup(name);
+    if (copy == NULL || hash_set(names->places, name, metrics->n + 1) < 0) {
+        free(copy);
+        return -ENOMEM;
+    }
+    notes[metrics->n] = (struct metric_note){.attempt = -1};
+    metrics->items[metrics->n++] = (struct view_metric){.name = copy, .last = (double)NAN, .text = true};
+    return 0;
+}
+
+/* Newest of the lowest rank: of a later attempt, a higher number, or a lower rank. */
+static bool is_newer(const struct journal_report *report, const struct metric_note *note) {
+    if (report->attempt != note->attempt) return report->attempt > note->attempt;
+    if (report->number != note->number) return report->number > note->number;
+    return report->rank <= note->rank;
+}
+
+static int note_value(struct metric_names *names, size_t place, const struct value *value) {
+    struct view_metric *metric = &names->metrics->items[place];
+    struct metric_note *note = &names->notes[place];
+    bool number = value->type == VALUE_NUMBER, nonfinite = value->type == VALUE_NONFINITE;
+    if (note->id == names->report->id) return 0; /* a name given twice */
+    note->id = names->report->id;
+    metric->n += number;
+    metric->nonfinite += nonfinite;
+    if (number || nonfinite) metric->text = false;
+    if (is_newer(names->report, note)) {
+        note->attempt = names->report->attempt;
+        note->number = names->report->number;
+        note->rank = names->report->rank;
+        metric->last = number ? value->number : (double)NAN;
+    }
+    return note_rank(note, names->report->rank, &metric->ranks);
+}
+
+static bool on_value(void *context, const struct value *value) {
+    struct metric_names *names = context;
+    char name[METRIC_NAME_BYTES + 1];
+    if (value->type == VALUE_OTHER || value->name_size > METRIC_NAME_BYTES) return true;
+    memcpy(name, value->name != NULL ? value->name : "", value->name_size);
+    name[value->name_size] = '\0';
+    uintptr_t *place = hash_get(names->places, name);
+    if (place == NULL) {
+        if (names->metrics->n >= NAMES_MAX) return true;
+        names->failed = add_name(names, name) < 0;
+        if (names->failed) return false;
+        place = hash_get(names->places, name);
+    }
+    names->failed = place == NULL || note_value(names, *place - 1, value) < 0;
+    return !names->failed;
+}
+
+static int on_report(void *context, const struct journal_report *report) {
+    struct metric_names *names = context;
+    names->report = report;
+    (void)values_each(report->metrics, report->metrics_size, on_value, names);
+    return names->failed ? -ENOMEM : 0;
+}
+
+struct placed_metric {
+    struct view_metric metric;
+    size_t place;
+};
+
+static int most_reported(const void *a, const void *b) {
+    const struct placed_metric *x = a, *y = b;
+    uint64_t n = x->metric.n + x->metric.nonfinite, m = y->metric.n + y->metric.nonfinite;
+    if (n != m) return n > m ? -1 : 1;
+    return (x->place > y->place) - (x->place < y->place);
+}
+
+static int sort(struct view_metrics *metrics) {
+    CLEANUP_FREE struct placed_metric *placed = calloc(metrics->n + 1, sizeof *placed);
+    if (placed == NULL) return -ENOMEM;
+    for (size_t i = 0; i < metrics->n; i++)
+        placed[i] = (struct placed_metric){metrics->items[i], i};
+    qsort(placed, metrics->n, sizeof *placed, most_reported);
+    for (size_t i = 0; i < metrics->n; i++)
+        metrics->items[i] = placed[i].metric;
+    return 0;
+}
+
+int view_metrics_read(const char *run_path, bool whole, struct view_metrics *metrics, ty_error *err) {
+    struct view_scan scan = {.most = whole ? 0 : VIEW_WHOLE};
+    *metrics = (struct view_metrics){0};
+    struct metric_names names = {.metrics = metrics, .places = hash_create()};
+    int result = names.places == NULL ? -ENOMEM : view_scan(run_path, &scan, on_report, &names, err);
+    for (size_t i = 0; names.notes != NULL && i < metrics->n; i++)
+        free(names.notes[i].ranks);
+    free(names.notes);
+    hash_destroy(names.places);
+    if (result == 0) result = sort(metrics);
+    metrics->exact = scan.exact;
+    metrics->scanned = scan.scanned;
+    if (result == -ENOMEM) (void)ty_fail_memory(err);
+    if (result < 0) view_metrics_done(metrics);
+    return result;
+}
+
+void view_metrics_done(struct view_metrics *metrics) {
+    for (size_t i = 0; i < metrics->n; i++)
+        free(metrics->items[i].name);
+    free(metrics->items);
+    *metrics = (struct view_metrics){0};
+}
+
+void view_metrics_encode(const struct view_metrics *metrics, struct buffer *out) {
+    bool any = false;
+    buffer_char(out, '[');
+    for (size_t i = 0; i < metrics->n; i++) {
+        const struct view_metric *metric = &metrics->items[i];
+        const char *slash = strrchr(metric->name, '/');
+        if (metric->text) continue;
+        buffer_text(out, any ? ", {\"name\": " : "{\"name\": ");
+        any = true;
+        buffer_json_text(out, metric->name);
+        buffer_text(out, ", \"group\": ");
+        if (slash != NULL)
+            buffer_json_string(out, metric->name, (size_t)(slash - metric->name));
+        else
+            buffer_text(out, "null");
+        buffer_printf(out, ", \"n\": %llu, \"nonfinite\": %llu, \"last\": ", (unsigned long long)metric->n,
+                      (unsigned long long)metric->nonfinite);
+        encode_number(out, metric->last);
+        buffer_printf(out, ", \"ranks\": %llu}", (unsigned long long)metric->ranks);
+    }
+    buffer_char(out, ']');
+}

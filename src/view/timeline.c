@@ -1,0 +1,376 @@
+/* Shares of the whole run, and the start of each rank; events and checkpoints as rows. */
+#include "view/timeline.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "checkpoint/checkpoint.h"
+#include "controller/history.h"
+#include "controller/run_removal.h"
+#include "journal/journal.h"
+#include "run/retention.h"
+#include "view/encode.h"
+#include "view/facts.h"
+
+static double seconds(nanoseconds time) {
+    return (double)time / (double)NS_PER_S;
+}
+
+/* -- shares */
+
+struct shares_reading {
+    double *shares;   /* seconds */
+    nanoseconds from; /* since when what goes on now goes on; 0: nothing */
+    enum view_share now;
+    double lost; /* of attempts that ended */
+    nanoseconds last;
+};
+
+static void turn(struct shares_reading *reading, nanoseconds time, enum view_share next) {
+    if (reading->from > 0 && time > reading->from)
+        reading->shares[reading->now] += seconds(time - reading->from);
+    reading->from = time;
+    reading->now = next;
+}
+
+/* A run waits until an attempt begins, starts until its last worker is ready or in its group, and trains until the
+ * attempt ends. */
+static int on_event(void *context, int64_t sequence, const struct journal_event *row) {
+    struct shares_reading *reading = context;
+    struct event_memory memory = {0};
+    struct run_event event;
+    (void)sequence;
+    int result = journal_event_values(row, &event, &memory);
+    reading->last = row->time;
+    switch ((int)row->kind) {
+    case EVENT_RUN:
+        turn(reading, row->time, SHARE_WAITING);
+        break;
+    case EVENT_ATTEMPT:
+        turn(reading, row->time, SHARE_START);
+        break;
+    case EVENT_READY:
+    case EVENT_STARTED:
+    case EVENT_RENDEZVOUS:
+        if (reading->now == SHARE_TRAINING) turn(reading, row->time, SHARE_TRAINING);
+        if (reading->now == SHARE_START) {
+            turn(reading, row->time, SHARE_START);
+            if (row->kind != EVENT_STARTED) reading->now = SHARE_TRAINING;
+        }
+        break;
+    case EVENT_ATTEMPT_END:
+        if (reading->now == SHARE_START) reading->now = SHARE_TRAINING;
+        if (event.of.attempt_end.lost_seconds > 0) reading->lost += event.of.attempt_end.lost_seconds;
+        turn(reading, row->time, SHARE_WAITING);
+        break;
+    default:
+        break;
+    }
+    event_memory_done(&memory);
+    return result < 0 ? -ENOMEM : 0;
+}
+
+static int read_shares(void *context, struct journal *journal, ty_error *err) {
+    struct shares_reading *reading = context;
+    memset(reading->shares, 0, VIEW_SHARES_N * sizeof *reading->shares);
+    *reading = (struct shares_reading){.shares = reading->shares};
+    int result = journal_each_event(journal, 0, on_event, reading, err);
+    return result == -ENOMEM ? ty_fail_memory(err) : result;
+}
+
+static void finish_shares(struct shares_reading *reading, const struct view_summary *summary) {
+    nanoseconds end = summary->ended > 0 ? summary->ended : clock_wall();
+    turn(reading, end > reading->last ? end : reading->last, SHARE_WAITING);
+    double lost =
+        reading->lost < reading->shares[SHARE_TRAINING] ? reading->lost : reading->shares[SHARE_TRAINING];
+    reading->shares[SHARE_LOST] = lost;
+    reading->shares[SHARE_TRAINING] -= lost;
+}
+
+/* -- ranks */
+
+static double between(nanoseconds from, nanoseconds to) {
+    return from > 0 && to >= from ? seconds(to - from) : (double)NAN;
+}
+
+static int compare(const void *a, const void *b) {
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static struct view_quantiles quantiles_of(double *values, size_t n) {
+    if (n == 0) {
+        const double none = (double)NAN;
+        return (struct view_quantiles){none, none, none, none, none};
+    }
+    qsort(values, n, sizeof *values, compare);
+    return (struct view_quantiles){values[0], values[(n - 1) / 4], values[(n - 1) / 2], values[(n - 1) * 3 / 4],
+                                   values[n - 1]};
+}
+
+static int by_total(const void *a, const void *b) {
+    const struct view_rank_start *x = a, *y = b;
+    if (isnan(x->total) != isnan(y->total)) return isnan(x->total) ? 1 : -1;
+    if (!isnan(x->total) && x->total != y->total) return x->total > y->total ? -1 : 1;
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+static struct view_quantiles take_quantiles(const struct view_rank_start *starts, size_t n, size_t offset,
+                                            double *room) {
+    size_t known = 0;
+    for (size_t i = 0; i < n; i++) {
+        double value = *(const double *)(const void *)((const char *)&starts[i] + offset);
+        if (!isnan(value)) room[known++] = value;
+    }
+    return quantiles_of(room, known);
+}
+
+static int measure_ranks(struct view_timeline *timeline) {
+    const struct run_replay *replay = &timeline->summary.replay;
+    size_t n = replay->n_workers;
+    CLEANUP_FREE struct view_rank_start *starts = calloc(n + 1, sizeof *starts);
+    CLEANUP_FREE double *room = calloc(n + 1, sizeof *room);
+    if (starts == NULL || room == NULL) return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const struct replay_worker *worker = &replay->workers[i];
+        nanoseconds last = worker->rendezvous > 0 ? worker->rendezvous
+                           : worker->ready > 0    ? worker->ready
+                                                  : worker->started;
+        starts[i] = (struct view_rank_start){.rank = (int)i,
+                                             .spawn = between(replay->launched, worker->started),
+                                             .loader = between(worker->started, worker->ready),
+                                             .rendezvous = between(worker->ready, worker->rendezvous),
+                                             .total = between(replay->launched, last)};
+    }
+    timeline->spawn = take_quantiles(starts, n, offsetof(struct view_rank_start, spawn), room);
+    timeline->loader = take_quantiles(starts, n, offsetof(struct view_rank_start, loader), room);
+    timeline->rendezvous = take_quantiles(starts, n, offsetof(struct view_rank_start, rendezvous), room);
+    if (n > 0) qsort(starts, n, sizeof *starts, by_total);
+    timeline->n_slowest = n < VIEW_SLOWEST ? n : VIEW_SLOWEST;
+    memcpy(timeline->slowest, starts, timeline->n_slowest * sizeof *starts);
+    return 0;
+}
+
+int view_timeline_read(const char *name, const char *run_path, struct view_timeline *timeline, ty_error *err) {
+    *timeline = (struct view_timeline){0};
+    struct shares_reading reading = {.shares = timeline->shares};
+    int result = view_summary_read(name, run_path, &timeline->summary, err);
+    if (result < 0) return result;
+    result = journal_read(run_path, read_shares, &reading, err);
+    if (result >= 0 && measure_ranks(timeline) < 0) result = ty_fail_memory(err);
+    if (result >= 0) {
+        finish_shares(&reading, &timeline->summary);
+        timeline->began = seconds(timeline->summary.began);
+        for (size_t i = 0; i < VIEW_SHARES_N; i++)
+            timeline->seconds += timeline->shares[i];
+    }
+    if (result < 0) view_timeline_done(timeline);
+    return result;
+}
+
+void view_timeline_done(struct view_timeline *timeline) {
+    view_summary_done(&timeline->summary);
+}
+
+/* -- JSON */
+
+static void encode_quantiles(const char *name, const struct view_quantiles *quantiles, struct buffer *out) {
+    const double values[] = {quantiles->least, quantiles->lower, quantiles->median, quantiles->upper,
+                             quantiles->greatest};
+    buffer_printf(out, "\"%s\": ", name);
+    for (size_t i = 0; i < ARRAY_SIZE(values); i++) {
+        buffer_text(out, i == 0 ? "[" : ", ");
+        encode_number(out, values[i]);
+    }
+    buffer_char(out, ']');
+}
+
+static void encode_start(const struct view_rank_start *start, struct buffer *out) {
+    buffer_printf(out, "{\"rank\": %d, \"spawn\": ", start->rank);
+    encode_number(out, start->spawn);
+    buffer_text(out, ", \"loader\": ");
+    encode_number(out, start->loader);
+    buffer_text(out, ", \"rendezvous\": ");
+    encode_number(out, start->rendezvous);
+    buffer_text(out, ", \"seconds\": ");
+    encode_number(out, start->total);
+    buffer_char(out, '}');
+}
+
+static void encode_phases(const struct view_summary *summary, struct buffer *out) {
+    CLEANUP_FREE char *phases = NULL;
+    json_t *list = view_summary_phases_json(summary);
+    phases = list != NULL ? json_format(list, JSON_COMPACT) : NULL;
+    json_decref(list);
+    buffer_text(out, phases != NULL ? phases : "[]");
+}
+
+void view_timeline_encode(const struct view_timeline *timeline, struct buffer *out) {
+    static const char *const names[] = {
+#define X(name, text) text,
+        VIEW_SHARES(X)
+#undef X
+    };
+    const struct run_replay *replay = &timeline->summary.replay;
+    buffer_text(out, "{\"began\": ");
+    encode_number(out, timeline->began);
+    buffer_text(out, ", \"seconds\": ");
+    encode_number(out, timeline->seconds);
+    buffer_text(out, ", \"shares\": [");
+    for (size_t i = 0; i < VIEW_SHARES_N; i++) {
+        buffer_printf(out, "%s{\"share\": \"%s\", \"seconds\": ", i > 0 ? ", " : "", names[i]);
+        encode_number(out, timeline->shares[i]);
+        buffer_char(out, '}');
+    }
+    buffer_text(out, "], \"start_up\": ");
+    encode_phases(&timeline->summary, out);
+    buffer_text(out, ", \"quantiles\": {");
+    encode_quantiles("spawn", &timeline->spawn, out);
+    buffer_text(out, ", ");
+    encode_quantiles("loader", &timeline->loader, out);
+    buffer_text(out, ", ");
+    encode_quantiles("rendezvous", &timeline->rendezvous, out);
+    buffer_text(out, "}, \"slowest\": [");
+    for (size_t i = 0; i < timeline->n_slowest; i++) {
+        if (i > 0) buffer_text(out, ", ");
+        encode_start(&timeline->slowest[i], out);
+    }
+    buffer_text(out, "], \"attempts\": ");
+    history_json(replay->attempts, replay->n_attempts, clock_wall(), out);
+    buffer_char(out, '}');
+}
+
+/* -- events */
+
+struct events_reading {
+    struct buffer *out;
+    int64_t after, last;
+    size_t limit, n;
+};
+
+enum { EVENTS_FULL = 1 };
+
+static int encode_event(void *context, int64_t sequence, const struct journal_event *row) {
+    struct events_reading *reading = context;
+    struct event_memory memory = {0};
+    struct run_event event;
+    if (reading->n == reading->limit) return EVENTS_FULL;
+    int result = journal_event_values(row, &event, &memory);
+    struct buffer *out = reading->out;
+    buffer_printf(out, "%s{\"sequence\": %lld, \"time\": ", reading->n++ > 0 ? ", " : "", (long long)sequence);
+    encode_number(out, seconds(row->time));
+    buffer_printf(out, ", \"kind\": \"%s\", \"attempt\": %d, \"rank\": ", run_event_name(row->kind),
+                  row->attempt);
+    encode_rank(out, row->rank);
+    buffer_text(out, ", \"node\": ");
+    encode_rank(out, row->node);
+    buffer_text(out, ", \"data\": {");
+    (void)run_event_members(&event, out);
+    buffer_text(out, "}}");
+    event_memory_done(&memory);
+    reading->last = sequence;
+    return result < 0 || out->failed ? -ENOMEM : 0;
+}
+
+static int read_events(void *context, struct journal *journal, ty_error *err) {
+    struct events_reading *reading = context;
+    reading->n = 0;
+    reading->last = reading->after;
+    buffer_clear(reading->out);
+    int result = journal_each_event(journal, reading->after, encode_event, reading, err);
+    return result == EVENTS_FULL ? 0 : result;
+}
+
+int view_events_encode(const char *run_path, int64_t after, size_t limit, struct buffer *out, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer rows = {0};
+    struct events_reading reading = {.out = &rows, .after = after, .limit = limit};
+    int result = journal_read(run_path, read_events, &reading, err);
+    if (result < 0) return result == -ENOMEM ? ty_fail_memory(err) : result;
+    buffer_printf(out, "{\"last\": %lld, \"events\": [", (long long)reading.last);
+    if (rows.size > 0) buffer_append(out, rows.data, rows.size);
+    buffer_text(out, "]}");
+    return 0;
+}
+
+/* -- checkpoints */
+
+struct scored_checkpoint {
+    double score; /* greater is better */
+    size_t index;
+};
+
+static int best_first(const void *a, const void *b) {
+    const struct scored_checkpoint *x = a, *y = b;
+    if (isnan(x->score) != isnan(y->score)) return isnan(x->score) ? 1 : -1;
+    if (!isnan(x->score) && x->score != y->score) return x->score > y->score ? -1 : 1;
+    return (x->index < y->index) - (x->index > y->index);
+}
+
+/* Places from 1, of equals the newer first, as the run ranks them; 0 where there is no score. */
+static int rank_by_score(enum score_order order, const double *scores, size_t n, size_t *places) {
+    CLEANUP_FREE struct scored_checkpoint *sorted = calloc(n + 1, sizeof *sorted);
+    if (sorted == NULL) return -ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        sorted[i] = (struct scored_checkpoint){order == SCORE_MIN ? -scores[i] : scores[i], i};
+    qsort(sorted, n, sizeof *sorted, best_first);
+    for (size_t i = 0; i < n; i++)
+        places[sorted[i].index] = isnan(sorted[i].score) ? 0 : i + 1;
+    return 0;
+}
+
+static void encode_bytes(const char *run_path, const char *name, struct buffer *out) {
+    CLEANUP(buffer_done) struct buffer path = {0};
+    struct run_disk disk;
+    checkpoint_path(run_path, name, &path);
+    bool known = !checkpoint_is_place(name) && !path.failed && run_disk_read(path.data, &disk, NULL) >= 0;
+    encode_number_if(out, known, known ? (double)disk.bytes : 0);
+}
+
+static void encode_checkpoint(const char *run_path, const struct fact_checkpoint *checkpoint, double score,
+                              size_t place, struct buffer *out) {
+    buffer_printf(out, "{\"number\": %llu, \"attempt\": %d, \"time\": ", (unsigned long long)checkpoint->number,
+                  checkpoint->attempt);
+    encode_number(out, seconds(checkpoint->time));
+    buffer_text(out, ", \"name\": ");
+    buffer_json_text(out, checkpoint->name);
+    buffer_text(out, ", \"score\": ");
+    encode_number(out, score);
+    buffer_text(out, ", \"rank\": ");
+    encode_number_if(out, place > 0, (double)place);
+    buffer_text(out, ", \"bytes\": ");
+    encode_bytes(run_path, checkpoint->name, out);
+    json_t *metrics =
+        checkpoint->metrics != NULL ? json_loads(checkpoint->metrics, JSON_ALLOW_NUL, NULL) : NULL;
+    CLEANUP_FREE char *text = metrics != NULL ? json_format(metrics, JSON_COMPACT) : NULL;
+    json_decref(metrics);
+    buffer_printf(out, ", \"metrics\": %s}", text != NULL ? text : "null");
+}
+
+int view_checkpoints_encode(const char *run_path, struct buffer *out, ty_error *err) {
+    struct view_facts facts;
+    int result = view_facts_read(run_path, &facts, err);
+    if (result < 0) return result;
+    const struct event_run *run = &facts.replay.run.event.of.run;
+    enum score_order order = str_equal(run->checkpoint_score_order, "min") ? SCORE_MIN : SCORE_MAX;
+    size_t n = facts.n_checkpoints;
+    CLEANUP_FREE double *scores = calloc(n + 1, sizeof *scores);
+    CLEANUP_FREE size_t *places = calloc(n + 1, sizeof *places);
+    if (scores == NULL || places == NULL) result = -ENOMEM;
+    for (size_t i = 0; i < n && result == 0; i++)
+        scores[i] = retention_score(facts.checkpoints[i].metrics, run->checkpoint_score_attribute);
+    if (result == 0) result = rank_by_score(order, scores, n, places);
+    buffer_char(out, '[');
+    for (size_t i = n; i-- > 0 && result == 0;) {
+        encode_checkpoint(run_path, &facts.checkpoints[i], scores[i], places[i], out);
+        if (i > 0) buffer_text(out, ", ");
+    }
+    buffer_char(out, ']');
+    view_facts_done(&facts);
+    return result < 0 ? ty_fail_memory(err) : 0;
+}
