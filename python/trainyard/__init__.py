@@ -33,6 +33,8 @@ __version__ = "0.1.0"
 __all__ = sorted([*_HOME_OF, "collective"])
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from . import collective as collective
     from .callbacks import UserCallback as UserCallback
     from .checkpoint import Checkpoint as Checkpoint
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
     from .trainer import DataParallelTrainer as DataParallelTrainer
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name in _HOME_OF:
@@ -73,5 +75,5 @@ def __getattr__(name: str):
     raise missing.MissingName(__name__, name, [*__all__, *_MODULES])
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})

@@ -25,7 +25,7 @@ class Checkpoint:
     and so does `filesystem`, one of pyarrow.fs, on which `path` then lies.
     """
 
-    def __init__(self, path: str | os.PathLike, filesystem: Any = None):
+    def __init__(self, path: str | os.PathLike[str], filesystem: Any = None):
         if not isinstance(path, (str, os.PathLike)):
             raise ValueError(f"`Checkpoint(path)` must be a path, not {type(path).__name__}")
         self.path, self._filesystem = filesystems.find(path, filesystem, "`Checkpoint(path)`")
@@ -37,13 +37,13 @@ class Checkpoint:
         return filesystems.local() if self._filesystem is None else self._filesystem
 
     @classmethod
-    def from_directory(cls, path: str | os.PathLike) -> Checkpoint:
+    def from_directory(cls, path: str | os.PathLike[str]) -> Checkpoint:
         """The checkpoint in a local directory, which stays where it is."""
         if not isinstance(path, (str, os.PathLike)):
             raise ValueError(f"`Checkpoint.from_directory(path)` must be a path, not {type(path).__name__}")
         return cls(os.path.abspath(os.fspath(path)))
 
-    def to_directory(self, path: str | os.PathLike | None = None) -> str:
+    def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
         """Copies the files to `path`, or to a temporary directory that is this checkpoint's, and gives its path.
 
         Processes that copy to one directory at a time wait for each other; files that are there already are not copied again.
@@ -86,7 +86,7 @@ class Checkpoint:
         with self._alone():
             self._write_metadata({**self.get_metadata(), **metadata})
 
-    def _alone(self) -> contextlib.AbstractContextManager:
+    def _alone(self) -> contextlib.AbstractContextManager[Any]:
         """Other processes of this machine wait; a remote file system has no locks."""
         return contextlib.nullcontext() if self._filesystem is not None else _locked(self._source())
 

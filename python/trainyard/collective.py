@@ -29,7 +29,8 @@ def broadcast_from_rank_zero(data: T) -> T:
     session = runtime.session("broadcast_from_rank_zero")
     if session.local:
         return data
-    return broadcast(session, data)
+    sent: T = broadcast(session, data)
+    return sent
 
 
 def broadcast(session: runtime.Session, data: Any, label: str = "broadcast_from_rank_zero") -> Any:
@@ -77,7 +78,7 @@ def patience() -> Patience:
     )
 
 
-def gather(ask: Callable, key: str, piece: bytes, label: str) -> list[bytes]:
+def gather(ask: Callable[..., Any], key: str, piece: bytes, label: str) -> list[bytes]:
     """The pieces of all ranks."""
     return patiently(lambda wait_s: ask(key, piece, wait_s), label, patience())
 

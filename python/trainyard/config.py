@@ -118,7 +118,7 @@ class ScalingConfig:
     topology: str | None = None
     elastic_resize_monitor_interval_s: float = 60.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         resolved = self._resolved()
         for text in resolved["deprecations"]:
             warnings.warn(text, DeprecationWarning, stacklevel=3)
@@ -292,7 +292,7 @@ class CheckpointConfig:
 
     _SETTINGS: ClassVar = ("num_to_keep", "checkpoint_score_attribute", "checkpoint_score_order")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         advice = "call `report` with a checkpoint when there is one to keep"
         _refuse_deprecated(self, {"checkpoint_frequency": advice, "checkpoint_at_end": advice})
         order = self.checkpoint_score_order
@@ -326,7 +326,7 @@ class FailureConfig:
 
     _SETTINGS: ClassVar = ("max_failures", "controller_failure_limit", "max_preemption_failures")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _refuse_deprecated(self, {"fail_fast": "`max_failures=0` fails at once"})
         _check_settings(self, "failure_config")
         more = _plain("FailureConfig.preemption_grace_s", self.preemption_grace_s)
@@ -423,7 +423,7 @@ class RunConfig:
     """
 
     name: str | None = None
-    storage_path: str | None = None
+    storage_path: str | os.PathLike[str] | None = None
     storage_filesystem: Any = None
     failure_config: FailureConfig | None = None
     checkpoint_config: CheckpointConfig | None = None
@@ -467,7 +467,7 @@ class RunConfig:
         "chaos",
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _refuse_deprecated(self, _DEPRECATED_RUN)
         self._fill_in()
         self._check_place()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NoReturn
 
 from . import runtime
 from .reported import CheckpointConsistencyMode, CheckpointUploadMode, ReportedCheckpoint
+
+if TYPE_CHECKING:
+    from .checkpoint import Checkpoint
 
 
 class TrainContext:
@@ -48,22 +51,22 @@ class TrainContext:
             raise NotImplementedError("there is no storage with num_workers=0: nothing is kept")
         return Storage(self._session.run_path)
 
-    def _deprecated(self, name: str):
+    def _deprecated(self, name: str) -> NoReturn:
         raise DeprecationWarning(f"`{name}` is deprecated and has no meaning for a run: remove the call")
 
-    def get_metadata(self):
+    def get_metadata(self) -> NoReturn:
         self._deprecated("get_metadata")
 
-    def get_trial_name(self):
+    def get_trial_name(self) -> NoReturn:
         self._deprecated("get_trial_name")
 
-    def get_trial_id(self):
+    def get_trial_id(self) -> NoReturn:
         self._deprecated("get_trial_id")
 
-    def get_trial_resources(self):
+    def get_trial_resources(self) -> NoReturn:
         self._deprecated("get_trial_resources")
 
-    def get_trial_dir(self):
+    def get_trial_dir(self) -> NoReturn:
         self._deprecated("get_trial_dir")
 
     def __repr__(self) -> str:
@@ -114,12 +117,12 @@ def get_context() -> TrainContext:
 
 
 def report(
-    metrics: dict[str, Any],
-    checkpoint=None,
+    metrics: Mapping[str, Any],
+    checkpoint: Checkpoint | None = None,
     checkpoint_dir_name: str | None = None,
     checkpoint_upload_mode: CheckpointUploadMode = CheckpointUploadMode.SYNC,
     delete_local_checkpoint_after_upload: bool | None = None,
-    checkpoint_upload_fn: Callable | None = None,
+    checkpoint_upload_fn: Callable[..., Any] | None = None,
     validation: Any = False,
 ) -> None:
     """Hands metrics, and perhaps a checkpoint, over to the run.
@@ -170,7 +173,7 @@ def stop_requested() -> bool:
     return runtime.session("stop_requested").stop_requested()
 
 
-def get_checkpoint():
+def get_checkpoint() -> Checkpoint | None:
     """The last committed checkpoint of the run, or None: after a restart, where to go on from."""
     return runtime.session("get_checkpoint").checkpoint()
 

@@ -64,7 +64,7 @@ def init(
     resources: Mapping[str, float] | None = None,
     runtime_env: Mapping[str, Any] | None = None,
     engine: str | None = None,
-    cluster: str | os.PathLike | None = None,
+    cluster: str | os.PathLike[str] | None = None,
 ) -> None:
     """Sets defaults of later runs; what is not given is as if `init` had not been called.
 

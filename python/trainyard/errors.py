@@ -30,7 +30,7 @@ class RemoteTraceback(Exception):
         return "\n" + self.text.rstrip("\n")
 
 
-def made_of(kind: type[BaseException], args: tuple, state: dict[str, Any]) -> BaseException:
+def made_of(kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]) -> BaseException:
     """An exception of that class, which is not called: not all can be called with their `args`."""
     made = kind.__new__(kind, *args)
     made.args = args
@@ -82,7 +82,7 @@ class WorkerGroupError(TrainingFailedError):
         self._error_message = error_message
         self.worker_failures = worker_failures
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         return (type(self), (self._error_message, self.worker_failures))
 
 
@@ -109,7 +109,7 @@ class PreemptionError(TrainingFailedError):
         self.drain_timed_out = drain_timed_out
         self.worker_failures = worker_failures or {}
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         parts = (self.preemption_info, self.drain_timed_out, self._error_message, self.worker_failures)
         return (type(self), parts)
 
@@ -122,7 +122,7 @@ class ControllerError(TrainingFailedError):
         self.controller_failure = controller_failure
         self.__cause__ = controller_failure
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         return (type(self), (self.controller_failure,))
 
 

@@ -29,7 +29,7 @@ def name(filesystem: Any) -> str:
     return "local" if filesystem is None else filesystem.type_name
 
 
-def find(path: str | os.PathLike, filesystem: Any, what: str) -> tuple[str, Any]:
+def find(path: str | os.PathLike[str], filesystem: Any, what: str) -> tuple[str, Any]:
     """The path and its file system: the one that is given, else that of the address; None for this machine's.
 
     ValueError that begins with `what` where there is none, or it is no file system of pyarrow.
@@ -51,7 +51,7 @@ def find(path: str | os.PathLike, filesystem: Any, what: str) -> tuple[str, Any]
     return inside, found
 
 
-def fetch(filesystem: Any, source: str, target: str, is_same: Callable, replaced: Callable) -> None:
+def fetch(filesystem: Any, source: str, target: str, is_same: Callable[..., Any], replaced: Callable[..., Any]) -> None:
     """The files below `source` into `target`, each whole or not at all; those that `is_same` knows are there already."""
     from pyarrow.fs import FileSelector, FileType
 

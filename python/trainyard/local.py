@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any, Mapping
 
 from . import runtime
 from .result import Result
+
+if TYPE_CHECKING:
+    from .checkpoint import Checkpoint
+    from .reported import CheckpointConsistencyMode, ReportedCheckpoint
 
 TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -22,7 +26,7 @@ class LocalSession(runtime.Session):
         self.resources = resources
         self.torchrun = torchrun
         self.last_metrics: dict[str, Any] | None = None
-        self.last_checkpoint = None
+        self.last_checkpoint: Checkpoint | None = None
         if torchrun:
             self._read_torchrun()
 
@@ -33,7 +37,7 @@ class LocalSession(runtime.Session):
         self.local_world_size = max(1, _number("LOCAL_WORLD_SIZE"))
         self.node_rank = self.world_rank // self.local_world_size
 
-    def report(self, metrics: dict[str, Any], checkpoint=None, **options: Any) -> None:
+    def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None, **options: Any) -> None:
         from . import metrics as checks
 
         if options.get("validation") and checkpoint is None:
@@ -42,10 +46,12 @@ class LocalSession(runtime.Session):
         self.last_metrics = metrics
         self.last_checkpoint = checkpoint
 
-    def checkpoint(self):
+    def checkpoint(self) -> Checkpoint | None:
         return self.last_checkpoint
 
-    def checkpoints_reported(self, consistency_mode, timeout_s: float | None) -> list:
+    def checkpoints_reported(
+        self, consistency_mode: CheckpointConsistencyMode, timeout_s: float | None
+    ) -> list[ReportedCheckpoint]:
         return []
 
     def gather(self, label: str, piece: bytes) -> list[bytes]:

@@ -59,7 +59,7 @@ def find(metrics: dict[str, Any], name: str) -> Any:
     return found
 
 
-def _is_flat(metrics: dict) -> bool:
+def _is_flat(metrics: dict[str, Any]) -> bool:
     """Whether JSON gives every value back as it is."""
     for name, value in metrics.items():
         kind = type(value)

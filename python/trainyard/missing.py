@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 
-def nearest(name: str, known) -> str | None:
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
     """The name that differs in its case alone, or in a few letters."""
     import difflib
 
@@ -15,7 +17,7 @@ def nearest(name: str, known) -> str | None:
 class MissingName(AttributeError):
     """Looks for what was meant when it is read: imports of submodules raise it too, which nobody reads."""
 
-    def __init__(self, module: str, name: str, known=()):
+    def __init__(self, module: str, name: str, known: Iterable[str] = ()):
         super().__init__(module, name, known)
 
     def __str__(self) -> str:

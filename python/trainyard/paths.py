@@ -10,7 +10,7 @@ from typing import BinaryIO
 JOURNAL = "run.db"  # in a run's directory
 
 
-def local(path: str | os.PathLike, what: str) -> str:
+def local(path: str | os.PathLike[str], what: str) -> str:
     """`path` as text, "file://" taken off; ValueError that begins with `what` for an address of another file system."""
     text = os.fspath(path)
     if text.startswith("file://"):
@@ -29,13 +29,13 @@ def opened(path: str) -> BinaryIO:
     raise OSError(errno.EINVAL, "it is no regular file", path)
 
 
-def lies_in(inner: str | os.PathLike, outer: str | os.PathLike) -> bool:
+def lies_in(inner: str | os.PathLike[str], outer: str | os.PathLike[str]) -> bool:
     """True where `inner` is `outer`, or in it, whatever links lead there."""
     one, other = os.path.realpath(inner), os.path.realpath(outer)
     return os.path.commonpath([one, other]) == other
 
 
-def is_in_run(path: str | os.PathLike) -> bool:
+def is_in_run(path: str | os.PathLike[str]) -> bool:
     """True for what lies in the directory of any run."""
     above = os.path.dirname(os.path.realpath(path))
     while not os.path.exists(os.path.join(above, JOURNAL)):

@@ -43,13 +43,13 @@ class Payload:
     start, or None, "defaults": what `init` was told in the driver, "returned": the place of a `Returned`, "exits_fail": as in
     defaults.Policy}."""
 
-    function: Callable
+    function: Callable[..., Any]
     config: dict[str, Any] | None
     backend: Any
     facts: dict[str, Any]
 
 
-def dump(function: Callable, config: Any, backend: Any, facts: dict[str, Any]) -> bytes:
+def dump(function: Callable[..., Any], config: Any, backend: Any, facts: dict[str, Any]) -> bytes:
     """The bytes of a payload. TypeError names the object that holds what cannot be pickled."""
     objects = {"function": function, "config": config, "backend": backend}
     try:
@@ -92,7 +92,7 @@ def _pickled(objects: Any) -> bytes:
     return file.getvalue()
 
 
-def _cached(function: Callable, parameters: dict[str, Any]) -> Callable:
+def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Callable[..., Any]:
     return functools.lru_cache(**parameters)(function)
 
 

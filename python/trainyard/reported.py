@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import enum
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .checkpoint import Checkpoint
 
 
 class CheckpointUploadMode(enum.Enum):
@@ -34,7 +37,12 @@ class ReportedCheckpointStatus(enum.Enum):
 class ReportedCheckpoint:
     """A checkpoint that is kept, and the metrics of rank 0's report of it."""
 
-    def __init__(self, checkpoint, metrics: dict[str, Any], status=ReportedCheckpointStatus.COMMITTED):
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        metrics: dict[str, Any],
+        status: ReportedCheckpointStatus = ReportedCheckpointStatus.COMMITTED,
+    ):
         self.checkpoint = checkpoint
         self.metrics = metrics
         self.status = status
@@ -52,7 +60,7 @@ def check(consistency_mode: CheckpointConsistencyMode, timeout_s: float | None) 
         raise ValueError(f"`timeout_s`={timeout_s!r} must be a number of seconds, 0 or more, or None")
 
 
-def read(core) -> list[ReportedCheckpoint]:
+def read(core: Any) -> list[ReportedCheckpoint]:
     """The kept checkpoints as this worker's agent tells them."""
     from . import metrics
     from .checkpoint import Checkpoint

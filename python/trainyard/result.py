@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import warnings
-from typing import Any
+from typing import Any, NoReturn
 
 from . import filesystem, paths
 from . import metrics as _metrics
@@ -43,7 +43,7 @@ class Result:
         return filesystem.local()
 
     @property
-    def metrics_dataframe(self):
+    def metrics_dataframe(self) -> Any:
         """One row for each kept checkpoint, its metrics as columns; None when there is none. Needs pandas."""
         if not self.best_checkpoints:
             return None
@@ -56,7 +56,7 @@ class Result:
         return pandas.DataFrame([metrics for _, metrics in self.best_checkpoints])
 
     @property
-    def config(self):
+    def config(self) -> NoReturn:
         raise DeprecationWarning("`Result.config` is deprecated: the config is what you gave to the trainer")
 
     def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint:
@@ -79,7 +79,7 @@ class Result:
         return self.best_checkpoints[best][0]
 
     @classmethod
-    def from_path(cls, path: str | os.PathLike, storage_filesystem: Any = None) -> Result:
+    def from_path(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> Result:
         """The result of the run in this directory. The error is not kept there: it is None. Its checkpoints are ranked as
         the CheckpointConfig said with which the run was last begun or resumed.
 
@@ -171,7 +171,7 @@ def _is_whole(run: str, name: str) -> bool:
     return why is None
 
 
-def rank(kept: list, config: Any) -> list:
+def rank(kept: list[Any], config: Any) -> list[Any]:
     """The kept checkpoints, oldest first, as CheckpointConfig orders them: the best, or the latest, last. The latest is kept
     whatever its score, to go on from; it counts where it is among the best `num_to_keep`."""
     attribute = getattr(config, "checkpoint_score_attribute", None)
@@ -180,7 +180,7 @@ def rank(kept: list, config: Any) -> list:
     sign = -1 if config.checkpoint_score_order == "min" else 1
     most = config.num_to_keep or len(kept)
 
-    def score(row):
+    def score(row: Any) -> Any:
         value = _metrics.find(row[1], attribute)
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
         return (is_number, sign * value if is_number else 0)

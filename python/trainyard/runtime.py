@@ -8,13 +8,15 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 from . import metrics as _metrics
 from .reported import CheckpointUploadMode
 
 if TYPE_CHECKING:
     from . import upload
+    from .checkpoint import Checkpoint
+    from .reported import CheckpointConsistencyMode, ReportedCheckpoint
 
 _session: Session | None = None
 
@@ -38,14 +40,16 @@ class Session:
     devices: list[int] = []
     resources: dict[str, float] = {}
 
-    def report(self, metrics: dict[str, Any], checkpoint=None, **options: Any) -> None:
+    def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None, **options: Any) -> None:
         raise NotImplementedError
 
-    def checkpoint(self):
+    def checkpoint(self) -> Checkpoint | None:
         """The last committed checkpoint, or None."""
         raise NotImplementedError
 
-    def checkpoints_reported(self, consistency_mode, timeout_s: float | None) -> list:
+    def checkpoints_reported(
+        self, consistency_mode: CheckpointConsistencyMode, timeout_s: float | None
+    ) -> list[ReportedCheckpoint]:
         raise NotImplementedError
 
     def gather(self, label: str, piece: bytes) -> list[bytes]:
@@ -90,13 +94,13 @@ class WorkerSession(Session):
 
     def report(
         self,
-        metrics: dict[str, Any],
-        checkpoint=None,
+        metrics: Mapping[str, Any],
+        checkpoint: Checkpoint | None = None,
         checkpoint_dir_name: str | None = None,
-        checkpoint_upload_mode=CheckpointUploadMode.SYNC,
+        checkpoint_upload_mode: CheckpointUploadMode = CheckpointUploadMode.SYNC,
         delete_local_checkpoint_after_upload: bool | None = None,
-        checkpoint_upload_fn=None,
-        validation=False,
+        checkpoint_upload_fn: Callable[..., Any] | None = None,
+        validation: Any = False,
     ) -> None:
         if checkpoint is None:
             if validation:
@@ -116,13 +120,15 @@ class WorkerSession(Session):
         )
         self._made += 1
 
-    def checkpoint(self):
+    def checkpoint(self) -> Checkpoint | None:
         from .checkpoint import Checkpoint
 
         path = self.core.checkpoint_latest()
         return Checkpoint(path) if path else None
 
-    def checkpoints_reported(self, consistency_mode, timeout_s: float | None) -> list:
+    def checkpoints_reported(
+        self, consistency_mode: CheckpointConsistencyMode, timeout_s: float | None
+    ) -> list[ReportedCheckpoint]:
         from . import reported, waiting
 
         reported.check(consistency_mode, timeout_s)

@@ -5,9 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NoReturn
 
 from .config import RunConfig, ScalingConfig
+
+if TYPE_CHECKING:
+    from .driver import Driver
+    from .result import Result
+    from .runtime import Session
 
 
 class BackendConfig:
@@ -33,21 +38,21 @@ class BackendConfig:
         """How workers talk: "gloo", "nccl", or None for the default."""
         return None
 
-    def train_func_context(self) -> contextlib.AbstractContextManager:
+    def train_func_context(self) -> contextlib.AbstractContextManager[Any]:
         """What the training function runs inside of."""
         return contextlib.nullcontext()
 
-    def on_start(self, session) -> None:
+    def on_start(self, session: Session) -> None:
         """Before the training function; `session` is a `trainyard.runtime.Session`."""
 
-    def on_training_start(self, session) -> None:
+    def on_training_start(self, session: Session) -> None:
         """After on_start has returned on this worker."""
 
-    def on_shutdown(self, session) -> None:
+    def on_shutdown(self, session: Session) -> None:
         """After the training function has returned."""
 
 
-def required_arguments(function: Callable) -> int:
+def required_arguments(function: Callable[..., Any]) -> int:
     """How many positional arguments `function` must be called with; partials are seen through, `*args` counts as 1."""
     parameters = inspect.signature(function).parameters.values()
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -77,7 +82,7 @@ def check_function(function: Any, name: str = "train_loop_per_worker") -> None:
         )
 
 
-def _refuse_unrun(function: Callable, name: str) -> None:
+def _refuse_unrun(function: Callable[..., Any], name: str) -> None:
     """Calling one of these runs nothing of it."""
     while isinstance(function, functools.partial):
         function = function.func
@@ -96,7 +101,7 @@ def _refuse_unrun(function: Callable, name: str) -> None:
             raise ValueError(f"`{name}` is {what}, and calling it would run nothing: {advice}")
 
 
-def call(function: Callable, config: dict | None) -> Any:
+def call(function: Callable[..., Any], config: dict[str, Any] | None) -> Any:
     """Runs the training function: with the config when it takes one ({} for None)."""
     try:
         n = required_arguments(function)
@@ -105,7 +110,7 @@ def call(function: Callable, config: dict | None) -> Any:
     return function(config if config is not None else {}) if n == 1 else function()
 
 
-def _deprecated(name: str, advice: str):
+def _deprecated(name: str, advice: str) -> NoReturn:
     raise DeprecationWarning(f"`{name}` is deprecated: {advice}")
 
 
@@ -117,17 +122,17 @@ class DataParallelTrainer:
 
     def __init__(
         self,
-        train_loop_per_worker: Callable,
+        train_loop_per_worker: Callable[..., Any],
         *,
-        train_loop_config: dict[str, Any] | None = None,
+        train_loop_config: Mapping[str, Any] | None = None,
         backend_config: BackendConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
-        datasets: dict[str, Any] | None = None,
+        datasets: Mapping[str, Any] | None = None,
         dataset_config: Any = None,
         validation_config: Any = None,
         resume_from_checkpoint: Any = None,
-        metadata: dict[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ):
         if resume_from_checkpoint is not None:
             _deprecated(
@@ -147,9 +152,9 @@ class DataParallelTrainer:
         self.backend_config = _of(backend_config, BackendConfig, "backend_config")
         self.scaling_config = _of(scaling_config, ScalingConfig, "scaling_config")
         self.run_config = _of(run_config, RunConfig, "run_config")
-        self._driver = None
+        self._driver: Driver | None = None
 
-    def fit(self):
+    def fit(self) -> Result:
         """Runs the function on every worker and waits; gives a `Result`.
 
         TrainingFailedError (WorkerGroupError, ControllerError) when it failed; ValueError for a request that is wrong;
@@ -175,13 +180,13 @@ class DataParallelTrainer:
             self._driver.stop()
 
     @classmethod
-    def restore(cls, *args: Any, **kwargs: Any):
+    def restore(cls, *args: Any, **kwargs: Any) -> NoReturn:
         _deprecated(
             "restore", "give `RunConfig(name=..., storage_path=..., resume=True)` and call `fit` again"
         )
 
     @classmethod
-    def can_restore(cls, *args: Any, **kwargs: Any):
+    def can_restore(cls, *args: Any, **kwargs: Any) -> NoReturn:
         _deprecated(
             "can_restore", "give `RunConfig(name=..., storage_path=..., resume=True)` and call `fit` again"
         )

@@ -74,7 +74,7 @@ class Uploads:
         self._raise_what_failed()
 
     def _put_away(
-        self, number: int, checkpoint: Checkpoint, name: str, delete: bool, function: Callable
+        self, number: int, checkpoint: Checkpoint, name: str, delete: bool, function: Callable[..., Any]
     ) -> None:
         try:
             with _slow(self._session):
@@ -98,7 +98,7 @@ class Uploads:
         holds = [path for path in (place, self._session.run_path) if path and paths.lies_in(path, source)]
         return not holds and not paths.is_in_run(source)
 
-    def _waiting(self, mode: CheckpointUploadMode) -> contextlib.AbstractContextManager:
+    def _waiting(self, mode: CheckpointUploadMode) -> contextlib.AbstractContextManager[Any]:
         """Only ASYNC does not wait for the other ranks."""
         if mode is CheckpointUploadMode.ASYNC:
             return contextlib.nullcontext()

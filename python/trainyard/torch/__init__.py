@@ -5,7 +5,7 @@ Torch itself is imported where a training function runs, not in the driver.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 _HOMES = {
     "config": ("TorchConfig",),
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .trainer import TorchTrainer as TorchTrainer
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name not in _HOME_OF:
@@ -43,5 +43,5 @@ def __getattr__(name: str):
     return value
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})

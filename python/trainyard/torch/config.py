@@ -52,10 +52,10 @@ class TorchConfig(BackendConfig):
     preload = ("torch",)
     reads_torchrun = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_backend(self.backend)
 
-    def for_function(self, function: Callable) -> TorchConfig:
+    def for_function(self, function: Callable[..., Any]) -> TorchConfig:
         """This config, for a training function whose imports a fork template is to make once for all workers."""
         made = copy.copy(self)
         if hints.needs_compiler(function):
@@ -87,7 +87,7 @@ class TorchConfig(BackendConfig):
     def on_training_start(self, session: Any) -> None:
         os.environ["ACCELERATE_TORCH_DEVICE"] = str(devices.of_session(session)[0])
 
-    def train_func_context(self) -> contextlib.AbstractContextManager:
+    def train_func_context(self) -> contextlib.AbstractContextManager[Any]:
         return _on_own_device()
 
     def on_shutdown(self, session: Any) -> None:

@@ -25,7 +25,7 @@ _LIBRARIES = {"torch", "trainyard", "numpy", "builtins"}
 _MOST = 200  # functions looked at
 
 
-def needs_compiler(function: Callable) -> bool:
+def needs_compiler(function: Callable[..., Any]) -> bool:
     """Whether the function, or one that it calls by name, seems to make an optimizer or to wrap a model."""
     seen: set[int] = set()
     waiting: list[Any] = [function]

@@ -16,11 +16,11 @@ log = logging.getLogger("trainyard")
 
 
 def prepare_data_loader(
-    data_loader: DataLoader,
+    data_loader: DataLoader[Any],
     add_dist_sampler: bool = True,
     move_to_device: bool = True,
     auto_transfer: bool = True,
-) -> DataLoader:
+) -> DataLoader[Any]:
     """The loader, all its options kept, for one of several workers.
 
     add_dist_sampler: with several workers each reads an equal share of the dataset, other for each epoch where the loader
@@ -45,7 +45,7 @@ def prepare_data_loader(
     return MovingLoader(data_loader, device, auto_transfer)
 
 
-def _shared_out(loader: DataLoader, session: runtime.Session) -> DataLoader:
+def _shared_out(loader: DataLoader[Any], session: runtime.Session) -> DataLoader[Any]:
     """A loader of this worker's share; the same loader when it is shared out already, or cannot be."""
     from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset
 
@@ -94,7 +94,7 @@ def _is_plain(sampler: Any, dataset: Any) -> bool:
     return type(sampler) is SequentialSampler
 
 
-def _with(loader: DataLoader, sampler: Any, batches: Any) -> DataLoader:
+def _with(loader: DataLoader[Any], sampler: Any, batches: Any) -> DataLoader[Any]:
     """A copy of the loader that differs in its samplers only. Made anew it would lose what its class adds to it, and an
     option that is not known here."""
     made = copy.copy(loader)

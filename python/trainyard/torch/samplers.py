@@ -7,7 +7,7 @@ from typing import Any, Iterator
 from torch.utils.data import DistributedSampler
 
 
-class EpochSampler(DistributedSampler):
+class EpochSampler(DistributedSampler[Any]):
     """A DistributedSampler that begins a new epoch each time it is iterated over, until `set_epoch` is called: from then on
     the caller says which."""
 

@@ -18,7 +18,7 @@ class TorchTrainer(DataParallelTrainer):
 
     def __init__(
         self,
-        train_loop_per_worker: Callable,
+        train_loop_per_worker: Callable[..., Any],
         *,
         train_loop_config: dict[str, Any] | None = None,
         torch_config: TorchConfig | None = None,

@@ -9,10 +9,10 @@ import torch
 from torch.utils.data import DataLoader
 
 
-class MovingLoader(DataLoader):
+class MovingLoader(DataLoader[Any]):
     """Gives the batches of another loader on a device; otherwise it is that loader."""
 
-    def __init__(self, loader: DataLoader, device: torch.device, auto_transfer: bool):
+    def __init__(self, loader: DataLoader[Any], device: torch.device, auto_transfer: bool):
         self.__dict__.update(_loader=loader, _device=device, _auto=auto_transfer and device.type == "cuda")
 
     def __getattribute__(self, name: str) -> Any:
