@@ -67,15 +67,6 @@ static void enter(struct kind *kind, const struct classes *classes, uint32_t slo
     kind->winner[kind->leaves + slot] = kind->scores[slot].score < 0 ? NONE : slot;
 }
 
-static void replay_all(struct kind *kind, const struct classes *classes) {
-    for (uint32_t slot = 0; slot < kind->leaves; slot++) {
-        kind->winner[kind->leaves + slot] = NONE;
-        if (slot < classes->n_slots) enter(kind, classes, slot);
-    }
-    for (uint32_t at = kind->leaves - 1; at >= 1; at--)
-        kind->winner[at] = play(kind, at);
-}
-
 static void replay_one(struct kind *kind, const struct classes *classes, uint32_t slot) {
     enter(kind, classes, slot);
     for (uint32_t at = (kind->leaves + slot) / 2; at >= 1; at /= 2) {
@@ -91,7 +82,12 @@ static int follow_log(struct kind *kind, struct kind_table *table, const struct 
     if (!kind->leaves || classes->n_slots > kind->leaves || behind > classes->n_slots ||
         behind > classes->log_mask) {
         if (resize_tournament(kind, table, classes->n_slots) < 0) return -ENOMEM;
-        replay_all(kind, classes);
+        for (uint32_t slot = 0; slot < kind->leaves; slot++) {
+            kind->winner[kind->leaves + slot] = NONE;
+            if (slot < classes->n_slots) enter(kind, classes, slot);
+        }
+        for (uint32_t at = kind->leaves - 1; at >= 1; at--)
+            kind->winner[at] = play(kind, at);
         kind->seen = classes->log_end;
         return 0;
     }

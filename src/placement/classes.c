@@ -145,15 +145,6 @@ static void insertion_sort(uint16_t *items, size_t n) {
     }
 }
 
-static void sort_devices(struct classes *classes) {
-    const struct shape_info *info = &classes->shapes[classes->open.shape];
-    memcpy(classes->sorted, classes->open.devices, info->n_positions * sizeof(uint16_t));
-    for (size_t i = 0; i < info->shape->total.n; i++) {
-        int32_t at = classes->devices_at[info->first_resource + i];
-        if (at >= 0) insertion_sort(classes->sorted + at, classes->devices_n[info->first_resource + i]);
-    }
-}
-
 /* ---- the open node ---- */
 
 static void hold(struct classes *classes, uint32_t node, uint32_t shape) {
@@ -176,7 +167,12 @@ void classes_open(struct classes *classes, uint32_t node) {
 }
 
 void classes_close(struct classes *classes, enum tier tier) {
-    sort_devices(classes);
+    const struct shape_info *info = &classes->shapes[classes->open.shape];
+    memcpy(classes->sorted, classes->open.devices, info->n_positions * sizeof(uint16_t));
+    for (size_t i = 0; i < info->shape->total.n; i++) {
+        int32_t at = classes->devices_at[info->first_resource + i];
+        if (at >= 0) insertion_sort(classes->sorted + at, classes->devices_n[info->first_resource + i]);
+    }
     uint32_t slot = class_find(classes, tier);
     struct node_class *class = class_at(classes, slot);
     classes->links[classes->open.node] = (struct heap_link){NONE, NONE, NONE};
@@ -296,23 +292,6 @@ static int claim_classes(struct classes *classes) {
     return 0;
 }
 
-static void add_node(struct classes *classes, uint32_t node, bool idle) {
-    hold(classes, node, classes->class_of[node]);
-    const struct shape_info *info = &classes->shapes[classes->open.shape];
-    const struct node_shape *shape = info->shape;
-    const struct node_use *use = idle ? NULL : classes->cluster->nodes[node].use;
-    for (size_t i = 0; i < shape->total.n; i++) {
-        const struct resource *item = &shape->total.items[i];
-        classes->open.amounts[i] = use ? resources_get(&use->available, item->name) : item->amount;
-        int32_t at = classes->devices_at[info->first_resource + i];
-        if (at < 0) continue;
-        int d = find_devices(shape, item->name);
-        for (size_t k = 0; k < shape->devices[d].n; k++)
-            classes->open.devices[at + (ptrdiff_t)k] = (uint16_t)(use ? use->device_free[d][k] : QUANTITY_ONE);
-    }
-    classes_close(classes, TIER_UNUSED);
-}
-
 int classes_init(struct classes *classes, const struct cluster *cluster, bool idle) {
     *classes = (struct classes){.cluster = cluster};
     if (cluster->n >= NONE || list_shapes(classes) < 0 || lay_out_shapes(classes) < 0 ||
@@ -320,8 +299,23 @@ int classes_init(struct classes *classes, const struct cluster *cluster, bool id
         classes_done(classes);
         return -ENOMEM;
     }
-    for (uint32_t i = 0; i < cluster->n; i++)
-        add_node(classes, i, idle);
+    for (uint32_t i = 0; i < cluster->n; i++) {
+        hold(classes, i, classes->class_of[i]);
+        const struct shape_info *info = &classes->shapes[classes->open.shape];
+        const struct node_shape *shape = info->shape;
+        const struct node_use *use = idle ? NULL : classes->cluster->nodes[i].use;
+        for (size_t j = 0; j < shape->total.n; j++) {
+            const struct resource *item = &shape->total.items[j];
+            classes->open.amounts[j] = use ? resources_get(&use->available, item->name) : item->amount;
+            int32_t at = classes->devices_at[info->first_resource + j];
+            if (at < 0) continue;
+            int d = find_devices(shape, item->name);
+            for (size_t k = 0; k < shape->devices[d].n; k++)
+                classes->open.devices[at + (ptrdiff_t)k] =
+                    (uint16_t)(use ? use->device_free[d][k] : QUANTITY_ONE);
+        }
+        classes_close(classes, TIER_UNUSED);
+    }
     return 0;
 }
 

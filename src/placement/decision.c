@@ -35,44 +35,9 @@ static uint32_t kind_number(const struct gang *gang, size_t bundle) {
     return gang->kind_of ? gang->kind_of[bundle] : 0;
 }
 
-/* Queues that want the same form one group: its bundles go by index, whatever their labels. */
-static void mark_groups(struct decision *decision) {
-    size_t n = decision->gang->n_kinds;
-    for (size_t end = n, i = n; i-- > 0;) {
-        if (i + 1 < n && kind_order(decision->queues[i].kind, decision->queues[i + 1].kind)) end = i + 1;
-        decision->queues[i].group_end = (uint32_t)end;
-        decision->queue_of[decision->queues[i].number] = (uint32_t)i;
-    }
-}
-
-static void fill_queues(struct decision *decision) {
-    const struct gang *gang = decision->gang;
-    for (size_t i = 0; i < gang->n; i++)
-        decision->queues[decision->queue_of[kind_number(gang, i)]].end++;
-    uint32_t at = 0;
-    for (size_t q = 0; q < gang->n_kinds; q++) {
-        uint32_t count = decision->queues[q].end;
-        decision->queues[q].next = decision->queues[q].end = at;
-        at += count;
-    }
-    for (size_t i = 0; i < gang->n; i++)
-        decision->by_kind[decision->queues[decision->queue_of[kind_number(gang, i)]].end++] = (uint32_t)i;
-}
-
 static int bundle_order(const void *a, const void *b) {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     return x < y ? -1 : x > y;
-}
-
-static void order_bundles(struct decision *decision) {
-    const struct gang *gang = decision->gang;
-    memcpy(decision->sequence, decision->by_kind, gang->n * sizeof *decision->sequence);
-    for (uint32_t q = 0; q < gang->n_kinds; q = decision->queues[q].group_end) {
-        uint32_t last = decision->queues[q].group_end - 1, first = decision->queues[q].next;
-        if (last == q) continue;
-        qsort(decision->sequence + first, decision->queues[last].end - first, sizeof *decision->sequence,
-              bundle_order);
-    }
 }
 
 int decision_begin(struct decision *decision, struct workroom *room) {
@@ -90,9 +55,30 @@ int decision_begin(struct decision *decision, struct workroom *room) {
         decision->queues[k] = (struct kind_queue){.kind = kind, .number = (uint32_t)k};
     }
     if (gang->n_kinds > 1) qsort(decision->queues, gang->n_kinds, sizeof *decision->queues, queue_order);
-    mark_groups(decision);
-    fill_queues(decision);
-    order_bundles(decision);
+    /* Queues that want the same form one group: its bundles go by index, whatever their labels. */
+    size_t n = decision->gang->n_kinds;
+    for (size_t end = n, i = n; i-- > 0;) {
+        if (i + 1 < n && kind_order(decision->queues[i].kind, decision->queues[i + 1].kind)) end = i + 1;
+        decision->queues[i].group_end = (uint32_t)end;
+        decision->queue_of[decision->queues[i].number] = (uint32_t)i;
+    }
+    for (size_t i = 0; i < gang->n; i++)
+        decision->queues[decision->queue_of[kind_number(gang, i)]].end++;
+    uint32_t at = 0;
+    for (size_t q = 0; q < gang->n_kinds; q++) {
+        uint32_t count = decision->queues[q].end;
+        decision->queues[q].next = decision->queues[q].end = at;
+        at += count;
+    }
+    for (size_t i = 0; i < gang->n; i++)
+        decision->by_kind[decision->queues[decision->queue_of[kind_number(gang, i)]].end++] = (uint32_t)i;
+    memcpy(decision->sequence, decision->by_kind, gang->n * sizeof *decision->sequence);
+    for (uint32_t q = 0; q < gang->n_kinds; q = decision->queues[q].group_end) {
+        uint32_t last = decision->queues[q].group_end - 1, first = decision->queues[q].next;
+        if (last == q) continue;
+        qsort(decision->sequence + first, decision->queues[last].end - first, sizeof *decision->sequence,
+              bundle_order);
+    }
     if (decision->node_of) memset(decision->node_of, 0xff, gang->n * sizeof *decision->node_of);
     return 0;
 }
@@ -113,22 +99,19 @@ uint32_t decision_best(struct decision *decision, struct kind *kind) {
     return slot == NONE ? NONE : class_at(decision->classes, slot)->first;
 }
 
-void bundles_release(struct classes *classes, const struct decision *decision, const uint32_t *node_of) {
-    uint32_t held = NONE;
-    for (uint32_t i = 0; i < decision->gang->n; i++) {
-        if (node_of[i] == NONE) continue;
-        if (node_of[i] != held) {
-            if (held != NONE) classes_close(classes, TIER_UNUSED);
-            held = node_of[i];
-            classes_open(classes, held);
-        }
-        open_node_return(classes, bundle_kind(decision, i), bundle_positions(decision, i));
-    }
-    if (held != NONE) classes_close(classes, TIER_UNUSED);
-}
-
 void decision_end(struct decision *decision, bool placed) {
-    if (!placed) bundles_release(decision->classes, decision, decision->node_of);
+    uint32_t held = NONE;
+    for (uint32_t i = 0; !placed && i < decision->gang->n; i++) {
+        uint32_t node = decision->node_of[i];
+        if (node == NONE) continue;
+        if (node != held) {
+            if (held != NONE) classes_close(decision->classes, TIER_UNUSED);
+            held = node;
+            classes_open(decision->classes, held);
+        }
+        open_node_return(decision->classes, bundle_kind(decision, i), bundle_positions(decision, i));
+    }
+    if (held != NONE) classes_close(decision->classes, TIER_UNUSED);
     for (size_t i = 0; i < decision->n_touched; i++)
         if (node_tier(decision->classes, decision->touched[i]) != TIER_UNUSED)
             classes_move(decision->classes, decision->touched[i], TIER_UNUSED);

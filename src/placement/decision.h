@@ -62,7 +62,4 @@ uint32_t decision_best(struct decision *decision, struct kind *kind); /* node, o
 /* A planner_result, or -ENOMEM; a gang that is not placed leaves traces for decision_end to wipe. */
 int strategy_place(struct decision *decision);
 
-/* Gives back what the bundles that have a node hold. */
-void bundles_release(struct classes *classes, const struct decision *decision, const uint32_t *node_of);
-
 #endif

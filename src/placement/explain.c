@@ -10,7 +10,6 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "placement/kind.h"
-#include "placement/words.h"
 #include "scaling/accelerator_type.h"
 #include "scaling/device.h"
 
@@ -38,6 +37,31 @@ static void add_short(struct view *view, const char *resource, quantity need, qu
 }
 
 /* ---- words ---- */
+
+void say_amount(struct buffer *out, const char *name, quantity amount) {
+    struct resource item = {(char *)(uintptr_t)name, amount};
+    resources_format(&(struct resources){&item, 1}, out);
+}
+
+void say_number(struct buffer *out, const char *name, quantity amount) {
+    resources_format_amount(&(struct resource){(char *)(uintptr_t)name, amount}, out);
+}
+
+void say_resources(struct buffer *out, const struct resources *resources) {
+    const char *type, *between = "";
+    for (size_t i = 0; i < resources->n; i++) {
+        buffer_text(out, between);
+        if (str_prefix(resources->items[i].name, ACCELERATOR_TYPE_PREFIX, &type))
+            buffer_printf(out, "type %s", type);
+        else
+            say_amount(out, resources->items[i].name, resources->items[i].amount);
+        between = ", ";
+    }
+}
+
+void say_count(struct buffer *out, size_t n, const char *thing) {
+    buffer_printf(out, "%zu %s%s", n, thing, n == 1 ? "" : "s");
+}
 
 static const char *free_word(const struct view *view) {
     return view->proposal->idle || view->plan->verdict == PLAN_INFEASIBLE ? "" : " free";
@@ -237,14 +261,6 @@ static void say_lack(const struct view *view, const struct resource *wanted, str
     buffer_printf(view->out, " %s %s", name, per_whom(view));
 }
 
-static void say_broken(const struct view *view, const struct resource *wanted) {
-    long long whole = (long long)(wanted->amount / QUANTITY_ONE);
-    say_amount(view->out, wanted->name, wanted->amount);
-    if (view->with_trainer) buffer_text(view->out, " of worker 0 and the trainer");
-    buffer_printf(view->out, " is more than one device but not whole: ask for %lld or %lld %s %s", whole,
-                  whole + 1, wanted->name, per_whom(view));
-}
-
 static bool explain_amounts(struct view *view) {
     bool said = false;
     for (size_t i = 0; i < view->wanted->n; i++) {
@@ -256,7 +272,13 @@ static bool explain_amounts(struct view *view) {
         quantity have = most.amount < 0 ? 0 : most.amount,
                  whole = wanted->amount - wanted->amount % QUANTITY_ONE;
         add_short(view, wanted->name, wanted->amount, broken && whole < have ? whole : have);
-        if (!said && broken) say_broken(view, wanted);
+        if (!said && broken) {
+            long long below = (long long)(wanted->amount / QUANTITY_ONE);
+            say_amount(view->out, wanted->name, wanted->amount);
+            if (view->with_trainer) buffer_text(view->out, " of worker 0 and the trainer");
+            buffer_printf(view->out, " is more than one device but not whole: ask for %lld or %lld %s %s",
+                          below, below + 1, wanted->name, per_whom(view));
+        }
         if (!said && !broken) say_lack(view, wanted, most);
         said = true;
     }
@@ -447,14 +469,6 @@ static void explain_strict_pack(struct view *view, size_t n, int64_t most) {
     buffer_text(view->out, most > 0 ? " or the strategy PACK" : "use the strategy PACK");
 }
 
-static void explain_strict_spread(struct view *view, size_t n, int64_t most) {
-    buffer_printf(view->out, "STRICT_SPREAD wants %zu nodes, one for each worker, and %lld can hold one%s: ", n,
-                  (long long)most, *free_word(view) ? " now" : "");
-    say_fewer(view, most);
-    buffer_text(view->out, most > 0 ? " or the strategy SPREAD" : "use the strategy SPREAD");
-    add_short(view, "nodes", (quantity)n * QUANTITY_ONE, most * QUANTITY_ONE);
-}
-
 static int explain_many(struct view *view) {
     const struct demand *demand = view->proposal->demand;
     size_t n = demand->min_workers;
@@ -464,7 +478,12 @@ static int explain_many(struct view *view) {
     if (demand->strategy == PLACE_STRICT_PACK) {
         explain_strict_pack(view, n, most);
     } else if (demand->strategy == PLACE_STRICT_SPREAD) {
-        explain_strict_spread(view, n, most);
+        buffer_printf(view->out,
+                      "STRICT_SPREAD wants %zu nodes, one for each worker, and %lld can hold one%s: ", n,
+                      (long long)most, *free_word(view) ? " now" : "");
+        say_fewer(view, most);
+        buffer_text(view->out, most > 0 ? " or the strategy SPREAD" : "use the strategy SPREAD");
+        add_short(view, "nodes", (quantity)n * QUANTITY_ONE, most * QUANTITY_ONE);
     } else if (!explain_sums(view, n, most)) {
         explain_pieces(view, n, most);
     }

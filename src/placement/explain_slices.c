@@ -9,8 +9,7 @@
 #include "base/str.h"
 #include "placement/explain.h"
 #include "placement/kind.h"
-#include "placement/slices.h"
-#include "placement/words.h"
+#include "placement/proposal.h"
 
 struct lack {
     uint32_t node;

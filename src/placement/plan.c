@@ -107,16 +107,6 @@ static int order_ranks(const struct proposal *proposal, const struct grant_rows 
     return result;
 }
 
-static int claim_plan(struct plan *plan, const struct proposal *proposal, const struct grant_rows *rows) {
-    size_t n = proposal->n, n_grants = rows->first.n + (n - 1) * rows->other.n;
-    plan->workers = calloc(n, sizeof *plan->workers);
-    plan->node_order = calloc(n, sizeof *plan->node_order);
-    plan->grants = calloc(n_grants + 1, sizeof *plan->grants);
-    plan->positions = malloc((n * proposal->stride + 1) * sizeof *plan->positions);
-    plan->slices = calloc(proposal->n_slices + 1, sizeof *plan->slices);
-    return plan->workers && plan->node_order && plan->grants && plan->positions && plan->slices ? 0 : -ENOMEM;
-}
-
 /* Where the next worker's grants and positions go. */
 struct write_head {
     uint32_t grant, position;
@@ -158,17 +148,6 @@ static int write_places(struct plan *plan, size_t n) {
     return result;
 }
 
-/* Bundles of a slice are consecutive, and so are their ranks: no two slices share a node. */
-static void write_slices(struct plan *plan, const struct proposal *proposal) {
-    plan->n_slices = proposal->n_slices;
-    for (size_t s = 0; s < proposal->n_slices; s++) {
-        const struct chosen_slice *chosen = &proposal->slices[s];
-        plan->slices[s] = (struct plan_slice){chosen->name, chosen->first_bundle, chosen->n_bundles};
-        for (uint32_t i = 0; i < chosen->n_bundles; i++)
-            plan->workers[chosen->first_bundle + i].slice = (int32_t)s;
-    }
-}
-
 static int write_plan(struct plan *plan, const struct proposal *proposal) {
     struct grant_rows rows = {0};
     struct write_head at = {0};
@@ -176,14 +155,30 @@ static int write_plan(struct plan *plan, const struct proposal *proposal) {
     int result = order ? row_of(&proposal->first, &rows.first) : -ENOMEM;
     if (result == 0) result = row_of(&proposal->demand->per_worker, &rows.other);
     if (result == 0) result = order_ranks(proposal, &rows, order);
-    if (result == 0) result = claim_plan(plan, proposal, &rows);
+    if (result == 0) {
+        size_t workers = proposal->n, n_grants = rows.first.n + (workers - 1) * rows.other.n;
+        plan->workers = calloc(workers, sizeof *plan->workers);
+        plan->node_order = calloc(workers, sizeof *plan->node_order);
+        plan->grants = calloc(n_grants + 1, sizeof *plan->grants);
+        plan->positions = malloc((workers * proposal->stride + 1) * sizeof *plan->positions);
+        plan->slices = calloc(proposal->n_slices + 1, sizeof *plan->slices);
+        result =
+            plan->workers && plan->node_order && plan->grants && plan->positions && plan->slices ? 0 : -ENOMEM;
+    }
     for (size_t rank = 0; result == 0 && rank < proposal->n; rank++) {
         plan->workers[rank].bundle = order[rank];
         write_worker(plan, proposal, row_for(&rows, order[rank]), &plan->workers[rank], &at);
     }
     if (result == 0) result = write_places(plan, proposal->n);
     if (result == 0) {
-        write_slices(plan, proposal);
+        /* Bundles of a slice are consecutive, and so are their ranks: no two slices share a node. */
+        plan->n_slices = proposal->n_slices;
+        for (size_t s = 0; s < proposal->n_slices; s++) {
+            const struct chosen_slice *chosen = &proposal->slices[s];
+            plan->slices[s] = (struct plan_slice){chosen->name, chosen->first_bundle, chosen->n_bundles};
+            for (uint32_t i = 0; i < chosen->n_bundles; i++)
+                plan->workers[chosen->first_bundle + i].slice = (int32_t)s;
+        }
         plan->n_workers = proposal->n;
     }
     free(order);

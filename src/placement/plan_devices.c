@@ -42,35 +42,6 @@ static const struct grant *grant_of(const struct plan *plan, const struct plan_w
     return NULL;
 }
 
-/* Ranks of a node are consecutive. */
-static size_t count_positions(const struct plan *plan, size_t first, size_t last, size_t devices) {
-    size_t n = 0;
-    for (size_t rank = first; rank <= last; rank++) {
-        const struct grant *grant = grant_of(plan, &plan->workers[rank], devices);
-        n += grant ? grant->n : 0;
-    }
-    return n;
-}
-
-static void collect(const struct plan *plan, size_t first, size_t last, size_t own, size_t devices,
-                    struct visible *visible) {
-    for (size_t rank = first; rank <= last; rank++) {
-        const struct grant *grant = grant_of(plan, &plan->workers[rank], devices);
-        for (uint16_t i = 0; grant && i < grant->n; i++)
-            visible->devices[visible->n++] =
-                (struct visible_device){.position = plan->positions[grant->first + i], .own = rank == own};
-    }
-}
-
-static void drop_doubles(struct visible *visible) {
-    size_t kept = 0;
-    qsort(visible->devices, visible->n, sizeof *visible->devices, position_order);
-    for (size_t i = 0; i < visible->n; i++)
-        if (kept == 0 || visible->devices[kept - 1].position != visible->devices[i].position)
-            visible->devices[kept++] = visible->devices[i];
-    visible->n = kept;
-}
-
 static void sort_by_id(struct visible *visible, const struct node_devices *devices) {
     bool numbers = true;
     for (size_t i = 0; i < visible->n; i++) {
@@ -95,11 +66,26 @@ static int find_visible(const struct plan *plan, const struct cluster *cluster, 
     bool alone = own || (accelerator && accelerator->exclusive) || !grant_of(plan, worker, devices);
     size_t first = alone ? rank : rank - worker->local_rank;
     size_t last = alone ? rank : first + worker->local_world_size - 1;
-    size_t n = count_positions(plan, first, last, devices);
+    /* Ranks of a node are consecutive. */
+    size_t n = 0;
+    for (size_t r = first; r <= last; r++) {
+        const struct grant *grant = grant_of(plan, &plan->workers[r], devices);
+        n += grant ? grant->n : 0;
+    }
     *visible = (struct visible){.devices = calloc(n + 1, sizeof *visible->devices)};
     if (!visible->devices) return -ENOMEM;
-    collect(plan, first, last, rank, devices, visible);
-    drop_doubles(visible);
+    for (size_t r = first; r <= last; r++) {
+        const struct grant *grant = grant_of(plan, &plan->workers[r], devices);
+        for (uint16_t i = 0; grant && i < grant->n; i++)
+            visible->devices[visible->n++] =
+                (struct visible_device){.position = plan->positions[grant->first + i], .own = r == rank};
+    }
+    size_t kept = 0;
+    qsort(visible->devices, visible->n, sizeof *visible->devices, position_order);
+    for (size_t i = 0; i < visible->n; i++)
+        if (kept == 0 || visible->devices[kept - 1].position != visible->devices[i].position)
+            visible->devices[kept++] = visible->devices[i];
+    visible->n = kept;
     sort_by_id(visible, &shape->devices[devices]);
     return 0;
 }

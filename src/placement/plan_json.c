@@ -27,23 +27,6 @@ static void add_id(void *context, const char *id, bool numbered) {
     list->between = ", ";
 }
 
-static void add_devices(const struct plan *plan, const struct cluster *cluster, size_t rank,
-                        struct buffer *out) {
-    const struct plan_worker *worker = &plan->workers[rank];
-    const struct node_shape *shape = cluster->nodes[worker->node].shape;
-    buffer_char(out, '{');
-    for (uint32_t g = 0; g < worker->n_grants; g++) {
-        size_t devices = plan->grants[worker->first_grant + g].devices;
-        if (g) buffer_text(out, ", ");
-        json_text(out, shape->devices[devices].resource);
-        buffer_text(out, ": [");
-        struct list list = {out, ""};
-        if (plan_each_device(plan, cluster, rank, devices, add_id, &list) < 0) out->failed = true;
-        buffer_char(out, ']');
-    }
-    buffer_char(out, '}');
-}
-
 /* Variables that are to be unset are none of what the worker sees. */
 static int add_variable(void *context, const char *name, const char *value) {
     struct list *list = context;
@@ -63,22 +46,23 @@ static void add_worker(const struct plan *plan, const struct cluster *cluster, s
     json_text(out, cluster->nodes[worker->node].name);
     buffer_printf(out, ", \"node_rank\": %u, \"local_rank\": %u, \"local_world_size\": %u, \"devices\": ",
                   worker->node_rank, worker->local_rank, worker->local_world_size);
-    add_devices(plan, cluster, rank, out);
+    const struct node_shape *shape = cluster->nodes[worker->node].shape;
+    buffer_char(out, '{');
+    for (uint32_t g = 0; g < worker->n_grants; g++) {
+        size_t devices = plan->grants[worker->first_grant + g].devices;
+        if (g) buffer_text(out, ", ");
+        json_text(out, shape->devices[devices].resource);
+        buffer_text(out, ": [");
+        struct list list = {out, ""};
+        if (plan_each_device(plan, cluster, rank, devices, add_id, &list) < 0) out->failed = true;
+        buffer_char(out, ']');
+    }
+    buffer_char(out, '}');
     if (plan->n_slices > 0) buffer_printf(out, ", \"slice\": %d", worker->slice);
     buffer_text(out, ", \"env\": {");
     struct list list = {out, ""};
     if (plan_worker_environment(plan, cluster, rank, false, add_variable, &list) < 0) out->failed = true;
     buffer_text(out, "}}");
-}
-
-static void add_slice(const struct plan *plan, size_t index, struct buffer *out) {
-    const struct plan_slice *slice = &plan->slices[index];
-    buffer_printf(out, "%s\n    {\"slice\": %zu, \"name\": ", index ? "," : "", index);
-    json_text(out, slice->name);
-    buffer_text(out, ", \"ranks\": [");
-    for (uint32_t i = 0; i < slice->n_workers; i++)
-        buffer_printf(out, "%s%u", i ? ", " : "", slice->first_worker + i);
-    buffer_text(out, "]}");
 }
 
 static void add_amounts(struct buffer *out, const char *key, const struct resources *resources) {
@@ -100,8 +84,15 @@ void plan_format_json(const struct plan *plan, const struct cluster *cluster, co
     for (size_t rank = 0; rank < plan->n_workers; rank++)
         add_worker(plan, cluster, rank, out);
     buffer_printf(out, "%s],\n  \"slices\": [", plan->n_workers ? "\n  " : "");
-    for (size_t i = 0; i < plan->n_slices; i++)
-        add_slice(plan, i, out);
+    for (size_t i = 0; i < plan->n_slices; i++) {
+        const struct plan_slice *slice = &plan->slices[i];
+        buffer_printf(out, "%s\n    {\"slice\": %zu, \"name\": ", i ? "," : "", i);
+        json_text(out, slice->name);
+        buffer_text(out, ", \"ranks\": [");
+        for (uint32_t j = 0; j < slice->n_workers; j++)
+            buffer_printf(out, "%s%u", j ? ", " : "", slice->first_worker + j);
+        buffer_text(out, "]}");
+    }
     buffer_printf(out, "%s],\n  \"reason\": ", plan->n_slices ? "\n  " : "");
     json_text(out, plan->reason);
     buffer_text(out, ",\n  \"short\": [");

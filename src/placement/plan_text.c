@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "placement/explain.h"
 #include "placement/plan.h"
-#include "placement/words.h"
 #include "scaling/accelerator_type.h"
 #include "scaling/device.h"
 
@@ -30,11 +30,6 @@ struct drawing {
 
 static void paint(const struct drawing *drawing, const char *code) {
     if (drawing->colour) buffer_printf(drawing->out, "\033[%sm", code);
-}
-
-/* Neighbouring ranks get unlike colours. */
-static void paint_rank(const struct drawing *drawing, size_t rank) {
-    if (drawing->colour) buffer_printf(drawing->out, "\033[%zum", 31 + rank % HUES);
 }
 
 /* ---- cells ---- */
@@ -75,8 +70,8 @@ static void draw_cell(struct drawing *drawing, const struct node *node, size_t f
         text = taken ? "#" : ".";
         *(taken ? &drawing->has_taken : &drawing->has_free) = true;
         paint(drawing, "2");
-    } else {
-        paint_rank(drawing, rank);
+    } else if (drawing->colour) { /* neighbouring ranks get unlike colours */
+        buffer_printf(drawing->out, "\033[%zum", 31 + rank % HUES);
     }
     buffer_printf(drawing->out, "[%*s]", drawing->cell_width, text);
     paint(drawing, "0");

@@ -110,13 +110,6 @@ static bool domain_holds(const struct classes *classes, const struct gang *gang,
     return need <= have;
 }
 
-static bool domain_is_feasible(const struct classes *classes, const struct gang *gang, const char *domain) {
-    for (size_t k = 0; k < gang->n_kinds; k++)
-        for (size_t i = 0; i < gang->kinds[k].resources->n; i++)
-            if (!domain_holds(classes, gang, domain, gang->kinds[k].resources->items[i].name)) return false;
-    return true;
-}
-
 /* The gang with one more constraint on each kind. `kinds` and `selectors` have n_kinds places. */
 static int restrict_kinds(const struct gang *gang, const char *domain, struct bundle_kind *kinds,
                           struct label_selector *selectors) {
@@ -131,7 +124,10 @@ static int restrict_kinds(const struct gang *gang, const char *domain, struct bu
 
 static int place_in_domain(struct planner *planner, const struct gang *gang, const char *domain,
                            uint32_t *node_of, uint16_t *positions) {
-    if (!domain_is_feasible(&planner->classes, gang, domain)) return PLANNER_INFEASIBLE;
+    for (size_t k = 0; k < gang->n_kinds; k++)
+        for (size_t i = 0; i < gang->kinds[k].resources->n; i++)
+            if (!domain_holds(&planner->classes, gang, domain, gang->kinds[k].resources->items[i].name))
+                return PLANNER_INFEASIBLE;
     struct bundle_kind *kinds = calloc(gang->n_kinds + 1, sizeof *kinds);
     struct label_selector *selectors = calloc(gang->n_kinds + 1, sizeof *selectors);
     int result = -ENOMEM;

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "placement/slices.h"
-
 /* ---- the gang ---- */
 
 static int sum_first(struct proposal *proposal) {

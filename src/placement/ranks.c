@@ -22,37 +22,29 @@ static int entry_order(const void *a, const void *b) {
     return order ? order : (x->bundle > y->bundle) - (x->bundle < y->bundle);
 }
 
-/* Counts of each node's bundles turned into where its first goes; nodes in first-seen order. */
-static void lay_out(const uint32_t *node_of, size_t n, uint32_t *count, uint32_t *start) {
-    uint32_t at = 0;
-    for (size_t i = 0; i < n; i++)
-        count[node_of[i]]++;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t node = node_of[i];
-        if (!count[node]) continue;
-        start[node] = at;
-        at += count[node];
-        count[node] = 0;
-    }
-}
-
-static void sort_nodes(const uint32_t *node_of, size_t n, struct keyed_bundle *entries) {
-    for (size_t first = 0, end; first < n; first = end) {
-        for (end = first + 1; end < n && node_of[entries[end].bundle] == node_of[entries[first].bundle];)
-            end++;
-        qsort(entries + first, end - first, sizeof *entries, entry_order);
-    }
-}
-
 int ranks_order(const uint32_t *node_of, const struct rank_key *keys, size_t n, size_t n_nodes,
                 uint32_t *order) {
     uint32_t *count = calloc(n_nodes + 1, sizeof *count), *start = malloc((n_nodes + 1) * sizeof *start);
     struct keyed_bundle *entries = malloc((n + 1) * sizeof *entries);
     if (count && start && entries) {
-        lay_out(node_of, n, count, start);
+        /* Counts of each node's bundles turned into where its first goes; nodes in first-seen order. */
+        uint32_t at = 0;
+        for (size_t i = 0; i < n; i++)
+            count[node_of[i]]++;
+        for (size_t i = 0; i < n; i++) {
+            uint32_t node = node_of[i];
+            if (!count[node]) continue;
+            start[node] = at;
+            at += count[node];
+            count[node] = 0;
+        }
         for (uint32_t i = 0; i < n; i++)
             entries[start[node_of[i]]++] = (struct keyed_bundle){keys[i], i};
-        sort_nodes(node_of, n, entries);
+        for (size_t first = 0, end; first < n; first = end) {
+            for (end = first + 1; end < n && node_of[entries[end].bundle] == node_of[entries[first].bundle];)
+                end++;
+            qsort(entries + first, end - first, sizeof *entries, entry_order);
+        }
         for (size_t i = 0; i < n; i++)
             order[i] = entries[i].bundle;
     }

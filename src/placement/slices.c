@@ -1,7 +1,7 @@
 /* Finding slices, and giving them to a proposal. A slice is looked at as a whole: which hosts make it up,
  * whether all of its chips and its worker 0 are there, and how the workers divide over the hosts. Only then
  * is it tried on what is free. */
-#include "placement/slices.h"
+#include "placement/proposal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -148,20 +148,6 @@ static void list_nodes(const struct slice_list *list, const struct slice *slice,
             *node_of++ = list->hosts[slice->first_host + i].node;
 }
 
-/* Whether the workers of a slice fit on it now, but for the trainer. */
-static int fits_slice(struct proposal *proposal, const struct slice_list *list, const struct slice *slice) {
-    size_t n = (size_t)proposal->demand->tpu.workers_per_slice;
-    struct gang gang = proposal_gang(proposal, n);
-    gang.kinds = &proposal->kinds[1];
-    gang.n_kinds = 1;
-    gang.kind_of = NULL;
-    list_nodes(list, slice, proposal->node_of);
-    int result = planner_place_at(proposal->planner, &gang, proposal->node_of, proposal->positions);
-    if (result == PLANNER_PLACED)
-        planner_release(proposal->planner, &gang, proposal->node_of, proposal->positions);
-    return result < 0 ? result : result == PLANNER_PLACED;
-}
-
 static int name_order(const void *a, const void *b) {
     return strcmp((*(const struct slice *const *)a)->name, (*(const struct slice *const *)b)->name);
 }
@@ -190,7 +176,17 @@ static int64_t list_fitting(struct proposal *proposal, const struct slice_list *
     size_t n = 0;
     for (size_t s = 0; s < list->n; s++) {
         if (!list->slices[s].usable) continue;
-        int fits = fits_slice(proposal, list, &list->slices[s]);
+        /* Whether the workers of a slice fit on it now, but for the trainer. */
+        size_t each = (size_t)proposal->demand->tpu.workers_per_slice;
+        struct gang gang = proposal_gang(proposal, each);
+        gang.kinds = &proposal->kinds[1];
+        gang.n_kinds = 1;
+        gang.kind_of = NULL;
+        list_nodes(list, &list->slices[s], proposal->node_of);
+        int result = planner_place_at(proposal->planner, &gang, proposal->node_of, proposal->positions);
+        if (result == PLANNER_PLACED)
+            planner_release(proposal->planner, &gang, proposal->node_of, proposal->positions);
+        int fits = result < 0 ? result : result == PLANNER_PLACED;
         if (fits < 0) return fits;
         if (fits) fitting[n++] = &list->slices[s];
     }
