@@ -21,24 +21,22 @@ const struct accelerator *const *accelerator_all(size_t *n) {
     return vendors;
 }
 
-/* Which vendor's devices have types that begin so; only GPU has several vendors. */
-static const struct accelerator *gpu_vendor(const char *type) {
-    static const struct {
-        const char *prefix;
-        const struct accelerator *vendor;
-    } rows[] = {
-        {"AMD-", &accelerator_amd},
-        {"Intel-GPU-", &accelerator_intel},
-        {"MetaX", &accelerator_metax},
-        {"MXC", &accelerator_metax},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(rows) && type != NULL; i++)
-        if (str_prefix(type, rows[i].prefix, NULL)) return rows[i].vendor;
-    return &accelerator_nvidia;
-}
-
 const struct accelerator *accelerator_for(const char *resource, const char *accelerator_type) {
-    if (strcmp(resource, "GPU") == 0) return gpu_vendor(accelerator_type);
+    if (strcmp(resource, "GPU") == 0) {
+        /* Which vendor's devices have types that begin so; only GPU has several vendors. */
+        static const struct {
+            const char *prefix;
+            const struct accelerator *vendor;
+        } rows[] = {
+            {"AMD-", &accelerator_amd},
+            {"Intel-GPU-", &accelerator_intel},
+            {"MetaX", &accelerator_metax},
+            {"MXC", &accelerator_metax},
+        };
+        for (size_t i = 0; i < ARRAY_SIZE(rows) && accelerator_type != NULL; i++)
+            if (str_prefix(accelerator_type, rows[i].prefix, NULL)) return rows[i].vendor;
+        return &accelerator_nvidia;
+    }
     for (size_t i = 0; i < ARRAY_SIZE(vendors); i++)
         if (strcmp(vendors[i]->resource, resource) == 0) return vendors[i];
     return NULL;

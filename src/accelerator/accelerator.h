@@ -9,7 +9,6 @@
 
 #include "base/buffer.h"
 #include "base/quantity.h"
-#include "scaling/accelerator_type.h"
 #include "scaling/device.h"
 #include "scaling/label.h"
 

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "accelerator/machine.h"
 #include "accelerator/vendors.h"
 #include "base/cleanup.h"
 
@@ -66,19 +65,6 @@ static bool is_device(int64_t node) {
     return amd_type(property(node, "device_id")) != NULL || memory_of(node) >= least_memory;
 }
 
-static int add_device(struct inventory *inventory, int64_t node) {
-    struct device *device = inventory_add(inventory);
-    if (device == NULL) return -ENOMEM;
-    unsigned long long location = (unsigned long long)property(node, "location_id");
-    unsigned long long domain = (unsigned long long)property(node, "domain");
-    const char *type = amd_type(property(node, "device_id"));
-    (void)snprintf(device->name, sizeof device->name, "%s", type == NULL ? "" : type);
-    (void)snprintf(device->bus_id, sizeof device->bus_id, "%04llx:%02llx:%02llx.%llx", domain & 0xffff,
-                   location >> 8 & 0xff, location >> 3 & 0x1f, location & 7);
-    device->memory_bytes = memory_of(node);
-    return 0;
-}
-
 /* What the environment shows of the devices; `*value` is NULL for all of them. */
 static int read_visible(const char **value, ty_error *err) {
     const char *hip = getenv("HIP_VISIBLE_DEVICES"), *cuda = getenv("CUDA_VISIBLE_DEVICES");
@@ -100,7 +86,15 @@ static int detect(struct inventory *inventory, ty_error *err) {
     if (!machine_has("/dev/kfd") || machine_numbers(NODES, "", "", true, &nodes) < 0) return 0;
     for (int64_t node = idset_next(&nodes, -1); node != IDSET_END; node = idset_next(&nodes, node)) {
         if (!is_device(node)) continue;
-        if (add_device(inventory, node) < 0) return -ENOMEM;
+        struct device *device = inventory_add(inventory);
+        if (device == NULL) return -ENOMEM;
+        unsigned long long location = (unsigned long long)property(node, "location_id");
+        unsigned long long domain = (unsigned long long)property(node, "domain");
+        const char *type = amd_type(property(node, "device_id"));
+        (void)snprintf(device->name, sizeof device->name, "%s", type == NULL ? "" : type);
+        (void)snprintf(device->bus_id, sizeof device->bus_id, "%04llx:%02llx:%02llx.%llx", domain & 0xffff,
+                       location >> 8 & 0xff, location >> 3 & 0x1f, location & 7);
+        device->memory_bytes = memory_of(node);
     }
     if (inventory->n == 0) return 0;
     inventory_set_type(inventory, inventory->devices[0].name);

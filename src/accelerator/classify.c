@@ -15,13 +15,6 @@ static bool keep(const char *found, char type[TYPE_SIZE]) {
     return true;
 }
 
-/* "0x74a1". */
-static bool classify_pci_id(const char *name, char type[TYPE_SIZE]) {
-    char *end;
-    long id = strtol(name, &end, 16);
-    return *end == '\0' && keep(amd_type(id), type);
-}
-
 /* "Apple M2 Pro" -> "M2-Pro". */
 static bool classify_apple(const char *chip, char type[TYPE_SIZE]) {
     if (chip[0] == '\0' || !keep(chip, type)) return false;
@@ -30,24 +23,23 @@ static bool classify_apple(const char *chip, char type[TYPE_SIZE]) {
     return true;
 }
 
-/* "GAUDI2" -> "Intel-GAUDI2". */
-static bool classify_gaudi(const char *name, char type[TYPE_SIZE]) {
-    char text[TYPE_SIZE + sizeof "Intel-"];
-    return snprintf(text, sizeof text, "Intel-%s", name) < (int)sizeof text && keep(text, type);
-}
-
-/* What is a type already. */
-static bool is_type(const char *name) {
-    return strpbrk(name, " \t") == NULL && accelerator_type_check(name, NULL) == 0;
-}
-
 bool accelerator_classify(const char *name, char type[TYPE_SIZE]) {
-    if (str_prefix(name, "0x", NULL) || str_prefix(name, "0X", NULL)) return classify_pci_id(name, type);
+    if (str_prefix(name, "0x", NULL) || str_prefix(name, "0X", NULL)) {
+        /* "0x74a1". */
+        char *end;
+        long id = strtol(name, &end, 16);
+        return *end == '\0' && keep(amd_type(id), type);
+    }
     if (tpu_type(name, type)) return true;
-    if (is_type(name)) return keep(name, type);
+    /* What is a type already. */
+    if (strpbrk(name, " \t") == NULL && accelerator_type_check(name, NULL) == 0) return keep(name, type);
     const char *chip;
     if (str_prefix(name, "Apple ", &chip)) return classify_apple(chip, type);
-    if (str_prefix(name, "GAUDI", NULL)) return classify_gaudi(name, type);
+    if (str_prefix(name, "GAUDI", NULL)) {
+        /* "GAUDI2" -> "Intel-GAUDI2". */
+        char text[TYPE_SIZE + sizeof "Intel-"];
+        return snprintf(text, sizeof text, "Intel-%s", name) < (int)sizeof text && keep(text, type);
+    }
     if (strncasecmp(name, "rngd", 4) == 0 || strncasecmp(name, "warboy", 6) == 0)
         return furiosa_type(name, type);
     if (str_prefix(name, "Intel", NULL)) return intel_type(name, type);

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "accelerator/machine.h"
 #include "accelerator/vendors.h"
 #include "base/cleanup.h"
 #include "base/str.h"

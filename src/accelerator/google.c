@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "accelerator/machine.h"
 #include "accelerator/vendors.h"
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -86,17 +85,6 @@ static int set_label(struct inventory *inventory, const char *key, const char *v
     return result < 0 ? ty_wrap(err, "this TPU host") : 0;
 }
 
-static int label_host(struct inventory *inventory, const struct tpu_host *host, const char *pod_type,
-                      ty_error *err) {
-    char worker_id[24] = "";
-    if (host->worker_id >= 0) (void)snprintf(worker_id, sizeof worker_id, "%lld", (long long)host->worker_id);
-    int result = set_label(inventory, "ray.io/tpu-slice-name", host->slice, err);
-    if (result == 0) result = set_label(inventory, "ray.io/tpu-worker-id", worker_id, err);
-    if (result == 0) result = set_label(inventory, "ray.io/tpu-topology", host->topology, err);
-    if (result == 0) result = set_label(inventory, "ray.io/tpu-pod-type", pod_type, err);
-    return result;
-}
-
 /* 2.7: every host of a slice has one unit of its name, and the first also of its head. */
 static int add_slice_resources(struct inventory *inventory, const struct tpu_host *host, const char *pod_type,
                                ty_error *err) {
@@ -113,7 +101,12 @@ static int describe_host(struct inventory *inventory, ty_error *err) {
     char pod_type[32] = "";
     learn_host(&host);
     if (tpu_pod_type(host.pod_type, pod_type, NULL) == 0) (void)tpu_type(pod_type, inventory->type);
-    int result = label_host(inventory, &host, pod_type, err);
+    char worker_id[24] = "";
+    if (host.worker_id >= 0) (void)snprintf(worker_id, sizeof worker_id, "%lld", (long long)host.worker_id);
+    int result = set_label(inventory, "ray.io/tpu-slice-name", host.slice, err);
+    if (result == 0) result = set_label(inventory, "ray.io/tpu-worker-id", worker_id, err);
+    if (result == 0) result = set_label(inventory, "ray.io/tpu-topology", host.topology, err);
+    if (result == 0) result = set_label(inventory, "ray.io/tpu-pod-type", pod_type, err);
     return result == 0 ? add_slice_resources(inventory, &host, pod_type, err) : result;
 }
 
@@ -170,11 +163,6 @@ static int show_part(const char *visible, size_t chips, environment_change *chan
     return result == 0 ? change(context, "TPU_HOST_BOUNDS", "1,1,1") : result;
 }
 
-static int show_all(environment_change *change, void *context) {
-    int result = change(context, "TPU_CHIPS_PER_HOST_BOUNDS", NULL);
-    return result == 0 ? change(context, "TPU_HOST_BOUNDS", NULL) : result;
-}
-
 /* All chips of the host need no variable, unless an inherited one hides some: then what is left is said
  * again. */
 static int set_visible(const struct accelerator *self, const char *const *ids, size_t n, size_t host_devices,
@@ -185,8 +173,10 @@ static int set_visible(const struct accelerator *self, const char *const *ids, s
     if (tpu_units_per_chip(&units, NULL) < 0) units = 1;
     bool numbered = units_to_chips(ids, n, units, &chips);
     size_t count = numbered ? idset_count(&chips) : n;
-    if (count == host_devices / (size_t)units && getenv(self->visible) == NULL)
-        return show_all(change, context);
+    if (count == host_devices / (size_t)units && getenv(self->visible) == NULL) {
+        int result = change(context, "TPU_CHIPS_PER_HOST_BOUNDS", NULL);
+        return result == 0 ? change(context, "TPU_HOST_BOUNDS", NULL) : result;
+    }
     if (!numbered)
         return join_ids(ids, n, &visible) ? show_part(visible.data, count, change, context) : -ENOMEM;
     for (int64_t chip = idset_next(&chips, -1); chip != IDSET_END; chip = idset_next(&chips, chip))

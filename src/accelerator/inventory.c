@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "accelerator/machine.h"
 #include "accelerator/vendors.h"
 #include "base/array.h"
 #include "base/cleanup.h"

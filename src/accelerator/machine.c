@@ -1,5 +1,5 @@
 /* Reads small files and directories below the system root. */
-#include "accelerator/machine.h"
+#include "accelerator/vendors.h"
 
 #include <ctype.h>
 #include <dirent.h>

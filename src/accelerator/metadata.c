@@ -29,19 +29,16 @@ static bool wait_for(int fd, short events, nanoseconds deadline) {
     }
 }
 
-static struct addrinfo *server_address(void) {
+static int connect_server(nanoseconds deadline) {
     const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
     const char *given = getenv("GCE_METADATA_HOST");
-    struct addrinfo *address = NULL;
+    struct addrinfo *found = NULL;
     char host[64];
     (void)snprintf(host, sizeof host, "%s", given == NULL || given[0] == '\0' ? "169.254.169.254" : given);
     char *colon = strchr(host, ':');
     if (colon != NULL) *colon = '\0';
-    return getaddrinfo(host, colon == NULL ? "80" : colon + 1, &hints, &address) == 0 ? address : NULL;
-}
-
-static int connect_server(nanoseconds deadline) {
-    struct addrinfo *address = server_address();
+    struct addrinfo *address =
+        getaddrinfo(host, colon == NULL ? "80" : colon + 1, &hints, &found) == 0 ? found : NULL;
     if (address == NULL) return -1;
     CLEANUP_FD int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int result = fd < 0 ? -1 : connect(fd, address->ai_addr, address->ai_addrlen);

@@ -61,23 +61,6 @@ static bool open_nvml(struct nvml *nvml) {
     return false;
 }
 
-static void close_nvml(const struct nvml *nvml) {
-    (void)nvml->shutdown();
-    (void)dlclose(nvml->library);
-}
-
-/* Questions that a driver does not answer leave the field unknown. */
-static void describe(const struct nvml *nvml, struct nvml_device *handle, struct device *device) {
-    struct nvml_pci_info pci = {0};
-    struct nvml_memory memory = {0};
-    if (nvml->name(handle, device->name, sizeof device->name) != 0) device->name[0] = '\0';
-    if (nvml->uuid(handle, device->uuid, sizeof device->uuid) != 0) device->uuid[0] = '\0';
-    if (nvml->pci_info(handle, &pci) == 0)
-        (void)snprintf(device->bus_id, sizeof device->bus_id, "%04x:%02x:%02x.0", pci.domain, pci.bus,
-                       pci.device);
-    if (nvml->memory(handle, &memory) == 0) device->memory_bytes = (int64_t)memory.total;
-}
-
 static int list_devices(const struct nvml *nvml, struct inventory *inventory) {
     unsigned count = 0;
     if (nvml->count(&count) != 0) return 0;
@@ -85,7 +68,17 @@ static int list_devices(const struct nvml *nvml, struct inventory *inventory) {
         struct nvml_device *handle;
         struct device *device = inventory_add(inventory);
         if (device == NULL) return -ENOMEM;
-        if (nvml->by_index(i, &handle) == 0) describe(nvml, handle, device);
+        if (nvml->by_index(i, &handle) == 0) {
+            /* Questions that a driver does not answer leave the field unknown. */
+            struct nvml_pci_info pci = {0};
+            struct nvml_memory memory = {0};
+            if (nvml->name(handle, device->name, sizeof device->name) != 0) device->name[0] = '\0';
+            if (nvml->uuid(handle, device->uuid, sizeof device->uuid) != 0) device->uuid[0] = '\0';
+            if (nvml->pci_info(handle, &pci) == 0)
+                (void)snprintf(device->bus_id, sizeof device->bus_id, "%04x:%02x:%02x.0", pci.domain, pci.bus,
+                               pci.device);
+            if (nvml->memory(handle, &memory) == 0) device->memory_bytes = (int64_t)memory.total;
+        }
     }
     return 0;
 }
@@ -121,7 +114,8 @@ static int detect(struct inventory *inventory, ty_error *err) {
     struct nvml nvml = {0};
     if (!open_nvml(&nvml)) return 0;
     int result = list_devices(&nvml, inventory);
-    close_nvml(&nvml);
+    (void)nvml.shutdown();
+    (void)dlclose(nvml.library);
     if (result < 0) return result;
     if (inventory->n > 0) (void)nvidia_type(inventory->devices[0].name, inventory->type);
     const char *visible = getenv(accelerator_nvidia.visible);
@@ -159,19 +153,15 @@ static bool capitals(const char *name, struct buffer *out) {
     return false;
 }
 
-/* Rule 4: all words but the vendor's own name. */
-static void join_words(const char *name, struct buffer *out) {
-    const char *at = skip_blanks(name);
-    if (strncmp(at, "NVIDIA", 6) == 0 && isspace((unsigned char)at[6])) at = skip_word(at);
-    for (; *at != '\0'; at = skip_word(at))
-        buffer_printf(out, "%s%.*s", out->size > 0 ? "-" : "", (int)strcspn(at, " \t\n\v\f\r"), at);
-}
-
 bool nvidia_type(const char *name, char type[64]) {
     CLEANUP(buffer_done) struct buffer out = {0};
     if (!capitals(name, &out) || out.size < 2) {
         buffer_clear(&out);
-        join_words(name, &out);
+        /* Rule 4: all words but the vendor's own name. */
+        const char *at = skip_blanks(name);
+        if (strncmp(at, "NVIDIA", 6) == 0 && isspace((unsigned char)at[6])) at = skip_word(at);
+        for (; *at != '\0'; at = skip_word(at))
+            buffer_printf(&out, "%s%.*s", out.size > 0 ? "-" : "", (int)strcspn(at, " \t\n\v\f\r"), at);
     }
     if (out.failed || out.size == 0 || out.size >= 64) return false;
     memcpy(type, out.data, out.size + 1);

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "accelerator/machine.h"
 #include "accelerator/vendors.h"
 #include "base/cleanup.h"
 

@@ -10,7 +10,7 @@
 #include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
-#include "scaling/accelerator_type.h"
+#include "scaling/device.h"
 #include "scaling/tpu.h"
 
 struct accelerators_options {

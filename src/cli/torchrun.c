@@ -18,7 +18,6 @@
 #include "base/str.h"
 #include "cli/run_options.h"
 #include "cluster/cluster.h"
-#include "cluster/usable.h"
 #include "controller/controller.h"
 #include "controller/site.h"
 

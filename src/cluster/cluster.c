@@ -10,8 +10,6 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "cluster/shape.h"
-#include "cluster/slots.h"
 
 enum { BLOCK_SIZE = 64 * 1024, NAME_MAX_SIZE = 4096 };
 
@@ -64,18 +62,6 @@ struct cluster *cluster_create(void) {
     return NULL;
 }
 
-static void free_names(struct cluster_names *names) {
-    while (names->blocks != NULL) {
-        struct name_block *next = names->blocks->next;
-        free(names->blocks);
-        names->blocks = next;
-    }
-    slots_done(&names->nodes);
-    slots_done(&names->shapes);
-    free(names->shape_list);
-    free(names);
-}
-
 void cluster_destroy(struct cluster *cluster) {
     if (cluster == NULL) return;
     for (size_t i = 0; i < cluster->n; i++)
@@ -86,7 +72,15 @@ void cluster_destroy(struct cluster *cluster) {
         free(cluster->shapes);
         cluster->shapes = next;
     }
-    free_names(cluster->names);
+    while (cluster->names->blocks != NULL) {
+        struct name_block *next = cluster->names->blocks->next;
+        free(cluster->names->blocks);
+        cluster->names->blocks = next;
+    }
+    slots_done(&cluster->names->nodes);
+    slots_done(&cluster->names->shapes);
+    free(cluster->names->shape_list);
+    free(cluster->names);
     free(cluster->nodes);
     free(cluster);
 }
@@ -134,7 +128,8 @@ static char *copy_name(struct cluster_names *names, const char *name, size_t siz
     return memcpy(block->text + block->used, name, size);
 }
 
-static int check_name(const char *name, ty_error *err) {
+int cluster_add_node(struct cluster *cluster, const char *name, const struct node_shape *shape,
+                     struct node_use **use, ty_error *err) {
     size_t length = strnlen(name, NAME_MAX_SIZE);
     if (length == 0) return ty_fail(err, TY_EUSAGE, "a node's name is empty");
     if (length == NAME_MAX_SIZE)
@@ -142,35 +137,19 @@ static int check_name(const char *name, ty_error *err) {
     for (const char *c = name; *c != '\0'; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
             return ty_fail(err, TY_EUSAGE, "node name %s: control characters are not allowed", name);
-    return 0;
-}
-
-static size_t count_devices(const struct node_shape *shape) {
-    size_t n = 0;
-    for (size_t i = 0; i < shape->n_devices; i++)
-        n += shape->devices[i].n;
-    return n;
-}
-
-/* Before the arrays grow. */
-static int check_room(const struct cluster *cluster, size_t devices, ty_error *err) {
-    if (cluster->n == CLUSTER_MAX_NODES)
-        return ty_fail(err, TY_EUSAGE, "more than %d nodes", CLUSTER_MAX_NODES);
-    if (cluster->names->n_devices + devices > CLUSTER_MAX_DEVICES)
-        return ty_fail(err, TY_EUSAGE, "more than %d devices on all nodes together", CLUSTER_MAX_DEVICES);
-    return 0;
-}
-
-int cluster_add_node(struct cluster *cluster, const char *name, const struct node_shape *shape,
-                     struct node_use **use, ty_error *err) {
-    if (check_name(name, err) < 0) return TY_EUSAGE;
     struct cluster_names *names = cluster->names;
     size_t size = strlen(name) + 1;
     struct slots_of of = by_name(cluster);
     if (slots_find(&names->nodes, &of, str_hash(name, size - 1), name) != SLOTS_NONE)
         return ty_fail(err, TY_EUSAGE, "node %s is there twice; names must differ", name);
-    size_t devices = count_devices(shape);
-    if (check_room(cluster, devices, err) < 0) return TY_EUSAGE;
+    size_t devices = 0;
+    for (size_t i = 0; i < shape->n_devices; i++)
+        devices += shape->devices[i].n;
+    /* Before the arrays grow. */
+    if (cluster->n == CLUSTER_MAX_NODES)
+        return ty_fail(err, TY_EUSAGE, "more than %d nodes", CLUSTER_MAX_NODES);
+    if (cluster->names->n_devices + devices > CLUSTER_MAX_DEVICES)
+        return ty_fail(err, TY_EUSAGE, "more than %d devices on all nodes together", CLUSTER_MAX_DEVICES);
     if (ARRAY_GROW(cluster->nodes, cluster->n) < 0) return ty_fail_memory(err);
     char *copy = copy_name(names, name, size);
     if (copy == NULL) return ty_fail_memory(err);

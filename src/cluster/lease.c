@@ -20,7 +20,6 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "cluster/lease_directory.h"
 
 #define PREFIX "trainyard-"
 #define SUFFIX ".lease"
@@ -183,13 +182,6 @@ static void copy_text(char *to, size_t size, const json_t *value) {
         if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
 }
 
-static void read_claim(const json_t *json, struct lease_claim *claim) {
-    copy_text(claim->resource, sizeof claim->resource, json_object_get(json, "resource"));
-    copy_text(claim->id, sizeof claim->id, json_object_get(json, "id"));
-    json_int_t amount = json_integer_value(json_object_get(json, "amount"));
-    claim->amount = amount < 0 ? 0 : amount > QUANTITY_ONE ? QUANTITY_ONE : amount;
-}
-
 /* The user who owns the file: nobody can hold a lease in another's name. */
 static void read_user(uid_t owner, char *user, size_t size) {
     struct passwd entry, *found = NULL;
@@ -251,8 +243,14 @@ static bool read_holder(int fd, const char *name, struct lease_holder *holder) {
     copy_text(holder->run, sizeof holder->run, json_object_get(json, "run"));
     memcpy(holder->file, name, strlen(name) + 1); /* is_lease_name has measured it */
     read_user(status.st_uid, holder->user, sizeof holder->user);
-    for (size_t i = 0; i < holder->n; i++)
-        read_claim(json_array_get(list, i), &holder->claims[i]);
+    for (size_t i = 0; i < holder->n; i++) {
+        const json_t *one = json_array_get(list, i);
+        struct lease_claim *claim = &holder->claims[i];
+        copy_text(claim->resource, sizeof claim->resource, json_object_get(one, "resource"));
+        copy_text(claim->id, sizeof claim->id, json_object_get(one, "id"));
+        json_int_t amount = json_integer_value(json_object_get(one, "amount"));
+        claim->amount = amount < 0 ? 0 : amount > QUANTITY_ONE ? QUANTITY_ONE : amount;
+    }
     return true;
 }
 
@@ -336,18 +334,6 @@ static int add_holder(struct holders *holders, int directory, const char *name, 
                    lease_directory_path(), ALL_CLAIMS_MAX, holder->user);
 }
 
-static int list_holders(DIR *entries, const struct lease *own, struct holders *holders, ty_error *err) {
-    const struct dirent *entry;
-    int rc = 0;
-    while (rc == 0 && (entry = readdir(entries)) != NULL) {
-        if (is_lease_name(entry->d_name, UNBORN)) remove_unborn(dirfd(entries), entry->d_name);
-        if (!is_lease_name(entry->d_name, "") || (own != NULL && strcmp(own->file, entry->d_name) == 0))
-            continue;
-        rc = add_holder(holders, dirfd(entries), entry->d_name, err);
-    }
-    return rc;
-}
-
 int lease_holders(const struct lease *own, struct lease_holder **holders, size_t *n, ty_error *err) {
     CLEANUP_FD int fd = lease_directory_open(err);
     if (fd < 0) return fd;
@@ -356,7 +342,14 @@ int lease_holders(const struct lease *own, struct lease_holder **holders, size_t
         return ty_fail(err, -errno, "cannot list %s: %s", lease_directory_path(), strerror(errno));
     (void)TAKE_FD(fd);
     struct holders found = {0};
-    int rc = list_holders(entries, own, &found, err);
+    const struct dirent *entry;
+    int rc = 0;
+    while (rc == 0 && (entry = readdir(entries)) != NULL) {
+        if (is_lease_name(entry->d_name, UNBORN)) remove_unborn(dirfd(entries), entry->d_name);
+        if (!is_lease_name(entry->d_name, "") || (own != NULL && strcmp(own->file, entry->d_name) == 0))
+            continue;
+        rc = add_holder(&found, dirfd(entries), entry->d_name, err);
+    }
     (void)closedir(entries);
     if (rc < 0) {
         lease_holders_free(found.items, found.n);

@@ -11,16 +11,11 @@
 
 #include "base/cleanup.h"
 #include "cluster/lease.h"
-#include "cluster/lease_directory.h"
 
 /* Or claims something else than it did. */
 static bool has_gone(int directory, const struct lease_holder *holder) {
     CLEANUP_FD int fd = lease_file_open(directory, holder->file);
     return fd < 0 || !lease_file_held(fd) || lease_changed(fd, holder);
-}
-
-static int readable_now(void) {
-    return eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
 }
 
 /* A user has 128 inotify instances; without one, a look each second is better than a run that fails. */
@@ -58,7 +53,7 @@ int lease_watch(const struct lease_holder *holders, size_t n, ty_error *err) {
     for (size_t i = 0; fd >= 0 && i < n; i++)
         if (has_gone(directory, &holders[i])) {
             (void)close(fd);
-            fd = readable_now();
+            fd = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
             break;
         }
     if (fd < 0) return ty_fail(err, -errno, "cannot watch %s: %s", lease_directory_path(), strerror(errno));

@@ -59,15 +59,6 @@ static int check_available(const struct node_shape *shape, const struct resource
     return 0;
 }
 
-/* Takes `used` from the devices, lowest first. */
-static void take_lowest(quantity *device_free, size_t n, quantity used) {
-    for (size_t i = 0; i < n && used > 0; i++) {
-        quantity taken = used < device_free[i] ? used : device_free[i];
-        device_free[i] -= taken;
-        used -= taken;
-    }
-}
-
 int node_use_create(const struct node_shape *shape, const struct resources *available, struct node_use **use,
                     ty_error *err) {
     for (size_t i = 0; i < available->n; i++) {
@@ -83,8 +74,14 @@ int node_use_create(const struct node_shape *shape, const struct resources *avai
     }
     for (size_t i = 0; i < shape->n_devices; i++) {
         const char *name = shape->devices[i].resource;
-        take_lowest(made->device_free[i], shape->devices[i].n,
-                    resources_get(&shape->total, name) - resources_get(&made->available, name));
+        /* What is used is taken from the devices, lowest first. */
+        quantity *device_free = made->device_free[i];
+        quantity used = resources_get(&shape->total, name) - resources_get(&made->available, name);
+        for (size_t j = 0; j < shape->devices[i].n && used > 0; j++) {
+            quantity taken = used < device_free[j] ? used : device_free[j];
+            device_free[j] -= taken;
+            used -= taken;
+        }
     }
     *use = made;
     return 0;

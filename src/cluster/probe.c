@@ -9,8 +9,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "cluster/cluster.h"
-#include "cluster/usable.h"
-#include "scaling/accelerator_type.h"
+#include "scaling/device.h"
 
 static const struct inventory *find_inventory(const struct inventory *inventories, size_t n,
                                               const char *resource) {
@@ -157,14 +156,6 @@ static int add_type(struct node_shape *shape, const struct inventory *inventory,
     return shape->accelerator_type == NULL ? ty_fail_memory(err) : 0;
 }
 
-static int add_inventory(struct node_shape *shape, const struct inventory *inventory, ty_error *err) {
-    int rc = add_type(shape, inventory, err);
-    if (rc == 0) rc = copy_labels(shape, &inventory->labels, err);
-    for (size_t i = 0; rc == 0 && i < inventory->extra.n; i++)
-        rc = set(&shape->total, inventory->extra.items[i].name, inventory->extra.items[i].amount, err);
-    return rc;
-}
-
 static int probe_pools(struct resources *total, ty_error *err) {
     int64_t cores = usable_quota_cores("", usable_affinity_cores()), memory = usable_memory("");
     int rc = set(total, "CPU", cores * QUANTITY_ONE, err);
@@ -181,8 +172,13 @@ static int fill_shape(struct node_shape *shape, const struct inventory *inventor
     for (size_t i = 0; rc == 0 && i < given->n; i++)
         rc = set(&shape->total, given->items[i].name, given->items[i].amount, err);
     for (size_t i = 0; rc == 0 && i < n; i++)
-        if (inventories[i].n > 0 && resources_get(&shape->total, inventories[i].vendor->resource) > 0)
-            rc = add_inventory(shape, &inventories[i], err);
+        if (inventories[i].n > 0 && resources_get(&shape->total, inventories[i].vendor->resource) > 0) {
+            rc = add_type(shape, &inventories[i], err);
+            if (rc == 0) rc = copy_labels(shape, &inventories[i].labels, err);
+            for (size_t j = 0; rc == 0 && j < inventories[i].extra.n; j++)
+                rc = set(&shape->total, inventories[i].extra.items[j].name,
+                         inventories[i].extra.items[j].amount, err);
+        }
     return rc;
 }
 

@@ -89,37 +89,28 @@ static void write_string(struct buffer *out, const char *name, const char *text)
     buffer_text(out, ", ");
 }
 
-static void write_labels(struct buffer *out, const struct labels *labels) {
-    buffer_text(out, "\"labels\": {");
-    for (size_t i = 0; i < labels->n; i++) {
-        if (i > 0) buffer_text(out, ", ");
-        buffer_json_text(out, labels->items[i].key);
-        buffer_text(out, ": ");
-        buffer_json_text(out, labels->items[i].value);
-    }
-    buffer_char(out, '}');
-}
-
-static void write_node(struct buffer *out, const struct node *node) {
-    const struct node_shape *shape = node->shape;
-    buffer_char(out, '{');
-    write_string(out, "name", node->name);
-    if (shape->accelerator_type != NULL) write_string(out, "accelerator_type", shape->accelerator_type);
-    buffer_text(out, "\"resources\": ");
-    resources_format_json(&shape->total, out);
-    buffer_text(out, ", \"available\": ");
-    resources_format_json(node->use == NULL ? &shape->total : &node->use->available, out);
-    buffer_text(out, ", ");
-    write_labels(out, &shape->labels);
-    buffer_char(out, '}');
-}
-
 static int write_nodes(const struct cluster *cluster, char **json, ty_error *err) {
     CLEANUP(buffer_done) struct buffer out = {0};
     buffer_text(&out, "{\"nodes\": [");
     for (size_t i = 0; i < cluster->n; i++) {
         if (i > 0) buffer_text(&out, ", ");
-        write_node(&out, &cluster->nodes[i]);
+        const struct node *node = &cluster->nodes[i];
+        const struct node_shape *shape = node->shape;
+        buffer_char(&out, '{');
+        write_string(&out, "name", node->name);
+        if (shape->accelerator_type != NULL) write_string(&out, "accelerator_type", shape->accelerator_type);
+        buffer_text(&out, "\"resources\": ");
+        resources_format_json(&shape->total, &out);
+        buffer_text(&out, ", \"available\": ");
+        resources_format_json(node->use == NULL ? &shape->total : &node->use->available, &out);
+        buffer_text(&out, ", \"labels\": {");
+        for (size_t j = 0; j < shape->labels.n; j++) {
+            if (j > 0) buffer_text(&out, ", ");
+            buffer_json_text(&out, shape->labels.items[j].key);
+            buffer_text(&out, ": ");
+            buffer_json_text(&out, shape->labels.items[j].value);
+        }
+        buffer_text(&out, "}}");
     }
     buffer_text(&out, "]}");
     char *text = buffer_take(&out);

@@ -1,6 +1,6 @@
 /* Node shapes: what follows from a node's type and labels is added, what no node can have is refused, and equal
  * shapes are told by content. */
-#include "cluster/shape.h"
+#include "cluster/cluster.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,7 +10,6 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "scaling/accelerator_type.h"
 #include "scaling/device.h"
 #include "scaling/tpu.h"
 
@@ -189,15 +188,14 @@ static bool texts_equal(char *const *a, char *const *b, size_t n) {
     return true;
 }
 
-static bool devices_equal(const struct node_devices *a, const struct node_devices *b) {
-    return a->n == b->n && strcmp(a->resource, b->resource) == 0 && texts_equal(a->ids, b->ids, a->n) &&
-           texts_equal(a->uuids, b->uuids, a->n) && texts_equal(a->bus_ids, b->bus_ids, a->n);
-}
-
 bool node_shape_equal(const struct node_shape *a, const struct node_shape *b) {
     if (!resources_equal(&a->total, &b->total) || !labels_equal(&a->labels, &b->labels)) return false;
     if (!str_equal(a->accelerator_type, b->accelerator_type) || a->n_devices != b->n_devices) return false;
-    for (size_t i = 0; i < a->n_devices; i++)
-        if (!devices_equal(&a->devices[i], &b->devices[i])) return false;
+    for (size_t i = 0; i < a->n_devices; i++) {
+        const struct node_devices *x = &a->devices[i], *y = &b->devices[i];
+        if (x->n != y->n || strcmp(x->resource, y->resource) != 0 || !texts_equal(x->ids, y->ids, x->n) ||
+            !texts_equal(x->uuids, y->uuids, x->n) || !texts_equal(x->bus_ids, y->bus_ids, x->n))
+            return false;
+    }
     return true;
 }

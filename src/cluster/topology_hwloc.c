@@ -31,18 +31,6 @@ static int get_topology(hwloc_topology_t *topology, ty_error *err) {
     return rc;
 }
 
-/* Adds the NUMA nodes nearest to the devices; none when no device is known. */
-static void add_near_devices(hwloc_topology_t topology, const struct topology_request *request,
-                             hwloc_bitmap_t nodes) {
-    for (size_t i = 0; i < request->n; i++) {
-        hwloc_obj_t device = request->bus_ids[i][0] == '\0'
-                                 ? NULL
-                                 : hwloc_get_pcidev_by_busidstring(topology, request->bus_ids[i]);
-        hwloc_obj_t near = device == NULL ? NULL : hwloc_get_non_io_ancestor_obj(topology, device);
-        if (near != NULL) hwloc_bitmap_or(nodes, nodes, near->nodeset);
-    }
-}
-
 /* NUMA nodes that have cores, by logical index; their number when `wanted` is NULL. */
 static size_t each_node(hwloc_topology_t topology, hwloc_bitmap_t wanted, size_t first, size_t end) {
     size_t n = 0;
@@ -53,13 +41,6 @@ static size_t each_node(hwloc_topology_t topology, hwloc_bitmap_t wanted, size_t
         n++;
     }
     return n;
-}
-
-/* With fewer workers than nodes each has several whole ones; else neighbours in rank share one. */
-static void add_share(hwloc_topology_t topology, const struct topology_request *request, hwloc_bitmap_t nodes) {
-    size_t n = each_node(topology, NULL, 0, 0), of = request->of > 0 ? request->of : 1;
-    size_t first = request->index * n / of, end = (request->index + 1) * n / of;
-    (void)each_node(topology, nodes, first, end > first ? end : first + 1);
 }
 
 static int bitmap_to_idset(hwloc_const_bitmap_t bitmap, struct idset *set) {
@@ -86,8 +67,20 @@ static int place_worker(const struct topology_request *request, struct topology_
     CLEANUP(free_bitmap) hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
     CLEANUP(free_bitmap) hwloc_bitmap_t cores = hwloc_bitmap_alloc();
     if (nodes == NULL || cores == NULL) return ty_fail_memory(err);
-    add_near_devices(topology, request, nodes);
-    if (hwloc_bitmap_iszero(nodes)) add_share(topology, request, nodes);
+    /* The NUMA nodes nearest to the devices; none when no device is known. */
+    for (size_t i = 0; i < request->n; i++) {
+        hwloc_obj_t device = request->bus_ids[i][0] == '\0'
+                                 ? NULL
+                                 : hwloc_get_pcidev_by_busidstring(topology, request->bus_ids[i]);
+        hwloc_obj_t near = device == NULL ? NULL : hwloc_get_non_io_ancestor_obj(topology, device);
+        if (near != NULL) hwloc_bitmap_or(nodes, nodes, near->nodeset);
+    }
+    if (hwloc_bitmap_iszero(nodes)) {
+        /* With fewer workers than nodes each has several whole ones; else neighbours in rank share one. */
+        size_t n = each_node(topology, NULL, 0, 0), of = request->of > 0 ? request->of : 1;
+        size_t first = request->index * n / of, end = (request->index + 1) * n / of;
+        (void)each_node(topology, nodes, first, end > first ? end : first + 1);
+    }
     hwloc_cpuset_from_nodeset(topology, cores, nodes);
     keep_allowed(topology, cores);
     struct topology_place made = {.numa_node =

@@ -1,7 +1,7 @@
 /* Reads affinity, /proc/meminfo and the control groups. A limit may be set on any group from ours up to the
  * root, so all of them are read and the least counts. Inside a container our group's path may be that of the
  * host and absent here: then the root of the mount is the container's own. */
-#include "cluster/usable.h"
+#include "cluster/cluster.h"
 
 #include <errno.h>
 #include <fcntl.h>

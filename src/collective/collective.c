@@ -23,10 +23,6 @@ static bool reduces(enum comm_operation operation) {
     return operation == COMM_ALL_REDUCE || operation == COMM_REDUCE_SCATTER;
 }
 
-static bool is_integer(ty_data_type type) {
-    return type == TY_INT32 || type == TY_INT64 || type == TY_INT8 || type == TY_UINT8;
-}
-
 static bool is_message(enum comm_operation operation) {
     return operation == COMM_SEND || operation == COMM_RECEIVE;
 }
@@ -44,7 +40,8 @@ static const char *find_fault(const struct ty_comm *comm, const struct ty_reques
     if (comm_type_size(call->type) == 0) return "the type is not one of ty_data_type";
     if (reduces(call->operation) && call->reduction > TY_MEAN)
         return "the reduction is not one of ty_reduction";
-    if (reduces(call->operation) && call->reduction == TY_MEAN && is_integer(call->type))
+    if (reduces(call->operation) && call->reduction == TY_MEAN &&
+        (call->type == TY_INT32 || call->type == TY_INT64 || call->type == TY_INT8 || call->type == TY_UINT8))
         return "a mean of whole numbers is not defined: take the sum";
     if (call->operation == COMM_BROADCAST && (call->root < 0 || call->root >= comm->config.size))
         return "root is not a rank of this communicator";
@@ -199,17 +196,13 @@ static int gather_in(void *context, const char *key, const void *value, size_t s
     return comm_gather(context, value, size, all, err);
 }
 
-static int make_device_backend(struct ty_comm *comm, ty_error *err) {
-    struct comm_config config = comm->config;
-    config.exchange = (struct comm_exchange){.gather = gather_in, .context = comm};
-    return comm->device_state != NULL ? 0 : nccl_backend.create(&config, &comm->device_state, err);
-}
-
 /* What is left to do once all ranks agree. */
 static int move(struct ty_comm *comm, const struct ty_request *request, ty_error *err) {
     if (request->call.operation == COMM_BARRIER || request->call.count == 0) return 0;
     if (request->call.device) {
-        int rc = make_device_backend(comm, err);
+        struct comm_config config = comm->config;
+        config.exchange = (struct comm_exchange){.gather = gather_in, .context = comm};
+        int rc = comm->device_state != NULL ? 0 : nccl_backend.create(&config, &comm->device_state, err);
         return rc < 0 ? rc : dispatch(&nccl_backend, comm->device_state, request, err);
     }
     if (comm->segment != NULL) return 0;
@@ -387,7 +380,9 @@ int comm_create(const struct comm_config *config, ty_comm **comm, ty_error *err)
     return 0;
 }
 
-static void forget(const ty_comm *comm) {
+/* What a forked child holds a copy of is its parent's: left alone. */
+void comm_destroy(ty_comm *comm) {
+    if (comm == NULL || comm->owner != getpid()) return;
     (void)pthread_mutex_lock(&comms.mutex);
     for (ty_comm **place = &comms.first; *place != NULL; place = &(*place)->next)
         if (*place == comm) {
@@ -395,12 +390,6 @@ static void forget(const ty_comm *comm) {
             break;
         }
     (void)pthread_mutex_unlock(&comms.mutex);
-}
-
-/* What a forked child holds a copy of is its parent's: left alone. */
-void comm_destroy(ty_comm *comm) {
-    if (comm == NULL || comm->owner != getpid()) return;
-    forget(comm);
     close_backends(comm);
     (void)pthread_mutex_destroy(&comm->mutex);
     free(comm);

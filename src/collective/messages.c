@@ -60,19 +60,6 @@ static bool send_some(struct segment *segment, struct ty_request *request) {
     return sent + size == request->bytes;
 }
 
-/* The call that the sender made, as the vote's lowest. */
-static void fail_mismatch(struct segment *segment, struct ty_request *request, const struct header *header) {
-    segment->vote = (struct comm_vote){
-        .failure = TY_EMISMATCH,
-        .lowest = {.operation = COMM_SEND,
-                   .count = header->count,
-                   .type = (uint8_t)header->type,
-                   .root = segment->rank},
-        .lowest_rank = request->call.root,
-    };
-    segment->failed = request;
-}
-
 static bool receive_some(struct segment *segment, struct ty_request *request) {
     struct byte_stream *stream = segment_stream(segment, request->call.root, segment->rank);
     struct header header;
@@ -82,7 +69,16 @@ static bool receive_some(struct segment *segment, struct ty_request *request) {
         if (ready < sizeof header) return false;
         copy_out(segment, stream, tail, &header, sizeof header);
         if (header.count != request->call.count || header.type != request->call.type) {
-            fail_mismatch(segment, request, &header);
+            /* The call that the sender made, as the vote's lowest. */
+            segment->vote = (struct comm_vote){
+                .failure = TY_EMISMATCH,
+                .lowest = {.operation = COMM_SEND,
+                           .count = header.count,
+                           .type = (uint8_t)header.type,
+                           .root = segment->rank},
+                .lowest_rank = request->call.root,
+            };
+            segment->failed = request;
             return false;
         }
         tail += sizeof header;

@@ -97,10 +97,6 @@ static uint16_t narrow_half(float number) {
     return (uint16_t)(sign | (bits_of(float_of(rest) + 0.5F) - 0x3f000000));
 }
 
-static float widen_brain(uint16_t brain) {
-    return float_of((uint32_t)brain << 16);
-}
-
 static uint16_t narrow_brain(float number) {
     uint32_t bits = bits_of(number);
     if (number != number) return (uint16_t)(bits >> 16 | 0x40); /* quiet, and not an infinity */
@@ -114,7 +110,7 @@ void reduce_widen(float *to, const void *from, size_t count, ty_data_type type) 
             to[i] = widen_half(bits[i]);
     } else {
         for (size_t i = 0; i < count; i++)
-            to[i] = widen_brain(bits[i]);
+            to[i] = float_of((uint32_t)bits[i] << 16);
     }
 }
 

@@ -62,15 +62,6 @@ static bool gives(const struct segment *segment, const struct ty_request *reques
     return request->call.operation != COMM_BROADCAST || request->call.root == segment->rank;
 }
 
-static void post_call(struct segment *segment, struct ty_request *request) {
-    struct posting *own = posting_of(segment, request, segment->rank);
-    own->call = request->call;
-    if (has_data(request) && is_small(segment, request) && gives(segment, request))
-        memcpy(small_data(segment, request, segment->rank), request->input, input_bytes(segment, request));
-    atomic_store(&own->number, posted_number(request));
-    segment_ring_all(segment);
-}
-
 bool rounds_await(const struct segment *segment, const struct ty_request *request, int rank) {
     if (request->step < 2)
         return atomic_load_explicit(&posting_of(segment, request, rank)->number, memory_order_acquire) !=
@@ -259,7 +250,12 @@ static void post_round(struct segment *segment) {
 
 bool rounds_advance(struct segment *segment, struct ty_request *request) {
     if (request->step == 0) {
-        post_call(segment, request);
+        struct posting *own = posting_of(segment, request, segment->rank);
+        own->call = request->call;
+        if (has_data(request) && is_small(segment, request) && gives(segment, request))
+            memcpy(small_data(segment, request, segment->rank), request->input, input_bytes(segment, request));
+        atomic_store(&own->number, posted_number(request));
+        segment_ring_all(segment);
         request->step = 1;
     }
     if (request->step == 1) {

@@ -50,20 +50,6 @@ static size_t round_up(size_t size) {
     return (size + 4095) / 4096 * 4096;
 }
 
-/* The same in all ranks. */
-static void lay_out(struct segment *segment) {
-    size_t n = (size_t)segment->size;
-    segment->slot_bytes = round_up(between(SLOT_MIN, SLOTS_TOGETHER / n, SLOT_MAX));
-    segment->stream_bytes =
-        between(STREAM_MIN, STREAMS_TOGETHER / (n * n), STREAM_MAX) / CACHE_LINE * CACHE_LINE;
-    segment->small_at = round_up(n * sizeof(struct seat));
-    segment->slots_at = segment->small_at + n * 2 * SMALL_BYTES;
-    segment->results_at = segment->slots_at + n * 2 * segment->slot_bytes;
-    segment->streams_at = segment->results_at + 2 * segment->slot_bytes;
-    segment->map_size =
-        round_up(segment->streams_at + n * n * (sizeof(struct byte_stream) + segment->stream_bytes));
-}
-
 struct byte_stream *segment_stream(const struct segment *segment, int from, int to) {
     size_t place = (size_t)from * (size_t)segment->size + (size_t)to;
     return (struct byte_stream *)(segment->map + segment->streams_at +
@@ -97,38 +83,20 @@ static int open_memory(const struct segment *segment) {
     return -1;
 }
 
-static void describe_whereabouts(const struct comm_config *config, int fd, struct whereabouts *place) {
-    struct process self = {0};
-    struct stat file = {0};
-    name_machine(config->machine, place);
-    (void)process_read(getpid(), &self);
-    if (fd >= 0) (void)fstat(fd, &file);
-    place->user = geteuid();
-    place->pid = getpid();
-    place->fd = fd;
-    place->started = self.started;
-    place->device = file.st_dev;
-    place->inode = file.st_ino;
-}
-
-/* The pieces of a gather, each of `size` bytes; false when they are not. */
-static bool take_pieces(const struct buffer *all, int n, size_t size, void *pieces) {
-    if (all->size != (size_t)n * (4 + size)) return false;
-    for (size_t i = 0; i < (size_t)n; i++) {
-        const unsigned char *piece = (const unsigned char *)all->data + i * (4 + size);
-        if ((piece[0] | piece[1] << 8 | piece[2] << 16 | (size_t)piece[3] << 24) != size) return false;
-        memcpy((char *)pieces + i * size, piece + 4, size);
-    }
-    return true;
-}
-
 static int gather(const struct comm_config *config, const char *key, const void *own, size_t size, void *pieces,
                   ty_error *err) {
     CLEANUP(buffer_done) struct buffer all = {0};
     int rc = config->exchange.gather(config->exchange.context, key, own, size, config->timeout, &all, err);
     if (rc < 0) return rc;
-    if (!take_pieces(&all, config->size, size, pieces))
+    /* Each piece is its size in four bytes, and so many bytes. */
+    if (all.size != (size_t)config->size * (4 + size))
         return ty_fail(err, TY_EPROTOCOL, "the ranks' answers about %s are not of this build", key);
+    for (size_t i = 0; i < (size_t)config->size; i++) {
+        const unsigned char *piece = (const unsigned char *)all.data + i * (4 + size);
+        if ((piece[0] | piece[1] << 8 | piece[2] << 16 | (size_t)piece[3] << 24) != size)
+            return ty_fail(err, TY_EPROTOCOL, "the ranks' answers about %s are not of this build", key);
+        memcpy((char *)pieces + i * size, piece + 4, size);
+    }
     return 0;
 }
 
@@ -184,7 +152,15 @@ static struct segment *allocate(const struct comm_config *config) {
     }
     made->receives = made->sends + made->size;
     made->spins = choose_spins(made->size);
-    lay_out(made);
+    /* The same in all ranks. */
+    size_t n = (size_t)made->size;
+    made->slot_bytes = round_up(between(SLOT_MIN, SLOTS_TOGETHER / n, SLOT_MAX));
+    made->stream_bytes = between(STREAM_MIN, STREAMS_TOGETHER / (n * n), STREAM_MAX) / CACHE_LINE * CACHE_LINE;
+    made->small_at = round_up(n * sizeof(struct seat));
+    made->slots_at = made->small_at + n * 2 * SMALL_BYTES;
+    made->results_at = made->slots_at + n * 2 * made->slot_bytes;
+    made->streams_at = made->results_at + 2 * made->slot_bytes;
+    made->map_size = round_up(made->streams_at + n * n * (sizeof(struct byte_stream) + made->stream_bytes));
     return made;
 }
 
@@ -197,7 +173,17 @@ int segment_create(const struct comm_config *config, struct segment **segment, t
         return ty_fail_memory(err);
     }
     CLEANUP_FD int fd = config->rank == 0 ? open_memory(made) : -1;
-    describe_whereabouts(config, fd, &own);
+    struct process process = {0};
+    struct stat file = {0};
+    name_machine(config->machine, &own);
+    (void)process_read(getpid(), &process);
+    if (fd >= 0) (void)fstat(fd, &file);
+    own.user = geteuid();
+    own.pid = getpid();
+    own.fd = fd;
+    own.started = process.started;
+    own.device = file.st_dev;
+    own.inode = file.st_ino;
     int rc = gather(config, "places", &own, sizeof own, places, err);
     if (rc == 0 && are_together(places, config->size)) rc = attach(config, made, places, fd, err);
     if (rc <= 0) {
@@ -338,18 +324,6 @@ static uint32_t awaited(const struct segment *segment) {
     return segment->messages == 0 && call != NULL ? AWAITS_RANK + (uint32_t)call->cursor : AWAITS_ANY;
 }
 
-/* Sleeps until a rank that is waited for rings. What it did before it could see that this rank sleeps is found
- * by looking once more. */
-static void sleep_a_while(struct segment *segment, const struct ty_request *request, nanoseconds limit) {
-    struct seat *seat = &segment->seats[segment->rank];
-    uint32_t bell = atomic_load(&seat->bell), whom = awaited(segment);
-    atomic_store(&seat->awaits, whom);
-    segment_progress(segment);
-    if (!request->done && segment->failed == NULL && awaited(segment) == whom)
-        futex_wait(&seat->bell, bell, limit);
-    atomic_store(&seat->awaits, 0);
-}
-
 void segment_missing(const struct segment *segment, struct buffer *out) {
     size_t before = out->size, n = 0;
     CLEANUP(buffer_done) struct buffer ranks = {0};
@@ -381,8 +355,17 @@ static bool wait_long(struct segment *segment, struct ty_request *request, bool 
         look_around(segment, ask);
         if (now - begin < YIELD_FOR)
             (void)sched_yield();
-        else
-            sleep_a_while(segment, request, others ? SHORT_NAP : NAP);
+        else {
+            /* Sleeps until a rank that is waited for rings. What it did before it could see that this rank
+             * sleeps is found by looking once more. */
+            struct seat *seat = &segment->seats[segment->rank];
+            uint32_t bell = atomic_load(&seat->bell), whom = awaited(segment);
+            atomic_store(&seat->awaits, whom);
+            segment_progress(segment);
+            if (!request->done && segment->failed == NULL && awaited(segment) == whom)
+                futex_wait(&seat->bell, bell, others ? SHORT_NAP : NAP);
+            atomic_store(&seat->awaits, 0);
+        }
         if (now - begin > segment->timeout && !request->done && segment->failed == NULL)
             give_up_waiting(segment, request);
     }

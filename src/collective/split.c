@@ -48,28 +48,6 @@ static bool is_before(const struct choice *choices, int a, int b) {
     return choices[a].key != choices[b].key ? choices[a].key < choices[b].key : a < b;
 }
 
-static void choose_members(struct part *part, const struct choice *choices, int n, int own) {
-    for (int rank = 0; rank < n; rank++) {
-        if (choices[rank].color != choices[own].color) continue;
-        int place = part->size++;
-        for (; place > 0 && is_before(choices, rank, part->members[place - 1]); place--)
-            part->members[place] = part->members[place - 1];
-        part->members[place] = rank;
-    }
-    while (part->members[part->rank] != own)
-        part->rank++;
-}
-
-static int create(struct part *part, ty_comm **made, ty_error *err) {
-    struct comm_config config = part->comm->config;
-    config.rank = part->rank;
-    config.size = part->size;
-    config.exchange = (struct comm_exchange){.gather = gather, .context = part};
-    int rc = comm_create(&config, made, err);
-    if (rc == 0) (*made)->is_part = true;
-    return rc;
-}
-
 /* Within a call: what was agreed before holds for all that follows. */
 static int split(ty_comm *comm, struct choice own, ty_comm **made, ty_error *err) {
     int n = comm->config.size;
@@ -83,8 +61,21 @@ static int split(ty_comm *comm, struct choice own, ty_comm **made, ty_error *err
     int rc = comm_finish(comm, &request, err);
     if (rc < 0) return rc;
     if (own.color >= 0) {
-        choose_members(&part, choices, n, comm->config.rank);
-        rc = create(&part, made, err);
+        for (int rank = 0; rank < n; rank++) {
+            if (choices[rank].color != choices[comm->config.rank].color) continue;
+            int place = part.size++;
+            for (; place > 0 && is_before(choices, rank, part.members[place - 1]); place--)
+                part.members[place] = part.members[place - 1];
+            part.members[place] = rank;
+        }
+        while (part.members[part.rank] != comm->config.rank)
+            part.rank++;
+        struct comm_config config = part.comm->config;
+        config.rank = part.rank;
+        config.size = part.size;
+        config.exchange = (struct comm_exchange){.gather = gather, .context = &part};
+        rc = comm_create(&config, made, err);
+        if (rc == 0) (*made)->is_part = true;
     }
     while (comm->failure.code == 0 && part.exchanges < EXCHANGES) {
         CLEANUP(buffer_done) struct buffer ignored = {0};

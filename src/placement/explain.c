@@ -10,7 +10,6 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "placement/kind.h"
-#include "scaling/accelerator_type.h"
 #include "scaling/device.h"
 
 /* What is being explained: one bundle, and the nodes on which it is looked at. */

@@ -9,7 +9,6 @@
 
 #include "base/array.h"
 #include "base/str.h"
-#include "scaling/accelerator_type.h"
 #include "scaling/device.h"
 
 enum { KINDS_KEPT = 256 };

@@ -11,7 +11,6 @@
 #include "base/str.h"
 #include "placement/explain.h"
 #include "placement/plan.h"
-#include "scaling/accelerator_type.h"
 #include "scaling/device.h"
 
 enum { SHOWN_NODES = 20, SHOWN_DEVICES = 32, HUES = 6 };

@@ -1,6 +1,6 @@
 /* The table of accelerator types. Nodes may also be of types that are not in it, because detectors make a
  * type from the name a device gives itself; those are known by how they begin. */
-#include "scaling/accelerator_type.h"
+#include "scaling/device.h"
 
 #include <string.h>
 

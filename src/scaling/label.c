@@ -182,15 +182,6 @@ static bool constraint_match(const struct label_constraint *constraint, const st
     return found == (constraint->op == LABEL_IN);
 }
 
-static int constraint_copy(struct label_constraint *to, const struct label_constraint *from) {
-    *to = (struct label_constraint){.key = strdup(from->key), .op = from->op};
-    int result = to->key == NULL ? -ENOMEM : 0;
-    for (size_t i = 0; i < from->n_values && result == 0; i++)
-        result = add_value(to, from->values[i]);
-    if (result < 0) constraint_done(to);
-    return result;
-}
-
 /* -- selectors -- */
 
 void label_selector_done(struct label_selector *selector) {
@@ -224,7 +215,12 @@ int label_selector_copy(struct label_selector *to, const struct label_selector *
     struct label_selector copy = {0};
     for (size_t i = 0; i < from->n; i++) {
         struct label_constraint constraint;
-        int result = constraint_copy(&constraint, &from->items[i]);
+        struct label_constraint *made = &constraint;
+        *made = (struct label_constraint){.key = strdup(from->items[i].key), .op = from->items[i].op};
+        int result = made->key == NULL ? -ENOMEM : 0;
+        for (size_t j = 0; j < from->items[i].n_values && result == 0; j++)
+            result = add_value(made, from->items[i].values[j]);
+        if (result < 0) constraint_done(made);
         if (result == 0) result = take_constraint(&copy, &constraint);
         if (result == 0) continue;
         label_selector_done(&copy);

@@ -2,8 +2,8 @@
 #ifndef SCALING_PARTS_H
 #define SCALING_PARTS_H
 
+#include "base/face.h"
 #include "scaling/scaling.h"
-#include "scaling/spelling.h"
 
 /* `*to` (NULL or owned) becomes a copy of `from`; -ENOMEM. */
 int scaling_copy_text(char **to, const char *from);
@@ -31,5 +31,42 @@ void scaling_slice_done(struct tpu_demand *tpu);
 /* What one worker holds by the rules of 1.4; `resources` was empty and is changed also on failure. */
 int scaling_resolve_worker(const struct scaling *scaling, const struct tpu_demand *tpu,
                            struct resources *resources, ty_error *err);
+
+/* How messages call the fields of a scaling config and what is wrong with them, in the words of each face
+ * (base/face.h). A message is one text with gaps, filled from this table. Pure. */
+
+/* X(name, as fields, as options) */
+#define SPELLINGS(X)                                                                              \
+    X(SPELL_NUM_WORKERS, "`num_workers`", "--num-workers")                                        \
+    X(SPELL_WORKERS, "num_workers", "N")                                                          \
+    X(SPELL_MIN_WORKERS, "min_workers", "MIN")                                                    \
+    X(SPELL_MAX_WORKERS, "max_workers", "MAX")                                                    \
+    X(SPELL_RESOURCES, "`resources_per_worker`", "--resources")                                   \
+    X(SPELL_TRAINER_RESOURCES, "`trainer_resources`", "--trainer-resources")                      \
+    X(SPELL_PLACEMENT, "`placement_strategy`", "--placement")                                     \
+    X(SPELL_TYPE, "`accelerator_type`", "--accelerator-type")                                     \
+    X(SPELL_INVALID_TYPE, "Invalid accelerator_type", "Invalid --accelerator-type")               \
+    X(SPELL_TOPOLOGY, "`topology`", "--topology")                                                 \
+    X(SPELL_SELECTOR, "`label_selector`", "--label-selector")                                     \
+    X(SPELL_INTERVAL, "`elastic_resize_monitor_interval_s`", "--elastic-resize-monitor-interval") \
+    X(SPELL_GPU, "`GPU`", "GPU")                                                                  \
+    X(SPELL_USE_GPU, "`use_gpu=True`", "--use-gpu")                                               \
+    X(SPELL_WITH_GPU, "`use_gpu` is True", "--use-gpu is given")                                  \
+    X(SPELL_WITHOUT_GPU, "`use_gpu` is False", "--use-gpu is not given")                          \
+    X(SPELL_GIVE_GPU, "set `use_gpu=True`", "give --use-gpu")                                     \
+    X(SPELL_DROP_GPU, "set `use_gpu=False`", "leave out --use-gpu")                               \
+    X(SPELL_TPU, "`TPU`", "TPU")                                                                  \
+    X(SPELL_USE_TPU, "`use_tpu=True`", "--use-tpu")                                               \
+    X(SPELL_WITH_TPU, "`use_tpu` is True", "--use-tpu is given")                                  \
+    X(SPELL_WITHOUT_TPU, "`use_tpu` is False", "--use-tpu is not given")                          \
+    X(SPELL_GIVE_TPU, "set `use_tpu=True`", "give --use-tpu")
+
+enum spelling {
+#define X(name, as_fields, as_options) name,
+    SPELLINGS(X)
+#undef X
+};
+
+const char *spelled(enum face face, enum spelling what);
 
 #endif

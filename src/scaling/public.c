@@ -22,30 +22,26 @@ static void write_line(struct buffer *out, const char *name, const char *line) {
     buffer_char(out, ']');
 }
 
-static void write_demand(const struct demand *demand, const struct resources *total, struct buffer *out) {
-    int64_t per_slice = demand->tpu.workers_per_slice;
-    buffer_char(out, '{');
-    write_count(out, "num_workers", (int64_t)demand->max_workers);
-    write_count(out, "min_workers", (int64_t)demand->min_workers);
-    write_count(out, "max_workers", (int64_t)demand->max_workers);
-    buffer_printf(out, "\"elastic\": %s, ", demand->elastic ? "true" : "false");
-    write_resources(out, "per_worker", &demand->per_worker);
-    write_resources(out, "total", total);
-    write_resources(out, "trainer", &demand->trainer);
-    write_count(out, "workers_per_slice", per_slice);
-    write_count(out, "slices", per_slice > 0 ? (int64_t)demand->max_workers / per_slice : 0);
-    write_line(out, "deprecations", demand->deprecation);
-    buffer_text(out, ", ");
-    write_line(out, "warnings", demand->warning);
-    buffer_char(out, '}');
-}
-
 static int format_demand(const struct demand *demand, char **json, ty_error *err) {
     CLEANUP(resources_done) struct resources total = {0};
     CLEANUP(buffer_done) struct buffer out = {0};
     int result = demand_total(demand, demand->max_workers, &total, err);
     if (result < 0) return result;
-    write_demand(demand, &total, &out);
+    int64_t per_slice = demand->tpu.workers_per_slice;
+    buffer_char(&out, '{');
+    write_count(&out, "num_workers", (int64_t)demand->max_workers);
+    write_count(&out, "min_workers", (int64_t)demand->min_workers);
+    write_count(&out, "max_workers", (int64_t)demand->max_workers);
+    buffer_printf(&out, "\"elastic\": %s, ", demand->elastic ? "true" : "false");
+    write_resources(&out, "per_worker", &demand->per_worker);
+    write_resources(&out, "total", &total);
+    write_resources(&out, "trainer", &demand->trainer);
+    write_count(&out, "workers_per_slice", per_slice);
+    write_count(&out, "slices", per_slice > 0 ? (int64_t)demand->max_workers / per_slice : 0);
+    write_line(&out, "deprecations", demand->deprecation);
+    buffer_text(&out, ", ");
+    write_line(&out, "warnings", demand->warning);
+    buffer_char(&out, '}');
     char *text = buffer_take(&out);
     if (text == NULL) return ty_fail_memory(err);
     *json = text;

@@ -220,20 +220,6 @@ static const struct scaling_field {
     {"elastic_resize_monitor_interval_s", read_interval},
 };
 
-static int read_fields(struct scaling_reader *reader, const json_t *map) {
-    const char *known[ARRAY_SIZE(fields)];
-    for (size_t i = 0; i < ARRAY_SIZE(fields); i++)
-        known[i] = fields[i].name;
-    int result =
-        document_check_keys(reader->document, map, "scaling config", known, ARRAY_SIZE(fields), reader->err);
-    for (size_t i = 0; i < ARRAY_SIZE(fields) && result == 0; i++) {
-        const json_t *value = json_object_get(map, fields[i].name);
-        reader->field = fields[i].name;
-        if (value != NULL) result = fields[i].read(reader, value);
-    }
-    return result;
-}
-
 int scaling_read(struct scaling *scaling, const json_t *map, const struct document *document, ty_error *err) {
     struct scaling made;
     struct scaling_reader reader = {&made, document, "", err};
@@ -242,7 +228,16 @@ int scaling_read(struct scaling *scaling, const json_t *map, const struct docume
         return refuse(&reader, map, "a map of fields");
     }
     if (scaling_copy(&made, scaling) < 0) return ty_fail_memory(err);
-    int result = read_fields(&reader, map);
+    const char *known[ARRAY_SIZE(fields)];
+    for (size_t i = 0; i < ARRAY_SIZE(fields); i++)
+        known[i] = fields[i].name;
+    int result =
+        document_check_keys(reader.document, map, "scaling config", known, ARRAY_SIZE(fields), reader.err);
+    for (size_t i = 0; i < ARRAY_SIZE(fields) && result == 0; i++) {
+        const json_t *value = json_object_get(map, fields[i].name);
+        reader.field = fields[i].name;
+        if (value != NULL) result = fields[i].read(&reader, value);
+    }
     if (result < 0) {
         scaling_done(&made);
         return result;

@@ -6,7 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "scaling/accelerator_type.h"
+#include "scaling/device.h"
 #include "scaling/parts.h"
 #include "scaling/tpu.h"
 
@@ -38,17 +38,14 @@ static int default_resources(const struct scaling *scaling, const struct tpu_dem
     return resources_set(resources, "TPU", chips * units * QUANTITY_ONE);
 }
 
-/* A worker of a slice has a CPU unless its user wrote an amount, 0 included (1.6). */
-static bool lacks_cpu(const struct scaling *scaling, const struct tpu_demand *tpu) {
-    return tpu->workers_per_slice > 0 && !resources_has(&scaling->resources_per_worker, "CPU");
-}
-
 int scaling_resolve_worker(const struct scaling *scaling, const struct tpu_demand *tpu,
                            struct resources *resources, ty_error *err) {
     int64_t units;
     int result = tpu_units_per_chip(&units, err);
     if (result < 0) return result;
-    if (lacks_cpu(scaling, tpu)) result = resources_set(resources, "CPU", QUANTITY_ONE);
+    /* A worker of a slice has a CPU unless its user wrote an amount, 0 included (1.6). */
+    if (tpu->workers_per_slice > 0 && !resources_has(&scaling->resources_per_worker, "CPU"))
+        result = resources_set(resources, "CPU", QUANTITY_ONE);
     if (result == 0)
         result = scaling->has_resources ? copy_without_zeros(resources, &scaling->resources_per_worker)
                                         : default_resources(scaling, tpu, units, resources);

@@ -20,23 +20,6 @@ static bool both_multiples(const struct scaling *scaling, int64_t of) {
     return of > 0 && scaling->min_workers % of == 0 && scaling->max_workers % of == 0;
 }
 
-static int refuse_count(const struct scaling *scaling, const struct tpu_shape *shape, int64_t full,
-                        int64_t hosts, ty_error *err) {
-    bool max_is_wrong = scaling->min_workers % full == 0;
-    int64_t count = max_is_wrong ? scaling->max_workers : scaling->min_workers;
-    enum spelling bound = !scaling->elastic ? SPELL_WORKERS
-                          : max_is_wrong    ? SPELL_MAX_WORKERS
-                                            : SPELL_MIN_WORKERS;
-    char or_hosts[80] = "";
-    if (hosts > 0)
-        (void)snprintf(or_hosts, sizeof or_hosts, ", or of %lld, one for each host of a slice",
-                       (long long)hosts);
-    return ty_fail(err, TY_EUSAGE,
-                   "%s: %s=%lld must be a multiple of %lld, the workers of one %s slice of %s%s",
-                   spelled(scaling->face, SPELL_NUM_WORKERS), spelled(scaling->face, bound), (long long)count,
-                   (long long)full, shape->topology, shape->generation, or_hosts);
-}
-
 static int choose_workers(const struct scaling *scaling, const struct tpu_shape *shape, int64_t *workers,
                           ty_error *err) {
     int64_t units, full, hosts = 0;
@@ -49,8 +32,21 @@ static int choose_workers(const struct scaling *scaling, const struct tpu_shape 
     if (result >= 0) result = tpu_workers_per_slice(shape->chips * chip, per_worker, &full, err);
     if (result < 0) return ty_wrap(err, "%s", spelled(scaling->face, SPELL_RESOURCES));
     if (shape->hosts > 1 && per_worker < per_host) hosts = shape->hosts;
-    if (!both_multiples(scaling, full) && !both_multiples(scaling, hosts))
-        return refuse_count(scaling, shape, full, hosts, err);
+    if (!both_multiples(scaling, full) && !both_multiples(scaling, hosts)) {
+        bool max_is_wrong = scaling->min_workers % full == 0;
+        int64_t count = max_is_wrong ? scaling->max_workers : scaling->min_workers;
+        enum spelling bound = !scaling->elastic ? SPELL_WORKERS
+                              : max_is_wrong    ? SPELL_MAX_WORKERS
+                                                : SPELL_MIN_WORKERS;
+        char or_hosts[80] = "";
+        if (hosts > 0)
+            (void)snprintf(or_hosts, sizeof or_hosts, ", or of %lld, one for each host of a slice",
+                           (long long)hosts);
+        return ty_fail(err, TY_EUSAGE,
+                       "%s: %s=%lld must be a multiple of %lld, the workers of one %s slice of %s%s",
+                       spelled(scaling->face, SPELL_NUM_WORKERS), spelled(scaling->face, bound),
+                       (long long)count, (long long)full, shape->topology, shape->generation, or_hosts);
+    }
     *workers = both_multiples(scaling, full) ? full : hosts;
     return 0;
 }

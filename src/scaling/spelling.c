@@ -1,5 +1,5 @@
 /* The table of spellings as data. */
-#include "scaling/spelling.h"
+#include "scaling/parts.h"
 
 static const char *const spellings[][FACES] = {
 #define X(name, as_fields, as_options) {as_fields, as_options},

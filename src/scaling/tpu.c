@@ -64,17 +64,13 @@ static bool normalise(const char *text, char *out, size_t size) {
     return true;
 }
 
-static int refuse_type(const char *text, ty_error *err) {
-    return ty_fail(err, TY_EUSAGE,
-                   "\"%.80s\" is no TPU; known are TPU-V2, TPU-V3, TPU-V4, TPU-V5P, "
-                   "TPU-V5LITEPOD (also called v5e), TPU-V6E and TPU-V7X",
-                   text);
-}
-
 int tpu_generation(const char *accelerator_type, char generation[16], ty_error *err) {
     char name[16];
     if (!normalise(accelerator_type, name, sizeof name) || find_generation(name) == NULL)
-        return refuse_type(accelerator_type, err);
+        return ty_fail(err, TY_EUSAGE,
+                       "\"%.80s\" is no TPU; known are TPU-V2, TPU-V3, TPU-V4, TPU-V5P, "
+                       "TPU-V5LITEPOD (also called v5e), TPU-V6E and TPU-V7X",
+                       accelerator_type);
     memcpy(generation, name, sizeof name);
     return 0;
 }
@@ -167,13 +163,6 @@ static int refuse_topology(const struct generation *generation, const char *topo
 
 /* -- shapes -- */
 
-/* Hosts of 1, 4 or 8 chips serve exactly these topologies as a whole slice; all others are made of hosts of
- * 4. */
-static int64_t default_chips_per_host(const struct generation *generation, const char *topology,
-                                      int64_t chips) {
-    return generation->small_hosts && is_listed("1x1 2x2 2x4 ", topology) ? chips : DEFAULT_CHIPS_PER_HOST;
-}
-
 int tpu_shape_of(const char *accelerator_type, const char *topology, int64_t chips_per_vm, bool validate,
                  struct tpu_shape *shape, ty_error *err) {
     struct tpu_shape made = {0};
@@ -188,8 +177,12 @@ int tpu_shape_of(const char *accelerator_type, const char *topology, int64_t chi
     format_dims(&dims, made.topology, sizeof made.topology);
     if (validate && !dims_valid(generation, &dims)) return refuse_topology(generation, topology, err);
     made.cores_per_chip = generation->cores_per_chip;
-    made.chips_per_host =
-        chips_per_vm > 0 ? chips_per_vm : default_chips_per_host(generation, made.topology, made.chips);
+    /* Hosts of 1, 4 or 8 chips serve exactly these topologies as a whole slice; all others are made of hosts of
+     * 4. */
+    made.chips_per_host = chips_per_vm > 0 ? chips_per_vm
+                          : generation->small_hosts && is_listed("1x1 2x2 2x4 ", made.topology)
+                              ? made.chips
+                              : DEFAULT_CHIPS_PER_HOST;
     made.hosts = made.chips >= made.chips_per_host ? made.chips / made.chips_per_host : 1;
     (void)snprintf(made.pod_type, sizeof made.pod_type, "%s-%lld", made.generation,
                    (long long)(made.chips * made.cores_per_chip));

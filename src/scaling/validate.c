@@ -4,7 +4,6 @@
 #include <math.h>
 
 #include "base/cleanup.h"
-#include "scaling/accelerator_type.h"
 #include "scaling/device.h"
 #include "scaling/parts.h"
 #include "scaling/tpu.h"

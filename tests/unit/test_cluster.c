@@ -14,7 +14,6 @@
 
 #include "base/file.h"
 #include "cluster/cluster.h"
-#include "cluster/usable.h"
 
 static struct node_shape make_shape(const char *resources) {
     struct node_shape shape = {0};

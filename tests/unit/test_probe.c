@@ -10,7 +10,6 @@
 
 #include "base/cleanup.h"
 #include "cluster/cluster.h"
-#include "cluster/usable.h"
 
 /* -- the accelerator room, as this test would have it -- */
 
