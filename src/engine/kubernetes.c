@@ -8,7 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "scaling/accelerator_type.h"
+#include "scaling/device.h"
 
 #define COMPLETION_INDEX "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 #define SLICE_INDEX "metadata.labels['jobset.sigs.k8s.io/job-index']"

@@ -7,7 +7,6 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "engine/kubernetes.h"
-#include "scaling/accelerator_type.h"
 #include "scaling/device.h"
 
 #define GKE_GPU "cloud.google.com/gke-accelerator"
