@@ -47,6 +47,12 @@ typedef struct ty_trainer_config {
     size_t config_size;               /* bytes, up to 32 MiB: what is larger belongs in a file */
     const ty_scaling_config *scaling; /* NULL: the default */
     const ty_run_config *run;         /* NULL: the default */
+    /* Called by ty_fit, in its thread, when the run begins ("run"), when an attempt begins ("attempt") and ends
+     * ("attempt_end"), with each checkpoint that is in its place ("checkpoint"), and at the end ("run_end"):
+     * `event_json` is an object as of ty_run_next_event, borrowed. Workers go on meanwhile, but nothing is done
+     * for them. Not 0: the run is to end, as by one Ctrl-C. NULL: nobody is told. */
+    int (*on_event)(void *context, const char *event_json);
+    void *event_context;
 } ty_trainer_config;
 
 /* What a run came to. */

@@ -19,6 +19,16 @@ class UserCallback(RayTrainCallback):
     An exception in one ends the run with a ControllerError.
     """
 
+    def on_run_start(self, run_context: Any) -> None:
+        """Called when the run has its directory, before any worker starts."""
+
+    def on_attempt_start(self, run_context: Any, attempt: int, num_workers: int) -> None:
+        """Called when the workers of an attempt, 1 for the first, are about to be started."""
+
+    def on_run_end(self, run_context: Any, result: Any, error: BaseException | None) -> None:
+        """Called last: with the Result that `fit` is about to return, or with the exception that it is about to raise, which
+        nothing that is raised here takes the place of."""
+
     def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
         """Called when every rank has made a report of one number.
 

@@ -86,12 +86,21 @@ class Driver:
             returned = self._returned.value() if error is None else None
             summary = json.loads(text) if text else {}
             self._tell_how_to_go_on(summary)
-        if getattr(error, "symbol", "") == "TY_EPREEMPTED":
-            signals.end_by_it()
-        else:
-            signals.raise_again(error)
-        result = self._conclude(summary, error)
+        try:
+            if getattr(error, "symbol", "") == "TY_EPREEMPTED":
+                signals.end_by_it()
+            else:
+                signals.raise_again(error)
+            result = self._conclude(summary, error)
+        except BaseException as raised:
+            with contextlib.suppress(Exception):
+                self._each("on_run_end", result=None, error=raised)
+            raise
         result.return_value = returned
+        try:
+            self._each("on_run_end", result=result, error=None)
+        except Exception as raised:
+            raise ControllerError(raised) from raised
         return result
 
     def _give_up(self) -> None:
@@ -263,8 +272,11 @@ class Driver:
         print(f"trainyard: a callback raised, which ends the run: {harmless(text)}", file=sys.stderr)
 
     def _call_back(self, kind: str, event: dict[str, Any]) -> None:
-        if kind == "attempt":
+        if kind == "run":
+            self._each("on_run_start")
+        elif kind == "attempt":
             self._reports = reports.Reports(event["workers"])
+            self._each("on_attempt_start", attempt=event["attempt"], num_workers=event["workers"])
         elif kind in reports.KINDS and self._reports is not None:
             for metrics, checkpoint in self._reports.take(event):
                 self._each("after_report", metrics=metrics, checkpoint=checkpoint)

@@ -229,6 +229,24 @@ static int check_owner(const struct ty_run *run, ty_error *err) {
         (int)run->owner);
 }
 
+/* Events to the function that wants them, which may fork: in its child, where TY_EUSAGE comes back, nothing of the
+ * run is touched. Its first word that the run is to end is obeyed; another one must not end it by force. */
+static int tell_owner(struct ty_run *run, bool *stopped, ty_error *err) {
+    const struct run_request *request = run->request;
+    char *text;
+    while (events_take(&run->events, &text) > 0) {
+        progress_hide(&run->output.progress);
+        int answer = request->on_event(request->event_context, text);
+        free(text);
+        if (check_owner(run, err) < 0) return TY_EUSAGE;
+        if (answer == 0 || *stopped || run->phase == PHASE_OVER) continue;
+        *stopped = true;
+        interrupt_run(run, 0);
+        end_turn(run);
+    }
+    return 0;
+}
+
 int controller_run(const struct run_request *request, ty_result **result, ty_error *err) {
     struct ty_run *run;
     struct sigpipe_hold hold;
@@ -237,9 +255,15 @@ int controller_run(const struct run_request *request, ty_result **result, ty_err
     *result = NULL;
     sigpipe_hold(&hold);
     int code = open_run(request, NULL, &run, err);
-    while (code >= 0 && step(run, true)) {
+    bool goes_on = code >= 0, stopped = false, owned = true;
+    while (goes_on && owned) {
+        goes_on = step(run, true);
+        if (request->on_event != NULL) owned = tell_owner(run, &stopped, err) == 0;
     }
-    if (code >= 0) code = close_run(run, result, err);
+    if (!owned)
+        code = TY_EUSAGE;
+    else if (code >= 0)
+        code = close_run(run, result, err);
     sigpipe_release(&hold);
     return code;
 }

@@ -19,6 +19,7 @@
 #include "base/utf8.h"
 #include "cluster/cluster.h"
 #include "controller/controller.h"
+#include "controller/events.h"
 #include "controller/past_result.h"
 #include "controller/run_directory.h"
 #include "controller/site.h"
@@ -78,6 +79,10 @@ static void tell_log(void *context, enum log_level level, const char *subsystem,
     tell_line(text);
 }
 
+static const uint32_t told_events = UINT32_C(1) << EVENT_RUN | UINT32_C(1) << EVENT_ATTEMPT |
+                                    UINT32_C(1) << EVENT_CHECKPOINT | UINT32_C(1) << EVENT_ATTEMPT_END |
+                                    UINT32_C(1) << EVENT_RUN_END;
+
 static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *err) {
     static const ty_run_config default_run;
     static const ty_scaling_config default_scaling;
@@ -106,7 +111,10 @@ static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *e
                                       .environment = environment.items,
                                       .payload = trainer->config,
                                       .payload_size = trainer->config_size,
-                                      .handle_signals = true};
+                                      .handle_signals = true,
+                                      .events = trainer->on_event == NULL ? 0 : told_events,
+                                      .on_event = trainer->on_event,
+                                      .event_context = trainer->event_context};
         if (!run->quiet) log_set_sink(tell_log, NULL);
         code = controller_run(&request, result, err);
         if (code >= 0 && !run->quiet && (*result)->summary != NULL) tell_line((*result)->summary);

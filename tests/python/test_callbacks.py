@@ -108,6 +108,52 @@ def test_exceptions_of_the_ranks_that_failed(storage):
     assert [str(failed[0]) for failed in callback.exceptions] == ["attempt 1"]
 
 
+class Ends(UserCallback):
+    def __init__(self, broken=None):
+        self.heard = []
+        self.broken = broken
+
+    def hear(self, what, context, *more):
+        assert context.get_run_config().name
+        self.heard.append((what, *more))
+        if self.broken == what:
+            raise RuntimeError("broken")
+
+    def on_run_start(self, run_context):
+        self.hear("start", run_context)
+
+    def on_attempt_start(self, run_context, attempt, num_workers):
+        self.hear("attempt", run_context, attempt, num_workers)
+
+    def on_run_end(self, run_context, result, error):
+        self.hear("end", run_context, result, type(error))
+
+
+def fails_at_first():
+    assert trainyard.get_context()._session.attempt > 1
+
+
+def test_start_attempts_and_end(storage):
+    ends = Ends()
+    result = fit(storage, lambda: None, ends, workers=2)
+    assert ends.heard == [("start",), ("attempt", 1, 2), ("end", result, type(None))]
+    ends = Ends()
+    fit(storage, fails_at_first, ends, workers=1, failure_config=FailureConfig(max_failures=1))
+    assert [what for what, *_ in ends.heard] == ["start", "attempt", "attempt", "end"]
+    ends = Ends("end")
+    with pytest.raises(WorkerGroupError):  # not what the callback raises
+        fit(storage, lambda: 1 / 0, ends, workers=1)
+    assert ends.heard[-1] == ("end", None, WorkerGroupError)
+
+
+@pytest.mark.parametrize("where", ["start", "attempt", "end"])
+def test_one_that_raises_at_any_of_them_fails_the_run(storage, where):
+    ends = Ends(where)
+    with pytest.raises(ControllerError, match="broken"):
+        fit(storage, lambda: None, ends, workers=1)
+    assert ends.heard[-1][0] == "end"
+
+
 @pytest.mark.parametrize("method", ["after_report", "after_exception"])
 def test_a_broken_callback_ends_the_run(storage, method):
     def train(config):
