@@ -178,6 +178,14 @@ def get_checkpoint() -> Checkpoint | None:
     return runtime.session("get_checkpoint").checkpoint()
 
 
+def get_dataset_shard(dataset_name: str | None = None):
+    """This rank's `trainyard.data.DataIterator` of a data set of the trainer's `datasets`; None is "train". The same object
+    whenever it is asked for. KeyError where the trainer was given no such data set."""
+    from .data import shards
+
+    return shards.of(runtime.session("get_dataset_shard"), dataset_name or "train")
+
+
 def get_all_reported_checkpoints(
     consistency_mode: CheckpointConsistencyMode = CheckpointConsistencyMode.VALIDATED,
     timeout_s: float | None = None,
