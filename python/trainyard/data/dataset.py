@@ -82,10 +82,10 @@ class Dataset:
         self,
         fn: Any,
         *,
-        fn_args=None,
-        fn_kwargs=None,
-        fn_constructor_args=None,
-        fn_constructor_kwargs=None,
+        fn_args: Any = None,
+        fn_kwargs: Any = None,
+        fn_constructor_args: Any = None,
+        fn_constructor_kwargs: Any = None,
         **places: Any,
     ) -> Dataset:
         """`fn` of each row, a dict, which gives another."""
@@ -96,7 +96,7 @@ class Dataset:
 
     def map_batches(
         self, fn: Any, *, batch_size: int | str | None = None, batch_format: str | None = "default",
-        fn_args=None, fn_kwargs=None, fn_constructor_args=None, fn_constructor_kwargs=None, **places: Any,
+        fn_args: Any = None, fn_kwargs: Any = None, fn_constructor_args: Any = None, fn_constructor_kwargs: Any = None, **places: Any,
     ) -> Dataset:  # fmt: skip
         """`fn` of batches of `batch_size` rows (None: as they are read), which gives a batch, or yields several.
 
@@ -110,10 +110,10 @@ class Dataset:
         self,
         fn: Any,
         *,
-        fn_args=None,
-        fn_kwargs=None,
-        fn_constructor_args=None,
-        fn_constructor_kwargs=None,
+        fn_args: Any = None,
+        fn_kwargs: Any = None,
+        fn_constructor_args: Any = None,
+        fn_constructor_kwargs: Any = None,
         **places: Any,
     ) -> Dataset:
         """`fn` of each row, which gives a list of rows."""
@@ -127,10 +127,10 @@ class Dataset:
         fn: Any = None,
         expr: str | None = None,
         *,
-        fn_args=None,
-        fn_kwargs=None,
-        fn_constructor_args=None,
-        fn_constructor_kwargs=None,
+        fn_args: Any = None,
+        fn_kwargs: Any = None,
+        fn_constructor_args: Any = None,
+        fn_constructor_kwargs: Any = None,
         **places: Any,
     ) -> Dataset:
         """The rows for which `fn`, or an expression such as "x > 3 and kind == 'a'", is true."""

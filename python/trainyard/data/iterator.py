@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import Any, Callable, Iterable, Iterator
+from typing import Any, Callable, Generator, Iterable, Iterator
 
 import numpy as np
 
@@ -251,7 +251,7 @@ def _mixed(blocks: Iterator[Block], least: int, size: int, numbers: np.random.Ge
         yield concat(held).take(numbers.permutation(rows))
 
 
-def read_ahead(make: Callable[[], Iterator[Any]], ahead: int) -> Iterator[Any]:
+def read_ahead(make: Callable[[], Iterator[Any]], ahead: int) -> Generator[Any, None, None]:
     """What `make()` gives, of which a thread makes up to `ahead` things before they are asked for; 0 is without a thread."""
     if ahead < 0:
         raise ValueError(f"`prefetch_batches` must be 0 or more, not {ahead}")
