@@ -96,24 +96,27 @@ void kernel_close_from(int first, bool on_exec) {
 struct call {
     void (*work)(void *context);
     void *context;
+    bool descriptors;
 };
 
 static int call_apart(void *context) {
     const struct call *call = context;
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (!call->descriptors) kernel_close_from(0, false);
     call->work(call->context);
     _exit(0);
 }
 
 /* What belongs to the thread, errno among it, is the child's meanwhile, and so is the stack below what the
  * thread itself may still use of it in the call. No signal is told of the end (the 0 among the flags). */
-int kernel_call_apart(void (*work)(void *context), void *context) {
+int kernel_call_apart(void (*work)(void *context), void *context, bool descriptors) {
     enum { GAP = 16 << 10, ALIGNED = 64 };
     char *stack = (char *)__builtin_frame_address(0) - GAP;
-    struct call call = {work, context};
+    struct call call = {work, context, descriptors};
+    int flags = CLONE_VM | CLONE_VFORK | CLONE_FS | (descriptors ? CLONE_FILES : 0);
     int status = 0;
     stack -= (uintptr_t)stack % ALIGNED;
-    pid_t pid = clone(call_apart, stack, CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_FS | 0, &call);
+    pid_t pid = clone(call_apart, stack, flags | 0, &call);
     if (pid < 0) return -errno;
     while (waitpid(pid, &status, __WCLONE) < 0 && errno == EINTR) /* it may have been reaped by others */
         continue;

@@ -127,7 +127,7 @@ static void do_job(struct storage_job *job) {
 #ifdef __SANITIZE_THREAD__ /* which takes any child for one with memory of its own */
     job->apart = false;
 #endif
-    int status = job->apart ? kernel_call_apart(work_apart, job) : -ENOSYS;
+    int status = job->apart ? kernel_call_apart(work_apart, job, !job->bare) : -ENOSYS;
     if (status < 0)
         job->work(job);
     else if (WIFSIGNALED(status))

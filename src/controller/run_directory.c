@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,11 +20,14 @@
 #include "base/cleanup.h"
 #include "base/duration.h"
 #include "base/file.h"
+#include "base/storage.h"
 #include "base/str.h"
 #include "base/utf8.h"
 #include "controller/site.h"
 #include "journal/journal.h"
 #include "run/settings.h"
+
+enum { SLOW_MS = 5000, LIMIT_MS = 30000 }; /* told, given up: storage that does not answer */
 
 /* -- made */
 
@@ -129,16 +133,73 @@ static int refuse_existing(const char *path, enum face face, ty_error *err) {
                    path, name);
 }
 
+/* -- the storage path: nothing of a run is there yet, and nobody hears signals for it */
+
+struct place {
+    struct storage_job job;
+    char *path;
+    int result;
+    ty_error error;
+};
+
+/* A file without a name shows, where the file system has such, whether it takes anything. */
+static void make_place(struct storage_job *job) {
+    struct place *place = (struct place *)job;
+    place->result = file_make_directories(place->path, 0777, &place->error);
+    int fd = place->result < 0 ? -1 : open(place->path, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd >= 0) (void)close(fd);
+}
+
+static void release_place(struct storage_job *job) {
+    struct place *place = (struct place *)job;
+    free(place->path);
+    free(place);
+}
+
+static int await_place(struct storage *storage, struct place *place, ty_error *err) {
+    struct pollfd done = {.fd = storage_fd(storage), .events = POLLIN};
+    storage_post(storage, &place->job);
+    if (poll(&done, 1, SLOW_MS) == 0) storage_tell_slow(storage, 0);
+    if (poll(&done, 1, LIMIT_MS - SLOW_MS) == 0)
+        return ty_fail(err, -ETIMEDOUT, "%s has not answered for %d s", place->path, LIMIT_MS / 1000);
+    if (place->result < 0) return ty_fail(err, place->result, "%s", place->error.message);
+    return 0;
+}
+
+static int make_storage_path(const char *path, ty_error *err) {
+    struct storage *storage = NULL;
+    struct place *place = calloc(1, sizeof *place);
+    if (place == NULL || (place->path = strdup(path)) == NULL) {
+        free(place);
+        return ty_fail_memory(err);
+    }
+    place->job = (struct storage_job){.work = make_place,
+                                      .release = release_place,
+                                      .what = "making",
+                                      .path = place->path,
+                                      .apart = true,
+                                      .bare = true};
+    int result = storage_open(-1, &storage, err);
+    if (result < 0) {
+        release_place(&place->job);
+        return result;
+    }
+    result = await_place(storage, place, err);
+    storage_close(storage, 0);
+    return result;
+}
+
 static int make_directory(const char *path, bool resume, enum face face, bool *existed, ty_error *err) {
     char option[SETTING_SPELLED];
+    ty_error why = {0};
     CLEANUP_FREE char *parent = strdup(path);
     if (parent == NULL) return ty_fail_memory(err);
     *strrchr(parent, '/') = '\0';
-    int result = parent[0] == '\0' ? 0 : file_make_directories(parent, 0777, err);
-    if (result == -ENOMEM) return result;
+    int result = make_storage_path(parent[0] == '\0' ? "/" : parent, &why);
+    if (result == -ENOMEM) return ty_fail_memory(err);
     if (result < 0)
-        return ty_fail(err, TY_EUSAGE, "storage path %s: %s; give another with %s", parent,
-                       err != NULL ? err->message : "", setting_spelled(SETTING_IS_storage_path, face, option));
+        return ty_fail(err, TY_EUSAGE, "storage path %s: %s; give another with %s", parent, why.message,
+                       setting_spelled(SETTING_IS_storage_path, face, option));
     *existed = mkdir(path, 0777) < 0;
     if (!*existed) return 0;
     if (errno != EEXIST)

@@ -369,6 +369,19 @@ class Disks(FaultCase):
                 self.assert_status(0, self.finish(self.shell("true", "--name", name, "--resume")))
                 self.assertEqual([(1,), (2,)], self.rows("SELECT DISTINCT attempt FROM events WHERE kind = 'attempt'", name))
 
+    def test_a_start_on_storage_that_hangs(self):
+        """D6: the path is told, and a signal ends the command at once; nothing was begun."""
+        freeze, thaw = self.frozen_storage()
+        os.mkdir(self.storage)
+        freeze()
+        process = self.start_run("--name", "r", "-n", 1, "--", "true")
+        told = process.stderr.readline()
+        self.assertTrue(told.startswith("trainyard run: warning: the storage hangs: making %s has not returned for" % self.storage), told)
+        process.send_signal(signal.SIGINT)
+        self.assert_status(130, self.finish(process, 10))
+        thaw()
+        self.assertEqual([], os.listdir(self.storage))
+
     def test_rows_on_storage_that_hangs_for_ever(self):
         """D6, C3: the storage hangs in the midst of a row, since workers report all the time, and in the midst of a checkpoint: the process of
         the run ends all the same, and so does its output, for whoever reads that."""
