@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/storage.h"
 #include "wire/start.h"
 
 static void reset_signals(void) {
@@ -54,7 +55,7 @@ static void set_up_process(struct rlimit *nofile) {
 static void write_log(void *context, enum log_level level, const char *subsystem, const char *text) {
     (void)level;
     const char *path = context;
-    CLEANUP_FD int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    CLEANUP_FD int fd = storage_get(storage_append, path, 0644);
     if (fd >= 0) (void)dprintf(fd, "%s: %s\n", subsystem, text);
 }
 

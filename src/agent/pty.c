@@ -15,6 +15,7 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "base/storage.h"
 
 enum { SHOWN_MAX = 1 << 20, TYPED_MAX = 64 << 10, DEFAULT_ROWS = 24, DEFAULT_COLUMNS = 80 };
 
@@ -67,16 +68,16 @@ int pty_connect(const char *run_path, uint32_t rank) {
 }
 
 /* A listening socket that only its owner can reach, in place of what an agent that was killed left there. */
-static int listen_at(const char *path, uint32_t rank) {
+static int listen_at(const char *path, unsigned rank) {
     struct sockaddr_un address;
-    if (mkdir(path, 0700) < 0 && errno != EEXIST) return -1;
+    if (mkdir(path, 0700) < 0 && errno != EEXIST) return -errno;
     CLEANUP_FD int directory = open_place(path);
     CLEANUP_FD int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (directory < 0 || fd < 0) return -1;
+    if (directory < 0 || fd < 0) return -errno;
     name_socket(directory, rank, &address);
     (void)unlink(address.sun_path);
     if (fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) < 0 || listen(fd, 1) < 0)
-        return -1;
+        return -errno;
     return TAKE_FD(fd);
 }
 
@@ -183,12 +184,12 @@ static void on_connection(void *context, unsigned events) {
 }
 
 static void listen_for_clients(struct pty *pty) {
-    pty->listen_fd = listen_at(pty->directory, pty->rank);
+    pty->listen_fd = storage_get(listen_at, pty->directory, pty->rank);
     pty->listen = (struct loop_watch){.callback = on_connection, .context = pty};
     if (pty->listen_fd < 0)
         outbox_log(pty->outbox, LOG_LEVEL_WARNING,
                    "nobody can attach to rank %u: no socket can be made in %s: %s", pty->rank, pty->directory,
-                   strerror(errno));
+                   strerror(-pty->listen_fd));
     else
         (void)loop_watch_start(pty->outbox->loop, &pty->listen, pty->listen_fd, LOOP_READABLE);
 }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -405,4 +406,81 @@ void storage_close(struct storage *storage, nanoseconds limit) {
     if (!idle) return;
     if (started) (void)pthread_join(storage->thread, NULL);
     destroy(storage);
+}
+
+/* -- one job */
+
+int storage_try(struct storage_job *job, nanoseconds slow, nanoseconds limit, ty_error *err) {
+    struct storage *storage = NULL;
+    int result = storage_open(-1, &storage, err);
+    if (result < 0) {
+        job->release(job);
+        return result;
+    }
+    struct pollfd finished = {.fd = storage_fd(storage), .events = POLLIN};
+    storage_post(storage, job);
+    if (poll(&finished, 1, (int)(slow / NS_PER_MS)) == 0) storage_tell_slow(storage, 0);
+    if (poll(&finished, 1, (int)((limit - slow) / NS_PER_MS)) == 0)
+        result = ty_fail(err, -ETIMEDOUT, "%s has not answered for %lld s", job->path,
+                         (long long)(limit / NS_PER_S));
+    else
+        storage_take(storage);
+    storage_close(storage, 0);
+    return result;
+}
+
+struct getting {
+    struct storage_job job;
+    int (*get)(const char *path, unsigned number);
+    char *path;
+    unsigned number;
+    int fd;      /* the thread's, until it is handed over */
+    int *answer; /* of the one who waits */
+};
+
+static void get(struct storage_job *job) {
+    struct getting *getting = (struct getting *)job;
+    getting->fd = getting->get(getting->path, getting->number);
+}
+
+static void hand_over(struct storage_job *job) {
+    struct getting *getting = (struct getting *)job;
+    *getting->answer = getting->fd;
+    getting->fd = -1;
+}
+
+static void free_getting(struct storage_job *job) {
+    struct getting *getting = (struct getting *)job;
+    if (getting->fd >= 0) (void)close(getting->fd);
+    free(getting->path);
+    free(getting);
+}
+
+int storage_get(int (*how)(const char *path, unsigned number), const char *path, unsigned number) {
+    int answer = -ETIMEDOUT;
+    struct getting *getting = calloc(1, sizeof *getting);
+    char *copy = strdup(path);
+    if (getting == NULL || copy == NULL) {
+        free(copy);
+        free(getting);
+        return -ENOMEM;
+    }
+    *getting = (struct getting){.job = {.work = get,
+                                        .done = hand_over,
+                                        .release = free_getting,
+                                        .what = "opening",
+                                        .path = copy,
+                                        .apart = true},
+                                .get = how,
+                                .path = copy,
+                                .number = number,
+                                .fd = -1,
+                                .answer = &answer};
+    int result = storage_try(&getting->job, NS_PER_S, NS_PER_S, NULL);
+    return result < 0 ? result : answer;
+}
+
+int storage_append(const char *path, unsigned mode) {
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, (mode_t)mode);
+    return fd < 0 ? -errno : fd;
 }

@@ -5,7 +5,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +26,8 @@
 #include "journal/journal.h"
 #include "run/settings.h"
 
-enum { SLOW_MS = 5000, LIMIT_MS = 30000 }; /* told, given up: storage that does not answer */
+/* Storage that does not answer is told, and given up. */
+static const nanoseconds SLOW = 5 * NS_PER_S, LIMIT = 30 * NS_PER_S;
 
 /* -- made */
 
@@ -135,58 +135,48 @@ static int refuse_existing(const char *path, enum face face, ty_error *err) {
 
 /* -- the storage path: nothing of a run is there yet, and nobody hears signals for it */
 
-struct place {
+struct storage_path {
     struct storage_job job;
     char *path;
     int result;
-    ty_error error;
+    ty_error error, *answer; /* answer: of the one who waits */
 };
 
 /* A file without a name shows, where the file system has such, whether it takes anything. */
 static void make_place(struct storage_job *job) {
-    struct place *place = (struct place *)job;
+    struct storage_path *place = (struct storage_path *)job;
     place->result = file_make_directories(place->path, 0777, &place->error);
     int fd = place->result < 0 ? -1 : open(place->path, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
     if (fd >= 0) (void)close(fd);
 }
 
+static void answer_place(struct storage_job *job) {
+    struct storage_path *place = (struct storage_path *)job;
+    if (place->result < 0) *place->answer = place->error;
+}
+
 static void release_place(struct storage_job *job) {
-    struct place *place = (struct place *)job;
+    struct storage_path *place = (struct storage_path *)job;
     free(place->path);
     free(place);
 }
 
-static int await_place(struct storage *storage, struct place *place, ty_error *err) {
-    struct pollfd done = {.fd = storage_fd(storage), .events = POLLIN};
-    storage_post(storage, &place->job);
-    if (poll(&done, 1, SLOW_MS) == 0) storage_tell_slow(storage, 0);
-    if (poll(&done, 1, LIMIT_MS - SLOW_MS) == 0)
-        return ty_fail(err, -ETIMEDOUT, "%s has not answered for %d s", place->path, LIMIT_MS / 1000);
-    if (place->result < 0) return ty_fail(err, place->result, "%s", place->error.message);
-    return 0;
-}
-
 static int make_storage_path(const char *path, ty_error *err) {
-    struct storage *storage = NULL;
-    struct place *place = calloc(1, sizeof *place);
+    struct storage_path *place = calloc(1, sizeof *place);
     if (place == NULL || (place->path = strdup(path)) == NULL) {
         free(place);
         return ty_fail_memory(err);
     }
+    place->answer = err;
     place->job = (struct storage_job){.work = make_place,
+                                      .done = answer_place,
                                       .release = release_place,
                                       .what = "making",
                                       .path = place->path,
                                       .apart = true,
                                       .bare = true};
-    int result = storage_open(-1, &storage, err);
-    if (result < 0) {
-        release_place(&place->job);
-        return result;
-    }
-    result = await_place(storage, place, err);
-    storage_close(storage, 0);
-    return result;
+    int result = storage_try(&place->job, SLOW, LIMIT, err);
+    return result < 0 ? result : err->code;
 }
 
 static int make_directory(const char *path, bool resume, enum face face, bool *existed, ty_error *err) {

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 #include <dirent.h>
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -273,6 +274,23 @@ static void test_a_file_is_cut_short_under_its_mapping(void **state) {
 }
 #endif
 
+static int open_gate(const char *path, unsigned number) {
+    char byte;
+    if (number == 1) (void)!read(gate[0], &byte, 1);
+    return storage_append(path, 0600);
+}
+
+/* Who asks has it, or why not, or does not wait any longer. */
+static void test_a_descriptor_is_got(void **state) {
+    storage_close(*state, LONG);
+    int fd = storage_get(open_gate, "/dev/null", 0);
+    assert_true(fd >= 0 && close(fd) == 0);
+    assert_int_equal(storage_get(open_gate, "/nowhere/x", 0), -ENOENT);
+    assert_int_equal(storage_get(open_gate, "/dev/null", 1), -ETIMEDOUT);
+    assert_non_null(strstr(logged, "the storage hangs: opening /dev/null has not returned for 1"));
+    assert_int_equal(write(gate[1], "x", 1), 1);
+}
+
 static void *do_nothing(void *context) {
     return context;
 }
@@ -298,6 +316,7 @@ int main(void) {
         TEST(test_close_leaves_what_hangs),
         TEST(test_nothing_begins_while_it_is_held),
         TEST(test_what_is_held_in_the_end_never_begins),
+        cmocka_unit_test_setup_teardown(test_a_descriptor_is_got, set_up, tear_down),
 #ifndef __SANITIZE_THREAD__
         cmocka_unit_test_setup_teardown(test_a_file_is_cut_short_under_its_mapping, set_up_apart, tear_down),
 #endif
