@@ -48,15 +48,26 @@ static void add_option(const struct option_given *given, struct buffer *out) {
     if (given->value != NULL) add_word(given->value, out);
 }
 
-void go_on_format(const struct arguments *arguments, const char *name, struct buffer *out) {
-    buffer_printf(out, "%s run", program_invocation_name);
-    for (size_t i = 0; i < arguments->n_given; i++) {
-        const char *option = arguments->given[i].option->name;
-        if (!str_equal(option, "name") && !str_equal(option, "resume")) add_option(&arguments->given[i], out);
-    }
+static bool is_left_out(const struct go_on_line *line, const char *option) {
+    for (size_t i = 0; line->less[i] != NULL; i++)
+        if (str_equal(line->less[i], option)) return true;
+    return str_equal(option, "name") || str_equal(option, "resume");
+}
+
+void go_on_format_line(const struct go_on_line *line, const struct arguments *arguments, const char *name,
+                       struct buffer *out) {
+    buffer_printf(out, "%s run%s", line->program, line->more);
+    for (size_t i = 0; i < arguments->n_given; i++)
+        if (!is_left_out(line, arguments->given[i].option->name)) add_option(&arguments->given[i], out);
     buffer_text(out, " --resume");
     add_word(name, out);
     buffer_text(out, " --");
     for (size_t i = 0; i < arguments->n_words; i++)
         add_word(arguments->words[i], out);
+}
+
+void go_on_format(const struct arguments *arguments, const char *name, struct buffer *out) {
+    static const char *const none[] = {NULL};
+    const struct go_on_line line = {program_invocation_name, "", none};
+    go_on_format_line(&line, arguments, name, out);
 }

@@ -8,4 +8,13 @@
 
 void go_on_format(const struct arguments *arguments, const char *name, struct buffer *out);
 
+/* The same line for another place: `program` run `more` OPTIONS --resume NAME -- PROG, without the options in `less`
+ * (NULL-terminated). */
+struct go_on_line {
+    const char *program, *more;
+    const char *const *less;
+};
+void go_on_format_line(const struct go_on_line *line, const struct arguments *arguments, const char *name,
+                       struct buffer *out);
+
 #endif

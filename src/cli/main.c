@@ -18,6 +18,7 @@ const struct command *const cli_commands[] = {
     &command_run,
     &command_torchrun,
     &command_plan,
+    &command_submit,
     &command_kube,
     &command_accelerators,
     &command_status,

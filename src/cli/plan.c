@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/plan_environment.h"
 #include "cli/scaling_options.h"
+#include "cli/slurm_view.h"
 #include "cli/terminal.h"
 #include "cluster/cluster.h"
 #include "cluster/lease.h"
@@ -57,8 +58,9 @@ static int find_cluster(const struct cluster_options *options, const struct dema
     return 0;
 }
 
+/* `slurm` may be NULL: then the nodes are not Slurm's. */
 static int show(const struct plan_command *command, const struct plan *plan, const struct cluster *cluster,
-                const struct demand *demand, ty_error *err) {
+                const struct demand *demand, const struct slurm_view *slurm, ty_error *err) {
     const struct plan_environment environment = {plan, cluster, demand, &command->scaling.settings};
     bool with_environment = command->environment && plan->verdict == PLAN_FEASIBLE;
     int result = 0;
@@ -66,9 +68,11 @@ static int show(const struct plan_command *command, const struct plan *plan, con
     if (command->format.format == FORMAT_JSON) {
         plan_format_json(plan, cluster, demand, &text);
         if (with_environment) result = plan_environment_json(&environment, &text, err);
+        if (slurm != NULL && result >= 0) result = slurm_view_json(slurm, &text, err);
         if (text.size > 0 && text.data[text.size - 1] != '\n') buffer_char(&text, '\n');
     } else {
         plan_format_text(plan, cluster, demand, terminal_colour(STDOUT_FILENO), &text);
+        if (slurm != NULL) slurm_view_text(slurm, &text);
         if (with_environment) result = plan_environment_text(&environment, &text, err);
     }
     if (result >= 0) result = cli_print(&text, err);
@@ -82,9 +86,22 @@ static int plan_for(const struct plan_command *command, const struct demand *dem
     if (result < 0) return result;
     struct plan *plan = NULL;
     result = plan_make(cluster, demand, &plan, err);
-    if (result >= 0) result = show(command, plan, cluster, demand, err);
+    if (result >= 0) result = show(command, plan, cluster, demand, NULL, err);
     plan_destroy(plan);
     cluster_destroy(cluster);
+    return result;
+}
+
+/* On Slurm's nodes; with the request, where there is no allocation yet and something can be asked for. */
+static int plan_for_slurm(const struct plan_command *command, const struct demand *demand, ty_error *err) {
+    CLEANUP(slurm_view_done) struct slurm_view view = {0};
+    struct plan *plan = NULL;
+    int result = slurm_view_look(&command->cluster, demand, &view, err);
+    if (result >= 0) result = slurm_plan(&view.site, demand, &plan, err);
+    bool hopeless = result >= 0 && plan->verdict == PLAN_INFEASIBLE && demand->tpu.workers_per_slice == 0;
+    if (result >= 0 && !hopeless) result = slurm_view_ask(&command->cluster, demand, &view, err);
+    if (result >= 0) result = show(command, plan, view.site.nodes, demand, &view, err);
+    plan_destroy(plan);
     return result;
 }
 
@@ -98,7 +115,8 @@ static int resolve_and_plan(const struct plan_command *command, ty_error *err) {
                                  demand_sharing_warning(&demand, command->scaling.settings.backend)};
     for (size_t i = 0; i < ARRAY_SIZE(lines); i++)
         if (lines[i] != NULL) terminal_warning("plan", lines[i]);
-    result = plan_for(command, &demand, err);
+    bool slurm = str_equal(command->cluster.engine, "slurm");
+    result = slurm ? plan_for_slurm(command, &demand, err) : plan_for(command, &demand, err);
     demand_done(&demand);
     return result;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/duration.h"
 #include "base/str.h"
@@ -200,21 +201,39 @@ static int set_node_resources(const struct option_spec *option, void *target, co
 }
 
 static int set_engine(const struct option_spec *option, void *target, const char *value, ty_error *err) {
-    static const char *const names[] = {"auto", "local"};
+    static const char *const names[] = {"auto", "local", "slurm"};
+    char hint[STR_HINT_SIZE];
     (void)option;
-    if (str_equal(value, "slurm")) return ty_fail(err, TY_EUSAGE, "engine slurm is not available: local is");
-    if (!str_equal(value, "auto") && !str_equal(value, "local")) {
-        char hint[STR_HINT_SIZE];
-        return ty_fail(err, TY_EUSAGE, "must be auto or local%s",
-                       str_hint(value, names, ARRAY_SIZE(names), hint));
-    }
-    ((struct cluster_options *)target)->engine = value;
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        if (str_equal(value, names[i])) {
+            ((struct cluster_options *)target)->engine = value;
+            return 0;
+        }
+    return ty_fail(err, TY_EUSAGE, "must be auto, local or slurm%s",
+                   str_hint(value, names, ARRAY_SIZE(names), hint));
+}
+
+static int add_slurm_option(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    struct cluster_options *options = target;
+    (void)option;
+    if (*value == '\0') return ty_fail(err, TY_EUSAGE, "must be NAME=VALUE, as in partition=gpu");
+    if (ARRAY_GROW(options->slurm_options, options->n_slurm_options + 1) < 0) return ty_fail_memory(err);
+    options->slurm_options[options->n_slurm_options++] = value;
+    options->slurm_options[options->n_slurm_options] = NULL;
     return 0;
 }
 
 static const struct option_spec cluster_specs[] = {
     {"engine", 0, "auto|local|slurm",
-     "where agents run (default: auto, which is local; slurm is not in this version)", set_engine, 0, NULL},
+     "where agents run: on this machine, or on the nodes of a Slurm allocation (default: auto, which is slurm "
+     "inside an "
+     "allocation of several nodes)",
+     set_engine, 0, NULL},
+    {"slurm-option", 0, "NAME=VALUE",
+     "an option of sbatch as it is, in place of the one that would be asked for: partition=gpu, time=2:00:00; "
+     "may be given "
+     "many times",
+     add_slurm_option, 0, NULL},
     {"cluster", 0, "FILE", "nodes from a cluster file instead of this machine; `run` gives each an agent here",
      option_text, offsetof(struct cluster_options, cluster_file), NULL},
     {"num-cpus", 0, "N", "CPUs of this machine, instead of those found", set_cpus, 0, NULL},
@@ -231,6 +250,7 @@ void cluster_options_init(struct cluster_options *options) {
 
 void cluster_options_done(struct cluster_options *options) {
     resources_done(&options->overrides.node_resources);
+    free(options->slurm_options);
 }
 
 int cluster_options_check(const struct cluster_options *options, ty_error *err) {

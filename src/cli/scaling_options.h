@@ -21,6 +21,8 @@ struct cluster_options {
     const char *engine; /* NULL: auto */
     const char *cluster_file;
     struct cluster_overrides overrides;
+    const char **slurm_options; /* owned; NULL-terminated; NULL: none */
+    size_t n_slurm_options;
 };
 
 extern const struct option_group scaling_group, cluster_group;

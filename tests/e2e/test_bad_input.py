@@ -23,7 +23,7 @@ SCALING = {
     "--elastic-resize-monitor-interval": ("1s", ["", "x", "-1", "nan", "inf", "1w"], []),
     "--trainer-resources": ("CPU=1", ["", "CPU", "CPU=-1", "CPU=nan", "CPU=1,CPU=1"], []),
     "--config": (None, ["", "/nonexistent/x.yaml", "/"], []),
-    "--engine": ("local", ["", "slurm", "Local", "kubernetes"], ["local"]),
+    "--engine": ("local", ["", "slurmy", "Local", "kubernetes"], ["local"]),
     "--cluster": (None, ["", "/nonexistent/x.yaml", "/"], []),
     "--num-cpus": ("1", NUMBERS, ["whole number"]),
     "--num-gpus": ("1", NUMBERS, ["whole number"]),

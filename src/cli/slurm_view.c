@@ -1,0 +1,81 @@
+/* A request is shown in the order in which it was made, the user's own options as such. */
+#include "cli/slurm_view.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "base/str.h"
+
+/* The value of partition=NAME, or p=NAME; NULL: the default one. */
+static const char *chosen_partition(const struct cluster_options *options) {
+    const char *name = NULL;
+    for (size_t i = 0; i < options->n_slurm_options; i++) {
+        const char *text = options->slurm_options[i];
+        text += strspn(text, "-");
+        if (!str_prefix(text, "partition=", &name)) (void)str_prefix(text, "p=", &name);
+    }
+    return name;
+}
+
+int slurm_view_look(const struct cluster_options *options, const struct demand *demand, struct slurm_view *view,
+                    ty_error *err) {
+    view->inside = slurm_inside(NULL);
+    if (options->cluster_file != NULL)
+        return ty_fail(
+            err, TY_EUSAGE,
+            "--engine slurm plans on the nodes of Slurm, --cluster %.200s on those of a file: give one of "
+            "the two",
+            options->cluster_file);
+    return view->inside ? slurm_look_at_allocation(demand, &view->site, err)
+                        : slurm_look_at_site(chosen_partition(options), demand, &view->site, err);
+}
+
+int slurm_view_ask(const struct cluster_options *options, const struct demand *demand, struct slurm_view *view,
+                   ty_error *err) {
+    if (view->inside) return 0;
+    return slurm_request_make(demand, &view->site, options->slurm_options, &view->request, err);
+}
+
+void slurm_view_done(struct slurm_view *view) {
+    slurm_site_done(&view->site);
+    slurm_request_done(&view->request);
+}
+
+void slurm_view_text(const struct slurm_view *view, struct buffer *out) {
+    int width = 0;
+    for (size_t i = 0; i < view->request.n; i++) {
+        const struct slurm_line *line = &view->request.lines[i];
+        int size = (int)(strlen(line->name) + (line->value != NULL ? strlen(line->value) + 1 : 0));
+        if (size > width && size <= 40) width = size;
+    }
+    if (view->request.n > 0) buffer_text(out, "\nSlurm is asked for\n");
+    for (size_t i = 0; i < view->request.n; i++) {
+        const struct slurm_line *line = &view->request.lines[i];
+        bool valued = line->value != NULL;
+        int size = (int)(strlen(line->name) + (valued ? strlen(line->value) + 1 : 0));
+        buffer_printf(out, "  --%s%s%s%*s  %s\n", line->name, valued ? "=" : "", valued ? line->value : "",
+                      size < width ? width - size : 0, "",
+                      line->why != NULL ? line->why : "as given (--slurm-option)");
+    }
+}
+
+int slurm_view_json(const struct slurm_view *view, struct buffer *json, ty_error *err) {
+    json_t *tree = json_loadb(json->data, json->size, 0, NULL), *list = json_array();
+    bool failed = tree == NULL || list == NULL;
+    for (size_t i = 0; i < view->request.n && !failed; i++) {
+        const struct slurm_line *line = &view->request.lines[i];
+        failed = json_array_append_new(list, json_pack("{s:s, s:s?, s:s?}", "option", line->name, "value",
+                                                       line->value, "why", line->why)) < 0;
+    }
+    failed = failed || json_object_set(tree, "request", list) < 0;
+    CLEANUP_FREE char *text = failed ? NULL : json_format(tree, JSON_INDENT(2));
+    json_decref(list);
+    json_decref(tree);
+    if (text == NULL) return ty_fail_memory(err);
+    buffer_clear(json);
+    buffer_text(json, text);
+    return 0;
+}

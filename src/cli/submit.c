@@ -1,0 +1,188 @@
+/* `trainyard submit`: a run as a batch job of Slurm. What can never be given is refused before anything is submitted. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/str.h"
+#include "cli/command.h"
+#include "cli/go_on.h"
+#include "cli/run_options.h"
+#include "cli/scaling_options.h"
+#include "cli/slurm_view.h"
+#include "cli/terminal.h"
+#include "controller/run_directory.h"
+
+enum { NOTICE_BESIDE_S = 60, REQUEUES_DEFAULT = 3, REQUEUES_MAX = 1000000 };
+
+struct submit_command {
+    struct scaling_options scaling;
+    struct cluster_options cluster;
+    struct run_options run;
+    int64_t max_requeues;
+    bool print;
+    char name[256];
+};
+
+static int set_requeues(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    if (str_to_int64(value, 0, REQUEUES_MAX, &((struct submit_command *)target)->max_requeues)) return 0;
+    return ty_fail(err, TY_EUSAGE, "must be a whole number from 0 to %d", REQUEUES_MAX);
+}
+
+static const struct option_spec specs[] = {
+    {"print-script", 0, NULL, "print the batch script, and submit nothing", option_flag,
+     offsetof(struct submit_command, print), NULL},
+    {"max-requeues", 0, "N",
+     "how often the job may go back into the queue when its machines are taken away (default: 3)", set_requeues,
+     0, NULL},
+};
+static const struct option_group submit_group = {"Batch job", specs, ARRAY_SIZE(specs)};
+
+/* What the job itself runs: the same options, where this process's own end. */
+static int make_command(const struct submit_command *command, const struct arguments *arguments,
+                        struct buffer *out, ty_error *err) {
+    static const char *const less[] = {"print-script", "max-requeues",   "slurm-option",
+                                       "engine",       "preempt-signal", NULL};
+    char program[PATH_MAX];
+    ssize_t size = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (size <= 0) return ty_fail(err, TY_ESTART, "cannot tell where trainyard is: %s", strerror(errno));
+    program[size] = '\0';
+    CLEANUP(buffer_done) struct buffer quoted = {0};
+    buffer_printf(&quoted, "'%s'", program);
+    if (quoted.failed || strchr(program, '\'') != NULL)
+        return ty_fail(err, TY_EUNSUPPORTED, "the path of trainyard has a quote: %.200s", program);
+    const struct go_on_line line = {quoted.data, " --engine slurm --preempt-signal USR1", less};
+    go_on_format_line(&line, arguments, command->name, out);
+    return out->failed ? ty_fail_memory(err) : 0;
+}
+
+/* A name that was used is gone on with only if that was asked for. */
+static int check_name(struct submit_command *command, char **storage, ty_error *err) {
+    const struct run_settings *settings = &command->run.settings;
+    if (settings->name != NULL)
+        (void)snprintf(command->name, sizeof command->name, "%s", settings->name);
+    else
+        run_directory_make_name(command->name);
+    CLEANUP_FREE char *path = run_directory_path(settings->storage_path, command->name, FACE_COMMAND, err);
+    if (path == NULL) return err->code;
+    struct stat status;
+    if (settings->resume == NULL && stat(path, &status) == 0)
+        return ty_fail(err, TY_EEXISTS, "the run %s exists: give --resume to go on with it, or another --name",
+                       command->name);
+    *storage = run_directory_storage(settings->storage_path, err);
+    return *storage == NULL ? err->code : 0;
+}
+
+static int tell(const struct submit_command *command, int64_t job_id, const char *output, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    CLEANUP(buffer_done) struct buffer state = {0};
+    buffer_printf(&text, "job %lld, run %s\n", (long long)job_id, command->name);
+    int result = cli_print(&text, err);
+    if (result < 0) return result;
+    buffer_clear(&text);
+    if (slurm_job_state(job_id, &state, NULL) < 0) buffer_text(&state, "is submitted");
+    buffer_printf(&text,
+                  "job %lld %s; once it runs, `trainyard status %s` and `trainyard logs %s` show it; its own "
+                  "output is in %s; scancel %lld ends it",
+                  (long long)job_id, state.data, command->name, command->name, output, (long long)job_id);
+    if (!text.failed) terminal_error("submit", text.data);
+    return 0;
+}
+
+/* Slurm replaces %j and others in the path of the output; %% is a % that stays one. */
+static void add_pattern(const char *text, struct buffer *out) {
+    for (; *text != '\0'; text++)
+        buffer_printf(out, *text == '%' ? "%%%%" : "%c", *text);
+}
+
+static int submit(struct submit_command *command, const struct arguments *arguments,
+                  const struct slurm_request *request, ty_error *err) {
+    CLEANUP_FREE char *storage = NULL;
+    CLEANUP(buffer_done) struct buffer line = {0};
+    CLEANUP(buffer_done) struct buffer output = {0};
+    CLEANUP(buffer_done) struct buffer script = {0};
+    int result = check_name(command, &storage, err);
+    if (result >= 0) result = make_command(command, arguments, &line, err);
+    if (result < 0) return result;
+    add_pattern(storage, &output);
+    buffer_char(&output, '/');
+    add_pattern(command->name, &output);
+    buffer_text(&output, ".slurm-%j.out");
+    const struct slurm_batch batch = {.name = command->name,
+                                      .output = output.data,
+                                      .command = line.data,
+                                      .max_requeues = command->max_requeues,
+                                      .notice_s =
+                                          (int64_t)(command->run.settings.grace / NS_PER_S) + NOTICE_BESIDE_S};
+    if (output.failed || slurm_batch_format(&batch, request, &script) < 0) return ty_fail_memory(err);
+    if (command->print) return cli_print(&script, err);
+    int64_t job_id = 0;
+    result = file_make_directories(storage, 0777, err);
+    if (result >= 0) result = slurm_batch_submit(script.data, &job_id, err);
+    return result < 0 ? result : tell(command, job_id, output.data, err);
+}
+
+static int resolve_and_submit(struct submit_command *command, const struct arguments *arguments,
+                              ty_error *err) {
+    struct demand demand = {0};
+    struct slurm_view view = {0};
+    int result = settings_finish(&command->run.settings, FACE_COMMAND, err);
+    if (result >= 0) result = cluster_options_check(&command->cluster, err);
+    if (result >= 0) result = scaling_resolve(&command->scaling.scaling, scaling_train_v1(), &demand, err);
+    if (result < 0) return result;
+    result = slurm_view_look(&command->cluster, &demand, &view, err);
+    if (result >= 0 && view.inside)
+        result =
+            ty_fail(err, TY_EUSAGE, "this is an allocation already (job %.20s): `trainyard run` runs on it",
+                    getenv("SLURM_JOB_ID"));
+    if (result >= 0) result = slurm_view_ask(&command->cluster, &demand, &view, err);
+    if (result >= 0) result = submit(command, arguments, &view.request, err);
+    slurm_view_done(&view);
+    demand_done(&demand);
+    return result;
+}
+
+static int submit_run(const struct arguments *arguments, ty_error *err) {
+    struct submit_command command = {.max_requeues = REQUEUES_DEFAULT};
+    cluster_options_init(&command.cluster);
+    int result = scaling_options_init(&command.scaling, arguments, err);
+    if (result < 0) return result;
+    command.run.settings = command.scaling.settings;
+    result = options_apply(
+        arguments, (void *[]){&command, &command.scaling, &command.cluster, &command.run, &command.run}, err);
+    if (result >= 0) result = resolve_and_submit(&command, arguments, err);
+    run_environment_done(&command.run.environment);
+    scaling_options_done(&command.scaling);
+    cluster_options_done(&command.cluster);
+    return result;
+}
+
+const struct command command_submit = {
+    .name = "submit",
+    .summary = "give a run to Slurm as a batch job",
+    .usage = (const char *const[]){"[OPTION...] [--] PROG [ARG...]", NULL},
+    .description = "Asks Slurm for what the workers need, and submits a job that runs PROG on it as `trainyard "
+                   "run` does. The job goes on when you log "
+                   "out. When its machines are taken away it goes back into the queue, and the run goes on "
+                   "from its latest checkpoint. What no node can "
+                   "ever give is refused before; why a job waits is said in words. `trainyard plan --engine "
+                   "slurm` shows the request line by line.",
+    .examples =
+        (const char *const[]){
+            "trainyard submit -n 16 --use-gpu --accelerator-type A100 --name bert -- python train.py",
+            "sixteen workers with a GPU each, on nodes that Slurm chooses",
+            "trainyard submit -n 8 --slurm-option partition=long --slurm-option time=2-0 -- ./train",
+            "with options of sbatch", NULL},
+    .groups = (const struct option_group *const[]){&submit_group, &scaling_group, &cluster_group,
+                                                   &run_policy_group, &run_group, NULL},
+    .min_words = 1,
+    .rest = true,
+    .missing = "which program? It goes behind the options: trainyard submit -n 4 -- PROG ARG...",
+    .run = submit_run,
+};

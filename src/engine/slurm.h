@@ -1,0 +1,123 @@
+/* Slurm, through its commands, whose output is a stable interface (docs/spec/slurm.md). In the order of a run's life:
+ *
+ *   slurm_show.c        what scontrol shows becomes nodes
+ *   slurm_allocation.c  the allocation that this process is in
+ *   slurm_request.c     a demand becomes a request: the options of sbatch, salloc and srun; what no node can ever give
+ *                       is refused here, before it is asked for
+ *   slurm_batch.c       the script of a batch job, its submission, why it waits
+ */
+#ifndef ENGINE_SLURM_H
+#define ENGINE_SLURM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buffer.h"
+#include "cluster/cluster.h"
+#include "engine/engine.h"
+#include "placement/plan.h"
+#include "scaling/scaling.h"
+
+/* One generic resource in an entry as "gpu:a100:2(IDX:0-1)". */
+struct slurm_gres {
+    char *name, *type; /* owned; type NULL: none */
+    int64_t count;     /* of a site: the most that one node has */
+    char *detail;      /* what stands in parentheses; owned; NULL */
+};
+
+struct slurm_licence {
+    char *name; /* owned */
+    int64_t total, free;
+};
+
+/* The nodes that Slurm has, of one partition or of one allocation. */
+struct slurm_site {
+    struct cluster
+        *nodes; /* owned; labels are the features; a node that is down or drained is there, with nothing free */
+    struct slurm_gres *gres; /* owned: each name and type that is there */
+    size_t n_gres;
+    struct slurm_licence *licences; /* owned */
+    size_t n_licences;
+    char *partition; /* owned; NULL: all */
+};
+
+void slurm_site_done(struct slurm_site *site);
+const struct slurm_licence *slurm_find_licence(const struct slurm_site *site,
+                                               const char *name); /* NULL: none */
+/* The most of a GRES that one node has; type NULL: of any; 0: none. */
+int64_t slurm_most_gres(const struct slurm_site *site, const char *name, const char *type);
+/* Whether a GRES type is this accelerator type ("a100" and "nvidia_a100-sxm4-80gb" are A100). */
+bool slurm_type_is(const char *gres_type, const char *accelerator_type);
+/* How many shards a GPU is shared into, 0 where GPUs are not. */
+int64_t slurm_shards_per_gpu(const struct slurm_site *site);
+
+/* -- slurm_show.c: texts alone, nothing is started */
+
+/* "gpu:a100:4(S:0-1),fast:2"; `each` borrows. */
+typedef int slurm_gres_entry(void *context, const struct slurm_gres *gres);
+int slurm_each_gres(const char *text, slurm_gres_entry *each, void *context, ty_error *err);
+/* The output of `scontrol show node -d -o`, which is changed. `demand` (may be NULL): a constraint KEY=VALUE of its
+ * selectors is met by the feature VALUE. `partition`: other nodes are left out; NULL: none is. */
+int slurm_read_nodes(char *text, const char *partition, const struct demand *demand, struct slurm_site *site,
+                     ty_error *err);
+/* The output of `scontrol show licenses -o`. */
+int slurm_read_licences(char *text, struct slurm_site *site, ty_error *err);
+/* The name of the default partition in `scontrol show partition -o`; `wanted` not NULL: that one, which must be there.
+ * The caller frees. */
+int slurm_read_partition(char *text, const char *wanted, char **partition, ty_error *err);
+/* What `scontrol show job -d -o` says was granted, with the labels and types of `all` (which may be NULL): a site of the
+ * allocation's nodes, in the order of the node list. */
+int slurm_read_job(char *text, const struct slurm_site *all, struct slurm_site *granted, ty_error *err);
+
+/* -- slurm_allocation.c */
+
+/* True inside an allocation (SLURM_JOB_ID); `nodes` (may be NULL) how many it has. */
+bool slurm_inside(int64_t *nodes);
+/* Asks scontrol for all nodes of a partition (NULL: the default one), and for the licences. */
+int slurm_look_at_site(const char *partition, const struct demand *demand, struct slurm_site *site,
+                       ty_error *err);
+/* Asks scontrol for what this allocation was granted; where scontrol cannot be asked, the environment tells. */
+int slurm_look_at_allocation(const struct demand *demand, struct slurm_site *granted, ty_error *err);
+/* "2(x3),1" becomes 2, 2, 2, 1: the caller frees. TY_EUSAGE for anything else. */
+int slurm_expand_counts(const char *text, int64_t **counts, size_t *n, ty_error *err);
+
+/* -- slurm_request.c */
+
+struct slurm_line {
+    char *name, *value; /* owned; "gpus-per-task", "a100:1"; value NULL: a flag */
+    char *why;          /* owned; NULL: the user's own */
+};
+
+/* The options of a request, the same for sbatch, salloc and srun. */
+struct slurm_request {
+    struct slurm_line *lines; /* owned */
+    size_t n;
+};
+
+/* `own` are the --slurm-option K=V (NULL-terminated; may be NULL): they replace a line of the same name. TY_EUSAGE or
+ * TY_EINFEASIBLE for what Slurm cannot do, or would leave waiting for ever. */
+int slurm_request_make(const struct demand *demand, const struct slurm_site *site, const char *const *own,
+                       struct slurm_request *request, ty_error *err);
+void slurm_request_done(struct slurm_request *request);
+const char *slurm_request_value(const struct slurm_request *request, const char *name); /* NULL: not there */
+
+/* Plans on the site as it stands; what licences give is taken off the demand before. The plan keeps names of the site. */
+int slurm_plan(const struct slurm_site *site, const struct demand *demand, struct plan **plan, ty_error *err);
+
+/* -- slurm_batch.c */
+
+struct slurm_batch {
+    const char *name, *output; /* of the job; the path of its output */
+    const char *command;       /* `trainyard run ...`, quoted for a shell */
+    int64_t max_requeues;
+    int64_t notice_s; /* between the signal that tells of the end, and the end */
+};
+
+int slurm_batch_format(const struct slurm_batch *batch, const struct slurm_request *request,
+                       struct buffer *out);
+/* Gives the script to sbatch; `job_id` is its number. Slurm's own words where it refuses. */
+int slurm_batch_submit(const char *script, int64_t *job_id, ty_error *err);
+/* "waits: other jobs hold what it needs (Resources)", or "runs"; appended. */
+int slurm_job_state(int64_t job_id, struct buffer *out, ty_error *err);
+
+#endif

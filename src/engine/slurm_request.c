@@ -1,0 +1,481 @@
+/* The options of a request (docs/spec/slurm.md 4.1), each with the reason that `trainyard plan` shows. How many nodes
+ * there are to be, and how many workers on each, is taken from a plan on the site with nothing taken on it, so that a
+ * request is one that can be met. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "engine/slurm.h"
+
+#define MIB_BYTES ((quantity)1024 * 1024 * QUANTITY_ONE)
+
+struct asking {
+    const struct demand *demand;
+    const struct slurm_site *site;
+    int64_t workers, nodes, tasks_per_node;
+    bool fixed;                   /* nodes and tasks per node are said; else Slurm fills nodes one by one */
+    struct buffer gres, licences; /* lists that grow */
+    struct buffer constraint, exclude;
+    struct slurm_request *request;
+    ty_error *err;
+};
+
+/* -- lines -- */
+
+static void line_done(struct slurm_line *line) {
+    free(line->name);
+    free(line->value);
+    free(line->why);
+}
+
+void slurm_request_done(struct slurm_request *request) {
+    for (size_t i = 0; i < request->n; i++)
+        line_done(&request->lines[i]);
+    free(request->lines);
+    *request = (struct slurm_request){0};
+}
+
+static struct slurm_line *find_line(const struct slurm_request *request, const char *name) {
+    for (size_t i = 0; i < request->n; i++)
+        if (str_equal(request->lines[i].name, name)) return &request->lines[i];
+    return NULL;
+}
+
+const char *slurm_request_value(const struct slurm_request *request, const char *name) {
+    const struct slurm_line *line = find_line(request, name);
+    return line != NULL ? line->value : NULL;
+}
+
+/* Adds a line, or replaces the one of this name. */
+static int put_line(struct slurm_request *request, const char *name, const char *value, const char *why,
+                    ty_error *err) {
+    struct slurm_line made = {strdup(name), value != NULL ? strdup(value) : NULL,
+                              why != NULL ? strdup(why) : NULL};
+    struct slurm_line *at = find_line(request, name);
+    bool failed =
+        made.name == NULL || (value != NULL && made.value == NULL) || (why != NULL && made.why == NULL);
+    if (failed || (at == NULL && ARRAY_GROW(request->lines, request->n) < 0)) {
+        line_done(&made);
+        return ty_fail_memory(err);
+    }
+    if (at == NULL)
+        at = &request->lines[request->n++];
+    else
+        line_done(at);
+    *at = made;
+    return 0;
+}
+
+__attribute__((format(printf, 4, 5))) static int say(struct asking *asking, const char *name, const char *why,
+                                                     const char *format, ...) {
+    CLEANUP_FREE char *value = NULL;
+    va_list args;
+    va_start(args, format);
+    int size = vasprintf(&value, format, args);
+    va_end(args);
+    if (size >= 0) return put_line(asking->request, name, value, why, asking->err);
+    value = NULL;
+    return ty_fail_memory(asking->err);
+}
+
+/* -- feasibility -- */
+
+/* A resource that no node has, but a licence of that name. */
+static bool is_licence(const struct slurm_site *site, const char *resource) {
+    return slurm_find_licence(site, resource) != NULL && slurm_most_gres(site, resource, NULL) == 0;
+}
+
+/* Without what licences give; the rest is borrowed from the demand. */
+static int without_licences(const struct slurm_site *site, const struct demand *demand, struct demand *left,
+                            ty_error *err) {
+    *left = *demand;
+    left->per_worker = (struct resources){0};
+    if (resources_copy(&left->per_worker, &demand->per_worker) < 0) return ty_fail_memory(err);
+    for (size_t i = 0; i < demand->per_worker.n; i++) {
+        const char *name = demand->per_worker.items[i].name;
+        if (is_licence(site, name) || str_equal(name, "shard")) resources_remove(&left->per_worker, name);
+    }
+    return 0;
+}
+
+int slurm_plan(const struct slurm_site *site, const struct demand *demand, struct plan **plan, ty_error *err) {
+    struct demand left;
+    int result = without_licences(site, demand, &left, err);
+    if (result >= 0) result = plan_make(site->nodes, &left, plan, err);
+    resources_done(&left.per_worker);
+    return result;
+}
+
+/* The same with nothing taken on the nodes. */
+static int plan_idle(const struct slurm_site *site, const struct demand *demand, struct plan **plan,
+                     ty_error *err) {
+    struct cluster *nodes = site->nodes;
+    struct node_use **uses = calloc(nodes->n + 1, sizeof *uses);
+    if (uses == NULL) return ty_fail_memory(err);
+    for (size_t i = 0; i < nodes->n; i++)
+        uses[i] = TAKE(nodes->nodes[i].use);
+    int result = slurm_plan(site, demand, plan, err);
+    for (size_t i = 0; i < nodes->n; i++)
+        nodes->nodes[i].use = uses[i];
+    free(uses);
+    return result;
+}
+
+/* A slice's hosts lie on one switch; which, Slurm decides. So only their number and devices are looked at. */
+static int check_slices(const struct asking *asking) {
+    const struct demand *demand = asking->demand;
+    int64_t hosts = 0;
+    for (size_t i = 0; i < asking->site->nodes->n; i++)
+        if (resources_get(&asking->site->nodes->nodes[i].shape->total, "TPU") >=
+            demand->tpu.chips_per_host * QUANTITY_ONE)
+            hosts++;
+    if (hosts >= asking->nodes) return 0;
+    return ty_fail(asking->err, TY_EINFEASIBLE,
+                   "%lld hosts with %lld TPU chips each are needed, and Slurm has %lld (GRES tpu)",
+                   (long long)asking->nodes, (long long)demand->tpu.chips_per_host, (long long)hosts);
+}
+
+/* Nodes and tasks on each, by placement and by what fits. */
+static int lay_out(struct asking *asking) {
+    const struct demand *demand = asking->demand;
+    struct plan *plan = NULL;
+    asking->workers = (int64_t)demand->max_workers;
+    if (demand->tpu.workers_per_slice > 0) {
+        asking->nodes = asking->workers / demand->tpu.workers_per_slice * demand->tpu.hosts_per_slice;
+        asking->tasks_per_node = (asking->workers + asking->nodes - 1) / asking->nodes;
+        asking->fixed = true;
+        return check_slices(asking);
+    }
+    int result = plan_idle(asking->site, demand, &plan, asking->err);
+    if (result < 0) return result;
+    if (plan->verdict != PLAN_FEASIBLE) {
+        result = ty_fail(asking->err, TY_EINFEASIBLE, "%s", plan->reason);
+    } else if (plan->n_workers > 0) {
+        asking->workers = (int64_t)plan->n_workers;
+        asking->nodes = (int64_t)plan->n_nodes_used;
+        asking->tasks_per_node = (asking->workers + asking->nodes - 1) / asking->nodes;
+    }
+    plan_destroy(plan);
+    return result;
+}
+
+/* -- GPUs -- */
+
+/* The GRES type of the demand's accelerator type; NULL with more than one, or none. */
+static const char *gres_type(const struct asking *asking, const char *gres) {
+    const char *found = NULL;
+    for (size_t i = 0; i < asking->site->n_gres; i++) {
+        const struct slurm_gres *have = &asking->site->gres[i];
+        if (!str_equal(have->name, gres) || !slurm_type_is(have->type, asking->demand->accelerator_type))
+            continue;
+        if (found != NULL) return NULL;
+        found = have->type;
+    }
+    return found;
+}
+
+static void add(struct buffer *list, const char *separator, const char *text) {
+    buffer_printf(list, "%s%s", list->size > 0 ? separator : "", text);
+}
+
+/* Nodes of another type are left out by name, where no word of Slurm's does it. */
+static void exclude_other_types(struct asking *asking) {
+    const char *wanted = asking->demand->accelerator_type;
+    for (size_t i = 0; wanted != NULL && i < asking->site->nodes->n; i++) {
+        const struct node *node = &asking->site->nodes->nodes[i];
+        const char *type = node->shape->accelerator_type;
+        if (type == NULL || !accelerator_type_matches(wanted, type)) add(&asking->exclude, ",", node->name);
+    }
+}
+
+static int ask_whole_gpus(struct asking *asking, int64_t each) {
+    const char *type = gres_type(asking, "gpu");
+    char amount[128];
+    (void)snprintf(amount, sizeof amount, "%s%s", type != NULL ? type : "", type != NULL ? ":" : "");
+    if (type == NULL) exclude_other_types(asking);
+    long long all = each * asking->tasks_per_node;
+    if (asking->demand->elastic)
+        return say(asking, "gpus-per-node", "each node's share", "%s%lld", amount, all);
+    int result = say(asking, "gpus-per-task", "GPUs of a worker", "%s%lld", amount, (long long)each);
+    if (result < 0) return result;
+    return say(asking, "gpu-bind", "a typed count shows tasks no GPU without", "per_task:%lld",
+               (long long)each);
+}
+
+/* Parts of GPUs are shards, where the site has them: those of one job lie on one GPU of a node. */
+static int ask_parts(struct asking *asking, quantity part) {
+    int64_t per_gpu = slurm_shards_per_gpu(asking->site);
+    if (per_gpu == 0) {
+        quantity all = part * asking->tasks_per_node;
+        const char *type = gres_type(asking, "gpu");
+        if (type == NULL) exclude_other_types(asking);
+        asking->fixed = true;
+        return say(asking, "gpus-per-node",
+                   "whole GPUs, which the workers of a node share: this Slurm has no shards", "%s%s%lld",
+                   type != NULL ? type : "", type != NULL ? ":" : "",
+                   (long long)((all + QUANTITY_ONE - 1) / QUANTITY_ONE));
+    }
+    int64_t shards = (part * per_gpu + QUANTITY_ONE - 1) / QUANTITY_ONE, fit = per_gpu / shards;
+    if (asking->tasks_per_node > fit) {
+        asking->tasks_per_node = fit;
+        asking->nodes = (asking->workers + fit - 1) / fit;
+    }
+    if (asking->nodes > (int64_t)asking->site->nodes->n ||
+        (asking->demand->strategy == PLACE_STRICT_PACK && asking->nodes > 1))
+        return ty_fail(
+            asking->err, TY_EINFEASIBLE,
+            "%lld workers with %lld of the %lld shards of a GPU each: Slurm gives a job shards of "
+            "one GPU on a node, so that takes %lld nodes; ask for whole GPUs (GPU=1), or for fewer workers",
+            (long long)asking->workers, (long long)shards, (long long)per_gpu, (long long)asking->nodes);
+    asking->fixed = true;
+    exclude_other_types(asking);
+    long long all = shards * asking->tasks_per_node;
+    buffer_printf(&asking->gres, "%sshard:%lld", asking->gres.size > 0 ? "," : "", all);
+    return 0;
+}
+
+static int ask_gpus(struct asking *asking) {
+    quantity gpus = resources_get(&asking->demand->per_worker, "GPU");
+    const char *type = asking->demand->accelerator_type;
+    if (gpus == 0) {
+        if (type != NULL && asking->demand->tpu.workers_per_slice == 0) exclude_other_types(asking);
+        return 0;
+    }
+    return gpus < QUANTITY_ONE ? ask_parts(asking, gpus) : ask_whole_gpus(asking, gpus / QUANTITY_ONE);
+}
+
+/* -- other resources -- */
+
+/* Per node: what the plan's nodes hold of it. */
+static int ask_gres(struct asking *asking, const char *name, quantity each) {
+    int64_t amount = (each * asking->tasks_per_node + QUANTITY_ONE - 1) / QUANTITY_ONE,
+            most = slurm_most_gres(asking->site, name, NULL);
+    bool shards = str_equal(name, "shard");
+    if (shards && resources_get(&asking->demand->per_worker, "GPU") > 0)
+        return ty_fail(asking->err, TY_EUSAGE,
+                       "GPU and shard: a job has GPUs or shards of them, not both; write GPU=0.5 for a part");
+    int64_t limit = shards ? slurm_shards_per_gpu(asking->site) : most;
+    if (amount > limit)
+        return ty_fail(asking->err, TY_EINFEASIBLE,
+                       "%s:%lld for a node: %s has %lld, so Slurm would wait for ever", name, (long long)amount,
+                       shards ? "a GPU" : "no node has more; the largest", (long long)limit);
+    asking->fixed = true;
+    buffer_printf(&asking->gres, "%s%s:%lld", asking->gres.size > 0 ? "," : "", name, (long long)amount);
+    return 0;
+}
+
+static int ask_licence(struct asking *asking, const char *name, quantity each) {
+    int64_t amount = (each * asking->workers + QUANTITY_ONE - 1) / QUANTITY_ONE;
+    const struct slurm_licence *licence = slurm_find_licence(asking->site, name);
+    if (amount > licence->total)
+        return ty_fail(asking->err, TY_EINFEASIBLE, "licence %s: %lld are needed, and Slurm has %lld", name,
+                       (long long)amount, (long long)licence->total);
+    buffer_printf(&asking->licences, "%s%s:%lld", asking->licences.size > 0 ? "," : "", name,
+                  (long long)amount);
+    return 0;
+}
+
+static int ask_custom(struct asking *asking) {
+    const struct resources *all = &asking->demand->per_worker;
+    for (size_t i = 0; i < all->n; i++) {
+        const char *name = all->items[i].name;
+        int result = 0;
+        if (str_equal(name, "CPU") || str_equal(name, "memory") || str_equal(name, "GPU")) continue;
+        if (str_prefix(name, ACCELERATOR_TYPE_PREFIX, NULL)) continue;
+        if (is_licence(asking->site, name))
+            result = ask_licence(asking, name, all->items[i].amount);
+        else if (str_equal(name, "TPU"))
+            result = ask_gres(asking, "tpu", all->items[i].amount);
+        else
+            result = ask_gres(asking, name, all->items[i].amount);
+        if (result < 0) return result;
+    }
+    return 0;
+}
+
+/* -- labels -- */
+
+static bool has_feature(const struct slurm_site *site, const char *feature) {
+    for (size_t i = 0; i < site->nodes->n; i++)
+        if (labels_get(&site->nodes->nodes[i].shape->labels, feature) != NULL) return true;
+    return false;
+}
+
+/* Slurm has no word for "not": nodes are left out by name. */
+static void exclude_failing(struct asking *asking, const struct label_constraint *constraint) {
+    struct label_constraint one = *constraint;
+    const struct label_selector selector = {&one, 1};
+    for (size_t i = 0; i < asking->site->nodes->n; i++) {
+        const struct node *node = &asking->site->nodes->nodes[i];
+        if (!label_selector_match(&selector, &node->shape->labels)) add(&asking->exclude, ",", node->name);
+    }
+}
+
+/* KEY=true is the feature KEY, KEY=VALUE the feature VALUE. */
+static int ask_label(struct asking *asking, const struct label_constraint *constraint) {
+    bool by_name = constraint->n_values == 1 && str_equal(constraint->values[0], "true");
+    if (constraint->op == LABEL_NOT_IN) return exclude_failing(asking, constraint), 0;
+    CLEANUP(buffer_done) struct buffer any = {0};
+    for (size_t v = 0; v < constraint->n_values; v++) {
+        const char *feature = by_name ? constraint->key : constraint->values[v];
+        if (has_feature(asking->site, feature)) add(&any, "|", feature);
+    }
+    if (any.size == 0)
+        return ty_fail(asking->err, TY_EINFEASIBLE,
+                       "label %.80s=%.80s: no node of this Slurm has the feature %.80s", constraint->key,
+                       constraint->values[0], by_name ? constraint->key : constraint->values[0]);
+    bool several = strchr(any.data, '|') != NULL;
+    buffer_printf(&asking->constraint, "%s%s%s%s", asking->constraint.size > 0 ? "&" : "", several ? "(" : "",
+                  any.data, several ? ")" : "");
+    return any.failed ? ty_fail_memory(asking->err) : 0;
+}
+
+static int ask_labels(struct asking *asking) {
+    const struct demand *demand = asking->demand;
+    int result = 0;
+    if (demand->n_selectors > 1)
+        return ty_fail(asking->err, TY_EUSAGE,
+                       "a label selector for each worker takes a heterogeneous job, which is not asked for "
+                       "here; give one for all");
+    for (size_t i = 0; demand->n_selectors == 1 && i < demand->selectors[0].n && result >= 0; i++)
+        result = ask_label(asking, &demand->selectors[0].items[i]);
+    return result;
+}
+
+/* -- nodes, tasks, CPUs, memory -- */
+
+static int ask_nodes(struct asking *asking) {
+    const struct demand *demand = asking->demand;
+    int64_t least = ((int64_t)demand->min_workers + asking->tasks_per_node - 1) / asking->tasks_per_node;
+    if (demand->elastic) {
+        int result = say(asking, "nodes", "at least, and at most, for this many workers", "%lld-%lld",
+                         (long long)least, (long long)asking->nodes);
+        return result < 0 ? result
+                          : say(asking, "ntasks-per-node", "workers on a node", "%lld",
+                                (long long)asking->tasks_per_node);
+    }
+    if (!asking->fixed && demand->strategy == PLACE_PACK) {
+        int64_t most = asking->workers < (int64_t)asking->site->nodes->n ? asking->workers
+                                                                         : (int64_t)asking->site->nodes->n;
+        int result = say(asking, "nodes", "PACK: as few as will do", "1-%lld", (long long)most);
+        if (result >= 0) result = put_line(asking->request, "use-min-nodes", NULL, "PACK", asking->err);
+        return result < 0 ? result
+                          : say(asking, "ntasks", "one for each worker", "%lld", (long long)asking->workers);
+    }
+    int result =
+        say(asking, "nodes", placement_strategy_name(demand->strategy), "%lld", (long long)asking->nodes);
+    if (result >= 0) result = say(asking, "ntasks", "one for each worker", "%lld", (long long)asking->workers);
+    return result < 0 ? result
+                      : say(asking, "ntasks-per-node", "shared out evenly: Slurm would fill the first node",
+                            "%lld", (long long)asking->tasks_per_node);
+}
+
+static int ask_cpus(struct asking *asking) {
+    const struct resources *all = &asking->demand->per_worker;
+    int64_t cpus = (resources_get(all, "CPU") + QUANTITY_ONE - 1) / QUANTITY_ONE;
+    if (cpus < 1) cpus = 1;
+    quantity trainer = resources_get(&asking->demand->trainer, "CPU");
+    if (trainer > 0)
+        cpus +=
+            (trainer + QUANTITY_ONE - 1) / QUANTITY_ONE; /* tasks are alike: each has room for the trainer */
+    int result = say(asking, "cpus-per-task", "CPUs of a worker, whole ones", "%lld", (long long)cpus);
+    quantity memory = resources_get(all, "memory");
+    if (result < 0 || memory == 0) return result;
+    quantity each = MIB_BYTES * cpus;
+    return say(asking, "mem-per-cpu", "memory of a worker, by its CPUs", "%lldM",
+               (long long)((memory + each - 1) / each));
+}
+
+static int ask_slices(struct asking *asking) {
+    const struct tpu_demand *tpu = &asking->demand->tpu;
+    char licence[80];
+    if (tpu->workers_per_slice == 0) return 0;
+    int64_t slices = asking->workers / tpu->workers_per_slice;
+    (void)snprintf(licence, sizeof licence, "tpuslice-%s", tpu->pod_type);
+    if (slurm_find_licence(asking->site, licence) != NULL)
+        buffer_printf(&asking->licences, "%s%s:%lld", asking->licences.size > 0 ? "," : "", licence,
+                      (long long)slices);
+    return say(asking, "switches", "a TPU slice lies on one switch", "%lld", (long long)slices);
+}
+
+static int say_lists(struct asking *asking) {
+    const struct {
+        const char *name, *why;
+        const struct buffer *list;
+    } lists[] = {
+        {"gres", "of each node, for its workers", &asking->gres},
+        {"licenses", "of the cluster, for all workers", &asking->licences},
+        {"constraint", "features that nodes must have", &asking->constraint},
+        {"exclude", "nodes that must not be taken", &asking->exclude},
+    };
+    int result = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(lists) && result >= 0; i++) {
+        if (lists[i].list->failed) return ty_fail_memory(asking->err);
+        if (lists[i].list->size > 0)
+            result = put_line(asking->request, lists[i].name, lists[i].list->data, lists[i].why, asking->err);
+    }
+    return result;
+}
+
+/* -- the user's own -- */
+
+static int check_own_gres(void *context, const struct slurm_gres *gres) {
+    struct asking *asking = context;
+    int64_t limit = slurm_shards_per_gpu(asking->site);
+    if (!str_equal(gres->name, "shard") || gres->count <= limit) return 0;
+    return ty_fail(asking->err, TY_EINFEASIBLE,
+                   "--slurm-option gres: shard:%lld, but a GPU has %lld, so Slurm would wait for ever",
+                   (long long)gres->count, (long long)limit);
+}
+
+/* "partition=x", "exclusive"; dashes before it do not count. */
+static int put_own(struct asking *asking, const char *text) {
+    while (*text == '-')
+        text++;
+    const char *equals = strchr(text, '=');
+    CLEANUP_FREE char *name = equals != NULL ? strndup(text, (size_t)(equals - text)) : strdup(text);
+    if (name == NULL) return ty_fail_memory(asking->err);
+    if (*name == '\0' || strpbrk(text, "\n\r") != NULL || strpbrk(name, " \t") != NULL)
+        return ty_fail(asking->err, TY_EUSAGE,
+                       "--slurm-option '%.80s': must be NAME=VALUE, as in partition=gpu", text);
+    if (str_equal(name, "gres")) {
+        int result = slurm_each_gres(equals != NULL ? equals + 1 : "", check_own_gres, asking, asking->err);
+        if (result < 0) return result;
+    }
+    return put_line(asking->request, name, equals != NULL ? equals + 1 : NULL, NULL, asking->err);
+}
+
+static int ask(struct asking *asking, const char *const *own) {
+    int result = ask_labels(asking);
+    if (result >= 0) result = lay_out(asking);
+    if (result >= 0 && asking->workers == 0)
+        result = ty_fail(asking->err, TY_EUSAGE, "num_workers must be at least 1 here");
+    if (result >= 0) result = ask_gpus(asking);
+    if (result >= 0) result = ask_custom(asking);
+    if (result >= 0) result = ask_nodes(asking);
+    if (result >= 0) result = ask_cpus(asking);
+    if (result >= 0) result = ask_slices(asking);
+    if (result >= 0) result = say_lists(asking);
+    for (size_t i = 0; own != NULL && own[i] != NULL && result >= 0; i++)
+        result = put_own(asking, own[i]);
+    return result;
+}
+
+int slurm_request_make(const struct demand *demand, const struct slurm_site *site, const char *const *own,
+                       struct slurm_request *request, ty_error *err) {
+    struct slurm_request made = {0};
+    struct asking asking = {.demand = demand, .site = site, .request = &made, .err = err};
+    int result = ask(&asking, own);
+    struct buffer *const lists[] = {&asking.gres, &asking.licences, &asking.constraint, &asking.exclude};
+    for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
+        buffer_done(lists[i]);
+    if (result < 0)
+        slurm_request_done(&made);
+    else
+        *request = made;
+    return result;
+}
