@@ -70,17 +70,15 @@ static void watch_forks(void) {
     (void)pthread_atfork(before_fork, after_fork, begin_child);
 }
 
-/* Under the lock: those that were closed make room. */
-static void drop_closed(void) {
-    size_t n = 0;
-    for (size_t i = 0; i < table.n; i++)
-        if (is_open(&table.items[i])) table.items[n++] = table.items[i];
-    table.n = n;
-}
-
 /* Under the lock. Without memory the table stays as it is, and a child may hold the descriptor. */
 static void add(const struct withheld *item) {
-    if (table.n == table.room) drop_closed();
+    if (table.n == table.room) {
+        /* Those that were closed make room. */
+        size_t n = 0;
+        for (size_t i = 0; i < table.n; i++)
+            if (is_open(&table.items[i])) table.items[n++] = table.items[i];
+        table.n = n;
+    }
     if (table.n == table.room) {
         size_t room = 2 * table.room + 16;
         struct withheld *items = reallocarray(table.items, room, sizeof *items);

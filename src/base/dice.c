@@ -9,16 +9,13 @@ static uint64_t rotate(uint64_t value, int bits) {
     return value << bits | value >> (64 - bits);
 }
 
-static uint64_t split(uint64_t *state) {
-    uint64_t mixed = *state += 0x9e3779b97f4a7c15;
-    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9;
-    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111eb;
-    return mixed ^ mixed >> 31;
-}
-
 void dice_seed(struct dice *dice, uint64_t seed) {
-    for (int i = 0; i < 4; i++)
-        dice->state[i] = split(&seed);
+    for (int i = 0; i < 4; i++) {
+        uint64_t mixed = seed += 0x9e3779b97f4a7c15;
+        mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9;
+        mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111eb;
+        dice->state[i] = mixed ^ mixed >> 31;
+    }
 }
 
 uint64_t dice_next(struct dice *dice) {

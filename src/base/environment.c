@@ -24,11 +24,6 @@ static int reserve_one(struct environment *environment) {
     return ARRAY_GROW(environment->items, environment->n + 1); /* and the NULL behind it */
 }
 
-static char *join(const char *name, const char *value) {
-    char *item;
-    return asprintf(&item, "%s=%s", name, value) < 0 ? NULL : item;
-}
-
 static int remove_name(struct environment *environment, const char *name) {
     uintptr_t *at = environment->index == NULL ? NULL : hash_get(environment->index, name);
     if (at == NULL) return 0;
@@ -47,8 +42,8 @@ static int remove_name(struct environment *environment, const char *name) {
 int environment_set(struct environment *environment, const char *name, const char *value) {
     if (value == NULL) return remove_name(environment, name);
     if (reserve_one(environment) < 0) return -ENOMEM;
-    char *item = join(name, value);
-    if (item == NULL) return -ENOMEM;
+    char *item;
+    if (asprintf(&item, "%s=%s", name, value) < 0) return -ENOMEM;
     uintptr_t *at = hash_get(environment->index, name);
     if (at != NULL) {
         free(environment->items[*at]);

@@ -26,8 +26,13 @@ static void shorten(char *line, size_t *size) {
     *size = head + gap + *size - tail;
 }
 
-/* One line: control characters become spaces, the ends are trimmed. */
-static void store_line(char *to, char *text) {
+int ty_vfail(ty_error *err, int code, const char *format, va_list args) {
+    if (err == NULL) return code;
+    int saved = errno;
+    char text[LONGEST_LINE]; /* apart from err, whose old message may be among the arguments */
+    if (vsnprintf(text, sizeof text, format, args) < 0) text[0] = '\0';
+    err->code = code;
+    /* One line: control characters become spaces, the ends are trimmed. */
     size_t size = 0;
     for (const char *from = text; *from != '\0'; from++) {
         unsigned char c = (unsigned char)*from;
@@ -37,17 +42,8 @@ static void store_line(char *to, char *text) {
     while (size > 0 && text[size - 1] == ' ')
         size--;
     shorten(text, &size);
-    memcpy(to, text, size);
-    to[size] = '\0';
-}
-
-int ty_vfail(ty_error *err, int code, const char *format, va_list args) {
-    if (err == NULL) return code;
-    int saved = errno;
-    char text[LONGEST_LINE]; /* apart from err, whose old message may be among the arguments */
-    if (vsnprintf(text, sizeof text, format, args) < 0) text[0] = '\0';
-    err->code = code;
-    store_line(err->message, text);
+    memcpy(err->message, text, size);
+    err->message[size] = '\0';
     errno = saved;
     return code;
 }

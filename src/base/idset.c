@@ -77,19 +77,6 @@ static bool parse_id(const char *text, int64_t *id) {
     return !padded && str_to_int64(text, 0, IDSET_MAX - 1, id);
 }
 
-/* `range` is cut up and spoilt. */
-static int parse_range(struct idset_reader *reader, char *range) {
-    int64_t first, last;
-    char *dash = strchr(range, '-');
-    if (dash != NULL) *dash = '\0';
-    if (!parse_id(range, &first)) return -EINVAL;
-    last = first;
-    if (dash != NULL && (!parse_id(dash + 1, &last) || last <= first)) return -EINVAL;
-    if (first <= reader->last) return -EINVAL;
-    reader->last = last;
-    return idset_add_range(&reader->set, first, last);
-}
-
 static int parse_ranges(struct idset_reader *reader, char *text) {
     size_t size = strlen(text);
     if (size >= 2 && text[0] == '[' && text[size - 1] == ']') {
@@ -100,7 +87,16 @@ static int parse_ranges(struct idset_reader *reader, char *text) {
     for (char *range = text; range != NULL;) {
         char *comma = strchr(range, ',');
         if (comma != NULL) *comma = '\0';
-        int result = parse_range(reader, range);
+        /* The range is cut up and spoilt. */
+        int64_t first, last;
+        char *dash = strchr(range, '-');
+        if (dash != NULL) *dash = '\0';
+        if (!parse_id(range, &first)) return -EINVAL;
+        last = first;
+        if (dash != NULL && (!parse_id(dash + 1, &last) || last <= first)) return -EINVAL;
+        if (first <= reader->last) return -EINVAL;
+        reader->last = last;
+        int result = idset_add_range(&reader->set, first, last);
         if (result < 0) return result;
         range = comma == NULL ? NULL : comma + 1;
     }

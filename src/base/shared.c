@@ -16,13 +16,6 @@ static void *allocate(size_t size) {
     return mapped != MAP_FAILED ? mapped : NULL;
 }
 
-static void give_back(void *memory, size_t size) {
-    if (size < MAPPED)
-        free(memory);
-    else
-        (void)munmap(memory, size);
-}
-
 static size_t whole_size(size_t size) {
     return sizeof(struct shared) + size + 1;
 }
@@ -51,5 +44,9 @@ struct shared *shared_hold(struct shared *shared) {
 void shared_release(struct shared *shared) {
     if (shared == NULL || --shared->references > 0) return;
     if (shared->account != NULL) *shared->account -= shared->size;
-    give_back(shared, whole_size(shared->size));
+    size_t size = whole_size(shared->size);
+    if (size < MAPPED)
+        free(shared);
+    else
+        (void)munmap(shared, size);
 }

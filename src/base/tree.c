@@ -134,10 +134,6 @@ static int keep_place(struct tree *tree, const void *of) {
     return 0;
 }
 
-static bool is_shared(const json_t *value) {
-    return json_is_boolean(value) || json_is_null(value);
-}
-
 static int refuse_nul(struct tree *tree) {
     if (memchr(tree->event.data.scalar.value, '\0', tree->event.data.scalar.length) == NULL) return 0;
     return tree_refuse(tree, "text cannot hold a NUL byte");
@@ -151,7 +147,7 @@ static int scalar_value(struct tree *tree, json_t **value) {
     json_t *scalar = plain ? tree_plain_scalar(text, &problem) : json_string(text);
     if (scalar == NULL && problem != NULL) return tree_refuse(tree, "\"%.40s\" %s", text, problem);
     if (scalar == NULL) return ty_fail_memory(tree->err);
-    if (!is_shared(scalar)) result = keep_place(tree, scalar);
+    if (!(json_is_boolean(scalar) || json_is_null(scalar))) result = keep_place(tree, scalar);
     if (result < 0) json_decref(scalar);
     if (result == 0) *value = scalar;
     return result;

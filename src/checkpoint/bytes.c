@@ -65,19 +65,8 @@ static void tell(XXH128_hash_t hash, int64_t size, struct digest *digest) {
     digest->size = size;
 }
 
-static void finish(const struct pass *pass, struct digest *digest) {
-    tell(XXH3_128bits_digest(&pass->hash), pass->at, digest);
-}
-
 void bytes_digest_memory(const void *data, size_t size, struct digest *digest) {
     tell(XXH3_128bits(data, size), (int64_t)size, digest);
-}
-
-/* Syncing later finds most of the work done. Errors are the business of that sync. */
-static void push(struct pass *pass) {
-    if (pass->to < 0 || pass->direct || pass->at - pass->pushed < PUSH) return;
-    (void)sync_file_range(pass->to, pass->pushed, pass->at - pass->pushed, SYNC_FILE_RANGE_WRITE);
-    pass->pushed = pass->at;
 }
 
 /* Network file systems are left to their own caches, which keep many writes under way. */
@@ -124,7 +113,11 @@ static int step(struct pass *pass, int64_t most) {
     int result = pass->to >= 0 ? store(pass, (size_t)n) : 0;
     if (result < 0) return result;
     pass->at += n;
-    push(pass);
+    /* Syncing later finds most of the work done. Errors are the business of that sync. */
+    if (pass->to >= 0 && !pass->direct && pass->at - pass->pushed >= PUSH) {
+        (void)sync_file_range(pass->to, pass->pushed, pass->at - pass->pushed, SYNC_FILE_RANGE_WRITE);
+        pass->pushed = pass->at;
+    }
     return 1;
 }
 
@@ -177,7 +170,7 @@ static int pass_all(struct bytes *bytes, int from, int to, const struct stat *st
     bool sparse = status->st_blocks * 512 < status->st_size;
     pass.direct = to >= 0 && !sparse && status->st_size >= DIRECT_MIN && set_direct(to, true);
     int result = sparse ? pass_sparse(&pass, status->st_size) : pass_whole(&pass);
-    if (result == 0) finish(&pass, digest);
+    if (result == 0) tell(XXH3_128bits_digest(&pass.hash), pass.at, digest);
     return result;
 }
 

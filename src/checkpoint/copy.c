@@ -34,14 +34,6 @@ int copy_fail(const struct copy *copy, const struct tree_entry *entry, int code,
 
 /* -- what was copied */
 
-static void forget(struct copy *copy) {
-    for (size_t i = 0; i < copy->n; i++) {
-        free(copy->copied[i].path);
-        free(copy->copied[i].target);
-    }
-    free(copy->copied);
-}
-
 /* Room for one more, all zero; NULL without memory. */
 static struct copied *note(struct copy *copy, const struct tree_entry *entry, ty_error *err) {
     char *path = strdup(entry->path);
@@ -56,16 +48,6 @@ static struct copied *note(struct copy *copy, const struct tree_entry *entry, ty
 
 static bool is_same(const struct stat *one, const struct stat *other) {
     return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
-}
-
-static int copy_directory(struct copy *copy, const struct tree_entry *entry, struct copied *copied,
-                          ty_error *err) {
-    copied->directory = true;
-    if (is_same(&entry->status, &copy->own_status))
-        return ty_fail(err, TY_EUSAGE, "the checkpoint %s holds the directory %s into which it is copied",
-                       copy->source, copy->staging);
-    if (mkdirat(copy->own, entry->path, (entry->status.st_mode & 0777) | 0700) == 0) return 0;
-    return copy_fail(copy, entry, errno, err);
 }
 
 static int copy_link(struct copy *copy, const struct tree_entry *entry, struct copied *copied, ty_error *err) {
@@ -86,7 +68,14 @@ static int copy_entry(void *context, enum tree_visit visit, const struct tree_en
     if (result < 0) return result;
     struct copied *copied = note(copy, entry, err);
     if (copied == NULL) return -ENOMEM;
-    if (S_ISDIR(entry->status.st_mode)) return copy_directory(copy, entry, copied, err);
+    if (S_ISDIR(entry->status.st_mode)) {
+        copied->directory = true;
+        if (is_same(&entry->status, &copy->own_status))
+            return ty_fail(err, TY_EUSAGE, "the checkpoint %s holds the directory %s into which it is copied",
+                           copy->source, copy->staging);
+        if (mkdirat(copy->own, entry->path, (entry->status.st_mode & 0777) | 0700) == 0) return 0;
+        return copy_fail(copy, entry, errno, err);
+    }
     if (S_ISLNK(entry->status.st_mode)) return copy_link(copy, entry, copied, err);
     return copy_file(copy, entry, &copied->digest, err);
 }
@@ -232,7 +221,11 @@ int checkpoint_copy(const char *source, const char *staging, const struct checkp
         (void)close(copy.own);
     }
     if (copy.to >= 0) (void)close(copy.to);
-    forget(&copy);
+    for (size_t i = 0; i < copy.n; i++) {
+        free(copy.copied[i].path);
+        free(copy.copied[i].target);
+    }
+    free(copy.copied);
     if (result < 0 || copy.kept.code == 0) return result;
     if (err != NULL) *err = copy.kept;
     return 1;

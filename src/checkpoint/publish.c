@@ -47,17 +47,6 @@ static int await(struct gathering *gathering, json_t *value, size_t rank, ty_err
     return json_object_set(gathering->awaited, entry.path, value) < 0 ? ty_fail_memory(err) : 0;
 }
 
-static int await_list(struct gathering *gathering, int top, const char *list, size_t rank, ty_error *err) {
-    CLEANUP_JSON json_t *values = manifest_read_list(top, list);
-    if (values == NULL)
-        return ty_fail(err, TY_EPROTOCOL, "rank %zu gives no JSON list of the files of its checkpoint", rank);
-    int result = 0;
-    size_t i;
-    json_t *value;
-    json_array_foreach(values, i, value) if (result == 0) result = await(gathering, value, rank, err);
-    return result;
-}
-
 static int sync_file(const struct gathering *gathering, const struct tree_entry *entry, ty_error *err) {
     CLEANUP_FD int fd = tree_open_file(entry->directory, entry->name);
     int result = fd < 0 ? fd : fsync(fd) < 0 ? -errno : 0;
@@ -120,7 +109,14 @@ static int found(void *context, enum tree_visit visit, const struct tree_entry *
 /* Fills `gathering` from the lists and from what is there; the two must agree. */
 static int take_stock(struct gathering *gathering, int top, const char *const *lists, size_t n, ty_error *err) {
     for (size_t rank = 0; rank < n; rank++) {
-        int result = await_list(gathering, top, lists[rank], rank, err);
+        CLEANUP_JSON json_t *values = manifest_read_list(top, lists[rank]);
+        if (values == NULL)
+            return ty_fail(err, TY_EPROTOCOL, "rank %zu gives no JSON list of the files of its checkpoint",
+                           rank);
+        int result = 0;
+        size_t i;
+        json_t *value;
+        json_array_foreach(values, i, value) if (result == 0) result = await(gathering, value, rank, err);
         if (result < 0) return result;
     }
     int result = tree_walk(top, gathering->staging, found, gathering, err);
@@ -202,23 +198,21 @@ static bool is_squatted(int run, const char *name, const struct checkpoint_parts
     return !found.original || found.number != parts->number;
 }
 
-/* A name by the number, with a further one where that is squatted. */
-static void choose_name(int run, const struct checkpoint_parts *parts, char name[2 * CHECKPOINT_NAME_SIZE]) {
-    enum { NAMES_TRIED = 1000 };
-    char plain[CHECKPOINT_NAME_SIZE];
-    checkpoint_name(parts->number, plain);
-    (void)snprintf(name, CHECKPOINT_NAME_SIZE, "%s", plain);
-    for (int i = 2; i < NAMES_TRIED && is_squatted(run, name, parts); i++)
-        (void)snprintf(name, 2 * CHECKPOINT_NAME_SIZE, "%s-%d", plain, i);
-}
-
 int checkpoint_publish(const char *run_path, const struct checkpoint_parts *parts, char **path, ty_error *err) {
     CLEANUP(buffer_done) struct buffer staging = {0};
     CLEANUP_FREE char *committed = NULL;
     char chosen[2 * CHECKPOINT_NAME_SIZE];
     CLEANUP_FD int run = tree_open(AT_FDCWD, run_path, true, err);
     if (run < 0) return run;
-    if (parts->name == NULL) choose_name(run, parts, chosen);
+    if (parts->name == NULL) {
+        /* A name by the number, with a further one where that is squatted. */
+        enum { NAMES_TRIED = 1000 };
+        char plain[CHECKPOINT_NAME_SIZE];
+        checkpoint_name(parts->number, plain);
+        (void)snprintf(chosen, CHECKPOINT_NAME_SIZE, "%s", plain);
+        for (int i = 2; i < NAMES_TRIED && is_squatted(run, chosen, parts); i++)
+            (void)snprintf(chosen, 2 * CHECKPOINT_NAME_SIZE, "%s-%d", plain, i);
+    }
     const char *name = parts->name != NULL ? parts->name : chosen;
     checkpoint_staging_path(run_path, parts->number, parts->attempt, &staging);
     if (staging.failed || asprintf(&committed, "%s/%s", run_path, name) < 0) {

@@ -45,13 +45,6 @@ bool checkpoint_is_of_run(const char *path) {
     return false;
 }
 
-/* What others still rely on is not moved: a directory that is reached through a link, or one of a run, such as
- * a committed checkpoint. */
-static bool may_move(const char *source) {
-    struct stat status;
-    return lstat(source, &status) == 0 && S_ISDIR(status.st_mode) && !checkpoint_is_of_run(source);
-}
-
 static bool move(const char *from, const char *to) {
     return renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0;
 }
@@ -87,7 +80,10 @@ int checkpoint_take(const char *source, const char *staging, char **taken, ty_er
     if (lies_in(run, resolved))
         return ty_fail(err, TY_EUSAGE, "the checkpoint %s holds the directory %s into which it is copied",
                        source, staging);
-    if (!may_move(source)) return 0;
+    /* What others still rely on is not moved: a directory that is reached through a link, or one of a run, such
+     * as a committed checkpoint. */
+    struct stat status;
+    if (!(lstat(source, &status) == 0 && S_ISDIR(status.st_mode) && !checkpoint_is_of_run(source))) return 0;
     if (make_places(resolved, staging, &near, &here) < 0) return ty_fail_memory(err);
     if (move(resolved, near) || (errno == EXDEV && move_here(resolved, here, near))) *taken = TAKE(near);
     return 0;

@@ -50,11 +50,6 @@ static int visit(struct walk *walk, int directory, const char *name, int depth, 
     return walk->visitor(walk->context, TREE_LEAVE, &entry, err);
 }
 
-static void cut(struct buffer *path, size_t size) {
-    path->size = size;
-    path->data[size] = '\0';
-}
-
 static int walk_entries(struct walk *walk, DIR *stream, int depth, ty_error *err) {
     size_t size = walk->path.size;
     for (;;) {
@@ -67,7 +62,8 @@ static int walk_entries(struct walk *walk, DIR *stream, int depth, ty_error *err
         if (walk->path.failed) return ty_fail_memory(err);
         int result = visit(walk, dirfd(stream), next->d_name, depth, err);
         if (result < 0) return result;
-        cut(&walk->path, size);
+        walk->path.size = size;
+        walk->path.data[size] = '\0';
     }
 }
 

@@ -46,16 +46,6 @@ static _Noreturn void execute_agent(const char *command, int channel, int contro
     _exit(EXIT_FAILURE);
 }
 
-/* In the copy, whose parent is to be the agent's process. */
-static void settle(pid_t agent) {
-    (void)setpgid(0, 0);
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != agent) _exit(EXIT_FAILURE);
-    pool_forget();
-    if (waiting.owner != 0 && waiting.agent.pidfd >= 0) (void)close(waiting.agent.pidfd);
-    waiting.owner = 0;
-}
-
 /* In the process that becomes the agent, whose session is the copy's, too. Returns in the copy only. */
 static void split(const char *command, int channel, int control) {
     (void)setsid();
@@ -63,7 +53,13 @@ static void split(const char *command, int channel, int control) {
     pid_t copy = fork();
     if (copy > 0) execute_agent(command, channel, control, copy);
     if (copy < 0) _exit(EXIT_FAILURE);
-    settle(agent);
+    /* In the copy, whose parent is to be the agent's process. */
+    (void)setpgid(0, 0);
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != agent) _exit(EXIT_FAILURE);
+    pool_forget();
+    if (waiting.owner != 0 && waiting.agent.pidfd >= 0) (void)close(waiting.agent.pidfd);
+    waiting.owner = 0;
 }
 
 static int make_pair(int *ours, int *theirs, ty_error *err) {

@@ -21,12 +21,6 @@
 #include "engine/pool.h"
 #include "wire/start.h"
 
-/* Actions of the child: the descriptors at their places, all else is close-on-exec. */
-static int place_descriptors(posix_spawn_file_actions_t *actions, int channel) {
-    int result = posix_spawn_file_actions_addopen(actions, 0, "/dev/null", O_RDONLY, 0);
-    return result != 0 ? result : posix_spawn_file_actions_adddup2(actions, channel, AGENT_CHANNEL_FD);
-}
-
 /* The controller's signal handling is not the agent's. */
 static int reset_signals(posix_spawnattr_t *attributes) {
     sigset_t none, all;
@@ -46,7 +40,9 @@ static int spawn(const char *command, char *const *argv, int channel, pid_t *pid
     if (result != 0) return result;
     result = posix_spawnattr_init(&attributes);
     if (result == 0) {
-        result = place_descriptors(&actions, channel);
+        /* Actions of the child: the descriptors at their places, all else is close-on-exec. */
+        result = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+        result = result != 0 ? result : posix_spawn_file_actions_adddup2(&actions, channel, AGENT_CHANNEL_FD);
         if (result == 0) result = reset_signals(&attributes);
         if (result == 0) result = posix_spawn(pid, command, &actions, &attributes, argv, environ);
         (void)posix_spawnattr_destroy(&attributes);

@@ -358,22 +358,20 @@ static void stop_controller(struct sim *sim) {
     sim->busy_until = 0;
 }
 
-static void stop_timers(struct sim *sim) {
-    for (uint32_t node = 0; sim->agents != NULL && node < sim->config.n_nodes; node++) {
-        loop_timer_stop(sim->loop, &sim->agents[node].start);
-        loop_timer_stop(sim->loop, &sim->agents[node].fence);
-        loop_timer_stop(sim->loop, &sim->agents[node].loss);
-        loop_timer_stop(sim->loop, &sim->agents[node].stacks);
-    }
-    for (uint32_t rank = 0; sim->workers != NULL && rank < sim->config.max_workers; rank++)
-        loop_timer_stop(sim->loop, &sim->workers[rank].timer);
-    stop_controller(sim);
-}
-
 void sim_destroy(struct sim *sim) {
     if (sim == NULL) return;
     run_destroy(sim->run);
-    if (sim->loop != NULL) stop_timers(sim);
+    if (sim->loop != NULL) {
+        for (uint32_t node = 0; sim->agents != NULL && node < sim->config.n_nodes; node++) {
+            loop_timer_stop(sim->loop, &sim->agents[node].start);
+            loop_timer_stop(sim->loop, &sim->agents[node].fence);
+            loop_timer_stop(sim->loop, &sim->agents[node].loss);
+            loop_timer_stop(sim->loop, &sim->agents[node].stacks);
+        }
+        for (uint32_t rank = 0; sim->workers != NULL && rank < sim->config.max_workers; rank++)
+            loop_timer_stop(sim->loop, &sim->workers[rank].timer);
+        stop_controller(sim);
+    }
     sim_network_done(sim);
     loop_destroy(sim->loop);
     free(sim->agents);

@@ -86,15 +86,6 @@ static void start_worker(struct sim_worker *worker, int attempt) {
         sim->out_of_memory = true;
 }
 
-static void begin_attempt(struct sim_agent *agent, int attempt) {
-    struct sim *sim = agent->sim;
-    agent->attempt = attempt;
-    uint32_t first = sim->first_of[agent->node], end = sim->first_of[agent->node + 1];
-    agent->n_alive = end - first;
-    for (uint32_t i = first; i < end && agent->attempt == attempt; i++)
-        start_worker(&sim->workers[sim->ranks[i]], attempt);
-}
-
 static void stop_worker(struct sim_worker *worker, bool kill) {
     struct sim *sim = worker->sim;
     const struct sim_hooks *hooks = sim->hooks;
@@ -133,7 +124,12 @@ static void end(struct sim_agent *agent) {
 static void on_launch(struct sim_agent *agent, int attempt) {
     if (agent->ending || attempt <= agent->launched) return; /* the end is told, or the launch was doubled */
     agent->launched = attempt;
-    begin_attempt(agent, attempt);
+    struct sim *sim = agent->sim;
+    agent->attempt = attempt;
+    uint32_t first = sim->first_of[agent->node], end = sim->first_of[agent->node + 1];
+    agent->n_alive = end - first;
+    for (uint32_t i = first; i < end && agent->attempt == attempt; i++)
+        start_worker(&sim->workers[sim->ranks[i]], attempt);
 }
 
 static void on_stacks(void *context) {

@@ -44,20 +44,17 @@ static void enter(struct trained_gang *gang, enum phase phase, nanoseconds lengt
     (void)loop_timer_start(sim_loop(gang->sim), &gang->step, length);
 }
 
-/* The end of an interval: one rank writes for all, the others' report of that number is without files. */
-static void begin_checkpoint(struct trained_gang *gang) {
-    gang->uncommitted = now(gang) - gang->since;
-    gang->number++;
-    sim_worker_report(gang->sim, 0, REPORT_BEGIN, gang->number);
-    for (uint32_t rank = 1; rank < gang->n_workers; rank++)
-        sim_worker_report(gang->sim, rank, REPORT_METRICS, gang->number);
-    enter(gang, PHASE_WRITING, gang->config->cost);
-}
-
 static void on_step(void *context) {
     struct trained_gang *gang = context;
     if (gang->phase == PHASE_TRAINING) {
-        begin_checkpoint(gang);
+        /* The end of an interval: one rank writes for all, the others' report of that number is without
+         * files. */
+        gang->uncommitted = now(gang) - gang->since;
+        gang->number++;
+        sim_worker_report(gang->sim, 0, REPORT_BEGIN, gang->number);
+        for (uint32_t rank = 1; rank < gang->n_workers; rank++)
+            sim_worker_report(gang->sim, rank, REPORT_METRICS, gang->number);
+        enter(gang, PHASE_WRITING, gang->config->cost);
     } else if (gang->phase == PHASE_WRITING) {
         sim_worker_report(gang->sim, 0, REPORT_COMMIT, gang->number); /* answered() goes on */
     } else {
@@ -92,19 +89,6 @@ static void gone(void *context, uint32_t rank) {
     ((struct trained_gang *)context)->n_running--;
 }
 
-/* What the gang did since its last checkpoint is void; from here on it restarts. */
-static void stop_training(struct trained_gang *gang) {
-    nanoseconds spent = now(gang) - gang->since;
-    if (gang->phase == PHASE_RESTARTING)
-        gang->result->restarting += spent;
-    else
-        gang->result->lost += gang->uncommitted + spent;
-    gang->uncommitted = 0;
-    gang->phase = PHASE_RESTARTING;
-    gang->since = now(gang);
-    loop_timer_stop(sim_loop(gang->sim), &gang->step);
-}
-
 static void draw_failure(struct trained_gang *gang) {
     double mean = (double)gang->config->mtbf / gang->config->n_nodes;
     (void)loop_timer_start(sim_loop(gang->sim), &gang->failure, dice_exponential(&gang->dice, mean));
@@ -115,21 +99,18 @@ static void on_failure(void *context) {
     struct trained_gang *gang = context;
     gang->result->failures++;
     gang->failed = now(gang);
-    stop_training(gang);
+    /* What the gang did since its last checkpoint is void; from here on it restarts. */
+    nanoseconds spent = now(gang) - gang->since;
+    if (gang->phase == PHASE_RESTARTING)
+        gang->result->restarting += spent;
+    else
+        gang->result->lost += gang->uncommitted + spent;
+    gang->uncommitted = 0;
+    gang->phase = PHASE_RESTARTING;
+    gang->since = now(gang);
+    loop_timer_stop(sim_loop(gang->sim), &gang->step);
     sim_kill_node(gang->sim, (uint32_t)dice_below(&gang->dice, gang->config->n_nodes), 0);
     draw_failure(gang);
-}
-
-/* The time is over: what is under way counts, as it would go on. */
-static void close_books(struct trained_gang *gang) {
-    nanoseconds spent = gang->config->length - gang->since;
-    if (gang->phase == PHASE_TRAINING) gang->result->useful += spent;
-    if (gang->phase == PHASE_WRITING) {
-        gang->result->useful += gang->uncommitted;
-        gang->result->checkpointing += spent;
-    }
-    if (gang->phase == PHASE_RESTARTING) gang->result->restarting += spent;
-    gang->result->attempts = run_attempt(sim_run(gang->sim));
 }
 
 static uint64_t random_number(void *context) {
@@ -146,7 +127,15 @@ static int drive(struct trained_gang *gang, ty_error *err) {
     bool ended = sim_step_until(gang->sim, gang->config->length);
     if (ended) return ty_fail(err, TY_EFAULT, "the simulated run ended before its time");
     if (loop_now(loop) < gang->config->length) return ty_fail_memory(err);
-    close_books(gang);
+    /* The time is over: what is under way counts, as it would go on. */
+    nanoseconds spent = gang->config->length - gang->since;
+    if (gang->phase == PHASE_TRAINING) gang->result->useful += spent;
+    if (gang->phase == PHASE_WRITING) {
+        gang->result->useful += gang->uncommitted;
+        gang->result->checkpointing += spent;
+    }
+    if (gang->phase == PHASE_RESTARTING) gang->result->restarting += spent;
+    gang->result->attempts = run_attempt(sim_run(gang->sim));
     loop_timer_stop(loop, &gang->step);
     loop_timer_stop(loop, &gang->failure);
     return 0;

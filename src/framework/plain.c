@@ -23,16 +23,6 @@ static void share_slices(const struct framework_context *context, struct variabl
     }
 }
 
-/* One thread for each whole CPU of the worker, so that workers of one machine do not fight for cores; a lone
- * one may have all of them. */
-static void share_threads(const struct framework_context *context, const struct plan_worker *worker,
-                          struct variables *variables) {
-    long cpus = framework_whole(context, "CPU");
-    bool alone = context->cluster->logical ? context->plan->n_workers == 1 : worker->local_world_size == 1;
-    if (!alone && framework_inherited(context, "OMP_NUM_THREADS") == NULL)
-        variables_format(variables, "OMP_NUM_THREADS", "%ld", cpus > 0 ? cpus : 1);
-}
-
 /* A broken NCCL communicator ends its process instead of hanging it. */
 static void watch_nccl(const struct framework_context *context, struct variables *variables) {
     static const char *const chosen[] = {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_BLOCKING_WAIT",
@@ -40,31 +30,6 @@ static void watch_nccl(const struct framework_context *context, struct variables
     for (size_t i = 0; i < sizeof chosen / sizeof chosen[0]; i++)
         if (framework_inherited(context, chosen[i]) != NULL) return;
     variables_set(variables, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
-}
-
-/* `jax.distributed.initialize()` takes the address from JAX's own variable; the number of processes and its own
- * among them it knows by no name but those of Open MPI's launcher, which the first variable tells it of. Left
- * empty, that says nothing to Open MPI. */
-static void share_jax(const struct framework_context *context, struct variables *variables) {
-    bool bare = strchr(context->master_address, ':') != NULL; /* an IPv6 address */
-    variables_format(variables, "JAX_COORDINATOR_ADDRESS", "%s%s%s:%u", bare ? "[" : "",
-                     context->master_address, bare ? "]" : "", context->master_port);
-    variables_set(variables, "OMPI_MCA_orte_hnp_uri", "");
-    variables_format(variables, "OMPI_COMM_WORLD_SIZE", "%zu", context->plan->n_workers);
-}
-
-/* JAX would take the device of the local rank, which is another where a worker holds several or sees its own
- * alone. */
-static void place_in_jax(const struct framework_context *context, const struct plan_worker *worker, size_t rank,
-                         struct variables *variables) {
-    struct buffer devices = {0};
-    variables_format(variables, "OMPI_COMM_WORLD_RANK", "%zu", rank);
-    variables_format(variables, "OMPI_COMM_WORLD_LOCAL_RANK", "%u", worker->local_rank);
-    plan_worker_devices(context->plan, context->cluster, rank, context->isolate_devices, &devices);
-    if (devices.failed) variables->result = -ENOMEM;
-    bool held = devices.size > 0 && framework_inherited(context, "JAX_LOCAL_DEVICE_IDS") == NULL;
-    if (held) variables_set(variables, "JAX_LOCAL_DEVICE_IDS", devices.data);
-    buffer_done(&devices);
 }
 
 /* A TPU host's place in its slice. What the workers inherit is that of the host where the run was started. */
@@ -130,7 +95,14 @@ int plain_shared(const struct framework_context *context, environment_change *ch
     if (framework_inherited(context, "PYTHONUNBUFFERED") == NULL) variables_set(&out, "PYTHONUNBUFFERED", "1");
     variables_set(&out, "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
     watch_nccl(context, &out);
-    share_jax(context, &out);
+    /* `jax.distributed.initialize()` takes the address from JAX's own variable; the number of processes and
+     * its own among them it knows by no name but those of Open MPI's launcher, which the first variable
+     * tells it of. Left empty, that says nothing to Open MPI. */
+    bool bare = strchr(context->master_address, ':') != NULL; /* an IPv6 address */
+    variables_format(&out, "JAX_COORDINATOR_ADDRESS", "%s%s%s:%u", bare ? "[" : "", context->master_address,
+                     bare ? "]" : "", context->master_port);
+    variables_set(&out, "OMPI_MCA_orte_hnp_uri", "");
+    variables_format(&out, "OMPI_COMM_WORLD_SIZE", "%zu", context->plan->n_workers);
     share_slices(context, &out);
     return variables_end(&out, err);
 }
@@ -150,8 +122,22 @@ int plain_worker(const struct framework_context *context, size_t rank, environme
     variables_format(&out, "TORCHELASTIC_ERROR_FILE", "%s/logs/rank-%zu.error.json", context->run_path, rank);
     if (context->ports != NULL && context->ports[rank] != 0)
         variables_format(&out, "TRAINYARD_PORT", "%u", context->ports[rank]);
-    share_threads(context, worker, &out);
-    place_in_jax(context, worker, rank, &out);
+    /* One thread for each whole CPU of the worker, so that workers of one machine do not fight for cores; a
+     * lone one may have all of them. */
+    long cpus = framework_whole(context, "CPU");
+    bool alone = context->cluster->logical ? context->plan->n_workers == 1 : worker->local_world_size == 1;
+    if (!alone && framework_inherited(context, "OMP_NUM_THREADS") == NULL)
+        variables_format(&out, "OMP_NUM_THREADS", "%ld", cpus > 0 ? cpus : 1);
+    /* JAX would take the device of the local rank, which is another where a worker holds several or sees its
+     * own alone. */
+    struct buffer local = {0};
+    variables_format(&out, "OMPI_COMM_WORLD_RANK", "%zu", rank);
+    variables_format(&out, "OMPI_COMM_WORLD_LOCAL_RANK", "%u", worker->local_rank);
+    plan_worker_devices(context->plan, context->cluster, rank, context->isolate_devices, &local);
+    if (local.failed) out.result = -ENOMEM;
+    bool held = local.size > 0 && framework_inherited(context, "JAX_LOCAL_DEVICE_IDS") == NULL;
+    if (held) variables_set(&out, "JAX_LOCAL_DEVICE_IDS", local.data);
+    buffer_done(&local);
     if (context->plan->n_slices > 1) variables_format(&out, "MEGASCALE_SLICE_ID", "%d", worker->slice);
     place_in_slice(context, worker, &out);
     plan_worker_devices(context->plan, context->cluster, rank, context->isolate_devices, &devices);

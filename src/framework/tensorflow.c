@@ -5,12 +5,6 @@
 #include <errno.h>
 #include <string.h>
 
-static void add_address(const struct framework_context *context, size_t rank, struct buffer *out) {
-    bool bare = strchr(context->master_address, ':') != NULL; /* an IPv6 address */
-    buffer_printf(out, "%s\"%s%s%s:%u\"", rank > 0 ? ", " : "", bare ? "[" : "", context->master_address,
-                  bare ? "]" : "", context->ports[rank]);
-}
-
 static int worker(const struct framework_context *context, size_t rank, environment_change *change,
                   void *change_context, ty_error *err) {
     struct variables out = {change, change_context, 0};
@@ -24,7 +18,9 @@ static int worker(const struct framework_context *context, size_t rank, environm
             return ty_fail(err, TY_ESTART, "there are not enough free ports for TF_CONFIG of %zu workers",
                            context->plan->n_workers);
         }
-        add_address(context, other, &config);
+        bool bare = strchr(context->master_address, ':') != NULL; /* an IPv6 address */
+        buffer_printf(&config, "%s\"%s%s%s:%u\"", other > 0 ? ", " : "", bare ? "[" : "",
+                      context->master_address, bare ? "]" : "", context->ports[other]);
     }
     buffer_printf(&config, "]}, \"task\": {\"type\": \"worker\", \"index\": %zu}}", rank);
     if (config.failed) out.result = -ENOMEM;

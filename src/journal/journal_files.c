@@ -247,16 +247,6 @@ static int file_close(sqlite3_file *file) {
     return rc;
 }
 
-static void add_locks(sqlite3_io_methods *methods) {
-    methods->xLock = file_lock;
-    methods->xUnlock = file_unlock;
-    methods->xCheckReservedLock = file_check_reserved;
-    methods->xShmMap = index_map;
-    methods->xShmLock = index_lock;
-    methods->xShmBarrier = index_barrier;
-    methods->xShmUnmap = index_unmap;
-}
-
 static int open_written(sqlite3_vfs *layer, const char *path, sqlite3_file *file, int flags, int *given) {
     (void)layer;
     int rc = system_layer->xOpen(system_layer, path, file, flags, given);
@@ -269,7 +259,15 @@ static int open_written(sqlite3_vfs *layer, const char *path, sqlite3_file *file
     int why = errno; /* SQLite asks for it when all is undone */
     descriptors_withhold(held->fd);
     held->methods.xClose = file_close;
-    if (locked) add_locks(&held->methods);
+    if (locked) {
+        held->methods.xLock = file_lock;
+        held->methods.xUnlock = file_unlock;
+        held->methods.xCheckReservedLock = file_check_reserved;
+        held->methods.xShmMap = index_map;
+        held->methods.xShmLock = index_lock;
+        held->methods.xShmBarrier = index_barrier;
+        held->methods.xShmUnmap = index_unmap;
+    }
     file->pMethods = &held->methods;
     if (held->path != NULL && held->fd >= 0) return SQLITE_OK;
     rc = held->path == NULL ? SQLITE_NOMEM : SQLITE_CANTOPEN;

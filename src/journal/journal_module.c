@@ -131,20 +131,16 @@ static int open_database(struct journal *journal, const struct opening *opening,
     return result;
 }
 
-static void append_uri(struct buffer *uri, const char *path, const char *parameters) {
-    buffer_text(uri, "file:");
-    for (const char *at = path; *at != '\0'; at++)
-        if (*at == '%' || *at == '?' || *at == '#')
-            buffer_printf(uri, "%%%02x", (unsigned char)*at);
-        else
-            buffer_char(uri, *at);
-    buffer_printf(uri, "?%s", parameters);
-}
-
 static int open_reader_with(struct journal *journal, const char *parameters, const char *layer,
                             const char *tuning, int *rc, ty_error *err) {
     CLEANUP(buffer_done) struct buffer uri = {0};
-    append_uri(&uri, journal->path, parameters);
+    buffer_text(&uri, "file:");
+    for (const char *at = journal->path; *at != '\0'; at++)
+        if (*at == '%' || *at == '?' || *at == '#')
+            buffer_printf(&uri, "%%%02x", (unsigned char)*at);
+        else
+            buffer_char(&uri, *at);
+    buffer_printf(&uri, "?%s", parameters);
     *rc = SQLITE_NOMEM;
     if (uri.failed) return ty_fail_memory(err);
     const struct opening opening = {uri.data, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, layer, tuning};

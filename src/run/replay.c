@@ -140,15 +140,6 @@ static void note_worker(struct replay_worker *worker, const struct run_event *ev
 
 /* -- the run */
 
-/* Another controller goes on with the run, or the first one begins. */
-static void begin_run(struct run_replay *replay, const struct run_event *event) {
-    replay_close(replay);
-    keep(replay, &replay->run, event);
-    forget(&replay->end);
-    forget(&replay->wait);
-    if (replay->id == NULL) replay->id = copy_text(replay, event->of.run.id);
-}
-
 static void wait(struct run_replay *replay, const struct run_event *event) {
     if (replay->wait.event.time == 0) replay->waits_since = event->time;
     keep(replay, &replay->wait, event);
@@ -162,18 +153,15 @@ static void plan(struct run_replay *replay, const struct run_event *event) {
     replay->planned = true;
 }
 
-static void begin(struct run_replay *replay, const struct run_event *event) {
-    forget(&replay->wait);
-    if (replay->began == 0) replay->began = event->time;
-    if (event->of.attempt.nodes != EVENT_UNKNOWN) replay->nodes = event->of.attempt.nodes;
-    begin_attempt(replay, event);
-    plan_workers(replay, event);
-}
-
 void replay_note(struct run_replay *replay, const struct run_event *event) {
     switch ((int)event->kind) {
     case EVENT_RUN:
-        begin_run(replay, event);
+        /* Another controller goes on with the run, or the first one begins. */
+        replay_close(replay);
+        keep(replay, &replay->run, event);
+        forget(&replay->end);
+        forget(&replay->wait);
+        if (replay->id == NULL) replay->id = copy_text(replay, event->of.run.id);
         break;
     case EVENT_WAIT:
         wait(replay, event);
@@ -182,7 +170,11 @@ void replay_note(struct run_replay *replay, const struct run_event *event) {
         plan(replay, event);
         break;
     case EVENT_ATTEMPT:
-        begin(replay, event);
+        forget(&replay->wait);
+        if (replay->began == 0) replay->began = event->time;
+        if (event->of.attempt.nodes != EVENT_UNKNOWN) replay->nodes = event->of.attempt.nodes;
+        begin_attempt(replay, event);
+        plan_workers(replay, event);
         break;
     case EVENT_NODE:
         if (event->attempt <= 1) keep(replay, &replay->node, event);

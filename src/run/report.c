@@ -200,16 +200,6 @@ static void fail_without(const struct run *run, struct pending *pending, uint32_
     fail_pending(pending, why);
 }
 
-/* How far the ranks are with it. */
-static void look_at_ranks(const struct run *run, struct pending *pending) {
-    for (uint32_t rank = 0; rank < run->config.n_workers; rank++) {
-        const struct run_worker *worker = &run->workers[rank];
-        bool ended = worker->state == WORKER_EXITED || worker->state == WORKER_GONE;
-        pending->arrived += worker->reports >= pending->number;
-        if (ended && worker->reports < pending->number) fail_without(run, pending, rank);
-    }
-}
-
 static struct pending *make_pending(const struct run *run, uint64_t number) {
     struct pending *pending = calloc(1, sizeof *pending);
     if (pending == NULL) return NULL;
@@ -233,29 +223,19 @@ static struct pending *begin(struct run *run, uint64_t number) {
     }
     if (number <= run->forgotten)
         fail_pending(pending, "out of memory"); /* it misses the files or the name of a rank */
-    look_at_ranks(run, pending);
+    /* How far the ranks are with it. */
+    for (uint32_t rank = 0; rank < run->config.n_workers; rank++) {
+        const struct run_worker *worker = &run->workers[rank];
+        bool ended = worker->state == WORKER_EXITED || worker->state == WORKER_GONE;
+        pending->arrived += worker->reports >= pending->number;
+        if (ended && worker->reports < pending->number) fail_without(run, pending, rank);
+    }
     struct pending **link = &run->pending;
     while (*link != NULL && (*link)->number < number)
         link = &(*link)->next;
     pending->next = *link;
     *link = pending;
     return pending;
-}
-
-/* Ranks whose report of this number, or whose files, are not there yet. */
-static void list_awaited(const struct run *run, const struct pending *pending, bool files,
-                         struct idset *ranks) {
-    for (uint32_t rank = 0; rank < run->config.n_workers; rank++)
-        if (files ? pending->writes[rank] : run->workers[rank].reports < pending->number)
-            (void)idset_add(ranks, rank);
-}
-
-static void tell_late(struct run *run, const struct pending *pending) {
-    struct idset ranks = {0};
-    bool files = all_came(run, pending);
-    list_awaited(run, pending, files, &ranks);
-    if (idset_count(&ranks) > 0) run_record_late_checkpoint(run, pending, &ranks, files ? "files" : "report");
-    idset_done(&ranks);
 }
 
 /* The first checkpoint that some ranks wait for and others hold up; those behind it wait for it. */
@@ -276,7 +256,17 @@ void run_on_tell(struct run *run, const struct run_input *input) {
     (void)input;
     const struct pending *pending = find_awaited(run);
     run->watches_reports = false;
-    if (pending != NULL && run->ops->now(run->context) - pending->since >= LATE_AFTER) tell_late(run, pending);
+    if (pending != NULL && run->ops->now(run->context) - pending->since >= LATE_AFTER) {
+        struct idset ranks = {0};
+        bool files = all_came(run, pending);
+        /* Ranks whose report of this number, or whose files, are not there yet. */
+        for (uint32_t rank = 0; rank < run->config.n_workers; rank++)
+            if (files ? pending->writes[rank] : run->workers[rank].reports < pending->number)
+                (void)idset_add(&ranks, rank);
+        if (idset_count(&ranks) > 0)
+            run_record_late_checkpoint(run, pending, &ranks, files ? "files" : "report");
+        idset_done(&ranks);
+    }
     watch_reports(run);
 }
 
@@ -443,14 +433,6 @@ void run_reports_rank_ended(struct run *run, uint32_t rank) {
     settle_all(run);
 }
 
-static void free_lists(struct run *run) {
-    while (run->lists != NULL) {
-        struct list_waiter *waiter = run->lists;
-        run->lists = waiter->next;
-        free(waiter);
-    }
-}
-
 bool run_reports_publishing(const struct run *run) {
     return find_publishing(run) != NULL;
 }
@@ -469,7 +451,11 @@ void run_reports_end(struct run *run) {
     if (run->watches_reports) run->ops->set_timer(run->context, TIMER_REPORTS, -1);
     run->watches_reports = false;
     end_last_publishing(run);
-    free_lists(run);
+    while (run->lists != NULL) {
+        struct list_waiter *waiter = run->lists;
+        run->lists = waiter->next;
+        free(waiter);
+    }
     while (run->pending != NULL) {
         struct pending *pending = run->pending;
         run->pending = pending->next;

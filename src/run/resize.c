@@ -131,7 +131,13 @@ static bool is_finished(const struct run *run) {
     return true;
 }
 
-static void count_loss(struct run *run) {
+bool run_resize_end(struct run *run) {
+    bool stopping = run->resize.phase == RESIZE_STOPPING;
+    if (is_elastic(run)) run->ops->set_timer(run->context, TIMER_RESIZE, -1);
+    run->resize.phase = RESIZE_NONE;
+    run->resize.due = false;
+    if (!stopping || run->failure.outcome != OUTCOME_NONE || run->interrupts > 0 || is_finished(run))
+        return false;
     struct run_resize *resize = &run->resize;
     nanoseconds lost = resize->stopped - resize->saved;
     resize->lost_seconds = lost > 0 ? (double)lost / (double)NS_PER_S : 0;
@@ -142,16 +148,6 @@ static void count_loss(struct run *run) {
                    "; %.1f s of work and %llu report%s since %s are lost", resize->lost_seconds,
                    (unsigned long long)resize->lost_reports, resize->lost_reports == 1 ? "" : "s",
                    resize->saved_number > run->report_base ? "the last checkpoint" : "the launch");
-}
-
-bool run_resize_end(struct run *run) {
-    bool stopping = run->resize.phase == RESIZE_STOPPING;
-    if (is_elastic(run)) run->ops->set_timer(run->context, TIMER_RESIZE, -1);
-    run->resize.phase = RESIZE_NONE;
-    run->resize.due = false;
-    if (!stopping || run->failure.outcome != OUTCOME_NONE || run->interrupts > 0 || is_finished(run))
-        return false;
-    count_loss(run);
     return true;
 }
 
@@ -177,16 +173,12 @@ static bool plan(struct run *run, struct run_layout *layout) {
     return layout->n_workers > 0;
 }
 
-/* Told once, and looked at again as often as a run that has room. */
-static void wait_for_room(struct run *run, const char *why) {
-    if (run_move(run, RUN_WAITING)) run_record_wait(run, why);
-    run->ops->set_timer(run->context, TIMER_PAUSE, interval_of(run));
-}
-
 void run_next_attempt(struct run *run) {
     struct run_layout layout = {0};
     if (is_elastic(run) && !plan(run, &layout)) {
-        wait_for_room(run, layout.why);
+        /* Told once, and looked at again as often as a run that has room. */
+        if (run_move(run, RUN_WAITING)) run_record_wait(run, layout.why);
+        run->ops->set_timer(run->context, TIMER_PAUSE, interval_of(run));
         return;
     }
     if (!run_move(run, RUN_STARTING)) return;

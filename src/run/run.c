@@ -153,21 +153,17 @@ static void stop_workers(struct run *run, bool kill, const char *reason) {
     run->ops->set_timer(run->context, TIMER_STOP, limit);
 }
 
-/* Nothing was launched yet: the attempt is over at once. */
-static void withdraw(struct run *run) {
-    run->ops->set_timer(run->context, TIMER_START, -1);
-    for (uint32_t rank = 0; rank < run->config.n_workers; rank++)
-        (void)run_move_worker(run, rank, WORKER_GONE);
-    (void)run_move(run, RUN_STOPPING);
-    end_attempt(run);
-}
-
 /* One that stops already goes on with it. Where only a commit is still to come nobody is to be stopped, but
  * an agent that leaves is waited for like a worker. */
 void run_stop_attempt(struct run *run, const char *reason) {
     switch (run->state) {
     case RUN_STARTING:
-        withdraw(run);
+        /* Nothing was launched yet: the attempt is over at once. */
+        run->ops->set_timer(run->context, TIMER_START, -1);
+        for (uint32_t rank = 0; rank < run->config.n_workers; rank++)
+            (void)run_move_worker(run, rank, WORKER_GONE);
+        (void)run_move(run, RUN_STOPPING);
+        end_attempt(run);
         break;
     case RUN_RUNNING:
     case RUN_HANGING:
@@ -348,8 +344,17 @@ static void drop_workers(struct run *run, uint32_t node, const char *why) {
     }
 }
 
-/* Sends the launch to every node; from the first that cannot be sent to on, nothing runs. */
-static void launch_nodes(struct run *run) {
+/* The gang is launched when every node is up, all in one go. */
+static void launch_when_up(struct run *run) {
+    if (run->state != RUN_STARTING || run->n_up < run->n_needed || !run_move(run, RUN_RUNNING)) return;
+    run->ops->set_timer(run->context, TIMER_START, -1);
+    for (uint32_t node = 0; node < run->config.n_nodes; node++)
+        if (run->nodes[node].n_workers > 0) (void)move_node(run, node, NODE_LAUNCHED);
+    for (uint32_t rank = 0; rank < run->config.n_workers; rank++)
+        (void)run_move_worker(run, rank, WORKER_LAUNCHED);
+    run_record_launched(run);
+    run_resize_launched(run);
+    /* Sends the launch to every node; from the first that cannot be sent to on, nothing runs. */
     struct run_failure failure = {.rank = -1};
     ty_error err = {0};
     for (uint32_t node = 0; node < run->config.n_nodes; node++) {
@@ -366,19 +371,6 @@ static void launch_nodes(struct run *run) {
     if (failure.outcome == OUTCOME_NONE) return;
     run_fail(run, &failure);
     run_end_when_gone(run);
-}
-
-/* The gang is launched when every node is up, all in one go. */
-static void launch_when_up(struct run *run) {
-    if (run->state != RUN_STARTING || run->n_up < run->n_needed || !run_move(run, RUN_RUNNING)) return;
-    run->ops->set_timer(run->context, TIMER_START, -1);
-    for (uint32_t node = 0; node < run->config.n_nodes; node++)
-        if (run->nodes[node].n_workers > 0) (void)move_node(run, node, NODE_LAUNCHED);
-    for (uint32_t rank = 0; rank < run->config.n_workers; rank++)
-        (void)run_move_worker(run, rank, WORKER_LAUNCHED);
-    run_record_launched(run);
-    run_resize_launched(run);
-    launch_nodes(run);
 }
 
 /* -- nodes come and go */

@@ -154,21 +154,16 @@ static const char *rule_of(const struct setting *setting, char text[96]) {
 
 /* -- readers: a value of the right form into its member */
 
-/* The words of "one|two" apart; how many. */
-static size_t split_words(const char *argument, char words[WORDS_MAX][WORD_SIZE]) {
+static int set_word(const struct setting *setting, void *member, const char *text, ty_error *err) {
+    char words[WORDS_MAX][WORD_SIZE], hint[STR_HINT_SIZE];
+    const char *names[WORDS_MAX];
+    /* The words of "one|two" apart; how many. */
     size_t n = 0;
-    for (const char *at = argument; *at != '\0' && n < WORDS_MAX; n++) {
+    for (const char *at = setting->argument; *at != '\0' && n < WORDS_MAX; n++) {
         size_t size = strcspn(at, "|");
         (void)snprintf(words[n], WORD_SIZE, "%.*s", (int)size, at);
         at += size + (at[size] == '|');
     }
-    return n;
-}
-
-static int set_word(const struct setting *setting, void *member, const char *text, ty_error *err) {
-    char words[WORDS_MAX][WORD_SIZE], hint[STR_HINT_SIZE];
-    const char *names[WORDS_MAX];
-    size_t n = split_words(setting->argument, words);
     for (size_t i = 0; i < n; i++) {
         names[i] = words[i];
         if (!str_equal(text, words[i])) continue;

@@ -323,10 +323,11 @@ static void add(struct store *store, const struct store_request *request) {
     answer(store, request, value != NULL ? STORE_OK : STORE_FAILED, value);
 }
 
-/* Keeps the answer for the ranks that are not waiting for it just now. Without memory it is lost to them,
- * and they wait until the attempt ends. */
-static void keep_gathered(struct store *store, struct store_entry *entry, enum store_status status,
-                          struct shared *value) {
+/* The gather has come to this, for all ranks. */
+static void end_gather(struct store *store, struct store_entry *entry, enum store_status status,
+                       struct shared *value) {
+    /* Keeps the answer for the ranks that are not waiting for it just now. Without memory it is lost to
+     * them, and they wait until the attempt ends. */
     struct gathered last = {.status = status, .owed = make_by_rank(store, sizeof *last.owed)};
     for (uint32_t i = 0; last.owed != NULL && i < store->world_size; i++) {
         last.owed[i] = !entry->pieces[i].waiting;
@@ -338,12 +339,6 @@ static void keep_gathered(struct store *store, struct store_entry *entry, enum s
     else
         forget_gathered(store, &last);
     entry->last = last;
-}
-
-/* The gather has come to this, for all ranks. */
-static void end_gather(struct store *store, struct store_entry *entry, enum store_status status,
-                       struct shared *value) {
-    keep_gathered(store, entry, status, value);
     answer_waiters(store, entry, true, status, value);
     free_pieces(store, entry);
 }
@@ -498,23 +493,18 @@ static bool put_piece(struct store *store, struct store_entry *entry, struct pie
     return true;
 }
 
-/* Why the gather cannot take this piece; an empty buffer when it can. */
-static void check_piece(const struct store *store, const struct store_entry *entry,
-                        const struct store_request *request, struct buffer *why) {
+/* A piece for which there is no room ends the gather for all ranks, the ones that have not come included. */
+static bool refuse_piece(struct store *store, struct store_entry *entry, const struct store_request *request) {
+    struct buffer words = {0};
+    /* Why the gather cannot take this piece; an empty buffer when it can. */
     size_t size = entry->came_bytes + sizeof(uint32_t) + request->size;
     if (size > STORE_ANSWER_MAX)
-        buffer_printf(why,
+        buffer_printf(&words,
                       "the pieces of %" PRIu32 " of %" PRIu32 " ranks come to %zu bytes, and the limit of a "
                       "gather is %d bytes: %s",
                       entry->n_came + 1, store->world_size, size, STORE_ANSWER_MAX, what_to_do);
     else
-        check_room(store, request->key, request->size, why);
-}
-
-/* A piece for which there is no room ends the gather for all ranks, the ones that have not come included. */
-static bool refuse_piece(struct store *store, struct store_entry *entry, const struct store_request *request) {
-    struct buffer words = {0};
-    check_piece(store, entry, request, &words);
+        check_room(store, request->key, request->size, &words);
     if (words.size == 0 && !words.failed) return false;
     struct shared *why = take_text(&words);
     end_gather(store, entry, why != NULL ? STORE_INVALID : STORE_FAILED, why);
@@ -558,13 +548,6 @@ static void gather(struct store *store, const struct store_request *request, nan
         refuse_without_ended(store, entry);
 }
 
-static void drop(struct store *store, const struct store_request *request) {
-    struct store_entry *entry = find_entry(store, request->key);
-    bool had = entry != NULL && entry->value != NULL;
-    if (had) shared_release(TAKE(entry->value));
-    answer(store, request, had ? STORE_OK : STORE_NONE, NULL);
-}
-
 /* The waiters of a channel go; a piece that one of them gave counts all the same, and its rank may ask
  * again. */
 static void forget(struct store *store, const struct store_request *request) {
@@ -600,9 +583,12 @@ void store_ask(struct store *store, const struct store_request *request, nanosec
     case STORE_GATHER:
         gather(store, request, now);
         break;
-    case STORE_DELETE:
-        drop(store, request);
-        break;
+    case STORE_DELETE: {
+        struct store_entry *entry = find_entry(store, request->key);
+        bool had = entry != NULL && entry->value != NULL;
+        if (had) shared_release(TAKE(entry->value));
+        answer(store, request, had ? STORE_OK : STORE_NONE, NULL);
+    } break;
     case STORE_FORGET:
         forget(store, request);
         return;

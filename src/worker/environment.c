@@ -27,16 +27,6 @@ static int read_text(const char *name, char **text, ty_error *err) {
     return *text != NULL ? 0 : ty_fail_memory(err);
 }
 
-static int read_ranks(struct ty_worker *worker, ty_error *err) {
-    int rc = read_number("WORLD_SIZE", 1, INT_MAX, &worker->world_size, err);
-    if (rc == 0) rc = read_number("RANK", 0, worker->world_size - 1, &worker->rank, err);
-    if (rc == 0) rc = read_number("LOCAL_WORLD_SIZE", 1, worker->world_size, &worker->local_world_size, err);
-    if (rc == 0) rc = read_number("LOCAL_RANK", 0, worker->local_world_size - 1, &worker->local_rank, err);
-    if (rc == 0) rc = read_number("NODE_RANK", 0, worker->world_size - 1, &worker->node_rank, err);
-    if (rc == 0) rc = read_number("TRAINYARD_ATTEMPT", 1, INT_MAX, &worker->attempt, err);
-    return rc;
-}
-
 static int add_device(void *context, char *piece) {
     struct ty_worker *worker = context;
     int64_t index;
@@ -59,7 +49,12 @@ static int read_devices(struct ty_worker *worker, ty_error *err) {
 
 int worker_read_environment(struct ty_worker *worker, ty_error *err) {
     struct ty_worker read = {0};
-    int rc = read_ranks(&read, err);
+    int rc = read_number("WORLD_SIZE", 1, INT_MAX, &read.world_size, err);
+    if (rc == 0) rc = read_number("RANK", 0, read.world_size - 1, &read.rank, err);
+    if (rc == 0) rc = read_number("LOCAL_WORLD_SIZE", 1, read.world_size, &read.local_world_size, err);
+    if (rc == 0) rc = read_number("LOCAL_RANK", 0, read.local_world_size - 1, &read.local_rank, err);
+    if (rc == 0) rc = read_number("NODE_RANK", 0, read.world_size - 1, &read.node_rank, err);
+    if (rc == 0) rc = read_number("TRAINYARD_ATTEMPT", 1, INT_MAX, &read.attempt, err);
     if (rc == 0) rc = read_text("TRAINYARD_RUN", &read.run_name, err);
     if (rc == 0) rc = read_text(WORKER_PATH_VARIABLE, &read.run_path, err);
     if (rc == 0) rc = read_devices(&read, err);

@@ -43,27 +43,6 @@ static bool read_build_id(const unsigned char *notes, size_t size, char id[ID_SI
     return false;
 }
 
-static void hash_file(const char *path, char id[ID_SIZE]) {
-    CLEANUP(buffer_done) struct buffer bytes = {0};
-    if (file_read(path[0] != '\0' ? path : "/proc/self/exe", OBJECT_FILE_MAX, &bytes, NULL) == 0)
-        (void)snprintf(id, ID_SIZE, "file-%016" PRIx64, str_hash(bytes.data, bytes.size));
-}
-
-static void describe(const struct dl_phdr_info *info, struct object *object) {
-    bool found = false;
-    *object = (struct object){.base = info->dlpi_addr, .begin = UINTPTR_MAX};
-    for (size_t i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
-        uintptr_t begin = info->dlpi_addr + part->p_vaddr;
-        if (part->p_type == PT_NOTE && !found)
-            found = read_build_id((const unsigned char *)begin, part->p_memsz, object->id);
-        if (part->p_type != PT_LOAD || (part->p_flags & PF_X) == 0) continue;
-        if (begin < object->begin) object->begin = begin;
-        if (begin + part->p_memsz > object->end) object->end = begin + part->p_memsz;
-    }
-    if (!found && object->begin < object->end) hash_file(info->dlpi_name, object->id);
-}
-
 static bool holds(const struct object *object, uintptr_t address) {
     return address >= object->begin && address < object->end;
 }
@@ -79,7 +58,24 @@ struct search {
 static int visit(struct dl_phdr_info *info, size_t size, void *context) {
     struct search *search = context;
     (void)size;
-    describe(info, &search->object);
+    struct object *object = &search->object;
+    bool found = false;
+    *object = (struct object){.base = info->dlpi_addr, .begin = UINTPTR_MAX};
+    for (size_t i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        uintptr_t begin = info->dlpi_addr + part->p_vaddr;
+        if (part->p_type == PT_NOTE && !found)
+            found = read_build_id((const unsigned char *)begin, part->p_memsz, object->id);
+        if (part->p_type != PT_LOAD || (part->p_flags & PF_X) == 0) continue;
+        if (begin < object->begin) object->begin = begin;
+        if (begin + part->p_memsz > object->end) object->end = begin + part->p_memsz;
+    }
+    if (!found && object->begin < object->end) {
+        CLEANUP(buffer_done) struct buffer bytes = {0};
+        if (file_read(info->dlpi_name[0] != '\0' ? info->dlpi_name : "/proc/self/exe", OBJECT_FILE_MAX, &bytes,
+                      NULL) == 0)
+            (void)snprintf(object->id, ID_SIZE, "file-%016" PRIx64, str_hash(bytes.data, bytes.size));
+    }
     if (!search->any) search->program = search->object;
     search->any = true;
     return search->id != NULL ? str_equal(search->object.id, search->id)

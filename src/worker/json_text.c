@@ -50,16 +50,14 @@ static int scan_unit(struct scan *scan) {
     return unit;
 }
 
-/* Behind "\u". */
-static bool scan_code_point(struct scan *scan) {
-    int unit = scan_unit(scan);
-    if (unit < 0xd800 || unit > 0xdfff) return unit > 0;
-    int low = unit < 0xdc00 && take(scan, "\\u") ? scan_unit(scan) : -1;
-    return low >= 0xdc00 && low <= 0xdfff;
-}
-
 static bool scan_escape(struct scan *scan) {
-    if (take(scan, "u")) return scan_code_point(scan);
+    if (take(scan, "u")) {
+        /* Behind "\u". */
+        int unit = scan_unit(scan);
+        if (unit < 0xd800 || unit > 0xdfff) return unit > 0;
+        int low = unit < 0xdc00 && take(scan, "\\u") ? scan_unit(scan) : -1;
+        return low >= 0xdc00 && low <= 0xdfff;
+    }
     return *scan->at != '\0' && strchr("\"\\/bfnrt", *scan->at++) != NULL;
 }
 

@@ -15,29 +15,6 @@
 
 enum { METRIC_NAME_MAX = 255 };
 
-/* 15 digits name every number that has a shorter form than 17 digits, but for those so small that their
- * precision shrinks. */
-static void append_real(struct buffer *out, double value) {
-    char text[40];
-    int digits = fabs(value) < DBL_MIN ? 1 : DBL_DIG;
-    do
-        (void)snprintf(text, sizeof text, "%.*g", digits, value);
-    while (digits++ < DBL_DECIMAL_DIG && strtod(text, NULL) != value);
-    buffer_text(out, text);
-}
-
-static void append_number(struct buffer *out, double value) {
-    static const double exact = 1e15; /* below it whole numbers print as such in 15 digits */
-    if (isnan(value))
-        buffer_text(out, "\"NaN\"");
-    else if (isinf(value))
-        buffer_text(out, value > 0 ? "\"Infinity\"" : "\"-Infinity\"");
-    else if (fabs(value) < exact && value == trunc(value) && !(value == 0 && signbit(value)))
-        buffer_printf(out, "%" PRId64, (int64_t)value);
-    else
-        append_real(out, value);
-}
-
 static int append_name(struct buffer *out, const char *name, ty_error *err) {
     size_t size = name != NULL ? strnlen(name, METRIC_NAME_MAX + 1) : 0;
     if (size == 0 || size > METRIC_NAME_MAX)
@@ -58,7 +35,24 @@ static int append_all(ty_metrics metrics, struct buffer *out, ty_error *err) {
         int rc = append_name(out, metrics.items[i].name, err);
         if (rc < 0) return rc;
         buffer_char(out, ':');
-        append_number(out, metrics.items[i].value);
+        double value = metrics.items[i].value;
+        static const double exact = 1e15; /* below it whole numbers print as such in 15 digits */
+        if (isnan(value))
+            buffer_text(out, "\"NaN\"");
+        else if (isinf(value))
+            buffer_text(out, value > 0 ? "\"Infinity\"" : "\"-Infinity\"");
+        else if (fabs(value) < exact && value == trunc(value) && !(value == 0 && signbit(value)))
+            buffer_printf(out, "%" PRId64, (int64_t)value);
+        else {
+            /* 15 digits name every number that has a shorter form than 17 digits, but for those so small
+             * that their precision shrinks. */
+            char text[40];
+            int digits = fabs(value) < DBL_MIN ? 1 : DBL_DIG;
+            do
+                (void)snprintf(text, sizeof text, "%.*g", digits, value);
+            while (digits++ < DBL_DECIMAL_DIG && strtod(text, NULL) != value);
+            buffer_text(out, text);
+        }
     }
     buffer_char(out, '}');
     return out->failed ? ty_fail_memory(err) : 0;

@@ -57,15 +57,6 @@ static int give_up(const struct upload *upload, int code, const char *why) {
     return code;
 }
 
-static void keep_latest(const struct upload *upload, const char *path) {
-    char *copy = strdup(path);
-    (void)pthread_mutex_lock(&uploads.lock);
-    free(uploads.latest);
-    uploads.latest = copy;
-    uploads.latest_number = upload->number;
-    (void)pthread_mutex_unlock(&uploads.lock);
-}
-
 static int commit(const struct upload *upload, const char *files, ty_error *err) {
     CLEANUP(buffer_done) struct buffer line = {0};
     CLEANUP(buffer_done) struct buffer answer = {0};
@@ -75,7 +66,12 @@ static int commit(const struct upload *upload, const char *files, ty_error *err)
     const char *path;
     if (!str_prefix(answer.data, "ok ", &path))
         return ty_fail(err, TY_EPROTOCOL, "the agent's answer \"%.80s\" is not understood", answer.data);
-    keep_latest(upload, path);
+    char *copy = strdup(path);
+    (void)pthread_mutex_lock(&uploads.lock);
+    free(uploads.latest);
+    uploads.latest = copy;
+    uploads.latest_number = upload->number;
+    (void)pthread_mutex_unlock(&uploads.lock);
     return 0;
 }
 
@@ -92,34 +88,17 @@ static int copy_and_commit(struct upload *upload, ty_error *err) {
     return commit(upload, files.data, err);
 }
 
-/* A directory that was given away goes; when its checkpoint failed it goes back to where it was. */
-static void settle_source(const struct upload *upload, int result) {
-    if (!upload->give) return;
-    if (result == 0)
-        checkpoint_drop_given(upload->source);
-    else
-        checkpoint_give_back(upload->source, upload->original);
-}
-
 static void perform(struct upload *upload) {
     upload->result = copy_and_commit(upload, &upload->error);
-    settle_source(upload, upload->result);
+    /* A directory that was given away goes; when its checkpoint failed it goes back to where it was. */
+    if (upload->give) {
+        if (upload->result == 0)
+            checkpoint_drop_given(upload->source);
+        else
+            checkpoint_give_back(upload->source, upload->original);
+    }
     if (upload->result == 0 || upload->error.code != 0) return;
     (void)ty_fail(&upload->error, upload->result, "%s", ty_error_name(upload->result));
-}
-
-/* Under the lock: the first of the queue is done. */
-static void conclude(struct upload *upload) {
-    uploads.first = upload->next;
-    if (uploads.first == NULL) uploads.end = &uploads.first;
-    uploads.under_way--;
-    if (upload->awaited) {
-        upload->done = true;
-    } else {
-        if (upload->result < 0 && uploads.failure.code == 0) uploads.failure = upload->error;
-        upload_free(upload);
-    }
-    (void)pthread_cond_broadcast(&uploads.changed);
 }
 
 static void *work(void *unused) {
@@ -132,7 +111,17 @@ static void *work(void *unused) {
         (void)pthread_mutex_unlock(&uploads.lock);
         perform(upload);
         (void)pthread_mutex_lock(&uploads.lock);
-        conclude(upload);
+        /* Under the lock: the first of the queue is done. */
+        uploads.first = upload->next;
+        if (uploads.first == NULL) uploads.end = &uploads.first;
+        uploads.under_way--;
+        if (upload->awaited) {
+            upload->done = true;
+        } else {
+            if (upload->result < 0 && uploads.failure.code == 0) uploads.failure = upload->error;
+            upload_free(upload);
+        }
+        (void)pthread_cond_broadcast(&uploads.changed);
     }
     return NULL;
 }
