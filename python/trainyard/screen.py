@@ -1,4 +1,4 @@
-"""Text of users and programs made harmless for a terminal, by the rule of the C library (src/base/utf8.h)."""
+"""Text of users and programs made harmless for a terminal, by the rule of the C library (src/base/str.h)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ enum {
 };
 
 /* Runs the agent until its end on this stream socket to the controller; the process's exit status. `copy`:
- * the child that workers are forked from (engine/copy.h), 0 without. Used by `trainyard agent`. */
+ * the child that workers are forked from (engine/local.h), 0 without. Used by `trainyard agent`. */
 int agent_main(int channel_fd, pid_t copy);
 
 #endif

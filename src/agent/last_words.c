@@ -13,7 +13,6 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "base/utf8.h"
 
 enum { MESSAGE_MAX = 300, TRACEBACK_MAX = 16 << 10 };
 

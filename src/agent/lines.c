@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/utf8.h"
+#include "base/str.h"
 
 #define COLOUR_END "\033[0m"
 

@@ -10,9 +10,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/build.h"
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "base/module.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "cluster/lease.h"

@@ -1,4 +1,4 @@
-"""make_build.py OUTPUT DEPFILE VERSION ROOT: writes base_build (base/build.h), the version and a digest of all that the parts of a
+"""make_build.py OUTPUT DEPFILE VERSION ROOT: writes base_build (base/module.h), the version and a digest of all that the parts of a
 build must agree on, which is the headers and messages that they share. Parts of two builds that are alike in these may be mixed."""
 
 import hashlib
@@ -14,7 +14,7 @@ digest = hashlib.sha256()
 for path in paths:
     text = path.read_bytes()
     digest.update(b"%s %d\n%s" % (path.relative_to(root).as_posix().encode(), len(text), text))
-code = f'#include "base/build.h"\n\nconst char base_build[] = "{version}+{digest.hexdigest()[:12]}";\n'
+code = f'#include "base/module.h"\n\nconst char base_build[] = "{version}+{digest.hexdigest()[:12]}";\n'
 if not output.exists() or output.read_text() != code:
     output.write_text(code)
 inputs = " ".join(str(path).replace(" ", "\\ ") for path in paths)

@@ -11,7 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/build.h"
 #include "base/cleanup.h"
 #include "base/str.h"
 

@@ -1,5 +1,5 @@
-/* The address map of places.h, by open addressing. */
-#include "base/places.h"
+/* The address map of base/tree.h, by open addressing. */
+#include "base/tree.h"
 
 #include <errno.h>
 #include <stdlib.h>

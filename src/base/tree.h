@@ -4,10 +4,11 @@
 #define BASE_TREE_H
 
 #include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <yaml.h>
 
 #include "base/error.h"
-#include "base/places.h"
 
 enum { TREE_DEEPEST = 64 };
 
@@ -47,5 +48,27 @@ int tree_refuse(struct tree *tree, const char *format, ...) __attribute__((forma
 
 /* The value of a plain scalar; NULL with *problem when it is refused, without when memory is short. */
 json_t *tree_plain_scalar(const char *text, const char **problem);
+
+/* A map from addresses to places in a text: where each value and each key of a document was read. */
+
+struct place {
+    const void *of; /* NULL when the slot is free */
+    uint32_t line, column;
+    char *text; /* owned; the place as a message shows it, made when first asked for */
+};
+
+struct places {
+    struct place *slots; /* owned */
+    size_t n_slots;      /* a power of two, or 0 */
+    size_t n;
+};
+
+void places_done(struct places *places);
+
+/* 0, or -ENOMEM. An address has one place. */
+int places_add(struct places *places, const void *of, size_t line, size_t column);
+
+/* NULL when the address has none. Valid until the next places_add. */
+struct place *places_get(const struct places *places, const void *of);
 
 #endif

@@ -1,5 +1,5 @@
 /* One sequence at a time: the first byte tells how many follow, and the range of the second. */
-#include "base/utf8.h"
+#include "base/str.h"
 
 int utf8_sequence(const char *text, size_t size, uint32_t *character) {
     const unsigned char *bytes = (const unsigned char *)text;

@@ -3,7 +3,8 @@
  *
  * A large file goes past the page cache where the file system is a local one: that takes no memory from the
  * training, its sync finds nothing left to do, and it is the faster way. */
-#include "checkpoint/bytes.h"
+#include "checkpoint/copy.h"
+#include "checkpoint/manifest.h"
 
 #include <errno.h>
 #include <fcntl.h>

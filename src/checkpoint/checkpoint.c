@@ -8,9 +8,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "base/utf8.h"
 #include "checkpoint/mark.h"
-#include "checkpoint/names.h"
 
 void checkpoint_name(uint64_t number, char name[CHECKPOINT_NAME_SIZE]) {
     (void)snprintf(name, CHECKPOINT_NAME_SIZE, NAME_PREFIX "%06" PRIu64, number);

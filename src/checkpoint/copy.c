@@ -16,7 +16,6 @@
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/copy.h"
-#include "checkpoint/names.h"
 
 /* Up to so many new files are synced one by one; more of them with one syncfs, since thousands of syncs would
  * cost a commit of the file system's journal each. */

@@ -1,5 +1,6 @@
 /* Reading manifests and the lists that workers send. */
 #include "checkpoint/manifest.h"
+#include "checkpoint/copy.h"
 
 #include <errno.h>
 #include <string.h>
@@ -8,8 +9,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "checkpoint/bytes.h"
-#include "checkpoint/names.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/tree.h"
 
 static bool is_inner_path(const char *path) {

@@ -9,8 +9,8 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/names.h"
 #include "checkpoint/tree.h"
 
 bool mark_write(json_t *ours, int top, const struct checkpoint_mark *mark) {

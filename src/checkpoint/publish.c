@@ -15,7 +15,6 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/mark.h"
-#include "checkpoint/names.h"
 #include "checkpoint/tree.h"
 
 struct gathering {

@@ -8,10 +8,8 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "base/utf8.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/mark.h"
-#include "checkpoint/names.h"
 #include "checkpoint/tree.h"
 
 enum { NAMES_TOLD = 8 };

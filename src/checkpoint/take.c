@@ -16,7 +16,6 @@
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/mark.h"
-#include "checkpoint/names.h"
 #include "checkpoint/tree.h"
 
 /* True when `inner` is `outer` or lies in it; both are without links. */

@@ -5,8 +5,7 @@
 #include <unistd.h>
 
 #include "base/str.h"
-#include "base/utf8.h"
-#include "checkpoint/names.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/tree.h"
 
 int tree_check_entry(const char *name, const struct tree_entry *entry, ty_error *err) {

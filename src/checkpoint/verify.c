@@ -7,10 +7,9 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "checkpoint/bytes.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/copy.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/names.h"
 #include "checkpoint/tree.h"
 
 static int differs(const char *path, const struct manifest_entry *entry, const char *how, ty_error *err) {

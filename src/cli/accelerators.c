@@ -7,7 +7,6 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "scaling/device.h"

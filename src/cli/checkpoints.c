@@ -10,13 +10,12 @@
 #include "base/cleanup.h"
 #include "base/json.h"
 #include "base/str.h"
-#include "base/utf8.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "controller/run_directory.h"
 #include "journal/journal.h"
-#include "run/retention.h"
+#include "run/settings.h"
 
 /* What is made of the rows, one after the other. */
 struct survey {

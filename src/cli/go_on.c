@@ -6,7 +6,6 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "base/utf8.h"
 
 /* For bash and its kin: what is no text, or would break the line, in numbers. */
 static void add_escaped(const char *word, struct buffer *out) {

@@ -20,7 +20,6 @@
 #include "base/idset.h"
 #include "base/log_mark.h"
 #include "base/str.h"
-#include "base/utf8.h"
 #include "cli/command.h"
 #include "controller/run_directory.h"
 #include "controller/run_lock.h"

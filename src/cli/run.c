@@ -10,7 +10,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/elf_needs.h"
 #include "cli/go_on.h"
@@ -18,7 +17,7 @@
 #include "cli/scaling_options.h"
 #include "cli/terminal.h"
 #include "controller/controller.h"
-#include "worker/result.h"
+#include "worker/driver.h"
 
 /* The first cause, on one screen; made of workers' output, so it is escaped. */
 static void print_failure(const char *command, const char *failure) {

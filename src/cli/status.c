@@ -9,7 +9,6 @@
 #include "base/json.h"
 #include "base/quantity.h"
 #include "base/str.h"
-#include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "controller/run_directory.h"

@@ -9,7 +9,6 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/str.h"
-#include "base/utf8.h"
 
 bool terminal_colour(int fd) {
     const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM");

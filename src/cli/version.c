@@ -7,8 +7,8 @@
 #include <yaml.h>
 
 #include "base/buffer.h"
-#include "base/build.h"
 #include "base/cleanup.h"
+#include "base/module.h"
 #include "cli/command.h"
 
 struct build_part {

@@ -3,8 +3,8 @@
 #include <hwloc.h>
 #include <trainyard/api.h>
 
-#include "base/build.h"
 #include "base/cleanup.h"
+#include "base/module.h"
 #include "cluster/topology.h"
 
 static void free_bitmap(hwloc_bitmap_t *bitmap) {

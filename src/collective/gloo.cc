@@ -29,7 +29,7 @@
 #include <vector>
 
 extern "C" {
-#include "base/build.h"
+#include "base/module.h"
 #include "base/error.h"
 #include "collective/collective.h"
 #include "collective/reduce.h"

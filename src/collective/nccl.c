@@ -13,8 +13,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/build.h"
 #include "base/cleanup.h"
+#include "base/module.h"
 
 /* NCCL's and CUDA's own types and constants, as far as they are used here. */
 typedef struct ncclComm nccl_comm;

@@ -11,11 +11,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/build.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/kernel.h"
 #include "base/log.h"
+#include "base/module.h"
 #include "base/str.h"
 #include "controller/sweep.h"
 #include "controller/ty_run.h"

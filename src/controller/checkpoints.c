@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
-#include "run/retention.h"
+#include "run/settings.h"
 
 void kept_done(struct kept *kept) {
     free(kept->name);

@@ -12,7 +12,7 @@
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "controller/checkpoints_internal.h"
-#include "run/retention.h"
+#include "run/settings.h"
 
 /* A commit on its way. */
 struct publication {

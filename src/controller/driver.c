@@ -9,25 +9,22 @@
 #include <unistd.h>
 
 #include "base/buffer.h"
-#include "base/build.h"
 #include "base/cleanup.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/module.h"
 #include "base/str.h"
-#include "base/utf8.h"
 #include "cluster/cluster.h"
 #include "controller/controller.h"
 #include "controller/events.h"
 #include "controller/past_result.h"
 #include "controller/run_directory.h"
 #include "controller/site.h"
-#include "engine/copy.h"
+#include "engine/local.h"
 #include "scaling/scaling.h"
-#include "worker/function.h"
 #include "worker/link.h"
-#include "worker/result.h"
 
 /* The command line of this process, for the workers to have the same. */
 struct command_line {

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "base/utf8.h"
+#include "base/str.h"
 #include "controller/ty_run.h"
 
 /* -- on record */

@@ -12,7 +12,7 @@
 #include "controller/history.h"
 #include "controller/past_result.h"
 #include "journal/journal.h"
-#include "worker/result.h"
+#include "worker/driver.h"
 
 struct past_reading {
     const char *path;

@@ -12,7 +12,6 @@
 #include "base/buffer.h"
 #include "base/file.h"
 #include "base/str.h"
-#include "base/utf8.h"
 
 static const nanoseconds PLAIN_INTERVAL = 10 * NS_PER_S;
 static const nanoseconds REDRAW_INTERVAL = 100 * NS_PER_MS;

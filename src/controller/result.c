@@ -15,7 +15,7 @@
 #include "controller/past_result.h"
 #include "controller/summary.h"
 #include "controller/ty_run.h"
-#include "worker/result.h"
+#include "worker/driver.h"
 
 /* What is not finite travels as one of three strings (docs/worker-protocol.md). */
 static bool metric_value(const json_t *value, double *number) {

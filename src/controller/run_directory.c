@@ -21,7 +21,6 @@
 #include "base/file.h"
 #include "base/storage.h"
 #include "base/str.h"
-#include "base/utf8.h"
 #include "controller/site.h"
 #include "journal/journal.h"
 #include "run/settings.h"

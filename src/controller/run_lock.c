@@ -23,7 +23,6 @@
 #include "base/kernel.h"
 #include "base/process.h"
 #include "base/str.h"
-#include "base/utf8.h"
 
 enum { BEAT_S = 5, SILENT_S = 30, TEXT_MAX = 4096, TAKING_TRIES = 20 };
 

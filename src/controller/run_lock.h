@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 
-#include "checkpoint/names.h"
+#include "checkpoint/checkpoint.h"
 
 struct run_lock; /* opaque */
 

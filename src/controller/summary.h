@@ -4,7 +4,7 @@
 #define CONTROLLER_SUMMARY_H
 
 #include "controller/checkpoints.h"
-#include "worker/result.h"
+#include "worker/driver.h"
 
 void summary_format(const struct ty_result *result, const struct checkpoints *checkpoints, struct buffer *out);
 

@@ -1,7 +1,7 @@
 /* Two forks and one exec. The agent's process gets three things of this one: its end of the channel, its end of
  * the copy's socket, and the pid of the copy. Every other descriptor of this process is closed in it, so that
  * files of the user are not held open by an agent; the copy keeps them, for that is what it is asked for. */
-#include "engine/copy.h"
+#include "engine/local.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,6 @@
 #include "base/error.h"
 #include "base/kernel.h"
 #include "base/module.h"
-#include "engine/pool.h"
 
 enum { FIRST_FREE = AGENT_COPY_FD + 1 };
 

@@ -13,7 +13,7 @@ struct engine_agent {
     uint32_t node;         /* index in the cluster */
     const char *node_name; /* borrowed */
     uint32_t node_rank;
-    bool copied;                   /* the one that was made with a copy of this process (copy.h) */
+    bool copied;                   /* the one that was made with a copy of this process (engine/local.h) */
     struct rendezvous *rendezvous; /* of an engine that has one, else NULL; borrowed */
 };
 

@@ -15,10 +15,8 @@
 #include "base/error.h"
 #include "base/kernel.h"
 #include "base/module.h"
-#include "engine/copy.h"
 #include "engine/engine.h"
 #include "engine/local.h"
-#include "engine/pool.h"
 #include "wire/start.h"
 
 /* The controller's signal handling is not the agent's. */

@@ -1,7 +1,7 @@
 /* The pool belongs to the process that filled it: a child that this process forks inherits the list, and begins
  * with an empty one. An agent of another build of the command is not used: a rebuilt command means new
  * agents. */
-#include "engine/pool.h"
+#include "engine/local.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -10,7 +10,6 @@
 
 #include "base/cleanup.h"
 #include "base/file.h"
-#include "journal/journal_schema.h"
 #include "journal/journal_sqlite.h"
 
 /* Bytes 18 and 19 of a database are 2 when it is written ahead (sqlite.org/fileformat2.html, 1.3.3); SQLite

@@ -1,5 +1,5 @@
 /* The system's layer opens, reads and writes; what is ours of a file lies behind what is the system's of it. */
-#include "journal/journal_files.h"
+#include "journal/journal_sqlite.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* Two looks are compared by all that a writer changes with the bytes of a file. */
-#include "journal/journal_guard.h"
+#include "journal/journal_sqlite.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +9,6 @@
 
 #include "base/cleanup.h"
 #include "base/file.h"
-#include "journal/journal_files.h"
 
 /* A log without bytes is none. */
 static int look_at_log(const char *path, struct journal_look *look) {

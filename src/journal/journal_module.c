@@ -1,7 +1,7 @@
 /* The module: opens and closes journals, and gives the table of functions to the face.
  *
- * A writer holds a write-ahead connection, with locks of its own (journal_files.h). A reader looks at the files
- * first (journal_guard.h): without a log (the run ended in order) it reads the file alone; beside a live or
+ * A writer holds a write-ahead connection, with locks of its own (journal_files.c). A reader looks at the files
+ * first (journal_guard.c): without a log (the run ended in order) it reads the file alone; beside a live or
  * dead writer on this machine's own disk the log, through the index that is there; and elsewhere, or where
  * there is no index, through one in its own memory, without locks. */
 #include "journal/journal_module.h"
@@ -15,10 +15,8 @@
 #include <unistd.h>
 
 #include "base/buffer.h"
-#include "base/build.h"
 #include "base/cleanup.h"
-#include "journal/journal_files.h"
-#include "journal/journal_schema.h"
+#include "base/module.h"
 #include "journal/journal_sqlite.h"
 
 enum { BUSY_MS = 2000, READINGS = 5 };

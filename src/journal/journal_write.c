@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "journal/journal_files.h"
 #include "journal/journal_sqlite.h"
 
 int journal_kept_error(const struct journal *journal, ty_error *err) {

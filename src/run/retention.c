@@ -1,5 +1,5 @@
 /* Choosing by counting, for each checkpoint, how many are better. */
-#include "run/retention.h"
+#include "run/settings.h"
 
 #include <jansson.h>
 #include <math.h>

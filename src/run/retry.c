@@ -1,18 +1,9 @@
 /* Counting failures, and the pause before the next attempt. */
-#include "run/retry.h"
-
-const char *failure_kind_name(enum failure_kind kind) {
-    static const char *const names[] = {
-#define X(name, text, limit) [name] = text,
-        RUN_FAILURE_KINDS(X)
-#undef X
-    };
-    return names[kind];
-}
+#include "run/internal.h"
 
 int failure_limit(const struct failure_policy *policy, enum failure_kind kind) {
     const int limits[] = {
-#define X(name, text, limit) [name] = policy->limit,
+#define X(name, limit) [name] = policy->limit,
         RUN_FAILURE_KINDS(X)
 #undef X
     };

@@ -12,7 +12,6 @@
 #include "base/json.h"
 #include "base/quantity.h"
 #include "base/str.h"
-#include "base/utf8.h"
 
 #define SECTION_RUN NULL
 #define SECTION_INNER NULL

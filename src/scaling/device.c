@@ -6,7 +6,7 @@
 #include <strings.h>
 
 #include "base/cleanup.h"
-#include "base/utf8.h"
+#include "base/str.h"
 #include "scaling/tpu.h"
 
 enum quantity_rule { QUANTITY_ANY, QUANTITY_WHOLE, QUANTITY_1_2_4_8 };

@@ -14,7 +14,7 @@
 #include "controller/history.h"
 #include "controller/run_removal.h"
 #include "journal/journal.h"
-#include "run/retention.h"
+#include "run/settings.h"
 #include "view/encode.h"
 #include "view/facts.h"
 

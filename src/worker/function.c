@@ -1,5 +1,5 @@
 /* Finds loaded objects by build id and back: the note that the linker puts into each, read from memory. */
-#include "worker/function.h"
+#include "worker/driver.h"
 
 #include <elf.h>
 #include <inttypes.h>

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/str.h"
-#include "worker/function.h"
+#include "worker/driver.h"
 #include "worker/worker.h"
 
 static bool initialised;

@@ -1,13 +1,12 @@
 /* A scanner for RFC 8259, and for what the agent refuses beyond it: text that is not UTF-8, "\u0000" and halves
  * of surrogate pairs. */
-#include "worker/json_text.h"
+#include "worker/metrics.h"
 
 #include <stdbool.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "base/utf8.h"
 
 struct scan {
     const char *at;

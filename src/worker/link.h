@@ -39,7 +39,7 @@
     "TRAINYARD_CHECKPOINT_LOSS"                     /* "continue": one may be lost; absent: that is an error */
 #define WORKER_BACKEND_VARIABLE "TRAINYARD_BACKEND" /* gloo or nccl; absent: by default */
 #define WORKER_ADDRESS_VARIABLE "TRAINYARD_ADDRESS" /* of this node, for peers; absent: loopback */
-#define WORKER_FUNCTION_VARIABLE "TRAINYARD_FUNCTION" /* see function.h; absent without */
+#define WORKER_FUNCTION_VARIABLE "TRAINYARD_FUNCTION" /* see worker/driver.h; absent without */
 
 /* All that a run sets under our own names for each worker, for an array: no user gives them, and what an outer
  * run set is not for the workers of an inner one. */

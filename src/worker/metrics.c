@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/utf8.h"
+#include "base/str.h"
 
 enum { METRIC_NAME_MAX = 255 };
 

@@ -13,7 +13,6 @@
 #include "base/file.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
-#include "worker/json_text.h"
 #include "worker/metrics.h"
 #include "worker/upload.h"
 #include "worker/worker.h"

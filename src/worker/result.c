@@ -1,5 +1,5 @@
 /* The getters of a result. */
-#include "worker/result.h"
+#include "worker/driver.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/error.h"
-#include "base/utf8.h"
+#include "base/str.h"
 
 static void null_error_keeps_the_code(void **state) {
     (void)state;

@@ -11,7 +11,6 @@
 
 #include <cmocka.h>
 
-#include "base/build.h"
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/module.h"

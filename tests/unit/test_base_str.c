@@ -10,7 +10,6 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "base/utf8.h"
 
 static int join_pieces(void *context, char *piece) {
     buffer_printf(context, "<%s>", piece);

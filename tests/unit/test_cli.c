@@ -9,7 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/duration.h"
-#include "base/utf8.h"
+#include "base/str.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
 

@@ -17,9 +17,7 @@
 #include "agent/agent.h"
 #include "agent_controller.h"
 #include "descriptors.h"
-#include "engine/copy.h"
 #include "engine/local.h"
-#include "engine/pool.h"
 #include "failing_calls.h"
 #include "failing_memory.h"
 

@@ -13,7 +13,7 @@
 
 #include "agent/metrics.h"
 #include "base/cleanup.h"
-#include "worker/json_text.h"
+#include "worker/metrics.h"
 
 static bool scanned(const char *text) {
     ty_error err = {0};

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "run/retention.h"
+#include "run/settings.h"
 
 enum { MOST = 16 };
 

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "run/retry.h"
+#include "run/internal.h"
 #include "run/run.h"
 #include "run_world.h"
 

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "base/build.h"
+#include "base/module.h"
 #include "cluster/topology.h"
 
 extern const struct topology_module trainyard_topology;

@@ -25,10 +25,8 @@
 #include "base/duration.h"
 #include "base/error.h"
 #include "worker/driver.h"
-#include "worker/function.h"
 #include "worker/link.h"
 #include "worker/metrics.h"
-#include "worker/result.h"
 #include "worker_agent.h"
 
 static void body_context(void) {

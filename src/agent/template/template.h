@@ -55,7 +55,7 @@ struct template_fork {
 struct template *template_create(void);           /* NULL when memory is short */
 void template_destroy(struct template *template); /* ends what lives; NULL is fine */
 
-/* The template of the next run is this child, a copy of the driver (engine/copy.h), with its socket, which
+/* The template of the next run is this child, a copy of the driver (engine/local.h), with its socket, which
  * is taken over. It is the only one that this template ever has. */
 void template_give(struct template *template, int control_fd, pid_t pid);
 

@@ -1,7 +1,7 @@
 /* A module with one function; the build gives it several names and builds. */
 #include <trainyard/api.h>
 
-#include "base/build.h"
+#include "base/module.h"
 
 static int answer(void) {
     return 42;
