@@ -12,8 +12,11 @@
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "controller/run_directory.h"
+#include "controller/run_lock.h"
 #include "controller/run_removal.h"
 #include "view/summary.h"
+
+enum { LIST_SHOWN = 100 }; /* runs */
 
 static void format_time(nanoseconds wall, struct buffer *out) {
     time_t seconds = (time_t)(wall / NS_PER_S);
@@ -283,14 +286,28 @@ static size_t read_runs(const char *storage_path, char **names, size_t n, struct
     return n_read;
 }
 
-static int show_all(const char *storage_path, int format, struct buffer *out, ty_error *err) {
+/* The newest ones, and any that goes on, come to the front; how many. */
+static size_t choose_shown(const char *storage_path, char **names, size_t n) {
+    size_t shown = n < LIST_SHOWN ? n : LIST_SHOWN;
+    for (size_t i = shown; i < n; i++) {
+        CLEANUP_FREE char *path = run_directory_path(storage_path, names[i], FACE_COMMAND, NULL);
+        if (path == NULL || !run_lock_is_held(path)) continue;
+        char *name = names[i];
+        names[i] = names[shown];
+        names[shown++] = name;
+    }
+    return shown;
+}
+
+static int show_all(const char *storage_path, bool all, int format, struct buffer *out, ty_error *err) {
     char **names = NULL;
-    size_t n = 0;
-    int result = run_directory_names(storage_path, &names, &n, err);
+    size_t n_there = 0;
+    int result = run_directory_names(storage_path, &names, &n_there, err);
     if (result < 0) return result;
+    size_t n = all || format == FORMAT_JSON ? n_there : choose_shown(storage_path, names, n_there);
     CLEANUP_FREE struct view_summary *runs = calloc(n + 1, sizeof *runs);
     size_t n_runs = runs != NULL ? read_runs(storage_path, names, n, runs) : 0;
-    run_directory_names_free(names, n);
+    run_directory_names_free(names, n_there);
     if (runs == NULL) return ty_fail_memory(err);
     if (format == FORMAT_JSON) {
         json_t *list = json_array();
@@ -299,22 +316,30 @@ static int show_all(const char *storage_path, int format, struct buffer *out, ty
         put_json(json_pack("{s:o}", "runs", list), out);
     } else {
         list_text(runs, n_runs, n, out);
+        if (n < n_there) buffer_printf(out, "%zu older ones are not shown: --all\n", n_there - n);
     }
     for (size_t i = 0; i < n_runs; i++)
         view_summary_done(&runs[i]);
     return 0;
 }
 
+static const struct option_spec status_specs[] = {
+    {"all", 0, NULL, "all runs; without it the newest 100 and those that go on (JSON has all)", option_flag, 0,
+     NULL},
+};
+static const struct option_group status_group = {"Options", status_specs, ARRAY_SIZE(status_specs)};
+
 static int status_run(const struct arguments *arguments, ty_error *err) {
     struct storage_options options = {0};
     struct format_options format = {0};
-    int result = options_apply(arguments, (void *[]){&options, &format}, err);
+    bool all = false;
+    int result = options_apply(arguments, (void *[]){&all, &options, &format}, err);
     if (result < 0) return result;
     CLEANUP(buffer_done) struct buffer text = {0};
     if (arguments->n_words > 0)
         result = show_one(options.storage_path, arguments->words[0], format.format, &text, err);
     else
-        result = show_all(options.storage_path, format.format, &text, err);
+        result = show_all(options.storage_path, all, format.format, &text, err);
     return result < 0 ? result : cli_print(&text, err);
 }
 
@@ -327,7 +352,7 @@ const struct command command_status = {
         "workers by state, checkpoints, latest metrics and first cause, and where the seconds of its start "
         "went, "
         "with the slowest rank of each part.",
-    .groups = (const struct option_group *const[]){&storage_group, &format_group, NULL},
+    .groups = (const struct option_group *const[]){&status_group, &storage_group, &format_group, NULL},
     .max_words = 1,
     .run = status_run,
 };

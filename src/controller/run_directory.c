@@ -240,10 +240,6 @@ static bool has_journal(const char *directory, const char *name) {
     return journal_exists(path);
 }
 
-static int compare(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static int list(const char *directory, char ***names, size_t *n, ty_error *err) {
     DIR *stream = opendir(directory);
     if (stream == NULL && errno == ENOENT) return 0;
@@ -262,11 +258,38 @@ static int list(const char *directory, char ***names, size_t *n, ty_error *err) 
 }
 
 char *run_directory_storage(const char *storage_path, ty_error *err) {
-    char *path = run_directory_path(storage_path, "x", FACE_COMMAND, err);
-    if (path == NULL) return NULL;
-    char *slash = strrchr(path, '/');
-    slash[slash == path] = '\0'; /* "/" keeps its own */
-    return path;
+    return run_directory_path(storage_path, NULL, FACE_COMMAND, err);
+}
+
+struct made_name {
+    int64_t made;
+    char *name;
+};
+
+static int compare_made(const void *a, const void *b) {
+    const struct made_name *x = a, *y = b;
+    if (x->made != y->made) return x->made < y->made ? 1 : -1;
+    return strcmp(x->name, y->name);
+}
+
+/* By when their directories were made; where the file system does not tell, when something was last made in
+ * them. */
+static int sort_newest_first(const char *directory, char **names, size_t n) {
+    CLEANUP_FREE struct made_name *made = calloc(n + 1, sizeof *made);
+    CLEANUP_FD int at = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (made == NULL) return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        struct statx status = {0};
+        made[i] = (struct made_name){.made = -1, .name = names[i]};
+        if (statx(at, names[i], 0, STATX_BTIME | STATX_MTIME, &status) < 0) continue;
+        bool born = (status.stx_mask & STATX_BTIME) != 0;
+        const struct statx_timestamp *time = born ? &status.stx_btime : &status.stx_mtime;
+        made[i].made = time->tv_sec * NS_PER_S + time->tv_nsec;
+    }
+    qsort(made, n, sizeof *made, compare_made);
+    for (size_t i = 0; i < n; i++)
+        names[i] = made[i].name;
+    return 0;
 }
 
 int run_directory_names(const char *storage_path, char ***names, size_t *n, ty_error *err) {
@@ -275,11 +298,11 @@ int run_directory_names(const char *storage_path, char ***names, size_t *n, ty_e
     char **found = NULL;
     size_t n_found = 0;
     int result = list(directory, &found, &n_found, err);
+    if (result >= 0 && sort_newest_first(directory, found, n_found) < 0) result = ty_fail_memory(err);
     if (result < 0) {
         run_directory_names_free(found, n_found);
         return result;
     }
-    if (n_found > 0) qsort(found, n_found, sizeof *found, compare);
     *names = found;
     *n = n_found;
     return 0;
@@ -318,30 +341,12 @@ char *run_directory_nearest(const char *storage_path, const char *name) {
     return copy;
 }
 
-/* When its directory was made; where the file system does not tell, when something was last made in it. */
-static int64_t made_at(const char *directory, const char *name) {
-    CLEANUP_FREE char *path = NULL;
-    struct statx status;
-    if (asprintf(&path, "%s/%s", directory, name) < 0) path = NULL;
-    if (path == NULL || statx(AT_FDCWD, path, 0, STATX_BTIME | STATX_MTIME, &status) < 0) return -1;
-    bool born = (status.stx_mask & STATX_BTIME) != 0;
-    const struct statx_timestamp *time = born ? &status.stx_btime : &status.stx_mtime;
-    return time->tv_sec * NS_PER_S + time->tv_nsec;
-}
-
 char *run_directory_latest(const char *storage_path, ty_error *err) {
     CLEANUP_FREE char *directory = run_directory_storage(storage_path, err);
     char **names = NULL;
-    size_t n = 0, latest = 0;
+    size_t n = 0;
     if (directory == NULL || run_directory_names(storage_path, &names, &n, err) < 0) return NULL;
-    int64_t newest = -1;
-    for (size_t i = 0; i < n; i++) {
-        int64_t made = made_at(directory, names[i]);
-        if (made <= newest) continue;
-        newest = made;
-        latest = i;
-    }
-    char *name = n > 0 ? strdup(names[latest]) : NULL;
+    char *name = n > 0 ? strdup(names[0]) : NULL;
     if (n == 0)
         (void)ty_fail(err, TY_EUSAGE, "no runs in %s; --storage-path names another place", directory);
     else if (name == NULL)

@@ -1,6 +1,8 @@
 """`trainyard status` and `logs` of runs that go on and that ended, and what workers tell with `report` and `store`."""
 
+import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -166,6 +168,25 @@ class Status(RunCase):
     def test_escapes_are_shown(self):
         self.run_workers("--name", "x", "-n", "1", *shell('@ report "$(printf "a\\033[31m")=1"'))
         self.assertNotIn("\x1b", self.status_text("x") + self.status_text())
+
+    def test_of_many_the_newest_and_those_that_go_on(self):
+        gate = os.path.join(self.place, "gate")
+        os.mkfifo(gate)
+        oldest = self.start_run("--name", "oldest", *shell("read line < %s" % gate))
+        self.wait_for(lambda: os.path.exists(os.path.join(self.storage, "oldest", "run.db")), "the run")
+        self.run_workers("--name", "run-0", "--", "/bin/true")
+        for i in range(1, 120):
+            shutil.copytree(os.path.join(self.storage, "run-0"), os.path.join(self.storage, "run-%d" % i))
+        lines = self.assert_status(0, self.trainyard("status", "--storage-path", self.storage)).out.splitlines()
+        names = [line.split()[0] for line in lines[1:-1]]
+        self.assertEqual({"oldest"} | {"run-%d" % i for i in range(20, 120)}, set(names))
+        self.assertEqual("20 older ones are not shown: --all", lines[-1])
+        self.assertEqual(122, len(self.assert_status(0, self.trainyard("status", "--all", "--storage-path", self.storage)).out.splitlines()))
+        listed = self.assert_status(0, self.trainyard("status", "--format", "json", "--storage-path", self.storage)).out
+        self.assertEqual(121, len(json.loads(listed)["runs"]))
+        with open(gate, "w") as file:
+            file.write("go\n")
+        self.assert_status(0, self.finish(oldest))
 
 
 class Logs(RunCase):
