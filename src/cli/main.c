@@ -22,6 +22,8 @@ const struct command *const cli_commands[] = {
     &command_kube,
     &command_accelerators,
     &command_status,
+    &command_metrics,
+    &command_wait,
     &command_logs,
     &command_attach,
     &command_stacks,

@@ -14,26 +14,20 @@
 /* Takes a piece of the text, a few 10 KiB each; what it returns, when negative, ends the export. */
 typedef int view_sink(void *context, const char *text, size_t size, ty_error *err);
 
-/* Zero-initialised: all that counts, from the first report on. */
-struct view_selection {
-    const struct idset *ranks; /* NULL: all */
-    enum view_history history;
-    int64_t after; /* reports behind this id */
-};
-
-/* id,time,attempt,rank,number, then the metrics in the order of their first appearance. `*last` (may be NULL) is
- * the id of the last report that was read. */
-struct view_csv; /* the columns; opaque */
+/* Rows as CSV: id,time,attempt,rank,number, `lost` where all are selected, then the metrics in the order of their
+ * first appearance, and no others: one that comes later has no column. */
+struct view_csv; /* opaque */
 int view_csv_open(const char *run_path, const struct view_selection *selection, struct view_csv **csv,
                   ty_error *err);
-void view_csv_close(struct view_csv *csv);
+void view_csv_close(struct view_csv *csv); /* NULL is fine */
 int view_csv_write_head(struct view_csv *csv, view_sink *sink, void *context, ty_error *err);
-/* The rows that are there now; goes on behind the last one at the next call. */
+/* The rows that are there now; the next call goes on behind the last one. */
 int view_csv_write_rows(struct view_csv *csv, view_sink *sink, void *context, ty_error *err);
 
-/* {"id", "time", "attempt", "rank", "number", "metrics": as reported}, a line each. */
-int view_jsonl_write(const char *run_path, const struct view_selection *selection, int64_t *last,
-                     view_sink *sink, void *context, ty_error *err);
+/* Rows as JSON, {"id", "time", "attempt", "rank", "number", "metrics": as reported}, a line each, "lost" where all
+ * are selected. The selection's `after` becomes the id of the last report there is. */
+int view_jsonl_write(const char *run_path, struct view_selection *selection, view_sink *sink, void *context,
+                     ty_error *err);
 
 /* The trace that Perfetto and chrome://tracing read. */
 struct view_trace {

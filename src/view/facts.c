@@ -8,7 +8,6 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/str.h"
-#include "journal/journal.h"
 
 static int note_hung(struct view_facts *facts, const struct run_event *event) {
     if (ARRAY_GROW(facts->hung, facts->n_hung) < 0) return -ENOMEM;
@@ -19,6 +18,51 @@ static int note_hung(struct view_facts *facts, const struct run_event *event) {
     return 0;
 }
 
+const char *failure_cause_name(enum failure_cause cause) {
+    static const char *const names[] = {
+#define X(name, text) text,
+        FAILURE_CAUSES(X)
+#undef X
+    };
+    return names[cause];
+}
+
+static bool is_failure(const char *outcome) {
+    return str_equal(outcome, "failed") || str_equal(outcome, "start_failed") ||
+           str_equal(outcome, "node_lost");
+}
+
+/* What happened in an attempt says by what it ended; the worst is kept: a lost node takes workers with it. */
+static void note_failure(struct view_facts *facts, const struct run_event *event) {
+    const struct event_attempt_end *end = &event->of.attempt_end;
+    switch ((int)event->kind) {
+    case EVENT_ATTEMPT:
+        facts->likely = CAUSE_WORKER;
+        break;
+    case EVENT_HUNG:
+        if (facts->likely < CAUSE_HANG) facts->likely = CAUSE_HANG;
+        break;
+    case EVENT_NODE_LOST:
+        facts->likely = CAUSE_NODE;
+        break;
+    case EVENT_START_FAILED:
+        if (facts->likely == CAUSE_WORKER) facts->likely = CAUSE_START;
+        break;
+    case EVENT_ATTEMPT_END:
+        if (end->lost_seconds > 0) facts->lost_seconds += end->lost_seconds;
+        if (str_equal(end->outcome, "preempted")) facts->failures[CAUSE_PREEMPTION]++;
+        if (str_equal(end->outcome, "start_failed")) facts->likely = CAUSE_START;
+        if (str_equal(end->outcome, "node_lost")) facts->likely = CAUSE_NODE;
+        if (!is_failure(end->outcome)) break;
+        if (facts->likely == CAUSE_WORKER && end->cause != NULL && strstr(end->cause, "memory") != NULL)
+            facts->likely = CAUSE_MEMORY;
+        facts->failures[facts->likely]++;
+        break;
+    default:
+        break;
+    }
+}
+
 static int on_event(void *context, int64_t sequence, const struct journal_event *row) {
     struct view_facts *facts = context;
     struct run_event event;
@@ -27,6 +71,7 @@ static int on_event(void *context, int64_t sequence, const struct journal_event 
     int result = journal_event_values(row, &event, &memory);
     if (result >= 0) {
         replay_note(&facts->replay, &event);
+        note_failure(facts, &event);
         if (facts->first == 0) facts->first = event.time;
         if (event.kind == EVENT_HUNG) result = note_hung(facts, &event);
         if (event.kind == EVENT_CHECKPOINT_LOST) facts->lost_checkpoints++;
@@ -95,6 +140,12 @@ bool view_facts_count(const struct view_facts *facts, int attempt, uint64_t numb
     for (size_t i = 0; i < facts->n_attempts; i++)
         if (facts->attempts[i].attempt == attempt) return number <= facts->attempts[i].counts_to;
     return true;
+}
+
+bool view_facts_select(const struct view_facts *facts, const struct view_selection *selection,
+                       const struct journal_report *report) {
+    if (selection->ranks != NULL && !idset_has(selection->ranks, report->rank)) return false;
+    return selection->history == VIEW_ALL || view_facts_count(facts, report->attempt, report->number);
 }
 
 void view_facts_done(struct view_facts *facts) {

@@ -8,7 +8,9 @@
 
 #include "base/duration.h"
 #include "base/error.h"
+#include "journal/journal.h"
 #include "run/replay.h"
+#include "view/series.h"
 
 /* For the pace of ranks the last few reports of each are enough. */
 enum { PACE_REPORTS = 10, PACE_REPORTS_MAX = 100000 };
@@ -33,12 +35,33 @@ struct fact_attempt {
     uint64_t counts_to;  /* UINT64_MAX where no later attempt began */
 };
 
+/* X(name, text): by what an attempt ended that was to go on */
+#define FAILURE_CAUSES(X)             \
+    X(CAUSE_WORKER, "worker")         \
+    X(CAUSE_MEMORY, "memory")         \
+    X(CAUSE_HANG, "hang")             \
+    X(CAUSE_NODE, "node")             \
+    X(CAUSE_START, "start")           \
+    X(CAUSE_PREEMPTION, "preemption") \
+    X(FAILURE_CAUSES_N, NULL)
+
+enum failure_cause {
+#define X(name, text) name,
+    FAILURE_CAUSES(X)
+#undef X
+};
+
+const char *failure_cause_name(enum failure_cause cause);
+
 struct view_facts {
     struct run_replay replay;
     nanoseconds first;                   /* event, wall; 0: none */
     struct fact_checkpoint *checkpoints; /* owned; that are kept, by number */
     size_t n_checkpoints;
     uint64_t lost_checkpoints; /* given up */
+    uint64_t failures[FAILURE_CAUSES_N];
+    enum failure_cause likely; /* of the attempt that goes on */
+    double lost_seconds;       /* of training, by restarts */
     struct fact_hung *hung;    /* owned */
     size_t n_hung;
     struct fact_attempt *attempts; /* owned; in their order */
@@ -52,5 +75,8 @@ void view_facts_done(struct view_facts *facts);
 
 /* Whether a report counts, or a later attempt took it back. */
 bool view_facts_count(const struct view_facts *facts, int attempt, uint64_t number);
+/* Whether a report is one of those that are asked for. */
+bool view_facts_select(const struct view_facts *facts, const struct view_selection *selection,
+                       const struct journal_report *report);
 
 #endif

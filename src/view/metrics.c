@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/idset.h"
 #include "view/encode.h"
+#include "view/facts.h"
 #include "view/scan.h"
 #include "view/series.h"
 #include "view/values.h"
@@ -27,6 +28,8 @@ struct metric_names {
     struct view_metrics *metrics;
     struct metric_note *notes; /* one for each metric, owned */
     struct hash *places;       /* name -> place + 1 */
+    const struct view_facts *facts;
+    const struct view_selection *selection;
     const struct journal_report *report;
     bool failed;
 };
@@ -78,6 +81,9 @@ static int note_value(struct metric_names *names, size_t place, const struct val
     bool number = value->type == VALUE_NUMBER, nonfinite = value->type == VALUE_NONFINITE;
     if (note->id == names->report->id) return 0; /* a name given twice */
     note->id = names->report->id;
+    if (number && (metric->n == 0 || value->number < metric->min)) metric->min = value->number;
+    if (number && (metric->n == 0 || value->number > metric->max)) metric->max = value->number;
+    if (number) metric->sum += value->number;
     metric->n += number;
     metric->nonfinite += nonfinite;
     if (number || nonfinite) metric->text = false;
@@ -109,6 +115,7 @@ static bool on_value(void *context, const struct value *value) {
 
 static int on_report(void *context, const struct journal_report *report) {
     struct metric_names *names = context;
+    if (!view_facts_select(names->facts, names->selection, report)) return 0;
     names->report = report;
     (void)values_each(report->metrics, report->metrics_size, on_value, names);
     return names->failed ? -ENOMEM : 0;
@@ -137,11 +144,17 @@ static int sort(struct view_metrics *metrics) {
     return 0;
 }
 
-int view_metrics_read(const char *run_path, bool whole, struct view_metrics *metrics, ty_error *err) {
-    struct view_scan scan = {.most = whole ? 0 : VIEW_WHOLE};
+int view_metrics_read(const char *run_path, const struct view_selection *selection, bool whole,
+                      struct view_metrics *metrics, ty_error *err) {
+    struct view_scan scan = {.after = selection->after, .most = whole ? 0 : VIEW_WHOLE};
+    struct view_facts facts;
     *metrics = (struct view_metrics){0};
-    struct metric_names names = {.metrics = metrics, .places = hash_create()};
-    int result = names.places == NULL ? -ENOMEM : view_scan(run_path, &scan, on_report, &names, err);
+    int result = view_facts_read(run_path, &facts, err);
+    if (result < 0) return result;
+    struct metric_names names = {
+        .metrics = metrics, .facts = &facts, .selection = selection, .places = hash_create()};
+    result = names.places == NULL ? -ENOMEM : view_scan(run_path, &scan, on_report, &names, err);
+    view_facts_done(&facts);
     for (size_t i = 0; names.notes != NULL && i < metrics->n; i++)
         free(names.notes[i].ranks);
     free(names.notes);

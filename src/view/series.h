@@ -24,8 +24,16 @@ enum { VIEW_WHOLE = 50000, VIEW_BUCKETS_MAX = 4000, VIEW_BUCKETS = 1000, VIEW_LI
 
 struct view_index; /* view/index.h */
 
-enum view_what { VIEW_BAND, VIEW_RANKS };
 enum view_history { VIEW_EFFECTIVE, VIEW_ALL };
+
+/* Which reports. Zero-initialised: all that count. */
+struct view_selection {
+    const struct idset *ranks; /* NULL: all */
+    enum view_history history;
+    int64_t after; /* reports behind this id */
+};
+
+enum view_what { VIEW_BAND, VIEW_RANKS };
 
 /* As view_query_new makes it: a band of all ranks over the step, from the lowest to the highest. */
 struct view_query {
@@ -104,6 +112,7 @@ void view_series_encode(const struct view_series *const *series, const char *con
 struct view_metric {
     char *name;            /* owned; flattened: "a/b" */
     uint64_t n, nonfinite; /* points; of the sample where that is all that was read */
+    double min, max, sum;  /* without a meaning where n is 0 */
     double last;           /* of the lowest rank that made the newest report with it */
     uint64_t ranks;        /* that reported it */
     bool text;             /* no number was among its values */
@@ -117,7 +126,8 @@ struct view_metrics {
 };
 
 /* All reports with `whole`, however long that takes. */
-int view_metrics_read(const char *run_path, bool whole, struct view_metrics *metrics, ty_error *err);
+int view_metrics_read(const char *run_path, const struct view_selection *selection, bool whole,
+                      struct view_metrics *metrics, ty_error *err);
 void view_metrics_done(struct view_metrics *metrics);
 /* [{"name", "group", "n", "nonfinite", "last", "ranks"}, ...] */
 void view_metrics_encode(const struct view_metrics *metrics, struct buffer *out);

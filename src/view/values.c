@@ -90,8 +90,7 @@ static const char *append_escaped(struct buffer *out, const char *at, const char
     return at;
 }
 
-/* `text` is a string with its quotes. */
-static void append_name(struct buffer *out, const char *text, size_t size) {
+void values_text(const char *text, size_t size, struct buffer *out) {
     const char *at = text + 1, *end = text + size - 1;
     if (memchr(at, '\\', size - 2) == NULL) {
         buffer_append(out, at, size - 2);
@@ -274,7 +273,7 @@ static bool take_member(struct values_walk *walk, int depth) {
     skip_blanks(walk);
     if (walk->at == walk->end || *walk->at != '"' || !take_string(walk, &text, &size) || !take(walk, ':'))
         return false;
-    append_name(&walk->path, text, size);
+    values_text(text, size, &walk->path);
     struct value value = {0};
     bool types = depth == 0 && size == 8 && memcmp(text, "\"$types\"", 8) == 0, right;
     skip_blanks(walk);

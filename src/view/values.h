@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/buffer.h"
+
 enum value_type {
     VALUE_NUMBER,    /* finite; true and false are 1 and 0 */
     VALUE_NONFINITE, /* "NaN", "Infinity", "-Infinity", or a number beyond a double */
@@ -28,5 +30,8 @@ struct value {
  * value is borrowed for the call. False when the text is no JSON object, or memory is short. */
 bool values_each(const char *json, size_t size, bool (*each)(void *context, const struct value *value),
                  void *context);
+
+/* Appends the text of a JSON string, which stands there with its quotes. */
+void values_text(const char *text, size_t size, struct buffer *out);
 
 #endif

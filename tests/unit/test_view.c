@@ -229,7 +229,7 @@ static void test_names(void **state) {
     (void)state;
     struct view_metrics metrics;
     CLEANUP(buffer_done) struct buffer text = {0};
-    assert_int_equal(view_metrics_read(a_path, false, &metrics, NULL), 0);
+    assert_int_equal(view_metrics_read(a_path, &(struct view_selection){0}, false, &metrics, NULL), 0);
     view_metrics_encode(&metrics, &text);
     view_metrics_done(&metrics);
     json_t *list = parse(&text);

@@ -1,0 +1,358 @@
+/* `trainyard metrics`: what a run reported, as a table or a drawing for people, and in the formats that other
+ * programs read. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/str.h"
+#include "cli/braille.h"
+#include "cli/command.h"
+#include "cli/terminal.h"
+#include "controller/run_directory.h"
+#include "controller/run_lock.h"
+#include "view/export.h"
+#include "view/exposition.h"
+#include "view/series.h"
+#include "view/tensorboard.h"
+#include "view/watch.h"
+
+enum metrics_format { METRICS_TABLE, METRICS_CSV, METRICS_JSONL, METRICS_OPENMETRICS, METRICS_TENSORBOARD };
+static const char *const formats[] = {"table", "csv", "jsonl", "openmetrics", "tensorboard", NULL};
+static const char *const histories[] = {"effective", "all", NULL};
+
+struct metrics_options {
+    struct idset ranks;
+    bool chosen, follow, plot, per_rank;
+    int format, history;
+    const char *output, *metric;
+};
+
+static int set_ranks(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    struct metrics_options *options = target;
+    options->chosen = true;
+    return idset_parse(&options->ranks, value, err);
+}
+
+static const struct option_spec specs[] = {
+    {"rank", 0, "R[,R-R...]", "only these ranks", set_ranks, 0, NULL},
+    {"history", 0, "effective|all", "what counts (default), or also what later attempts took back",
+     option_choice, offsetof(struct metrics_options, history), histories},
+    {"format", 0, "table|csv|jsonl|openmetrics|tensorboard",
+     "a table (default); every report as a row; what Prometheus reads; event files in the directory of "
+     "--output",
+     option_choice, offsetof(struct metrics_options, format), formats},
+    {"output", 'o', "PATH", "write there, and not to standard output", option_text,
+     offsetof(struct metrics_options, output), NULL},
+    {"follow", 'f', NULL, "go on until the run ends", option_flag, offsetof(struct metrics_options, follow),
+     NULL},
+    {"plot", 0, NULL, "draw the curves of the metrics over the step", option_flag,
+     offsetof(struct metrics_options, plot), NULL},
+    {"metric", 0, "METRIC", "with --plot: this one", option_text, offsetof(struct metrics_options, metric),
+     NULL},
+    {"per-rank", 0, NULL, "with openmetrics: the last value of each rank", option_flag,
+     offsetof(struct metrics_options, per_rank), NULL},
+};
+static const struct option_group metrics_group = {"Options", specs, ARRAY_SIZE(specs)};
+
+/* -- where it goes */
+
+/* A file appears under its name when it is whole, but for one that is followed, and what is no file. */
+struct metrics_outlet {
+    int fd;
+    const char *path; /* NULL: standard output */
+    char *part;       /* owned; NULL: written in place */
+};
+
+static int open_outlet(struct metrics_outlet *outlet, const struct metrics_options *options, ty_error *err) {
+    struct stat status;
+    *outlet = (struct metrics_outlet){.fd = STDOUT_FILENO, .path = options->output};
+    if (options->output == NULL) return 0;
+    bool special = stat(options->output, &status) == 0 && !S_ISREG(status.st_mode);
+    if (!options->follow && !special &&
+        asprintf(&outlet->part, "%s.part-%d", options->output, (int)getpid()) < 0) {
+        outlet->part = NULL;
+        return ty_fail_memory(err);
+    }
+    const char *path = outlet->part != NULL ? outlet->part : options->output;
+    outlet->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (outlet->fd >= 0) return 0;
+    int result = ty_fail(err, TY_EUSAGE, "--output %s: %s", options->output, strerror(errno));
+    free(TAKE(outlet->part));
+    return result;
+}
+
+static int close_outlet(struct metrics_outlet *outlet, int result, ty_error *err) {
+    if (outlet->path != NULL && outlet->fd >= 0 && close(outlet->fd) < 0 && result >= 0)
+        result = ty_fail(err, -errno, "cannot write %s: %s", outlet->path, strerror(errno));
+    if (outlet->part != NULL && result < 0) (void)unlink(outlet->part);
+    if (outlet->part != NULL && result >= 0 && rename(outlet->part, outlet->path) < 0)
+        result = ty_fail(err, -errno, "cannot write %s: %s", outlet->path, strerror(errno));
+    free(outlet->part);
+    return result;
+}
+
+static int write_out(void *context, const char *text, size_t size, ty_error *err) {
+    const struct metrics_outlet *outlet = context;
+    int result = file_write_all(outlet->fd, text, size);
+    if (result == -EPIPE && outlet->path == NULL) return result; /* the reader has seen enough */
+    if (result < 0)
+        return ty_fail(err, result, "cannot write %s: %s",
+                       outlet->path != NULL ? outlet->path : "to standard output", strerror(-result));
+    return 0;
+}
+
+/* -- a table, and drawings */
+
+static void number_cell(struct text_table *table, bool known, double number) {
+    char text[32];
+    (void)snprintf(text, sizeof text, "%.6g", number);
+    table_cell(table, known ? text : "-");
+}
+
+static void count_cell(struct text_table *table, uint64_t count) {
+    char text[32];
+    (void)snprintf(text, sizeof text, "%llu", (unsigned long long)count);
+    table_cell(table, text);
+}
+
+static void metric_row(const struct view_metric *metric, struct text_table *table) {
+    table_cell(table, metric->name);
+    count_cell(table, metric->n);
+    count_cell(table, metric->nonfinite);
+    count_cell(table, metric->ranks);
+    number_cell(table, metric->n + metric->nonfinite > 0, metric->last);
+    number_cell(table, metric->n > 0, metric->min);
+    number_cell(table, metric->n > 0, metric->sum / (double)metric->n);
+    number_cell(table, metric->n > 0, metric->max);
+}
+
+static int write_table(const char *path, const struct view_selection *selection, struct metrics_outlet *outlet,
+                       ty_error *err) {
+    static const char *const heads[] = {"METRIC", "REPORTS", "NOT FINITE", "RANKS",
+                                        "LAST",   "LEAST",   "MEAN",       "GREATEST"};
+    struct view_metrics metrics;
+    int result = view_metrics_read(path, selection, true, &metrics, err);
+    if (result < 0) return result;
+    CLEANUP(table_done) struct text_table table = {.n_columns = ARRAY_SIZE(heads)};
+    CLEANUP(buffer_done) struct buffer text = {0};
+    for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
+        table_cell(&table, heads[i]);
+    for (size_t i = 0; i < metrics.n; i++)
+        metric_row(&metrics.items[i], &table);
+    if (metrics.n > 0)
+        table_format(&table, &text);
+    else
+        buffer_text(&text, "Nothing was reported yet.\n");
+    view_metrics_done(&metrics);
+    return text.failed ? ty_fail_memory(err) : write_out(outlet, text.data, text.size, err);
+}
+
+static int plot_one(const char *path, const char *metric, const struct metrics_options *options,
+                    struct buffer *out, ty_error *err) {
+    struct braille_size size = braille_terminal(14);
+    struct view_query query = view_query_new(metric);
+    struct view_series series;
+    CLEANUP(buffer_done) struct buffer title = {0};
+    query.buckets = (int)size.columns * 2;
+    query.ranks = options->chosen ? &options->ranks : NULL;
+    query.history = (enum view_history)options->history;
+    int result = view_series_read(path, &query, &series, err);
+    if (result < 0) return result;
+    const struct view_line *line = &series.lines[0];
+    uint64_t n = 0, nonfinite = 0;
+    for (size_t i = 0; i < line->n; i++) {
+        n += line->buckets[i].n;
+        nonfinite += line->buckets[i].nonfinite;
+    }
+    buffer_printf(&title, "%s   %llu values%s", metric, (unsigned long long)n, series.exact ? "" : ", sampled");
+    if (nonfinite > 0) buffer_printf(&title, ", %llu not finite", (unsigned long long)nonfinite);
+    if (!title.failed) braille_plot(line, title.data, series.x, size, out);
+    view_series_done(&series);
+    return 0;
+}
+
+/* What is called like a loss comes first, then what was reported most; x itself is no curve. */
+static size_t choose_metrics(const struct view_metrics *metrics, const char **chosen, size_t most) {
+    static const char *const axes[] = {"step", "global_step", "iteration", "training_iteration", "epoch"};
+    size_t n = 0;
+    for (int loss = 1; loss >= 0; loss--)
+        for (size_t i = 0; i < metrics->n && n < most; i++) {
+            const struct view_metric *metric = &metrics->items[i];
+            bool axis = metric->text;
+            for (size_t at = 0; at < ARRAY_SIZE(axes); at++)
+                axis = axis || str_equal(metric->name, axes[at]);
+            if (!axis && (strstr(metric->name, "loss") != NULL) == (loss == 1)) chosen[n++] = metric->name;
+        }
+    return n;
+}
+
+static int write_plots(const char *path, const struct metrics_options *options, struct metrics_outlet *outlet,
+                       ty_error *err) {
+    enum { PLOTS = 4 };
+    CLEANUP(buffer_done) struct buffer text = {0};
+    const char *chosen[PLOTS] = {options->metric};
+    struct view_metrics metrics = {0};
+    const struct view_selection all = {0};
+    size_t n = 1;
+    int result = options->metric != NULL ? 0 : view_metrics_read(path, &all, false, &metrics, err);
+    if (result >= 0 && options->metric == NULL) n = choose_metrics(&metrics, chosen, PLOTS);
+    for (size_t i = 0; i < n && result >= 0; i++) {
+        if (i > 0) buffer_char(&text, '\n');
+        result = plot_one(path, chosen[i], options, &text, err);
+    }
+    if (n == 0) buffer_text(&text, "Nothing was reported yet.\n");
+    view_metrics_done(&metrics);
+    if (result >= 0 && text.failed) return ty_fail_memory(err);
+    return result < 0 ? result : write_out(outlet, text.data, text.size, err);
+}
+
+/* -- formats that go on */
+
+/* Calls `write` with what is there; with --follow again when there is more, until the run is over. */
+static int follow(const char *path, bool go_on, int (*write)(void *context, bool last, ty_error *err),
+                  void *context, ty_error *err) {
+    CLEANUP_FD int watch = go_on ? view_watch_open(path) : -1;
+    for (;;) {
+        bool last = !go_on || !run_lock_is_held(path);
+        int result = write(context, last, err);
+        if (result < 0 || last) return result;
+        view_watch_wait(watch, VIEW_LOOK_MS * NS_PER_MS);
+    }
+}
+
+struct metrics_writing {
+    const char *path;
+    struct view_selection selection;
+    struct metrics_outlet *outlet;
+    struct view_csv *csv;
+    struct tensorboard *board;
+};
+
+static int write_csv(void *context, bool last, ty_error *err) {
+    struct metrics_writing *writing = context;
+    (void)last;
+    return view_csv_write_rows(writing->csv, write_out, writing->outlet, err);
+}
+
+static int write_jsonl(void *context, bool last, ty_error *err) {
+    struct metrics_writing *writing = context;
+    (void)last;
+    return view_jsonl_write(writing->path, &writing->selection, write_out, writing->outlet, err);
+}
+
+static int write_board(void *context, bool last, ty_error *err) {
+    struct metrics_writing *writing = context;
+    return tensorboard_write(writing->board, last, err);
+}
+
+static int write_rows(struct metrics_writing *writing, const struct metrics_options *options, ty_error *err) {
+    if (options->format == METRICS_JSONL)
+        return follow(writing->path, options->follow, write_jsonl, writing, err);
+    int result = view_csv_open(writing->path, &writing->selection, &writing->csv, err);
+    if (result >= 0) result = view_csv_write_head(writing->csv, write_out, writing->outlet, err);
+    if (result >= 0) result = follow(writing->path, options->follow, write_csv, writing, err);
+    view_csv_close(writing->csv);
+    return result;
+}
+
+static int write_tensorboard(struct metrics_writing *writing, const struct metrics_options *options,
+                             ty_error *err) {
+    if (options->output == NULL)
+        return ty_fail(err, TY_EUSAGE, "--format tensorboard writes a directory: name it with --output DIR");
+    int result = tensorboard_open(writing->path, options->output, &writing->selection, &writing->board, err);
+    if (result >= 0) result = follow(writing->path, options->follow, write_board, writing, err);
+    tensorboard_close(writing->board);
+    return result;
+}
+
+static int write_openmetrics(const char *name, const char *path, const struct metrics_options *options,
+                             struct metrics_outlet *outlet, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    const struct view_exposition how = {.openmetrics = true, .per_rank = options->per_rank};
+    int result = view_exposition_encode(&(struct view_exposed){name, path}, 1, &how, &text, err);
+    return result < 0 ? result : write_out(outlet, text.data, text.size, err);
+}
+
+static int write_format(const char *name, struct metrics_writing *writing,
+                        const struct metrics_options *options, ty_error *err) {
+    if (options->plot) return write_plots(writing->path, options, writing->outlet, err);
+    if (options->format == METRICS_TABLE)
+        return write_table(writing->path, &writing->selection, writing->outlet, err);
+    if (options->format == METRICS_OPENMETRICS)
+        return write_openmetrics(name, writing->path, options, writing->outlet, err);
+    return write_rows(writing, options, err);
+}
+
+static int check(const struct metrics_options *options, ty_error *err) {
+    bool rows = !options->plot && (options->format == METRICS_CSV || options->format == METRICS_JSONL ||
+                                   options->format == METRICS_TENSORBOARD);
+    if (options->follow && !rows)
+        return ty_fail(err, TY_EUSAGE,
+                       "--follow goes with --format csv, jsonl or tensorboard; `trainyard top` shows a"
+                       " run as it goes on");
+    if (options->plot && options->format != METRICS_TABLE)
+        return ty_fail(err, TY_EUSAGE, "--plot draws; it does not go with --format %s",
+                       formats[options->format]);
+    if (options->metric != NULL && !options->plot) return ty_fail(err, TY_EUSAGE, "--metric goes with --plot");
+    return 0;
+}
+
+static int show(const char *name, const char *path, const struct metrics_options *options, ty_error *err) {
+    struct metrics_outlet outlet;
+    struct metrics_writing writing = {.path = path, .outlet = &outlet};
+    writing.selection.ranks = options->chosen ? &options->ranks : NULL;
+    writing.selection.history = (enum view_history)options->history;
+    if (options->format == METRICS_TENSORBOARD && !options->plot)
+        return write_tensorboard(&writing, options, err);
+    int result = open_outlet(&outlet, options, err);
+    if (result < 0) return result;
+    result = close_outlet(&outlet, write_format(name, &writing, options, err), err);
+    return result == -EPIPE && options->output == NULL ? 0 : result;
+}
+
+static int metrics_run(const struct arguments *arguments, ty_error *err) {
+    struct metrics_options options = {0};
+    struct storage_options storage = {0};
+    const char *name = arguments->words[0];
+    int result = options_apply(arguments, (void *[]){&options, &storage}, err);
+    if (result >= 0) result = check(&options, err);
+    CLEANUP_FREE char *path = result >= 0 ? run_directory_find(storage.storage_path, name, err) : NULL;
+    if (result >= 0) result = path == NULL ? err->code : show(name, path, &options, err);
+    idset_done(&options.ranks);
+    return result;
+}
+
+const struct command command_metrics = {
+    .name = "metrics",
+    .summary = "show or export what a run reported",
+    .usage = (const char *const[]){"NAME [OPTION...]", NULL},
+    .description = "A table of the metrics of all ranks, or with --plot their curves, each point from the "
+                   "least to the greatest "
+                   "value. The other formats are for programs: csv and jsonl have every report as a row (times "
+                   "in nanoseconds "
+                   "since the epoch), openmetrics is what Prometheus reads, tensorboard writes event files, a "
+                   "directory for each "
+                   "rank and one for their mean. Reports that a later attempt began before do not count, "
+                   "unless --history all is "
+                   "given; their rows are marked `lost` then. With --follow the rows go on until the run ends; "
+                   "a metric that is "
+                   "first reported later has no column in CSV.",
+    .examples =
+        (const char *const[]){"trainyard metrics my-run --plot --metric loss", "draws the loss of all ranks",
+                              "trainyard metrics my-run --format tensorboard -o tb --follow",
+                              "beside it: tensorboard --logdir tb", NULL},
+    .groups = (const struct option_group *const[]){&metrics_group, &storage_group, NULL},
+    .min_words = 1,
+    .max_words = 1,
+    .missing = "which run? `trainyard status` lists them",
+    .run = metrics_run,
+};

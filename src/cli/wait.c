@@ -1,0 +1,212 @@
+/* `trainyard wait`: until a run ends, stands still, or reports a number that somebody waits for. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "cli/command.h"
+#include "controller/run_directory.h"
+#include "view/scan.h"
+#include "view/summary.h"
+#include "view/values.h"
+#include "view/watch.h"
+
+enum wait_for { WAIT_END, WAIT_STALL, WAIT_VALUE };
+enum comparison { GREATER, GREATER_EQUAL, LESS, LESS_EQUAL, EQUAL, UNEQUAL, COMPARISONS };
+static const char *const comparisons[COMPARISONS] = {">", ">=", "<", "<=", "==", "!="};
+
+struct wait_options {
+    enum wait_for what;
+    char metric[256];
+    size_t metric_size;
+    enum comparison comparison;
+    double number;
+};
+
+static int fail_condition(const char *value, ty_error *err) {
+    return ty_fail(err, TY_EUSAGE,
+                   "'%.80s' is not end, stall, or a metric and a number as in 'loss>10' (one of > >= < <="
+                   " == !=)",
+                   value);
+}
+
+static bool find_comparison(const char *text, size_t size, enum comparison *comparison) {
+    for (int i = 0; i < COMPARISONS; i++)
+        if (strlen(comparisons[i]) == size && memcmp(text, comparisons[i], size) == 0) {
+            *comparison = (enum comparison)i;
+            return true;
+        }
+    return false;
+}
+
+static int set_condition(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    struct wait_options *options = target;
+    options->what = str_equal(value, "stall") ? WAIT_STALL : WAIT_END;
+    if (str_equal(value, "end") || str_equal(value, "stall")) return 0;
+    size_t name = strcspn(value, "<>=!"), size = strspn(value + name, "<>=!");
+    const char *number = value + name + size;
+    number += strspn(number, " ");
+    size_t trimmed = name;
+    while (trimmed > 0 && value[trimmed - 1] == ' ')
+        trimmed--;
+    if (trimmed == 0 || trimmed >= sizeof options->metric || value[0] == '@' ||
+        !find_comparison(value + name, size, &options->comparison) || !str_to_double(number, &options->number))
+        return fail_condition(value, err);
+    options->what = WAIT_VALUE;
+    memcpy(options->metric, value, trimmed);
+    options->metric_size = trimmed;
+    return 0;
+}
+
+static const struct option_spec specs[] = {
+    {"for", 0, "end|stall|'METRIC>NUMBER'",
+     "what is waited for: the end (default); a run without a report for 5 of its usual intervals, and 30 s; a "
+     "report",
+     set_condition, 0, NULL},
+};
+static const struct option_group wait_group = {"Options", specs, ARRAY_SIZE(specs)};
+
+struct value_search {
+    const struct wait_options *options;
+    int rank, attempt;
+    uint64_t number;
+    double value;
+    bool found;
+};
+
+static bool holds(const struct wait_options *options, double value) {
+    switch ((int)options->comparison) {
+    case GREATER:
+        return value > options->number;
+    case GREATER_EQUAL:
+        return value >= options->number;
+    case LESS:
+        return value < options->number;
+    case LESS_EQUAL:
+        return value <= options->number;
+    case EQUAL:
+        return value >= options->number && value <= options->number;
+    default:
+        return value < options->number || value > options->number;
+    }
+}
+
+static bool look_at_value(void *context, const struct value *value) {
+    struct value_search *search = context;
+    bool named = value->name_size == search->options->metric_size &&
+                 memcmp(value->name, search->options->metric, value->name_size) == 0;
+    if (!named || (value->type != VALUE_NUMBER && value->type != VALUE_NONFINITE)) return true;
+    search->value = value->number;
+    search->found = holds(search->options, value->number);
+    return !search->found;
+}
+
+static int look_at_report(void *context, const struct journal_report *report) {
+    struct value_search *search = context;
+    search->rank = report->rank;
+    search->number = report->number;
+    search->attempt = report->attempt;
+    (void)values_each(report->metrics, report->metrics_size, look_at_value, search);
+    return search->found ? 1 : 0;
+}
+
+static int print_found(const char *name, const struct value_search *search, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    buffer_printf(&text, "%s: %s is %.6g at report number %llu of rank %d, attempt %d\n", name,
+                  search->options->metric, search->value, (unsigned long long)search->number, search->rank,
+                  search->attempt);
+    return cli_print(&text, err);
+}
+
+/* Reports behind `*after` that nobody looked at yet: 1 when one is what is waited for. */
+static int search_news(const char *name, const char *path, const struct wait_options *options, int64_t *after,
+                       ty_error *err) {
+    struct value_search search = {.options = options};
+    struct view_scan scan = {.after = *after};
+    int result = view_scan(path, &scan, look_at_report, &search, err);
+    *after = scan.last;
+    if (result <= 0) return result;
+    result = print_found(name, &search, err);
+    return result < 0 ? result : 1;
+}
+
+static bool is_quiet(const struct view_summary *summary) {
+    const nanoseconds least = 30 * NS_PER_S;
+    nanoseconds usual = 5 * summary->usual_interval;
+    return summary->standing == STANDING_RUNNING && summary->last_report > 0 &&
+           clock_wall() - summary->last_report > (usual > least ? usual : least);
+}
+
+/* The status of the run, which is over; what was waited for did not come. */
+static int tell_end(const char *name, const struct view_summary *summary, const struct wait_options *options,
+                    ty_error *err) {
+    if (summary->status < 0)
+        return ty_fail(err, TY_EFAULT, "%s died: its controller is gone and did not end it", name);
+    if (summary->status > 0 || options->what == WAIT_END) return summary->status;
+    if (options->what == WAIT_STALL) return ty_fail(err, TY_EFAULT, "%s ended, and did not stand still", name);
+    return ty_fail(err, TY_EFAULT, "%s ended, and no report had %s %s %g", name, options->metric,
+                   comparisons[options->comparison], options->number);
+}
+
+/* 1 with `*status` when the waiting is over. */
+static int look(const char *name, const char *path, const struct wait_options *options, int64_t *after,
+                int *status, ty_error *err) {
+    struct view_summary summary;
+    int result = view_summary_read(name, path, &summary, err);
+    if (result < 0) return result;
+    bool over = summary.standing != STANDING_RUNNING && summary.standing != STANDING_WAITING;
+    bool quiet = options->what == WAIT_STALL && is_quiet(&summary);
+    if (options->what == WAIT_VALUE) result = search_news(name, path, options, after, err);
+    if (result == 0 && quiet) {
+        CLEANUP(buffer_done) struct buffer text = {0};
+        buffer_printf(&text, "%s: no report for ", name);
+        duration_format(clock_wall() - summary.last_report, &text);
+        buffer_char(&text, '\n');
+        result = cli_print(&text, err);
+        if (result >= 0) result = 1;
+    } else if (result == 0 && over) {
+        *status = tell_end(name, &summary, options, err);
+        result = 1;
+    }
+    view_summary_done(&summary);
+    return result;
+}
+
+static int wait_run(const struct arguments *arguments, ty_error *err) {
+    struct wait_options options = {0};
+    struct storage_options storage = {0};
+    const char *name = arguments->words[0];
+    int64_t after = 0;
+    int status = 0;
+    int result = options_apply(arguments, (void *[]){&options, &storage}, err);
+    if (result < 0) return result;
+    CLEANUP_FREE char *path = run_directory_find(storage.storage_path, name, err);
+    if (path == NULL) return err->code;
+    CLEANUP_FD int watch = view_watch_open(path);
+    for (;;) {
+        result = look(name, path, &options, &after, &status, err);
+        if (result != 0) return result < 0 ? result : status;
+        view_watch_wait(watch, VIEW_LOOK_MS * NS_PER_MS);
+    }
+}
+
+const struct command command_wait = {
+    .name = "wait",
+    .summary = "wait until a run ends, stands still, or reports a number",
+    .usage = (const char *const[]){"NAME [OPTION...]", NULL},
+    .description =
+        "The exit status is the run's when it ends. With --for stall, or a metric, it is 0 when that comes; "
+        "where the run ends before, the run's, and 1 for one that succeeded.",
+    .examples = (const char *const[]){"trainyard wait my-run --for 'loss>10' && trainyard stop my-run",
+                                      "stops a run that goes astray", NULL},
+    .groups = (const struct option_group *const[]){&wait_group, &storage_group, NULL},
+    .min_words = 1,
+    .max_words = 1,
+    .missing = "which run? `trainyard status` lists them",
+    .run = wait_run,
+};

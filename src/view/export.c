@@ -1,0 +1,279 @@
+/* Rows, one after the other; what is written gathers until it is worth a call. */
+#include "view/export.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/hash.h"
+#include "view/facts.h"
+#include "view/scan.h"
+#include "view/values.h"
+
+enum { SINK_BYTES = 64 << 10, COLUMNS_MAX = 10000 };
+
+struct outlet {
+    struct buffer text;
+    view_sink *sink;
+    void *context;
+    ty_error *err;
+};
+
+static int drain(struct outlet *outlet, size_t least) {
+    if (outlet->text.failed) return ty_fail_memory(outlet->err);
+    if (outlet->text.size < least || outlet->text.size == 0) return 0;
+    int result = outlet->sink(outlet->context, outlet->text.data, outlet->text.size, outlet->err);
+    buffer_clear(&outlet->text);
+    return result;
+}
+
+static int finish(struct outlet *outlet, int result) {
+    if (result == 0) result = drain(outlet, 0);
+    if (result == -ENOMEM) (void)ty_fail_memory(outlet->err);
+    buffer_done(&outlet->text);
+    return result;
+}
+
+/* A number as JSON has it needs none of the library's care. */
+static void append_int(struct buffer *out, int64_t number) {
+    char text[24], *at = text + sizeof text;
+    uint64_t left = number < 0 ? -(uint64_t)number : (uint64_t)number;
+    do
+        *--at = (char)('0' + left % 10);
+    while ((left /= 10) > 0);
+    if (number < 0) *--at = '-';
+    buffer_append(out, at, (size_t)(text + sizeof text - at));
+}
+
+/* -- CSV */
+
+struct csv_cell {
+    const char *text;
+    size_t size;
+    enum value_type type;
+    double number;
+};
+
+struct view_csv {
+    char *run_path;
+    struct view_selection selection;
+    struct view_facts facts;
+    char **columns; /* n_columns, owned */
+    size_t *sizes;
+    size_t n_columns;
+    struct hash *places; /* name -> place + 1 */
+    struct csv_cell *cells;
+    size_t next; /* column that the next value is likely of: reports name theirs in the same order */
+    struct outlet *outlet;
+    bool failed;
+};
+
+static size_t find_column(struct view_csv *csv, const struct value *value) {
+    char name[4097];
+    size_t next = csv->next;
+    if (next < csv->n_columns && csv->sizes[next] == value->name_size &&
+        memcmp(csv->columns[next], value->name, value->name_size) == 0)
+        return next;
+    if (value->name_size >= sizeof name) return SIZE_MAX;
+    memcpy(name, value->name != NULL ? value->name : "", value->name_size);
+    name[value->name_size] = '\0';
+    uintptr_t *place = hash_get(csv->places, name);
+    return place != NULL ? *place - 1 : SIZE_MAX;
+}
+
+static int add_column(struct view_csv *csv, const struct value *value) {
+    size_t n = csv->n_columns;
+    if (n >= COLUMNS_MAX || value->name_size > 4096) return 0;
+    if (ARRAY_GROW(csv->columns, n) < 0 || ARRAY_GROW(csv->sizes, n) < 0) return -ENOMEM;
+    char *name = strndup(value->name != NULL ? value->name : "", value->name_size);
+    if (name == NULL) return -ENOMEM;
+    csv->columns[n] = name;
+    csv->sizes[n] = value->name_size;
+    csv->n_columns++;
+    return hash_set(csv->places, name, n + 1) < 0 ? -ENOMEM : 0;
+}
+
+static bool note_column(void *context, const struct value *value) {
+    struct view_csv *csv = context;
+    size_t place = find_column(csv, value);
+    if (place == SIZE_MAX) csv->failed = add_column(csv, value) < 0;
+    csv->next = (place == SIZE_MAX ? csv->n_columns - 1 : place) + 1;
+    return !csv->failed;
+}
+
+static int note_columns(void *context, const struct journal_report *report) {
+    struct view_csv *csv = context;
+    if (!view_facts_select(&csv->facts, &csv->selection, report)) return 0;
+    csv->next = 0;
+    (void)values_each(report->metrics, report->metrics_size, note_column, csv);
+    return csv->failed ? -ENOMEM : 0;
+}
+
+int view_csv_open(const char *run_path, const struct view_selection *selection, struct view_csv **out,
+                  ty_error *err) {
+    struct view_csv *csv = calloc(1, sizeof *csv);
+    if (csv == NULL) return ty_fail_memory(err);
+    csv->selection = *selection;
+    csv->run_path = strdup(run_path);
+    csv->places = hash_create();
+    struct view_scan scan = {.after = selection->after};
+    int result = csv->run_path == NULL || csv->places == NULL ? ty_fail_memory(err) : 0;
+    if (result == 0) result = view_facts_read(run_path, &csv->facts, err);
+    if (result == 0) result = view_scan(run_path, &scan, note_columns, csv, err);
+    csv->cells = calloc(csv->n_columns + 1, sizeof *csv->cells);
+    if (result == -ENOMEM || (result == 0 && csv->cells == NULL)) result = ty_fail_memory(err);
+    if (result < 0) {
+        view_csv_close(csv);
+        return result;
+    }
+    *out = csv;
+    return 0;
+}
+
+void view_csv_close(struct view_csv *csv) {
+    if (csv == NULL) return;
+    for (size_t i = 0; i < csv->n_columns; i++)
+        free(csv->columns[i]);
+    free(csv->columns);
+    free(csv->sizes);
+    free(csv->cells);
+    free(csv->run_path);
+    hash_destroy(csv->places);
+    view_facts_done(&csv->facts);
+    free(csv);
+}
+
+/* A spreadsheet takes what begins like a formula for one. */
+static void append_text_cell(struct buffer *out, const char *text, size_t size) {
+    bool formula = size > 0 && strchr("=+-@\t\r", *text) != NULL && *text != '\0';
+    bool quoted = false;
+    for (size_t i = 0; i < size && !quoted; i++)
+        quoted = strchr(",\"\r\n", text[i]) != NULL && text[i] != '\0';
+    if (quoted) buffer_char(out, '"');
+    if (formula) buffer_char(out, '\'');
+    for (size_t i = 0; i < size; i++) {
+        if (text[i] == '"') buffer_char(out, '"');
+        buffer_char(out, text[i]);
+    }
+    if (quoted) buffer_char(out, '"');
+}
+
+int view_csv_write_head(struct view_csv *csv, view_sink *sink, void *context, ty_error *err) {
+    struct outlet outlet = {.sink = sink, .context = context, .err = err};
+    buffer_text(&outlet.text, "id,time,attempt,rank,number");
+    if (csv->selection.history == VIEW_ALL) buffer_text(&outlet.text, ",lost");
+    for (size_t i = 0; i < csv->n_columns; i++) {
+        buffer_char(&outlet.text, ',');
+        append_text_cell(&outlet.text, csv->columns[i], csv->sizes[i]);
+    }
+    buffer_text(&outlet.text, "\r\n");
+    return finish(&outlet, 0);
+}
+
+static bool take_cell(void *context, const struct value *value) {
+    struct view_csv *csv = context;
+    size_t place = find_column(csv, value);
+    if (place == SIZE_MAX) return true;
+    csv->cells[place] = (struct csv_cell){value->text, value->text_size, value->type, value->number};
+    csv->next = place + 1;
+    return true;
+}
+
+static void append_cell(struct buffer *out, const struct csv_cell *cell) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    if (cell->text == NULL) return;
+    if (cell->type == VALUE_NUMBER) {
+        buffer_append(out, cell->text, cell->size);
+    } else if (cell->type == VALUE_NONFINITE) {
+        buffer_text(out, cell->number > 0 ? "inf" : cell->number < 0 ? "-inf" : "NaN");
+    } else if (cell->type == VALUE_TEXT) {
+        values_text(cell->text, cell->size, &text);
+        append_text_cell(out, text.data, text.size);
+        if (text.failed) out->failed = true;
+    } else if (*cell->text != 'n') { /* null is empty */
+        append_text_cell(out, cell->text, cell->size);
+    }
+}
+
+static int write_row(void *context, const struct journal_report *report) {
+    struct view_csv *csv = context;
+    struct buffer *out = &csv->outlet->text;
+    if (!view_facts_select(&csv->facts, &csv->selection, report)) return 0;
+    memset(csv->cells, 0, csv->n_columns * sizeof *csv->cells);
+    csv->next = 0;
+    (void)values_each(report->metrics, report->metrics_size, take_cell, csv);
+    const int64_t numbers[] = {report->id, report->time, report->attempt, report->rank,
+                               (int64_t)report->number};
+    for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
+        if (i > 0) buffer_char(out, ',');
+        append_int(out, numbers[i]);
+    }
+    if (csv->selection.history == VIEW_ALL)
+        buffer_text(out, view_facts_count(&csv->facts, report->attempt, report->number) ? ",0" : ",1");
+    for (size_t i = 0; i < csv->n_columns; i++) {
+        buffer_char(out, ',');
+        append_cell(out, &csv->cells[i]);
+    }
+    buffer_text(out, "\r\n");
+    return drain(csv->outlet, SINK_BYTES);
+}
+
+int view_csv_write_rows(struct view_csv *csv, view_sink *sink, void *context, ty_error *err) {
+    struct outlet outlet = {.sink = sink, .context = context, .err = err};
+    struct view_scan scan = {.after = csv->selection.after};
+    view_facts_done(&csv->facts);
+    int result = view_facts_read(csv->run_path, &csv->facts, err);
+    csv->outlet = &outlet;
+    if (result == 0) result = view_scan(csv->run_path, &scan, write_row, csv, err);
+    csv->selection.after = scan.last;
+    return finish(&outlet, result);
+}
+
+/* -- JSON lines */
+
+struct jsonl_writing {
+    struct view_facts facts;
+    const struct view_selection *selection;
+    struct outlet outlet;
+};
+
+static int write_line(void *context, const struct journal_report *report) {
+    struct jsonl_writing *writing = context;
+    struct buffer *out = &writing->outlet.text;
+    if (!view_facts_select(&writing->facts, writing->selection, report)) return 0;
+    buffer_text(out, "{\"id\": ");
+    append_int(out, report->id);
+    buffer_text(out, ", \"time\": ");
+    append_int(out, report->time);
+    buffer_text(out, ", \"attempt\": ");
+    append_int(out, report->attempt);
+    buffer_text(out, ", \"rank\": ");
+    append_int(out, report->rank);
+    buffer_text(out, ", \"number\": ");
+    append_int(out, (int64_t)report->number);
+    if (writing->selection->history == VIEW_ALL)
+        buffer_text(out, view_facts_count(&writing->facts, report->attempt, report->number)
+                             ? ", \"lost\": false"
+                             : ", \"lost\": true");
+    buffer_text(out, ", \"metrics\": ");
+    buffer_append(out, report->metrics, report->metrics_size);
+    buffer_text(out, "}\n");
+    return drain(&writing->outlet, SINK_BYTES);
+}
+
+int view_jsonl_write(const char *run_path, struct view_selection *selection, view_sink *sink, void *context,
+                     ty_error *err) {
+    struct jsonl_writing writing = {.selection = selection,
+                                    .outlet = {.sink = sink, .context = context, .err = err}};
+    struct view_scan scan = {.after = selection->after};
+    int result = view_facts_read(run_path, &writing.facts, err);
+    if (result < 0) return result;
+    result = view_scan(run_path, &scan, write_line, &writing, err);
+    view_facts_done(&writing.facts);
+    selection->after = scan.last;
+    return finish(&writing.outlet, result);
+}

@@ -1,0 +1,459 @@
+/* Every run is gathered first, as the samples of a family must stand together. A family is a row of a table: its
+ * name, type, help, and what writes its samples of one run. */
+#include "view/exposition.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "view/encode.h"
+#include "view/facts.h"
+#include "view/ranks.h"
+#include "view/scan.h"
+#include "view/summary.h"
+#include "view/values.h"
+
+enum { METRICS_SHOWN = 100, RANK_SERIES_MAX = 10000 };
+
+/* Of the last number that all ranks made. */
+struct exposed_metric {
+    char *name;  /* owned */
+    double last; /* of rank 0; NAN where it is not finite */
+    uint64_t n;
+    double min, max, sum;
+};
+
+struct exposed_run {
+    const char *name;
+    struct view_summary summary;
+    struct view_facts facts;
+    struct view_ranks ranks;
+    struct view_metrics names;      /* exact: whole; else nothing is counted */
+    struct exposed_metric *metrics; /* n_metrics, owned */
+    size_t n_metrics, omitted;
+    uint64_t *numbers;          /* of the last report of each rank; owned */
+    int64_t *ids;               /* of these reports; owned */
+    uint64_t common;            /* the last number that all made; 0: none */
+    struct buffer first;        /* metrics of rank 0's last report */
+    struct buffer rank_samples; /* written: the last of each rank, where these are asked for */
+    size_t rank_left;           /* series that may still be written */
+};
+
+struct exposition_writing {
+    const struct view_exposition *how;
+    struct buffer *out;
+    const char *family; /* without the prefix */
+    const char *suffix; /* of its samples */
+};
+
+static double seconds(nanoseconds time) {
+    return (double)time / (double)NS_PER_S;
+}
+
+/* -- gathering */
+
+static bool is_of_last_attempt(const struct exposed_run *run, const struct journal_report *report) {
+    return report->attempt == run->facts.replay.attempt && report->rank >= 0 &&
+           (size_t)report->rank < run->ranks.n;
+}
+
+static int note_last(void *context, const struct journal_report *report) {
+    struct exposed_run *run = context;
+    if (!is_of_last_attempt(run, report)) return 0;
+    run->numbers[report->rank] = report->number;
+    run->ids[report->rank] = report->id;
+    if (report->rank > 0) return 0;
+    buffer_clear(&run->first);
+    buffer_append(&run->first, report->metrics, report->metrics_size);
+    return run->first.failed ? -ENOMEM : 0;
+}
+
+struct metric_taking {
+    struct exposed_run *run;
+    bool last, common, add, failed; /* of rank 0's last report; of the last common number; names are new */
+};
+
+static bool take_metric(void *context, const struct value *value) {
+    struct metric_taking *taking = context;
+    struct exposed_run *run = taking->run;
+    struct exposed_metric *metric = NULL;
+    if (value->type != VALUE_NUMBER && value->type != VALUE_NONFINITE) return true;
+    for (size_t i = 0; i < run->n_metrics && metric == NULL; i++)
+        if (strlen(run->metrics[i].name) == value->name_size &&
+            memcmp(run->metrics[i].name, value->name, value->name_size) == 0)
+            metric = &run->metrics[i];
+    if (metric == NULL && taking->add) {
+        if (run->n_metrics == METRICS_SHOWN) {
+            run->omitted++;
+            return true;
+        }
+        char *name = ARRAY_GROW(run->metrics, run->n_metrics) < 0
+                         ? NULL
+                         : strndup(value->name != NULL ? value->name : "", value->name_size);
+        taking->failed = name == NULL;
+        if (taking->failed) return false;
+        metric = &run->metrics[run->n_metrics++];
+        *metric = (struct exposed_metric){.name = name, .last = (double)NAN};
+    }
+    if (metric == NULL) return true;
+    if (taking->last) metric->last = value->number;
+    if (!taking->common || value->type != VALUE_NUMBER) return true;
+    if (metric->n == 0 || value->number < metric->min) metric->min = value->number;
+    if (metric->n == 0 || value->number > metric->max) metric->max = value->number;
+    metric->sum += value->number;
+    metric->n++;
+    return true;
+}
+
+static void write_rank_report(struct exposed_run *run, const struct journal_report *report);
+
+struct report_taking {
+    struct exposed_run *run;
+    bool per_rank;
+};
+
+static int take_report(void *context, const struct journal_report *report) {
+    const struct report_taking *of = context;
+    struct exposed_run *run = of->run;
+    if (!is_of_last_attempt(run, report)) return 0;
+    struct metric_taking taking = {.run = run, .common = true};
+    if (report->number == run->common)
+        (void)values_each(report->metrics, report->metrics_size, take_metric, &taking);
+    if (of->per_rank && report->id == run->ids[report->rank]) write_rank_report(run, report);
+    return 0;
+}
+
+/* Twice through the last reports: how far each rank is, then what they say of the number that all have made. */
+static int take_reports(struct exposed_run *run, const char *path, bool per_rank, ty_error *err) {
+    uint64_t limit = (run->ranks.n + 1) * PACE_REPORTS, there = run->facts.reports, common = UINT64_MAX;
+    if (limit > PACE_REPORTS_MAX) limit = PACE_REPORTS_MAX;
+    struct view_scan scan = {.after = there > limit ? (int64_t)(there - limit) : 0, .last = (int64_t)there};
+    run->numbers = calloc(run->ranks.n + 1, sizeof *run->numbers);
+    run->ids = calloc(run->ranks.n + 1, sizeof *run->ids);
+    run->rank_left = RANK_SERIES_MAX;
+    if (run->numbers == NULL || run->ids == NULL) return -ENOMEM;
+    int result = view_scan(path, &scan, note_last, run, err);
+    for (size_t i = 0; i < run->ranks.n; i++)
+        if (run->numbers[i] < common) common = run->numbers[i];
+    run->common = run->ranks.n > 0 && common > 0 ? common : UINT64_MAX;
+    struct metric_taking names = {.run = run, .last = true, .add = true};
+    if (run->first.size > 0) (void)values_each(run->first.data, run->first.size, take_metric, &names);
+    struct report_taking taking = {run, per_rank};
+    if (result == 0 && names.failed) result = -ENOMEM;
+    return result == 0 ? view_scan(path, &scan, take_report, &taking, err) : result;
+}
+
+static int gather_run(struct exposed_run *run, const char *path, bool per_rank, ty_error *err) {
+    int result = view_summary_read(run->name, path, &run->summary, err);
+    if (result >= 0) result = view_facts_read(path, &run->facts, err);
+    if (result >= 0) result = view_ranks_read(path, &run->ranks, err);
+    if (result < 0) return result;
+    const struct view_selection all = {.history = VIEW_ALL};
+    if (run->facts.reports <= VIEW_WHOLE) result = view_metrics_read(path, &all, false, &run->names, err);
+    if (result >= 0 && run->facts.reports > 0) result = take_reports(run, path, per_rank, err);
+    return result;
+}
+
+static void forget_run(struct exposed_run *run) {
+    view_summary_done(&run->summary);
+    view_facts_done(&run->facts);
+    view_ranks_done(&run->ranks);
+    view_metrics_done(&run->names);
+    for (size_t i = 0; i < run->n_metrics; i++)
+        free(run->metrics[i].name);
+    free(run->metrics);
+    free(run->numbers);
+    free(run->ids);
+    buffer_done(&run->first);
+    buffer_done(&run->rank_samples);
+}
+
+/* -- writing */
+
+static void append_label(struct buffer *out, const char *text) {
+    for (const char *at = text != NULL ? text : ""; *at != '\0'; at++) {
+        if (*at == '\\' || *at == '"') buffer_char(out, '\\');
+        if (*at == '\n')
+            buffer_text(out, "\\n");
+        else
+            buffer_char(out, *at);
+    }
+}
+
+static void append_value(struct buffer *out, double value) {
+    if (isnan(value))
+        buffer_text(out, "NaN");
+    else if (isinf(value))
+        buffer_text(out, value > 0 ? "+Inf" : "-Inf");
+    else
+        encode_number(out, value);
+}
+
+/* A sample of a run, with one label more (its name NULL: none). */
+static void sample(const struct exposition_writing *writing, const struct exposed_run *run, const char *label,
+                   const char *text, double value) {
+    struct buffer *out = writing->out;
+    buffer_printf(out, "trainyard_%s%s{run=\"", writing->family, writing->suffix);
+    append_label(out, run->name);
+    if (label != NULL) {
+        buffer_printf(out, "\",%s=\"", label);
+        append_label(out, text);
+    }
+    buffer_text(out, "\"} ");
+    append_value(out, value);
+    buffer_char(out, '\n');
+}
+
+typedef void write_samples(const struct exposition_writing *writing, const struct exposed_run *run);
+
+static void write_info(const struct exposition_writing *writing, const struct exposed_run *run) {
+    struct buffer *out = writing->out;
+    buffer_printf(out, "trainyard_%s%s{run=\"", writing->family, writing->suffix);
+    append_label(out, run->name);
+    buffer_text(out, "\",engine=\"");
+    append_label(out, run->facts.replay.run.event.of.run.engine);
+    buffer_text(out, "\",host=\"");
+    append_label(out, run->summary.host);
+    buffer_text(out, "\"} 1\n");
+}
+
+static void write_state(const struct exposition_writing *writing, const struct exposed_run *run) {
+    static const char *const names[] = {
+#define X(name, text) text,
+        RUN_STANDINGS(X)
+#undef X
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        sample(writing, run, "state", names[i], run->summary.standing == (enum run_standing)i ? 1 : 0);
+}
+
+static void write_started(const struct exposition_writing *writing, const struct exposed_run *run) {
+    sample(writing, run, NULL, NULL, seconds(run->facts.first > 0 ? run->facts.first : run->summary.began));
+}
+
+static void write_ended(const struct exposition_writing *writing, const struct exposed_run *run) {
+    if (run->summary.ended > 0) sample(writing, run, NULL, NULL, seconds(run->summary.ended));
+}
+
+static void write_attempts(const struct exposition_writing *writing, const struct exposed_run *run) {
+    sample(writing, run, NULL, NULL, (double)run->facts.n_attempts);
+}
+
+static void write_failures(const struct exposition_writing *writing, const struct exposed_run *run) {
+    for (int i = 0; i < FAILURE_CAUSES_N; i++)
+        sample(writing, run, "cause", failure_cause_name((enum failure_cause)i),
+               (double)run->facts.failures[i]);
+}
+
+static void write_lost(const struct exposition_writing *writing, const struct exposed_run *run) {
+    sample(writing, run, NULL, NULL, run->facts.lost_seconds);
+}
+
+static void write_workers(const struct exposition_writing *writing, const struct exposed_run *run) {
+    for (int i = 0; i < WORKER_STANDINGS_N; i++)
+        sample(writing, run, "state", worker_standing_name((enum worker_standing)i),
+               (double)run->summary.by_standing[i]);
+}
+
+static void write_nodes(const struct exposition_writing *writing, const struct exposed_run *run) {
+    sample(writing, run, NULL, NULL, (double)run->summary.nodes);
+}
+
+static void write_phases(const struct exposition_writing *writing, const struct exposed_run *run) {
+    for (int i = 0; i < START_PHASES_N; i++)
+        if (run->summary.phases[i].known)
+            sample(writing, run, "phase", start_phase_name((enum start_phase_kind)i),
+                   seconds(run->summary.phases[i].duration));
+}
+
+static void write_reports(const struct exposition_writing *writing, const struct exposed_run *run) {
+    sample(writing, run, NULL, NULL, (double)run->facts.reports);
+}
+
+static void write_last_report(const struct exposition_writing *writing, const struct exposed_run *run) {
+    if (run->summary.last_report > 0) sample(writing, run, NULL, NULL, seconds(run->summary.last_report));
+}
+
+static void write_interval(const struct exposition_writing *writing, const struct exposed_run *run) {
+    if (!isnan(run->ranks.usual)) sample(writing, run, NULL, NULL, run->ranks.usual);
+}
+
+/* The slowest comes first. */
+static void write_interval_max(const struct exposition_writing *writing, const struct exposed_run *run) {
+    if (run->ranks.n > 0 && !isnan(run->ranks.items[0].interval))
+        sample(writing, run, NULL, NULL, run->ranks.items[0].interval);
+}
+
+static void write_slowest(const struct exposition_writing *writing, const struct exposed_run *run) {
+    if (run->ranks.n > 0 && !isnan(run->ranks.items[0].interval))
+        sample(writing, run, NULL, NULL, run->ranks.items[0].rank);
+}
+
+static void write_checkpoints(const struct exposition_writing *writing, const struct exposed_run *run) {
+    sample(writing, run, NULL, NULL, (double)run->facts.n_checkpoints);
+}
+
+static void write_last_checkpoint(const struct exposition_writing *writing, const struct exposed_run *run) {
+    size_t n = run->facts.n_checkpoints;
+    if (n > 0) sample(writing, run, NULL, NULL, seconds(run->facts.checkpoints[n - 1].time));
+}
+
+static void write_lost_checkpoints(const struct exposition_writing *writing, const struct exposed_run *run) {
+    sample(writing, run, NULL, NULL, (double)run->facts.lost_checkpoints);
+}
+
+struct rank_sample {
+    struct exposed_run *run;
+    int rank;
+};
+
+static bool write_rank_value(void *context, const struct value *value) {
+    const struct rank_sample *of = context;
+    struct buffer *out = &of->run->rank_samples;
+    if (value->type != VALUE_NUMBER && value->type != VALUE_NONFINITE) return true;
+    if (of->run->rank_left == 0) return false;
+    of->run->rank_left--;
+    CLEANUP_FREE char *name = strndup(value->name != NULL ? value->name : "", value->name_size);
+    buffer_text(out, "trainyard_metric{run=\"");
+    append_label(out, of->run->name);
+    buffer_text(out, "\",metric=\"");
+    append_label(out, name);
+    buffer_printf(out, "\",rank=\"%d\"} ", of->rank);
+    append_value(out, value->number);
+    buffer_char(out, '\n');
+    return true;
+}
+
+static void write_rank_report(struct exposed_run *run, const struct journal_report *report) {
+    struct rank_sample of = {run, report->rank};
+    (void)values_each(report->metrics, report->metrics_size, write_rank_value, &of);
+}
+
+static void write_metric(const struct exposition_writing *writing, const struct exposed_run *run) {
+    if (writing->how->per_rank) {
+        buffer_append(writing->out, run->rank_samples.data, run->rank_samples.size);
+        return;
+    }
+    for (size_t i = 0; i < run->n_metrics; i++)
+        sample(writing, run, "metric", run->metrics[i].name, run->metrics[i].last);
+}
+
+static void write_metric_min(const struct exposition_writing *writing, const struct exposed_run *run) {
+    for (size_t i = 0; i < run->n_metrics; i++)
+        if (run->metrics[i].n > 0) sample(writing, run, "metric", run->metrics[i].name, run->metrics[i].min);
+}
+
+static void write_metric_mean(const struct exposition_writing *writing, const struct exposed_run *run) {
+    for (size_t i = 0; i < run->n_metrics; i++)
+        if (run->metrics[i].n > 0)
+            sample(writing, run, "metric", run->metrics[i].name,
+                   run->metrics[i].sum / (double)run->metrics[i].n);
+}
+
+static void write_metric_max(const struct exposition_writing *writing, const struct exposed_run *run) {
+    for (size_t i = 0; i < run->n_metrics; i++)
+        if (run->metrics[i].n > 0) sample(writing, run, "metric", run->metrics[i].name, run->metrics[i].max);
+}
+
+static void write_omitted(const struct exposition_writing *writing, const struct exposed_run *run) {
+    sample(writing, run, NULL, NULL, (double)run->omitted);
+}
+
+/* Of runs that are read whole: a sample would count down at times. */
+static void write_nonfinite(const struct exposition_writing *writing, const struct exposed_run *run) {
+    for (size_t i = 0; run->names.exact && i < run->names.n && i < METRICS_SHOWN; i++)
+        if (!run->names.items[i].text)
+            sample(writing, run, "metric", run->names.items[i].name, (double)run->names.items[i].nonfinite);
+}
+
+enum family_type { TYPE_GAUGE, TYPE_COUNTER, TYPE_INFO };
+
+static const struct exposed_family {
+    const char *name; /* without the prefix, and what samples of its type end in */
+    enum family_type type;
+    const char *help;
+    write_samples *write;
+} families[] = {
+    {"run", TYPE_INFO, "The runs that are shown", write_info},
+    {"run_state", TYPE_GAUGE, "1 for the state that the run is in, else 0", write_state},
+    {"run_start_timestamp_seconds", TYPE_GAUGE, "When the first event of the run was", write_started},
+    {"run_end_timestamp_seconds", TYPE_GAUGE, "When the run ended", write_ended},
+    {"run_attempts", TYPE_COUNTER, "Attempts that began", write_attempts},
+    {"run_failures", TYPE_COUNTER, "Attempts that failed, by cause", write_failures},
+    {"run_lost_seconds", TYPE_COUNTER, "Training that was thrown away by restarts", write_lost},
+    {"workers", TYPE_GAUGE, "Workers of the last attempt, by state", write_workers},
+    {"nodes", TYPE_GAUGE, "Nodes of the last attempt", write_nodes},
+    {"start_phase_seconds", TYPE_GAUGE, "Parts of the start; the slowest rank or node of each", write_phases},
+    {"reports", TYPE_COUNTER, "Reports of all ranks", write_reports},
+    {"last_report_timestamp_seconds", TYPE_GAUGE, "When the newest report was made", write_last_report},
+    {"report_interval_seconds", TYPE_GAUGE, "Between two reports of a rank; median over ranks", write_interval},
+    {"report_interval_max_seconds", TYPE_GAUGE, "Between two reports of the slowest rank", write_interval_max},
+    {"slowest_rank", TYPE_GAUGE, "The slowest rank", write_slowest},
+    {"checkpoints", TYPE_GAUGE, "Checkpoints that are kept", write_checkpoints},
+    {"checkpoint_last_timestamp_seconds", TYPE_GAUGE, "When the newest checkpoint was committed",
+     write_last_checkpoint},
+    {"checkpoints_lost", TYPE_COUNTER, "Checkpoints that were given up", write_lost_checkpoints},
+    {"metric", TYPE_GAUGE, "The last value that rank 0 reported", write_metric},
+    {"metric_min", TYPE_GAUGE, "Least over ranks, of the last number that all made", write_metric_min},
+    {"metric_mean", TYPE_GAUGE, "Mean over ranks, of the last number that all made", write_metric_mean},
+    {"metric_max", TYPE_GAUGE, "Greatest over ranks, of the last number that all made", write_metric_max},
+    {"metrics_omitted", TYPE_GAUGE, "Metrics beyond the first 100 of the run", write_omitted},
+    {"nonfinite_values", TYPE_COUNTER, "NaN and infinities that were reported", write_nonfinite},
+};
+
+/* OpenMetrics names a family without the ending of its samples, the older format with it. */
+static void write_head(const struct exposition_writing *writing, enum family_type type, const char *help) {
+    static const char *const types[] = {"gauge", "counter", "info"};
+    bool older = !writing->how->openmetrics;
+    const char *suffix = older ? writing->suffix : "";
+    buffer_printf(writing->out, "# HELP trainyard_%s%s %s\n# TYPE trainyard_%s%s %s\n", writing->family, suffix,
+                  help, writing->family, suffix, older && type == TYPE_INFO ? "gauge" : types[type]);
+}
+
+static void write_family(const struct exposed_family *family, const struct view_exposition *how,
+                         const struct exposed_run *runs, size_t n, struct buffer *out) {
+    static const char *const suffixes[] = {"", "_total", "_info"};
+    const struct exposition_writing writing = {how, out, family->name, suffixes[family->type]};
+    write_head(&writing, family->type, family->help);
+    for (size_t i = 0; i < n; i++)
+        family->write(&writing, &runs[i]);
+}
+
+const char *view_exposition_type(bool openmetrics) {
+    return openmetrics ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+                       : "text/plain; version=0.0.4; charset=utf-8";
+}
+
+int view_exposition_encode(const struct view_exposed *runs, size_t n, const struct view_exposition *how,
+                           struct buffer *out, ty_error *err) {
+    CLEANUP_FREE struct exposed_run *gathered = calloc(n + 1, sizeof *gathered);
+    size_t kept = 0;
+    int result = gathered == NULL ? -ENOMEM : 0;
+    for (size_t i = 0; i < n && result != -ENOMEM; i++) {
+        gathered[kept].name = runs[i].name;
+        result = gather_run(&gathered[kept], runs[i].path, how->per_rank, n == 1 ? err : NULL);
+        if (result >= 0) {
+            kept++;
+            continue;
+        }
+        forget_run(&gathered[kept]);
+        gathered[kept] = (struct exposed_run){0};
+    }
+    const struct exposition_writing build = {how, out, "build", "_info"};
+    if (result != -ENOMEM) {
+        write_head(&build, TYPE_INFO, "This trainyard");
+        buffer_printf(out, "trainyard_build_info{version=\"%s\"} 1\n", TY_VERSION);
+        for (size_t i = 0; i < ARRAY_SIZE(families); i++)
+            write_family(&families[i], how, gathered, kept, out);
+        if (how->openmetrics) buffer_text(out, "# EOF\n");
+    }
+    for (size_t i = 0; i < kept; i++)
+        forget_run(&gathered[i]);
+    if (result == -ENOMEM || out->failed) return ty_fail_memory(err);
+    return n == 1 && result < 0 ? result : 0;
+}

@@ -1,0 +1,109 @@
+"""Runs for the tests of what is seen of them: journals written by their documented tables (docs/journal.md), without a controller."""
+
+import contextlib
+import json
+import os
+import sqlite3
+
+BEGAN = 1_700_000_000 * 10**9
+SECOND = 10**9
+
+TABLES = """
+PRAGMA application_id = 1415146094;
+PRAGMA user_version = 1;
+CREATE TABLE events(sequence INTEGER PRIMARY KEY, time INTEGER NOT NULL, kind TEXT NOT NULL, attempt INTEGER NOT NULL,
+  rank INTEGER NOT NULL, node INTEGER NOT NULL, data TEXT);
+CREATE TABLE reports(id INTEGER PRIMARY KEY, time INTEGER NOT NULL, attempt INTEGER NOT NULL, rank INTEGER NOT NULL,
+  number INTEGER NOT NULL, metrics TEXT NOT NULL);
+CREATE TABLE checkpoints(number INTEGER PRIMARY KEY, time INTEGER NOT NULL, attempt INTEGER NOT NULL, name TEXT NOT NULL, metrics TEXT);
+"""
+
+
+class Journal:
+    """A run that is written; times are nanoseconds since its beginning."""
+
+    def __init__(self, storage, name, workers):
+        self.path = os.path.join(storage, name)
+        os.makedirs(os.path.join(self.path, "logs"))
+        self.database = sqlite3.connect(os.path.join(self.path, "run.db"))
+        self.database.executescript(TABLES)
+        self.event(0, "run", {"name": name, "num_workers": workers, "host": "h", "engine": "local", "argv": ["train"]})
+
+    def event(self, after, kind, data=None, attempt=0, rank=-1, node=-1):
+        self.database.execute("INSERT INTO events(time, kind, attempt, rank, node, data) VALUES(?, ?, ?, ?, ?, ?)",
+                              (BEGAN + after, kind, attempt, rank, node, None if data is None else json.dumps(data)))
+
+    def reports(self, rows):
+        """(time, attempt, rank, number, metrics) each, the metrics a dict or text."""
+        self.database.executemany("INSERT INTO reports(time, attempt, rank, number, metrics) VALUES(?, ?, ?, ?, ?)", (
+            (BEGAN + after, attempt, rank, number, metrics if isinstance(metrics, str) else json.dumps(metrics))
+            for after, attempt, rank, number, metrics in rows))
+
+    def begin(self, after, attempt, workers, **data):
+        """An attempt, planned, started and ready."""
+        self.event(after, "plan", {"nodes": ["n1"], "ranks": [0] * workers, "devices": [""] * workers}, attempt)
+        self.event(after, "attempt", {"workers": workers, "nodes": 1, **data}, attempt)
+        for rank in range(workers):
+            self.event(after, "started", {"pid": 1000 + rank}, attempt, rank, 0)
+            self.event(after, "ready", None, attempt, rank, 0)
+
+    def end(self, after, attempt, outcome="succeeded", status=0, **data):
+        self.event(after, "attempt_end", {"outcome": outcome, "status": status, **data}, attempt)
+        self.event(after, "run_end", {"outcome": outcome, "status": status, **data}, attempt)
+        self.close()
+
+    def checkpoint(self, after, attempt, number, metrics=None):
+        name = "checkpoint_%06d" % number
+        os.makedirs(os.path.join(self.path, name), exist_ok=True)
+        self.event(after, "checkpoint", {"number": number, "path": os.path.join(self.path, name)}, attempt)
+        self.database.execute("INSERT INTO checkpoints VALUES(?, ?, ?, ?, ?)",
+                              (number, BEGAN + after, attempt, name, json.dumps(metrics or {})))
+
+    def close(self):
+        with contextlib.closing(self.database):
+            self.database.commit()
+
+
+def a_metrics(rank, n):
+    loss = 99 if (rank, n) == (5, 500) else "NaN" if (rank, n) == (2, 700) else 2 / (1 + n) + rank / 1000
+    return {"loss": loss, "step": n, "epoch": (n - 1) // 100}
+
+
+def write_a(storage, name="a"):
+    """8 ranks x 1,000 reports; 99 at rank 5, number 500, NaN at rank 2, number 700; rank 3 is 40 ms late from number 600 on."""
+    journal = Journal(storage, name, 8)
+    journal.begin(0, 1, 8)
+    journal.reports((n * SECOND // 10 + rank * 10**6 + (40 * 10**6 if rank == 3 and n >= 600 else 0), 1, rank, n, a_metrics(rank, n))
+                    for n in range(1, 1001) for rank in range(8))
+    journal.end(101 * SECOND, 1)
+    return journal.path
+
+
+def write_b(storage, name="b"):
+    """2 ranks; attempt 1 makes 150 reports and fails, attempt 2 goes on from the checkpoint of number 100 with 151 to 250."""
+    journal = Journal(storage, name, 2)
+    journal.begin(0, 1, 2)
+
+    def rows(attempt, first, last, back):
+        return ((n * SECOND + rank * 10**6, attempt, rank, n, {"loss": 1 / (n - back), "step": n - back})
+                for n in range(first, last + 1) for rank in range(2))
+
+    journal.reports(rows(1, 1, 150, 0))
+    journal.checkpoint(100 * SECOND + 5 * 10**6, 1, 100, {"loss": 0.01, "step": 100})
+    journal.event(150 * SECOND + 10**7, "exited", {"code": 3}, 1, 1, 0)
+    journal.event(150 * SECOND + 2 * 10**7, "attempt_end",
+                  {"outcome": "failed", "status": 3, "rank": 1, "node": 0, "cause": "rank 1 exited with code 3", "lost_seconds": 50.0}, 1)
+    journal.begin(150 * SECOND + 3 * 10**7, 2, 2, checkpoint="checkpoint_000100")
+    journal.reports(rows(2, 151, 250, 50))
+    journal.end(251 * SECOND, 2)
+    return journal.path
+
+
+def write_d(storage, name="d", ranks=10000, numbers=3, metrics=300):
+    """Many ranks, many names."""
+    journal = Journal(storage, name, ranks)
+    journal.begin(0, 1, ranks)
+    journal.reports((n * SECOND + rank, 1, rank, n, {"m%d" % i: i + n for i in range(metrics)})
+                    for n in range(1, numbers + 1) for rank in range(ranks))
+    journal.end((numbers + 1) * SECOND, 1)
+    return journal.path

@@ -1,0 +1,206 @@
+"""`trainyard metrics` and `wait`: each format is read back by whom it is for."""
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import harness
+import seen
+from harness import Case
+
+CHILD = os.environ.get("TRAINYARD_TEST_PYTHON", sys.executable)
+
+READ_BOARD = """
+import json, sys
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util import tensor_util
+board = EventAccumulator(sys.argv[1], size_guidance={"tensors": 0})
+board.Reload()
+events = board.Tensors("loss")
+values = [tensor_util.make_ndarray(event.tensor_proto) for event in events]
+print(json.dumps({"plugin": board.SummaryMetadata("loss").plugin_data.plugin_name, "types": sorted({str(v.dtype) for v in values}),
+                  "events": [[event.step, float(value)] for event, value in zip(events, values)]}))
+"""
+
+READ_METRICS = """
+import json, sys
+import prometheus_client.openmetrics.parser, prometheus_client.parser
+older = "# EOF" not in open(sys.argv[1]).read()
+parser = prometheus_client.parser if older else prometheus_client.openmetrics.parser
+families = list(parser.text_string_to_metric_families(open(sys.argv[1]).read()))
+print(json.dumps([[s.name, s.labels, s.value] for f in families for s in f.samples]))
+"""
+
+
+class Metrics(Case):
+    def metrics(self, name, *args, status=0):
+        return self.assert_status(status, self.trainyard("metrics", "--storage-path", self.storage, name, *args))
+
+    def read(self, program, *args):
+        return json.loads(subprocess.run([CHILD, "-c", program, *args], check=True, capture_output=True, text=True).stdout)
+
+    def test_csv_has_every_report(self):
+        seen.write_a(self.storage)
+        out = self.metrics("a", "--format", "csv").out
+        self.assertEqual("id,time,attempt,rank,number,loss,step,epoch", out.splitlines()[0])
+        rows = list(csv.DictReader(io.StringIO(out)))
+        self.assertEqual(8000, len(rows))
+        self.assertEqual(["NaN"], [row["loss"] for row in rows if (row["number"], row["rank"]) == ("700", "2")])
+        self.assertEqual(["99"], [row["loss"] for row in rows if (row["number"], row["rank"]) == ("500", "5")])
+        self.assertEqual([str(i) for i in range(1, 8001)], [row["id"] for row in rows])
+        self.assertEqual(str(seen.BEGAN + 10**8), rows[0]["time"])
+        one = list(csv.DictReader(io.StringIO(self.metrics("a", "--format", "csv", "--rank", "3").out)))
+        self.assertEqual({"3"}, {row["rank"] for row in one})
+        self.assertEqual(1000, len(one))
+
+    def test_cells_that_could_be_formulas_or_need_quotes(self):
+        journal = seen.Journal(self.storage, "text", 1)
+        journal.reports([(1, 1, 0, 1, '{"=x": "=1+1", "a,b": "say \\"hi\\"\\n", "n": {"deep": -1.5, "list": [1, 2]}, "on": true, '
+                          '"none": null, "big": 1e999, "low": "-Infinity", "\\u00e9": "@"}')])
+        journal.end(2, 1)
+        rows = list(csv.reader(io.StringIO(self.metrics("text", "--format", "csv").out, newline="")))
+        self.assertEqual(["'=x", "a,b", "n/deep", "n/list", "on", "none", "big", "low", "é"], rows[0][5:])
+        self.assertEqual(["'=1+1", 'say "hi"\n', "-1.5", "[1, 2]", "true", "", "inf", "-inf", "'@"], rows[1][5:])
+
+    def test_history(self):
+        seen.write_b(self.storage)
+        rows = list(csv.DictReader(io.StringIO(self.metrics("b", "--format", "csv").out)))
+        self.assertEqual(400, len(rows))
+        rows = list(csv.DictReader(io.StringIO(self.metrics("b", "--format", "csv", "--history", "all").out)))
+        self.assertEqual(500, len(rows))
+        self.assertEqual(100, sum(row["lost"] == "1" for row in rows))
+        lines = [json.loads(line) for line in self.metrics("b", "--format", "jsonl").out.splitlines()]
+        self.assertEqual(400, len(lines))
+        self.assertEqual({"id": 1, "time": seen.BEGAN + 10**9, "attempt": 1, "rank": 0, "number": 1, "metrics": {"loss": 1.0, "step": 1}},
+                         lines[0])
+
+    def test_table_and_plot(self):
+        seen.write_a(self.storage)
+        table = self.metrics("a").out.splitlines()
+        self.assertEqual(["METRIC", "REPORTS", "NOT", "FINITE", "RANKS", "LAST", "LEAST", "MEAN", "GREATEST"], table[0].split())
+        loss = [line.split() for line in table if line.startswith("loss ")][0]
+        values = [seen.a_metrics(rank, n)["loss"] for n in range(1, 1001) for rank in range(8) if (rank, n) != (2, 700)]
+        self.assertEqual(["loss", "7999", "1", "8", "0.001998", "0.001998", "%.6g" % (sum(values) / 7999), "99"], loss)
+        plot = self.metrics("a", "--plot").out
+        self.assertIn("loss   7999 values, 1 not finite", plot)
+        self.assertIn("        99 ", plot)
+        self.assertTrue(all(len(line) <= 80 for line in plot.splitlines()), plot)
+        dots = self.trainyard("metrics", "--storage-path", self.storage, "a", "--plot", "--metric", "loss", env={"LC_ALL": "C.UTF-8"}).out
+        self.assertTrue(any("\u2800" < c <= "\u28ff" for c in dots), dots)
+
+    def test_tensorboard_reads_its_files(self):
+        seen.write_a(self.storage)
+        board = os.path.join(self.place, "board")
+        self.metrics("a", "--format", "tensorboard", "-o", board)
+        self.assertEqual(["mean", *sorted("rank-%d" % rank for rank in range(8))], sorted(os.listdir(board)))
+        five = self.read(READ_BOARD, os.path.join(board, "rank-5"))
+        self.assertEqual("scalars", five["plugin"])
+        self.assertEqual(["float64"], five["types"])
+        self.assertEqual(1000, len(five["events"]))
+        self.assertIn([500, 99.0], five["events"])
+        self.assertIn([999, 2 / 1000 + 0.005], five["events"])
+        mean = self.read(READ_BOARD, os.path.join(board, "mean"))
+        self.assertEqual(list(range(1, 1001)), [step for step, _ in mean["events"]])
+        self.assertAlmostEqual(2 / 2 + 0.0035, mean["events"][0][1], 12)
+        again = self.metrics("a", "--format", "tensorboard", "-o", board, status=2)
+        self.assert_line(again, "metrics", board, "not empty")
+        self.assert_line(self.metrics("a", "--format", "tensorboard", status=2), "metrics", "--output")
+
+    def test_prometheus_reads_them(self):
+        seen.write_b(self.storage)
+        path = os.path.join(self.place, "b.txt")
+        self.metrics("b", "--format", "openmetrics", "-o", path)
+        samples = {(name, tuple(sorted(labels.items()))): value for name, labels, value in self.read(READ_METRICS, path)}
+        self.assertEqual(2, samples["trainyard_run_attempts_total", (("run", "b"),)])
+        self.assertEqual(1, samples["trainyard_run_failures_total", (("cause", "worker"), ("run", "b"))])
+        self.assertEqual(50, samples["trainyard_run_lost_seconds_total", (("run", "b"),)])
+        self.assertEqual(500, samples["trainyard_reports_total", (("run", "b"),)])
+        self.assertEqual(1 / 200, samples["trainyard_metric", (("metric", "loss"), ("run", "b"))])
+        self.assertEqual(1, samples["trainyard_run_state", (("run", "b"), ("state", "succeeded"))])
+        self.assertEqual(1, samples["trainyard_report_interval_seconds", (("run", "b"),)])
+        self.metrics("b", "--format", "openmetrics", "--per-rank", "-o", path)
+        self.assertIn(["trainyard_metric", {"run": "b", "metric": "step", "rank": "1"}, 200.0], self.read(READ_METRICS, path))
+
+    def test_many_ranks_and_names_stay_few_series(self):
+        seen.write_d(self.storage, ranks=10000, numbers=1, metrics=300)
+        out = self.metrics("d", "--format", "openmetrics").out
+        self.assertLess(sum(not line.startswith("#") for line in out.splitlines()), 1000)
+        self.assertIn('trainyard_metrics_omitted{run="d"} 200\n', out)
+        self.assertIn('trainyard_metric_mean{run="d",metric="m7"} 8\n', out)
+
+    def test_rows_follow_a_run(self):
+        run = self.start_run("--name", "live", "-n", "2", "--progress", "none", "--", "sh", "-c",
+                             'for i in 0 1 2; do "$0" report i=$i; done; until [ -e go ]; do sleep 0.01; done; "$0" report i=3', harness.COMMAND)
+        self.wait_for(lambda: os.path.exists(os.path.join(self.storage, "live", "run.db")), "a journal", run)
+        follow = self.start("metrics", "--storage-path", self.storage, "live", "--format", "jsonl", "--follow")
+        lines = [json.loads(follow.stdout.readline() or self.fail(self.finish(follow))) for _ in range(6)]
+        self.assertEqual({0, 1, 2}, {line["metrics"]["i"] for line in lines})
+        self.write("go", "")
+        self.assert_status(0, self.finish(run))
+        rest = self.assert_status(0, self.finish(follow))
+        self.assertEqual([3, 3], [json.loads(line)["metrics"]["i"] for line in rest.out.splitlines()])
+
+    def test_a_run_is_not_touched(self):
+        path = seen.write_a(self.storage)
+        before = {name: os.stat(os.path.join(path, name)).st_mtime_ns for name in sorted(os.listdir(path))}
+        for form in ("table", "csv", "jsonl", "openmetrics"):
+            self.metrics("a", "--format", form)
+        self.assertEqual(before, {name: os.stat(os.path.join(path, name)).st_mtime_ns for name in sorted(os.listdir(path))})
+
+    def test_an_output_that_was_there_stays_when_it_goes_wrong(self):
+        path = seen.write_a(self.storage)
+        out = self.write("out.csv", "precious")
+        with open(os.path.join(path, "run.db"), "r+b") as file:
+            file.truncate(20000)
+        self.assertNotEqual(0, self.trainyard("metrics", "--storage-path", self.storage, "a", "--format", "csv", "-o", out).status)
+        with open(out) as file:
+            self.assertEqual("precious", file.read())
+        self.assertEqual([], [name for name in os.listdir(self.place) if "part" in name])
+
+    def test_what_does_not_go_together(self):
+        seen.write_a(self.storage)
+        for args, word in ((("--follow",), "--follow"), (("--plot", "--format", "csv"), "--plot"), (("--rank", "x"), "--rank"),
+                           (("-o", "/no/such/place", "--format", "csv"), "/no/such/place")):
+            self.assert_line(self.metrics("a", *args, status=2), "metrics", word)
+
+    def test_a_reader_that_goes_away(self):
+        seen.write_a(self.storage)
+        process = self.start("metrics", "--storage-path", self.storage, "a", "--format", "csv",
+                             preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_DFL))
+        process.stdout.readline()
+        process.stdout.close()
+        self.assertIn(process.wait(60), (0, -signal.SIGPIPE))
+
+
+class Wait(Case):
+    def wait(self, name, *args):
+        return self.trainyard("wait", "--storage-path", self.storage, name, *args)
+
+    def test_a_number(self):
+        seen.write_a(self.storage)
+        found = self.assert_status(0, self.wait("a", "--for", "loss>10"))
+        self.assertIn("number 500", found.out)
+        self.assertIn("rank 5", found.out)
+        self.assert_line(self.assert_status(1, self.wait("a", "--for", "loss > 100")), "wait", "ended", "loss")
+        for wrong in ("loss>>1", "loss", ">1", "loss>x", "@lag>1"):
+            self.assert_line(self.assert_status(2, self.wait("a", "--for", wrong)), "wait", wrong)
+
+    def test_the_end_of_a_run_that_fails(self):
+        run = self.start_run("--name", "r", "-n", "1", "--progress", "none", "--", "sh", "-c", "until [ -e go ]; do sleep 0.01; done; exit 7")
+        self.wait_for(lambda: os.path.exists(os.path.join(self.storage, "r", "run.db")), "a journal", run)
+        wait = self.start("wait", "--storage-path", self.storage, "r")
+        self.write("go", "")
+        self.assertEqual(7, self.finish(run).status)
+        self.assert_status(7, self.finish(wait))
+        self.assert_status(7, self.wait("r"))
+
+    def test_a_run_that_is_not_there(self):
+        self.assert_line(self.assert_status(2, self.wait("none")), "wait", "none")
+
+
+if __name__ == "__main__":
+    harness.main()
