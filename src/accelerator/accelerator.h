@@ -15,7 +15,7 @@
 /* One device as found on this machine. */
 struct device {
     char id[80];          /* what goes into the visible-devices variable: index, UUID or MIG id, as inherited */
-    char uuid[80];        /* "" when unknown */
+    char uuid[128];       /* "" when unknown; of a part, which nobody may use beside the whole: WHOLE/PART */
     char name[128];       /* the vendor's name for it; "" when unknown */
     char bus_id[32];      /* PCI address, "" when unknown; finds its cores and memory */
     int64_t memory_bytes; /* 0 when unknown */

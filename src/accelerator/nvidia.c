@@ -34,6 +34,9 @@ struct nvml {
     int (*uuid)(struct nvml_device *device, char *uuid, unsigned size);
     int (*pci_info)(struct nvml_device *device, struct nvml_pci_info *info);
     int (*memory)(struct nvml_device *device, struct nvml_memory *memory);
+    /* NULL in drivers that know no MIG */
+    int (*by_uuid)(const char *uuid, struct nvml_device **device);
+    int (*whole)(struct nvml_device *instance, struct nvml_device **device);
 };
 
 /* A function of the library; POSIX lets an object pointer be one. */
@@ -44,6 +47,8 @@ static bool find(const struct nvml *nvml, const char *symbol, void *function) {
 }
 
 static bool find_all(struct nvml *nvml) {
+    (void)find(nvml, "nvmlDeviceGetHandleByUUID", &nvml->by_uuid);
+    (void)find(nvml, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", &nvml->whole);
     return find(nvml, "nvmlInit_v2", &nvml->init) && find(nvml, "nvmlShutdown", &nvml->shutdown) &&
            find(nvml, "nvmlDeviceGetCount_v2", &nvml->count) &&
            find(nvml, "nvmlDeviceGetHandleByIndex_v2", &nvml->by_index) &&
@@ -110,17 +115,62 @@ static int heed_order(struct inventory *inventory, const char *visible, ty_error
     return 0;
 }
 
-static int detect(struct inventory *inventory, ty_error *err) {
-    struct nvml nvml = {0};
-    if (!open_nvml(&nvml)) return 0;
-    int result = list_devices(&nvml, inventory);
-    (void)nvml.shutdown();
-    (void)dlclose(nvml.library);
+/* -- MIG: an instance is a part of a device, and known by a name alone: MIG-UUID, or MIG-GPU-UUID/INSTANCE/PART
+ * of the device's UUID with drivers before 470 -- */
+
+#define MIG "MIG-"
+
+/* The device that it is a part of; NULL when nobody tells. */
+static const struct device *find_whole(const struct nvml *nvml, const struct inventory *all, const char *id) {
+    struct nvml_device *instance, *whole;
+    char uuid[sizeof all->devices->uuid] = "";
+    const char *named = id + strlen(MIG);
+    if (nvml->by_uuid != NULL && nvml->whole != NULL && nvml->by_uuid(id, &instance) == 0 &&
+        nvml->whole(instance, &whole) == 0 && nvml->uuid(whole, uuid, sizeof uuid) == 0)
+        named = uuid;
+    for (size_t i = 0; i < all->n; i++) {
+        size_t size = strcspn(named, "/");
+        if (all->devices[i].uuid[0] != '\0' && strncmp(all->devices[i].uuid, named, size) == 0)
+            return &all->devices[i];
+    }
+    return all->n == 1 ? &all->devices[0] : NULL;
+}
+
+static void name_parts(const struct nvml *nvml, const struct inventory *all, struct inventory *visible) {
+    for (size_t i = 0; i < visible->n; i++) {
+        struct device *device = &visible->devices[i];
+        const struct device *whole =
+            str_prefix(device->id, MIG, NULL) ? find_whole(nvml, all, device->id) : NULL;
+        if (whole == NULL || whole->uuid[0] == '\0') continue;
+        (void)snprintf(device->uuid, sizeof device->uuid, "%.47s/%s", whole->uuid, device->id);
+        memcpy(device->bus_id, whole->bus_id, sizeof device->bus_id);
+    }
+}
+
+static int detect_with(const struct nvml *nvml, struct inventory *inventory, ty_error *err) {
+    int result = list_devices(nvml, inventory);
     if (result < 0) return result;
     if (inventory->n > 0) (void)nvidia_type(inventory->devices[0].name, inventory->type);
     const char *visible = getenv(accelerator_nvidia.visible);
     result = heed_order(inventory, visible, err);
-    return result < 0 ? result : inventory_restrict(inventory, visible);
+    if (result < 0 || visible == NULL) return result;
+    struct inventory all = *inventory;
+    all.devices = calloc(all.n + 1, sizeof *all.devices);
+    if (all.devices == NULL) return -ENOMEM;
+    memcpy(all.devices, inventory->devices, all.n * sizeof *all.devices);
+    result = inventory_restrict(inventory, visible);
+    if (result == 0) name_parts(nvml, &all, inventory);
+    free(all.devices);
+    return result;
+}
+
+static int detect(struct inventory *inventory, ty_error *err) {
+    struct nvml nvml = {0};
+    if (!open_nvml(&nvml)) return 0;
+    int result = detect_with(&nvml, inventory, err);
+    (void)nvml.shutdown();
+    (void)dlclose(nvml.library);
+    return result;
 }
 
 /* -- names -- */

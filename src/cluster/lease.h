@@ -24,7 +24,8 @@
 struct lease_claim {
     char resource[32]; /* "GPU" */
     char id
-        [80]; /* the device's UUID, else its PCI address, else its index: as far as known, masks do not matter */
+        [128]; /* the device's UUID, else its PCI address, else its index: as far as known, masks do not matter;
+                   * WHOLE/PART of a part, which excludes the whole and is excluded by it */
     quantity amount; /* QUANTITY_ONE for a whole device */
 };
 

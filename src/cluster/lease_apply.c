@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "cluster/lease.h"
 
 static bool is_device(const struct node_devices *devices, size_t index, const char *id) {
@@ -11,14 +12,26 @@ static bool is_device(const struct node_devices *devices, size_t index, const ch
     return strcmp(node_device_id(devices, index, number), id) == 0;
 }
 
+static bool is_part_of(const char *part, const char *whole) {
+    const char *rest;
+    return whole[0] != '\0' && str_prefix(part, whole, &rest) && rest[0] == '/';
+}
+
+/* One of the two is a part of the other: nobody else has either. A card's PCI address is that of its parts, too. */
+static bool excludes(const struct node_devices *devices, size_t index, const char *id) {
+    const char *uuid = devices->uuids != NULL ? devices->uuids[index] : "";
+    return is_part_of(uuid, id) || is_part_of(id, uuid);
+}
+
 /* False when less is left of the device than is claimed. */
-static bool take_claim(const struct node *node, const struct lease_claim *claim) {
+static bool take_claim(const struct node *node, const struct lease_claim *claim, bool own) {
     bool enough = true;
     for (size_t i = 0; i < node->shape->n_devices; i++) {
         const struct node_devices *devices = &node->shape->devices[i];
         if (strcmp(devices->resource, claim->resource) != 0) continue;
         for (size_t at = 0; at < devices->n; at++) {
             quantity *left = &node->use->device_free[i][at];
+            if (!own && excludes(devices, at, claim->id)) *left = 0;
             if (!is_device(devices, at, claim->id)) continue;
             enough = enough && *left >= claim->amount;
             *left = *left > claim->amount ? *left - claim->amount : 0;
@@ -47,7 +60,7 @@ int lease_apply(const struct lease_holder *holders, size_t n, struct cluster *cl
     if (rc < 0) return rc;
     for (size_t i = 0; i < n; i++)
         for (size_t c = 0; c < holders[i].n; c++)
-            (void)take_claim(node, &holders[i].claims[c]);
+            (void)take_claim(node, &holders[i].claims[c], false);
     return sum_devices(node) < 0 ? ty_fail_memory(err) : 0;
 }
 
@@ -55,6 +68,6 @@ bool lease_fits(const struct lease_claim *claims, size_t n, const struct cluster
     const struct node *node = &cluster->nodes[0];
     bool fits = true;
     for (size_t i = 0; i < n && node->use != NULL; i++)
-        fits = take_claim(node, &claims[i]) && fits;
+        fits = take_claim(node, &claims[i], true) && fits;
     return fits;
 }

@@ -291,6 +291,23 @@ class Cards(LeaseCase):
     def card(self, name, script, n=1, **env):
         return self.shell(script, "--name", name, "-n", n, "--use-gpu", "--no-wait", "--num-cpus", 64, env=env)
 
+    def test_a_card_and_its_parts(self):
+        """MIG: who has the card has all instances of it, and who has one of these keeps others from the card, not from the other instances."""
+        new, old = "MIG-00000001-aaaa", "MIG-GPU-00000001-1111-2222-3333-444444444444/7/0"
+        other = "MIG-00000000-bbbb"
+        for name, held, refused, free in (("card", "1", (new, old), ("0", other)), ("new", new, ("1", new), ("0", other, "MIG-00000001-cccc", old)),
+                                          ("old", old, ("1", old), ("0", new, other))):
+            holder = self.up(self.card(name, ": > ready.%s; exec sleep %s" % (name, NEVER), CUDA_VISIBLE_DEVICES=held), name)
+            for number, visible in enumerate(refused):
+                finished = self.finish(self.card("%s-refused-%d" % (name, number), "true", CUDA_VISIBLE_DEVICES=visible))
+                self.assert_status(3, finished)
+            for number, visible in enumerate(free):
+                finished = self.finish(self.card("%s-free-%d" % (name, number), "echo $CUDA_VISIBLE_DEVICES", CUDA_VISIBLE_DEVICES=visible))
+                self.assertEqual("[rank 0] %s\n" % visible, self.assert_status(0, finished).out)
+            self.release(holder)
+        both = self.card("both", "true", n=2, CUDA_VISIBLE_DEVICES="%s,%s" % (new, old))
+        self.assert_status(0, self.finish(both))
+
     def test_one_card_by_all_its_names(self):
         uuid = "GPU-0000000%d-1111-2222-3333-444444444444"
         holder = self.up(self.card("holder", ": > ready.holder; exec sleep " + NEVER, CUDA_VISIBLE_DEVICES="1"), "holder")

@@ -1,5 +1,5 @@
 /* Stands in for libnvidia-ml.so.1: $FAKE_NVML is "COUNT:NAME", and a driver that does not answer when it is
- * unset. */
+ * unset. A MIG instance "MIG-N..." is a part of device N. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +29,9 @@ int nvmlDeviceGetUUID(struct nvml_device *device, char *uuid, unsigned size);
 int nvmlDeviceGetPciInfo_v3(struct nvml_device *device, struct pci_info *info);
 int nvmlDeviceGetMemoryInfo(struct nvml_device *device, struct memory *memory);
 
+int nvmlDeviceGetHandleByUUID(const char *uuid, struct nvml_device **device);
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(struct nvml_device *instance, struct nvml_device **device);
+
 int nvmlInit_v2(void) {
     return getenv("FAKE_NVML") == NULL ? DRIVER_NOT_LOADED : 0;
 }
@@ -46,6 +49,17 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct nvml_device **device) {
     static struct nvml_device devices[MOST_DEVICES];
     devices[index].index = index;
     *device = &devices[index];
+    return 0;
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, struct nvml_device **device) {
+    unsigned index;
+    if (sscanf(uuid, "MIG-%u", &index) != 1 || index >= MOST_DEVICES) return DRIVER_NOT_LOADED;
+    return nvmlDeviceGetHandleByIndex_v2(index, device);
+}
+
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(struct nvml_device *instance, struct nvml_device **device) {
+    *device = instance;
     return 0;
 }
 
