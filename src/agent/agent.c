@@ -76,17 +76,22 @@ static bool wait_for_word(int channel_fd, int parent_fd) {
     return waited[1].revents == 0;
 }
 
+static enum node_run_result serve(struct service *service) {
+    if (service->start->log_path[0] != '\0') log_set_sink(write_log, (void *)service->start->log_path);
+    enum node_run_result served = node_run_serve(service);
+    log_set_sink(NULL, NULL);
+    return served;
+}
+
 /* Serves the next run; what came of it, SERVED when there is none. */
 static enum node_run_result serve_next(struct service *service) {
     Wire__Message *message = NULL;
     ty_error err = {0};
-    if (!wait_for_word(service->channel_fd, service->parent_fd)) return NODE_RUN_DONE;
-    int result = start_receive(service->channel_fd, &message, &service->lease_fd, &err);
+    if (!wait_for_word(service->transport->fd, service->parent_fd)) return NODE_RUN_DONE;
+    int result = start_receive(service->transport->fd, &message, &service->lease_fd, &err);
     if (result <= 0) return result == 0 ? NODE_RUN_DONE : NODE_RUN_FAILED;
     service->start = message->start;
-    if (service->start->log_path[0] != '\0') log_set_sink(write_log, service->start->log_path);
-    enum node_run_result served = node_run_serve(service);
-    log_set_sink(NULL, NULL);
+    enum node_run_result served = serve(service);
     wire__message__free_unpacked(message, NULL);
     return served;
 }
@@ -103,7 +108,8 @@ int agent_main(int channel_fd, pid_t copy) {
     CLEANUP(free_template) struct template *template = template_create();
     if (template == NULL) return EXIT_FAILURE;
     if (copy > 0) template_give(template, AGENT_COPY_FD, copy);
-    struct service service = {.channel_fd = AGENT_CHANNEL_FD,
+    struct transport transport = TRANSPORT_PLAIN(AGENT_CHANNEL_FD);
+    struct service service = {.transport = &transport,
                               .parent_fd = parent_fd,
                               .lease_fd = -1,
                               .nofile = &nofile,
@@ -113,4 +119,33 @@ int agent_main(int channel_fd, pid_t copy) {
         served = serve_next(&service);
     while (served == NODE_RUN_KEPT);
     return served == NODE_RUN_DONE ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+/* -- over the network */
+
+bool agent_process_open(struct agent_process *process) {
+    kernel_close_from(STDERR_FILENO + 1, true);
+    CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null < 0 || dup2(null, STDIN_FILENO) < 0) return false;
+    set_up_process(&process->nofile);
+    process->template = template_create();
+    return process->template != NULL;
+}
+
+void agent_process_close(struct agent_process *process) {
+    template_destroy(TAKE(process->template));
+}
+
+enum agent_end agent_serve(struct agent_process *process, struct agent_service *asked) {
+    struct service service = {.transport = asked->transport,
+                              .leased = true,
+                              .parent_fd = asked->parent_fd,
+                              .lease_fd = asked->lease_fd,
+                              .nofile = &process->nofile,
+                              .start = asked->start,
+                              .template = process->template,
+                              .status = -1};
+    enum node_run_result served = serve(&service);
+    asked->status = service.status;
+    return served == NODE_RUN_KEPT ? AGENT_KEPT : served == NODE_RUN_DONE ? AGENT_DONE : AGENT_FAILED;
 }

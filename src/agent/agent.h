@@ -8,7 +8,12 @@
 #ifndef AGENT_AGENT_H
 #define AGENT_AGENT_H
 
+#include <stdbool.h>
+#include <sys/resource.h>
 #include <sys/types.h>
+
+#include "wire/trainyard.pb-c.h"
+#include "wire/transport.h"
 
 /* The descriptors that an agent begins with, beside the standard ones. */
 enum {
@@ -19,5 +24,31 @@ enum {
 /* Runs the agent until its end on this stream socket to the controller; the process's exit status. `copy`:
  * the child that workers are forked from (engine/local.h), 0 without. Used by `trainyard agent`. */
 int agent_main(int channel_fd, pid_t copy);
+
+/* -- an agent that came to the controller over the network, and has a frame of its own (engine/join_node.h) */
+
+struct template;
+
+struct agent_process {
+    struct rlimit nofile; /* of workers */
+    struct template *template;
+};
+
+/* Sets up this process as an agent's: its own session, no signals of others, no standard input; descriptors do not
+ * go to workers. */
+bool agent_process_open(struct agent_process *process);
+void agent_process_close(struct agent_process *process); /* fine when it was not opened */
+
+struct agent_service {
+    struct transport *transport; /* the controller's end has sent `start` over it */
+    int parent_fd;               /* a pidfd of who keeps it, -1: nobody; borrowed */
+    int lease_fd;                /* of its devices, taken over; -1 */
+    const Wire__Start *start;
+    int status; /* set when the controller said goodbye: the run's exit status */
+};
+
+/* Kept: another Start, or goodbye, may come over the transport. Else it is empty. */
+enum agent_end { AGENT_KEPT, AGENT_DONE, AGENT_FAILED };
+enum agent_end agent_serve(struct agent_process *process, struct agent_service *asked);
 
 #endif

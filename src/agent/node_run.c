@@ -77,7 +77,7 @@ static void step(struct node_run *run) {
     }
 }
 
-static void lose_controller(struct node_run *run, const char *why);
+static void lose_controller(struct node_run *run, const char *why, enum worker_process_stop how);
 
 /* A controller that has missed something is better off without this node. */
 static void turn_ended(void *context) {
@@ -85,7 +85,7 @@ static void turn_ended(void *context) {
     step(run);
     outbox_flush(&run->outbox);
     if (run->outbox.failed && run->outbox.channel != NULL) {
-        lose_controller(run, ": out of memory for what it was to hear");
+        lose_controller(run, ": out of memory for what it was to hear", STOP_TOLD);
         step(run); /* there may be no other turn */
     }
     bool told = run->outbox.channel == NULL || channel_empty(run->outbox.channel);
@@ -106,18 +106,21 @@ static void on_drained(void *context) {
     outbox_wake(&run->outbox);
 }
 
-static void lose_controller(struct node_run *run, const char *why) {
+static void lose_controller(struct node_run *run, const char *why, enum worker_process_stop how) {
     channel_destroy(TAKE(run->outbox.channel));
     run->lost = !run->said_bye;
     if (run->lost) log_warning("agent", "the controller is gone%s: stopping", why);
     outbox_wake(&run->outbox); /* nobody keeps workers from writing any more */
-    node_run_end(run, STOP_TOLD);
+    node_run_end(run, how);
 }
 
+/* When the lease has run out nothing may be left by the time at which the controller gives the node up. */
 static void on_closed(void *context, const ty_error *reason) {
     CLEANUP(buffer_done) struct buffer why = {0};
     if (reason->code != 0) buffer_printf(&why, ": %s", reason->message);
-    lose_controller(context, why.size > 0 ? why.data : "");
+    const struct node_run *run = context;
+    lose_controller(context, why.size > 0 ? why.data : "",
+                    run->service->leased && reason->code != 0 ? STOP_KILLED : STOP_TOLD);
 }
 
 /* A child that the controller forked may hold its end of the channel open. */
@@ -125,7 +128,7 @@ static void on_parent_gone(void *context, unsigned events) {
     (void)events;
     struct node_run *run = context;
     loop_watch_stop(run->loop, &run->parent);
-    if (run->outbox.channel != NULL) lose_controller(run, "");
+    if (run->outbox.channel != NULL) lose_controller(run, "", STOP_TOLD);
 }
 
 static void on_hung(void *context, struct worker_process *worker) {
@@ -236,7 +239,9 @@ static int open_run(struct node_run *run, ty_error *err) {
                    run);
     code = watch_parent(run);
     if (code < 0) return ty_fail(err, code, "cannot watch the controller: %s", strerror(-code));
-    return channel_create(run->loop, run->service->channel_fd, &events, run, &run->outbox.channel, err);
+    code = channel_create_over(run->loop, run->service->transport, &events, run, &run->outbox.channel, err);
+    if (code == 0 && run->service->leased) channel_keep_alive(run->outbox.channel, CHANNEL_LEASED);
+    return code;
 }
 
 /* A kept agent's channel stays open: true. */
@@ -244,7 +249,7 @@ static bool close_channel(struct node_run *run) {
     struct channel *channel = TAKE(run->outbox.channel);
     bool kept = channel != NULL && run->keep && run->said_bye && !run->unclean && channel_empty(channel);
     if (kept)
-        (void)channel_release(channel);
+        *run->service->transport = channel_release_transport(channel);
     else
         channel_destroy(channel);
     return kept;
@@ -272,7 +277,7 @@ static bool close_run(struct node_run *run) {
     return kept;
 }
 
-enum node_run_result node_run_serve(const struct service *service) {
+enum node_run_result node_run_serve(struct service *service) {
     ty_error err = {0};
     struct node_run run = {.service = service, .lease_fd = service->lease_fd};
     int code = open_run(&run, &err);

@@ -21,12 +21,14 @@
 
 /* What the agent gives to each run. */
 struct service {
-    int channel_fd; /* stream socket to the controller */
-    int parent_fd;  /* pidfd of the controller, -1: its end is only seen by the channel; borrowed */
-    int lease_fd;   /* kept open during the run, so that its lease holds; taken over; -1 without */
+    struct transport *transport; /* to the controller; borrowed, and empty while the run has it */
+    bool leased;                 /* between machines: without a controller the agent's lease runs out */
+    int parent_fd; /* pidfd of the controller, -1: its end is only seen by the channel; borrowed */
+    int lease_fd;  /* kept open during the run, so that its lease holds; taken over; -1 without */
     const struct rlimit *nofile; /* of workers */
     const Wire__Start *start;
     struct template *template; /* borrowed */
+    int status;                /* that the controller said goodbye with; set by the run */
 };
 
 /* Kept: the channel is open, another run may come over it. Else it is closed. Failed: the controller was
@@ -34,7 +36,7 @@ struct service {
 enum node_run_result { NODE_RUN_KEPT, NODE_RUN_DONE, NODE_RUN_FAILED };
 
 /* Serves one run until its end. */
-enum node_run_result node_run_serve(const struct service *service);
+enum node_run_result node_run_serve(struct service *service);
 
 /* Within what the controller gives the end of a run. */
 #define LOG_LIMIT (8 * NS_PER_S)
@@ -43,7 +45,7 @@ enum node_run_result node_run_serve(const struct service *service);
 enum start_way { START_EXECUTED, START_FORKED, START_UNDECIDED };
 
 struct node_run {
-    const struct service *service;
+    struct service *service;
     struct loop *loop;
     struct outbox outbox;
     struct logs logs;

@@ -70,6 +70,9 @@ void orders_take(void *context, const Wire__Message *message) {
         run->keep = message->finish->keep;
         node_run_end(run, STOP_TOLD);
         break;
+    case WIRE__MESSAGE__BODY_DISMISSAL:
+        run->service->status = message->dismissal->status;
+        break;
     case WIRE__MESSAGE__BODY_ANSWER:
         worker_channels_answer(&run->channels, message->answer);
         break;

@@ -151,6 +151,10 @@ nanoseconds clock_monotonic(void) {
     return read_clock(CLOCK_MONOTONIC);
 }
 
+nanoseconds clock_boot(void) {
+    return read_clock(CLOCK_BOOTTIME);
+}
+
 nanoseconds clock_wall(void) {
     return read_clock(CLOCK_REALTIME);
 }

@@ -28,6 +28,7 @@ void duration_format_clock(nanoseconds duration, struct buffer *out);
 nanoseconds duration_of_ms(int64_t ms);
 
 nanoseconds clock_monotonic(void); /* CLOCK_MONOTONIC; drives every decision */
+nanoseconds clock_boot(void);      /* CLOCK_BOOTTIME: goes on while the machine is suspended; for leases */
 nanoseconds clock_wall(void);      /* CLOCK_REALTIME since the epoch; only stored and shown */
 
 #endif

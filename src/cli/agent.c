@@ -1,14 +1,53 @@
-/* `trainyard agent`: the process that an engine starts for each node. Not for people, and on the way of every
- * start: its few words are read by hand. */
+/* `trainyard agent`: the process that an engine starts for each node, on this machine with the channel as a
+ * descriptor, elsewhere with the address of the controller. Not for people, and on the way of every start: its few
+ * words are read by hand. */
 #include "agent/agent.h"
 
 #include <limits.h>
 #include <stdint.h>
+#include <unistd.h>
 
 #include "agent/stack_save.h"
 #include "base/str.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
+#include "engine/join_node.h"
+#include "engine/rendezvous.h"
+
+static int fail(const ty_error *err) {
+    terminal_error("agent", err->message);
+    return ty_error_exit_status(err->code);
+}
+
+/* --rendezvous LIST --node-rank I [--node-name NAME] [--key none]: the key is in the environment, or the first
+ * line of standard input. */
+static int join(int argc, char **argv) {
+    struct join_node node = {.command = "agent"};
+    ty_error err = {0};
+    int64_t rank = -1;
+    bool keyless = false;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (str_equal(argv[i], "--rendezvous"))
+            node.rendezvous = argv[i + 1];
+        else if (str_equal(argv[i], "--node-name"))
+            node.node_name = argv[i + 1];
+        else if (str_equal(argv[i], "--key"))
+            keyless = str_equal(argv[i + 1], "none");
+        else if (!str_equal(argv[i], "--node-rank") ||
+                 !str_to_int64(argv[i + 1], 0, RENDEZVOUS_NODES_MAX - 1, &rank))
+            rank = -1;
+    }
+    if (argc % 2 == 0 || node.rendezvous == NULL || rank < 0) {
+        terminal_error("agent",
+                       "--rendezvous HOST:PORT[,HOST:PORT...] --node-rank I [--node-name NAME] [--key none]");
+        return ty_error_exit_status(TY_EUSAGE);
+    }
+    node.node_rank = (uint32_t)rank;
+    if (key_take_variable(&node.key, &err) < 0) return fail(&err);
+    bool asks = node.key.text[0] == '\0' && !keyless;
+    if (asks && key_read_line(&node.key, STDIN_FILENO, &err) < 0) return fail(&err);
+    return join_node_serve(&node);
+}
 
 int command_agent_main(int argc, char **argv) {
     int64_t channel = -1;
@@ -18,6 +57,7 @@ int command_agent_main(int argc, char **argv) {
     if (plain && str_equal(argv[1], "--channel-fd") && str_to_int64(argv[2], 0, INT_MAX, &channel))
         return agent_main((int)channel, (pid_t)copy);
     if (argc > 1 && str_equal(argv[1], "--stacks")) return stack_save_main(argc - 1, argv + 1);
-    terminal_error("agent", "this is started by `trainyard run`: --channel-fd N");
+    if (argc > 1 && str_equal(argv[1], "--rendezvous")) return join(argc, argv);
+    terminal_error("agent", "this is started by `trainyard run`: --channel-fd N, or --rendezvous HOST:PORT");
     return ty_error_exit_status(TY_EUSAGE);
 }

@@ -13,6 +13,7 @@
 #include "cli/command.h"
 #include "cli/elf_needs.h"
 #include "cli/go_on.h"
+#include "cli/join_options.h"
 #include "cli/run_options.h"
 #include "cli/scaling_options.h"
 #include "cli/terminal.h"
@@ -101,7 +102,8 @@ int run_to_its_end(const char *command, const struct run_request *request, const
 }
 
 static int start(const struct run_options *options, const struct scaling_options *scaling,
-                 const struct cluster_options *cluster, const struct arguments *arguments, ty_error *err) {
+                 const struct cluster_options *cluster, const struct join_options *join,
+                 const struct arguments *arguments, ty_error *err) {
     CLEANUP(environment_done) struct environment environment = {0};
     int code = run_environment_make(&options->environment, scaling->file.environment, &environment, err);
     if (code < 0) return code;
@@ -110,6 +112,7 @@ static int start(const struct run_options *options, const struct scaling_options
         .scaling = &scaling->scaling,
         .train_v1 = scaling_train_v1(),
         .engine = cluster->engine,
+        .engine_options = &join->options,
         .cluster_file = cluster->cluster_file,
         .overrides = &cluster->overrides,
         .argv = (const char *const *)arguments->words,
@@ -124,16 +127,23 @@ static int run_run(const struct arguments *arguments, ty_error *err) {
     struct run_options options = {0};
     struct scaling_options scaling;
     struct cluster_options cluster;
+    struct join_options join;
     cluster_options_init(&cluster);
+    join_options_init(&join);
     int result = scaling_options_init(&scaling, arguments, err);
     if (result < 0) return result;
     options.settings = scaling.settings;
-    result = options_apply(arguments, (void *[]){&scaling, &cluster, &options, &options}, err);
+    result = options_apply(arguments, (void *[]){&scaling, &cluster, &join, &options, &options}, err);
     if (result >= 0) result = settings_finish(&options.settings, FACE_COMMAND, err);
     if (result >= 0) result = cluster_options_check(&cluster, err);
     if (result >= 0 && *arguments->words[0] == '\0')
         result = ty_fail(err, TY_EUSAGE, "the program's name is empty");
-    if (result >= 0) result = start(&options, &scaling, &cluster, arguments, err);
+    if (result >= 0) result = join_options_finish(&join, err);
+    if (result >= 0 && join.options.node_rank > 0)
+        result = join_options_serve(&join, &cluster, &options.settings, arguments, err);
+    else if (result >= 0)
+        result = start(&options, &scaling, &cluster, &join, arguments, err);
+    key_forget(&join.options.key);
     run_environment_done(&options.environment);
     scaling_options_done(&scaling);
     cluster_options_done(&cluster);
@@ -155,8 +165,8 @@ const struct command command_run = {
         (const char *const[]){"trainyard run -n 4 -- ./train --epochs 10", "four workers with a CPU each",
                               "trainyard run -n 8 --use-gpu --max-failures 3 -- python train.py",
                               "eight workers with a GPU each, started again up to three times", NULL},
-    .groups = (const struct option_group *const[]){&scaling_group, &cluster_group, &run_policy_group,
-                                                   &run_group, NULL},
+    .groups = (const struct option_group *const[]){&scaling_group, &cluster_group, &join_group,
+                                                   &run_policy_group, &run_group, NULL},
     .min_words = 1,
     .rest = true,
     .missing = "which program? It goes behind the options: trainyard run -n 4 -- PROG ARG...",

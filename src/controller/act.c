@@ -99,7 +99,7 @@ static void finish(void *context, uint32_t node) {
     peer_let_go(&run->agents.peers[node]);
     chaos_stop(run);
     answers_drop(&run->agents.peers[node].answers); /* nothing may follow a finish */
-    body.keep = agents_rest(run);
+    body.keep = agents_rest(run) || peer_is_remote(&run->agents.peers[node]);
     peer_send(&run->agents.peers[node], &WIRE_MESSAGE(FINISH, finish, &body));
 }
 

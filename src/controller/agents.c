@@ -75,6 +75,11 @@ bool agents_rest(const struct ty_run *run) {
     return run->request->settings.keep_agents && run->prepared.engine->rest != NULL;
 }
 
+bool peer_is_remote(const struct peer *peer) {
+    const struct rendezvous *rendezvous = peer->run->prepared.rendezvous;
+    return rendezvous != NULL && !rendezvous_is_local(rendezvous, peer->name);
+}
+
 /* -- what is said to one */
 
 void peer_answer(void *context, uint32_t node, uint32_t channel, enum store_status status,
@@ -189,6 +194,11 @@ static void sweep_after(const struct peer *peer, int pid) {
 }
 
 void peer_abandon(struct peer *peer) {
+    if (peer_is_remote(peer)) {
+        channel_destroy(take_channel(peer));
+        rendezvous_give_back(peer->run->prepared.rendezvous, peer->name, NULL, "it did not answer in time");
+        return;
+    }
     int pid = peer->handle.pid;
     (void)reap(peer, true);
     channel_destroy(take_channel(peer));
@@ -219,7 +229,9 @@ static void on_hello(struct peer *peer, const Wire__Hello *hello) {
         buffer_done(&why);
         return;
     }
-    (void)snprintf(peer->address, sizeof peer->address, "%s", hello->address);
+    const char *known =
+        run->prepared.rendezvous != NULL ? rendezvous_address_of(run->prepared.rendezvous, peer->name) : NULL;
+    (void)snprintf(peer->address, sizeof peer->address, "%s", known != NULL ? known : hello->address);
     struct event_node about = {agents_name(run, peer->node), hello->pid, peer->address};
     run_node_up(run->core, peer->node, &about);
 }
@@ -340,6 +352,10 @@ static void on_store_request(struct peer *peer, const Wire__StoreRequest *body) 
 static void on_bye(struct peer *peer, const Wire__Bye *bye) {
     struct ty_run *run = peer->run;
     run_node_bye(run->core, peer->node, bye->clean, bye->leftovers);
+    if (peer_is_remote(peer)) {
+        rendezvous_give_back(run->prepared.rendezvous, peer->name, take_channel(peer), NULL);
+        return;
+    }
     if (!bye->clean || !agents_rest(run)) return;
     peer->handle.channel_fd = channel_release(take_channel(peer));
     run->prepared.engine->rest(&peer->handle);
@@ -405,6 +421,19 @@ static void forget_live(struct peer *peer) {
             progress_live(&run->output.progress, rank, stream, NULL, 0);
 }
 
+/* What ran there ends by itself: at once when the agent is gone, else when its lease has run out. */
+static void lose_remote(struct peer *peer, const ty_error *reason) {
+    struct ty_run *run = peer->run;
+    CLEANUP(buffer_done) struct buffer why = {0};
+    buffer_printf(&why, "node %s was lost: %s", peer->name,
+                  reason->code != 0 ? reason->message : "its agent ended before its time");
+    rendezvous_give_back(run->prepared.rendezvous, peer->name, NULL, why.failed ? NULL : why.data);
+    if (run_node_state(run->core, peer->node) == NODE_GONE) return;
+    run_storage_note(peer, false);
+    forget_live(peer);
+    run_node_lost(run->core, peer->node, why.failed ? "a node was lost" : why.data);
+}
+
 static void on_closed(void *context, const ty_error *reason) {
     struct peer *peer = context;
     struct ty_run *run = peer->run;
@@ -412,6 +441,10 @@ static void on_closed(void *context, const ty_error *reason) {
     char text[32];
     channel_destroy(take_channel(peer));
     bool gone = run_node_state(run->core, peer->node) == NODE_GONE;
+    if (peer_is_remote(peer)) {
+        lose_remote(peer, reason);
+        return;
+    }
     int pid = peer->handle.pid;
     int status = reap(peer, false);
     if (gone) return;
@@ -446,6 +479,7 @@ int peer_start(struct peer *peer, ty_error *err) {
         .node_name = peer->name,
         .node_rank = peer->node,
         .copied = str_equal(run->request->settings.start_method, "fork"),
+        .rendezvous = prepared->rendezvous,
     };
     struct buffer log = {0};
     buffer_printf(&log, "%s/logs/agent-%s.log", run->path, agent.node_name);
@@ -456,6 +490,11 @@ int peer_start(struct peer *peer, ty_error *err) {
                                             log.data, &peer->handle, err);
     buffer_done(&log);
     if (result < 0) return result;
+    if (peer->handle.channel != NULL) {
+        peer->channel = TAKE(peer->handle.channel);
+        channel_adopt(peer->channel, &peer_events, peer);
+        return 0;
+    }
     return channel_create(run->loop, peer->handle.channel_fd, &peer_events, peer, &peer->channel, err);
 }
 

@@ -60,7 +60,7 @@ static bool step(struct ty_run *run, bool wait) {
 /* -- open */
 
 int controller_open_loop(struct ty_run *run, ty_error *err) {
-    run->loop = loop_create(err);
+    run->loop = run->prepared.loop != NULL ? TAKE(run->prepared.loop) : loop_create(err);
     if (run->loop == NULL) return err->code;
     /* Workers whose agent dies become our children, so that they can be reaped. */
     (void)prctl(PR_GET_CHILD_SUBREAPER, &run->was_subreaper);
@@ -80,9 +80,16 @@ int controller_open_loop(struct ty_run *run, ty_error *err) {
     return 0;
 }
 
+/* What the command ends with, here and on all nodes. */
+static int exit_status(const struct ty_run *run) {
+    if (run->error.code < 0) return ty_error_exit_status(run->error.code);
+    return run->core != NULL ? run_exit_status(run->core) : ty_error_exit_status(TY_EINTERRUPTED);
+}
+
 /* Waits for agents that end, and for a slow reader of the output. */
 static void close_loop(struct ty_run *run) {
     agents_close(run);
+    rendezvous_close(TAKE(run->prepared.rendezvous), exit_status(run));
     wait_end(run);
     act_close(run);
     run_storage_close(run);

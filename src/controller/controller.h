@@ -8,6 +8,7 @@
 
 #include "base/duration.h"
 #include "cluster/cluster.h"
+#include "engine/engine.h"
 #include "run/settings.h"
 #include "scaling/scaling.h"
 
@@ -16,14 +17,15 @@
 struct run_request {
     struct run_settings settings; /* finished */
     const struct scaling *scaling;
-    bool train_v1;                             /* RAY_TRAIN_V2_ENABLED=0 */
-    const char *engine;                        /* NULL: auto */
-    const char *cluster_file;                  /* logical nodes; NULL: this machine */
-    const struct cluster_overrides *overrides; /* NULL: as probed */
-    const char *const *argv;                   /* NULL-terminated */
-    const char *executable;                    /* NULL: argv[0] by PATH */
-    const char *const *template_argv;          /* NULL-terminated; NULL: none */
-    const void *payload;                       /* handed to each worker; NULL: none */
+    bool train_v1;                               /* RAY_TRAIN_V2_ENABLED=0 */
+    const char *engine;                          /* NULL: auto */
+    const struct engine_options *engine_options; /* NULL: none */
+    const char *cluster_file;                    /* logical nodes; NULL: this machine */
+    const struct cluster_overrides *overrides;   /* NULL: as probed */
+    const char *const *argv;                     /* NULL-terminated */
+    const char *executable;                      /* NULL: argv[0] by PATH */
+    const char *const *template_argv;            /* NULL-terminated; NULL: none */
+    const void *payload;                         /* handed to each worker; NULL: none */
     size_t payload_size;
     char *const *environment; /* what workers inherit; NULL: this process's */
     char *const *replaced;    /* variables of workers in place of those that the framework sets; NULL: none */

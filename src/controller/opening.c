@@ -183,6 +183,7 @@ int opening_begin(struct ty_run *run, ty_error *err) {
     ty_error why_wait = {0};
     int code = prepare_check(run->request, &run->prepared, err);
     if (code >= 0) code = choose_name(run, err);
+    if (code >= 0) code = prepare_gather(run->request, &run->prepared, err);
     if (code >= 0) code = plan(run, &holders, &why_wait, err);
     if (code >= 0) code = open_journal(run, err);
     if (code < 0) return code;

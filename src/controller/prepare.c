@@ -48,7 +48,7 @@ static int check_rank(const char *setting, int rank, uint64_t n, ty_error *err) 
 int prepare_check(const struct run_request *request, struct prepared *prepared, ty_error *err) {
     int result = check_launch_size(request, err);
     if (result < 0) return result;
-    result = engine_find(request->engine, &prepared->engine, err);
+    result = engine_find(request->engine, request->engine_options, &prepared->engine, err);
     if (result < 0) return result;
     result = framework_find(request->settings.framework, &prepared->framework, err);
     if (result < 0) return result;
@@ -74,8 +74,22 @@ int prepare_check(const struct run_request *request, struct prepared *prepared, 
     return 0;
 }
 
+int prepare_gather(const struct run_request *request, struct prepared *prepared, ty_error *err) {
+    if (prepared->engine->prepare == NULL) return 0;
+    struct rendezvous_config config = {.overrides = request->overrides};
+    int result = prepared->engine->prepare(request->engine_options, &config, err);
+    if (result < 0) return result;
+    prepared->loop = config.loop = loop_create(err);
+    if (prepared->loop == NULL) return err->code;
+    config.storage_path = request->settings.storage_path;
+    config.program = request->argv[0];
+    result = rendezvous_open(&config, &prepared->rendezvous, err);
+    return result < 0 ? result : rendezvous_wait(prepared->rendezvous, err);
+}
+
 static int look_at_cluster(const struct run_request *request, struct prepared *prepared, ty_error *err) {
     cluster_destroy(TAKE(prepared->cluster));
+    if (prepared->rendezvous != NULL) return rendezvous_cluster(prepared->rendezvous, &prepared->cluster, err);
     if (request->cluster_file != NULL) return cluster_read(request->cluster_file, &prepared->cluster, err);
     struct cluster_overrides none = {.num_cpus = -1, .num_gpus = -1};
     return cluster_probe(request->overrides == NULL ? &none : request->overrides, &prepared->cluster, err);
@@ -182,7 +196,8 @@ int prepare_plan(const struct run_request *request, const char *run_name, struct
     *holders = (struct holder_list){0};
     int result = look_at_cluster(request, prepared, err);
     if (result < 0) return result;
-    if (prepared->cluster->logical || !prepare_needs_devices(&prepared->demand)) {
+    bool leases = prepared->rendezvous == NULL && !prepared->cluster->logical;
+    if (!leases || !prepare_needs_devices(&prepared->demand)) {
         result = plan(prepared, err);
     } else {
         result = lease_open(run_name, &prepared->lease, err);
@@ -228,5 +243,7 @@ void prepare_done(struct prepared *prepared) {
     lease_release(TAKE(prepared->lease));
     plan_destroy(TAKE(prepared->plan));
     cluster_destroy(TAKE(prepared->cluster));
+    rendezvous_close(TAKE(prepared->rendezvous), ty_error_exit_status(TY_ESTART));
+    if (prepared->loop != NULL) loop_destroy(TAKE(prepared->loop));
     demand_done(&prepared->demand);
 }

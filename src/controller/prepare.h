@@ -13,6 +13,8 @@ struct prepared {
     struct demand demand;
     const struct engine *engine;
     const struct framework *framework;
+    struct rendezvous *rendezvous; /* where the engine's agents come over the network, else NULL */
+    struct loop *loop;             /* that one's, until the run has a loop */
     struct cluster *cluster;
     struct plan *plan;
     struct lease *lease;   /* NULL: no device is needed, or the nodes are logical */
@@ -29,6 +31,10 @@ void holder_list_done(struct holder_list *list);
 
 /* Checks all that can be checked without looking at nodes. */
 int prepare_check(const struct run_request *request, struct prepared *prepared, ty_error *err);
+
+/* Where agents come over the network: listens, has them started, and waits until as many are there as the user
+ * wants. TY_ESTART names those that are missing. */
+int prepare_gather(const struct run_request *request, struct prepared *prepared, ty_error *err);
 
 /* True when some worker holds a device, which other runs of this machine may hold as well. */
 bool prepare_needs_devices(const struct demand *demand);

@@ -98,6 +98,7 @@ struct run_agents {
 };
 
 int peer_start(struct peer *peer, ty_error *err);
+bool peer_is_remote(const struct peer *peer); /* it joined over the network */
 void peer_send(struct peer *peer, const Wire__Message *message);
 void agents_send(void *context, const Wire__Message *message); /* to all; context: the run */
 void peer_send_to_rank(void *context, uint32_t rank, const Wire__Message *message); /* context: the run */

@@ -3,13 +3,27 @@
 
 #include "base/error.h"
 #include "base/str.h"
+#include "engine/join.h"
 #include "engine/local.h"
 
-int engine_find(const char *name, const struct engine **engine, ty_error *err) {
-    if (name != NULL && str_equal(name, "slurm"))
-        return ty_fail(err, TY_EUSAGE, "engine slurm is not in this version; allowed: auto, local");
-    if (name != NULL && !str_equal(name, "auto") && !str_equal(name, engine_local.name))
-        return ty_fail(err, TY_EUSAGE, "engine \"%.80s\" is unknown; allowed: auto, local", name);
-    *engine = &engine_local;
+int engine_find(const char *name, const struct engine_options *options, const struct engine **engine,
+                ty_error *err) {
+    bool automatic = name == NULL || str_equal(name, "auto");
+    bool joins = options != NULL && options->max_nodes > 1;
+    if (str_equal(name, "slurm"))
+        return ty_fail(err, TY_EUSAGE, "engine slurm is not in this version; allowed: auto, local, join");
+    if (!automatic && !str_equal(name, engine_local.name) && !str_equal(name, engine_join.name))
+        return ty_fail(err, TY_EUSAGE, "engine \"%.80s\" is unknown; allowed: auto, local, join", name);
+    if (options != NULL) {
+        int result = join_check(options, err);
+        if (result < 0) return result;
+    }
+    if (str_equal(name, engine_local.name) && joins)
+        return ty_fail(err, TY_EUSAGE, "engine local is one machine: --nnodes %u needs engine join",
+                       options->max_nodes);
+    if (str_equal(name, engine_join.name) && !joins)
+        return ty_fail(err, TY_EUSAGE,
+                       "engine join needs --nnodes N, --node-rank I and --rendezvous HOST:PORT");
+    *engine = joins ? &engine_join : &engine_local;
     return 0;
 }

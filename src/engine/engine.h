@@ -55,7 +55,9 @@ struct engine {
     void (*close)(void);
 };
 
-/* "auto" or "local"; TY_EUSAGE names what is allowed. */
-int engine_find(const char *name, const struct engine **engine, ty_error *err);
+/* "auto", "local" or "join"; TY_EUSAGE names what is allowed. "auto" is join where there is a rendezvous among the
+ * options (NULL: there are none), else local. */
+int engine_find(const char *name, const struct engine_options *options, const struct engine **engine,
+                ty_error *err);
 
 #endif

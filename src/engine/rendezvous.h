@@ -22,6 +22,7 @@
 #include "cluster/cluster.h"
 #include "loop/loop.h"
 #include "wire/key.h"
+#include "wire/trainyard.pb-c.h"
 
 enum { RENDEZVOUS_PENDING_MAX = 256, RENDEZVOUS_NODES_MAX = 100000 };
 #define RENDEZVOUS_PROOF_LIMIT (5 * NS_PER_S)
@@ -61,8 +62,8 @@ struct rendezvous_config {
 
 /* Listens. TY_EUSAGE where a key is needed; -EADDRINUSE and others with the address. */
 int rendezvous_open(const struct rendezvous_config *config, struct rendezvous **rendezvous, ty_error *err);
-void rendezvous_close(
-    struct rendezvous *rendezvous); /* nodes that the run has not taken are told; NULL is fine */
+/* Nodes whose channels are here are told the exit status with which their commands are to end; NULL is fine. */
+void rendezvous_close(struct rendezvous *rendezvous, int status);
 
 /* HOST:PORT[,...] for agents: what is listened on, each address of this machine where that is all of them. */
 const char *rendezvous_addresses(const struct rendezvous *rendezvous);
@@ -85,5 +86,17 @@ int rendezvous_cluster(struct rendezvous *rendezvous, struct cluster **cluster, 
 uint32_t rendezvous_count(const struct rendezvous *rendezvous);
 /* The rank that a node of that cluster joined with; -1: no such node. */
 int64_t rendezvous_rank(const struct rendezvous *rendezvous, const char *node_name);
+/* The node that does not join, since it is this machine. */
+bool rendezvous_is_local(const struct rendezvous *rendezvous, const char *node_name);
+/* Where a node is reached by the others; NULL: not known. */
+const char *rendezvous_address_of(const struct rendezvous *rendezvous, const char *node_name);
+
+/* Starts the agent of a node for a run, whose channel is then the caller's. TY_ENODE: it is not there. */
+int rendezvous_take(struct rendezvous *rendezvous, const char *node_name, const Wire__Start *start,
+                    struct channel **channel, ty_error *err);
+/* After a clean Bye: the node waits for another start, or the end. Or the channel is NULL, since it was lost: the
+ * node may join again; `why` is what was heard of it last. */
+void rendezvous_give_back(struct rendezvous *rendezvous, const char *node_name, struct channel *channel,
+                          const char *why);
 
 #endif

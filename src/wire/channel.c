@@ -14,16 +14,31 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
+
 enum { READ_MIN = 4 << 10, READ_MAX = 256 << 10, KEEP = 16 << 10 };
+
+/* Signs of life. All times by clock_boot, which goes on while the machine is suspended. */
+struct pulse {
+    enum channel_role role;
+    struct loop_timer timer;
+    nanoseconds due;      /* when the timer is to fire; 0: the channel has no pulse */
+    nanoseconds sent;     /* our last beat */
+    nanoseconds heard_at; /* when anything came */
+    int64_t peer_sent;    /* the peer's clock in its last beat */
+    nanoseconds proven;   /* the controller counts us as alive at this time */
+    bool suspected;       /* which was told */
+};
 
 struct channel {
     struct loop *loop;
-    int fd;
+    struct transport transport;
     struct channel_events events;
     void *context;
     struct loop_watch watch;
     unsigned watched; /* what the watch waits for */
     struct loop_timer resume;
+    struct pulse pulse;
 
     struct buffer in;
     size_t taken;     /* bytes at the front of `in` that were handed on */
@@ -62,7 +77,8 @@ static void watch(struct channel *channel) {
     if (!channel->unwritable && writable(channel) > 0) events |= LOOP_WRITABLE;
     if (events == channel->watched) return;
     channel->watched = events;
-    if (loop_watch_start(channel->loop, &channel->watch, channel->fd, events) < 0) channel->watched = 0;
+    if (loop_watch_start(channel->loop, &channel->watch, channel->transport.fd, events) < 0)
+        channel->watched = 0;
 }
 
 static void free_channel(struct channel *channel) {
@@ -90,7 +106,8 @@ static int handle_message(struct channel *channel, const struct frame *frame) {
     Wire__Message *message = frame_unpack(frame, &channel->reason);
     if (message == NULL) return channel->reason.code;
     int result = 0;
-    if (!channel->greeted && message->body_case != WIRE__MESSAGE__BODY_HELLO)
+    if (!channel->greeted && message->body_case != WIRE__MESSAGE__BODY_HELLO &&
+        message->body_case != WIRE__MESSAGE__BODY_JOIN)
         result = ty_fail(&channel->reason, TY_EPROTOCOL, "the peer did not begin with a hello");
     channel->greeted = true;
     if (result == 0) channel->events.message(channel->context, message);
@@ -109,6 +126,21 @@ static int handle_output(struct channel *channel, const struct frame *frame) {
     return 0;
 }
 
+/* What the controller has heard was sent at `heard`; what lies in the future is no proof. */
+static int handle_beat(struct channel *channel, const struct frame *frame) {
+    struct pulse *pulse = &channel->pulse;
+    struct frame_beat beat;
+    if (!channel->greeted || frame_beat_read(frame, &beat) < 0)
+        return ty_fail(&channel->reason, TY_EPROTOCOL, "a beat came from a peer that has not begun");
+    nanoseconds now = clock_boot();
+    pulse->peer_sent = beat.sent;
+    if (beat.heard <= 0 || beat.heard > now || beat.credit < 0 || beat.credit > now) return 0;
+    nanoseconds proven = beat.heard + beat.credit;
+    if (proven > now) proven = now;
+    if (proven > pulse->proven) pulse->proven = proven;
+    return 0;
+}
+
 /* Hands on one frame: 1, 0 when none is whole, or negative with the reason set. */
 static int handle_one(struct channel *channel) {
     if (channel->in.size == channel->taken) return 0;
@@ -118,7 +150,9 @@ static int handle_one(struct channel *channel) {
     int64_t size = frame_next(bytes, channel->in.size - channel->taken, limit, &frame, &channel->reason);
     if (size <= 0) return (int)size;
     channel->taken += (size_t)size;
-    int result = frame.kind == FRAME_MESSAGE ? handle_message(channel, &frame) : handle_output(channel, &frame);
+    int result = frame.kind == FRAME_MESSAGE ? handle_message(channel, &frame)
+                 : frame.kind == FRAME_BEAT  ? handle_beat(channel, &frame)
+                                             : handle_output(channel, &frame);
     return result < 0 ? result : 1;
 }
 
@@ -147,15 +181,20 @@ static void dispatch(struct channel *channel) {
     if (over && !channel->destroyed && !channel->told) {
         note_end(channel);
         channel->unwritable = channel->told = true;
+        loop_timer_stop(channel->loop, &channel->pulse.timer);
         watch(channel);
         channel->events.closed(channel->context, &channel->reason);
     }
     if (leave(channel, outermost)) watch(channel);
 }
 
+static void take_in(struct channel *channel);
+
 static void resume(void *context) {
     struct channel *channel = context;
-    if (!channel->paused && !channel->told) dispatch(channel);
+    if (channel->paused || channel->told) return;
+    if (transport_pending(&channel->transport)) take_in(channel);
+    dispatch(channel);
 }
 
 /* Doubles while the peer fills the room, shrinks when it uses little of it. */
@@ -168,22 +207,30 @@ static void note_read(struct channel *channel, size_t size) {
         channel->read_size /= 2;
 }
 
-static void take_in(struct channel *channel) {
+static void read_once(struct channel *channel) {
     char *to = buffer_reserve(&channel->in, channel->read_size);
     if (to == NULL) {
         (void)ty_fail_memory(&channel->reason);
         channel->ended = true;
         return;
     }
-    ssize_t n = recv(channel->fd, to, channel->read_size, MSG_DONTWAIT);
+    ssize_t n = transport_read(&channel->transport, to, channel->read_size);
     if (n > 0) {
         note_read(channel, (size_t)n);
+        channel->pulse.heard_at = clock_boot();
         return;
     }
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n == -EAGAIN || n == -EINTR) return;
     if (n < 0 && channel->reason.code == 0)
-        (void)ty_fail(&channel->reason, TY_ECOMM, "cannot read from the peer: %s", strerror(errno));
+        (void)ty_fail(&channel->reason, TY_ECOMM, "cannot read from the peer: %s", strerror((int)-n));
     channel->ended = true;
+}
+
+/* What TLS has taken from the socket makes nobody readable. */
+static void take_in(struct channel *channel) {
+    do
+        read_once(channel);
+    while (!channel->ended && transport_pending(&channel->transport));
 }
 
 static void drop_out(struct channel *channel) {
@@ -197,19 +244,19 @@ static void stop_writing(struct channel *channel, int code) {
     drop_out(channel);
     if (channel->reason.code == 0)
         (void)ty_fail(&channel->reason, TY_ECOMM, "cannot write to the peer: %s", strerror(code));
-    (void)shutdown(channel->fd, SHUT_RD);
+    (void)shutdown(channel->transport.fd, SHUT_RD);
 }
 
 static void write_out(struct channel *channel) {
     while (writable(channel) > 0 && !channel->blocked) {
         const char *from = channel->out.data + channel->written;
-        ssize_t n = send(channel->fd, from, writable(channel), MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = transport_write(&channel->transport, from, writable(channel));
         if (n >= 0) {
             channel->written += (size_t)n;
-        } else if (errno == EAGAIN) {
+        } else if (n == -EAGAIN) {
             channel->blocked = true;
-        } else if (errno != EINTR) {
-            stop_writing(channel, errno);
+        } else if (n != -EINTR) {
+            stop_writing(channel, (int)-n);
             return;
         }
     }
@@ -265,37 +312,158 @@ static void on_ready(void *context, unsigned events) {
     dispatch(channel);
 }
 
-int channel_create(struct loop *loop, int fd, const struct channel_events *events, void *context,
-                   struct channel **channel, ty_error *err) {
-    int flags = fcntl(fd, F_GETFL);
-    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
-        return ty_fail(err, -errno, "cannot use descriptor %d as a channel: %s", fd, strerror(errno));
+int channel_create_over(struct loop *loop, struct transport *transport, const struct channel_events *events,
+                        void *context, struct channel **channel, ty_error *err) {
+    int flags = fcntl(transport->fd, F_GETFL);
+    if (flags < 0 || fcntl(transport->fd, F_SETFL, flags | O_NONBLOCK) < 0)
+        return ty_fail(err, -errno, "cannot use descriptor %d as a channel: %s", transport->fd,
+                       strerror(errno));
     struct channel *made = calloc(1, sizeof *made);
     if (made == NULL) return ty_fail_memory(err);
-    *made = (struct channel){
-        .loop = loop, .fd = fd, .events = *events, .context = context, .read_size = READ_MIN, .held = SIZE_MAX};
+    *made = (struct channel){.loop = loop,
+                             .transport = *transport,
+                             .events = *events,
+                             .context = context,
+                             .read_size = READ_MIN,
+                             .held = SIZE_MAX};
     made->watch = (struct loop_watch){.callback = on_ready, .context = made};
     made->resume = (struct loop_timer){.callback = resume, .context = made};
     watch(made);
     if (made->watched == 0) {
         free_channel(made);
-        return ty_fail(err, -EBADF, "cannot watch descriptor %d as a channel", fd);
+        return ty_fail(err, -EBADF, "cannot watch descriptor %d as a channel", transport->fd);
     }
+    if (transport_pending(&made->transport)) (void)loop_timer_start(loop, &made->resume, 0);
+    *transport = TRANSPORT_PLAIN(-1);
     *channel = made;
     return 0;
 }
 
-int channel_release(struct channel *channel) {
-    int fd = channel->fd;
+int channel_create(struct loop *loop, int fd, const struct channel_events *events, void *context,
+                   struct channel **channel, ty_error *err) {
+    struct transport plain = TRANSPORT_PLAIN(fd);
+    return channel_create_over(loop, &plain, events, context, channel, err);
+}
+
+struct transport channel_release_transport(struct channel *channel) {
+    struct transport transport = channel->transport;
+    buffer_append(&transport.unread, channel->in.data + channel->taken, channel->in.size - channel->taken);
     loop_watch_stop(channel->loop, &channel->watch);
     loop_timer_stop(channel->loop, &channel->resume);
+    loop_timer_stop(channel->loop, &channel->pulse.timer);
     channel->destroyed = true;
     if (!channel->dispatching) free_channel(channel);
-    return fd;
+    return transport;
+}
+
+int channel_release(struct channel *channel) {
+    struct transport transport = channel_release_transport(channel);
+    buffer_done(&transport.unread);
+    return transport.fd;
 }
 
 void channel_destroy(struct channel *channel) {
-    if (channel != NULL) (void)close(channel_release(channel));
+    if (channel == NULL) return;
+    struct transport transport = channel_release_transport(channel);
+    transport_close(&transport);
+}
+
+void channel_adopt(struct channel *channel, const struct channel_events *events, void *context) {
+    channel->events = *events;
+    channel->context = context;
+}
+
+/* -- signs of life */
+
+/* In front of what is held: that may take long. */
+static void queue_beat(struct channel *channel, const struct frame_beat *beat) {
+    CLEANUP(buffer_done) struct buffer frame = {0};
+    frame_beat(beat, &frame);
+    if (frame.failed || buffer_reserve(&channel->out, frame.size) == NULL) return;
+    size_t at = channel->held < channel->out.size ? channel->held : channel->out.size;
+    memmove(channel->out.data + at + frame.size, channel->out.data + at, channel->out.size - at);
+    memcpy(channel->out.data + at, frame.data, frame.size);
+    channel->out.size += frame.size;
+    if (channel->held != SIZE_MAX) channel->held += frame.size;
+}
+
+static void beat(struct channel *channel, nanoseconds now) {
+    struct pulse *pulse = &channel->pulse;
+    if (channel->unwritable) return;
+    if (writable(channel) > 0) { /* it would stand behind what is not taken */
+        (void)flush(channel);
+        return;
+    }
+    struct frame_beat beat = {.sent = now, .heard = pulse->peer_sent};
+    if (channel->paused && pulse->role == CHANNEL_JUDGES) beat.credit = now - pulse->heard_at;
+    queue_beat(channel, &beat);
+    pulse->sent = now;
+    (void)flush(channel);
+}
+
+static void fail_silent(struct channel *channel, const char *why, nanoseconds since) {
+    if (channel->reason.code == 0)
+        (void)ty_fail(&channel->reason, TY_ECOMM, "%s for %lld s", why, (long long)(since / NS_PER_S));
+    channel->ended = channel->unwritable = true;
+    dispatch(channel);
+}
+
+/* True while the peer counts as alive. A silence in which this process did not look is none of the peer's. */
+static bool judge(struct channel *channel, nanoseconds now) {
+    struct pulse *pulse = &channel->pulse;
+    nanoseconds late = now - pulse->due;
+    if (late > CHANNEL_BEAT) pulse->heard_at += late;
+    nanoseconds silence = channel->paused ? 0 : now - pulse->heard_at;
+    bool suspected = silence > CHANNEL_SUSPECT;
+    if (silence > CHANNEL_DEAD) {
+        fail_silent(channel, "nothing was heard of it", silence);
+        return false;
+    }
+    if (suspected == pulse->suspected || channel->events.silent == NULL) return true;
+    pulse->suspected = suspected;
+    bool outermost = enter(channel);
+    channel->events.silent(channel->context, suspected ? silence : 0);
+    return leave(channel, outermost);
+}
+
+static bool has_lease(struct channel *channel, nanoseconds now) {
+    struct pulse *pulse = &channel->pulse;
+    bool taken = queued(channel) == 0 && transport_acknowledged(&channel->transport);
+    if (taken && pulse->sent > pulse->proven) pulse->proven = pulse->sent;
+    if (now - pulse->proven <= CHANNEL_LEASE) return true;
+    fail_silent(channel, "the controller has not heard of this node", now - pulse->proven);
+    return false;
+}
+
+static void schedule_beat(struct channel *channel, nanoseconds now) {
+    channel->pulse.due = now + CHANNEL_BEAT;
+    (void)loop_timer_start(channel->loop, &channel->pulse.timer, CHANNEL_BEAT);
+}
+
+static void on_beat(void *context) {
+    struct channel *channel = context;
+    nanoseconds now = clock_boot();
+    if (channel->told) return;
+    bool alive = channel->pulse.role == CHANNEL_JUDGES ? judge(channel, now) : has_lease(channel, now);
+    if (!alive) return;
+    schedule_beat(channel, now);
+    beat(channel, now);
+}
+
+void channel_keep_alive(struct channel *channel, enum channel_role role) {
+    nanoseconds now = clock_boot();
+    channel->greeted = true;
+    channel->pulse = (struct pulse){.role = role,
+                                    .timer = {.callback = on_beat, .context = channel},
+                                    .sent = now,
+                                    .heard_at = now,
+                                    .proven = now};
+    schedule_beat(channel, now);
+    beat(channel, now);
+}
+
+nanoseconds channel_heard_at(const struct channel *channel) {
+    return channel->pulse.heard_at;
 }
 
 int channel_send(struct channel *channel, const Wire__Message *message) {

@@ -4,8 +4,15 @@
  * so that a batch costs one system call. Above CHANNEL_HIGH queued bytes the channel is `full`; its owner then
  * stops reading what it forwards until `drained` is called (back-pressure, no loss).
  *
- * The first message is a Hello: an end that has neither sent nor received one takes nothing else, and at most
- * FRAME_MAX_HELLO bytes. Any callback may destroy the channel. */
+ * The first message is a Hello, or between machines a Join: an end that has neither sent nor received one takes
+ * nothing else, and at most FRAME_MAX_HELLO bytes. Any callback may destroy the channel.
+ *
+ * Between machines both ends say every second that they live (channel_keep_alive). The controller judges: a peer is
+ * suspect after CHANNEL_SUSPECT of silence and dead after CHANNEL_DEAD; a silence of its own counts for nothing. An
+ * agent holds a lease: it counts from when that was sent which the controller has last heard of it (or which at
+ * least lies in the controller's kernel), so that it has run out before the controller can think it dead,
+ * whichever way the network is cut; the agent then ends its workers by itself. What the peer ran is gone
+ * CHANNEL_FENCED after it was last heard. */
 #ifndef WIRE_CHANNEL_H
 #define WIRE_CHANNEL_H
 
@@ -13,8 +20,14 @@
 
 #include "loop/loop.h"
 #include "wire/frame.h"
+#include "wire/transport.h"
 
 enum { CHANNEL_HIGH = 1 << 20, CHANNEL_LOW = 256 << 10 };
+#define CHANNEL_BEAT (1 * NS_PER_S)
+#define CHANNEL_SUSPECT (3 * NS_PER_S)
+#define CHANNEL_LEASE (8 * NS_PER_S)
+#define CHANNEL_DEAD (10 * NS_PER_S)
+#define CHANNEL_FENCED (12 * NS_PER_S)
 
 struct channel_events {
     void (*message)(void *context, const Wire__Message *message); /* borrowed during the call */
@@ -22,6 +35,8 @@ struct channel_events {
     void (*drained)(void *context); /* may be NULL */
     void (*closed)(void *context,
                    const ty_error *reason); /* once: peer's end (code 0) or an error; may destroy it */
+    void (*silent)(void *context,
+                   nanoseconds silence); /* of one that judges: suspect; 0: heard again. May be NULL */
 };
 
 struct channel; /* opaque */
@@ -29,11 +44,26 @@ struct channel; /* opaque */
 /* Takes over `fd` (a stream socket, made non-blocking). */
 int channel_create(struct loop *loop, int fd, const struct channel_events *events, void *context,
                    struct channel **channel, ty_error *err);
+/* The same over what a handshake has made of a socket; taken over, and left empty. */
+int channel_create_over(struct loop *loop, struct transport *transport, const struct channel_events *events,
+                        void *context, struct channel **channel, ty_error *err);
 void channel_destroy(struct channel *channel); /* closes; queued bytes are lost unless flushed; NULL is fine */
 
 /* Destroys the channel and hands its descriptor, still open, to the caller: for an end that has flushed what it
  * had to say and whose peer says nothing before it is spoken to again. */
 int channel_release(struct channel *channel);
+/* The same between machines, where the peer may have spoken: what was read and not handed on stays in the
+ * transport. */
+struct transport channel_release_transport(struct channel *channel);
+
+/* From now on somebody else hears of it. */
+void channel_adopt(struct channel *channel, const struct channel_events *events, void *context);
+
+enum channel_role { CHANNEL_JUDGES, CHANNEL_LEASED };
+/* The Join has passed, over this channel or one that the transport had before. */
+void channel_keep_alive(struct channel *channel, enum channel_role role);
+/* When the peer was last heard, by clock_boot. */
+nanoseconds channel_heard_at(const struct channel *channel);
 
 /* Queues. 0, TY_ECOMM once the peer is gone, -EMSGSIZE over FRAME_MAX, -ENOMEM: the channel has then failed, so
  * that a caller need not look: the owner hears of it by `closed`. */

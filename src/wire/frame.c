@@ -28,11 +28,12 @@ static void store_header(uint8_t *to, size_t size, enum frame_kind kind) {
 
 static int check_header(const uint8_t *header, size_t size, size_t limit, ty_error *err) {
     unsigned kind = header[4];
-    if (kind != FRAME_MESSAGE && kind != FRAME_OUTPUT)
+    if (kind < FRAME_MESSAGE || kind > FRAME_BEAT)
         return ty_fail(err, TY_EPROTOCOL, "a frame of unknown kind %u came from the peer", kind);
     if ((header[5] | header[6] | header[7]) != 0)
         return ty_fail(err, TY_EPROTOCOL, "a frame from the peer has reserved bytes that are not zero");
-    size_t least = kind == FRAME_OUTPUT ? FRAME_OUTPUT_HEADER : 1;
+    size_t least = kind == FRAME_OUTPUT ? FRAME_OUTPUT_HEADER : kind == FRAME_BEAT ? FRAME_BEAT_SIZE : 1;
+    if (kind == FRAME_BEAT) limit = FRAME_BEAT_SIZE;
     if (size < least || size > limit)
         return ty_fail(err, TY_EPROTOCOL, "a frame of %zu bytes came from the peer: %zu to %zu are allowed",
                        size, least, limit);
@@ -76,7 +77,7 @@ static void free_within(void *data, void *pointer) {
 
 Wire__Message *frame_unpack(const struct frame *frame, ty_error *err) {
     if (frame->kind != FRAME_MESSAGE) {
-        (void)ty_fail(err, TY_EPROTOCOL, "a frame of output came from the peer where a message was due");
+        (void)ty_fail(err, TY_EPROTOCOL, "another frame came from the peer where a message was due");
         return NULL;
     }
     size_t left = UNPACK_MAX;
@@ -115,5 +116,30 @@ int frame_output(const struct frame *frame, uint32_t *rank, int *stream, const u
     *stream = header[4];
     *bytes = header + FRAME_OUTPUT_HEADER;
     *size = frame->size - FRAME_OUTPUT_HEADER;
+    return 0;
+}
+
+static void store_i64(uint8_t *to, int64_t value) {
+    store_u32(to, (uint32_t)((uint64_t)value & UINT32_MAX));
+    store_u32(to + 4, (uint32_t)((uint64_t)value >> 32));
+}
+
+static int64_t load_i64(const uint8_t *from) {
+    return (int64_t)(load_u32(from) | (uint64_t)load_u32(from + 4) << 32);
+}
+
+void frame_beat(const struct frame_beat *beat, struct buffer *out) {
+    uint8_t bytes[FRAME_HEADER + FRAME_BEAT_SIZE];
+    store_header(bytes, FRAME_BEAT_SIZE, FRAME_BEAT);
+    store_i64(bytes + FRAME_HEADER, beat->sent);
+    store_i64(bytes + FRAME_HEADER + 8, beat->heard);
+    store_i64(bytes + FRAME_HEADER + 16, beat->credit);
+    buffer_append(out, bytes, sizeof bytes);
+}
+
+int frame_beat_read(const struct frame *frame, struct frame_beat *beat) {
+    if (frame->kind != FRAME_BEAT || frame->size != FRAME_BEAT_SIZE) return TY_EPROTOCOL;
+    const uint8_t *from = frame->payload;
+    *beat = (struct frame_beat){load_i64(from), load_i64(from + 8), load_i64(from + 16)};
     return 0;
 }

@@ -3,7 +3,8 @@
  *     u32 size of the payload, little-endian; u8 kind; u8 zero; u16 zero
  *
  * kind MESSAGE: a wire.Message (trainyard.proto). kind OUTPUT: u32 rank, u8 stream (1 or 2), 3 zero bytes, then
- * whole lines of output, ready to be written; it is not protobuf so that output is not copied twice. A size
+ * whole lines of output, ready to be written; it is not protobuf so that output is not copied twice. kind BEAT
+ * (between machines): three numbers (struct frame_beat). A size
  * over FRAME_MAX, or over FRAME_MAX_HELLO before the Hello, is refused before anything is allocated. Pure: no
  * system call. */
 #ifndef WIRE_FRAME_H
@@ -19,10 +20,11 @@ enum {
     FRAME_PROTOCOL = 1,
     FRAME_HEADER = 8,
     FRAME_OUTPUT_HEADER = 8,
+    FRAME_BEAT_SIZE = 24,
     FRAME_MAX = 64 << 20,
     FRAME_MAX_HELLO = 64 << 10
 };
-enum frame_kind { FRAME_MESSAGE = 1, FRAME_OUTPUT = 2 };
+enum frame_kind { FRAME_MESSAGE = 1, FRAME_OUTPUT = 2, FRAME_BEAT = 3 };
 
 struct frame {
     enum frame_kind kind;
@@ -50,6 +52,15 @@ Wire__Message *frame_unpack(const struct frame *frame, ty_error *err);
  * frame_output_end, called after the lines were appended to `out`. */
 size_t frame_output_begin(struct buffer *out, uint32_t rank, int stream);
 void frame_output_end(struct buffer *out, size_t offset);
+/* A sign of life. `sent` is the sender's clock, `heard` the newest clock of the peer that it has heard (0: none
+ * yet): so each end knows when what the other one has heard was sent. `credit`: for so long after that the sender
+ * has not been listening, and holds the silence against nobody. */
+struct frame_beat {
+    int64_t sent, heard, credit;
+};
+void frame_beat(const struct frame_beat *beat, struct buffer *out); /* appends */
+int frame_beat_read(const struct frame *frame, struct frame_beat *beat);
+
 int frame_output(const struct frame *frame, uint32_t *rank, int *stream, const uint8_t **bytes, size_t *size);
 
 #endif

@@ -90,7 +90,7 @@ class Options(Case):
 
     def test_other_launchers_options_name_ours(self):
         hints = {
-            "--nproc-per-node=2": "-n N", "--nproc_per_node": "-n N", "--ntasks": "-n N", "--nnodes": "-n N", "-N": "--cluster FILE",
+            "--nproc-per-node=2": "-n N", "--nproc_per_node": "-n N", "--ntasks": "-n N", "-N": "--cluster FILE",
             "--gpus-per-task": "--resources GPU=N", "--gres=gpu:2": "--use-gpu", "--oversubscribe": "--num-cpus N",
             "--hostfile": "--cluster FILE", "-hostfile": "--cluster FILE", "-machinefile": "--cluster FILE", "--map-by": "--placement",
             "--cpus-per-task": "--resources CPU=N", "-c": "--resources CPU=N", "--mem=8G": "--resources memory=8GiB",
@@ -102,6 +102,8 @@ class Options(Case):
                 with self.subTest(command=command, word=word):
                     finished = self.trainyard(command, word, "2", *(PROGRAM if command == "run" else []))
                     self.assert_usage(finished, command, word.partition("=")[0], ours)
+        self.assert_usage(self.trainyard("plan", "--nnodes", "2"), "plan", "--nnodes", "-n N")
+        self.assert_usage(self.trainyard("run", "--nnodes", "2", *PROGRAM), "run", "--nnodes", "--rendezvous")
         self.assert_usage(self.trainyard("logs", "--ntasks", "2"), "logs", "--ntasks", "--help")
         self.assert_usage(self.trainyard("run", "-np"), "run", "--num-workers", "needs a value")
 

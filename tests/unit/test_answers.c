@@ -57,7 +57,7 @@ static void on_closed(void *context, const ty_error *reason) {
     fail_msg("%s", reason->message);
 }
 
-static const struct channel_events events = {on_message, on_output, on_drained, on_closed};
+static const struct channel_events events = {on_message, on_output, on_drained, on_closed, NULL};
 
 static int open_channel(void **state) {
     (void)state;

@@ -65,7 +65,7 @@ static void on_closed(void *context, const ty_error *reason) {
     if (end->destroy_each) channel_destroy(TAKE(end->channel));
 }
 
-static const struct channel_events events = {on_message, on_output, on_drained, on_closed};
+static const struct channel_events events = {on_message, on_output, on_drained, on_closed, NULL};
 
 static void make_end(struct fixture *fixture, struct end *end, int fd) {
     ty_error err = {0};

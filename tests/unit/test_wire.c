@@ -126,7 +126,9 @@ static void hostile_headers(void **state) {
     refuse("\1\0\0\4\1\0\0\0", FRAME_MAX, "67108865 bytes");
     refuse("\1\0\1\0\1\0\0\0", FRAME_MAX_HELLO, "65537 bytes");
     refuse("\1\0\0\0\0\0\0\0", FRAME_MAX, "unknown kind 0");
-    refuse("\1\0\0\0\3\0\0\0", FRAME_MAX, "unknown kind 3");
+    refuse("\1\0\0\0\4\0\0\0", FRAME_MAX, "unknown kind 4");
+    refuse("\1\0\0\0\3\0\0\0", FRAME_MAX, "1 bytes");
+    refuse("\0\1\0\0\3\0\0\0", FRAME_MAX, "256 bytes");
     refuse("\1\0\0\0\1\1\0\0", FRAME_MAX, "reserved");
     refuse("\1\0\0\0\1\0\0\1", FRAME_MAX, "reserved");
     refuse("GET / HTTP/1.1\r\n", FRAME_MAX, "unknown kind");

@@ -1,0 +1,76 @@
+/* --nnodes, --node-rank, --rendezvous, --key-file. */
+#include "cli/join_options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "engine/join.h"
+#include "engine/join_node.h"
+
+static int set_nodes(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    struct engine_options *options = &((struct join_options *)target)->options;
+    char least[16] = "";
+    int64_t min, max;
+    const char *colon = strchr(value, ':');
+    if (colon != NULL && (size_t)(colon - value) < sizeof least) memcpy(least, value, (size_t)(colon - value));
+    if (!str_to_int64(colon != NULL ? colon + 1 : value, 1, RENDEZVOUS_NODES_MAX, &max) ||
+        !str_to_int64(colon != NULL ? least : value, 1, max, &min))
+        return ty_fail(err, TY_EUSAGE, "\"%.40s\" is neither a number of nodes, 1 to %d, nor MIN:MAX", value,
+                       RENDEZVOUS_NODES_MAX);
+    options->min_nodes = (uint32_t)min;
+    options->max_nodes = (uint32_t)max;
+    return 0;
+}
+
+static int set_rank(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    int64_t *rank = &((struct join_options *)target)->options.node_rank;
+    if (str_to_int64(value, 0, RENDEZVOUS_NODES_MAX - 1, rank)) return 0;
+    return ty_fail(err, TY_EUSAGE, "\"%.40s\" is not the rank of a node, 0 to %d", value,
+                   RENDEZVOUS_NODES_MAX - 1);
+}
+
+static const struct option_spec join_specs[] = {
+    {"nnodes", 0, "N|MIN:MAX",
+     "how many nodes this command is started on, once on each; MIN:MAX begins with MIN, and others may come",
+     set_nodes, 0, NULL},
+    {"node-rank", 0, "I", "which of them this is, from 0; that of rank 0 has the controller", set_rank, 0,
+     NULL},
+    {"rendezvous", 0, "HOST:PORT", "where they meet: an address of the node of rank 0; the same on all",
+     option_text, offsetof(struct join_options, options.rendezvous), NULL},
+    {"key-file", 0, "FILE",
+     "the key that all of them have, in a file that only you can read, instead of in TRAINYARD_RUN_KEY; "
+     "`openssl rand -hex 32` makes "
+     "one; without a key only loopback is served",
+     option_text, offsetof(struct join_options, key_file), NULL},
+};
+const struct option_group join_group = {"Several machines", join_specs, ARRAY_SIZE(join_specs)};
+
+void join_options_init(struct join_options *join) {
+    *join = (struct join_options){.options = {.node_rank = -1}};
+}
+
+int join_options_finish(struct join_options *join, ty_error *err) {
+    int result = key_take_variable(&join->options.key, err);
+    if (result == 0 && join->key_file != NULL) result = key_read_file(&join->options.key, join->key_file, err);
+    return result == 0 ? join_check(&join->options, err) : result;
+}
+
+int join_options_serve(const struct join_options *join, const struct cluster_options *cluster,
+                       const struct run_settings *settings, const struct arguments *arguments, ty_error *err) {
+    (void)err;
+    const struct join_node node = {
+        .command = "run",
+        .rendezvous = join->options.rendezvous,
+        .node_rank = (uint32_t)join->options.node_rank,
+        .key = join->options.key,
+        .overrides = &cluster->overrides,
+        .program = arguments->words[0],
+        .storage_path = settings->storage_path,
+        .limit = join->options.join_limit,
+    };
+    return join_node_serve(&node);
+}

@@ -1,0 +1,70 @@
+/* The controller's side of engine join. No options of its own but --nnodes, --node-rank, --rendezvous, and the
+ * key. */
+#include "engine/join.h"
+
+#include "base/error.h"
+#include "engine/address.h"
+#include "engine/local.h"
+#include "wire/channel.h"
+
+/* Each address can be read, and without a key is of this machine alone. */
+static int check_rendezvous(const struct engine_options *options, ty_error *err) {
+    char one[300];
+    int result = 0;
+    for (const char *at = options->rendezvous; at != NULL && result == 0;) {
+        struct address_name name;
+        struct address_list list = {0};
+        at = address_next(at, one, sizeof one);
+        result = address_parse(one, &name, err);
+        if (result == 0 && options->key.text[0] == '\0') result = address_resolve(&name, &list, err);
+        for (size_t i = 0; i < list.n && result == 0; i++)
+            if (!address_is_loopback(&list.items[i])) result = address_fail_keyless(one, err);
+    }
+    return result < 0 ? ty_wrap(err, "--rendezvous") : 0;
+}
+
+int join_check(const struct engine_options *options, ty_error *err) {
+    if (options->max_nodes == 0 && options->rendezvous == NULL && options->node_rank < 0) return 0;
+    if (options->max_nodes == 0)
+        return ty_fail(err, TY_EUSAGE, "--nnodes N is missing: on how many nodes is this command started?");
+    if (options->max_nodes > 1 && options->rendezvous == NULL)
+        return ty_fail(err, TY_EUSAGE,
+                       "--nnodes %u: --rendezvous HOST:PORT is missing: where the nodes meet, an address of "
+                       "the node of rank 0",
+                       options->max_nodes);
+    if (options->max_nodes > 1 && options->node_rank < 0)
+        return ty_fail(err, TY_EUSAGE, "--node-rank I is missing: which of the %u nodes is this one, 0 to %u?",
+                       options->max_nodes, options->max_nodes - 1);
+    if (options->node_rank >= (int64_t)options->max_nodes)
+        return ty_fail(err, TY_EUSAGE, "--node-rank %lld: there are %u nodes, 0 to %u",
+                       (long long)options->node_rank, options->max_nodes, options->max_nodes - 1);
+    return options->max_nodes > 1 ? check_rendezvous(options, err) : 0;
+}
+
+static int prepare(const struct engine_options *options, struct rendezvous_config *config, ty_error *err) {
+    int result = join_check(options, err);
+    if (result < 0) return result;
+    config->listen = options->rendezvous;
+    config->key = &options->key;
+    config->min_nodes = options->min_nodes;
+    config->max_nodes = options->max_nodes;
+    config->local = true;
+    config->limit = options->join_limit;
+    return 0;
+}
+
+int join_start_agent(const struct engine_agent *agent, int lease_fd, const char *log_path,
+                     struct engine_handle *handle, ty_error *err) {
+    if (rendezvous_is_local(agent->rendezvous, agent->node_name))
+        return engine_local.start_agent(agent, lease_fd, log_path, handle, err);
+    Wire__Start start = WIRE__START__INIT;
+    struct engine_handle made = {.channel_fd = -1, .pid = -1, .pidfd = -1};
+    start.node = agent->node_rank;
+    start.node_name = (char *)agent->node_name;
+    start.log_path = (char *)log_path;
+    int result = rendezvous_take(agent->rendezvous, agent->node_name, &start, &made.channel, err);
+    if (result == 0) *handle = made;
+    return result;
+}
+
+const struct engine engine_join = {.name = "join", .prepare = prepare, .start_agent = join_start_agent};

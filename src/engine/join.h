@@ -1,0 +1,17 @@
+/* Engine join: the same command was started on each node, by whatever starts commands there. Rank 0 has the
+ * controller; the others serve it (join_node.h). */
+#ifndef ENGINE_JOIN_H
+#define ENGINE_JOIN_H
+
+#include "engine/engine.h"
+
+extern const struct engine engine_join;
+
+/* An agent over a rendezvous, for engines whose nodes all come over one; the local node's is started here. */
+int join_start_agent(const struct engine_agent *agent, int lease_fd, const char *log_path,
+                     struct engine_handle *handle, ty_error *err);
+
+/* Checks the words of a user: --nnodes, --node-rank and --rendezvous belong together. */
+int join_check(const struct engine_options *options, ty_error *err);
+
+#endif

@@ -1,0 +1,107 @@
+/* The keeper of an agent that joined: starts it, hands signals on, ends it when it is stopped for too long, and
+ * leaves when nothing is left of it. */
+#include "engine/join_keeper.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/kernel.h"
+#include "base/process.h"
+#include "base/str.h"
+#include "wire/channel.h"
+
+/* Its lease has run out then, and the controller has not given it up yet. */
+#define STOPPED_LIMIT (CHANNEL_LEASE + NS_PER_S)
+#define SWEEP_LIMIT (5 * NS_PER_S)
+
+static const int handed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+static sigset_t waited_signals(void) {
+    sigset_t set;
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGCHLD);
+    for (size_t i = 0; i < ARRAY_SIZE(handed_on); i++)
+        (void)sigaddset(&set, handed_on[i]);
+    return set;
+}
+
+/* Of a dead agent's: what it had started is ours now. */
+static void kill_children(void) {
+    nanoseconds end = clock_monotonic() + SWEEP_LIMIT;
+    while (waitpid(-1, NULL, WNOHANG) >= 0 && clock_monotonic() < end) {
+        DIR *proc = opendir("/proc");
+        if (proc == NULL) return;
+        for (pid_t pid; (pid = process_next(proc)) > 0;) {
+            struct process process;
+            if (process_read(pid, &process) && process.parent == getpid()) (void)kill(pid, SIGKILL);
+        }
+        (void)closedir(proc);
+        (void)poll(NULL, 0, 2);
+    }
+}
+
+/* What has become of the agent: true when it has ended. `*stopped_since`: 0 unless it is stopped. */
+static bool look(pid_t agent, int *status, nanoseconds *stopped_since) {
+    pid_t pid;
+    int found;
+    while ((pid = waitpid(-1, &found, WNOHANG | WUNTRACED | WCONTINUED)) > 0) {
+        if (pid != agent) continue;
+        if (WIFSTOPPED(found)) {
+            *stopped_since = clock_boot();
+        } else if (WIFCONTINUED(found)) {
+            *stopped_since = 0;
+        } else {
+            *status = found;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Until its end: its wait status. */
+static int keep(pid_t agent) {
+    static const struct timespec second = {.tv_sec = 1};
+    sigset_t set = waited_signals();
+    nanoseconds stopped_since = 0;
+    int status = 0;
+    while (!look(agent, &status, &stopped_since)) {
+        int number = sigtimedwait(&set, NULL, stopped_since > 0 ? &second : NULL);
+        if (number > 0 && number != SIGCHLD) (void)kill(agent, number);
+        if (stopped_since > 0 && clock_boot() - stopped_since > STOPPED_LIMIT) (void)kill(agent, SIGKILL);
+    }
+    return status;
+}
+
+int join_node_serve(const struct join_node *node) {
+    sigset_t set = waited_signals(), saved;
+    char text[32];
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+    (void)sigprocmask(SIG_BLOCK, &set, &saved);
+    CLEANUP_FD int self = kernel_hold(getpid());
+    pid_t agent = fork();
+    if (agent < 0) {
+        (void)dprintf(STDERR_FILENO, "trainyard %s: cannot fork: %s\n", node->command, strerror(errno));
+        return ty_error_exit_status(TY_ESTART);
+    }
+    if (agent == 0) {
+        (void)sigprocmask(SIG_SETMASK, &saved, NULL);
+        _exit(join_node_run(node, self));
+    }
+    int status = keep(agent);
+    if (WIFEXITED(status)) return WEXITSTATUS(status);
+    kill_children();
+    (void)dprintf(STDERR_FILENO, "trainyard %s: node %u: its agent was killed by %s\n", node->command,
+                  node->node_rank, str_signal(WTERMSIG(status), text));
+    return ty_error_exit_status(TY_ENODE);
+}

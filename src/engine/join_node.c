@@ -1,0 +1,328 @@
+/* The agent's process: connect, prove, join, and then one Start after another until the controller says goodbye.
+ * What comes before a Start is told on standard error; what comes after goes to the controller. */
+#include "engine/join_node.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/agent.h"
+#include "base/array.h"
+#include "base/module.h"
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/kernel.h"
+#include "cluster/lease.h"
+#include "engine/address.h"
+#include "engine/description.h"
+#include "engine/join_keeper.h"
+#include "wire/channel.h"
+#include "wire/tls.h"
+
+#define TELL_EACH (5 * NS_PER_S)
+#define DEFAULT_LIMIT (300 * NS_PER_S)
+enum { CONNECT_LIMIT_MS = 3000, PROOF_LIMIT_MS = 5000, RETRY_FIRST_MS = 50, RETRY_MOST_MS = 1000 };
+
+static void tell(const struct join_node *node, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void tell(const struct join_node *node, const char *format, ...) {
+    char text[1200];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    (void)dprintf(STDERR_FILENO, "trainyard %s: node %u: %s\n", node->command, node->node_rank, text);
+}
+
+/* -- connect */
+
+static int await(int fd, short events, int limit_ms) {
+    struct pollfd waited = {.fd = fd, .events = events};
+    int n;
+    do
+        n = poll(&waited, 1, limit_ms);
+    while (n < 0 && errno == EINTR);
+    return n > 0 ? 0 : n == 0 ? -ETIMEDOUT : -errno;
+}
+
+static int open_socket(const struct address *address, ty_error *err) {
+    char text[64];
+    address_format(address, text);
+    CLEANUP_FD int fd = socket(address->socket.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return ty_fail(err, -errno, "%s: %s", text, strerror(errno));
+    int result = connect(fd, (const struct sockaddr *)&address->socket, address->size) < 0 ? -errno : 0;
+    if (result == -EINPROGRESS) {
+        int code = 0;
+        socklen_t size = sizeof code;
+        result = await(fd, POLLOUT, CONNECT_LIMIT_MS);
+        if (result == 0) (void)getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &size);
+        if (code != 0) result = -code;
+    }
+    if (result < 0) return ty_fail(err, result, "%s: %s", text, strerror(-result));
+    address_prepare(fd);
+    return TAKE_FD(fd);
+}
+
+static int prove(const struct join_node *node, const struct address *address, struct transport *transport,
+                 ty_error *err) {
+    if (node->key.text[0] == '\0') {
+        if (address_is_loopback(address) && address_is_served_by_me(address)) return 0;
+        if (!address_is_loopback(address)) return address_fail_keyless(node->rendezvous, err);
+        return ty_fail(err, TY_EUSAGE,
+                       "who listens at %s is another user, and there is no key to tell friends by",
+                       node->rendezvous);
+    }
+    int result = tls_connect(&node->key, node->node_rank, transport->fd, &transport->tls, err);
+    nanoseconds end = clock_monotonic() + PROOF_LIMIT_MS * NS_PER_MS;
+    bool writable = false;
+    while (result == 0 && (result = tls_shake_hands(transport->tls, &writable, err)) == 0) {
+        nanoseconds left = (end - clock_monotonic()) / NS_PER_MS;
+        int waited = left > 0 ? await(transport->fd, writable ? POLLOUT : POLLIN, (int)left) : -ETIMEDOUT;
+        if (waited < 0) return ty_fail(err, TY_EPROTOCOL, "the handshake did not end: %s", strerror(-waited));
+    }
+    return result < 0 ? result : 0;
+}
+
+/* One after the other, until one answers. What the last one says is told. A handshake that fails is final: who
+ * answers has another key, or is somebody else. */
+static int try_all(const struct join_node *node, struct transport *transport, ty_error *err) {
+    char one[300];
+    for (const char *at = node->rendezvous; at != NULL;) {
+        struct address_name name;
+        struct address_list list = {0};
+        at = address_next(at, one, sizeof one);
+        if (address_parse(one, &name, err) < 0) return TY_EUSAGE;
+        if (address_resolve(&name, &list, err) < 0) continue;
+        for (size_t i = 0; i < list.n; i++) {
+            int fd = open_socket(&list.items[i], err);
+            if (fd < 0) continue;
+            *transport = TRANSPORT_PLAIN(fd);
+            int result = prove(node, &list.items[i], transport, err);
+            if (result == 0) return 0;
+            transport_close(transport);
+            return result;
+        }
+    }
+    return -EAGAIN;
+}
+
+static int connect_to_controller(const struct join_node *node, struct transport *transport, ty_error *err) {
+    nanoseconds begin = clock_monotonic(), told = begin;
+    nanoseconds limit = node->limit > 0 ? node->limit : DEFAULT_LIMIT;
+    for (int pause = RETRY_FIRST_MS;; pause = pause * 2 < RETRY_MOST_MS ? pause * 2 : RETRY_MOST_MS) {
+        int result = try_all(node, transport, err);
+        nanoseconds now = clock_monotonic();
+        if (result == 0 || result == TY_EUSAGE || result == TY_EPROTOCOL || result == TY_EUNSUPPORTED)
+            return result;
+        if (now - begin > limit)
+            return ty_fail(err, TY_ESTART, "the controller at %s did not answer within %lld s: %s",
+                           node->rendezvous, (long long)(limit / NS_PER_S), err->message);
+        if (now - told > TELL_EACH) {
+            told = now;
+            tell(node, "waiting for the controller at %s: %s", node->rendezvous, err->message);
+        }
+        (void)poll(NULL, 0, pause);
+    }
+}
+
+/* -- what this node is */
+
+static int add_address(Wire__Join *join, const struct ifaddrs *one) {
+    struct address address;
+    bool usable = (one->ifa_flags & IFF_UP) != 0 && (one->ifa_flags & IFF_LOOPBACK) == 0;
+    if (!usable || !address_of(one->ifa_addr, &address) || address_is_link_local(&address)) return 0;
+    Wire__Address **grown = realloc(join->addresses, (join->n_addresses + 1) * sizeof *grown);
+    if (grown == NULL) return -ENOMEM;
+    join->addresses = grown;
+    Wire__Address *made = calloc(1, sizeof *made);
+    if (made == NULL) return -ENOMEM;
+    wire__address__init(made);
+    grown[join->n_addresses++] = made;
+    char text[64];
+    address_set_port(&address, 0);
+    address_format(&address, text);
+    *strrchr(text, ':') = '\0';
+    made->address = strdup(text);
+    made->interface = strdup(one->ifa_name);
+    return made->address != NULL && made->interface != NULL ? 0 : -ENOMEM;
+}
+
+static int add_addresses(Wire__Join *join, ty_error *err) {
+    struct ifaddrs *all = NULL;
+    int result = 0;
+    if (getifaddrs(&all) < 0)
+        return ty_fail(err, -errno, "cannot list network interfaces: %s", strerror(errno));
+    for (struct ifaddrs *one = all; one != NULL && result == 0; one = one->ifa_next)
+        result = add_address(join, one);
+    freeifaddrs(all);
+    return result == 0 ? 0 : ty_fail_memory(err);
+}
+
+static void free_addresses(Wire__Join *join) {
+    for (size_t i = 0; i < join->n_addresses; i++) {
+        free(join->addresses[i]->address);
+        free(join->addresses[i]->interface);
+        free(join->addresses[i]);
+    }
+    free(join->addresses);
+}
+
+/* Devices that other runs hold here are not offered. */
+static int probe(const struct join_node *node, struct cluster **cluster, ty_error *err) {
+    struct cluster_overrides none = {.num_cpus = -1, .num_gpus = -1};
+    int result = cluster_probe(node->overrides != NULL ? node->overrides : &none, cluster, err);
+    if (result < 0 || (*cluster)->nodes[0].shape->n_devices == 0) return result;
+    struct lease_holder *holders = NULL;
+    size_t n = 0;
+    result = lease_holders(NULL, &holders, &n, err);
+    if (result >= 0) result = lease_apply(holders, n, *cluster, err);
+    lease_holders_free(holders, n);
+    return result;
+}
+
+static int say_join(const struct join_node *node, struct channel *channel, ty_error *err) {
+    struct cluster *cluster = NULL;
+    Wire__Join join = WIRE__JOIN__INIT;
+    int result = probe(node, &cluster, err);
+    if (result >= 0) result = description_make(&cluster->nodes[0], &join, err);
+    if (result >= 0) result = add_addresses(&join, err);
+    if (result >= 0) {
+        join.protocol = FRAME_PROTOCOL;
+        join.version = (char *)base_build;
+        join.node_rank = node->node_rank;
+        join.node_name = (char *)(node->node_name != NULL ? node->node_name : cluster->nodes[0].name);
+        join.pid = getpid();
+        join.time = clock_wall();
+        if (node->program != NULL) join.program = (char *)node->program;
+        if (node->storage_path != NULL) join.storage_path = (char *)node->storage_path;
+        result = channel_send(channel, &WIRE_MESSAGE(JOIN, join, &join));
+        if (result < 0) (void)ty_fail(err, TY_ECOMM, "cannot send the description of this node");
+    }
+    free_addresses(&join);
+    description_done(&join);
+    cluster_destroy(cluster);
+    return result;
+}
+
+/* -- between runs: the channel on a loop of its own */
+
+struct resting {
+    struct loop *loop;
+    struct channel *channel;
+    Wire__Start *start; /* owned */
+    bool dismissed, closed;
+    int status;
+    char why[512]; /* of the dismissal, or the end */
+};
+
+static Wire__Start *copy_start(const Wire__Start *start) {
+    CLEANUP(buffer_done) struct buffer bytes = {0};
+    size_t size = wire__start__get_packed_size(start);
+    char *to = buffer_reserve(&bytes, size + 1);
+    if (to == NULL) return NULL;
+    (void)wire__start__pack(start, (uint8_t *)to);
+    return wire__start__unpack(NULL, size, (const uint8_t *)to);
+}
+
+/* What follows a Start is read by the run. */
+static void on_message(void *context, const Wire__Message *message) {
+    struct resting *resting = context;
+    if (message->body_case == WIRE__MESSAGE__BODY_START && resting->start == NULL) {
+        channel_pause(resting->channel, true);
+        resting->start = copy_start(message->start);
+    } else if (message->body_case == WIRE__MESSAGE__BODY_DISMISSAL) {
+        resting->dismissed = true;
+        resting->status = message->dismissal->status;
+        (void)snprintf(resting->why, sizeof resting->why, "%.500s", message->dismissal->why);
+    }
+}
+
+static void on_output(void *context, uint32_t rank, int stream, const uint8_t *bytes, size_t size) {
+    (void)context, (void)rank, (void)stream, (void)bytes, (void)size;
+}
+
+static void on_closed(void *context, const ty_error *reason) {
+    struct resting *resting = context;
+    channel_destroy(TAKE(resting->channel));
+    resting->closed = true;
+    if (!resting->dismissed)
+        (void)snprintf(resting->why, sizeof resting->why, "the controller is gone%s%.480s",
+                       reason->code != 0 ? ": " : "", reason->code != 0 ? reason->message : "");
+}
+
+static const struct channel_events resting_events = {
+    .message = on_message, .output = on_output, .closed = on_closed};
+
+/* With `node` it joins first. Until a Start, whose transport is then handed on, or the end. */
+static int rest(const struct join_node *node, struct transport *transport, struct resting *resting,
+                ty_error *err) {
+    *resting = (struct resting){.loop = loop_create(err), .status = ty_error_exit_status(TY_ENODE)};
+    if (resting->loop == NULL) return err->code;
+    int result =
+        channel_create_over(resting->loop, transport, &resting_events, resting, &resting->channel, err);
+    if (result == 0 && node != NULL) result = say_join(node, resting->channel, err);
+    if (result == 0) channel_keep_alive(resting->channel, CHANNEL_LEASED);
+    while (result == 0 && resting->start == NULL && !resting->dismissed && !resting->closed)
+        (void)loop_turn(resting->loop, true);
+    if (result == 0 && resting->start != NULL && resting->channel != NULL)
+        *transport = channel_release_transport(TAKE(resting->channel));
+    channel_destroy(TAKE(resting->channel));
+    loop_destroy(TAKE(resting->loop));
+    return result;
+}
+
+/* -- the agent */
+
+struct node_agent {
+    const struct join_node *node;
+    struct agent_process process;
+    int parent_fd;
+};
+
+/* Exit status, or -1 to rest again. */
+static int serve_start(struct node_agent *agent, struct transport *transport, const Wire__Start *start) {
+    struct agent_service service = {
+        .transport = transport, .parent_fd = agent->parent_fd, .lease_fd = -1, .start = start, .status = -1};
+    enum agent_end end = agent_serve(&agent->process, &service);
+    if (end == AGENT_KEPT) return -1;
+    transport_close(transport);
+    if (service.status >= 0) return service.status;
+    return ty_error_exit_status(TY_ENODE);
+}
+
+int join_node_run(const struct join_node *node, int parent_fd) {
+    struct transport transport = TRANSPORT_PLAIN(-1);
+    struct resting resting;
+    struct node_agent agent = {.node = node, .parent_fd = parent_fd};
+    ty_error err = {0};
+    (void)signal(SIGPIPE, SIG_IGN);
+    int result = connect_to_controller(node, &transport, &err);
+    if (result == 0 && !agent_process_open(&agent.process)) result = ty_fail_memory(&err);
+    int status = -1;
+    const struct join_node *joins = node;
+    while (result == 0 && status < 0) {
+        result = rest(joins, &transport, &resting, &err);
+        joins = NULL;
+        if (result < 0) break;
+        if (resting.start != NULL && transport.fd >= 0)
+            status = serve_start(&agent, &transport, resting.start);
+        else
+            status = resting.status;
+        wire__start__free_unpacked(resting.start, NULL);
+        if (resting.start == NULL && resting.why[0] != '\0') tell(node, "%s", resting.why);
+    }
+    agent_process_close(&agent.process);
+    transport_close(&transport);
+    if (result == 0) return status;
+    tell(node, "%s", err.message);
+    return ty_error_exit_status(result);
+}

@@ -1,0 +1,441 @@
+/* Who is there, by rank: joins, waits for the others, the cluster that they make, and the channels of those that a
+ * run has not taken or has given back. */
+#include "engine/rendezvous.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/module.h"
+#include "base/str.h"
+#include "engine/address.h"
+#include "engine/description.h"
+#include "engine/rendezvous_internal.h"
+
+#define TELL_FIRST (3 * NS_PER_S)
+#define TELL_EACH (5 * NS_PER_S)
+#define GOODBYE_LIMIT (2 * NS_PER_S)
+#define DEFAULT_LIMIT (300 * NS_PER_S)
+enum { NAMED_AT_MOST = 8 };
+
+static const char *name_of(const struct rendezvous *rendezvous, uint32_t rank, char text[32]) {
+    if (rendezvous->config.names != NULL) return rendezvous->config.names[rank];
+    if (rendezvous->slots[rank].name != NULL) return rendezvous->slots[rank].name;
+    (void)snprintf(text, 32, "node %u", rank);
+    return text;
+}
+
+static void set_note(struct slot *slot, const char *text) {
+    free(slot->note);
+    slot->note = strdup(text);
+}
+
+/* -- goodbye */
+
+void rendezvous_dismiss(struct channel *channel, int status, const char *why) {
+    Wire__Dismissal body = WIRE__DISMISSAL__INIT;
+    body.status = status;
+    body.why = (char *)why;
+    channel_let_go(channel);
+    (void)channel_send(channel, &WIRE_MESSAGE(DISMISSAL, dismissal, &body));
+    channel_flush(channel);
+}
+
+/* -- joining */
+
+static void on_message(void *context, const Wire__Message *message) {
+    (void)context, (void)message; /* one that waits has nothing to say that matters */
+}
+
+static void on_output(void *context, uint32_t rank, int stream, const uint8_t *bytes, size_t size) {
+    (void)context, (void)rank, (void)stream, (void)bytes, (void)size;
+}
+
+static void on_closed(void *context, const ty_error *reason) {
+    struct slot *slot = context;
+    struct rendezvous *rendezvous = slot->rendezvous;
+    channel_destroy(TAKE(slot->channel));
+    slot->state = SLOT_ABSENT;
+    set_note(slot, reason->code != 0 ? reason->message : "it joined, and left again");
+    if (rendezvous->changed != NULL) rendezvous->changed(rendezvous->context);
+}
+
+static const struct channel_events waiting_events = {
+    .message = on_message, .output = on_output, .closed = on_closed};
+
+/* Hosts of one name, or agents of one host, are told apart by their ranks. */
+static char *choose_name(const struct rendezvous *rendezvous, const struct slot *slot, const char *wanted) {
+    struct buffer name = {0};
+    buffer_text(&name, wanted);
+    bool taken = rendezvous->local != NULL && str_equal(rendezvous->local->nodes[0].name, wanted);
+    for (uint32_t rank = 0; rank < rendezvous->config.max_nodes && !taken; rank++)
+        taken = &rendezvous->slots[rank] != slot && str_equal(rendezvous->slots[rank].name, wanted);
+    if (taken) buffer_printf(&name, "-%u", slot->rank);
+    return buffer_take(&name);
+}
+
+static int check(const struct rendezvous *rendezvous, const Wire__Join *join, ty_error *err) {
+    const struct rendezvous_config *config = &rendezvous->config;
+    uint32_t first = config->local ? 1 : 0;
+    if (join->protocol != FRAME_PROTOCOL || strcmp(join->version, base_build) != 0)
+        return ty_fail(
+            err, TY_EVERSION,
+            "its trainyard is of build %.60s, but that of the controller is %s: install both from one "
+            "build",
+            join->version, base_build);
+    if (join->node_rank < first || join->node_rank >= config->max_nodes)
+        return ty_fail(err, TY_EUSAGE, "node rank %u is not one of %u to %u", join->node_rank, first,
+                       config->max_nodes - 1);
+    const struct slot *slot = &rendezvous->slots[join->node_rank];
+    if (slot->state != SLOT_ABSENT)
+        return ty_fail(err, TY_EUSAGE, "node rank %u has joined already, from %s (%s)", join->node_rank,
+                       slot->name, slot->address);
+    return description_check(join, err);
+}
+
+/* The message goes with its callback: what is kept is a copy. */
+static Wire__Join *copy_join(const Wire__Join *join) {
+    CLEANUP(buffer_done) struct buffer bytes = {0};
+    size_t size = wire__join__get_packed_size(join);
+    char *to = buffer_reserve(&bytes, size + 1);
+    if (to == NULL) return NULL;
+    (void)wire__join__pack(join, (uint8_t *)to);
+    return wire__join__unpack(NULL, size, (const uint8_t *)to);
+}
+
+static int take_seat(struct rendezvous *rendezvous, struct slot *slot, const Wire__Join *join,
+                     const struct visitor *visitor, ty_error *err) {
+    struct cluster *tried = cluster_create();
+    int result = tried == NULL ? ty_fail_memory(err) : description_add(join, "node", tried, err);
+    cluster_destroy(tried);
+    if (result < 0) return result;
+    Wire__Join *copy = copy_join(join);
+    char *name = choose_name(rendezvous, slot, join->node_name);
+    if (copy == NULL || name == NULL) {
+        wire__join__free_unpacked(copy, NULL);
+        free(name);
+        return ty_fail_memory(err);
+    }
+    wire__join__free_unpacked(slot->join, NULL);
+    free(slot->name);
+    slot->join = copy;
+    slot->name = name;
+    slot->given_up = false;
+    strcpy(slot->address, visitor->address);
+    return 0;
+}
+
+void rendezvous_enter(struct rendezvous *rendezvous, struct channel *channel, const Wire__Join *join,
+                      const struct visitor *visitor) {
+    ty_error err = {0};
+    int result = check(rendezvous, join, &err);
+    struct slot *slot = result == 0 ? &rendezvous->slots[join->node_rank] : NULL;
+    if (result == 0) result = take_seat(rendezvous, slot, join, visitor, &err);
+    if (result < 0) {
+        log_warning("join", "a node at %s cannot take part: %s", visitor->address, err.message);
+        rendezvous_dismiss(channel, ty_error_exit_status(result), err.message);
+        channel_destroy(channel);
+        return;
+    }
+    slot->channel = channel;
+    slot->state = SLOT_JOINED;
+    if (rendezvous->local_address[0] == '\0') strcpy(rendezvous->local_address, visitor->own_address);
+    channel_adopt(channel, &waiting_events, slot);
+    channel_keep_alive(channel, CHANNEL_JUDGES);
+    if (rendezvous->changed != NULL) rendezvous->changed(rendezvous->context);
+}
+
+/* -- open and close */
+
+static int make_slots(struct rendezvous *rendezvous, ty_error *err) {
+    const struct rendezvous_config *config = &rendezvous->config;
+    rendezvous->slots = calloc(config->max_nodes, sizeof *rendezvous->slots);
+    if (rendezvous->slots == NULL) return ty_fail_memory(err);
+    for (uint32_t rank = 0; rank < config->max_nodes; rank++)
+        rendezvous->slots[rank] = (struct slot){.rendezvous = rendezvous, .rank = rank};
+    if (!config->local) return 0;
+    struct cluster_overrides none = {.num_cpus = -1, .num_gpus = -1};
+    return cluster_probe(config->overrides != NULL ? config->overrides : &none, &rendezvous->local, err);
+}
+
+int rendezvous_open(const struct rendezvous_config *config, struct rendezvous **rendezvous, ty_error *err) {
+    ty_error unseen = {0};
+    if (err == NULL) err = &unseen;
+    struct rendezvous *made = calloc(1, sizeof *made);
+    if (made == NULL) {
+        if (config->starter.stop != NULL) config->starter.stop(config->starter.context);
+        return ty_fail_memory(err);
+    }
+    made->config = *config;
+    made->key = *config->key;
+    if (made->config.limit <= 0) made->config.limit = DEFAULT_LIMIT;
+    int result = make_slots(made, err);
+    if (result == 0) result = door_open(made, err);
+    if (result < 0) {
+        rendezvous_close(made, ty_error_exit_status(result));
+        return result;
+    }
+    *rendezvous = made;
+    return 0;
+}
+
+static bool all_told(const struct rendezvous *rendezvous) {
+    bool told = true;
+    for (uint32_t rank = 0; rank < rendezvous->config.max_nodes; rank++)
+        told =
+            told && (rendezvous->slots[rank].channel == NULL || channel_empty(rendezvous->slots[rank].channel));
+    return told;
+}
+
+static void stop_waiting(void *context) {
+    *(bool *)context = true;
+}
+
+static void say_goodbye(struct rendezvous *rendezvous, int status) {
+    bool late = false;
+    struct loop_timer limit = {.callback = stop_waiting, .context = &late};
+    for (uint32_t rank = 0; rank < rendezvous->config.max_nodes; rank++)
+        if (rendezvous->slots[rank].channel != NULL)
+            rendezvous_dismiss(rendezvous->slots[rank].channel, status, "");
+    (void)loop_timer_start(rendezvous->config.loop, &limit, GOODBYE_LIMIT);
+    while (!all_told(rendezvous) && !late)
+        (void)loop_turn(rendezvous->config.loop, true);
+    loop_timer_stop(rendezvous->config.loop, &limit);
+}
+
+void rendezvous_close(struct rendezvous *rendezvous, int status) {
+    if (rendezvous == NULL) return;
+    rendezvous->changed = NULL;
+    door_close(rendezvous);
+    if (rendezvous->slots != NULL) say_goodbye(rendezvous, status);
+    for (uint32_t rank = 0; rendezvous->slots != NULL && rank < rendezvous->config.max_nodes; rank++) {
+        struct slot *slot = &rendezvous->slots[rank];
+        channel_destroy(slot->channel);
+        wire__join__free_unpacked(slot->join, NULL);
+        free(slot->name);
+        free(slot->note);
+    }
+    if (rendezvous->config.starter.stop != NULL)
+        rendezvous->config.starter.stop(rendezvous->config.starter.context);
+    free(rendezvous->slots);
+    cluster_destroy(rendezvous->local);
+    key_forget(&rendezvous->key);
+    free(rendezvous);
+}
+
+/* -- what others ask */
+
+const char *rendezvous_addresses(const struct rendezvous *rendezvous) {
+    return rendezvous->door.addresses.size > 0 ? rendezvous->door.addresses.data : "";
+}
+
+const struct run_key *rendezvous_key(const struct rendezvous *rendezvous) {
+    return &rendezvous->key;
+}
+
+struct loop *rendezvous_loop(const struct rendezvous *rendezvous) {
+    return rendezvous->config.loop;
+}
+
+void rendezvous_note(struct rendezvous *rendezvous, uint32_t node_rank, const char *text) {
+    if (node_rank < rendezvous->config.max_nodes) set_note(&rendezvous->slots[node_rank], text);
+}
+
+void rendezvous_give_up(struct rendezvous *rendezvous, uint32_t node_rank, const char *why) {
+    if (node_rank >= rendezvous->config.max_nodes) return;
+    struct slot *slot = &rendezvous->slots[node_rank];
+    set_note(slot, why);
+    slot->given_up = slot->state == SLOT_ABSENT;
+    if (rendezvous->changed != NULL) rendezvous->changed(rendezvous->context);
+}
+
+uint32_t rendezvous_count(const struct rendezvous *rendezvous) {
+    uint32_t n = rendezvous->local != NULL ? 1 : 0;
+    for (uint32_t rank = 0; rank < rendezvous->config.max_nodes; rank++)
+        n += rendezvous->slots[rank].state != SLOT_ABSENT;
+    return n;
+}
+
+static struct slot *find(const struct rendezvous *rendezvous, const char *name) {
+    for (uint32_t rank = 0; rank < rendezvous->config.max_nodes; rank++)
+        if (str_equal(rendezvous->slots[rank].name, name)) return &rendezvous->slots[rank];
+    return NULL;
+}
+
+bool rendezvous_is_local(const struct rendezvous *rendezvous, const char *name) {
+    return rendezvous->local != NULL && strcmp(rendezvous->local->nodes[0].name, name) == 0;
+}
+
+int64_t rendezvous_rank(const struct rendezvous *rendezvous, const char *node_name) {
+    const struct slot *slot = find(rendezvous, node_name);
+    if (slot != NULL) return slot->rank;
+    return rendezvous_is_local(rendezvous, node_name) ? 0 : -1;
+}
+
+const char *rendezvous_address_of(const struct rendezvous *rendezvous, const char *node_name) {
+    if (rendezvous_is_local(rendezvous, node_name))
+        return rendezvous->local_address[0] != '\0' ? rendezvous->local_address : NULL;
+    const struct slot *slot = find(rendezvous, node_name);
+    return slot != NULL ? slot->address : NULL;
+}
+
+static int add_local(const struct rendezvous *rendezvous, struct cluster *cluster, ty_error *err) {
+    CLEANUP(description_done) Wire__Join self = WIRE__JOIN__INIT;
+    if (rendezvous->local == NULL) return 0;
+    int result = description_make(&rendezvous->local->nodes[0], &self, err);
+    return result < 0 ? result : description_add(&self, rendezvous->local->nodes[0].name, cluster, err);
+}
+
+int rendezvous_cluster(struct rendezvous *rendezvous, struct cluster **cluster, ty_error *err) {
+    struct cluster *made = cluster_create();
+    if (made == NULL) return ty_fail_memory(err);
+    int result = add_local(rendezvous, made, err);
+    for (uint32_t rank = 0; rank < rendezvous->config.max_nodes && result == 0; rank++) {
+        const struct slot *slot = &rendezvous->slots[rank];
+        if (slot->state != SLOT_ABSENT) result = description_add(slot->join, slot->name, made, err);
+    }
+    if (result == 0)
+        *cluster = made;
+    else
+        cluster_destroy(made);
+    return result;
+}
+
+/* -- a run's use of a node */
+
+int rendezvous_take(struct rendezvous *rendezvous, const char *node_name, const Wire__Start *start,
+                    struct channel **channel, ty_error *err) {
+    struct slot *slot = find(rendezvous, node_name);
+    if (slot == NULL || slot->state != SLOT_JOINED)
+        return ty_fail(err, TY_ENODE, "node %s is not there%s%s", node_name,
+                       slot != NULL && slot->note != NULL ? ": " : "",
+                       slot != NULL && slot->note != NULL ? slot->note : "");
+    int result = channel_send(slot->channel, &WIRE_MESSAGE(START, start, (Wire__Start *)start));
+    if (result < 0) return ty_fail(err, TY_ENODE, "node %s cannot be reached", node_name);
+    channel_flush(slot->channel);
+    slot->state = SLOT_TAKEN;
+    *channel = TAKE(slot->channel);
+    return 0;
+}
+
+void rendezvous_give_back(struct rendezvous *rendezvous, const char *node_name, struct channel *channel,
+                          const char *why) {
+    struct slot *slot = find(rendezvous, node_name);
+    if (slot == NULL) {
+        channel_destroy(channel);
+        return;
+    }
+    slot->state = channel != NULL ? SLOT_JOINED : SLOT_ABSENT;
+    slot->channel = channel;
+    if (channel != NULL) channel_adopt(channel, &waiting_events, slot);
+    if (why != NULL) set_note(slot, why);
+}
+
+/* -- the wait */
+
+static void list_missing(const struct rendezvous *rendezvous, struct buffer *out) {
+    uint32_t n = 0;
+    for (uint32_t rank = rendezvous->config.local ? 1 : 0; rank < rendezvous->config.min_nodes; rank++) {
+        const struct slot *slot = &rendezvous->slots[rank];
+        char text[32];
+        if (slot->state != SLOT_ABSENT || n++ >= NAMED_AT_MOST) continue;
+        buffer_printf(out, "%s%s (%s)", n > 1 ? ", " : "", name_of(rendezvous, rank, text),
+                      slot->note != NULL ? slot->note : "nothing was heard of it");
+    }
+    if (n > NAMED_AT_MOST) buffer_printf(out, " and %u more", n - NAMED_AT_MOST);
+}
+
+struct roll_call {
+    struct rendezvous *rendezvous;
+    struct loop_timer tell, limit, more;
+    bool late, enough;
+};
+
+static void tell_missing(void *context) {
+    struct roll_call *call = context;
+    struct rendezvous *rendezvous = call->rendezvous;
+    CLEANUP(buffer_done) struct buffer missing = {0};
+    list_missing(rendezvous, &missing);
+    if (!missing.failed && missing.size > 0)
+        log_warning("join", "%u of %u nodes are here at %s; missing: %s", rendezvous_count(rendezvous),
+                    rendezvous->config.min_nodes, rendezvous_addresses(rendezvous), missing.data);
+    (void)loop_timer_start(rendezvous->config.loop, &call->tell, TELL_EACH);
+}
+
+static void on_limit(void *context) {
+    ((struct roll_call *)context)->late = true;
+}
+
+static void on_enough(void *context) {
+    ((struct roll_call *)context)->enough = true;
+}
+
+static const struct slot *find_given_up(const struct rendezvous *rendezvous) {
+    uint32_t left = 0;
+    const struct slot *found = NULL;
+    for (uint32_t rank = 0; rank < rendezvous->config.max_nodes; rank++)
+        if (rendezvous->slots[rank].given_up)
+            found = found != NULL ? found : &rendezvous->slots[rank];
+        else
+            left++;
+    return left < rendezvous->config.min_nodes ? found : NULL;
+}
+
+/* Others may come a moment later. */
+static bool is_complete(struct roll_call *call) {
+    struct rendezvous *rendezvous = call->rendezvous;
+    uint32_t n = rendezvous_count(rendezvous);
+    if (n >= rendezvous->config.max_nodes) return true;
+    if (n < rendezvous->config.min_nodes) return false;
+    if (call->more.state == NULL) (void)loop_timer_start(rendezvous->config.loop, &call->more, NS_PER_S);
+    return call->enough;
+}
+
+static int wait_for_nodes(struct roll_call *call, ty_error *err) {
+    struct rendezvous *rendezvous = call->rendezvous;
+    while (!is_complete(call)) {
+        const struct slot *given_up = find_given_up(rendezvous);
+        char text[32];
+        if (given_up != NULL)
+            return ty_fail(err, TY_ESTART, "%s cannot take part: %s", name_of(rendezvous, given_up->rank, text),
+                           given_up->note != NULL ? given_up->note : "it was given up");
+        if (call->late) {
+            CLEANUP(buffer_done) struct buffer missing = {0};
+            list_missing(rendezvous, &missing);
+            return ty_fail(err, TY_ESTART, "%u of %u nodes came to %s within %lld s; missing: %s",
+                           rendezvous_count(rendezvous), rendezvous->config.min_nodes,
+                           rendezvous_addresses(rendezvous), (long long)(rendezvous->config.limit / NS_PER_S),
+                           missing.failed || missing.size == 0 ? "?" : missing.data);
+        }
+        (void)loop_turn(rendezvous->config.loop, true);
+    }
+    return 0;
+}
+
+static int start_agents(struct rendezvous *rendezvous, ty_error *err) {
+    const struct rendezvous_starter *starter = &rendezvous->config.starter;
+    uint32_t first = rendezvous->config.local ? 1 : 0;
+    if (rendezvous->began || starter->start == NULL) return 0;
+    rendezvous->began = true;
+    return starter->start(starter->context, rendezvous, first, rendezvous->config.max_nodes - first, err);
+}
+
+int rendezvous_wait(struct rendezvous *rendezvous, ty_error *err) {
+    struct loop *loop = rendezvous->config.loop;
+    struct roll_call call = {.rendezvous = rendezvous};
+    int result = start_agents(rendezvous, err);
+    if (result < 0) return result;
+    call.tell = (struct loop_timer){.callback = tell_missing, .context = &call};
+    call.limit = (struct loop_timer){.callback = on_limit, .context = &call};
+    call.more = (struct loop_timer){.callback = on_enough, .context = &call};
+    (void)loop_timer_start(loop, &call.tell, TELL_FIRST);
+    (void)loop_timer_start(loop, &call.limit, rendezvous->config.limit);
+    result = wait_for_nodes(&call, err);
+    loop_timer_stop(loop, &call.tell);
+    loop_timer_stop(loop, &call.limit);
+    loop_timer_stop(loop, &call.more);
+    return result;
+}

@@ -1,0 +1,50 @@
+/* Plain sockets, and a door to TLS. */
+#include "wire/transport.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "wire/tls.h"
+
+static ssize_t take_unread(struct transport *transport, void *to, size_t size) {
+    size_t n = transport->unread.size < size ? transport->unread.size : size;
+    memcpy(to, transport->unread.data, n);
+    buffer_consume(&transport->unread, n);
+    if (transport->unread.size == 0) buffer_done(&transport->unread);
+    return (ssize_t)n;
+}
+
+ssize_t transport_read(struct transport *transport, void *to, size_t size) {
+    if (transport->unread.size > 0) return take_unread(transport, to, size);
+    if (transport->tls != NULL) return tls_read(transport->tls, to, size);
+    ssize_t n = recv(transport->fd, to, size, MSG_DONTWAIT);
+    return n < 0 ? -errno : n;
+}
+
+ssize_t transport_write(struct transport *transport, const void *from, size_t size) {
+    if (transport->tls != NULL) return tls_write(transport->tls, from, size);
+    ssize_t n = send(transport->fd, from, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return n < 0 ? -errno : n;
+}
+
+bool transport_pending(const struct transport *transport) {
+    return transport->unread.size > 0 || (transport->tls != NULL && tls_pending(transport->tls));
+}
+
+bool transport_acknowledged(const struct transport *transport) {
+    struct tcp_info info = {0};
+    socklen_t size = sizeof info;
+    if (getsockopt(transport->fd, IPPROTO_TCP, TCP_INFO, &info, &size) < 0) return false;
+    return info.tcpi_state == TCP_ESTABLISHED && info.tcpi_unacked == 0;
+}
+
+void transport_close(struct transport *transport) {
+    tls_destroy(TAKE(transport->tls));
+    if (transport->fd >= 0) (void)close(TAKE_FD(transport->fd));
+    buffer_done(&transport->unread);
+}

@@ -1,0 +1,189 @@
+"""The same command started once on each of several nodes, which meet at a rendezvous: here over loopback."""
+
+import os
+import secrets
+import signal
+import socket
+import time
+
+from harness import COMMAND, Case, main
+
+KEY = secrets.token_hex(32)
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+class JoinCase(Case):
+    def setUp(self):
+        super().setUp()
+        self.port = free_port()
+        self.meeting = "127.0.0.1:%d" % self.port
+
+    def node(self, rank, *args, nodes=2, key=KEY, **more):
+        env = {"TRAINYARD_RUN_KEY": key}
+        return self.start("run", "--storage-path", self.storage, "--num-cpus", "64", "--nnodes", nodes, "--node-rank", rank,
+                          "--rendezvous", self.meeting, *args, env=env, **more)
+
+    def all_nodes(self, *args, order=(0, 1), **more):
+        started = {rank: self.node(rank, *args, **more) for rank in order}
+        return [self.finish(started[rank]) for rank in sorted(started)]
+
+
+class Joined(JoinCase):
+    def spread(self, script, *args, **more):
+        return self.all_nodes("-n", 4, "--placement", "SPREAD", *args, "--", "sh", "-c", script, **more)
+
+    def assert_statuses(self, status, ended):
+        for finished in ended:
+            self.assert_status(status, finished)
+
+    def test_in_any_order(self):
+        for order in ((0, 1), (1, 0)):
+            ended = self.spread("echo $RANK on $NODE_RANK of $WORLD_SIZE at $MASTER_ADDR", order=order)
+            self.assert_statuses(0, ended)
+            lines = sorted(ended[0].out.splitlines())
+            self.assertEqual(["[rank 0] 0 on 0 of 4 at 127.0.0.1", "[rank 1] 1 on 0 of 4 at 127.0.0.1",
+                              "[rank 2] 2 on 1 of 4 at 127.0.0.1", "[rank 3] 3 on 1 of 4 at 127.0.0.1"], lines)
+            self.assertEqual("", ended[1].out + ended[1].err)
+
+    def test_each_node_ends_with_the_status_of_the_run(self):
+        self.assert_statuses(7, self.spread("exit $((RANK == 3 ? 7 : 0))"))
+
+    def test_without_a_key_on_loopback(self):
+        self.assert_statuses(0, self.spread("true", key=None))
+
+    def test_the_key_is_not_told(self):
+        ended = self.spread("env; cat /proc/$PPID/environ /proc/$PPID/cmdline | tr '\\0' '\\n'")
+        self.assert_statuses(0, ended)
+        self.assertNotIn(KEY, ended[0].out)
+        self.assertIn("WORLD_SIZE=4", ended[0].out)
+
+    def test_key_file(self):
+        path = self.write("key", KEY + "\n")
+        os.chmod(path, 0o600)
+        self.assert_statuses(0, self.spread("true", "--key-file", path, key=None))
+
+    def test_the_store_and_reports_come_home(self):
+        script = 'T=%s; $T report rank=$RANK; $T store set at.$RANK $RANK; $T store wait at.$((3 - RANK))' % COMMAND
+        ended = self.spread(script)
+        self.assert_statuses(0, ended)
+        self.assertEqual(["[rank 0] 3", "[rank 1] 2", "[rank 2] 1", "[rank 3] 0"], sorted(ended[0].out.splitlines()))
+
+    def test_a_run_that_cannot_fit(self):
+        ended = self.all_nodes("-n", 500, "--", "true")
+        self.assert_statuses(3, [ended[0]])
+        self.assertNotEqual(0, ended[1].status)
+
+
+class Lost(JoinCase):
+    def begin(self, script, *args, **more):
+        started = [self.node(rank, "-n", 2, "--placement", "SPREAD", *args, "--", "sh", "-c", script, **more) for rank in (0, 1)]
+        self.wait_for(lambda: len([n for n in os.listdir(self.place) if n.startswith("ready.")]) == 2, "two workers", started[0])
+        return started
+
+    def test_an_agent_is_killed(self):
+        started = self.begin("echo $PPID > agent.$RANK; : > ready.$RANK; exec sleep 3071")
+        with open(os.path.join(self.place, "agent.1")) as file:
+            os.kill(int(file.read()), signal.SIGKILL)
+        first, second = (self.finish(process) for process in started)
+        self.assert_status(5, first)
+        self.assert_status(5, second)
+        self.assertRegex(first.err, "first cause: node .*-1 was lost: its agent ended before its time")
+        self.assertIn("its agent was killed by signal 9", second.err)
+
+    def test_the_controller_is_killed(self):
+        started = self.begin(": > ready.$RANK; exec sleep 3072")
+        os.kill(started[0].pid, signal.SIGKILL)
+        started[0].wait()
+        self.assert_status(5, self.finish(started[1]))
+
+    def test_a_node_is_told_to_end(self):
+        started = self.begin("trap 'exit 0' TERM; : > ready.$RANK; while :; do sleep 0.02; done")
+        os.kill(started[1].pid, signal.SIGINT)
+        first, second = (self.finish(process) for process in started)
+        self.assertEqual(first.status, second.status)
+        self.assertNotEqual(0, first.status)
+
+
+class Refused(JoinCase):
+    def test_words(self):
+        for args, words in (
+            (("--nnodes", "2", "--rendezvous", self.meeting), ("--node-rank",)),
+            (("--nnodes", "2", "--node-rank", "0"), ("--rendezvous",)),
+            (("--node-rank", "0", "--rendezvous", self.meeting), ("--nnodes",)),
+            (("--nnodes", "2", "--node-rank", "2", "--rendezvous", self.meeting), ("0 to 1",)),
+            (("--nnodes", "0", "--node-rank", "0", "--rendezvous", self.meeting), ("--nnodes 0",)),
+            (("--nnodes", "3:2", "--node-rank", "0", "--rendezvous", self.meeting), ("--nnodes 3:2",)),
+            (("--nnodes", "2", "--node-rank", "0", "--rendezvous", "127.0.0.1"), ("port",)),
+            (("--nnodes", "2", "--node-rank", "0", "--rendezvous", "0.0.0.0:0"), ("no key", "openssl rand -hex 32")),
+            (("--nnodes", "2", "--node-rank", "1", "--rendezvous", "192.0.2.1:9"), ("no key",)),
+        ):
+            with self.subTest(args=args):
+                finished = self.trainyard("run", "--storage-path", self.storage, *args, "--", "true")
+                self.assert_usage(finished, "run", *words)
+
+    def test_key_files(self):
+        path = self.write("key", KEY)
+        for mode, text, word in ((0o644, KEY, "chmod 600"), (0o600, "short", "openssl rand -hex 32"), (0o600, "", "openssl")):
+            self.write("key", text)
+            os.chmod(path, mode)
+            finished = self.finish(self.node(0, "--key-file", path, "--", "true", key=None))
+            self.assert_usage(finished, "run", word)
+            self.assertNotIn(KEY, finished.err)
+
+    def test_another_key(self):
+        first = self.node(0, "--", "true")
+        second = self.finish(self.node(1, "--", "true", key=secrets.token_hex(32)))
+        self.assertNotEqual(0, second.status)
+        self.assertIn("have both the same key?", second.err)
+        self.assert_status(0, self.finish(self.node(1, "--", "true")))
+        self.assertIn("was turned away", self.assert_status(0, self.finish(first)).err)
+
+    def test_a_rank_that_is_there_already(self):
+        first = self.node(0, "--", "true", nodes=3)
+        second = self.node(1, "--", "true", nodes=3)
+        third = self.finish(self.node(1, "--", "true", nodes=3))
+        if third.status == 0:  # it was the first to come
+            third, second = self.finish(second), None
+        self.assert_status(2, third)
+        self.assertIn("node rank 1 has joined already", third.err)
+        self.assert_status(0, self.finish(self.node(2, "--", "true", nodes=3)))
+        self.assert_status(0, self.finish(first))
+        if second is not None:
+            self.assert_status(0, self.finish(second))
+
+    def test_strangers_change_nothing(self):
+        first = self.node(0, "-n", 2, "--placement", "SPREAD", "--", "true")
+        strangers = []
+        self.await_door()
+        for said in (b"", b"GET / HTTP/1.0\r\n\r\n", b"\x16\x03\x01\xff\xff", secrets.token_bytes(4096), b"\0" * 65536):
+            for _ in range(60):
+                stranger = socket.create_connection(("127.0.0.1", self.port))
+                strangers.append(stranger)
+                stranger.setblocking(False)
+                try:
+                    stranger.send(said)
+                except OSError:
+                    pass
+        self.assert_status(0, self.finish(self.node(1, "--", "true")))
+        self.assert_status(0, self.finish(first))
+        for stranger in strangers:
+            stranger.close()
+
+    def await_door(self):
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            try:
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                return
+            except OSError:
+                time.sleep(0.01)
+        self.fail("nobody listens")
+
+
+if __name__ == "__main__":
+    main()
