@@ -13,6 +13,7 @@ _HOMES = {
     "config": ("CheckpointConfig", "FailureConfig", "RunConfig", "ScalingConfig"),
     "context": (
         "get_all_reported_checkpoints",
+        "get_dataset_shard",
         "get_checkpoint",
         "get_context",
         "heartbeat",
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from .context import get_all_reported_checkpoints as get_all_reported_checkpoints
     from .context import get_checkpoint as get_checkpoint
     from .context import get_context as get_context
+    from .context import get_dataset_shard as get_dataset_shard
     from .context import heartbeat as heartbeat
     from .context import report as report
     from .context import stop_requested as stop_requested

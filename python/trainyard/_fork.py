@@ -28,7 +28,13 @@ def begin(trainer: Any, facts: dict[str, Any]) -> None:
         raise ValueError(
             f"`RunConfig.start_method`='fork': this process cannot be forked: {why}{_advice(why)}"
         )
-    payload = Payload(trainer.train_loop_per_worker, trainer.train_loop_config, trainer.backend_config, facts)
+    payload = Payload(
+        trainer.train_loop_per_worker,
+        trainer.train_loop_config,
+        trainer.backend_config,
+        facts,
+        trainer.data() if trainer.datasets else None,
+    )
     _template.flush()
     control = _core.fork_driver()
     if control is not None:

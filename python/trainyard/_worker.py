@@ -61,6 +61,7 @@ def _run(payload: payloads.Payload | None) -> int:
         defaults.current = defaults.Defaults(**payload.facts["defaults"])
     stacks.register()
     session = runtime.WorkerSession(payload.facts)
+    session.datasets = payload.datasets
     backend = payload.backend
     backend.on_start(session)
     backend.on_training_start(session)

@@ -9,6 +9,7 @@ from .reported import CheckpointConsistencyMode, CheckpointUploadMode, ReportedC
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
+    from .data import DataIterator
 
 
 class TrainContext:
@@ -176,6 +177,15 @@ def stop_requested() -> bool:
 def get_checkpoint() -> Checkpoint | None:
     """The last committed checkpoint of the run, or None: after a restart, where to go on from."""
     return runtime.session("get_checkpoint").checkpoint()
+
+
+def get_dataset_shard(dataset_name: str | None = None) -> DataIterator:
+    """This rank's `trainyard.data.DataIterator` of a data set of the trainer's `datasets`; None is "train". The same object
+    whenever it is asked for. KeyError where the trainer was given no such data set."""
+    from .data import shards
+
+    found: DataIterator = shards.of(runtime.session("get_dataset_shard"), dataset_name or "train")
+    return found
 
 
 def get_all_reported_checkpoints(

@@ -170,14 +170,21 @@ class Driver:
     def _payload(self) -> Iterator[bytes]:
         """What is sent to the workers."""
         trainer = self._trainer
-        data = payload.dump(
-            trainer.train_loop_per_worker,
-            trainer.train_loop_config,
-            trainer.backend_config,
-            self._facts(),
-        )
-        with payload.sendable(data) as sent:
-            del data
+        with contextlib.ExitStack() as stack:
+            datasets = None
+            if trainer.datasets:
+                from .data import travel
+
+                datasets = stack.enter_context(travel.lent(trainer.data()))
+            data = payload.dump(
+                trainer.train_loop_per_worker,
+                trainer.train_loop_config,
+                trainer.backend_config,
+                self._facts(),
+                datasets,
+            )
+            sent = stack.enter_context(payload.sendable(data))
+            del data, datasets
             yield sent
 
     def _facts(self) -> dict[str, Any]:

@@ -80,6 +80,10 @@ def run(trainer: Any) -> Result:
     torchrun = backend.reads_torchrun and under_torchrun()
     name = trainer.run_config.name or "local"
     session = LocalSession(name, trainer.scaling_config._resources_per_worker_not_none, torchrun)
+    if trainer.datasets:
+        if session.world_size != 1:
+            raise AssertionError("`datasets` cannot be used under a torchrun of several ranks: give `num_workers` instead")
+        session.datasets = trainer.data()
     value = _run_in(session, backend, lambda: call(trainer.train_loop_per_worker, trainer.train_loop_config))
     return Result(session.last_metrics, session.last_checkpoint, None, None, [], return_value=value)
 

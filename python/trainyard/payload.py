@@ -33,13 +33,15 @@ _TRAVELLERS = {
     "function": ("`train_loop_per_worker`", _ADVICE),
     "config": ("`train_loop_config`", _ADVICE),
     "backend": ("`backend_config`", _ADVICE),
+    "datasets": ("`datasets`", "Open it inside the function that needs it, or give a path in place of an open file."),
     "returned": ("the value that `train_loop_per_worker` returned", "Return what it is made of, or nothing."),
 }
 
 
 @dataclasses.dataclass
 class Payload:
-    """The training function and its company, in a worker. `facts` are plain: {"resources": {...}, "directory": where to
+    """The training function and its company, in a worker. `datasets` are those of a trainer with their config, as `data.travel`
+    sends them, or None. `facts` are plain: {"resources": {...}, "directory": where to
     start, or None, "defaults": what `init` was told in the driver, "returned": the place of a `Returned`, "exits_fail": as in
     defaults.Policy}."""
 
@@ -47,15 +49,14 @@ class Payload:
     config: dict[str, Any] | None
     backend: Any
     facts: dict[str, Any]
+    datasets: Any = None
 
 
-def dump(function: Callable[..., Any], config: Any, backend: Any, facts: dict[str, Any]) -> bytes:
+def dump(
+    function: Callable[..., Any], config: Any, backend: Any, facts: dict[str, Any], datasets: Any = None
+) -> bytes:
     """The bytes of a payload. TypeError names the object that holds what cannot be pickled."""
-    objects = {"function": function, "config": config, "backend": backend}
-    try:
-        inner = _pickled(objects)
-    except Exception as error:
-        raise TypeError(_refusal(objects, error)) from error
+    inner = pickled({"function": function, "config": config, "backend": backend, "datasets": datasets})
     first = [facts["directory"]] if facts.get("directory") else []
     path = first + [_absolute(entry) for entry in sys.path]
     settings = {
@@ -68,7 +69,15 @@ def dump(function: Callable[..., Any], config: Any, backend: Any, facts: dict[st
     return pickle.dumps((settings, inner), protocol=4)
 
 
-def _pickled(objects: Any) -> bytes:
+def pickled(objects: dict[str, Any], take: Callable | None = None) -> bytes:
+    """The bytes of objects, those of large buffers given to `take`. TypeError names what cannot be pickled."""
+    try:
+        return _pickled(objects, take)
+    except Exception as error:
+        raise TypeError(_refusal(objects, error)) from error
+
+
+def _pickled(objects: Any, take: Callable | None = None) -> bytes:
     """As cloudpickle, but modules of a class of their own (torch.backends.cudnn is one) go by name as all modules do, and functions
     with a cache do not where workers would not find their name."""
     import io
@@ -88,7 +97,7 @@ def _pickled(objects: Any) -> bytes:
             return super().reducer_override(value)
 
     file = io.BytesIO()
-    Pickler(file).dump(objects)
+    Pickler(file, protocol=5, buffer_callback=take).dump(objects)
     return file.getvalue()
 
 
@@ -113,6 +122,32 @@ def sendable(data: bytes) -> Iterator[bytes]:
         with contextlib.suppress(OSError):  # a callback may have closed it
             if (os.fstat(fd).st_dev, os.fstat(fd).st_ino) == place["file"]:
                 os.close(fd)
+
+
+@contextlib.contextmanager
+def lent(buffers: list, aligned: int) -> Iterator[tuple[dict[str, Any], list[tuple[int, int]]]]:
+    """Buffers in a file without a name, as long as the block lasts: the place that `borrowed` takes, and where each is in it."""
+    spans, at = [], 0
+    for buffer in buffers:
+        spans.append((at, buffer.nbytes))
+        at += -(-buffer.nbytes // aligned) * aligned
+    fd = _unnamed()
+    status = os.fstat(fd)
+    try:
+        os.ftruncate(fd, at)
+        for buffer, (start, _) in zip(buffers, spans):
+            os.lseek(fd, start, os.SEEK_SET)
+            _write(fd, buffer.cast("B") if buffer.nbytes else b"")
+        yield {"process": os.getpid(), "fd": fd, "file": (status.st_dev, status.st_ino), "size": at}, spans
+    finally:
+        with contextlib.suppress(OSError):  # a callback may have closed it
+            if (os.fstat(fd).st_dev, os.fstat(fd).st_ino) == (status.st_dev, status.st_ino):
+                os.close(fd)
+
+
+def borrowed(process: int, fd: int, file: tuple[int, int], size: int) -> int:
+    """A descriptor of what the driver lends."""
+    return _opened(process, fd, file, os.O_RDONLY, size)
 
 
 class Returned:
@@ -200,7 +235,7 @@ def load(source: int | bytes | None = None) -> Payload:
     settings, inner = outer
     _take_settings(settings)
     objects = pickle.loads(inner)
-    return Payload(objects["function"], objects["config"], objects["backend"], settings["facts"])
+    return Payload(**objects, facts=settings["facts"])
 
 
 def _borrow(process: int, fd: int, file: tuple[int, int], size: int) -> bytes:

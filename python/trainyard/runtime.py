@@ -39,6 +39,7 @@ class Session:
     run_path: str | None = None
     devices: list[int] = []
     resources: dict[str, float] = {}
+    datasets: Any = None  # what trainyard.data makes the shards of
 
     def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None, **options: Any) -> None:
         raise NotImplementedError

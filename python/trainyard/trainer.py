@@ -140,8 +140,6 @@ class DataParallelTrainer:
             )
         if metadata is not None:
             _deprecated("metadata", "give it to the function in `train_loop_config`")
-        if datasets:
-            raise NotImplementedError("`datasets` is not provided: load data in the training function")
         if validation_config is not None:
             raise NotImplementedError(
                 "`validation_config` is not provided: validate in the training function, and report what it finds"
@@ -152,6 +150,8 @@ class DataParallelTrainer:
         self.backend_config = _of(backend_config, BackendConfig, "backend_config")
         self.scaling_config = _of(scaling_config, ScalingConfig, "scaling_config")
         self.run_config = _of(run_config, RunConfig, "run_config")
+        self.datasets = dict(datasets or {})
+        self.dataset_config = dataset_config
         self._driver: Driver | None = None
 
     def fit(self) -> Result:
@@ -173,6 +173,14 @@ class DataParallelTrainer:
             return self._driver.run()
         finally:
             self._driver = None
+
+    def data(self) -> dict[str, Any]:
+        """The data sets of `datasets`, made of whatever they were given as, and how the ranks get them."""
+        from . import data
+
+        datasets = {name: data.as_dataset(given, name) for name, given in self.datasets.items()}
+        config = _of(self.dataset_config, data.DataConfig, "dataset_config")
+        return {"datasets": datasets, "config": config, "context": data.DataContext.get_current()}
 
     def shutdown(self) -> None:
         """Ends a `fit` that is on its way, from a callback or another thread."""

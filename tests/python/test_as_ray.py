@@ -272,13 +272,12 @@ def test_what_is_not_provided_says_so_when_it_is_used(module, name):
         (lambda ray: ray.remote(print), "ray.remote is not provided: Trainyard is not a task system"),
         (lambda ray: ray.remote(num_gpus=1), "Trainyard is not a task system"),
         (lambda ray: ray.put([1]), "train_loop_config"),
-        (lambda ray: ray.data.read_parquet("x"), "prepare_data_loader"),
-        (lambda ray: ray.data.Dataset.map(1), "ray.data.Dataset.map is not provided"),
+        (lambda ray: ray.data.read_sql("x"), "ray.data.read_sql is not provided: Trainyard reads data sets to train on"),
+        (lambda ray: ray.data.range(1).groupby("id"), "Dataset.groupby is not provided"),
         (lambda ray: ray.tune.Tuner.restore("x"), "ray.tune.Tuner.restore is not provided"),
         (lambda ray: type("Mine", (ray.tune.Callback,), {}), "ray.tune.Callback is not provided"),
-        (lambda ray: list(ray.data.Dataset), "ray.data.Dataset is not provided"),
+        (lambda ray: list(ray.data.Datasource), "ray.data.Datasource is not provided"),
         (lambda ray: ray.train.lightning.prepare_trainer(1), "TorchTrainer"),
-        (lambda ray: ray.train.get_dataset_shard("train"), "prepare_data_loader"),
     ],
 )
 def test_using_it_names_it_and_the_way_out(use, part):
@@ -290,7 +289,7 @@ def test_using_it_names_it_and_the_way_out(use, part):
 
 
 def test_mentioning_it_is_no_use():
-    dataset = importlib.import_module("ray.data").Dataset
+    dataset = importlib.import_module("ray.data").Datasource
     assert not isinstance([], dataset) and not issubclass(list, dataset)
 
     def annotated(one: dataset, two: "dataset[int] | None" = None) -> dataset:
@@ -299,13 +298,7 @@ def test_mentioning_it_is_no_use():
     assert annotated(1) == 1
     assert dataset[int] is dataset and (dataset | None)
     assert not hasattr(dataset, "__len__")
-    assert repr(dataset) == "<ray.data.Dataset: not provided by Trainyard>"
-
-
-def test_datasets_are_refused():
-    trainer = importlib.import_module("ray.train.data_parallel_trainer").DataParallelTrainer
-    with pytest.raises(NotImplementedError, match="datasets.*is not provided"):
-        trainer(lambda: None, datasets={"train": [1]})
+    assert repr(dataset) == "<ray.data.Datasource: not provided by Trainyard>"
 
 
 # -- ray.init and what it sets

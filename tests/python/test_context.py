@@ -53,7 +53,6 @@ def test_what_has_no_meaning():
         ({"scaling_config": {"num_workers": 2}}, ValueError, "Invalid `ScalingConfig` type"),
         ({"run_config": object()}, ValueError, "Invalid `RunConfig` type"),
         ({"backend_config": object()}, ValueError, "backend_config"),
-        ({"datasets": {"train": []}}, NotImplementedError, "datasets"),
     ],
 )
 def test_trainers_refuse(arguments, kind, text):

@@ -23,8 +23,8 @@ HINTS = {
     ),
     "ray.autoscaler": ("Trainyard starts no machines", "ask the cluster's own scheduler for them"),
     "ray.data": (
-        "Trainyard has no data sets of its own",
-        "read the data in the training function, with a torch DataLoader and ray.train.torch.prepare_data_loader",
+        "Trainyard reads data sets to train on, and is no engine for data",
+        "read it with the library that knows it, and give its arrays to from_numpy, from_arrow, from_pandas or from_torch",
     ),
     "ray.job_submission": (
         "Trainyard has no job server",
@@ -33,10 +33,6 @@ HINTS = {
     "ray.rllib": (TRAINERS, "hand your own training loop to TorchTrainer or JaxTrainer"),
     "ray.serve": (TASKS, "serve the checkpoint with a model server"),
     "ray.train": (TRAINERS, "use TorchTrainer, JaxTrainer or DataParallelTrainer"),
-    "ray.train.DataConfig": (
-        "Trainyard has no data sets of its own",
-        "read the data in the training function, with a torch DataLoader and ray.train.torch.prepare_data_loader",
-    ),
     "ray.train.backend": (
         "a backend of Trainyard runs in the worker, not beside it",
         "derive from trainyard.BackendConfig: its on_start, on_shutdown and train_func_context run in each worker",

@@ -18,6 +18,33 @@ _TORCH_LOOP = "prepare_model prepare_data_loader enable_reproducibility accelera
 _REPORTED = "ReportedCheckpoint ReportedCheckpointStatus"
 _MODES = "CheckpointUploadMode CheckpointConsistencyMode"
 _VALIDATION = "ValidationConfig ValidationTaskConfig ValidationFn"
+_DATA = "trainyard.data"
+_DATASETS = "Dataset MaterializedDataset Schema DataIterator"
+_DATA_OPTIONS = (
+    "ActorPoolStrategy DataContext ExecutionOptions ExecutionResources FileShuffleConfig RandomSeedConfig TaskPoolStrategy"
+)
+_DATA_READ = (
+    "from_arrow from_blocks from_huggingface from_items from_numpy from_pandas from_torch range range_tensor read_binary_files "
+    "read_csv read_images read_json read_numpy read_parquet read_text"
+)
+_DATA_ABSENT = (
+    "BlockBasedFileDatasink Catalog CatalogAccessMode ClickHouseTableSettings DatabricksUnityCatalog DatasetSummary Datasink "
+    "Datasource KafkaAuthConfig MixStoppingCondition NodeIdStr ReadTask ReaderFormat ResolvedSource RowBasedFileDatasink SaveMode "
+    "SinkMode aggregate datasource expressions from_arrow_refs from_daft from_dask from_mars from_modin from_numpy_refs "
+    "from_pandas_refs from_spark from_tf grouped_data list_stats_summaries llm read_audio read_avro read_bigquery read_clickhouse "
+    "read_databricks_tables read_datasource read_delta read_delta_sharing_tables read_hudi read_iceberg read_kafka read_lance "
+    "read_lerobot read_mcap read_mongo read_orc read_snowflake read_sql read_tfrecords read_unity_catalog read_videos "
+    "read_webdataset read_zarr"
+)
+_COLLATE = "ArrowBatchCollateFn NumpyBatchCollateFn PandasBatchCollateFn"
+_PREPROCESSORS = (
+    "BatchMapper Chain Concatenator LabelEncoder MaxAbsScaler MinMaxScaler Normalizer OneHotEncoder OrdinalEncoder "
+    "RobustScaler SimpleImputer StandardScaler TorchVisionPreprocessor"
+)
+_PREPROCESSORS_ABSENT = (
+    "Categorizer CountVectorizer CustomKBinsDiscretizer FeatureHasher HashingVectorizer MultiHotEncoder PowerTransformer Tokenizer "
+    "UniformKBinsDiscretizer"
+)
 _LIGHTNING = "RayDDPStrategy RayFSDPStrategy RayDeepSpeedStrategy RayLightningEnvironment RayTrainReportCallback prepare_trainer"
 
 _TABLE: dict[str, dict[str, str]] = {
@@ -44,13 +71,28 @@ _TABLE: dict[str, dict[str, str]] = {
     },
     "ray.util.accelerators": {f"{HERE}.accelerators": "*"},
     "ray.util.annotations": {f"{HERE}.annotations": "*"},
+    "ray.data": {
+        _DATA: f"{_DATASETS} {_DATA_OPTIONS} {_DATA_READ}",
+        f"{_DATA}.tensors": _COLLATE,
+        f"{_DATA}.preprocessors": "Preprocessor",
+        ABSENT: _DATA_ABSENT,
+    },
+    "ray.data.block": {f"{_DATA}.block": "Block"},
+    "ray.data.collate_fn": {f"{_DATA}.tensors": f"{_COLLATE} DefaultCollateFn CollateFn"},
+    "ray.data.context": {_DATA: "DataContext"},
+    "ray.data.dataset": {_DATA: "Dataset MaterializedDataset Schema"},
+    "ray.data.iterator": {_DATA: "DataIterator"},
+    "ray.data.preprocessor": {f"{_DATA}.preprocessors": "Preprocessor PreprocessorNotFittedException"},
+    "ray.data.preprocessors": {f"{_DATA}.preprocessors": _PREPROCESSORS, ABSENT: _PREPROCESSORS_ABSENT},
     # Ray Train
     "ray.train": {
         "trainyard": f"{_CONFIGS} {_ERRORS} {_FUNCTIONS} BackendConfig Checkpoint Result UserCallback",
         "trainyard.reported": f"{_MODES} {_REPORTED}",
-        f"{HERE}.train": "TrainContext LoggingConfig SyncConfig TRAIN_DATASET_KEY get_dataset_shard get_preemption_info "
+        f"{HERE}.train": "TrainContext LoggingConfig SyncConfig TRAIN_DATASET_KEY get_preemption_info "
         "PreemptionError PreemptionInfo",
-        ABSENT: f"DataConfig {_VALIDATION} NCCLHangError MLflowLoggerCallback",
+        "trainyard.context": "get_dataset_shard",
+        "trainyard.data": "DataConfig",
+        ABSENT: f"{_VALIDATION} NCCLHangError MLflowLoggerCallback",
     },
     "ray.train.backend": {"trainyard": "BackendConfig", ABSENT: "Backend"},
     "ray.train.base_trainer": {"trainyard": "TrainingFailedError", ABSENT: "BaseTrainer GenDataset"},
@@ -59,7 +101,7 @@ _TABLE: dict[str, dict[str, str]] = {
     "ray.train.context": {"trainyard": "get_context", f"{HERE}.train": "TrainContext"},
     "ray.train.data_parallel_trainer": {"trainyard": "DataParallelTrainer"},
     "ray.train.error": {f"{HERE}.train": "SessionMisuseError"},
-    "ray.train.session": {"trainyard": "report get_checkpoint", f"{HERE}.train": "get_dataset_shard"},
+    "ray.train.session": {"trainyard": "report get_checkpoint", "trainyard.context": "get_dataset_shard"},
     "ray.train.torch": {
         "trainyard.torch": f"TorchTrainer TorchConfig {_TORCH_DEVICES} {_TORCH_LOOP}",
         f"{HERE}.torch_checkpoint": "TorchCheckpoint TorchPredictor",
@@ -95,7 +137,8 @@ _TABLE: dict[str, dict[str, str]] = {
     "ray.train.v2.api.result": {"trainyard": "Result"},
     "ray.train.v2.api.train_fn_utils": {
         "trainyard": _FUNCTIONS,
-        f"{HERE}.train": "get_dataset_shard get_preemption_info",
+        "trainyard.context": "get_dataset_shard",
+        f"{HERE}.train": "get_preemption_info",
     },
     "ray.train.v2.api.validation_config": {ABSENT: _VALIDATION},
     "ray.train.v2.jax": {"trainyard.jax": "JaxTrainer JaxConfig"},
@@ -117,7 +160,8 @@ _TABLE: dict[str, dict[str, str]] = {
     "ray.air.result": {"trainyard": "Result"},
     "ray.air.session": {
         "trainyard": "report get_checkpoint",
-        f"{HERE}.train": "get_dataset_shard get_experiment_name get_world_rank get_world_size get_local_rank "
+        "trainyard.context": "get_dataset_shard",
+        f"{HERE}.train": "get_experiment_name get_world_rank get_world_size get_local_rank "
         "get_local_world_size get_node_rank get_metadata get_trial_name get_trial_id get_trial_resources get_trial_dir",
     },
 }
@@ -132,7 +176,7 @@ NEEDS = {
 ABSENT_MODULES = (
     *(
         f"ray.{name}"
-        for name in "actor autoscaler client_builder dag data experimental internal job_submission llm".split()
+        for name in "actor autoscaler client_builder dag data.datasource data.llm experimental internal job_submission llm".split()
     ),
     *(
         f"ray.{name}"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from ..context import TrainContext as TrainContext
 from ..context import get_context
 from ..errors import PreemptionError as PreemptionError
 from ..preemption import PreemptionInfo as PreemptionInfo
 from ..preemption import get_preemption_info as get_preemption_info
-from .absent import NotProvidedError, explain
 
 TRAIN_DATASET_KEY = "train"
 
@@ -41,10 +40,6 @@ class SyncConfig:
     sync_timeout: int = 1800
     sync_artifacts: bool = False
     sync_artifacts_on_checkpoint: bool = True
-
-
-def get_dataset_shard(dataset_name: str | None = None) -> NoReturn:
-    raise NotProvidedError(explain("ray.data"))
 
 
 # The functions of `ray.air.session`: methods of the context now.

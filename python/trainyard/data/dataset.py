@@ -1,0 +1,549 @@
+"""Dataset: a plan with the methods that programs call. All that changes rows or their order is done when they are read."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, Callable, Iterable, Iterator, Mapping
+
+import numpy as np
+
+from . import plan as plans
+from . import steps
+from .block import Block, as_numpy, blocks_missing, concat, described, of_values
+from .config import DataContext, RandomSeedConfig
+from .iterator import DataIterator
+from .not_provided import refuse
+from .plan import Plan, Reading
+from .shards import Shard
+from .sources import Held
+
+# Options of steps that say where and how often Ray runs them: here the process that reads runs them.
+_PLACES = frozenset(
+    "compute concurrency num_cpus num_gpus memory zero_copy_batch udf_modifying_row_count ray_remote_args_fn ray_remote_args "
+    "resources accelerator_type runtime_env label_selector fallback_strategy max_calls scheduling_strategy max_retries "
+    "retry_exceptions num_partitions".split()
+)
+
+
+def _check_places(method: str, options: Mapping[str, Any]) -> None:
+    for name in options:
+        if name not in _PLACES:
+            raise TypeError(f"Dataset.{method}() got an unexpected keyword argument {name!r}")
+
+
+class Schema:
+    """Names and types of columns."""
+
+    def __init__(self, columns: dict[str, Any]):
+        self._columns = columns
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._columns)
+
+    @property
+    def types(self) -> list[Any]:
+        return list(self._columns.values())
+
+    @property
+    def base_schema(self) -> Any:
+        import pyarrow
+
+        return pyarrow.schema(list(self._columns.items()))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schema) and self._columns == other._columns
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._columns))
+
+    def __repr__(self) -> str:
+        names = ["Column", "------", *self._columns]
+        types = ["Type", "----", *map(str, self._columns.values())]
+        width = max(map(len, names))
+        return "\n".join(f"{name:<{width}}  {kind}" for name, kind in zip(names, types))
+
+
+class Dataset:
+    """Rows with columns, read when they are needed."""
+
+    def __init__(self, plan: Plan, name: str | None = None):
+        self.plan = plan
+        self._name = name
+        self.seed = secrets.randbits(62)  # for what is drawn without one
+        self.context = DataContext.get_current().copy()
+
+    # What is to be done with the rows
+
+    def _then(self, step: steps.Step) -> Dataset:
+        return Dataset(plans.Then(self.plan, step), self._name)
+
+    def map(
+        self,
+        fn: Any,
+        *,
+        fn_args: Any = None,
+        fn_kwargs: Any = None,
+        fn_constructor_args: Any = None,
+        fn_constructor_kwargs: Any = None,
+        **places: Any,
+    ) -> Dataset:
+        """`fn` of each row, a dict, which gives another."""
+        _check_places("map", places)
+        return self._then(
+            steps.Map(steps.Function(fn, fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs))
+        )
+
+    def map_batches(
+        self, fn: Any, *, batch_size: int | str | None = None, batch_format: str | None = "default",
+        fn_args: Any = None, fn_kwargs: Any = None, fn_constructor_args: Any = None, fn_constructor_kwargs: Any = None, **places: Any,
+    ) -> Dataset:  # fmt: skip
+        """`fn` of batches of `batch_size` rows (None: as they are read), which gives a batch, or yields several.
+
+        A callable class is made once in each process that reads."""
+        _check_places("map_batches", places)
+        size = None if batch_size in ("default", "auto") else batch_size
+        function = steps.Function(fn, fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs)
+        return self._then(steps.MapBatches(function, size, batch_format))  # type: ignore[arg-type]
+
+    def flat_map(
+        self,
+        fn: Any,
+        *,
+        fn_args: Any = None,
+        fn_kwargs: Any = None,
+        fn_constructor_args: Any = None,
+        fn_constructor_kwargs: Any = None,
+        **places: Any,
+    ) -> Dataset:
+        """`fn` of each row, which gives a list of rows."""
+        _check_places("flat_map", places)
+        return self._then(
+            steps.FlatMap(steps.Function(fn, fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs))
+        )
+
+    def filter(
+        self,
+        fn: Any = None,
+        expr: str | None = None,
+        *,
+        fn_args: Any = None,
+        fn_kwargs: Any = None,
+        fn_constructor_args: Any = None,
+        fn_constructor_kwargs: Any = None,
+        **places: Any,
+    ) -> Dataset:
+        """The rows for which `fn`, or an expression such as "x > 3 and kind == 'a'", is true."""
+        _check_places("filter", places)
+        if (fn is None) == (expr is None):
+            raise ValueError("Exactly one of 'fn' or 'expr' must be provided to `filter`.")
+        if expr is not None:
+            return self._then(steps.FilterExpression(expr))
+        return self._then(
+            steps.Filter(steps.Function(fn, fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs))
+        )
+
+    def add_column(
+        self, col: str, fn: Callable[[Any], Any], *, batch_format: str | None = "pandas", **places: Any
+    ) -> Dataset:
+        """With one more column: `fn` of a batch."""
+        _check_places("add_column", places)
+        return self._then(steps.AddColumn(col, steps.Function(fn), batch_format))
+
+    def select_columns(self, cols: str | list[str], **places: Any) -> Dataset:
+        _check_places("select_columns", places)
+        names = _names(cols, "cols")
+        pruned = _pruned(self.plan, names)
+        return Dataset(
+            plans.Then(pruned, steps.columns(f"Select({names})", steps.selected, names)), self._name
+        )
+
+    def drop_columns(self, cols: str | list[str], **places: Any) -> Dataset:
+        _check_places("drop_columns", places)
+        return self._then(steps.columns(f"Drop({cols})", steps.dropped, _names(cols, "cols")))
+
+    def rename_columns(self, names: Mapping[str, str] | list[str], **places: Any) -> Dataset:
+        _check_places("rename_columns", places)
+        return self._then(steps.columns("Rename", steps.renamed, names))
+
+    def random_sample(self, fraction: float, *, seed: Any = None) -> Dataset:
+        """Each row with this chance."""
+        if not 0 <= fraction <= 1:
+            raise ValueError("Fraction must be between 0 and 1.")
+        return self._then(steps.Sample(fraction, self._draw(seed).seed))
+
+    # Their order, and how many
+
+    def _draw(self, seed: Any) -> plans.Draw:
+        if isinstance(seed, RandomSeedConfig):
+            return plans.Draw(
+                secrets.randbits(62) if seed.seed is None else seed.seed, seed.reseed_after_execution
+            )
+        return plans.Draw(secrets.randbits(62), True) if seed is None else plans.Draw(int(seed), False)
+
+    def random_shuffle(self, *, seed: Any = None, num_blocks: int | None = None, **places: Any) -> Dataset:
+        """In an order that is drawn, in each epoch another one; with a seed always the same. Rows of files are mixed with those
+        that are read near them, and the files' parts are drawn from all of them."""
+        _check_places("random_shuffle", places)
+        return Dataset(plans.Shuffled(self.plan, self._draw(seed)), self._name)
+
+    def randomize_block_order(self, *, seed: Any = None) -> Dataset:
+        return Dataset(plans.BlockOrder(self.plan, self._draw(seed)), self._name)
+
+    def repartition(
+        self,
+        num_blocks: int | None = None,
+        target_num_rows_per_block: int | None = None,
+        *,
+        shuffle: bool = False,
+        **options: Any,
+    ) -> Dataset:
+        """In so many parts, or parts of so many rows."""
+        if (num_blocks is None) == (target_num_rows_per_block is None):
+            raise ValueError("Either `num_blocks` or `target_num_rows_per_block` must be set, and not both")
+        if options.get("keys"):
+            raise NotImplementedError(
+                "repartition(keys=...) is not provided: sort by the column, or group where it is read"
+            )
+        whole = self.random_shuffle() if shuffle else self
+        return Dataset(plans.Divided(whole.plan, num_blocks, target_num_rows_per_block), self._name)
+
+    def limit(self, limit: int) -> Dataset:
+        """The first rows."""
+        if limit < 0:
+            raise ValueError(f"`limit` must be 0 or more, not {limit}")
+        return Dataset(plans.Between(self.plan, 0, limit, f"Limit({limit})"), self._name)
+
+    def union(self, *other: Dataset) -> Dataset:
+        """These rows, and then those of the others."""
+        return Dataset(plans.Union(self.plan, *(one.plan for one in other)), self._name)
+
+    def zip(self, *other: Dataset) -> Dataset:
+        """Columns side by side; both must have as many rows."""
+        return Dataset(plans.Zip(self.plan, *(one.plan for one in other)), self._name)
+
+    def sort(
+        self, key: str | list[str], descending: bool | list[bool] = False, boundaries: Any = None
+    ) -> Dataset:
+        """By columns. Who reads of it holds all of it in memory."""
+        keys = _names(key, "key")
+        down = descending if isinstance(descending, list) else [descending] * len(keys)
+        if len(down) != len(keys):
+            raise ValueError(
+                f"Length of `descending` ({len(down)}) does not match the length of the key ({len(keys)})"
+            )
+
+        def ordered(block: Block) -> Block:
+            missing = [name for name in keys if name not in block.columns]
+            if missing:
+                raise ValueError(
+                    f"You specified the column '{missing[0]}', but there's no such column in the dataset."
+                )
+            rows = np.arange(block.rows)
+            for name, back in reversed(list(zip(keys, down))):
+                values = as_numpy(block.columns[name])[rows]
+                order = np.argsort(values[::-1] if back else values, kind="stable")
+                rows = rows[len(rows) - 1 - order[::-1]] if back else rows[order]
+            return block.take(rows)
+
+        return Dataset(plans.Together(self.plan, ordered, f"Sort({keys}, {down})"), self._name)
+
+    # In several data sets
+
+    def _between(self, edges: list[int]) -> list[Dataset]:
+        fixed = self.plan.fixed()
+        return [
+            Dataset(plans.Between(fixed, start, stop), self._name) for start, stop in zip(edges, edges[1:])
+        ]
+
+    def split(self, n: int, *, equal: bool = False, locality_hints: Any = None) -> list[Dataset]:
+        """In so many; with `equal` of as many rows each, and what is over is left out."""
+        if n <= 0:
+            raise ValueError(f"The number of splits {n} is not positive.")
+        if locality_hints is not None and len(locality_hints) != n:
+            raise ValueError("The length of locality_hints must equal the number of splits")
+        rows = self.count()
+        return self._between([rows // n * i if equal else rows * i // n for i in range(n + 1)])
+
+    def split_at_indices(self, indices: list[int]) -> list[Dataset]:
+        """Before each of these rows."""
+        if not indices:
+            raise ValueError("indices must be at least of length 1")
+        if sorted(indices) != list(indices):
+            raise ValueError("indices must be sorted")
+        if indices[0] < 0:
+            raise ValueError("indices must be positive")
+        rows = self.count()
+        return self._between([0, *(min(index, rows) for index in indices), rows])
+
+    def split_proportionately(self, proportions: list[float]) -> list[Dataset]:
+        """Of these parts of the rows, and one of what is left."""
+        if not proportions:
+            raise ValueError("proportions must be at least of length 1")
+        if sum(proportions) >= 1:
+            raise ValueError("proportions must sum to less than 1")
+        if any(part <= 0 for part in proportions):
+            raise ValueError("proportions must be bigger than 0")
+        rows = self.count()
+        return self.split_at_indices([int(rows * part) for part in np.cumsum(proportions)])
+
+    def train_test_split(
+        self,
+        test_size: int | float,
+        *,
+        shuffle: bool = False,
+        seed: int | None = None,
+        stratify: str | None = None,
+    ) -> tuple[Dataset, Dataset]:
+        """One to train with and one to test with, of this part or number of the rows, at the end or drawn."""
+        if stratify is not None:
+            raise NotImplementedError(
+                "train_test_split(stratify=...) is not provided: split each class, and join them by union"
+            )
+        whole = self.random_shuffle(seed=seed) if shuffle else self
+        rows = self.count()
+        if isinstance(test_size, float):
+            if not 0 < test_size < 1:
+                raise ValueError(
+                    f"If `test_size` is a float, it must be bigger than 0 and smaller than 1. Got {test_size}."
+                )
+            edge = int(rows * (1 - test_size))
+        else:
+            if not 0 < test_size < rows:
+                raise ValueError(
+                    f"If `test_size` is an int, it must be bigger than 0 and smaller than the size of the dataset ({rows}). "
+                    f"Got {test_size}."
+                )
+            edge = rows - test_size
+        train, test = whole._between([0, edge, rows])
+        return train, test
+
+    def streaming_split(
+        self, n: int, *, equal: bool = False, locality_hints: Any = None
+    ) -> list[DataIterator]:
+        """An iterator for each of `n` readers, together over all rows; with `equal` of as many rows each."""
+        if n <= 0:
+            raise ValueError(f"The number of splits {n} is not positive.")
+        return [DataIterator(Shard(self, rank, n, equal)) for rank in range(n)]
+
+    # What is in it
+
+    def _blocks(self) -> Iterator[Block]:
+        return plans.blocks_of(self.plan.parts(Reading()))
+
+    def iterator(self) -> DataIterator:
+        return DataIterator(Shard(self))
+
+    def iter_rows(self) -> Iterable[dict[str, Any]]:
+        return self.iterator().iter_rows()
+
+    def iter_batches(self, **options: Any) -> Iterable[Any]:
+        return self.iterator().iter_batches(**options)
+
+    def iter_torch_batches(self, **options: Any) -> Iterable[Any]:
+        return self.iterator().iter_torch_batches(**options)
+
+    def iter_jax_batches(self, **options: Any) -> Iterable[Any]:
+        return self.iterator().iter_jax_batches(**options)
+
+    def to_torch(self, **options: Any) -> Any:
+        return self.iterator().to_torch(**options)
+
+    def take(self, limit: int = 20) -> list[dict[str, Any]]:
+        """The first rows."""
+        found: list[dict[str, Any]] = []
+        for block in self._blocks() if limit > 0 else ():
+            found += block.slice(0, limit - len(found)).records()
+            if len(found) >= limit:
+                break
+        return found
+
+    def take_all(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """All rows; ValueError when they are more than `limit`."""
+        found = (
+            [record for block in self._blocks() for record in block.records()]
+            if limit is None
+            else self.take(limit + 1)
+        )
+        if limit is not None and len(found) > limit:
+            raise ValueError(f"The dataset has more than the given limit of {limit} records.")
+        return found
+
+    def take_batch(self, batch_size: int = 20, *, batch_format: str | None = "default") -> Any:
+        found, rows = [], 0
+        for block in self._blocks():
+            found.append(block.slice(0, batch_size - rows))
+            rows += found[-1].rows
+            if rows >= batch_size:
+                break
+        if not rows:
+            raise ValueError("The dataset is empty.")
+        return concat(found).batch(batch_format)
+
+    def show(self, limit: int = 20) -> None:
+        for record in self.take(limit):
+            print(record)
+
+    def count(self) -> int:
+        """How many rows; they are read where that is not known."""
+        reading = Reading()
+        return sum(reading.count(part) for part in self.plan.parts(reading))
+
+    def schema(self, fetch_if_missing: bool = True) -> Schema | None:
+        """Of the first rows."""
+        first = next((block for block in self._blocks() if block.columns), None)
+        return Schema(described(first)) if first is not None else None
+
+    def columns(self, fetch_if_missing: bool = True) -> list[str] | None:
+        schema = self.schema()
+        return schema.names if schema is not None else None
+
+    def input_files(self) -> list[str]:
+        sources = (getattr(plan, "source", None) for plan in self.plan.walk())
+        return sorted({path for source in sources if source is not None for path in source.input_files()})
+
+    def size_bytes(self) -> int:
+        return sum(block.nbytes() for block in self._blocks())
+
+    def num_blocks(self) -> int:
+        raise NotImplementedError(
+            "Number of blocks is only available for `MaterializedDataset`, because the number of blocks may dynamically change "
+            "during execution. Call `ds.materialize()` to get a `MaterializedDataset`."
+        )
+
+    def to_pandas(self, limit: int | None = None) -> Any:
+        """One data frame; ValueError when the rows are more than `limit`."""
+        whole = concat(list(self._blocks()))
+        if limit is not None and whole.rows > limit:
+            raise ValueError(f"the dataset has more than the given limit of {limit} rows: {whole.rows}")
+        return whole.pandas()
+
+    def materialize(self) -> MaterializedDataset:
+        """Read once, and kept in memory; workers share what they read of it."""
+        parts = self.plan.parts(Reading())
+        return MaterializedDataset.holding([concat(list(part.blocks())) for part in parts], self._name)
+
+    # What a column comes to
+
+    def _column(self, name: str) -> np.ndarray:
+        blocks = [block for block in self._blocks() if block.rows]
+        if not blocks:
+            return np.array([])
+        blocks_missing(blocks, [name])
+        return np.concatenate([as_numpy(block.columns[name]) for block in blocks])
+
+    def _each(self, on: str | list[str] | None, work: Callable[[np.ndarray], Any]) -> Any:
+        if isinstance(on, str):
+            return work(self._column(on))
+        names = on if on is not None else self.columns() or []
+        found = {name: work(self._column(name)) for name in names}
+        return next(iter(found.values())) if len(found) == 1 else found
+
+    def sum(self, on: Any = None, ignore_nulls: bool = True) -> Any:
+        return self._each(on, lambda values: _number(np.nansum(values)) if len(values) else None)
+
+    def min(self, on: Any = None, ignore_nulls: bool = True) -> Any:
+        return self._each(on, lambda values: _number(np.nanmin(values)) if len(values) else None)
+
+    def max(self, on: Any = None, ignore_nulls: bool = True) -> Any:
+        return self._each(on, lambda values: _number(np.nanmax(values)) if len(values) else None)
+
+    def mean(self, on: Any = None, ignore_nulls: bool = True) -> Any:
+        return self._each(on, lambda values: float(np.nanmean(values)) if len(values) else None)
+
+    def std(self, on: Any = None, ddof: int = 1, ignore_nulls: bool = True) -> Any:
+        return self._each(
+            on, lambda values: float(np.nanstd(values, ddof=ddof)) if len(values) > ddof else None
+        )
+
+    def unique(self, column: str, ignore_nulls: bool = False) -> list[Any]:
+        """The values of a column, each once, as they come first."""
+        found = Block({column: of_values(self._column(column).tolist())}).records()
+        return list(dict.fromkeys(record[column] for record in found))
+
+    # The data set itself
+
+    @property
+    def name(self) -> str | None:
+        return self._name
+
+    def set_name(self, name: str | None) -> None:
+        self._name = name
+
+    @staticmethod
+    def copy(ds: Dataset, _deep_copy: bool = False, _as: type | None = None) -> Dataset:
+        import copy
+
+        other = copy.copy(ds)
+        other.context = ds.context.copy()
+        return other
+
+    def stats(self) -> str:
+        return repr(self)
+
+    def __iter__(self) -> Iterator[Any]:
+        raise TypeError(
+            "`Dataset` objects aren't iterable. To iterate records, call `ds.iter_rows()` or `ds.iter_batches()`."
+        )
+
+    def __len__(self) -> int:
+        raise AttributeError(
+            "Use `ds.count()` to compute the length of a distributed Dataset. This may be an expensive operation."
+        )
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        refuse(name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        lines, plan = [], self.plan
+        while plan.inputs and len(plan.inputs) == 1:
+            lines.append(plan.name)
+            plan = plan.inputs[0]
+        lines.append(_leaf(plan))
+        return "\n".join(("   " * (i - 1) + "+- " if i else "") + line for i, line in enumerate(lines))
+
+
+class MaterializedDataset(Dataset):
+    """What was read, in memory."""
+
+    @classmethod
+    def holding(cls, blocks: list[Block], name: str | None = None) -> MaterializedDataset:
+        kept = [block for block in blocks if block.rows] or blocks[:1]
+        return cls(plans.Read(Held(kept)), name)
+
+    def num_blocks(self) -> int:
+        return len(self.plan.parts(Reading()))
+
+    def _then(self, step: steps.Step) -> Dataset:
+        return Dataset(plans.Then(self.plan, step), self._name)
+
+
+def _leaf(plan: Plan) -> str:
+    source = getattr(plan, "source", None)
+    if source is None:
+        return plan.name
+    rows = len(source) if hasattr(source, "__len__") else "?"
+    return f"Dataset(num_rows={rows}, source={type(source).__name__})"
+
+
+def _names(names: Any, what: str) -> list[str]:
+    found = [names] if isinstance(names, str) else list(names)
+    if not all(isinstance(name, str) for name in found):
+        raise ValueError(f"`{what}` must be a name or a list of names, not {names!r}")
+    if len(set(found)) != len(found):
+        raise ValueError(f"`{what}` has a name twice: {found}")
+    return found
+
+
+def _pruned(plan: Plan, names: list[str]) -> Plan:
+    """A source that need not read all columns is told which are wanted."""
+    only = getattr(getattr(plan, "source", None), "only", None)
+    return plans.Read(only(names)) if only is not None else plan
+
+
+def _number(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,17 @@
+"""Preprocessors: fitted once to a data set, in the driver, then a step of any other."""
+
+from .base import BatchMapper as BatchMapper
+from .base import Chain as Chain
+from .base import Preprocessor as Preprocessor
+from .base import PreprocessorNotFittedException as PreprocessorNotFittedException
+from .columns import Concatenator as Concatenator
+from .columns import Normalizer as Normalizer
+from .columns import SimpleImputer as SimpleImputer
+from .columns import TorchVisionPreprocessor as TorchVisionPreprocessor
+from .encoders import LabelEncoder as LabelEncoder
+from .encoders import OneHotEncoder as OneHotEncoder
+from .encoders import OrdinalEncoder as OrdinalEncoder
+from .scalers import MaxAbsScaler as MaxAbsScaler
+from .scalers import MinMaxScaler as MinMaxScaler
+from .scalers import RobustScaler as RobustScaler
+from .scalers import StandardScaler as StandardScaler

@@ -1,0 +1,93 @@
+"""Classes as numbers."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import numpy as np
+
+from ..block import as_numpy
+from ..dataset import Dataset
+from ..steps import Function, MapBatches
+from .base import ByColumn
+
+
+def _items(values: np.ndarray) -> list[Any]:
+    return [tuple(value) if isinstance(value, (list, np.ndarray)) else value for value in values.tolist()]
+
+
+class _Encoder(ByColumn):
+    def _classes(self, dataset: Dataset, most: dict[str, int] | None = None) -> None:
+        for name, values in self._learn(dataset, self.columns).items():
+            counted = collections.Counter(_items(values))
+            kept = [value for value, _ in counted.most_common((most or {}).get(name))]
+            self.stats_[f"unique_values({name})"] = {value: i for i, value in enumerate(sorted(kept))}
+
+    def _numbers(self, values: np.ndarray, name: str) -> list[int | None]:
+        known = self.stats_[f"unique_values({name})"]
+        return [known.get(value) for value in _items(values)]
+
+
+class OrdinalEncoder(_Encoder):
+    """The number of each class, in their order."""
+
+    def __init__(
+        self, columns: list[str], *, encode_lists: bool = True, output_columns: list[str] | None = None
+    ):
+        super().__init__(columns, output_columns)
+        self.encode_lists = encode_lists
+
+    def _fit(self, dataset: Dataset) -> None:
+        self._classes(dataset)
+
+    def _column(self, values: np.ndarray, name: str) -> np.ndarray:
+        found = self._numbers(values, name)
+        return (
+            np.array(found)
+            if None not in found
+            else np.array([np.nan if one is None else one for one in found])
+        )
+
+
+class LabelEncoder(OrdinalEncoder):
+    """The number of each class of one column. A class that was not there when it was fitted is NaN."""
+
+    def __init__(self, label_column: str, *, output_column: str | None = None):
+        super().__init__([label_column], output_columns=[output_column] if output_column else None)
+        self.label_column, self.output_column = label_column, output_column or label_column
+
+    def inverse_transform(self, ds: Dataset) -> Dataset:
+        """The classes again."""
+        self._check_fitted()
+        classes = list(self.stats_[f"unique_values({self.label_column})"])
+
+        def named(batch: dict[str, np.ndarray]) -> dict[str, Any]:
+            numbers = as_numpy(batch[self.output_column])
+            return {**batch, self.label_column: [classes[int(number)] for number in numbers]}
+
+        return ds._then(MapBatches(Function(named), None, "numpy"))
+
+
+class OneHotEncoder(_Encoder):
+    """A vector with a 1 where the class is; of zeros for one that was not there when it was fitted."""
+
+    def __init__(
+        self,
+        columns: list[str],
+        *,
+        max_categories: dict[str, int] | None = None,
+        output_columns: list[str] | None = None,
+    ):
+        super().__init__(columns, output_columns)
+        self.max_categories = max_categories or {}
+
+    def _fit(self, dataset: Dataset) -> None:
+        self._classes(dataset, self.max_categories)
+
+    def _column(self, values: np.ndarray, name: str) -> np.ndarray:
+        vectors = np.zeros((len(values), len(self.stats_[f"unique_values({name})"])), dtype=np.uint8)
+        for row, number in enumerate(self._numbers(values, name)):
+            if number is not None:
+                vectors[row, number] = 1
+        return vectors

@@ -1,0 +1,268 @@
+"""Steps: what is done with the rows of each part when they are read, in the process that reads them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import os
+import threading
+from typing import Any, Callable, Iterable, Iterator, Mapping
+
+from .block import Block, as_numpy, check_format, gathered, of_batch, of_records, rebatched
+from .expression import Expression
+
+ROWS = 1024  # of a block that rows are gathered in
+_numbers = itertools.count()
+_made: dict[tuple, Any] = {}  # objects of callable classes in this process
+_making = threading.Lock()
+
+
+class Step:
+    """`keeps_rows`: whether it gives a row for a row; None where that depends on a user's function. `by_row`: whether a row comes
+    out the same whatever stands beside it."""
+
+    keeps_rows: bool | None = True
+    by_row = True
+    name = ""
+
+    def __init__(self) -> None:
+        self.identity = f"{os.getpid()}-{next(_numbers)}"
+        self.changed = False  # what a step of unknown kind was seen to do to the number of rows
+
+    def run(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        raise NotImplementedError
+
+    def is_stateful(self) -> bool:
+        """Whether no two threads may take it at once."""
+        return False
+
+
+class Function:
+    """A user's function with its arguments; of a class one object is made in each process, when it is first called."""
+
+    def __init__(
+        self,
+        call: Any,
+        args: Iterable[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        constructor_args: Iterable[Any] | None = None,
+        constructor_kwargs: Mapping[str, Any] | None = None,
+    ):
+        if not callable(call):
+            raise ValueError(f"`fn` must be a function or a callable class, not {type(call).__name__}")
+        self.is_class = inspect.isclass(call)
+        for name, given in (
+            ("fn_constructor_args", constructor_args),
+            ("fn_constructor_kwargs", constructor_kwargs),
+        ):
+            if given is not None and not self.is_class:
+                raise ValueError(
+                    f"``{name}`` can only be specified if providing a callable class instance for ``fn``, but got: {call}."
+                )
+        if inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call):
+            raise ValueError("`fn` is an `async def` function: call asyncio.run(...) in a plain one")
+        self.call = call
+        self.args, self.kwargs = tuple(args or ()), dict(kwargs or {})
+        self.constructor = tuple(constructor_args or ()), dict(constructor_kwargs or {})
+        self.identity = f"{os.getpid()}-{next(_numbers)}"
+        self.name = getattr(call, "__name__", type(call).__name__)
+
+    def __call__(self, value: Any) -> Any:
+        call = self._object() if self.is_class else self.call
+        return call(value, *self.args, **self.kwargs)
+
+    def _object(self) -> Any:
+        key = (os.getpid(), self.identity)
+        with _making:
+            if key not in _made:
+                args, kwargs = self.constructor
+                _made[key] = self.call(*args, **kwargs)
+            return _made[key]
+
+
+class _Called(Step):
+    """With a user's function."""
+
+    def __init__(self, function: Function):
+        super().__init__()
+        self.function = function
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return f"{type(self).__name__}({self.function.name})"
+
+    def is_stateful(self) -> bool:
+        return self.function.is_class
+
+
+class Map(_Called):
+    def run(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        for block in blocks:
+            yield of_records([self._checked(self.function(record)) for record in block.records()])
+
+    def _checked(self, record: Any) -> Mapping[str, Any]:
+        if not isinstance(record, Mapping):
+            raise ValueError(
+                f"Error validating {record!r:.100}: `map` expects `fn` ({self.function.name}) to return a dict, not {type(record)}"
+            )
+        return record
+
+
+class FlatMap(_Called):
+    keeps_rows = False
+
+    def run(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        return gathered(
+            (one for block in blocks for record in block.records() for one in self.function(record)), ROWS
+        )
+
+
+class Filter(_Called):
+    keeps_rows = False
+
+    def run(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        for block in blocks:
+            kept = [i for i, record in enumerate(block.records()) if self.function(record)]
+            yield block if len(kept) == block.rows else block.take(kept)
+
+
+class FilterExpression(Step):
+    """With an expression over the columns, as "x > 3 and kind == 'a'", or one of pyarrow's."""
+
+    keeps_rows = False
+
+    def __init__(self, expression: Any):
+        super().__init__()
+        self.expression = Expression(expression)
+        self.name = f"Filter({expression})"
+
+    def run(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        import numpy as np
+
+        for block in blocks:
+            if block.rows:
+                yield block.take(np.flatnonzero(self.expression(block)))
+
+
+class MapBatches(_Called):
+    keeps_rows = None
+    by_row = False
+
+    def __init__(self, function: Function, batch_size: int | None, batch_format: str | None):
+        super().__init__(function)
+        check_format(batch_format)
+        if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
+            raise ValueError(f"Batch size can't be negative or 0, but it's {batch_size}")
+        self.batch_size, self.batch_format = batch_size, batch_format
+
+    def run(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        for block in rebatched(blocks, self.batch_size):
+            given = self.function(block.batch(self.batch_format))
+            if not inspect.isgenerator(given):
+                made = of_batch(given, self.function.name)
+                self.changed |= made.rows != block.rows
+                yield made
+                continue
+            rows = 0
+            for batch in given:
+                made = of_batch(batch, self.function.name)
+                rows += made.rows
+                self.changed |= rows > block.rows
+                yield made
+            self.changed |= rows != block.rows
+
+
+class AddColumn(Step):
+    def __init__(self, column: str, function: Function, batch_format: str | None):
+        super().__init__()
+        check_format(batch_format)
+        self.column, self.function, self.batch_format = column, function, batch_format
+        self.name = f"AddColumn({column})"
+
+    def run(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        for block in blocks:
+            made = of_batch({self.column: self.function(block.batch(self.batch_format))}, self.name)
+            if made.rows != block.rows:
+                raise ValueError(f"{self.name} gave {made.rows} values for {block.rows} rows")
+            yield Block({**block.columns, **made.columns}, block.rows)
+
+
+class Columns(Step):
+    """Of the columns of a block, by old name, those that stay, by the name that each then has."""
+
+    def __init__(self, name: str, chosen: Callable[[list[str]], dict[str, str]]):
+        super().__init__()
+        self.name, self.chosen = name, chosen
+
+    def run(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        for block in blocks:
+            if block.columns:
+                chosen = self.chosen(list(block.columns))
+                yield Block({new: block.columns[old] for old, new in chosen.items()}, block.rows)
+
+
+def selected(names: list[str], there: list[str]) -> dict[str, str]:
+    missing = [name for name in names if name not in there]
+    if missing:
+        raise KeyError(
+            f"select_columns: column(s) not found in dataset schema: {missing}. Available columns: {there}"
+        )
+    return {name: name for name in names}
+
+
+def dropped(names: list[str], there: list[str]) -> dict[str, str]:
+    missing = [name for name in names if name not in there]
+    if missing:
+        raise KeyError(
+            f"drop_columns: column(s) not found in dataset schema: {missing}. Available columns: {there}"
+        )
+    return {name: name for name in there if name not in names}
+
+
+def renamed(names: Mapping[str, str] | list[str], there: list[str]) -> dict[str, str]:
+    if isinstance(names, Mapping):
+        return {name: names.get(name, name) for name in there}
+    if len(names) != len(there):
+        raise ValueError(f"rename_columns requires length of names to be {len(there)}, got {len(names)}")
+    return dict(zip(there, names))
+
+
+def columns(name: str, choose: Callable, names: Any) -> Columns:
+    return Columns(name, functools.partial(choose, names))
+
+
+class Sample(Step):
+    """Each row with a chance, the same rows whenever it is read with one seed."""
+
+    keeps_rows = False
+    by_row = False
+
+    def __init__(self, fraction: float, seed: int):
+        super().__init__()
+        self.fraction, self.seed = fraction, seed
+        self.name = f"RandomSample({fraction})"
+
+    def run(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        import numpy as np
+
+        for i, block in enumerate(blocks):
+            first = as_numpy(next(iter(block.columns.values())))[:1].tobytes() if block.rows else b""
+            draws = np.random.default_rng([self.seed, i, *first]).random(block.rows)
+            yield block.take(np.flatnonzero(draws < self.fraction))
+
+
+class Fitted(Step):
+    """A preprocessor of data frames, or of arrays."""
+
+    by_row = True
+
+    def __init__(self, preprocessor: Any):
+        super().__init__()
+        self.preprocessor = preprocessor
+        self.name = type(preprocessor).__name__
+
+    def run(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        for block in blocks:
+            if block.rows:
+                yield self.preprocessor.transform_block(block)
