@@ -217,8 +217,14 @@ def _device_context() -> str | None:
 # -- the zygote
 
 
+def hold_threads() -> None:
+    """The allocator of pyarrow starts a thread when it is loaded, to give memory back; without it that is done in passing."""
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
+
+
 def import_modules(modules: list[str]) -> None:
     """What the working directory holds is not for the zygote: it may change before the next run."""
+    hold_threads()
     path = list(sys.path)
     sys.path[:] = [entry for entry in path if entry not in ("", os.getcwd())]
     try:
@@ -241,6 +247,7 @@ class Loaded:
     def load(self) -> None:
         from . import payload
 
+        hold_threads()
         importlib.import_module("trainyard._worker")  # its imports are shared, too
         if self.fd is not None:
             self.value = payload.load(self.fd)

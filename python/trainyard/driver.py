@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
 import json
 import os
 import select
@@ -146,7 +147,7 @@ class Driver:
             "argv": [*_interpreter(), "-m", "trainyard._worker"],
             "template_argv": None
             if fork
-            else [*_interpreter(), "-m", "trainyard._template", *backend.preload],
+            else [*_interpreter(), "-m", "trainyard._template", *self._preload()],
             "environment": self._environment(),
             "framework": backend.framework,
             "backend": backend.comm_backend(self._scaling),
@@ -160,6 +161,15 @@ class Driver:
             "keep_agents": not fork,  # the copy is of this moment
         }
         return {name: value for name, value in request.items() if value is not None}
+
+    def _preload(self) -> list[str]:
+        """What the template imports: what the backend needs, and what data sets are read with. pyarrow imports pandas for text."""
+        modules = list(self._trainer.backend_config.preload)
+        if self._trainer.datasets:
+            modules += [name for name in ("trainyard.data", "pyarrow.parquet") if name in sys.modules]
+            if "pyarrow" in sys.modules and importlib.util.find_spec("pandas") is not None:
+                modules.append("pandas")
+        return modules
 
     def _grace(self) -> float | None:
         """Of the run, with what the failure config adds to it."""

@@ -96,7 +96,8 @@ class Dataset:
 
     def map_batches(
         self, fn: Any, *, batch_size: int | str | None = None, batch_format: str | None = "default",
-        fn_args: Any = None, fn_kwargs: Any = None, fn_constructor_args: Any = None, fn_constructor_kwargs: Any = None, **places: Any,
+        fn_args: Any = None, fn_kwargs: Any = None,
+        fn_constructor_args: Any = None, fn_constructor_kwargs: Any = None, **places: Any,
     ) -> Dataset:  # fmt: skip
         """`fn` of batches of `batch_size` rows (None: as they are read), which gives a batch, or yields several.
 
