@@ -11,6 +11,8 @@
 #include "base/str.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
+#include "cluster/hosts.h"
+#include "engine/branches.h"
 #include "engine/join_node.h"
 #include "engine/rendezvous.h"
 
@@ -19,13 +21,14 @@ static int fail(const ty_error *err) {
     return ty_error_exit_status(err->code);
 }
 
-/* --rendezvous LIST --node-rank I [--node-name NAME] [--key none]: the key is in the environment, or the first
- * line of standard input. */
+/* --rendezvous LIST --node-rank I [--node-name NAME] [--key none] [--slots N] [--ends-with input]: the key is in the
+ * environment, or the first line of standard input, with whose end the agent may be told to end. */
 static int join(int argc, char **argv) {
     struct join_node node = {.command = "agent"};
     ty_error err = {0};
-    int64_t rank = -1;
+    int64_t rank = -1, slots = 0;
     bool keyless = false;
+    struct cluster_overrides overrides = {.num_cpus = -1, .num_gpus = -1};
     for (int i = 1; i + 1 < argc; i += 2) {
         if (str_equal(argv[i], "--rendezvous"))
             node.rendezvous = argv[i + 1];
@@ -33,6 +36,10 @@ static int join(int argc, char **argv) {
             node.node_name = argv[i + 1];
         else if (str_equal(argv[i], "--key"))
             keyless = str_equal(argv[i + 1], "none");
+        else if (str_equal(argv[i], "--ends-with"))
+            node.ends_with_input = str_equal(argv[i + 1], "input");
+        else if (str_equal(argv[i], "--slots") && str_to_int64(argv[i + 1], 1, HOST_SLOTS_MAX, &slots))
+            overrides.num_cpus = (double)slots;
         else if (!str_equal(argv[i], "--node-rank") ||
                  !str_to_int64(argv[i + 1], 0, RENDEZVOUS_NODES_MAX - 1, &rank))
             rank = -1;
@@ -43,6 +50,7 @@ static int join(int argc, char **argv) {
         return ty_error_exit_status(TY_EUSAGE);
     }
     node.node_rank = (uint32_t)rank;
+    node.overrides = &overrides;
     if (key_take_variable(&node.key, &err) < 0) return fail(&err);
     bool asks = node.key.text[0] == '\0' && !keyless;
     if (asks && key_read_line(&node.key, STDIN_FILENO, &err) < 0) return fail(&err);
@@ -58,6 +66,8 @@ int command_agent_main(int argc, char **argv) {
         return agent_main((int)channel, (pid_t)copy);
     if (argc > 1 && str_equal(argv[1], "--stacks")) return stack_save_main(argc - 1, argv + 1);
     if (argc > 1 && str_equal(argv[1], "--rendezvous")) return join(argc, argv);
+    if (argc > 2 && str_equal(argv[1], "--branches"))
+        return branches_main(argv[2], argc > 3 && str_equal(argv[3], "--copy"));
     terminal_error("agent", "this is started by `trainyard run`: --channel-fd N, or --rendezvous HOST:PORT");
     return ty_error_exit_status(TY_EUSAGE);
 }

@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "engine/join.h"
 #include "engine/join_node.h"
+#include "engine/ssh.h"
 
 static int set_nodes(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
@@ -33,6 +34,33 @@ static int set_rank(const struct option_spec *option, void *target, const char *
                    RENDEZVOUS_NODES_MAX - 1);
 }
 
+static int take_hosts(struct join_options *join, int (*read)(const char *, struct hosts *, ty_error *),
+                      const char *value, ty_error *err) {
+    struct hosts hosts = {0};
+    int result = read(value, &hosts, err);
+    if (result < 0) return result;
+    hosts_done(&join->hosts);
+    join->hosts = hosts;
+    join->options.hosts = &join->hosts;
+    return 0;
+}
+
+static int set_hosts(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    return take_hosts(target, hosts_parse, value, err);
+}
+
+static int set_hostfile(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    return take_hosts(target, hosts_read, value, err);
+}
+
+static int set_copy(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option, (void)value, (void)err;
+    ((struct join_options *)target)->options.copy = true;
+    return 0;
+}
+
 static const struct option_spec join_specs[] = {
     {"nnodes", 0, "N|MIN:MAX",
      "how many nodes this command is started on, once on each; MIN:MAX begins with MIN, and others may come",
@@ -41,6 +69,14 @@ static const struct option_spec join_specs[] = {
      NULL},
     {"rendezvous", 0, "HOST:PORT", "where they meet: an address of the node of rank 0; the same on all",
      option_text, offsetof(struct join_options, options.rendezvous), NULL},
+    {"hosts", 0, "HOST[:SLOTS][,...]",
+     "start agents on these hosts by ssh: a,b:8,gpu[01-04]; SLOTS is how many CPUs are taken there (default: "
+     "all)",
+     set_hosts, 0, NULL},
+    {"hostfile", 0, "FILE", "the same from a file, a line each: HOST, HOST:SLOTS, or HOST slots=N",
+     set_hostfile, 0, NULL},
+    {"copy", 0, NULL, "bring the trainyard command and its library to hosts of --hosts that do not have them",
+     set_copy, 0, NULL},
     {"key-file", 0, "FILE",
      "the key that all of them have, in a file that only you can read, instead of in TRAINYARD_RUN_KEY; "
      "`openssl rand -hex 32` makes "
@@ -56,7 +92,11 @@ void join_options_init(struct join_options *join) {
 int join_options_finish(struct join_options *join, ty_error *err) {
     int result = key_take_variable(&join->options.key, err);
     if (result == 0 && join->key_file != NULL) result = key_read_file(&join->options.key, join->key_file, err);
-    return result == 0 ? join_check(&join->options, err) : result;
+    if (result < 0) return result;
+    if (join->options.hosts != NULL) return ssh_check(&join->options, err);
+    if (join->options.copy)
+        return ty_fail(err, TY_EUSAGE, "--copy is for the hosts of --hosts or --hostfile, and there are none");
+    return join_check(&join->options, err);
 }
 
 int join_options_serve(const struct join_options *join, const struct cluster_options *cluster,

@@ -11,6 +11,7 @@
 struct join_options {
     struct engine_options options;
     const char *key_file;
+    struct hosts hosts;
 };
 
 extern const struct option_group join_group;

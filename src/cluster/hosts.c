@@ -3,6 +3,7 @@
 #include "cluster/hosts.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -203,6 +204,7 @@ int hosts_read(const char *path, struct hosts *hosts, ty_error *err) {
     CLEANUP(buffer_done) struct buffer text = {0};
     if (naming.places == NULL) return ty_fail_memory(err);
     int result = file_read(path, FILE_MAX, &text, err);
+    if (result < 0 && result != -ENOMEM && err != NULL) err->code = result = TY_EUSAGE;
     buffer_text(&text, "");
     if (result == 0 && text.failed) return ty_fail_memory(err);
     if (result == 0 && strlen(text.data) < text.size)

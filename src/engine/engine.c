@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "engine/join.h"
 #include "engine/local.h"
+#include "engine/ssh.h"
 
 int engine_find(const char *name, const struct engine_options *options, const struct engine **engine,
                 ty_error *err) {
@@ -12,8 +13,18 @@ int engine_find(const char *name, const struct engine_options *options, const st
     bool joins = options != NULL && options->max_nodes > 1;
     if (str_equal(name, "slurm"))
         return ty_fail(err, TY_EUSAGE, "engine slurm is not in this version; allowed: auto, local, join");
-    if (!automatic && !str_equal(name, engine_local.name) && !str_equal(name, engine_join.name))
-        return ty_fail(err, TY_EUSAGE, "engine \"%.80s\" is unknown; allowed: auto, local, join", name);
+    if (!automatic && !str_equal(name, engine_local.name) && !str_equal(name, engine_join.name) &&
+        !str_equal(name, engine_ssh.name))
+        return ty_fail(err, TY_EUSAGE, "engine \"%.80s\" is unknown; allowed: auto, local, join, ssh", name);
+    bool hosts = options != NULL && options->hosts != NULL;
+    if (hosts && !automatic && !str_equal(name, engine_ssh.name))
+        return ty_fail(err, TY_EUSAGE, "--hosts is for engine ssh, not for %s", name);
+    if (!hosts && str_equal(name, engine_ssh.name))
+        return ty_fail(err, TY_EUSAGE, "engine ssh needs --hosts a,b:8 or --hostfile FILE");
+    if (hosts) {
+        *engine = &engine_ssh;
+        return ssh_check(options, err);
+    }
     if (options != NULL) {
         int result = join_check(options, err);
         if (result < 0) return result;

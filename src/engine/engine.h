@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "cluster/cluster.h"
+#include "cluster/hosts.h"
 #include "cluster/lease.h"
 #include "engine/rendezvous.h"
 
@@ -34,6 +35,8 @@ struct engine_options {
     const char *rendezvous;        /* --rendezvous; NULL */
     struct run_key key;            /* "": none */
     nanoseconds join_limit;        /* 0: the default */
+    const struct hosts *hosts;     /* --hosts, --hostfile; NULL: none */
+    bool copy;                     /* --copy: hosts are brought the command and its library */
 };
 
 struct engine {

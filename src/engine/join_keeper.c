@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -69,15 +69,32 @@ static bool look(pid_t agent, int *status, nanoseconds *stopped_since) {
     return false;
 }
 
-/* Until its end: its wait status. */
-static int keep(pid_t agent) {
-    static const struct timespec second = {.tv_sec = 1};
+static void hand_on(int signals, pid_t agent) {
+    struct signalfd_siginfo signal;
+    while (read(signals, &signal, sizeof signal) == (ssize_t)sizeof signal)
+        if (signal.ssi_signo != SIGCHLD) (void)kill(agent, (int)signal.ssi_signo);
+}
+
+static bool has_ended(int input) {
+    char bytes[256];
+    ssize_t size = read(input, bytes, sizeof bytes);
+    return size == 0 || (size < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+/* Until its end: its wait status. `input`: it ends with that; -1: nothing. */
+static int keep(pid_t agent, int input) {
     sigset_t set = waited_signals();
+    CLEANUP_FD int signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    struct pollfd waited[] = {{.fd = signals, .events = POLLIN}, {.fd = input, .events = POLLIN}};
     nanoseconds stopped_since = 0;
     int status = 0;
     while (!look(agent, &status, &stopped_since)) {
-        int number = sigtimedwait(&set, NULL, stopped_since > 0 ? &second : NULL);
-        if (number > 0 && number != SIGCHLD) (void)kill(agent, number);
+        (void)poll(waited, ARRAY_SIZE(waited), stopped_since > 0 || signals < 0 ? 1000 : -1);
+        hand_on(signals, agent);
+        if (waited[1].revents != 0 && has_ended(input)) {
+            waited[1].fd = -1;
+            (void)kill(agent, SIGKILL);
+        }
         if (stopped_since > 0 && clock_boot() - stopped_since > STOPPED_LIMIT) (void)kill(agent, SIGKILL);
     }
     return status;
@@ -98,7 +115,7 @@ int join_node_serve(const struct join_node *node) {
         (void)sigprocmask(SIG_SETMASK, &saved, NULL);
         _exit(join_node_run(node, self));
     }
-    int status = keep(agent);
+    int status = keep(agent, node->ends_with_input ? STDIN_FILENO : -1);
     if (WIFEXITED(status)) return WEXITSTATUS(status);
     kill_children();
     (void)dprintf(STDERR_FILENO, "trainyard %s: node %u: its agent was killed by %s\n", node->command,

@@ -18,10 +18,10 @@
 
 #include "agent/agent.h"
 #include "base/array.h"
-#include "base/module.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/kernel.h"
+#include "base/module.h"
 #include "cluster/lease.h"
 #include "engine/address.h"
 #include "engine/description.h"
@@ -121,7 +121,8 @@ static int connect_to_controller(const struct join_node *node, struct transport 
     for (int pause = RETRY_FIRST_MS;; pause = pause * 2 < RETRY_MOST_MS ? pause * 2 : RETRY_MOST_MS) {
         int result = try_all(node, transport, err);
         nanoseconds now = clock_monotonic();
-        if (result == 0 || result == TY_EUSAGE || result == TY_EPROTOCOL || result == TY_EUNSUPPORTED)
+        if (result == 0 || result == TY_EUSAGE || result == TY_EPROTOCOL || result == TY_EUNSUPPORTED ||
+            result == TY_EVERSION)
             return result;
         if (now - begin > limit)
             return ty_fail(err, TY_ESTART, "the controller at %s did not answer within %lld s: %s",

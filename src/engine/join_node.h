@@ -21,6 +21,7 @@ struct join_node {
     const struct cluster_overrides *overrides; /* NULL: as probed */
     const char *program;                       /* that workers are to execute; NULL: not known here */
     const char *storage_path;                  /* NULL: not known here */
+    bool ends_with_input;                      /* whoever started this holds its standard input open */
     nanoseconds limit;                         /* for the controller to be there; 0: the default */
 };
 

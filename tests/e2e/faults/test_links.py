@@ -1,0 +1,157 @@
+"""Faults between machines, on network namespaces with real links (hosts.py): N1 to N5, N7, N8 of docs/faults.md, and what a stopped
+agent or a vanished machine comes to. Most of them take the ten seconds after which a silent node is given up: those run side by side,
+each on hosts of its own.
+"""
+
+import os
+import secrets
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import harness
+from hosts import Hosts
+
+# Each worker notes its attempt and the time, which is that of one kernel, as long as it lives; the second attempt is a short one.
+WORKER = """
+import os, sys, time
+name = "%s/%s-%s-%s" % (sys.argv[1], sys.argv[2], os.environ["TRAINYARD_ATTEMPT"], os.environ["RANK"])
+with open(name, "w", buffering=1) as file:
+    while True:
+        print(time.monotonic(), file=file)
+        if os.path.exists(sys.argv[1] + "/enough-" + sys.argv[2]) or int(os.environ["TRAINYARD_ATTEMPT"]) > 1:
+            break
+        time.sleep(0.02)
+"""
+
+
+class Links(harness.Case):
+    def setUp(self):
+        super().setUp()
+        self.key = secrets.token_hex(32)
+        self.worker = self.write("worker.py", WORKER)
+        self.notes = os.path.join(self.place, "notes")
+        os.mkdir(self.notes)
+
+    def join(self, name, host, rank, meeting, *args, nodes="2:3", program=None, **more):
+        program = program or ("python3", self.worker, self.notes, name)
+        return self.hosts.start_trainyard(
+            host, "run", "--storage-path", self.storage, "--name", name, "--num-cpus", "4", "--nnodes", nodes, "--node-rank", rank,
+            "--rendezvous", meeting, "--progress", "none", *args, "--", *program, env={"TRAINYARD_RUN_KEY": self.key}, **more)
+
+    def begin(self, name, hosts, *args, n=None, **more):
+        """The same run on each of these hosts, one worker a host, with another attempt on those that are left; once all work."""
+        n = n or "%d:%d" % (len(hosts) - 1, len(hosts))
+        nodes = [self.join(name, host, rank, hosts[0] + ":7000", "-n", n, "--placement", "SPREAD", "--max-failures", "1", *args,
+                           nodes=more.pop("nodes", n), **more)
+                 for rank, host in enumerate(hosts)]
+        for rank in range(len(hosts)):
+            self.wait_for(lambda rank=rank: self.times(name, 1, rank), "worker %d of %s" % (rank, name), nodes[0])
+        return nodes
+
+    def times(self, name, attempt, rank):
+        try:
+            with open(os.path.join(self.notes, "%s-%d-%d" % (name, attempt, rank))) as file:
+                return [float(line) for line in file.read().split("\n")[:-1]]
+        except FileNotFoundError:
+            return []
+
+    def enough(self, name):
+        self.write("notes/enough-" + name, "")
+
+    def assert_next_attempt(self, name, nodes, left):
+        """The run went on without the node that was lost, and no worker of the first attempt lived when the second began."""
+        self.assert_status(0, self.finish(nodes[0]))
+        last = max(self.times(name, 1, rank)[-1] for rank in range(left + 1))
+        first = min(self.times(name, 2, rank)[0] for rank in range(left))
+        self.assertLess(last, first, "%s: the attempts overlapped" % name)
+
+
+class Silence(Links):
+    def test_what_is_silent_is_given_up_and_ends_itself(self):
+        self.hosts = hosts = Hosts(self, 12)
+        runs = {name: ["h%d" % (3 * k + 1), "h%d" % (3 * k + 2), "h%d" % (3 * k + 3)]
+                for k, name in enumerate(("both-ways", "one-way-out", "one-way-in", "crash"))}
+        nodes = {name: self.begin(name, members) for name, members in runs.items()}
+        hosts.cut(runs["both-ways"][2])
+        hosts.cut(runs["one-way-out"][2], runs["one-way-out"][0], "--one-way")
+        hosts.cut(runs["one-way-in"][0], runs["one-way-in"][2], "--one-way")
+        hosts.crash(runs["crash"][2])
+        began = time.monotonic()
+        for name in runs:
+            with self.subTest(name):
+                self.assert_next_attempt(name, nodes[name], 2)
+        self.assertLess(time.monotonic() - began, 60)
+        hosts.mend()
+        for name in runs:
+            self.assert_status(0, self.finish(nodes[name][1]))
+            if name != "crash":
+                self.assertNotEqual(0, self.finish(nodes[name][2]).status)
+            else:
+                self.finish(nodes[name][2])
+
+    def test_a_short_silence_is_nothing(self):
+        self.hosts = hosts = Hosts(self, 4)
+        cut = self.begin("cut", ["h1", "h2"], n="2")
+        stopped = self.begin("stopped", ["h3", "h4"], n="2")
+        agent = self.agent_on("h4")
+        hosts.cut("h1", "h2")
+        hosts.run("h4", "kill", "-STOP", *agent)
+        time.sleep(2)
+        hosts.mend()
+        time.sleep(2)
+        hosts.run("h4", "kill", "-CONT", *agent)
+        time.sleep(0.5)
+        for name, nodes in (("cut", cut), ("stopped", stopped)):
+            self.enough(name)
+            for node in nodes:
+                self.assert_status(0, self.finish(node))
+            self.assertEqual([], self.times(name, 2, 0), "another attempt was begun")
+
+    def agent_on(self, host):
+        """Pids, there, of the processes that serve the run."""
+        return self.hosts.run(host, "pgrep", "-f", "trainyard run").out.split()
+
+
+class Trouble(Links):
+    def test_a_reset_connection_loses_the_node(self):
+        self.hosts = hosts = Hosts(self, 3)
+        nodes = self.begin("reset", ["h1", "h2", "h3"])
+        hosts.change("reset", "h1", "h3")
+        self.assert_next_attempt("reset", nodes, 2)
+        hosts.mend()
+        for node in nodes[1:]:
+            self.finish(node)
+
+    def test_a_slow_link_that_loses_packets_is_slow(self):
+        self.hosts = hosts = Hosts(self, 2)
+        hosts.change("slow", "h2", "512kbit")
+        hosts.change("lose", "h2", "3")
+        script = "i=0; while [ $i -lt 2000 ]; do echo line $i of $RANK; i=$((i+1)); done"
+        nodes = [self.join("slow", host, rank, "h1:7000", "-n", "2", "--placement", "SPREAD", nodes="2", program=("sh", "-c", script))
+                 for rank, host in enumerate(("h1", "h2"))]
+        first = self.assert_status(0, self.finish(nodes[0], timeout=100))
+        self.assert_status(0, self.finish(nodes[1]))
+        for rank in (0, 1):
+            self.assertEqual(["[rank %d] line %d of %d" % (rank, i, rank) for i in range(2000)],
+                             [line for line in first.out.splitlines() if line.startswith("[rank %d]" % rank)])
+
+    def test_addresses_that_do_not_answer_are_passed_over(self):
+        self.hosts = hosts = Hosts(self, 2, networks=2)
+        hosts.run("h2", "ip", "link", "set", "eth0", "down")
+        hosts.run("h2", "mount", "--bind", self.write("resolv.conf", "nameserver 10.77.1.77\noptions timeout:2 attempts:1\n"), "/etc/resolv.conf")
+        for k, (here, there) in enumerate((("h1:7001,10.77.1.1:7001",) * 2, ("[fd77:1::1]:7002", "nowhere.example.org:7002,[fd77:1::1]:7002"),
+                                           ("[fd77:1::1]:7003",) * 2)):
+            with self.subTest(there):
+                nodes = [self.join("address-%d" % k, host, rank, meeting, "-n", "2", "--placement", "SPREAD", nodes="2",
+                                   program=("sh", "-c", "echo $RANK at $MASTER_ADDR"))
+                         for rank, (host, meeting) in enumerate((("h1", here), ("h2", there)))]
+                first = self.assert_status(0, self.finish(nodes[0]))
+                self.assert_status(0, self.finish(nodes[1]))
+                self.assertEqual(2, len(first.out.splitlines()), repr(first))
+                for line in first.out.splitlines():
+                    self.assertIn(line.split(" at ")[1], ("10.77.1.1", "fd77:1::1"))
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,143 @@
+"""Runs on hosts that are reached by ssh: a real sshd on each of several network namespaces (hosts.py)."""
+
+import os
+import shutil
+import signal
+
+import harness
+from hosts import Hosts
+
+KEY = "0123456789abcdef" * 4
+
+
+class Ssh(harness.Case):
+    def setUp(self):
+        super().setUp()
+        self.hosts = Hosts(self, 4, sshd=True)
+
+    def words(self, *args):
+        return ("run", "--storage-path", self.storage, *args)
+
+    def run_on(self, *args, **more):
+        """`trainyard run` on h1."""
+        return self.hosts.trainyard("h1", *self.words(*args), **more)
+
+    def start_on(self, *args, **more):
+        return self.hosts.start_trainyard("h1", *self.words(*args), **more)
+
+    def programs(self, host):
+        return self.hosts.run(host, "ps", "-eo", "args").out
+
+    def assert_all_gone(self, *hosts):
+        for host in hosts:
+            self.wait_for(lambda host=host: not any(word in self.programs(host) for word in ("trainyard agent", "sleep 1000")),
+                          "the end of all that ran on " + host)
+
+
+class TestSsh(Ssh):
+    def test_a_host_file_says_where_workers_run(self):
+        hostfile = self.write("hostfile", "# slots as of mpirun\nh3 slots=2\nh1:1\n\nfd77::2 slots=2 # by its address\n")
+        done = self.assert_status(0, self.run_on("--hostfile", hostfile, "-n", "5", "--", "sh", "-c",
+                                                 'echo $RANK $LOCAL_RANK $NODE_RANK $WORLD_SIZE $(hostname); echo $MASTER_ADDR >"%s/address"'
+                                                 % self.place))
+        said = sorted(line.split("] ")[1] for line in done.out.splitlines())
+        self.assertEqual({"h1": 1, "h2": 2, "h3": 2}, {h: sum(line.endswith(h) for line in said) for h in ("h1", "h2", "h3")}, said)
+        self.assertEqual(["0", "1", "2", "3", "4"], [line.split()[0] for line in said])
+        with open(os.path.join(self.place, "address")) as file:
+            self.assertTrue(file.read().startswith(("10.77.", "fd77:")))
+        self.assert_all_gone("h1", "h2", "h3")
+
+    def test_the_exit_status_and_the_first_cause_come_home(self):
+        failed = self.run_on("--hosts", "h2,h3", "-n", "2", "--placement", "SPREAD", "--", "sh", "-c",
+                             'if [ $RANK = 1 ]; then echo oh no >&2; exit 7; fi; exec sleep 1000')
+        self.assert_status(7, failed)
+        self.assertIn("rank 1 exited with code 7, on node h3", failed.err)
+        self.assert_all_gone("h2", "h3")
+
+    def test_a_host_that_cannot_take_part_is_named_with_the_words_of_ssh(self):
+        self.hosts.run("h2", "sh", "-c", "kill $(cat /run/sshd.pid)")
+        self.hosts.run("h3", "sh", "-c", "rm ~/.ssh/authorized_keys")
+        self.hosts.run("h4", "mount", "-t", "tmpfs", "tmpfs", harness.BUILD)
+        for host, words in (("nowhere", "Could not resolve hostname nowhere"), ("h2", "connect to host h2 port 22: Connection refused"),
+                            ("h3", "Permission denied (publickey)"), ("h4", "there is no trainyard on this host: install it, or use --copy")):
+            refused = self.assert_status(4, self.run_on("--hosts", "h1," + host, "-n", "2", "--", "true"))
+            self.assert_line(refused, "run", host, words)
+        self.assert_all_gone("h1", "h4")
+
+    def test_another_build_is_refused_with_both_names(self):
+        with open(harness.COMMAND, "rb") as file:
+            program = file.read()
+        build = self.trainyard("version").out.split("build ")[1].split(",")[0]
+        other = build[:-4] + ("0000" if build[-4:] != "0000" else "1111")
+        path = self.write("other", program.replace(build.encode(), other.encode()))
+        os.chmod(path, 0o755)
+        self.hosts.run("h2", "mount", "--bind", path, harness.COMMAND)
+        refused = self.run_on("--hosts", "h1,h2", "-n", "2", "--", "true")
+        self.assert_status(4, refused)
+        for word in ("h2", build, other):
+            self.assertIn(word, refused.err, repr(refused))
+
+    def test_copy_brings_the_command_to_hosts_that_have_none(self):
+        self.hosts.run("h2", "mount", "-t", "tmpfs", "tmpfs", harness.BUILD)
+        for _ in range(2):  # the second time it is there
+            done = self.run_on("--hosts", "h2", "--copy", "--", "hostname")
+            self.assertEqual("[rank 0] h2\n", self.assert_status(0, done).out)
+        self.assertIn("trainyard", self.hosts.run("h2", "sh", "-c", "ls ~/.cache/trainyard/*").out)
+
+    def test_the_key_is_on_no_command_line_and_in_no_environment(self):
+        ready = os.path.join(self.place, "ready")
+        run = self.start_on("--hosts", "h1,h2,h3", "-n", "3", "--placement", "SPREAD", "--", "sh", "-c",
+                            "touch %s-$RANK; exec sleep 1000" % ready, env={"TRAINYARD_RUN_KEY": KEY})
+        self.wait_for(lambda: all(os.path.exists("%s-%d" % (ready, rank)) for rank in range(3)), "workers", run)
+        for host in ("h1", "h2", "h3"):
+            words = self.hosts.run(host, "sh", "-c", "cat /proc/[0-9]*/cmdline; for f in /proc/[0-9]*/environ; do "
+                                   "grep -qz ^RANK= $f && cat $f; done | tr '\\0' '\\n'", env={"TRAINYARD_RUN_KEY": None})
+            self.assertIn("RANK=", words.out)
+            self.assertNotIn(KEY, words.out)
+        os.kill(self.hosts.pid_of(run), signal.SIGINT)
+        self.assert_status(130, self.finish(run))
+        self.assert_all_gone("h1", "h2", "h3")
+
+    def test_agents_end_with_the_controller_and_with_the_connection(self):
+        ready = os.path.join(self.place, "ready")
+        words = ("--hosts", "h1,h2,h3", "-n", "3", "--placement", "SPREAD", "--", "sh", "-c", "touch %s-$RANK; exec sleep 1000" % ready)
+        run = self.start_on(*words)
+        self.wait_for(lambda: all(os.path.exists("%s-%d" % (ready, rank)) for rank in range(3)), "workers", run)
+        self.hosts.run("h2", "sh", "-c", "kill -9 $(pgrep -o -f 'sshd: .*@notty')")
+        lost = self.finish(run)
+        self.assert_status(5, lost)
+        self.assertIn("h2", lost.err)
+        self.assert_all_gone("h1", "h2", "h3")
+        for rank in range(3):
+            os.unlink("%s-%d" % (ready, rank))
+        run = self.start_on(*words)
+        self.wait_for(lambda: all(os.path.exists("%s-%d" % (ready, rank)) for rank in range(3)), "workers", run)
+        os.kill(self.hosts.pid_of(run), signal.SIGKILL)
+        self.assert_status(128 + 9, self.finish(run))
+        self.assert_all_gone("h1", "h2", "h3")
+
+
+class TestWords(harness.Case):
+    def test_wrong_words_start_nothing(self):
+        hostfile = self.write("hostfile", "h1 slots=2\nh2 slots=two\n")
+        empty = self.write("empty", "# nobody\n")
+        for words, said in ((("--hosts", "a,,b"), ("a host has no name",)), (("--hosts", "-oProxyCommand=id"), ("does not begin with '-'",)),
+                            (("--hosts", "a:0"), ("number of slots",)), (("--hostfile", hostfile), (hostfile + ":2", "two")),
+                            (("--hostfile", empty), (empty, "no host")), (("--hostfile", "/nowhere"), ("/nowhere",)),
+                            (("--copy",), ("--copy", "--hosts")), (("--hosts", "a", "--nnodes", "3"), ("--nnodes 3", "1 hosts")),
+                            (("--hosts", "a", "--rendezvous", "b:1"), ("--rendezvous",)), (("--hosts", "a", "--engine", "local"), ("local",))):
+            with self.subTest(words):
+                self.assert_usage(self.run_workers(*words, "--", "true"), "run", *said)
+
+    def test_without_ssh_that_is_said(self):
+        bin = os.path.join(self.place, "bin")
+        os.mkdir(bin)
+        for tool in ("sh", "env"):
+            os.symlink(shutil.which(tool), os.path.join(bin, tool))
+        refused = self.run_workers("--hosts", "somewhere", "--", "true", env={"PATH": bin})
+        self.assert_status(4, refused)
+        self.assert_line(refused, "run", "somewhere", "cannot execute ssh", "openssh-client")
+
+
+if __name__ == "__main__":
+    harness.main()
