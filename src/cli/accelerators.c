@@ -33,48 +33,28 @@ static void json_member(const char *before, const char *name, const char *value,
     buffer_json_string(out, value, strlen(value));
 }
 
-static void device_json(const struct inventory *inventory, size_t index, struct buffer *out) {
-    const struct device *device = &inventory->devices[index];
-    json_member("{", "resource", inventory->vendor->resource, out);
-    json_member(", ", "vendor", inventory->vendor->vendor, out);
-    if (inventory->type[0] != '\0')
-        json_member(", ", "type", inventory->type, out);
-    else
-        buffer_text(out, ", \"type\": null");
-    json_member(", ", "id", device->id, out);
-    json_member(", ", "uuid", device->uuid, out);
-    json_member(", ", "name", device->name, out);
-    json_member(", ", "bus_id", device->bus_id, out);
-    buffer_printf(out, ", \"memory_bytes\": %lld}", (long long)device->memory_bytes);
-}
-
 static void devices_json(const struct inventory *inventories, size_t n, struct buffer *out) {
     buffer_text(out, "{\"devices\": [");
     bool first = true;
     for (size_t i = 0; i < n; i++) {
         for (size_t d = 0; d < inventories[i].n; d++) {
             buffer_text(out, first ? "" : ", ");
-            device_json(&inventories[i], d, out);
+            const struct device *device = &inventories[i].devices[d];
+            json_member("{", "resource", inventories[i].vendor->resource, out);
+            json_member(", ", "vendor", inventories[i].vendor->vendor, out);
+            if (inventories[i].type[0] != '\0')
+                json_member(", ", "type", inventories[i].type, out);
+            else
+                buffer_text(out, ", \"type\": null");
+            json_member(", ", "id", device->id, out);
+            json_member(", ", "uuid", device->uuid, out);
+            json_member(", ", "name", device->name, out);
+            json_member(", ", "bus_id", device->bus_id, out);
+            buffer_printf(out, ", \"memory_bytes\": %lld}", (long long)device->memory_bytes);
             first = false;
         }
     }
     buffer_text(out, "]}\n");
-}
-
-static void device_row(const struct inventory *inventory, size_t index, struct text_table *table) {
-    const struct device *device = &inventory->devices[index];
-    char memory[32] = "-";
-    if (device->memory_bytes > 0)
-        (void)snprintf(memory, sizeof memory, "%.1f GiB", (double)device->memory_bytes / (1 << 30));
-    const char *const cells[] = {inventory->vendor->resource,
-                                 device->id,
-                                 inventory->type,
-                                 device->name,
-                                 memory,
-                                 device->bus_id,
-                                 device->uuid};
-    for (size_t i = 0; i < ARRAY_SIZE(cells); i++)
-        table_cell(table, *cells[i] != '\0' ? cells[i] : "-");
 }
 
 static void devices_text(const struct inventory *inventories, size_t n, struct buffer *out) {
@@ -84,8 +64,21 @@ static void devices_text(const struct inventory *inventories, size_t n, struct b
     for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
         table_cell(&table, heads[i]);
     for (size_t i = 0; i < n; i++)
-        for (size_t d = 0; d < inventories[i].n; d++, devices++)
-            device_row(&inventories[i], d, &table);
+        for (size_t d = 0; d < inventories[i].n; d++, devices++) {
+            const struct device *device = &inventories[i].devices[d];
+            char memory[32] = "-";
+            if (device->memory_bytes > 0)
+                (void)snprintf(memory, sizeof memory, "%.1f GiB", (double)device->memory_bytes / (1 << 30));
+            const char *const cells[] = {inventories[i].vendor->resource,
+                                         device->id,
+                                         inventories[i].type,
+                                         device->name,
+                                         memory,
+                                         device->bus_id,
+                                         device->uuid};
+            for (size_t j = 0; j < ARRAY_SIZE(cells); j++)
+                table_cell(&table, *cells[j] != '\0' ? cells[j] : "-");
+        }
     if (devices > 0)
         table_format(&table, out);
     else
@@ -105,39 +98,32 @@ static int list_devices(int format, struct buffer *out, ty_error *err) {
     return 0;
 }
 
-static void types_json(const struct accelerator_type *types, size_t n, struct buffer *out) {
-    buffer_text(out, "{\"types\": [");
-    for (size_t i = 0; i < n; i++) {
-        json_member(i > 0 ? ",\n  {" : "\n  {", "type", types[i].type, out);
-        json_member(", ", "vendor", types[i].vendor, out);
-        json_member(", ", "resource", types[i].resource, out);
-        json_member(", ", "note", types[i].note, out);
-        buffer_char(out, '}');
-    }
-    buffer_text(out, "\n]}\n");
-}
-
-static void types_text(const struct accelerator_type *types, size_t n, struct buffer *out) {
-    static const char *const heads[] = {"TYPE", "VENDOR", "RESOURCE", "NOTE"};
-    CLEANUP(table_done) struct text_table table = {.n_columns = ARRAY_SIZE(heads)};
-    for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
-        table_cell(&table, heads[i]);
-    for (size_t i = 0; i < n; i++) {
-        table_cell(&table, types[i].type);
-        table_cell(&table, types[i].vendor);
-        table_cell(&table, types[i].resource);
-        table_cell(&table, types[i].note);
-    }
-    table_format(&table, out);
-}
-
 static int list_types(int format, struct buffer *out) {
     size_t n = 0;
     const struct accelerator_type *types = accelerator_types(&n);
-    if (format == FORMAT_JSON)
-        types_json(types, n, out);
-    else
-        types_text(types, n, out);
+    if (format == FORMAT_JSON) {
+        buffer_text(out, "{\"types\": [");
+        for (size_t i = 0; i < n; i++) {
+            json_member(i > 0 ? ",\n  {" : "\n  {", "type", types[i].type, out);
+            json_member(", ", "vendor", types[i].vendor, out);
+            json_member(", ", "resource", types[i].resource, out);
+            json_member(", ", "note", types[i].note, out);
+            buffer_char(out, '}');
+        }
+        buffer_text(out, "\n]}\n");
+    } else {
+        static const char *const heads[] = {"TYPE", "VENDOR", "RESOURCE", "NOTE"};
+        CLEANUP(table_done) struct text_table table = {.n_columns = ARRAY_SIZE(heads)};
+        for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
+            table_cell(&table, heads[i]);
+        for (size_t i = 0; i < n; i++) {
+            table_cell(&table, types[i].type);
+            table_cell(&table, types[i].vendor);
+            table_cell(&table, types[i].resource);
+            table_cell(&table, types[i].note);
+        }
+        table_format(&table, out);
+    }
     return 0;
 }
 

@@ -159,15 +159,6 @@ static void handle(int signal_number, void (*handler)(int)) {
 
 static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
-static _Noreturn void be_child(int fd, const sigset_t *open_mask, pid_t parent) {
-    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
-    handle(SIGWINCH, on_resize);
-    for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
-        handle(ends[i], on_end);
-    if (getppid() != parent) on_end(SIGTERM);
-    _exit(pass_all(fd, open_mask) == DETACHED ? 0 : 1);
-}
-
 /* What the terminal does with what is typed is for the worker's; what is shown ends its lines with LF alone. */
 static void take_terminal(void) {
     if (tcgetattr(STDIN_FILENO, &saved_modes) < 0) return;
@@ -186,7 +177,14 @@ static int pass_in_child(int fd, ty_error *err) {
     (void)sigprocmask(SIG_BLOCK, &held, &before);
     take_terminal();
     other = fork();
-    if (other == 0) be_child(fd, &before, parent);
+    if (other == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+        handle(SIGWINCH, on_resize);
+        for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
+            handle(ends[i], on_end);
+        if (getppid() != parent) on_end(SIGTERM);
+        _exit(pass_all(fd, &before) == DETACHED ? 0 : 1);
+    }
     int code = errno;
     for (size_t i = 0; other > 0 && i < ARRAY_SIZE(ends); i++)
         handle(ends[i], pass_to_child);

@@ -32,18 +32,6 @@ struct survey {
     ty_error bad; /* of the first that is not whole; code 0: none */
 };
 
-/* As the run's last controller did. */
-static int read_policy(struct journal *journal, struct survey *survey, ty_error *err) {
-    struct run_replay replay = {0};
-    int result = journal_replay(journal, &replay, err);
-    const struct event_run *run = &replay.run.event.of.run;
-    const char *attribute = run->checkpoint_score_attribute;
-    survey->attribute = attribute != NULL ? strdup(attribute) : NULL;
-    survey->policy.score_order = str_equal(run->checkpoint_score_order, "min") ? SCORE_MIN : SCORE_MAX;
-    replay_done(&replay);
-    return result;
-}
-
 static int add_score(void *context, const struct journal_checkpoint *row) {
     struct survey *survey = context;
     if (ARRAY_GROW(survey->scores, survey->n_scores) < 0) return -ENOMEM;
@@ -192,7 +180,14 @@ static int read_rows(void *context, struct journal *journal, ty_error *err) {
     struct survey *survey = context;
     forget(survey);
     survey->list = json_array();
-    int result = read_policy(journal, survey, err);
+    /* As the run's last controller did. */
+    struct run_replay replay = {0};
+    int result = journal_replay(journal, &replay, err);
+    const struct event_run *run = &replay.run.event.of.run;
+    const char *attribute = run->checkpoint_score_attribute;
+    survey->attribute = attribute != NULL ? strdup(attribute) : NULL;
+    survey->policy.score_order = str_equal(run->checkpoint_score_order, "min") ? SCORE_MIN : SCORE_MAX;
+    replay_done(&replay);
     survey->policy.score_attribute = survey->attribute;
     if (result >= 0) result = journal_each_checkpoint(journal, add_score, survey, err);
     survey->best = retention_best(&survey->policy, survey->scores, survey->n_scores);

@@ -39,14 +39,6 @@ static void add_word(const char *word, struct buffer *out) {
     }
 }
 
-static void add_option(const struct option_given *given, struct buffer *out) {
-    if (given->option->letter != 0)
-        buffer_printf(out, " -%c", given->option->letter);
-    else
-        buffer_printf(out, " --%s", given->option->name);
-    if (given->value != NULL) add_word(given->value, out);
-}
-
 static bool is_left_out(const struct go_on_line *line, const char *option) {
     for (size_t i = 0; line->less[i] != NULL; i++)
         if (str_equal(line->less[i], option)) return true;
@@ -57,7 +49,14 @@ void go_on_format_line(const struct go_on_line *line, const struct arguments *ar
                        struct buffer *out) {
     buffer_printf(out, "%s run%s", line->program, line->more);
     for (size_t i = 0; i < arguments->n_given; i++)
-        if (!is_left_out(line, arguments->given[i].option->name)) add_option(&arguments->given[i], out);
+        if (!is_left_out(line, arguments->given[i].option->name)) {
+            const struct option_given *given = &arguments->given[i];
+            if (given->option->letter != 0)
+                buffer_printf(out, " -%c", given->option->letter);
+            else
+                buffer_printf(out, " --%s", given->option->name);
+            if (given->value != NULL) add_word(given->value, out);
+        }
     buffer_text(out, " --resume");
     add_word(name, out);
     buffer_text(out, " --");

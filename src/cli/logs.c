@@ -330,16 +330,6 @@ static int show(struct log_view *logs, const char *name, const char *run_path, t
     return result >= 0 ? drain_all(logs, true, err) : result;
 }
 
-static void logs_done(struct log_view *logs) {
-    for (size_t i = 0; i < logs->n; i++) {
-        (void)close(logs->files[i].fd);
-        buffer_done(&logs->files[i].line);
-    }
-    free(logs->files);
-    free(logs->directory);
-    buffer_done(&logs->out);
-}
-
 static int logs_run(const struct arguments *arguments, ty_error *err) {
     struct logs_options options = {.all_ranks = true, .tail = -1};
     struct storage_options storage = {0};
@@ -352,7 +342,13 @@ static int logs_run(const struct arguments *arguments, ty_error *err) {
     if (result >= 0) {
         struct log_view logs = {.options = &options, .escape = isatty(STDOUT_FILENO) != 0};
         result = show(&logs, name, path, err);
-        logs_done(&logs);
+        for (size_t i = 0; i < logs.n; i++) {
+            (void)close(logs.files[i].fd);
+            buffer_done(&logs.files[i].line);
+        }
+        free(logs.files);
+        free(logs.directory);
+        buffer_done(&logs.out);
     }
     idset_done(&options.ranks);
     return result;

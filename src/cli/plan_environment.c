@@ -57,14 +57,6 @@ static int make(const struct plan_environment *view, size_t rank, const uint16_t
     return result < 0 ? result : framework->worker(&context, rank, set, out, err);
 }
 
-static void add_title(const struct plan_environment *view, size_t rank, struct buffer *out) {
-    const struct plan_worker *worker = &view->plan->workers[rank];
-    buffer_printf(out, "\nrank %zu on %s", rank, view->cluster->nodes[worker->node].name);
-    if (worker->slice >= 0)
-        buffer_printf(out, ", slice %d: %s", worker->slice, view->plan->slices[worker->slice].name);
-    buffer_char(out, '\n');
-}
-
 int plan_environment_text(const struct plan_environment *view, struct buffer *out, ty_error *err) {
     CLEANUP_FREE uint16_t *ports = some_ports(view, err);
     if (ports == NULL) return -ENOMEM;
@@ -72,7 +64,11 @@ int plan_environment_text(const struct plan_environment *view, struct buffer *ou
         CLEANUP(environment_done) struct environment environment = {0};
         int result = make(view, rank, ports, &environment, err);
         if (result < 0) return result;
-        add_title(view, rank, out);
+        const struct plan_worker *worker = &view->plan->workers[rank];
+        buffer_printf(out, "\nrank %zu on %s", rank, view->cluster->nodes[worker->node].name);
+        if (worker->slice >= 0)
+            buffer_printf(out, ", slice %d: %s", worker->slice, view->plan->slices[worker->slice].name);
+        buffer_char(out, '\n');
         for (size_t i = 0; i < environment.n; i++)
             buffer_printf(out, "  %s\n", environment.items[i]);
     }

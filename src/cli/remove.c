@@ -30,14 +30,6 @@ static bool has_checkpoint(const struct view_summary *summary) {
     return path.failed || stat(path.data, &status) == 0 || errno != ENOENT;
 }
 
-static void print_removed(const char *name, const struct run_disk *disk, ty_error *err) {
-    CLEANUP(buffer_done) struct buffer text = {0};
-    buffer_printf(&text, "removed %s: ", name);
-    bytes_format((quantity)disk->bytes * QUANTITY_ONE, &text);
-    buffer_char(&text, '\n');
-    (void)cli_print(&text, err);
-}
-
 /* -- rm */
 
 struct rm_options {
@@ -68,7 +60,13 @@ static int remove_run(const char *name, const char *path, bool force, ty_error *
     int result = force ? 0 : check_removable(name, path, err);
     if (result >= 0) result = run_disk_read(path, &disk, err);
     if (result >= 0) result = run_remove(path, err);
-    if (result >= 0) print_removed(name, &disk, err);
+    if (result >= 0) {
+        CLEANUP(buffer_done) struct buffer text = {0};
+        buffer_printf(&text, "removed %s: ", name);
+        bytes_format((quantity)disk.bytes * QUANTITY_ONE, &text);
+        buffer_char(&text, '\n');
+        (void)cli_print(&text, err);
+    }
     return result;
 }
 
@@ -141,16 +139,6 @@ static bool is_wanted(struct prune *prune, const struct view_summary *summary) {
     return true;
 }
 
-static void add_row(struct prune *prune, const struct view_summary *summary, const struct run_disk *disk) {
-    CLEANUP(buffer_done) struct buffer text = {0};
-    table_cell(&prune->table, summary->name);
-    table_cell(&prune->table, run_standing_name(summary->standing));
-    duration_format(clock_wall() - summary->ended, &text);
-    table_take(&prune->table, &text);
-    bytes_format((quantity)disk->bytes * QUANTITY_ONE, &text);
-    table_take(&prune->table, &text);
-}
-
 /* One that cannot be read is told, and stays. */
 static void consider(struct prune *prune, const char *storage_path, const char *name) {
     struct view_summary summary;
@@ -166,7 +154,13 @@ static void consider(struct prune *prune, const char *storage_path, const char *
         if (run_disk_read(path, &disk, &err) < 0) {
             terminal_warning("prune", err.message);
         } else {
-            add_row(prune, &summary, &disk);
+            CLEANUP(buffer_done) struct buffer text = {0};
+            table_cell(&prune->table, summary.name);
+            table_cell(&prune->table, run_standing_name(summary.standing));
+            duration_format(clock_wall() - summary.ended, &text);
+            table_take(&prune->table, &text);
+            bytes_format((quantity)disk.bytes * QUANTITY_ONE, &text);
+            table_take(&prune->table, &text);
             prune->bytes += disk.bytes;
             prune->candidates[prune->n++] = (struct candidate){TAKE(path), disk.bytes};
         }

@@ -39,31 +39,6 @@ static bool parse_value(const char *text, double *value) {
     return str_to_double(text, value);
 }
 
-/* "loss=0.31" taken apart in place. */
-static int parse_metric(char *word, ty_metric *metric, ty_error *err) {
-    char *equals = strchr(word, '=');
-    if (equals == NULL || equals == word)
-        return ty_fail(err, TY_EUSAGE, "'%.80s' must be NAME=NUMBER, as in loss=0.31", word);
-    if (!parse_value(equals + 1, &metric->value))
-        return ty_fail(err, TY_EUSAGE, "'%.80s': the value must be a number, nan or inf", word);
-    *equals = '\0';
-    if (strlen(word) > 255)
-        return ty_fail(err, TY_EUSAGE, "metric '%.80s...': a name has at most 255 bytes", word);
-    metric->name = word;
-    return 0;
-}
-
-static int parse_metrics(const struct arguments *arguments, ty_metric *metrics, ty_error *err) {
-    for (size_t i = 0; i < arguments->n_words; i++) {
-        int result = parse_metric(arguments->words[i], &metrics[i], err);
-        if (result < 0) return result;
-        for (size_t j = 0; j < i; j++)
-            if (str_equal(metrics[j].name, metrics[i].name))
-                return ty_fail(err, TY_EUSAGE, "metric '%.80s' is given twice", metrics[i].name);
-    }
-    return 0;
-}
-
 static int report_run(const struct arguments *arguments, ty_error *err) {
     struct report_options options = {0};
     int result = options_apply(arguments, (void *[]){&options}, err);
@@ -72,8 +47,22 @@ static int report_run(const struct arguments *arguments, ty_error *err) {
         return ty_fail(err, TY_EUSAGE, "nothing to report: give NAME=NUMBER, --checkpoint DIR, or both");
     CLEANUP_FREE ty_metric *metrics = calloc(arguments->n_words + 1, sizeof *metrics);
     if (metrics == NULL) return ty_fail_memory(err);
-    result = parse_metrics(arguments, metrics, err);
-    if (result < 0) return result;
+    for (size_t i = 0; i < arguments->n_words; i++) {
+        /* "loss=0.31" taken apart in place. */
+        char *word = arguments->words[i];
+        char *equals = strchr(word, '=');
+        if (equals == NULL || equals == word)
+            return ty_fail(err, TY_EUSAGE, "'%.80s' must be NAME=NUMBER, as in loss=0.31", word);
+        if (!parse_value(equals + 1, &metrics[i].value))
+            return ty_fail(err, TY_EUSAGE, "'%.80s': the value must be a number, nan or inf", word);
+        *equals = '\0';
+        if (strlen(word) > 255)
+            return ty_fail(err, TY_EUSAGE, "metric '%.80s...': a name has at most 255 bytes", word);
+        metrics[i].name = word;
+        for (size_t j = 0; j < i; j++)
+            if (str_equal(metrics[j].name, metrics[i].name))
+                return ty_fail(err, TY_EUSAGE, "metric '%.80s' is given twice", metrics[i].name);
+    }
     ty_worker *worker = inside_worker(err);
     if (worker == NULL) return err->code;
     result = ty_report(worker, (ty_metrics){metrics, arguments->n_words}, options.checkpoint, err);

@@ -20,46 +20,37 @@
 #include "controller/controller.h"
 #include "worker/driver.h"
 
-/* The first cause, on one screen; made of workers' output, so it is escaped. */
-static void print_failure(const char *command, const char *failure) {
-    CLEANUP(buffer_done) struct buffer text = {0};
-    buffer_printf(&text, "trainyard %s: ", command);
-    while (*failure != '\0') {
-        size_t size = strcspn(failure, "\n");
-        utf8_escape(failure, size, &text);
-        buffer_char(&text, '\n');
-        failure += size + (failure[size] == '\n');
-    }
-    if (!text.failed) (void)file_write_all(STDERR_FILENO, text.data, text.size);
-}
-
-static bool is_silent(const struct run_settings *settings) {
-    return settings->quiet || settings->progress == PROGRESS_NONE;
-}
-
-/* What was stopped from outside can be gone on with. */
-static void tell_how_to_go_on(const char *command, int code, const ty_result *result,
-                              const struct arguments *arguments) {
-    if (code != TY_EINTERRUPTED && code != TY_EPREEMPTED && code != TY_ETIMEOUT) return;
-    CLEANUP(buffer_done) struct buffer text = {0};
-    buffer_text(&text, "to go on: ");
-    go_on_format(arguments, result->name, &text);
-    if (!text.failed) terminal_error(command, text.data);
-}
-
 static int tell_outcome(const char *command, int code, const ty_result *result,
                         const struct run_settings *settings, const struct arguments *arguments,
                         const ty_error *err) {
     if (code >= 0) {
-        bool told = arguments != NULL && result->summary != NULL && !is_silent(settings);
+        bool told = arguments != NULL && result->summary != NULL &&
+                    !(settings->quiet || settings->progress == PROGRESS_NONE);
         if (told) terminal_error(command, result->summary);
         return EXIT_SUCCESS;
     }
-    if (result != NULL && ty_result_failure(result) != NULL)
-        print_failure(command, ty_result_failure(result));
-    else
+    if (result != NULL && ty_result_failure(result) != NULL) {
+        /* The first cause, on one screen; made of workers' output, so it is escaped. */
+        const char *failure = ty_result_failure(result);
+        CLEANUP(buffer_done) struct buffer text = {0};
+        buffer_printf(&text, "trainyard %s: ", command);
+        while (*failure != '\0') {
+            size_t size = strcspn(failure, "\n");
+            utf8_escape(failure, size, &text);
+            buffer_char(&text, '\n');
+            failure += size + (failure[size] == '\n');
+        }
+        if (!text.failed) (void)file_write_all(STDERR_FILENO, text.data, text.size);
+    } else {
         terminal_error(command, err->message);
-    if (result != NULL && arguments != NULL) tell_how_to_go_on(command, code, result, arguments);
+    }
+    bool from_outside = code == TY_EINTERRUPTED || code == TY_EPREEMPTED || code == TY_ETIMEOUT;
+    if (result != NULL && arguments != NULL && from_outside) {
+        CLEANUP(buffer_done) struct buffer text = {0};
+        buffer_text(&text, "to go on: ");
+        go_on_format(arguments, result->name, &text);
+        if (!text.failed) terminal_error(command, text.data);
+    }
     bool of_workers =
         (code == TY_EWORKER || code == TY_EINTERRUPTED || code == TY_EPREEMPTED) && result != NULL;
     int status = of_workers ? ty_result_status(result) : ty_error_exit_status(code);

@@ -86,20 +86,18 @@ static int set_placement(const struct option_spec *option, void *target, const c
                                     err);
 }
 
-static void drop_selectors(struct scaling *scaling) {
-    for (size_t i = 0; i < scaling->n_selectors; i++)
-        label_selector_done(&scaling->selectors[i]);
-    free(scaling->selectors);
-    scaling->selectors = NULL;
-    scaling->n_selectors = 0;
-    scaling->selector_per_worker = false;
-}
-
 static int set_labels(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
     struct scaling_options *options = target;
     struct scaling *scaling = &options->scaling;
-    if (!options->own_labels) drop_selectors(scaling);
+    if (!options->own_labels) {
+        for (size_t i = 0; i < scaling->n_selectors; i++)
+            label_selector_done(&scaling->selectors[i]);
+        free(scaling->selectors);
+        scaling->selectors = NULL;
+        scaling->n_selectors = 0;
+        scaling->selector_per_worker = false;
+    }
     options->own_labels = true;
     if (scaling->n_selectors == 0) {
         scaling->selectors = calloc(1, sizeof *scaling->selectors);

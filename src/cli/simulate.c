@@ -213,23 +213,6 @@ static void add_trial(struct text_table *table, const struct trial *trial, const
     table_cell(table, note);
 }
 
-static void format_trials(const struct trial trials[TRIAL_COUNT], struct buffer *out) {
-    static const char *const heads[] = {"", "checkpoint every", "goodput", "expected", ""};
-    static const char *const notes[] = {
-#define X(name, note, interval) note,
-        TRIALS(X)
-#undef X
-    };
-    struct text_table table = {.n_columns = ARRAY_SIZE(heads)};
-    buffer_text(out, "in the long run:\n");
-    for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
-        table_cell(&table, heads[i]);
-    for (int i = 0; i < TRIAL_COUNT; i++)
-        add_trial(&table, &trials[i], notes[i]);
-    table_format(&table, out);
-    table_done(&table);
-}
-
 static void format_text(const struct sim_training *training, const struct sim_training_result *result,
                         const struct trial trials[TRIAL_COUNT], struct buffer *out) {
     nanoseconds all = training->length;
@@ -245,7 +228,20 @@ static void format_text(const struct sim_training *training, const struct sim_tr
     add_share(out, "restarts", result->restarting, all);
     buffer_printf(out, "  attempts: %d, failures: %llu, checkpoints: %llu\n\n", result->attempts,
                   (unsigned long long)result->failures, (unsigned long long)result->checkpoints);
-    format_trials(trials, out);
+    static const char *const heads[] = {"", "checkpoint every", "goodput", "expected", ""};
+    static const char *const notes[] = {
+#define X(name, note, interval) note,
+        TRIALS(X)
+#undef X
+    };
+    struct text_table table = {.n_columns = ARRAY_SIZE(heads)};
+    buffer_text(out, "in the long run:\n");
+    for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
+        table_cell(&table, heads[i]);
+    for (int i = 0; i < TRIAL_COUNT; i++)
+        add_trial(&table, &trials[i], notes[i]);
+    table_format(&table, out);
+    table_done(&table);
 }
 
 static int simulate(const struct sim_training *training, int format, ty_error *err) {

@@ -303,25 +303,20 @@ const struct option_group torchrun_group = {"torchrun", specs, ARRAY_SIZE(specs)
 
 /* -- the request */
 
-/* The devices that one process each can hold; TPU chips come by hosts. */
-static const struct node_devices *find_devices(const struct cluster *cluster) {
-    const struct node_shape *shape = cluster->nodes[0].shape;
-    const struct node_devices *found = NULL;
-    for (size_t i = 0; i < shape->n_devices; i++) {
-        const struct node_devices *devices = &shape->devices[i];
-        if (devices->n == 0 || str_equal(devices->resource, "TPU")) continue;
-        if (found == NULL || str_equal(devices->resource, "GPU")) found = devices;
-    }
-    return found;
-}
-
 /* As many workers as are asked for, whatever the machine has; each holds a device where there are enough. */
 static int choose_scaling(const struct torchrun_options *options, struct scaling *scaling, ty_error *err) {
     struct cluster *cluster = NULL;
     const struct cluster_overrides none = {.num_cpus = -1, .num_gpus = -1};
     int result = cluster_probe(&none, &cluster, err);
     if (result < 0) return result;
-    const struct node_devices *devices = find_devices(cluster);
+    /* The devices that one process each can hold; TPU chips come by hosts. */
+    const struct node_shape *shape = cluster->nodes[0].shape;
+    const struct node_devices *devices = NULL;
+    for (size_t i = 0; i < shape->n_devices; i++) {
+        const struct node_devices *these = &shape->devices[i];
+        if (these->n == 0 || str_equal(these->resource, "TPU")) continue;
+        if (devices == NULL || str_equal(these->resource, "GPU")) devices = these;
+    }
     const char *processes = options->processes;
     bool gpus = devices != NULL && str_equal(devices->resource, "GPU");
     int64_t n = usable_affinity_cores();

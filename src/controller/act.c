@@ -34,23 +34,19 @@ static uint64_t random_number(void *context) {
     return number;
 }
 
-/* Others for each attempt: connections of the one before may linger on its own. */
-static int find_ports(struct ty_run *run, ty_error *err) {
-    size_t n = run->prepared.plan->n_workers + 1;
-    free(run->launched.port_numbers);
-    run->launched.port_numbers = calloc(n, sizeof *run->launched.port_numbers);
-    return run->launched.port_numbers == NULL
-               ? ty_fail_memory(err)
-               : ports_find(&run->launched.ports, n, run->launched.port_numbers, err);
-}
-
 /* What all nodes of an attempt share: the store, and the parts of the launch that are alike. */
 static int make_shared(struct ty_run *run, int attempt, ty_error *err) {
     if (run->committing.beginning < 0)
         return ty_fail_memory(err); /* from a checkpoint that is not whole, or from none: neither */
     launch_destroy(TAKE(run->launched.launch));
     store_destroy(TAKE(run->launched.store));
-    int result = find_ports(run, err);
+    /* Others for each attempt: connections of the one before may linger on its own. */
+    size_t n = run->prepared.plan->n_workers + 1;
+    free(run->launched.port_numbers);
+    run->launched.port_numbers = calloc(n, sizeof *run->launched.port_numbers);
+    int result = run->launched.port_numbers == NULL
+                     ? ty_fail_memory(err)
+                     : ports_find(&run->launched.ports, n, run->launched.port_numbers, err);
     if (result < 0) return result;
     run->launched.at = clock_wall();
     run->launched.failed = 0; /* the failure of an attempt before it has been told */

@@ -49,29 +49,26 @@ static void remove_first(struct answers *answers) {
     free(first);
 }
 
-/* The channels that wait are named in the last part alone: others may join them until then. */
-static void send_part(struct answers *answers, struct channel *channel) {
-    struct answer *answer = answers->first;
-    const struct shared *value = answer->value;
-    Wire__Answer body = WIRE__ANSWER__INIT;
-    body.status = (Wire__Answer__Status)answer->status;
-    body.size = value != NULL ? value->size : 0;
-    size_t left = body.size - answers->sent;
-    body.value.len = left < PART ? left : PART;
-    if (body.value.len > 0) body.value.data = (uint8_t *)value->bytes + answers->sent;
-    answers->sent += body.value.len;
-    bool last = answers->sent == body.size;
-    if (last) {
-        body.channels = answer->channels;
-        body.n_channels = answer->n_channels;
-    }
-    (void)channel_send(channel, &WIRE_MESSAGE(ANSWER, answer, &body));
-    if (last) remove_first(answers);
-}
-
 void answers_send(struct answers *answers, struct channel *channel) {
-    while (answers->first != NULL && !channel_full(channel))
-        send_part(answers, channel);
+    while (answers->first != NULL && !channel_full(channel)) {
+        /* The channels that wait are named in the last part alone: others may join them until then. */
+        struct answer *answer = answers->first;
+        const struct shared *value = answer->value;
+        Wire__Answer body = WIRE__ANSWER__INIT;
+        body.status = (Wire__Answer__Status)answer->status;
+        body.size = value != NULL ? value->size : 0;
+        size_t left = body.size - answers->sent;
+        body.value.len = left < PART ? left : PART;
+        if (body.value.len > 0) body.value.data = (uint8_t *)value->bytes + answers->sent;
+        answers->sent += body.value.len;
+        bool last = answers->sent == body.size;
+        if (last) {
+            body.channels = answer->channels;
+            body.n_channels = answer->n_channels;
+        }
+        (void)channel_send(channel, &WIRE_MESSAGE(ANSWER, answer, &body));
+        if (last) remove_first(answers);
+    }
 }
 
 void answers_drop(struct answers *answers) {

@@ -15,7 +15,14 @@ static bool runs(const struct ty_run *run, uint32_t rank) {
     return run_state_of(run->core) == RUN_RUNNING && (state == WORKER_STARTED || state == WORKER_READY);
 }
 
-static void tell(const struct chaos_timer *chaos, bool happens) {
+static void await_next(struct chaos_timer *chaos) {
+    chaos->next = chaos_next(&chaos->schedule);
+    (void)loop_timer_start(chaos->run->loop, &chaos->timer, chaos->next.after);
+}
+
+static void on_timer(void *context) {
+    struct chaos_timer *chaos = context;
+    bool happens = runs(chaos->run, chaos->next.rank);
     const struct chaos_fault *fault = &chaos->next;
     struct buffer text = {0};
     buffer_printf(&text, "chaos at %.2f s: rank %u ",
@@ -30,36 +37,22 @@ static void tell(const struct chaos_timer *chaos, bool happens) {
     progress_hide(&chaos->run->output.progress);
     if (!text.failed) log_warning("chaos", "%s", text.data);
     buffer_done(&text);
-}
-
-/* Recorded, and then done. */
-static void perform(const struct chaos_timer *chaos) {
-    const struct chaos_fault *fault = &chaos->next;
-    struct ty_run *run = chaos->run;
-    struct run_event event = run_event_new(EVENT_CHAOS);
-    event.time = clock_wall();
-    event.attempt = run_attempt(run->core);
-    event.rank = (int)fault->rank;
-    event.of.chaos.fault = chaos_kind_name(fault->kind);
-    event.of.chaos.seconds = fault->kind == CHAOS_KILL ? 0 : (double)fault->length / (double)NS_PER_S;
-    note_event(run, &event, NULL);
-    Wire__Disturb body = WIRE__DISTURB__INIT;
-    body.kind = (Wire__Disturb__Kind)fault->kind;
-    body.rank = fault->rank;
-    body.length = fault->length;
-    peer_send(&run->agents.peers[run->agents.node_of[fault->rank]], &WIRE_MESSAGE(DISTURB, disturb, &body));
-}
-
-static void await_next(struct chaos_timer *chaos) {
-    chaos->next = chaos_next(&chaos->schedule);
-    (void)loop_timer_start(chaos->run->loop, &chaos->timer, chaos->next.after);
-}
-
-static void on_timer(void *context) {
-    struct chaos_timer *chaos = context;
-    bool happens = runs(chaos->run, chaos->next.rank);
-    tell(chaos, happens);
-    if (happens) perform(chaos);
+    if (happens) {
+        /* Recorded, and then done. */
+        struct ty_run *run = chaos->run;
+        struct run_event event = run_event_new(EVENT_CHAOS);
+        event.time = clock_wall();
+        event.attempt = run_attempt(run->core);
+        event.rank = (int)fault->rank;
+        event.of.chaos.fault = chaos_kind_name(fault->kind);
+        event.of.chaos.seconds = fault->kind == CHAOS_KILL ? 0 : (double)fault->length / (double)NS_PER_S;
+        note_event(run, &event, NULL);
+        Wire__Disturb body = WIRE__DISTURB__INIT;
+        body.kind = (Wire__Disturb__Kind)fault->kind;
+        body.rank = fault->rank;
+        body.length = fault->length;
+        peer_send(&run->agents.peers[run->agents.node_of[fault->rank]], &WIRE_MESSAGE(DISTURB, disturb, &body));
+    }
     await_next(chaos);
 }
 

@@ -96,14 +96,6 @@ static void tell_name(const struct publication *publication) {
                 (unsigned long long)publication->made.number, path);
 }
 
-static void note_removal(struct checkpoints *checkpoints, const struct kept *kept) {
-    struct run_event event = run_event_new(EVENT_CHECKPOINT_REMOVED);
-    event.time = clock_wall();
-    event.of.checkpoint_removed = (struct event_checkpoint_removed){(int64_t)kept->number, kept->name};
-    records_event(checkpoints->records, &event);
-    records_forget_checkpoint(checkpoints->records, kept->number);
-}
-
 /* Rows are written in their order: also called when that of a later commit is. */
 static void note_gone(void *context, const char *metrics) {
     struct checkpoints *checkpoints = context;
@@ -131,7 +123,11 @@ static void retain(struct checkpoints *checkpoints) {
             checkpoints->kept[left++] = *kept;
             continue;
         }
-        note_removal(checkpoints, kept);
+        struct run_event event = run_event_new(EVENT_CHECKPOINT_REMOVED);
+        event.time = clock_wall();
+        event.of.checkpoint_removed = (struct event_checkpoint_removed){(int64_t)kept->number, kept->name};
+        records_event(checkpoints->records, &event);
+        records_forget_checkpoint(checkpoints->records, kept->number);
         grown[checkpoints->n_goners++] = (struct goner){kept->number, TAKE(kept->name)};
         kept_done(kept);
     }

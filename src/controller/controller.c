@@ -164,18 +164,16 @@ static int open_run(const struct run_request *request, struct request *read, str
 
 /* -- close */
 
-/* Bounded by the limits of run/. */
-static void end_by_force(struct ty_run *run) {
-    events_drop_output(&run->events);
-    if (!output_drop(run)) output_go_on(run);
-    interrupt_by_force(run);
-    end_turn(run);
-    while (step(run, true)) {
-    }
-}
-
 static int close_run(struct ty_run *run, ty_result **result, ty_error *err) {
-    if (run->phase != PHASE_OVER) end_by_force(run);
+    if (run->phase != PHASE_OVER) {
+        /* Bounded by the limits of run/. */
+        events_drop_output(&run->events);
+        if (!output_drop(run)) output_go_on(run);
+        interrupt_by_force(run);
+        end_turn(run);
+        while (step(run, true)) {
+        }
+    }
     if (run->core == NULL) result_note_unbegun(run);
     nanoseconds limit = run_storage_limit(run);
     records_finish(run->records); /* last, since no word of it can go on record any more */

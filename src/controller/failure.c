@@ -10,33 +10,6 @@ void failure_line(const struct run_failure *failure, const char *node, struct bu
     if (node != NULL) buffer_printf(out, ", on node %s", node);
 }
 
-static void add_headline(const struct ty_run *run, const struct run_failure *failure, struct buffer *out) {
-    buffer_text(out, "first cause: ");
-    failure_line(failure, agents_failed_name(run), out);
-    if (failure->time > run->launched.at && run->launched.at > 0) {
-        buffer_text(out, ", ");
-        duration_format(failure->time - run->launched.at, out);
-        buffer_text(out, " after the launch");
-    }
-    buffer_char(out, '\n');
-}
-
-static void add_tail(const struct run_failure *failure, struct buffer *out) {
-    if (failure->tail_size == 0) return;
-    buffer_printf(out,
-                  failure->hung ? "  where rank %d stands, innermost first:\n" : "  last lines of rank %d:\n",
-                  failure->rank);
-    const char *at = failure->tail, *end = at + failure->tail_size;
-    while (at < end) {
-        const char *newline = memchr(at, '\n', (size_t)(end - at));
-        const char *stop = newline == NULL ? end : newline;
-        buffer_text(out, "    | ");
-        buffer_append(out, at, (size_t)(stop - at));
-        buffer_char(out, '\n');
-        at = stop + 1;
-    }
-}
-
 /* "ranks 0-1,3 were told to stop", and so on, a line for each way to end. */
 static void add_ranks(struct buffer *out, struct idset *ranks, const char *what) {
     size_t n = idset_count(ranks);
@@ -88,8 +61,28 @@ static void add_proof(const struct ty_run *run, struct buffer *out) {
 void failure_format(const struct ty_run *run, struct buffer *out) {
     const struct run_failure *failure = run_failure(run->core);
     if (failure->outcome == OUTCOME_NONE) return;
-    add_headline(run, failure, out);
-    add_tail(failure, out);
+    buffer_text(out, "first cause: ");
+    failure_line(failure, agents_failed_name(run), out);
+    if (failure->time > run->launched.at && run->launched.at > 0) {
+        buffer_text(out, ", ");
+        duration_format(failure->time - run->launched.at, out);
+        buffer_text(out, " after the launch");
+    }
+    buffer_char(out, '\n');
+    if (failure->tail_size != 0) {
+        buffer_printf(
+            out, failure->hung ? "  where rank %d stands, innermost first:\n" : "  last lines of rank %d:\n",
+            failure->rank);
+        const char *at = failure->tail, *end = at + failure->tail_size;
+        while (at < end) {
+            const char *newline = memchr(at, '\n', (size_t)(end - at));
+            const char *stop = newline == NULL ? end : newline;
+            buffer_text(out, "    | ");
+            buffer_append(out, at, (size_t)(stop - at));
+            buffer_char(out, '\n');
+            at = stop + 1;
+        }
+    }
     add_others(run, failure, out);
     add_proof(run, out);
     if (failure->rank >= 0 && failure->outcome == OUTCOME_FAILED)

@@ -60,12 +60,6 @@ static void send_to(struct input *input, uint32_t rank, const char *bytes, size_
     input->send(input->context, rank, &WIRE_MESSAGE(INPUT, input, &body));
 }
 
-static void pass_on(struct input *input, const char *bytes, size_t size) {
-    for (uint32_t rank = 0; rank < input->n; rank++)
-        if (input->readers[rank].state == READER_OPEN) send_to(input, rank, bytes, size);
-    input->passed += size;
-}
-
 static bool is_readable(int fd) {
     struct pollfd ready = {.fd = fd, .events = POLLIN};
     return poll(&ready, 1, 0) != 0;
@@ -85,7 +79,10 @@ static void read_piece(struct input *input) {
         log_warning("controller", "cannot read standard input: %s; workers that read it see its end",
                     strerror(errno));
     input->ended = n <= 0;
-    pass_on(input, bytes, n > 0 ? (size_t)n : 0);
+    size_t size = n > 0 ? (size_t)n : 0;
+    for (uint32_t rank = 0; rank < input->n; rank++)
+        if (input->readers[rank].state == READER_OPEN) send_to(input, rank, bytes, size);
+    input->passed += size;
 }
 
 static void on_readable(void *context, unsigned events) {

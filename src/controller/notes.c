@@ -144,13 +144,6 @@ static void tell_lost_checkpoint(const struct ty_run *run, const struct event_ch
                 goes_on ? "; the training goes on" : "");
 }
 
-static void tell_late_checkpoint(const struct event_checkpoint_late *late) {
-    const char *ranks = late->ranks != NULL ? late->ranks : "?";
-    log_warning("controller", "checkpoint %lld has waited %.0f s for the %s of rank%s %s",
-                (long long)late->number, late->seconds, late->what, strpbrk(ranks, "-,") != NULL ? "s" : "",
-                ranks);
-}
-
 void note_tell(struct ty_run *run, const struct run_event *event) {
     bool running = run_state_of(run->core) == RUN_RUNNING;
     switch (event->kind) {
@@ -168,5 +161,11 @@ void note_tell(struct ty_run *run, const struct run_event *event) {
     if (event->kind == EVENT_ATTEMPT_END) tell_restart(run, event->attempt);
     if (event->kind == EVENT_WAIT) log_warning("controller", "waiting for room: %s", event->of.wait.reason);
     if (event->kind == EVENT_CHECKPOINT_LOST && running) tell_lost_checkpoint(run, &event->of.checkpoint_lost);
-    if (event->kind == EVENT_CHECKPOINT_LATE && running) tell_late_checkpoint(&event->of.checkpoint_late);
+    if (event->kind == EVENT_CHECKPOINT_LATE && running) {
+        const struct event_checkpoint_late *late = &event->of.checkpoint_late;
+        const char *ranks = late->ranks != NULL ? late->ranks : "?";
+        log_warning("controller", "checkpoint %lld has waited %.0f s for the %s of rank%s %s",
+                    (long long)late->number, late->seconds, late->what, strpbrk(ranks, "-,") != NULL ? "s" : "",
+                    ranks);
+    }
 }

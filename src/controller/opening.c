@@ -163,7 +163,15 @@ void opening_interrupt(struct ty_run *run) {
 
 /* -- all of it */
 
-static void warn(const struct ty_run *run) {
+int opening_begin(struct ty_run *run, ty_error *err) {
+    CLEANUP(holder_list_done) struct holder_list holders = {0};
+    ty_error why_wait = {0};
+    int code = prepare_check(run->request, &run->prepared, err);
+    if (code >= 0) code = choose_name(run, err);
+    if (code >= 0) code = prepare_gather(run->request, &run->prepared, err);
+    if (code >= 0) code = plan(run, &holders, &why_wait, err);
+    if (code >= 0) code = open_journal(run, err);
+    if (code < 0) return code;
     const struct demand *demand = &run->prepared.demand;
     /* A program that always resumes does so in its first run as well, so it is no error; but a mistyped name
      * must be seen. */
@@ -176,18 +184,6 @@ static void warn(const struct ty_run *run) {
     if (demand->deprecation != NULL) log_warning("scaling", "%s", demand->deprecation);
     if (demand->warning != NULL) log_warning("scaling", "%s", demand->warning);
     if (sharing != NULL) log_warning("backend", "%s", sharing);
-}
-
-int opening_begin(struct ty_run *run, ty_error *err) {
-    CLEANUP(holder_list_done) struct holder_list holders = {0};
-    ty_error why_wait = {0};
-    int code = prepare_check(run->request, &run->prepared, err);
-    if (code >= 0) code = choose_name(run, err);
-    if (code >= 0) code = prepare_gather(run->request, &run->prepared, err);
-    if (code >= 0) code = plan(run, &holders, &why_wait, err);
-    if (code >= 0) code = open_journal(run, err);
-    if (code < 0) return code;
-    warn(run);
     note_run(run);
     code = draw_digits(run->token, 16, err);
     if (code >= 0) code = controller_open_loop(run, err);

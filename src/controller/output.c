@@ -47,14 +47,6 @@ bool output_drop(struct ty_run *run) {
     return true;
 }
 
-/* Who goes away knows it; a full disk is told once. Nothing is lost: the logs have all. */
-static void tell_error(struct ty_run *run, const struct sink *sink) {
-    if (sink->error == 0 || sink->error == EPIPE || sink->error == ECANCELED || run->output.told) return;
-    run->output.told = true;
-    log_warning("controller", "cannot write the workers' output: %s; it is in %s/logs", strerror(sink->error),
-                run->path);
-}
-
 void output_write(struct ty_run *run, uint32_t rank, int stream, const uint8_t *bytes, size_t size) {
     struct sink *sink = &run->output.sinks[stream == 2];
     events_add_output(&run->events, rank, stream, bytes, size);
@@ -62,7 +54,12 @@ void output_write(struct ty_run *run, uint32_t rank, int stream, const uint8_t *
         progress_hide(&run->output.progress);
         sink_write(sink, bytes, size);
         if (size > 0) progress_wrote(&run->output.progress, stream, bytes[size - 1]);
-        tell_error(run, sink);
+        /* Who goes away knows it; a full disk is told once. Nothing is lost: the logs have all. */
+        if (sink->error != 0 && sink->error != EPIPE && sink->error != ECANCELED && !run->output.told) {
+            run->output.told = true;
+            log_warning("controller", "cannot write the workers' output: %s; it is in %s/logs",
+                        strerror(sink->error), run->path);
+        }
     }
     output_pause_when_full(run);
 }

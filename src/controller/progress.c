@@ -128,7 +128,11 @@ static void format_straggler(const struct progress *progress, struct buffer *out
                   (double)straggler.interval / (double)usual);
 }
 
-static void format_states(const struct progress *progress, struct buffer *out) {
+static void format_line(const struct progress *progress, struct buffer *out) {
+    add_name(progress->name, out);
+    buffer_text(out, "  ");
+    duration_format_clock(clock_monotonic() - progress->started, out);
+    buffer_text(out, "  ");
     uint32_t counts[WORKER_STATE_COUNT];
     run_count(progress->run, counts);
     const char *separator = "";
@@ -137,14 +141,6 @@ static void format_states(const struct progress *progress, struct buffer *out) {
         buffer_printf(out, "%s%u %s", separator, counts[state], worker_state_name((enum worker_state)state));
         separator = ", ";
     }
-}
-
-static void format_line(const struct progress *progress, struct buffer *out) {
-    add_name(progress->name, out);
-    buffer_text(out, "  ");
-    duration_format_clock(clock_monotonic() - progress->started, out);
-    buffer_text(out, "  ");
-    format_states(progress, out);
     if (run_attempt(progress->run) > 1) buffer_printf(out, "  attempt %d", run_attempt(progress->run));
     format_straggler(progress, out);
     if (progress->metrics[0] != '\0') buffer_printf(out, "  %s", progress->metrics);
@@ -219,15 +215,6 @@ static void draw(struct progress *progress) {
     (void)loop_timer_start(progress->loop, &progress->timer, NS_PER_S);
 }
 
-static void print_line(struct progress *progress) {
-    struct buffer text = {0};
-    buffer_text(&text, "trainyard: ");
-    format_line(progress, &text);
-    buffer_char(&text, '\n');
-    write_text(&text);
-    progress->shown = clock_monotonic();
-}
-
 void progress_show(struct progress *progress) {
     nanoseconds since = clock_monotonic() - progress->shown;
     switch (progress->style) {
@@ -239,7 +226,14 @@ void progress_show(struct progress *progress) {
             (void)loop_timer_start(progress->loop, &progress->timer, REDRAW_INTERVAL - since);
         break;
     case PROGRESS_STYLE_PLAIN:
-        if (progress->shown == 0 || since >= PLAIN_INTERVAL) print_line(progress);
+        if (progress->shown == 0 || since >= PLAIN_INTERVAL) {
+            struct buffer text = {0};
+            buffer_text(&text, "trainyard: ");
+            format_line(progress, &text);
+            buffer_char(&text, '\n');
+            write_text(&text);
+            progress->shown = clock_monotonic();
+        }
         (void)loop_timer_start(progress->loop, &progress->timer, PLAIN_INTERVAL);
         break;
     default:

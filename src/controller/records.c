@@ -417,16 +417,12 @@ void records_then(struct records *records, void (*then)(void *context, const cha
     if (then != NULL && records->error.code != 0) tell(records, NULL);
 }
 
-static void give_up(struct records *records) {
-    fail(records, -ETIMEDOUT, "the storage hangs");
-    tell(records, NULL);
-}
-
 void records_wait(struct records *records, nanoseconds limit) {
     nanoseconds end = clock_monotonic() + storage_patience(records->storage, limit);
     while (records_busy(records)) { /* who hears of it may have more */
         records_commit(records);
         if (storage_wait(records->storage, end - clock_monotonic())) continue;
-        give_up(records);
+        fail(records, -ETIMEDOUT, "the storage hangs");
+        tell(records, NULL);
     }
 }

@@ -178,29 +178,6 @@ static int check_map(const char *what, const json_t *map, const char *section, c
     return document_check_keys(NULL, map, what, known, n, err);
 }
 
-static int read_map(struct request *request, const json_t *map, ty_error *err) {
-    enum { N_FIELDS = ARRAY_SIZE(request_fields), N_SECTIONS = ARRAY_SIZE(sections) };
-    const char *others[N_FIELDS + N_SECTIONS];
-    for (size_t i = 0; i < N_FIELDS; i++)
-        others[i] = request_fields[i].name;
-    for (size_t i = 0; i < N_SECTIONS; i++)
-        others[N_FIELDS + i] = sections[i];
-    int result = check_map("the request", map, NULL, others, ARRAY_SIZE(others), err);
-    for (size_t i = 0; i < N_FIELDS && result >= 0; i++) {
-        const json_t *value = json_object_get(map, request_fields[i].name);
-        if (value != NULL && !json_is_null(value))
-            result = request_fields[i].read(request, &request_fields[i], value, err);
-    }
-    if (result >= 0) result = read_settings(request, map, NULL, err);
-    for (size_t i = 0; i < N_SECTIONS && result >= 0; i++) {
-        const json_t *part = json_object_get(map, sections[i]);
-        if (part == NULL || json_is_null(part)) continue;
-        result = check_map(sections[i], part, sections[i], NULL, 0, err);
-        if (result >= 0) result = read_settings(request, part, sections[i], err);
-    }
-    return result;
-}
-
 static int check_whole(const struct request *request, ty_error *err) {
     const struct cluster_overrides *overrides = &request->overrides;
     const char *method = request->run.settings.start_method;
@@ -224,17 +201,6 @@ static int check_whole(const struct request *request, ty_error *err) {
         "give one of the two");
 }
 
-static int set_defaults(struct request *request, ty_error *err) {
-    scaling_init(&request->scaling);
-    request->overrides = (struct cluster_overrides){.num_cpus = -1, .num_gpus = -1};
-    request->run = (struct run_request){
-        .scaling = &request->scaling,
-        .train_v1 = str_equal(getenv("RAY_TRAIN_V2_ENABLED"), "0"),
-        .overrides = &request->overrides,
-    };
-    return site_settings(&request->run.settings, err);
-}
-
 static int copy_payload(struct request *request, const void *payload, size_t size, ty_error *err) {
     if (payload == NULL) return 0;
     request->payload = malloc(size + 1);
@@ -247,13 +213,38 @@ static int copy_payload(struct request *request, const void *payload, size_t siz
 
 static int fill(struct request *request, const char *json, ty_error *err) {
     json_error_t problem;
-    int result = set_defaults(request, err);
+    scaling_init(&request->scaling);
+    request->overrides = (struct cluster_overrides){.num_cpus = -1, .num_gpus = -1};
+    request->run = (struct run_request){
+        .scaling = &request->scaling,
+        .train_v1 = str_equal(getenv("RAY_TRAIN_V2_ENABLED"), "0"),
+        .overrides = &request->overrides,
+    };
+    int result = site_settings(&request->run.settings, err);
     if (result < 0) return result;
     request->root = json_loads(json, JSON_REJECT_DUPLICATES, &problem);
     if (request->root == NULL)
         return ty_fail(err, TY_EUSAGE, "the request is no JSON: line %d, column %d: %s", problem.line,
                        problem.column, problem.text);
-    result = read_map(request, request->root, err);
+    enum { N_FIELDS = ARRAY_SIZE(request_fields), N_SECTIONS = ARRAY_SIZE(sections) };
+    const char *others[N_FIELDS + N_SECTIONS];
+    for (size_t i = 0; i < N_FIELDS; i++)
+        others[i] = request_fields[i].name;
+    for (size_t i = 0; i < N_SECTIONS; i++)
+        others[N_FIELDS + i] = sections[i];
+    result = check_map("the request", request->root, NULL, others, ARRAY_SIZE(others), err);
+    for (size_t i = 0; i < N_FIELDS && result >= 0; i++) {
+        const json_t *value = json_object_get(request->root, request_fields[i].name);
+        if (value != NULL && !json_is_null(value))
+            result = request_fields[i].read(request, &request_fields[i], value, err);
+    }
+    if (result >= 0) result = read_settings(request, request->root, NULL, err);
+    for (size_t i = 0; i < N_SECTIONS && result >= 0; i++) {
+        const json_t *part = json_object_get(request->root, sections[i]);
+        if (part == NULL || json_is_null(part)) continue;
+        result = check_map(sections[i], part, sections[i], NULL, 0, err);
+        if (result >= 0) result = read_settings(request, part, sections[i], err);
+    }
     if (result >= 0) result = settings_finish(&request->run.settings, FACE_FIELDS, err);
     request->run.argv = request->argv;
     request->run.template_argv = request->template_argv;

@@ -225,18 +225,6 @@ static void add_workers(struct buffer *out, const struct ty_run *run, const stru
     buffer_char(out, ']');
 }
 
-/* What is known of a worker that failed, and was not the first. */
-static void describe_failure(int rank, const struct run_worker *worker, char text[64]) {
-    char name[32];
-    if (!worker->exited)
-        (void)snprintf(text, 64, "rank %d could not be started", rank);
-    else if (WIFSIGNALED(worker->wait_status))
-        (void)snprintf(text, 64, "rank %d was killed by %s", rank,
-                       str_signal(WTERMSIG(worker->wait_status), name));
-    else
-        (void)snprintf(text, 64, "rank %d exited with code %d", rank, WEXITSTATUS(worker->wait_status));
-}
-
 static void add_failed_rank(struct buffer *out, int rank, const char *cause, bool first) {
     buffer_printf(out, "%s{\"rank\": %d", first ? "" : ", ", rank);
     result_add_text(out, "cause", cause);
@@ -253,7 +241,15 @@ static void add_failed(struct buffer *out, const struct ty_run *run, const struc
         const struct run_worker *worker = run_worker(run->core, (uint32_t)rank);
         char cause[64];
         if (rank == first || !worker->failed) continue;
-        describe_failure(rank, worker, cause);
+        /* What is known of a worker that failed, and was not the first. */
+        char name[32];
+        if (!worker->exited)
+            (void)snprintf(cause, 64, "rank %d could not be started", rank);
+        else if (WIFSIGNALED(worker->wait_status))
+            (void)snprintf(cause, 64, "rank %d was killed by %s", rank,
+                           str_signal(WTERMSIG(worker->wait_status), name));
+        else
+            (void)snprintf(cause, 64, "rank %d exited with code %d", rank, WEXITSTATUS(worker->wait_status));
         add_failed_rank(out, rank, cause, none);
         none = false;
     }

@@ -198,19 +198,18 @@ static bool seems_alive(int fd, const char *path, bool exactly, double *age) {
     return *age < SILENT_S;
 }
 
-static bool is_held(int fd, const char *path, enum lock_state state) {
-    double age;
-    if (state == LOCK_HELD) return true;
-    if (state == LOCK_FREE && file_is_local(fd)) return false;
-    return seems_alive(fd, path, false, &age);
-}
-
 bool run_lock_is_held(const char *run_path) {
     char path[PATH_MAX];
     struct stat status;
     if (name_of(run_path, path) < 0) return false;
     CLEANUP_FD int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd >= 0) return is_held(fd, path, call_lock(fd, F_OFD_GETLK));
+    if (fd >= 0) {
+        enum lock_state state = call_lock(fd, F_OFD_GETLK);
+        double age;
+        if (state == LOCK_HELD) return true;
+        if (state == LOCK_FREE && file_is_local(fd)) return false;
+        return seems_alive(fd, path, false, &age);
+    }
     if (errno != EACCES) return false;
     /* Somebody else's: the lock of the directory is to be seen, or that the file was touched lately. */
     CLEANUP_FD int directory = open(run_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -305,16 +304,6 @@ static bool is_seen(struct run_lock *lock, const char *run_path) {
     lock->directory = open(run_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     descriptors_withhold(lock->directory);
     return lock->directory >= 0 && fcntl(lock->directory, F_OFD_SETLK, &shared) == 0;
-}
-
-static void show_life(struct run_lock *lock, const char *run_path) {
-    pthread_condattr_t attributes;
-    (void)pthread_mutex_init(&lock->lock, NULL);
-    (void)pthread_condattr_init(&attributes);
-    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&lock->changed, &attributes);
-    (void)pthread_condattr_destroy(&attributes);
-    lock->beats = !is_seen(lock, run_path) && start_thread(lock, beat);
 }
 
 void run_lock_release(struct run_lock *lock, bool leave) {
@@ -435,7 +424,13 @@ int run_lock_take(const char *run_path, struct run_lock **out, ty_error *err) {
         return err != NULL ? err->code : result;
     }
     descriptors_withhold(lock->fd);
-    show_life(lock, run_path);
+    pthread_condattr_t attributes;
+    (void)pthread_mutex_init(&lock->lock, NULL);
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&lock->changed, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+    lock->beats = !is_seen(lock, run_path) && start_thread(lock, beat);
     *out = lock;
     return 0;
 }

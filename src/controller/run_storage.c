@@ -67,9 +67,10 @@ void run_storage_linger(struct ty_run *run) {
 
 /* -- what is written */
 
-/* A journal that cannot be written does not stop the training; the run's end tells it. Another attempt would be
- * on no record, nor would its checkpoints. */
-static void tell_journal_error(struct ty_run *run) {
+void run_storage_commit(struct ty_run *run) {
+    records_commit(run->records);
+    /* A journal that cannot be written does not stop the training; the run's end tells it. Another attempt
+     * would be on no record, nor would its checkpoints. */
     const ty_error *error = records_error(run->records);
     if (error->code == 0 || run->phase >= PHASE_LINGERING || run->storage.unrecorded) return;
     run->storage.unrecorded = true;
@@ -77,11 +78,6 @@ static void tell_journal_error(struct ty_run *run) {
     if (run->phase == PHASE_RUNNING) run_retry_no_more(run->core);
     log_error("journal", "%s; the run goes on without it, and is not begun again should it fail",
               error->message);
-}
-
-void run_storage_commit(struct ty_run *run) {
-    records_commit(run->records);
-    tell_journal_error(run);
 }
 
 /* What was held for rows that are written now goes at the end of the turn. */

@@ -6,16 +6,6 @@
 
 enum { LOOKS = 4 }; /* in a row, a quarter of the limit apart */
 
-static void tell(const struct stall *stall, uint32_t rank, bool mixed, const struct buffer *waits) {
-    CLEANUP(buffer_done) struct buffer how = {0};
-    buffer_printf(&how, "all ranks have waited for each other in the store%s for ",
-                  mixed ? " and for checkpoints" : "");
-    duration_format(stall->limit, &how);
-    buffer_printf(&how, ": %s", waits->failed ? "?" : waits->data);
-    run_worker_hung(stall->run->core, rank, how.failed ? "all ranks wait in the store" : how.data,
-                    clock_wall());
-}
-
 static void look(void *context) {
     struct stall *stall = context;
     struct ty_run *run = stall->run;
@@ -30,7 +20,15 @@ static void look(void *context) {
     stall->n_looks = !stuck ? 0 : turn == stall->turn ? stall->n_looks + 1 : 0;
     stall->turn = turn;
     if (elsewhere.size > 0) buffer_text(&waits, elsewhere.data);
-    if (stall->n_looks == LOOKS) tell(stall, rank, idset_count(&ranks) > 0, &waits);
+    if (stall->n_looks == LOOKS) {
+        CLEANUP(buffer_done) struct buffer how = {0};
+        buffer_printf(&how, "all ranks have waited for each other in the store%s for ",
+                      idset_count(&ranks) > 0 ? " and for checkpoints" : "");
+        duration_format(stall->limit, &how);
+        buffer_printf(&how, ": %s", waits.failed ? "?" : waits.data);
+        run_worker_hung(stall->run->core, rank, how.failed ? "all ranks wait in the store" : how.data,
+                        clock_wall());
+    }
     (void)loop_timer_start(run->loop, &stall->timer, stall->limit / LOOKS);
 }
 

@@ -49,21 +49,6 @@ void wait_describe(const struct demand *demand, const struct holder_list *holder
     if (!text.failed) (void)ty_fail(reason, reason->code, "%s", text.data);
 }
 
-static void record_wait(struct ty_run *run, const char *reason, const struct holder_list *holders) {
-    size_t n = holders->n;
-    CLEANUP_FREE struct event_holder *items = calloc(n + 1, sizeof *items);
-    for (size_t i = 0; items != NULL && i < n; i++)
-        items[i] = (struct event_holder){.run = holders->items[i].run,
-                                         .user = holders->items[i].user,
-                                         .pid = holders->items[i].pid,
-                                         .since = (double)holders->items[i].since / 1e9};
-    struct run_event event = run_event_new(EVENT_WAIT);
-    event.time = clock_wall();
-    event.of.wait = (struct event_wait){reason, {items, n}};
-    note_event(run, &event, NULL);
-    records_commit(run->records); /* the wait's first turn may be long */
-}
-
 /* -- the watch */
 
 void wait_end(struct ty_run *run) {
@@ -121,6 +106,19 @@ static void plan_again(struct ty_run *run) {
 
 int wait_begin(struct ty_run *run, const char *reason, const struct holder_list *holders, ty_error *err) {
     int result = wait_watch(run, holders, plan_again, err);
-    if (result >= 0) record_wait(run, reason, holders);
+    if (result >= 0) {
+        size_t n = holders->n;
+        CLEANUP_FREE struct event_holder *items = calloc(n + 1, sizeof *items);
+        for (size_t i = 0; items != NULL && i < n; i++)
+            items[i] = (struct event_holder){.run = holders->items[i].run,
+                                             .user = holders->items[i].user,
+                                             .pid = holders->items[i].pid,
+                                             .since = (double)holders->items[i].since / 1e9};
+        struct run_event event = run_event_new(EVENT_WAIT);
+        event.time = clock_wall();
+        event.of.wait = (struct event_wait){reason, {items, n}};
+        note_event(run, &event, NULL);
+        records_commit(run->records); /* the wait's first turn may be long */
+    }
     return result;
 }
