@@ -19,17 +19,6 @@
 #include "base/storage.h"
 #include "wire/start.h"
 
-static void reset_signals(void) {
-    sigset_t none;
-    sigemptyset(&none);
-    for (int i = 1; i <= SIGRTMAX; i++)
-        if (i != SIGKILL && i != SIGSTOP) (void)signal(i, SIG_DFL);
-    (void)signal(SIGHUP, SIG_IGN);
-    (void)signal(SIGPIPE, SIG_IGN);
-    (void)signal(SIGXFSZ, SIG_IGN); /* a log at the limit of file sizes is a failed write */
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
 /* The program that the agent works for may have any file, pipe or socket open, and its readers wait for the
  * last who has: an agent, which may outlive the run, holds none of them, the standard ones included. */
 static bool keep_own_descriptors(int channel_fd, bool copied) {
@@ -44,7 +33,14 @@ static bool keep_own_descriptors(int channel_fd, bool copied) {
 /* What a process inherits is for its parent to say; an agent has no terminal, no signal blocked or ignored,
  * and hands nothing on to workers that it does not mean to. `nofile` receives the limit that workers get. */
 static void set_up_process(struct rlimit *nofile) {
-    reset_signals();
+    sigset_t none;
+    sigemptyset(&none);
+    for (int i = 1; i <= SIGRTMAX; i++)
+        if (i != SIGKILL && i != SIGSTOP) (void)signal(i, SIG_DFL);
+    (void)signal(SIGHUP, SIG_IGN);
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a log at the limit of file sizes is a failed write */
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)setsid(); /* fails for the leader of a group, which is as good */
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     (void)getrlimit(RLIMIT_NOFILE, nofile);

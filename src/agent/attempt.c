@@ -28,17 +28,14 @@ void attempt_refuse(struct node_run *run, const Wire__Launch *body, const char *
     }
 }
 
-/* It came while the attempt before it was still being cleared away. */
-static void stop_next(struct node_run *run) {
-    if (run->next == NULL) return;
-    attempt_refuse(run, run->next, "stopped before it was started", true);
-    wire__launch__free_unpacked(TAKE(run->next), NULL);
-}
-
 void attempt_stop(struct node_run *run, enum worker_process_stop how) {
     bool kill = how == STOP_KILLED;
     run->killing |= kill;
-    stop_next(run);
+    /* It came while the attempt before it was still being cleared away. */
+    if (run->next != NULL) {
+        attempt_refuse(run, run->next, "stopped before it was started", true);
+        wire__launch__free_unpacked(TAKE(run->next), NULL);
+    }
     stacks_cancel(&run->stacks);
     for (size_t i = 0; i < run->n_workers; i++) /* one that hangs would make nothing of a grace */
         worker_process_stop(&run->workers[i], run->workers[i].hung ? STOP_KILLED : how, attempt_grace(run));

@@ -13,16 +13,12 @@ static void tell(const struct feed *feed, size_t size, bool closed) {
     outbox_send(feed->outbox, &WIRE_MESSAGE(FED, fed, &fed));
 }
 
-static void close_pipe(struct feed *feed) {
+void feed_end(struct feed *feed) {
+    if (feed->outbox == NULL || feed->fd < 0) return;
     loop_watch_stop(feed->outbox->loop, &feed->watch);
     (void)close(feed->fd);
     feed->fd = -1;
     buffer_done(&feed->queue);
-}
-
-void feed_end(struct feed *feed) {
-    if (feed->outbox == NULL || feed->fd < 0) return;
-    close_pipe(feed);
     tell(feed, 0, true);
 }
 

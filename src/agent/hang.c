@@ -21,10 +21,6 @@ bool hang_was_away(nanoseconds due, nanoseconds limit, nanoseconds now) {
     return late > limit / 10 && late > USUAL_DELAY;
 }
 
-static bool is_watched(const struct worker_process *worker) {
-    return worker->stage == PROCESS_RUNNING && worker->stop == STOP_NONE && !worker->hung;
-}
-
 /* Words that this agent has not taken yet, for want of time or room. */
 static bool has_words(const struct worker_channel *channel) {
     int size = 0;
@@ -57,7 +53,7 @@ static void look(void *context) {
     vitals_take(hang->workers, hang->n, hang->limit / LOOKS_A_LIMIT, now);
     for (size_t i = 0; i < hang->n; i++) {
         struct worker_process *worker = &hang->workers[i];
-        if (!is_watched(worker)) continue;
+        if (worker->stage != PROCESS_RUNNING || worker->stop != STOP_NONE || worker->hung) continue;
         if (was_away || is_excused(worker)) worker->speaker.heard = now;
         nanoseconds remaining = hang_remaining(worker->speaker.heard, hang->limit, now);
         nanoseconds soonest = worker->speaker.ready || remaining < hang->limit / LOOKS_A_LIMIT

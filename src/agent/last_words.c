@@ -38,17 +38,13 @@ nanoseconds last_words_now(void) {
 
 /* -- in the thread */
 
-static nanoseconds time_of(const struct stat *status) {
-    return status->st_mtim.tv_sec * NS_PER_S + status->st_mtim.tv_nsec;
-}
-
 /* The file's bytes and when it was written; false for what is no plain file of this attempt and of this
  * size. */
 static bool read_file(const struct last_words *words, struct buffer *out, nanoseconds *written) {
     struct stat status;
     CLEANUP_FD int fd = open(words->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 || fstat(fd, &status) < 0 || !S_ISREG(status.st_mode)) return false;
-    *written = time_of(&status);
+    *written = status.st_mtim.tv_sec * NS_PER_S + status.st_mtim.tv_nsec;
     if (status.st_size > LAST_WORDS_MAX || *written < words->since) return false;
     char *room = buffer_reserve(out, LAST_WORDS_MAX);
     size_t size = 0;
@@ -68,22 +64,6 @@ static nanoseconds timestamp_of(const json_t *value) {
     int64_t seconds = json_is_integer(value) ? json_integer_value(value) : 0;
     if (json_is_string(value)) (void)str_to_int64(json_string_value(value), 0, INT64_MAX / NS_PER_S, &seconds);
     return seconds > 0 && seconds < INT64_MAX / NS_PER_S ? seconds * NS_PER_S : 0;
-}
-
-/* The timestamp is in whole seconds: the file's own time is finer where the two agree. What lies before the
- * worker's start, or ahead, says nothing. */
-static nanoseconds choose_time(nanoseconds told, nanoseconds written, nanoseconds since) {
-    nanoseconds now = clock_wall();
-    if (told == 0 || (written >= told && written - told < 2 * NS_PER_S)) told = written;
-    return told + NS_PER_S > since && told <= now ? told : 0;
-}
-
-static char *first_line(const char *text) {
-    struct buffer line = {0};
-    size_t size = strcspn(text, "\n");
-    utf8_escape(text, size < MESSAGE_MAX ? size : MESSAGE_MAX, &line);
-    if (size > MESSAGE_MAX) buffer_text(&line, "...");
-    return size == 0 ? NULL : buffer_take(&line);
 }
 
 /* The end of it, where the exception is, from the beginning of a line on. */
@@ -107,9 +87,18 @@ static void take_apart(struct last_words *words, const json_t *root, nanoseconds
         json_string_value(json_is_object(message) ? json_object_get(message, "message") : message);
     const char *stack = json_string_value(json_object_get(extra, "py_callstack"));
     if (text == NULL) return;
-    words->found.message = first_line(text);
+    struct buffer line = {0};
+    size_t size = strcspn(text, "\n");
+    utf8_escape(text, size < MESSAGE_MAX ? size : MESSAGE_MAX, &line);
+    if (size > MESSAGE_MAX) buffer_text(&line, "...");
+    words->found.message = size == 0 ? NULL : buffer_take(&line);
     words->found.traceback = stack == NULL ? NULL : last_lines(stack);
-    words->found.time = choose_time(timestamp_of(stamp), written, words->since);
+    /* The timestamp is in whole seconds: the file's own time is finer where the two agree. What lies before
+     * the worker's start, or ahead, says nothing. */
+    nanoseconds told = timestamp_of(stamp);
+    nanoseconds now = clock_wall();
+    if (told == 0 || (written >= told && written - told < 2 * NS_PER_S)) told = written;
+    words->found.time = told + NS_PER_S > words->since && told <= now ? told : 0;
 }
 
 /* A log that is named is there. */

@@ -183,22 +183,18 @@ static void begin_drawing(struct lines *lines) {
     lines->redrawn = true;
 }
 
-/* A drawing that only erased the one before it leaves a line on which nothing was written yet. */
-static void take_cr(struct lines *lines) {
-    if (lines->redrawn && is_blank(lines->partial.data, lines->partial.size)) {
-        buffer_clear(&lines->partial);
-        lines->redrawn = false;
-    }
-    lines->returned = true;
-}
-
 /* One line's bytes, without their LF (`ended`) or not yet ended, may hold CRs. */
 static void add_with_cr(struct lines *lines, const char *bytes, size_t size, bool ended, struct buffer *out) {
     for (const char *cr; (cr = memchr(bytes, '\r', size)) != NULL;) {
         size_t before = (size_t)(cr - bytes);
         if (before > 0) begin_drawing(lines);
         keep(lines, bytes, before, out);
-        take_cr(lines);
+        /* A drawing that only erased the one before it leaves a line on which nothing was written yet. */
+        if (lines->redrawn && is_blank(lines->partial.data, lines->partial.size)) {
+            buffer_clear(&lines->partial);
+            lines->redrawn = false;
+        }
+        lines->returned = true;
         bytes = cr + 1;
         size -= before + 1;
     }
@@ -207,14 +203,6 @@ static void add_with_cr(struct lines *lines, const char *bytes, size_t size, boo
         show_line(lines, bytes, size, out);
     else
         keep(lines, bytes, size, out);
-}
-
-/* Takes back the last character of the line. */
-static void take_back(struct lines *lines) {
-    struct buffer *partial = &lines->partial;
-    while (partial->size > 0 && ((unsigned char)partial->data[partial->size - 1] & 0xc0) == 0x80)
-        partial->size--;
-    if (partial->size > 0) partial->size--;
 }
 
 /* A byte of an escape sequence; what follows ESC [ up to a letter, or ESC ] up to BEL or ESC \. */
@@ -250,7 +238,11 @@ static void add_from_terminal(struct lines *lines, const char *bytes, size_t siz
         } else if (c == '\b') {
             add_text(lines, text.data, text.size, out);
             buffer_clear(&text);
-            take_back(lines);
+            /* The last character of the line is taken back. */
+            struct buffer *partial = &lines->partial;
+            while (partial->size > 0 && ((unsigned char)partial->data[partial->size - 1] & 0xc0) == 0x80)
+                partial->size--;
+            if (partial->size > 0) partial->size--;
         } else if (c != '\a') {
             buffer_char(&text, c);
         }
@@ -293,14 +285,6 @@ void lines_end(struct lines *lines, struct buffer *out) {
     lines->within = false;
 }
 
-static void drop_colours(const char *bytes, size_t size, struct buffer *out) {
-    for (size_t at = 0; at < size;) {
-        size_t colour = colour_size(bytes + at, size - at);
-        if (colour == 0) buffer_char(out, bytes[at]);
-        at += colour > 0 ? colour : 1;
-    }
-}
-
 void lines_live(const struct lines *lines, struct buffer *out) {
     struct lines view = *lines; /* whatever the lines are like: this is for a terminal, which cuts them */
     CLEANUP(buffer_done) struct buffer plain = {0};
@@ -309,7 +293,11 @@ void lines_live(const struct lines *lines, struct buffer *out) {
     view.escape = true;
     view.colour = false;
     if (lines->colour) {
-        drop_colours(bytes, size, &plain);
+        for (size_t at = 0; at < size;) {
+            size_t colour = colour_size(bytes + at, size - at);
+            if (colour == 0) buffer_char(&plain, bytes[at]);
+            at += colour > 0 ? colour : 1;
+        }
         bytes = plain.data;
         size = plain.size;
     }

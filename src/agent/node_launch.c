@@ -48,12 +48,6 @@ static void set_entry(char **list, size_t *n, char *entry) {
     }
 }
 
-static char *make_variable(const char *name, const char *value) {
-    char *entry;
-    int size = value != NULL ? asprintf(&entry, "%s=%s", name, value) : asprintf(&entry, "%s", name);
-    return size < 0 ? NULL : entry;
-}
-
 static const char *or_null(const char *text) {
     return text[0] != '\0' ? text : NULL;
 }
@@ -76,7 +70,10 @@ static int make_base(struct node_launch *launch) {
     if (body->n_environment > 0) memcpy(launch->base, body->environment, body->n_environment * sizeof(char *));
     launch->n_base = body->n_environment;
     for (size_t i = 0; i < ARRAY_SIZE(made); i++) {
-        launch->constants[i] = make_variable(made[i][0], made[i][1]);
+        char *entry;
+        int size = made[i][1] != NULL ? asprintf(&entry, "%s=%s", made[i][0], made[i][1])
+                                      : asprintf(&entry, "%s", made[i][0]);
+        launch->constants[i] = size < 0 ? NULL : entry;
         if (launch->constants[i] == NULL) return -ENOMEM;
         set_entry(launch->base, &launch->n_base, launch->constants[i]);
     }

@@ -41,17 +41,16 @@ static void say_bye(struct node_run *run) {
     (void)loop_timer_start(run->loop, &run->goodbye, GOODBYE_LIMIT);
 }
 
-/* What workers gave away may lie in the memory of this node, and there is no controller any more to clear up
- * behind them. */
-static void drop_given(const struct node_run *run) {
-    const Wire__Launch *body = run->launch.body;
-    if (body != NULL && body->run_path[0] != '\0') checkpoint_sweep_given(body->run_path, (int)body->attempt);
-}
-
 static void swept(void *context, bool clean) {
     struct node_run *run = context;
     run->unclean |= !clean;
-    if (run->lost) drop_given(run);
+    if (run->lost) {
+        /* What workers gave away may lie in the memory of this node, and there is no controller any more to
+         * clear up behind them. */
+        const Wire__Launch *body = run->launch.body;
+        if (body != NULL && body->run_path[0] != '\0')
+            checkpoint_sweep_given(body->run_path, (int)body->attempt);
+    }
     attempt_end(run);
 }
 
@@ -200,18 +199,6 @@ static void on_log_room(void *context) {
         relay_go_on(&run->workers[i].relay);
 }
 
-static int open_logs(struct node_run *run, ty_error *err) {
-    const char *path = run->service->start->log_path;
-    run->logs = (struct logs){
-        .loop = run->loop, .warn = warn, .drained = on_log_room, .stall = on_stall, .context = run};
-    run->log_limit = LOG_LIMIT;
-    int result = logs_open(&run->logs, err);
-    if (result < 0) return result;
-    if (path[0] != '\0') run->log = log_open(&run->logs, path, -1);
-    if (run->log != NULL) log_set_sink(write_log, run);
-    return 0;
-}
-
 static int watch_parent(struct node_run *run) {
     if (run->service->parent_fd < 0) return 0;
     run->parent = (struct loop_watch){.callback = on_parent_gone, .context = run};
@@ -231,8 +218,14 @@ static int open_run(struct node_run *run, ty_error *err) {
     run->sweep.ended = swept;
     run->sweep.context = run;
     run->start_timer = (struct loop_timer){.callback = attempt_go_on, .context = run};
-    int opened = open_logs(run, err);
-    if (opened < 0) return opened;
+    const char *path = run->service->start->log_path;
+    run->logs = (struct logs){
+        .loop = run->loop, .warn = warn, .drained = on_log_room, .stall = on_stall, .context = run};
+    run->log_limit = LOG_LIMIT;
+    int result = logs_open(&run->logs, err);
+    if (result < 0) return result;
+    if (path[0] != '\0') run->log = log_open(&run->logs, path, -1);
+    if (run->log != NULL) log_set_sink(write_log, run);
     int code = signals_start(run);
     if (code < 0) return ty_fail(err, code, "cannot catch signals: %s", strerror(-code));
     template_enter(run->service->template, run->loop, run->service->start->log_path, attempt_template_changed,
@@ -242,17 +235,6 @@ static int open_run(struct node_run *run, ty_error *err) {
     code = channel_create_over(run->loop, run->service->transport, &events, run, &run->outbox.channel, err);
     if (code == 0 && run->service->leased) channel_keep_alive(run->outbox.channel, CHANNEL_LEASED);
     return code;
-}
-
-/* A kept agent's channel stays open: true. */
-static bool close_channel(struct node_run *run) {
-    struct channel *channel = TAKE(run->outbox.channel);
-    bool kept = channel != NULL && run->keep && run->said_bye && !run->unclean && channel_empty(channel);
-    if (kept)
-        *run->service->transport = channel_release_transport(channel);
-    else
-        channel_destroy(channel);
-    return kept;
 }
 
 static bool close_run(struct node_run *run) {
@@ -271,7 +253,13 @@ static bool close_run(struct node_run *run) {
     loop_watch_stop(run->loop, &run->parent);
     loop_timer_stop(run->loop, &run->start_timer);
     loop_timer_stop(run->loop, &run->goodbye);
-    bool kept = close_channel(run);
+    /* A kept agent's channel stays open: true. */
+    struct channel *channel = TAKE(run->outbox.channel);
+    bool kept = channel != NULL && run->keep && run->said_bye && !run->unclean && channel_empty(channel);
+    if (kept)
+        *run->service->transport = channel_release_transport(channel);
+    else
+        channel_destroy(channel);
     outbox_done(&run->outbox);
     loop_destroy(run->loop);
     return kept;

@@ -97,25 +97,24 @@ static bool is_ours(const struct process_table *table, const struct template *te
     return ours;
 }
 
-static void end_process(struct node_sweep *sweep, pid_t pid) {
-    bool known = idset_has(&sweep->found, pid);
-    if (!known) {
-        sweep->leftovers++;
-        (void)idset_add(&sweep->found, pid);
-    }
-    if (sweep->killing) {
-        (void)kill(pid, SIGKILL);
-    } else if (!known) {
-        (void)kill(pid, SIGTERM);
-        (void)kill(pid, SIGCONT);
-    }
-}
-
 static void end_descendants(struct node_sweep *sweep) {
     struct process_table table = {0};
     read_processes(&table);
     for (size_t i = 0; i < table.n; i++)
-        if (is_ours(&table, sweep->template, &table.items[i])) end_process(sweep, table.items[i].pid);
+        if (is_ours(&table, sweep->template, &table.items[i])) {
+            pid_t pid = table.items[i].pid;
+            bool known = idset_has(&sweep->found, pid);
+            if (!known) {
+                sweep->leftovers++;
+                (void)idset_add(&sweep->found, pid);
+            }
+            if (sweep->killing) {
+                (void)kill(pid, SIGKILL);
+            } else if (!known) {
+                (void)kill(pid, SIGTERM);
+                (void)kill(pid, SIGCONT);
+            }
+        }
     free(table.items);
 }
 

@@ -163,15 +163,6 @@ static void **point_at(void *items, size_t n, size_t item_size) {
     return pointers;
 }
 
-/* How many of the items, from this one, fit into one message: all of them, but for a node full of workers
- * that end with long tails. */
-static size_t count_fitting(const struct outbox_events *events, size_t first) {
-    size_t n = 0, bytes = 0;
-    while (first + n < events->n && (n == 0 || bytes < MESSAGE_BYTES))
-        bytes += events->items[first + n++].tail.len;
-    return n;
-}
-
 static void send_events(struct outbox *outbox, struct outbox_events *events) {
     if (events->n == 0) return;
     Wire__WorkerEvent **pointers =
@@ -179,7 +170,12 @@ static void send_events(struct outbox *outbox, struct outbox_events *events) {
     if (pointers == NULL) outbox->failed = true;
     for (size_t at = 0; pointers != NULL && at < events->n;) {
         Wire__WorkerEvents body = WIRE__WORKER_EVENTS__INIT;
-        body.n_events = count_fitting(events, at);
+        /* How many of the items, from this one, fit into one message: all of them, but for a node full of
+         * workers that end with long tails. */
+        size_t n = 0, bytes = 0;
+        while (at + n < events->n && (n == 0 || bytes < MESSAGE_BYTES))
+            bytes += events->items[at + n++].tail.len;
+        body.n_events = n;
         body.events = pointers + at;
         outbox_send(outbox, &WIRE_MESSAGE(EVENTS, events, &body));
         at += body.n_events;

@@ -133,17 +133,6 @@ static void write_shown(struct pty *pty) {
     watch_client(pty);
 }
 
-static void take_packet(struct pty *pty, const char *bytes, size_t size) {
-    uint16_t measures[2];
-    if (bytes[0] == ATTACH_SIZE && size == 1 + sizeof measures) {
-        memcpy(measures, bytes + 1, sizeof measures);
-        pty_resize(pty->master_fd, measures[0], measures[1]);
-    } else if (bytes[0] == ATTACH_INPUT) {
-        buffer_append(&pty->typed, bytes + 1, size - 1);
-        write_typed(pty);
-    }
-}
-
 static void on_client(void *context, unsigned events) {
     struct pty *pty = context;
     char packet[ATTACH_PACKET];
@@ -155,7 +144,15 @@ static void on_client(void *context, unsigned events) {
         let_go(pty);
         return;
     }
-    take_packet(pty, packet, (size_t)n);
+    size_t size = (size_t)n;
+    uint16_t measures[2];
+    if (packet[0] == ATTACH_SIZE && size == 1 + sizeof measures) {
+        memcpy(measures, packet + 1, sizeof measures);
+        pty_resize(pty->master_fd, measures[0], measures[1]);
+    } else if (packet[0] == ATTACH_INPUT) {
+        buffer_append(&pty->typed, packet + 1, size - 1);
+        write_typed(pty);
+    }
     watch_client(pty);
 }
 
@@ -183,17 +180,6 @@ static void on_connection(void *context, unsigned events) {
     write_shown(pty);
 }
 
-static void listen_for_clients(struct pty *pty) {
-    pty->listen_fd = storage_get(listen_at, pty->directory, pty->rank);
-    pty->listen = (struct loop_watch){.callback = on_connection, .context = pty};
-    if (pty->listen_fd < 0)
-        outbox_log(pty->outbox, LOG_LEVEL_WARNING,
-                   "nobody can attach to rank %u: no socket can be made in %s: %s", pty->rank, pty->directory,
-                   strerror(-pty->listen_fd));
-    else
-        (void)loop_watch_start(pty->outbox->loop, &pty->listen, pty->listen_fd, LOOP_READABLE);
-}
-
 int pty_start(struct pty *pty, const struct pty_config *config, ty_error *err) {
     *pty = (struct pty){.outbox = config->outbox,
                         .rank = config->rank,
@@ -209,7 +195,14 @@ int pty_start(struct pty *pty, const struct pty_config *config, ty_error *err) {
                        strerror(errno));
     if (config->run_path[0] == '\0') return 0;
     if (asprintf(&pty->directory, "%s/attach", config->run_path) < 0) return ty_fail_memory(err);
-    listen_for_clients(pty);
+    pty->listen_fd = storage_get(listen_at, pty->directory, pty->rank);
+    pty->listen = (struct loop_watch){.callback = on_connection, .context = pty};
+    if (pty->listen_fd < 0)
+        outbox_log(pty->outbox, LOG_LEVEL_WARNING,
+                   "nobody can attach to rank %u: no socket can be made in %s: %s", pty->rank, pty->directory,
+                   strerror(-pty->listen_fd));
+    else
+        (void)loop_watch_start(pty->outbox->loop, &pty->listen, pty->listen_fd, LOOP_READABLE);
     return 0;
 }
 

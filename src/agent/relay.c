@@ -83,11 +83,6 @@ static void follow_live(struct relay_stream *stream) {
     (void)loop_timer_start(loop, &stream->live_timer, since < LIVE_INTERVAL ? LIVE_INTERVAL - since : 0);
 }
 
-static void end_live(struct relay_stream *stream) {
-    loop_timer_stop(stream->relay->outbox->loop, &stream->live_timer);
-    if (is_live(stream) && stream->live_shown) tell_live(stream);
-}
-
 static void take_bytes(struct relay_stream *stream, const char *bytes, size_t size) {
     log_add(stream->relay->log, bytes, size);
     keep_tail(stream->relay, bytes, size);
@@ -108,16 +103,12 @@ static void end_stream(struct relay_stream *stream) {
         lines_end(&stream->lines, out);
         frame_output_end(out, offset);
     }
-    end_live(stream);
+    loop_timer_stop(stream->relay->outbox->loop, &stream->live_timer);
+    if (is_live(stream) && stream->live_shown) tell_live(stream);
     outbox_close(relay->outbox, &stream->source);
     lines_done(&stream->lines);
     if (!relay_has_ended(relay)) return;
     relay->ended(relay->context);
-}
-
-static void enlarge(struct relay_stream *stream) {
-    stream->enlarged = true;
-    (void)fcntl(stream->source.fd, F_SETPIPE_SZ, PIPE_SIZE); /* the limit of this user may refuse it */
 }
 
 /* One that rests for the controller is not changed: it is woken, and then waits here. */
@@ -150,7 +141,10 @@ static bool read_once(struct relay_stream *stream) {
         end_stream(stream);
         return false;
     }
-    if (n >= PIPE_HALF_FULL && !stream->enlarged) enlarge(stream);
+    if (n >= PIPE_HALF_FULL && !stream->enlarged) {
+        stream->enlarged = true;
+        (void)fcntl(stream->source.fd, F_SETPIPE_SZ, PIPE_SIZE); /* the limit of this user may refuse it */
+    }
     return true;
 }
 
@@ -212,31 +206,26 @@ void relay_go_on(struct relay *relay) {
     }
 }
 
-/* A terminal gives a page at a time, and holds 64 KiB at most. */
-static int most_reads(const struct relay *relay) {
-    return relay->config.pty != NULL ? 64 : 1 + PIPE_SIZE / READ_SIZE;
-}
-
 /* Each pipe at most once over: a writer that is faster than we are must not hold us. */
 void relay_take(struct relay *relay) {
+    /* A terminal gives a page at a time, and holds 64 KiB at most. */
+    int most = relay->config.pty != NULL ? 64 : 1 + PIPE_SIZE / READ_SIZE;
     for (int i = 0; i < 2; i++)
-        for (int reads = most_reads(relay); reads > 0 && read_once(&relay->streams[i]); reads--) {
+        for (int reads = most; reads > 0 && read_once(&relay->streams[i]); reads--) {
         }
-}
-
-static void begin_end(struct relay_stream *stream) {
-    int size = 0;
-    if (stream->source.fd >= 0 && ioctl(stream->source.fd, FIONREAD, &size) < 0) size = 0;
-    if (stream->relay->config.pty != NULL) size = READ_SIZE; /* what its kernel buffers hold is not told */
-    stream->left = (size_t)size;
 }
 
 /* What is more than a pipe holds by default is read a piece a turn. */
 void relay_finish(struct relay *relay) {
     if (relay->finishing) return;
     relay->finishing = true;
-    for (int i = 0; i < 2; i++)
-        begin_end(&relay->streams[i]);
+    for (int i = 0; i < 2; i++) {
+        struct relay_stream *stream = &relay->streams[i];
+        int size = 0;
+        if (stream->source.fd >= 0 && ioctl(stream->source.fd, FIONREAD, &size) < 0) size = 0;
+        if (stream->relay->config.pty != NULL) size = READ_SIZE; /* what its kernel buffers hold is not told */
+        stream->left = (size_t)size;
+    }
     relay_take(relay);
 }
 

@@ -89,20 +89,16 @@ static void describe_preemption(struct node_run *run) {
     signals_set_preemption(run, text.failed ? NULL : text.data);
 }
 
-/* The others are to save what they have as well. */
-static void say_leaving(struct node_run *run, int signal_number) {
-    Wire__Leaving body = WIRE__LEAVING__INIT;
-    body.signal = signal_number;
-    outbox_send(&run->outbox, &WIRE_MESSAGE(LEAVING, leaving, &body));
-}
-
 static void on_stop_signal(void *context, int signal_number) {
     struct node_run *run = context;
     bool again = run->signals++ > 0;
     log_info("agent", "signal %d: ending", signal_number);
     if (!again && run->active) {
         if (signal_number == run->launch.body->preempt_signal) describe_preemption(run);
-        say_leaving(run, signal_number);
+        /* The others are to save what they have as well. */
+        Wire__Leaving body = WIRE__LEAVING__INIT;
+        body.signal = signal_number;
+        outbox_send(&run->outbox, &WIRE_MESSAGE(LEAVING, leaving, &body));
     }
     node_run_end(run, again ? STOP_KILLED : STOP_TOLD);
 }

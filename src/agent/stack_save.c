@@ -42,15 +42,6 @@ static void add_text(const struct saving *saving, const struct buffer *text) {
     if (!text->failed) (void)file_write_all(saving->fd, text->data, text->size);
 }
 
-static void add_facts(const struct saving *saving, pid_t pid) {
-    CLEANUP(buffer_done) struct buffer facts = {0}, words = {0};
-    say(saving, STACK_PART_FACTS " %d\n", pid);
-    stack_facts(pid, &facts);
-    add_text(saving, &facts);
-    stack_facts_words(pid, &words); /* apart, as it may wait */
-    add_text(saving, &words);
-}
-
 /* -- Python's own dump */
 
 /* The file in memory that the process registered, -1 without. */
@@ -72,18 +63,6 @@ static int open_dump(pid_t pid) {
 static off_t size_of(int fd) {
     struct stat status;
     return fstat(fd, &status) == 0 ? status.st_size : 0;
-}
-
-/* Waits until the dump has come and grows no more. */
-static off_t await_dump(int fd, off_t before) {
-    off_t size = before;
-    for (int waited = 0, quiet = 0; waited < DUMP_LIMIT_MS && quiet < DUMP_QUIET_MS; waited += STEP_MS) {
-        (void)nanosleep(&(struct timespec){.tv_nsec = STEP_MS * NS_PER_MS}, NULL);
-        off_t now = size_of(fd);
-        quiet = now > before && now == size ? quiet + STEP_MS : 0;
-        size = now;
-    }
-    return size;
 }
 
 static bool copy_dump(const struct saving *saving, int fd, off_t from, off_t to) {
@@ -110,7 +89,14 @@ static bool add_python(const struct saving *saving, pid_t pid) {
     }
     off_t before = size_of(fd);
     (void)kill(pid, STACK_SIGNAL);
-    off_t size = await_dump(fd, before);
+    /* Until the dump has come and grows no more. */
+    off_t size = before;
+    for (int waited = 0, quiet = 0; waited < DUMP_LIMIT_MS && quiet < DUMP_QUIET_MS; waited += STEP_MS) {
+        (void)nanosleep(&(struct timespec){.tv_nsec = STEP_MS * NS_PER_MS}, NULL);
+        off_t now = size_of(fd);
+        quiet = now > before && now == size ? quiet + STEP_MS : 0;
+        size = now;
+    }
     if (size > before) return copy_dump(saving, fd, before, size);
     say(saving, "none: the process did not take signal %d within %d ms\n", STACK_SIGNAL, DUMP_LIMIT_MS);
     return false;
@@ -151,19 +137,16 @@ static void add_native(const struct saving *saving, pid_t pid) {
     say(saving, "none: neither gdb nor eu-stack is installed on this node\n");
 }
 
-static void add_header(const struct saving *saving, const char *rank, const char *attempt) {
-    time_t seconds = time(NULL);
-    struct tm local;
-    char when[32] = "";
-    if (localtime_r(&seconds, &local) != NULL) (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &local);
-    say(saving, "==== %s, attempt %s: rank %s%s\n", when, attempt, rank, saving->hung ? ", which hangs" : "");
-}
-
 static void save(const struct saving *saving, pid_t worker) {
     pid_t pids[PROCESSES_MAX];
     size_t n = stack_facts_group(worker, pids, PROCESSES_MAX);
     for (size_t i = 0; i < n; i++) {
-        add_facts(saving, pids[i]);
+        CLEANUP(buffer_done) struct buffer facts = {0}, words = {0};
+        say(saving, STACK_PART_FACTS " %d\n", pids[i]);
+        stack_facts(pids[i], &facts);
+        add_text(saving, &facts);
+        stack_facts_words(pids[i], &words); /* apart, as it may wait */
+        add_text(saving, &words);
         if (saving->hung) add_native(saving, pids[i]); /* first: a signal ends the wait that it hangs in */
         if (!add_python(saving, pids[i]) && !saving->hung) add_native(saving, pids[i]);
     }
@@ -176,7 +159,12 @@ int stack_save_main(int argc, char **argv) {
     if (fd < 0) return EXIT_FAILURE;
     struct saving saving = {.fd = fd, .hung = str_equal(argv[5], "hung")};
     (void)setenv("DEBUGINFOD_URLS", "", 1); /* a debugger is to ask nobody */
-    add_header(&saving, argv[3], argv[4]);
+    time_t seconds = time(NULL);
+    struct tm local;
+    char when[32] = "";
+    if (localtime_r(&seconds, &local) != NULL) (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &local);
+    say(&saving, "==== %s, attempt %s: rank %s%s\n", when, argv[4], argv[3],
+        saving.hung ? ", which hangs" : "");
     save(&saving, (pid_t)pid);
     return EXIT_SUCCESS;
 }

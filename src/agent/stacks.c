@@ -56,13 +56,6 @@ static long file_size(const char *path) {
     return stat(path, &status) == 0 ? (long)status.st_size : 0;
 }
 
-/* Where the news in its file begin. */
-static void note_offset(struct stacks *stacks, const struct worker_process *worker) {
-    CLEANUP(buffer_done) struct buffer path = {0};
-    format_path(stacks, worker, &path);
-    stacks->offset = path.failed ? 0 : file_size(path.data);
-}
-
 static struct worker_process *first_hung(const struct stacks *stacks) {
     for (size_t i = 0; i < stacks->n; i++)
         if (stacks->workers[i].hung) return &stacks->workers[i];
@@ -134,7 +127,12 @@ void stacks_start(struct stacks *stacks, const struct node_launch *launch, struc
     stacks->limit = (struct loop_timer){.callback = on_limit, .context = stacks};
     (void)loop_timer_start(stacks->loop, &stacks->limit, STACKS_LIMIT);
     const struct worker_process *hung = first_hung(stacks);
-    if (hung != NULL) note_offset(stacks, hung);
+    if (hung != NULL) {
+        /* Where the news in its file begin. */
+        CLEANUP(buffer_done) struct buffer path = {0};
+        format_path(stacks, hung, &path);
+        stacks->offset = path.failed ? 0 : file_size(path.data);
+    }
     go_on(stacks);
 }
 

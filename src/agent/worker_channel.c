@@ -86,25 +86,6 @@ static void release(struct worker_channel *channel) {
     if (--speaker->n_channels == 0) speaker->ended(speaker->context);
 }
 
-/* The socket took so many bytes: of `out` first, then of the value. */
-static void note_sent(struct worker_channel *channel, size_t size) {
-    size_t of_out = size < channel->out.size ? size : channel->out.size;
-    buffer_consume(&channel->out, of_out);
-    if (channel->out.size == 0) buffer_done(&channel->out);
-    channel->value_sent += size - of_out;
-    if (channel->out.size == 0 && channel->value != NULL && channel->value_sent == channel->value->size)
-        shared_release(TAKE(channel->value));
-}
-
-static ssize_t send_once(const struct worker_channel *channel) {
-    struct iovec parts[] = {{channel->out.data, channel->out.size}, {NULL, 0}};
-    if (channel->value != NULL)
-        parts[1] = (struct iovec){channel->value->bytes + channel->value_sent,
-                                  channel->value->size - channel->value_sent};
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = ARRAY_SIZE(parts)};
-    return sendmsg(channel->source.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
 /* Nobody reads them any more; what was said before may still lie in the socket, and is read to its end. */
 static void drop_answers(struct worker_channel *channel) {
     buffer_done(&channel->out);
@@ -115,9 +96,21 @@ static void drop_answers(struct worker_channel *channel) {
 static void send_out(struct worker_channel *channel) {
     size_t sent = 0;
     while (has_more(channel) && sent < SEND_MAX && is_open(channel)) {
-        ssize_t n = send_once(channel);
+        struct iovec parts[] = {{channel->out.data, channel->out.size}, {NULL, 0}};
+        if (channel->value != NULL)
+            parts[1] = (struct iovec){channel->value->bytes + channel->value_sent,
+                                      channel->value->size - channel->value_sent};
+        struct msghdr message = {.msg_iov = parts, .msg_iovlen = ARRAY_SIZE(parts)};
+        ssize_t n = sendmsg(channel->source.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n >= 0) {
-            note_sent(channel, (size_t)n);
+            /* The socket took so many bytes: of `out` first, then of the value. */
+            size_t size = (size_t)n;
+            size_t of_out = size < channel->out.size ? size : channel->out.size;
+            buffer_consume(&channel->out, of_out);
+            if (channel->out.size == 0) buffer_done(&channel->out);
+            channel->value_sent += size - of_out;
+            if (channel->out.size == 0 && channel->value != NULL && channel->value_sent == channel->value->size)
+                shared_release(TAKE(channel->value));
             sent += (size_t)n;
         } else if (errno == EAGAIN) {
             break;
@@ -182,13 +175,6 @@ static size_t drop_value(struct worker_channel *channel, size_t size) {
     return dropped;
 }
 
-/* Descriptors belong to the lines that they came with: what none of these took is closed, and never another
- * line's. */
-static void pass_bytes(struct worker_channel *channel, size_t size) {
-    channel->fds_within -= size < channel->fds_within ? size : channel->fds_within;
-    if (channel->fds_within == 0) drop_descriptors(channel);
-}
-
 /* Understands what it can, while who asks reads the answers; returns how many bytes that were. */
 static size_t understand(struct worker_channel *channel, char *bytes, size_t size) {
     size_t at = 0;
@@ -197,7 +183,10 @@ static size_t understand(struct worker_channel *channel, char *bytes, size_t siz
         size_t taken = channel->skip_bytes > 0 ? drop_value(channel, size - at)
                                                : take_line(channel, bytes + at, size - at);
         if (taken == 0) break;
-        pass_bytes(channel, taken);
+        /* Descriptors belong to the lines that they came with: what none of these took is closed, and never
+         * another line's. */
+        channel->fds_within -= taken < channel->fds_within ? taken : channel->fds_within;
+        if (channel->fds_within == 0) drop_descriptors(channel);
         at += taken;
     }
     return at;
@@ -469,18 +458,6 @@ static bool take_part(struct worker_channels *all, const Wire__Answer *answer) {
     return arriving->have >= answer->size;
 }
 
-/* A value for which the agent has no room is no answer; why is. */
-static void refuse_arrived(struct worker_channel *channel, const struct arriving *arriving) {
-    if (arriving->over)
-        channel_answer(
-            channel,
-            "failed the answer of %zu bytes has no room: workers of this node have not read %zu bytes "
-            "of answers, and the limit is %d",
-            arriving->have, channel->speaker->all->answer_bytes, WORKER_ANSWERS_MAX);
-    else
-        channel_answer(channel, "failed out of memory for an answer of %zu bytes", arriving->have);
-}
-
 void worker_channels_answer(struct worker_channels *all, const Wire__Answer *answer) {
     if (!take_part(all, answer)) return;
     struct arriving arriving = all->arriving;
@@ -488,10 +465,19 @@ void worker_channels_answer(struct worker_channels *all, const Wire__Answer *ans
     for (size_t i = 0; i < answer->n_channels; i++) {
         struct worker_channel *channel = find_waiting(all, answer->channels[i]);
         if (channel == NULL || channel->waiting == WAITING_COMMIT) continue;
-        if (arriving.value == NULL && arriving.have > 0)
-            refuse_arrived(channel, &arriving);
-        else
+        if (arriving.value == NULL && arriving.have > 0) {
+            /* A value for which the agent has no room is no answer; why is. */
+            if (arriving.over)
+                channel_answer(
+                    channel,
+                    "failed the answer of %zu bytes has no room: workers of this node have not read %zu bytes "
+                    "of answers, and the limit is %d",
+                    arriving.have, channel->speaker->all->answer_bytes, WORKER_ANSWERS_MAX);
+            else
+                channel_answer(channel, "failed out of memory for an answer of %zu bytes", arriving.have);
+        } else {
             answer_one(channel, answer->status, arriving.value);
+        }
         go_on(channel);
     }
     shared_release(arriving.value);

@@ -209,12 +209,6 @@ static void free_origin(struct worker_process *worker) {
     free(TAKE(worker->origin));
 }
 
-static void close_theirs(struct ends *ends) {
-    int *theirs[] = {&ends->input[1], &ends->output[1], &ends->error[1], &ends->socket[1]};
-    for (size_t i = 0; i < ARRAY_SIZE(theirs); i++)
-        if (*theirs[i] >= 0) (void)close(TAKE_FD(*theirs[i]));
-}
-
 static void say_started(struct worker_process *worker) {
     worker->stage = PROCESS_RUNNING;
     outbox_event(worker->outbox, new_event(worker, WIRE__WORKER_EVENT__KIND__STARTED));
@@ -226,17 +220,6 @@ static void drop_forked(struct worker_process *worker, int code, const char *why
     free_origin(worker);
     worker_process_done(worker);
     fail_start(worker, code, why);
-}
-
-/* What came before the answer: it was told to stop, or has ended. */
-static void catch_up(struct worker_process *worker, struct template *template) {
-    int status;
-    long peak_kib;
-    enum worker_process_stop stop = worker->stop;
-    worker->stop = STOP_NONE;
-    bool ended = template_take_reaped(template, worker->pid, &status, &peak_kib);
-    if (stop != STOP_NONE && !ended) worker_process_stop(worker, stop, worker->grace);
-    if (ended) worker_process_reaped(worker, status, peak_kib);
 }
 
 static void on_forked(void *context, pid_t pid, const char *why) {
@@ -256,7 +239,14 @@ static void on_forked(void *context, pid_t pid, const char *why) {
     }
     free_origin(worker);
     say_started(worker);
-    catch_up(worker, template);
+    /* What came before the answer: it was told to stop, or has ended. */
+    int status;
+    long peak_kib;
+    enum worker_process_stop stop = worker->stop;
+    worker->stop = STOP_NONE;
+    bool ended = template_take_reaped(template, worker->pid, &status, &peak_kib);
+    if (stop != STOP_NONE && !ended) worker_process_stop(worker, stop, worker->grace);
+    if (ended) worker_process_reaped(worker, status, peak_kib);
 }
 
 static int ask_template(struct worker_process *worker, struct node_launch *launch, size_t index,
@@ -267,7 +257,10 @@ static int ask_template(struct worker_process *worker, struct node_launch *launc
     const int fds[SPAWN_FDS] = {ends->input[1] >= 0 ? ends->input[1] : launch->no_input_fd, ends->output[1],
                                 ends->error[1], ends->socket[1], payload};
     if (result == 0) result = template_fork(origin->template, &origin->fork, launch, index, fds, err);
-    close_theirs(&origin->ends);
+    int *theirs[] = {&origin->ends.input[1], &origin->ends.output[1], &origin->ends.error[1],
+                     &origin->ends.socket[1]};
+    for (size_t i = 0; i < ARRAY_SIZE(theirs); i++)
+        if (*theirs[i] >= 0) (void)close(TAKE_FD(*theirs[i]));
     if (result < 0) return result;
     worker->origin = origin;
     worker->stage = PROCESS_ASKED;
@@ -388,12 +381,6 @@ static void tell_leftovers(struct worker_process *worker) {
                    worker->rank, text.data);
 }
 
-static void on_settled(struct worker_process *worker) {
-    tell_leftovers(worker);
-    worker->stop = STOP_LINGERING;
-    start_deadline(worker, worker->linger > SETTLE_WITHIN ? worker->linger - SETTLE_WITHIN : 0);
-}
-
 static void on_deadline(void *context) {
     struct worker_process *worker = context;
     if (worker->stage == PROCESS_ASKED) {
@@ -404,9 +391,11 @@ static void on_deadline(void *context) {
     if (worker->stage == PROCESS_GONE || worker->group_gone) return;
     if (worker->stop == STOP_KILLED)
         give_up(worker);
-    else if (worker->stop == STOP_SETTLING)
-        on_settled(worker);
-    else if (worker->stop == STOP_LINGERING)
+    else if (worker->stop == STOP_SETTLING) {
+        tell_leftovers(worker);
+        worker->stop = STOP_LINGERING;
+        start_deadline(worker, worker->linger > SETTLE_WITHIN ? worker->linger - SETTLE_WITHIN : 0);
+    } else if (worker->stop == STOP_LINGERING)
         begin_stop(worker, STOP_ASKED, worker->grace);
     else if (worker->stop == STOP_INTERRUPTED || worker->stop == STOP_TOLD)
         ask_group(worker);
@@ -452,22 +441,21 @@ static bool is_ending(pid_t pid) {
     return process_read(pid, &process) && process.ending;
 }
 
-/* It is stopped as soon as its pid is known; a template that does not tell it within the grace is ended. */
-static void stop_asked(struct worker_process *worker, enum worker_process_stop how, nanoseconds grace) {
-    if (how <= worker->stop) return;
-    if (how == STOP_KILLED || worker->stop == STOP_NONE) start_deadline(worker, how == STOP_KILLED ? 0 : grace);
-    worker->stop = how;
-}
-
 void worker_process_stop(struct worker_process *worker, enum worker_process_stop how, nanoseconds grace) {
     if (worker->stage == PROCESS_GONE) return;
     disturb_end(&worker->disturbance);
     worker->told = worker->told || worker->stage != PROCESS_RUNNING || !is_ending(worker->pid);
     if (worker->stage == PROCESS_PLANNED)
         fail_start(worker, TY_EINTERRUPTED, "stopped before it was started");
-    else if (worker->stage == PROCESS_ASKED)
-        stop_asked(worker, how, grace);
-    else if (how == STOP_KILLED && worker->stop < STOP_KILLED)
+    else if (worker->stage == PROCESS_ASKED) {
+        /* It is stopped as soon as its pid is known; a template that does not tell it within the grace is
+         * ended. */
+        if (how > worker->stop) {
+            if (how == STOP_KILLED || worker->stop == STOP_NONE)
+                start_deadline(worker, how == STOP_KILLED ? 0 : grace);
+            worker->stop = how;
+        }
+    } else if (how == STOP_KILLED && worker->stop < STOP_KILLED)
         kill_now(worker);
     else if (worker->stop < STOP_INTERRUPTED)
         begin_stop(worker, how, grace);
@@ -480,12 +468,6 @@ void worker_process_disturb(struct worker_process *worker, Wire__Disturb__Kind k
     else
         disturb_begin(&worker->disturbance, worker->outbox->loop, worker->pid,
                       kind == WIRE__DISTURB__KIND__STARVE, length);
-}
-
-/* A worker that closed its channel well before its end, whether it had used it or not. */
-static bool fell_silent(const struct worker_process *worker) {
-    return worker->silent_since > 0 &&
-           loop_now(worker->outbox->loop) - worker->silent_since > SILENT_BEFORE_END;
 }
 
 /* Where the core went is for the kernel's pattern to say: a file, or a program behind a "|". */
@@ -508,20 +490,12 @@ static void describe_end(struct worker_process *worker, int wait_status, long pe
         oom_describe(worker->oom, peak_kib, &text);
     }
     if (WIFSIGNALED(wait_status) && WCOREDUMP(wait_status)) describe_core(&text);
-    if (text.size == 0 && wait_status != 0 && fell_silent(worker))
+    /* A worker that closed its channel well before its end, whether it had used it or not. */
+    if (text.size == 0 && wait_status != 0 &&
+        (worker->silent_since > 0 && loop_now(worker->outbox->loop) - worker->silent_since > SILENT_BEFORE_END))
         buffer_text(&text, "it had closed its report channel");
     if (text.size > 0) event->text = buffer_take(&text);
     if (event->text == NULL) event->text = (char *)protobuf_c_empty_string;
-}
-
-/* What it has written of its failure is the cause, where nothing is known that it could not know. */
-static void add_words(struct worker_process *worker, Wire__WorkerEvent *event,
-                      const struct last_words_found *found) {
-    event->failed_at = found->time;
-    if (found->message != NULL && event->text == (char *)protobuf_c_empty_string)
-        set_text(event, found->message);
-    if (found->traceback != NULL && !relay_has_shown(&worker->relay, found->traceback))
-        relay_note(&worker->relay, found->traceback, strlen(found->traceback));
 }
 
 static void say_exited(struct worker_process *worker, Wire__WorkerEvent event) {
@@ -532,16 +506,16 @@ static void say_exited(struct worker_process *worker, Wire__WorkerEvent event) {
     outbox_event(worker->outbox, event);
 }
 
-static void settle_left(struct worker_process *worker) {
-    worker->stop = STOP_SETTLING;
-    start_deadline(worker, SETTLE_WITHIN);
-}
-
 static void words_told(void *context, const struct last_words_found *found) {
     struct worker_process *worker = context;
     Wire__WorkerEvent event = worker->exit;
     worker->words = NULL;
-    add_words(worker, &event, found);
+    /* What it has written of its failure is the cause, where nothing is known that it could not know. */
+    event.failed_at = found->time;
+    if (found->message != NULL && event.text == (char *)protobuf_c_empty_string)
+        set_text(&event, found->message);
+    if (found->traceback != NULL && !relay_has_shown(&worker->relay, found->traceback))
+        relay_note(&worker->relay, found->traceback, strlen(found->traceback));
     say_exited(worker, event);
     settle(worker);
 }
@@ -570,9 +544,10 @@ void worker_process_reaped(struct worker_process *worker, int wait_status, long 
     }
     if (worker->stop == STOP_KILLED)
         signal_all(worker, SIGKILL); /* one that was forked while the group was killed */
-    else if (worker->stop == STOP_NONE && wait_status == 0)
-        settle_left(worker);
-    else if (worker->stop == STOP_NONE)
+    else if (worker->stop == STOP_NONE && wait_status == 0) {
+        worker->stop = STOP_SETTLING;
+        start_deadline(worker, SETTLE_WITHIN);
+    } else if (worker->stop == STOP_NONE)
         begin_stop(worker, STOP_ASKED, worker->grace);
     else if (worker->stop < STOP_ASKED)
         ask_group(worker);

@@ -47,12 +47,6 @@ static int take_name(struct worker_request *request, char **name, ty_error *err)
     return result;
 }
 
-/* Nobody waits for an answer to a report: one that is not wrong must not be answered, nor left out. */
-static long lose_report(struct worker_request *request) {
-    channel_cut(request->channel, ENOMEM);
-    return 0;
-}
-
 /* Metrics of a report, kept as they came, or corrected where JSON has no number for them. */
 static long handle_metrics(struct worker_request *request, Wire__Report__Kind kind) {
     struct speaker *speaker = request->channel->speaker;
@@ -62,7 +56,11 @@ static long handle_metrics(struct worker_request *request, Wire__Report__Kind ki
     int result = take_name(request, &name, &err);
     size_t size = strlen(request->at);
     if (result == 0) result = metrics_check(request->at, size, &corrected, &err);
-    if (result == -ENOMEM && kind == WIRE__REPORT__KIND__METRICS) return lose_report(request);
+    if (result == -ENOMEM && kind == WIRE__REPORT__KIND__METRICS) {
+        /* Nobody waits for an answer to a report: one that is not wrong must not be answered, nor left out. */
+        channel_cut(request->channel, ENOMEM);
+        return 0;
+    }
     if (result == -ENOMEM) return worker_request_fail_memory(request);
     if (result < 0) return worker_request_refuse(request, err.message);
     if (result > 0)

@@ -52,12 +52,6 @@ long worker_request_value(struct worker_request *request, ProtobufCBinaryData *v
     return (long)size;
 }
 
-/* Handlers split a line in place, and may have to see it again: what they cut is put together from the end. */
-static void restore_words(char *line, size_t size) {
-    for (size_t i = 0; i < size; i++)
-        if (line[i] == '\0') line[i] = ' ';
-}
-
 static void say(struct worker_request *request, bool *said, Wire__WorkerEvent__Kind kind) {
     if (*said) return;
     *said = true;
@@ -93,15 +87,6 @@ static bool is_local_stream(int fd) {
     return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
 }
 
-/* Told over that socket, where somebody waits, and which is closed: over this channel nobody expects an
- * answer. */
-static void refuse_open(int fd, const char *why) {
-    char line[160];
-    int size = snprintf(line, sizeof line, "failed no other channel can be opened: %s\n", why);
-    (void)send(fd, line, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    (void)close(fd);
-}
-
 #define MANY_CHANNELS "256 are open"
 _Static_assert(SPEAKER_CHANNELS_MAX == 256, "the text above says so");
 
@@ -117,7 +102,17 @@ long request_open(struct worker_request *request) {
     }
     bool fits = channel->speaker->n_channels < SPEAKER_CHANNELS_MAX;
     int code = fits ? channel_open(channel->speaker, fd) : -EMFILE;
-    if (code < 0) refuse_open(fd, !fits ? MANY_CHANNELS : code == -ENOMEM ? "out of memory" : strerror(-code));
+    if (code < 0) {
+        /* Told over that socket, where somebody waits, and which is closed: over this channel nobody expects
+         * an answer. */
+        char line[160];
+        int size = snprintf(line, sizeof line, "failed no other channel can be opened: %s\n",
+                            !fits             ? MANY_CHANNELS
+                            : code == -ENOMEM ? "out of memory"
+                                              : strerror(-code));
+        (void)send(fd, line, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        (void)close(fd);
+    }
     return 0;
 }
 
@@ -156,7 +151,12 @@ long worker_request_handle(struct worker_channel *channel, char *line, size_t si
         request.at = line + verb->size + (line[verb->size] == ' ');
         bool early = verb->in_turn && channel->waiting != WAITING_NOTHING;
         result = early ? REQUEST_LATER : verb->handle(&request);
-        if (result == REQUEST_LATER) restore_words(line, size);
+        if (result == REQUEST_LATER) {
+            /* Handlers split a line in place, and may have to see it again: what they cut is put together
+             * from the end. */
+            for (size_t i = 0; i < size; i++)
+                if (line[i] == '\0') line[i] = ' ';
+        }
     }
     if (result == REQUEST_LATER) channel->stalled = channel->waiting != WAITING_NOTHING;
     return result;
