@@ -23,6 +23,7 @@ const struct command *const cli_commands[] = {
     &command_accelerators,
     &command_status,
     &command_metrics,
+    &command_trace,
     &command_wait,
     &command_logs,
     &command_attach,

@@ -59,3 +59,13 @@ void encode_base64(struct buffer *out, const unsigned char *bytes, size_t size) 
     }
     out->size += (size + 2) / 3 * 4;
 }
+
+void encode_int(struct buffer *out, int64_t number) {
+    char text[24], *at = text + sizeof text;
+    uint64_t left = number < 0 ? -(uint64_t)number : (uint64_t)number;
+    do
+        *--at = (char)('0' + left % 10);
+    while ((left /= 10) > 0);
+    if (number < 0) *--at = '-';
+    buffer_append(out, at, (size_t)(text + sizeof text - at));
+}

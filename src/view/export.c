@@ -10,44 +10,13 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/hash.h"
+#include "view/encode.h"
 #include "view/facts.h"
+#include "view/outlet.h"
 #include "view/scan.h"
 #include "view/values.h"
 
-enum { SINK_BYTES = 64 << 10, COLUMNS_MAX = 10000 };
-
-struct outlet {
-    struct buffer text;
-    view_sink *sink;
-    void *context;
-    ty_error *err;
-};
-
-static int drain(struct outlet *outlet, size_t least) {
-    if (outlet->text.failed) return ty_fail_memory(outlet->err);
-    if (outlet->text.size < least || outlet->text.size == 0) return 0;
-    int result = outlet->sink(outlet->context, outlet->text.data, outlet->text.size, outlet->err);
-    buffer_clear(&outlet->text);
-    return result;
-}
-
-static int finish(struct outlet *outlet, int result) {
-    if (result == 0) result = drain(outlet, 0);
-    if (result == -ENOMEM) (void)ty_fail_memory(outlet->err);
-    buffer_done(&outlet->text);
-    return result;
-}
-
-/* A number as JSON has it needs none of the library's care. */
-static void append_int(struct buffer *out, int64_t number) {
-    char text[24], *at = text + sizeof text;
-    uint64_t left = number < 0 ? -(uint64_t)number : (uint64_t)number;
-    do
-        *--at = (char)('0' + left % 10);
-    while ((left /= 10) > 0);
-    if (number < 0) *--at = '-';
-    buffer_append(out, at, (size_t)(text + sizeof text - at));
-}
+enum { CSV_COLUMNS_MAX = 10000 };
 
 /* -- CSV */
 
@@ -68,7 +37,7 @@ struct view_csv {
     struct hash *places; /* name -> place + 1 */
     struct csv_cell *cells;
     size_t next; /* column that the next value is likely of: reports name theirs in the same order */
-    struct outlet *outlet;
+    struct view_outlet *outlet;
     bool failed;
 };
 
@@ -87,7 +56,7 @@ static size_t find_column(struct view_csv *csv, const struct value *value) {
 
 static int add_column(struct view_csv *csv, const struct value *value) {
     size_t n = csv->n_columns;
-    if (n >= COLUMNS_MAX || value->name_size > 4096) return 0;
+    if (n >= CSV_COLUMNS_MAX || value->name_size > 4096) return 0;
     if (ARRAY_GROW(csv->columns, n) < 0 || ARRAY_GROW(csv->sizes, n) < 0) return -ENOMEM;
     char *name = strndup(value->name != NULL ? value->name : "", value->name_size);
     if (name == NULL) return -ENOMEM;
@@ -163,7 +132,7 @@ static void append_text_cell(struct buffer *out, const char *text, size_t size) 
 }
 
 int view_csv_write_head(struct view_csv *csv, view_sink *sink, void *context, ty_error *err) {
-    struct outlet outlet = {.sink = sink, .context = context, .err = err};
+    struct view_outlet outlet = {.sink = sink, .context = context, .err = err};
     buffer_text(&outlet.text, "id,time,attempt,rank,number");
     if (csv->selection.history == VIEW_ALL) buffer_text(&outlet.text, ",lost");
     for (size_t i = 0; i < csv->n_columns; i++) {
@@ -171,7 +140,7 @@ int view_csv_write_head(struct view_csv *csv, view_sink *sink, void *context, ty
         append_text_cell(&outlet.text, csv->columns[i], csv->sizes[i]);
     }
     buffer_text(&outlet.text, "\r\n");
-    return finish(&outlet, 0);
+    return view_outlet_finish(&outlet, 0);
 }
 
 static bool take_cell(void *context, const struct value *value) {
@@ -210,7 +179,7 @@ static int write_row(void *context, const struct journal_report *report) {
                                (int64_t)report->number};
     for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
         if (i > 0) buffer_char(out, ',');
-        append_int(out, numbers[i]);
+        encode_int(out, numbers[i]);
     }
     if (csv->selection.history == VIEW_ALL)
         buffer_text(out, view_facts_count(&csv->facts, report->attempt, report->number) ? ",0" : ",1");
@@ -219,18 +188,18 @@ static int write_row(void *context, const struct journal_report *report) {
         append_cell(out, &csv->cells[i]);
     }
     buffer_text(out, "\r\n");
-    return drain(csv->outlet, SINK_BYTES);
+    return view_outlet_drain(csv->outlet);
 }
 
 int view_csv_write_rows(struct view_csv *csv, view_sink *sink, void *context, ty_error *err) {
-    struct outlet outlet = {.sink = sink, .context = context, .err = err};
+    struct view_outlet outlet = {.sink = sink, .context = context, .err = err};
     struct view_scan scan = {.after = csv->selection.after};
     view_facts_done(&csv->facts);
     int result = view_facts_read(csv->run_path, &csv->facts, err);
     csv->outlet = &outlet;
     if (result == 0) result = view_scan(csv->run_path, &scan, write_row, csv, err);
     csv->selection.after = scan.last;
-    return finish(&outlet, result);
+    return view_outlet_finish(&outlet, result);
 }
 
 /* -- JSON lines */
@@ -238,7 +207,7 @@ int view_csv_write_rows(struct view_csv *csv, view_sink *sink, void *context, ty
 struct jsonl_writing {
     struct view_facts facts;
     const struct view_selection *selection;
-    struct outlet outlet;
+    struct view_outlet outlet;
 };
 
 static int write_line(void *context, const struct journal_report *report) {
@@ -246,15 +215,15 @@ static int write_line(void *context, const struct journal_report *report) {
     struct buffer *out = &writing->outlet.text;
     if (!view_facts_select(&writing->facts, writing->selection, report)) return 0;
     buffer_text(out, "{\"id\": ");
-    append_int(out, report->id);
+    encode_int(out, report->id);
     buffer_text(out, ", \"time\": ");
-    append_int(out, report->time);
+    encode_int(out, report->time);
     buffer_text(out, ", \"attempt\": ");
-    append_int(out, report->attempt);
+    encode_int(out, report->attempt);
     buffer_text(out, ", \"rank\": ");
-    append_int(out, report->rank);
+    encode_int(out, report->rank);
     buffer_text(out, ", \"number\": ");
-    append_int(out, (int64_t)report->number);
+    encode_int(out, (int64_t)report->number);
     if (writing->selection->history == VIEW_ALL)
         buffer_text(out, view_facts_count(&writing->facts, report->attempt, report->number)
                              ? ", \"lost\": false"
@@ -262,7 +231,7 @@ static int write_line(void *context, const struct journal_report *report) {
     buffer_text(out, ", \"metrics\": ");
     buffer_append(out, report->metrics, report->metrics_size);
     buffer_text(out, "}\n");
-    return drain(&writing->outlet, SINK_BYTES);
+    return view_outlet_drain(&writing->outlet);
 }
 
 int view_jsonl_write(const char *run_path, struct view_selection *selection, view_sink *sink, void *context,
@@ -275,5 +244,5 @@ int view_jsonl_write(const char *run_path, struct view_selection *selection, vie
     result = view_scan(run_path, &scan, write_line, &writing, err);
     view_facts_done(&writing.facts);
     selection->after = scan.last;
-    return finish(&writing.outlet, result);
+    return view_outlet_finish(&writing.outlet, result);
 }

@@ -1,0 +1,117 @@
+/* `trainyard trace`: a run over time, for Perfetto and chrome://tracing. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "cli/command.h"
+#include "controller/run_directory.h"
+#include "view/export.h"
+
+struct trace_options {
+    struct idset ranks;
+    bool chosen;
+    const char *output;
+    int64_t from, to;
+};
+
+static int set_ranks(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    struct trace_options *options = target;
+    options->chosen = true;
+    return idset_parse(&options->ranks, value, err);
+}
+
+static int set_number(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    int64_t *number = (int64_t *)(void *)((char *)target + option->offset);
+    if (str_to_int64(value, 1, INT64_MAX, number)) return 0;
+    return ty_fail(err, TY_EUSAGE, "'%.40s' is not a whole number from 1 on", value);
+}
+
+static const struct option_spec specs[] = {
+    {"output", 'o', "FILE.json[.gz]", "where to; compressed where the name ends in .gz", option_text,
+     offsetof(struct trace_options, output), NULL},
+    {"ranks", 0, "R[,R-R...]", "only these ranks", set_ranks, 0, NULL},
+    {"from", 0, "N", "reports from this number on", set_number, offsetof(struct trace_options, from), NULL},
+    {"to", 0, "N", "reports up to this number", set_number, offsetof(struct trace_options, to), NULL},
+};
+static const struct option_group trace_group = {"Options", specs, ARRAY_SIZE(specs)};
+
+struct trace_file {
+    gzFile file;
+    const char *path;
+};
+
+static int fail_write(const struct trace_file *to, ty_error *err) {
+    int code, why = errno;
+    const char *text = gzerror(to->file, &code);
+    return ty_fail(err, code == Z_ERRNO && why > 0 ? -why : -EIO, "cannot write %s: %s", to->path,
+                   code == Z_ERRNO ? strerror(why) : text);
+}
+
+static int write_piece(void *context, const char *text, size_t size, ty_error *err) {
+    const struct trace_file *to = context;
+    while (size > 0) {
+        unsigned piece = size < (1U << 30) ? (unsigned)size : 1U << 30;
+        if (gzwrite(to->file, text, piece) != (int)piece) return fail_write(to, err);
+        text += piece;
+        size -= piece;
+    }
+    return 0;
+}
+
+/* The file has its name when it is whole. */
+static int write_trace(const char *name, const char *path, const struct trace_options *options, ty_error *err) {
+    const char *end = strrchr(options->output, '.');
+    CLEANUP_FREE char *part = NULL;
+    if (asprintf(&part, "%s.part-%d", options->output, (int)getpid()) < 0) {
+        part = NULL;
+        return ty_fail_memory(err);
+    }
+    const struct view_trace trace = {.ranks = options->chosen ? &options->ranks : NULL,
+                                     .from = (uint64_t)options->from,
+                                     .to = (uint64_t)options->to};
+    struct trace_file to = {gzopen(part, str_equal(end, ".gz") ? "we" : "weT"), options->output};
+    if (to.file == NULL) return ty_fail(err, TY_EUSAGE, "--output %s: %s", options->output, strerror(errno));
+    int result = view_trace_write(name, path, &trace, write_piece, &to, err);
+    if (gzclose(to.file) != Z_OK && result >= 0)
+        result = ty_fail(err, -errno, "cannot write %s: %s", options->output, strerror(errno));
+    if (result >= 0 && rename(part, options->output) < 0)
+        result = ty_fail(err, -errno, "cannot write %s: %s", options->output, strerror(errno));
+    if (result < 0) (void)unlink(part);
+    return result;
+}
+
+static int trace_run(const struct arguments *arguments, ty_error *err) {
+    struct trace_options options = {0};
+    struct storage_options storage = {0};
+    const char *name = arguments->words[0];
+    int result = options_apply(arguments, (void *[]){&options, &storage}, err);
+    if (result >= 0 && options.output == NULL)
+        result = ty_fail(err, TY_EUSAGE, "where to? name a file with --output FILE.json[.gz]");
+    if (result >= 0 && options.to > 0 && options.from > options.to)
+        result = ty_fail(err, TY_EUSAGE, "--from %lld is above --to, %lld", (long long)options.from,
+                         (long long)options.to);
+    CLEANUP_FREE char *path = result >= 0 ? run_directory_find(storage.storage_path, name, err) : NULL;
+    if (result >= 0) result = path == NULL ? err->code : write_trace(name, path, &options, err);
+    idset_done(&options.ranks);
+    return result;
+}
+
+const struct command command_trace = {
+    .name = "trace",
+    .summary = "write a run as a trace for Perfetto",
+    .usage = (const char *const[]){"NAME -o FILE.json[.gz] [OPTION...]", NULL},
+    .description =
+        "Attempts, starts, reports of each rank, checkpoints, failures and the means of the metrics over time, "
+        "as ui.perfetto.dev and chrome://tracing open them; at most 256 MiB, the file says where it was cut.",
+    .groups = (const struct option_group *const[]){&trace_group, &storage_group, NULL},
+    .min_words = 1,
+    .max_words = 1,
+    .missing = "which run? `trainyard status` lists them",
+    .run = trace_run,
+};

@@ -1,0 +1,477 @@
+/* A run as a trace: each event becomes what it is there at once, each report the slice since the one before it. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "journal/journal.h"
+#include "run/settings.h"
+#include "view/encode.h"
+#include "view/export.h"
+#include "view/facts.h"
+#include "view/outlet.h"
+#include "view/scan.h"
+
+enum { TRACE_BYTES_MAX = 255 << 20, TRACE_COUNTERS = 20, RUN_PROCESS = 1, RUN_THREAD = 1 };
+
+/* Of a rank: what its track holds so far. */
+struct trace_rank {
+    nanoseconds executed, able; /* since its process began; since it is ready, or in its group */
+    nanoseconds end;            /* of the last slice: the next one begins no earlier */
+    nanoseconds last;           /* report of the attempt; 0: none */
+    int attempt;                /* of that */
+};
+
+/* When a rank became able to report. */
+struct trace_start {
+    int attempt, rank;
+    nanoseconds able;
+};
+
+struct trace_writing {
+    const struct view_trace *asked;
+    struct view_facts facts;
+    struct view_outlet outlet;
+    struct trace_rank *ranks; /* n_ranks, owned */
+    size_t n_ranks;
+    struct trace_start *starts; /* n_starts, owned; by attempt, then as they came */
+    size_t n_starts;
+    nanoseconds attempt_began, launched, cause_time, last;
+    int cause_rank, cause_attempt; /* the first that ended badly; -1: none */
+    unsigned flows;
+    bool any, cut;
+};
+
+/* -- pieces */
+
+static void append_time(struct buffer *out, nanoseconds time) {
+    encode_int(out, time / 1000);
+    int rest = (int)(time % 1000);
+    if (rest > 0) buffer_printf(out, ".%03d", rest);
+}
+
+static nanoseconds since(const struct trace_writing *writing, nanoseconds time) {
+    return time > writing->facts.first ? time - writing->facts.first : 0;
+}
+
+/* {"ph", "name", "pid", "tid", "ts" of an event; what is particular to it follows, and `}`. */
+static struct buffer *begin(struct trace_writing *writing, char phase, const char *name, int pid, int tid,
+                            nanoseconds at) {
+    struct buffer *out = &writing->outlet.text;
+    buffer_text(out, writing->any ? ",\n" : "\n");
+    writing->any = true;
+    buffer_printf(out, "{\"ph\":\"%c\",\"name\":", phase);
+    buffer_json_text(out, name);
+    buffer_printf(out, ",\"pid\":%d,\"tid\":%d,\"ts\":", pid, tid);
+    append_time(out, at);
+    return out;
+}
+
+static void name_track(struct trace_writing *writing, const char *what, int pid, int tid, const char *name) {
+    struct buffer *out = begin(writing, 'M', what, pid, tid, 0);
+    buffer_text(out, ",\"args\":{\"name\":");
+    buffer_json_text(out, name);
+    buffer_text(out, "}}");
+}
+
+static void sort_process(struct trace_writing *writing, int pid) {
+    struct buffer *out = begin(writing, 'M', "process_sort_index", pid, 0, 0);
+    buffer_printf(out, ",\"args\":{\"sort_index\":%d}}", pid);
+}
+
+/* Node N is the process N + 2. */
+static int process_of(const struct trace_writing *writing, int rank) {
+    const struct run_replay *replay = &writing->facts.replay;
+    const struct event_numbers *nodes = &replay->plan.event.of.plan.ranks;
+    bool planned =
+        replay->plan.event.time != 0 && rank >= 0 && (size_t)rank < nodes->n && nodes->items[rank] < 1000000;
+    return planned ? (int)nodes->items[rank] + 2 : 2;
+}
+
+static void write_names(struct trace_writing *writing, const char *name) {
+    const struct run_replay *replay = &writing->facts.replay;
+    const struct event_texts *nodes = &replay->plan.event.of.plan.nodes;
+    bool planned = replay->plan.event.time != 0;
+    CLEANUP(buffer_done) struct buffer text = {0};
+    buffer_printf(&text, "run %s", name);
+    name_track(writing, "process_name", RUN_PROCESS, 0, text.data);
+    sort_process(writing, RUN_PROCESS);
+    name_track(writing, "thread_name", RUN_PROCESS, RUN_THREAD, "attempts");
+    for (size_t i = 0; i < (planned ? nodes->n : 1) && i < 1000000; i++) {
+        buffer_clear(&text);
+        buffer_printf(&text, "node %s", planned ? nodes->items[i] : "?");
+        name_track(writing, "process_name", (int)i + 2, 0, text.data);
+        sort_process(writing, (int)i + 2);
+    }
+    for (size_t rank = 0; rank < writing->n_ranks; rank++) {
+        if (writing->asked->ranks != NULL && !idset_has(writing->asked->ranks, (int64_t)rank)) continue;
+        buffer_clear(&text);
+        buffer_printf(&text, "rank %zu", rank);
+        name_track(writing, "thread_name", process_of(writing, (int)rank), (int)rank + 1, text.data);
+        struct buffer *out =
+            begin(writing, 'M', "thread_sort_index", process_of(writing, (int)rank), (int)rank + 1, 0);
+        buffer_printf(out, ",\"args\":{\"sort_index\":%zu}}", rank);
+    }
+}
+
+/* -- slices of ranks: none begins before the one in front of it has ended */
+
+static bool is_asked(const struct trace_writing *writing, int rank) {
+    return rank >= 0 && (size_t)rank < writing->n_ranks &&
+           (writing->asked->ranks == NULL || idset_has(writing->asked->ranks, rank));
+}
+
+static struct buffer *begin_slice(struct trace_writing *writing, int rank, const char *name,
+                                  const char *category, nanoseconds from, nanoseconds to) {
+    struct trace_rank *track = &writing->ranks[rank];
+    from = since(writing, from);
+    to = since(writing, to);
+    if (from < track->end) from = track->end;
+    if (to < from) to = from;
+    track->end = to;
+    struct buffer *out = begin(writing, 'X', name, process_of(writing, rank), rank + 1, from);
+    buffer_text(out, ",\"dur\":");
+    append_time(out, to - from);
+    buffer_printf(out, ",\"cat\":\"%s\"", category);
+    return out;
+}
+
+static void write_phase(struct trace_writing *writing, int rank, const char *name, nanoseconds from,
+                        nanoseconds to) {
+    if (from <= 0 || to < from) return;
+    buffer_char(begin_slice(writing, rank, name, "start", from, to), '}');
+}
+
+static int note_able(struct trace_writing *writing, const struct run_event *event) {
+    if (ARRAY_GROW(writing->starts, writing->n_starts) < 0) return -ENOMEM;
+    writing->starts[writing->n_starts++] = (struct trace_start){event->attempt, event->rank, event->time};
+    return 0;
+}
+
+/* Phases follow each other, as in the summary: spawned, loaded, in its group. */
+static int write_start(struct trace_writing *writing, const struct run_event *event) {
+    if (!is_asked(writing, event->rank)) return 0;
+    struct trace_rank *rank = &writing->ranks[event->rank];
+    switch ((int)event->kind) {
+    case EVENT_STARTED:
+        write_phase(writing, event->rank, "spawn", writing->launched, event->time);
+        rank->executed = event->time;
+        break;
+    case EVENT_READY:
+        write_phase(writing, event->rank, "loader", rank->executed, event->time);
+        break;
+    default:
+        write_phase(writing, event->rank, "rendezvous", rank->able, event->time);
+    }
+    rank->able = event->time;
+    return note_able(writing, event);
+}
+
+/* -- the run's own track, and instants */
+
+static void write_run_slice(struct trace_writing *writing, const char *name, const char *category,
+                            nanoseconds from, nanoseconds to) {
+    nanoseconds at = since(writing, from), end = since(writing, to);
+    struct buffer *out = begin(writing, 'X', name, RUN_PROCESS, RUN_THREAD, at);
+    buffer_text(out, ",\"dur\":");
+    append_time(out, end > at ? end - at : 0);
+    buffer_printf(out, ",\"cat\":\"%s\"", category);
+}
+
+static void write_attempt(struct trace_writing *writing, int attempt, const char *outcome, const char *cause,
+                          nanoseconds end) {
+    char name[32];
+    (void)snprintf(name, sizeof name, "attempt %d", attempt);
+    write_run_slice(writing, name, "attempt", writing->attempt_began, end);
+    struct buffer *out = &writing->outlet.text;
+    buffer_text(out, ",\"args\":{\"outcome\":");
+    buffer_json_text(out, outcome);
+    buffer_text(out, ",\"cause\":");
+    buffer_json_text(out, cause);
+    buffer_text(out, "}}");
+    writing->attempt_began = 0;
+}
+
+static void write_instant(struct trace_writing *writing, const struct run_event *event, char scope) {
+    bool ranked = event->rank >= 0 && (size_t)event->rank < writing->n_ranks;
+    int pid = scope == 'g' && ranked ? process_of(writing, event->rank) : RUN_PROCESS;
+    int tid = scope == 'g' && ranked ? event->rank + 1 : RUN_THREAD;
+    struct buffer *out =
+        begin(writing, 'i', run_event_name(event->kind), pid, tid, since(writing, event->time));
+    buffer_printf(out, ",\"s\":\"%c\",\"cat\":\"event\",\"args\":{", scope);
+    (void)run_event_members(event, out);
+    if (event->kind == EVENT_CHECKPOINT)
+        for (size_t i = 0; i < writing->facts.n_checkpoints; i++) {
+            const struct fact_checkpoint *kept = &writing->facts.checkpoints[i];
+            if ((int64_t)kept->number != event->of.checkpoint.number) continue;
+            buffer_text(out, ",\"score\":");
+            encode_number(out,
+                          retention_score(kept->metrics,
+                                          writing->facts.replay.run.event.of.run.checkpoint_score_attribute));
+        }
+    buffer_text(out, "}}");
+}
+
+static void write_flow(struct trace_writing *writing, char phase, int rank, nanoseconds time, unsigned id) {
+    struct buffer *out = begin(writing, phase, "first cause", process_of(writing, rank), rank + 1, time);
+    buffer_printf(out, ",\"cat\":\"cause\",\"id\":%u%s}", id, phase == 'f' ? ",\"bp\":\"e\"" : "");
+}
+
+/* The first that ended badly leads to those that were stopped for it. */
+static void write_exit(struct trace_writing *writing, const struct run_event *event) {
+    const struct event_exited *exited = &event->of.exited;
+    bool bad = !exited->stopped && exited->code != 0;
+    if (bad) write_instant(writing, event, 'g');
+    if (!is_asked(writing, event->rank) || (!bad && !exited->stopped)) return;
+    buffer_char(begin_slice(writing, event->rank, bad ? "ended badly" : "stopped", "end", event->time,
+                            event->time + 1000),
+                '}');
+    nanoseconds at = writing->ranks[event->rank].end - 1000;
+    if (bad && writing->cause_attempt != event->attempt) {
+        writing->cause_attempt = event->attempt;
+        writing->cause_rank = event->rank;
+        writing->cause_time = at;
+    } else if (exited->stopped && writing->cause_attempt == event->attempt) {
+        write_flow(writing, 's', writing->cause_rank, writing->cause_time, ++writing->flows);
+        write_flow(writing, 'f', event->rank, at, writing->flows);
+    }
+}
+
+static int write_event(struct trace_writing *writing, const struct run_event *event) {
+    switch ((int)event->kind) {
+    case EVENT_RUN:
+    case EVENT_ATTEMPT:
+        if (writing->attempt_began > 0)
+            write_attempt(writing, event->attempt, "died", "its controller died", writing->last);
+        if (event->kind == EVENT_RUN) return 0;
+        writing->attempt_began = writing->launched = event->time;
+        return 0;
+    case EVENT_LAUNCHED:
+        writing->launched = event->time;
+        return 0;
+    case EVENT_STARTED:
+    case EVENT_READY:
+    case EVENT_RENDEZVOUS:
+        return write_start(writing, event);
+    case EVENT_EXITED:
+        write_exit(writing, event);
+        return 0;
+    case EVENT_HUNG:
+    case EVENT_NODE_LOST:
+    case EVENT_START_FAILED:
+        write_instant(writing, event, 'g');
+        return 0;
+    case EVENT_CHECKPOINT:
+    case EVENT_CHECKPOINT_REMOVED:
+    case EVENT_CHECKPOINT_LOST:
+        write_instant(writing, event, 'p');
+        return 0;
+    case EVENT_ATTEMPT_END:
+        if (writing->attempt_began > 0)
+            write_attempt(writing, event->attempt, event->of.attempt_end.outcome, event->of.attempt_end.cause,
+                          event->time);
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+/* Plans and the way to the agents lie before the workers, on the track of the run. */
+static void write_run_start(struct trace_writing *writing) {
+    const struct run_replay *replay = &writing->facts.replay;
+    if (replay->began == 0) return;
+    if (replay->planned) {
+        nanoseconds took = (nanoseconds)(replay->plan_seconds * (double)NS_PER_S);
+        nanoseconds from =
+            replay->began - took > writing->facts.first ? replay->began - took : writing->facts.first;
+        write_run_slice(writing, "plan", "start", from, replay->began);
+        buffer_char(&writing->outlet.text, '}');
+    }
+    if (replay->node.event.time > replay->began) {
+        write_run_slice(writing, "agent", "start", replay->began, replay->node.event.time);
+        buffer_char(&writing->outlet.text, '}');
+    }
+}
+
+struct trace_events {
+    struct trace_writing *writing;
+    struct run_event *events; /* with their memory: kept until the reading is known to be right */
+    struct event_memory *memories;
+    size_t n;
+};
+
+static void forget_events(struct trace_events *events) {
+    for (size_t i = 0; i < events->n; i++)
+        event_memory_done(&events->memories[i]);
+    free(TAKE(events->events));
+    free(TAKE(events->memories));
+    events->n = 0;
+}
+
+static int keep_event(void *context, int64_t sequence, const struct journal_event *row) {
+    struct trace_events *events = context;
+    (void)sequence;
+    if (ARRAY_GROW(events->events, events->n) < 0 || ARRAY_GROW(events->memories, events->n) < 0)
+        return -ENOMEM;
+    events->memories[events->n] = (struct event_memory){0};
+    int result = journal_event_values(row, &events->events[events->n], &events->memories[events->n]);
+    events->n++;
+    return result < 0 ? -ENOMEM : 0;
+}
+
+static int read_events(void *context, struct journal *journal, ty_error *err) {
+    struct trace_events *events = context;
+    forget_events(events);
+    int result = journal_each_event(journal, 0, keep_event, events, err);
+    return result == -ENOMEM ? ty_fail_memory(err) : result;
+}
+
+static int write_events(struct trace_writing *writing, const char *run_path, ty_error *err) {
+    struct trace_events events = {.writing = writing};
+    int result = journal_read(run_path, read_events, &events, err);
+    for (size_t i = 0; i < events.n && result == 0; i++) {
+        result = write_event(writing, &events.events[i]);
+        writing->last = events.events[i].time;
+        if (result == 0) result = view_outlet_drain(&writing->outlet);
+    }
+    forget_events(&events);
+    if (result == 0 && writing->attempt_began > 0)
+        write_attempt(writing, writing->facts.replay.attempt, NULL, NULL, writing->last);
+    return result;
+}
+
+/* -- reports */
+
+static int by_start(const void *a, const void *b) {
+    const struct trace_start *x = a, *y = b;
+    if (x->attempt != y->attempt) return x->attempt < y->attempt ? -1 : 1;
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* One for each attempt and rank: the last there was. */
+static void sort_starts(struct trace_writing *writing) {
+    size_t kept = 0;
+    if (writing->n_starts == 0) return;
+    qsort(writing->starts, writing->n_starts, sizeof *writing->starts, by_start);
+    for (size_t i = 1; i < writing->n_starts; i++) {
+        struct trace_start *last = &writing->starts[kept], *next = &writing->starts[i];
+        if (by_start(last, next) != 0)
+            writing->starts[++kept] = *next;
+        else if (next->able > last->able)
+            last->able = next->able;
+    }
+    writing->n_starts = kept + 1;
+}
+
+static nanoseconds find_able(const struct trace_writing *writing, int attempt, int rank) {
+    const struct trace_start key = {attempt, rank, 0};
+    const struct trace_start *start = writing->n_starts == 0 ? NULL
+                                                             : bsearch(&key, writing->starts, writing->n_starts,
+                                                                       sizeof *writing->starts, by_start);
+    return start != NULL ? start->able : 0;
+}
+
+static int write_report(void *context, const struct journal_report *report) {
+    struct trace_writing *writing = context;
+    const struct view_trace *asked = writing->asked;
+    if (!is_asked(writing, report->rank) || writing->cut) return 0;
+    struct trace_rank *rank = &writing->ranks[report->rank];
+    bool first = rank->last == 0 || rank->attempt != report->attempt;
+    bool chosen = report->number >= asked->from && (asked->to == 0 || report->number <= asked->to);
+    nanoseconds from = first ? find_able(writing, report->attempt, report->rank) : rank->last;
+    char name[32];
+    (void)snprintf(name, sizeof name, "report %llu", (unsigned long long)report->number);
+    if (chosen && (!first || from > 0)) {
+        struct buffer *out = begin_slice(writing, report->rank, first ? "first report" : name,
+                                         first ? "start" : "report", from, report->time);
+        buffer_text(out, ",\"args\":");
+        buffer_append(out, report->metrics, report->metrics_size);
+        buffer_char(out, '}');
+    }
+    rank->last = report->time;
+    rank->attempt = report->attempt;
+    if (report->time > writing->last) writing->last = report->time;
+    int result = view_outlet_drain(&writing->outlet);
+    writing->cut = writing->outlet.written > TRACE_BYTES_MAX;
+    return result;
+}
+
+/* -- means */
+
+static int write_counter(struct trace_writing *writing, const char *run_path, const char *metric,
+                         ty_error *err) {
+    struct view_query query = view_query_new(metric);
+    struct view_series series;
+    query.x = "relative";
+    int result = view_series_read(run_path, &query, &series, err);
+    if (result < 0) return result;
+    for (size_t i = 0; i < series.lines[0].n; i++) {
+        const struct view_bucket *bucket = &series.lines[0].buckets[i];
+        if (bucket->n == 0) continue;
+        struct buffer *out =
+            begin(writing, 'C', metric, RUN_PROCESS, 0, (nanoseconds)(bucket->x * (double)NS_PER_S));
+        buffer_text(out, ",\"args\":{\"mean\":");
+        encode_number(out, bucket->sum / (double)bucket->n);
+        buffer_text(out, "}}");
+    }
+    view_series_done(&series);
+    return view_outlet_drain(&writing->outlet);
+}
+
+static int write_counters(struct trace_writing *writing, const char *run_path, ty_error *err) {
+    const struct view_selection all = {0};
+    struct view_metrics metrics;
+    int result = view_metrics_read(run_path, &all, false, &metrics, err);
+    if (result < 0) return result;
+    for (size_t i = 0, n = 0; i < metrics.n && n < TRACE_COUNTERS && result >= 0; i++) {
+        if (metrics.items[i].text) continue;
+        result = write_counter(writing, run_path, metrics.items[i].name, err);
+        n++;
+    }
+    view_metrics_done(&metrics);
+    return result;
+}
+
+/* -- together */
+
+static int write_all(struct trace_writing *writing, const char *name, const char *run_path, ty_error *err) {
+    struct buffer *out = &writing->outlet.text;
+    struct view_scan scan = {0};
+    buffer_text(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
+    write_names(writing, name);
+    write_run_start(writing);
+    int result = write_events(writing, run_path, err);
+    for (size_t i = 0; i < writing->n_ranks; i++)
+        writing->ranks[i].end = 0;
+    sort_starts(writing);
+    if (result == 0) result = view_scan(run_path, &scan, write_report, writing, err);
+    if (result == 0) result = write_counters(writing, run_path, err);
+    buffer_text(out, "\n],\"otherData\":{\"run\":");
+    buffer_json_text(out, name);
+    buffer_printf(out, ",\"trainyard\":\"%s\",\"began_ns\":\"%lld\"", TY_VERSION,
+                  (long long)writing->facts.first);
+    if (writing->cut)
+        buffer_printf(out, ",\"cut\":\"at %d MiB; --ranks, --from and --to choose what is traced\"",
+                      TRACE_BYTES_MAX >> 20);
+    buffer_text(out, "}}\n");
+    return result;
+}
+
+int view_trace_write(const char *name, const char *run_path, const struct view_trace *trace, view_sink *sink,
+                     void *context, ty_error *err) {
+    struct trace_writing writing = {.asked = trace, .cause_rank = -1, .cause_attempt = -1};
+    writing.outlet = (struct view_outlet){.sink = sink, .context = context, .err = err};
+    int result = view_facts_read(run_path, &writing.facts, err);
+    if (result < 0) return result;
+    writing.n_ranks = writing.facts.replay.n_workers;
+    writing.ranks = calloc(writing.n_ranks + 1, sizeof *writing.ranks);
+    result = writing.ranks == NULL ? -ENOMEM : write_all(&writing, name, run_path, err);
+    result = view_outlet_finish(&writing.outlet, result);
+    view_facts_done(&writing.facts);
+    free(writing.ranks);
+    free(writing.starts);
+    return result;
+}

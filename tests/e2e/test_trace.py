@@ -1,0 +1,83 @@
+"""`trainyard trace`: slices of a track nest, counts are right, and what went wrong is there."""
+
+import gzip
+import json
+import os
+
+import harness
+import seen
+from harness import Case
+
+
+class Trace(Case):
+    def trace(self, name, *args, file="t.json"):
+        path = os.path.join(self.place, file)
+        self.assert_status(0, self.trainyard("trace", "--storage-path", self.storage, name, "-o", path, *args))
+        with (gzip.open if file.endswith(".gz") else open)(path, "rt") as text:
+            trace = json.load(text)
+        self.assert_whole(trace)
+        return trace["traceEvents"]
+
+    def assert_whole(self, trace):
+        """As the format demands: known phases, names and times, and slices of one track that nest."""
+        self.assertEqual({"displayTimeUnit", "otherData", "traceEvents"}, set(trace))
+        tracks = {}
+        for event in trace["traceEvents"]:
+            self.assertIn(event["ph"], "MXisfC")
+            self.assertGreaterEqual(event["ts"], 0)
+            if event["ph"] == "X":
+                tracks.setdefault((event["pid"], event["tid"]), []).append((event["ts"], -event["dur"]))
+        for slices in tracks.values():
+            ends = []
+            for begin, minus in sorted(slices):
+                while ends and ends[-1] <= begin + 1e-6:
+                    ends.pop()
+                self.assertTrue(not ends or begin - minus <= ends[-1] + 1e-6, (begin, -minus, ends))
+                ends.append(begin - minus)
+
+    def test_b(self):
+        seen.write_b(self.storage)
+        events = self.trace("b")
+        attempts = [event for event in events if event.get("cat") == "attempt"]
+        self.assertEqual([("failed", "rank 1 exited with code 3"), ("succeeded", None)],
+                         [(event["args"]["outcome"], event["args"]["cause"]) for event in attempts])
+        for rank in range(2):
+            reports = [event for event in events if event.get("cat") == "report" and event["tid"] == rank + 1]
+            self.assertEqual(248, len(reports))
+            self.assertEqual({2}, {event["pid"] for event in reports})
+            self.assertEqual(("report 2", 1_000_000 + 1000 * rank, 1_000_000),
+                             (reports[0]["name"], reports[0]["ts"], reports[0]["dur"]))
+        names = {event["args"]["name"] for event in events if event["name"] == "process_name"}
+        self.assertEqual({"run b", "node n1"}, names)
+        self.assertEqual(["checkpoint", "exited"], [event["name"] for event in events if event["ph"] == "i"])
+        self.assertEqual({"loss", "step"}, {event["name"] for event in events if event["ph"] == "C"})
+        self.assertEqual(4, sum(event["name"] == "first report" for event in events))
+
+    def test_a_part_of_it_compressed(self):
+        seen.write_a(self.storage)
+        events = self.trace("a", "--ranks", "3", "--from", "10", "--to", "19", file="t.json.gz")
+        reports = [event for event in events if event.get("cat") == "report"]
+        self.assertEqual(["report %d" % n for n in range(10, 20)], [event["name"] for event in reports])
+        self.assertEqual({4}, {event["tid"] for event in reports})
+
+    def test_who_was_stopped_for_whom(self):
+        journal = seen.Journal(self.storage, "flow", 3)
+        journal.begin(0, 1, 3)
+        journal.event(seen.SECOND, "exited", {"code": 7}, 1, 1, 0)
+        for rank in (0, 2):
+            journal.event(2 * seen.SECOND, "exited", {"signal": 15, "stopped": True}, 1, rank, 0)
+        journal.end(3 * seen.SECOND, 1, "failed", 7, rank=1, cause="rank 1 exited with code 7")
+        events = self.trace("flow")
+        self.assertEqual([2, 2], [event["tid"] for event in events if event["ph"] == "s"])
+        self.assertEqual([1, 3], [event["tid"] for event in events if event["ph"] == "f"])
+
+    def test_wrong_use(self):
+        seen.write_b(self.storage)
+        for args, word in (((), "--output"), (("-o", "/no/such/t.json"), "/no/such"), (("-o", "t", "--from", "0"), "--from"),
+                           (("-o", "t", "--from", "9", "--to", "8"), "--to")):
+            self.assert_line(self.assert_status(2, self.trainyard("trace", "--storage-path", self.storage, "b", *args)), "trace", word)
+        self.assertEqual(["runs"], os.listdir(self.place))
+
+
+if __name__ == "__main__":
+    harness.main()
