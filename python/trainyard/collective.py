@@ -73,8 +73,8 @@ class Patience(NamedTuple):
 def patience() -> Patience:
     """As RAY_TRAIN_COLLECTIVE_TIMEOUT_S (-1) and RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S (60) say; ValueError."""
     return Patience(
-        limits.seconds("RAY_TRAIN_COLLECTIVE_TIMEOUT_S", -1, negative=True),
-        limits.seconds("RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S", 60, negative=True),
+        limits.seconds("RAY_TRAIN_COLLECTIVE_TIMEOUT_S", -1),
+        limits.seconds("RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S", 60),
     )
 
 

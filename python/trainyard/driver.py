@@ -15,7 +15,7 @@ import traceback
 import warnings
 from typing import Any, Iterator
 
-from . import _core, callbacks, defaults, failures, payload, reports
+from . import _core, callbacks, defaults, failures, limits, payload, reports
 from .config import RunConfig, ScalingConfig, check_directory, check_environment, is_utf8, settings_of
 from .errors import ControllerError, PreemptionError
 from .result import Result
@@ -225,6 +225,7 @@ class Driver:
         environment.update(self._trainer.backend_config.environment(self._scaling))
         environment.update(defaults.current.environment)
         environment.update(check_environment(self._config.worker_runtime_env, "RunConfig.worker_runtime_env"))
+        limits.check(environment)
         environment["PYTHONPATH"] = _python_path(environment.get("PYTHONPATH") or "")
         return environment
 

@@ -98,6 +98,17 @@ int duration_parse(const char *text, nanoseconds *duration, ty_error *err) {
     return 0;
 }
 
+int duration_of_variable(const char *name, const char *text, nanoseconds *duration, ty_error *err) {
+    nanoseconds read;
+    if (text == NULL || text[0] == '\0') return 0;
+    int result = duration_parse(text, &read, err);
+    if (result < 0) return ty_wrap(err, "%s", name);
+    if (read < NS_PER_MS)
+        return ty_fail(err, TY_EUSAGE, "%s is \"%.40s\", but must be 1 ms or more", name, text);
+    *duration = read;
+    return 0;
+}
+
 /* The number with three significant figures and no trailing zeros, from the smallest unit in which it stays
  * below the next. */
 void duration_format(nanoseconds duration, struct buffer *out) {

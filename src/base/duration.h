@@ -18,6 +18,9 @@ typedef int64_t nanoseconds;
 
 /* Refuses negatives, NaN, "infinity", and more than 100 years. */
 int duration_parse(const char *text, nanoseconds *duration, ty_error *err);
+/* The same of a variable of the environment, 1 ms at least, named in the error; unset or empty leaves
+ * `*duration`. */
+int duration_of_variable(const char *name, const char *text, nanoseconds *duration, ty_error *err);
 
 /* For people, three significant figures: "1.25 s", "340 us", "2.1 min", "3.5 h". */
 void duration_format(nanoseconds duration, struct buffer *out);

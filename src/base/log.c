@@ -16,18 +16,27 @@ static struct {
     enum log_level level;
 } state;
 
-static enum log_level level_of_environment(void) {
+/* -1: what is wanted is no level. */
+static int level_of_environment(void) {
     static const char *const names[] = {"error", "warning", "info", "debug"};
     const char *wanted = getenv("TRAINYARD_LOG");
-    for (size_t i = 0; wanted != NULL && i < ARRAY_SIZE(names); i++)
-        if (strcmp(wanted, names[i]) == 0) return (enum log_level)i;
-    return LOG_LEVEL_WARNING;
+    if (wanted == NULL || wanted[0] == '\0') return LOG_LEVEL_WARNING;
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        if (strcmp(wanted, names[i]) == 0) return (int)i;
+    return -1;
+}
+
+int log_check_level(ty_error *err) {
+    if (level_of_environment() >= 0) return 0;
+    return ty_fail(err, TY_EUSAGE, "TRAINYARD_LOG is \"%.40s\", but must be error, warning, info or debug",
+                   getenv("TRAINYARD_LOG"));
 }
 
 void log_set_sink(log_sink *sink, void *context) {
     state.sink = sink;
     state.context = context;
-    state.level = level_of_environment();
+    int level = level_of_environment();
+    state.level = level < 0 ? LOG_LEVEL_WARNING : (enum log_level)level;
 }
 
 void log_write(enum log_level level, const char *subsystem, const char *format, ...) {

@@ -3,6 +3,8 @@
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
+#include "base/error.h"
+
 enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
 
 typedef void log_sink(void *context, enum log_level level, const char *subsystem, const char *text);
@@ -10,6 +12,8 @@ typedef void log_sink(void *context, enum log_level level, const char *subsystem
 /* NULL silences (the default: a library does not print). The level comes from
  * TRAINYARD_LOG=error|warning|info|debug. */
 void log_set_sink(log_sink *sink, void *context);
+/* TY_EUSAGE where TRAINYARD_LOG is none of these words; empty is unset. */
+int log_check_level(ty_error *err);
 
 void log_write(enum log_level level, const char *subsystem, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -10,7 +10,8 @@ enum { COUNT_WIDTH = 20 };
 _Static_assert(sizeof BEFORE - 1 + COUNT_WIDTH + sizeof AFTER - 1 == LOG_MARK_SIZE, "the length of a mark");
 
 void log_mark_format(uint64_t left_out, char mark[LOG_MARK_SIZE + 1]) {
-    (void)snprintf(mark, LOG_MARK_SIZE + 1, "%s%*llu%s", BEFORE, COUNT_WIDTH, (unsigned long long)left_out, AFTER);
+    (void)snprintf(mark, LOG_MARK_SIZE + 1, "%s%*llu%s", BEFORE, COUNT_WIDTH, (unsigned long long)left_out,
+                   AFTER);
 }
 
 bool log_mark_find(const char *text, size_t size, size_t *offset, uint64_t *left_out) {

@@ -9,9 +9,13 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/duration.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
+#include "base/str.h"
 #include "wire/frame.h"
+#include "worker/link.h"
 
 /* Of a launch message: the rest is for what each worker of a node has for itself. */
 enum { LAUNCH_SHARED_MAX = FRAME_MAX / 4 * 3 };
@@ -38,6 +42,22 @@ static int check_launch_size(const struct run_request *request, ty_error *err) {
         all, arguments, environment, request->payload_size, LAUNCH_SHARED_MAX);
 }
 
+/* What is read of it later as a length of time: nothing is begun with what cannot be one. */
+static int check_environment(const struct run_request *request, ty_error *err) {
+    static const char *const names[] = {WORKER_COLLECTIVE_VARIABLE, TEMPLATE_LIMIT_VARIABLE};
+    char *const *entry = request->environment == NULL ? environ : request->environment;
+    for (; *entry != NULL; entry++) {
+        const char *value;
+        nanoseconds unused;
+        for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+            if (!str_prefix(*entry, names[i], &value) || value[0] != '=') continue;
+            int result = duration_of_variable(names[i], value + 1, &unused, err);
+            if (result < 0) return result;
+        }
+    }
+    return log_check_level(err);
+}
+
 static int check_rank(const char *setting, int rank, uint64_t n, ty_error *err) {
     if (rank < 0 || (uint64_t)rank < n) return 0;
     if (n == 1) return ty_fail(err, TY_EUSAGE, "%s %d: there is one worker, rank 0", setting, rank);
@@ -47,6 +67,8 @@ static int check_rank(const char *setting, int rank, uint64_t n, ty_error *err) 
 
 int prepare_check(const struct run_request *request, struct prepared *prepared, ty_error *err) {
     int result = check_launch_size(request, err);
+    if (result < 0) return result;
+    result = check_environment(request, err);
     if (result < 0) return result;
     result = engine_find(request->engine, request->engine_options, &prepared->engine, err);
     if (result < 0) return result;

@@ -9,19 +9,9 @@
 #include "collective/collective.h"
 #include "worker/worker.h"
 
-#define TIMEOUT_VARIABLE "TRAINYARD_COLLECTIVE_TIMEOUT_S"
-
 static int read_timeout(nanoseconds *timeout, ty_error *err) {
-    const char *text = getenv(TIMEOUT_VARIABLE);
-    double seconds;
     *timeout = 30 * 60 * NS_PER_S;
-    if (text == NULL || text[0] == '\0') return 0;
-    if (!str_to_double(text, &seconds) || seconds < 1e-3 || seconds > 1e9)
-        return ty_fail(err, TY_EUSAGE,
-                       TIMEOUT_VARIABLE " is \"%.40s\", but must be a number of seconds from 0.001 to 1e9",
-                       text);
-    *timeout = (nanoseconds)(seconds * 1e9);
-    return 0;
+    return duration_of_variable(WORKER_COLLECTIVE_VARIABLE, getenv(WORKER_COLLECTIVE_VARIABLE), timeout, err);
 }
 
 /* comm_exchange over the link. */

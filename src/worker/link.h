@@ -28,6 +28,10 @@
 #include "base/buffer.h"
 #include "base/error.h"
 
+/* Lengths of time that the user may set, read by workers and by agents. */
+#define WORKER_COLLECTIVE_VARIABLE "TRAINYARD_COLLECTIVE_TIMEOUT_S"
+#define TEMPLATE_LIMIT_VARIABLE "TRAINYARD_TEMPLATE_LIMIT"
+
 /* Variables that an agent sets for its workers, beside those that docs/design.md 5.3 names. */
 #define WORKER_FD_VARIABLE "TRAINYARD_FD"              /* descriptor of the socket */
 #define WORKER_PID_VARIABLE "TRAINYARD_PID"            /* pid of the worker itself; others open a channel */

@@ -83,6 +83,23 @@ class Options(Case):
             with self.subTest(wrong):
                 self.assert_usage(self.trainyard(command, wrong, "4"), command, wrong, "did you mean %s?" % right)
 
+    def test_variables_of_the_environment(self):
+        """Nothing is begun with one that could not be read later, wherever it is said."""
+        for name, bad, good in (("TRAINYARD_TEMPLATE_LIMIT", ["nan", "-1", "soon", "1e999", "0", "5 parsecs", "inf"], ["", "1ms", "2min", "90"]),
+                                ("TRAINYARD_COLLECTIVE_TIMEOUT_S", ["nan", "-1", "never", "1e999", "0"], ["", "0.5", "1800", "1h"]),
+                                ("TRAINYARD_LOG", ["loud", "ERROR", "3"], ["", "debug", "error"])):
+            for value in bad:
+                with self.subTest(name, value=value):
+                    finished = self.trainyard("run", "--storage-path", self.storage, *PROGRAM, env={name: value})
+                    self.assert_usage(finished, "run", name, value)
+                    if name != "TRAINYARD_LOG":  # which is the command's own
+                        self.assert_usage(self.trainyard("run", "--storage-path", self.storage, "--env", "%s=%s" % (name, value), *PROGRAM),
+                                          "run", name, value)
+            self.assertFalse(os.path.exists(self.storage))
+            for value in good:
+                with self.subTest(name, value=value):
+                    self.assert_status(0, self.trainyard("run", "--storage-path", os.path.join(self.place, "good"), "-n", 1, "--", "true", env={name: value}))
+
     def test_unknown_without_a_near_one(self):
         self.assert_usage(self.trainyard("plan", "--frobnicate"), "plan", "--frobnicate", "--help")
         self.assert_usage(self.trainyard("plan", "-Z"), "plan", "-Z")

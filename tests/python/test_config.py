@@ -514,3 +514,19 @@ def test_a_long_grace_reaches_the_workers(tmp_path):
         train, run_config=RunConfig(storage_path=str(tmp_path), grace_s=4294967.296, hang_timeout_s=4294967.296)
     )
     assert trainer.fit().metrics["up"] == 1
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S", "nan"),
+        ("JAX_DISTRIBUTED_SHUTDOWN_TIMEOUT_S", "-1"),
+        ("RAY_TRAIN_COLLECTIVE_TIMEOUT_S", "soon"),
+        ("TRAINYARD_TEMPLATE_LIMIT", "-1"),
+    ],
+)
+def test_a_length_of_time_that_is_none_is_refused_before_anything_begins(tmp_path, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=name):
+        trainyard.DataParallelTrainer(lambda: None, run_config=RunConfig(name="r", storage_path=str(tmp_path))).fit()
+    assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,6 @@
 #include "worker/link.h"
 
 #define ZYGOTE_FD_VARIABLE "TRAINYARD_TEMPLATE_FD"
-#define LIMIT_VARIABLE "TRAINYARD_TEMPLATE_LIMIT"
 #define LIMIT_DEFAULT (120 * NS_PER_S)
 
 /* As long as a token may be: the run's is written over it, so that /proc tells whose the processes are. */
@@ -114,7 +113,8 @@ int template_worker_words(const struct node_launch *launch, size_t index, struct
 }
 
 nanoseconds template_limit(const struct node_launch *launch) {
-    const char *text = node_launch_variable(launch, LIMIT_VARIABLE);
-    nanoseconds limit;
-    return text != NULL && duration_parse(text, &limit, NULL) == 0 ? limit : LIMIT_DEFAULT;
+    nanoseconds limit = LIMIT_DEFAULT;
+    (void)duration_of_variable(TEMPLATE_LIMIT_VARIABLE, node_launch_variable(launch, TEMPLATE_LIMIT_VARIABLE),
+                               &limit, NULL); /* the controller has checked it */
+    return limit;
 }
