@@ -15,6 +15,7 @@ import warnings
 from typing import Any, ClassVar, Mapping, Sequence
 
 from . import _core, paths
+from . import filesystem as filesystems
 from .placement_group import PlacementGroupFactory
 
 log = logging.getLogger("trainyard")
@@ -487,17 +488,24 @@ class RunConfig:
             self.storage_path = os.path.expanduser(policy.storage_path)
 
     def _check_place(self) -> None:
-        if self.storage_filesystem is not None:
-            raise ValueError(
-                "`RunConfig.storage_filesystem` is not provided: give `storage_path`, a directory that all nodes see"
-            )
         path = self.storage_path
+        if path is None and self.storage_filesystem is not None:
+            raise ValueError("`RunConfig.storage_filesystem` needs `storage_path`, the place on it")
         if path is None:
             return
         if not isinstance(path, (str, os.PathLike)) or not str(path):
             raise ValueError(f"`RunConfig.storage_path` must be a path or None, not {path!r}")
         _plain("RunConfig.storage_path", str(path))
-        self.storage_path = paths.local(path, "`RunConfig.storage_path`")
+        if not self._is_remote():
+            self.storage_path = paths.local(path, "`RunConfig.storage_path`")
+
+    def _is_remote(self) -> bool:
+        """Whether the storage path is on another file system; which one, and whether it can be had, is found out by `fit`."""
+        given = self.storage_filesystem
+        if given is not None:
+            filesystems.check(given, "`RunConfig.storage_filesystem`")
+            return not filesystems.is_local(given)
+        return filesystems.is_address(str(self.storage_path or ""))
 
     def _config(self, name: str, kind: type) -> Any:
         value = getattr(self, name)

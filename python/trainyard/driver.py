@@ -13,13 +13,16 @@ import sys
 import threading
 import traceback
 import warnings
-from typing import Any, Iterator
+from typing import TYPE_CHECKING, Any, Iterator
 
 from . import _core, callbacks, defaults, failures, limits, payload, reports
 from .config import RunConfig, ScalingConfig, check_directory, check_environment, is_utf8, settings_of
 from .errors import ControllerError, PreemptionError
 from .result import Result
 from .screen import harmless
+
+if TYPE_CHECKING:
+    from .remote import Remote
 
 _EVENTS = ["log", "run", "attempt", "failure", "exited", "start_failed", "node_lost", "attempt_end"]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -57,6 +60,7 @@ class Driver:
         self._returned = payload.Returned()
         self._display = None
         self._attempt_end: dict[str, Any] | None = None  # of the last attempt
+        self._remote: Remote | None = None
         self._stopped = False
         self._pid = os.getpid()
         self._wake = -1
@@ -74,6 +78,7 @@ class Driver:
             if self._display is not None:
                 stack.enter_context(self._display)
             signals = stack.enter_context(_Signals(self))
+            self._find_remote()
             self._run = _open(self.request(), data)
             try:
                 if self._stopped:
@@ -82,6 +87,8 @@ class Driver:
             except BaseException:
                 if not self._is_child():
                     self._give_up()
+                    if self._remote is not None:
+                        self._remote.give_up()
                 raise
             text, error = _close(self._run)
             returned = self._returned.value() if error is None else None
@@ -92,6 +99,7 @@ class Driver:
                 signals.end_by_it()
             else:
                 signals.raise_again(error)
+            self._finish_remote(error)
             result = self._conclude(summary, error)
         except BaseException as raised:
             with contextlib.suppress(Exception):
@@ -103,6 +111,35 @@ class Driver:
         except Exception as raised:
             raise ControllerError(raised) from raised
         return result
+
+    def _find_remote(self) -> None:
+        """The other side of a run that is kept on another file system, tried before anything is started."""
+        config = self._config
+        if not config._is_remote():
+            return
+        from . import remote
+
+        base, filesystem = remote.find(config.storage_path, config.storage_filesystem)
+        self._remote = remote.Remote(base, filesystem, _warn)
+        self._remote.prepare(config.name, _core.storage_path(), self._config.resume or defaults.policy.resume)
+
+    def _finish_remote(self, error: Exception | None) -> None:
+        if self._remote is None:
+            return
+        from . import remote
+
+        try:
+            self._remote.finish()
+        except remote.UploadFailed as failed:
+            if error is None:  # else that is what failed first
+                raise ControllerError(failed) from failed
+
+    def _tell_remote(self, kind: str, event: dict[str, Any]) -> None:
+        assert self._remote is not None
+        if kind == "run":
+            self._remote.begin(self.name, self._run_path())
+        elif kind == "checkpoint":
+            self._remote.committed(event["path"])
 
     def _give_up(self) -> None:
         """Ends the run at once, also when a signal's handler raises meanwhile."""
@@ -233,6 +270,8 @@ class Driver:
         names = list(_EVENTS)
         if self._callbacks:
             names += reports.KINDS
+        if self._remote is not None:
+            names += ["checkpoint"]
         if self._display is not None:
             names += self._display.events
         return sorted(set(names))
@@ -264,6 +303,8 @@ class Driver:
             self._attempt_end = event
         elif kind == "attempt" and self._attempt_end is not None:
             self._tell_attempt(self._attempt_end)
+        if self._remote is not None:
+            self._tell_remote(kind, event)
         self._failures.take(event)
         if self._display is not None:
             self._display.take(event)
@@ -313,7 +354,8 @@ class Driver:
         """What to write after a run that was stopped from outside."""
         if summary.get("outcome") not in ("interrupted", "preempted", "time_limit"):
             return
-        fields = {"name": summary["name"], "storage_path": self._storage_path()}
+        there = self._config.storage_path if self._remote is not None else self._storage_path()
+        fields = {"name": summary["name"], "storage_path": there}
         words = [f"{name}={value!r}" for name, value in fields.items() if value is not None]
         words += [] if defaults.policy.resume else ["resume=True"]
         print(f"trainyard: to go on: fit again with RunConfig({', '.join(words)})", file=sys.stderr)
@@ -326,6 +368,8 @@ class Driver:
     def _storage_path(self) -> str | None:
         """Where runs are kept; None for the library's default."""
         path = self._config.storage_path or defaults.policy.storage_path
+        if self._remote is not None:
+            return None
         return os.path.abspath(os.path.expanduser(path)) if path else None
 
     def _resumes(self) -> bool:
@@ -357,7 +401,7 @@ class Driver:
             raise ControllerError(self._broken) from self._broken
         if error is None:
             self._tell_success(summary)
-            return result.told(summary, self._config.checkpoint_config)
+            return result.told(summary, self._config.checkpoint_config, self._remote)
         shown = bool(summary.get("failure")) and not self._config.quiet
         if shown:
             print(summary["failure"].rstrip("\n"), file=sys.stderr, flush=True)
@@ -373,6 +417,10 @@ def _tell_log(event: dict[str, Any]) -> None:
         warnings.warn(event["text"], stacklevel=6)  # where `fit` was called
     elif event["subsystem"] != "scaling":
         print(f"trainyard: {harmless(event['text'])}", file=sys.stderr)
+
+
+def _warn(text: str) -> None:
+    print(f"trainyard: {harmless(text)}", file=sys.stderr, flush=True)
 
 
 def _open(request: dict[str, Any], data: bytes) -> Any:

@@ -22,11 +22,27 @@ def local() -> Any:
 
 def is_local(filesystem: Any) -> bool:
     """Whether it is this machine's, as None is."""
-    return filesystem is None or name(filesystem) == "local"
+    return filesystem is None or getattr(filesystem, "type_name", None) == "local"
 
 
 def name(filesystem: Any) -> str:
     return "local" if filesystem is None else filesystem.type_name
+
+
+def is_address(text: str) -> bool:
+    """Whether it names another file system: "s3://bucket/runs"."""
+    return re.match(r"(?!file:)[a-z][a-z0-9+.-]*://", text) is not None
+
+
+def _is_of_fsspec(filesystem: Any) -> bool:
+    return hasattr(filesystem, "protocol") and hasattr(filesystem, "info")
+
+
+def check(filesystem: Any, what: str) -> None:
+    """ValueError that begins with `what` for what is no file system of pyarrow or fsspec."""
+    if not hasattr(filesystem, "get_file_info") and not _is_of_fsspec(filesystem):
+        kind = f"{type(filesystem).__module__}.{type(filesystem).__name__}"
+        raise ValueError(f"{what}: the file system must be one of pyarrow.fs or fsspec, not {kind}")
 
 
 def find(path: str | os.PathLike[str], filesystem: Any, what: str) -> tuple[str, Any]:
@@ -35,10 +51,13 @@ def find(path: str | os.PathLike[str], filesystem: Any, what: str) -> tuple[str,
     ValueError that begins with `what` where there is none, or it is no file system of pyarrow.
     """
     text = os.fspath(path)
-    if filesystem is not None and not hasattr(filesystem, "get_file_info"):
-        kind = f"{type(filesystem).__module__}.{type(filesystem).__name__}"
-        raise ValueError(f"{what}: the file system must be one of pyarrow.fs, not {kind}")
-    if filesystem is not None or not re.match(r"(?!file:)[a-z][a-z0-9+.-]*://", text):
+    if filesystem is not None:
+        check(filesystem, what)
+        if _is_of_fsspec(filesystem):
+            from pyarrow.fs import FSSpecHandler, PyFileSystem
+
+            filesystem = PyFileSystem(FSSpecHandler(filesystem))
+    if filesystem is not None or not is_address(text):
         return local_path(text, what), None if is_local(filesystem) else filesystem
     try:
         from pyarrow.fs import FileSystem

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import tempfile
 import warnings
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from . import filesystem, paths
+from . import filesystem
 from . import metrics as _metrics
 from .checkpoint import Checkpoint
 from .config import CheckpointConfig
@@ -16,6 +17,9 @@ from .history import Attempt
 from .manifest import damage, vacancy
 from .paths import JOURNAL
 from .screen import harmless
+
+if TYPE_CHECKING:
+    from .remote import Remote
 
 
 @dataclasses.dataclass
@@ -36,11 +40,12 @@ class Result:
     best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] | None = None
     return_value: Any = None
     history: list[Attempt] = dataclasses.field(default_factory=list)
+    _filesystem: Any = dataclasses.field(default=None, repr=False)  # None: this machine's
 
     @property
     def filesystem(self) -> Any:
         """Where `path` lies, as pyarrow names it; None where pyarrow is not installed."""
-        return filesystem.local()
+        return filesystem.local() if self._filesystem is None else self._filesystem
 
     @property
     def metrics_dataframe(self) -> Any:
@@ -86,7 +91,10 @@ class Result:
         A checkpoint that lacks a file, or has one of another size, is left out, with a RuntimeWarning that names it.
         RuntimeError when there is no such directory, or no run's journal in it; ValueError for another file system.
         """
-        text = os.path.abspath(os.path.expanduser(paths.local(path, "`Result.from_path(path)`")))
+        inside, there = filesystem.find(path, storage_filesystem, "`Result.from_path(path)`")
+        if there is not None:
+            return _read_remote(inside.rstrip("/"), there)
+        text = os.path.abspath(os.path.expanduser(inside))
         if not os.path.isdir(text):
             raise RuntimeError(f"Experiment folder {text} doesn't exist.")
         if not os.path.exists(os.path.join(text, JOURNAL)):
@@ -100,18 +108,55 @@ class Result:
             "error": type(self.error).__name__ if self.error is not None else None,
             "metrics": self.metrics,
             "path": self.path,
-            "filesystem": "local",
+            "filesystem": filesystem.name(self._filesystem),
             "checkpoint": self.checkpoint,
         }
         lines = [f"  {name}={value!r}" for name, value in shown.items() if name != "error" or value]
         return "Result(\n" + ",\n".join(lines) + "\n)"
 
 
-def told(summary: dict[str, Any], checkpoint_config: Any) -> Result:
-    """The result that a run's controller, or its journal, tells (ty_result_json)."""
-    kept = [(one["name"], one["metrics"]) for one in summary["checkpoints"]]
+def told(summary: dict[str, Any], checkpoint_config: Any, remote: Remote | None = None) -> Result:
+    """The result that a run's controller, or its journal, tells (ty_result_json); of a run that is kept on another file system,
+    as it is there."""
+    rows = [(one["name"], one["metrics"]) for one in summary["checkpoints"]]
     history = [Attempt.told(one) for one in summary["history"]]
-    return _made(summary["path"], summary["metrics"], kept, history, checkpoint_config)
+    run = summary["path"]
+    kept = []
+    for name, metrics in rows:
+        found = None
+        if remote is not None and "/" not in name:
+            found = remote.checkpoint(name)
+        elif _is_whole(run, name):
+            found = Checkpoint(_directory(run, name))
+        if found is not None:
+            kept.append((found, _metrics.restore(metrics) if metrics else {}))
+    last = _metrics.restore(summary["metrics"]) if summary["metrics"] is not None else None
+    ranked = rank(kept, checkpoint_config)
+    result = Result(last, kept[-1][0] if kept else None, None, run, ranked, history=history)
+    if remote is not None:
+        result.path, result._filesystem = remote.path, remote.filesystem
+    return result
+
+
+def _read_remote(path: str, there: Any) -> Result:
+    """The result of the run in directory `path` of another file system."""
+    from . import _core
+    from .remote import Remote, fetch_result
+
+    base, _, name = path.rpartition("/")
+    remote = Remote(base, there, warnings.warn)
+    remote.path = path
+    with tempfile.TemporaryDirectory(prefix="trainyard-result-") as place:
+        try:
+            fetch_result(path, there, place)
+            summary = json.loads(_core.result_read(place))
+            return told(summary, _recorded_config(summary), remote)
+        except FileNotFoundError as error:
+            raise RuntimeError(f"Failed to restore the Result object: the experiment folder {error}") from None
+        except (_core.Error, OSError) as error:
+            raise RuntimeError(f"Result folder {path} cannot be read: {error}") from error
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            raise RuntimeError(f"{path}/{JOURNAL} is damaged: {error!r}") from error
 
 
 def read(path: str) -> Result:
@@ -125,20 +170,6 @@ def read(path: str) -> Result:
         raise RuntimeError(f"Result folder {path} cannot be read: {error}") from error
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise RuntimeError(f"{os.path.join(path, JOURNAL)} is damaged: {error!r}") from error
-
-
-def _made(
-    path: str, metrics: Any, rows: list[tuple[str, Any]], history: list[Attempt], ranked_by: Any
-) -> Result:
-    """`rows`: name and metrics of the kept checkpoints, oldest first."""
-    kept = [
-        (Checkpoint(_directory(path, name)), _metrics.restore(of) if of else {})
-        for name, of in rows
-        if _is_whole(path, name)
-    ]
-    last = _metrics.restore(metrics) if metrics is not None else None
-    ranked = rank(kept, ranked_by)
-    return Result(last, kept[-1][0] if kept else None, None, path, ranked, history=history)
 
 
 def _recorded_config(summary: dict[str, Any]) -> CheckpointConfig:

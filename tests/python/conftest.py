@@ -81,6 +81,7 @@ def place(tmp_path, monkeypatch):
     for name, value in {
         "HOME": tmp_path,
         "TMPDIR": tmp_path,
+        "TRAINYARD_CONFIG": "",
         "TRAINYARD_LEASE_DIR": tmp_path / "leases",
         "PLACE": tmp_path,
     }.items():

@@ -357,7 +357,6 @@ def test_failure_config():
         {"name": 3},
         {"storage_path": 3},
         {"storage_path": ""},
-        {"storage_path": "s3://bucket"},
         {"storage_filesystem": object()},
         {"failure_config": {}},
         {"checkpoint_config": FailureConfig()},

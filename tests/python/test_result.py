@@ -308,8 +308,8 @@ def test_from_path_refuses(tmp_path):
         Result.from_path("~/none")  # HOME is tmp_path
     with pytest.raises(RuntimeError, match=f"folder {tmp_path} holds no run"):
         Result.from_path(f"file://{tmp_path}")
-    with pytest.raises(ValueError, match="other file systems are not provided"):
-        Result.from_path("s3://bucket/run")
+    with pytest.raises(ValueError, match="is no address of a file system"):
+        Result.from_path("nosuch://bucket/run")
     (tmp_path / "run.db").write_text("no database at all, but long enough to be looked at as one")
     with pytest.raises(RuntimeError, match="cannot be read"):
         Result.from_path(tmp_path)

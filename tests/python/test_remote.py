@@ -1,0 +1,318 @@
+"""Runs that are kept on another file system: what is there afterwards, what a resume elsewhere finds, and what becomes of it when
+that file system fails. One that is a directory stands for most of them; S3 is spoken to a server of moto."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+import trainyard
+from trainyard import (
+    Checkpoint,
+    CheckpointConfig,
+    ControllerError,
+    DataParallelTrainer,
+    Result,
+    RunConfig,
+    ScalingConfig,
+    remote,
+)
+
+pyarrow_fs = pytest.importorskip("pyarrow.fs")
+
+
+def train(config):
+    """Three steps from where the last checkpoint ends."""
+    import tempfile
+
+    start = 0
+    if (checkpoint := trainyard.get_checkpoint()) is not None:
+        with checkpoint.as_directory() as directory:
+            with open(directory + "/step") as file:
+                start = int(file.read()) + 1
+    for step in range(start, start + 3):
+        with tempfile.TemporaryDirectory() as directory:
+            os.mkdir(directory + "/part")
+            with open(directory + "/step", "w") as file:
+                file.write(str(step))
+            with open(directory + "/part/weights", "wb") as file:
+                file.write(bytes([step]) * config.get("size", 1000))
+            trainyard.report({"step": step, "start": start}, checkpoint=Checkpoint.from_directory(directory))
+
+
+def fit(filesystem, path="bucket/runs", name="run", workers=1, config=None, **run):
+    trainer = DataParallelTrainer(
+        train,
+        train_loop_config=config or {},
+        scaling_config=ScalingConfig(num_workers=workers),
+        run_config=RunConfig(name=name, storage_path=path, storage_filesystem=filesystem, progress="none", **run),
+    )
+    return trainer.fit()
+
+
+@pytest.fixture
+def there(tmp_path):
+    """A directory that stands for another file system, and what pyarrow calls it."""
+    place = tmp_path / "there"
+    place.mkdir()
+    return place, pyarrow_fs.SubTreeFileSystem(str(place), pyarrow_fs.LocalFileSystem())
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """From here on this is another machine: nothing of the run is here."""
+
+    def move():
+        home = tmp_path / f"home-{len(os.listdir(tmp_path))}"
+        home.mkdir()
+        monkeypatch.setenv("TRAINYARD_STORAGE", str(home))
+        return home
+
+    move()
+    return move
+
+
+def names(place):
+    return sorted(name for name in os.listdir(place / "bucket/runs/run") if name.startswith("checkpoint_"))
+
+
+def test_all_of_it_is_there(there, elsewhere):
+    place, filesystem = there
+    result = fit(filesystem, workers=2)
+    assert (result.path, result.filesystem) == ("bucket/runs/run", filesystem)
+    assert result.checkpoint.path == "bucket/runs/run/checkpoint_000003"
+    assert names(place) == [f"checkpoint_{number:06}" for number in (1, 2, 3)]
+    with result.checkpoint.as_directory() as directory:
+        with open(directory + "/part/weights", "rb") as file:
+            assert file.read() == b"\2" * 1000
+    assert os.path.exists(place / "bucket/runs/run/logs")
+    elsewhere()
+    again = Result.from_path("bucket/runs/run", storage_filesystem=filesystem)
+    assert (again.metrics, again.checkpoint, again.best_checkpoints) == (result.metrics, result.checkpoint, result.best_checkpoints)
+
+
+def test_what_is_no_longer_kept_goes_there_too(there, elsewhere):
+    place, filesystem = there
+    fit(filesystem, checkpoint_config=CheckpointConfig(num_to_keep=1))
+    assert names(place) == ["checkpoint_000003"]
+
+
+def test_it_goes_on_on_another_machine_and_back(there, elsewhere):
+    place, filesystem = there
+    keep = CheckpointConfig(num_to_keep=2)
+    first = elsewhere()
+    assert fit(filesystem, checkpoint_config=keep).metrics == {"step": 2, "start": 0}
+    elsewhere()
+    assert fit(filesystem, checkpoint_config=keep, resume=True).metrics == {"step": 5, "start": 3}
+    os.environ["TRAINYARD_STORAGE"] = str(first)  # where an older state of it lies
+    result = fit(filesystem, checkpoint_config=keep, resume=True)
+    assert result.metrics == {"step": 8, "start": 6}
+    assert [checkpoint.path[-6:] for checkpoint, _ in result.best_checkpoints] == ["000008", "000009"]
+    assert names(place) == ["checkpoint_000008", "checkpoint_000009"]
+    assert [attempt.num_workers for attempt in result.history] == [1, 1, 1]
+    assert len([name for name in os.listdir(first) if name.startswith("run.before-")]) == 1
+
+
+def test_a_name_that_is_taken_there(there, elsewhere):
+    _, filesystem = there
+    fit(filesystem)
+    elsewhere()
+    with pytest.raises(FileExistsError, match="resume=True beside name='run'"):
+        fit(filesystem)
+    assert os.listdir(os.environ["TRAINYARD_STORAGE"]) == []
+
+
+class Faulty(pyarrow_fs.FSSpecHandler):
+    """Of fsspec's local file system, whose writes `fail` may refuse, by their path."""
+
+    def __init__(self, place, fail):
+        import fsspec
+
+        super().__init__(fsspec.filesystem("dir", path=str(place), fs=fsspec.filesystem("file", auto_mkdir=True)))
+        self.fail = fail
+
+    def open_output_stream(self, path, metadata):
+        self.fail(path)
+        return super().open_output_stream(path, metadata)
+
+
+def faulty(there, fail):
+    return pyarrow_fs.PyFileSystem(Faulty(there[0], fail))
+
+
+def test_a_failure_that_passes_is_told_once_and_tried_again(there, elsewhere, monkeypatch, capfd):
+    monkeypatch.setattr(remote, "PAUSE_S", 0.01)
+    failures = []
+
+    def fail(path):
+        if path.endswith("checkpoint_000002/part/weights") and len(failures) < 4:
+            failures.append(path)
+            raise OSError("503 Slow Down")
+
+    assert fit(faulty(there, fail)).checkpoint.path.endswith("checkpoint_000003")
+    assert len(failures) == 4 and names(there[0]) == [f"checkpoint_{number:06}" for number in (1, 2, 3)]
+    told = [line for line in capfd.readouterr().err.splitlines() if "503" in line]
+    assert len(told) == 1 and "checkpoint_000002 could not be brought to bucket/runs/run yet" in told[0]
+
+
+def test_one_that_stays_fails_the_run_and_says_where_it_lies(there, elsewhere, monkeypatch):
+    monkeypatch.setattr(remote, "PAUSE_S", 0.001)
+    filesystem = faulty(there, lambda path: None)
+
+    def fail(path):
+        if "checkpoint_000003" in path:
+            raise OSError("No space left")
+
+    filesystem.handler.fail = fail
+    with pytest.raises(ControllerError, match="checkpoint_000003 .No space left.*resume=True on this machine"):
+        fit(filesystem)
+    result = Result.from_path("bucket/runs/run", storage_filesystem=filesystem)
+    assert result.checkpoint.path.endswith("checkpoint_000002")  # what is not whole is not there
+    filesystem.handler.fail = lambda path: None
+    assert fit(filesystem, resume=True).metrics == {"step": 5, "start": 3}
+
+
+def test_a_list_of_files_comes_last(there, elsewhere):
+    order = []
+    fit(faulty(there, order.append))
+    for name in names(there[0]):
+        assert [path.rsplit("/", 1)[1] for path in order if f"/{name}/" in path][-1] == ".metadata.json"
+
+
+def test_a_place_that_cannot_be_written_starts_nothing(there, elsewhere):
+    def fail(path):
+        raise PermissionError("AccessDenied: no")
+
+    with pytest.raises(OSError, match="the storage path bucket/runs cannot be written: AccessDenied"):
+        fit(faulty(there, fail))
+    assert os.listdir(os.environ["TRAINYARD_STORAGE"]) == []
+
+
+def test_a_driver_that_is_killed_leaves_nothing_half(there, elsewhere, tmp_path):
+    """Killed in the middle of an upload: what is not whole is no checkpoint, and the next one begins from the last that is."""
+    place, filesystem = there
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent(
+            f"""
+            import os, signal, sys
+            sys.path[:0] = [{os.path.dirname(__file__)!r}]
+            import test_remote
+            from pathlib import Path
+            def fail(path):
+                if path.endswith("checkpoint_000002/.metadata.json"):
+                    os.kill(os.getpid(), signal.SIGKILL)
+            test_remote.fit(test_remote.faulty((Path({str(place)!r}), None), fail))
+            """
+        )
+    )
+    assert subprocess.run([sys.executable, program], capture_output=True).returncode == -signal.SIGKILL
+    assert os.path.exists(place / "bucket/runs/run/checkpoint_000002/part/weights")
+    elsewhere()
+    assert Result.from_path("bucket/runs/run", storage_filesystem=filesystem).checkpoint.path.endswith("checkpoint_000001")
+    assert fit(filesystem, resume=True).metrics == {"step": 3, "start": 1}
+
+
+def test_what_is_no_file_system(there):
+    with pytest.raises(ValueError, match="one of pyarrow.fs or fsspec, not builtins.object"):
+        RunConfig(storage_path="a", storage_filesystem=object())
+    with pytest.raises(ValueError, match="needs `storage_path`"):
+        RunConfig(storage_filesystem=there[1])
+    with pytest.raises(ValueError, match="nosuch"):
+        DataParallelTrainer(train, run_config=RunConfig(storage_path="nosuch://a/b")).fit()
+
+
+# -- S3
+
+
+class Proxy(threading.Thread):
+    """Between a client and the server; cuts the connections of which `cut` says so, after some bytes."""
+
+    def __init__(self, port):
+        super().__init__(daemon=True)
+        self.to = port
+        self.cut = lambda count: False
+        self.count = 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.start()
+
+    def run(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            self.count += 1
+            server = socket.create_connection(("127.0.0.1", self.to))
+            most = 3000 if self.cut(self.count) else None
+            for one, other, limit in ((client, server, most), (server, client, None)):
+                threading.Thread(target=self.carry, args=(one, other, limit), daemon=True).start()
+
+    @staticmethod
+    def carry(one, other, limit):
+        carried = 0
+        try:
+            while data := one.recv(1 << 16):
+                carried += len(data)
+                if limit is not None and carried > limit:
+                    break
+                other.sendall(data)
+        except OSError:
+            pass
+        for end in (one, other):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+@pytest.fixture(scope="module")
+def s3():
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    proxy = Proxy(server.get_host_and_port()[1])
+    filesystem = pyarrow_fs.S3FileSystem(
+        access_key="a", secret_key="b", region="us-east-1", endpoint_override=f"http://127.0.0.1:{proxy.port}", allow_bucket_creation=True
+    )
+    filesystem.create_dir("bucket")
+    yield filesystem, proxy
+    proxy.listener.close()
+    server.stop()
+
+
+def test_s3(s3, elsewhere):
+    filesystem, _ = s3
+    result = fit(filesystem, name="plain")
+    assert result.checkpoint.path == "bucket/runs/plain/checkpoint_000003"
+    elsewhere()
+    assert fit(filesystem, name="plain", resume=True).metrics == {"step": 5, "start": 3}
+    assert "s3" in repr(Result.from_path("bucket/runs/plain", storage_filesystem=filesystem))
+
+
+def test_s3_whose_connections_are_cut(s3, elsewhere, monkeypatch):
+    monkeypatch.setattr(remote, "PAUSE_S", 0.01)
+    filesystem, proxy = s3
+    cut = []
+    proxy.cut = lambda count: len(cut) < 12 and (cut.append(count) or True)
+    result = fit(filesystem, name="cut", config={"size": 300000})
+    proxy.cut = lambda count: False
+    assert cut
+    with result.checkpoint.as_directory() as directory:
+        with open(directory + "/part/weights", "rb") as file:
+            assert file.read() == b"\2" * 300000
+
+
+def test_s3_that_has_no_such_bucket(s3, elsewhere):
+    address = f"http://127.0.0.1:{s3[1].port}"
+    filesystem = pyarrow_fs.S3FileSystem(access_key="a", secret_key="b", region="us-east-1", endpoint_override=address)
+    with pytest.raises(OSError, match="the storage path nothing/runs cannot be written"):
+        fit(filesystem, path="nothing/runs")
+    assert json.dumps(os.listdir(os.environ["TRAINYARD_STORAGE"])) == "[]"
