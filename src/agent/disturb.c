@@ -1,6 +1,6 @@
 /* Slices of stopping and running need no privilege and end without a trace, unlike a priority that only root
  * may raise again. */
-#include "agent/disturb.h"
+#include "agent/worker_process.h"
 
 #include <signal.h>
 

@@ -1,5 +1,5 @@
 /* A pipe that is written to when it takes something. */
-#include "agent/feed.h"
+#include "agent/worker_process.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,6 @@
 
 #include <sys/ioctl.h>
 
-#include "agent/vitals.h"
 #include "agent/worker_request.h"
 #include "base/process.h"
 

@@ -1,5 +1,5 @@
 /* The error file of a rank: opened without following or waiting, read within bounds, taken apart. */
-#include "agent/last_words.h"
+#include "agent/worker_process.h"
 
 #include <errno.h>
 #include <fcntl.h>

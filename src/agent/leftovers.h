@@ -1,8 +1,9 @@
-/* What a worker that ended well left in its process group: jobs in the background, as an upload that goes
- * on. */
+/* The processes beside a worker: what one that ended well left in its group (jobs in the background, as an upload
+ * that goes on), and who of a living one's hears a stop (listeners.c). */
 #ifndef AGENT_LEFTOVERS_H
 #define AGENT_LEFTOVERS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -11,5 +12,20 @@
 /* How many processes of the group live; `out` gets "2 processes: python upload.py, sleep 100". Every byte of it
  * can be printed. */
 size_t leftovers_describe(pid_t group, struct buffer *out);
+
+/* Who of a worker's processes is told to stop. A worker that handles the signal is told alone, so that what it
+ * has started, as the loaders of its data, goes on working while it saves. A shell, or another process that
+ * does no more than wait for a child, does not pass a signal on: the processes that it started are looked at in
+ * its place, down to the first on each branch that handles the signal. */
+
+/* The first `max` of them; how many. 0: the worker is a wrapper and nobody below it handles the signal, so that
+ * the whole group may be told. A worker that is no wrapper is the one that is found, whether it handles the
+ * signal or is to end by it. */
+size_t listeners_find(pid_t worker, int signal_number, pid_t *pids, size_t max);
+enum { LISTENERS_MAX = 64 }; /* more than any worker has */
+
+/* True of a worker that was made to be stopped by SIGTERM and would die of SIGINT: who is found handles the
+ * first and not the second. */
+bool listeners_take_term_alone(pid_t worker);
 
 #endif

@@ -1,5 +1,5 @@
 /* A wrapper is known by its program, when that is a shell, or by the system call in which it waits. */
-#include "agent/listeners.h"
+#include "agent/leftovers.h"
 
 #include <signal.h>
 #include <string.h>

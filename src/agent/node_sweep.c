@@ -1,7 +1,7 @@
 /* Finding what outlived its worker. /proc is read only when the kernel says that there are children;
  * descendants are found by their parents, so that one that hides in a session or group of its own is found
  * too. */
-#include "agent/node_sweep.h"
+#include "agent/node_run.h"
 
 #include <dirent.h>
 #include <signal.h>

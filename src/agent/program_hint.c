@@ -1,6 +1,6 @@
 /* The hint follows from the name's ending and the file's mode; the words "No such file or directory" and
  * "Permission denied" stay where they are the cause. */
-#include "agent/program_hint.h"
+#include "agent/spawn.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -18,7 +18,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/program_hint.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
 

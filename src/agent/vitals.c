@@ -1,5 +1,5 @@
 /* A hundredth, because a process that only waits may have a thread that wakes now and then. */
-#include "agent/vitals.h"
+#include "agent/hang.h"
 
 #include <dirent.h>
 #include <unistd.h>

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "agent/leftovers.h"
-#include "agent/listeners.h"
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/log.h"

@@ -3,15 +3,108 @@
 #ifndef AGENT_WORKER_PROCESS_H
 #define AGENT_WORKER_PROCESS_H
 
-#include "agent/disturb.h"
-#include "agent/feed.h"
-#include "agent/last_words.h"
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "agent/logs.h"
 #include "agent/node_launch.h"
-#include "agent/oom.h"
+#include "agent/outbox.h"
 #include "agent/pty.h"
 #include "agent/relay.h"
 #include "agent/template/template.h"
 #include "agent/worker_channel.h"
+#include "base/buffer.h"
+#include "loop/loop.h"
+
+/* Whether the kernel killed a worker for want of memory: the memory cgroup's counter of such kills, before
+ * and after. */
+
+struct oom {
+    char directory[PATH_MAX]; /* of this process's memory cgroup; "": not found, nothing is ever told */
+    bool v1;
+    uint64_t kills; /* seen and accounted for */
+};
+
+void oom_init(struct oom *oom);
+
+/* True when there was a kill that was not accounted for yet; accounts for it. Ask after a SIGKILL that was
+ * not ours. */
+bool oom_take(struct oom *oom);
+
+/* The same without accounting for it: whom the kernel killed is not known. */
+bool oom_happened(const struct oom *oom);
+
+/* Accounts for all kills so far: those of an attempt are no cause in the next one. */
+void oom_forget(struct oom *oom);
+
+/* Appends "out of memory: limit 512 MiB, peak 498 MiB". */
+void oom_describe(const struct oom *oom, long peak_kib, struct buffer *out);
+
+/* What a worker that failed has written of it: the file that TORCHELASTIC_ERROR_FILE names, as PyTorch's
+ * `@record` fills it. It is read on the thread of the logs, so that no storage keeps the agent, and as what a
+ * stranger may have put there: a plain file of this attempt, of bounded size, of JSON in that form, or nothing.
+ * By then the rank has a log as well, if an empty one. */
+
+enum { LAST_WORDS_MAX = 1 << 20 };
+
+struct last_words_found {
+    char *message;    /* one line, harmless; NULL without */
+    char *traceback;  /* lines; NULL without */
+    nanoseconds time; /* wall; 0 when it is not told, or told wrong */
+};
+
+struct last_words; /* opaque: a question */
+
+/* Looks for what rank `rank` has written since `since` (wall, of the clock of files). `told` is called once, on
+ * the loop: with what there is, or with nothing when the storage does not answer in time. NULL where there is
+ * nobody to ask. */
+struct last_words *last_words_ask(struct logs *logs, const char *run_path, uint32_t rank, nanoseconds since,
+                                  void (*told)(void *context, const struct last_words_found *found),
+                                  void *context);
+/* Nobody waits any more; NULL is fine. */
+void last_words_drop(struct last_words *words);
+
+/* The clock by which the kernel dates files, which may be a tick behind. */
+nanoseconds last_words_now(void);
+
+/* A worker that is stopped or starved for a while, because a schedule of faults says so (run/chaos.h). */
+
+/* Zero-initialised is at rest. */
+struct disturbance {
+    struct loop *loop;
+    pid_t pid; /* a child that was not reaped */
+    nanoseconds until;
+    bool starves, stopped;
+    struct loop_timer timer;
+};
+
+/* Stops the process until the length has passed; or, when it `starves`, nine tenths of that time. One that
+ * is under way ends first. */
+void disturb_begin(struct disturbance *disturbance, struct loop *loop, pid_t pid, bool starves,
+                   nanoseconds length);
+void disturb_end(struct disturbance *disturbance);    /* lets the process run */
+void disturb_forget(struct disturbance *disturbance); /* it was reaped: its number may be another's */
+
+/* The standard input of one worker, where it has any: what the controller sends goes into a pipe as fast as the
+ * worker reads. The controller sends no more than it was told that there is room for; each piece that the pipe
+ * took is told. A worker that closed its end, or ended, is told once and takes nothing more. */
+
+struct feed { /* zero-initialised: the worker has no input */
+    struct outbox *outbox;
+    struct loop_watch watch;
+    struct buffer queue;
+    uint32_t rank;
+    int fd;        /* our end of the pipe; -1: closed */
+    bool terminal; /* a terminal's: its end is what Ctrl-D says */
+    bool last;     /* the end comes behind what is queued */
+};
+
+/* Takes over `fd`. */
+void feed_start(struct feed *feed, struct outbox *outbox, uint32_t rank, int fd, bool terminal);
+void feed_add(struct feed *feed, const void *bytes, size_t size, bool last);
+void feed_end(struct feed *feed); /* the worker reads no more; twice is fine */
 
 /* X(name, what holds in it) */
 #define WORKER_PROCESS_STAGES(X)                                                      \
@@ -46,7 +139,7 @@ enum worker_process_stop {
 #undef X
 };
 
-/* Signs of life, as they were when the worker last showed one, and at the look that is on (vitals.h). */
+/* Signs of life, as they were when the worker last showed one, and at the look that is on (vitals.c). */
 struct vitals {
     uint64_t output, ticks, members;
     uint64_t next_ticks, next_members;

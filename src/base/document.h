@@ -45,4 +45,10 @@ int document_check_keys(const struct document *document, const json_t *map, cons
  * of YAML, whatever they hold. */
 int document_write(const json_t *roots, struct buffer *out, ty_error *err);
 
+/* A tree of jansson as text. jansson writes 0.98 with 17 digits, as 0.97999999999999998; here each real has as
+ * few digits as give the same number back. */
+
+/* json_dumps with those flags; the caller frees. NULL without memory or a tree. */
+char *json_format(const json_t *tree, size_t flags);
+
 #endif

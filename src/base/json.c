@@ -1,6 +1,6 @@
 /* The text of json_dumps, with its reals written anew: outside of strings a number is known by its
  * characters. */
-#include "base/json.h"
+#include "base/document.h"
 
 #include <stdio.h>
 #include <stdlib.h>

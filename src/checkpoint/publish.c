@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/document.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"

@@ -8,7 +8,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
-#include "base/json.h"
+#include "base/document.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/command.h"

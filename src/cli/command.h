@@ -5,9 +5,13 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <trainyard/worker.h>
 
+#include "base/buffer.h"
 #include "base/error.h"
 #include "cli/options.h"
+#include "placement/plan.h"
+#include "run/settings.h"
 
 /* A list of texts. Zero-initialised is empty. */
 struct words {
@@ -59,5 +63,46 @@ int command_mpi_worker_main(int argc, char **argv);
 
 /* Writes to standard output, whole; a reader that went away is no error. */
 int cli_print(const struct buffer *text, ty_error *err);
+
+/* The command that goes on with a run that was interrupted: the one that was given, with --resume and the run's
+ * name in place of what named it, quoted for a shell. */
+
+void go_on_format(const struct arguments *arguments, const char *name, struct buffer *out);
+
+/* The same line for another place: `program` run `more` OPTIONS --resume NAME -- PROG, without the options in `less`
+ * (NULL-terminated). */
+struct go_on_line {
+    const char *program, *more;
+    const char *const *less;
+};
+void go_on_format_line(const struct go_on_line *line, const struct arguments *arguments, const char *name,
+                       struct buffer *out);
+
+/* For the commands that work from inside a worker. */
+
+/* The worker that this process belongs to, or NULL: TY_EUSAGE outside of a run. */
+ty_worker *inside_worker(ty_error *err);
+
+/* What a program is linked to, as its file says. */
+
+/* True when the program that execvp would execute for `name` is an ELF file of this machine's kind which needs
+ * a library whose name begins with `library` ("libmpi.so"). False for anything that is not, or cannot be
+ * read. */
+bool elf_needs(const char *name, const char *library);
+
+/* What each worker of a plan would find in its environment, for `trainyard plan --framework`: all that the run
+ * sets, with words in place of what is chosen at the start. */
+
+struct plan_environment {
+    const struct plan *plan;
+    const struct cluster *cluster;
+    const struct demand *demand;
+    const struct run_settings *settings;
+};
+
+/* Appends a paragraph for each worker: its rank, node and slice, and a line for each variable. */
+int plan_environment_text(const struct plan_environment *view, struct buffer *out, ty_error *err);
+/* Puts the variables into the plan's JSON, in place of the "env" that has the devices alone. */
+int plan_environment_json(const struct plan_environment *view, struct buffer *json, ty_error *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* The dynamic section of an ELF file, mapped; every offset in it is somebody else's. */
-#include "cli/elf_needs.h"
+#include "cli/command.h"
 
 #include <fcntl.h>
 #include <link.h>

@@ -1,5 +1,5 @@
 /* The table, by what the options are for. */
-#include "cli/foreign_options.h"
+#include "cli/options.h"
 
 #include <stddef.h>
 #include <string.h>

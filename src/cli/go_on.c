@@ -1,5 +1,5 @@
 /* Words of the command line are given again as they were; only what a shell would read otherwise is quoted. */
-#include "cli/go_on.h"
+#include "cli/command.h"
 
 #include <errno.h>
 #include <string.h>

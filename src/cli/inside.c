@@ -1,5 +1,5 @@
 /* Finding the worker that a command was called from. */
-#include "cli/inside.h"
+#include "cli/command.h"
 
 #include <stdlib.h>
 

@@ -9,8 +9,8 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
+#include "base/document.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "base/str.h"
 #include "cli/command.h"
 #include "cli/kube_follow.h"

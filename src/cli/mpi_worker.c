@@ -18,7 +18,6 @@
 #include "base/file.h"
 #include "base/str.h"
 #include "cli/command.h"
-#include "cli/elf_needs.h"
 #include "cli/terminal.h"
 
 /* What clients are told of the size of names, keys and values: MPICH's own, where others take them from it. */

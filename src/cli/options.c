@@ -9,7 +9,6 @@
 #include "base/cleanup.h"
 #include "base/duration.h"
 #include "base/str.h"
-#include "cli/foreign_options.h"
 
 enum { MAX_OPTIONS = 64, FIRST_KEY = 256 };
 

@@ -6,7 +6,6 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "cli/command.h"
-#include "cli/plan_environment.h"
 #include "cli/scaling_options.h"
 #include "cli/slurm_view.h"
 #include "cli/terminal.h"

@@ -1,5 +1,5 @@
 /* The framework's own functions, over a context that has no run yet. */
-#include "cli/plan_environment.h"
+#include "cli/command.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/document.h"
 #include "base/environment.h"
-#include "base/json.h"
 #include "base/str.h"
 #include "framework/framework.h"
 

@@ -17,7 +17,6 @@
 #include "cli/terminal.h"
 #include "controller/run_directory.h"
 #include "controller/run_lock.h"
-#include "controller/run_removal.h"
 #include "view/summary.h"
 
 static bool has_checkpoint(const struct view_summary *summary) {

@@ -8,7 +8,6 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "cli/command.h"
-#include "cli/inside.h"
 #include "cli/terminal.h"
 
 struct report_options {

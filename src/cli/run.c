@@ -11,8 +11,6 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "cli/command.h"
-#include "cli/elf_needs.h"
-#include "cli/go_on.h"
 #include "cli/join_options.h"
 #include "cli/run_options.h"
 #include "cli/scaling_options.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/json.h"
+#include "base/document.h"
 #include "base/str.h"
 
 /* The value of partition=NAME, or p=NAME; NULL: the default one. */

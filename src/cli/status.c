@@ -5,15 +5,14 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/document.h"
 #include "base/duration.h"
-#include "base/json.h"
 #include "base/quantity.h"
 #include "base/str.h"
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "controller/run_directory.h"
 #include "controller/run_lock.h"
-#include "controller/run_removal.h"
 #include "view/summary.h"
 
 enum { LIST_SHOWN = 100 }; /* runs */

@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/str.h"
 #include "cli/command.h"
-#include "cli/inside.h"
 
 struct store_options {
     nanoseconds timeout;

@@ -11,7 +11,6 @@
 #include "base/file.h"
 #include "base/str.h"
 #include "cli/command.h"
-#include "cli/go_on.h"
 #include "cli/run_options.h"
 #include "cli/scaling_options.h"
 #include "cli/slurm_view.h"

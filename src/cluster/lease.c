@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/json.h"
+#include "base/document.h"
 #include "base/log.h"
 #include "base/str.h"
 

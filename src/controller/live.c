@@ -1,5 +1,5 @@
 /* A sorted list: there are seldom more lines than a screen has rows, and none where nothing is drawn. */
-#include "controller/live.h"
+#include "controller/progress.h"
 
 #include <stdlib.h>
 #include <string.h>

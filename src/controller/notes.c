@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/document.h"
 #include "base/error.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "controller/ty_run.h"

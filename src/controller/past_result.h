@@ -5,6 +5,8 @@
 #include <trainyard/trainer.h>
 
 #include "base/buffer.h"
+#include "controller/checkpoints.h"
+#include "worker/driver.h"
 
 int past_result_read(const char *path, ty_result **result, ty_error *err);
 
@@ -14,5 +16,10 @@ void result_add_values(struct ty_result *result);
 void result_begin_json(const struct ty_result *result, struct buffer *out);
 /* ', "key": "text"', or null; of result.c too. */
 void result_add_text(struct buffer *out, const char *key, const char *text);
+
+/* The last word of a run that succeeded, in one line: its name, how long its attempts took, the last metrics of
+ * rank 0, the best checkpoint where they are ranked by a metric, else the last one, and where all of it is. */
+
+void summary_format(const struct ty_result *result, const struct checkpoints *checkpoints, struct buffer *out);
 
 #endif

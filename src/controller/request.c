@@ -11,7 +11,6 @@
 #include "base/document.h"
 #include "base/environment.h"
 #include "base/error.h"
-#include "base/json.h"
 #include "base/str.h"
 #include "controller/controller.h"
 #include "controller/events.h"

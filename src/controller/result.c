@@ -13,7 +13,6 @@
 #include "base/error.h"
 #include "base/str.h"
 #include "controller/past_result.h"
-#include "controller/summary.h"
 #include "controller/ty_run.h"
 #include "worker/driver.h"
 

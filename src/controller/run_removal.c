@@ -1,6 +1,6 @@
 /* A removal holds the run's lock, so that no controller takes the run meanwhile, and renames before it
  * removes. */
-#include "controller/run_removal.h"
+#include "controller/run_directory.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -13,7 +13,6 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "checkpoint/tree.h"
-#include "controller/run_directory.h"
 #include "controller/run_lock.h"
 
 #define REMOVED_PREFIX ".removed-"

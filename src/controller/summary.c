@@ -1,6 +1,6 @@
 /* "mine succeeded in 3.42 s: loss 0.0505  step 40; best checkpoint by loss: checkpoint_000030; /runs/mine".
  * What comes from workers may hold anything: whoever shows the line escapes it. */
-#include "controller/summary.h"
+#include "controller/past_result.h"
 
 #include <string.h>
 

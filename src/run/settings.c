@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "base/json.h"
+#include "base/document.h"
 #include "base/quantity.h"
 #include "base/str.h"
 

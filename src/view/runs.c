@@ -12,7 +12,7 @@
 
 #include "base/array.h"
 #include "base/cleanup.h"
-#include "base/json.h"
+#include "base/document.h"
 #include "base/str.h"
 #include "controller/run_directory.h"
 #include "controller/run_lock.h"

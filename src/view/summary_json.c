@@ -4,7 +4,7 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "controller/history.h"
-#include "controller/run_removal.h"
+#include "controller/run_directory.h"
 #include "view/summary.h"
 
 nanoseconds view_summary_time(const struct view_summary *summary) {

@@ -8,11 +8,11 @@
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
-#include "base/json.h"
+#include "base/document.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "controller/history.h"
-#include "controller/run_removal.h"
+#include "controller/run_directory.h"
 #include "journal/journal.h"
 #include "run/settings.h"
 #include "view/encode.h"

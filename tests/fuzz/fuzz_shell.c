@@ -10,7 +10,6 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "cli/command.h"
-#include "cli/inside.h"
 #include "cli/terminal.h"
 #include "fuzz.h"
 #include "worker/worker.h"

@@ -11,7 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/dice.h"
-#include "base/json.h"
+#include "base/document.h"
 
 static void expect(const char *text, const char *wanted) {
     json_t *tree = json_loads(text, JSON_DECODE_ANY, NULL);
