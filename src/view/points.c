@@ -315,6 +315,27 @@ static bool narrow(const struct point_gathering *gathering, struct view_scan *sc
     return true;
 }
 
+static int gather(const char *run_path, struct point_gathering *gathering, struct view_scan *reading,
+                  ty_error *err) {
+    struct points *points = gathering->points;
+    int result = scan(run_path, gathering, reading, err);
+    if (result == 0 && !points->exact && narrow(gathering, reading)) {
+        double share = (double)(reading->last - reading->after), there = (double)gathering->facts->reports;
+        result = scan(run_path, gathering, reading, err);
+        points->exact = false;
+        points->scanned = share > 0 && there > 0 ? points->scanned * share / there : 1;
+    }
+    free(gathering->xs);
+    if (result < 0) {
+        points_done(points);
+        return result;
+    }
+    set_range(points, gathering->query);
+    keep(points, gathering->query, true);
+    sort(points);
+    return 0;
+}
+
 int points_gather(const char *run_path, const struct view_query *query, const struct view_facts *facts,
                   struct points *points, ty_error *err) {
     struct point_gathering gathering = {.query = query, .facts = facts, .points = points};
@@ -323,23 +344,16 @@ int points_gather(const char *run_path, const struct view_query *query, const st
     if (result < 0) return result;
     begin(&gathering, query);
     struct view_scan reading = {.most = VIEW_WHOLE, .block = block_of(&gathering)};
-    result = scan(run_path, &gathering, &reading, err);
-    if (result == 0 && !points->exact && narrow(&gathering, &reading)) {
-        double share = (double)(reading.last - reading.after);
-        result = scan(run_path, &gathering, &reading, err);
-        points->exact = false;
-        points->scanned =
-            share > 0 && facts->reports > 0 ? points->scanned * share / (double)facts->reports : 1;
-    }
-    free(gathering.xs);
-    if (result < 0) {
-        points_done(points);
-        return result;
-    }
-    set_range(points, query);
-    keep(points, query, true);
-    sort(points);
-    return 0;
+    return gather(run_path, &gathering, &reading, err);
+}
+
+int points_gather_between(const char *run_path, const struct view_query *query, const struct view_facts *facts,
+                          int64_t after, int64_t last, struct points *points, ty_error *err) {
+    struct point_gathering gathering = {.query = query, .facts = facts, .points = points};
+    struct view_scan reading = {.after = after, .last = last};
+    *points = (struct points){0};
+    begin(&gathering, query);
+    return gather(run_path, &gathering, &reading, err);
 }
 
 size_t points_bucket(double x, double from, double to, size_t n) {

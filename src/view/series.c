@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "view/encode.h"
+#include "view/index.h"
 #include "view/points.h"
 
 struct view_query view_query_new(const char *metric) {
@@ -18,33 +19,52 @@ struct view_query view_query_new(const char *metric) {
 
 /* -- buckets */
 
-static void take_point(struct view_bucket *bucket, const struct point *point) {
-    if (bucket->n + bucket->nonfinite == 0)
-        *bucket = (struct view_bucket){.x = point->x, .x_last = point->x, .rank_min = -1, .rank_max = -1};
-    bucket->x_last = point->x;
-    if (!isfinite(point->value)) {
-        bucket->nonfinite++;
+void view_bucket_merge(struct view_bucket *into, const struct view_bucket *from) {
+    if (from->n + from->nonfinite == 0) return;
+    if (into->n + into->nonfinite == 0) {
+        *into = *from;
         return;
     }
-    double value = point->value;
-    bool first = bucket->n++ == 0;
-    if (first || value < bucket->min || (value <= bucket->min && point->rank < bucket->rank_min)) {
-        bucket->min = value;
-        bucket->rank_min = point->rank;
+    if (from->x < into->x) into->x = from->x;
+    if (from->x_last > into->x_last) into->x_last = from->x_last;
+    into->nonfinite += from->nonfinite;
+    if (from->n == 0) return;
+    bool first = into->n == 0;
+    if (first || from->min < into->min || (from->min <= into->min && from->rank_min < into->rank_min)) {
+        into->min = from->min;
+        into->rank_min = from->rank_min;
     }
-    if (first || value > bucket->max || (value >= bucket->max && point->rank < bucket->rank_max)) {
-        bucket->max = value;
-        bucket->rank_max = point->rank;
+    if (first || from->max > into->max || (from->max >= into->max && from->rank_max < into->rank_max)) {
+        into->max = from->max;
+        into->rank_max = from->rank_max;
     }
-    if (first || point->id < bucket->id_first) {
-        bucket->first = value;
-        bucket->id_first = point->id;
+    if (first || from->id_first < into->id_first) {
+        into->first = from->first;
+        into->id_first = from->id_first;
     }
-    if (first || point->id > bucket->id_last) {
-        bucket->last = value;
-        bucket->id_last = point->id;
+    if (first || from->id_last > into->id_last) {
+        into->last = from->last;
+        into->id_last = from->id_last;
     }
-    bucket->sum += value;
+    into->sum = first ? from->sum : into->sum + from->sum;
+    into->n += from->n;
+}
+
+static struct view_bucket bucket_of(const struct point *point) {
+    bool finite = isfinite(point->value);
+    return (struct view_bucket){.x = point->x,
+                                .x_last = point->x,
+                                .n = finite,
+                                .nonfinite = !finite,
+                                .min = point->value,
+                                .max = point->value,
+                                .sum = point->value,
+                                .first = point->value,
+                                .last = point->value,
+                                .rank_min = finite ? point->rank : -1,
+                                .rank_max = finite ? point->rank : -1,
+                                .id_first = point->id,
+                                .id_last = point->id};
 }
 
 struct line_choice {
@@ -82,7 +102,8 @@ static int fill_line(const struct points *points, const struct line_choice *choi
         bool same = line->n > 0 && (each ? line->buckets[at].x == point->x : place == before);
         if (!same) at = line->n++;
         before = place;
-        take_point(&line->buckets[at], point);
+        const struct view_bucket one = bucket_of(point);
+        view_bucket_merge(&line->buckets[at], &one);
     }
     return 0;
 }
@@ -276,25 +297,232 @@ static int add_marks(struct view_series *series, const struct points *points, co
     return result;
 }
 
+/* -- by the index: its buckets, and the reports that it does not have yet */
+
+struct index_answer {
+    const char *run_path;
+    const struct view_query *query;
+    const struct view_facts *facts;
+    struct index_piece piece, lost; /* of what counts, and of the rest where that is asked for */
+    struct points rest;
+    double from, to;
+    int64_t first, last; /* ids of what is selected */
+};
+
+static bool is_selected(const struct index_answer *answer, const struct view_bucket *bucket) {
+    return bucket->x_last >= answer->from && bucket->x <= answer->to;
+}
+
+static void widen(struct index_answer *answer, double x, double x_last) {
+    if (isnan(answer->query->from) && !(x >= answer->from)) answer->from = x;
+    if (isnan(answer->query->to) && !(x_last <= answer->to)) answer->to = x_last;
+}
+
+/* The ends that the query leaves open are those of all. */
+static void find_ends(struct index_answer *answer) {
+    const struct index_piece *pieces[] = {&answer->piece, &answer->lost};
+    answer->from = answer->query->from;
+    answer->to = answer->query->to;
+    for (size_t p = 0; p < ARRAY_SIZE(pieces); p++)
+        for (size_t i = 0; i < pieces[p]->n; i++)
+            widen(answer, pieces[p]->buckets[i].x, pieces[p]->buckets[i].x_last);
+    if (answer->rest.n > 0) widen(answer, answer->rest.from, answer->rest.to);
+    answer->first = INT64_MAX;
+    for (size_t p = 0; p < ARRAY_SIZE(pieces); p++)
+        for (size_t i = 0; i < pieces[p]->n; i++) {
+            const struct view_bucket *bucket = &pieces[p]->buckets[i];
+            if (!is_selected(answer, bucket)) continue;
+            if (bucket->id_first < answer->first) answer->first = bucket->id_first;
+            if (bucket->id_last > answer->last) answer->last = bucket->id_last;
+        }
+}
+
+static int gather_between(const struct index_answer *answer, const struct view_query *query, int64_t after,
+                          int64_t last, struct points *points, ty_error *err) {
+    if (last > after)
+        return points_gather_between(answer->run_path, query, answer->facts, after, last, points, err);
+    *points = (struct points){.exact = true, .from = (double)NAN, .to = (double)NAN};
+    return 0;
+}
+
+static int add_cells(struct view_line *line, const struct view_bucket *buckets, size_t n, size_t *room) {
+    if (line->n + n > *room) {
+        struct view_bucket *grown = reallocarray(line->buckets, line->n + n + 1, sizeof *grown);
+        if (grown == NULL) return -ENOMEM;
+        line->buckets = grown;
+        *room = line->n + n + 1;
+    }
+    memcpy(line->buckets + line->n, buckets, n * sizeof *buckets);
+    line->n += n;
+    return 0;
+}
+
+static int add_points(struct view_line *line, const struct points *points, bool lost, double from, double to,
+                      size_t *room) {
+    for (size_t i = 0; i < points->n; i++) {
+        const struct point *point = &points->items[i];
+        if (point->lost != lost || point->x < from || point->x > to) continue;
+        const struct view_bucket one = bucket_of(point);
+        if (line->n == *room) { /* it doubles */
+            size_t wanted = *room * 2 + 1024;
+            struct view_bucket *grown = reallocarray(line->buckets, wanted, sizeof *grown);
+            if (grown == NULL) return -ENOMEM;
+            line->buckets = grown;
+            *room = wanted;
+        }
+        line->buckets[line->n++] = one;
+    }
+    return 0;
+}
+
+/* A bucket that reaches beyond the range is read again, report by report, but for one of very many. */
+static int add_edge(const struct index_answer *answer, const struct view_bucket *edge, bool lost,
+                    struct view_line *line, size_t *room, ty_error *err) {
+    struct points points;
+    if (edge->id_last - edge->id_first >= VIEW_WHOLE) return add_cells(line, edge, 1, room);
+    struct view_query query = *answer->query;
+    query.from = edge->x > answer->from ? edge->x : answer->from;
+    query.to = edge->x_last < answer->to ? edge->x_last : answer->to;
+    int result = gather_between(answer, &query, edge->id_first - 1, edge->id_last, &points, err);
+    if (result == 0) result = add_points(line, &points, lost, query.from, query.to, room);
+    points_done(&points);
+    return result;
+}
+
+static int by_bucket(const void *a, const void *b) {
+    const struct view_bucket *x = a, *y = b;
+    if (x->x != y->x) return x->x < y->x ? -1 : 1;
+    return (x->id_first > y->id_first) - (x->id_first < y->id_first);
+}
+
+/* Those of one x, then those of one place in the drawing, become one. */
+static void fold(struct view_line *line, double from, double to, size_t most) {
+    size_t n = 0;
+    if (line->n == 0) return;
+    qsort(line->buckets, line->n, sizeof *line->buckets, by_bucket);
+    for (size_t i = 1; i < line->n; i++) {
+        if (line->buckets[i].x <= line->buckets[n].x_last)
+            view_bucket_merge(&line->buckets[n], &line->buckets[i]);
+        else
+            line->buckets[++n] = line->buckets[i];
+    }
+    line->n = n + 1;
+    if (line->n <= most) return;
+    size_t at = 0, before = points_bucket(line->buckets[0].x, from, to, most);
+    for (size_t i = 1; i < line->n; i++) {
+        size_t place = points_bucket(line->buckets[i].x, from, to, most);
+        if (place == before)
+            view_bucket_merge(&line->buckets[at], &line->buckets[i]);
+        else
+            line->buckets[++at] = line->buckets[i];
+        before = place;
+    }
+    line->n = at + 1;
+}
+
+static int merge_line(const struct index_answer *answer, const struct index_piece *piece, bool lost,
+                      struct view_series *series, ty_error *err) {
+    size_t most = answer->query->buckets > 0 ? (size_t)answer->query->buckets : VIEW_BUCKETS, room = 0;
+    if (ARRAY_GROW(series->lines, series->n_lines) < 0) return -ENOMEM;
+    struct view_line *line = &series->lines[series->n_lines++];
+    *line = (struct view_line){.rank = -1, .lost = lost};
+    int result = 0;
+    for (size_t i = 0; i < piece->n && result == 0; i++) {
+        const struct view_bucket *bucket = &piece->buckets[i];
+        if (!is_selected(answer, bucket)) continue;
+        if (bucket->x < answer->from || bucket->x_last > answer->to)
+            result = add_edge(answer, bucket, lost, line, &room, err);
+        else if (line->n < room)
+            line->buckets[line->n++] = *bucket;
+        else
+            result = add_cells(line, bucket, 1, &room);
+        if (line->n == room && result == 0) {
+            struct view_bucket *grown = reallocarray(line->buckets, room * 2 + 1024, sizeof *grown);
+            if (grown == NULL) return -ENOMEM;
+            line->buckets = grown;
+            room = room * 2 + 1024;
+        }
+    }
+    if (result == 0) result = add_points(line, &answer->rest, lost, answer->from, answer->to, &room);
+    if (result == 0) fold(line, answer->from, answer->to, most);
+    return result;
+}
+
+static int answer_whole(struct index_answer *answer, struct view_series *series, ty_error *err) {
+    series->exact = true;
+    series->scanned = 1;
+    series->x = answer->piece.x;
+    int result = merge_line(answer, &answer->piece, false, series, err);
+    if (result < 0 || answer->query->history != VIEW_ALL) return result;
+    result = merge_line(answer, &answer->lost, true, series, err);
+    if (series->lines[series->n_lines - 1].n == 0) free(series->lines[--series->n_lines].buckets);
+    return result;
+}
+
+/* Where all that is asked for are few reports, they are read; `*points` are then these. 1: answered, in *series or
+ * with *points; 0: the index has not enough. */
+static int answer_by_index(struct index_answer *answer, struct view_series *series, struct points *points,
+                           ty_error *err) {
+    enum { MARGIN = 2048 };
+    const struct view_query *query = answer->query;
+    int result = query->index != NULL ? index_take(query->index, query, false, &answer->piece) : 0;
+    if (result > 0 && query->history == VIEW_ALL) result = index_take(query->index, query, true, &answer->lost);
+    if (result <= 0) return result;
+    int64_t there = (int64_t)answer->facts->reports, after = answer->piece.last;
+    if (there - after > VIEW_WHOLE) return 0;
+    result = gather_between(answer, query, after, there, &answer->rest, err);
+    if (result < 0) return result;
+    find_ends(answer);
+    int64_t first = answer->first, last = answer->rest.n > 0 ? there : answer->last;
+    if (first <= last && last - first < VIEW_WHOLE - 2 * MARGIN) {
+        struct view_query ends = *query;
+        ends.from = answer->from;
+        ends.to = answer->to;
+        last = last + MARGIN < there ? last + MARGIN : there;
+        result = gather_between(answer, &ends, first > MARGIN ? first - MARGIN : 0, last, points, err);
+        points->exact = true;
+        points->scanned = 1;
+        return result < 0 ? result : 1;
+    }
+    result = answer_whole(answer, series, err);
+    return result < 0 ? result : 1;
+}
+
 /* -- together */
+
+/* Marks are found among the points, or a sample of them. */
+static int draw_series(const char *run_path, const struct view_query *query, const struct view_facts *facts,
+                       struct view_series *series, ty_error *err) {
+    struct index_answer answer = {.run_path = run_path, .query = query, .facts = facts};
+    struct points points = {0};
+    int result = answer_by_index(&answer, series, &points, err);
+    bool merged = result > 0 && series->n_lines > 0;
+    if (result == 0 || merged) {
+        result = points_gather(run_path, query, facts, &points, err);
+        if (merged) points.to = answer.to;
+    }
+    if (result >= 0 && !merged) {
+        series->exact = points.exact;
+        series->scanned = points.scanned;
+        series->x = points.x;
+        result = add_lines(series, &points, query);
+    }
+    if (result >= 0) result = add_marks(series, &points, facts);
+    points_done(&points);
+    points_done(&answer.rest);
+    free(answer.piece.buckets);
+    free(answer.lost.buckets);
+    return result == -ENOMEM ? ty_fail_memory(err) : result;
+}
 
 int view_series_read(const char *run_path, const struct view_query *query, struct view_series *series,
                      ty_error *err) {
     struct view_facts facts;
-    struct points points;
     *series = (struct view_series){0};
     int result = points_check_query(query, err);
     if (result >= 0) result = view_facts_read(run_path, &facts, err);
     if (result < 0) return result;
-    result = points_gather(run_path, query, &facts, &points, err);
-    if (result >= 0) {
-        series->exact = points.exact;
-        series->scanned = points.scanned;
-        series->x = points.x;
-        if (add_lines(series, &points, query) < 0 || add_marks(series, &points, &facts) < 0)
-            result = ty_fail_memory(err);
-        points_done(&points);
-    }
+    result = draw_series(run_path, query, &facts, series, err);
     view_facts_done(&facts);
     if (result < 0) view_series_done(series);
     return result;

@@ -57,6 +57,9 @@ struct view_bucket {
     int64_t id_first, id_last;
 };
 
+/* Adds what is in `from`; a bucket without points is empty. */
+void view_bucket_merge(struct view_bucket *into, const struct view_bucket *from);
+
 /* Of all ranks together, or of one; of what counts, or of what later attempts took back. */
 struct view_line {
     int rank; /* -1: all */

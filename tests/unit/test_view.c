@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <jansson.h>
 
 #include "base/cleanup.h"
+#include "view/index.h"
 #include "view/ranks.h"
 #include "view/runs.h"
 #include "view/series.h"
@@ -391,6 +393,152 @@ static void test_runs(void **state) {
     assert_int_equal(rmdir(storage), 0);
 }
 
+/* More reports than are read whole: 8 ranks, 10,000 numbers; 99 at every number that 1,000 divides, NaN behind it. */
+static void write_large(const char *path, bool ends) {
+    struct journal *journal = view_world_open(path, 8);
+    view_world_event(journal, 0, EVENT_ATTEMPT, 1, -1, "{\"workers\": 8}");
+    for (int n = 1; n <= 10000; n++)
+        for (int rank = 0; rank < 8; rank++) {
+            char metrics[96];
+            if (n % 1000 == 0 && rank == 3)
+                (void)snprintf(metrics, sizeof metrics, "{\"loss\":99,\"step\":%d,\"epoch\":%d}", 2 * n,
+                               n / 100);
+            else if (n % 1000 == 1 && rank == 4)
+                (void)snprintf(metrics, sizeof metrics, "{\"loss\":\"NaN\",\"step\":%d,\"epoch\":%d}", 2 * n,
+                               n / 100);
+            else
+                (void)snprintf(metrics, sizeof metrics, "{\"loss\":0.5,\"step\":%d,\"epoch\":%d}", 2 * n,
+                               n / 100);
+            view_world_report(journal, n * 10 * NS_PER_MS + rank, 1, rank, (uint64_t)n, metrics);
+        }
+    if (ends) view_world_event(journal, 200 * NS_PER_S, EVENT_RUN_END, 1, -1, "{\"outcome\": \"succeeded\"}");
+    view_world_close(journal);
+}
+
+struct whole {
+    uint64_t n, nonfinite, spikes;
+    double sum;
+};
+
+static struct whole sum_up(const struct view_series *series, size_t line) {
+    struct whole whole = {0};
+    for (size_t i = 0; i < series->lines[line].n; i++) {
+        const struct view_bucket *bucket = &series->lines[line].buckets[i];
+        whole.n += bucket->n;
+        whole.nonfinite += bucket->nonfinite;
+        whole.spikes += bucket->n > 0 && bucket->max > 98;
+        whole.sum += bucket->n > 0 ? bucket->sum : 0;
+        if (i > 0) assert_true(bucket->x > bucket[-1].x_last);
+    }
+    return whole;
+}
+
+static void grow(struct view_index *index) {
+    ty_error err = {0};
+    int result;
+    do
+        result = view_index_grow(index, &err);
+    while (result > 0);
+    if (result < 0) fail_msg("%s", err.message);
+}
+
+static void assert_all(const char *path, const struct view_index *index, const char *x) {
+    struct view_query query = view_query_new("loss");
+    query.x = x;
+    query.index = index;
+    CLEANUP(view_series_done) struct view_series series = read_series(path, &query);
+    struct whole whole = sum_up(&series, 0);
+    assert_true(series.exact);
+    assert_near(1, series.scanned);
+    assert_true(series.lines[0].n <= 1000);
+    assert_int_equal(whole.n, 79990);
+    assert_int_equal(whole.nonfinite, 10);
+    assert_int_equal(whole.spikes, 10);
+    assert_near(0.5 * 79980 + 990, whole.sum);
+}
+
+static void test_index(void **state) {
+    (void)state;
+    char path[64], cache[64];
+    struct view_index *index = NULL;
+    view_world_make(path);
+    view_world_make(cache);
+    write_large(path, true);
+    assert_int_equal(setenv("XDG_CACHE_HOME", cache, 1), 0);
+    assert_int_equal(view_index_open(path, true, &index, NULL), 0);
+    struct view_query query = view_query_new("loss");
+    query.index = index;
+    CLEANUP(view_series_done) struct view_series sample = read_series(path, &query);
+    assert_false(sample.exact);
+    assert_true(sample.scanned > 0 && sample.scanned < 0.1);
+    grow(index);
+    assert_near(1, view_index_scanned(index));
+    assert_all(path, index, "step");
+    assert_all(path, index, "number");
+    assert_all(path, index, "time");
+    assert_all(path, index, "relative");
+
+    /* Near enough it is as exact as a small run. */
+    query.from = 1999;
+    query.to = 2000;
+    CLEANUP(view_series_done) struct view_series zoom = read_series(path, &query);
+    assert_true(zoom.exact);
+    assert_int_equal(zoom.lines[0].n, 1);
+    assert_int_equal(zoom.lines[0].buckets[0].n, 8);
+    assert_near(99, zoom.lines[0].buckets[0].max);
+
+    /* Ends that lie within buckets. */
+    query.from = 3;
+    query.to = 19997;
+    query.buckets = 100;
+    CLEANUP(view_series_done) struct view_series most = read_series(path, &query);
+    assert_int_equal(sum_up(&most, 0).n, 79990 - 3 * 8 + 1);
+    assert_int_equal(view_index_keep(index, NULL), 0);
+    view_index_close(index);
+
+    assert_int_equal(view_index_open(path, true, &index, NULL), 0);
+    grow(index);
+    assert_all(path, index, "step");
+    view_index_close(index);
+    char command[160];
+    (void)snprintf(command, sizeof command, "rm -r %s/trainyard", cache);
+    assert_int_equal(system(command), 0);
+    view_world_remove(path);
+    assert_int_equal(rmdir(cache), 0);
+}
+
+/* The run goes on from a checkpoint: what it took back is lost, and what is new counts. */
+static void test_index_of_a_run_that_is_resumed(void **state) {
+    (void)state;
+    char path[64];
+    struct view_index *index = NULL;
+    struct journal *journal = NULL;
+    view_world_make(path);
+    write_large(path, false);
+    assert_int_equal(view_index_open(path, false, &index, NULL), 0);
+    grow(index);
+    assert_int_equal(journal_open(path, JOURNAL_APPEND, &journal, NULL), 0);
+    view_world_event(journal, 200 * NS_PER_S, EVENT_ATTEMPT, 2, -1,
+                     "{\"workers\": 8, \"checkpoint\": \"checkpoint_009000\"}");
+    for (int rank = 0; rank < 8; rank++)
+        view_world_report(journal, 201 * NS_PER_S, 2, rank, 10001, "{\"loss\":7,\"step\":18002}");
+    view_world_close(journal);
+    struct view_query query = view_query_new("loss");
+    query.index = index;
+    query.history = VIEW_ALL;
+    for (int grown = 0; grown < 2; grown++) {
+        grow(index);
+        CLEANUP(view_series_done) struct view_series series = read_series(path, &query);
+        assert_true(series.exact);
+        assert_int_equal(series.n_lines, 2);
+        assert_int_equal(sum_up(&series, 0).n + sum_up(&series, 0).nonfinite, 72008);
+        assert_int_equal(sum_up(&series, 1).n + sum_up(&series, 1).nonfinite, 8000);
+        assert_true(series.lines[1].lost);
+    }
+    view_index_close(index);
+    view_world_remove(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ten_buckets),
@@ -406,6 +554,8 @@ int main(void) {
         cmocka_unit_test(test_timeline),
         cmocka_unit_test(test_events_and_checkpoints),
         cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_index),
+        cmocka_unit_test(test_index_of_a_run_that_is_resumed),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_wrong_parameters),
     };
