@@ -279,8 +279,9 @@ def s3():
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     proxy = Proxy(server.get_host_and_port()[1])
+    address = f"http://127.0.0.1:{proxy.port}"
     filesystem = pyarrow_fs.S3FileSystem(
-        access_key="a", secret_key="b", region="us-east-1", endpoint_override=f"http://127.0.0.1:{proxy.port}", allow_bucket_creation=True
+        access_key="a", secret_key="b", region="us-east-1", endpoint_override=address, allow_bucket_creation=True
     )
     filesystem.create_dir("bucket")
     yield filesystem, proxy
