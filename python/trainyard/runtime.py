@@ -201,6 +201,8 @@ def begin(session: Session) -> None:
     """Makes `session` the one that this process's training function speaks to."""
     global _session
     _session = session
+    if session.datasets is not None:
+        session.datasets["context"].make_current()
 
 
 def end() -> None:

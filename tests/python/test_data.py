@@ -440,3 +440,24 @@ def test_a_preprocessor_of_the_user_s_own():
             return frame
 
     assert ids(Doubled().transform(data.range(3))) == [0, 2, 4]
+
+
+def test_missing_values_are_left_out_of_sums():
+    rows = data.from_items([{"x": x, "s": s} for x, s in ((1, "a"), (None, None), (3, "b"), (1, "a"))])
+    assert (rows.sum("x"), rows.min("s"), rows.max("s"), rows.mean("x")) == (5, "a", "b", 5 / 3)
+    assert rows.sum("x", ignore_nulls=False) is None and rows.filter(lambda row: False).max("x") is None
+    assert rows.unique("s") == ["a", "b", None] and rows.unique("s", ignore_nulls=True) == ["a", "b"]
+
+
+def test_what_a_data_set_says_of_itself():
+    dataset = data.range(5).map(lambda row: row)
+    assert repr(dataset) == "Map(<lambda>)\n+- Dataset(num_rows=5, schema={id: int64})"
+    both = dataset.union(data.range(2))
+    assert repr(both).splitlines() == [
+        "Union",
+        "+- Map(<lambda>)",
+        "   +- Dataset(num_rows=5, schema={id: int64})",
+        "+- Dataset(num_rows=2, schema={id: int64})",
+    ]
+    assert repr(dataset.materialize()) == "MaterializedDataset(num_blocks=1, num_rows=5, schema={id: int64})"
+    assert dataset.columns(fetch_if_missing=False) is None and dataset.columns() == ["id"]

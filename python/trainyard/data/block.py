@@ -77,7 +77,8 @@ class Block:
         """As a user's function, or loop, gets it."""
         if form == "pandas":
             return self.pandas()
-        return self.arrow() if form == "pyarrow" else self.numpy()
+        as_is = form is None and pyarrow() is not None
+        return self.arrow() if form == "pyarrow" or as_is else self.numpy()
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Row by row, with values of Python; those of more dimensions are arrays."""
@@ -200,6 +201,8 @@ def as_numpy(column: Any) -> np.ndarray:
         if column.dtype == object and len(column) and isinstance(column[0], np.ndarray):
             return _stacked(list(column))
         return column
+    if str(column.type) == "null":
+        return np.full(len(column), np.nan)
     if column.num_chunks == 1:
         chunk = column.chunk(0)
         try:
@@ -262,6 +265,13 @@ def _values(column: Any) -> Iterable[Any]:
     if column.dtype.kind in "mM":
         return [value.item() if not isinstance(value.item(), int) else value for value in column]
     return column.tolist()
+
+
+def missing(values: np.ndarray) -> np.ndarray:
+    """Which are None or NaN."""
+    if values.dtype == object:
+        return np.array([value is None or value != value for value in values], dtype=bool)
+    return np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), dtype=bool)
 
 
 def concat(blocks: list[Block]) -> Block:

@@ -111,6 +111,9 @@ class DataContext:
     def _set_current(cls, context: DataContext) -> None:
         cls._current = context
 
+    def make_current(self) -> None:
+        DataContext._current = self
+
     def get_config(self, key: str, default: Any = None) -> Any:
         return self._settings.get(key, default)
 

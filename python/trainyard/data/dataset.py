@@ -9,13 +9,13 @@ import numpy as np
 
 from . import plan as plans
 from . import steps
-from .block import Block, as_numpy, blocks_missing, concat, described, of_values
+from .block import Block, as_numpy, blocks_missing, concat, described, missing
 from .config import DataContext, RandomSeedConfig
 from .iterator import DataIterator
 from .not_provided import refuse
 from .plan import Plan, Reading
 from .shards import Shard
-from .sources import Held
+from .sources import Held, Range, Rows
 
 # Options of steps that say where and how often Ray runs them: here the process that reads runs them.
 _PLACES = frozenset(
@@ -34,8 +34,10 @@ def _check_places(method: str, options: Mapping[str, Any]) -> None:
 class Schema:
     """Names and types of columns."""
 
-    def __init__(self, columns: dict[str, Any]):
-        self._columns = columns
+    def __init__(self, columns: Any):
+        """{name: type}, or a schema of pyarrow."""
+        given = columns if isinstance(columns, Mapping) else dict(zip(columns.names, columns.types))
+        self._columns: dict[str, Any] = dict(given)
 
     @property
     def names(self) -> list[str]:
@@ -286,7 +288,10 @@ class Dataset:
         if any(part <= 0 for part in proportions):
             raise ValueError("proportions must be bigger than 0")
         rows = self.count()
-        return self.split_at_indices([int(rows * part) for part in np.cumsum(proportions)])
+        edges = [int(rows * part) for part in np.cumsum(proportions)]
+        for i in reversed(range(len(edges))):  # each gets a row, if there are enough
+            edges[i] = max(0, min(edges[i], (edges[i + 1] if i + 1 < len(edges) else rows) - 1))
+        return self.split_at_indices(edges)
 
     def train_test_split(
         self,
@@ -392,19 +397,21 @@ class Dataset:
 
     def schema(self, fetch_if_missing: bool = True) -> Schema | None:
         """Of the first rows."""
+        if not fetch_if_missing:
+            return _known_schema(self.plan)
         first = next((block for block in self._blocks() if block.columns), None)
         return Schema(described(first)) if first is not None else None
 
     def columns(self, fetch_if_missing: bool = True) -> list[str] | None:
-        schema = self.schema()
+        schema = self.schema(fetch_if_missing)
         return schema.names if schema is not None else None
 
     def input_files(self) -> list[str]:
         sources = (getattr(plan, "source", None) for plan in self.plan.walk())
         return sorted({path for source in sources if source is not None for path in source.input_files()})
 
-    def size_bytes(self) -> int:
-        return sum(block.nbytes() for block in self._blocks())
+    def size_bytes(self) -> int | None:
+        return sum(block.nbytes() for block in self._blocks()) or None
 
     def num_blocks(self) -> int:
         raise NotImplementedError(
@@ -426,41 +433,47 @@ class Dataset:
 
     # What a column comes to
 
-    def _column(self, name: str) -> np.ndarray:
+    def _column(self, name: str) -> tuple[np.ndarray, bool]:
+        """Its values without missing ones, and whether there are such."""
         blocks = [block for block in self._blocks() if block.rows]
         if not blocks:
-            return np.array([])
+            return np.array([]), False
         blocks_missing(blocks, [name])
-        return np.concatenate([as_numpy(block.columns[name]) for block in blocks])
+        values = np.concatenate([as_numpy(block.columns[name]) for block in blocks])
+        gone = missing(values)
+        return values[~gone], bool(gone.any())
 
-    def _each(self, on: str | list[str] | None, work: Callable[[np.ndarray], Any]) -> Any:
-        if isinstance(on, str):
-            return work(self._column(on))
-        names = on if on is not None else self.columns() or []
-        found = {name: work(self._column(name)) for name in names}
+    def _each(self, on: str | list[str] | None, ignore_nulls: bool, work: Callable[[np.ndarray], Any]) -> Any:
+        names = [on] if isinstance(on, str) else on if on is not None else self.columns() or []
+        found = {}
+        for name in names:
+            values, lacks = self._column(name)
+            found[name] = None if not len(values) or (lacks and not ignore_nulls) else work(values)
         return next(iter(found.values())) if len(found) == 1 else found
 
     def sum(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._each(on, lambda values: _number(np.nansum(values)) if len(values) else None)
+        return self._each(on, ignore_nulls, lambda values: _number(np.sum(values)))
 
     def min(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._each(on, lambda values: _number(np.nanmin(values)) if len(values) else None)
+        return self._each(on, ignore_nulls, lambda values: _number(np.min(values)))
 
     def max(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._each(on, lambda values: _number(np.nanmax(values)) if len(values) else None)
+        return self._each(on, ignore_nulls, lambda values: _number(np.max(values)))
 
     def mean(self, on: Any = None, ignore_nulls: bool = True) -> Any:
-        return self._each(on, lambda values: float(np.nanmean(values)) if len(values) else None)
+        return self._each(on, ignore_nulls, lambda values: float(np.mean(values)))
 
     def std(self, on: Any = None, ddof: int = 1, ignore_nulls: bool = True) -> Any:
-        return self._each(
-            on, lambda values: float(np.nanstd(values, ddof=ddof)) if len(values) > ddof else None
-        )
+        def deviation(values: np.ndarray) -> float:
+            return float(np.std(values, ddof=ddof)) if len(values) > ddof else float("nan")
+
+        return self._each(on, ignore_nulls, deviation)
 
     def unique(self, column: str, ignore_nulls: bool = False) -> list[Any]:
-        """The values of a column, each once, as they come first."""
-        found = Block({column: of_values(self._column(column).tolist())}).records()
-        return list(dict.fromkeys(record[column] for record in found))
+        """The values of a column, each once, as they come first; None for missing ones, unless they are to be ignored."""
+        values, lacks = self._column(column)
+        found = list(dict.fromkeys(values.tolist()))
+        return [*found, None] if lacks and not ignore_nulls else found
 
     # The data set itself
 
@@ -500,12 +513,7 @@ class Dataset:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __repr__(self) -> str:
-        lines, plan = [], self.plan
-        while plan.inputs and len(plan.inputs) == 1:
-            lines.append(plan.name)
-            plan = plan.inputs[0]
-        lines.append(_leaf(plan))
-        return "\n".join(("   " * (i - 1) + "+- " if i else "") + line for i, line in enumerate(lines))
+        return "\n".join(_drawn_tree(self.plan, type(self).__name__))
 
 
 class MaterializedDataset(Dataset):
@@ -523,12 +531,36 @@ class MaterializedDataset(Dataset):
         return Dataset(plans.Then(self.plan, step), self._name)
 
 
-def _leaf(plan: Plan) -> str:
+def _drawn_tree(plan: Plan, kind: str) -> list[str]:
+    """What is done last is first."""
+    if not plan.inputs:
+        return [f"{kind}({_facts(plan, kind)})"]
+    lines = [plan.name]
+    for one in plan.inputs:
+        first, *others = _drawn_tree(one, "Dataset")
+        lines += [f"+- {first}", *(f"   {line}" for line in others)]
+    return lines
+
+
+def _facts(plan: Plan, kind: str) -> str:
+    source = plan.source  # type: ignore[attr-defined]
+    blocks = [f"num_blocks={len(source.parts())}"] if kind == "MaterializedDataset" else []
+    rows = f"num_rows={len(source) if hasattr(source, '__len__') else '?'}"
+    schema = _known_schema(plan)
+    known = (
+        "{" + ", ".join(f"{name}: {type_}" for name, type_ in schema._columns.items()) + "}"
+        if schema
+        else "Unknown schema"
+    )
+    return ", ".join([*blocks, rows, f"schema={known}"])
+
+
+def _known_schema(plan: Plan) -> Schema | None:
+    """Of a source in memory."""
     source = getattr(plan, "source", None)
-    if source is None:
-        return plan.name
-    rows = len(source) if hasattr(source, "__len__") else "?"
-    return f"Dataset(num_rows={rows}, source={type(source).__name__})"
+    if isinstance(source, (Held, Range, Rows)) and len(source):
+        return Schema(described(source.block(slice(0, 1))))
+    return None
 
 
 def _names(names: Any, what: str) -> list[str]:

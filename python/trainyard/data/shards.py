@@ -249,13 +249,11 @@ def of(session: Any, name: str) -> Any:
 
 def _all(session: Any) -> dict[str, Any]:
     from . import travel
-    from .config import DataContext
 
     sent = session.datasets
     if sent is None:
         return {}
     given = travel.received(sent) if "data" in sent else sent
-    DataContext._set_current(given["context"])
     node_ids = [str(rank) for rank in range(session.world_size)]
     split = given["config"].configure(
         given["datasets"], session.world_size, worker_handles=None, worker_node_ids=node_ids

@@ -182,7 +182,12 @@ class AddColumn(Step):
 
     def run(self, blocks: Iterator[Block]) -> Iterator[Block]:
         for block in blocks:
-            made = of_batch({self.column: self.function(block.batch(self.batch_format))}, self.name)
+            given = self.function(block.batch(self.batch_format))
+            if getattr(given, "ndim", 1) == 2 and hasattr(
+                given, "columns"
+            ):  # a data frame with the one column
+                given = given.iloc[:, 0]
+            made = of_batch({self.column: given}, self.name)
             if made.rows != block.rows:
                 raise ValueError(f"{self.name} gave {made.rows} values for {block.rows} rows")
             yield Block({**block.columns, **made.columns}, block.rows)

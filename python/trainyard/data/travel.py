@@ -16,19 +16,17 @@ _ALIGNED = 64
 
 
 @contextlib.contextmanager
-def lent(objects: Any) -> Iterator[dict[str, Any] | None]:
-    """What `received` makes the objects of again, as long as the block lasts; None of nothing."""
-    if objects is None:
-        yield None
-        return
+def lent(objects: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What `received` makes the objects of again, as long as the block lasts. The context in it is there at once."""
     buffers: list[pickle.PickleBuffer] = []
+    first = {"context": objects["context"]}
     data = payload.pickled(objects, buffers.append)
     sizes = [buffer.raw().nbytes for buffer in buffers]
     if sum(sizes) <= SMALL:
-        yield {"data": data, "buffers": [bytes(buffer.raw()) for buffer in buffers]}
+        yield {**first, "data": data, "buffers": [bytes(buffer.raw()) for buffer in buffers]}
         return
     with payload.lent([buffer.raw() for buffer in buffers], _ALIGNED) as (place, spans):
-        yield {"data": data, "place": place, "spans": spans}
+        yield {**first, "data": data, "place": place, "spans": spans}
 
 
 def received(sent: dict[str, Any]) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, Callable
 import numpy as np
 
 from .. import steps
-from ..block import Block, as_numpy, of_batch
+from ..block import Block, as_numpy, missing, of_batch
 from ..dataset import Dataset
 
 
@@ -124,13 +124,6 @@ class ByColumn(Preprocessor):
 
     def _column(self, values: np.ndarray, name: str) -> np.ndarray:
         raise NotImplementedError
-
-
-def missing(values: np.ndarray) -> np.ndarray:
-    """Which are None or NaN."""
-    if values.dtype == object:
-        return np.array([value is None or value != value for value in values], dtype=bool)
-    return np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), dtype=bool)
 
 
 def _present(values: np.ndarray) -> np.ndarray:

@@ -7,8 +7,9 @@ from typing import Any, Callable
 
 import numpy as np
 
+from ..block import missing
 from ..dataset import Dataset
-from .base import ByColumn, Preprocessor, missing
+from .base import ByColumn, Preprocessor
 
 
 class Concatenator(Preprocessor):
