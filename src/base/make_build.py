@@ -6,7 +6,7 @@ import pathlib
 import sys
 
 # What the library, its modules and the command say to each other.
-SHARED = ("include", *("src/" + room for room in ("base", "cluster", "collective", "journal", "run", "wire", "worker")))
+SHARED = ("include", *("src/" + room for room in ("base", "cluster", "collective", "journal", "run", "web", "wire", "worker")))
 
 output, depfile, version, root = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3], pathlib.Path(sys.argv[4])
 paths = sorted(path for top in SHARED for path in (root / top).rglob("*") if path.suffix in (".h", ".proto"))

@@ -28,6 +28,7 @@ const struct command *const cli_commands[] = {
     &command_logs,
     &command_attach,
     &command_stacks,
+    &command_dashboard,
     &command_checkpoints,
     &command_stop,
     &command_rm,

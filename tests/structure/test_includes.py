@@ -6,7 +6,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ROOMS = ['base', 'loop', 'scaling', 'accelerator', 'cluster', 'placement', 'wire', 'run', 'journal', 'checkpoint',
-         'collective', 'worker', 'framework', 'agent', 'engine', 'controller', 'view', 'cli']
+         'collective', 'worker', 'framework', 'agent', 'engine', 'controller', 'view', 'web', 'cli']
 PURE = ['scaling', 'placement', 'run']
 PURE_FILES = ['wire/frame.c', 'wire/frame.h']
 SYSTEM = {'unistd.h', 'fcntl.h', 'poll.h', 'spawn.h', 'time.h', 'dirent.h', 'pthread.h', 'uv.h', 'sys/socket.h', 'sys/stat.h',

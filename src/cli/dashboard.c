@@ -1,0 +1,179 @@
+/* `trainyard dashboard`: the page of all runs, served to this machine alone, or written as one file. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "cli/command.h"
+#include "controller/run_directory.h"
+#include "web/dashboard.h"
+
+struct dashboard_options {
+    const char **storage_paths, **hosts; /* owned; n of each */
+    size_t n_storage_paths, n_hosts;
+    const char *listen, *token_file, *output;
+    bool open, allow_actions, no_cache, list;
+};
+
+static int add_text(const char ***list, size_t *n, const char *value, ty_error *err) {
+    if (*value == '\0') return ty_fail(err, TY_EUSAGE, "must not be empty");
+    if (ARRAY_GROW(*list, *n) < 0) return ty_fail_memory(err);
+    (*list)[(*n)++] = value;
+    return 0;
+}
+
+static int add_storage(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    struct dashboard_options *options = target;
+    return add_text(&options->storage_paths, &options->n_storage_paths, value, err);
+}
+
+static int add_host(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    struct dashboard_options *options = target;
+    return add_text(&options->hosts, &options->n_hosts, value, err);
+}
+
+#define AT(field) offsetof(struct dashboard_options, field)
+
+static const struct option_spec specs[] = {
+    {"listen", 0, "ADDRESS",
+     "127.0.0.1:8268, another port or loopback address, or unix:PATH. Of a port that is taken, the next free "
+     "one of 32",
+     option_text, AT(listen), NULL},
+    {"output", 'o', "FILE.html",
+     "write the page of the named runs to a file instead: no script, nothing from outside", option_text,
+     AT(output), NULL},
+    {"open", 0, NULL, "open it in $BROWSER, else by xdg-open", option_flag, AT(open), NULL},
+    {"list", 0, NULL, "show the dashboards of yours that run", option_flag, AT(list), NULL},
+    {"storage-path", 0, "DIR", STORAGE_PATH_HELP "; may be given several times", add_storage, 0, NULL},
+    {"allow-host", 0, "H", "take requests for this host name too, as a proxy in front sends them", add_host, 0,
+     NULL},
+    {"token-file", 0, "PATH", "write the token to this file, mode 0600, and do not print it", option_text,
+     AT(token_file), NULL},
+    {"allow-actions", 0, NULL, "let the page stop runs of yours and take stacks", option_flag,
+     AT(allow_actions), NULL},
+    {"no-cache", 0, NULL, "keep indexes in memory, and nothing in $XDG_CACHE_HOME", option_flag, AT(no_cache),
+     NULL},
+};
+static const struct option_group dashboard_group = {"Options", specs, ARRAY_SIZE(specs)};
+
+static int check(const struct dashboard_options *options, size_t n_words, ty_error *err) {
+    if (options->output != NULL && n_words == 0)
+        return ty_fail(err, TY_EUSAGE, "--output: of which runs? `trainyard status` lists them");
+    if (options->output != NULL &&
+        (options->listen != NULL || options->open || options->allow_actions || options->token_file != NULL))
+        return ty_fail(err, TY_EUSAGE,
+                       "--output writes a file and serves nothing: leave out --listen, --open, "
+                       "--allow-actions, --token-file");
+    return 0;
+}
+
+/* In the first of the storage paths that has it. */
+static char *find_run(const struct dashboard_options *options, const char *name, ty_error *err) {
+    char *path = NULL;
+    for (size_t i = 0; path == NULL && i < options->n_storage_paths; i++)
+        path = run_directory_find(options->storage_paths[i], name, err);
+    return path;
+}
+
+/* Appears whole where a file is to be; what is no file (a pipe, /dev/stdout) is written to. */
+static int put_file(const char *path, const struct buffer *page, ty_error *err) {
+    struct stat status;
+    CLEANUP(buffer_done) struct buffer beside = {0};
+    bool in_place = stat(path, &status) == 0 && !S_ISREG(status.st_mode);
+    buffer_printf(&beside, "%s%s", path, in_place ? "" : ".part");
+    if (beside.failed) return ty_fail_memory(err);
+    CLEANUP_FD int fd = open(beside.data, O_WRONLY | O_CREAT | (in_place ? 0 : O_TRUNC) | O_CLOEXEC, 0666);
+    int result = fd < 0 ? -errno : file_write_all(fd, page->data, page->size);
+    if (result == 0 && !in_place && rename(beside.data, path) < 0) result = -errno;
+    if (result == 0) return 0;
+    if (fd >= 0 && !in_place) (void)unlink(beside.data);
+    return ty_fail(err, result, "cannot write %s: %s", path, strerror(-result));
+}
+
+static int write_file(const struct dashboard_options *options, char *const *names, size_t n, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer page = {0};
+    char **paths = calloc(n + 1, sizeof *paths);
+    int result = paths == NULL ? ty_fail_memory(err) : 0;
+    for (size_t i = 0; result == 0 && i < n; i++) {
+        paths[i] = find_run(options, names[i], err);
+        if (paths[i] == NULL) result = err->code;
+    }
+    if (result == 0)
+        result = dashboard_file((const char *const *)names, (const char *const *)paths, n, &page, err);
+    if (result == 0) result = put_file(options->output, &page, err);
+    for (size_t i = 0; paths != NULL && i < n; i++)
+        free(paths[i]);
+    free(paths);
+    return result;
+}
+
+static int serve(const struct dashboard_options *options, char *const *names, size_t n, ty_error *err) {
+    const struct dashboard_config config = {
+        .listen = options->listen,
+        .storage_paths = options->storage_paths,
+        .n_storage_paths = options->n_storage_paths,
+        .hosts = options->hosts,
+        .n_hosts = options->n_hosts,
+        .names = (const char *const *)names,
+        .n_names = n,
+        .token_file = options->token_file,
+        .open = options->open,
+        .allow_actions = options->allow_actions,
+        .no_cache = options->no_cache,
+    };
+    return dashboard_serve(&config, err);
+}
+
+static int list(ty_error *err) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    int result = dashboard_list(&text, err);
+    return result < 0 ? result : cli_print(&text, err);
+}
+
+static int dashboard_run(const struct arguments *arguments, ty_error *err) {
+    struct dashboard_options options = {0};
+    int result = options_apply(arguments, (void *[]){&options}, err);
+    if (result >= 0) result = check(&options, arguments->n_words, err);
+    if (result >= 0 && options.n_storage_paths == 0) {
+        options.storage_paths = calloc(1, sizeof *options.storage_paths); /* the default */
+        options.n_storage_paths = 1;
+        if (options.storage_paths == NULL) result = ty_fail_memory(err);
+    }
+    if (result >= 0 && options.list)
+        result = list(err);
+    else if (result >= 0 && options.output != NULL)
+        result = write_file(&options, arguments->words, arguments->n_words, err);
+    else if (result >= 0)
+        result = serve(&options, arguments->words, arguments->n_words, err);
+    free(options.storage_paths);
+    free(options.hosts);
+    return result;
+}
+
+const struct command command_dashboard = {
+    .name = "dashboard",
+    .summary = "show runs in a browser, or write their page to a file",
+    .usage = (const char *const[]){"[NAME...] [OPTION...]", "NAME... -o FILE.html", NULL},
+    .description = "Serves a page of all runs to browsers on this machine, until Ctrl-C: plots of what was "
+                   "reported with bands over ranks, who "
+                   "is slow, where the time went, attempts, checkpoints, logs. It reads what the runs have "
+                   "written and changes nothing. The "
+                   "address that is printed has a token, new each time, without which nothing is shown. For a "
+                   "machine that is reached by ssh "
+                   "the line to forward the port is printed too.",
+    .examples =
+        (const char *const[]){"trainyard dashboard", "all runs", "trainyard dashboard llama-03 -o llama.html",
+                              "one run as one file, to mail", NULL},
+    .groups = (const struct option_group *const[]){&dashboard_group, NULL},
+    .max_words = 64,
+    .run = dashboard_run,
+};

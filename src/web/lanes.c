@@ -1,0 +1,181 @@
+/* A queue of lanes that have work, and the threads that take from it. A thread sleeps without a limit while there
+ * is none, so that nothing runs when nobody looks. */
+#include "web/lanes.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+struct lanes {
+    struct loop *loop;
+    struct loop_watch watch;
+    int fd; /* an eventfd: something is done */
+    pthread_mutex_t lock;
+    pthread_cond_t work, ended;
+    struct lane *first, *last;       /* with work that no thread is at */
+    struct lane_job *done, **behind; /* not taken by the loop yet */
+    size_t n_threads, n_idle;
+    bool over;
+};
+
+static void put_lane(struct lanes *lanes, struct lane *lane) {
+    lane->next = NULL;
+    lane->at_work = true;
+    if (lanes->last != NULL)
+        lanes->last->next = lane;
+    else
+        lanes->first = lane;
+    lanes->last = lane;
+}
+
+static struct lane *take_lane(struct lanes *lanes) {
+    struct lane *lane = lanes->first;
+    lanes->first = lane->next;
+    if (lanes->first == NULL) lanes->last = NULL;
+    return lane;
+}
+
+static void tell(const struct lanes *lanes) {
+    ssize_t written = write(lanes->fd, &(uint64_t){1}, sizeof(uint64_t));
+    (void)written; /* it fails only when it is told already, 2^64 times */
+}
+
+/* One job of the lane, which stands behind the others again when it has more. */
+static void do_one(struct lanes *lanes, struct lane *lane) {
+    struct lane_job *job = lane->first;
+    lane->first = job->next;
+    if (lane->first == NULL) lane->last = NULL;
+    pthread_mutex_unlock(&lanes->lock);
+    job->work(job);
+    pthread_mutex_lock(&lanes->lock);
+    job->next = NULL;
+    *lanes->behind = job;
+    lanes->behind = &job->next;
+    if (lane->first != NULL)
+        put_lane(lanes, lane);
+    else
+        lane->at_work = false;
+    tell(lanes);
+}
+
+static void *thread_main(void *context) {
+    struct lanes *lanes = context;
+    pthread_mutex_lock(&lanes->lock);
+    while (!lanes->over) {
+        if (lanes->first != NULL) {
+            do_one(lanes, take_lane(lanes));
+            continue;
+        }
+        lanes->n_idle++;
+        pthread_cond_wait(&lanes->work, &lanes->lock);
+        lanes->n_idle--;
+    }
+    lanes->n_threads--;
+    pthread_cond_signal(&lanes->ended);
+    pthread_mutex_unlock(&lanes->lock);
+    return NULL;
+}
+
+/* Signals are the loop's. */
+static bool start_thread(struct lanes *lanes) {
+    enum { STACK_BYTES = 512 << 10 };
+    pthread_t thread;
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    (void)pthread_attr_init(&attributes);
+    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    bool started = pthread_create(&thread, &attributes, thread_main, lanes) == 0;
+    (void)pthread_attr_destroy(&attributes);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (started) lanes->n_threads++;
+    return started;
+}
+
+void lane_post(struct lanes *lanes, struct lane *lane, struct lane_job *job) {
+    pthread_mutex_lock(&lanes->lock);
+    job->next = NULL;
+    if (lane->last != NULL)
+        lane->last->next = job;
+    else
+        lane->first = job;
+    lane->last = job;
+    if (!lane->at_work) put_lane(lanes, lane);
+    if (lanes->n_idle > 0)
+        pthread_cond_signal(&lanes->work);
+    else if (lanes->n_threads < LANE_THREADS && !start_thread(lanes) && lanes->n_threads == 0)
+        do_one(lanes, take_lane(lanes)); /* no thread can be had at all */
+    pthread_mutex_unlock(&lanes->lock);
+}
+
+static void on_done(void *context, unsigned events) {
+    (void)events;
+    struct lanes *lanes = context;
+    uint64_t count;
+    ssize_t taken = read(lanes->fd, &count, sizeof count);
+    (void)taken;
+    pthread_mutex_lock(&lanes->lock);
+    struct lane_job *job = TAKE(lanes->done);
+    lanes->behind = &lanes->done;
+    pthread_mutex_unlock(&lanes->lock);
+    while (job != NULL) {
+        struct lane_job *next = job->next;
+        job->done(job);
+        job = next;
+    }
+}
+
+int lanes_create(struct loop *loop, struct lanes **out, ty_error *err) {
+    struct lanes *lanes = calloc(1, sizeof *lanes);
+    if (lanes == NULL) return ty_fail_memory(err);
+    lanes->loop = loop;
+    lanes->behind = &lanes->done;
+    lanes->watch = (struct loop_watch){.callback = on_done, .context = lanes};
+    lanes->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int result = lanes->fd < 0 ? ty_fail(err, -errno, "cannot make an eventfd: %s", strerror(errno)) : 0;
+    if (result == 0) result = loop_watch_start(loop, &lanes->watch, lanes->fd, LOOP_READABLE);
+    if (result < 0) {
+        if (lanes->fd >= 0) (void)close(lanes->fd);
+        free(lanes);
+        return result;
+    }
+    (void)pthread_mutex_init(&lanes->lock, NULL);
+    (void)pthread_cond_init(&lanes->work, NULL);
+    (void)pthread_cond_init(&lanes->ended, NULL);
+    *out = lanes;
+    return 0;
+}
+
+bool lanes_destroy(struct lanes *lanes) {
+    enum { PATIENCE_SECONDS = 1 };
+    if (lanes == NULL) return true;
+    struct timespec until;
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE_SECONDS;
+    loop_watch_stop(lanes->loop, &lanes->watch);
+    pthread_mutex_lock(&lanes->lock);
+    lanes->over = true;
+    pthread_cond_broadcast(&lanes->work);
+    int late = 0;
+    while (lanes->n_threads > 0 && late == 0)
+        late = pthread_cond_timedwait(&lanes->ended, &lanes->lock, &until);
+    bool all = lanes->n_threads == 0;
+    pthread_mutex_unlock(&lanes->lock);
+    if (!all) return false;
+    (void)close(lanes->fd);
+    (void)pthread_cond_destroy(&lanes->work);
+    (void)pthread_cond_destroy(&lanes->ended);
+    (void)pthread_mutex_destroy(&lanes->lock);
+    free(lanes);
+    return true;
+}

@@ -1,0 +1,193 @@
+// The page: which part is shown, the bar above it, keys. A run's parts are in the other files.
+
+import { add, api, clock, fill, h, label, number, Refused, seconds, setToken, takeToken, watch } from "./base.js";
+import { compare, runs } from "./runs.js";
+import { plots } from "./plots.js";
+import { ranks } from "./ranks.js";
+import { logs } from "./logs.js";
+import { attempts, checkpoints, hardware, placement, stacks, time } from "./parts.js";
+import { link, onState, set, state } from "./state.js";
+
+const PARTS = { plots, ranks, time, attempts, checkpoints, logs, placement, hardware, stacks };
+const top = document.getElementById("top"), main = document.getElementById("main");
+
+let shown = null; // the key of what is shown, its run, and what ends it
+let ends = [];
+
+function end() {
+  for (const one of ends) one();
+  ends = [];
+}
+
+export function fail(error, place = main) {
+  if (error.name === "AbortError") return;
+  if (error instanceof Refused) {
+    const input = h("input", { type: "password", size: 36, placeholder: "token", autofocus: true });
+    fill(place, h("form", { class: "note", onsubmit: (event) => {
+      event.preventDefault();
+      setToken(input.value.trim());
+      location.reload();
+    } }, h("p", {}, "This page needs its token: open the address that ", h("code", {}, "trainyard dashboard"), " printed, or give the token."),
+      input, " ", h("button", {}, "Open")));
+    fill(top, h("div", { class: "bar" }, h("span", { class: "brand" }, "trainyard")));
+    return;
+  }
+  fill(place, h("div", { class: "note error" }, error.message));
+}
+
+function brand() {
+  return h("a", { class: "brand", href: "#" }, "trainyard");
+}
+
+/* -- one run */
+
+const fact = (name, ...value) => h("span", {}, name, name && " ", h("b", {}, ...value));
+
+function facts(run) {
+  const nodes = run.nodes ? ` on ${run.nodes}` : "";
+  const best = run.last_checkpoint;
+  return [
+    h("span", { class: "state " + (run.quiet_s ? "quiet" : run.state) }, run.quiet_s ? "quiet " + seconds(run.quiet_s) : run.state,
+      run.exit_status ? " " + run.exit_status : ""),
+    fact("", run.attempts, run.attempts === 1 ? " attempt" : " attempts"),
+    fact("", run.workers + nodes, " workers"),
+    run.metrics?.step !== undefined && fact("step", number(run.metrics.step)),
+    run.steps_per_second && fact("", number(run.steps_per_second, 3), " reports/s a rank"),
+    fact("", number(run.reports), " reports"),
+    best && fact("", label(best, 40)),
+    fact("began", clock(run.began)),
+    fact("took", seconds(run.seconds)),
+  ];
+}
+
+function cause(run) {
+  if (!run.cause) {
+    if (!run.waits_for) return null;
+    return h("div", { class: "cause" }, h("b", {}, "Waits"), label(run.waits_for, 300, "what"));
+  }
+  const rank = run.cause_rank;
+  return h("div", { class: "cause" },
+    h("b", {}, "First cause"),
+    label((rank !== null && rank !== undefined && !new RegExp(`rank ${rank}\\b`).test(run.cause) ? `rank ${rank}: ` : "") + run.cause, 600, "what"),
+    h("span", { class: "where" }, run.cause_node && `node ${run.cause_node}  `,
+      rank !== null && rank !== undefined && h("a", { href: link({ run: run.id, tab: "logs", ranks: rank }) }, `log of rank ${rank}`)));
+}
+
+function tabs(run, tab) {
+  return h("nav", { class: "tabs" }, Object.keys(PARTS).map((name) =>
+    h("a", { href: link({ run: run.id, tab: name }, ["x", "smooth", "log", "from", "to"]), class: tab === name ? "on" : "" }, name)),
+    h("span", { class: "controls", id: "controls" }));
+}
+
+async function showRun(id, tab) {
+  const run = await api("runs/" + id);
+  run.id = id;
+  document.title = run.name + " - Trainyard";
+  const bar = h("div", { class: "bar" });
+  const draw = () => {
+    fill(bar, brand(), h("span", { class: "dim" }, "/"), label(run.name, 60, "name cut"), h("span", { class: "facts" }, facts(run)),
+      h("span", { class: "grow" }), h("span", { class: "dim", id: "exact" }));
+    const now = cause(run), before = top.querySelector(".cause");
+    if (before) before.remove();
+    if (now) top.append(now);
+  };
+  fill(top, bar, tabs(run, tab));
+  draw();
+  fill(main);
+  const context = {
+    run, main, controls: top.querySelector("#controls"), fail,
+    live: [], // called with (event, data) as something changes
+    onEnd: (call) => ends.push(call),
+  };
+  context.news = (call) => context.live.push(call);
+  Promise.resolve(PARTS[tab](context)).catch(fail);
+  let due = false, again = false;
+  const refresh = async () => {
+    if (due) return void (again = true);
+    due = true;
+    try {
+      Object.assign(run, { quiet_s: null }, await api("runs/" + id));
+      run.id = id;
+      draw();
+    } catch (error) {
+      if (error.status === 410) gone(run);
+    }
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+    due = false;
+    if (again) (again = false), refresh();
+  };
+  ends.push(watch(id, (event, data) => {
+    if (event === "gone") return gone(run);
+    if (event === "run" || event === "reports") refresh();
+    if (event === "index") fill(document.getElementById("exact") ?? h("i"), data.scanned < 1 ? `index ${Math.floor(data.scanned * 100)} %` : "");
+    for (const call of context.live) call(event, data);
+  }));
+}
+
+function gone(run) {
+  end();
+  fill(main, h("div", { class: "note" }, "The run ", label(run.name), " was deleted meanwhile. ", h("a", { href: "#" }, "All runs")));
+}
+
+/* -- what the address asks for */
+
+function show() {
+  const now = state();
+  const tab = now.tab in PARTS ? now.tab : "plots";
+  const key = now.run ? "run " + now.run + " " + tab : now.compare ? "compare " + now.compare : "runs";
+  if (key === shown) return;
+  shown = key;
+  end();
+  const context = { top, main, brand, fail, onEnd: (call) => ends.push(call) };
+  document.title = "Trainyard";
+  const begun = now.run ? showRun(now.run, tab) : now.compare ? compare(context, now.compare.split(",")) : runs(context);
+  begun.catch((error) => shown === key && fail(error));
+}
+
+/* -- keys */
+
+const KEYS = [["/", "filter or search"], ["j k", "next, previous row"], ["Enter", "open the row"], ["x", "choose the row to compare"],
+  ["1 to 9", "parts of a run"], ["u", "all runs"], ["0", "all of the x axis"], ["?", "this"]];
+
+function help() {
+  const dialog = h("dialog", { onclick: () => dialog.close(), onclose: () => dialog.remove() },
+    h("h2", {}, "Keys"), h("table", {}, KEYS.map(([key, what]) => h("tr", {}, h("td", {}, h("kbd", {}, key)), h("td", {}, what)))),
+    h("p", { class: "dim" }, "Plots: drag zooms, a double click shows all, a click shows lines of ranks. ",
+      h("a", { href: "licenses.txt", target: "_blank", rel: "noopener" }, "Licences")));
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+function step(by) {
+  const rows = [...main.querySelectorAll("tr.link")];
+  const at = rows.findIndex((row) => row.classList.contains("at"));
+  const next = rows[Math.max(0, Math.min(rows.length - 1, at + by))];
+  if (!next) return;
+  rows[at]?.classList.remove("at");
+  next.classList.add("at");
+  next.scrollIntoView({ block: "nearest" });
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  const now = state(), row = main.querySelector("tr.at");
+  if (event.key === "/") (document.querySelector("input.filter") ?? document.querySelector("input[type=search]"))?.focus();
+  else if (event.key === "j") step(1);
+  else if (event.key === "k") step(-1);
+  else if (event.key === "Enter" && row) row.click();
+  else if (event.key === "x" && row) row.querySelector("input[type=checkbox]")?.click();
+  else if (event.key === "u") set({ ...Object.fromEntries(Object.keys(now).map((name) => [name, ""])) }, false);
+  else if (event.key === "0") set({ from: "", to: "" });
+  else if (event.key === "?") help();
+  else if (/^[1-9]$/.test(event.key) && now.run) set({ tab: Object.keys(PARTS)[event.key - 1] }, false);
+  else return;
+  event.preventDefault();
+});
+
+takeToken();
+onState(show);
+add(document.body, []);
+show();

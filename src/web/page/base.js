@@ -1,0 +1,234 @@
+// Elements, requests, numbers as text: what every part of the page uses. Text of runs becomes text nodes alone.
+
+export function h(name, attributes, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (key === "class") element.className = value;
+    else if (key in element && key !== "list") element[key] = value;
+    else element.setAttribute(key, value);
+  }
+  add(element, children);
+  return element;
+}
+
+export function add(element, children) {
+  for (const child of children.flat(Infinity))
+    if (child !== undefined && child !== null && child !== false) element.append(child);
+}
+
+export function fill(element, ...children) {
+  element.replaceChildren();
+  add(element, children);
+  return element;
+}
+
+export function svg(name, attributes, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes || {})) element.setAttribute(key, value);
+  add(element, children);
+  return element;
+}
+
+/* -- requests */
+
+const TOKEN = "trainyard-token";
+
+export function takeToken() {
+  const parts = new URLSearchParams(location.hash.slice(1));
+  if (!parts.has("token")) return;
+  sessionStorage.setItem(TOKEN, parts.get("token"));
+  parts.delete("token");
+  history.replaceState(null, "", "#" + parts);
+}
+
+export function setToken(token) {
+  sessionStorage.setItem(TOKEN, token);
+}
+
+export class Refused extends Error {}
+
+function get(path, signal, headers = {}) {
+  return fetch(path, { headers: { Authorization: "Bearer " + (sessionStorage.getItem(TOKEN) || ""), ...headers }, signal, cache: "no-store" });
+}
+
+async function check(reply) {
+  if (reply.ok) return reply;
+  let message = reply.status + " " + reply.statusText;
+  try {
+    message = (await reply.json()).error;
+  } catch {
+    // not ours: a proxy's
+  }
+  throw Object.assign(new (reply.status === 401 ? Refused : Error)(message), { status: reply.status });
+}
+
+export function query(parameters) {
+  const parts = new URLSearchParams();
+  for (const [key, value] of Object.entries(parameters))
+    for (const one of [value].flat()) if (one !== undefined && one !== null && one !== "") parts.append(key, one);
+  const text = parts.toString();
+  return text && "?" + text;
+}
+
+export async function api(path, parameters = {}, signal) {
+  return (await check(await get("api/" + path + query(parameters), signal))).json();
+}
+
+export async function post(path, body) {
+  const headers = { Authorization: "Bearer " + (sessionStorage.getItem(TOKEN) || ""), "Content-Type": "application/json" };
+  return (await check(await fetch("api/" + path, { method: "POST", headers, body: JSON.stringify(body) }))).json();
+}
+
+/* What the browser saves, asked for with the token. */
+export async function save(path, name) {
+  const blob = await (await check(await get("api/" + path))).blob();
+  saveBlob(blob, name);
+}
+
+export function saveBlob(blob, name) {
+  const link = h("a", { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
+/* Calls `work` while this page has one of a few slots that all pages of the browser share, else `without` every 3 s: a browser
+ * opens 6 connections to a host, and each stream holds one. */
+const SLOTS = 4;
+async function inSlot(work, without) {
+  if (!navigator.locks) return work();
+  for (let slot = 0; slot < SLOTS; slot++) {
+    const had = await navigator.locks.request("trainyard-stream-" + slot, { ifAvailable: true }, async (lock) => lock && (await work(), true));
+    if (had) return;
+  }
+  without();
+  await new Promise((resolve) => setTimeout(resolve, 1000));
+}
+
+/* The events of a run, as long as the page is seen: a hidden page holds no connection. */
+export function watch(run, tell) {
+  let abort = null, over = false;
+  const unheard = () => over || document.hidden || ["run", "reports"].forEach((event) => tell(event, {}));
+  async function listen() {
+    abort = new AbortController();
+    await inSlot(hear, unheard);
+    abort = null;
+    if (!over && !document.hidden) setTimeout(() => !over && !abort && !document.hidden && listen(), 2000);
+  }
+  async function hear() {
+    if (abort.signal.aborted) return;
+    try {
+      const reader = (await check(await get("api/stream" + query({ run }), abort.signal))).body.getReader();
+      let text = "";
+      for (const decoder = new TextDecoder(); ; ) {
+        const { done, value } = await reader.read();
+        if (done) break;
+        text += decoder.decode(value, { stream: true });
+        const events = text.split("\n\n");
+        text = events.pop();
+        for (const event of events) {
+          const match = /^event: (\w+)\ndata: (.*)$/.exec(event);
+          if (match) tell(match[1], JSON.parse(match[2]));
+        }
+      }
+    } catch (error) {
+      if (error instanceof Refused) over = true;
+    }
+  }
+  const seen = () => {
+    if (document.hidden) abort?.abort();
+    else if (!abort && !over) listen();
+  };
+  document.addEventListener("visibilitychange", seen);
+  seen();
+  return () => {
+    over = true;
+    document.removeEventListener("visibilitychange", seen);
+    abort?.abort();
+  };
+}
+
+/* -- numbers */
+
+export function number(value, digits = 4) {
+  if (value === null || value === undefined) return "-";
+  if (typeof value === "string") return value;
+  if (!Number.isFinite(value)) return String(value);
+  const size = Math.abs(value);
+  if (Number.isInteger(value) && size < 1e9) return value.toLocaleString("en");
+  if (size !== 0 && (size < 1e-4 || size >= 1e9)) return value.toExponential(digits - 1).replace("e+", "e");
+  return size >= 10000 ? Math.round(value).toLocaleString("en") : String(+value.toPrecision(digits));
+}
+
+export function seconds(value) {
+  if (value === null || value === undefined || !Number.isFinite(value)) return "-";
+  if (value < 0) return "-" + seconds(-value);
+  if (value < 1e-3) return +(value * 1e6).toPrecision(3) + " µs";
+  if (value < 1) return +(value * 1e3).toPrecision(3) + " ms";
+  if (value < 60) return +value.toPrecision(3) + " s";
+  const whole = Math.round(value);
+  if (whole < 3600) return Math.floor(whole / 60) + " m " + (whole % 60) + " s";
+  if (whole < 172800) return Math.floor(whole / 3600) + " h " + Math.floor((whole % 3600) / 60) + " m";
+  return Math.floor(whole / 86400) + " d " + Math.floor((whole % 86400) / 3600) + " h";
+}
+
+export function bytes(value) {
+  if (value === null || value === undefined) return "-";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  let at = 0;
+  for (; value >= 1024 && at < units.length - 1; at++) value /= 1024;
+  return (at ? +value.toPrecision(3) : value) + " " + units[at];
+}
+
+export function clock(wall) {
+  const date = new Date(wall * 1000), now = new Date();
+  const time = date.toTimeString().slice(0, 5);
+  if (date.toDateString() === now.toDateString()) return time;
+  const day = date.toLocaleDateString("en", { day: "numeric", month: "short" });
+  return date.getFullYear() === now.getFullYear() ? day + " " + time : day + " " + date.getFullYear();
+}
+
+export const stamp = (wall) => new Date(wall * 1000).toISOString().replace("T", " ").slice(0, 23);
+
+/* One line, control characters and marks of direction told; cut, with the whole in the tooltip. */
+export function plain(text) {
+  return String(text).replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, (c) =>
+    c === "\t" ? " " : c === "\n" ? " ⏎ " : "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
+}
+
+export function label(text, most = 80, cls = "cut") {
+  const line = plain(text);
+  return h("span", { class: cls, title: line.slice(0, 4000), dir: "ltr" }, line.length > most ? line.slice(0, most - 1) + "…" : line);
+}
+
+export const COLOURS = ["#2563c9", "#d9730d", "#2e8b57", "#b8379a", "#8a6d00", "#0f8b8d", "#c62f2f", "#6f52c9", "#5c7d12", "#a0522d",
+  "#457b9d", "#e0569b", "#3a7d44", "#947100", "#7a5195", "#555f6b"];
+
+export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+
+/* At most so many at once, the newest asked for last. */
+export function limited(most) {
+  let n = 0;
+  const waiting = [];
+  const next = () => {
+    if (n >= most || !waiting.length) return;
+    n++;
+    const { work, resolve, reject } = waiting.shift();
+    work().then(resolve, reject).finally(() => (n--, next()));
+  };
+  return (work) => new Promise((resolve, reject) => (waiting.push({ work, resolve, reject }), next()));
+}
+
+const seen = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    entry.target.inSight = entry.isIntersecting;
+    if (entry.isIntersecting) entry.target.dispatchEvent(new Event("sight"));
+  }
+}, { rootMargin: "200px" });
+
+/* Calls when the element comes into sight; element.inSight tells afterwards. */
+export function whenSeen(element, call) {
+  element.addEventListener("sight", call);
+  seen.observe(element);
+}

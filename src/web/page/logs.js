@@ -1,0 +1,203 @@
+// What the workers wrote: ranks beside each other, the end that is followed, and a search over all.
+
+import { api, bytes, fill, h, number, plain, save } from "./base.js";
+import { set, state } from "./state.js";
+
+const FIRST = 64 << 10, MOST = 2 << 20, SIDE = 4;
+
+/* Text with SGR colours as spans; other escapes are dropped. Of a line with carriage returns what is behind the last
+ * stands, as on a terminal. */
+export function coloured(text) {
+  const out = [];
+  let classes = [];
+  const lines = text.replace(/\r\n/g, "\n").split("\n").map((line) => {
+    const at = line.replace(/\r+$/, "").lastIndexOf("\r");
+    return at < 0 ? line.replace(/\r+$/, "") : line.replace(/\r+$/, "").slice(at + 1);
+  });
+  const parts = lines.join("\n").split(/(\u001b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)?|[@-Z\\^_]))/);
+  for (const part of parts) {
+    const sgr = /^\u001b\[([0-9;]*)m$/.exec(part);
+    if (sgr) {
+      for (const code of sgr[1].split(";").map(Number)) {
+        if (code === 0) classes = [];
+        else if (code === 1) classes = [...classes.filter((c) => c !== "b"), "b"];
+        else if ((code >= 30 && code <= 37) || (code >= 90 && code <= 97)) classes = [...classes.filter((c) => c[0] !== "f"), "f" + (code % 10)];
+        else if (code === 39) classes = classes.filter((c) => c[0] !== "f");
+        else if (code === 22) classes = classes.filter((c) => c !== "b");
+      }
+    } else if (part && !part.startsWith("\u001b")) {
+      const clean = part.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g, "");
+      out.push(classes.length ? h("span", { class: classes.join(" ") }, clean) : clean);
+    }
+  }
+  return out;
+}
+
+class Pane {
+  constructor(run, rank, close) {
+    Object.assign(this, { run, rank, from: 0, next: null, size: 0, text: "", follow: true });
+    this.body = h("pre", { class: "log", tabIndex: 0 });
+    this.told = h("span", { class: "dim" });
+    this.tail = h("input", { type: "checkbox", checked: true, onchange: () => ((this.follow = this.tail.checked), this.follow && this.end()) });
+    this.earlier = h("button", { class: "bare", onclick: () => this.before() }, "earlier");
+    this.element = h("section", { class: "pane" }, h("div", { class: "head" }, h("b", {}, "rank " + rank), this.told, h("span", { class: "grow" }), this.earlier,
+      h("label", {}, this.tail, " follow"), h("button", { class: "bare", title: "the whole log", onclick: () => save(`runs/${run.id}/logs/rank-${rank}/whole`, `rank-${rank}.log`) }, "download"),
+      close && h("button", { class: "bare", title: "close", onclick: close }, "✕")), this.body);
+    this.body.addEventListener("scroll", () => {
+      const low = this.body.scrollHeight - this.body.scrollTop - this.body.clientHeight < 30;
+      if (!low && this.follow && !this.moving) this.tail.checked = this.follow = false;
+      this.moving = false;
+    });
+  }
+
+  draw() {
+    fill(this.body, coloured(this.text), !this.text && h("span", { class: "dim" }, "(nothing was written)"));
+    fill(this.told, bytes(this.size), this.from > 0 ? `, from byte ${number(this.from)}` : "");
+    this.earlier.hidden = this.from === 0;
+    if (this.follow) this.end();
+  }
+
+  end() {
+    this.moving = true;
+    this.body.scrollTop = this.body.scrollHeight;
+  }
+
+  async read(from, size = FIRST) {
+    return api(`runs/${this.run.id}/logs/rank-${this.rank}`, { from, bytes: size });
+  }
+
+  async open(offset) {
+    try {
+      const reply = await this.read(offset === undefined ? -FIRST : Math.max(0, offset - 4000));
+      this.text = reply.text;
+      this.from = reply.from;
+      this.next = reply.next;
+      this.size = reply.size;
+      if (this.from > 0) { // begins with a whole line
+        const cut = this.text.indexOf("\n") + 1;
+        this.from += new TextEncoder().encode(this.text.slice(0, cut)).length;
+        this.text = this.text.slice(cut);
+      }
+      if (offset !== undefined) this.tail.checked = this.follow = false;
+      this.draw();
+    } catch (error) {
+      fill(this.body, h("span", { class: "error" }, error.message));
+    }
+  }
+
+  async more() {
+    if (this.next === null || this.busy) return;
+    this.busy = true;
+    try {
+      for (let reply; (reply = await this.read(this.next)).text; ) {
+        this.text += reply.text;
+        this.next = reply.next;
+        this.size = reply.size;
+        if (this.text.length > MOST) {
+          this.from = this.next;
+          this.text = this.text.slice(-MOST / 2);
+        }
+        if (reply.next >= reply.size) break;
+      }
+      this.draw();
+    } catch {
+      // the stream tells of a run that is gone
+    }
+    this.busy = false;
+  }
+
+  async before() {
+    const size = Math.min(this.from, FIRST), reply = await this.read(this.from - size, size);
+    const height = this.body.scrollHeight;
+    this.tail.checked = this.follow = false;
+    this.text = reply.text + this.text;
+    this.from = reply.from;
+    this.draw();
+    this.body.scrollTop += this.body.scrollHeight - height;
+  }
+
+  /* The line is in the middle, and marked. */
+  show(line) {
+    const wanted = coloured(line).map((part) => part.textContent ?? part).join("");
+    const walker = document.createTreeWalker(this.body, NodeFilter.SHOW_TEXT);
+    for (let node; (node = walker.nextNode()); ) {
+      const at = node.textContent.indexOf(wanted);
+      if (at < 0) continue;
+      const rest = node.splitText(at);
+      rest.splitText(wanted.length);
+      const mark = h("mark", {}, wanted);
+      rest.replaceWith(mark);
+      mark.scrollIntoView({ block: "center" });
+      return;
+    }
+  }
+}
+
+function marked(line, text) {
+  const at = line.toLowerCase().indexOf(text.toLowerCase());
+  return at < 0 ? plain(line) : [plain(line.slice(0, at)), h("mark", {}, line.slice(at, at + text.length)), plain(line.slice(at + text.length))];
+}
+
+export async function logs({ run, main, controls, news, fail }) {
+  const list = await api(`runs/${run.id}/logs`);
+  if (!list.ranks.length) return void fill(main, h("div", { class: "note" }, "No worker has written anything yet."));
+  let panes = [];
+  const search = h("input", { class: "filter", type: "search", placeholder: "search all ranks", value: state().q || "" });
+  fill(controls, search);
+  const side = h("div", { class: "ranklist" }), area = h("div"), hits = h("div");
+  const box = h("div", { class: "panes" });
+  fill(main, h("div", { class: "logs" }, side, area));
+  fill(area, hits, box);
+  const buttons = new Map();
+  const begun = (state().ranks || String(run.cause_rank ?? list.ranks[0].rank)).split(",").map(Number);
+
+  const drawSide = (counts = new Map()) => fill(side, list.ranks.map((one) => {
+    const count = counts.get(one.rank);
+    const button = h("button", { class: panes.some((pane) => pane.rank === one.rank) ? "on" : "", title: one.error || "with Shift: beside the others",
+      onclick: (event) => choose(event.shiftKey ? [...panes.map((pane) => pane.rank), one.rank] : [one.rank]) },
+      h("span", {}, "rank " + one.rank), count ? h("span", { class: "hits" }, number(count)) : h("span", { class: "dim" }, one.size === null ? "refused" : bytes(one.size)));
+    buttons.set(one.rank, button);
+    return button;
+  }));
+  const choose = (ranks, offset, line) => {
+    const shown = [...new Set(ranks)].slice(-SIDE);
+    set({ ranks: shown.join(",") });
+    panes = shown.map((rank) => panes.find((pane) => pane.rank === rank && offset === undefined) || new Pane(run, rank, shown.length > 1 && (() => choose(shown.filter((one) => one !== rank)))));
+    fill(box, panes.map((pane) => pane.element));
+    for (const [rank, button] of buttons) button.classList.toggle("on", shown.includes(rank));
+    for (const pane of panes) if (pane.next === null) pane.open(offset).then(() => line !== undefined && pane.show(line));
+  };
+
+  let asked = 0;
+  async function find() {
+    const text = search.value, own = ++asked;
+    set({ q: text });
+    if (!text) return void (fill(hits), drawSide());
+    const found = [], counts = new Map(), told = h("div", { class: "note small" }), rows = h("div", { class: "groupbox" });
+    fill(hits, told, rows);
+    let cursor = null;
+    do {
+      const reply = await api(`runs/${run.id}/logs/search`, { q: text, cursor });
+      if (own !== asked) return;
+      cursor = reply.cursor;
+      for (const hit of reply.hits) if (found.push(hit) <= 500) rows.append(h("section", { class: "hit", onclick: () => choose([hit.rank], hit.offset, hit.line) }, h("span", { class: "dim" }, "rank " + hit.rank), h("span", { class: "cut" }, marked(hit.line, text))));
+      for (const { rank, hits: n } of reply.counts) counts.set(rank, (counts.get(rank) || 0) + n);
+      fill(told, `${number(found.length)} hits in ${counts.size} ranks`, cursor ? ", searching" : "", found.length > 500 ? "; the first 500 are shown" : "");
+      drawSide(counts);
+    } while (cursor && found.length < 5000);
+    if (cursor) fill(told, `the first ${number(found.length)} hits`);
+  }
+  let due = 0;
+  search.addEventListener("input", () => (clearTimeout(due), (due = setTimeout(() => find().catch(fail), 200))));
+  news((event, data) => {
+    if (event !== "logs") return;
+    const known = list.ranks.find((one) => one.rank === data.rank);
+    if (known) known.size = data.size;
+    else list.ranks.push({ rank: data.rank, size: data.size }), list.ranks.sort((a, b) => a.rank - b.rank);
+    if (!search.value) drawSide();
+    panes.find((pane) => pane.rank === data.rank)?.more();
+  });
+  drawSide();
+  choose(begun);
+  if (search.value) find().catch(fail);
+}

@@ -1,0 +1,367 @@
+// Plots of what was reported: a card a metric, made when it comes into sight. Band from the least to the greatest of all
+// ranks, line of the mean; what was lost with an attempt is faint. All cards share one x axis and its zoom.
+
+import { api, colour, COLOURS, fill, h, label, number, save, saveBlob, stamp, seconds, whenSeen } from "./base.js";
+import { rank } from "./runs.js";
+import { onState, set, state } from "./state.js";
+
+const NAMES = 200, HEIGHT = 178, LIVE_MS = 1000;
+const axes = ["step", "epoch", "number", "relative", "time"];
+
+export function plotControls(place, metrics = []) {
+  const now = state();
+  const select = h("select", { title: "x axis", onchange: () => set({ x: select.value === "step" ? "" : select.value, from: "", to: "" }) },
+    axes.map((name) => h("option", { value: name }, name)), metrics.filter((m) => rank(m.name) > 0).slice(0, 40).map((m) => h("option", { value: "metric:" + m.name }, m.name.slice(0, 40))));
+  select.value = now.x || "step";
+  if (!select.value) select.value = "step";
+  const smooth = h("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: now.smooth || 0, oninput: () => (set({ smooth: +smooth.value || "" }), (told.textContent = smooth.value)) });
+  const told = h("span", {}, now.smooth || "0");
+  const log = h("input", { type: "checkbox", checked: now.log === "1", onchange: () => set({ log: log.checked ? "1" : "" }) });
+  const all = h("button", { class: "bare", onclick: () => set({ from: "", to: "" }) }, "whole range");
+  const zoomed = () => (all.hidden = !state().from && !state().to);
+  onState(zoomed);
+  zoomed();
+  fill(place, all, h("label", {}, "x", select), h("label", {}, "smooth", smooth, told), h("label", {}, log, "log y"));
+}
+
+/* Debiased exponential mean over buckets. */
+function smoothed(values, weight) {
+  let mean = 0, n = 0;
+  return values.map((value) => {
+    if (value === null || value === undefined) return null;
+    n++;
+    mean = mean * weight + value * (1 - weight);
+    return mean / (1 - weight ** n);
+  });
+}
+
+const xText = (x, value) => (x === "time" ? stamp(value) : x === "relative" ? seconds(value) : number(value, 7));
+
+/* The lines of a reply in one table over x, as uPlot has it. */
+function table(reply, weight, shape) {
+  const tables = [], series = [{}], bands = [];
+  const dim = colour("faint");
+  reply.series.forEach((line) => {
+    const own = shape.colour(line);
+    const values = line.mean.map((value) => value ?? null);
+    const at = series.length;
+    const columns = [line.x];
+    const push = (column, options) => (columns.push(column), series.push(options));
+    if (line.lost) {
+      push(values, { stroke: dim, width: 1, dash: [3, 3], line });
+    } else if (shape.band) {
+      push(line.max, { stroke: own + "55", width: 0.6, points: { show: false }, line, role: "max" });
+      push(line.min, { stroke: own + "55", width: 0.6, points: { show: false }, line, role: "min" });
+      bands.push({ series: [at, at + 1], fill: own + "26" });
+      if (weight > 0) push(values, { stroke: own + "50", width: 1, points: { show: false }, line });
+      push(weight > 0 ? smoothed(values, weight) : values, { stroke: own, width: 1.5, line, role: "mean" });
+    } else {
+      push(weight > 0 ? smoothed(values, weight) : values, { stroke: own, width: 1.3, line, role: "mean" });
+    }
+    tables.push(columns);
+  });
+  const data = tables.length > 1 ? uPlot.join(tables, tables.map((one) => one.map(() => 2))) : tables[0] || [[]];
+  return { data, series, bands };
+}
+
+/* One card. `runs`: one or several; of several each has its colour. */
+export class Plot {
+  constructor({ runs, metric, colours, onSeries, wide }) {
+    Object.assign(this, { runs, metric, onSeries, lines: false, cards: null });
+    this.names = [metric];
+    this.colours = colours || COLOURS;
+    this.read = h("span", { class: "read" });
+    this.box = h("div", { class: "plot" });
+    this.foot = h("div", { class: "foot" });
+    const tool = (name, title, call) => h("button", { class: "bare", title, onclick: call }, name);
+    this.logButton = tool("log", "logarithmic y axis", () => ((this.log = !(this.log ?? state().log === "1")), this.draw()));
+    this.linesButton = tool("ranks", "lines of ranks", () => this.toggle());
+    this.element = h("section", { class: wide ? "card wide" : "card", "data-metric": metric },
+      h("div", { class: "head" }, label(metric, 48, "title cut"), this.read), this.box, this.foot,
+      h("div", { class: "tools" }, runs.length === 1 && this.linesButton, this.logButton, tool("csv", "what is drawn", () => this.csv()), tool("svg", "as a picture", () => this.picture())));
+    whenSeen(this.element, () => this.stale !== false && this.load());
+    this.watcher = new ResizeObserver(() => this.u && this.u.setSize({ width: this.box.clientWidth, height: HEIGHT }));
+    this.watcher.observe(this.box);
+  }
+
+  toggle() {
+    if (this.runs.length > 1) return;
+    this.lines = !this.lines;
+    this.linesButton.classList.toggle("on", this.lines);
+    this.load();
+  }
+
+  /* What is drawn is old: it is asked for again when it is seen. */
+  touch() {
+    this.stale = true;
+    if (this.element.inSight) this.load();
+  }
+
+  async load() {
+    if (this.loading) return void (this.again = true);
+    this.loading = true;
+    this.again = this.stale = false;
+    const { x, from, to } = state();
+    const buckets = Math.max(100, Math.min(1000, Math.round(this.box.clientWidth * 1.2) || 500));
+    try {
+      this.reply = await api("series", { run: this.runs.map((run) => run.id), metric: this.metric, x, from, to, buckets, what: this.lines ? "ranks" : "band", history: "all" });
+      this.draw();
+      this.onSeries?.(this.metric, this.reply.series);
+    } catch (error) {
+      if (error.status !== 410) fill(this.foot, h("span", { class: "bad" }, error.message));
+    }
+    this.loading = false;
+    if (this.again || this.stale) setTimeout(() => this.load(), this.again ? 0 : LIVE_MS);
+  }
+
+  colour(line) {
+    if (this.lines) return this.colours[this.reply.series.indexOf(line) % this.colours.length];
+    return this.runs.length > 1 ? this.colours[this.runs.findIndex((run) => run.id === line.run) % this.colours.length] : colour("accent");
+  }
+
+  draw() {
+    const reply = this.reply;
+    if (!reply) return;
+    const { smooth, log, from, to } = state();
+    const isLog = this.log ?? log === "1";
+    this.logButton.classList.toggle("on", isLog);
+    const shape = { band: !this.lines && this.runs.length <= 4, colour: (line) => this.colour(line) };
+    const { data, series, bands } = table(reply, Math.min(0.999, +smooth || 0), shape);
+    this.told();
+    const form = JSON.stringify([isLog, reply.x, series.map((one) => [one.stroke, one.width])]);
+    if (this.u && this.form === form) {
+      series.forEach((one, i) => i && Object.assign(this.u.series[i], { line: one.line }));
+      this.u.setData(data, false);
+      this.scale(data, from, to);
+      return;
+    }
+    this.form = form;
+    this.u?.destroy();
+    this.u = new uPlot(this.options(series, bands, isLog, data), data, this.box);
+    this.scale(data, from, to);
+  }
+
+  scale(data, from, to) {
+    const xs = data[0];
+    if (!xs.length) return;
+    let low = from ? +from : xs[0], high = to ? +to : xs[xs.length - 1];
+    if (low === high) (low -= 0.5), (high += 0.5);
+    this.u.batch(() => this.u.setScale("x", { min: low, max: high }));
+  }
+
+  options(series, bands, isLog, data) {
+    const isTime = this.reply.x === "time", grid = { stroke: colour("line"), width: 1 }, ticks = { stroke: colour("line"), width: 1, size: 4 };
+    const axis = { stroke: colour("dim"), font: "11px system-ui", grid, ticks };
+    const several = data[0].length > 60;
+    return {
+      width: this.box.clientWidth || 360, height: HEIGHT, padding: [6, 18, 0, 0], bands,
+      legend: { show: false },
+      cursor: { sync: { key: "x", scales: ["x", null] }, drag: { x: true, y: false, setScale: false }, points: { size: 5, width: 1 }, y: false },
+      scales: { x: { time: isTime, auto: false }, y: { distr: isLog ? 3 : 1, range: (u, low, high) => this.range(low, high, isLog) } },
+      axes: [{ ...axis, size: 26, values: isTime ? undefined : (u, marks) => marks.map((mark) => (this.reply.x === "relative" ? seconds(mark) : number(mark, 6))) },
+        { ...axis, size: 54, values: (u, marks) => marks.map((mark) => (mark === null ? "" : number(mark, 3))) }],
+      series: series.map((one) => ({ spanGaps: true, points: several ? { show: false } : { size: 3 }, ...one })),
+      hooks: { draw: [(u) => this.marks(u)], setCursor: [(u) => this.cursor(u)], setSelect: [(u) => this.select(u)],
+        ready: [(u) => {
+          u.over.addEventListener("dblclick", () => set({ from: "", to: "" }));
+          let down = 0;
+          u.over.addEventListener("mousedown", (event) => (down = event.clientX));
+          u.over.addEventListener("click", (event) => Math.abs(event.clientX - down) < 3 && event.detail === 1 && this.toggle());
+        }] },
+    };
+  }
+
+  range(low, high, isLog) {
+    if (low === null || low === undefined || !Number.isFinite(low)) return isLog ? [0.1, 1] : [0, 1];
+    if (isLog) return [10 ** Math.floor(Math.log10(Math.max(low, 1e-12))), 10 ** Math.ceil(Math.log10(Math.max(high, 1e-11)))];
+    if (low === high) return low === 0 ? [-1, 1] : [low - Math.abs(low) / 10, high + Math.abs(high) / 10];
+    const room = (high - low) * 0.06;
+    return [low - room, high + room];
+  }
+
+  select(u) {
+    if (u.select.width < 3) return;
+    const from = u.posToVal(u.select.left, "x"), to = u.posToVal(u.select.left + u.select.width, "x");
+    u.setSelect({ width: 0, height: 0, left: 0, top: 0 }, false);
+    set({ from: String(+from.toPrecision(9)), to: String(+to.toPrecision(9)) });
+  }
+
+  /* Attempts as dashed lines, checkpoints as ticks below, what is not finite as a mark above. */
+  marks(u) {
+    const { ctx, bbox } = u, ratio = devicePixelRatio || 1;
+    ctx.save();
+    ctx.font = `${10 * ratio}px system-ui`;
+    for (const mark of this.reply.marks) {
+      const x = u.valToPos(mark.x, "x", true);
+      if (x < bbox.left - 1 || x > bbox.left + bbox.width + 1 || this.runs.length > 1) continue;
+      if (mark.kind === "attempt" || mark.kind === "hung") {
+        ctx.strokeStyle = mark.kind === "hung" ? colour("bad") : colour("mark");
+        ctx.setLineDash([4 * ratio, 3 * ratio]);
+        ctx.lineWidth = ratio;
+        ctx.beginPath();
+        ctx.moveTo(x, bbox.top);
+        ctx.lineTo(x, bbox.top + bbox.height);
+        ctx.stroke();
+        ctx.setLineDash([]);
+      } else if (mark.kind === "checkpoint") {
+        ctx.fillStyle = colour("good");
+        ctx.fillRect(x - ratio, bbox.top + bbox.height - 5 * ratio, 2 * ratio, 5 * ratio);
+      } else {
+        ctx.fillStyle = colour("bad");
+        ctx.beginPath();
+        ctx.moveTo(x - 4 * ratio, bbox.top);
+        ctx.lineTo(x + 4 * ratio, bbox.top);
+        ctx.lineTo(x, bbox.top + 7 * ratio);
+        ctx.fill();
+      }
+    }
+    ctx.restore();
+  }
+
+  /* Below the plot: what was lost, what is not finite, how much was looked at. */
+  told() {
+    const reply = this.reply, parts = [];
+    const own = reply.series.filter((line) => !line.lost), first = own[0];
+    const bad = own.reduce((sum, line) => sum + line.nonfinite.reduce((a, b) => a + b, 0), 0);
+    const mark = reply.marks.find((one) => one.kind === "nonfinite");
+    if (bad) parts.push(h("span", { class: "bad" }, "▼ " + (mark ? mark.text : `${number(bad)} not finite`)));
+    if (!reply.exact) parts.push(`sampled ${number(reply.scanned * 100, 2)} %`);
+    if (this.lines && reply.ranks > own.length) parts.push(`${own.length} of ${reply.ranks} ranks, those farthest from the median`);
+    if (reply.series.some((line) => line.lost)) parts.push("dashed: lost with an earlier attempt");
+    if (reply.x !== "step" && (state().x || "step") === "step") parts.push("over " + reply.x);
+    const end = first ? first.mean.length - 1 : -1;
+    this.rest = end >= 0 && this.runs.length === 1 && !this.lines && first.mean[end] !== null ? number(first.mean[end]) : "";
+    fill(this.read, this.rest);
+    fill(this.foot, parts.length ? parts.flatMap((part, i) => (i ? [" · ", part] : [part])) : "");
+    if (!reply.series.length) fill(this.foot, h("span", { class: "dim" }, "no numbers here"));
+  }
+
+  cursor(u) {
+    const at = u.cursor.idx;
+    if (at === null || at === undefined || u.cursor.left < 0) return void (this.read.textContent = this.rest);
+    const parts = [xText(this.reply.x, u.data[0][at])];
+    const x = u.data[0][at];
+    for (const line of this.reply.series) {
+      const i = line.x.indexOf(x);
+      if (i < 0 || line.lost || line.mean[i] === null) continue;
+      const who = this.lines ? `r${line.rank} ` : this.runs.length > 1 ? this.runs.find((run) => run.id === line.run).name.slice(0, 12) + " " : "";
+      parts.push(who + number(line.mean[i]) + (this.lines || this.runs.length > 1 || line.n[i] < 2 ? "" : `  min ${number(line.min[i])} @${line.rank_min[i]}  max ${number(line.max[i])} @${line.rank_max[i]}`));
+    }
+    this.read.textContent = parts.slice(0, 5).join("   ");
+  }
+
+  csv() {
+    const columns = ["x", "x_last", "n", "nonfinite", "min", "max", "mean", "first", "last", "rank_min", "rank_max"];
+    const rows = [["run", "metric", "rank", "lost", ...columns].join(",")];
+    const cell = (value) => (/^[=+\-@]/.test(value) && typeof value === "string" ? "'" + value : /[",\n]/.test(value) ? `"${String(value).replaceAll('"', '""')}"` : value);
+    for (const line of this.reply.series)
+      line.x.forEach((x, i) => rows.push([cell(this.runs.find((run) => run.id === line.run)?.name ?? line.run), cell(this.metric), line.rank ?? "", line.lost ? 1 : 0, ...columns.map((name) => line[name][i] ?? "")].join(",")));
+    saveBlob(new Blob([rows.join("\r\n") + "\r\n"], { type: "text/csv" }), this.metric.replace(/[^\w.-]/g, "_") + ".csv");
+  }
+
+  /* The same lines, drawn as SVG. */
+  picture() {
+    const u = this.u, W = 640, H = 320, L = 60, B = 30, T = 26;
+    const { min: x0, max: x1 } = u.scales.x, { min: y0, max: y1 } = u.scales.y, isLog = u.scales.y.distr === 3;
+    const f = (value) => (isLog ? Math.log10(value) : value);
+    const px = (x) => (L + ((x - x0) / (x1 - x0)) * (W - L - 10)).toFixed(1), py = (y) => (H - B - ((f(y) - f(y0)) / (f(y1) - f(y0))) * (H - B - T)).toFixed(1);
+    const text = (value) => String(value).replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
+    const out = [`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${W} ${H}" font-family="system-ui,sans-serif" font-size="11"><rect width="${W}" height="${H}" fill="#fff"/>`,
+      `<text x="${L}" y="16" font-weight="600" font-size="13">${text(this.metric)}</text><path d="M${L} ${T}V${H - B}H${W - 10}" fill="none" stroke="#999"/>`];
+    for (let i = 0; i <= 4; i++) {
+      const x = x0 + ((x1 - x0) * i) / 4, y = isLog ? 10 ** (f(y0) + ((f(y1) - f(y0)) * i) / 4) : y0 + ((y1 - y0) * i) / 4;
+      out.push(`<text x="${px(x)}" y="${H - 12}" text-anchor="middle" fill="#666">${text(xText(this.reply.x, x))}</text><text x="${L - 6}" y="${+py(y) + 4}" text-anchor="end" fill="#666">${number(y, 3)}</text>`);
+    }
+    for (const line of this.reply.series) {
+      const points = line.x.map((x, i) => [x, line.mean[i], line.min[i], line.max[i]]).filter(([x, y]) => y !== null && x >= x0 && x <= x1);
+      const own = line.lost ? "#999" : this.colour(line);
+      if (!line.lost && !this.lines) out.push(`<path d="M${points.map(([x, , , y]) => px(x) + " " + py(y)).join("L")}L${points.reverse().map(([x, , y]) => px(x) + " " + py(y)).join("L")}Z" fill="${own}" opacity=".18"/>`);
+      out.push(`<path d="M${points.map(([x, y]) => px(x) + " " + py(y)).join("L")}" fill="none" stroke="${own}" stroke-width="1.5"/>`);
+    }
+    saveBlob(new Blob([out.join("\n") + "</svg>\n"], { type: "image/svg+xml" }), this.metric.replace(/[^\w.-]/g, "_") + ".svg");
+  }
+
+  end() {
+    this.watcher.disconnect();
+    this.u?.destroy();
+  }
+}
+
+/* Cards of the metrics: loss-like ones first, then those most reported; "a/b" under "a". */
+export function grid(place, { runs, metrics, onSeries, news, onEnd, filter }) {
+  const cards = new Map(), folded = new Set();
+  let over = false;
+  const draw = () => {
+    const words = (filter?.value || "").trim();
+    let pattern = null;
+    try {
+      pattern = words && new RegExp(words, "i");
+    } catch {
+      pattern = null;
+    }
+    const here = metrics.filter((metric) => !metric.text && (!words || (pattern ? pattern.test(metric.name) : metric.name.includes(words))));
+    const sorted = here.sort((a, b) => rank(a.name) - rank(b.name) || b.n - a.n);
+    const groups = new Map([["", []]]);
+    for (const metric of sorted.slice(0, NAMES)) {
+      const group = metric.name.includes("/") ? metric.name.split("/")[0] : "";
+      if (!groups.has(group)) groups.set(group, []);
+      groups.get(group).push(metric);
+    }
+    const shown = [];
+    for (const [group, list] of groups) {
+      if (group) shown.push(h("div", { class: "group" }, h("button", { class: "bare", onclick: () => (folded.has(group) ? folded.delete(group) : folded.add(group), draw()) }, (folded.has(group) ? "▸ " : "▾ ") + group + "  " + list.length)));
+      if (!group || !folded.has(group))
+        for (const metric of list) {
+          if (!cards.has(metric.name)) cards.set(metric.name, new Plot({ runs, metric: metric.name, onSeries }));
+          shown.push(cards.get(metric.name).element);
+        }
+    }
+    fill(place, shown, sorted.length > NAMES && h("div", { class: "group" }, `${sorted.length - NAMES} more: filter by name`),
+      !shown.length && h("div", { class: "note group" }, words ? "No metric has such a name." : "Nothing was reported yet. In a worker: ", !words && h("code", {}, "trainyard.report({\"loss\": loss})")));
+  };
+  let last = {};
+  onState(() => {
+    if (over) return;
+    const now = state(), asks = ["x", "from", "to"].some((key) => now[key] !== last[key]);
+    const draws = ["smooth", "log"].some((key) => now[key] !== last[key]);
+    last = now;
+    for (const card of cards.values()) if (asks) card.touch();
+      else if (draws) card.draw();
+  });
+  last = state();
+  news((event, data) => {
+    if (event === "reports" || (event === "index" && data.scanned >= 1)) for (const card of cards.values()) card.touch();
+  });
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const repaint = () => cards.forEach((card) => ((card.form = null), card.draw()));
+  dark.addEventListener("change", repaint);
+  onEnd(() => {
+    over = true;
+    dark.removeEventListener("change", repaint);
+    for (const card of cards.values()) card.end();
+  });
+  filter?.addEventListener("input", draw);
+  draw();
+  return { redraw: (list) => ((metrics = list), draw()) };
+}
+
+export async function plots({ run, main, controls, news, onEnd }) {
+  const filter = h("input", { class: "filter", type: "search", placeholder: "filter metrics", size: 16 });
+  const cards = h("div", { class: "grid" });
+  const metrics = await api(`runs/${run.id}/metrics`);
+  const download = (kind) => h("button", { class: "bare", title: "all reports", onclick: () => save(`runs/${run.id}/metrics.${kind}`, `${run.name.replace(/[^\w.-]/g, "_")}.${kind}`) }, kind);
+  const box = h("span");
+  fill(controls, filter, download("csv"), download("jsonl"), box);
+  plotControls(box, metrics);
+  fill(main, cards);
+  const shown = grid(cards, { runs: [run], metrics, news, onEnd, filter });
+  let known = metrics.length, asked = 0;
+  news(async (event) => {
+    if (event !== "reports" || Date.now() - asked < 5000) return;
+    asked = Date.now();
+    const list = await api(`runs/${run.id}/metrics`);
+    if (list.length !== known) shown.redraw(list);
+    known = list.length;
+  });
+}
+

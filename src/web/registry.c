@@ -1,0 +1,143 @@
+/* The directory must be the user's own and closed to others: in /tmp anybody may have made one of that name. */
+#include "web/registry.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/str.h"
+#include "web/dashboard.h"
+
+static int find_directory(char path[PATH_MAX], bool make, ty_error *err) {
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    struct stat status;
+    int length = runtime != NULL && runtime[0] == '/'
+                     ? snprintf(path, PATH_MAX, "%s/trainyard", runtime)
+                     : snprintf(path, PATH_MAX, "/tmp/trainyard-%u", (unsigned)getuid());
+    if (length >= PATH_MAX) return ty_fail(err, -ENAMETOOLONG, "XDG_RUNTIME_DIR is too long");
+    if (make && mkdir(path, 0700) < 0 && errno != EEXIST)
+        return ty_fail(err, -errno, "cannot make %s: %s", path, strerror(errno));
+    if (lstat(path, &status) < 0) return ty_fail(err, -errno, "cannot look at %s: %s", path, strerror(errno));
+    if (!S_ISDIR(status.st_mode) || status.st_uid != getuid() || (status.st_mode & 077) != 0)
+        return ty_fail(err, -EPERM,
+                       "%s must be a directory of yours with mode 0700; remove it, or set XDG_RUNTIME_DIR",
+                       path);
+    return 0;
+}
+
+int registry_enter(const struct listening *listening, struct registry *registry, ty_error *err) {
+    char directory[PATH_MAX];
+    CLEANUP(buffer_done) struct buffer text = {0};
+    int result = find_directory(directory, true, err);
+    if (result < 0) return result;
+    if (snprintf(registry->path, PATH_MAX, "%s/dashboard-%d", directory, getpid()) >= PATH_MAX)
+        return ty_fail(err, -ENAMETOOLONG, "XDG_RUNTIME_DIR is too long");
+    if (listening->is_unix)
+        buffer_printf(&text, "unix:%s\n", listening->path);
+    else
+        buffer_printf(&text, "http://%s:%d/\n", listening->host, listening->port);
+    (void)unlink(registry->path); /* of a process that had this number before */
+    int fd = open(registry->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || file_write_all(fd, text.data, text.size) < 0) {
+        result = ty_fail(err, -errno, "cannot write %s: %s", registry->path, strerror(errno));
+        if (fd >= 0) (void)close(fd);
+        return result;
+    }
+    registry->fd = fd;
+    return 0;
+}
+
+void registry_leave(struct registry *registry) {
+    if (registry->page[0] != '\0') (void)unlink(registry->page);
+    if (registry->fd < 0) return;
+    (void)unlink(registry->path);
+    (void)close(registry->fd);
+    registry->fd = -1;
+}
+
+static int write_page(const char *path, const char *address, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    buffer_printf(&text,
+                  "<!DOCTYPE html>\n<meta charset=\"utf-8\"><meta name=\"referrer\" content=\"no-referrer\">"
+                  "<meta http-equiv=\"refresh\" content=\"0; url=%s\">\n<title>Trainyard</title>\n",
+                  address);
+    (void)unlink(path);
+    CLEANUP_FD int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int result = fd < 0 ? -errno : text.failed ? -ENOMEM : file_write_all(fd, text.data, text.size);
+    return result < 0 ? ty_fail(err, result, "cannot write %s: %s", path, strerror(-result)) : 0;
+}
+
+/* It outlives us, as browsers do; a child that ended is nobody's. */
+int registry_open_browser(struct registry *registry, const char *address, ty_error *err) {
+    const char *browser = getenv("BROWSER");
+    if (browser == NULL || *browser == '\0') browser = "xdg-open";
+    if (snprintf(registry->page, PATH_MAX, "%s.html", registry->path) >= PATH_MAX)
+        return ty_fail(err, -ENAMETOOLONG, "XDG_RUNTIME_DIR is too long");
+    int result = write_page(registry->page, address, err);
+    if (result < 0) return result;
+    char *argv[] = {(char *)browser, registry->page, NULL};
+    posix_spawnattr_t attributes;
+    posix_spawn_file_actions_t actions;
+    sigset_t none, piped;
+    pid_t pid;
+    (void)sigemptyset(&none);
+    (void)sigemptyset(&piped);
+    (void)sigaddset(&piped, SIGPIPE);
+    (void)posix_spawnattr_init(&attributes);
+    (void)posix_spawn_file_actions_init(&actions);
+    (void)posix_spawnattr_setflags(&attributes,
+                                   POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    (void)posix_spawnattr_setsigmask(&attributes, &none);
+    (void)posix_spawnattr_setsigdefault(&attributes, &piped);
+    (void)posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDWR, 0);
+    (void)posix_spawn_file_actions_adddup2(&actions, 0, 1);
+    (void)posix_spawn_file_actions_adddup2(&actions, 0, 2);
+    (void)signal(SIGCHLD, SIG_IGN);
+    int code = posix_spawnp(&pid, browser, &actions, &attributes, argv, environ);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    (void)posix_spawnattr_destroy(&attributes);
+    if (code != 0)
+        (void)fprintf(stderr, "cannot start the browser %s: %s (BROWSER names another)\n", browser,
+                      strerror(code));
+    return 0;
+}
+
+/* True when its server lives; the file of one that is gone goes. */
+static bool lives(const char *path) {
+    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) return false;
+    if (flock(fd, LOCK_SH | LOCK_NB) < 0) return errno == EWOULDBLOCK;
+    (void)unlink(path);
+    return false;
+}
+
+int dashboard_list(struct buffer *out, ty_error *err) {
+    char directory[PATH_MAX], path[PATH_MAX + 256];
+    int result = find_directory(directory, false, err);
+    if (result == -ENOENT) return 0;
+    DIR *entries = result < 0 ? NULL : opendir(directory);
+    if (entries == NULL)
+        return result < 0 ? result : ty_fail(err, -errno, "cannot read %s: %s", directory, strerror(errno));
+    for (struct dirent *entry; (entry = readdir(entries)) != NULL;) {
+        const char *rest = NULL;
+        int64_t pid;
+        CLEANUP(buffer_done) struct buffer text = {0};
+        if (!str_prefix(entry->d_name, "dashboard-", &rest) || !str_to_int64(rest, 1, INT32_MAX, &pid))
+            continue;
+        (void)snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
+        if (!lives(path) || file_read(path, PATH_MAX + 64, &text, NULL) < 0) continue;
+        buffer_printf(out, "%.*s  process %lld\n", (int)strcspn(text.data, "\n"), text.data, (long long)pid);
+    }
+    (void)closedir(entries);
+    return out->failed ? ty_fail_memory(err) : 0;
+}

@@ -1,0 +1,416 @@
+/* Each file is opened below the descriptor of its directory, links not followed, and without waiting for whoever may write
+ * into a FIFO. */
+#include "web/run_output.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/stack_save.h"
+#include "base/array.h"
+#include "base/cleanup.h"
+#include "base/duration.h"
+#include "base/hash.h"
+#include "base/str.h"
+
+enum { LINE_SHOWN = 400, CHUNK = 256 << 10 };
+
+static int open_logs(const char *run_path, ty_error *err) {
+    CLEANUP_FD int run = open(run_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = run < 0 ? -1 : openat(run, "logs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0) return fd;
+    if (errno == ELOOP || errno == ENOTDIR)
+        return ty_fail(err, TY_EUSAGE, "logs is no directory of the run: refused");
+    return ty_fail(err, -errno, "cannot open %s/logs: %s", run_path, strerror(errno));
+}
+
+static int open_file(int directory, const char *name, struct stat *status, ty_error *err) {
+    int fd = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0 && (errno == ELOOP || errno == ENXIO))
+        return ty_fail(err, TY_EUSAGE, "%s is no regular file: refused", name);
+    if (fd < 0) return ty_fail(err, -errno, "cannot open %s: %s", name, strerror(errno));
+    if (fstat(fd, status) == 0 && S_ISREG(status->st_mode)) return fd;
+    (void)close(fd);
+    return ty_fail(err, TY_EUSAGE, "%s is no regular file: refused", name);
+}
+
+static int open_rank(const char *run_path, int rank, struct stat *status, ty_error *err) {
+    char name[32];
+    CLEANUP_FD int directory = open_logs(run_path, err);
+    if (directory < 0) return directory;
+    (void)snprintf(name, sizeof name, "rank-%d.log", rank);
+    return open_file(directory, name, status, err);
+}
+
+int run_output_open(const char *run_path, int rank, ty_error *err) {
+    struct stat status;
+    return open_rank(run_path, rank, &status, err);
+}
+
+/* The rank of "rank-7.log", or -1. */
+static int rank_of(const char *name, const char *ending) {
+    const char *rest = NULL;
+    char digits[16];
+    int64_t rank;
+    if (!str_prefix(name, "rank-", &rest)) return -1;
+    size_t n = strspn(rest, "0123456789");
+    if (n == 0 || n >= sizeof digits || !str_equal(rest + n, ending) || (n > 1 && rest[0] == '0')) return -1;
+    memcpy(digits, rest, n);
+    digits[n] = '\0';
+    return str_to_int64(digits, 0, INT32_MAX, &rank) ? (int)rank : -1;
+}
+
+static int compare_ints(const void *a, const void *b) {
+    const int *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* Ranks that have a file with this ending, sorted; the caller frees. */
+static int list_ranks(int directory, const char *ending, int **ranks, size_t *n, ty_error *err) {
+    int copy = dup(directory);
+    DIR *entries = copy >= 0 ? fdopendir(copy) : NULL;
+    if (entries == NULL) return ty_fail(err, -errno, "cannot read logs: %s", strerror(errno));
+    int result = 0;
+    rewinddir(entries);
+    for (struct dirent *entry; result == 0 && (entry = readdir(entries)) != NULL;) {
+        int rank = rank_of(entry->d_name, ending);
+        if (rank < 0) continue;
+        if (ARRAY_GROW(*ranks, *n) < 0)
+            result = ty_fail_memory(err);
+        else
+            (*ranks)[(*n)++] = rank;
+    }
+    (void)closedir(entries);
+    if (*n > 0) qsort(*ranks, *n, sizeof **ranks, compare_ints);
+    return result;
+}
+
+/* Traces of torch's profiler that the run's workers wrote. */
+static void list_profiles(int logs, struct buffer *out) {
+    int fd = openat(logs, "profile", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *entries = fd >= 0 ? fdopendir(fd) : NULL;
+    const char *between = "";
+    while (entries != NULL) {
+        struct dirent *entry = readdir(entries);
+        struct stat status;
+        if (entry == NULL) break;
+        if (fstatat(fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(status.st_mode)) continue;
+        buffer_printf(out, "%s{\"name\": ", between);
+        buffer_json_text(out, entry->d_name);
+        buffer_printf(out, ", \"size\": %lld}", (long long)status.st_size);
+        between = ", ";
+    }
+    if (entries != NULL) (void)closedir(entries);
+}
+
+int run_output_list(const char *run_path, struct buffer *out, ty_error *err) {
+    CLEANUP_FREE int *ranks = NULL;
+    size_t n = 0;
+    CLEANUP_FD int logs = open_logs(run_path, err);
+    if (logs < 0) return logs;
+    int result = list_ranks(logs, ".log", &ranks, &n, err);
+    if (result < 0) return result;
+    const char *between = "";
+    buffer_text(out, "{\"ranks\": [");
+    for (size_t i = 0; i < n; i++) {
+        char name[32];
+        struct stat status;
+        (void)snprintf(name, sizeof name, "rank-%d.log", ranks[i]);
+        if (fstatat(logs, name, &status, AT_SYMLINK_NOFOLLOW) < 0) continue;
+        if (S_ISREG(status.st_mode))
+            buffer_printf(out, "%s{\"rank\": %d, \"size\": %lld, \"modified\": %lld.%03ld}", between, ranks[i],
+                          (long long)status.st_size, (long long)status.st_mtim.tv_sec,
+                          status.st_mtim.tv_nsec / 1000000);
+        else
+            buffer_printf(out, "%s{\"rank\": %d, \"size\": null, \"error\": \"no regular file: refused\"}",
+                          between, ranks[i]);
+        between = ", ";
+    }
+    buffer_text(out, "], \"profiles\": [");
+    list_profiles(logs, out);
+    buffer_text(out, "]}");
+    return 0;
+}
+
+static ssize_t read_at(int fd, char *out, size_t size, int64_t from) {
+    size_t done = 0;
+    while (done < size) {
+        ssize_t got = pread(fd, out + done, size - done, from + (int64_t)done);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return -errno;
+        if (got == 0) break;
+        done += (size_t)got;
+    }
+    return (ssize_t)done;
+}
+
+/* Bytes at the end that begin a character and do not finish it. */
+static size_t unfinished(const char *text, size_t size) {
+    for (size_t back = 1; back <= 3 && back <= size; back++) {
+        unsigned char c = (unsigned char)text[size - back];
+        if ((c & 0xc0) == 0x80) continue;
+        size_t length = c >= 0xf0 && c <= 0xf4 ? 4 : c >= 0xe0 ? 3 : c >= 0xc2 ? 2 : 1;
+        return c < 0xf5 && length > back ? back : 0;
+    }
+    return 0;
+}
+
+int run_output_read(const char *run_path, int rank, int64_t from, int64_t bytes, struct buffer *out,
+                    ty_error *err) {
+    struct stat status;
+    CLEANUP_FD int fd = open_rank(run_path, rank, &status, err);
+    if (fd < 0) return fd;
+    int64_t size = status.st_size;
+    if (from < 0) from = from < -size ? 0 : size + from;
+    if (from > size) from = size; /* it was cut off since */
+    CLEANUP_FREE char *text = malloc((size_t)bytes + 1);
+    if (text == NULL) return ty_fail_memory(err);
+    ssize_t got = read_at(fd, text, (size_t)bytes, from);
+    if (got < 0) return ty_fail(err, (int)got, "cannot read the log of rank %d: %s", rank, strerror((int)-got));
+    size_t kept = (size_t)got, open_end = unfinished(text, kept);
+    if (open_end < kept) kept -= open_end;
+    buffer_printf(out, "{\"rank\": %d, \"from\": %lld, \"next\": %lld, \"size\": %lld, \"text\": ", rank,
+                  (long long)from, (long long)from + (long long)kept,
+                  (long long)(size > from + got ? size : from + got));
+    buffer_json_string(out, text, kept);
+    buffer_char(out, '}');
+    return 0;
+}
+
+/* -- search */
+
+struct output_search {
+    const char *text; /* in small letters */
+    size_t size;
+    nanoseconds until;
+    struct buffer hits, counts;
+    int n;         /* hits in all */
+    int next_rank; /* where to go on, -1: it is done */
+    int64_t next_offset;
+};
+
+static void add_hit(struct output_search *search, int rank, const char *text, size_t size, size_t at,
+                    int64_t base) {
+    size_t begin = at, end = at;
+    while (begin > 0 && text[begin - 1] != '\n' && at - begin < LINE_SHOWN / 4)
+        begin--;
+    while (end < size && text[end] != '\n' && end - begin < LINE_SHOWN)
+        end++;
+    buffer_printf(&search->hits, "%s{\"rank\": %d, \"offset\": %lld, \"line\": ", search->n++ == 0 ? "" : ", ",
+                  rank, (long long)base + (long long)begin);
+    buffer_json_string(&search->hits, text + begin, end - begin);
+    buffer_char(&search->hits, '}');
+}
+
+/* All hits of a piece; how far it was looked through: up to the line behind the last hit, or all but what a hit could
+ * begin in. */
+static size_t search_piece(struct output_search *search, int rank, const char *text, const char *small,
+                           size_t size, bool last, int64_t base, int *found) {
+    size_t at = 0;
+    while (at + search->size <= size && search->n < OUTPUT_HITS) {
+        const char *hit = memmem(small + at, size - at, search->text, search->size);
+        if (hit == NULL) break;
+        size_t place = (size_t)(hit - small);
+        const char *end = memchr(hit, '\n', size - place);
+        if (end == NULL && !last && place > 0 && size - place < LINE_SHOWN) return place; /* its line goes on */
+        add_hit(search, rank, text, size, place, base);
+        ++*found;
+        at = end != NULL ? (size_t)(end - small) + 1 : size;
+    }
+    if (search->n >= OUTPUT_HITS || last) return at > 0 && search->n >= OUTPUT_HITS ? at : size;
+    return size - search->size + 1 > at ? size - search->size + 1 : at;
+}
+
+static int search_file(struct output_search *search, int fd, int rank, int64_t offset, char *text,
+                       char *small) {
+    int found = 0;
+    while (search->next_rank < 0) {
+        ssize_t got = read_at(fd, text, CHUNK, offset);
+        if (got <= 0) break;
+        for (ssize_t i = 0; i < got; i++)
+            small[i] = (char)tolower((unsigned char)text[i]);
+        bool last = got < CHUNK;
+        offset += (int64_t)search_piece(search, rank, text, small, (size_t)got, last, offset, &found);
+        if (search->n >= OUTPUT_HITS || (!last && clock_monotonic() >= search->until)) {
+            search->next_rank = rank;
+            search->next_offset = offset;
+        } else if (last) {
+            break;
+        }
+    }
+    if (found > 0)
+        buffer_printf(&search->counts, "%s{\"rank\": %d, \"hits\": %d}", search->counts.size == 0 ? "" : ", ",
+                      rank, found);
+    return 0;
+}
+
+static bool parse_cursor(const char *text, int *rank, int64_t *offset) {
+    char digits[24];
+    int64_t number;
+    size_t n = strcspn(text, ":");
+    if (text[n] != ':' || n >= sizeof digits) return false;
+    memcpy(digits, text, n);
+    digits[n] = '\0';
+    if (!str_to_int64(digits, 0, INT32_MAX, &number) ||
+        !str_to_int64(text + n + 1, 0, INT64_MAX - CHUNK, offset))
+        return false;
+    *rank = (int)number;
+    return true;
+}
+
+static void search_ranks(struct output_search *search, int logs, const int *ranks, size_t n,
+                         const struct idset *chosen, int from, int64_t offset, char *memory) {
+    for (size_t i = 0; i < n && search->next_rank < 0; i++) {
+        char name[32];
+        struct stat status;
+        if (ranks[i] < from || (chosen != NULL && !idset_has(chosen, ranks[i]))) continue;
+        if (clock_monotonic() >= search->until && ranks[i] != from) {
+            search->next_rank = ranks[i];
+            search->next_offset = 0;
+            break;
+        }
+        (void)snprintf(name, sizeof name, "rank-%d.log", ranks[i]);
+        CLEANUP_FD int fd = open_file(logs, name, &status, NULL);
+        if (fd >= 0)
+            (void)search_file(search, fd, ranks[i], ranks[i] == from ? offset : 0, memory, memory + CHUNK);
+    }
+}
+
+int run_output_search(const char *run_path, const char *text, const struct idset *chosen, const char *cursor,
+                      struct buffer *out, ty_error *err) {
+    CLEANUP_FREE int *ranks = NULL;
+    CLEANUP_FREE char *memory = malloc(2 * CHUNK);
+    char small[OUTPUT_QUERY_MAX + 1];
+    size_t n = 0, size = strlen(text);
+    int from = 0;
+    int64_t offset = 0;
+    if (cursor != NULL && !parse_cursor(cursor, &from, &offset))
+        return ty_fail(err, TY_EUSAGE, "cursor=%.80s: must be one that a search gave", cursor);
+    if (size == 0 || size > OUTPUT_QUERY_MAX)
+        return ty_fail(err, TY_EUSAGE, "q: must be 1 to %d bytes of text", OUTPUT_QUERY_MAX);
+    if (memory == NULL) return ty_fail_memory(err);
+    for (size_t i = 0; i <= size; i++)
+        small[i] = (char)tolower((unsigned char)text[i]);
+    CLEANUP_FD int logs = open_logs(run_path, err);
+    if (logs < 0) return logs;
+    int result = list_ranks(logs, ".log", &ranks, &n, err);
+    if (result < 0) return result;
+    struct output_search search = {.text = small,
+                                   .size = size,
+                                   .next_rank = -1,
+                                   .until = clock_monotonic() + OUTPUT_SEARCH_MS * NS_PER_MS};
+    search_ranks(&search, logs, ranks, n, chosen, from, offset, memory);
+    buffer_printf(out, "{\"hits\": [%s], \"counts\": [%s], \"cursor\": ",
+                  search.hits.data != NULL ? search.hits.data : "",
+                  search.counts.data != NULL ? search.counts.data : "");
+    if (search.next_rank >= 0)
+        buffer_printf(out, "\"%d:%lld\"}", search.next_rank, (long long)search.next_offset);
+    else
+        buffer_text(out, "null}");
+    out->failed |= search.hits.failed || search.counts.failed;
+    buffer_done(&search.hits);
+    buffer_done(&search.counts);
+    return 0;
+}
+
+/* -- stacks */
+
+struct stack_group {
+    char *frames; /* owned */
+    struct idset ranks;
+    size_t n;
+    int first;
+    double at;
+};
+
+/* The last record of the file: it begins with the last line of the first kind of part behind another kind. */
+static void read_frames(int fd, int64_t size, struct buffer *out) {
+    int64_t from = size > OUTPUT_READ_MAX ? size - OUTPUT_READ_MAX : 0;
+    CLEANUP_FREE char *text = malloc(OUTPUT_READ_MAX);
+    ssize_t got = text != NULL ? read_at(fd, text, OUTPUT_READ_MAX, from) : -1;
+    if (got <= 0) return;
+    size_t begin = 0;
+    for (const char *at = text; (at = memmem(at, (size_t)(text + got - at), "\n==== ", 6)) != NULL; at++)
+        begin = (size_t)(at - text) + 1;
+    stack_text_frames(text + begin, (size_t)got - begin, out);
+}
+
+static int compare_groups(const void *a, const void *b) {
+    const struct stack_group *x = a, *y = b;
+    if (x->n != y->n) return x->n < y->n ? -1 : 1;
+    return (x->first > y->first) - (x->first < y->first);
+}
+
+/* Takes the frames. */
+static int add_to_group(struct stack_group **groups, size_t *n, struct hash *places, int rank, char *frames,
+                        double at) {
+    uintptr_t *place = hash_get(places, frames);
+    if (place == NULL) {
+        if (ARRAY_GROW(*groups, *n) < 0 || hash_set(places, frames, *n) < 0) {
+            free(frames);
+            return -ENOMEM;
+        }
+        (*groups)[*n] = (struct stack_group){.frames = frames, .first = rank};
+        place = hash_get(places, frames);
+        ++*n;
+    } else {
+        free(frames);
+    }
+    struct stack_group *group = &(*groups)[*place];
+    group->n++;
+    if (at > group->at) group->at = at;
+    return idset_add(&group->ranks, rank);
+}
+
+static int group_stacks(int logs, const int *ranks, size_t n, struct stack_group **groups, size_t *n_groups) {
+    struct hash *places = hash_create();
+    int result = places != NULL ? 0 : -ENOMEM;
+    for (size_t i = 0; i < n && result == 0; i++) {
+        char name[32];
+        struct stat status;
+        struct buffer frames = {0};
+        (void)snprintf(name, sizeof name, "rank-%d.stack", ranks[i]);
+        CLEANUP_FD int fd = open_file(logs, name, &status, NULL);
+        if (fd < 0) continue;
+        buffer_text(&frames, "");
+        read_frames(fd, status.st_size, &frames);
+        char *text = buffer_take(&frames);
+        result = text == NULL
+                     ? -ENOMEM
+                     : add_to_group(groups, n_groups, places, ranks[i], text,
+                                    (double)status.st_mtim.tv_sec + (double)status.st_mtim.tv_nsec / 1e9);
+    }
+    hash_destroy(places);
+    return result;
+}
+
+int run_output_stacks(const char *run_path, bool actions, struct buffer *out, ty_error *err) {
+    CLEANUP_FREE int *ranks = NULL;
+    struct stack_group *groups = NULL;
+    size_t n = 0, n_groups = 0;
+    CLEANUP_FD int logs = open_logs(run_path, err);
+    if (logs < 0) return logs;
+    int result = list_ranks(logs, ".stack", &ranks, &n, err);
+    if (result == 0 && group_stacks(logs, ranks, n, &groups, &n_groups) < 0) result = ty_fail_memory(err);
+    if (n_groups > 0) qsort(groups, n_groups, sizeof *groups, compare_groups);
+    buffer_printf(out, "{\"actions\": %s, \"groups\": [", actions ? "true" : "false");
+    for (size_t i = 0; i < n_groups; i++) {
+        buffer_printf(out, "%s{\"ranks\": \"", i == 0 ? "" : ", ");
+        idset_format(&groups[i].ranks, out);
+        buffer_printf(out, "\", \"n\": %zu, \"rank\": %d, \"at\": %.3f, \"frames\": ", groups[i].n,
+                      groups[i].first, groups[i].at);
+        buffer_json_text(out, groups[i].frames);
+        buffer_char(out, '}');
+        free(groups[i].frames);
+        idset_done(&groups[i].ranks);
+    }
+    buffer_text(out, "]}");
+    free(groups);
+    return result;
+}

@@ -1,0 +1,291 @@
+/* The dashboard while it serves: one thread, which sleeps until a client comes. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/module.h"
+#include "base/str.h"
+#include "controller/run_directory.h"
+#include "web/registry.h"
+#include "web/site.h"
+
+static const char policy[] =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
+
+static const char *const headers[] = {
+    "Content-Security-Policy",
+    policy,
+    "X-Content-Type-Options",
+    "nosniff",
+    "Referrer-Policy",
+    "no-referrer",
+    "Cross-Origin-Opener-Policy",
+    "same-origin",
+    "Cross-Origin-Resource-Policy",
+    "same-origin",
+    NULL,
+};
+
+/* -- requests */
+
+static const struct http_asset *find_asset(const struct site *site, const char *path) {
+    for (const struct http_asset *asset = site->http->assets; asset->path != NULL; asset++)
+        if (str_equal(asset->path, path)) return asset;
+    return NULL;
+}
+
+/* No data is in it, so whoever reached us may have it. */
+static void send_asset(struct site *site, struct http_request *request, const struct http_asset *asset) {
+    const char *known = site->http->header(request, "If-None-Match");
+    struct buffer body = {0};
+    struct http_reply reply = {
+        .status = 304, .type = asset->type, .etag = asset->etag, .cache = "no-cache", .gzipped = true};
+    if (known == NULL || strstr(known, asset->etag) == NULL) {
+        reply.status = 200;
+        buffer_append(&body, asset->gzip, asset->size);
+    }
+    reply.body = &body;
+    reply.gzipped = reply.status == 200;
+    site->http->reply(request, &reply);
+}
+
+static void on_request(void *context, struct http_request *request) {
+    struct site *site = context;
+    const struct http_asset *asset = find_asset(site, request->path);
+    bool reads = str_equal(request->method, "GET") || str_equal(request->method, "HEAD");
+    bool acts =
+        site->config->allow_actions && str_equal(request->method, "POST") && api_is_action(request->path);
+    if (request->url_too_long)
+        api_fail(site, request, 414, "the address is longer than 4096 bytes");
+    else if (!guard_origin(&site->guard, site->http, request))
+        api_fail(site, request, 403,
+                 "asked for by another name or from another page (--allow-host H allows a host)");
+    else if (!reads && !acts)
+        api_fail(site, request, 405, "GET and HEAD alone");
+    else if (request->body_too_large)
+        api_fail(site, request, 413, "the body is larger than 4096 bytes");
+    else if (asset != NULL)
+        send_asset(site, request, asset);
+    else if (!guard_token(&site->guard, site->http, request))
+        api_fail(site, request, 401,
+                 "the token is missing or wrong: open the address that `trainyard dashboard` printed");
+    else
+        api_request(site, request);
+}
+
+static void on_gone(void *context, struct http_request *request) {
+    if (request->owner != NULL)
+        api_gone(request);
+    else
+        stream_gone(context, request);
+}
+
+static void on_drained(void *context, struct http_request *request) {
+    (void)context;
+    api_drained(request);
+}
+
+/* -- the server's turns */
+
+static void turn(struct site *site);
+
+static void on_ready(void *context, unsigned events) {
+    (void)events;
+    turn(context);
+}
+
+static void on_time(void *context) {
+    turn(context);
+}
+
+static void turn(struct site *site) {
+    site->http->turn(site->server);
+    site_stir(site);
+}
+
+void site_stir(struct site *site) {
+    if (site->server == NULL) return;
+    int after = site->http->timeout_ms(site->server);
+    if (after < 0)
+        loop_timer_stop(site->loop, &site->timer);
+    else
+        (void)loop_timer_start(site->loop, &site->timer, after * NS_PER_MS);
+}
+
+static void on_signal(void *context, int number) {
+    (void)number;
+    loop_stop(((struct site *)context)->loop);
+}
+
+/* -- what is printed */
+
+static void print_url(const struct site *site, const char *fragment, struct buffer *out) {
+    if (site->listening.is_unix)
+        buffer_printf(out, "unix:%s  token %s\n", site->listening.path,
+                      site->config->token_file != NULL ? "" : site->guard.token);
+    else
+        buffer_printf(out, "http://%s:%d/%s%s%s\n", site->listening.host, site->listening.port,
+                      site->config->token_file != NULL ? "" : "#token=",
+                      site->config->token_file != NULL ? "" : site->guard.token, fragment);
+}
+
+/* Whoever came by ssh has a browser elsewhere. */
+static void print_way(const struct site *site, struct buffer *out) {
+    const char *connection = getenv("SSH_CONNECTION");
+    const struct listening *listening = &site->listening;
+    if (!listening->is_unix && listening->asked != 0 && listening->port != listening->asked)
+        buffer_printf(out, "port %d is taken: %d is used\n", listening->asked, listening->port);
+    if (connection == NULL || *connection == '\0') return;
+    char address[64] = "", user[64] = "USER";
+    (void)sscanf(connection, "%*s %*s %63s", address);
+    const struct passwd *self = getpwuid(getuid());
+    if (self != NULL) (void)snprintf(user, sizeof user, "%s", self->pw_name);
+    if (listening->is_unix)
+        buffer_printf(out, "from your own machine: ssh -N -L %d:%s %s@%s, then http://127.0.0.1:%d/\n",
+                      LISTEN_PORT, listening->path, user, address, LISTEN_PORT);
+    else
+        buffer_printf(out, "from your own machine: ssh -N -L %d:%s:%d %s@%s, then the address above\n",
+                      listening->port, listening->host, listening->port, user, address);
+}
+
+static int write_token(const struct site *site, ty_error *err) {
+    const char *path = site->config->token_file;
+    if (path == NULL) return 0;
+    (void)unlink(path);
+    CLEANUP_FD int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return ty_fail(err, -errno, "cannot write the token to %s: %s", path, strerror(errno));
+    int result = file_write_all(fd, site->guard.token, TOKEN_SIZE - 1);
+    return result < 0 ? ty_fail(err, result, "cannot write the token to %s: %s", path, strerror(-result)) : 0;
+}
+
+/* The runs that were named, as the page's address has them: "&run=ID", or "&compare=ID,ID". */
+static int make_fragment(const struct dashboard_config *config, struct buffer *out, ty_error *err) {
+    for (size_t i = 0; i < config->n_names; i++) {
+        char id[VIEW_ID_SIZE];
+        CLEANUP_FREE char *path = NULL;
+        for (size_t j = 0; path == NULL && j < config->n_storage_paths; j++)
+            path = run_directory_find(config->storage_paths[j], config->names[i], err);
+        if (path == NULL) return err->code;
+        if (!view_run_id(path, id)) return ty_fail(err, -ENOENT, "%s is gone", path);
+        buffer_printf(out, "%s%s", i > 0 ? "," : config->n_names > 1 ? "&compare=" : "&run=", id);
+    }
+    return out->failed ? ty_fail_memory(err) : 0;
+}
+
+static int announce(const struct site *site, const char *fragment, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer url = {0}, way = {0};
+    print_url(site, fragment, &url);
+    print_way(site, &way);
+    if (url.failed || way.failed) return ty_fail_memory(err);
+    int result = file_write_all(STDOUT_FILENO, url.data, url.size);
+    if (result >= 0 && way.size > 0) result = file_write_all(STDERR_FILENO, way.data, way.size);
+    return result < 0 && result != -EPIPE ? ty_fail(err, result, "cannot write: %s", strerror(-result)) : 0;
+}
+
+static int open_browser(const struct site *site, struct registry *registry, const char *fragment,
+                        ty_error *err) {
+    CLEANUP(buffer_done) struct buffer address = {0};
+    if (site->listening.is_unix)
+        return ty_fail(err, TY_EUSAGE, "--open: no browser opens a Unix socket; leave out --listen unix:PATH");
+    buffer_printf(&address, "http://%s:%d/#token=%s%s", site->listening.host, site->listening.port,
+                  site->guard.token, fragment);
+    return address.failed ? ty_fail_memory(err) : registry_open_browser(registry, address.data, err);
+}
+
+/* -- from the beginning to the end */
+
+static int open_parts(struct site *site, ty_error *err) {
+    int result = lanes_create(site->loop, &site->lanes, err);
+    if (result >= 0) result = stream_open(site, err);
+    if (result >= 0) result = listen_open(site->config->listen, &site->listening, err);
+    if (result < 0) return result;
+    site->guard.is_unix = site->listening.is_unix;
+    const struct http_config http = {.fd = site->listening.fd,
+                                     .request = on_request,
+                                     .gone = on_gone,
+                                     .drained = on_drained,
+                                     .context = site,
+                                     .headers = headers};
+    result = site->http->start(&http, &site->server, err);
+    if (result < 0) return result;
+    site->watch = (struct loop_watch){.callback = on_ready, .context = site};
+    site->timer = (struct loop_timer){.callback = on_time, .context = site};
+    return loop_watch_start(site->loop, &site->watch, site->http->fd(site->server), LOOP_READABLE);
+}
+
+static void close_server(struct site *site) {
+    if (site->server == NULL) return;
+    stream_close(site);
+    site->http->turn(site->server); /* so that streams say bye */
+    loop_watch_stop(site->loop, &site->watch);
+    loop_timer_stop(site->loop, &site->timer);
+    site->http->stop(TAKE(site->server));
+    listen_close(&site->listening);
+}
+
+static void free_runs(struct site *site) {
+    uintptr_t value;
+    for (size_t at = 0; hash_next(site->runs, &at, &value) != NULL;) {
+        struct site_run *run = (struct site_run *)value;
+        free(run->name);
+        free(run->path);
+        free(run);
+    }
+    hash_destroy(TAKE(site->runs));
+}
+
+static int serve(struct site *site, ty_error *err) {
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    struct loop_signal handles[ARRAY_SIZE(signals)];
+    CLEANUP(buffer_done) struct buffer fragment = {0};
+    struct registry registry = {.fd = -1};
+    buffer_text(&fragment, "");
+    int result = make_fragment(site->config, &fragment, err);
+    if (result >= 0) result = write_token(site, err);
+    if (result >= 0) result = registry_enter(&site->listening, &registry, err);
+    for (size_t i = 0; i < ARRAY_SIZE(signals); i++) {
+        handles[i] = (struct loop_signal){.callback = on_signal, .context = site};
+        (void)loop_signal_start(site->loop, &handles[i], signals[i]);
+    }
+    if (result >= 0) result = announce(site, fragment.data, err);
+    if (result >= 0 && site->config->open) result = open_browser(site, &registry, fragment.data, err);
+    if (result >= 0) loop_run(site->loop);
+    for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+        loop_signal_stop(site->loop, &handles[i]);
+    registry_leave(&registry);
+    if (site->config->token_file != NULL && result >= 0) (void)unlink(site->config->token_file);
+    return result;
+}
+
+int dashboard_serve(const struct dashboard_config *config, ty_error *err) {
+    struct site *site = calloc(1, sizeof *site);
+    if (site == NULL) return ty_fail_memory(err);
+    *site = (struct site){.config = config, .inotify = -1, .listening = {.fd = -1}};
+    site->guard.hosts = config->hosts;
+    site->guard.n_hosts = config->n_hosts;
+    int result = guard_make_token(site->guard.token, err);
+    site->http = result >= 0 ? module_load("http", err) : NULL;
+    site->loop = site->http != NULL ? loop_create(err) : NULL;
+    site->runs = hash_create();
+    site->list =
+        site->loop != NULL ? view_runs_create(config->storage_paths, config->n_storage_paths, err) : NULL;
+    result = site->list == NULL ? err->code : site->runs == NULL ? ty_fail_memory(err) : open_parts(site, err);
+    if (result >= 0) result = serve(site, err);
+    close_server(site);
+    if (!lanes_destroy(site->lanes))
+        return result; /* a thread hangs in the storage: the process ends around it */
+    free_runs(site);
+    view_runs_destroy(site->list);
+    if (site->loop != NULL) loop_destroy(site->loop);
+    free(site);
+    return result;
+}

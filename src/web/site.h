@@ -1,0 +1,84 @@
+/* What a dashboard is made of while it serves. */
+#ifndef WEB_SITE_H
+#define WEB_SITE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/hash.h"
+#include "loop/loop.h"
+#include "view/runs.h"
+#include "web/dashboard.h"
+#include "web/guard.h"
+#include "web/http.h"
+#include "web/lanes.h"
+#include "web/listen.h"
+
+enum { SITE_STREAMS = 32, SITE_EXPORTS = 4, SITE_PATIENCE_SECONDS = 5 };
+
+/* What somebody who watches a run was told last, and when to look again. */
+struct news {
+    size_t n_streams;
+    int directory, logs; /* inotify's, -1: none */
+    bool polled;         /* it lies where no news of writes come from */
+    bool dirty, looking;
+    struct loop_timer timer;
+    nanoseconds looked;
+    int64_t last_report, last_sequence;
+    bool gone;
+    struct hash *log_sizes; /* of the logs that changed: name -> size that was told */
+};
+
+/* A run that was asked for; there until the end. */
+struct site_run {
+    struct site *site;
+    char id[VIEW_ID_SIZE];
+    char *name, *path; /* owned */
+    struct lane lane;
+    struct news news;
+};
+
+struct site {
+    const struct dashboard_config *config;
+    const struct http_module *http;
+    struct http_server *server;
+    struct loop *loop;
+    struct loop_watch watch;
+    struct loop_timer timer;
+    struct guard guard;
+    struct listening listening;
+    struct lanes *lanes;
+    struct lane list_lane;
+    struct view_runs *list; /* the list lane's */
+    struct hash *runs;      /* ID -> struct site_run */
+    struct site_stream *streams;
+    size_t n_streams, n_exports;
+    int inotify;
+    struct loop_watch inotify_watch;
+    struct loop_timer comment; /* keeps streams alive */
+};
+
+/* The server's next turn, after something was written outside of one. */
+void site_stir(struct site *site);
+
+/* -- api.c */
+bool api_is_action(const char *path);
+void api_request(struct site *site, struct http_request *request);
+void api_gone(struct http_request *request);
+void api_drained(struct http_request *request);
+/* Replies with {"error": message}. */
+void api_fail(struct site *site, struct http_request *request, unsigned status, const char *message);
+/* Notes a run of the list; the loop's. NULL when memory is short. */
+struct site_run *site_run_note(struct site *site, const char *id, const char *name, const char *path);
+
+/* -- stream.c */
+struct site_stream; /* opaque */
+/* Answers with events, of one run or of the list (NULL). */
+void stream_begin(struct site *site, struct http_request *request, struct site_run *run);
+void stream_gone(struct site *site, struct http_request *request);
+int stream_open(struct site *site, ty_error *err);
+void stream_close(struct site *site); /* says bye */
+/* An event to all who watch the run. */
+void stream_tell(struct site_run *run, const char *event, const char *data);
+
+#endif

@@ -1,0 +1,479 @@
+"""`trainyard dashboard` over HTTP: who may ask, what is refused, what it costs to have it open, logs, the stream, the file."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import sqlite3
+import stat
+import subprocess
+import time
+import unittest
+
+import harness
+from journals import Journal, make_a, make_b
+
+
+class Server:
+    """A dashboard that runs, and what it told."""
+
+    def __init__(self, case, *args, env=None, storage=None):
+        self.case = case
+        self.process = case.start("dashboard", "--storage-path", storage or case.storage, "--listen", "127.0.0.1:0", *args,
+                                  env={"XDG_RUNTIME_DIR": case.place, "XDG_CACHE_HOME": os.path.join(case.place, "cache"), **(env or {})})
+        case.addCleanup(self.end)
+        self.url = self.process.stdout.readline().strip()
+        match = re.match(r"http://127\.0\.0\.1:(\d+)/(?:#token=([0-9a-f]{32}))?", self.url)
+        case.assertTrue(match, self.url or self.process.poll() is not None and self.process.stderr.read())
+        self.port, self.token = int(match[1]), match[2]
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        self.case.assertEqual(0, self.process.wait(20))
+
+    def ask(self, path, method="GET", headers=None, token=True, body=None, skip_host=False):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection.putrequest(method, path, skip_host=skip_host, skip_accept_encoding=True)
+        headers = dict(headers or {})
+        if token:
+            headers.setdefault("Authorization", "Bearer " + self.token)
+        if body is not None:
+            headers["Content-Length"] = str(len(body))
+        for name, value in headers.items():
+            connection.putheader(name, value)
+        connection.endheaders(body)
+        reply = connection.getresponse()
+        data = reply.read()
+        connection.close()
+        return reply.status, data, reply
+
+    def json(self, path):
+        status, data, _ = self.ask(path)
+        self.case.assertEqual(200, status, data)
+        return json.loads(data)
+
+    def ids(self):
+        return {run["name"]: run["id"] for run in self.json("/api/runs")["runs"]}
+
+
+class Dashboard(harness.Case):
+    def serve(self, *args, **more):
+        os.makedirs(self.storage, exist_ok=True)
+        return Server(self, *args, **more)
+
+    # -- who may ask
+
+    def test_without_the_token_nothing_is_told(self):
+        make_a(self.storage, numbers=3)
+        server = self.serve()
+        run = server.ids()["a"]
+        wrong = "0" * 32
+        paths = ["/api/runs", "/api/runs/" + run, "/api/stream?run=" + run, "/metrics", "/api/none"]
+        for path in paths:
+            join = "&" if "?" in path else "?"
+            for asked, headers in [(path, {}), (path, {"Authorization": "Bearer " + wrong}), (path, {"Authorization": "Bearer " + server.token + "0"}),
+                                   (path, {"Authorization": "Bearer " + server.token[:-1]}), (path, {"Authorization": "Basic " + server.token}),
+                                   (path + join + "token=" + server.token, {}), (path, {"Cookie": "token=" + server.token})]:
+                status, data, _ = server.ask(asked, headers=headers, token=False)
+                self.assertEqual(401, status, (asked, headers))
+                self.assertEqual(["error"], list(json.loads(data)))
+        self.assertEqual(200, server.ask("/", token=False)[0])
+
+    def test_other_hosts_and_origins_are_refused(self):
+        server = self.serve("--allow-host", "proxy.example")
+        for headers in [{"Host": "evil.example"}, {"Host": "127.0.0.1.evil.example"}, {"Host": "localhost@evil"}, {"Host": "127.0.0.1:x"},
+                        {"Host": "localhost", "Origin": "http://evil.example"}, {"Host": "localhost", "Origin": "null"},
+                        {"Host": "localhost:1", "Origin": "http://localhost:2"},
+                        {"Host": "localhost", "Sec-Fetch-Site": "cross-site"}, {"Host": "localhost", "Sec-Fetch-Site": "same-site"}]:
+            for path in ("/", "/api/runs", "/app.js", "/none"):
+                self.assertEqual(403, server.ask(path, headers=headers, skip_host=True)[0], (path, headers))
+        for headers in [{"Host": "localhost:99"}, {"Host": "[::1]:1"}, {"Host": "proxy.example"}, {"Host": "LOCALHOST"},
+                        {"Host": "localhost:7", "Origin": "http://localhost:7", "Sec-Fetch-Site": "same-origin"}, {"Host": "localhost", "Sec-Fetch-Site": "none"}]:
+            status, _, reply = server.ask("/api/runs", headers=headers, skip_host=True)
+            self.assertEqual(200, status, headers)
+            self.assertEqual([], [name for name in reply.headers if name.lower().startswith("access-control")])
+
+    def test_methods_that_change_are_refused(self):
+        make_a(self.storage, numbers=3)
+        server = self.serve()
+        run = server.ids()["a"]
+        before = sorted(os.listdir(os.path.join(self.storage, "a")))
+        for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
+            for path in ("/", "/app.js", "/api/runs", "/api/runs/" + run, f"/api/runs/{run}/stop", f"/api/runs/{run}/stacks", "/metrics", "/none"):
+                for token in (True, False):
+                    self.assertEqual(405, server.ask(path, method, token=token, body=b'{"confirm": "a"}')[0], (method, path))
+        self.assertEqual(before, sorted(os.listdir(os.path.join(self.storage, "a"))))
+        status, data, reply = server.ask("/api/runs", "HEAD")
+        self.assertEqual((200, b""), (status, data))
+        self.assertEqual("no-store", reply.headers["Cache-Control"])
+
+    def test_paths_lead_nowhere_else(self):
+        make_a(self.storage, numbers=3)
+        server = self.serve()
+        run = server.ids()["a"]
+        for path in ("/api/runs/..%2f..%2fetc", "/api/runs/../../etc", f"/api/runs/{run}%00", f"/api/runs/{run}0", "/api/runs/" + "0" * 16,
+                     f"/api/runs/{run[:-1]}", f"/api/runs/{run}/logs/rank-3%2f..%2f..", f"/api/runs/{run}/logs/rank-1/../../run.db",
+                     f"/api/runs/{run}/logs/rank-", f"/api/runs/{run}/logs/rank--1", f"/api/runs/{run}/logs/run.db", f"/api/runs/{run}/", "//", "/%2e%2e/etc",
+                     f"/api/runs/{run}/logs/rank-99999999999999999999", f"/api/series?run={run}0&metric=loss"):
+            self.assertEqual(404, server.ask(path)[0], path)
+
+    def test_what_is_wrong_with_a_parameter_is_told(self):
+        make_a(self.storage, numbers=3)
+        server = self.serve()
+        run = server.ids()["a"]
+        for query, words in {"buckets=0": "buckets=0 1 4000", "buckets=4001": "buckets=4001 4000", "buckets=x": "buckets=x", "x=what": "x=what metric:NAME",
+                             "from=nan": "from=nan", "from=2&to=1": "from to", "what=lines": "what=lines band ranks", "history=some": "history=some effective all",
+                             "ranks=3-1": "ranks=3-1 0-3,7", "bucket=3": "bucket allowed", "to=%zz": "escape", "to=%00": "escape", "from=%ff": "UTF-8"}.items():
+            status, data, _ = server.ask(f"/api/series?run={run}&metric=loss&{query}")
+            self.assertEqual(400, status, query)
+            for word in words.split():
+                self.assertIn(word, json.loads(data)["error"])
+        self.assertEqual(400, server.ask(f"/api/series?run={run}")[0])
+        self.assertEqual(400, server.ask("/api/series?metric=loss")[0])
+
+    def test_heads_that_are_large_or_never_end(self):
+        server = self.serve()
+        self.assertEqual(414, server.ask("/api/runs?after=" + "1" * 4096)[0])
+        self.assertIn(server.ask("/api/runs", headers={"X": "y" * 40000})[0], (413, 431))
+        slow = socket.create_connection(("127.0.0.1", server.port))
+        self.addCleanup(slow.close)
+        slow.settimeout(30)
+        slow.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
+        try:
+            end = slow.recv(100)  # after 10 s, however often a byte comes
+            while end and not end.startswith(b"HTTP/1.1 4"):
+                end = slow.recv(100)
+        except ConnectionResetError:
+            pass
+        self.assertEqual(200, server.ask("/")[0])
+
+    def test_headers_of_the_page(self):
+        server = self.serve()
+        for path in ("/", "/app.js", "/uplot.js", "/app.css", "/licenses.txt"):
+            status, data, reply = server.ask(path, token=False)
+            self.assertEqual(200, status, path)
+            self.assertIn("default-src 'none'; script-src 'self'", reply.headers["Content-Security-Policy"])
+            self.assertIn("require-trusted-types-for 'script'", reply.headers["Content-Security-Policy"])
+            self.assertEqual(("nosniff", "no-referrer", "same-origin"),
+                             tuple(reply.headers[name] for name in ("X-Content-Type-Options", "Referrer-Policy", "Cross-Origin-Opener-Policy")))
+            self.assertEqual(304, server.ask(path, token=False, headers={"If-None-Match": reply.headers["ETag"]})[0])
+            self.assertNotIn("Content-Encoding", reply.headers)
+            packed = server.ask(path, token=False, headers={"Accept-Encoding": "gzip"})
+            self.assertEqual("gzip", packed[2].headers["Content-Encoding"])
+            self.assertTrue(data)
+        page = server.ask("/", token=False)[1].decode()
+        self.assertNotRegex(page, r"(src|href)=\"(/|https?:)")  # it works below any prefix
+
+    # -- where it listens
+
+    def test_it_listens_to_this_machine_alone(self):
+        for address in ("0.0.0.0:1", "[::]:8268", "192.168.1.1:80", "example.org:80", "0:1", ""):
+            done = self.trainyard("dashboard", "--listen", address)
+            self.assert_status(2, done)
+            self.assertEqual("", done.out)
+            if address:
+                self.assertIn("use ssh -L, or unix:PATH", done.err)
+
+    def test_a_port_that_is_taken(self):
+        holder = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(holder.close)
+        port = holder.getsockname()[1]
+        server = self.serve("--listen", f"127.0.0.1:{port}", env={"SSH_CONNECTION": "10.0.0.1 5 10.0.0.2 22"})
+        self.assertTrue(port < server.port < port + 32)
+        told = server.process.stderr.readline() + server.process.stderr.readline()
+        self.assertIn(f"port {port} is taken: {server.port} is used", told)
+        self.assertIn(f"ssh -N -L {server.port}:127.0.0.1:{server.port} ", told)
+        self.assertIn("@10.0.0.2", told)
+
+    @unittest.skipUnless(os.getuid() == 0, "only root can become another user")
+    def test_a_socket_for_its_owner(self):
+        os.makedirs(self.storage)
+        path = os.path.join(self.place, "page.sock")
+        command = self.command_for_all()
+        process = self.start("dashboard", "--storage-path", self.storage, "--listen", "unix:" + path, env={"XDG_RUNTIME_DIR": self.place})
+        try:
+            line = process.stdout.readline()
+            token = re.search(r"token (\w{32})", line)[1]
+            self.assertEqual(0o600, stat.S_IMODE(os.lstat(path).st_mode))
+            own = socket.socket(socket.AF_UNIX)
+            own.connect(path)
+            own.sendall(f"GET /api/runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n".encode())
+            self.assertIn(b" 200 ", own.recv(100))
+            own.close()
+            program = f"import socket; s = socket.socket(socket.AF_UNIX); s.connect({path!r})"
+            other = subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", "python3", "-c", program], capture_output=True, text=True)
+            self.assertIn("PermissionError", other.stderr)
+        finally:
+            process.terminate()
+            self.assertEqual(0, process.wait(20))
+        self.assertFalse(os.path.exists(path))
+        self.assertTrue(command)
+
+    def test_a_browser_is_opened_without_the_token_in_its_words(self):
+        told = os.path.join(self.place, "told")
+        browser = self.write("browser", f"#!/bin/sh\necho \"$1\" > {told}.part; mv {told}.part {told}; exec sleep 60\n")
+        os.chmod(browser, 0o755)
+        server = self.serve("--open", env={"BROWSER": browser})
+        self.wait_for(lambda: os.path.exists(told))
+        with open(told) as file:
+            page = file.read().strip()
+        self.assertEqual(0o600, stat.S_IMODE(os.stat(page).st_mode))
+        with open(page) as file:
+            self.assertIn(server.token, file.read())
+        lines = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{name}/cmdline", "rb") as file:
+                    lines.append(file.read())
+            except OSError:
+                pass
+        self.assertFalse(any(server.token.encode() in line for line in lines))
+        for pid in harness.processes_with(self.place):
+            if pid != server.process.pid:
+                os.kill(pid, signal.SIGKILL)
+        server.end()
+        self.assertFalse(os.path.exists(page))
+
+    def test_list_and_token_file(self):
+        path = os.path.join(self.place, "token")
+        server = self.serve("--token-file", path)
+        self.assertIsNone(server.token)
+        self.assertEqual(0o600, stat.S_IMODE(os.stat(path).st_mode))
+        with open(path) as file:
+            server.token = file.read()
+        self.assertEqual({}, server.ids())
+        told = self.trainyard("dashboard", "--list", env={"XDG_RUNTIME_DIR": self.place})
+        self.assertIn(f"http://127.0.0.1:{server.port}/", told.out)
+        self.assertNotIn(server.token, told.out)
+        server.end()
+        self.assertEqual("", self.trainyard("dashboard", "--list", env={"XDG_RUNTIME_DIR": self.place}).out)
+
+    # -- what it costs
+
+    def test_nothing_runs_while_nobody_looks(self):
+        make_a(self.storage, numbers=100)
+        server = self.serve()
+        run = server.ids()["a"]
+        server.json(f"/api/series?run={run}&metric=loss")
+
+        def switches():
+            total = 0
+            for task in os.listdir(f"/proc/{server.process.pid}/task"):
+                with open(f"/proc/{server.process.pid}/task/{task}/status") as file:
+                    total += sum(int(line.split()[1]) for line in file if "ctxt_switches" in line)
+            return total
+
+        connections = f"/proc/{server.process.pid}/fd"
+        sockets = lambda: sum("socket" in os.readlink(os.path.join(connections, fd)) for fd in os.listdir(connections))
+        self.wait_for(lambda: sockets() <= 1)
+        time.sleep(1)
+        before = switches()
+        time.sleep(5)
+        self.assertEqual(before, switches())
+
+    # -- what it tells
+
+    def test_runs_that_cannot_be_read_are_told_beside_the_others(self):
+        for i in range(197):
+            Journal(self.storage, f"run-{i:03}").done(1)
+        for name in ("later", "damaged", "closed"):
+            Journal(self.storage, name).done(1)
+        with sqlite3.connect(os.path.join(self.storage, "later", "run.db")) as database:
+            database.execute("PRAGMA user_version = 9")
+        with open(os.path.join(self.storage, "damaged", "run.db"), "r+b") as file:
+            file.write(b"\0" * 8192)
+        os.chmod(os.path.join(self.storage, "closed", "run.db"), 0)
+        server = self.serve()
+        told = server.json("/api/runs")
+        unreadable = {run["name"]: run["error"] for run in told["unreadable"]}
+        closed = ["closed"] if os.getuid() != 0 else []  # root reads it
+        self.assertEqual(sorted(["damaged", "later", *closed]), sorted(unreadable))
+        self.assertEqual(200 - len(unreadable), len(told["runs"]))
+        self.assertIn("version 9", unreadable["later"])
+
+    def test_a_run_that_was_deleted(self):
+        make_a(self.storage, numbers=3)
+        server = self.serve()
+        run = server.ids()["a"]
+        self.trainyard("rm", "--storage-path", self.storage, "a")
+        self.assertEqual(410, server.ask("/api/runs/" + run)[0])
+        self.assertEqual([], server.json("/api/runs")["runs"])
+
+    def test_logs_are_files_of_the_run_alone(self):
+        run = Journal(self.storage, "a")
+        run.log(0, b"caf\xc3\xa9 \xff\xfe broken\x00\n" + b"x" * 100 + b"\xe2\x82")
+        logs = os.path.join(run.path, "logs")
+        os.symlink("/etc/passwd", os.path.join(logs, "rank-1.log"))
+        os.mkfifo(os.path.join(logs, "rank-2.log"))
+        os.mkdir(os.path.join(logs, "rank-3.log"))
+        run.done(1)
+        server = self.serve()
+        base = f"/api/runs/{server.ids()['a']}/logs"
+        told = server.json(base)
+        self.assertEqual([0, 1, 2, 3], [one["rank"] for one in told["ranks"]])
+        self.assertEqual([None] * 3, [one["size"] for one in told["ranks"][1:]])
+        for rank in (1, 2, 3):
+            status, data, _ = server.ask(f"{base}/rank-{rank}")
+            self.assertEqual(400, status)
+            self.assertIn("refused", json.loads(data)["error"])
+        self.assertEqual(404, server.ask(base + "/rank-9")[0])
+        text = server.json(base + "/rank-0")
+        self.assertTrue(text["text"].startswith("café \ufffd\ufffd broken\x00\nx"), text)
+        self.assertEqual(text["size"] - 2, text["next"])  # the character may yet be finished
+        self.assertEqual("xx", server.json(f"{base}/rank-0?from={text['next'] - 2}&bytes=2")["text"])
+        self.assertEqual(400, server.ask(base + "/rank-0?bytes=1048577")[0])
+        whole = server.ask(base + "/rank-0/whole")
+        self.assertEqual((200, text["size"]), (whole[0], len(whole[1])))
+
+    def test_logs_are_searched_in_slices(self):
+        run = Journal(self.storage, "a")
+        for rank in range(3):
+            run.log(rank, "".join(f"line {n} {'CUDA Error' if n % 100 == 0 else 'fine'}\n" for n in range(1, 30001)))
+        run.done(1)
+        server = self.serve()
+        base = f"/api/runs/{server.ids()['a']}/logs/search?q=cuda%20error"
+        hits, counts, cursor, calls = [], {}, "", 0
+        while cursor is not None:
+            told = server.json(base + (f"&cursor={cursor}" if cursor else ""))
+            self.assertLessEqual(len(told["hits"]), 200)
+            hits += told["hits"]
+            for one in told["counts"]:
+                counts[one["rank"]] = counts.get(one["rank"], 0) + one["hits"]
+            cursor = told["cursor"]
+            calls += 1
+        self.assertEqual({0: 300, 1: 300, 2: 300}, counts)
+        self.assertEqual([(rank, f"line {n * 100} CUDA Error") for rank in range(3) for n in range(1, 301)], [(hit["rank"], hit["line"]) for hit in hits])
+        self.assertGreaterEqual(calls, 5)
+        self.assertEqual({1}, {hit["rank"] for hit in server.json(base + "&ranks=1")["hits"]})
+        for wrong in ("cursor=x", "cursor=1:-1", "ranks=b"):
+            self.assertEqual(400, server.ask(f"{base}&{wrong}")[0])
+        self.assertEqual(400, server.ask(base.split("?")[0] + "?q=")[0])
+
+    def test_the_stream_tells_what_changed(self):
+        run = Journal(self.storage, "live", live=True)
+        run.begin(1)
+        run.commit()
+        server = self.serve()
+        reply = self.open_stream(server, server.ids()["live"])
+        self.next_event(reply, "run")
+        for n in range(1, 6):
+            run.report(n, 1, 0, n, {"loss": 1 / n})
+        run.commit()
+        self.assertEqual({"id": 5}, self.next_event(reply, "reports"))
+        run.log(0, "hello\n")
+        self.assertEqual({"rank": 0, "size": 6}, self.next_event(reply, "logs"))
+        run.done()
+        for name in ("run.db", "run.db-wal", "run.db-shm"):
+            if os.path.exists(os.path.join(run.path, name)):
+                os.unlink(os.path.join(run.path, name))
+        self.next_event(reply, "gone")
+
+    def open_stream(self, server, run):
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        self.addCleanup(connection.close)
+        connection.request("GET", "/api/stream?run=" + run, headers={"Authorization": "Bearer " + server.token})
+        reply = connection.getresponse()
+        self.assertEqual((200, "text/event-stream"), (reply.status, reply.headers["Content-Type"]))
+        return reply
+
+    def next_event(self, reply, name):
+        while True:
+            line = reply.readline()
+            self.assertTrue(line, "the stream ended before " + name)
+            if line == f"event: {name}\n".encode():
+                return json.loads(reply.readline()[len("data: "):])
+
+    def test_streams_are_bounded_and_freed(self):
+        make_a(self.storage, numbers=3)
+        server = self.serve()
+        run = server.ids()["a"]
+        open_ones = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=30) for _ in range(33)]
+        replies = []
+        for connection in open_ones:
+            connection.request("GET", "/api/stream?run=" + run, headers={"Authorization": "Bearer " + server.token})
+            replies.append(connection.getresponse())
+        self.assertEqual([200] * 32 + [503], [reply.status for reply in replies])
+        for connection, reply in zip(open_ones, replies):
+            reply.close()
+            connection.close()
+
+        def one_more():
+            try:
+                connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+                connection.request("GET", "/api/stream?run=" + run, headers={"Authorization": "Bearer " + server.token})
+                status = connection.getresponse().status
+            finally:
+                connection.close()
+            return status == 200
+
+        self.wait_for(one_more)
+
+    # -- actions
+
+    def test_actions_only_where_they_are_allowed(self):
+        process = self.start_run("-n", "1", "--name", "long", "--", "sleep", "100")
+        self.wait_for(lambda: os.path.exists(os.path.join(self.storage, "long", "run.db")), process=process)
+        server = self.serve("--allow-actions")
+        path = f"/api/runs/{server.ids()['long']}/stop"
+        self.assertEqual(401, server.ask(path, "POST", token=False, body=b'{"confirm": "long"}')[0])
+        self.assertEqual(403, server.ask(path, "POST", headers={"Origin": "http://evil.example"}, body=b'{"confirm": "long"}')[0])
+        for body in (b"", b"{}", b'{"confirm": "other"}', b'{"confirm": "long", "more": 1}', b"[]"):
+            self.assertEqual(400, server.ask(path, "POST", body=body)[0], body)
+        self.assertEqual(413, server.ask(path, "POST", body=b" " * 5000)[0])
+        self.assertEqual(405, server.ask("/api/runs", "POST", body=b"{}")[0])
+        self.assertIsNone(process.poll())
+        status, data, _ = server.ask(path, "POST", body=b'{"confirm": "long"}')
+        self.assertEqual((200, {"running": True}), (status, json.loads(data)))
+        self.assert_status(130, self.finish(process))
+
+    # -- one file
+
+    def test_a_run_as_one_file(self):
+        make_a(self.storage)
+        make_b(self.storage)
+        path = os.path.join(self.place, "page.html")
+        for names in (["a"], ["b"], ["a", "b"]):
+            self.assert_status(0, self.trainyard("dashboard", "--storage-path", self.storage, *names, "-o", path))
+            with open(path) as file:
+                page = file.read()
+            self.assertLess(len(page), 1 << 20)
+            self.assertNotRegex(page, r"<script|src=|href=|javascript:|url\(")
+            self.assertIn("default-src 'none'", page)
+            self.assertGreaterEqual(page.count("<figure>"), 2)
+            if names == ["a"]:
+                self.assertIn("max 99 @5", page)
+                self.assertIn("1 not finite", page)
+        self.assertEqual(os.stat(path).st_mode & 0o777, 0o666 & ~current_umask())
+        done = self.trainyard("dashboard", "--storage-path", self.storage, "a", "-o", os.path.join(self.place, "no", "page.html"))
+        self.assertNotEqual(0, done.status)
+        self.assert_line(done, "dashboard", "cannot write")
+        self.assert_status(2, self.trainyard("dashboard", "--storage-path", self.storage, "none", "-o", path))
+        self.assert_status(2, self.trainyard("dashboard", "-o", path))
+
+    def test_hostile_names_in_the_file(self):
+        name = "<img src=x onerror=alert(1)>"
+        run = Journal(self.storage, name)
+        run.begin(1)
+        run.report(1, 1, 0, 1, {"</script><b>": 1, "x\u202e\x1b[31m": 2})
+        run.event(2, "exited", 1, 0, 0, code=3)
+        run.log(0, "</pre><script>alert(1)</script>\n")
+        run.done(2, "failed", 3, rank=0, cause="<svg onload=alert(1)>")
+        path = os.path.join(self.place, "page.html")
+        self.assert_status(0, self.trainyard("dashboard", "--storage-path", self.storage, name, "-o", path))
+        with open(path) as file:
+            page = file.read()
+        self.assertNotRegex(page, r"<(img|script|b>|svg on)|\x1b|\u202e")
+        self.assertEqual(1, page.count("</pre>"))
+
+
+def current_umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,224 @@
+"""The page in a browser, which has no network but this machine's own: what it shows of runs with known numbers, what it asks for, and
+that nothing in a run's names becomes a part of it."""
+
+import os
+import re
+import unittest
+
+import harness
+from journals import Journal, make_a, make_b
+from playwright.sync_api import expect, sync_playwright
+from test_dashboard import Server
+
+PARTS = ["plots", "ranks", "time", "attempts", "checkpoints", "logs", "placement", "hardware", "stacks"]
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+class Page(harness.Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.playwright = sync_playwright().start()
+        cls.addClassCleanup(cls.playwright.stop)
+        cls.browser = cls.playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        cls.addClassCleanup(cls.browser.close)
+
+    def serve(self, *args):
+        os.makedirs(self.storage, exist_ok=True)
+        return Server(self, *args)
+
+    def open(self, server, part="", context=None):
+        """A page that fails the test when it says anything, opens a dialog, or asks anybody else."""
+        context = context or self.browser.new_context(viewport={"width": 1300, "height": 850})
+        page = context.new_page()
+        self.addCleanup(page.close)
+        self.said = getattr(self, "said", [])
+        page.on("console", lambda message: self.said.append(message.text))
+        page.on("pageerror", lambda error: self.said.append(str(error)))
+        page.on("dialog", lambda dialog: (self.said.append("dialog"), dialog.dismiss()))
+        page.on("request", lambda request: re.match(rf"(http://127\.0\.0\.1:{server.port}/|blob:|data:)", request.url) or self.said.append(request.url))
+        page.goto(server.url + part)
+        return page
+
+    def tearDown(self):
+        self.assertEqual([], getattr(self, "said", []))
+
+    def test_every_part_of_known_runs(self):
+        make_a(self.storage)
+        make_b(self.storage)
+        server = self.serve()
+        ids = server.ids()
+        page = self.open(server)
+        expect(page.locator("tbody tr")).to_have_count(2)
+        self.assertNotIn("token", page.evaluate("location.href"))
+        page.get_by_role("link", name="a", exact=True).click()
+        expect(page.locator(".card[data-metric=loss] canvas")).to_be_visible()
+        expect(page.locator(".card[data-metric=loss] .foot")).to_contain_text("not finite")
+        for part in PARTS:
+            page.get_by_role("navigation").get_by_role("link", name=part, exact=True).click()
+            expect(page.locator(f".tabs a.on:text-is('{part}')")).to_be_visible()
+            expect(page.locator("#main > *").first).to_be_visible()
+            expect(page.locator(".error")).to_have_count(0)
+        page.goto(page.url.split("#")[0] + f"#run={ids['a']}&tab=ranks")
+        expect(page.locator("h2").first).to_contain_text("farthest behind: rank 3")
+        page.goto(page.url.split("#")[0] + f"#run={ids['b']}&tab=attempts")
+        expect(page.locator("tbody tr").nth(0)).to_contain_text("rank 1 exited with code 7")
+        expect(page.locator("tbody tr").nth(1)).to_contain_text("checkpoint_000100")
+        page.goto(page.url.split("#")[0] + f"#compare={ids['a']},{ids['b']}")
+        expect(page.locator(".card[data-metric=loss] canvas")).to_be_visible()
+        expect(page.locator("td.best[data-metric=loss]").nth(0)).to_have_text("0.001998")
+
+    def test_zoom_is_asked_again_and_stays_while_data_comes(self):
+        run = Journal(self.storage, "live", live=True)
+        run.begin(2)
+        for n in range(1, 3001):
+            for rank in range(2):
+                run.report(n, 1, rank, n, {"loss": 99 if n == 1501 and rank else 1 / n, "step": n})
+        run.commit()
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['live']}")
+        card = page.locator(".card[data-metric=loss]")
+        over = card.locator(".u-over")
+        expect(over).to_be_visible()
+        box = over.bounding_box()
+        page.mouse.move(box["x"] + box["width"] * 0.49, box["y"] + 50)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] * 0.51, box["y"] + 50, steps=4)
+        with page.expect_response(lambda reply: "/api/series" in reply.url and "metric=loss" in reply.url and "from=" in reply.url) as asked:
+            page.mouse.up()
+        line = asked.value.json()["series"][0]
+        self.assertIn(1501, line["x"])
+        self.assertEqual(99, max(line["max"]))
+        self.assertEqual([2] * len(line["n"]), line["n"])  # each step by itself
+        zoomed = page.evaluate("location.hash")
+        self.assertRegex(zoomed, "from=.*to=")
+        with page.expect_response(lambda reply: "/api/series" in reply.url and "metric=loss" in reply.url) as asked:
+            run.report(3001, 1, 0, 3001, {"loss": 5, "step": 3001})
+            run.commit()
+        self.assertEqual(line["x"], asked.value.json()["series"][0]["x"])
+        self.assertEqual(zoomed, page.evaluate("location.hash"))
+        with page.expect_response(lambda reply: "/api/series" in reply.url and "metric=loss" in reply.url and "from=" not in reply.url) as asked:
+            page.get_by_role("button", name="whole range").click()
+        self.assertEqual(6001, sum(asked.value.json()["series"][0]["n"]))
+        run.done()
+
+    def test_a_run_that_goes_on_is_seen_without_a_reload(self):
+        path = make_a(self.storage, numbers=5)
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['a']}")
+        expect(page.locator(".facts")).to_contain_text("40 reports")
+        run = Journal.__new__(Journal)
+        run.path, run.last = path, 40
+        run.reopen()
+        run.event(7, "run", command=["python"], host="n1", pid=1)
+        run.event(7, "attempt", 2, workers=8, nodes=1, reason="resume")
+        run.report(8, 2, 0, 6, {"loss": 0.1, "step": 6})
+        run.commit()
+        expect(page.locator(".facts")).to_contain_text("41 reports", timeout=10000)
+        run.done()
+
+    def test_hostile_names_are_text(self):
+        run = Journal(self.storage, HOSTILE)
+        run.begin(1)
+        for n in range(1, 60):
+            run.report(n, 1, 0, n, {"</script>": n, HOSTILE + "/" + HOSTILE: 2, "\u202egnp": 1})
+        run.log(0, f"{HOSTILE}</script><script>alert(1)</script>\x1b[31mred\x1b[0m \x1b]0;title\x07progress 1\rprogress 2\n")
+        run.event(61, "exited", 1, 0, 0, code=3)
+        run.done(62, "failed", 3, rank=0, node=0, cause=HOSTILE + "\n\x1b[2J")
+        server = self.serve()
+        page = self.open(server)
+        expect(page.get_by_role("link", name=HOSTILE)).to_be_visible()
+        page.get_by_role("link", name=HOSTILE).click()
+        expect(page.locator(".cause")).to_contain_text(HOSTILE)
+        expect(page.locator(".card .title").nth(0)).to_be_visible()
+        for part in PARTS:
+            page.get_by_role("navigation").get_by_role("link", name=part, exact=True).click()
+            expect(page.locator("#main > *").first).to_be_visible()
+            self.assertEqual(0, page.locator("img, main script, iframe").count())
+        page.get_by_role("navigation").get_by_role("link", name="logs", exact=True).click()
+        log = page.locator("pre.log")
+        expect(log).to_contain_text("progress 2")
+        expect(log).not_to_contain_text("title")
+        expect(log).not_to_contain_text("progress 1")
+
+    def test_red_text_is_red(self):
+        run = Journal(self.storage, "a")
+        run.log(0, "\x1b[1;31mred\x1b[0m plain \x1b[2Kx\n")
+        run.done(1)
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['a']}&tab=logs")
+        expect(page.locator("pre.log .f1.b")).to_have_text("red")
+        expect(page.locator("pre.log")).to_have_text("red plain x\n")
+
+    def test_seven_tabs(self):
+        make_a(self.storage, numbers=50)
+        server = self.serve()
+        run = server.ids()["a"]
+        context = self.browser.new_context()
+        for _ in range(7):
+            page = self.open(server, f"&run={run}", context)
+            expect(page.locator(".card[data-metric=loss] canvas")).to_be_visible()
+
+    def test_a_hidden_page_holds_no_stream(self):
+        make_a(self.storage, numbers=50)
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['a']}")
+        expect(page.locator(".card[data-metric=loss] canvas")).to_be_visible()
+        page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true}); document.dispatchEvent(new Event('visibilitychange'))")
+        fds = f"/proc/{server.process.pid}/fd"
+        inotify = lambda: sum("inotify" in os.readlink(os.path.join(fds, fd)) and self.watches(server) for fd in os.listdir(fds))
+        self.wait_for(lambda: inotify() == 0)
+        page.evaluate("Object.defineProperty(document, 'hidden', {value: false, configurable: true}); document.dispatchEvent(new Event('visibilitychange'))")
+        self.wait_for(lambda: inotify() > 0)
+
+    def watches(self, server):
+        """How many directories are watched for news, which is done while somebody holds a stream."""
+        total = 0
+        for fd in os.listdir(f"/proc/{server.process.pid}/fdinfo"):
+            with open(f"/proc/{server.process.pid}/fdinfo/{fd}") as file:
+                total += file.read().count("inotify wd:")
+        return total
+
+    def test_without_a_token_one_is_asked_for(self):
+        make_a(self.storage, numbers=5)
+        server = self.serve()
+        context = self.browser.new_context()
+        page = context.new_page()
+        self.addCleanup(page.close)
+        page.goto(server.url.split("#")[0])
+        expect(page.get_by_placeholder("token")).to_be_visible()
+        page.get_by_placeholder("token").fill(server.token)
+        page.get_by_role("button", name="Open").click()
+        expect(page.locator("tbody tr")).to_have_count(1)
+
+    def test_the_search_finds_in_all_ranks(self):
+        run = Journal(self.storage, "a")
+        for rank in range(12):
+            run.log(rank, f"begin\nrank {rank}: {'Needle <b>' if rank % 4 == 1 else 'hay'}\nend\n")
+        run.done(1)
+        server = self.serve()
+        page = self.open(server, f"&run={server.ids()['a']}&tab=logs")
+        expect(page.locator("pre.log")).to_contain_text("begin")
+        page.keyboard.press("/")
+        page.keyboard.type("needle")
+        expect(page.locator(".hit")).to_have_count(3)
+        page.locator(".hit").nth(2).click()
+        expect(page.locator("pre.log mark")).to_have_text("rank 9: Needle <b>")
+
+    def test_no_runs_yet(self):
+        page = self.open(self.serve())
+        expect(page.locator(".note")).to_contain_text("trainyard run -n 4 -- PROG")
+
+    def test_the_file_needs_no_script(self):
+        make_a(self.storage)
+        path = os.path.join(self.place, "page.html")
+        self.assert_status(0, self.trainyard("dashboard", "--storage-path", self.storage, "a", "-o", path))
+        context = self.browser.new_context(java_script_enabled=False)
+        page = context.new_page()
+        self.addCleanup(page.close)
+        page.goto("file://" + path)
+        expect(page.locator("figure")).to_have_count(3)
+        expect(page.locator("figure").first).to_contain_text("max 99 @5")
+
+
+if __name__ == "__main__":
+    unittest.main()
