@@ -44,7 +44,8 @@ struct agent_service {
     int parent_fd;               /* a pidfd of who keeps it, -1: nobody; borrowed */
     int lease_fd;                /* of its devices, taken over; -1 */
     const Wire__Start *start;
-    int status; /* set when the controller said goodbye: the run's exit status */
+    bool cut_off; /* set when its lease ran out, or the connection broke */
+    int status;   /* set when the controller said goodbye: the run's exit status */
 };
 
 /* Kept: another Start, or goodbye, may come over the transport. Else it is empty. */

@@ -118,6 +118,7 @@ static void on_closed(void *context, const ty_error *reason) {
     CLEANUP(buffer_done) struct buffer why = {0};
     if (reason->code != 0) buffer_printf(&why, ": %s", reason->message);
     const struct node_run *run = context;
+    run->service->cut_off = reason->code != 0;
     lose_controller(context, why.size > 0 ? why.data : "",
                     run->service->leased && reason->code != 0 ? STOP_KILLED : STOP_TOLD);
 }

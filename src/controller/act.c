@@ -160,11 +160,30 @@ static void on_checked(void *context) {
 }
 
 /* A worker that went wrong may have written where it should not. */
-static bool check(void *context) {
-    struct ty_run *run = context;
+static bool check_latest(struct ty_run *run) {
     struct checkpoints *checkpoints = run->checkpoints;
     return !storage_hangs(checkpoints_storage(checkpoints)) &&
            checkpoints_check_latest(checkpoints, on_checked, run);
+}
+
+/* Attempts never overlap: what ran on a node that was lost must be gone. */
+static bool check(void *context) {
+    struct ty_run *run = context;
+    nanoseconds left = agents_fence_left(run);
+    run->agents.fencing = left > 0;
+    if (left <= 0) return check_latest(run);
+    (void)loop_timer_start(run->loop, &run->agents.fence_timer, left);
+    return true;
+}
+
+void act_fenced(struct ty_run *run) {
+    if (!run->agents.fencing) return;
+    nanoseconds left = agents_fence_left(run);
+    run->agents.fencing = left > 0;
+    if (left > 0)
+        (void)loop_timer_start(run->loop, &run->agents.fence_timer, left);
+    else if (run_checks(run->core) && !check_latest(run))
+        run_checked(run->core);
 }
 
 static void discard(void *context, uint64_t number, int attempt) {

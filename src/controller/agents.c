@@ -195,6 +195,9 @@ static void sweep_after(const struct peer *peer, int pid) {
 
 void peer_abandon(struct peer *peer) {
     if (peer_is_remote(peer)) {
+        peer->awaited = false;
+        if (peer->channel == NULL) return;
+        peer->fenced_at = clock_boot() + CHANNEL_FENCED;
         channel_destroy(take_channel(peer));
         rendezvous_give_back(peer->run->prepared.rendezvous, peer->name, NULL, "it did not answer in time");
         return;
@@ -422,9 +425,10 @@ static void forget_live(struct peer *peer) {
 }
 
 /* What ran there ends by itself: at once when the agent is gone, else when its lease has run out. */
-static void lose_remote(struct peer *peer, const ty_error *reason) {
+static void lose_remote(struct peer *peer, nanoseconds heard_at, const ty_error *reason) {
     struct ty_run *run = peer->run;
     CLEANUP(buffer_done) struct buffer why = {0};
+    peer->fenced_at = heard_at + CHANNEL_FENCED;
     buffer_printf(&why, "node %s was lost: %s", peer->name,
                   reason->code != 0 ? reason->message : "its agent ended before its time");
     rendezvous_give_back(run->prepared.rendezvous, peer->name, NULL, why.failed ? NULL : why.data);
@@ -439,10 +443,11 @@ static void on_closed(void *context, const ty_error *reason) {
     struct ty_run *run = peer->run;
     CLEANUP(buffer_done) struct buffer why = {0};
     char text[32];
+    nanoseconds heard_at = channel_heard_at(peer->channel);
     channel_destroy(take_channel(peer));
     bool gone = run_node_state(run->core, peer->node) == NODE_GONE;
     if (peer_is_remote(peer)) {
-        lose_remote(peer, reason);
+        lose_remote(peer, heard_at, reason);
         return;
     }
     int pid = peer->handle.pid;
@@ -489,8 +494,11 @@ int peer_start(struct peer *peer, ty_error *err) {
             : prepared->engine->start_agent(&agent, prepared->lease == NULL ? -1 : lease_fd(prepared->lease),
                                             log.data, &peer->handle, err);
     buffer_done(&log);
+    peer->awaited = result == TY_ENODE;
+    if (peer->awaited) return 0; /* within the start limit it may join again */
     if (result < 0) return result;
     if (peer->handle.channel != NULL) {
+        peer->fenced_at = 0;
         peer->channel = TAKE(peer->handle.channel);
         channel_adopt(peer->channel, &peer_events, peer);
         return 0;
@@ -498,7 +506,38 @@ int peer_start(struct peer *peer, ty_error *err) {
     return channel_create(run->loop, peer->handle.channel_fd, &peer_events, peer, &peer->channel, err);
 }
 
+nanoseconds agents_fence_left(const struct ty_run *run) {
+    nanoseconds now = clock_boot(), most = 0;
+    for (uint32_t node = 0; node < run->agents.n; node++) {
+        const struct peer *peer = &run->agents.peers[node];
+        bool proven = peer->fenced_at > 0 && rendezvous_is_swept(run->prepared.rendezvous, peer->name);
+        nanoseconds left = proven || peer->fenced_at == 0 ? 0 : peer->fenced_at - now;
+        if (left > most) most = left;
+    }
+    return most;
+}
+
+/* A node has joined, perhaps again, or left before it was started. */
+static void on_nodes_changed(void *context) {
+    struct ty_run *run = context;
+    if (run->core == NULL) return;
+    for (uint32_t node = 0; node < run->agents.n; node++) {
+        struct peer *peer = &run->agents.peers[node];
+        ty_error err = {0};
+        if (!peer->awaited || run_node_state(run->core, node) != NODE_CONNECTING) continue;
+        if (peer_start(peer, &err) < 0) run_node_lost(run->core, node, err.message);
+    }
+    act_fenced(run);
+    run_room_changed(run->core);
+}
+
+static void on_fence(void *context) {
+    act_fenced(context);
+}
+
 void agents_open(struct ty_run *run) {
+    run->agents.fence_timer = (struct loop_timer){.callback = on_fence, .context = run};
+    if (run->prepared.rendezvous != NULL) rendezvous_listen(run->prepared.rendezvous, on_nodes_changed, run);
     run->agents.store_timer = (struct loop_timer){.callback = on_store_timer, .context = run};
 }
 
@@ -508,4 +547,5 @@ void agents_close(struct ty_run *run) {
         (void)reap(&run->agents.peers[node], false);
     }
     loop_timer_stop(run->loop, &run->agents.store_timer);
+    loop_timer_stop(run->loop, &run->agents.fence_timer);
 }

@@ -84,7 +84,10 @@ struct peer {
     struct answers answers; /* that the channel has no room for yet */
     struct engine_handle handle;
     char address[64];
-    uint64_t held_for;  /* rows that must be written before what the channel holds may go */
+    nanoseconds
+        fenced_at;     /* by clock_boot: nothing of what a lost node ran is there any more; 0: it is not lost */
+    bool awaited;      /* the node is to join again before its agent can be started */
+    uint64_t held_for; /* rows that must be written before what the channel holds may go */
     bool storage_hangs; /* under its logs: that was its last word of it */
 };
 
@@ -95,9 +98,13 @@ struct run_agents {
     uint32_t *looked_at; /* the same, of a plan that is only looked at */
     uint64_t since;      /* sweep_clock before the first agent */
     struct loop_timer store_timer;
+    struct loop_timer fence_timer;
+    bool fencing; /* another attempt waits for that timer */
 };
 
 int peer_start(struct peer *peer, ty_error *err);
+/* How long until nothing that ran on lost nodes can be there any more: another attempt does not begin before. */
+nanoseconds agents_fence_left(const struct ty_run *run);
 bool peer_is_remote(const struct peer *peer); /* it joined over the network */
 void peer_send(struct peer *peer, const Wire__Message *message);
 void agents_send(void *context, const Wire__Message *message); /* to all; context: the run */
@@ -166,7 +173,8 @@ struct committing {
 };
 
 extern const struct run_ops act_ops;
-void act_open(struct ty_run *run); /* timers, and an ear for commits */
+void act_fenced(struct ty_run *run); /* less may be left of the fence, or nothing */
+void act_open(struct ty_run *run);   /* timers, and an ear for commits */
 void act_close(struct ty_run *run);
 
 /* -- interruption.c: signals, stops of the owner's, machines that are taken away */

@@ -2,6 +2,8 @@
 #include "engine/address.h"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -127,6 +129,20 @@ void address_list_any(struct address_list *list, uint16_t port) {
     list->n = 2;
     address_set_port(&list->items[0], port);
     address_set_port(&list->items[1], port);
+}
+
+void address_interface(const char *address, char name[32]) {
+    struct ifaddrs *all = NULL;
+    name[0] = '\0';
+    if (getifaddrs(&all) < 0) return;
+    for (struct ifaddrs *one = all; one != NULL; one = one->ifa_next) {
+        struct address found;
+        char text[64];
+        if ((one->ifa_flags & IFF_LOOPBACK) != 0 || !address_of(one->ifa_addr, &found)) continue;
+        format_host(&found.socket, found.size, text);
+        if (str_equal(text, address)) (void)snprintf(name, 32, "%.31s", one->ifa_name);
+    }
+    freeifaddrs(all);
 }
 
 int address_fail_keyless(const char *text, ty_error *err) {

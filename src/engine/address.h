@@ -43,6 +43,9 @@ void address_format(const struct address *address, char text[64]); /* with its p
 void address_of_peer(int fd, char text[64]);
 void address_of_socket(int fd, char text[64]);
 
+/* The network interface that has this address (no port); "" for loopback, or when none has it. */
+void address_interface(const char *address, char name[32]);
+
 /* For a connection between agent and controller: no delay for small messages. */
 void address_prepare(int fd);
 /* TY_EUSAGE: that address needs a key, and how to make one. */

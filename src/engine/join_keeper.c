@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -24,6 +25,9 @@
 /* Its lease has run out then, and the controller has not given it up yet. */
 #define STOPPED_LIMIT (CHANNEL_LEASE + NS_PER_S)
 #define SWEEP_LIMIT (5 * NS_PER_S)
+/* For the controller to be found again: where only the agent died it answers, or is gone too. */
+#define AGAIN_SOON (2 * NS_PER_S)
+#define AGAIN_LATER (60 * NS_PER_S)
 
 static const int handed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
@@ -36,12 +40,16 @@ static sigset_t waited_signals(void) {
     return set;
 }
 
-/* Of a dead agent's: what it had started is ours now. */
-static void kill_children(void) {
+/* Of a dead agent's: what it had started is ours now. True when nothing is left. */
+static bool kill_children(void) {
     nanoseconds end = clock_monotonic() + SWEEP_LIMIT;
-    while (waitpid(-1, NULL, WNOHANG) >= 0 && clock_monotonic() < end) {
+    for (;;) {
+        pid_t reaped = waitpid(-1, NULL, WNOHANG);
+        if (reaped < 0) return errno == ECHILD;
+        if (reaped > 0) continue;
+        if (clock_monotonic() > end) return false;
         DIR *proc = opendir("/proc");
-        if (proc == NULL) return;
+        if (proc == NULL) return false;
         for (pid_t pid; (pid = process_next(proc)) > 0;) {
             struct process process;
             if (process_read(pid, &process) && process.parent == getpid()) (void)kill(pid, SIGKILL);
@@ -81,18 +89,18 @@ static bool has_ended(int input) {
     return size == 0 || (size < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-/* Until its end: its wait status. `input`: it ends with that; -1: nothing. */
-static int keep(pid_t agent, int input) {
+/* Until its end: its wait status. `*input`: it ends with that, which is -1 then; -1: with nothing. */
+static int keep(pid_t agent, int *input) {
     sigset_t set = waited_signals();
     CLEANUP_FD int signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    struct pollfd waited[] = {{.fd = signals, .events = POLLIN}, {.fd = input, .events = POLLIN}};
+    struct pollfd waited[] = {{.fd = signals, .events = POLLIN}, {.fd = *input, .events = POLLIN}};
     nanoseconds stopped_since = 0;
     int status = 0;
     while (!look(agent, &status, &stopped_since)) {
         (void)poll(waited, ARRAY_SIZE(waited), stopped_since > 0 || signals < 0 ? 1000 : -1);
         hand_on(signals, agent);
-        if (waited[1].revents != 0 && has_ended(input)) {
-            waited[1].fd = -1;
+        if (waited[1].revents != 0 && has_ended(*input)) {
+            *input = waited[1].fd = -1;
             (void)kill(agent, SIGKILL);
         }
         if (stopped_since > 0 && clock_boot() - stopped_since > STOPPED_LIMIT) (void)kill(agent, SIGKILL);
@@ -100,25 +108,59 @@ static int keep(pid_t agent, int input) {
     return status;
 }
 
+static void tell(const struct join_node *node, const char *what) {
+    (void)dprintf(STDERR_FILENO, "trainyard %s: node %u: %s\n", node->command, node->node_rank, what);
+}
+
+/* One agent, until its end: its wait status; -1 when it cannot be started. */
+static int serve_once(const struct join_node *node, bool swept, int *input, struct join_life *life,
+                      const sigset_t *saved) {
+    CLEANUP_FD int self = kernel_hold(getpid());
+    *life = (struct join_life){0};
+    pid_t agent = fork();
+    if (agent < 0) return -1;
+    if (agent == 0) {
+        (void)sigprocmask(SIG_SETMASK, saved, NULL);
+        _exit(join_node_run(node, swept, self, life));
+    }
+    return keep(agent, input);
+}
+
+/* An agent that died in a run, or lost its controller by the network, is followed by another one: the run may want
+ * the node again. */
+static int serve(const struct join_node *node, struct join_life *life, const sigset_t *saved) {
+    struct join_node again = *node;
+    bool swept = false;
+    int input = node->ends_with_input ? STDIN_FILENO : -1;
+    for (;;) {
+        char text[96], name[32];
+        int status = serve_once(&again, swept, &input, life, saved);
+        if (status < 0) break;
+        bool died = WIFSIGNALED(status);
+        if (!died && !life->again) return WEXITSTATUS(status);
+        (void)snprintf(text, sizeof text, "its agent was killed by %s",
+                       died ? str_signal(WTERMSIG(status), name) : "");
+        if (died) tell(node, text);
+        if (!kill_children()) {
+            tell(node, "processes of the run do not end, stuck in the kernel");
+            break;
+        }
+        bool let_go = node->ends_with_input && input < 0;
+        if (!life->served || let_go) break;
+        swept = true;
+        again.limit = died ? AGAIN_SOON : AGAIN_LATER;
+    }
+    return ty_error_exit_status(TY_ENODE);
+}
+
 int join_node_serve(const struct join_node *node) {
     sigset_t set = waited_signals(), saved;
-    char text[32];
+    struct join_life *life =
+        mmap(NULL, sizeof *life, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (life == MAP_FAILED) return ty_error_exit_status(TY_ESTART);
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     (void)sigprocmask(SIG_BLOCK, &set, &saved);
-    CLEANUP_FD int self = kernel_hold(getpid());
-    pid_t agent = fork();
-    if (agent < 0) {
-        (void)dprintf(STDERR_FILENO, "trainyard %s: cannot fork: %s\n", node->command, strerror(errno));
-        return ty_error_exit_status(TY_ESTART);
-    }
-    if (agent == 0) {
-        (void)sigprocmask(SIG_SETMASK, &saved, NULL);
-        _exit(join_node_run(node, self));
-    }
-    int status = keep(agent, node->ends_with_input ? STDIN_FILENO : -1);
-    if (WIFEXITED(status)) return WEXITSTATUS(status);
-    kill_children();
-    (void)dprintf(STDERR_FILENO, "trainyard %s: node %u: its agent was killed by %s\n", node->command,
-                  node->node_rank, str_signal(WTERMSIG(status), text));
-    return ty_error_exit_status(TY_ENODE);
+    int status = serve(node, life, &saved);
+    (void)munmap(life, sizeof *life);
+    return status;
 }

@@ -190,7 +190,7 @@ static int probe(const struct join_node *node, struct cluster **cluster, ty_erro
     return result;
 }
 
-static int say_join(const struct join_node *node, struct channel *channel, ty_error *err) {
+static int say_join(const struct join_node *node, bool swept, struct channel *channel, ty_error *err) {
     struct cluster *cluster = NULL;
     Wire__Join join = WIRE__JOIN__INIT;
     int result = probe(node, &cluster, err);
@@ -203,6 +203,7 @@ static int say_join(const struct join_node *node, struct channel *channel, ty_er
         join.node_name = (char *)(node->node_name != NULL ? node->node_name : cluster->nodes[0].name);
         join.pid = getpid();
         join.time = clock_wall();
+        join.swept = swept;
         if (node->program != NULL) join.program = (char *)node->program;
         if (node->storage_path != NULL) join.storage_path = (char *)node->storage_path;
         result = channel_send(channel, &WIRE_MESSAGE(JOIN, join, &join));
@@ -224,6 +225,10 @@ struct resting {
     int status;
     char why[512]; /* of the dismissal, or the end */
 };
+
+static void free_start(Wire__Start **start) {
+    wire__start__free_unpacked(*start, NULL);
+}
 
 static Wire__Start *copy_start(const Wire__Start *start) {
     CLEANUP(buffer_done) struct buffer bytes = {0};
@@ -264,13 +269,13 @@ static const struct channel_events resting_events = {
     .message = on_message, .output = on_output, .closed = on_closed};
 
 /* With `node` it joins first. Until a Start, whose transport is then handed on, or the end. */
-static int rest(const struct join_node *node, struct transport *transport, struct resting *resting,
+static int rest(const struct join_node *node, bool swept, struct transport *transport, struct resting *resting,
                 ty_error *err) {
     *resting = (struct resting){.loop = loop_create(err), .status = ty_error_exit_status(TY_ENODE)};
     if (resting->loop == NULL) return err->code;
     int result =
         channel_create_over(resting->loop, transport, &resting_events, resting, &resting->channel, err);
-    if (result == 0 && node != NULL) result = say_join(node, resting->channel, err);
+    if (result == 0 && node != NULL) result = say_join(node, swept, resting->channel, err);
     if (result == 0) channel_keep_alive(resting->channel, CHANNEL_LEASED);
     while (result == 0 && resting->start == NULL && !resting->dismissed && !resting->closed)
         (void)loop_turn(resting->loop, true);
@@ -284,46 +289,59 @@ static int rest(const struct join_node *node, struct transport *transport, struc
 /* -- the agent */
 
 struct node_agent {
-    const struct join_node *node;
+    struct join_life *life;
     struct agent_process process;
     int parent_fd;
 };
 
-/* Exit status, or -1 to rest again. */
+/* Exit status, or -1 to rest again. Whoever lost the controller by the network has ended what it ran. */
 static int serve_start(struct node_agent *agent, struct transport *transport, const Wire__Start *start) {
     struct agent_service service = {
         .transport = transport, .parent_fd = agent->parent_fd, .lease_fd = -1, .start = start, .status = -1};
+    agent->life->served = true;
     enum agent_end end = agent_serve(&agent->process, &service);
     if (end == AGENT_KEPT) return -1;
     transport_close(transport);
-    if (service.status >= 0) return service.status;
-    return ty_error_exit_status(TY_ENODE);
+    agent->life->again = service.cut_off;
+    return service.status >= 0 ? service.status : ty_error_exit_status(TY_ENODE);
 }
 
-int join_node_run(const struct join_node *node, int parent_fd) {
+/* A node that comes back may be early: the controller has not noticed yet that it was gone. */
+static int join_again(const struct join_node *node, struct transport *transport, struct resting *resting,
+                      ty_error *err) {
+    nanoseconds end = clock_monotonic() + node->limit;
+    int result = rest(node, true, transport, resting, err);
+    while (result == 0 && resting->dismissed && resting->status == ty_error_exit_status(TY_EUSAGE) &&
+           clock_monotonic() < end) {
+        transport_close(transport);
+        (void)poll(NULL, 0, RETRY_MOST_MS);
+        result = connect_to_controller(node, transport, err);
+        if (result == 0) result = rest(node, true, transport, resting, err);
+    }
+    return result;
+}
+
+int join_node_run(const struct join_node *node, bool swept, int parent_fd, struct join_life *life) {
     struct transport transport = TRANSPORT_PLAIN(-1);
-    struct resting resting;
-    struct node_agent agent = {.node = node, .parent_fd = parent_fd};
+    struct resting resting = {0};
+    struct node_agent agent = {.life = life, .parent_fd = parent_fd};
     ty_error err = {0};
     (void)signal(SIGPIPE, SIG_IGN);
     int result = connect_to_controller(node, &transport, &err);
     if (result == 0 && !agent_process_open(&agent.process)) result = ty_fail_memory(&err);
+    if (result == 0)
+        result = swept ? join_again(node, &transport, &resting, &err)
+                       : rest(node, false, &transport, &resting, &err);
     int status = -1;
-    const struct join_node *joins = node;
     while (result == 0 && status < 0) {
-        result = rest(joins, &transport, &resting, &err);
-        joins = NULL;
-        if (result < 0) break;
-        if (resting.start != NULL && transport.fd >= 0)
-            status = serve_start(&agent, &transport, resting.start);
-        else
-            status = resting.status;
-        wire__start__free_unpacked(resting.start, NULL);
-        if (resting.start == NULL && resting.why[0] != '\0') tell(node, "%s", resting.why);
+        CLEANUP(free_start) Wire__Start *start = TAKE(resting.start);
+        status = start != NULL && transport.fd >= 0 ? serve_start(&agent, &transport, start) : resting.status;
+        if (start == NULL && resting.why[0] != '\0') tell(node, "%s", resting.why);
+        if (status < 0) result = rest(NULL, false, &transport, &resting, &err);
     }
     agent_process_close(&agent.process);
     transport_close(&transport);
     if (result == 0) return status;
-    tell(node, "%s", err.message);
-    return ty_error_exit_status(result);
+    if (!swept) tell(node, "%s", err.message);
+    return ty_error_exit_status(swept ? TY_ENODE : result); /* the run may have ended meanwhile */
 }

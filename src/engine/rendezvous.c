@@ -142,7 +142,10 @@ void rendezvous_enter(struct rendezvous *rendezvous, struct channel *channel, co
     }
     slot->channel = channel;
     slot->state = SLOT_JOINED;
-    if (rendezvous->local_address[0] == '\0') strcpy(rendezvous->local_address, visitor->own_address);
+    if (rendezvous->local_address[0] == '\0') {
+        strcpy(rendezvous->local_address, visitor->own_address);
+        address_interface(rendezvous->local_address, rendezvous->local_interface);
+    }
     channel_adopt(channel, &waiting_events, slot);
     channel_keep_alive(channel, CHANNEL_JUDGES);
     if (rendezvous->changed != NULL) rendezvous->changed(rendezvous->context);
@@ -273,6 +276,25 @@ int64_t rendezvous_rank(const struct rendezvous *rendezvous, const char *node_na
     const struct slot *slot = find(rendezvous, node_name);
     if (slot != NULL) return slot->rank;
     return rendezvous_is_local(rendezvous, node_name) ? 0 : -1;
+}
+
+bool rendezvous_is_swept(const struct rendezvous *rendezvous, const char *node_name) {
+    const struct slot *slot = find(rendezvous, node_name);
+    return slot != NULL && slot->state == SLOT_JOINED && slot->join->swept;
+}
+
+void rendezvous_listen(struct rendezvous *rendezvous, void (*changed)(void *context), void *context) {
+    rendezvous->changed = changed;
+    rendezvous->context = context;
+}
+
+const char *rendezvous_interface_of(const struct rendezvous *rendezvous, const char *node_name) {
+    if (rendezvous_is_local(rendezvous, node_name)) return rendezvous->local_interface;
+    const struct slot *slot = find(rendezvous, node_name);
+    for (size_t i = 0; slot != NULL && slot->join != NULL && i < slot->join->n_addresses; i++)
+        if (str_equal(slot->join->addresses[i]->address, slot->address))
+            return slot->join->addresses[i]->interface;
+    return "";
 }
 
 const char *rendezvous_address_of(const struct rendezvous *rendezvous, const char *node_name) {

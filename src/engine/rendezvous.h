@@ -88,6 +88,12 @@ uint32_t rendezvous_count(const struct rendezvous *rendezvous);
 int64_t rendezvous_rank(const struct rendezvous *rendezvous, const char *node_name);
 /* The node that does not join, since it is this machine. */
 bool rendezvous_is_local(const struct rendezvous *rendezvous, const char *node_name);
+/* It has joined again, and nothing is left of its agent that was lost, nor of the workers of that one. */
+bool rendezvous_is_swept(const struct rendezvous *rendezvous, const char *node_name);
+/* `changed` is called from the loop when a node has joined, left, or was given up. */
+void rendezvous_listen(struct rendezvous *rendezvous, void (*changed)(void *context), void *context);
+/* The network interface with that address; "" when it is not known. */
+const char *rendezvous_interface_of(const struct rendezvous *rendezvous, const char *node_name);
 /* Where a node is reached by the others; NULL: not known. */
 const char *rendezvous_address_of(const struct rendezvous *rendezvous, const char *node_name);
 

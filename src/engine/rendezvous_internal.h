@@ -59,7 +59,8 @@ struct rendezvous {
     struct slot *slots; /* max_nodes */
     struct cluster *local;
     char local_address[64]; /* of this machine, as its nodes reach it; "" until one has joined */
-    bool began;             /* the starter was called */
+    char local_interface[32];
+    bool began; /* the starter was called */
     void (*changed)(void *context);
     void *context;
 };

@@ -91,7 +91,7 @@ int key_read_line(struct run_key *key, int fd, ty_error *err) {
 int key_take_variable(struct run_key *key, ty_error *err) {
     char *value = getenv(KEY_VARIABLE);
     key->text[0] = '\0';
-    if (value == NULL) return 0;
+    if (value == NULL || *value == '\0') return 0;
     int result = key_set(key, value, err);
     explicit_bzero(value, strlen(value)); /* it would be in /proc/PID/environ */
     (void)unsetenv(KEY_VARIABLE);

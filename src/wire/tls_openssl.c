@@ -14,8 +14,8 @@
 #include <string.h>
 #include <trainyard/api.h>
 
-#include "base/module.h"
 #include "base/cleanup.h"
+#include "base/module.h"
 #include "base/str.h"
 #include "wire/tls_module.h"
 
@@ -224,6 +224,7 @@ static int shake_hands(struct tls *tls, bool *writable, ty_error *err) {
         return 0;
     default: {
         char text[160];
+        if (ERR_peek_error() == 0) return ty_fail(err, TY_ECOMM, "the other end closed the connection");
         return ty_fail(err, TY_EPROTOCOL, "the handshake failed (%s): have both the same key?", reason(text));
     }
     }

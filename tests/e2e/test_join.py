@@ -95,6 +95,49 @@ class Lost(JoinCase):
         self.assertRegex(first.err, "first cause: node .*-1 was lost: its agent ended before its time")
         self.assertIn("its agent was killed by signal 9", second.err)
 
+    def attempts(self):
+        """What each rank of each attempt wrote: (attempt, rank, begin or end, when), by time."""
+        with open(os.path.join(self.place, "notes")) as file:
+            return sorted((line.split() for line in file if line.count(" ") == 3), key=lambda words: int(words[3]))
+
+    def test_a_killed_agent_is_followed_by_another(self):
+        started = self.begin("echo $PPID > agent.$TRAINYARD_ATTEMPT.$RANK; : > ready.$RANK; "
+                             "test $TRAINYARD_ATTEMPT = 2 || exec sleep 3073", "--max-failures", 1)
+        with open(os.path.join(self.place, "agent.1.1")) as file:
+            os.kill(int(file.read()), signal.SIGKILL)
+        first, second = (self.finish(process) for process in started)
+        self.assert_status(0, first)
+        self.assert_status(0, second)
+        self.assertIn("attempt 2 begins", first.err)
+
+    def test_attempts_never_overlap_when_an_agent_is_stopped(self):
+        script = ("echo $TRAINYARD_ATTEMPT $RANK begin $(date +%s%N) >> notes; echo $PPID > agent.$TRAINYARD_ATTEMPT.$RANK; "
+                  ": > ready.$RANK; test $TRAINYARD_ATTEMPT = 2 && exit; "
+                  "while :; do echo $TRAINYARD_ATTEMPT $RANK goes $(date +%s%N) >> notes; sleep 0.05; done")
+        started = self.begin(script, "--max-failures", 1)
+        with open(os.path.join(self.place, "agent.1.1")) as file:
+            os.kill(int(file.read()), signal.SIGSTOP)
+        first, second = (self.finish(process) for process in started)
+        self.assert_status(0, first)
+        self.assert_status(0, second)
+        self.assertIn("was killed by signal 9", second.err)
+        notes = [words[0] for words in self.attempts()]
+        self.assertEqual(sorted(notes), notes)
+        self.assertIn("2", notes)
+
+    def test_an_agent_that_is_stopped_for_a_while_goes_on(self):
+        started = self.begin("echo $PPID > agent.$RANK; : > ready.$RANK; while ! test -e go; do sleep 0.05; done")
+        with open(os.path.join(self.place, "agent.1")) as file:
+            agent = int(file.read())
+        os.kill(agent, signal.SIGSTOP)
+        time.sleep(4)
+        os.kill(agent, signal.SIGCONT)
+        time.sleep(1.5)
+        self.write("go", "")
+        first, second = (self.finish(process) for process in started)
+        self.assert_status(0, first)
+        self.assert_status(0, second)
+
     def test_the_controller_is_killed(self):
         started = self.begin(": > ready.$RANK; exec sleep 3072")
         os.kill(started[0].pid, signal.SIGKILL)
