@@ -168,8 +168,10 @@ static bool same_name(const char *name, const char *known) {
 bool foreign_option(const char *name, const char *word, ty_error *err) {
     for (size_t i = 0; i < ARRAY_SIZE(foreign); i++) {
         if (!same_name(name, foreign[i].name)) continue;
-        (void)ty_fail(err, TY_EUSAGE, "unknown option %.80s, which is %s's: %s", word, foreign[i].whose,
-                      foreign[i].hint);
+        (void)ty_fail(
+            err, TY_EUSAGE, "unknown option %.80s, which is %s's: %s%s", word, foreign[i].whose,
+            foreign[i].hint,
+            str_equal(foreign[i].whose, TORCHRUN) ? "; `trainyard torchrun` takes its whole command line" : "");
         return true;
     }
     return false;

@@ -133,16 +133,21 @@ void run_record_clean(struct run *run, uint32_t node, bool clean, uint32_t lefto
     record(run, &event);
 }
 
+/* What both ends tell, that of an attempt and that of the run: how, and what was the first cause. */
+#define TELL_END(run, end)                                 \
+    do {                                                   \
+        (end)->outcome = run_outcome_name((run)->outcome); \
+        (end)->status = run_exit_status(run);              \
+        if ((run)->failure.outcome == OUTCOME_NONE) break; \
+        (end)->rank = (run)->failure.rank;                 \
+        (end)->node = (run)->failure.node;                 \
+        (end)->cause = (run)->failure.text;                \
+    } while (0)
+
 void run_record_attempt_end(struct run *run) {
     struct run_event event = run_event_new(EVENT_ATTEMPT_END);
     struct event_attempt_end *end = &event.of.attempt_end;
-    end->outcome = run_outcome_name(run->outcome);
-    end->status = run_exit_status(run);
-    if (run->failure.outcome != OUTCOME_NONE) {
-        end->rank = run->failure.rank;
-        end->node = run->failure.node;
-        end->cause = run->failure.text;
-    }
+    TELL_END(run, end);
     if (run->outcome == OUTCOME_RESIZED) {
         end->resize = run->resize.text;
         end->lost_seconds = run->resize.lost_seconds;
@@ -154,13 +159,6 @@ void run_record_attempt_end(struct run *run) {
 
 void run_record_end(struct run *run) {
     struct run_event event = run_event_new(EVENT_RUN_END);
-    struct event_run_end *end = &event.of.run_end;
-    end->outcome = run_outcome_name(run->outcome);
-    end->status = run_exit_status(run);
-    if (run->failure.outcome != OUTCOME_NONE) {
-        end->rank = run->failure.rank;
-        end->node = run->failure.node;
-        end->cause = run->failure.text;
-    }
+    TELL_END(run, &event.of.run_end);
     record(run, &event);
 }

@@ -119,6 +119,8 @@ class Options(Case):
                 with self.subTest(command=command, word=word):
                     finished = self.trainyard(command, word, "2", *(PROGRAM if command == "run" else []))
                     self.assert_usage(finished, command, word.partition("=")[0], ours)
+        for word in ("--nproc_per_node=2", "--standalone", "--rdzv-id=1", "--tee=3"):
+            self.assert_usage(self.trainyard("run", word, *PROGRAM), "run", "which is torchrun's", "`trainyard torchrun` takes its whole command line")
         self.assert_usage(self.trainyard("plan", "--nnodes", "2"), "plan", "--nnodes", "-n N")
         self.assert_usage(self.trainyard("run", "--nnodes", "2", *PROGRAM), "run", "--nnodes", "--rendezvous")
         self.assert_usage(self.trainyard("logs", "--ntasks", "2"), "logs", "--ntasks", "--help")

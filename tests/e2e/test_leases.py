@@ -343,6 +343,20 @@ class LeaseFiles(LeaseCase):
         self.assert_line(finished, "run", self.leases, "not safe")
         self.assertFalse(os.path.exists(os.path.join(self.storage, "run")))
 
+    @unittest.skipUnless(os.getuid() == 0, "only root can make what is another's")
+    def test_squatted_directory_is_refused(self):
+        """Somebody was there first, with whatever mode: he could remove leases. Whose it is, and the cure."""
+        os.mkdir(self.leases)
+        os.chown(self.leases, 65534, 65534)
+        for mode in (0o700, 0o755, 0o1777):
+            with self.subTest(mode=oct(mode)):
+                os.chmod(self.leases, mode)
+                finished = self.finish(self.hold("run", script="true"))
+                self.assertNotEqual(0, finished.status)
+                self.assert_line(finished, "run", self.leases, "not safe", "belongs to user nobody (65534)",
+                                 "sudo install -d -m 1777 -o root /run/trainyard", "TRAINYARD_LEASE_DIR")
+                self.assertFalse(os.path.exists(os.path.join(self.storage, "run")))
+
     def test_directory_behind_a_link_is_refused(self):
         os.mkdir(os.path.join(self.place, "elsewhere"))
         os.symlink("elsewhere", self.leases)
