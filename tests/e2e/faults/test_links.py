@@ -5,6 +5,7 @@ each on hosts of its own.
 
 import os
 import secrets
+import signal
 import sys
 import time
 
@@ -94,13 +95,13 @@ class Silence(Links):
         self.hosts = hosts = Hosts(self, 4)
         cut = self.begin("cut", ["h1", "h2"], n="2")
         stopped = self.begin("stopped", ["h3", "h4"], n="2")
-        agent = self.agent_on("h4")
+        agent = self.agent_of_node(stopped[1])
         hosts.cut("h1", "h2")
-        hosts.run("h4", "kill", "-STOP", *agent)
+        os.kill(agent, signal.SIGSTOP)
         time.sleep(2)
         hosts.mend()
         time.sleep(2)
-        hosts.run("h4", "kill", "-CONT", *agent)
+        os.kill(agent, signal.SIGCONT)
         time.sleep(0.5)
         for name, nodes in (("cut", cut), ("stopped", stopped)):
             self.enough(name)
@@ -108,9 +109,11 @@ class Silence(Links):
                 self.assert_status(0, self.finish(node))
             self.assertEqual([], self.times(name, 2, 0), "another attempt was begun")
 
-    def agent_on(self, host):
-        """Pids, there, of the processes that serve the run."""
-        return self.hosts.run(host, "pgrep", "-f", "trainyard run").out.split()
+    def agent_of_node(self, node):
+        """The process that serves the run, which the command itself keeps."""
+        keeper = self.hosts.pid_of(node)
+        with open("/proc/%d/task/%d/children" % (keeper, keeper)) as file:
+            return int(file.read().split()[0])
 
 
 class Trouble(Links):
@@ -140,7 +143,7 @@ class Trouble(Links):
         self.hosts = hosts = Hosts(self, 2, networks=2)
         hosts.run("h2", "ip", "link", "set", "eth0", "down")
         hosts.run("h2", "mount", "--bind", self.write("resolv.conf", "nameserver 10.77.1.77\noptions timeout:2 attempts:1\n"), "/etc/resolv.conf")
-        for k, (here, there) in enumerate((("h1:7001,10.77.1.1:7001",) * 2, ("[fd77:1::1]:7002", "nowhere.example.org:7002,[fd77:1::1]:7002"),
+        for k, (here, there) in enumerate((("10.77.1.1:7001", "h1:7001,10.77.1.1:7001"), ("[fd77:1::1]:7002", "nowhere.example.org:7002,[fd77:1::1]:7002"),
                                            ("[fd77:1::1]:7003",) * 2)):
             with self.subTest(there):
                 nodes = [self.join("address-%d" % k, host, rank, meeting, "-n", "2", "--placement", "SPREAD", nodes="2",
