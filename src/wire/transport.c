@@ -2,9 +2,11 @@
 #include "wire/transport.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -36,11 +38,15 @@ bool transport_pending(const struct transport *transport) {
     return transport->unread.size > 0 || (transport->tls != NULL && tls_pending(transport->tls));
 }
 
+/* All that was written, also what the kernel could not even send, since a link is down or a packet filter of this
+ * machine holds it up. */
 bool transport_acknowledged(const struct transport *transport) {
     struct tcp_info info = {0};
     socklen_t size = sizeof info;
+    int left = 0;
     if (getsockopt(transport->fd, IPPROTO_TCP, TCP_INFO, &info, &size) < 0) return false;
-    return info.tcpi_state == TCP_ESTABLISHED && info.tcpi_unacked == 0;
+    if (ioctl(transport->fd, SIOCOUTQ, &left) < 0) return false;
+    return info.tcpi_state == TCP_ESTABLISHED && left == 0;
 }
 
 void transport_close(struct transport *transport) {
