@@ -53,6 +53,7 @@ class Block:
 
     def take(self, rows: Any) -> Block:
         """The rows of these numbers, in their order."""
+        rows = np.asarray(rows, dtype=np.int64)
         taken = {
             name: column[rows] if isinstance(column, np.ndarray) else column.take(rows)
             for name, column in self.columns.items()
