@@ -1,5 +1,5 @@
-/* The processes beside a worker: what one that ended well left in its group (jobs in the background, as an upload
- * that goes on), and who of a living one's hears a stop (listeners.c). */
+/* The processes beside a worker: what one that ended well left in its group (jobs in the background, as an
+ * upload that goes on), and who of a living one's hears a stop (listeners.c). */
 #ifndef AGENT_LEFTOVERS_H
 #define AGENT_LEFTOVERS_H
 

@@ -29,12 +29,6 @@ void document_destroy(struct document *document) {
     free(document);
 }
 
-static int read_root(struct tree *tree, json_t **root) {
-    int result = tree_begin(tree);
-    if (result == 0) result = tree_value(tree, 1, root);
-    return result < 0 ? result : tree_end(tree);
-}
-
 static bool is_too_deep(const json_t *value, int depth) {
     if (!json_is_object(value) && !json_is_array(value)) return false;
     if (depth > TREE_DEEPEST) return true;
@@ -73,7 +67,11 @@ int document_parse(const char *text, size_t size, const char *name, struct docum
     parsed->name = strdup(name);
     struct tree tree = {.name = name, .places = &parsed->places, .err = err};
     int result = parsed->name == NULL ? ty_fail_memory(err) : tree_from_text(&tree, size > 0 ? text : "", size);
-    if (result == 0) result = read_root(&tree, &parsed->root);
+    if (result == 0) {
+        result = tree_begin(&tree);
+        if (result == 0) result = tree_value(&tree, 1, &parsed->root);
+        result = result < 0 ? result : tree_end(&tree);
+    }
     bool no_yaml = tree.parser.error == YAML_SCANNER_ERROR || tree.parser.error == YAML_PARSER_ERROR;
     tree_done(&tree);
     if (no_yaml && read_json(text, size, parsed)) {

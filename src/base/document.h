@@ -41,8 +41,8 @@ const char *document_where_key(const struct document *document, const json_t *ma
 int document_check_keys(const struct document *document, const json_t *map, const char *what,
                         const char *const *known, size_t n, ty_error *err);
 
-/* Appends the values of a JSON list as one YAML stream, a document each. Texts keep their meaning for every reader
- * of YAML, whatever they hold. */
+/* Appends the values of a JSON list as one YAML stream, a document each. Texts keep their meaning for every
+ * reader of YAML, whatever they hold. */
 int document_write(const json_t *roots, struct buffer *out, ty_error *err);
 
 /* A tree of jansson as text. jansson writes 0.98 with 17 digits, as 0.97999999999999998; here each real has as

@@ -69,8 +69,8 @@ int cli_print(const struct buffer *text, ty_error *err);
 
 void go_on_format(const struct arguments *arguments, const char *name, struct buffer *out);
 
-/* The same line for another place: `program` run `more` OPTIONS --resume NAME -- PROG, without the options in `less`
- * (NULL-terminated). */
+/* The same line for another place: `program` run `more` OPTIONS --resume NAME -- PROG, without the options in
+ * `less` (NULL-terminated). */
 struct go_on_line {
     const char *program, *more;
     const char *const *less;

@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/document.h"
 #include "base/log.h"
@@ -322,10 +323,8 @@ struct holders {
 };
 
 static int add_holder(struct holders *holders, int directory, const char *name, ty_error *err) {
-    struct lease_holder *grown = reallocarray(holders->items, holders->n + 1, sizeof *grown);
-    if (grown == NULL) return ty_fail_memory(err);
-    holders->items = grown;
-    struct lease_holder *holder = &grown[holders->n];
+    if (ARRAY_GROW(holders->items, holders->n) < 0) return ty_fail_memory(err);
+    struct lease_holder *holder = &holders->items[holders->n];
     if (look(directory, name, holder) == 0) return 0;
     holders->n++;
     holders->n_claims += holder->n;

@@ -15,15 +15,13 @@
 /* -- made */
 
 static int add_amount(Wire__Amount ***list, size_t *n, const struct resource *resource) {
-    Wire__Amount **grown = realloc(*list, (*n + 1) * sizeof *grown);
-    if (grown == NULL) return -ENOMEM;
-    *list = grown;
+    if (ARRAY_GROW(*list, *n) < 0) return -ENOMEM;
     Wire__Amount *amount = calloc(1, sizeof *amount);
     if (amount == NULL) return -ENOMEM;
     wire__amount__init(amount);
     amount->name = resource->name;
     amount->amount = resource->amount;
-    grown[(*n)++] = amount;
+    (*list)[(*n)++] = amount;
     return 0;
 }
 

@@ -141,13 +141,11 @@ static int add_address(Wire__Join *join, const struct ifaddrs *one) {
     struct address address;
     bool usable = (one->ifa_flags & IFF_UP) != 0 && (one->ifa_flags & IFF_LOOPBACK) == 0;
     if (!usable || !address_of(one->ifa_addr, &address) || address_is_link_local(&address)) return 0;
-    Wire__Address **grown = realloc(join->addresses, (join->n_addresses + 1) * sizeof *grown);
-    if (grown == NULL) return -ENOMEM;
-    join->addresses = grown;
+    if (ARRAY_GROW(join->addresses, join->n_addresses) < 0) return -ENOMEM;
     Wire__Address *made = calloc(1, sizeof *made);
     if (made == NULL) return -ENOMEM;
     wire__address__init(made);
-    grown[join->n_addresses++] = made;
+    join->addresses[join->n_addresses++] = made;
     char text[64];
     address_set_port(&address, 0);
     address_format(&address, text);

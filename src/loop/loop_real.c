@@ -245,18 +245,14 @@ static int fill_spare(struct real_loop *loop) {
     return 0;
 }
 
-/* libuv can let go of nothing without its descriptor. */
-static void keep_lost(struct real_loop *loop) {
-    static _Atomic(struct real_loop *) all;
-    loop->next = all;
-    while (!atomic_compare_exchange_weak(&all, &loop->next, loop)) {
-    }
-}
-
 static void destroy(struct loop *base) {
     struct real_loop *loop = (struct real_loop *)base;
     if (!intact(base)) {
-        keep_lost(loop);
+        /* libuv can let go of nothing without its descriptor. */
+        static _Atomic(struct real_loop *) all;
+        loop->next = all;
+        while (!atomic_compare_exchange_weak(&all, &loop->next, loop)) {
+        }
         return;
     }
     uv_close((uv_handle_t *)&loop->before_sleep, NULL);

@@ -29,10 +29,6 @@ void pace_destroy(struct pace *pace) {
     free(pace);
 }
 
-void pace_reset(struct pace *pace) {
-    memset(pace->ranks, 0, pace->n_ranks * sizeof pace->ranks[0]);
-}
-
 void pace_note(struct pace *pace, uint32_t rank, nanoseconds time) {
     if (rank >= pace->n_ranks) return;
     struct pace_rank *slot = &pace->ranks[rank];
@@ -51,16 +47,13 @@ static nanoseconds median(nanoseconds *values, size_t n) {
     return values[(n - 1) / 2];
 }
 
-static nanoseconds interval_of(const struct pace_rank *slot) {
+bool pace_interval(const struct pace *pace, uint32_t rank, nanoseconds *interval) {
+    if (rank >= pace->n_ranks || pace->ranks[rank].n < INTERVALS_LEAST) return false;
+    const struct pace_rank *slot = &pace->ranks[rank];
     nanoseconds values[INTERVALS];
     size_t n = slot->n < INTERVALS ? slot->n : INTERVALS;
     memcpy(values, slot->intervals, n * sizeof *values);
-    return median(values, n);
-}
-
-bool pace_interval(const struct pace *pace, uint32_t rank, nanoseconds *interval) {
-    if (rank >= pace->n_ranks || pace->ranks[rank].n < INTERVALS_LEAST) return false;
-    *interval = interval_of(&pace->ranks[rank]);
+    *interval = median(values, n);
     return true;
 }
 

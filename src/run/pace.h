@@ -19,7 +19,6 @@ struct pace_straggler {
 
 struct pace *pace_create(uint32_t n_ranks); /* NULL when memory is short */
 void pace_destroy(struct pace *pace);       /* NULL is fine */
-void pace_reset(struct pace *pace);         /* a new attempt */
 
 /* A report came; times of one rank must not go back (one that does is ignored). */
 void pace_note(struct pace *pace, uint32_t rank, nanoseconds time);

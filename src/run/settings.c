@@ -326,16 +326,13 @@ int setting_set_json(const struct setting *setting, struct run_settings *setting
     return given == NULL ? ty_fail_memory(err) : refuse_for(setting, subject, given, &why, err);
 }
 
-static int refuse_map(const struct document *document, const json_t *value, const char *key, ty_error *err) {
-    return ty_fail(err, TY_EUSAGE, "%s: %s must be a map", document_where(document, value), key);
-}
-
 static int read_section(struct run_settings *settings, const json_t *map, const char *section,
                         const struct document *document, const char *const *others, size_t n_others,
                         ty_error *err) {
     const char *what = section == NULL ? "run_config" : section;
     const char *known[SETTINGS_KEYS];
-    if (!json_is_object(map)) return refuse_map(document, map, what, err);
+    if (!json_is_object(map))
+        return ty_fail(err, TY_EUSAGE, "%s: %s must be a map", document_where(document, map), what);
     if (n_others > 0) memcpy(known, others, n_others * sizeof *known);
     size_t n = settings_keys(section, true, known, n_others);
     int result = document_check_keys(document, map, what, known, n, err);

@@ -114,14 +114,6 @@ static int read_topology(const char *topology, struct dims *dims, int64_t *chips
         topology);
 }
 
-int tpu_chips(const char *topology, int64_t *chips, ty_error *err) {
-    struct dims dims;
-    int64_t product;
-    int result = read_topology(topology, &dims, &product, err);
-    if (result == 0) *chips = product;
-    return result;
-}
-
 static bool is_cube(const struct generation *generation, const struct dims *dims) {
     if (dims->n != 3 || generation->cubes_up_to[0] == 0) return false;
     for (size_t i = 0; i < 3; i++)
@@ -141,12 +133,6 @@ static bool dims_valid(const struct generation *generation, const struct dims *d
     char text[64];
     format_dims(dims, text, sizeof text);
     return is_listed(generation->topologies, text) || is_cube(generation, dims);
-}
-
-bool tpu_topology_valid(const char *generation, const char *topology) {
-    const struct generation *found = find_generation(generation);
-    struct dims dims;
-    return found != NULL && parse_dims(topology, &dims) && dims_valid(found, &dims);
 }
 
 static int refuse_topology(const struct generation *generation, const char *topology, ty_error *err) {

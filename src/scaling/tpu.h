@@ -17,10 +17,7 @@ struct tpu_shape {
 
 /* "TPU-V6E", "v6e", "tpu7x" -> "v6e", "v7x"; else TY_EUSAGE with those known. */
 int tpu_generation(const char *accelerator_type, char generation[16], ty_error *err);
-/* Product of the x-separated positive numbers (four at most); TY_EUSAGE for "", "4x", "x4", "axb". */
-int tpu_chips(const char *topology, int64_t *chips, ty_error *err);
-bool tpu_topology_valid(const char *generation, const char *topology);
-/* All of 2.2 for a type and a topology; chips_per_vm 0 means the default, less is refused ("must be positive").
+/* All of 2.2 for a type and a topology, x-separated positive numbers, four at most; chips_per_vm 0 means the default, less is refused ("must be positive").
  * `validate` also demands a topology of 2.3. */
 int tpu_shape_of(const char *accelerator_type, const char *topology, int64_t chips_per_vm, bool validate,
                  struct tpu_shape *shape, ty_error *err);

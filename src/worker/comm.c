@@ -9,11 +9,6 @@
 #include "collective/collective.h"
 #include "worker/worker.h"
 
-static int read_timeout(nanoseconds *timeout, ty_error *err) {
-    *timeout = 30 * 60 * NS_PER_S;
-    return duration_of_variable(WORKER_COLLECTIVE_VARIABLE, getenv(WORKER_COLLECTIVE_VARIABLE), timeout, err);
-}
-
 /* comm_exchange over the link. */
 static int gather(void *context, const char *key, const void *value, size_t size, nanoseconds timeout,
                   struct buffer *all, ty_error *err) {
@@ -30,7 +25,9 @@ static int create(ty_worker *worker, ty_error *err) {
         .address = getenv(WORKER_ADDRESS_VARIABLE),
         .exchange = {.gather = gather, .context = worker},
     };
-    int rc = read_timeout(&config.timeout, err);
+    config.timeout = 30 * 60 * NS_PER_S;
+    const char *given = getenv(WORKER_COLLECTIVE_VARIABLE);
+    int rc = duration_of_variable(WORKER_COLLECTIVE_VARIABLE, given, &config.timeout, err);
     if (rc < 0) return rc;
     rc = comm_create(&config, &worker->comm, &worker->comm_failure);
     if (rc < 0) {

@@ -12,6 +12,18 @@
 #include "base/cleanup.h"
 #include "scaling/tpu.h"
 
+static int tpu_chips(const char *topology, int64_t *chips, ty_error *err) {
+    struct tpu_shape shape;
+    int result = tpu_shape_of("v4", topology, 0, false, &shape, err);
+    if (result == 0) *chips = shape.chips;
+    return result;
+}
+
+static bool tpu_topology_valid(const char *generation, const char *topology) {
+    struct tpu_shape shape;
+    return tpu_shape_of(generation, topology, 0, true, &shape, NULL) == 0;
+}
+
 static void generations_are_normalised(void **state) {
     (void)state;
     static const char *const good[][2] = {
