@@ -21,12 +21,12 @@ static int fail(const ty_error *err) {
     return ty_error_exit_status(err->code);
 }
 
-/* --rendezvous LIST --node-rank I [--node-name NAME] [--key none] [--slots N] [--ends-with input]: the key is in the
- * environment, or the first line of standard input, with whose end the agent may be told to end. */
+/* --rendezvous LIST --node-rank I [--node-name NAME] [--key none] [--slots N] [--num-gpus N] [--ends-with input]: the
+ * key is in the environment, or the first line of standard input, with whose end the agent may be told to end. */
 static int join(int argc, char **argv) {
     struct join_node node = {.command = "agent"};
     ty_error err = {0};
-    int64_t rank = -1, slots = 0;
+    int64_t rank = -1, slots = 0, gpus = -1;
     bool keyless = false;
     struct cluster_overrides overrides = {.num_cpus = -1, .num_gpus = -1};
     for (int i = 1; i + 1 < argc; i += 2) {
@@ -34,6 +34,8 @@ static int join(int argc, char **argv) {
             node.rendezvous = argv[i + 1];
         else if (str_equal(argv[i], "--node-name"))
             node.node_name = argv[i + 1];
+        else if (str_equal(argv[i], "--num-gpus") && str_to_int64(argv[i + 1], 0, NODE_MAX_DEVICES, &gpus))
+            overrides.num_gpus = (double)gpus;
         else if (str_equal(argv[i], "--key"))
             keyless = str_equal(argv[i + 1], "none");
         else if (str_equal(argv[i], "--ends-with"))
@@ -45,8 +47,8 @@ static int join(int argc, char **argv) {
             rank = -1;
     }
     if (argc % 2 == 0 || node.rendezvous == NULL || rank < 0) {
-        terminal_error("agent",
-                       "--rendezvous HOST:PORT[,HOST:PORT...] --node-rank I [--node-name NAME] [--key none]");
+        terminal_error("agent", "--rendezvous HOST:PORT[,HOST:PORT...] --node-rank I [--node-name NAME] "
+                                "[--num-gpus N] [--key none]");
         return ty_error_exit_status(TY_EUSAGE);
     }
     node.node_rank = (uint32_t)rank;

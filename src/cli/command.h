@@ -74,6 +74,7 @@ void go_on_format(const struct arguments *arguments, const char *name, struct bu
 struct go_on_line {
     const char *program, *more;
     const char *const *less;
+    bool script; /* for a script of any POSIX shell, not for people */
 };
 void go_on_format_line(const struct go_on_line *line, const struct arguments *arguments, const char *name,
                        struct buffer *out);

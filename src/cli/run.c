@@ -16,6 +16,8 @@
 #include "cli/scaling_options.h"
 #include "cli/terminal.h"
 #include "controller/controller.h"
+#include "controller/prepare.h"
+#include "engine/slurm.h"
 #include "worker/driver.h"
 
 static int tell_outcome(const char *command, int code, const ty_result *result,
@@ -90,6 +92,18 @@ int run_to_its_end(const char *command, const struct run_request *request, const
     return status;
 }
 
+/* Whoever did not ask for Slurm is told that it is used. */
+static void tell_engine(const struct run_request *request) {
+    const struct engine *engine = NULL;
+    if (request->settings.quiet || request->settings.progress == PROGRESS_NONE) return;
+    if (prepare_engine(request, &engine, NULL) < 0 || engine != &engine_slurm) return;
+    const char *job = getenv("SLURM_JOB_ID"), *nodes = getenv("SLURM_JOB_NODELIST");
+    CLEANUP(buffer_done) struct buffer text = {0};
+    buffer_printf(&text, "engine slurm: on the nodes of job %.20s, %.200s", job != NULL ? job : "?",
+                  nodes != NULL ? nodes : "?");
+    if (!text.failed) terminal_error(command_run.name, text.data);
+}
+
 static int start(const struct run_options *options, const struct scaling_options *scaling,
                  const struct cluster_options *cluster, const struct join_options *join,
                  const struct arguments *arguments, ty_error *err) {
@@ -109,6 +123,7 @@ static int start(const struct run_options *options, const struct scaling_options
         .alone = true,
         .handle_signals = true,
     };
+    tell_engine(&request);
     return run_to_its_end(command_run.name, &request, arguments, err);
 }
 

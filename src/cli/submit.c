@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -17,7 +18,7 @@
 #include "cli/terminal.h"
 #include "controller/run_directory.h"
 
-enum { NOTICE_BESIDE_S = 60, REQUEUES_DEFAULT = 3, REQUEUES_MAX = 1000000 };
+enum { NOTICE_BESIDE_S = 60, REQUEUES_DEFAULT = 3, REQUEUES_MAX = 1000000, STATE_LOOKS = 4 };
 
 struct submit_command {
     struct scaling_options scaling;
@@ -56,7 +57,7 @@ static int make_command(const struct submit_command *command, const struct argum
     buffer_printf(&quoted, "'%s'", program);
     if (quoted.failed || strchr(program, '\'') != NULL)
         return ty_fail(err, TY_EUNSUPPORTED, "the path of trainyard has a quote: %.200s", program);
-    const struct go_on_line line = {quoted.data, " --engine slurm --preempt-signal USR1", less};
+    const struct go_on_line line = {quoted.data, " --engine slurm --preempt-signal USR1", less, true};
     go_on_format_line(&line, arguments, command->name, out);
     return out->failed ? ty_fail_memory(err) : 0;
 }
@@ -78,6 +79,16 @@ static int check_name(struct submit_command *command, char **storage, ty_error *
     return *storage == NULL ? err->code : 0;
 }
 
+/* Slurm says why a job waits once it has tried to start it, which takes it a moment. */
+static void look_at_job(int64_t job_id, struct buffer *state) {
+    for (int i = 0; i < STATE_LOOKS; i++) {
+        buffer_clear(state);
+        if (slurm_job_state(job_id, state, NULL) < 0) buffer_text(state, "is submitted");
+        if (state->failed || strstr(state->data, "(None)") == NULL) return;
+        (void)nanosleep(&(struct timespec){.tv_nsec = 300 * 1000 * 1000}, NULL);
+    }
+}
+
 static int tell(const struct submit_command *command, int64_t job_id, const char *output, ty_error *err) {
     CLEANUP(buffer_done) struct buffer text = {0};
     CLEANUP(buffer_done) struct buffer state = {0};
@@ -85,11 +96,19 @@ static int tell(const struct submit_command *command, int64_t job_id, const char
     int result = cli_print(&text, err);
     if (result < 0) return result;
     buffer_clear(&text);
-    if (slurm_job_state(job_id, &state, NULL) < 0) buffer_text(&state, "is submitted");
+    CLEANUP(buffer_done) struct buffer path = {0};
+    for (const char *at = output; *at != '\0'; at += 1 + (at[0] == '%' && at[1] != '\0')) {
+        if (at[0] == '%' && at[1] == 'j')
+            buffer_printf(&path, "%lld", (long long)job_id);
+        else
+            buffer_char(&path, *at); /* %% is one */
+    }
+    if (path.failed) return ty_fail_memory(err);
+    look_at_job(job_id, &state);
     buffer_printf(&text,
                   "job %lld %s; once it runs, `trainyard status %s` and `trainyard logs %s` show it; its own "
                   "output is in %s; scancel %lld ends it",
-                  (long long)job_id, state.data, command->name, command->name, output, (long long)job_id);
+                  (long long)job_id, state.data, command->name, command->name, path.data, (long long)job_id);
     if (!text.failed) terminal_error("submit", text.data);
     return 0;
 }

@@ -65,12 +65,23 @@ static int check_rank(const char *setting, int rank, uint64_t n, ty_error *err) 
                    (unsigned long long)n, (unsigned long long)n - 1);
 }
 
+/* A user who says what this machine has, or which logical ones, means this machine. */
+int prepare_engine(const struct run_request *request, const struct engine **engine, ty_error *err) {
+    const struct cluster_overrides *overrides = request->overrides;
+    bool told = request->cluster_file != NULL ||
+                (overrides != NULL && (overrides->num_cpus >= 0 || overrides->num_gpus >= 0));
+    const struct engine_options *options = request->engine_options;
+    bool joins = options != NULL && (options->max_nodes > 1 || options->hosts != NULL);
+    bool automatic = request->engine == NULL || str_equal(request->engine, "auto");
+    return engine_find(told && automatic && !joins ? "local" : request->engine, options, engine, err);
+}
+
 int prepare_check(const struct run_request *request, struct prepared *prepared, ty_error *err) {
     int result = check_launch_size(request, err);
     if (result < 0) return result;
     result = check_environment(request, err);
     if (result < 0) return result;
-    result = engine_find(request->engine, request->engine_options, &prepared->engine, err);
+    result = prepare_engine(request, &prepared->engine, err);
     if (result < 0) return result;
     result = framework_find(request->settings.framework, &prepared->framework, err);
     if (result < 0) return result;
@@ -111,6 +122,8 @@ int prepare_gather(const struct run_request *request, struct prepared *prepared,
 
 static int look_at_cluster(const struct run_request *request, struct prepared *prepared, ty_error *err) {
     cluster_destroy(TAKE(prepared->cluster));
+    if (prepared->rendezvous != NULL && prepared->engine->look != NULL)
+        return prepared->engine->look(prepared->rendezvous, &prepared->demand, &prepared->cluster, err);
     if (prepared->rendezvous != NULL) return rendezvous_cluster(prepared->rendezvous, &prepared->cluster, err);
     if (request->cluster_file != NULL) return cluster_read(request->cluster_file, &prepared->cluster, err);
     struct cluster_overrides none = {.num_cpus = -1, .num_gpus = -1};

@@ -29,6 +29,9 @@ struct holder_list {
 
 void holder_list_done(struct holder_list *list);
 
+/* The engine that the request means. */
+int prepare_engine(const struct run_request *request, const struct engine **engine, ty_error *err);
+
 /* Checks all that can be checked without looking at nodes. */
 int prepare_check(const struct run_request *request, struct prepared *prepared, ty_error *err);
 

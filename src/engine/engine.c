@@ -5,18 +5,19 @@
 #include "base/str.h"
 #include "engine/join.h"
 #include "engine/local.h"
+#include "engine/slurm.h"
 #include "engine/ssh.h"
 
 int engine_find(const char *name, const struct engine_options *options, const struct engine **engine,
                 ty_error *err) {
     bool automatic = name == NULL || str_equal(name, "auto");
     bool joins = options != NULL && options->max_nodes > 1;
-    if (str_equal(name, "slurm"))
-        return ty_fail(err, TY_EUSAGE, "engine slurm is not in this version; allowed: auto, local, join");
-    if (!automatic && !str_equal(name, engine_local.name) && !str_equal(name, engine_join.name) &&
-        !str_equal(name, engine_ssh.name))
-        return ty_fail(err, TY_EUSAGE, "engine \"%.80s\" is unknown; allowed: auto, local, join, ssh", name);
     bool hosts = options != NULL && options->hosts != NULL;
+    bool slurm = str_equal(name, engine_slurm.name) || (automatic && !joins && !hosts && slurm_is_chosen());
+    if (!automatic && !slurm && !str_equal(name, engine_local.name) && !str_equal(name, engine_join.name) &&
+        !str_equal(name, engine_ssh.name))
+        return ty_fail(err, TY_EUSAGE, "engine \"%.80s\" is unknown; allowed: auto, local, join, ssh, slurm",
+                       name);
     if (hosts && !automatic && !str_equal(name, engine_ssh.name))
         return ty_fail(err, TY_EUSAGE, "--hosts is for engine ssh, not for %s", name);
     if (!hosts && str_equal(name, engine_ssh.name))
@@ -35,6 +36,10 @@ int engine_find(const char *name, const struct engine_options *options, const st
     if (str_equal(name, engine_join.name) && !joins)
         return ty_fail(err, TY_EUSAGE,
                        "engine join needs --nnodes N, --node-rank I and --rendezvous HOST:PORT");
-    *engine = joins ? &engine_join : &engine_local;
+    if (slurm && joins)
+        return ty_fail(
+            err, TY_EUSAGE,
+            "engine slurm starts the nodes itself: leave out --nnodes, --node-rank and --rendezvous");
+    *engine = joins ? &engine_join : slurm ? &engine_slurm : &engine_local;
     return 0;
 }

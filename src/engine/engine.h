@@ -39,11 +39,17 @@ struct engine_options {
     bool copy;                     /* --copy: hosts are brought the command and its library */
 };
 
+struct demand;
+
 struct engine {
     const char *name; /* "local" */
     /* An engine whose agents come over the network: says where to listen, how many nodes there are to be, and how
      * they are started. Nothing is started yet. NULL: this machine's nodes are all there are. */
     int (*prepare)(const struct engine_options *options, struct rendezvous_config *config, ty_error *err);
+    /* The nodes to plan on, where the engine knows more of them than they say of themselves (rendezvous_cluster, which
+     * NULL means). The cluster is the caller's. */
+    int (*look)(struct rendezvous *rendezvous, const struct demand *demand, struct cluster **cluster,
+                ty_error *err);
     /* Starts one agent, or takes one that rests. `lease_fd` may be -1; it stays the caller's. `log_path`: file
      * for the agent's own messages. */
     int (*start_agent)(const struct engine_agent *agent, int lease_fd, const char *log_path,
@@ -58,8 +64,8 @@ struct engine {
     void (*close)(void);
 };
 
-/* "auto", "local" or "join"; TY_EUSAGE names what is allowed. "auto" is join where there is a rendezvous among the
- * options (NULL: there are none), else local. */
+/* "auto", "local", "join" or "slurm"; TY_EUSAGE names what is allowed. "auto" is join where there is a rendezvous
+ * among the options (NULL: there are none), slurm in an allocation of several nodes, else local. */
 int engine_find(const char *name, const struct engine_options *options, const struct engine **engine,
                 ty_error *err);
 

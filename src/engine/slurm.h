@@ -5,6 +5,7 @@
  *   slurm_request.c     a demand becomes a request: the options of sbatch, salloc and srun; what no node can ever give
  *                       is refused here, before it is asked for
  *   slurm_batch.c       the script of a batch job, its submission, why it waits
+ *   slurm.c             the engine: one agent on each node of the allocation, started by one srun
  */
 #ifndef ENGINE_SLURM_H
 #define ENGINE_SLURM_H
@@ -119,5 +120,12 @@ int slurm_batch_format(const struct slurm_batch *batch, const struct slurm_reque
 int slurm_batch_submit(const char *script, int64_t *job_id, ty_error *err);
 /* "waits: other jobs hold what it needs (Resources)", or "runs"; appended. */
 int slurm_job_state(int64_t job_id, struct buffer *out, ty_error *err);
+
+/* -- slurm.c */
+
+extern const struct engine engine_slurm;
+/* Whether "auto" is slurm: in an allocation of several nodes, unless this process is a task of a step of several, or a
+ * worker of a run. */
+bool slurm_is_chosen(void);
 
 #endif

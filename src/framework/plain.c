@@ -45,6 +45,17 @@ static void place_in_slice(const struct framework_context *context, const struct
             variables_set(variables, names[i][0], labels_get(labels, names[i][1]));
 }
 
+/* What a program that knows Slurm reads of its place: that of the worker, not of the shell or step around it. */
+static void place_in_slurm(const struct framework_context *context, const struct plan_worker *worker,
+                           size_t rank, struct variables *variables) {
+    if (framework_inherited(context, "SLURM_JOB_ID") == NULL) return;
+    variables_format(variables, "SLURM_PROCID", "%zu", rank);
+    variables_format(variables, "SLURM_LOCALID", "%u", worker->local_rank);
+    variables_format(variables, "SLURM_NODEID", "%u", worker->node_rank);
+    variables_format(variables, "SLURM_NTASKS", "%zu", context->plan->n_workers);
+    variables_set(variables, "SLURMD_NODENAME", context->cluster->nodes[worker->node].name);
+}
+
 static void add_id(void *context, const char *id, bool numbered) {
     struct buffer *ids = context;
     (void)numbered;
@@ -140,6 +151,7 @@ int plain_worker(const struct framework_context *context, size_t rank, environme
     buffer_done(&local);
     if (context->plan->n_slices > 1) variables_format(&out, "MEGASCALE_SLICE_ID", "%d", worker->slice);
     place_in_slice(context, worker, &out);
+    place_in_slurm(context, worker, rank, &out);
     plan_worker_devices(context->plan, context->cluster, rank, context->isolate_devices, &devices);
     variables_set(&out, "TRAINYARD_DEVICES", devices.size > 0 ? devices.data : "");
     buffer_done(&devices);

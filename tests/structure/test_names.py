@@ -8,7 +8,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Options of other programs that the pages show.
 FOREIGN = {"--signal", "--cflags", "--libs", "--follow"}
-OF_OTHERS = {"docs/spec/slurm.md"}  # pages about another program's options
+OF_OTHERS = {"docs/spec/slurm.md", "docs/slurm.md"}  # pages about another program's options
 
 
 def text(path):

@@ -1,0 +1,508 @@
+/* The engine of a Slurm allocation: one srun starts an agent on each of its nodes, which then join over the network
+ * (rendezvous.h). The key of the run travels over srun's standard input. An allocation whose GPUs were asked for by
+ * task gives them to steps by task only, so there the step has all tasks, and the first one of each node is the agent
+ * (docs/spec/slurm.md 4.4). No options of its own. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/environment.h"
+#include "base/file.h"
+#include "base/hostlist.h"
+#include "base/kernel.h"
+#include "base/str.h"
+#include "engine/join.h"
+#include "engine/slurm.h"
+
+enum { GOODBYE_MS = 10000, LINE_MAX_SIZE = 2000, ARGUMENTS_MAX = 24 };
+
+/* One srun, and what it prints. */
+struct srun_launch {
+    struct srun_launch *next;
+    struct slurm_starter *starter;
+    struct rendezvous *rendezvous;
+    uint32_t first, n;
+    pid_t pid;
+    int pidfd, output;
+    struct loop_watch ended, printed;
+    struct buffer line;
+    char said[400]; /* its last line */
+};
+
+struct slurm_starter {
+    char **names; /* of the allocation's nodes, in its order */
+    uint32_t n;
+    struct run_key key;
+    struct srun_launch *launches;
+};
+
+/* -- the allocation */
+
+static int add_name(void *context, const char *name) {
+    struct slurm_starter *starter = context;
+    starter->names[starter->n] = strdup(name);
+    return starter->names[starter->n++] == NULL ? -ENOMEM : 0;
+}
+
+static void starter_free(struct slurm_starter *starter) {
+    for (uint32_t i = 0; starter->names != NULL && i < starter->n; i++)
+        free(starter->names[i]);
+    free(starter->names);
+    key_forget(&starter->key);
+    free(starter);
+}
+
+static int read_names(struct slurm_starter *starter, ty_error *err) {
+    const char *text = getenv("SLURM_JOB_NODELIST");
+    struct hostlist *list = NULL;
+    if (!slurm_inside(NULL) || text == NULL)
+        return ty_fail(
+            err, TY_EUSAGE,
+            "engine slurm: this is no allocation (SLURM_JOB_ID is not set): begin with salloc, or give the run "
+            "to `trainyard submit`");
+    int result = hostlist_parse(text, &list, err);
+    if (result < 0) return ty_wrap(err, "SLURM_JOB_NODELIST");
+    if (hostlist_count(list) > RENDEZVOUS_NODES_MAX)
+        result = ty_fail(err, TY_EUSAGE, "SLURM_JOB_NODELIST: more than %d nodes", RENDEZVOUS_NODES_MAX);
+    if (result >= 0) starter->names = calloc(hostlist_count(list) + 1, sizeof *starter->names);
+    if (result >= 0 && (starter->names == NULL || hostlist_each(list, add_name, starter) < 0))
+        result = ty_fail_memory(err);
+    hostlist_destroy(list);
+    return result;
+}
+
+/* -- srun */
+
+/* Options of the job that srun would take for those of the step. */
+static int make_environment(struct environment *environment) {
+    static const char *const of_the_job[] = {
+        "SLURM_NTASKS",
+        "SLURM_NPROCS",
+        "SLURM_NTASKS_PER_NODE",
+        "SLURM_TASKS_PER_NODE",
+        "SLURM_NTASKS_PER_CORE",
+        "SLURM_NTASKS_PER_GPU",
+        "SLURM_NTASKS_PER_SOCKET",
+        "SLURM_CPUS_PER_TASK",
+        "SLURM_CPUS_PER_GPU",
+        "SLURM_GPUS",
+        "SLURM_GPUS_PER_TASK",
+        "SLURM_GPUS_PER_NODE",
+        "SLURM_GPUS_PER_SOCKET",
+        "SLURM_GPU_BIND",
+        "SLURM_GRES",
+        "SLURM_MEM_PER_CPU",
+        "SLURM_MEM_PER_GPU",
+        "SLURM_MEM_PER_NODE",
+        "SLURM_DISTRIBUTION",
+        "SLURM_EXACT",
+        "SLURM_EXCLUSIVE",
+        "SLURM_TRES_PER_TASK",
+        "SLURM_STEP_GRES",
+        "SLURM_HOSTFILE",
+        "SLURM_LABELIO",
+        "SLURM_KILL_BAD_EXIT",
+        "SLURM_WAIT",
+        "SLURM_PTY_PORT",
+        "SLURM_NNODES",
+        "SLURM_STDINMODE",
+        "SLURM_STDOUTMODE",
+        "SLURM_STDERRMODE",
+        "SLURM_CPU_BIND",
+        KEY_VARIABLE,
+    };
+    int result = environment_add(environment, environ);
+    for (size_t i = 0; i < ARRAY_SIZE(of_the_job) && result >= 0; i++)
+        result = environment_set(environment, of_the_job[i], NULL);
+    return result;
+}
+
+/* In a step of all tasks those that are not the first of their node have nothing to do. */
+static const char agent_script[] =
+    "[ \"$SLURM_LOCALID\" = 0 ] || exit 0\n"
+    "exec \"$0\" agent --rendezvous \"$1\" --node-rank $((SLURM_NODEID + $2)) --node-name \"$SLURMD_NODENAME\" "
+    "${SLURM_GPUS_ON_NODE:+--num-gpus} $SLURM_GPUS_ON_NODE";
+
+struct srun_words {
+    char nodes[24], tasks[32], first[16], program[PATH_MAX];
+    const char *argv[ARGUMENTS_MAX];
+};
+
+static int make_words(struct srun_words *words, const struct srun_launch *launch, ty_error *err) {
+    const struct slurm_starter *starter = launch->starter;
+    bool whole = launch->n == starter->n;
+    const char *all_tasks = getenv("SLURM_NTASKS");
+    bool by_task = whole && getenv("SLURM_GPUS_PER_TASK") != NULL && all_tasks != NULL;
+    ssize_t size = readlink("/proc/self/exe", words->program, sizeof words->program - 1);
+    if (size <= 0) return ty_fail(err, TY_ESTART, "cannot tell where trainyard is: %s", strerror(errno));
+    words->program[size] = '\0';
+    (void)snprintf(words->nodes, sizeof words->nodes, "--nodes=%u", launch->n);
+    (void)snprintf(words->tasks, sizeof words->tasks, "--ntasks=%.20s",
+                   by_task ? all_tasks : words->nodes + strlen("--nodes="));
+    (void)snprintf(words->first, sizeof words->first, "%u", launch->first);
+    size_t n = 0;
+    const char *const common[] = {"srun",
+                                  "--quiet",
+                                  "--overlap",
+                                  "--mem=0",
+                                  "--cpu-bind=none",
+                                  "--mpi=none",
+                                  "--kill-on-bad-exit=0",
+                                  "--no-kill",
+                                  "--wait=0",
+                                  words->nodes,
+                                  words->tasks};
+    for (; n < ARRAY_SIZE(common); n++)
+        words->argv[n] = common[n];
+    words->argv[n++] =
+        by_task ? "--gpu-bind=closest" : "--ntasks-per-node=1"; /* all GPUs of the step are seen */
+    if (!whole) {
+        words->argv[n++] = "--nodelist";
+        words->argv[n++] = starter->names[launch->first];
+    }
+    const char *const command[] = {
+        "sh", "-c", agent_script, words->program, rendezvous_addresses(launch->rendezvous), words->first};
+    for (size_t i = 0; i < ARRAY_SIZE(command); i++)
+        words->argv[n++] = command[i];
+    words->argv[n] = NULL;
+    return 0;
+}
+
+static int spawn_srun(struct srun_launch *launch, const struct srun_words *words, int input, int output,
+                      ty_error *err) {
+    CLEANUP(environment_done) struct environment environment = {0};
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none, all;
+    if (make_environment(&environment) < 0) return ty_fail_memory(err);
+    (void)sigemptyset(&none);
+    (void)sigfillset(&all);
+    int result = posix_spawn_file_actions_init(&actions);
+    if (result != 0) return ty_fail_memory(err);
+    result = posix_spawnattr_init(&attributes);
+    if (result == 0) {
+        (void)posix_spawnattr_setsigmask(&attributes, &none);
+        (void)posix_spawnattr_setsigdefault(&attributes, &all);
+        (void)posix_spawnattr_setflags(&attributes,
+                                       POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
+        const int fds[3] = {input, output, output};
+        for (int i = 0; i < 3 && result == 0; i++)
+            result = posix_spawn_file_actions_adddup2(&actions, fds[i], i);
+        if (result == 0)
+            result = posix_spawnp(&launch->pid, "srun", &actions, &attributes,
+                                  (char *const *)(uintptr_t)words->argv, environment.items);
+        (void)posix_spawnattr_destroy(&attributes);
+    }
+    (void)posix_spawn_file_actions_destroy(&actions);
+    if (result == 0) return 0;
+    return ty_fail(err, TY_ESTART, "cannot run srun: %s", strerror(result));
+}
+
+/* -- what it prints, and its end */
+
+static void take_line(struct srun_launch *launch, char *line) {
+    if (*line == '\0' || strstr(line, "lacks support for cpu binding") != NULL) return;
+    (void)snprintf(launch->said, sizeof launch->said, "%.399s", line);
+    for (uint32_t i = 0; i < launch->n; i++)
+        rendezvous_note(launch->rendezvous, launch->first + i, launch->said);
+}
+
+static void on_print(void *context, unsigned events) {
+    struct srun_launch *launch = context;
+    char bytes[4096];
+    (void)events;
+    ssize_t n = read(launch->output, bytes, sizeof bytes);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n <= 0) {
+        loop_watch_stop(rendezvous_loop(launch->rendezvous), &launch->printed);
+        cleanup_fd(&launch->output);
+        return;
+    }
+    for (ssize_t i = 0; i < n; i++) {
+        bool whole = bytes[i] == '\n' || launch->line.size >= LINE_MAX_SIZE;
+        if (bytes[i] != '\n') buffer_char(&launch->line, bytes[i]);
+        if (!whole) continue;
+        buffer_text(&launch->line, "");
+        if (!launch->line.failed) take_line(launch, launch->line.data);
+        buffer_clear(&launch->line);
+    }
+}
+
+static void stop_watching(struct srun_launch *launch) {
+    struct loop *loop = rendezvous_loop(launch->rendezvous);
+    if (launch->ended.state != NULL) loop_watch_stop(loop, &launch->ended);
+    if (launch->printed.state != NULL) loop_watch_stop(loop, &launch->printed);
+    cleanup_fd(&launch->output);
+}
+
+/* Nodes that have joined are heard of by their channels; the others will not come. */
+static void on_end(void *context, unsigned events) {
+    struct srun_launch *launch = context;
+    int status = 0;
+    char why[500];
+    (void)events;
+    while (launch->output >= 0 && launch->printed.state != NULL) {
+        char more;
+        ssize_t n = recv(launch->output, &more, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (n <= 0) break;
+        on_print(launch, LOOP_READABLE);
+    }
+    stop_watching(launch);
+    (void)kernel_reap(launch->pidfd, launch->pid, 0, &status);
+    cleanup_fd(&launch->pidfd);
+    launch->pid = -1;
+    (void)snprintf(why, sizeof why, "srun ended%s%s", launch->said[0] != '\0' ? ": " : "", launch->said);
+    for (uint32_t i = 0; i < launch->n; i++)
+        rendezvous_give_up(launch->rendezvous, launch->first + i, why);
+}
+
+static int watch(struct srun_launch *launch, ty_error *err) {
+    struct loop *loop = rendezvous_loop(launch->rendezvous);
+    launch->ended = (struct loop_watch){.callback = on_end, .context = launch};
+    launch->printed = (struct loop_watch){.callback = on_print, .context = launch};
+    launch->pidfd = kernel_hold(launch->pid);
+    if (launch->pidfd < 0)
+        return ty_fail(err, TY_EUNSUPPORTED, "engine slurm needs pidfds, which Linux 5.3 has: %s",
+                       strerror(errno));
+    if (loop_watch_start(loop, &launch->ended, launch->pidfd, LOOP_READABLE) < 0 ||
+        loop_watch_start(loop, &launch->printed, launch->output, LOOP_READABLE) < 0)
+        return ty_fail_memory(err);
+    return 0;
+}
+
+static int key_file(const struct run_key *key, ty_error *err) {
+    int fd = kernel_memory_file("key");
+    bool written = fd >= 0 && file_write_all(fd, key->text, strlen(key->text)) == 0 &&
+                   file_write_all(fd, "\n", 1) == 0 && lseek(fd, 0, SEEK_SET) == 0;
+    if (written) return fd;
+    cleanup_fd(&fd);
+    return ty_fail(err, -errno, "no memory for the key: %s", strerror(errno));
+}
+
+static void end_launch(struct srun_launch *launch) {
+    if (launch->pid > 0) {
+        stop_watching(launch);
+        if (!kernel_await(launch->pidfd, launch->pid, GOODBYE_MS))
+            (void)kernel_signal(launch->pidfd, launch->pid, SIGTERM);
+        (void)kernel_reap(launch->pidfd, launch->pid, GOODBYE_MS, NULL);
+        cleanup_fd(&launch->pidfd);
+    }
+    cleanup_fd(&launch->output);
+    buffer_done(&launch->line);
+    free(launch);
+}
+
+static int start_some(struct slurm_starter *starter, struct rendezvous *rendezvous, uint32_t first, uint32_t n,
+                      ty_error *err) {
+    struct srun_launch *launch = calloc(1, sizeof *launch);
+    struct srun_words words;
+    if (launch == NULL) return ty_fail_memory(err);
+    *launch = (struct srun_launch){.starter = starter,
+                                   .rendezvous = rendezvous,
+                                   .first = first,
+                                   .n = n,
+                                   .pid = -1,
+                                   .pidfd = -1,
+                                   .output = -1};
+    CLEANUP_FD int input = key_file(&starter->key, err);
+    int ends[2] = {-1, -1};
+    int result = input < 0 ? err->code : make_words(&words, launch, err);
+    if (result >= 0 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
+        result = ty_fail(err, TY_ESTART, "no socket for srun: %s", strerror(errno));
+    if (result >= 0) result = spawn_srun(launch, &words, input, ends[1], err);
+    cleanup_fd(&ends[1]);
+    launch->output = ends[0];
+    if (result >= 0) result = watch(launch, err);
+    if (result < 0) {
+        end_launch(launch);
+        return result;
+    }
+    launch->next = starter->launches;
+    starter->launches = launch;
+    return 0;
+}
+
+/* All of them at once; those that are to come again one by one. */
+static int start(void *context, struct rendezvous *rendezvous, uint32_t first, uint32_t n, ty_error *err) {
+    struct slurm_starter *starter = context;
+    if (first == 0 && n == starter->n) return start_some(starter, rendezvous, first, n, err);
+    int result = 0;
+    for (uint32_t i = 0; i < n && result >= 0; i++)
+        result = start_some(starter, rendezvous, first + i, 1, err);
+    return result;
+}
+
+static void stop(void *context) {
+    struct slurm_starter *starter = context;
+    while (starter->launches != NULL) {
+        struct srun_launch *next = starter->launches->next;
+        end_launch(starter->launches);
+        starter->launches = next;
+    }
+    starter_free(starter);
+}
+
+/* -- the engine */
+
+static int prepare(const struct engine_options *options, struct rendezvous_config *config, ty_error *err) {
+    struct slurm_starter *starter = calloc(1, sizeof *starter);
+    if (starter == NULL) return ty_fail_memory(err);
+    int result = read_names(starter, err);
+    if (result >= 0) result = key_make(&starter->key, err);
+    if (result < 0) {
+        starter_free(starter);
+        return result;
+    }
+    config->key = &starter->key;
+    config->min_nodes = config->max_nodes = starter->n;
+    config->names = (const char *const *)starter->names;
+    config->limit = options != NULL ? options->join_limit : 0;
+    config->starter = (struct rendezvous_starter){start, stop, starter};
+    return 0;
+}
+
+bool slurm_is_chosen(void) {
+    const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
+    int64_t nodes = 0;
+    if (getenv("TRAINYARD_RUN") != NULL || (tasks != NULL && !str_equal(tasks, "1"))) return false;
+    return slurm_inside(&nodes) && nodes > 1;
+}
+
+/* -- what was granted, as the nodes themselves see it */
+
+static const struct node_devices *gpus_of(const struct node_shape *shape) {
+    for (size_t i = 0; i < shape->n_devices; i++)
+        if (str_equal(shape->devices[i].resource, "GPU")) return &shape->devices[i];
+    return NULL;
+}
+
+static void list_ids(const struct node_devices *devices, struct buffer *out) {
+    char text[24];
+    for (size_t i = 0; devices != NULL && i < devices->n; i++)
+        buffer_printf(out, "%s%s", i > 0 ? "," : "", node_device_id(devices, i, text));
+    buffer_text(out, "");
+}
+
+/* A difference between what Slurm says and what the step got. */
+static int check_devices(const char *name, const struct node_shape *granted, const struct node_devices *seen,
+                         ty_error *err) {
+    size_t n = (size_t)(resources_get(&granted->total, "GPU") / QUANTITY_ONE),
+           have = seen != NULL ? seen->n : 0;
+    CLEANUP(buffer_done) struct buffer ids = {0};
+    if (n == have) return 0;
+    list_ids(seen, &ids);
+    return ty_fail(err, TY_ESTART,
+                   "node %.64s: Slurm granted this job %zu GPU%s, and the step that runs the agent sees %zu "
+                   "(%.100s): ask for GPUs of "
+                   "a node (--gpus-per-node) or of a task with --gpu-bind=per_task:N, and look at gres.conf "
+                   "and cgroup.conf",
+                   name, n, n == 1 ? "" : "s", have, ids.size > 0 ? ids.data : "none");
+}
+
+static char **copy_texts(char *const *texts, size_t n) {
+    char **copies = calloc(n + 1, sizeof *copies);
+    for (size_t i = 0; copies != NULL && i < n; i++)
+        if ((copies[i] = strdup(texts[i])) == NULL) {
+            while (i > 0)
+                free(copies[--i]);
+            free(copies);
+            return NULL;
+        }
+    return copies;
+}
+
+/* Devices are those that the node itself has seen. */
+static int copy_devices(const struct node_devices *seen, struct node_shape *to) {
+    if (seen == NULL || seen->n == 0) return 0;
+    to->devices = calloc(1, sizeof *to->devices);
+    if (to->devices == NULL) return -ENOMEM;
+    to->n_devices = 1;
+    to->devices[0] = (struct node_devices){.resource = strdup(seen->resource), .n = seen->n};
+    struct node_devices *made = &to->devices[0];
+    if (seen->ids != NULL) made->ids = copy_texts(seen->ids, seen->n);
+    if (seen->uuids != NULL) made->uuids = copy_texts(seen->uuids, seen->n);
+    if (seen->bus_ids != NULL) made->bus_ids = copy_texts(seen->bus_ids, seen->n);
+    bool failed = made->resource == NULL || (seen->ids != NULL && made->ids == NULL) ||
+                  (seen->uuids != NULL && made->uuids == NULL) ||
+                  (seen->bus_ids != NULL && made->bus_ids == NULL);
+    return failed ? -ENOMEM : 0;
+}
+
+static int copy_shape(const struct node_shape *granted, const struct node_devices *seen,
+                      struct node_shape *to) {
+    if (resources_copy(&to->total, &granted->total) < 0) return -ENOMEM;
+    for (size_t i = 0; i < granted->labels.n; i++)
+        if (labels_set(&to->labels, granted->labels.items[i].key, granted->labels.items[i].value, NULL) ==
+            -ENOMEM)
+            return -ENOMEM;
+    to->accelerator_type = granted->accelerator_type != NULL ? strdup(granted->accelerator_type) : NULL;
+    if (granted->accelerator_type != NULL && to->accelerator_type == NULL) return -ENOMEM;
+    return copy_devices(seen, to);
+}
+
+/* Resources, labels and type as granted; devices by the names that they have in the step. */
+static int merge_node(const struct node *granted, const struct node *said, struct cluster *made,
+                      ty_error *err) {
+    CLEANUP(node_shape_done) struct node_shape shape = {0};
+    const struct node_devices *seen = gpus_of(said->shape);
+    int result = check_devices(granted->name, granted->shape, seen, err);
+    if (result >= 0 && copy_shape(granted->shape, seen, &shape) < 0) result = ty_fail_memory(err);
+    if (result < 0) return result;
+    const struct node_shape *kept = cluster_shape(made, &shape, err);
+    struct node_use *use = NULL;
+    if (kept == NULL) return TY_EUSAGE;
+    if (granted->use != NULL) result = node_use_create(kept, &granted->use->available, &use, err);
+    if (result >= 0) result = cluster_add_node(made, granted->name, kept, &use, err);
+    node_use_destroy(use);
+    return result;
+}
+
+static const struct node *find_node(const struct cluster *cluster, const char *name) {
+    for (size_t i = 0; i < cluster->n; i++)
+        if (str_equal(cluster->nodes[i].name, name)) return &cluster->nodes[i];
+    return NULL;
+}
+
+/* Both lists are in the order of the allocation, so the next node is nearly always the one that is looked for. */
+static int merge(const struct cluster *granted, const struct cluster *said, struct cluster *made,
+                 ty_error *err) {
+    size_t at = 0;
+    for (size_t i = 0; i < said->n; i++) {
+        const char *name = said->nodes[i].name;
+        bool next = at < granted->n && str_equal(granted->nodes[at].name, name);
+        const struct node *node = next ? &granted->nodes[at] : find_node(granted, name);
+        if (node == NULL)
+            return ty_fail(err, TY_ESTART, "node %.64s joined, which is not one of this job's (%.200s)", name,
+                           getenv("SLURM_JOB_NODELIST"));
+        at = (size_t)(node - granted->nodes) + 1;
+        int result = merge_node(node, &said->nodes[i], made, err);
+        if (result < 0) return result;
+    }
+    return 0;
+}
+
+static int look_at_nodes(struct rendezvous *rendezvous, const struct demand *demand, struct cluster **cluster,
+                         ty_error *err) {
+    CLEANUP(slurm_site_done) struct slurm_site granted = {0};
+    struct cluster *said = NULL, *made = cluster_create();
+    int result = made == NULL ? ty_fail_memory(err) : slurm_look_at_allocation(demand, &granted, err);
+    if (result >= 0) result = rendezvous_cluster(rendezvous, &said, err);
+    if (result >= 0) result = merge(granted.nodes, said, made, err);
+    cluster_destroy(said);
+    if (result < 0)
+        cluster_destroy(made);
+    else
+        *cluster = made;
+    return result;
+}
+
+const struct engine engine_slurm = {
+    .name = "slurm", .prepare = prepare, .look = look_at_nodes, .start_agent = join_start_agent};
