@@ -19,6 +19,8 @@ void lines_init(struct lines *lines, long rank, bool escape) {
 
 void lines_done(struct lines *lines) {
     buffer_done(&lines->partial);
+    for (unsigned row = 0; row < lines->n_rows; row++)
+        buffer_done(&lines->rows[row]);
 }
 
 /* A bit is set for each byte of `word` that is a control character, DEL or not ASCII. Borrows can only mark
@@ -175,6 +177,74 @@ static void keep(struct lines *lines, const char *bytes, size_t size, struct buf
     }
 }
 
+/* -- bars below each other */
+
+#define UP "\033[A"
+enum { UP_SIZE = sizeof UP - 1 };
+
+static bool ends_with_up(const struct buffer *text) {
+    return text->size >= UP_SIZE && memcmp(text->data + text->size - UP_SIZE, UP, UP_SIZE) == 0;
+}
+
+static struct buffer take_buffer(struct buffer *buffer) {
+    struct buffer taken = *buffer;
+    *buffer = (struct buffer){0};
+    return taken;
+}
+
+static void go_to_row(struct lines *lines, unsigned row) {
+    lines->rows[lines->row] = take_buffer(&lines->partial);
+    lines->partial = take_buffer(&lines->rows[row]);
+    lines->row = row;
+    lines->redrawn = true;
+}
+
+/* Above the first row is one of which nothing was seen: what stood there has ended as a line. */
+static void go_up(struct lines *lines) {
+    if (lines->n_rows == 0) lines->n_rows = 1;
+    if (lines->row == 0 && lines->n_rows < LINES_ROWS) {
+        memmove(&lines->rows[1], &lines->rows[0], lines->n_rows * sizeof *lines->rows);
+        lines->rows[0] = (struct buffer){0};
+        lines->n_rows++;
+        lines->row = 1;
+    }
+    if (lines->row > 0) go_to_row(lines, lines->row - 1);
+}
+
+static void take_ups(struct lines *lines) {
+    unsigned n = 0;
+    if (!lines->redrawn && lines->n_rows == 0) return; /* no bar: the bytes are what they are */
+    for (; ends_with_up(&lines->partial); n++)
+        lines->partial.size -= UP_SIZE;
+    while (n-- > 0)
+        go_up(lines);
+}
+
+static void end_rows(struct lines *lines, struct buffer *out) {
+    unsigned n = lines->n_rows;
+    lines->rows[lines->row] = take_buffer(&lines->partial);
+    lines->n_rows = lines->row = 0;
+    for (unsigned row = 0; row < n; row++) {
+        lines->partial = take_buffer(&lines->rows[row]);
+        lines->redrawn = true;
+        if (is_blank(lines->partial.data, lines->partial.size))
+            buffer_done(&lines->partial);
+        else
+            show_line(lines, "", 0, out);
+    }
+    lines->redrawn = lines->returned = false;
+}
+
+/* A LF: into the next row, or behind all of them. */
+static void end_row(struct lines *lines, struct buffer *out) {
+    if (lines->row + 1 < lines->n_rows) {
+        go_to_row(lines, lines->row + 1);
+        lines->returned = true;
+    } else {
+        end_rows(lines, out);
+    }
+}
+
 /* What comes next stands in place of what stood there. */
 static void begin_drawing(struct lines *lines) {
     if (!lines->returned) return;
@@ -189,6 +259,7 @@ static void add_with_cr(struct lines *lines, const char *bytes, size_t size, boo
         size_t before = (size_t)(cr - bytes);
         if (before > 0) begin_drawing(lines);
         keep(lines, bytes, before, out);
+        take_ups(lines);
         /* A drawing that only erased the one before it leaves a line on which nothing was written yet. */
         if (lines->redrawn && is_blank(lines->partial.data, lines->partial.size)) {
             buffer_clear(&lines->partial);
@@ -199,10 +270,18 @@ static void add_with_cr(struct lines *lines, const char *bytes, size_t size, boo
         size -= before + 1;
     }
     if (size > 0) begin_drawing(lines);
-    if (ended)
-        show_line(lines, bytes, size, out);
-    else
+    if (!ended) {
         keep(lines, bytes, size, out);
+    } else if (lines->n_rows == 0 && !lines->redrawn) {
+        show_line(lines, bytes, size, out);
+    } else {
+        keep(lines, bytes, size, out);
+        take_ups(lines);
+        if (lines->n_rows > 0)
+            end_row(lines, out);
+        else
+            show_line(lines, "", 0, out);
+    }
 }
 
 /* A byte of an escape sequence; what follows ESC [ up to a letter, or ESC ] up to BEL or ESC \. */
@@ -221,6 +300,8 @@ static void take_sequence(struct lines *lines, char c, struct buffer *text) {
         buffer_text(text, "\033");
         buffer_append(text, lines->sequence, lines->sequence_size);
     }
+    if (whole && lines->sequence_size == UP_SIZE - 1 && c == 'A')
+        buffer_text(text, UP); /* told from the text below */
 }
 
 static void add_text(struct lines *lines, const char *bytes, size_t size, struct buffer *out);
@@ -263,7 +344,8 @@ void lines_add(struct lines *lines, const char *bytes, size_t size, struct buffe
 
 static void add_text(struct lines *lines, const char *bytes, size_t size, struct buffer *out) {
     const char *end = bytes + size;
-    bool has_cr = !is_verbatim(lines) && size > 0 && (lines->returned || memchr(bytes, '\r', size) != NULL);
+    bool has_cr = !is_verbatim(lines) && size > 0 &&
+                  (lines->returned || lines->redrawn || lines->n_rows > 0 || memchr(bytes, '\r', size) != NULL);
     while (bytes < end) {
         const char *lf = memchr(bytes, '\n', (size_t)(end - bytes));
         size_t length = (size_t)((lf != NULL ? lf : end) - bytes);
@@ -278,6 +360,8 @@ static void add_text(struct lines *lines, const char *bytes, size_t size, struct
 }
 
 void lines_end(struct lines *lines, struct buffer *out) {
+    take_ups(lines);
+    if (lines->n_rows > 0) end_rows(lines, out);
     bool erased = lines->redrawn && is_blank(lines->partial.data, lines->partial.size);
     if (lines->partial.size > 0 && !erased) show_line(lines, "", 0, out);
     lines->redrawn = lines->returned = false;
@@ -285,11 +369,32 @@ void lines_end(struct lines *lines, struct buffer *out) {
     lines->within = false;
 }
 
+/* All rows, from the first one on. */
+static void join_rows(const struct lines *lines, struct buffer *out) {
+    for (unsigned row = 0; row < lines->n_rows; row++) {
+        const struct buffer *text = row == lines->row ? &lines->partial : &lines->rows[row];
+        const char *bytes = text->data;
+        size_t size = text->size;
+        while (size >= UP_SIZE && memcmp(bytes + size - UP_SIZE, UP, UP_SIZE) == 0)
+            size -= UP_SIZE;
+        if (size == 0 || is_blank(bytes, size)) continue;
+        trim_drawing(&bytes, &size);
+        while (size > 0 && bytes[size - 1] == ' ')
+            size--;
+        if (out->size > 0) buffer_text(out, " | ");
+        buffer_append(out, bytes, size);
+    }
+}
+
 void lines_live(const struct lines *lines, struct buffer *out) {
     struct lines view = *lines; /* whatever the lines are like: this is for a terminal, which cuts them */
     CLEANUP(buffer_done) struct buffer plain = {0};
-    const char *bytes = lines->partial.data;
-    size_t size = lines->partial.size;
+    CLEANUP(buffer_done) struct buffer joined = {0};
+    join_rows(lines, &joined);
+    const char *bytes = lines->n_rows > 0 ? joined.data : lines->partial.data;
+    size_t size = lines->n_rows > 0 ? joined.size : lines->partial.size;
+    while (lines->redrawn && size >= UP_SIZE && memcmp(bytes + size - UP_SIZE, UP, UP_SIZE) == 0)
+        size -= UP_SIZE;
     view.escape = true;
     view.colour = false;
     if (lines->colour) {

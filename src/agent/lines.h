@@ -2,7 +2,9 @@
  *
  * A line ends with LF or CR LF. A CR alone begins the line anew, as progress bars do: what is written next
  * stands in place of what stood there, so that the line is the last of its drawings, and none when that only
- * erased. Meanwhile lines_live has the drawing that stands. A line above LINES_MAX is shown in pieces, each a
+ * erased. Meanwhile lines_live has the drawing that stands. ESC [ A at the end of a drawing goes back up to the
+ * line above, as bars below each other do: from then on these are rows that end together, when a LF comes in the
+ * last of them. A line above LINES_MAX is shown in pieces, each a
  * line of its own that ends with LINES_CUT; no byte is lost. With `escape`, ESC and other control characters
  * but tab, DEL, the C1 code points and bytes that are not UTF-8 become \xNN. With `terminal` a program believes
  * that it has one: its escape sequences are left out, but for colours with `colour`, and a backspace takes a
@@ -16,7 +18,7 @@
 
 #include "base/buffer.h"
 
-enum { LINES_MAX = 64 << 10, LINES_LIVE_MAX = 1 << 10, LINES_PREFIX_SIZE = 24 };
+enum { LINES_MAX = 64 << 10, LINES_LIVE_MAX = 1 << 10, LINES_PREFIX_SIZE = 24, LINES_ROWS = 8 };
 #define LINES_CUT "\\" /* as a shell continues a line */
 
 struct lines {
@@ -34,6 +36,8 @@ struct lines {
     bool redrawn;          /* `partial` is a drawing that took the place of another one, or of nothing */
     bool settled;          /* a line that lines_live may have shown has ended; for the caller to clear */
     struct buffer partial; /* a line without its end yet, at most LINES_MAX bytes */
+    struct buffer rows[LINES_ROWS]; /* bars below each other; that of `row` is `partial` */
+    unsigned n_rows, row;
 };
 
 /* `rank` below 0: no prefix. */

@@ -74,6 +74,35 @@ static void carriage_returns_begin_lines_anew(void **state) {
     expect(verbatim, "\r", "\r\n");
 }
 
+/* As tqdm draws one within another: down to its row, the drawing, up again. */
+static void bars_below_each_other_are_rows(void **state) {
+    (void)state;
+    const char *up = "\033[A";
+    char text[1024] = "\router 0%";
+    for (int i = 1; i <= 9; i++) { /* the first row had ended before it was known to be one */
+        char step[64];
+        (void)snprintf(step, sizeof step, "\n\rinner %d0%%%s", i, up);
+        (void)strcat(text, step);
+        if (i % 3 != 0) continue;
+        (void)snprintf(step, sizeof step, "\router %d0%%", i);
+        (void)strcat(text, step);
+    }
+    expect(shown, text, "outer 0%\nouter 90%\ninner 90%\n");
+    (void)strcat(text,
+                 "\n\r         \r\033[A\router 100%\n\nsaid\n"); /* the inner one goes, the outer one is done */
+    expect(shown, text, "outer 0%\nouter 100%\nsaid\n");
+    expect(prefixed, "\ra\n\rb\033[A\rc", "[rank 3] a\n[rank 3] c\n[rank 3] b\n");
+    expect(shown, "a\n\033[Ab\n", "a\n\\x1b[Ab\n"); /* no bar */
+    struct lines lines;
+    CLEANUP(buffer_done) struct buffer out = {0}, live = {0};
+    lines_init(&lines, 0, true);
+    lines_add(&lines, text,
+              strlen("\router 0%\n\rinner 10%\033[A\n\rinner 20%\033[A\n\rinner 30%\033[A\router 30%"), &out);
+    lines_live(&lines, &live);
+    assert_string_equal(live.data, "[rank 0] outer 30% | inner 30%");
+    lines_done(&lines);
+}
+
 static void what_could_do_harm_is_escaped(void **state) {
     (void)state;
     expect(shown, "\033[2J\033]0;x\007", "\\x1b[2J\\x1b]0;x\\x07\n");
@@ -196,6 +225,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_get_prefix_and_end),
         cmocka_unit_test(carriage_returns_begin_lines_anew),
+        cmocka_unit_test(bars_below_each_other_are_rows),
         cmocka_unit_test(what_could_do_harm_is_escaped),
         cmocka_unit_test(every_byte_at_every_place),
         cmocka_unit_test(long_lines_come_in_pieces),
