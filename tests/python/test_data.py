@@ -461,3 +461,8 @@ def test_what_a_data_set_says_of_itself():
     ]
     assert repr(dataset.materialize()) == "MaterializedDataset(num_blocks=1, num_rows=5, schema={id: int64})"
     assert dataset.columns(fetch_if_missing=False) is None and dataset.columns() == ["id"]
+
+
+def test_a_large_range_is_never_held_as_a_whole():
+    first = data.range(1 << 30).random_shuffle(seed=1).take(1)[0]["id"]
+    assert 0 <= first < 1 << 30

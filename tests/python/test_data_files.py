@@ -186,3 +186,15 @@ def test_data_sets_of_torch():
     ]
     with pytest.raises(ValueError, match="read only once"):
         data.from_torch(iter([1, 2]))
+
+
+def test_what_is_wrong_with_a_file_names_it(tables):
+    dataset = data.read_parquet(str(tables))
+    assert dataset.count() == 500
+    (tables / "3.parquet").write_bytes(b"PAR1junk")
+    for read in (dataset.take_all, data.read_parquet(str(tables)).count):
+        with pytest.raises(ValueError, match="/3.parquet: "):
+            read()
+    (tables / "3.parquet").unlink()
+    with pytest.raises(FileNotFoundError, match="/3.parquet"):
+        dataset.take_all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import fnmatch
 import glob
@@ -56,6 +57,10 @@ class Files(Source):
         return self._parts
 
     def _parts_of(self, file: tuple[str, str]) -> list[Part]:
+        with named(file[0]):
+            return self._pieces_of(file)
+
+    def _pieces_of(self, file: tuple[str, str]) -> list[Part]:
         return [FilePart(self, *file, piece, rows) for piece, rows in self.reader.pieces(self, file[0])]
 
     def input_files(self) -> list[str]:
@@ -100,6 +105,10 @@ class FilePart(Part):
         )
 
     def blocks(self) -> Iterator[Block]:
+        with named(self.path):
+            yield from self._read()
+
+    def _read(self) -> Iterator[Block]:
         more = _of_path(self.path, self.base) if self.source.partitioned else {}
         wanted = self.source.reader.columns
         for block in self.source.reader.read(self.source, self.path, self.piece):
@@ -110,6 +119,17 @@ class FilePart(Part):
                 if wanted is None or name in wanted:
                     columns[name] = of_values([value] * block.rows)
             yield Block(columns, block.rows)
+
+
+@contextlib.contextmanager
+def named(path: str) -> Iterator[None]:
+    """What is wrong with a file names it."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        if path in str(error):
+            raise
+        raise ValueError(f"{path}: {error}") from error
 
 
 def _of_path(path: str, base: str) -> dict[str, str]:

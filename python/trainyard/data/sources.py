@@ -15,6 +15,7 @@ from .parts import Given, Part
 
 BLOCKS = 200  # that a source is read in, where nothing is said of it
 LEAST = 1000  # rows of such a part
+MOST = 1 << 20  # which are mixed in memory, where their order is drawn
 _numbers = itertools.count()
 
 
@@ -46,7 +47,7 @@ def _checked_blocks(blocks: Any) -> int | None:
 def spread(source: Any, rows: int, blocks: int | None) -> list[Part]:
     """In so many parts, that differ by one row at most."""
     if blocks is None:
-        blocks = min(BLOCKS, -(-rows // LEAST))
+        blocks = max(min(BLOCKS, -(-rows // LEAST)), -(-rows // MOST))
     edges = [rows * i // max(blocks, 1) for i in range(blocks + 1)]
     return [Given(source, start, stop) for start, stop in zip(edges, edges[1:]) if stop > start]
 
