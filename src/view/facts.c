@@ -95,13 +95,12 @@ static uint64_t number_of(const struct view_facts *facts, const char *name) {
     const char *digits;
     int64_t number;
     if (name == NULL) return 0;
-    if (str_prefix(name, "checkpoint_", &digits)) {
-        digits += strspn(digits, "0");
-        if (str_to_int64(digits, 1, INT64_MAX, &number)) return (uint64_t)number;
-    }
     for (size_t i = 0; i < facts->n_checkpoints; i++)
         if (str_equal(facts->checkpoints[i].name, name)) return facts->checkpoints[i].number;
-    return 0;
+    const char *slash = strrchr(name, '/'); /* events have the whole path */
+    if (!str_prefix(slash != NULL ? slash + 1 : name, "checkpoint_", &digits)) return 0;
+    digits += strspn(digits, "0");
+    return str_to_int64(digits, 1, INT64_MAX, &number) ? (uint64_t)number : 0;
 }
 
 static int weigh_attempts(struct view_facts *facts) {

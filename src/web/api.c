@@ -146,6 +146,7 @@ static int read_query(const struct api_call *call, const char *buckets_name, int
     int64_t buckets = 0;
     const char *x = parameter(call, "x"), *rest = NULL;
     *query = (struct view_query){.metric = parameter(call, "metric"), .x = x};
+    if (call->run != NULL) query->index = atomic_load(&call->run->index);
     if (query->metric == NULL || *query->metric == '\0')
         return ty_fail(err, TY_EUSAGE, "metric: must be the name of a metric");
     if (x != NULL && *x == '\0') query->x = x = NULL;
@@ -246,7 +247,8 @@ static int answer_run(struct api_call *call, ty_error *err) {
     json_t *tree = view_summary_json(&summary, true);
     bool whole_run = summary.reports <= VIEW_WHOLE;
     view_summary_done(&summary);
-    double scanned = whole_run ? 1 : 0;
+    const struct view_index *index = atomic_load(&call->run->index);
+    double scanned = whole_run ? 1 : index != NULL ? view_index_scanned(index) : 0;
     struct view_ranks ranks = {0};
     double usual = view_ranks_read(call->run->path, &ranks, NULL) >= 0 ? ranks.usual : NAN;
     view_ranks_done(&ranks);
@@ -279,6 +281,7 @@ static int answer_series(struct api_call *call, ty_error *err) {
     int result = read_query(call, "buckets", VIEW_BUCKETS_MAX, &query, &ranks, err);
     while (result >= 0 && n_read < call->n_runs) {
         const struct site_run *run = call->runs[n_read];
+        query.index = atomic_load(&run->index);
         result = view_series_read(run->path, &query, &series[n_read], err);
         if (result < 0) break;
         each[n_read] = &series[n_read];
@@ -776,6 +779,8 @@ static void begin(struct api_call *call) {
         post(call, call->route, &call->own);
         loop_timer_stop(site->loop, &call->patience);
     } else {
+        for (size_t i = 0; call->route->answer == answer_series && i < call->n_runs; i++)
+            indexing_begin(call->runs[i]);
         post(call, call->route, call->run != NULL ? &call->run->lane : &site->list_lane);
     }
 }

@@ -283,6 +283,7 @@ int dashboard_serve(const struct dashboard_config *config, ty_error *err) {
     close_server(site);
     if (!lanes_destroy(site->lanes))
         return result; /* a thread hangs in the storage: the process ends around it */
+    indexing_close(site);
     free_runs(site);
     view_runs_destroy(site->list);
     if (site->loop != NULL) loop_destroy(site->loop);

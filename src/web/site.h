@@ -2,11 +2,13 @@
 #ifndef WEB_SITE_H
 #define WEB_SITE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/hash.h"
 #include "loop/loop.h"
+#include "view/index.h"
 #include "view/runs.h"
 #include "web/dashboard.h"
 #include "web/guard.h"
@@ -34,7 +36,9 @@ struct site_run {
     struct site *site;
     char id[VIEW_ID_SIZE];
     char *name, *path; /* owned */
-    struct lane lane;
+    struct lane lane, index_lane;
+    _Atomic(struct view_index *) index; /* opened in the index's lane, and there until the end */
+    bool indexing, index_failed;
     struct news news;
 };
 
@@ -80,5 +84,9 @@ int stream_open(struct site *site, ty_error *err);
 void stream_close(struct site *site); /* says bye */
 /* An event to all who watch the run. */
 void stream_tell(struct site_run *run, const char *event, const char *data);
+
+/* -- indexing.c: makes the run's index in the background, and tells how far it is. */
+void indexing_begin(struct site_run *run);
+void indexing_close(struct site *site);
 
 #endif

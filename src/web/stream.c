@@ -110,6 +110,7 @@ static void looked(struct lane_job *base) {
         news->last_report = job->last_report;
         (void)snprintf(data, sizeof data, "{\"id\": %lld}", (long long)job->last_report);
         stream_tell(run, "reports", data);
+        indexing_begin(run);
     }
     for (size_t i = 0; i < job->n_sizes; i++) {
         (void)snprintf(data, sizeof data, "{\"rank\": %d, \"size\": %lld}", job->sizes[i].rank,

@@ -294,6 +294,34 @@ class Dashboard(harness.Case):
         self.assertEqual(200 - len(unreadable), len(told["runs"]))
         self.assertIn("version 9", unreadable["later"])
 
+    def test_what_a_restart_took_back_is_lost_and_nothing_else(self):
+        make_b(self.storage)
+        server = self.serve()
+        run = server.ids()["b"]
+        counts = server.json(f"/api/series?run={run}&metric=loss")["series"]
+        self.assertEqual([[2] * 200], [line["n"] for line in counts])
+        lost = [line for line in server.json(f"/api/series?run={run}&metric=loss&history=all")["series"] if line["lost"]]
+        self.assertEqual([list(range(101, 151))], [line["x"] for line in lost])
+
+    def test_all_of_a_large_run_is_drawn_in_the_end(self):
+        journal = Journal(self.storage, "large")
+        journal.begin(8)
+        for n in range(1, 8001):
+            for rank in range(8):
+                journal.report(n, 1, rank, n, '{"loss": %s, "step": %d}' % (99 if (rank, n) == (5, 4321) else 1, n))
+        journal.done(9000)
+        server = self.serve()
+        run = server.ids()["large"]
+        first = server.json(f"/api/series?run={run}&metric=loss")
+        if not first["exact"]:
+            self.assertTrue(0 < first["scanned"] < 1)
+        reply = self.open_stream(server, run)
+        while self.next_event(reply, "index")["scanned"] < 1:
+            pass
+        told = server.json(f"/api/series?run={run}&metric=loss")
+        self.assertTrue(told["exact"])
+        self.assertEqual((64000, 99), (sum(told["series"][0]["n"]), max(told["series"][0]["max"])))
+
     def test_a_run_that_was_deleted(self):
         make_a(self.storage, numbers=3)
         server = self.serve()

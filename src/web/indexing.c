@@ -1,0 +1,65 @@
+/* The index of a run grows step by step in a lane of its own, at the priority of what nobody waits for: whoever asks for
+ * the run meanwhile is answered from what there is. */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "web/site.h"
+
+struct indexing_job {
+    struct lane_job base;
+    struct site_run *run;
+    int more;
+    double scanned;
+    ty_error err;
+};
+
+static void step(struct lane_job *base) {
+    struct indexing_job *job = (struct indexing_job *)base;
+    struct site_run *run = job->run;
+    const struct sched_param none = {0};
+    (void)sched_setscheduler(0, SCHED_IDLE, &none);
+    struct view_index *index = atomic_load(&run->index);
+    job->more = 0;
+    if (index == NULL) {
+        job->more = view_index_open(run->path, !run->site->config->no_cache, &index, &job->err);
+        if (job->more == 0) atomic_store(&run->index, index);
+    }
+    if (job->more == 0) job->more = view_index_grow(index, &job->err);
+    if (job->more == 0) (void)view_index_keep(index, &job->err);
+    job->scanned = index != NULL ? view_index_scanned(index) : 0;
+    (void)sched_setscheduler(0, SCHED_OTHER, &none);
+}
+
+static void stepped(struct lane_job *base) {
+    struct indexing_job *job = (struct indexing_job *)base;
+    struct site_run *run = job->run;
+    char data[64];
+    (void)snprintf(data, sizeof data, "{\"scanned\": %.6g}", job->scanned);
+    stream_tell(run, "index", data);
+    if (job->more > 0) {
+        lane_post(run->site->lanes, &run->index_lane, base);
+        return;
+    }
+    run->indexing = false;
+    run->index_failed = job->more < 0;
+    free(job);
+}
+
+void indexing_begin(struct site_run *run) {
+    if (run->indexing || run->index_failed) return;
+    struct indexing_job *job = calloc(1, sizeof *job);
+    if (job == NULL) return; /* what is asked for is answered from a sample */
+    job->base = (struct lane_job){.work = step, .done = stepped};
+    job->run = run;
+    run->indexing = true;
+    lane_post(run->site->lanes, &run->index_lane, &job->base);
+}
+
+void indexing_close(struct site *site) {
+    uintptr_t value;
+    for (size_t at = 0; hash_next(site->runs, &at, &value) != NULL;)
+        view_index_close(atomic_load(&((struct site_run *)value)->index));
+}
