@@ -766,6 +766,11 @@ static const char *take_runs(struct api_call *call) {
     return NULL;
 }
 
+static bool is_indexed(const struct site_run *run) {
+    const struct view_index *index = atomic_load(&run->index);
+    return index != NULL && view_index_scanned(index) >= 1;
+}
+
 static void begin(struct api_call *call) {
     struct site *site = call->site;
     if (call->route == &stream_route) {
@@ -780,7 +785,7 @@ static void begin(struct api_call *call) {
         loop_timer_stop(site->loop, &call->patience);
     } else {
         for (size_t i = 0; call->route->answer == answer_series && i < call->n_runs; i++)
-            indexing_begin(call->runs[i]);
+            if (!is_indexed(call->runs[i])) indexing_begin(call->runs[i]);
         post(call, call->route, call->run != NULL ? &call->run->lane : &site->list_lane);
     }
 }

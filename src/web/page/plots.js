@@ -330,7 +330,8 @@ export function grid(place, { runs, metrics, onSeries, news, onEnd, filter }) {
   });
   last = state();
   news((event, data) => {
-    if (event === "reports" || (event === "index" && data.scanned >= 1)) for (const card of cards.values()) card.touch();
+    const whole = event === "index" && data.scanned >= 1;
+    for (const card of cards.values()) if (event === "reports" || (whole && card.reply && !card.reply.exact)) card.touch();
   });
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const repaint = () => cards.forEach((card) => ((card.form = null), card.draw()));

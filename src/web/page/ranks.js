@@ -16,6 +16,18 @@ function shade(share) {
 
 export const measure = (metric, value) => (metric === "@interval" || metric === "@lag" ? seconds(value) : number(value));
 
+/* The values between which the colours go: what is beyond 98 of 100 cells has the last colour, so that a few do not
+ * hide how the others differ. */
+function colourRange(cells) {
+  const counts = new Uint32Array(256);
+  for (const cell of cells) counts[cell]++;
+  const all = cells.length - counts[0];
+  let low = 1, high = 255, seen = 0;
+  for (; low < 255 && !counts[low]; low++);
+  for (let value = 1; value < 256; value++) if ((seen += counts[value]) >= all * 0.98) return [low, Math.max(value, low + 1)];
+  return [low, high];
+}
+
 function paint(canvas, heat, cells) {
   canvas.width = heat.columns;
   canvas.height = heat.rows;
@@ -26,9 +38,10 @@ function paint(canvas, heat, cells) {
     for (let row = 0; row < heat.rows && empty; row++) empty = !cells[row * heat.columns + column];
     for (let row = 0; row < heat.rows && empty; row++) cells[row * heat.columns + column] = cells[row * heat.columns + column - 1];
   }
+  const [low, high] = colourRange(cells);
   for (let i = 0; i < cells.length; i++) {
     if (!cells[i]) continue;
-    const [r, g, b] = shade((cells[i] - 1) / 254);
+    const [r, g, b] = shade((cells[i] - low) / (high - low));
     image.data.set([r, g, b, 255], i * 4);
   }
   context.putImageData(image, 0, 0);
@@ -72,9 +85,10 @@ export async function ranks({ run, main, controls, news, onEnd }) {
     cells = Uint8Array.from(atob(heat.cells), (c) => c.charCodeAt(0));
     fill(told, heat.exact ? "" : `sampled ${number(heat.scanned * 100, 2)} %`, heat.ranks_per_row > 1 && ` ${heat.ranks_per_row} ranks a row: the greatest`);
     if (!heat.rows || !heat.columns) return fill(told, "nothing to draw yet");
+    const [first, last] = colourRange(cells), value = (cell) => heat.min + ((heat.max - heat.min) * (cell - 1)) / 254;
     paint(canvas, heat, cells);
-    fill(low, measure(metric, heat.min));
-    fill(high, measure(metric, heat.max));
+    fill(low, measure(metric, value(first)));
+    fill(high, measure(metric, value(last)), last < 255 && ` and more, up to ${measure(metric, heat.max)}`);
     const marks = Math.min(heat.rows, 8);
     fill(rows, Array.from({ length: marks }, (_, i) => {
       const row = Math.floor((i * heat.rows) / marks), mark = h("span", {}, "rank " + row * heat.ranks_per_row);
@@ -141,7 +155,7 @@ export async function ranks({ run, main, controls, news, onEnd }) {
   });
   let due = 0;
   news((event) => {
-    if ((event !== "reports" && event !== "index") || due) return;
+    if (event !== "reports" || due) return;
     due = setTimeout(() => {
       due = 0;
       if (!over) Promise.all([drawHeat(), drawRanks(from)]).catch(() => {});

@@ -17,7 +17,7 @@ export function rank(name) {
 const numeric = (metrics) => Object.entries(metrics || {}).filter(([, value]) => typeof value === "number");
 
 function lastMetrics(metrics) {
-  const named = numeric(metrics).sort((a, b) => rank(a[0]) - rank(b[0])).slice(0, 3);
+  const named = numeric(metrics).sort((a, b) => rank(a[0]) - rank(b[0])).slice(0, 2);
   return named.length ? named.map(([name, value]) => h("span", { class: "chip" }, label(name, 24, ""), " ", h("b", {}, number(value)))) : h("span", { class: "dim" }, "-");
 }
 
@@ -61,7 +61,7 @@ function row(run, chosen, choose) {
     h("td", { class: "num" }, seconds(run.seconds)),
     h("td", { class: "chipline" }, lastMetrics(run.metrics)),
     h("td", {}, spark(run)),
-    h("td", {}, run.attempts > 1 || run.cause ? [h("span", { class: "dim" }, run.attempts, run.cause ? ": " : ""), run.cause ? label(run.cause, 48) : ""] : h("span", { class: "dim" }, run.attempts)));
+    h("td", { class: "why" }, run.attempts > 1 || run.cause ? [h("span", { class: "dim" }, run.attempts, run.cause ? ": " : ""), run.cause ? label(run.cause, 80, "") : ""] : h("span", { class: "dim" }, run.attempts)));
 }
 
 const HEADS = [["", ""], ["name", ""], ["state", ""], ["workers", "num"], ["started", ""], ["took", "num"], ["last metrics (rank 0)", ""], ["", ""], ["attempts", ""]];
