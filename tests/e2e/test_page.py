@@ -11,6 +11,7 @@ from playwright.sync_api import expect, sync_playwright
 from test_dashboard import Server
 
 PARTS = ["plots", "ranks", "time", "attempts", "checkpoints", "logs", "placement", "hardware", "stacks"]
+expect.set_options(timeout=30000)  # on a machine that has much to do
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 

@@ -33,10 +33,11 @@ function paint(canvas, heat, cells) {
   canvas.height = heat.rows;
   canvas.style.height = Math.max(80, Math.min(420, heat.rows * Math.max(2, Math.min(18, Math.floor(360 / heat.rows))))) + "px";
   const context = canvas.getContext("2d"), image = context.createImageData(heat.columns, heat.rows);
-  for (let column = 1; column < heat.columns; column++) { // steps that no report has go on with what was before
+  for (let column = 1, gap = 0; column < heat.columns; column++) { // a few steps that no report has go on with what was before
     let empty = true;
     for (let row = 0; row < heat.rows && empty; row++) empty = !cells[row * heat.columns + column];
-    for (let row = 0; row < heat.rows && empty; row++) cells[row * heat.columns + column] = cells[row * heat.columns + column - 1];
+    gap = empty ? gap + 1 : 0;
+    for (let row = 0; row < heat.rows && empty && gap < 8; row++) cells[row * heat.columns + column] = cells[row * heat.columns + column - 1];
   }
   const [low, high] = colourRange(cells);
   for (let i = 0; i < cells.length; i++) {
