@@ -102,6 +102,10 @@ static void looked(struct lane_job *base) {
         free(job);
         return;
     }
+    if (job->result < 0) { /* the journal was busy: what is new is told 2 s from now */
+        news->dirty = true;
+        news->looked += (POLL_MS - NEWS_MS) * NS_PER_MS;
+    }
     if (job->result >= 0 && job->last_sequence != news->last_sequence) {
         news->last_sequence = job->last_sequence;
         stream_tell(run, "run", "{}");
