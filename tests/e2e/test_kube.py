@@ -3,12 +3,14 @@ for kubectl."""
 
 import ast
 import os
+import re
 import stat
 import subprocess
 
 import kubernetes_validate
 import yaml
-from harness import Case, main
+from harness import COMMAND, Case, main
+from hosts import Hosts
 
 GKE = "cloud.google.com/"
 KUBECTL = """#!/usr/bin/env python3
@@ -249,6 +251,34 @@ class Line(KubeCase):
                      ("--num-cpus", "3")):
             self.assertIn(pair, pairs)
         self.assertNotIn("--label-selector", command)
+
+
+class Pods(KubeCase):
+    """Each pod's command, in a host of its own with the pod's name and the environment that the manifest gives it."""
+
+    def command(self, container, index, secret):
+        given = {"JOB_COMPLETION_INDEX": str(index)}
+        for variable in container["env"]:
+            source = variable.get("valueFrom", {})
+            given[variable["name"]] = secret[source["secretKeyRef"]["key"]] if "secretKeyRef" in source else variable["value"]
+        words = []
+        for word in container["command"]:  # as the kubelet replaces $(NAME) and $$
+            words.append(re.sub(r"\$\$|\$\((\w+)\)", lambda found: "$" if found[1] is None else given[found[1]], word))
+        return words, given
+
+    def test_they_join_and_run(self):
+        objects = self.kube("--name", "train", "-n", "4", "--nnodes", "2", "--command", COMMAND, "--storage-path", self.storage, "--progress", "none",
+                            "--", "sh", "-c", "echo $RANK of $WORLD_SIZE on $NODE_RANK '$(HOME)' $$x")
+        container = objects["Job"]["spec"]["template"]["spec"]["containers"][0]
+        hosts = Hosts(self, 2, names=["train-0.train", "train-1.train"])
+        started = []
+        for index in (1, 0):
+            words, env = self.command(container, index, objects["Secret"]["stringData"])
+            started.append(hosts.start("train-%d.train" % index, *words, env=env))
+        other, first = [self.assert_status(0, self.finish(process)) for process in started]
+        lines = sorted(line.split("] ", 1)[1] for line in first.out.splitlines())
+        self.assertEqual(["%d of 4 on %d" % (rank, rank // 2) for rank in range(4)], [line.split(" $(HOME)")[0] for line in lines], first)
+        self.assertEqual("", other.out)
 
 
 class Followed(KubeCase):
