@@ -43,9 +43,10 @@ struct command {
 extern const struct command *const cli_commands[];
 
 extern const struct command command_run, command_torchrun, command_plan, command_kube, command_submit,
-    command_status, command_metrics, command_trace, command_wait, command_logs, command_attach, command_stacks, command_dashboard,
-    command_checkpoints, command_accelerators, command_report, command_store, command_stop, command_rm,
-    command_prune, command_completion, command_simulate, command_version, command_help;
+    command_status, command_top, command_metrics, command_trace, command_wait, command_logs, command_attach,
+    command_stacks, command_dashboard, command_checkpoints, command_accelerators, command_report, command_store,
+    command_stop, command_rm, command_prune, command_completion, command_simulate, command_version,
+    command_help;
 
 const struct command *command_find(const char *name); /* NULL when there is none */
 /* TY_EUSAGE with the nearest name. */

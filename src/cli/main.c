@@ -22,6 +22,7 @@ const struct command *const cli_commands[] = {
     &command_kube,
     &command_accelerators,
     &command_status,
+    &command_top,
     &command_metrics,
     &command_trace,
     &command_wait,

@@ -17,7 +17,7 @@ typedef int view_sink(void *context, const char *text, size_t size, ty_error *er
 /* Rows as CSV: id,time,attempt,rank,number, `lost` where all are selected, then the metrics in the order of their
  * first appearance, and no others: one that comes later has no column. */
 struct view_csv; /* opaque */
-int view_csv_open(const char *run_path, const struct view_selection *selection, struct view_csv **csv,
+int view_csv_open(const char *run_path, const struct view_selection *selection, struct view_csv **out,
                   ty_error *err);
 void view_csv_close(struct view_csv *csv); /* NULL is fine */
 int view_csv_write_head(struct view_csv *csv, view_sink *sink, void *context, ty_error *err);

@@ -12,7 +12,7 @@
 #include "view/series.h"
 
 /* What the cache has of the run, or an empty one. `cached` false: in memory alone. */
-int view_index_open(const char *run_path, bool cached, struct view_index **index, ty_error *err);
+int view_index_open(const char *run_path, bool cached, struct view_index **out, ty_error *err);
 /* Reads the next reports, some 20,000 at most: 1 when there is more to read, 0 when it has all. One thread at a time
  * grows it, or keeps it; queries may go on beside. */
 int view_index_grow(struct view_index *index, ty_error *err);

@@ -1,0 +1,435 @@
+/* `trainyard top`: the runs, or one of them, as they go on. A frame is text, cut to the terminal; the screen
+ * (screen_module.h) shows it again each second, and --once prints it. */
+#include <errno.h>
+#include <locale.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <wchar.h>
+
+#include "base/buffer.h"
+#include "base/cleanup.h"
+#include "base/document.h"
+#include "base/module.h"
+#include "base/str.h"
+#include "cli/braille.h"
+#include "cli/command.h"
+#include "cli/screen_module.h"
+#include "cli/terminal.h"
+#include "controller/run_directory.h"
+#include "view/ranks.h"
+#include "view/runs.h"
+#include "view/series.h"
+
+enum { TOP_LOOK_MS = 1000, TOP_METRICS = 4, TOP_RANKS = 64 };
+
+struct top_options {
+    bool once;
+};
+
+static const struct option_spec specs[] = {
+    {"once", 0, NULL, "print it and end", option_flag, offsetof(struct top_options, once), NULL},
+};
+static const struct option_group top_group = {"Options", specs, ARRAY_SIZE(specs)};
+
+struct top_view {
+    struct view_runs *runs;
+    char *name, *path; /* owned; of the one run that is shown, else NULL */
+    bool alone;        /* it was asked for: there is no list to go back to */
+    bool by_lag, paused, typing;
+    size_t chosen, first_row; /* place in the list that is shown, and the line of its first row */
+    char filter[64];
+};
+
+/* -- frames */
+
+static void put_duration(nanoseconds duration, struct buffer *out) {
+    duration_format(duration, out);
+}
+
+static void put_metrics(const struct view_summary *summary, struct buffer *out) {
+    const char *name = NULL;
+    json_t *value = NULL;
+    const char *between = "";
+    json_object_foreach(summary->metrics, name, value) {
+        if (!json_is_number(value)) continue;
+        buffer_text(out, between);
+        utf8_escape(name, strlen(name), out);
+        buffer_printf(out, " %.5g", json_number_value(value));
+        between = ", ";
+    }
+}
+
+static void run_row(const struct view_run *run, struct text_table *table) {
+    const struct view_summary *summary = &run->summary;
+    CLEANUP(buffer_done) struct buffer text = {0};
+    table_cell(table, run->name);
+    table_cell(table, run->error != NULL ? "unreadable" : run_standing_name(summary->standing));
+    buffer_printf(&text, "%lld", (long long)summary->workers);
+    table_take(table, &text);
+    buffer_printf(&text, "%d", summary->attempts);
+    table_take(table, &text);
+    put_duration(view_summary_time(summary), &text);
+    table_take(table, &text);
+    if (run->error != NULL)
+        buffer_text(&text, run->error);
+    else if (summary->cause != NULL)
+        buffer_text(&text, summary->cause);
+    else
+        put_metrics(summary, &text);
+    table_take(table, &text);
+}
+
+static const struct view_run *nth_run(const struct top_view *top, size_t n) {
+    const struct view_run *run;
+    for (size_t i = 0; (run = view_runs_at(top->runs, i)) != NULL; i++)
+        if (run->there && strstr(run->name, top->filter) != NULL && n-- == 0) return run;
+    return NULL;
+}
+
+static void runs_frame(struct top_view *top, struct buffer *out) {
+    static const char *const heads[] = {"NAME",     "STATE", "WORKERS",
+                                        "ATTEMPTS", "TOOK",  "LAST METRICS OR CAUSE"};
+    CLEANUP(table_done) struct text_table table = {.n_columns = ARRAY_SIZE(heads)};
+    const struct view_run *run;
+    size_t n = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
+        table_cell(&table, heads[i]);
+    for (; (run = nth_run(top, n)) != NULL; n++)
+        run_row(run, &table);
+    buffer_printf(out, "trainyard top   %zu run%s%s%s%s%s\n", n, n == 1 ? "" : "s",
+                  top->filter[0] != '\0' ? "   filter: " : "", top->filter, top->typing ? "_" : "",
+                  top->paused ? "   paused" : "");
+    if (n == 0) buffer_text(out, "No runs here. To begin: trainyard run -n 4 -- PROG\n");
+    if (n > 0) table_format(&table, out);
+    top->first_row = 2;
+    if (top->chosen >= n) top->chosen = n > 0 ? n - 1 : 0;
+}
+
+static int put_sparklines(const struct top_view *top, bool ascii, struct buffer *out, ty_error *err) {
+    const struct view_selection all = {0};
+    struct view_metrics metrics;
+    size_t shown = 0;
+    int result = view_metrics_read(top->path, &all, false, &metrics, err);
+    if (result < 0) return result;
+    for (size_t i = 0; i < metrics.n && shown < TOP_METRICS && result >= 0; i++) {
+        if (metrics.items[i].text) continue;
+        struct view_query query = view_query_new(metrics.items[i].name);
+        struct view_series series;
+        query.buckets = 30;
+        result = view_series_read(top->path, &query, &series, err);
+        if (result < 0) break;
+        buffer_printf(out, "  %-24.24s ", metrics.items[i].name);
+        braille_sparkline(&series.lines[0], 30, ascii, out);
+        buffer_printf(out, " %.6g\n", metrics.items[i].last);
+        view_series_done(&series);
+        shown++;
+    }
+    view_metrics_done(&metrics);
+    return result;
+}
+
+static int by_lag(const void *a, const void *b) {
+    const struct view_rank *x = a, *y = b;
+    if (isnan(x->lag) != isnan(y->lag)) return isnan(x->lag) ? 1 : -1;
+    if (!isnan(x->lag) && x->lag != y->lag) return x->lag > y->lag ? -1 : 1;
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* A bar of 20, as long as the interval is beside the longest. */
+static void put_rank(const struct view_ranks *ranks, const struct view_rank *rank, double longest,
+                     struct buffer *out) {
+    const char *node = rank->node >= 0 ? ranks->nodes[rank->node] : "-";
+    buffer_printf(out, "  %6d  %-16.16s %-10s %8llu ", rank->rank, node, worker_standing_name(rank->standing),
+                  (unsigned long long)rank->number);
+    if (isnan(rank->interval))
+        buffer_text(out, "       -        - ");
+    else
+        buffer_printf(out, "%8.3g %8.3g ", rank->interval, rank->lag);
+    for (double part = 0.5; part < 20 && longest > 0 && part <= rank->interval / longest * 20; part++)
+        buffer_char(out, '#');
+    buffer_char(out, '\n');
+}
+
+static int put_ranks(struct top_view *top, struct buffer *out, ty_error *err) {
+    struct view_ranks ranks;
+    int result = view_ranks_read(top->path, &ranks, err);
+    if (result < 0) return result;
+    double longest = ranks.n > 0 ? ranks.items[0].interval : 0;
+    if (top->by_lag && ranks.n > 0) qsort(ranks.items, ranks.n, sizeof *ranks.items, by_lag);
+    buffer_printf(out, "    RANK  NODE             STATE       REPORTS %s\n",
+                  top->by_lag ? "INTERVAL    *LAG s" : "*INTERVAL   LAG s");
+    for (size_t i = 0; i < ranks.n && i < TOP_RANKS; i++)
+        put_rank(&ranks, &ranks.items[i], longest, out);
+    if (ranks.n > TOP_RANKS) buffer_printf(out, "  and %zu more\n", ranks.n - TOP_RANKS);
+    view_ranks_done(&ranks);
+    return 0;
+}
+
+static void put_head(const struct top_view *top, const struct view_summary *summary, struct buffer *out) {
+    buffer_text(out, "run ");
+    utf8_escape(top->name, strlen(top->name), out);
+    buffer_printf(out, "   %s", run_standing_name(summary->standing));
+    if (summary->status >= 0) buffer_printf(out, ", exit status %d", summary->status);
+    buffer_printf(out, ", attempt %d, %lld worker%s on %zu node%s, ", summary->attempts,
+                  (long long)summary->workers, summary->workers == 1 ? "" : "s", summary->nodes,
+                  summary->nodes == 1 ? "" : "s");
+    put_duration(view_summary_time(summary), out);
+    buffer_printf(out, "%s\n", top->paused ? "   paused" : "");
+    buffer_printf(out, "%llu reports, %zu checkpoints\n", (unsigned long long)summary->reports,
+                  summary->checkpoints);
+    if (summary->cause == NULL) return;
+    buffer_text(out, "first cause: ");
+    utf8_escape(summary->cause, strcspn(summary->cause, "\n"), out);
+    buffer_char(out, '\n');
+}
+
+static int run_frame(struct top_view *top, bool ascii, struct buffer *out, ty_error *err) {
+    struct view_summary summary;
+    int result = view_summary_read(top->name, top->path, &summary, err);
+    if (result < 0) return result;
+    put_head(top, &summary, out);
+    view_summary_done(&summary);
+    result = put_sparklines(top, ascii, out, err);
+    return result < 0 ? result : put_ranks(top, out, err);
+}
+
+static int make_frame(struct top_view *top, bool ascii, struct buffer *out, ty_error *err) {
+    if (top->path != NULL) return run_frame(top, ascii, out, err);
+    int result = view_runs_look(top->runs, err);
+    if (result >= 0) runs_frame(top, out);
+    return result;
+}
+
+/* Cut to the columns as the terminal counts them; what is not ASCII becomes `?` where it knows no more. */
+static void cut_lines(const struct buffer *text, size_t columns, bool ascii, struct buffer *out) {
+    mbstate_t state = {0};
+    size_t column = 0;
+    for (size_t at = 0; at < text->size;) {
+        wchar_t character = 0;
+        int length = utf8_sequence(text->data + at, text->size - at, NULL);
+        size_t size = (size_t)(length > 0 ? length : -length);
+        bool wide = !ascii && size > 1 && mbrtowc(&character, text->data + at, size, &state) == size;
+        size_t width = text->data[at] == '\n'           ? 0
+                       : wide && wcwidth(character) > 0 ? (size_t)wcwidth(character)
+                                                        : 1;
+        if (text->data[at] == '\n')
+            column = 0;
+        else
+            column += width;
+        if (column <= columns) {
+            if (text->data[at] == '\t')
+                buffer_char(out, ' ');
+            else if (size == 1 || wide)
+                buffer_append(out, text->data + at, size);
+            else
+                buffer_char(out, '?');
+        }
+        at += size;
+    }
+}
+
+static int print_frame(struct top_view *top, ty_error *err) {
+    struct braille_size size = braille_terminal(24);
+    CLEANUP(buffer_done) struct buffer frame = {0}, cut = {0};
+    int result = make_frame(top, size.ascii, &frame, err);
+    if (result < 0) return result;
+    if (frame.failed) return ty_fail_memory(err);
+    cut_lines(&frame, isatty(STDOUT_FILENO) ? size.columns : 1000, size.ascii, &cut);
+    return cli_print(&cut, err);
+}
+
+/* -- as JSON */
+
+static int print_json(struct top_view *top, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer text = {0};
+    int result = 0;
+    if (top->path == NULL) {
+        result = view_runs_look(top->runs, err);
+        view_runs_encode(top->runs, 0, &text);
+    } else {
+        struct view_summary summary;
+        struct view_ranks ranks;
+        result = view_summary_read(top->name, top->path, &summary, err);
+        if (result < 0) return result;
+        json_t *tree = view_summary_json(&summary, true);
+        CLEANUP_FREE char *run = tree != NULL ? json_format(tree, JSON_COMPACT) : NULL;
+        json_decref(tree);
+        view_summary_done(&summary);
+        result = view_ranks_read(top->path, &ranks, err);
+        if (result < 0) return result;
+        buffer_printf(&text, "{\"run\": %s, \"ranks\": ", run != NULL ? run : "null");
+        view_ranks_encode(&ranks, 0, TOP_RANKS, &text);
+        buffer_char(&text, '}');
+        view_ranks_done(&ranks);
+    }
+    buffer_char(&text, '\n');
+    return result < 0 ? result : cli_print(&text, err);
+}
+
+/* -- on the screen */
+
+static volatile sig_atomic_t ended_by;
+
+static void note_signal(int number) {
+    ended_by = number;
+}
+
+static void catch_signals(void) {
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    struct sigaction action = {.sa_handler = note_signal};
+    for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
+        (void)sigaction(numbers[i], &action, NULL);
+}
+
+static void type(struct top_view *top, int key) {
+    size_t size = strlen(top->filter);
+    if (key == SCREEN_ENTER || key == SCREEN_BACK) top->typing = false;
+    if (key == SCREEN_BACK) top->filter[0] = '\0';
+    if (key == SCREEN_ERASE && size > 0) top->filter[size - 1] = '\0';
+    if (key >= ' ' && key < 256 && size + 1 < sizeof top->filter) {
+        top->filter[size] = (char)key;
+        top->filter[size + 1] = '\0';
+    }
+}
+
+static void open_chosen(struct top_view *top) {
+    const struct view_run *run = top->path == NULL ? nth_run(top, top->chosen) : NULL;
+    if (run == NULL || run->error != NULL) return;
+    top->name = strdup(run->name);
+    top->path = strdup(run->path);
+    if (top->name != NULL && top->path != NULL) return;
+    free(TAKE(top->name));
+    free(TAKE(top->path));
+}
+
+/* True when it is over. */
+static bool obey(struct top_view *top, int key) {
+    if (top->typing) {
+        type(top, key);
+        return false;
+    }
+    switch (key) {
+    case 'q':
+        return true;
+    case SCREEN_UP:
+    case 'k':
+        if (top->chosen > 0) top->chosen--;
+        break;
+    case SCREEN_DOWN:
+    case 'j':
+        top->chosen++;
+        break;
+    case SCREEN_ENTER:
+        open_chosen(top);
+        break;
+    case SCREEN_BACK:
+        if (top->alone) break;
+        free(TAKE(top->name));
+        free(TAKE(top->path));
+        break;
+    case SCREEN_SORT:
+    case 's':
+        top->by_lag = !top->by_lag;
+        break;
+    case ' ':
+        top->paused = !top->paused;
+        break;
+    case '/':
+        top->typing = top->path == NULL;
+        break;
+    default:
+        break;
+    }
+    return false;
+}
+
+static int show_frame(struct top_view *top, const struct screen_module *screen, bool ascii, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer frame = {0}, cut = {0};
+    size_t rows, columns;
+    screen->size(&rows, &columns);
+    int result = make_frame(top, ascii, &frame, err);
+    if (result < 0) return result;
+    cut_lines(&frame, columns > 0 ? columns - 1 : 0, ascii, &cut);
+    if (frame.failed || cut.failed) return ty_fail_memory(err);
+    screen->show(cut.data, cut.size, top->path == NULL ? top->first_row + top->chosen : SIZE_MAX);
+    return 0;
+}
+
+static int watch(struct top_view *top, const struct screen_module *screen, ty_error *err) {
+    bool ascii = braille_terminal(1).ascii, over = false;
+    int result = screen->open(err);
+    if (result < 0) return result;
+    nanoseconds shown = 0;
+    while (!over && ended_by == 0 && result >= 0) {
+        nanoseconds now = clock_monotonic();
+        bool due = shown == 0 || (!top->paused && now - shown >= TOP_LOOK_MS * NS_PER_MS);
+        if (due) {
+            result = show_frame(top, screen, ascii, err);
+            shown = now;
+        }
+        int key = result >= 0 ? screen->key(TOP_LOOK_MS) : SCREEN_NONE;
+        if (key == SCREEN_NONE) continue;
+        over = obey(top, key);
+        shown = 0; /* what was pressed is seen at once, also in a pause */
+    }
+    screen->close();
+    return result < 0 ? result : ended_by > 0 ? 128 + ended_by : 0;
+}
+
+static bool is_plain(void) {
+    const char *terminal = getenv("TERM");
+    return !isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO) || terminal == NULL || str_equal(terminal, "dumb");
+}
+
+static int show(struct top_view *top, const struct top_options *options, int format, ty_error *err) {
+    if (format == FORMAT_JSON) return print_json(top, err);
+    if (options->once || is_plain()) return print_frame(top, err);
+    const struct screen_module *screen = module_load("screen", err);
+    if (screen == NULL) return ty_wrap(err, "`trainyard top --once` prints the same");
+    catch_signals();
+    return watch(top, screen, err);
+}
+
+static int top_run(const struct arguments *arguments, ty_error *err) {
+    struct top_options options = {0};
+    struct storage_options storage = {0};
+    struct format_options format = {0};
+    struct top_view top = {0};
+    int result = options_apply(arguments, (void *[]){&options, &storage, &format}, err);
+    if (result < 0) return result;
+    (void)setlocale(LC_CTYPE, "");
+    if (arguments->n_words > 0) {
+        top.alone = true;
+        top.path = run_directory_find(storage.storage_path, arguments->words[0], err);
+        if (top.path == NULL) return err->code;
+        top.name = strdup(arguments->words[0]);
+        result = top.name != NULL ? 0 : ty_fail_memory(err);
+    } else {
+        top.runs = view_runs_create(&storage.storage_path, 1, err);
+        result = top.runs != NULL ? 0 : err->code;
+    }
+    if (result >= 0) result = show(&top, &options, format.format, err);
+    view_runs_destroy(top.runs);
+    free(top.name);
+    free(top.path);
+    return result;
+}
+
+const struct command command_top = {
+    .name = "top",
+    .summary = "watch the runs, or the ranks of one of them",
+    .usage = (const char *const[]){"[NAME] [OPTION...]", NULL},
+    .description = "The runs, newest first; or of one run its state, first cause, metrics, and its ranks, the "
+                   "slowest first. "
+                   "Keys: arrows and Enter choose a run, Esc goes back, / filters, F6 or s sorts ranks by "
+                   "interval or lag, "
+                   "space pauses, q ends. Without a terminal that can place its cursor it is printed once, as "
+                   "with --once.",
+    .groups = (const struct option_group *const[]){&top_group, &storage_group, &format_group, NULL},
+    .max_words = 1,
+    .run = top_run,
+};

@@ -1,0 +1,114 @@
+"""`trainyard top`: it fits its terminal, obeys its keys, and leaves the terminal as it was."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import time
+
+import harness
+import seen
+from harness import Case
+
+
+class Top(Case):
+    def setUp(self):
+        super().setUp()
+        seen.write_a(self.storage)
+        seen.write_b(self.storage, "b" * 60)
+        self.socket = os.path.join(self.place, "tmux")
+
+    def tmux(self, *args):
+        return subprocess.run(["tmux", "-S", self.socket, *args], capture_output=True, text=True, check=True,
+                              env=dict(self.environment, LC_ALL="C.UTF-8")).stdout
+
+    def begin(self, columns, rows, *args):
+        """A shell in a terminal of that size, with `top` in it."""
+        self.addCleanup(subprocess.run, ["tmux", "-S", self.socket, "kill-server"], capture_output=True)
+        self.tmux("-f", "/dev/null", "new-session", "-d", "-x", str(columns), "-y", str(rows), "-c", self.place, "sh")
+        self.tmux("send-keys", "stty -a > before; %s top --storage-path %s %s; echo status $?; stty -a > after" % (
+            shlex.quote(harness.COMMAND), shlex.quote(self.storage), " ".join(args)), "Enter")
+
+    def screen(self):
+        return self.tmux("capture-pane", "-p")
+
+    def see(self, *words):
+        self.wait_for(lambda: all(word in self.screen() for word in words), "%r on the screen" % (words,))
+        return self.screen()
+
+    def pid(self):
+        for pid in harness.processes_with(self.place):
+            with open("/proc/%d/comm" % pid) as name:
+                if name.read() == "trainyard\n":
+                    return pid
+        return self.fail("there is none")
+
+    def check_restored(self):
+        after = os.path.join(self.place, "after")
+        self.wait_for(lambda: os.path.exists(after) and os.path.getsize(after) > 0, "the end")
+        with open(os.path.join(self.place, "before")) as before, open(after) as text:
+            self.assertEqual(before.read().splitlines()[1:], text.read().splitlines()[1:])  # the first tells its size
+
+    def test_list_run_and_back(self):
+        self.begin(80, 24)
+        shown = self.see("2 runs", "NAME", "succeeded")
+        self.assertTrue(all(len(line) <= 80 for line in shown.splitlines()))
+        self.tmux("send-keys", "/", "a", "Enter", "Enter")
+        self.see("run a", "8000 reports", "*INTERVAL")
+        self.tmux("send-keys", "s")
+        self.see("*LAG")
+        self.tmux("send-keys", "Escape")
+        self.see("1 run ", "filter: a")
+        self.tmux("send-keys", "q")
+        self.see("status 0")
+        self.check_restored()
+
+    def test_a_small_terminal_and_a_signal(self):
+        self.begin(40, 10, "a")
+        shown = self.see("run a", "loss")
+        self.assertLessEqual(len(shown.splitlines()), 10)
+        self.tmux("resize-window", "-x", "100", "-y", "30")
+        self.see("RANK  NODE")
+        os.kill(self.pid(), signal.SIGTERM)
+        self.see("status 143")
+        self.check_restored()
+
+    def test_killed(self):
+        self.begin(80, 24, "a")
+        self.see("run a")
+        os.kill(self.pid(), signal.SIGKILL)
+        self.see("status 137")
+
+    def test_once_and_without_a_terminal(self):
+        for args in (("--once",), ()):
+            shown = self.assert_status(0, self.trainyard("top", "--storage-path", self.storage, *args))
+            self.assertIn("trainyard top   2 runs", shown.out)
+            self.assertNotIn("\x1b", shown.out)
+        one = self.assert_status(0, self.trainyard("top", "--storage-path", self.storage, "a"))
+        rows = [line.split() for line in one.out.splitlines() if line.strip()[:1].isdigit() and "n1" in line]
+        self.assertEqual(8, len(rows))
+        self.assertEqual({"n1"}, {row[1] for row in rows})
+        many = json.loads(self.trainyard("top", "--storage-path", self.storage, "--format", "json").out)
+        self.assertEqual({"a", "b" * 60}, {run["name"] for run in many["runs"]})
+        one = json.loads(self.trainyard("top", "--storage-path", self.storage, "a", "--format", "json").out)
+        self.assertEqual(("succeeded", 8), (one["run"]["state"], one["ranks"]["ranks"]))
+
+    def test_rests_between_looks(self):
+        self.begin(80, 24, "a")
+        self.see("run a")
+        pid = self.pid()
+
+        def switches():
+            with open("/proc/%d/status" % pid) as file:
+                return int([line for line in file if line.startswith("voluntary")][0].split()[1])
+        before = switches()
+        time.sleep(3)
+        self.assertLess(switches() - before, 60)
+
+    def test_a_run_that_is_not_there(self):
+        self.assert_line(self.assert_status(2, self.trainyard("top", "--storage-path", self.storage, "nothing")), "top", "nothing")
+
+
+if __name__ == "__main__":
+    harness.main()
