@@ -71,7 +71,7 @@ def init(
     num_cpus, num_gpus, resources: this machine's, as logical amounts, instead of what is found on it.
     runtime_env: {"env_vars": {...}, "working_dir": PATH} for all workers; `RunConfig(worker_runtime_env=...)` wins for one
     name. Without a working_dir workers start where the driver is.
-    engine: "auto" or "local"; "slurm" is not in this version. cluster: a cluster file; its nodes run on this machine.
+    engine: "auto", "local", or "slurm" in an allocation (docs/slurm.md). cluster: a cluster file; its nodes run on this machine.
     """
     global current
     made = Defaults()
