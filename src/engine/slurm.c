@@ -4,7 +4,6 @@
  * (docs/spec/slurm.md 4.4). No options of its own. */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -18,6 +17,7 @@
 #include "base/file.h"
 #include "base/hostlist.h"
 #include "base/kernel.h"
+#include "base/module.h"
 #include "base/str.h"
 #include "engine/join.h"
 #include "engine/slurm.h"
@@ -132,7 +132,7 @@ static const char agent_script[] =
     "${SLURM_GPUS_ON_NODE:+--num-gpus} $SLURM_GPUS_ON_NODE";
 
 struct srun_words {
-    char nodes[24], tasks[32], first[16], program[PATH_MAX];
+    char nodes[24], tasks[32], first[16];
     const char *argv[ARGUMENTS_MAX];
 };
 
@@ -141,9 +141,8 @@ static int make_words(struct srun_words *words, const struct srun_launch *launch
     bool whole = launch->n == starter->n;
     const char *all_tasks = getenv("SLURM_NTASKS");
     bool by_task = whole && getenv("SLURM_GPUS_PER_TASK") != NULL && all_tasks != NULL;
-    ssize_t size = readlink("/proc/self/exe", words->program, sizeof words->program - 1);
-    if (size <= 0) return ty_fail(err, TY_ESTART, "cannot tell where trainyard is: %s", strerror(errno));
-    words->program[size] = '\0';
+    const char *program = module_command(err);
+    if (program == NULL) return ty_wrap(err, "engine slurm");
     (void)snprintf(words->nodes, sizeof words->nodes, "--nodes=%u", launch->n);
     (void)snprintf(words->tasks, sizeof words->tasks, "--ntasks=%.20s",
                    by_task ? all_tasks : words->nodes + strlen("--nodes="));
@@ -169,7 +168,7 @@ static int make_words(struct srun_words *words, const struct srun_launch *launch
         words->argv[n++] = starter->names[launch->first];
     }
     const char *const command[] = {
-        "sh", "-c", agent_script, words->program, rendezvous_addresses(launch->rendezvous), words->first};
+        "sh", "-c", agent_script, program, rendezvous_addresses(launch->rendezvous), words->first};
     for (size_t i = 0; i < ARRAY_SIZE(command); i++)
         words->argv[n++] = command[i];
     words->argv[n] = NULL;
