@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "view/index.h"
 #include "view/ranks.h"
 #include "view/series.h"
 #include "view/timeline.h"
@@ -19,6 +20,7 @@
 #include "web/run_output.h"
 
 enum {
+    COMPARED = 16,
     LAST_LINES = 25,
     FIGURES = 24,
     BUCKETS = 240,
@@ -238,14 +240,17 @@ static void put_marks(struct buffer *out, const struct figure *frame, const stru
     }
 }
 
-static int put_plot(struct buffer *out, const char *metric, const char *const *paths, size_t n, ty_error *err) {
+static int put_plot(struct buffer *out, const char *metric, const char *const *paths,
+                    struct view_index *const *indexes, size_t n, ty_error *err) {
     struct view_series *series = calloc(n, sizeof *series);
     struct view_query query = view_query_new(metric);
     int result = series == NULL ? ty_fail_memory(err) : 0;
     query.buckets = BUCKETS;
     query.history = VIEW_ALL;
-    for (size_t i = 0; i < n && result >= 0; i++)
+    for (size_t i = 0; i < n && result >= 0; i++) {
+        query.index = indexes[i];
         result = view_series_read(paths[i], &query, &series[i], err);
+    }
     if (result >= 0) {
         struct figure frame = frame_of(series, n);
         buffer_text(out, "<figure><figcaption><span>");
@@ -278,22 +283,36 @@ static int likeness(const char *name) {
     return 1;
 }
 
+/* All that was reported, however much: a mailed page has no second look. */
+static int make_index(const char *path, struct view_index **index, ty_error *err) {
+    int result = view_index_open(path, true, index, err);
+    while (result >= 0 && (result = view_index_grow(*index, err)) > 0)
+        continue;
+    if (result == 0) (void)view_index_keep(*index, NULL);
+    return result;
+}
+
 static int put_plots(struct buffer *out, const char *const *paths, size_t n, ty_error *err) {
+    struct view_index *indexes[COMPARED] = {0};
     struct view_metrics metrics = {0};
     const struct view_selection all = {0};
     int result = view_metrics_read(paths[0], &all, false, &metrics, err);
     size_t n_plots = 0;
     if (result < 0) return result;
+    for (size_t i = 0; i < n && result >= 0; i++)
+        result = make_index(paths[i], &indexes[i], err);
     buffer_text(out, "<h2>Plots</h2><div class=\"grid\">\n");
     for (int order = 0; order <= 2; order++)
         for (size_t i = 0; i < metrics.n && result >= 0 && n_plots < FIGURES && out->size < PAGE_MAX / 4 * 3;
              i++) {
             if (metrics.items[i].text || likeness(metrics.items[i].name) != order) continue;
-            result = put_plot(out, metrics.items[i].name, paths, n, err);
+            result = put_plot(out, metrics.items[i].name, paths, indexes, n, err);
             n_plots++;
         }
     buffer_text(out, n_plots == 0 ? "<p class=\"d\">Nothing was reported.</p></div>" : "</div>");
     view_metrics_done(&metrics);
+    for (size_t i = 0; i < n; i++)
+        view_index_close(indexes[i]);
     return result;
 }
 
@@ -532,7 +551,6 @@ static int put_compared(struct buffer *out, const char *const *names, const char
 
 int dashboard_file(const char *const *names, const char *const *paths, size_t n, struct buffer *out,
                    ty_error *err) {
-    enum { COMPARED = 16 };
     if (n > COMPARED) return ty_fail(err, TY_EUSAGE, "%zu runs: at most %d are compared", n, COMPARED);
     buffer_text(out, head);
     buffer_text(out, "<title>");

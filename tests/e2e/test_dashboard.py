@@ -321,6 +321,10 @@ class Dashboard(harness.Case):
         told = server.json(f"/api/series?run={run}&metric=loss")
         self.assertTrue(told["exact"])
         self.assertEqual((64000, 99), (sum(told["series"][0]["n"]), max(told["series"][0]["max"])))
+        path = os.path.join(self.place, "large.html")
+        self.assert_status(0, self.trainyard("dashboard", "--storage-path", self.storage, "large", "-o", path))
+        with open(path) as file:
+            self.assertIn("max 99 @5", file.read())
 
     def test_a_run_that_was_deleted(self):
         make_a(self.storage, numbers=3)
