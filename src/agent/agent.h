@@ -34,8 +34,8 @@ struct agent_process {
     struct template *template;
 };
 
-/* Sets up this process as an agent's: its own session, no signals of others, no standard input; descriptors do not
- * go to workers. */
+/* Sets up this process as an agent's: its own session, no signals of others, no standard input; descriptors
+ * do not go to workers. */
 bool agent_process_open(struct agent_process *process);
 void agent_process_close(struct agent_process *process); /* fine when it was not opened */
 

@@ -1,5 +1,6 @@
-/* A bounded log is a head, a mark and a tail. The tail grows from a quarter of the limit to three quarters; then
- * the file is written anew with the last quarter of it, which costs about as much as was written meanwhile. */
+/* A bounded log is a head, a mark and a tail. The tail grows from a quarter of the limit to three quarters;
+ * then the file is written anew with the last quarter of it, which costs about as much as was written
+ * meanwhile. */
 #include "agent/log_file.h"
 
 #include <errno.h>

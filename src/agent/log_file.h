@@ -1,9 +1,9 @@
 /* The file of one log, as the thread that writes logs has it: opened when the first bytes come, and bounded
- * where the run has a --log-limit. A file that has reached its limit keeps its head (a quarter of the limit) and
- * its last lines (a quarter at least); a line between the two says how many bytes are left out. It is written
- * anew for that and renamed into place, so that a reader finds at any time a whole file, and one that has the
- * file open reads on to what was its end. What was left out by an earlier attempt, or an earlier controller, is
- * counted on. */
+ * where the run has a --log-limit. A file that has reached its limit keeps its head (a quarter of the limit)
+ * and its last lines (a quarter at least); a line between the two says how many bytes are left out. It is
+ * written anew for that and renamed into place, so that a reader finds at any time a whole file, and one
+ * that has the file open reads on to what was its end. What was left out by an earlier attempt, or an
+ * earlier controller, is counted on. */
 #ifndef AGENT_LOG_FILE_H
 #define AGENT_LOG_FILE_H
 

@@ -1,5 +1,6 @@
-/* A tree as YAML text, by libyaml's emitter. Readers of YAML disagree about plain scalars (to some, `no`, `1:30`
- * and `0x1` are no texts), so a text is plain only where none of them could take it for something else. */
+/* A tree as YAML text, by libyaml's emitter. Readers of YAML disagree about plain scalars (to some, `no`,
+ * `1:30` and `0x1` are no texts), so a text is plain only where none of them could take it for something
+ * else. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>

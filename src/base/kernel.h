@@ -13,12 +13,13 @@ int kernel_seal(int fd); /* 0 or -1 with errno */
 /* Closes all descriptors from `first` on, or marks them close-on-exec. Safe between fork and exec. */
 void kernel_close_from(int first, bool on_exec);
 
-/* Calls `work(context)` in a process that has all in common with this one, memory and, with `descriptors`, those
- * (else it has none), but for its end, while the calling thread stands still: the child of vfork, with a stack of its own. It gets no signals
- * that the thread does not, and goes with the thread. waitpid and SIGCHLD know nothing of it. How it ended, as of
- * waitpid, or -errno. */
+/* Calls `work(context)` in a process that has all in common with this one, memory and, with `descriptors`,
+ * those (else it has none), but for its end, while the calling thread stands still: the child of vfork, with
+ * a stack of its own. It gets no signals that the thread does not, and goes with the thread. waitpid and
+ * SIGCHLD know nothing of it. How it ended, as of waitpid, or -errno. */
 int kernel_call_apart(void (*work)(void *context), void *context, bool descriptors);
-/* The calling thread shares its descriptors with no other any longer; false where the kernel does not let it. */
+/* The calling thread shares its descriptors with no other any longer; false where the kernel does not let
+ * it. */
 bool kernel_part_descriptors(void);
 
 /* A process that is held, so that its number means nobody else meanwhile: a pidfd, which the caller closes, or

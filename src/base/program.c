@@ -1,5 +1,5 @@
-/* A child's input is a file in memory, so that nothing has to be written while it runs; its output is two pipes, read
- * until it has ended (what its own children do later is not waited for). */
+/* A child's input is a file in memory, so that nothing has to be written while it runs; its output is two
+ * pipes, read until it has ended (what its own children do later is not waited for). */
 #include "base/program.h"
 
 #include <errno.h>

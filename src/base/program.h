@@ -1,5 +1,5 @@
-/* Another program, run to its end: a cluster's own commands (scontrol, sbatch, kubectl), whose output is a stable
- * interface. The caller waits; the program is given default signals, and no descriptor but 0 to 2. */
+/* Another program, run to its end: a cluster's own commands (scontrol, sbatch, kubectl), whose output is a
+ * stable interface. The caller waits; the program is given default signals, and no descriptor but 0 to 2. */
 #ifndef BASE_PROGRAM_H
 #define BASE_PROGRAM_H
 
@@ -19,11 +19,12 @@ struct program_call {
 
 enum { PROGRAM_OUTPUT_MAX = 256 * 1024 * 1024 };
 
-/* Its exit status, 128 + signal where one ended it. TY_EUNSUPPORTED where there is no such program, TY_ETIMEOUT at the
- * limit, TY_ESTART for what else goes wrong; the message names the program. */
+/* Its exit status, 128 + signal where one ended it. TY_EUNSUPPORTED where there is no such program,
+ * TY_ETIMEOUT at the limit, TY_ESTART for what else goes wrong; the message names the program. */
 int program_run(const struct program_call *call, ty_error *err);
 
-/* The same for a program that must succeed: any other status is TY_ESTART with its own words (the first line). */
+/* The same for a program that must succeed: any other status is TY_ESTART with its own words (the first
+ * line). */
 int program_ask(const struct program_call *call, ty_error *err);
 
 #endif

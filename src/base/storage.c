@@ -93,8 +93,8 @@ static void finish(struct storage *storage, struct storage_job *job) {
     (void)pthread_cond_broadcast(&storage->changed);
 }
 
-/* What never began may hold files open, and to let go of those is a call on the same storage: such a one stays as
- * it is until the process ends. */
+/* What never began may hold files open, and to let go of those is a call on the same storage: such a one
+ * stays as it is until the process ends. */
 static void end_left_behind(struct storage *storage, bool held) {
     struct storage **link = &left_behind.first;
     (void)pthread_mutex_lock(&left_behind.lock);
@@ -346,9 +346,9 @@ nanoseconds storage_patience(struct storage *storage, nanoseconds limit) {
 
 /* -- at the end of this process
  *
- * What hangs in a process of its own shares our descriptors, so that whoever waits for the end of our output, or
- * for a lease, would wait for the storage. All that still runs here takes copies then; but for the locks of
- * runs, what hangs loses all. */
+ * What hangs in a process of its own shares our descriptors, so that whoever waits for the end of our
+ * output, or for a lease, would wait for the storage. All that still runs here takes copies then; but for
+ * the locks of runs, what hangs loses all. */
 
 struct parting {
     pthread_mutex_t lock; /* of the rest of us, until that is done */

@@ -19,11 +19,11 @@ struct storage_job {
     const char *what;          /* "publishing", for messages; static */
     const char *path;          /* and of what; the job's */
     bool lengthy;              /* it may well take long: that is no sign of storage that hangs */
-    /* A thread in a call on storage that hangs keeps its process, even from SIGKILL. A job that is done apart is
-     * the work of a process that shares all with this one but its end, where such a one may be started: if it
-     * hangs it keeps the memory of this process, and the lock of the run, but neither its end nor its other
-     * descriptors. No wait for a child sees it; a list of processes does. `bare`: it needs no descriptor, and
-     * has none, so that whatever ends this process leaves none open. */
+    /* A thread in a call on storage that hangs keeps its process, even from SIGKILL. A job that is done
+     * apart is the work of a process that shares all with this one but its end, where such a one may be
+     * started: if it hangs it keeps the memory of this process, and the lock of the run, but neither its end
+     * nor its other descriptors. No wait for a child sees it; a list of processes does. `bare`: it needs no
+     * descriptor, and has none, so that whatever ends this process leaves none open. */
     bool apart, bare;
     /* In the thread, in place of what `work` had still to do: a file was cut short under its mapping (SIGBUS).
      * Only where work is done apart; NULL: that ends the process. */

@@ -1,5 +1,5 @@
-/* A canvas of dots; a column of them shows the buckets whose x fall into it, from the least to the greatest value,
- * and their means are joined. */
+/* A canvas of dots; a column of them shows the buckets whose x fall into it, from the least to the greatest
+ * value, and their means are joined. */
 #include "cli/braille.h"
 
 #include <langinfo.h>

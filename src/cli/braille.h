@@ -1,5 +1,5 @@
-/* Curves in a terminal: 2 x 4 dots a character, in the Braille patterns of Unicode; plain ASCII where the terminal
- * knows no UTF-8. */
+/* Curves in a terminal: 2 x 4 dots a character, in the Braille patterns of Unicode; plain ASCII where the
+ * terminal knows no UTF-8. */
 #ifndef CLI_BRAILLE_H
 #define CLI_BRAILLE_H
 

@@ -1,5 +1,5 @@
-/* `trainyard kube`: the manifests of a run on Kubernetes (engine/kubernetes.h), written, or given to kubectl and
- * followed. */
+/* `trainyard kube`: the manifests of a run on Kubernetes (engine/kubernetes.h), written, or given to kubectl
+ * and followed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -138,7 +138,8 @@ static int say(struct words *line, const char *option, const char *value, ty_err
     return result < 0 ? ty_fail_memory(err) : 0;
 }
 
-/* A pod's nodes are chosen already: what is said of them here is not said there, where the labels are not known. */
+/* A pod's nodes are chosen already: what is said of them here is not said there, where the labels are not
+ * known. */
 static bool stays_here(const struct demand *demand, const char *option) {
     static const char *const here[] = {"label-selector", "placement", "name", "resume", "config"};
     for (size_t i = 0; i < ARRAY_SIZE(here); i++)

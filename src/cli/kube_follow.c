@@ -1,5 +1,5 @@
-/* kubectl is asked every two seconds until the first pod runs, which may take hours of waiting for nodes; why it does
- * not is told when the words change. */
+/* kubectl is asked every two seconds until the first pod runs, which may take hours of waiting for nodes;
+ * why it does not is told when the words change. */
 #include "cli/kube_follow.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* A run on Kubernetes as kubectl shows it: made, waited for, its output copied, its end taken over. The first pod
- * has the run's controller, so its output and its exit status are those of the run. */
+/* A run on Kubernetes as kubectl shows it: made, waited for, its output copied, its end taken over. The
+ * first pod has the run's controller, so its output and its exit status are those of the run. */
 #ifndef CLI_KUBE_FOLLOW_H
 #define CLI_KUBE_FOLLOW_H
 

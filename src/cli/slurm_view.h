@@ -11,7 +11,8 @@ struct slurm_view {
     bool inside;
 };
 
-/* Looks at the nodes, then makes the request; `view` was zero-initialised, and is the caller's also after a failure. */
+/* Looks at the nodes, then makes the request; `view` was zero-initialised, and is the caller's also after a
+ * failure. */
 int slurm_view_look(const struct cluster_options *options, const struct demand *demand, struct slurm_view *view,
                     ty_error *err);
 int slurm_view_ask(const struct cluster_options *options, const struct demand *demand, struct slurm_view *view,

@@ -1,4 +1,5 @@
-/* `trainyard submit`: a run as a batch job of Slurm. What can never be given is refused before anything is submitted. */
+/* `trainyard submit`: a run as a batch job of Slurm. What can never be given is refused before anything is
+ * submitted. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Host names reach a command line of ssh, so what is no part of a name is refused: a host cannot be an option, nor
- * hold what a shell reads. */
+/* Host names reach a command line of ssh, so what is no part of a name is refused: a host cannot be an
+ * option, nor hold what a shell reads. */
 #include "cluster/hosts.h"
 
 #include <ctype.h>
@@ -104,8 +104,8 @@ static int take_address(struct naming *naming, char *word, char *end) {
     return result < 0 ? result : add(naming, word + 1);
 }
 
-/* NAME or NAME:SLOTS, where a host list stands for several names (gpu[01-04]:8). An address of IPv6 that has its slots
- * behind it is in brackets. */
+/* NAME or NAME:SLOTS, where a host list stands for several names (gpu[01-04]:8). An address of IPv6 that has
+ * its slots behind it is in brackets. */
 static int take_word(struct naming *naming, char *word) {
     char *end = word[0] == '[' && strchr(word, ':') != NULL ? strchr(word, ']') : NULL;
     if (end != NULL && (end[1] == '\0' || end[1] == ':')) return take_address(naming, word, end);

@@ -1,5 +1,5 @@
-/* The hosts that a user names, in order, with the slots of each: --hosts a,b:8,gpu[01-04] and host files, in the forms
- * of Open MPI ("a slots=8 max_slots=16"), DeepSpeed ("a slots=8") and MPICH ("a:8"). */
+/* The hosts that a user names, in order, with the slots of each: --hosts a,b:8,gpu[01-04] and host files, in
+ * the forms of Open MPI ("a slots=8 max_slots=16"), DeepSpeed ("a slots=8") and MPICH ("a:8"). */
 #ifndef CLUSTER_HOSTS_H
 #define CLUSTER_HOSTS_H
 
@@ -22,8 +22,8 @@ enum { HOSTS_MAX = 100000, HOST_SLOTS_MAX = 1000000 };
 
 void hosts_done(struct hosts *hosts);
 
-/* Both refuse with TY_EUSAGE, and leave `*hosts` (empty before) as it was. A host that is named again has the slots of
- * all its places, each at least one. A file's errors name the line. */
+/* Both refuse with TY_EUSAGE, and leave `*hosts` (empty before) as it was. A host that is named again has
+ * the slots of all its places, each at least one. A file's errors name the line. */
 int hosts_parse(const char *text, struct hosts *hosts, ty_error *err);
 int hosts_read(const char *path, struct hosts *hosts, ty_error *err);
 

@@ -1,5 +1,5 @@
-/* The compact index that cluster.h declares: open addressing with linear probing, at most two thirds full. Hashes
- * are not stored but computed again when the table grows, which keeps an item at 6 to 12 bytes. */
+/* The compact index that cluster.h declares: open addressing with linear probing, at most two thirds full.
+ * Hashes are not stored but computed again when the table grows, which keeps an item at 6 to 12 bytes. */
 #include "cluster/cluster.h"
 
 #include <errno.h>

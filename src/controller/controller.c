@@ -234,8 +234,9 @@ static int check_owner(const struct ty_run *run, ty_error *err) {
         (int)run->owner);
 }
 
-/* Events to the function that wants them, which may fork: in its child, where TY_EUSAGE comes back, nothing of the
- * run is touched. Its first word that the run is to end is obeyed; another one must not end it by force. */
+/* Events to the function that wants them, which may fork: in its child, where TY_EUSAGE comes back, nothing
+ * of the run is touched. Its first word that the run is to end is obeyed; another one must not end it by
+ * force. */
 static int tell_owner(struct ty_run *run, bool *stopped, ty_error *err) {
     const struct run_request *request = run->request;
     char *text;

@@ -1,5 +1,5 @@
-/* Settings for all runs. A file is read only where its owner is the superuser or the caller, and nobody else may
- * write it: it says where files of a run go. */
+/* Settings for all runs. A file is read only where its owner is the superuser or the caller, and nobody else
+ * may write it: it says where files of a run go. */
 #include "controller/site.h"
 
 #include <errno.h>

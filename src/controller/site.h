@@ -14,8 +14,8 @@
 #include "base/error.h"
 #include "run/settings.h"
 
-/* The standard values (settings_init), and what the files set, but for the storage path. Texts live as long as the
- * process. TY_EUSAGE with the place in the file. */
+/* The standard values (settings_init), and what the files set, but for the storage path. Texts live as long
+ * as the process. TY_EUSAGE with the place in the file. */
 int site_settings(struct run_settings *settings, ty_error *err);
 
 /* The storage path of the files, NULL where they have none, or with `err` filled where they cannot be read. */

@@ -103,7 +103,8 @@ struct run_agents {
 };
 
 int peer_start(struct peer *peer, ty_error *err);
-/* How long until nothing that ran on lost nodes can be there any more: another attempt does not begin before. */
+/* How long until nothing that ran on lost nodes can be there any more: another attempt does not begin
+ * before. */
 nanoseconds agents_fence_left(const struct ty_run *run);
 bool peer_is_remote(const struct peer *peer); /* it joined over the network */
 void peer_send(struct peer *peer, const Wire__Message *message);

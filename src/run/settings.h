@@ -148,8 +148,9 @@ const struct setting *setting_find(const char *section, const char *key);
 enum { SETTINGS_KEYS = 64 };
 size_t settings_keys(const char *section, bool options, const char *keys[SETTINGS_KEYS], size_t n);
 
-/* `run_config` of a file: the settings that are options, with those of `failure_config` and `checkpoint_config` in
- * maps of their own. Keys among `others` are the caller's. A message begins with the place in the file. */
+/* `run_config` of a file: the settings that are options, with those of `failure_config` and
+ * `checkpoint_config` in maps of their own. Keys among `others` are the caller's. A message begins with the
+ * place in the file. */
 int settings_read(struct run_settings *settings, const json_t *map, const struct document *document,
                   const char *const *others, size_t n_others, ty_error *err);
 
