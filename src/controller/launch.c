@@ -16,6 +16,7 @@
 #include "cluster/topology.h"
 #include "controller/ty_run.h"
 #include "wire/frame.h"
+#include "wire/key.h"
 #include "worker/link.h"
 
 /* What is alike for all nodes. */
@@ -79,6 +80,7 @@ static int fill_shared(struct launch *launch, ty_error *err) {
     int result = environment_add(&launch->shared, inherited);
     for (size_t i = 0; i < ARRAY_SIZE(outer) && result >= 0; i++)
         result = environment_set(&launch->shared, outer[i], NULL);
+    if (result >= 0) result = environment_set(&launch->shared, KEY_VARIABLE, NULL);
     if (result >= 0)
         result = environment_set(&launch->shared, WORKER_LOSS_VARIABLE, may_lose ? "continue" : NULL);
     if (result < 0) return ty_fail_memory(err);

@@ -31,6 +31,7 @@
 
 #define TELL_EACH (5 * NS_PER_S)
 #define DEFAULT_LIMIT (300 * NS_PER_S)
+#define REFUSED_LIMIT (2 * NS_PER_S)
 enum { CONNECT_LIMIT_MS = 3000, PROOF_LIMIT_MS = 5000, RETRY_FIRST_MS = 50, RETRY_MOST_MS = 1000 };
 
 static void tell(const struct join_node *node, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -96,6 +97,7 @@ static int prove(const struct join_node *node, const struct address *address, st
  * answers has another key, or is somebody else. */
 static int try_all(const struct join_node *node, struct transport *transport, ty_error *err) {
     char one[300];
+    int last = -EAGAIN;
     for (const char *at = node->rendezvous; at != NULL;) {
         struct address_name name;
         struct address_list list = {0};
@@ -104,6 +106,7 @@ static int try_all(const struct join_node *node, struct transport *transport, ty
         if (address_resolve(&name, &list, err) < 0) continue;
         for (size_t i = 0; i < list.n; i++) {
             int fd = open_socket(&list.items[i], err);
+            if (fd < 0) last = fd;
             if (fd < 0) continue;
             *transport = TRANSPORT_PLAIN(fd);
             int result = prove(node, &list.items[i], transport, err);
@@ -112,11 +115,13 @@ static int try_all(const struct join_node *node, struct transport *transport, ty
             return result;
         }
     }
-    return -EAGAIN;
+    return last;
 }
 
-static int connect_to_controller(const struct join_node *node, struct transport *transport, ty_error *err) {
-    nanoseconds begin = clock_monotonic(), told = begin;
+/* For one that comes back nobody at the door means that the run is over. */
+static int connect_to_controller(const struct join_node *node, bool again, struct transport *transport,
+                                 ty_error *err) {
+    nanoseconds begin = clock_monotonic(), told = begin, answered = begin;
     nanoseconds limit = node->limit > 0 ? node->limit : DEFAULT_LIMIT;
     for (int pause = RETRY_FIRST_MS;; pause = pause * 2 < RETRY_MOST_MS ? pause * 2 : RETRY_MOST_MS) {
         int result = try_all(node, transport, err);
@@ -124,7 +129,8 @@ static int connect_to_controller(const struct join_node *node, struct transport 
         if (result == 0 || result == TY_EUSAGE || result == TY_EPROTOCOL || result == TY_EUNSUPPORTED ||
             result == TY_EVERSION)
             return result;
-        if (now - begin > limit)
+        if (result != -ECONNREFUSED) answered = now;
+        if (now - begin > limit || (again && now - answered > REFUSED_LIMIT))
             return ty_fail(err, TY_ESTART, "the controller at %s did not answer within %lld s: %s",
                            node->rendezvous, (long long)(limit / NS_PER_S), err->message);
         if (now - told > TELL_EACH) {
@@ -313,7 +319,7 @@ static int join_again(const struct join_node *node, struct transport *transport,
            clock_monotonic() < end) {
         transport_close(transport);
         (void)poll(NULL, 0, RETRY_MOST_MS);
-        result = connect_to_controller(node, transport, err);
+        result = connect_to_controller(node, true, transport, err);
         if (result == 0) result = rest(node, true, transport, resting, err);
     }
     return result;
@@ -325,7 +331,7 @@ int join_node_run(const struct join_node *node, bool swept, int parent_fd, struc
     struct node_agent agent = {.life = life, .parent_fd = parent_fd};
     ty_error err = {0};
     (void)signal(SIGPIPE, SIG_IGN);
-    int result = connect_to_controller(node, &transport, &err);
+    int result = connect_to_controller(node, swept, &transport, &err);
     if (result == 0 && !agent_process_open(&agent.process)) result = ty_fail_memory(&err);
     if (result == 0)
         result = swept ? join_again(node, &transport, &resting, &err)
