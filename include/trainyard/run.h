@@ -34,7 +34,9 @@ typedef struct ty_run ty_run;
  *
  *   scaling            the fields of Python's ScalingConfig (see ty_scaling_resolve)
  *   name, storage_path, resume (bool)                as in ty_run_config
- *   engine             "auto", "local"
+ *   join               {"nodes": N or [MIN, MAX], "rank": 0, "address": "HOST:PORT"}: the node that has the controller of
+ *                      several, with the key in TRAINYARD_RUN_KEY
+ *   engine             "auto", "local", "join"
  *   cluster            path of a cluster file: its nodes are logical nodes of this machine
  *   num_cpus, num_gpus, node_resources {name: amount}   instead of what this machine has
  *   argv               [program, argument..]: executed once for each worker

@@ -4,11 +4,14 @@ import os
 import sys
 
 
-def main(*words: str) -> None:
-    """Becomes the command, with these words before those of this process: it lies beside the library, in an installed package or in
-    the build."""
+def path() -> str:
+    """Beside the library, in an installed package or in the build."""
     package = os.path.dirname(os.path.abspath(__file__))
     installed = os.path.join(package, "_lib", "trainyard")
     built = os.path.join(package, os.pardir, os.pardir, "trainyard")
-    command = installed if os.path.exists(installed) else os.path.normpath(built)
-    os.execv(command, [command, *words, *sys.argv[1:]])
+    return installed if os.path.exists(installed) else os.path.normpath(built)
+
+
+def main(*words: str) -> None:
+    """Becomes the command, with these words before those of this process."""
+    os.execv(path(), [path(), *words, *sys.argv[1:]])

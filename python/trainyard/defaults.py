@@ -8,7 +8,16 @@ from typing import Any, Callable, Mapping
 
 from . import config
 
-ENGINES = ("auto", "local", "slurm")
+ENGINES = ("auto", "local", "join", "slurm")
+
+
+@dataclasses.dataclass
+class Join:
+    """One of several machines on each of which the program is started once."""
+
+    nnodes: tuple[int, int]
+    node_rank: int
+    rendezvous: str
 
 
 @dataclasses.dataclass
@@ -22,6 +31,7 @@ class Defaults:
     directory: str | None = None
     engine: str | None = None
     cluster: str | None = None
+    join: Join | None = None
 
 
 current = Defaults()
@@ -58,6 +68,25 @@ def _amount(name: str, value: Any) -> Any:
     return value
 
 
+def _join(engine: str | None, nnodes: Any, node_rank: Any, rendezvous: Any) -> Join | None:
+    given = {"nnodes": nnodes, "node_rank": node_rank, "rendezvous": rendezvous}
+    missing = [name for name, value in given.items() if value is None]
+    if engine != "join":
+        if len(missing) < len(given):
+            raise ValueError('`init(nnodes=..., node_rank=..., rendezvous=...)` goes with engine="join"')
+        return None
+    if missing:
+        raise ValueError(f'`init(engine="join")` needs {", ".join(missing)}')
+    both = nnodes if isinstance(nnodes, tuple) else (nnodes, nnodes)
+    if len(both) != 2 or not all(type(n) is int for n in both) or not 1 <= both[0] <= both[1]:
+        raise ValueError(f"`init(nnodes=...)` must be a number of nodes or (MIN, MAX), not {nnodes!r}")
+    if type(node_rank) is not int or not 0 <= node_rank < both[1]:
+        raise ValueError(f"`init(node_rank=...)` must be 0 to {both[1] - 1}, not {node_rank!r}")
+    if not isinstance(rendezvous, str) or not rendezvous:
+        raise ValueError(f'`init(rendezvous=...)` must be "HOST:PORT", not {rendezvous!r}')
+    return Join(both, node_rank, rendezvous)
+
+
 def init(
     num_cpus: float | None = None,
     num_gpus: float | None = None,
@@ -65,13 +94,19 @@ def init(
     runtime_env: Mapping[str, Any] | None = None,
     engine: str | None = None,
     cluster: str | os.PathLike[str] | None = None,
+    nnodes: int | tuple[int, int] | None = None,
+    node_rank: int | None = None,
+    rendezvous: str | None = None,
 ) -> None:
     """Sets defaults of later runs; what is not given is as if `init` had not been called.
 
     num_cpus, num_gpus, resources: this machine's, as logical amounts, instead of what is found on it.
     runtime_env: {"env_vars": {...}, "working_dir": PATH} for all workers; `RunConfig(worker_runtime_env=...)` wins for one
     name. Without a working_dir workers start where the driver is.
-    engine: "auto", "local", or "slurm" in an allocation (docs/slurm.md). cluster: a cluster file; its nodes run on this machine.
+    engine: "auto", "local", "join", or "slurm" in an allocation (docs/slurm.md). nnodes (N or (MIN, MAX)), node_rank, rendezvous ("HOST:PORT"):
+    with "join" the same program is started on each node, with the key of all in TRAINYARD_RUN_KEY (docs/join.md); `fit` of another
+    node than 0 serves that one, and ends its process with the run's exit status.
+    cluster: a cluster file; its nodes run on this machine.
     """
     global current
     made = Defaults()
@@ -98,4 +133,5 @@ def init(
         made.cluster = os.path.abspath(os.fspath(cluster))
         if not os.path.exists(made.cluster):
             raise ValueError(f"`init(cluster=...)`: there is no file {made.cluster}")
+    made.join = _join(engine, nnodes, node_rank, rendezvous)
     current = made

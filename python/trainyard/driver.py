@@ -9,13 +9,14 @@ import json
 import os
 import select
 import signal
+import subprocess
 import sys
 import threading
 import traceback
 import warnings
 from typing import TYPE_CHECKING, Any, Iterator
 
-from . import _core, callbacks, defaults, failures, limits, payload, reports
+from . import _command, _core, callbacks, defaults, failures, limits, payload, reports
 from .config import RunConfig, ScalingConfig, check_directory, check_environment, is_utf8, settings_of
 from .errors import ControllerError, PreemptionError
 from .result import Result
@@ -45,6 +46,19 @@ class RunContext:
         return self.run_config
 
 
+def _serve(join: defaults.Join) -> int:
+    """Another node has the controller: an agent of this one joins it. Its exit status is the run's."""
+    words = [_command.path(), "agent", "--rendezvous", join.rendezvous, "--node-rank", str(join.node_rank)]
+    if not os.environ.get("TRAINYARD_RUN_KEY"):
+        words += ["--key", "none"]
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL) as agent:
+        try:
+            return agent.wait()
+        except KeyboardInterrupt:
+            agent.send_signal(signal.SIGINT)
+            return agent.wait()
+
+
 class Driver:
     """One `fit`."""
 
@@ -69,6 +83,8 @@ class Driver:
 
     def run(self) -> Result:
         """See DataParallelTrainer.fit."""
+        if defaults.current.join is not None and defaults.current.join.node_rank > 0:
+            raise SystemExit(_serve(defaults.current.join))
         self._display = _display(self._config)
         with contextlib.ExitStack() as stack:
             self._returned = stack.enter_context(payload.Returned())
@@ -178,6 +194,12 @@ class Driver:
             "resume": self._resumes(),
             "engine": given.engine,
             "cluster": given.cluster,
+            "join": given.join
+            and {
+                "nodes": list(given.join.nnodes),
+                "rank": given.join.node_rank,
+                "address": given.join.rendezvous,
+            },
             "num_cpus": given.num_cpus,
             "num_gpus": given.num_gpus,
             "node_resources": given.resources or None,
@@ -211,7 +233,11 @@ class Driver:
     def _grace(self) -> float | None:
         """Of the run, with what the failure config adds to it."""
         more = self._config.failure_config.preemption_grace_s
-        return (_GRACE_S if self._config.grace_s is None else self._config.grace_s) + more if more else self._config.grace_s
+        return (
+            (_GRACE_S if self._config.grace_s is None else self._config.grace_s) + more
+            if more
+            else self._config.grace_s
+        )
 
     @contextlib.contextmanager
     def _payload(self) -> Iterator[bytes]:
@@ -240,7 +266,9 @@ class Driver:
         return {
             "resources": self._scaling._resources_per_worker_not_none,
             "directory": directory or defaults.current.directory,
-            "defaults": dataclasses.asdict(defaults.current) if defaults.current != defaults.Defaults() else None,
+            "defaults": dataclasses.asdict(defaults.current)
+            if defaults.current != defaults.Defaults()
+            else None,
             "returned": self._returned.place,
             "exits_fail": defaults.policy.exits_fail,
         }

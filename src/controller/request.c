@@ -24,6 +24,7 @@ struct request {
     struct environment environment;
     const char **argv, **template_argv;
     void *payload;
+    struct engine_options engine;
     struct run_request run;
 };
 
@@ -135,12 +136,32 @@ static int read_events(struct request *request, const struct field *field, const
     return 0;
 }
 
+/* {"nodes": 2} or {"nodes": [1, 2]}, "rank", "address": the key is in the environment (wire/key.h). */
+static int read_join(struct request *request, const struct field *field, const json_t *value, ty_error *err) {
+    static const char RULE[] = "{\"nodes\": N or [MIN, MAX], \"rank\": 0, \"address\": \"HOST:PORT\"}";
+    const json_t *nodes = json_object_get(value, "nodes"), *rank = json_object_get(value, "rank");
+    const json_t *address = json_object_get(value, "address");
+    const json_t *least = json_is_array(nodes) ? json_array_get(nodes, 0) : nodes;
+    const json_t *most = json_is_array(nodes) ? json_array_get(nodes, 1) : nodes;
+    json_int_t min = json_integer_value(least), max = json_integer_value(most);
+    bool numbers = min >= 1 && max >= min && max <= RENDEZVOUS_NODES_MAX && json_is_integer(rank);
+    if (!json_is_object(value) || !numbers || json_integer_value(rank) != 0 || !is_text(address))
+        return refuse(field, value, RULE, err);
+    request->engine = (struct engine_options){.min_nodes = (uint32_t)min,
+                                              .max_nodes = (uint32_t)max,
+                                              .node_rank = 0,
+                                              .rendezvous = json_string_value(address)};
+    request->run.engine_options = &request->engine;
+    return key_read_variable(&request->engine.key, err);
+}
+
 #define AT(member) offsetof(struct request, member)
 
 static const struct field request_fields[] = {
     {"scaling", read_scaling, 0},
     {"engine", read_text, AT(run.engine)},
     {"cluster", read_text, AT(run.cluster_file)},
+    {"join", read_join, 0},
     {"num_cpus", read_amount, AT(overrides.num_cpus)},
     {"num_gpus", read_amount, AT(overrides.num_gpus)},
     {"node_resources", read_resources, 0},
@@ -280,6 +301,7 @@ void request_destroy(struct request *request) {
     if (request == NULL) return;
     scaling_done(&request->scaling);
     resources_done(&request->overrides.node_resources);
+    key_forget(&request->engine.key);
     environment_done(&request->environment);
     free(request->argv);
     free(request->template_argv);

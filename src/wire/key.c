@@ -88,12 +88,18 @@ int key_read_line(struct run_key *key, int fd, ty_error *err) {
     return result < 0 ? ty_wrap(err, "the first line of standard input") : 0;
 }
 
-int key_take_variable(struct run_key *key, ty_error *err) {
-    char *value = getenv(KEY_VARIABLE);
+int key_read_variable(struct run_key *key, ty_error *err) {
+    const char *value = getenv(KEY_VARIABLE);
     key->text[0] = '\0';
     if (value == NULL || *value == '\0') return 0;
-    int result = key_set(key, value, err);
+    return key_set(key, value, err) < 0 ? ty_wrap(err, KEY_VARIABLE) : 0;
+}
+
+int key_take_variable(struct run_key *key, ty_error *err) {
+    int result = key_read_variable(key, err);
+    char *value = getenv(KEY_VARIABLE);
+    if (value == NULL) return result;
     explicit_bzero(value, strlen(value)); /* it would be in /proc/PID/environ */
     (void)unsetenv(KEY_VARIABLE);
-    return result < 0 ? ty_wrap(err, KEY_VARIABLE) : 0;
+    return result;
 }

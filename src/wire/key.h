@@ -21,7 +21,9 @@ int key_set(struct run_key *key, const char *text, ty_error *err);
 int key_read_file(struct run_key *key, const char *path, ty_error *err);
 /* The first line of a stream, read byte for byte, so that what follows is the caller's. */
 int key_read_line(struct run_key *key, int fd, ty_error *err);
-/* TRAINYARD_RUN_KEY, which is taken out of this process's environment; without it the key is "". */
+/* TRAINYARD_RUN_KEY; without it the key is "". */
+int key_read_variable(struct run_key *key, ty_error *err);
+/* The same, which is taken out of this process's environment. */
 int key_take_variable(struct run_key *key, ty_error *err);
 void key_forget(struct run_key *key); /* overwrites it */
 

@@ -1,0 +1,80 @@
+"""Several nodes, on each of which the same program is started: here over loopback."""
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+
+import pytest
+import trainyard
+
+PROGRAM = """
+import os, sys
+import trainyard
+from trainyard import DataParallelTrainer, RunConfig, ScalingConfig
+
+def train(config):
+    context = trainyard.get_context()
+    seen = int("TRAINYARD_RUN_KEY" in os.environ)
+    trainyard.report({"rank": context.get_world_rank(), "node": context.get_node_rank(), "key": seen})
+    if config["fails"] == context.get_world_rank():
+        raise ValueError("as asked")
+
+trainyard.init(engine="join", nnodes=2, node_rank=int(sys.argv[1]), rendezvous=sys.argv[2], num_cpus=8)
+scaling = ScalingConfig(num_workers=4, placement_strategy="SPREAD")
+result = DataParallelTrainer(train, train_loop_config={"fails": int(sys.argv[4])}, scaling_config=scaling,
+                             run_config=RunConfig(name="joined", storage_path=sys.argv[3])).fit()
+print(result.metrics)
+"""
+
+
+def start(tmp_path, fails):
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        meeting = f"127.0.0.1:{one.getsockname()[1]}"
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    env = dict(os.environ, TRAINYARD_RUN_KEY=secrets.token_hex(32))
+    words = [sys.executable, str(program)]
+    nodes = [
+        subprocess.Popen(
+            [*words, str(rank), meeting, str(tmp_path), str(fails)],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (1, 0)
+    ]
+    return [(*node.communicate(timeout=120), node.returncode) for node in reversed(nodes)]
+
+
+def test_the_node_of_rank_0_has_the_result(tmp_path):
+    (out, err, status), (other_out, other_err, other_status) = start(tmp_path, -1)
+    assert (status, other_status) == (0, 0), err + other_err
+    assert out == "{'rank': 0, 'node': 0, 'key': 0}\n"
+    assert other_out == ""
+
+
+def test_a_failure_ends_all(tmp_path):
+    (out, err, status), (_, other_err, other_status) = start(tmp_path, 3)
+    assert out == ""
+    assert "as asked" in err
+    assert status == other_status == 1, err + other_err
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"engine": "join"},
+        {"nnodes": 2},
+        {"engine": "join", "nnodes": 2, "node_rank": 2, "rendezvous": "a:1"},
+        {"engine": "join", "nnodes": (3, 2), "node_rank": 0, "rendezvous": "a:1"},
+        {"engine": "join", "nnodes": 2, "node_rank": 0, "rendezvous": ""},
+    ],
+)
+def test_what_is_missing_or_wrong_is_named(given):
+    with pytest.raises(ValueError, match="init"):
+        trainyard.init(**given)
+    trainyard.init()
