@@ -103,8 +103,9 @@ def init(
     num_cpus, num_gpus, resources: this machine's, as logical amounts, instead of what is found on it.
     runtime_env: {"env_vars": {...}, "working_dir": PATH} for all workers; `RunConfig(worker_runtime_env=...)` wins for one
     name. Without a working_dir workers start where the driver is.
-    engine: "auto", "local", "join", or "slurm" in an allocation (docs/slurm.md). nnodes (N or (MIN, MAX)), node_rank, rendezvous ("HOST:PORT"):
-    with "join" the same program is started on each node, with the key of all in TRAINYARD_RUN_KEY (docs/join.md); `fit` of another
+    engine: "auto", "local", "join", or "slurm" in an allocation (docs/slurm.md).
+    nnodes (N or (MIN, MAX)), node_rank, rendezvous ("HOST:PORT"): with "join" the same program is started on each node,
+    with the key of all in TRAINYARD_RUN_KEY (docs/join.md); `fit` of another
     node than 0 serves that one, and ends its process with the run's exit status.
     cluster: a cluster file; its nodes run on this machine.
     """
