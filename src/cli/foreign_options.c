@@ -18,7 +18,9 @@
 #define MEMORY "here --resources memory=8GiB says what each worker needs"
 #define MORE_THAN_THERE_IS \
     "here --num-cpus N says how many CPUs this machine has, and --resources CPU=0.5 lets workers share one"
-#define HOSTS "here --cluster FILE names nodes"
+#define HOSTS                                                                                                 \
+    "here --hosts a,b:8 and --hostfile FILE, of `trainyard run`, name hosts that ssh reaches, and --cluster " \
+    "FILE names nodes"
 #define SOME_NODES "here --label-selector KEY=VALUE says which nodes"
 #define LAYOUT                                                                                                \
     "here --placement PACK|SPREAD|STRICT_PACK|STRICT_SPREAD says who goes where, and `trainyard plan` shows " \

@@ -109,7 +109,7 @@ class Options(Case):
         hints = {
             "--nproc-per-node=2": "-n N", "--nproc_per_node": "-n N", "--ntasks": "-n N", "-N": "--cluster FILE",
             "--gpus-per-task": "--resources GPU=N", "--gres=gpu:2": "--use-gpu", "--oversubscribe": "--num-cpus N",
-            "--hostfile": "--cluster FILE", "-hostfile": "--cluster FILE", "-machinefile": "--cluster FILE", "--map-by": "--placement",
+            "-hostfile": "--hostfile FILE", "-machinefile": "--hostfile FILE", "--map-by": "--placement",
             "--cpus-per-task": "--resources CPU=N", "-c": "--resources CPU=N", "--mem=8G": "--resources memory=8GiB",
             "--master-port": "not needed", "--master_port=29500": "not needed", "--rdzv-backend": "not needed",
             "--rdzv_endpoint": "not needed", "--standalone": "not needed", "--max-restarts": "--max-failures", "-x": "--env NAME=VALUE",
@@ -121,6 +121,8 @@ class Options(Case):
                     self.assert_usage(finished, command, word.partition("=")[0], ours)
         for word in ("--nproc_per_node=2", "--standalone", "--rdzv-id=1", "--tee=3"):
             self.assert_usage(self.trainyard("run", word, *PROGRAM), "run", "which is torchrun's", "`trainyard torchrun` takes its whole command line")
+        self.assert_usage(self.trainyard("plan", "--hostfile", "2"), "plan", "--hostfile", "--cluster FILE")
+        self.assert_usage(self.trainyard("run", "--hostfile", "2", *PROGRAM), "run", "--hostfile", "cannot open 2")
         self.assert_usage(self.trainyard("plan", "--nnodes", "2"), "plan", "--nnodes", "-n N")
         self.assert_usage(self.trainyard("run", "--nnodes", "2", *PROGRAM), "run", "--nnodes", "--rendezvous")
         self.assert_usage(self.trainyard("logs", "--ntasks", "2"), "logs", "--ntasks", "--help")

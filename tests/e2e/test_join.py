@@ -189,15 +189,14 @@ class Refused(JoinCase):
     def test_a_rank_that_is_there_already(self):
         first = self.node(0, "--", "true", nodes=3)
         second = self.node(1, "--", "true", nodes=3)
-        third = self.finish(self.node(1, "--", "true", nodes=3))
-        if third.status == 0:  # it was the first to come
-            third, second = self.finish(second), None
-        self.assert_status(2, third)
-        self.assertIn("node rank 1 has joined already", third.err)
+        third = self.node(1, "--", "true", nodes=3)
+        self.wait_for(lambda: second.poll() is not None or third.poll() is not None, "the one that came later to be refused")
+        late, other = (second, third) if second.poll() is not None else (third, second)
+        refused = self.assert_status(2, self.finish(late))
+        self.assertIn("node rank 1 has joined already", refused.err)
         self.assert_status(0, self.finish(self.node(2, "--", "true", nodes=3)))
         self.assert_status(0, self.finish(first))
-        if second is not None:
-            self.assert_status(0, self.finish(second))
+        self.assert_status(0, self.finish(other))
 
     def test_strangers_change_nothing(self):
         first = self.node(0, "-n", 2, "--placement", "SPREAD", "--", "true")
