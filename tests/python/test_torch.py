@@ -306,8 +306,8 @@ def test_shutdown_has_its_limit(fit, limit):
 
 def test_shutdown_with_a_wrong_limit(fit):
     environment = {"TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "soon"}
-    failure = failure_of(fit, nothing, worker_runtime_env={"env_vars": environment})
-    assert "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S='soon' must be a number of seconds" in str(failure)
+    with pytest.raises(ValueError, match="TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S='soon' must be a number of seconds"):
+        fit(nothing, worker_runtime_env={"env_vars": environment})
 
 
 def test_a_limit_that_is_passed(caplog):
