@@ -48,11 +48,15 @@ static void stepped(struct lane_job *base) {
     free(job);
 }
 
+static void drop(struct lane_job *base) {
+    free(base);
+}
+
 void indexing_begin(struct site_run *run) {
     if (run->indexing || run->index_failed) return;
     struct indexing_job *job = calloc(1, sizeof *job);
     if (job == NULL) return; /* what is asked for is answered from a sample */
-    job->base = (struct lane_job){.work = step, .done = stepped};
+    job->base = (struct lane_job){.work = step, .done = stepped, .drop = drop};
     job->run = run;
     run->indexing = true;
     lane_post(run->site->lanes, &run->index_lane, &job->base);

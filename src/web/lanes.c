@@ -156,6 +156,14 @@ int lanes_create(struct loop *loop, struct lanes **out, ty_error *err) {
     return 0;
 }
 
+static void drop_jobs(struct lane_job *job) {
+    while (job != NULL) {
+        struct lane_job *next = job->next;
+        if (job->drop != NULL) job->drop(job);
+        job = next;
+    }
+}
+
 bool lanes_destroy(struct lanes *lanes) {
     enum { PATIENCE_SECONDS = 1 };
     if (lanes == NULL) return true;
@@ -172,6 +180,9 @@ bool lanes_destroy(struct lanes *lanes) {
     bool all = lanes->n_threads == 0;
     pthread_mutex_unlock(&lanes->lock);
     if (!all) return false;
+    while (lanes->first != NULL)
+        drop_jobs(take_lane(lanes)->first);
+    drop_jobs(lanes->done);
     (void)close(lanes->fd);
     (void)pthread_cond_destroy(&lanes->work);
     (void)pthread_cond_destroy(&lanes->ended);

@@ -223,8 +223,8 @@ static int open_parts(struct site *site, ty_error *err) {
 }
 
 static void close_server(struct site *site) {
+    if (site->loop != NULL) stream_close(site);
     if (site->server == NULL) return;
-    stream_close(site);
     site->http->turn(site->server); /* so that streams say bye */
     loop_watch_stop(site->loop, &site->watch);
     loop_timer_stop(site->loop, &site->timer);

@@ -90,6 +90,10 @@ static void look(struct lane_job *base) {
 
 static void arm(struct site_run *run);
 
+static void drop_look(struct lane_job *base) {
+    free(base);
+}
+
 static void looked(struct lane_job *base) {
     struct look_job *job = (struct look_job *)base;
     struct site_run *run = job->run;
@@ -140,7 +144,7 @@ static void on_due(void *context) {
     struct news *news = &run->news;
     struct look_job *job = news->n_streams > 0 && !news->looking ? calloc(1, sizeof *job) : NULL;
     if (job == NULL) return;
-    job->base = (struct lane_job){.work = look, .done = looked};
+    job->base = (struct lane_job){.work = look, .done = looked, .drop = drop_look};
     job->run = run;
     job->after = news->last_sequence;
     take_log_names(news, job);
