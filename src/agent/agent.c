@@ -16,7 +16,6 @@
 #include "base/file.h"
 #include "base/kernel.h"
 #include "base/log.h"
-#include "base/storage.h"
 #include "wire/start.h"
 
 /* The program that the agent works for may have any file, pipe or socket open, and its readers wait for the
@@ -51,7 +50,7 @@ static void set_up_process(struct rlimit *nofile) {
 static void write_log(void *context, enum log_level level, const char *subsystem, const char *text) {
     (void)level;
     const char *path = context;
-    CLEANUP_FD int fd = storage_get(storage_append, path, 0644);
+    CLEANUP_FD int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd >= 0) (void)dprintf(fd, "%s: %s\n", subsystem, text);
 }
 
@@ -114,6 +113,7 @@ int agent_main(int channel_fd, pid_t copy) {
     do
         served = serve_next(&service);
     while (served == NODE_RUN_KEPT);
+    buffer_done(&transport.unread);
     return served == NODE_RUN_DONE ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 

@@ -15,7 +15,6 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
-#include "base/storage.h"
 
 enum { SHOWN_MAX = 1 << 20, TYPED_MAX = 64 << 10, DEFAULT_ROWS = 24, DEFAULT_COLUMNS = 80 };
 
@@ -195,7 +194,7 @@ int pty_start(struct pty *pty, const struct pty_config *config, ty_error *err) {
                        strerror(errno));
     if (config->run_path[0] == '\0') return 0;
     if (asprintf(&pty->directory, "%s/attach", config->run_path) < 0) return ty_fail_memory(err);
-    pty->listen_fd = storage_get(listen_at, pty->directory, pty->rank);
+    pty->listen_fd = listen_at(pty->directory, pty->rank);
     pty->listen = (struct loop_watch){.callback = on_connection, .context = pty};
     if (pty->listen_fd < 0)
         outbox_log(pty->outbox, LOG_LEVEL_WARNING,

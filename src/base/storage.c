@@ -125,7 +125,9 @@ static void work_apart(void *context) {
 
 /* What ended a process of ours otherwise would have ended the thread's, that is all of us. */
 static void do_job(struct storage_job *job) {
-#ifdef __SANITIZE_THREAD__ /* which takes any child for one with memory of its own */
+    /* The sanitizers take any child for one with memory of its own, and look at the end of a process at all that
+     * has its memory. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
     job->apart = false;
 #endif
     int status = job->apart ? kernel_call_apart(work_apart, job, !job->bare) : -ENOSYS;
@@ -427,60 +429,4 @@ int storage_try(struct storage_job *job, nanoseconds slow, nanoseconds limit, ty
         storage_take(storage);
     storage_close(storage, 0);
     return result;
-}
-
-struct getting {
-    struct storage_job job;
-    int (*get)(const char *path, unsigned number);
-    char *path;
-    unsigned number;
-    int fd;      /* the thread's, until it is handed over */
-    int *answer; /* of the one who waits */
-};
-
-static void get(struct storage_job *job) {
-    struct getting *getting = (struct getting *)job;
-    getting->fd = getting->get(getting->path, getting->number);
-}
-
-static void hand_over(struct storage_job *job) {
-    struct getting *getting = (struct getting *)job;
-    *getting->answer = getting->fd;
-    getting->fd = -1;
-}
-
-static void free_getting(struct storage_job *job) {
-    struct getting *getting = (struct getting *)job;
-    if (getting->fd >= 0) (void)close(getting->fd);
-    free(getting->path);
-    free(getting);
-}
-
-int storage_get(int (*how)(const char *path, unsigned number), const char *path, unsigned number) {
-    int answer = -ETIMEDOUT;
-    struct getting *getting = calloc(1, sizeof *getting);
-    char *copy = strdup(path);
-    if (getting == NULL || copy == NULL) {
-        free(copy);
-        free(getting);
-        return -ENOMEM;
-    }
-    *getting = (struct getting){.job = {.work = get,
-                                        .done = hand_over,
-                                        .release = free_getting,
-                                        .what = "opening",
-                                        .path = copy,
-                                        .apart = true},
-                                .get = how,
-                                .path = copy,
-                                .number = number,
-                                .fd = -1,
-                                .answer = &answer};
-    int result = storage_try(&getting->job, NS_PER_S, NS_PER_S, NULL);
-    return result < 0 ? result : answer;
-}
-
-int storage_append(const char *path, unsigned mode) {
-    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, (mode_t)mode);
-    return fd < 0 ? -errno : fd;
 }

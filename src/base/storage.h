@@ -66,9 +66,5 @@ void storage_tell_slow(struct storage *storage, nanoseconds limit);
 /* One job, which is waited for here: it is told when it takes longer than `slow`, and left behind at `limit`
  * (-ETIMEDOUT); `done` is called when it was in time. The job is let go of in any case. */
 int storage_try(struct storage_job *job, nanoseconds slow, nanoseconds limit, ty_error *err);
-/* The descriptor that `how(path, number)` gives, or its -errno; -ETIMEDOUT when that took longer than 1 s. */
-int storage_get(int (*how)(const char *path, unsigned number), const char *path, unsigned number);
-/* Such a one: a file that is written to at its end, of its owner's mode `mode`. */
-int storage_append(const char *path, unsigned mode);
 
 #endif

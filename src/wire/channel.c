@@ -347,7 +347,8 @@ int channel_create(struct loop *loop, int fd, const struct channel_events *event
 
 struct transport channel_release_transport(struct channel *channel) {
     struct transport transport = channel->transport;
-    buffer_append(&transport.unread, channel->in.data + channel->taken, channel->in.size - channel->taken);
+    size_t unread = channel->in.size - channel->taken;
+    if (unread > 0) buffer_append(&transport.unread, channel->in.data + channel->taken, unread);
     loop_watch_stop(channel->loop, &channel->watch);
     loop_timer_stop(channel->loop, &channel->resume);
     loop_timer_stop(channel->loop, &channel->pulse.timer);

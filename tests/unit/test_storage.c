@@ -228,7 +228,7 @@ static void test_what_is_held_in_the_end_never_begins(void **state) {
     assert_int_equal(released, 0); /* to let go of it may be a call as well */
 }
 
-#ifndef __SANITIZE_THREAD__
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 struct mapped {
     struct storage_job job;
     volatile char *bytes;
@@ -274,26 +274,6 @@ static void test_a_file_is_cut_short_under_its_mapping(void **state) {
 }
 #endif
 
-static int open_gate(const char *path, unsigned number) {
-    char byte;
-    if (number == 1) (void)!read(gate[0], &byte, 1);
-    worked++;
-    return storage_append(path, 0600);
-}
-
-/* Who asks has it, or why not, or does not wait any longer. */
-static void test_a_descriptor_is_got(void **state) {
-    storage_close(*state, LONG);
-    int fd = storage_get(open_gate, "/dev/null", 0);
-    assert_true(fd >= 0 && close(fd) == 0);
-    assert_int_equal(storage_get(open_gate, "/nowhere/x", 0), -ENOENT);
-    assert_int_equal(storage_get(open_gate, "/dev/null", 1), -ETIMEDOUT);
-    assert_non_null(strstr(logged, "the storage hangs: opening /dev/null has not returned for 1"));
-    assert_int_equal(write(gate[1], "x", 1), 1);
-    while (worked < 3)
-        (void)usleep(1000);
-}
-
 static void *do_nothing(void *context) {
     return context;
 }
@@ -319,8 +299,7 @@ int main(void) {
         TEST(test_close_leaves_what_hangs),
         TEST(test_nothing_begins_while_it_is_held),
         TEST(test_what_is_held_in_the_end_never_begins),
-        cmocka_unit_test_setup_teardown(test_a_descriptor_is_got, set_up, tear_down),
-#ifndef __SANITIZE_THREAD__
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
         cmocka_unit_test_setup_teardown(test_a_file_is_cut_short_under_its_mapping, set_up_apart, tear_down),
 #endif
     };

@@ -8,13 +8,14 @@
 
 #include "agent/template/template_internal.h"
 #include "base/cleanup.h"
-#include "base/storage.h"
 #include "base/str.h"
 
 enum { LOG_TAIL = 2048 };
 
 static int open_output(const struct template *template) {
-    int fd = template->log_path[0] != '\0' ? storage_get(storage_append, template->log_path, 0644) : -1;
+    int fd = template->log_path[0] != '\0'
+                 ? open(template->log_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644)
+                 : -1;
     return fd >= 0 ? fd : open("/dev/null", O_WRONLY | O_CLOEXEC);
 }
 
