@@ -103,7 +103,8 @@ static const char environment_text[] =
     "What workers find in theirs: docs/design.md 5.3; all variables: docs/environment.md.";
 
 static const char files_text[] =
-    "/etc/trainyard.yaml, ~/.config/trainyard.yaml: settings for all runs, under run_config: with the names that "
+    "/etc/trainyard.yaml, ~/.config/trainyard.yaml: settings for all runs, under run_config: with the names "
+    "that "
     "--config has; the latter go before (docs/configuration.md).\n\n"
     "~/trainyard_runs/NAME/run.db: the journal of a run, SQLite.\n\n"
     "~/trainyard_runs/NAME/logs/rank-3.log: all that rank 3 wrote; rank-3.stack: its stacks, where it hung.\n\n"

@@ -148,6 +148,7 @@ static int run_run(const struct arguments *arguments, ty_error *err) {
     else if (result >= 0)
         result = start(&options, &scaling, &cluster, &join, arguments, err);
     key_forget(&join.options.key);
+    hosts_done(&join.hosts);
     run_environment_done(&options.environment);
     scaling_options_done(&scaling);
     cluster_options_done(&cluster);

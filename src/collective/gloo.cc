@@ -29,8 +29,8 @@
 #include <vector>
 
 extern "C" {
-#include "base/module.h"
 #include "base/error.h"
+#include "base/module.h"
 #include "collective/collective.h"
 #include "collective/reduce.h"
 }

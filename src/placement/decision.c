@@ -40,6 +40,28 @@ static int bundle_order(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
+/* The order in which bundles are tried: by queue, and by index within the queues that want the same. */
+static void fill_sequence(struct decision *decision) {
+    const struct gang *gang = decision->gang;
+    for (size_t i = 0; i < gang->n; i++)
+        decision->queues[decision->queue_of[kind_number(gang, i)]].end++;
+    uint32_t at = 0;
+    for (size_t q = 0; q < gang->n_kinds; q++) {
+        uint32_t count = decision->queues[q].end;
+        decision->queues[q].next = decision->queues[q].end = at;
+        at += count;
+    }
+    for (size_t i = 0; i < gang->n; i++)
+        decision->by_kind[decision->queues[decision->queue_of[kind_number(gang, i)]].end++] = (uint32_t)i;
+    memcpy(decision->sequence, decision->by_kind, gang->n * sizeof *decision->sequence);
+    for (uint32_t q = 0; q < gang->n_kinds; q = decision->queues[q].group_end) {
+        uint32_t last = decision->queues[q].group_end - 1, first = decision->queues[q].next;
+        if (last == q) continue;
+        qsort(decision->sequence + first, decision->queues[last].end - first, sizeof *decision->sequence,
+              bundle_order);
+    }
+}
+
 int decision_begin(struct decision *decision, struct workroom *room) {
     const struct gang *gang = decision->gang;
     kind_table_trim(decision->table);
@@ -62,23 +84,7 @@ int decision_begin(struct decision *decision, struct workroom *room) {
         decision->queues[i].group_end = (uint32_t)end;
         decision->queue_of[decision->queues[i].number] = (uint32_t)i;
     }
-    for (size_t i = 0; i < gang->n; i++)
-        decision->queues[decision->queue_of[kind_number(gang, i)]].end++;
-    uint32_t at = 0;
-    for (size_t q = 0; q < gang->n_kinds; q++) {
-        uint32_t count = decision->queues[q].end;
-        decision->queues[q].next = decision->queues[q].end = at;
-        at += count;
-    }
-    for (size_t i = 0; i < gang->n; i++)
-        decision->by_kind[decision->queues[decision->queue_of[kind_number(gang, i)]].end++] = (uint32_t)i;
-    memcpy(decision->sequence, decision->by_kind, gang->n * sizeof *decision->sequence);
-    for (uint32_t q = 0; q < gang->n_kinds; q = decision->queues[q].group_end) {
-        uint32_t last = decision->queues[q].group_end - 1, first = decision->queues[q].next;
-        if (last == q) continue;
-        qsort(decision->sequence + first, decision->queues[last].end - first, sizeof *decision->sequence,
-              bundle_order);
-    }
+    fill_sequence(decision);
     if (decision->node_of) memset(decision->node_of, 0xff, gang->n * sizeof *decision->node_of);
     return 0;
 }
