@@ -204,7 +204,8 @@ class Dashboard(harness.Case):
             self.assertIn(b" 200 ", own.recv(100))
             own.close()
             program = f"import socket; s = socket.socket(socket.AF_UNIX); s.connect({path!r})"
-            other = subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", "python3", "-c", program], capture_output=True, text=True)
+            other = subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", "/usr/bin/python3", "-c", program],
+                                   capture_output=True, text=True)
             self.assertIn("PermissionError", other.stderr)
         finally:
             process.terminate()

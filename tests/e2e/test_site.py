@@ -66,18 +66,8 @@ class Obeyed(SiteCase):
         self.write("run_config: {storage_path: '%s/site', failure_config: {max_failures: 1}, log_limit: 64KiB}" % self.place)
         request = {"argv": ["/bin/sh", "-c", "seq 100000; test $TRAINYARD_ATTEMPT = 2"], "name": "r", "quiet": True,
                    "environment": {"PATH": os.environ["PATH"]}, "progress": "none"}
-        program = (
-            "import ctypes, sys\n"
-            "library = ctypes.CDLL(sys.argv[1])\n"
-            "run, path = ctypes.c_void_p(), ctypes.c_char_p()\n"
-            "assert library.ty_storage_path(ctypes.byref(path), None) == 0\n"
-            "print(path.value.decode())\n"
-            "assert library.ty_run_open(sys.argv[2].encode(), None, ctypes.c_size_t(0), ctypes.byref(run), None) == 0\n"
-            "while library.ty_run_dispatch(run, None) > 0:\n"
-            "    import select; select.select([library.ty_run_fd(run)], [], [], 10)\n"
-            "sys.exit(library.ty_run_close(run, None, None) != 0)\n")
-        finished = subprocess.run(["python3", "-c", program, os.path.join(BUILD, "libtrainyard.so"), json.dumps(request)],
-                                  capture_output=True, text=True, env=self.environment)
+        finished = subprocess.run([os.path.join(BUILD, "tests", "e2e", "site_program"), json.dumps(request)], capture_output=True, text=True,
+                                  env=self.environment)
         self.assertEqual((0, self.place + "/site\n"), (finished.returncode, finished.stdout), finished.stderr)
         self.assertLessEqual(os.path.getsize(os.path.join(self.place, "site", "r", "logs", "rank-0.log")), 65536)
 
