@@ -6,8 +6,11 @@ import re
 import signal
 import subprocess
 import time
+import unittest
 
 from place import REPORT, FaultCase, failing, main
+
+TOGETHER = unittest.skipIf("ASAN_OPTIONS" in os.environ, "nothing is done apart from its process under sanitizers (src/base/storage.c)")
 
 # Two checkpoints; the second meets the fault, because what makes calls fail is loaded for it alone.
 STEPS = ("mkdir d; echo 1 > d/part; " + REPORT + "step=1 --checkpoint d || exit 1; echo 2 > d/part; "
@@ -369,6 +372,7 @@ class Disks(FaultCase):
                 self.assert_status(0, self.finish(self.shell("true", "--name", name, "--resume")))
                 self.assertEqual([(1,), (2,)], self.rows("SELECT DISTINCT attempt FROM events WHERE kind = 'attempt'", name))
 
+    @TOGETHER
     def test_a_start_on_storage_that_hangs(self):
         """D6: the path is told, and a signal ends the command at once; nothing was begun."""
         freeze, thaw = self.frozen_storage()
@@ -382,6 +386,7 @@ class Disks(FaultCase):
         thaw()
         self.assertEqual([], os.listdir(self.storage))
 
+    @TOGETHER
     def test_rows_on_storage_that_hangs_for_ever(self):
         """D6, C3: the storage hangs in the midst of a row, since workers report all the time, and in the midst of a checkpoint: the process of
         the run ends all the same, and so does its output, for whoever reads that."""
