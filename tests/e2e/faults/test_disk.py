@@ -411,6 +411,7 @@ class Disks(FaultCase):
                 self.assert_clean()
                 self.assert_status(0, self.finish(self.shell("true", "--name", name, "--resume")))
 
+    @TOGETHER
     def test_an_index_that_is_cut_short(self):
         """D2: its owner truncates it while the journal is written: that ends the record, which is told, and nothing else."""
         script = REPORT + "i=1; : > ready; until [ -e go ]; do sleep 0.01; done; " + REPORT + "i=2; echo told $?"
