@@ -5,18 +5,10 @@ import json
 import os
 import sqlite3
 
+from journals import SCHEMA
+
 BEGAN = 1_700_000_000 * 10**9
 SECOND = 10**9
-
-TABLES = """
-PRAGMA application_id = 1415146094;
-PRAGMA user_version = 1;
-CREATE TABLE events(sequence INTEGER PRIMARY KEY, time INTEGER NOT NULL, kind TEXT NOT NULL, attempt INTEGER NOT NULL,
-  rank INTEGER NOT NULL, node INTEGER NOT NULL, data TEXT);
-CREATE TABLE reports(id INTEGER PRIMARY KEY, time INTEGER NOT NULL, attempt INTEGER NOT NULL, rank INTEGER NOT NULL,
-  number INTEGER NOT NULL, metrics TEXT NOT NULL);
-CREATE TABLE checkpoints(number INTEGER PRIMARY KEY, time INTEGER NOT NULL, attempt INTEGER NOT NULL, name TEXT NOT NULL, metrics TEXT);
-"""
 
 
 class Journal:
@@ -26,7 +18,7 @@ class Journal:
         self.path = os.path.join(storage, name)
         os.makedirs(os.path.join(self.path, "logs"))
         self.database = sqlite3.connect(os.path.join(self.path, "run.db"))
-        self.database.executescript(TABLES)
+        self.database.executescript(SCHEMA)
         self.event(0, "run", {"name": name, "num_workers": workers, "host": "h", "engine": "local", "argv": ["train"]})
 
     def event(self, after, kind, data=None, attempt=0, rank=-1, node=-1):
