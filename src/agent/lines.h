@@ -3,13 +3,13 @@
  * A line ends with LF or CR LF. A CR alone begins the line anew, as progress bars do: what is written next
  * stands in place of what stood there, so that the line is the last of its drawings, and none when that only
  * erased. Meanwhile lines_live has the drawing that stands. ESC [ A at the end of a drawing goes back up to the
- * line above, as bars below each other do: from then on these are rows that end together, when a LF comes in the
- * last of them. A line above LINES_MAX is shown in pieces, each a
- * line of its own that ends with LINES_CUT; no byte is lost. With `escape`, ESC and other control characters
- * but tab, DEL, the C1 code points and bytes that are not UTF-8 become \xNN. With `terminal` a program believes
- * that it has one: its escape sequences are left out, but for colours with `colour`, and a backspace takes a
- * character back. With neither `escape` nor a prefix a program's bytes pass as they are: CR is a byte like
- * others, and pieces of a long line are not marked. */
+ * line above, as bars below each other do: from then on these are rows that end together, when a LF comes in
+ * the last of them. A line above LINES_MAX is shown in pieces, each a line of its own that ends with LINES_CUT;
+ * no byte is lost. With `escape`, ESC and other control characters but tab, DEL, the C1 code points and bytes
+ * that are not UTF-8 become \xNN. With `terminal` a program believes that it has one: its escape sequences are
+ * left out, but for colours with `colour`, and a backspace takes a character back. With neither `escape` nor a
+ * prefix a program's bytes pass as they are: CR is a byte like others, and pieces of a long line are not
+ * marked. */
 #ifndef AGENT_LINES_H
 #define AGENT_LINES_H
 

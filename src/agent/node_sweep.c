@@ -44,7 +44,6 @@ static void read_processes(struct process_table *table) {
         }
         struct process process;
         (void)process_read(pid, &process);
-        if (process.parent == getpid() && process.end_signal == 0) continue; /* of our own storage */
         table->items[table->n++] = (struct relative){.pid = pid, .parent = process.parent};
     }
     (void)closedir(proc);

@@ -125,8 +125,8 @@ static void work_apart(void *context) {
 
 /* What ended a process of ours otherwise would have ended the thread's, that is all of us. */
 static void do_job(struct storage_job *job) {
-    /* The sanitizers take any child for one with memory of its own, and look at the end of a process at all that
-     * has its memory. */
+    /* The sanitizers take any child for one with memory of its own, and look at the end of a process at all
+     * that has its memory. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
     job->apart = false;
 #endif

@@ -1,6 +1,6 @@
 /* `trainyard agent`: the process that an engine starts for each node, on this machine with the channel as a
- * descriptor, elsewhere with the address of the controller. Not for people, and on the way of every start: its few
- * words are read by hand. */
+ * descriptor, elsewhere with the address of the controller. Not for people, and on the way of every start: its
+ * few words are read by hand. */
 #include "agent/agent.h"
 
 #include <limits.h>
@@ -21,8 +21,9 @@ static int fail(const ty_error *err) {
     return ty_error_exit_status(err->code);
 }
 
-/* --rendezvous LIST --node-rank I [--node-name NAME] [--key none] [--slots N] [--num-gpus N] [--ends-with input]: the
- * key is in the environment, or the first line of standard input, with whose end the agent may be told to end. */
+/* --rendezvous LIST --node-rank I [--node-name NAME] [--key none] [--slots N] [--num-gpus N] [--ends-with
+ * input]: the key is in the environment, or the first line of standard input, with whose end the agent may be
+ * told to end. */
 static int join(int argc, char **argv) {
     struct join_node node = {.command = "agent"};
     ty_error err = {0};

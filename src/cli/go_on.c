@@ -27,8 +27,8 @@ static void add_quoted(const char *word, struct buffer *out) {
     buffer_char(out, '\'');
 }
 
-/* Plain, or in single quotes, outside of which a single quote stands. In a script any byte may stand in them, on a line
- * for people what is no text is escaped. */
+/* Plain, or in single quotes, outside of which a single quote stands. In a script any byte may stand in them,
+ * on a line for people what is no text is escaped. */
 static void add_word(const char *word, bool script, struct buffer *out) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
     CLEANUP(buffer_done) struct buffer shown = {0};

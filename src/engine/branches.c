@@ -1,4 +1,5 @@
-/* A branch is a process: ssh to its first host, or what runs here in place of that, and the lines that it says. */
+/* A branch is a process: ssh to its first host, or what runs here in place of that, and the lines that it
+ * says. */
 #include "engine/branches.h"
 
 #include <errno.h>

@@ -2,10 +2,10 @@
  *
  *     ssh -T -o BatchMode=yes -- HOST trainyard agent --rendezvous ... --node-rank I
  *
- * with the key as the first line of its standard input. Many hosts make a tree: the head of each branch is given the
- * hosts behind it, a line each, and starts those with an ssh of its own (branches_main). What the hosts, or ssh, have
- * to say of themselves comes up the tree. When this process ends, or a connection of ssh does, the agents behind it
- * see the end of their standard input, and end, too. */
+ * with the key as the first line of its standard input. Many hosts make a tree: the head of each branch is
+ * given the hosts behind it, a line each, and starts those with an ssh of its own (branches_main). What the
+ * hosts, or ssh, have to say of themselves comes up the tree. When this process ends, or a connection of ssh
+ * does, the agents behind it see the end of their standard input, and end, too. */
 #ifndef ENGINE_BRANCHES_H
 #define ENGINE_BRANCHES_H
 

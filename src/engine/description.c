@@ -1,5 +1,6 @@
-/* Between a node and its description. What is read comes from another machine: lists and texts are bounded, names
- * and labels are checked as those of a cluster file are, and what belongs together has the same length. */
+/* Between a node and its description. What is read comes from another machine: lists and texts are bounded,
+ * names and labels are checked as those of a cluster file are, and what belongs together has the same
+ * length. */
 #include "engine/description.h"
 
 #include <errno.h>

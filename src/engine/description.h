@@ -7,7 +7,8 @@
 
 enum { DESCRIPTION_MAX_LIST = 4096, DESCRIPTION_MAX_TEXT = 4096 };
 
-/* Fills the node's part of `join`, whose lists are then to be freed with description_done; texts are borrowed. */
+/* Fills the node's part of `join`, whose lists are then to be freed with description_done; texts are
+ * borrowed. */
 int description_make(const struct node *node, Wire__Join *join, ty_error *err);
 void description_done(Wire__Join *join);
 

@@ -1,5 +1,5 @@
-/* Where agents run. One file an engine: local (this machine; also logical nodes), join (one command was started on
- * each node). The cluster that does not exist (sim.h) has no agents to start, and stands beside them. */
+/* Where agents run. One file an engine: local (this machine; also logical nodes), join (one command was started
+ * on each node). The cluster that does not exist (sim.h) has no agents to start, and stands beside them. */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
@@ -19,8 +19,8 @@ struct engine_agent {
 };
 
 /* An agent that was started: the controller's end of its channel, and its process where it is one of ours (else
- * -1). An agent that joined has a channel already, whose owner the caller then is (channel_adopt); its channel_fd
- * is -1. */
+ * -1). An agent that joined has a channel already, whose owner the caller then is (channel_adopt); its
+ * channel_fd is -1. */
 struct engine_handle {
     int channel_fd;
     int pid;
@@ -43,11 +43,11 @@ struct demand;
 
 struct engine {
     const char *name; /* "local" */
-    /* An engine whose agents come over the network: says where to listen, how many nodes there are to be, and how
-     * they are started. Nothing is started yet. NULL: this machine's nodes are all there are. */
+    /* An engine whose agents come over the network: says where to listen, how many nodes there are to be, and
+     * how they are started. Nothing is started yet. NULL: this machine's nodes are all there are. */
     int (*prepare)(const struct engine_options *options, struct rendezvous_config *config, ty_error *err);
-    /* The nodes to plan on, where the engine knows more of them than they say of themselves (rendezvous_cluster, which
-     * NULL means). The cluster is the caller's. */
+    /* The nodes to plan on, where the engine knows more of them than they say of themselves
+     * (rendezvous_cluster, which NULL means). The cluster is the caller's. */
     int (*look)(struct rendezvous *rendezvous, const struct demand *demand, struct cluster **cluster,
                 ty_error *err);
     /* Starts one agent, or takes one that rests. `lease_fd` may be -1; it stays the caller's. `log_path`: file
@@ -64,8 +64,8 @@ struct engine {
     void (*close)(void);
 };
 
-/* "auto", "local", "join" or "slurm"; TY_EUSAGE names what is allowed. "auto" is join where there is a rendezvous
- * among the options (NULL: there are none), slurm in an allocation of several nodes, else local. */
+/* "auto", "local", "join" or "slurm"; TY_EUSAGE names what is allowed. "auto" is join where there is a
+ * rendezvous among the options (NULL: there are none), slurm in an allocation of several nodes, else local. */
 int engine_find(const char *name, const struct engine_options *options, const struct engine **engine,
                 ty_error *err);
 

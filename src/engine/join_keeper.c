@@ -126,8 +126,8 @@ static int serve_once(const struct join_node *node, bool swept, int *input, stru
     return keep(agent, input);
 }
 
-/* An agent that died in a run, or lost its controller by the network, is followed by another one: the run may want
- * the node again. */
+/* An agent that died in a run, or lost its controller by the network, is followed by another one: the run may
+ * want the node again. */
 static int serve(const struct join_node *node, struct join_life *life, const sigset_t *saved) {
     struct join_node again = *node;
     bool swept = false;

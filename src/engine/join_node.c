@@ -1,5 +1,5 @@
-/* The agent's process: connect, prove, join, and then one Start after another until the controller says goodbye.
- * What comes before a Start is told on standard error; what comes after goes to the controller. */
+/* The agent's process: connect, prove, join, and then one Start after another until the controller says
+ * goodbye. What comes before a Start is told on standard error; what comes after goes to the controller. */
 #include "engine/join_node.h"
 
 #include <errno.h>

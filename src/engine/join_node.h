@@ -1,10 +1,10 @@
 /* A node that joins a controller elsewhere (rendezvous.h), from this process: it connects, describes the node,
  * and serves the run.
  *
- * Two processes: the agent, which has the channel and starts workers, and its keeper, which started it and is what
- * the user sees. The keeper hands signals on, ends an agent that is stopped for longer than its lease, so that the
- * workers of a node that cannot speak end all the same, sees to it that nothing is left, and tells the exit
- * status. */
+ * Two processes: the agent, which has the channel and starts workers, and its keeper, which started it and is
+ * what the user sees. The keeper hands signals on, ends an agent that is stopped for longer than its lease, so
+ * that the workers of a node that cannot speak end all the same, sees to it that nothing is left, and tells the
+ * exit status. */
 #ifndef ENGINE_JOIN_NODE_H
 #define ENGINE_JOIN_NODE_H
 
@@ -25,8 +25,8 @@ struct join_node {
     nanoseconds limit;                         /* for the controller to be there; 0: the default */
 };
 
-/* Serves one run: the exit status of the run, or of the error, which was told on standard error then. This process
- * must have one thread. */
+/* Serves one run: the exit status of the run, or of the error, which was told on standard error then. This
+ * process must have one thread. */
 int join_node_serve(const struct join_node *node);
 
 #endif

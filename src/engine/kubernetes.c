@@ -1,5 +1,6 @@
-/* The objects of one run: Secret, ConfigMap, Service, and the Job or JobSet with its pod. Pods are alike, so what
- * differs between them (the node's rank, the place in a slice) comes from what Kubernetes tells each of itself. */
+/* The objects of one run: Secret, ConfigMap, Service, and the Job or JobSet with its pod. Pods are alike, so
+ * what differs between them (the node's rank, the place in a slice) comes from what Kubernetes tells each of
+ * itself. */
 #include "engine/kubernetes.h"
 
 #include <errno.h>
@@ -141,8 +142,8 @@ static void format_rendezvous(const struct kubernetes_request *request, const st
                    (long long)(request->port != 0 ? request->port : KUBERNETES_PORT));
 }
 
-/* `trainyard run --nnodes N --node-rank I --rendezvous HOST:PORT WORDS...`; in a JobSet a shell makes of slice and
- * index the rank. */
+/* `trainyard run --nnodes N --node-rank I --rendezvous HOST:PORT WORDS...`; in a JobSet a shell makes of slice
+ * and index the rank. */
 static int make_command(const struct kubernetes_request *request, const struct kubernetes_layout *layout,
                         json_t *list) {
     const char *command = request->command != NULL ? request->command : "trainyard";

@@ -1,7 +1,7 @@
-/* Kubernetes as a place for agents: the manifests of one run (docs/spec/kubernetes.md 5). Every pod runs the same
- * line, `trainyard run --nnodes N --node-rank I --rendezvous HOST:PORT ... -- PROG`, and so joins the run of the
- * first. The pods of a run, or of a TPU slice, are an Indexed Job; several slices are a JobSet. Nothing is sent
- * anywhere here. */
+/* Kubernetes as a place for agents: the manifests of one run (docs/spec/kubernetes.md 5). Every pod runs the
+ * same line, `trainyard run --nnodes N --node-rank I --rendezvous HOST:PORT ... -- PROG`, and so joins the run
+ * of the first. The pods of a run, or of a TPU slice, are an Indexed Job; several slices are a JobSet. Nothing
+ * is sent anywhere here. */
 #ifndef ENGINE_KUBERNETES_H
 #define ENGINE_KUBERNETES_H
 
@@ -21,8 +21,8 @@ struct kubernetes_pairs {
 
 enum { KUBERNETES_PORT = 29400 };
 
-/* What Kubernetes has to be told beside the demand; borrowed during the call. Zero-initialised is the default but
- * for `name`, `image`, `key` and `words`. */
+/* What Kubernetes has to be told beside the demand; borrowed during the call. Zero-initialised is the default
+ * but for `name`, `image`, `key` and `words`. */
 struct kubernetes_request {
     const char *name;            /* of all objects, and in the pods' host names */
     const char *space;           /* the namespace; NULL: kubectl's */

@@ -1,5 +1,5 @@
-/* Who is there, by rank: joins, waits for the others, the cluster that they make, and the channels of those that a
- * run has not taken or has given back. */
+/* Who is there, by rank: joins, waits for the others, the cluster that they make, and the channels of those
+ * that a run has not taken or has given back. */
 #include "engine/rendezvous.h"
 
 #include <stdio.h>
@@ -235,10 +235,6 @@ const char *rendezvous_addresses(const struct rendezvous *rendezvous) {
     return rendezvous->door.addresses.size > 0 ? rendezvous->door.addresses.data : "";
 }
 
-const struct run_key *rendezvous_key(const struct rendezvous *rendezvous) {
-    return &rendezvous->key;
-}
-
 struct loop *rendezvous_loop(const struct rendezvous *rendezvous) {
     return rendezvous->config.loop;
 }
@@ -270,12 +266,6 @@ static struct slot *find(const struct rendezvous *rendezvous, const char *name) 
 
 bool rendezvous_is_local(const struct rendezvous *rendezvous, const char *name) {
     return rendezvous->local != NULL && strcmp(rendezvous->local->nodes[0].name, name) == 0;
-}
-
-int64_t rendezvous_rank(const struct rendezvous *rendezvous, const char *node_name) {
-    const struct slot *slot = find(rendezvous, node_name);
-    if (slot != NULL) return slot->rank;
-    return rendezvous_is_local(rendezvous, node_name) ? 0 : -1;
 }
 
 bool rendezvous_is_swept(const struct rendezvous *rendezvous, const char *node_name) {

@@ -1,14 +1,14 @@
 /* Where the agents of other machines meet the controller.
  *
- * The controller opens a rendezvous: it listens, with the key of the run. Agents are started by whoever can start
- * them: the same command on every node (engine join), ssh, srun. Each executes
+ * The controller opens a rendezvous: it listens, with the key of the run. Agents are started by whoever can
+ * start them: the same command on every node (engine join), ssh, srun. Each executes
  *
  *     trainyard agent --rendezvous HOST:PORT[,HOST:PORT...] --node-rank I [--node-name NAME]
  *
  * with the key as the first line of its standard input (or in TRAINYARD_RUN_KEY), tries the addresses until one
  * answers, proves that it has the key, describes its node in a Join and waits until the run wants it. It serves
- * that run alone, and ends with the run's exit status. rendezvous_cluster is the cluster that those make which have
- * joined; the engine starts a node's agent by telling it so over the channel that it came by.
+ * that run alone, and ends with the run's exit status. rendezvous_cluster is the cluster that those make which
+ * have joined; the engine starts a node's agent by telling it so over the channel that it came by.
  *
  * Whoever connects without the key learns nothing and changes nothing: at most RENDEZVOUS_PENDING_MAX peers are
  * heard that have not proven it, each for RENDEZVOUS_PROOF_LIMIT; the oldest makes way for a newer one. */
@@ -32,12 +32,12 @@ struct channel;
 
 /* Starts agents; an engine's. All zero: somebody else does. */
 struct rendezvous_starter {
-    /* Starts the agents of the nodes with ranks first, .., first + n - 1, and does not wait for them: what is heard
-     * of one, and what goes wrong, is said by rendezvous_note and rendezvous_give_up, from the loop. Called again for
-     * a node whose agent was lost. */
+    /* Starts the agents of the nodes with ranks first, .., first + n - 1, and does not wait for them: what is
+     * heard of one, and what goes wrong, is said by rendezvous_note and rendezvous_give_up, from the loop.
+     * Called again for a node whose agent was lost. */
     int (*start)(void *context, struct rendezvous *rendezvous, uint32_t first, uint32_t n, ty_error *err);
-    /* The run is over, or does not come about: ends and reaps what start has started and still runs, and frees the
-     * context. NULL: nothing is to be done. */
+    /* The run is over, or does not come about: ends and reaps what start has started and still runs, and frees
+     * the context. NULL: nothing is to be done. */
     void (*stop)(void *context);
     void *context;
 };
@@ -67,25 +67,22 @@ void rendezvous_close(struct rendezvous *rendezvous, int status);
 
 /* HOST:PORT[,...] for agents: what is listened on, each address of this machine where that is all of them. */
 const char *rendezvous_addresses(const struct rendezvous *rendezvous);
-const struct run_key *rendezvous_key(const struct rendezvous *rendezvous);
 struct loop *rendezvous_loop(const struct rendezvous *rendezvous);
 
-/* What was heard of a node that has not joined ("ssh: connect to host b port 22: Connection refused"): told with
- * those that are missing. The later word replaces the earlier. */
+/* What was heard of a node that has not joined ("ssh: connect to host b port 22: Connection refused"): told
+ * with those that are missing. The later word replaces the earlier. */
 void rendezvous_note(struct rendezvous *rendezvous, uint32_t node_rank, const char *text);
 /* A node will not come: the wait ends with this. Once the run goes on without it that node is lost. */
 void rendezvous_give_up(struct rendezvous *rendezvous, uint32_t node_rank, const char *why);
 
 /* Starts the agents, where there is a starter, and turns the loop until min_nodes are there (and then a moment
- * longer for up to max_nodes). Who is missing is told as a warning every few seconds; at the limit TY_ESTART names
- * them, with what was heard of each. */
+ * longer for up to max_nodes). Who is missing is told as a warning every few seconds; at the limit TY_ESTART
+ * names them, with what was heard of each. */
 int rendezvous_wait(struct rendezvous *rendezvous, ty_error *err);
 
 /* The nodes that are there now, by rank: the caller's. Node names are unique. */
 int rendezvous_cluster(struct rendezvous *rendezvous, struct cluster **cluster, ty_error *err);
 uint32_t rendezvous_count(const struct rendezvous *rendezvous);
-/* The rank that a node of that cluster joined with; -1: no such node. */
-int64_t rendezvous_rank(const struct rendezvous *rendezvous, const char *node_name);
 /* The node that does not join, since it is this machine. */
 bool rendezvous_is_local(const struct rendezvous *rendezvous, const char *node_name);
 /* It has joined again, and nothing is left of its agent that was lost, nor of the workers of that one. */
@@ -100,8 +97,8 @@ const char *rendezvous_address_of(const struct rendezvous *rendezvous, const cha
 /* Starts the agent of a node for a run, whose channel is then the caller's. TY_ENODE: it is not there. */
 int rendezvous_take(struct rendezvous *rendezvous, const char *node_name, const Wire__Start *start,
                     struct channel **channel, ty_error *err);
-/* After a clean Bye: the node waits for another start, or the end. Or the channel is NULL, since it was lost: the
- * node may join again; `why` is what was heard of it last. */
+/* After a clean Bye: the node waits for another start, or the end. Or the channel is NULL, since it was lost:
+ * the node may join again; `why` is what was heard of it last. */
 void rendezvous_give_back(struct rendezvous *rendezvous, const char *node_name, struct channel *channel,
                           const char *why);
 

@@ -1,7 +1,7 @@
-/* The door of a rendezvous: listens, and lets in who proves that he has the key. A peer costs a descriptor and the
- * state of a handshake until then; there are at most RENDEZVOUS_PENDING_MAX of them, the oldest of which makes way,
- * and each has RENDEZVOUS_PROOF_LIMIT until its Join is here. Nothing is answered to one that has not proven it.
- * Without a key only loopback is listened on, and only processes of this user are let in. */
+/* The door of a rendezvous: listens, and lets in who proves that he has the key. A peer costs a descriptor and
+ * the state of a handshake until then; there are at most RENDEZVOUS_PENDING_MAX of them, the oldest of which
+ * makes way, and each has RENDEZVOUS_PROOF_LIMIT until its Join is here. Nothing is answered to one that has
+ * not proven it. Without a key only loopback is listened on, and only processes of this user are let in. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>

@@ -1,7 +1,7 @@
-/* The engine of a Slurm allocation: one srun starts an agent on each of its nodes, which then join over the network
- * (rendezvous.h). The key of the run travels over srun's standard input. An allocation whose GPUs were asked for by
- * task gives them to steps by task only, so there the step has all tasks, and the first one of each node is the agent
- * (docs/spec/slurm.md 4.4). No options of its own. */
+/* The engine of a Slurm allocation: one srun starts an agent on each of its nodes, which then join over the
+ * network (rendezvous.h). The key of the run travels over srun's standard input. An allocation whose GPUs were
+ * asked for by task gives them to steps by task only, so there the step has all tasks, and the first one of
+ * each node is the agent (docs/spec/slurm.md 4.4). No options of its own. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -470,7 +470,8 @@ static const struct node *find_node(const struct cluster *cluster, const char *n
     return NULL;
 }
 
-/* Both lists are in the order of the allocation, so the next node is nearly always the one that is looked for. */
+/* Both lists are in the order of the allocation, so the next node is nearly always the one that is looked
+ * for. */
 static int merge(const struct cluster *granted, const struct cluster *said, struct cluster *made,
                  ty_error *err) {
     size_t at = 0;

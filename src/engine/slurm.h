@@ -57,17 +57,17 @@ int64_t slurm_shards_per_gpu(const struct slurm_site *site);
 /* "gpu:a100:4(S:0-1),fast:2"; `each` borrows. */
 typedef int slurm_gres_entry(void *context, const struct slurm_gres *gres);
 int slurm_each_gres(const char *text, slurm_gres_entry *each, void *context, ty_error *err);
-/* The output of `scontrol show node -d -o`, which is changed. `demand` (may be NULL): a constraint KEY=VALUE of its
- * selectors is met by the feature VALUE. `partition`: other nodes are left out; NULL: none is. */
+/* The output of `scontrol show node -d -o`, which is changed. `demand` (may be NULL): a constraint KEY=VALUE of
+ * its selectors is met by the feature VALUE. `partition`: other nodes are left out; NULL: none is. */
 int slurm_read_nodes(char *text, const char *partition, const struct demand *demand, struct slurm_site *site,
                      ty_error *err);
 /* The output of `scontrol show licenses -o`. */
 int slurm_read_licences(char *text, struct slurm_site *site, ty_error *err);
-/* The name of the default partition in `scontrol show partition -o`; `wanted` not NULL: that one, which must be there.
- * The caller frees. */
+/* The name of the default partition in `scontrol show partition -o`; `wanted` not NULL: that one, which must be
+ * there. The caller frees. */
 int slurm_read_partition(char *text, const char *wanted, char **partition, ty_error *err);
-/* What `scontrol show job -d -o` says was granted, with the labels and types of `all` (which may be NULL): a site of the
- * allocation's nodes, in the order of the node list. */
+/* What `scontrol show job -d -o` says was granted, with the labels and types of `all` (which may be NULL): a
+ * site of the allocation's nodes, in the order of the node list. */
 int slurm_read_job(char *text, const struct slurm_site *all, struct slurm_site *granted, ty_error *err);
 
 /* -- slurm_allocation.c */
@@ -95,14 +95,15 @@ struct slurm_request {
     size_t n;
 };
 
-/* `own` are the --slurm-option K=V (NULL-terminated; may be NULL): they replace a line of the same name. TY_EUSAGE or
- * TY_EINFEASIBLE for what Slurm cannot do, or would leave waiting for ever. */
+/* `own` are the --slurm-option K=V (NULL-terminated; may be NULL): they replace a line of the same name.
+ * TY_EUSAGE or TY_EINFEASIBLE for what Slurm cannot do, or would leave waiting for ever. */
 int slurm_request_make(const struct demand *demand, const struct slurm_site *site, const char *const *own,
                        struct slurm_request *request, ty_error *err);
 void slurm_request_done(struct slurm_request *request);
 const char *slurm_request_value(const struct slurm_request *request, const char *name); /* NULL: not there */
 
-/* Plans on the site as it stands; what licences give is taken off the demand before. The plan keeps names of the site. */
+/* Plans on the site as it stands; what licences give is taken off the demand before. The plan keeps names of
+ * the site. */
 int slurm_plan(const struct slurm_site *site, const struct demand *demand, struct plan **plan, ty_error *err);
 
 /* -- slurm_batch.c */
@@ -124,8 +125,8 @@ int slurm_job_state(int64_t job_id, struct buffer *out, ty_error *err);
 /* -- slurm.c */
 
 extern const struct engine engine_slurm;
-/* Whether "auto" is slurm: in an allocation of several nodes, unless this process is a task of a step of several, or a
- * worker of a run. */
+/* Whether "auto" is slurm: in an allocation of several nodes, unless this process is a task of a step of
+ * several, or a worker of a run. */
 bool slurm_is_chosen(void);
 
 #endif

@@ -1,5 +1,5 @@
-/* What scontrol and the environment say of the allocation that this process is in (docs/spec/slurm.md 4.9), and of the
- * site around it. */
+/* What scontrol and the environment say of the allocation that this process is in (docs/spec/slurm.md 4.9), and
+ * of the site around it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

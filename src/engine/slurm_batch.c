@@ -1,6 +1,6 @@
 /* A batch job that runs the controller in its first node's shell, so that nothing of it hangs on the login that
- * submitted it. The script asks for the signal before the end, hands it on, and puts the job into the queue again when
- * the machines were taken away, as often as it may; the run is then gone on with, by its name. */
+ * submitted it. The script asks for the signal before the end, hands it on, and puts the job into the queue
+ * again when the machines were taken away, as often as it may; the run is then gone on with, by its name. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,8 +35,8 @@ static void add_directive(const char *name, const char *value, struct buffer *ou
     buffer_char(out, '\n');
 }
 
-/* What the job does. The shell hears the signals (B:), since it is what Slurm tells; `wait` ends with each of them. Slurm
- * requeues by itself what it preempts; what runs into its time limit the script puts back. */
+/* What the job does. The shell hears the signals (B:), since it is what Slurm tells; `wait` ends with each of
+ * them. Slurm requeues by itself what it preempts; what runs into its time limit the script puts back. */
 static void add_body(const struct slurm_batch *batch, struct buffer *out) {
     buffer_printf(
         out,

@@ -1,6 +1,6 @@
-/* The options of a request (docs/spec/slurm.md 4.1), each with the reason that `trainyard plan` shows. How many nodes
- * there are to be, and how many workers on each, is taken from a plan on the site with nothing taken on it, so that a
- * request is one that can be met. */
+/* The options of a request (docs/spec/slurm.md 4.1), each with the reason that `trainyard plan` shows. How many
+ * nodes there are to be, and how many workers on each, is taken from a plan on the site with nothing taken on
+ * it, so that a request is one that can be met. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

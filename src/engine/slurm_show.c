@@ -1,5 +1,6 @@
-/* One line a node, of fields NAME=VALUE with blanks between; what a field's value holds after a blank (OS, Reason) is
- * no field of ours, and of a name that comes twice the first counts, so that no reason can pretend to be a state. */
+/* One line a node, of fields NAME=VALUE with blanks between; what a field's value holds after a blank (OS,
+ * Reason) is no field of ours, and of a name that comes twice the first counts, so that no reason can pretend
+ * to be a state. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -140,7 +141,8 @@ int slurm_each_gres(const char *text, slurm_gres_entry *each, void *context, ty_
     return result == -ENOMEM ? ty_fail_memory(err) : result;
 }
 
-/* What Trainyard calls a GRES: devices by its own names. Shards and mps are parts of GPUs, and none of their own. */
+/* What Trainyard calls a GRES: devices by its own names. Shards and mps are parts of GPUs, and none of their
+ * own. */
 static const char *resource_of(const char *name) {
     static const char *const devices[] = {"GPU", "TPU", "NPU", "HPU"};
     if (str_equal(name, "shard") || str_equal(name, "mps")) return NULL;
@@ -190,7 +192,8 @@ struct node_fields {
 #undef X
 };
 
-/* The next NAME=VALUE of a line, cut in place; false at its end. Words without '=' belong to the field before. */
+/* The next NAME=VALUE of a line, cut in place; false at its end. Words without '=' belong to the field
+ * before. */
 static bool next_field(char **at, char **name, char **value) {
     for (;;) {
         *at += strspn(*at, " \t");

@@ -1,6 +1,7 @@
-/* The controller's side of engine ssh: a rendezvous (rendezvous.h) whose agents are started by branches (branches.h).
- * Options: --hosts and --hostfile say which hosts, --copy that they are brought the command, --nnodes MIN:MAX with how
- * many of them the run may begin. This machine, where it is one of them, needs no ssh. */
+/* The controller's side of engine ssh: a rendezvous (rendezvous.h) whose agents are started by branches
+ * (branches.h). Options: --hosts and --hostfile say which hosts, --copy that they are brought the command,
+ * --nnodes MIN:MAX with how many of them the run may begin. This machine, where it is one of them, needs no
+ * ssh. */
 #include "engine/ssh.h"
 
 #include <stdlib.h>

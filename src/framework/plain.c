@@ -45,7 +45,8 @@ static void place_in_slice(const struct framework_context *context, const struct
             variables_set(variables, names[i][0], labels_get(labels, names[i][1]));
 }
 
-/* What a program that knows Slurm reads of its place: that of the worker, not of the shell or step around it. */
+/* What a program that knows Slurm reads of its place: that of the worker, not of the shell or step around
+ * it. */
 static void place_in_slurm(const struct framework_context *context, const struct plan_worker *worker,
                            size_t rank, struct variables *variables) {
     if (framework_inherited(context, "SLURM_JOB_ID") == NULL) return;

@@ -17,8 +17,8 @@ struct tpu_shape {
 
 /* "TPU-V6E", "v6e", "tpu7x" -> "v6e", "v7x"; else TY_EUSAGE with those known. */
 int tpu_generation(const char *accelerator_type, char generation[16], ty_error *err);
-/* All of 2.2 for a type and a topology, x-separated positive numbers, four at most; chips_per_vm 0 means the default, less is refused ("must be positive").
- * `validate` also demands a topology of 2.3. */
+/* All of 2.2 for a type and a topology, x-separated positive numbers, four at most; chips_per_vm 0 means the
+ * default, less is refused ("must be positive"). `validate` also demands a topology of 2.3. */
 int tpu_shape_of(const char *accelerator_type, const char *topology, int64_t chips_per_vm, bool validate,
                  struct tpu_shape *shape, ty_error *err);
 /* W: workers of one slice of `units` TPU when each holds `per_worker`; TY_EUSAGE "divide evenly" / "must be

@@ -33,7 +33,8 @@ static void show_mean(struct view_heat *heat, double *means, int rank, size_t co
     if (!(mean <= heat->max)) heat->max = mean;
 }
 
-/* A cell of each rank and column would take room for ten thousand ranks; in order they come one after the other. */
+/* A cell of each rank and column would take room for ten thousand ranks; in order they come one after the
+ * other. */
 static void fill_means(struct points *points, struct view_heat *heat, double *means) {
     double sum = 0, n = 0;
     if (points->n > 0) qsort(points->items, points->n, sizeof *points->items, by_rank);

@@ -1,6 +1,7 @@
 /* The index of a run's reports: its points in buckets over x, made in the background and grown with the run, so
- * that a drawing of all of them is a merge of some. Buckets begin narrow and double their width when there are too
- * many. What a later attempt took back has buckets of its own; when another attempt does so, all is made anew. */
+ * that a drawing of all of them is a merge of some. Buckets begin narrow and double their width when there are
+ * too many. What a later attempt took back has buckets of its own; when another attempt does so, all is made
+ * anew. */
 #ifndef VIEW_INDEX_H
 #define VIEW_INDEX_H
 
@@ -13,8 +14,8 @@
 
 /* What the cache has of the run, or an empty one. `cached` false: in memory alone. */
 int view_index_open(const char *run_path, bool cached, struct view_index **out, ty_error *err);
-/* Reads the next reports, some 20,000 at most: 1 when there is more to read, 0 when it has all. One thread at a time
- * grows it, or keeps it; queries may go on beside. */
+/* Reads the next reports, some 20,000 at most: 1 when there is more to read, 0 when it has all. One thread at a
+ * time grows it, or keeps it; queries may go on beside. */
 int view_index_grow(struct view_index *index, ty_error *err);
 /* The share of the reports that it has, 0 to 1. */
 double view_index_scanned(const struct view_index *index);
@@ -32,8 +33,8 @@ struct index_piece {
     int64_t last; /* id of the last report that they hold */
 };
 
-/* The buckets over the query's x of all points that count, or of those that were `lost`. False: it has none, as the
- * query asks for ranks, a made metric or another x. -ENOMEM. */
+/* The buckets over the query's x of all points that count, or of those that were `lost`. False: it has none, as
+ * the query asks for ranks, a made metric or another x. -ENOMEM. */
 int index_take(const struct view_index *index, const struct view_query *query, bool lost,
                struct index_piece *piece);
 

@@ -1,5 +1,5 @@
-/* What a journal looks like from outside (its file, its log) says whether it must be read again; a run that goes on
- * may also have died without a word, which its lock tells. */
+/* What a journal looks like from outside (its file, its log) says whether it must be read again; a run that
+ * goes on may also have died without a word, which its lock tells. */
 #include "view/runs.h"
 
 #include <errno.h>

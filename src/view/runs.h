@@ -1,8 +1,8 @@
-/* All runs below some storage paths, as a list that is kept and looked at again: a journal is read anew only when
- * its files changed. One that cannot be read stays in the list with the reason, and the others are shown.
+/* All runs below some storage paths, as a list that is kept and looked at again: a journal is read anew only
+ * when its files changed. One that cannot be read stays in the list with the reason, and the others are shown.
  *
- * A run's ID is a hash of its real path: what a browser sends is compared with the IDs that are known, and never
- * becomes a path. */
+ * A run's ID is a hash of its real path: what a browser sends is compared with the IDs that are known, and
+ * never becomes a path. */
 #ifndef VIEW_RUNS_H
 #define VIEW_RUNS_H
 
@@ -27,12 +27,13 @@ struct view_run {
 
 struct view_runs; /* opaque; one thread at a time has it in its hands */
 
-/* `paths`: n storage paths, NULL among them is the default one. NULL when memory is short, or the default has no
- * place. Nothing is read yet. */
+/* `paths`: n storage paths, NULL among them is the default one. NULL when memory is short, or the default has
+ * no place. Nothing is read yet. */
 struct view_runs *view_runs_create(const char *const *paths, size_t n, ty_error *err);
 void view_runs_destroy(struct view_runs *runs); /* NULL is fine */
 
-/* Looks at all, or at the one with that ID alone: 1 when something changed, 0, or an error of the storage path. */
+/* Looks at all, or at the one with that ID alone: 1 when something changed, 0, or an error of the storage
+ * path. */
 int view_runs_look(struct view_runs *runs, ty_error *err);
 int view_runs_look_at(struct view_runs *runs, const char *id, ty_error *err);
 
@@ -43,8 +44,8 @@ size_t view_runs_count(const struct view_runs *runs);
 const struct view_run *view_runs_find(const struct view_runs *runs, const char *id);
 
 /* {"cursor", "runs": [{"id", "name", "state", "quiet_s", "workers", "nodes", "began", "seconds", "attempts",
- * "cause", "metrics", "exit_status"}], "unreadable": [{"name", "error"}], "gone": [id]}: those that changed since
- * `after` (0: all), newest first. */
+ * "cause", "metrics", "exit_status"}], "unreadable": [{"name", "error"}], "gone": [id]}: those that changed
+ * since `after` (0: all), newest first. */
 void view_runs_encode(const struct view_runs *runs, uint64_t after, struct buffer *out);
 
 /* The ID of the run in a directory. False where the path leads nowhere. */

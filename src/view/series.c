@@ -459,8 +459,8 @@ static int answer_whole(struct index_answer *answer, struct view_series *series,
     return result;
 }
 
-/* Where all that is asked for are few reports, they are read; `*points` are then these. 1: answered, in *series or
- * with *points; 0: the index has not enough. */
+/* Where all that is asked for are few reports, they are read; `*points` are then these. 1: answered, in *series
+ * or with *points; 0: the index has not enough. */
 static int answer_by_index(struct index_answer *answer, struct view_series *series, struct points *points,
                            ty_error *err) {
     enum { MARGIN = 2048 };

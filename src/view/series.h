@@ -1,11 +1,11 @@
-/* What was reported, drawn thin without losing an extreme: points in buckets over x, each with its number, least,
- * greatest, mean, first and last value and the ranks of the extremes. The heat map and the histogram are made of
- * the same points.
+/* What was reported, drawn thin without losing an extreme: points in buckets over x, each with its number,
+ * least, greatest, mean, first and last value and the ranks of the extremes. The heat map and the histogram are
+ * made of the same points.
  *
- * A point is a finite number that a report has under the metric's name; "a/b" is b in the object a; true and false
- * are 1 and 0. "NaN", "Infinity", "-Infinity" and numbers beyond a double are counted as not finite. All else is
- * no point. "@interval" is the seconds between two reports of a rank, "@lag" those behind the first rank with the
- * same number, "@rate" the reports of a rank a second.
+ * A point is a finite number that a report has under the metric's name; "a/b" is b in the object a; true and
+ * false are 1 and 0. "NaN", "Infinity", "-Infinity" and numbers beyond a double are counted as not finite. All
+ * else is no point. "@interval" is the seconds between two reports of a rank, "@lag" those behind the first
+ * rank with the same number, "@rate" the reports of a rank a second.
  *
  * Up to VIEW_WHOLE reports are read whole. Of more, the index answers where one is given and has them; else a
  * sample of 256 blocks of neighbouring reports, and `exact` is false. */
@@ -100,9 +100,9 @@ int view_series_read(const char *run_path, const struct view_query *query, struc
                      ty_error *err);
 void view_series_done(struct view_series *series);
 
-/* One run's share of the reply: [{"run", "metric", "rank", "lost", "x": [], "x_last": [], "n": [], "nonfinite": [],
- * "min": [], "max": [], "mean": [], "first": [], "last": [], "rank_min": [], "rank_max": []}, ...] without the
- * brackets; and the marks likewise, [{"run", "x", "kind", "text"}]. */
+/* One run's share of the reply: [{"run", "metric", "rank", "lost", "x": [], "x_last": [], "n": [], "nonfinite":
+ * [], "min": [], "max": [], "mean": [], "first": [], "last": [], "rank_min": [], "rank_max": []}, ...] without
+ * the brackets; and the marks likewise, [{"run", "x", "kind", "text"}]. */
 void view_series_encode_lines(const struct view_series *series, const char *run, const char *metric,
                               struct buffer *out);
 void view_series_encode_marks(const struct view_series *series, const char *run, struct buffer *out);
@@ -139,8 +139,8 @@ void view_metrics_encode(const struct view_metrics *metrics, struct buffer *out)
 
 enum { VIEW_ROWS_MAX = 512, VIEW_COLUMNS_MAX = 600, VIEW_BINS_MAX = 1000 };
 
-/* A cell is the mean of a rank in a column, a row of several ranks the greatest of theirs; 0 is none, 1 to 255 lie
- * evenly from min to max. */
+/* A cell is the mean of a rank in a column, a row of several ranks the greatest of theirs; 0 is none, 1 to 255
+ * lie evenly from min to max. */
 struct view_heat {
     bool exact;
     double scanned;

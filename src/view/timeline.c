@@ -39,8 +39,8 @@ static void turn(struct shares_reading *reading, nanoseconds time, enum view_sha
     reading->now = next;
 }
 
-/* A run waits until an attempt begins, starts until its last worker is ready or in its group, and trains until the
- * attempt ends. */
+/* A run waits until an attempt begins, starts until its last worker is ready or in its group, and trains until
+ * the attempt ends. */
 static int on_event(void *context, int64_t sequence, const struct journal_event *row) {
     struct shares_reading *reading = context;
     struct event_memory memory = {0};

@@ -1,4 +1,5 @@
-/* A run as a trace: each event becomes what it is there at once, each report the slice since the one before it. */
+/* A run as a trace: each event becomes what it is there at once, each report the slice since the one before
+ * it. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

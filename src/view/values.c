@@ -127,8 +127,8 @@ static double read_slowly(const char *text, size_t size) {
     return number;
 }
 
-/* A mantissa below 2^53 and a power of ten below 10^23 are both exact as doubles, so one operation rounds as the
- * whole should (W. D. Clinger, "How to Read Floating Point Numbers Accurately", 1990). */
+/* A mantissa below 2^53 and a power of ten below 10^23 are both exact as doubles, so one operation rounds as
+ * the whole should (W. D. Clinger, "How to Read Floating Point Numbers Accurately", 1990). */
 static double scale(bool negative, uint64_t mantissa, int exponent, const char *text, size_t size) {
     static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
                                     1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};

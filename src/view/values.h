@@ -1,6 +1,6 @@
-/* The values of a report's metrics, flattened: b of the object a is "a/b". A parser of its own for the text as it
- * lies in the journal: a tree of each of ten million reports would take longer than all else. Whatever the text
- * is, nothing beyond it is read, and what is no JSON ends the walk. */
+/* The values of a report's metrics, flattened: b of the object a is "a/b". A parser of its own for the text as
+ * it lies in the journal: a tree of each of ten million reports would take longer than all else. Whatever the
+ * text is, nothing beyond it is read, and what is no JSON ends the walk. */
 #ifndef VIEW_VALUES_H
 #define VIEW_VALUES_H
 

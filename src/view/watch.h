@@ -10,8 +10,8 @@
 
 enum { VIEW_LOOK_MS = 2000 };
 
-/* A descriptor that is readable when something was written in the run's directory; -1 where there can be none, and
- * one must look. The caller's. */
+/* A descriptor that is readable when something was written in the run's directory; -1 where there can be none,
+ * and one must look. The caller's. */
 int view_watch_open(const char *run_path);
 /* Takes what the descriptor has to tell. */
 void view_watch_drain(int watch);

@@ -1,5 +1,5 @@
-/* What the page may do to a run, with --allow-actions: end it as Ctrl-C does, and have the stacks of its workers saved. Runs of
- * other users are never acted on. Both wait, and belong into a thread. */
+/* What the page may do to a run, with --allow-actions: end it as Ctrl-C does, and have the stacks of its
+ * workers saved. Runs of other users are never acted on. Both wait, and belong into a thread. */
 #ifndef WEB_ACTIONS_H
 #define WEB_ACTIONS_H
 

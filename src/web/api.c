@@ -1,5 +1,5 @@
-/* From a path to the lane of its run, and back with the reply. What a handler does is done in a thread; the loop
- * looks at the request, waits SITE_PATIENCE_SECONDS, and sends what there is. */
+/* From a path to the lane of its run, and back with the reply. What a handler does is done in a thread; the
+ * loop looks at the request, waits SITE_PATIENCE_SECONDS, and sends what there is. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>

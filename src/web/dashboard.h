@@ -28,8 +28,8 @@ int dashboard_serve(const struct dashboard_config *config, ty_error *err);
 /* Those of this user that run, a line each. */
 int dashboard_list(struct buffer *out, ty_error *err);
 
-/* The runs as one page without scripts and without anything from outside, compared where there are several; below
- * 1 MiB. */
+/* The runs as one page without scripts and without anything from outside, compared where there are several;
+ * below 1 MiB. */
 int dashboard_file(const char *const *names, const char *const *paths, size_t n, struct buffer *out,
                    ty_error *err);
 

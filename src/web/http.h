@@ -1,10 +1,10 @@
-/* HTTP as the page needs it: what the module `http` (libmicrohttpd and zlib, http_module.c) offers to the rest of
- * this room, as the struct that it exports as `trainyard_http`. The server has no thread and no timer of its own:
- * its descriptor is watched by our loop, which calls turn().
+/* HTTP as the page needs it: what the module `http` (libmicrohttpd and zlib, http_module.c) offers to the rest
+ * of this room, as the struct that it exports as `trainyard_http`. The server has no thread and no timer of its
+ * own: its descriptor is watched by our loop, which calls turn().
  *
- * A request is whole when the owner hears of it, its head and a body of at most HTTP_BODY_MAX. It is answered then
- * or later, once, by reply(), or by stream() and write() until finish(); when its connection breaks first, or when
- * all is sent, `gone` tells that, and the request is no more. */
+ * A request is whole when the owner hears of it, its head and a body of at most HTTP_BODY_MAX. It is answered
+ * then or later, once, by reply(), or by stream() and write() until finish(); when its connection breaks first,
+ * or when all is sent, `gone` tells that, and the request is no more. */
 #ifndef WEB_HTTP_H
 #define WEB_HTTP_H
 

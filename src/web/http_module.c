@@ -1,8 +1,9 @@
-/* The module: libmicrohttpd without threads, its epoll descriptor in our loop. A request that is not answered in
- * the call that tells of it is suspended until it is; a stream likewise while nothing is to be sent.
+/* The module: libmicrohttpd without threads, its epoll descriptor in our loop. A request that is not answered
+ * in the call that tells of it is suspended until it is; a stream likewise while nothing is to be sent.
  *
- * libmicrohttpd knows one time limit, without traffic. Whoever sends a head byte by byte would hold a connection
- * for good, so heads are timed here: each connection that waits for one stands in a list, the longest first. */
+ * libmicrohttpd knows one time limit, without traffic. Whoever sends a head byte by byte would hold a
+ * connection for good, so heads are timed here: each connection that waits for one stands in a list, the
+ * longest first. */
 #include "web/http.h"
 
 #include <microhttpd.h>
@@ -194,8 +195,8 @@ static bool takes_gzip(const struct http_request *request) {
     return accepted != NULL && strstr(accepted, "gzip") != NULL && strstr(accepted, "gzip;q=0") == NULL;
 }
 
-/* Packs (`level` 1 to 9) or unpacks (0) the whole body in place; false, and it stays, where memory is short or it is
- * no gzip. */
+/* Packs (`level` 1 to 9) or unpacks (0) the whole body in place; false, and it stays, where memory is short or
+ * it is no gzip. */
 static bool repack(struct buffer *body, int level) {
     enum { GZIP_WINDOW = 15 + 16 };
     CLEANUP(buffer_done) struct buffer out = {0};

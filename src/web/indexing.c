@@ -1,5 +1,5 @@
-/* The index of a run grows step by step in a lane of its own, at the priority of what nobody waits for: whoever asks for
- * the run meanwhile is answered from what there is. */
+/* The index of a run grows step by step in a lane of its own, at the priority of what nobody waits for: whoever
+ * asks for the run meanwhile is answered from what there is. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* A queue of lanes that have work, and the threads that take from it. A thread sleeps without a limit while there
- * is none, so that nothing runs when nobody looks. */
+/* A queue of lanes that have work, and the threads that take from it. A thread sleeps without a limit while
+ * there is none, so that nothing runs when nobody looks. */
 #include "web/lanes.h"
 
 #include <errno.h>

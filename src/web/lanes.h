@@ -1,6 +1,7 @@
-/* Threads for what reads files: a run's storage may be slow, or hang for good, and neither the loop nor another run
- * must wait for it. Each run has a lane; the jobs of a lane are done one after the other, so what they share needs
- * no lock, and the lanes go on beside each other, on as many threads as have work, LANE_THREADS at most. */
+/* Threads for what reads files: a run's storage may be slow, or hang for good, and neither the loop nor another
+ * run must wait for it. Each run has a lane; the jobs of a lane are done one after the other, so what they
+ * share needs no lock, and the lanes go on beside each other, on as many threads as have work, LANE_THREADS at
+ * most. */
 #ifndef WEB_LANES_H
 #define WEB_LANES_H
 
@@ -29,7 +30,8 @@ struct lane {
 struct lanes; /* opaque */
 
 int lanes_create(struct loop *loop, struct lanes **out, ty_error *err);
-/* Jobs that wait are dropped. What hangs is left to its thread: false, and nothing that jobs know may be freed. */
+/* Jobs that wait are dropped. What hangs is left to its thread: false, and nothing that jobs know may be
+ * freed. */
 bool lanes_destroy(struct lanes *lanes);
 void lane_post(struct lanes *lanes, struct lane *lane, struct lane_job *job);
 

@@ -1,4 +1,5 @@
-/* Loopback and Unix sockets alone: whoever may look is decided by this machine, and the way from others is ssh. */
+/* Loopback and Unix sockets alone: whoever may look is decided by this machine, and the way from others is
+ * ssh. */
 #include "web/listen.h"
 
 #include <arpa/inet.h>

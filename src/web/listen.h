@@ -17,9 +17,9 @@ struct listening {
     char path[PATH_MAX]; /* Unix */
 };
 
-/* "127.0.0.1:8268", "localhost:0", "[::1]:8268", "8268", "unix:PATH"; NULL: the first. A port that is taken: the next free
- * one, LISTEN_TRIES of them. TY_EUSAGE for an address that others could reach. A socket that is left over from one that
- * is gone is replaced. */
+/* "127.0.0.1:8268", "localhost:0", "[::1]:8268", "8268", "unix:PATH"; NULL: the first. A port that is taken:
+ * the next free one, LISTEN_TRIES of them. TY_EUSAGE for an address that others could reach. A socket that is
+ * left over from one that is gone is replaced. */
 int listen_open(const char *text, struct listening *listening, ty_error *err);
 /* Takes the Unix socket away; the descriptor is the server's. */
 void listen_close(const struct listening *listening);

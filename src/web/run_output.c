@@ -1,5 +1,5 @@
-/* Each file is opened below the descriptor of its directory, links not followed, and without waiting for whoever may write
- * into a FIFO. */
+/* Each file is opened below the descriptor of its directory, links not followed, and without waiting for
+ * whoever may write into a FIFO. */
 #include "web/run_output.h"
 
 #include <ctype.h>
@@ -208,8 +208,8 @@ static void add_hit(struct output_search *search, int rank, const char *text, si
     buffer_char(&search->hits, '}');
 }
 
-/* All hits of a piece; how far it was looked through: up to the line behind the last hit, or all but what a hit could
- * begin in. */
+/* All hits of a piece; how far it was looked through: up to the line behind the last hit, or all but what a hit
+ * could begin in. */
 static size_t search_piece(struct output_search *search, int rank, const char *text, const char *small,
                            size_t size, bool last, int64_t base, int *found) {
     size_t at = 0;

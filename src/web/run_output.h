@@ -1,6 +1,6 @@
-/* The workers' output and saved stacks, as files of a run that anybody may have made anything of: only regular files
- * that lie in its logs/ are opened, reads are bounded, and what is no UTF-8 becomes U+FFFD. All call out to the
- * storage, and belong into a thread. */
+/* The workers' output and saved stacks, as files of a run that anybody may have made anything of: only regular
+ * files that lie in its logs/ are opened, reads are bounded, and what is no UTF-8 becomes U+FFFD. All call out
+ * to the storage, and belong into a thread. */
 #ifndef WEB_RUN_OUTPUT_H
 #define WEB_RUN_OUTPUT_H
 
@@ -25,19 +25,19 @@ int run_output_open(const char *run_path, int rank, ty_error *err);
 /* {"ranks": [{"rank", "size", "modified"}], "profiles": [{"name", "size"}]}, by rank. */
 int run_output_list(const char *run_path, struct buffer *out, ty_error *err);
 
-/* {"rank", "from", "next", "size", "text"}: `bytes` from byte `from` on, one from below 0 counted from the end. A character
- * of which the rest is not written yet stays for the next read. */
+/* {"rank", "from", "next", "size", "text"}: `bytes` from byte `from` on, one from below 0 counted from the end.
+ * A character of which the rest is not written yet stays for the next read. */
 int run_output_read(const char *run_path, int rank, int64_t from, int64_t bytes, struct buffer *out,
                     ty_error *err);
 
-/* Lines with the text in them, capitals or not (ASCII), rank after rank: {"hits": [{"rank", "offset", "line"}], "counts":
- * [{"rank", "hits"}], "cursor": where the next call goes on, or null}. OUTPUT_HITS hits and OUTPUT_SEARCH_MS a call. `chosen` ranks, NULL: all;
- * `cursor` NULL: from the beginning. */
+/* Lines with the text in them, capitals or not (ASCII), rank after rank: {"hits": [{"rank", "offset", "line"}],
+ * "counts": [{"rank", "hits"}], "cursor": where the next call goes on, or null}. OUTPUT_HITS hits and
+ * OUTPUT_SEARCH_MS a call. `chosen` ranks, NULL: all; `cursor` NULL: from the beginning. */
 int run_output_search(const char *run_path, const char *text, const struct idset *chosen, const char *cursor,
                       struct buffer *out, ty_error *err);
 
-/* {"actions": as given, "groups": [{"ranks": "0-2,4", "n", "rank", "frames", "at"}]}: the newest stack of each rank that has one, equal ones together, the
- * smallest group first. */
+/* {"actions": as given, "groups": [{"ranks": "0-2,4", "n", "rank", "frames", "at"}]}: the newest stack of each
+ * rank that has one, equal ones together, the smallest group first. */
 int run_output_stacks(const char *run_path, bool actions, struct buffer *out, ty_error *err);
 
 #endif

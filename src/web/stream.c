@@ -1,5 +1,5 @@
-/* Server-sent events: what changed, never the data. A run is looked at only while somebody watches it: where its files
- * are this machine's own the kernel tells of writes, elsewhere it is looked at every 2 s. */
+/* Server-sent events: what changed, never the data. A run is looked at only while somebody watches it: where
+ * its files are this machine's own the kernel tells of writes, elsewhere it is looked at every 2 s. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

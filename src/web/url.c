@@ -1,4 +1,5 @@
-/* Takes queries and paths apart. No address of ours needs an escape in its path, so one that has any is unknown. */
+/* Takes queries and paths apart. No address of ours needs an escape in its path, so one that has any is
+ * unknown. */
 #include "web/url.h"
 
 #include <stdlib.h>

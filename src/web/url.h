@@ -26,8 +26,8 @@ void url_query_done(struct url_query *query);
 /* The last value of that name, or NULL. */
 const char *url_query_get(const struct url_query *query, const char *name);
 
-/* Whether the path is `pattern`, in which "*" stands for one segment without escapes; up to `n_parts` of these, borrowed
- * from the path, go to `parts`. */
+/* Whether the path is `pattern`, in which "*" stands for one segment without escapes; up to `n_parts` of these,
+ * borrowed from the path, go to `parts`. */
 struct url_part {
     const char *text;
     size_t size;

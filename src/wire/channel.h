@@ -7,12 +7,12 @@
  * The first message is a Hello, or between machines a Join: an end that has neither sent nor received one takes
  * nothing else, and at most FRAME_MAX_HELLO bytes. Any callback may destroy the channel.
  *
- * Between machines both ends say every second that they live (channel_keep_alive). The controller judges: a peer is
- * suspect after CHANNEL_SUSPECT of silence and dead after CHANNEL_DEAD; a silence of its own counts for nothing. An
- * agent holds a lease: it counts from when that was sent which the controller has last heard of it (or which at
- * least lies in the controller's kernel), so that it has run out before the controller can think it dead,
- * whichever way the network is cut; the agent then ends its workers by itself. What the peer ran is gone
- * CHANNEL_FENCED after it was last heard. */
+ * Between machines both ends say every second that they live (channel_keep_alive). The controller judges: a
+ * peer is suspect after CHANNEL_SUSPECT of silence and dead after CHANNEL_DEAD; a silence of its own counts for
+ * nothing. An agent holds a lease: it counts from when that was sent which the controller has last heard of it
+ * (or which at least lies in the controller's kernel), so that it has run out before the controller can think
+ * it dead, whichever way the network is cut; the agent then ends its workers by itself. What the peer ran is
+ * gone CHANNEL_FENCED after it was last heard. */
 #ifndef WIRE_CHANNEL_H
 #define WIRE_CHANNEL_H
 

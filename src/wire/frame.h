@@ -53,8 +53,8 @@ Wire__Message *frame_unpack(const struct frame *frame, ty_error *err);
 size_t frame_output_begin(struct buffer *out, uint32_t rank, int stream);
 void frame_output_end(struct buffer *out, size_t offset);
 /* A sign of life. `sent` is the sender's clock, `heard` the newest clock of the peer that it has heard (0: none
- * yet): so each end knows when what the other one has heard was sent. `credit`: for so long after that the sender
- * has not been listening, and holds the silence against nobody. */
+ * yet): so each end knows when what the other one has heard was sent. `credit`: for so long after that the
+ * sender has not been listening, and holds the silence against nobody. */
 struct frame_beat {
     int64_t sent, heard, credit;
 };

@@ -1,7 +1,7 @@
 /* The key of a run: what an agent of another machine must have to take part in it. A text of at least
- * KEY_MIN_CHARACTERS, as `openssl rand -hex 32` prints one; those of the channel are derived from it, and it is never
- * sent. It travels in an environment variable, in a file that only its owner can read, or over a pipe: never on a
- * command line, which all users can read, and never in the environment of workers. */
+ * KEY_MIN_CHARACTERS, as `openssl rand -hex 32` prints one; those of the channel are derived from it, and it is
+ * never sent. It travels in an environment variable, in a file that only its owner can read, or over a pipe:
+ * never on a command line, which all users can read, and never in the environment of workers. */
 #ifndef WIRE_KEY_H
 #define WIRE_KEY_H
 

@@ -1,7 +1,7 @@
-/* TLS 1.3 over a socket, with keys that both ends derive from the key of the run (key.h) and from the rank of the
- * node, which the client names: there are no certificates, no tickets, no early data. An end without the run's key
- * cannot finish the handshake, nor learn more than that somebody listens. Of the groups and ciphers only X25519 and
- * AES-128-GCM are spoken. Loads OpenSSL (the module tls) when it is first used. */
+/* TLS 1.3 over a socket, with keys that both ends derive from the key of the run (key.h) and from the rank of
+ * the node, which the client names: there are no certificates, no tickets, no early data. An end without the
+ * run's key cannot finish the handshake, nor learn more than that somebody listens. Of the groups and ciphers
+ * only X25519 and AES-128-GCM are spoken. Loads OpenSSL (the module tls) when it is first used. */
 #ifndef WIRE_TLS_H
 #define WIRE_TLS_H
 

@@ -1,7 +1,7 @@
-/* TLS by OpenSSL. The pre-shared key of a node is HKDF-SHA256 of the run's key with the node's rank: what one node
- * proves does not speak for another, and as a server never proves anything with a key of its own, nothing can be
- * reflected. A session counts only when it was made with the key ("reused", as OpenSSL calls that): a handshake that
- * went another way, by a certificate, is refused. */
+/* TLS by OpenSSL. The pre-shared key of a node is HKDF-SHA256 of the run's key with the node's rank: what one
+ * node proves does not speak for another, and as a server never proves anything with a key of its own, nothing
+ * can be reflected. A session counts only when it was made with the key ("reused", as OpenSSL calls that): a
+ * handshake that went another way, by a certificate, is refused. */
 #include <errno.h>
 #include <limits.h>
 #include <openssl/core_names.h>

@@ -38,8 +38,8 @@ bool transport_pending(const struct transport *transport) {
     return transport->unread.size > 0 || (transport->tls != NULL && tls_pending(transport->tls));
 }
 
-/* All that was written, also what the kernel could not even send, since a link is down or a packet filter of this
- * machine holds it up. */
+/* All that was written, also what the kernel could not even send, since a link is down or a packet filter of
+ * this machine holds it up. */
 bool transport_acknowledged(const struct transport *transport) {
     struct tcp_info info = {0};
     socklen_t size = sizeof info;
