@@ -135,13 +135,6 @@ static int search_news(const char *name, const char *path, const struct wait_opt
     return result < 0 ? result : 1;
 }
 
-static bool is_quiet(const struct view_summary *summary) {
-    const nanoseconds least = 30 * NS_PER_S;
-    nanoseconds usual = 5 * summary->usual_interval;
-    return summary->standing == STANDING_RUNNING && summary->last_report > 0 &&
-           clock_wall() - summary->last_report > (usual > least ? usual : least);
-}
-
 /* The status of the run, which is over; what was waited for did not come. */
 static int tell_end(const char *name, const struct view_summary *summary, const struct wait_options *options,
                     ty_error *err) {
@@ -160,7 +153,7 @@ static int look(const char *name, const char *path, const struct wait_options *o
     int result = view_summary_read(name, path, &summary, err);
     if (result < 0) return result;
     bool over = summary.standing != STANDING_RUNNING && summary.standing != STANDING_WAITING;
-    bool quiet = options->what == WAIT_STALL && is_quiet(&summary);
+    bool quiet = options->what == WAIT_STALL && view_summary_quiet(&summary) > 0;
     if (options->what == WAIT_VALUE) result = search_news(name, path, options, after, err);
     if (result == 0 && quiet) {
         CLEANUP(buffer_done) struct buffer text = {0};

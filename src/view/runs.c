@@ -13,6 +13,7 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/document.h"
+#include "base/hash.h"
 #include "base/str.h"
 #include "controller/run_directory.h"
 #include "controller/run_lock.h"
@@ -34,6 +35,7 @@ struct view_runs {
     size_t n_paths;
     struct run_entry **entries; /* n, owned; newest first */
     size_t n;
+    struct hash *by_id; /* the same entries; a look finds each name's in it */
     uint64_t cursor;
 };
 
@@ -47,8 +49,9 @@ bool view_run_id(const char *path, char id[VIEW_ID_SIZE]) {
 struct view_runs *view_runs_create(const char *const *paths, size_t n, ty_error *err) {
     struct view_runs *runs = calloc(1, sizeof *runs);
     if (runs != NULL) runs->paths = calloc(n + 1, sizeof *runs->paths);
-    if (runs == NULL || runs->paths == NULL) {
-        free(runs);
+    if (runs != NULL) runs->by_id = hash_create();
+    if (runs == NULL || runs->paths == NULL || runs->by_id == NULL) {
+        view_runs_destroy(runs);
         (void)ty_fail_memory(err);
         return NULL;
     }
@@ -80,6 +83,7 @@ void view_runs_destroy(struct view_runs *runs) {
         free_entry(runs->entries[i]);
     for (size_t i = 0; i < runs->n_paths; i++)
         free(runs->paths[i]);
+    hash_destroy(runs->by_id);
     free(runs->entries);
     free(runs->paths);
     free(runs);
@@ -102,10 +106,6 @@ static bool is_same_file(const struct stat *a, const struct stat *b) {
            a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
-static bool is_same_look(const struct files_look *a, const struct files_look *b) {
-    return is_same_file(&a->file, &b->file) && is_same_file(&a->log, &b->log) && a->held == b->held;
-}
-
 static int read_entry(struct view_runs *runs, struct run_entry *entry) {
     ty_error err = {0};
     view_summary_done(&entry->run.summary);
@@ -117,7 +117,7 @@ static int read_entry(struct view_runs *runs, struct run_entry *entry) {
     return result == -ENOMEM || entry->run.error == NULL ? -ENOMEM : 0;
 }
 
-/* 1: it changed. */
+/* 1: the run changed. */
 static int look_again(struct view_runs *runs, struct run_entry *entry) {
     struct files_look look;
     look_at_files(entry->run.path, &look);
@@ -126,16 +126,12 @@ static int look_again(struct view_runs *runs, struct run_entry *entry) {
         entry->run.changed = ++runs->cursor;
         return 1;
     }
-    if (is_same_look(&look, &entry->look)) return 0;
+    if (is_same_file(&look.file, &entry->look.file) && is_same_file(&look.log, &entry->look.log) &&
+        look.held == entry->look.held)
+        return 0;
     entry->run.there = look.file.st_ino != 0;
     entry->look = look;
     return read_entry(runs, entry) < 0 ? -ENOMEM : 1;
-}
-
-static struct run_entry *find_entry(const struct view_runs *runs, const char *id) {
-    for (size_t i = 0; i < runs->n; i++)
-        if (str_equal(runs->entries[i]->run.id, id)) return runs->entries[i];
-    return NULL;
 }
 
 static struct run_entry *add_entry(struct view_runs *runs, const char *id, const char *name, const char *path) {
@@ -144,7 +140,7 @@ static struct run_entry *add_entry(struct view_runs *runs, const char *id, const
     (void)snprintf(entry->run.id, sizeof entry->run.id, "%s", id);
     entry->run.name = strdup(name);
     entry->run.path = realpath(path, NULL);
-    if (entry->run.name == NULL || entry->run.path == NULL) {
+    if (entry->run.name == NULL || entry->run.path == NULL || hash_set(runs->by_id, id, (uintptr_t)entry) < 0) {
         free_entry(entry);
         return NULL;
     }
@@ -160,8 +156,8 @@ static int look_at_name(struct view_runs *runs, const char *storage, const char 
         return -ENOMEM;
     }
     if (!view_run_id(path, id)) return 0; /* gone since it was listed */
-    struct run_entry *entry = find_entry(runs, id);
-    if (entry == NULL) entry = add_entry(runs, id, name, path);
+    const uintptr_t *known = hash_get(runs->by_id, id);
+    struct run_entry *entry = known != NULL ? (struct run_entry *)*known : add_entry(runs, id, name, path);
     if (entry == NULL) return -ENOMEM;
     entry->seen = true;
     return look_again(runs, entry);
@@ -193,10 +189,12 @@ static int drop_gone(struct view_runs *runs) {
             entry->run.changed = ++runs->cursor;
             changed = 1;
         }
-        if (told)
+        if (told) {
+            (void)hash_remove(runs->by_id, entry->run.id);
             free_entry(entry);
-        else
+        } else {
             runs->entries[kept++] = entry;
+        }
     }
     runs->n = kept;
     return changed;
@@ -223,13 +221,6 @@ int view_runs_look(struct view_runs *runs, ty_error *err) {
     return changed;
 }
 
-int view_runs_look_at(struct view_runs *runs, const char *id, ty_error *err) {
-    struct run_entry *entry = find_entry(runs, id);
-    if (entry == NULL) return 0;
-    int result = look_again(runs, entry);
-    return result < 0 ? ty_fail_memory(err) : result;
-}
-
 /* -- asked */
 
 const struct view_run *view_runs_at(const struct view_runs *runs, size_t index) {
@@ -240,22 +231,9 @@ size_t view_runs_count(const struct view_runs *runs) {
     return runs->n;
 }
 
-const struct view_run *view_runs_find(const struct view_runs *runs, const char *id) {
-    const struct run_entry *entry = find_entry(runs, id);
-    return entry != NULL && entry->run.there ? &entry->run : NULL;
-}
-
-/* Seconds without a report that are more than usual; 0: none. */
-static double quiet_seconds(const struct view_summary *summary) {
-    const nanoseconds least = 30 * NS_PER_S;
-    if (summary->standing != STANDING_RUNNING || summary->last_report == 0) return 0;
-    nanoseconds quiet = clock_wall() - summary->last_report, usual = 5 * summary->usual_interval;
-    return quiet > (usual > least ? usual : least) ? (double)quiet / (double)NS_PER_S : 0;
-}
-
 static void encode_row(const struct view_run *run, struct buffer *out) {
     const struct view_summary *summary = &run->summary;
-    double quiet = quiet_seconds(summary);
+    double quiet = (double)view_summary_quiet(summary) / (double)NS_PER_S;
     buffer_printf(out, "{\"id\": \"%s\", \"name\": ", run->id);
     buffer_json_text(out, run->name);
     buffer_printf(out, ", \"state\": \"%s\", \"quiet_s\": ", run_standing_name(summary->standing));

@@ -21,8 +21,8 @@ struct view_run {
     char *name, *path;           /* owned; the path is absolute and real */
     struct view_summary summary; /* of what the journal said last; empty where there is an error */
     char *error;                 /* owned; why it cannot be read, else NULL */
-    uint64_t changed;            /* the list's cursor when it last did */
-    bool there;                  /* its directory is; one that is gone stays until the next look */
+    uint64_t changed;            /* the list's cursor when the run last changed */
+    bool there;                  /* its directory is; a run that is gone stays until the next look */
 };
 
 struct view_runs; /* opaque; one thread at a time has it in its hands */
@@ -32,16 +32,12 @@ struct view_runs; /* opaque; one thread at a time has it in its hands */
 struct view_runs *view_runs_create(const char *const *paths, size_t n, ty_error *err);
 void view_runs_destroy(struct view_runs *runs); /* NULL is fine */
 
-/* Looks at all, or at the one with that ID alone: 1 when something changed, 0, or an error of the storage
- * path. */
+/* Looks at all: 1 when something changed, 0, or an error of the storage path. */
 int view_runs_look(struct view_runs *runs, ty_error *err);
-int view_runs_look_at(struct view_runs *runs, const char *id, ty_error *err);
 
 /* Newest first; NULL behind the last. Borrowed until the next look. */
 const struct view_run *view_runs_at(const struct view_runs *runs, size_t index);
 size_t view_runs_count(const struct view_runs *runs);
-/* NULL: there is none. Any text may be asked for. */
-const struct view_run *view_runs_find(const struct view_runs *runs, const char *id);
 
 /* {"cursor", "runs": [{"id", "name", "state", "quiet_s", "workers", "nodes", "began", "seconds", "attempts",
  * "cause", "metrics", "exit_status"}], "unreadable": [{"name", "error"}], "gone": [id]}: those that changed

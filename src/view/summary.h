@@ -118,6 +118,9 @@ void view_summary_done(struct view_summary *summary);
 
 /* How long the run took, or has gone on. */
 nanoseconds view_summary_time(const struct view_summary *summary);
+/* How long a running run is without a report, where that is more than usual: five usual intervals, and 30 s at
+ * least; else 0. */
+nanoseconds view_summary_quiet(const struct view_summary *summary);
 /* Name of the node of the first cause, or NULL. */
 const char *view_summary_cause_node(const struct view_summary *summary);
 /* The object of `trainyard status --format json`; a row of the list without `details`. The caller's; NULL when

@@ -11,6 +11,13 @@ nanoseconds view_summary_time(const struct view_summary *summary) {
     return (summary->ended > 0 ? summary->ended : clock_wall()) - summary->began;
 }
 
+nanoseconds view_summary_quiet(const struct view_summary *summary) {
+    const nanoseconds least = 30 * NS_PER_S;
+    if (summary->standing != STANDING_RUNNING || summary->last_report == 0) return 0;
+    nanoseconds quiet = clock_wall() - summary->last_report, usual = 5 * summary->usual_interval;
+    return quiet > (usual > least ? usual : least) ? quiet : 0;
+}
+
 const char *view_summary_cause_node(const struct view_summary *summary) {
     size_t n = summary->replay.n_attempts;
     return n == 0 || summary->cause == NULL ? NULL : summary->replay.attempts[n - 1].node;
