@@ -20,6 +20,7 @@ import importlib
 import os
 import resource
 import socket
+import stat
 import sys
 import tempfile
 import threading
@@ -301,7 +302,20 @@ def become_worker(request: Request, keep: bool = False) -> None:
     if directory:
         os.chdir(directory)
     sys.argv[1:] = []
+    renew_input()
     renew_libraries()
+
+
+def renew_input() -> None:
+    """Of a worker that has one, a pipe or a terminal, which is its session's then: what the template may have read is another's."""
+    if stat.S_ISREG(os.fstat(0).st_mode):
+        return  # the empty file of those that have none
+    if os.isatty(0):
+        import fcntl
+        import termios
+
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)
 
 
 def place_descriptors(request: Request, places: int) -> int:

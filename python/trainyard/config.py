@@ -419,6 +419,9 @@ class RunConfig:
         saved in logs/rank-N.stack of the run first.
     chaos: "SEED[:EVERY]", to try what the training does then: workers are killed, stopped and starved by a schedule that the seed
         gives, on average one every 10s, or EVERY.
+    debug: the rank that has a terminal, and to which standard input goes, so that breakpoint() works in it; no hang is looked for.
+    pty: a terminal for each worker; `trainyard attach NAME --rank 3` gives yours to one. stdin: the rank that gets this process's
+        standard input, or "all"; the others see its end at once. Default: none does.
     preempt_signal: the signal that tells of a preemption, such as "USR1": workers may save, `fit` raises PreemptionError, and the
         run can be resumed. Default "TERM".
     """
@@ -448,6 +451,9 @@ class RunConfig:
     log_limit: int | str | None = None
     time_limit_s: float | None = None
     hang_timeout_s: float | None = None
+    debug: int | None = None
+    pty: bool = False
+    stdin: int | str | None = None
     preempt_signal: str | None = None
     chaos: str | None = None
 
@@ -464,6 +470,9 @@ class RunConfig:
         "log_limit",
         "time_limit_s",
         "hang_timeout_s",
+        "debug",
+        "pty",
+        "stdin",
         "preempt_signal",
         "chaos",
     )

@@ -86,6 +86,8 @@ class Driver:
         if defaults.current.join is not None and defaults.current.join.node_rank > 0:
             raise SystemExit(_serve(defaults.current.join))
         self._display = _display(self._config)
+        if self._display is not None:
+            _refuse_input(self._config)
         with contextlib.ExitStack() as stack:
             self._returned = stack.enter_context(payload.Returned())
             data = stack.enter_context(
@@ -499,6 +501,16 @@ def _display(config: RunConfig) -> Any:
     from . import notebook
 
     return notebook.Display(config) if notebook.in_kernel() else None
+
+
+def _refuse_input(config: RunConfig) -> None:
+    """A kernel's standard input is nobody's."""
+    for name in ("debug", "stdin"):
+        if getattr(config, name) not in (None, "none"):
+            raise ValueError(
+                f"`RunConfig.{name}`: a notebook has no terminal and no standard input to give; with `pty=True` each worker has a "
+                "terminal, and `trainyard attach NAME --rank N`, in a terminal of yours, is at it"
+            )
 
 
 @contextlib.contextmanager

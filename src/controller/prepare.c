@@ -58,8 +58,11 @@ static int check_environment(const struct run_request *request, ty_error *err) {
     return log_check_level(err);
 }
 
-static int check_rank(const char *setting, int rank, uint64_t n, ty_error *err) {
+static int check_rank(enum setting_member member, const struct run_settings *settings, int rank, uint64_t n,
+                      ty_error *err) {
+    char setting[SETTING_SPELLED];
     if (rank < 0 || (uint64_t)rank < n) return 0;
+    (void)setting_spelled(member, settings->face, setting);
     if (n == 1) return ty_fail(err, TY_EUSAGE, "%s %d: there is one worker, rank 0", setting, rank);
     return ty_fail(err, TY_EUSAGE, "%s %d: there are %llu workers, ranks 0 to %llu", setting, rank,
                    (unsigned long long)n, (unsigned long long)n - 1);
@@ -97,9 +100,11 @@ int prepare_check(const struct run_request *request, struct prepared *prepared, 
     if (prepared->demand.max_workers == 0)
         return ty_fail(err, TY_EUSAGE,
                        "num_workers must be at least 1 here; 0 (local mode) runs without workers");
-    result = check_rank("debug", request->settings.debug, prepared->demand.max_workers, err);
+    result = check_rank(SETTING_IS_debug, &request->settings, request->settings.debug,
+                        prepared->demand.max_workers, err);
     if (result < 0) return result;
-    result = check_rank("stdin", request->settings.input, prepared->demand.max_workers, err);
+    result = check_rank(SETTING_IS_input, &request->settings, request->settings.input,
+                        prepared->demand.max_workers, err);
     if (result < 0) return result;
     if (access("/proc/self/stat", R_OK) < 0)
         return ty_fail(err, TY_EUNSUPPORTED,

@@ -138,8 +138,7 @@ static const char *rule_of(const struct setting *setting, char text[96]) {
                        setting->high);
         return text;
     case SETTING_RANK:
-        (void)snprintf(text, 96, "one of %s", setting->argument);
-        return text;
+        return strstr(setting->argument, "|all") == NULL ? "a rank" : "a rank, \"all\" or \"none\"";
     case SETTING_SIGNAL:
         return "the name of a signal";
     case SETTING_CHAOS:
@@ -292,12 +291,15 @@ static bool has_form(const struct setting *setting, const json_t *value) {
         return json_is_integer(value);
     case SETTING_BYTES:
         return json_is_number(value) || json_is_string(value);
+    case SETTING_RANK:
+        return json_is_integer(value) || json_is_string(value);
     default:
         return json_is_string(value) && json_string_length(value) > 0;
     }
 }
 
 static int set_json(const struct setting *setting, void *member, const json_t *value, ty_error *why) {
+    char rank[32];
     if (!has_form(setting, value)) return ty_fail(why, TY_EUSAGE, "must be of another type");
     switch (setting->type) {
     case SETTING_FLAG:
@@ -313,6 +315,9 @@ static int set_json(const struct setting *setting, void *member, const json_t *v
     case SETTING_BYTES:
         if (json_is_number(value)) return set_bytes(setting, member, json_number_value(value), why);
         return set_size(setting, member, json_string_value(value), why);
+    case SETTING_RANK:
+        (void)snprintf(rank, sizeof rank, "%lld", (long long)json_integer_value(value));
+        return set_from_text(setting, member, json_is_integer(value) ? rank : json_string_value(value), why);
     default:
         return set_from_text(setting, member, json_string_value(value), why);
     }

@@ -99,3 +99,11 @@ fit(train)
     [error] = [output for output in interrupted.outputs if output.output_type == "error"]
     assert error.ename == "KeyboardInterrupt"
     assert "{'a': 1}\n" in text_of(again, "stdout")
+
+
+def test_a_notebook_has_no_standard_input(run):
+    cells = run("fit(print, debug=0)", "fit(print, stdin='all')", "print(os.path.exists('runs'))", allow_errors=True)
+    for cell, name in zip(cells, ("debug", "stdin")):
+        [error] = [output for output in cell.outputs if output.output_type == "error"]
+        assert error.ename == "ValueError" and f"`RunConfig.{name}`" in error.evalue and "trainyard attach" in error.evalue
+    assert text_of(cells[2], "stdout") == "False\n"

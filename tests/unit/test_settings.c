@@ -126,9 +126,20 @@ static void numbers_have_the_same_bounds_in_every_form(void **state) {
     refuses_public(&(ty_run_config){.log_limit = 1}, "log_limit must be an amount of bytes from 65536 to "
                                                      "1000000000000000, as 100MiB, or 0 for any, not 1");
 
+    static const char *const ranks[] = {"-1", "true", "1.0", "4294967296", "9223372036854775807", "\"some\""};
+    for (size_t i = 0; i < ARRAY_SIZE(ranks); i++) {
+        refuses_json("debug", ranks[i], "debug must be a rank, not ");
+        refuses_json("stdin", ranks[i], "stdin must be a rank, \"all\" or \"none\", not ");
+    }
+    refuses_json("debug", "\"all\"", "debug must be a rank, not \"all\"");
+
     struct run_settings settings;
     ty_error err = {0};
     settings_init(&settings);
+    assert_int_equal(set_json(&settings, "debug", "3", &err), 0);
+    assert_int_equal(settings.debug, 3);
+    assert_int_equal(set_json(&settings, "stdin", "\"all\"", &err), 0);
+    assert_int_equal(settings.input, RANK_ALL);
     assert_int_equal(setting_set_text(row("log_limit"), &settings, "100MiB", &err), 0);
     assert_int_equal(settings.log_limit, 100 << 20);
     assert_int_equal(set_json(&settings, "log_limit", "\"0.5GB\"", &err), 0);
