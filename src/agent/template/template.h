@@ -25,7 +25,7 @@
 
 struct template; /* opaque; one an agent */
 
-/* X(name, what holds in it). Which events lead from one to another: the table in template.c. */
+/* X(name, what holds in it). Which events lead from one to another: the table in template_table.c. */
 #define TEMPLATE_STATES(X)                                                                             \
     X(TEMPLATE_NONE, "there is no template of the run; a zygote may be there, ready")                  \
     X(TEMPLATE_RESTED, "the same, but the zygote is of an earlier run, and may be dead or deaf")       \

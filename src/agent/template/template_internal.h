@@ -1,5 +1,6 @@
-/* What the files of a template share: template.c has the table of its states and events, template_steps.c
- * what is done to its two processes, template_launch.c what a launch means for them. */
+/* What the files of a template share: template.c is its face and hears its two processes, template_table.c has
+ * the table of its states and events, template_steps.c what is done to the processes, template_launch.c what a
+ * launch means for them. */
 #ifndef AGENT_TEMPLATE_INTERNAL_H
 #define AGENT_TEMPLATE_INTERNAL_H
 
@@ -44,6 +45,43 @@ struct template {
     struct loop_timer limit, tell;
     const struct node_launch *launch; /* of who waits; NULL: nobody */
 };
+
+enum template_event_kind {
+    ON_LAUNCH,  /* workers of a launch are wanted */
+    ON_GIVE_UP, /* the run's template is wanted no more */
+    ON_ZYGOTE_READY,
+    ON_ZYGOTE_PID,
+    ON_ZYGOTE_REFUSAL,
+    ON_ZYGOTE_END,
+    ON_RUN_READY,
+    ON_RUN_PID,
+    ON_RUN_REFUSAL,
+    ON_RUN_END,
+    ON_LIMIT, /* an answer did not come in time */
+    TEMPLATE_EVENTS
+};
+
+struct template_event {
+    enum template_event_kind kind;
+    pid_t pid;        /* of an answer "pid" */
+    const char *text; /* why: of refusals, ends, and giving up */
+};
+
+static inline bool template_process_exists(const struct template_process *process) {
+    return process->control.fd >= 0;
+}
+
+/* -- template_table.c */
+
+/* The one way of an event into the table; an end has closed the process's socket before. */
+void template_take(struct template *template, const struct template_event *event);
+/* As long as an answer is waited for, a limit runs; begun anew by each answer and each end. */
+void template_arm_limit(struct template *template, bool anew);
+
+/* -- template.c */
+
+/* The process has ended by itself; `status`: as reaped, or -1. An event of its own. */
+void template_lose(struct template_process *process, int status);
 
 /* -- template_steps.c */
 
