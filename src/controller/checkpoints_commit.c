@@ -135,12 +135,16 @@ static void retain(struct checkpoints *checkpoints) {
     if (checkpoints->entry.name == NULL) records_then(checkpoints->records, note_gone, checkpoints);
 }
 
+static int fail_unrecorded(uint64_t number, const ty_error *why, ty_error *err) {
+    return ty_fail(err, why->code, "checkpoint %llu cannot be put on record: %s", (unsigned long long)number,
+                   why->message);
+}
+
 /* Without its row a checkpoint would be swept by the next controller: it counts for nobody. Its files stay: a
  * sync that failed, or hangs, may have written the row all the same. */
 static void fail_entry(struct published *made, const ty_error *why) {
     free(TAKE(made->path));
-    made->result = ty_fail(&made->error, why->code, "checkpoint %llu cannot be put on record: %s",
-                           (unsigned long long)made->number, why->message);
+    made->result = fail_unrecorded(made->number, why, &made->error);
 }
 
 /* Who waits for it is answered before the rows of those that go make their way, which is as long. */
@@ -226,8 +230,15 @@ static int fill(struct publication *publication, const struct checkpoints *check
     return whole ? find_place(commit, &publication->place, err) : ty_fail_memory(err);
 }
 
+/* Workers start behind the row that names the run, or when it has failed. So where no row has failed that one is
+ * on record, and the next controller knows by the run's id what this one put into its place. */
 int checkpoints_publish(struct checkpoints *checkpoints, const struct run_commit *commit, const char *metrics,
                         ty_error *err) {
+    const ty_error *failure = records_error(checkpoints->records);
+    if (failure->code != 0) {
+        checkpoints_discard(checkpoints, commit->number, commit->attempt);
+        return fail_unrecorded(commit->number, failure, err);
+    }
     struct publication *publication = calloc(1, sizeof *publication);
     if (publication == NULL) return ty_fail_memory(err);
     *publication = (struct publication){

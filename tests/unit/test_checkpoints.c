@@ -372,6 +372,22 @@ static void test_a_commit_that_comes_late(void **state) {
     assert_int_equal(close(gate[0]) | close(gate[1]), 0);
 }
 
+/* Not even the row that names the run may be on record: a later controller could not tell whose it is. */
+static void test_nothing_gets_its_place_off_the_record(void **state) {
+    (void)state;
+    const char *files = "[]";
+    ty_error why = {0}, err = {0};
+    struct run_commit commit = {.number = 2, .attempt = 1, .files = &files, .n = 1};
+    make(1, NULL);
+    write_files(2);
+    (void)ty_fail(&why, -ENOSPC, "cannot write run.db: full");
+    records_abandon(records, &why);
+    assert_int_equal(checkpoints_publish(checkpoints, &commit, NULL, &err), -ENOSPC);
+    assert_string_equal(err.message, "checkpoint 2 cannot be put on record: cannot write run.db: full");
+    expect_files("checkpoint_000001 ");
+    expect_latest("checkpoint_000001");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void) {
@@ -388,6 +404,7 @@ int main(void) {
         TEST(test_a_name_used_again_stays),
         TEST(test_damage_is_passed_over),
         TEST(test_a_commit_that_comes_late),
+        TEST(test_nothing_gets_its_place_off_the_record),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
