@@ -384,7 +384,7 @@ static int answer_search(struct api_call *call, ty_error *err) {
 }
 
 static int answer_stacks(struct api_call *call, ty_error *err) {
-    return run_output_stacks(call->run->path, call->site->config->allow_actions, &call->out, err);
+    return run_output_stacks(call->run->path, call->site->config.allow_actions, &call->out, err);
 }
 
 /* -- actions */
@@ -608,6 +608,11 @@ static void call_done(struct lane_job *job) {
     call_free(call);
 }
 
+/* The server ended before the call did. */
+static void call_drop(struct lane_job *job) {
+    call_free((struct api_call *)job);
+}
+
 static void call_work(struct lane_job *job) {
     struct api_call *call = (struct api_call *)job;
     call->result = call->route->answer(call, &call->err);
@@ -636,6 +641,13 @@ static void export_end(struct api_call *call) {
     call_free(call);
 }
 
+static void close_pipe(struct api_call *call) {
+    loop_watch_stop(call->site->loop, &call->pipe_watch);
+    (void)close(call->pipe[0]); /* a thread that writes on finds that out */
+    call->pipe[0] = -1;
+    export_end(call);
+}
+
 /* What is in the pipe goes to the client, unless much waits for it already. */
 static void export_readable(void *context, unsigned events) {
     (void)events;
@@ -644,23 +656,18 @@ static void export_readable(void *context, unsigned events) {
     char block[EXPORT_BLOCK];
     ssize_t got = read(call->pipe[0], block, sizeof block);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got > 0 && call->request != NULL) {
+    if (got > 0) {
         site->http->write(call->request, block, (size_t)got);
         if (site->http->waiting(call->request) >= EXPORT_AHEAD)
             (void)loop_watch_start(site->loop, &call->pipe_watch, call->pipe[0], 0);
         site_stir(site);
         return;
     }
-    loop_watch_stop(site->loop, &call->pipe_watch);
-    (void)close(call->pipe[0]); /* a thread that writes on finds that out */
-    call->pipe[0] = -1;
-    if (call->request != NULL) {
-        call->request->owner = NULL;
-        site->http->finish(call->request, call->result >= 0);
-        call->request = NULL;
-        site_stir(site);
-    }
-    export_end(call);
+    call->request->owner = NULL;
+    site->http->finish(call->request, call->result >= 0);
+    call->request = NULL;
+    site_stir(site);
+    close_pipe(call);
 }
 
 void api_drained(struct http_request *request) {
@@ -706,7 +713,7 @@ static void begin_export(struct api_call *call) {
     }
     site->n_exports++;
     call->exporting = true;
-    call->job.work = call_work;
+    call->job = (struct lane_job){.work = call_work, .done = call_done, .drop = call_drop};
     call->pipe_watch = (struct loop_watch){.callback = export_readable, .context = call};
     file_name(call, name, sizeof name);
     site->http->stream(call->request, call->route->type, name);
@@ -747,7 +754,7 @@ static const struct route *find_route(struct api_call *call, const char *path) {
 
 static void post(struct api_call *call, const struct route *route, struct lane *lane) {
     call->route = route;
-    call->job = (struct lane_job){.work = call_work, .done = call_done};
+    call->job = (struct lane_job){.work = call_work, .done = call_done, .drop = call_drop};
     call->patience = (struct loop_timer){.callback = lose_patience, .context = call};
     (void)loop_timer_start(call->site->loop, &call->patience, SITE_PATIENCE_SECONDS * NS_PER_S);
     lane_post(call->site->lanes, lane, &call->job);
@@ -832,7 +839,6 @@ void api_request(struct site *site, struct http_request *request) {
         return;
     }
     *call = (struct api_call){.site = site, .request = request, .pipe = {-1, -1}};
-    call->job.done = call_done;
     call->err = (ty_error){0};
     const char *accept = site->http->header(request, "Accept");
     call->openmetrics = accept != NULL && strstr(accept, "application/openmetrics-text") != NULL;
@@ -851,6 +857,5 @@ void api_gone(struct http_request *request) {
     struct api_call *call = TAKE(request->owner);
     if (call == NULL) return;
     call->request = NULL;
-    if (call->exporting && call->pipe[0] >= 0)
-        (void)loop_watch_start(call->site->loop, &call->pipe_watch, call->pipe[0], LOOP_READABLE);
+    if (call->exporting && call->pipe[0] >= 0) close_pipe(call);
 }

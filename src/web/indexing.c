@@ -1,6 +1,6 @@
-/* The index of a run grows step by step in a lane of its own, at the priority of what nobody waits for: whoever
- * asks for the run meanwhile is answered from what there is. */
-#include <sched.h>
+/* The index of a run grows step by step in a lane of its own, on threads that are nicer than the others: whoever
+ * asks for the run meanwhile is answered from what there is. They are not idle threads (SCHED_IDLE): those get
+ * nothing on a machine that trains, and here they would stand still with locks that an answer waits for. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -19,18 +19,15 @@ struct indexing_job {
 static void step(struct lane_job *base) {
     struct indexing_job *job = (struct indexing_job *)base;
     struct site_run *run = job->run;
-    const struct sched_param none = {0};
-    (void)sched_setscheduler(0, SCHED_IDLE, &none);
     struct view_index *index = atomic_load(&run->index);
     job->more = 0;
     if (index == NULL) {
-        job->more = view_index_open(run->path, !run->site->config->no_cache, &index, &job->err);
+        job->more = view_index_open(run->path, !run->site->config.no_cache, &index, &job->err);
         if (job->more == 0) atomic_store(&run->index, index);
     }
     if (job->more == 0) job->more = view_index_grow(index, &job->err);
     if (job->more == 0) (void)view_index_keep(index, &job->err);
     job->scanned = index != NULL ? view_index_scanned(index) : 0;
-    (void)sched_setscheduler(0, SCHED_OTHER, &none);
 }
 
 static void stepped(struct lane_job *base) {
@@ -40,7 +37,7 @@ static void stepped(struct lane_job *base) {
     (void)snprintf(data, sizeof data, "{\"scanned\": %.6g}", job->scanned);
     stream_tell(run, "index", data);
     if (job->more > 0) {
-        lane_post(run->site->lanes, &run->index_lane, base);
+        lane_post(run->site->index_lanes, &run->index_lane, base);
         return;
     }
     run->indexing = false;
@@ -59,7 +56,7 @@ void indexing_begin(struct site_run *run) {
     job->base = (struct lane_job){.work = step, .done = stepped, .drop = drop};
     job->run = run;
     run->indexing = true;
-    lane_post(run->site->lanes, &run->index_lane, &job->base);
+    lane_post(run->site->index_lanes, &run->index_lane, &job->base);
 }
 
 void indexing_close(struct site *site) {

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,11 +19,12 @@ struct lanes {
     struct loop *loop;
     struct loop_watch watch;
     int fd; /* an eventfd: something is done */
+    int nice;
     pthread_mutex_t lock;
     pthread_cond_t work, ended;
-    struct lane *first, *last;       /* with work that no thread is at */
+    struct lane *first, *last;       /* n_waiting with work that no thread is at */
     struct lane_job *done, **behind; /* not taken by the loop yet */
-    size_t n_threads, n_idle;
+    size_t n_waiting, n_threads, n_idle;
     bool over;
 };
 
@@ -34,12 +36,14 @@ static void put_lane(struct lanes *lanes, struct lane *lane) {
     else
         lanes->first = lane;
     lanes->last = lane;
+    lanes->n_waiting++;
 }
 
 static struct lane *take_lane(struct lanes *lanes) {
     struct lane *lane = lanes->first;
     lanes->first = lane->next;
     if (lanes->first == NULL) lanes->last = NULL;
+    lanes->n_waiting--;
     return lane;
 }
 
@@ -68,6 +72,8 @@ static void do_one(struct lanes *lanes, struct lane *lane) {
 
 static void *thread_main(void *context) {
     struct lanes *lanes = context;
+    if (lanes->nice > 0)
+        (void)setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + lanes->nice); /* 0: this thread */
     pthread_mutex_lock(&lanes->lock);
     while (!lanes->over) {
         if (lanes->first != NULL) {
@@ -111,7 +117,7 @@ void lane_post(struct lanes *lanes, struct lane *lane, struct lane_job *job) {
         lane->first = job;
     lane->last = job;
     if (!lane->at_work) put_lane(lanes, lane);
-    if (lanes->n_idle > 0)
+    if (lanes->n_waiting <= lanes->n_idle) /* one that was woken is idle until it has taken its lane */
         pthread_cond_signal(&lanes->work);
     else if (lanes->n_threads < LANE_THREADS && !start_thread(lanes) && lanes->n_threads == 0)
         do_one(lanes, take_lane(lanes)); /* no thread can be had at all */
@@ -135,10 +141,11 @@ static void on_done(void *context, unsigned events) {
     }
 }
 
-int lanes_create(struct loop *loop, struct lanes **out, ty_error *err) {
+int lanes_create(struct loop *loop, int nice, struct lanes **out, ty_error *err) {
     struct lanes *lanes = calloc(1, sizeof *lanes);
     if (lanes == NULL) return ty_fail_memory(err);
     lanes->loop = loop;
+    lanes->nice = nice;
     lanes->behind = &lanes->done;
     lanes->watch = (struct loop_watch){.callback = on_done, .context = lanes};
     lanes->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -159,7 +166,7 @@ int lanes_create(struct loop *loop, struct lanes **out, ty_error *err) {
 static void drop_jobs(struct lane_job *job) {
     while (job != NULL) {
         struct lane_job *next = job->next;
-        if (job->drop != NULL) job->drop(job);
+        job->drop(job);
         job = next;
     }
 }

@@ -17,7 +17,7 @@ struct lane_job {
     struct lane_job *next;
     void (*work)(struct lane_job *job); /* in a thread */
     void (*done)(struct lane_job *job); /* on the loop, after it; frees it */
-    void (*drop)(struct lane_job *job); /* frees one that will not be done any more; NULL: its owner does */
+    void (*drop)(struct lane_job *job); /* frees one that will not be done any more */
 };
 
 /* Embedded in what its jobs are about, zero-initialised; must outlive them. */
@@ -29,7 +29,9 @@ struct lane {
 
 struct lanes; /* opaque */
 
-int lanes_create(struct loop *loop, struct lanes **out, ty_error *err);
+/* The threads are by `nice` nicer than the process, from their first job to their last: only root gets back from
+ * that. */
+int lanes_create(struct loop *loop, int nice, struct lanes **out, ty_error *err);
 /* Jobs that wait are dropped. What hangs is left to its thread: false, and nothing that jobs know may be
  * freed. */
 bool lanes_destroy(struct lanes *lanes);

@@ -63,7 +63,7 @@ static void on_request(void *context, struct http_request *request) {
     const struct http_asset *asset = find_asset(site, request->path);
     bool reads = str_equal(request->method, "GET") || str_equal(request->method, "HEAD");
     bool acts =
-        site->config->allow_actions && str_equal(request->method, "POST") && api_is_action(request->path);
+        site->config.allow_actions && str_equal(request->method, "POST") && api_is_action(request->path);
     if (request->url_too_long)
         api_fail(site, request, 414, "the address is longer than 4096 bytes");
     else if (!guard_origin(&site->guard, site->http, request))
@@ -131,11 +131,11 @@ static void on_signal(void *context, int number) {
 static void print_url(const struct site *site, const char *fragment, struct buffer *out) {
     if (site->listening.is_unix)
         buffer_printf(out, "unix:%s  token %s\n", site->listening.path,
-                      site->config->token_file != NULL ? "" : site->guard.token);
+                      site->config.token_file != NULL ? "" : site->guard.token);
     else
         buffer_printf(out, "http://%s:%d/%s%s%s\n", site->listening.host, site->listening.port,
-                      site->config->token_file != NULL ? "" : "#token=",
-                      site->config->token_file != NULL ? "" : site->guard.token, fragment);
+                      site->config.token_file != NULL ? "" : "#token=",
+                      site->config.token_file != NULL ? "" : site->guard.token, fragment);
 }
 
 /* Whoever came by ssh has a browser elsewhere. */
@@ -158,7 +158,7 @@ static void print_way(const struct site *site, struct buffer *out) {
 }
 
 static int write_token(const struct site *site, ty_error *err) {
-    const char *path = site->config->token_file;
+    const char *path = site->config.token_file;
     if (path == NULL) return 0;
     (void)unlink(path);
     CLEANUP_FD int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -204,9 +204,11 @@ static int open_browser(const struct site *site, struct registry *registry, cons
 /* -- from the beginning to the end */
 
 static int open_parts(struct site *site, ty_error *err) {
-    int result = lanes_create(site->loop, &site->lanes, err);
+    enum { INDEX_NICE = 10 }; /* as nice(1) */
+    int result = lanes_create(site->loop, 0, &site->lanes, err);
+    if (result >= 0) result = lanes_create(site->loop, INDEX_NICE, &site->index_lanes, err);
     if (result >= 0) result = stream_open(site, err);
-    if (result >= 0) result = listen_open(site->config->listen, &site->listening, err);
+    if (result >= 0) result = listen_open(site->config.listen, &site->listening, err);
     if (result < 0) return result;
     site->guard.is_unix = site->listening.is_unix;
     const struct http_config http = {.fd = site->listening.fd,
@@ -249,7 +251,7 @@ static int serve(struct site *site, ty_error *err) {
     CLEANUP(buffer_done) struct buffer fragment = {0};
     struct registry registry = {.fd = -1};
     buffer_text(&fragment, "");
-    int result = make_fragment(site->config, &fragment, err);
+    int result = make_fragment(&site->config, &fragment, err);
     if (result >= 0) result = write_token(site, err);
     if (result >= 0) result = registry_enter(&site->listening, &registry, err);
     for (size_t i = 0; i < ARRAY_SIZE(signals); i++) {
@@ -257,19 +259,21 @@ static int serve(struct site *site, ty_error *err) {
         (void)loop_signal_start(site->loop, &handles[i], signals[i]);
     }
     if (result >= 0) result = announce(site, fragment.data, err);
-    if (result >= 0 && site->config->open) result = open_browser(site, &registry, fragment.data, err);
+    if (result >= 0 && site->config.open) result = open_browser(site, &registry, fragment.data, err);
     if (result >= 0) loop_run(site->loop);
     for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
         loop_signal_stop(site->loop, &handles[i]);
     registry_leave(&registry);
-    if (site->config->token_file != NULL && result >= 0) (void)unlink(site->config->token_file);
+    if (site->config.token_file != NULL && result >= 0) (void)unlink(site->config.token_file);
     return result;
 }
+
+static struct site *hanging; /* a thread of it hangs in the storage: the process ends around it */
 
 int dashboard_serve(const struct dashboard_config *config, ty_error *err) {
     struct site *site = calloc(1, sizeof *site);
     if (site == NULL) return ty_fail_memory(err);
-    *site = (struct site){.config = config, .inotify = -1, .listening = {.fd = -1}};
+    *site = (struct site){.config = *config, .inotify = -1, .listening = {.fd = -1}};
     site->guard.hosts = config->hosts;
     site->guard.n_hosts = config->n_hosts;
     int result = guard_make_token(site->guard.token, err);
@@ -281,8 +285,10 @@ int dashboard_serve(const struct dashboard_config *config, ty_error *err) {
     result = site->list == NULL ? err->code : site->runs == NULL ? ty_fail_memory(err) : open_parts(site, err);
     if (result >= 0) result = serve(site, err);
     close_server(site);
-    if (!lanes_destroy(site->lanes))
-        return result; /* a thread hangs in the storage: the process ends around it */
+    if (!lanes_destroy(site->index_lanes) || !lanes_destroy(site->lanes)) {
+        hanging = site;
+        return result;
+    }
     indexing_close(site);
     free_runs(site);
     view_runs_destroy(site->list);

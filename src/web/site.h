@@ -43,7 +43,8 @@ struct site_run {
 };
 
 struct site {
-    const struct dashboard_config *config;
+    struct dashboard_config
+        config; /* a copy, as a thread that hangs outlives the call; the texts are the caller's */
     const struct http_module *http;
     struct http_server *server;
     struct loop *loop;
@@ -51,7 +52,7 @@ struct site {
     struct loop_timer timer;
     struct guard guard;
     struct listening listening;
-    struct lanes *lanes;
+    struct lanes *lanes, *index_lanes; /* of who waits for an answer; of what nobody waits for */
     struct lane list_lane;
     struct view_runs *list; /* the list lane's */
     struct hash *runs;      /* ID -> struct site_run */

@@ -30,9 +30,11 @@ class Server:
         self.port, self.token = int(match[1]), match[2]
 
     def end(self):
+        if self.process.stdout.closed:
+            return  # ended before
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        self.case.assertEqual(0, self.process.wait(20))
+        self.case.assert_status(0, self.case.finish(self.process, 20))
 
     def ask(self, path, method="GET", headers=None, token=True, body=None, skip_host=False):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
@@ -326,6 +328,25 @@ class Dashboard(harness.Case):
         self.assert_status(0, self.trainyard("dashboard", "--storage-path", self.storage, "large", "-o", path))
         with open(path) as file:
             self.assertIn("max 99 @5", file.read())
+
+    def test_it_ends_amid_answers_and_downloads(self):
+        journal = Journal(self.storage, "large")
+        journal.begin(8)
+        for n in range(1, 8001):
+            for rank in range(8):
+                journal.report(n, 1, rank, n, {"loss": n, "text": "x" * 100})
+        journal.done(9000)
+        for paths in (["series?run={}&metric=loss&ranks=1"] * 20, ["runs/{}/metrics.csv", "series?run={}&metric=loss"]):
+            server = self.serve()
+            run = server.ids()["large"]
+            for path in paths:
+                client = socket.create_connection(("127.0.0.1", server.port))
+                self.addCleanup(client.close)
+                client.sendall(f"GET /api/{path.format(run)} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.token}\r\n\r\n".encode())
+                if path.endswith("csv"):
+                    self.assertIn(b" 200 ", client.recv(100))  # and reads no more
+            server.ids()  # all of them have come
+            server.end()
 
     def test_a_run_that_was_deleted(self):
         make_a(self.storage, numbers=3)
