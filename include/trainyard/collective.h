@@ -1,6 +1,6 @@
 /* What the workers of a run say to each other while they train: collective operations, messages from one to
- * another, and groups of them. Host buffers go through shared memory among workers of one machine and through
- * Gloo otherwise; device buffers through NCCL, where it is loaded. */
+ * another, and groups of them. Host buffers go through shared memory among workers of one machine, user and
+ * container, and over the network otherwise; device buffers through NCCL, where it is loaded. */
 #ifndef TRAINYARD_COLLECTIVE_H
 #define TRAINYARD_COLLECTIVE_H
 
@@ -87,17 +87,15 @@ TY_API int ty_barrier(ty_comm *comm, ty_error *err);
 /* One message from a rank to another. What a rank sends to another arrives in the order in which it was sent:
  * the n-th receive takes the n-th send. Count and type of both must be equal: the receiver gets TY_EMISMATCH,
  * which names both calls. ty_send returns when `buffer` may be used again, perhaps before it is received;
- * ranks that send to each other at the same time use ty_send_start. Otherwise as above; host memory.
- *
- * Messages and started calls are for ranks that can share memory, which are those of one machine, user and
- * container: others get TY_EUNSUPPORTED. */
+ * ranks that send to each other at the same time use ty_send_start. `to` and `from` are other ranks than the
+ * own: what is for oneself is copied. Otherwise as above; host memory. */
 TY_API int ty_send(ty_comm *comm, const void *buffer, size_t count, ty_data_type type, int to, ty_error *err);
 TY_API int ty_receive(ty_comm *comm, void *buffer, size_t count, ty_data_type type, int from, ty_error *err);
 
 /* A call that was started and goes on while the program computes: its buffers are left alone until it is done.
  * Owned by the caller until ty_request_wait, or a ty_request_test that finds it done, takes it. Any number may
  * be under way, also in several communicators. It moves on in every call of this header that waits, and in
- * ty_request_test. Collective calls are done in the order in which they were started, which must be the same in
+ * ty_request_test; collective calls over the network also move on by themselves, in a thread. Collective calls are done in the order in which they were started, which must be the same in
  * all ranks, blocking calls among them; messages do not wait for them. */
 typedef struct ty_request ty_request;
 

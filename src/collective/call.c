@@ -43,5 +43,6 @@ void comm_call_format(const struct comm_call *call, struct buffer *out) {
     if (call->operation == COMM_BROADCAST) buffer_printf(out, ", root %" PRId32, call->root);
     if (call->operation == COMM_SEND) buffer_printf(out, ", to %" PRId32, call->root);
     if (call->operation == COMM_RECEIVE) buffer_printf(out, ", from %" PRId32, call->root);
+    if (call->tag != 0) buffer_printf(out, ", tag %" PRId32, call->tag);
     buffer_text(out, call->device ? ", device)" : ")");
 }

@@ -51,16 +51,12 @@ static int start(ty_comm *comm, struct ty_request request, ty_request **started,
     struct ty_request *made = malloc(sizeof *made);
     if (made == NULL) return ty_fail_memory(err);
     int rc = comm_enter(comm, err);
-    if (rc == 0 && comm->host != NULL) {
-        comm_leave(comm);
-        rc = ty_fail(err, TY_EUNSUPPORTED,
-                     "started calls are for workers that can share memory: of one machine and user");
-    }
     if (rc < 0) {
         free(made);
         return rc;
     }
     *made = request;
+    made->started = true;
     comm_begin(comm, made);
     comm_leave(comm);
     *started = made;

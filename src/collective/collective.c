@@ -8,23 +8,23 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/module.h"
 #include "base/str.h"
 #include "collective/comm.h"
 #include "collective/nccl.h"
 
-/* Those of this process that have a segment: what was started in one moves on while another waits. */
+/* Those of this process: what was started in one moves on while another waits. */
 static struct {
     pthread_mutex_t mutex;
     ty_comm *first;
 } comms = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-static bool reduces(enum comm_operation operation) {
-    return operation == COMM_ALL_REDUCE || operation == COMM_REDUCE_SCATTER;
+void way_break(struct way *way, struct ty_request *request, int failure, int suspect) {
+    way->failed = request;
+    way->vote = (struct comm_vote){.failure = failure, .suspect = suspect};
 }
 
-static bool is_message(enum comm_operation operation) {
-    return operation == COMM_SEND || operation == COMM_RECEIVE;
+static bool reduces(enum comm_operation operation) {
+    return operation == COMM_ALL_REDUCE || operation == COMM_REDUCE_SCATTER;
 }
 
 static const char *text_of(const struct comm_call *call, struct buffer *text) {
@@ -45,7 +45,7 @@ static const char *find_fault(const struct ty_comm *comm, const struct ty_reques
         return "a mean of whole numbers is not defined: take the sum";
     if (call->operation == COMM_BROADCAST && (call->root < 0 || call->root >= comm->config.size))
         return "root is not a rank of this communicator";
-    if (is_message(call->operation) &&
+    if (comm_is_message(call) &&
         (call->root < 0 || call->root >= comm->config.size || call->root == comm->config.rank))
         return "the peer is not another rank of this communicator";
     size_t bytes;
@@ -61,7 +61,7 @@ static int check_place(const struct ty_comm *comm, struct ty_request *request, t
     bool input = nccl_is_device_memory(request->input), output = nccl_is_device_memory(request->output);
     if (input != output) return ty_fail(err, TY_EUSAGE, "one buffer is device memory, the other is not");
     request->call.device = input;
-    if (input && (is_message(request->call.operation) || request->call.operation == COMM_ALL_TO_ALL))
+    if (input && (comm_is_message(&request->call) || request->call.operation == COMM_ALL_TO_ALL))
         return ty_fail(err, TY_EUNSUPPORTED, "messages and all_to_all are for host memory: copy it there");
     if (!input || comm->use_nccl) return 0;
     return ty_fail(err, TY_EUNSUPPORTED, "the buffer is device memory, but %s", comm->no_nccl.message);
@@ -76,15 +76,15 @@ static int check(const struct ty_comm *comm, struct ty_request *request, ty_erro
 
 static void close_backends(struct ty_comm *comm) {
     if (comm->device_state != NULL) nccl_backend.destroy(TAKE(comm->device_state));
-    if (comm->host_state != NULL) comm->host->destroy(TAKE(comm->host_state));
-    segment_destroy(TAKE(comm->segment));
+    struct way *way = TAKE(comm->way);
+    if (way != NULL) way->operations->destroy(way);
 }
 
 /* Every rank that gave up asks who else is here: the answer names those that did not come. Nothing is said
  * about the others when the exchange itself fails. */
 static void find_missing(struct ty_comm *comm, ty_error *err) {
     static const nanoseconds patience = NS_PER_S;
-    if (comm->host == NULL || comm->is_part) return;
+    if (comm->way == NULL || comm->way->operations->names_missing || comm->is_part) return;
     char key[64];
     (void)snprintf(key, sizeof key, "missing-%" PRIu64, comm->calls);
     CLEANUP(buffer_done) struct buffer all = {0};
@@ -96,7 +96,7 @@ static void find_missing(struct ty_comm *comm, ty_error *err) {
 /* "rank 3, call 2 barrier()". */
 static void begin_text(const struct ty_comm *comm, const struct comm_call *call, struct buffer *text) {
     buffer_printf(text, "rank %d, ", comm->config.rank);
-    if (!is_message(call->operation)) buffer_printf(text, "call %" PRIu64 " ", call->number + 1);
+    if (!comm_is_message(call)) buffer_printf(text, "call %" PRIu64 " ", call->number + 1);
     comm_call_format(call, text);
 }
 
@@ -106,8 +106,8 @@ static int give_up(struct ty_comm *comm, const struct comm_call *call, const ty_
     CLEANUP(buffer_done) struct buffer text = {0};
     begin_text(comm, call, &text);
     (void)ty_fail(&comm->failure, why->code, "%s: %s", text.failed ? "a call" : text.data, why->message);
-    if (why->code == TY_ETIMEOUT) find_missing(comm, &comm->failure);
-    if (comm->segment != NULL) segment_leave(comm->segment, why->code);
+    if (why->code == TY_ETIMEOUT && !comm_is_message(call)) find_missing(comm, &comm->failure);
+    if (comm->way != NULL) comm->way->operations->leave(comm->way, why->code);
     close_backends(comm);
     if (err != NULL) *err = comm->failure;
     return comm->failure.code;
@@ -118,7 +118,7 @@ static int fail_vote(struct ty_comm *comm, const struct comm_call *call, const s
     ty_error why = {0};
     CLEANUP(buffer_done) struct buffer limit = {0}, missing = {0};
     duration_format(comm->config.timeout, &limit);
-    if (comm->segment != NULL) segment_missing(comm->segment, &missing);
+    comm->way->operations->missing(comm->way, &missing);
     if (vote->failure == TY_ETIMEOUT)
         (void)ty_fail(&why, TY_ETIMEOUT, "not every rank came to it within %s%s%s",
                       limit.failed ? "the limit" : limit.data, missing.size > 0 ? ": " : "",
@@ -136,7 +136,7 @@ static int fail_mismatch(struct ty_comm *comm, const struct comm_call *call, con
     int rank = lowest_is_ours ? vote->highest_rank : vote->lowest_rank;
     CLEANUP(buffer_done) struct buffer text = {0};
     ty_error why = {0};
-    if (is_message(other->operation))
+    if (comm_is_message(other))
         (void)ty_fail(&why, TY_EMISMATCH, "rank %d made %s", rank, text_of(other, &text));
     else
         (void)ty_fail(&why, TY_EMISMATCH, "rank %d made call %" PRIu64 " %s%s", rank, other->number + 1,
@@ -144,27 +144,8 @@ static int fail_mismatch(struct ty_comm *comm, const struct comm_call *call, con
     return give_up(comm, call, &why, err);
 }
 
-static const ty_error *fail_apart(ty_error *why) {
-    (void)ty_fail(why, TY_EUNSUPPORTED,
-                  "messages and started calls are for workers that can share memory: of one machine and user");
-    return why;
-}
-
-/* Whether all ranks make this very call. */
-static int agree(struct ty_comm *comm, const struct comm_call *call, ty_error *err) {
-    if (comm->host == NULL) return 0;
-    struct comm_vote vote = {
-        .lowest = *call, .highest = *call, .lowest_rank = comm->config.rank, .highest_rank = comm->config.rank};
-    ty_error why = {0};
-    if (comm->host->agree(comm->host_state, &vote, &why) < 0) return give_up(comm, call, &why, err);
-    if (vote.failure != 0) return fail_vote(comm, call, &vote, err);
-    if (memcmp(&vote.lowest, &vote.highest, sizeof vote.lowest) != 0)
-        return fail_mismatch(comm, call, &vote, err);
-    return 0;
-}
-
-static int dispatch(const struct comm_backend *backend, void *state, const struct ty_request *request,
-                    ty_error *err) {
+int comm_dispatch(const struct comm_backend *backend, void *state, const struct ty_request *request,
+                  ty_error *err) {
     const struct comm_call *call = &request->call;
     switch ((enum comm_operation)call->operation) {
     case COMM_ALL_REDUCE:
@@ -203,10 +184,9 @@ static int move(struct ty_comm *comm, const struct ty_request *request, ty_error
         struct comm_config config = comm->config;
         config.exchange = (struct comm_exchange){.gather = gather_in, .context = comm};
         int rc = comm->device_state != NULL ? 0 : nccl_backend.create(&config, &comm->device_state, err);
-        return rc < 0 ? rc : dispatch(&nccl_backend, comm->device_state, request, err);
+        return rc < 0 ? rc : comm_dispatch(&nccl_backend, comm->device_state, request, err);
     }
-    if (comm->segment != NULL) return 0;
-    if (comm->host != NULL) return dispatch(comm->host, comm->host_state, request, err);
+    if (comm->way != NULL) return 0; /* it has come with the agreement */
     /* A world of one: the sum of one is itself. */
     if (request->output != request->input) memmove(request->output, request->input, request->bytes);
     return 0;
@@ -234,15 +214,15 @@ void comm_leave(ty_comm *comm) {
 void comm_begin(ty_comm *comm, struct ty_request *request) {
     request->comm = comm;
     request->call.invalid = check(comm, request, NULL) < 0;
-    request->call.number = is_message(request->call.operation) ? UINT64_MAX : comm->calls++;
-    bool for_nobody = is_message(request->call.operation) && request->call.invalid;
-    if (comm->segment != NULL && !for_nobody) segment_begin(comm->segment, request);
+    request->call.number = comm_is_message(&request->call) ? UINT64_MAX : comm->calls++;
+    bool for_nobody = comm_is_message(&request->call) && request->call.invalid;
+    if (comm->way != NULL && !for_nobody) comm->way->operations->begin(comm->way, request);
 }
 
 bool comm_is_done(ty_comm *comm, struct ty_request *request) {
-    if (comm->segment == NULL || request->call.invalid) return true;
-    if (!request->done) segment_progress(comm->segment);
-    return request->done || comm->segment->failed != NULL;
+    if (comm->way == NULL || request->call.invalid) return true;
+    if (!request->done) comm->way->operations->progress(comm->way);
+    return request->done || comm->way->failed != NULL;
 }
 
 /* What was started in other communicators moves on; true when there is more. Those that a thread is in, this
@@ -252,9 +232,9 @@ static bool move_others(void) {
     (void)pthread_mutex_lock(&comms.mutex);
     for (ty_comm *comm = comms.first; comm != NULL; comm = comm->next) {
         if (pthread_mutex_trylock(&comm->mutex) != 0) continue;
-        if (comm->segment != NULL && comm->segment->failed == NULL) {
-            segment_progress(comm->segment);
-            more = more || !segment_is_idle(comm->segment);
+        if (comm->way != NULL && comm->way->failed == NULL) {
+            comm->way->operations->progress(comm->way);
+            more = more || !comm->way->operations->is_idle(comm->way);
         }
         (void)pthread_mutex_unlock(&comm->mutex);
     }
@@ -262,18 +242,16 @@ static bool move_others(void) {
     return more;
 }
 
-/* Another rank's part in the failure of the segment. */
-static int fail_segment(struct ty_comm *comm, ty_error *err) {
-    const struct comm_vote *vote = &comm->segment->vote;
-    const struct comm_call call = comm->segment->failed->call;
-    if (vote->failure == TY_EMISMATCH || vote->failure == 0) return fail_mismatch(comm, &call, vote, err);
-    return fail_vote(comm, &call, vote, err);
-}
-
-static int agree_on(struct ty_comm *comm, struct ty_request *request, ty_error *err) {
-    if (comm->segment == NULL) return agree(comm, &request->call, err);
-    if (request->done || segment_wait(comm->segment, request, move_others)) return 0;
-    return fail_segment(comm, err);
+/* Whether all ranks make this very call. With it goes the moving of host buffers. */
+static int agree(struct ty_comm *comm, struct ty_request *request, ty_error *err) {
+    const struct way *way = comm->way;
+    if (way == NULL || request->done || way->operations->wait(comm->way, request, move_others)) return 0;
+    const struct comm_call call = way->failed->call;
+    const struct comm_vote vote = way->vote;
+    const ty_error why = way->error;
+    if (why.code != 0) return give_up(comm, &call, &why, err);
+    if (vote.failure == TY_EMISMATCH || vote.failure == 0) return fail_mismatch(comm, &call, &vote, err);
+    return fail_vote(comm, &call, &vote, err);
 }
 
 /* A wrong argument is told to the others as an invalid call, and to the caller by what is wrong. */
@@ -282,7 +260,7 @@ static int refuse(struct ty_comm *comm, struct ty_request *request, ty_error *er
     const struct comm_call call = request->call;
     ty_error fault = {0}, told;
     (void)check(comm, request, &fault);
-    if (!is_message(call.operation)) (void)agree_on(comm, request, &told);
+    if (!comm_is_message(&call)) (void)agree(comm, request, &told);
     if (comm->failure.code == 0) return give_up(comm, &call, &fault, err);
     begin_text(comm, &call, &text);
     return ty_fail(err, fault.code, "%s: %s", text.failed ? "a call" : text.data, fault.message);
@@ -292,9 +270,7 @@ int comm_finish(ty_comm *comm, struct ty_request *request, ty_error *err) {
     ty_error why;
     why.code = 0;
     if (request->call.invalid) return refuse(comm, request, err);
-    if (comm->segment == NULL && is_message(request->call.operation))
-        return give_up(comm, &request->call, fail_apart(&why), err);
-    int rc = agree_on(comm, request, err);
+    int rc = agree(comm, request, err);
     if (rc < 0) return rc;
     rc = move(comm, request, &why);
     return rc < 0 ? give_up(comm, &request->call, &why, err) : 0;
@@ -351,13 +327,10 @@ static int choose_backend(struct ty_comm *comm, ty_error *err) {
     return ty_fail(err, comm->no_nccl.code, "backend nccl: %s", comm->no_nccl.message);
 }
 
-static int make_host_backend(struct ty_comm *comm, ty_error *err) {
+static int find_way(struct ty_comm *comm, ty_error *err) {
     if (comm->config.size == 1) return 0;
-    int rc = segment_create(&comm->config, &comm->segment, err);
-    if (rc < 0 || comm->segment != NULL) return rc < 0 ? rc : 0;
-    comm->host = module_load("gloo", err);
-    if (comm->host == NULL) return TY_EUNSUPPORTED;
-    return comm->host->create(&comm->config, &comm->host_state, err);
+    int rc = segment_create(&comm->config, &comm->way, err);
+    return rc < 0 || comm->way != NULL ? rc : network_create(&comm->config, &comm->way, err);
 }
 
 int comm_create(const struct comm_config *config, ty_comm **comm, ty_error *err) {
@@ -367,7 +340,7 @@ int comm_create(const struct comm_config *config, ty_comm **comm, ty_error *err)
     made->owner = getpid();
     (void)pthread_mutex_init(&made->mutex, NULL);
     int rc = choose_backend(made, err);
-    if (rc == 0) rc = make_host_backend(made, err);
+    if (rc == 0) rc = find_way(made, err);
     if (rc < 0) {
         free(made);
         return rc;

@@ -5,10 +5,10 @@
  * call differs and how. A wrong argument takes part as an invalid call, so that the other ranks need not wait
  * for it. The agreement is also the barrier.
  *
- * Ranks of one machine agree and move host buffers in memory that they share (segment.h). For others there is
- * the Gloo backend, a module (gloo.cc, symbol `trainyard_gloo`) that is loaded where a communicator needs it;
- * it carries the agreement and host buffers of blocking calls. nccl.c loads libnccl.so.2 and libcuda.so.1
- * itself, with our own prototypes, and carries device buffers. */
+ * Ranks of one machine agree and move host buffers in memory that they share (segment.h). Others do so over the
+ * network (network.c): messages over TCP, and collective calls through the Gloo backend, a module (gloo.cc,
+ * symbol `trainyard_gloo`) that is loaded where a communicator needs it. nccl.c loads libnccl.so.2 and
+ * libcuda.so.1 itself, with our own prototypes, and carries device buffers. */
 #ifndef COLLECTIVE_COLLECTIVE_H
 #define COLLECTIVE_COLLECTIVE_H
 
@@ -71,7 +71,8 @@ struct comm_call {
     uint8_t operation, type, reduction;
     uint8_t device;  /* device buffers */
     uint8_t invalid; /* its arguments are wrong */
-    uint8_t zero[7];
+    uint8_t zero[3];
+    int32_t tag; /* of a message */
 };
 static_assert(sizeof(struct comm_call) == 32, "compared and sent as bytes");
 
@@ -85,6 +86,7 @@ struct ty_request {
     struct ty_request *next;
     size_t step; /* of a collective call; bytes that were moved, of a message */
     int cursor;
+    bool started; /* it goes on by itself, rather than in the call that made it */
     bool posted, done;
 };
 
@@ -111,8 +113,10 @@ struct comm_backend {
     int (*create)(const struct comm_config *config, void **state, ty_error *err);
     void (*destroy)(void *state); /* peers that wait for this rank see the connection close */
     /* Merges all ranks' votes into everyone's; a failure of the network is told in the vote, to all ranks that
-     * it can reach. */
-    int (*agree)(void *state, struct comm_vote *vote, ty_error *err);
+     * it can reach. The limit is on each wait; 0: none. */
+    int (*agree)(void *state, struct comm_vote *vote, nanoseconds limit, ty_error *err);
+    /* From another thread: ends an agreement, and all later ones, with a failure. */
+    void (*interrupt)(void *state, int failure);
     int (*all_reduce)(void *state, void *buffer, size_t count, ty_data_type type, ty_reduction reduction,
                       ty_error *err);
     int (*broadcast)(void *state, void *buffer, size_t count, ty_data_type type, int root, ty_error *err);

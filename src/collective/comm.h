@@ -6,16 +6,14 @@
 #include <sys/types.h>
 
 #include "collective/collective.h"
-#include "collective/segment.h"
+#include "collective/way.h"
 
 struct ty_comm {
     struct comm_config config;
     pid_t owner;           /* the connections and the memory are those of this process; 0: it never stood */
     pthread_mutex_t mutex; /* held by the thread that is in a call */
     uint64_t calls;
-    struct segment *segment;         /* memory that all ranks share; NULL: one rank, or they cannot */
-    const struct comm_backend *host; /* Gloo, where they cannot */
-    void *host_state;
+    struct way *way; /* to the other ranks; NULL: there are none */
     bool use_nccl;
     ty_error no_nccl;   /* why device buffers cannot be used */
     void *device_state; /* made at the first call on device buffers */
@@ -23,6 +21,14 @@ struct ty_comm {
     bool is_part;       /* of another communicator, by ty_comm_split */
     struct ty_comm *next;
 };
+
+static inline bool comm_is_message(const struct comm_call *call) {
+    return call->operation == COMM_SEND || call->operation == COMM_RECEIVE;
+}
+
+/* Has the backend make a call, whatever it is. */
+int comm_dispatch(const struct comm_backend *backend, void *state, const struct ty_request *request,
+                  ty_error *err);
 
 /* Takes the communicator for a call; an error where this process cannot use it. */
 int comm_enter(ty_comm *comm, ty_error *err);

@@ -87,7 +87,20 @@ class Watchdog {
         thread_.join();
     }
 
-    // False when the deadline came first.
+    // Ends a wait, and all later ones, as a deadline does.
+    void interrupt(int code) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        interruption_ = code;
+        if (buffer_ != nullptr) buffer_->abortWaitRecv();
+    }
+
+    // 0, or the code of an interruption.
+    int interruption() {
+        std::lock_guard<std::mutex> lock(mutex_);
+        return interruption_;
+    }
+
+    // False when the deadline came first, or an interruption.
     bool wait(UnboundBuffer *buffer, steady_clock::time_point deadline) {
         set(buffer, deadline);
         bool received;
@@ -107,6 +120,7 @@ class Watchdog {
         std::lock_guard<std::mutex> lock(mutex_);
         buffer_ = buffer;
         deadline_ = deadline;
+        if (buffer != nullptr && interruption_ != 0) buffer->abortWaitRecv();
         if (buffer != nullptr && idle_) changed_.notify_one();
     }
 
@@ -130,6 +144,7 @@ class Watchdog {
     UnboundBuffer *buffer_ = nullptr;
     steady_clock::time_point deadline_;
     bool idle_ = false, over_ = false;
+    int interruption_ = 0;
     std::thread thread_;
 };
 
@@ -269,8 +284,8 @@ class State {
 
     // Dissemination: after round k a rank knows the votes of the 2^(k+1) ranks up to itself. A rank that gives up sends its
     // failure in all rounds that are left, so that every rank hears of it while the connections still stand.
-    void agree(comm_vote *vote) {
-        const auto deadline = steady_clock::now() + timeout_;
+    void agree(comm_vote *vote, milliseconds limit) {
+        const auto deadline = steady_clock::now() + limit;
         for (size_t i = 0; i < rounds_.size(); i++)
             attempt(vote, rounds_[i]->from, [&] { rounds_[i]->receiver->recv(rounds_[i]->from, slot(i)); });
         for (size_t i = 0; i < rounds_.size(); i++) {
@@ -283,6 +298,10 @@ class State {
         const auto patience = vote->failure == 0 ? timeout_ : milliseconds(100);
         for (auto &round : rounds_)
             attempt(vote, round->to, [&] { round->sender->waitSend(patience); });
+    }
+
+    void interrupt(int code) {
+        watchdog_.interrupt(code);
     }
 
   private:
@@ -304,8 +323,9 @@ class State {
         if (watchdog_.wait(round.receiver.get(), deadline)) {
             merge(vote, round.in);
         } else {
-            vote->failure = TY_ETIMEOUT;
-            vote->suspect = round.from;
+            const int interruption = watchdog_.interruption();
+            vote->failure = interruption != 0 ? interruption : TY_ETIMEOUT;
+            vote->suspect = vote->failure == TY_ETIMEOUT ? round.from : mesh_->rank;
         }
     }
 
@@ -386,11 +406,15 @@ void destroy(void *state) {
     });
 }
 
-int agree(void *state, comm_vote *vote, ty_error *err) {
+int agree(void *state, comm_vote *vote, nanoseconds limit, ty_error *err) {
     return guarded("agreeing on the call", err, [&] {
-        state_of(state)->agree(vote);
+        state_of(state)->agree(vote, limit > 0 ? milliseconds(std::max<int64_t>(limit / NS_PER_MS, 1)) : kForever);
         return 0;
     });
+}
+
+void interrupt(void *state, int failure) {
+    state_of(state)->interrupt(failure);
 }
 
 // Short vectors cost by messages: halving cubes, where the number of ranks lets them use our connections. Long ones cost by bytes:
@@ -569,5 +593,5 @@ int all_to_all(void *state, const void *input, void *output, size_t n, ty_data_t
 
 extern "C" TY_API const comm_backend trainyard_gloo;
 extern "C" const comm_backend trainyard_gloo = {
-    base_build, "gloo", create, destroy, agree, all_reduce, broadcast, all_gather, reduce_scatter, all_to_all,
+    base_build, "gloo", create, destroy, agree, interrupt, all_reduce, broadcast, all_gather, reduce_scatter, all_to_all,
 };

@@ -90,7 +90,7 @@ static bool is_agreed(struct segment *segment, struct ty_request *request) {
         const struct comm_call *call = &posting_of(segment, request, rank)->call;
         int left = -(int)atomic_load_explicit(&seat->left, memory_order_acquire);
         if ((left == TY_ETIMEOUT || left == TY_ECOMM) && seat->failed == posted_number(request)) {
-            segment_break(segment, request, left, seat->suspect);
+            way_break(&segment->way, request, left, seat->suspect);
             return false;
         }
         if (memcmp(call, &request->call, sizeof *call) == 0) continue;
@@ -105,8 +105,8 @@ static bool is_agreed(struct segment *segment, struct ty_request *request) {
         }
     }
     if (equal) return true;
-    segment->vote = vote;
-    segment->failed = request;
+    segment->way.vote = vote;
+    segment->way.failed = request;
     return false;
 }
 

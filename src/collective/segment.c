@@ -20,6 +20,7 @@
 #include "base/file.h"
 #include "base/kernel.h"
 #include "base/process.h"
+#include "collective/comm.h"
 
 enum {
     SLOT_MAX = 1 << 20,
@@ -48,12 +49,6 @@ static size_t between(size_t least, size_t value, size_t most) {
 
 static size_t round_up(size_t size) {
     return (size + 4095) / 4096 * 4096;
-}
-
-struct byte_stream *segment_stream(const struct segment *segment, int from, int to) {
-    size_t place = (size_t)from * (size_t)segment->size + (size_t)to;
-    return (struct byte_stream *)(segment->map + segment->streams_at +
-                                  place * (sizeof(struct byte_stream) + segment->stream_bytes));
 }
 
 /* The machine, as processes that find each other in /proc name it. */
@@ -140,17 +135,249 @@ static int attach(const struct comm_config *config, struct segment *segment, con
     return rc < 0 ? rc : attached;
 }
 
+static void futex_wait(_Atomic uint32_t *word, uint32_t value, nanoseconds limit) {
+    struct timespec time = {.tv_sec = limit / NS_PER_S, .tv_nsec = limit % NS_PER_S};
+    (void)syscall(SYS_futex, word, FUTEX_WAIT, value, &time, NULL, 0);
+}
+
+static void wake(struct seat *seat) {
+    (void)atomic_fetch_add(&seat->bell, 1);
+    (void)syscall(SYS_futex, &seat->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Wakes the rank if it sleeps and waits for this one. */
+static void ring(struct segment *segment, int rank) {
+    struct seat *seat = &segment->seats[rank];
+    uint32_t awaits = atomic_load(&seat->awaits);
+    if (awaits == AWAITS_ANY || awaits == (uint32_t)(AWAITS_RANK + segment->rank)) wake(seat);
+}
+
+void segment_ring_all(struct segment *segment) {
+    for (int rank = 0; rank < segment->size; rank++)
+        if (rank != segment->rank) ring(segment, rank);
+}
+
+static struct byte_stream *stream_of(const struct segment *segment, int from, int to) {
+    size_t place = (size_t)from * (size_t)segment->size + (size_t)to;
+    return (struct byte_stream *)(segment->map + segment->streams_at +
+                                  place * (sizeof(struct byte_stream) + segment->stream_bytes));
+}
+
+/* Its room is used round and round. */
+static size_t write_stream(void *context, int to, const void *bytes, size_t size) {
+    struct segment *segment = context;
+    struct byte_stream *stream = stream_of(segment, segment->rank, to);
+    uint64_t head = atomic_load_explicit(&stream->head, memory_order_relaxed);
+    size_t room = segment->stream_bytes - (size_t)(head - atomic_load(&stream->tail));
+    if (size > room) size = room;
+    if (size == 0) return 0;
+    size_t begin = head % segment->stream_bytes, first = segment->stream_bytes - begin;
+    if (first > size) first = size;
+    memcpy((char *)(stream + 1) + begin, bytes, first);
+    memcpy(stream + 1, (const char *)bytes + first, size - first);
+    atomic_store(&stream->head, head + size);
+    ring(segment, to);
+    return size;
+}
+
+static size_t read_stream(void *context, int from, void *bytes, size_t size) {
+    struct segment *segment = context;
+    struct byte_stream *stream = stream_of(segment, from, segment->rank);
+    uint64_t tail = atomic_load_explicit(&stream->tail, memory_order_relaxed);
+    size_t ready = (size_t)(atomic_load(&stream->head) - tail);
+    if (size > ready) size = ready;
+    if (size == 0) return 0;
+    size_t begin = tail % segment->stream_bytes, first = segment->stream_bytes - begin;
+    if (first > size) first = size;
+    memcpy(bytes, (const char *)(stream + 1) + begin, first);
+    memcpy((char *)bytes + first, stream + 1, size - first);
+    atomic_store(&stream->tail, tail + size);
+    ring(segment, from);
+    return size;
+}
+
+static const struct message_streams streams = {.write = write_stream, .read = read_stream};
+
+/* Says for a rank that it takes part no longer, once, and wakes all who may wait for it. */
+static void mark_left(struct segment *segment, int rank, int code) {
+    uint32_t none = 0;
+    if (!atomic_compare_exchange_strong(&segment->seats[rank].left, &none, (uint32_t)-code)) return;
+    for (int other = 0; other < segment->size; other++)
+        wake(&segment->seats[other]);
+}
+
+static void leave(struct way *way, int code) {
+    struct segment *segment = (struct segment *)way;
+    struct seat *seat = &segment->seats[segment->rank];
+    if (atomic_load(&seat->left) != 0) return;
+    if (code != 0 && way->failed != NULL) {
+        seat->failed = (uint32_t)way->failed->call.number + 1;
+        seat->suspect = way->vote.suspect;
+    }
+    mark_left(segment, segment->rank, code != 0 ? code : TY_ECOMM);
+}
+
+static void destroy(struct way *way) {
+    struct segment *segment = (struct segment *)way;
+    if (segment->seats != NULL) leave(way, 0);
+    if (segment->map != NULL) (void)munmap(segment->map, segment->map_size);
+    messages_done(&segment->messages);
+    free(segment->comrades);
+    free(segment);
+}
+
+static void progress(struct way *way) {
+    struct segment *segment = (struct segment *)way;
+    while (segment->calls.first != NULL && way->failed == NULL && rounds_advance(segment, segment->calls.first))
+        request_list_take(&segment->calls)->done = true;
+    messages_progress(&segment->messages);
+}
+
+static void begin(struct way *way, struct ty_request *request) {
+    struct segment *segment = (struct segment *)way;
+    if (comm_is_message(&request->call))
+        messages_begin(&segment->messages, request);
+    else
+        request_list_append(&segment->calls, request);
+    progress(way);
+}
+
+static bool is_idle(struct way *way) {
+    const struct segment *segment = (const struct segment *)way;
+    return segment->messages.under_way == 0 && segment->calls.first == NULL;
+}
+
+/* The request that waits for the rank, or NULL. */
+static struct ty_request *waiting_for(const struct segment *segment, int rank) {
+    const struct ty_request *call = segment->calls.first;
+    if (rank == segment->rank) return NULL;
+    if (call != NULL && rounds_await(segment, call, rank)) return segment->calls.first;
+    return messages_waiting_for(&segment->messages, rank);
+}
+
+static bool is_alive(const struct comrade *comrade) {
+    struct process now;
+    if (!process_read(comrade->pid, &now) || now.started != comrade->started) return false;
+    if (now.state != 'Z' && now.state != 'X') return true;
+    CLEANUP_FD int held = kernel_hold(comrade->pid); /* its first thread may have ended before the others */
+    return !kernel_await(held, comrade->pid, 0);
+}
+
+/* Finds out whether a rank that is waited for has left. What it did before counts: so it is looked at again
+ * after it was seen to have left. */
+static void look_around(struct segment *segment, bool ask_the_kernel) {
+    for (int rank = 0; rank < segment->size && segment->way.failed == NULL; rank++) {
+        if (waiting_for(segment, rank) == NULL) continue;
+        if (ask_the_kernel && !is_alive(&segment->comrades[rank])) mark_left(segment, rank, TY_ECOMM);
+        int code = -(int)atomic_load(&segment->seats[rank].left);
+        if (code == 0) continue;
+        progress(&segment->way);
+        struct ty_request *request = waiting_for(segment, rank);
+        if (request != NULL && segment->way.failed == NULL)
+            way_break(&segment->way, request, code == TY_ETIMEOUT ? code : TY_ECOMM, rank);
+    }
+}
+
+/* Who is to wake this rank. */
+static uint32_t awaited(const struct segment *segment) {
+    const struct ty_request *call = segment->calls.first;
+    return segment->messages.under_way == 0 && call != NULL ? AWAITS_RANK + (uint32_t)call->cursor : AWAITS_ANY;
+}
+
+static void missing(const struct way *way, struct buffer *out) {
+    const struct segment *segment = (const struct segment *)way;
+    size_t before = out->size, n = 0;
+    CLEANUP(buffer_done) struct buffer ranks = {0};
+    for (int rank = 0; rank < segment->size; rank++)
+        if (waiting_for(segment, rank) == segment->way.failed && rank != segment->rank)
+            buffer_printf(&ranks, "%s%d", n++ > 0 ? "," : "", rank);
+    if (n > 0) buffer_printf(out, "rank%s %s did not come", n > 1 ? "s" : "", ranks.data);
+    if (ranks.failed) out->size = before;
+}
+
+static void give_up_waiting(struct segment *segment, struct ty_request *request) {
+    for (int rank = 0; rank < segment->size; rank++)
+        if (waiting_for(segment, rank) != NULL) {
+            way_break(&segment->way, waiting_for(segment, rank), TY_ETIMEOUT, rank);
+            return;
+        }
+    way_break(&segment->way, request, TY_ETIMEOUT, segment->rank);
+}
+
+static bool wait_long(struct segment *segment, struct ty_request *request, bool (*elsewhere)(void)) {
+    nanoseconds begin = clock_monotonic(), looked = begin;
+    for (;;) {
+        bool others = elsewhere();
+        progress(&segment->way);
+        if (request->done || segment->way.failed != NULL) return request->done;
+        nanoseconds now = clock_monotonic();
+        bool ask = now - looked >= NAP;
+        if (ask) looked = now;
+        look_around(segment, ask);
+        if (now - begin < YIELD_FOR)
+            (void)sched_yield();
+        else {
+            /* Sleeps until a rank that is waited for rings. What it did before it could see that this rank
+             * sleeps is found by looking once more. */
+            struct seat *seat = &segment->seats[segment->rank];
+            uint32_t bell = atomic_load(&seat->bell), whom = awaited(segment);
+            atomic_store(&seat->awaits, whom);
+            progress(&segment->way);
+            if (!request->done && segment->way.failed == NULL && awaited(segment) == whom)
+                futex_wait(&seat->bell, bell, others ? SHORT_NAP : NAP);
+            atomic_store(&seat->awaits, 0);
+        }
+        if (now - begin > segment->timeout && !request->done && segment->way.failed == NULL)
+            give_up_waiting(segment, request);
+    }
+}
+
+static inline void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static bool wait_until_done(struct way *way, struct ty_request *request, bool (*elsewhere)(void)) {
+    struct segment *segment = (struct segment *)way;
+    for (int i = 0; i < segment->spins; i++) {
+        if (request->done || way->failed != NULL) return request->done;
+        relax();
+        progress(way);
+    }
+    return wait_long(segment, request, elsewhere);
+}
+
+static const struct way_operations operations = {
+    .names_missing = true,
+    .begin = begin,
+    .progress = progress,
+    .wait = wait_until_done,
+    .is_idle = is_idle,
+    .missing = missing,
+    .leave = leave,
+    .destroy = destroy,
+};
+
 static struct segment *allocate(const struct comm_config *config) {
     struct segment *made = calloc(1, sizeof *made);
     if (made == NULL) return NULL;
-    *made = (struct segment){.rank = config->rank, .size = config->size, .timeout = config->timeout};
+    *made = (struct segment){.way.operations = &operations,
+                             .rank = config->rank,
+                             .size = config->size,
+                             .timeout = config->timeout,
+                             .messages = {.rank = config->rank,
+                                          .size = config->size,
+                                          .streams = &streams,
+                                          .context = made,
+                                          .way = &made->way}};
     made->comrades = calloc((size_t)made->size, sizeof *made->comrades);
-    made->sends = calloc((size_t)made->size * 2, sizeof *made->sends);
-    if (made->comrades == NULL || made->sends == NULL) {
-        segment_destroy(made);
+    if (messages_init(&made->messages, NULL) < 0 || made->comrades == NULL) {
+        destroy(&made->way);
         return NULL;
     }
-    made->receives = made->sends + made->size;
     made->spins = choose_spins(made->size);
     /* The same in all ranks. */
     size_t n = (size_t)made->size;
@@ -164,12 +391,12 @@ static struct segment *allocate(const struct comm_config *config) {
     return made;
 }
 
-int segment_create(const struct comm_config *config, struct segment **segment, ty_error *err) {
+int segment_create(const struct comm_config *config, struct way **way, ty_error *err) {
     CLEANUP_FREE struct whereabouts *places = calloc((size_t)config->size, sizeof *places);
     struct whereabouts own = {0};
     struct segment *made = allocate(config);
     if (made == NULL || places == NULL) {
-        segment_destroy(made);
+        if (made != NULL) destroy(&made->way);
         return ty_fail_memory(err);
     }
     CLEANUP_FD int fd = config->rank == 0 ? open_memory(made) : -1;
@@ -187,203 +414,10 @@ int segment_create(const struct comm_config *config, struct segment **segment, t
     int rc = gather(config, "places", &own, sizeof own, places, err);
     if (rc == 0 && are_together(places, config->size)) rc = attach(config, made, places, fd, err);
     if (rc <= 0) {
-        segment_destroy(made);
+        destroy(&made->way);
         return rc;
     }
     made->seats = (struct seat *)made->map;
-    *segment = made;
+    *way = &made->way;
     return 0;
-}
-
-static void futex_wait(_Atomic uint32_t *word, uint32_t value, nanoseconds limit) {
-    struct timespec time = {.tv_sec = limit / NS_PER_S, .tv_nsec = limit % NS_PER_S};
-    (void)syscall(SYS_futex, word, FUTEX_WAIT, value, &time, NULL, 0);
-}
-
-static void wake(struct seat *seat) {
-    (void)atomic_fetch_add(&seat->bell, 1);
-    (void)syscall(SYS_futex, &seat->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
-void segment_ring(struct segment *segment, int rank) {
-    struct seat *seat = &segment->seats[rank];
-    uint32_t awaits = atomic_load(&seat->awaits);
-    if (awaits == AWAITS_ANY || awaits == (uint32_t)(AWAITS_RANK + segment->rank)) wake(seat);
-}
-
-void segment_ring_all(struct segment *segment) {
-    for (int rank = 0; rank < segment->size; rank++)
-        if (rank != segment->rank) segment_ring(segment, rank);
-}
-
-/* Says for a rank that it takes part no longer, once, and wakes all who may wait for it. */
-static void mark_left(struct segment *segment, int rank, int code) {
-    uint32_t none = 0;
-    if (!atomic_compare_exchange_strong(&segment->seats[rank].left, &none, (uint32_t)-code)) return;
-    for (int other = 0; other < segment->size; other++)
-        wake(&segment->seats[other]);
-}
-
-void segment_leave(struct segment *segment, int code) {
-    struct seat *seat = &segment->seats[segment->rank];
-    if (atomic_load(&seat->left) != 0) return;
-    if (code != 0 && segment->failed != NULL) {
-        seat->failed = (uint32_t)segment->failed->call.number + 1;
-        seat->suspect = segment->vote.suspect;
-    }
-    mark_left(segment, segment->rank, code != 0 ? code : TY_ECOMM);
-}
-
-void segment_destroy(struct segment *segment) {
-    if (segment == NULL) return;
-    if (segment->seats != NULL) segment_leave(segment, 0);
-    if (segment->map != NULL) (void)munmap(segment->map, segment->map_size);
-    free(segment->comrades);
-    free(segment->sends);
-    free(segment);
-}
-
-void segment_break(struct segment *segment, struct ty_request *request, int failure, int suspect) {
-    segment->failed = request;
-    segment->vote = (struct comm_vote){.failure = failure, .suspect = suspect};
-}
-
-static struct request_list *queue_of(struct segment *segment, const struct ty_request *request) {
-    if (request->call.operation == COMM_SEND) return &segment->sends[request->call.root];
-    if (request->call.operation == COMM_RECEIVE) return &segment->receives[request->call.root];
-    return &segment->calls;
-}
-
-void segment_begin(struct segment *segment, struct ty_request *request) {
-    struct request_list *queue = queue_of(segment, request);
-    if (queue->first == NULL)
-        queue->first = request;
-    else
-        queue->last->next = request;
-    queue->last = request;
-    segment->messages += queue != &segment->calls;
-    segment_progress(segment);
-}
-
-bool segment_is_idle(const struct segment *segment) {
-    return segment->messages == 0 && segment->calls.first == NULL;
-}
-
-static void advance_queue(struct segment *segment, struct request_list *queue,
-                          bool (*advance)(struct segment *, struct ty_request *)) {
-    while (queue->first != NULL && segment->failed == NULL && advance(segment, queue->first)) {
-        struct ty_request *done = queue->first;
-        queue->first = done->next;
-        done->done = true;
-        segment->messages -= queue != &segment->calls;
-    }
-}
-
-void segment_progress(struct segment *segment) {
-    advance_queue(segment, &segment->calls, rounds_advance);
-    for (int peer = 0; peer < segment->size && segment->messages > 0; peer++) {
-        advance_queue(segment, &segment->sends[peer], message_advance);
-        advance_queue(segment, &segment->receives[peer], message_advance);
-    }
-}
-
-/* The request that waits for the rank, or NULL. */
-static struct ty_request *waiting_for(const struct segment *segment, int rank) {
-    const struct ty_request *call = segment->calls.first;
-    if (rank == segment->rank) return NULL;
-    if (call != NULL && rounds_await(segment, call, rank)) return segment->calls.first;
-    return segment->sends[rank].first != NULL ? segment->sends[rank].first : segment->receives[rank].first;
-}
-
-static bool is_alive(const struct comrade *comrade) {
-    struct process now;
-    if (!process_read(comrade->pid, &now) || now.started != comrade->started) return false;
-    if (now.state != 'Z' && now.state != 'X') return true;
-    CLEANUP_FD int held = kernel_hold(comrade->pid); /* its first thread may have ended before the others */
-    return !kernel_await(held, comrade->pid, 0);
-}
-
-/* Finds out whether a rank that is waited for has left. What it did before counts: so it is looked at again
- * after it was seen to have left. */
-static void look_around(struct segment *segment, bool ask_the_kernel) {
-    for (int rank = 0; rank < segment->size && segment->failed == NULL; rank++) {
-        if (waiting_for(segment, rank) == NULL) continue;
-        if (ask_the_kernel && !is_alive(&segment->comrades[rank])) mark_left(segment, rank, TY_ECOMM);
-        int code = -(int)atomic_load(&segment->seats[rank].left);
-        if (code == 0) continue;
-        segment_progress(segment);
-        struct ty_request *request = waiting_for(segment, rank);
-        if (request != NULL && segment->failed == NULL)
-            segment_break(segment, request, code == TY_ETIMEOUT ? code : TY_ECOMM, rank);
-    }
-}
-
-/* Who is to wake this rank. */
-static uint32_t awaited(const struct segment *segment) {
-    const struct ty_request *call = segment->calls.first;
-    return segment->messages == 0 && call != NULL ? AWAITS_RANK + (uint32_t)call->cursor : AWAITS_ANY;
-}
-
-void segment_missing(const struct segment *segment, struct buffer *out) {
-    size_t before = out->size, n = 0;
-    CLEANUP(buffer_done) struct buffer ranks = {0};
-    for (int rank = 0; rank < segment->size; rank++)
-        if (waiting_for(segment, rank) == segment->failed && rank != segment->rank)
-            buffer_printf(&ranks, "%s%d", n++ > 0 ? "," : "", rank);
-    if (n > 0) buffer_printf(out, "rank%s %s did not come", n > 1 ? "s" : "", ranks.data);
-    if (ranks.failed) out->size = before;
-}
-
-static void give_up_waiting(struct segment *segment, struct ty_request *request) {
-    for (int rank = 0; rank < segment->size; rank++)
-        if (waiting_for(segment, rank) != NULL) {
-            segment_break(segment, waiting_for(segment, rank), TY_ETIMEOUT, rank);
-            return;
-        }
-    segment_break(segment, request, TY_ETIMEOUT, segment->rank);
-}
-
-static bool wait_long(struct segment *segment, struct ty_request *request, bool (*elsewhere)(void)) {
-    nanoseconds begin = clock_monotonic(), looked = begin;
-    for (;;) {
-        bool others = elsewhere();
-        segment_progress(segment);
-        if (request->done || segment->failed != NULL) return request->done;
-        nanoseconds now = clock_monotonic();
-        bool ask = now - looked >= NAP;
-        if (ask) looked = now;
-        look_around(segment, ask);
-        if (now - begin < YIELD_FOR)
-            (void)sched_yield();
-        else {
-            /* Sleeps until a rank that is waited for rings. What it did before it could see that this rank
-             * sleeps is found by looking once more. */
-            struct seat *seat = &segment->seats[segment->rank];
-            uint32_t bell = atomic_load(&seat->bell), whom = awaited(segment);
-            atomic_store(&seat->awaits, whom);
-            segment_progress(segment);
-            if (!request->done && segment->failed == NULL && awaited(segment) == whom)
-                futex_wait(&seat->bell, bell, others ? SHORT_NAP : NAP);
-            atomic_store(&seat->awaits, 0);
-        }
-        if (now - begin > segment->timeout && !request->done && segment->failed == NULL)
-            give_up_waiting(segment, request);
-    }
-}
-
-static inline void relax(void) {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
-bool segment_wait(struct segment *segment, struct ty_request *request, bool (*elsewhere)(void)) {
-    for (int i = 0; i < segment->spins; i++) {
-        if (request->done || segment->failed != NULL) return request->done;
-        relax();
-        segment_progress(segment);
-    }
-    return wait_long(segment, request, elsewhere);
 }

@@ -1,5 +1,5 @@
 /* The memory that the ranks of one machine share for a communicator. All calls are made in it: segment.c makes
- * it and waits, rounds.c does the collective calls, messages.c sends and receives.
+ * it, waits, and has the streams of the messages; rounds.c does the collective calls.
  *
  * A memory file without a name, which rank 0 makes and the others open through /proc: nothing is left of it
  * when its processes are gone. Each rank writes its own seat only, but for the bells. A rank that waits looks
@@ -13,7 +13,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-#include "collective/collective.h"
+#include "collective/way.h"
 
 enum { CACHE_LINE = 64, SEAT_BYTES = 24, SMALL_BYTES = 16 << 10 };
 
@@ -41,12 +41,8 @@ struct byte_stream {
     alignas(CACHE_LINE) _Atomic uint64_t tail; /* read so far, by the receiver */
 };
 
-/* Requests in the order in which they are done. */
-struct request_list {
-    struct ty_request *first, *last;
-};
-
 struct segment {
+    struct way way;
     int rank, size;
     nanoseconds timeout;
     int spins; /* looks before others are let run */
@@ -60,46 +56,18 @@ struct segment {
         uint64_t started;
     } * comrades;
 
-    struct request_list calls;             /* collective calls under way: the first one moves */
-    uint32_t rounds;                       /* done by this rank */
-    struct request_list *sends, *receives; /* for each peer */
-    size_t messages;                       /* under way */
-
-    struct ty_request *failed; /* the request with which it broke; NULL: all is well */
-    struct comm_vote vote;     /* with `failed`: what was found */
+    struct request_list calls; /* collective calls under way: the first one moves */
+    uint32_t rounds;           /* done by this rank */
+    struct messages messages;
 };
 
-/* Makes the communicator's segment; every rank calls it. *segment stays NULL, with 0, where the ranks cannot
- * share memory: they are of several machines, users or containers. */
-int segment_create(const struct comm_config *config, struct segment **segment, ty_error *err);
-/* Tells the others that this rank takes part no longer, and why (0: it is done). */
-void segment_leave(struct segment *segment, int code);
-void segment_destroy(struct segment *segment); /* NULL is fine; leaves before */
-
-/* Takes a request up; it moves in segment_progress and segment_wait. */
-void segment_begin(struct segment *segment, struct ty_request *request);
-/* Moves what can move now. */
-void segment_progress(struct segment *segment);
-/* Until the request is done, or the segment is broken: true, or false. `elsewhere` is called now and then: true
- * when other communicators have something under way. */
-bool segment_wait(struct segment *segment, struct ty_request *request, bool (*elsewhere)(void));
-/* After a time-out: "rank 3 did not come"; nothing where no rank is waited for any more. */
-void segment_missing(const struct segment *segment, struct buffer *out);
-bool segment_is_idle(const struct segment *segment);
-
-/* Within the three files. */
 enum { AWAITS_ANY = 1, AWAITS_RANK = 2 };
-void segment_ring(struct segment *segment, int rank); /* if that rank sleeps and waits for this one */
+/* Wakes the ranks that sleep and wait for this one. */
 void segment_ring_all(struct segment *segment);
-void segment_break(struct segment *segment, struct ty_request *request, int failure, int suspect);
-struct byte_stream *segment_stream(const struct segment *segment, int from, int to);
 
 /* rounds.c: true when it is done. `request->cursor` is the first rank that it waits for. */
 bool rounds_advance(struct segment *segment, struct ty_request *request);
 /* Whether it waits for the rank. */
 bool rounds_await(const struct segment *segment, const struct ty_request *request, int rank);
-
-/* messages.c: true when it is done. */
-bool message_advance(struct segment *segment, struct ty_request *request);
 
 #endif

@@ -5,7 +5,7 @@
 #include "base/cleanup.h"
 #include "collective/comm.h"
 
-enum { EXCHANGES = 3 }; /* of comm_create: "places", "segment", and the addresses of Gloo */
+enum { EXCHANGES = 4 }; /* of comm_create: "places", "segment", and the addresses of Gloo and of "sockets" */
 
 struct choice {
     int32_t color, key;

@@ -22,11 +22,18 @@ static int sum(ty_error *err) {
     return rc;
 }
 
-/* Each rank's number goes round the ring of all, and then round that of the even or the odd ones. */
+/* Each rank's number goes round the ring of all, and then round that of the even or the odd ones, while a sum is
+ * under way. */
 static int pass_round(ty_error *err) {
+    static float numbers[300000];
     ty_comm *half = NULL;
-    ty_request *sent;
+    ty_request *sent, *sum = NULL;
     int rc = ty_comm_split(comm, rank % 2, rank, &half, err), last = 0;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        numbers[i] = 1;
+    if (rc == 0)
+        rc =
+            ty_all_reduce_start(comm, numbers, sizeof numbers / sizeof *numbers, TY_FLOAT32, TY_SUM, &sum, err);
     ty_comm *rings[] = {comm, half};
     for (int i = 0; i < 2 && rc == 0; i++) {
         int own = ty_comm_rank(rings[i]), n = ty_comm_size(rings[i]);
@@ -35,6 +42,8 @@ static int pass_round(ty_error *err) {
         if (rc == 0) rc = ty_request_wait(&sent, err);
         if (rc == 0) printf("ring %d: %d\n", i, last);
     }
+    if (rc == 0) rc = ty_request_wait(&sum, err);
+    if (rc == 0) printf("meanwhile %g of %d\n", (double)numbers[299999], size);
     ty_comm_free(&half);
     return rc;
 }
@@ -50,11 +59,24 @@ static int lose_one(ty_error *err) {
     return rc;
 }
 
+/* All wait for messages of the last rank, which is killed after the first one to each. */
+static int orphan(ty_error *err) {
+    int number = 0, last = size - 1, rc = 0;
+    if (rank == last) {
+        for (int to = 0; to < last && rc == 0; to++)
+            rc = ty_send(comm, &number, 1, TY_INT32, to, err);
+        (void)raise(SIGKILL);
+    }
+    rc = ty_receive(comm, &number, 1, TY_INT32, last, err);
+    return rc < 0 ? rc : ty_receive(comm, &number, 1, TY_INT32, last, err);
+}
+
 static int run(const char *mode, ty_error *err) {
     double numbers[4] = {0};
     if (strcmp(mode, "sum") == 0) return sum(err);
     if (strcmp(mode, "ring") == 0) return pass_round(err);
     if (strcmp(mode, "lose") == 0) return lose_one(err);
+    if (strcmp(mode, "orphan") == 0) return orphan(err);
     if (strcmp(mode, "mismatch") == 0)
         return ty_all_reduce(comm, numbers, rank == 1 ? 3 : 4, TY_FLOAT64, TY_SUM, err);
     if (strcmp(mode, "late") == 0) {

@@ -1,8 +1,11 @@
 """Collectives among the workers of real runs: they find each other through the run's store, and no mistake hangs."""
 
 import os
+import secrets
+import signal
 
 import harness
+from hosts import Hosts
 
 PROGRAM = os.path.join(harness.BUILD, "tests", "e2e", "collective_program")
 LONG = 1000  # seconds: a test that waits for that fails
@@ -23,12 +26,38 @@ class Collectives(harness.Case):
         cluster = self.write("cluster.yaml", "nodes:\n  - name: n[1-4]\n    resources: {CPU: 2}\n")
         finished = self.assert_status(0, self.collective(8, "sum", 60, "--cluster", cluster))
         self.assertEqual(8, finished.out.count("sum 36 of 36"))
+        self.assert_rings(8, self.collective(8, "ring", 60, "--cluster", cluster))
 
     def test_messages_and_groups(self):
-        finished = self.assert_status(0, self.collective(8, "ring", 60))
-        self.assertEqual(sorted(["[rank %d] ring 0: %d" % (rank, (rank + 7) % 8) for rank in range(8)] +
-                                ["[rank %d] ring 1: %d" % (rank, (rank + 6) % 8) for rank in range(8)]),
+        self.assert_rings(8, self.collective(8, "ring", 60))
+
+    def assert_rings(self, n, finished):
+        self.assert_status(0, finished)
+        self.assertEqual(sorted(["[rank %d] ring 0: %d" % (rank, (rank - 1) % n) for rank in range(n)] +
+                                ["[rank %d] ring 1: %d" % (rank, (rank - 2) % n) for rank in range(n)] +
+                                ["[rank %d] meanwhile %d of %d" % (rank, n, n) for rank in range(n)]),
                          sorted(finished.out.splitlines()))
+
+    def on_two_hosts(self, mode):
+        """Four ranks on two hosts, and what the command on each of those came to."""
+        hosts = Hosts(self, 2)
+        env = {"TRAINYARD_RUN_KEY": secrets.token_hex(32)}
+        nodes = [hosts.start_trainyard(host, "run", "--storage-path", self.storage, "--nnodes", "2", "--node-rank", rank, "--rendezvous",
+                                       "h1:7000", "-n", "4", "--num-cpus", "2", "--env", "TRAINYARD_COLLECTIVE_TIMEOUT_S=%s" % LONG, "--",
+                                       PROGRAM, mode, env=env)
+                 for rank, host in enumerate(("h1", "h2"))]
+        return [self.finish(node) for node in nodes]
+
+    def test_messages_and_groups_between_hosts(self):
+        first, second = self.on_two_hosts("ring")
+        self.assert_rings(4, first)
+        self.assert_status(0, second)
+
+    def test_killed_rank_between_hosts(self):
+        first, second = self.on_two_hosts("orphan")
+        self.assertIn("rank 3 was killed by signal 9", first.err)
+        for finished in (first, second):
+            self.assert_status(128 + signal.SIGKILL, finished)
 
     def test_killed_rank_is_no_hang_and_leaves_no_memory(self):
         before = set(os.listdir("/dev/shm"))

@@ -1,0 +1,257 @@
+/* The way between ranks that share no memory. Messages go over sockets.c, and move in calls. Collective calls go
+ * through Gloo, whose calls return when they are done: one that was started, or behind which messages or other
+ * communicators must go on, is made by a thread, the carrier, in the order of the calls. */
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/module.h"
+#include "collective/comm.h"
+#include "collective/sockets.h"
+
+#define NAP (50 * NS_PER_MS) /* at most, between two looks at what no descriptor tells */
+#define SHORT_NAP NS_PER_MS  /* while other communicators have something under way */
+
+struct network {
+    struct way way;
+    int rank, size;
+    nanoseconds timeout;
+    const struct comm_backend *gloo;
+    void *gloo_state;
+    struct sockets *sockets;
+    struct messages messages;
+    struct pollfd *polled;
+
+    pthread_t carrier;
+    bool has_carrier;
+    int news; /* eventfd: the carrier has done something */
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    /* With the mutex held: */
+    struct request_list calls, done; /* the first of `calls` is with the carrier */
+    bool over;
+    struct way outcome; /* of the call with which the carrier came to its end */
+};
+
+static bool is_blank(const struct ty_request *request) {
+    return request->call.operation == COMM_BARRIER || request->call.count == 0 || request->call.device ||
+           request->call.invalid;
+}
+
+/* Makes a collective call: false when it failed, as `outcome` says. */
+static bool carry_out(const struct network *network, struct ty_request *request, nanoseconds limit,
+                      struct way *outcome) {
+    struct comm_vote vote = {.lowest = request->call,
+                             .highest = request->call,
+                             .lowest_rank = network->rank,
+                             .highest_rank = network->rank};
+    ty_error why = {0};
+    int rc = network->gloo->agree(network->gloo_state, &vote, limit, &why);
+    bool agreed = rc == 0 && vote.failure == 0 && memcmp(&vote.lowest, &vote.highest, sizeof vote.lowest) == 0;
+    if (agreed && !is_blank(request)) rc = comm_dispatch(network->gloo, network->gloo_state, request, &why);
+    if (agreed && rc == 0) return true;
+    outcome->failed = request;
+    outcome->vote = vote;
+    outcome->error = why;
+    return false;
+}
+
+static void *carry(void *context) {
+    struct network *network = context;
+    (void)pthread_mutex_lock(&network->mutex);
+    while (!network->over) {
+        struct ty_request *request = network->calls.first;
+        if (request == NULL) {
+            (void)pthread_cond_wait(&network->changed, &network->mutex);
+            continue;
+        }
+        (void)pthread_mutex_unlock(&network->mutex);
+        struct way outcome = {0};
+        bool well = carry_out(network, request, 0, &outcome);
+        (void)pthread_mutex_lock(&network->mutex);
+        if (well) request_list_append(&network->done, request_list_take(&network->calls));
+        if (!well) network->outcome = outcome;
+        network->over = network->over || !well;
+        (void)eventfd_write(network->news, 1);
+    }
+    (void)pthread_mutex_unlock(&network->mutex);
+    return NULL;
+}
+
+/* The carrier takes none of the program's signals. */
+static int start_carrier(struct network *network) {
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&network->carrier, NULL, carry, network);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    network->has_carrier = error == 0;
+    return error;
+}
+
+/* Hands a collective call to the carrier. */
+static void post(struct network *network, struct ty_request *request) {
+    int error = network->has_carrier ? 0 : start_carrier(network);
+    if (error != 0) {
+        network->way.failed = request;
+        (void)ty_fail(&network->way.error, -error, "cannot start a thread: %s", strerror(error));
+        return;
+    }
+    request->posted = true;
+    (void)pthread_mutex_lock(&network->mutex);
+    request_list_append(&network->calls, request);
+    (void)pthread_cond_signal(&network->changed);
+    (void)pthread_mutex_unlock(&network->mutex);
+}
+
+static void look_for_the_lost(struct network *network) {
+    for (int rank = 0; rank < network->size && network->way.failed == NULL; rank++) {
+        struct ty_request *request = messages_waiting_for(&network->messages, rank);
+        if (request != NULL && sockets_has_left(network->sockets, rank, request->call.operation == COMM_SEND))
+            way_break(&network->way, request, TY_ECOMM, rank);
+    }
+}
+
+static void progress(struct way *way) {
+    struct network *network = (struct network *)way;
+    (void)pthread_mutex_lock(&network->mutex);
+    for (struct ty_request *request; (request = request_list_take(&network->done)) != NULL;)
+        request->done = true;
+    if (network->outcome.failed != NULL && way->failed == NULL) {
+        way->failed = network->outcome.failed;
+        way->vote = network->outcome.vote;
+        way->error = network->outcome.error;
+    }
+    (void)pthread_mutex_unlock(&network->mutex);
+    if (network->messages.under_way == 0) return;
+    sockets_accept(network->sockets);
+    messages_progress(&network->messages);
+    look_for_the_lost(network);
+}
+
+static void begin(struct way *way, struct ty_request *request) {
+    struct network *network = (struct network *)way;
+    if (comm_is_message(&request->call))
+        messages_begin(&network->messages, request);
+    else if (request->started)
+        post(network, request);
+    progress(way);
+}
+
+static bool is_idle(struct way *way) {
+    struct network *network = (struct network *)way;
+    (void)pthread_mutex_lock(&network->mutex);
+    bool idle = network->calls.first == NULL && network->done.first == NULL;
+    (void)pthread_mutex_unlock(&network->mutex);
+    return idle && network->messages.under_way == 0;
+}
+
+static void give_up_waiting(struct network *network, struct ty_request *request) {
+    if (!comm_is_message(&request->call)) /* the carrier tells what came of it */
+        network->gloo->interrupt(network->gloo_state, TY_ETIMEOUT);
+    else
+        way_break(&network->way, request, TY_ETIMEOUT, request->call.root);
+}
+
+static void sleep_a_while(struct network *network, nanoseconds limit) {
+    eventfd_t news;
+    size_t n = sockets_polled(network->sockets, &network->messages, network->polled);
+    network->polled[n++] = (struct pollfd){.fd = network->news, .events = POLLIN};
+    (void)poll(network->polled, n, (int)(limit / NS_PER_MS));
+    if (network->polled[n - 1].revents != 0) (void)eventfd_read(network->news, &news);
+}
+
+static bool wait_until_done(struct way *way, struct ty_request *request, bool (*elsewhere)(void)) {
+    struct network *network = (struct network *)way;
+    if (!comm_is_message(&request->call) && !request->posted) {
+        if (is_idle(way) && !elsewhere()) return carry_out(network, request, network->timeout, way);
+        post(network, request);
+    }
+    for (nanoseconds begin = clock_monotonic();;) {
+        bool others = elsewhere();
+        progress(way);
+        if (request->done || way->failed != NULL) return request->done;
+        if (clock_monotonic() - begin > network->timeout) give_up_waiting(network, request);
+        if (way->failed == NULL) sleep_a_while(network, others ? SHORT_NAP : NAP);
+    }
+}
+
+/* Of collective calls Gloo's backend knows the first of several ranks only: collective.c asks the store. */
+static void missing(const struct way *way, struct buffer *out) {
+    if (comm_is_message(&way->failed->call)) buffer_printf(out, "rank %d did not come", way->vote.suspect);
+}
+
+static void leave(struct way *way, int code) {
+    struct network *network = (struct network *)way;
+    if (network->gloo_state != NULL)
+        network->gloo->interrupt(network->gloo_state, code == TY_ETIMEOUT ? code : TY_ECOMM);
+}
+
+static void destroy(struct way *way) {
+    struct network *network = (struct network *)way;
+    leave(way, 0);
+    if (network->has_carrier) {
+        (void)pthread_mutex_lock(&network->mutex);
+        network->over = true;
+        (void)pthread_cond_signal(&network->changed);
+        (void)pthread_mutex_unlock(&network->mutex);
+        (void)pthread_join(network->carrier, NULL);
+    }
+    if (network->gloo_state != NULL) network->gloo->destroy(network->gloo_state);
+    sockets_destroy(network->sockets);
+    messages_done(&network->messages);
+    cleanup_fd(&network->news);
+    (void)pthread_mutex_destroy(&network->mutex);
+    (void)pthread_cond_destroy(&network->changed);
+    free(network->polled);
+    free(network);
+}
+
+static const struct way_operations operations = {
+    .begin = begin,
+    .progress = progress,
+    .wait = wait_until_done,
+    .is_idle = is_idle,
+    .missing = missing,
+    .leave = leave,
+    .destroy = destroy,
+};
+
+static int connect_all(const struct comm_config *config, struct network *network, ty_error *err) {
+    network->polled = calloc(SOCKETS_POLLED(config->size), sizeof *network->polled);
+    if (network->polled == NULL) return ty_fail_memory(err);
+    network->news = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (network->news < 0) return ty_fail(err, -errno, "no eventfd: %s", strerror(errno));
+    network->gloo = module_load("gloo", err);
+    if (network->gloo == NULL) return TY_EUNSUPPORTED;
+    int rc = network->gloo->create(config, &network->gloo_state, err);
+    if (rc == 0) rc = sockets_create(config, &network->sockets, err);
+    network->messages.context = network->sockets;
+    return rc < 0 ? rc : messages_init(&network->messages, err);
+}
+
+int network_create(const struct comm_config *config, struct way **way, ty_error *err) {
+    struct network *made = calloc(1, sizeof *made);
+    if (made == NULL) return ty_fail_memory(err);
+    *made = (struct network){
+        .way.operations = &operations,
+        .rank = config->rank,
+        .size = config->size,
+        .timeout = config->timeout,
+        .news = -1,
+        .messages = {
+            .rank = config->rank, .size = config->size, .streams = &socket_streams, .way = &made->way}};
+    (void)pthread_mutex_init(&made->mutex, NULL);
+    (void)pthread_cond_init(&made->changed, NULL);
+    int rc = connect_all(config, made, err);
+    if (rc < 0)
+        destroy(&made->way);
+    else
+        *way = &made->way;
+    return rc;
+}
