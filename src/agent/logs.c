@@ -3,19 +3,24 @@
 #include "agent/logs.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "agent/log_file.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
 
 enum {
-    ROOM = 8 << 20, /* bytes that may wait */
-    BATCH = 1 << 20 /* whose write shows whether the storage hangs */
+    ROOM = 8 << 20,      /* bytes that may wait */
+    BATCH = 1 << 20,     /* whose write shows whether the storage hangs */
+    ERRAND_MAX = 1 << 20 /* bytes that are read */
 };
 static const nanoseconds SLOW = 5 * NS_PER_S;
-static const nanoseconds STALL = NS_PER_S; /* soon enough for others to keep clear of that storage */
+static const nanoseconds STALL = NS_PER_S;        /* soon enough for others to keep clear of that storage */
+static const nanoseconds HOLDS_UP = 2 * NS_PER_S; /* an errand, the loop */
 
 struct log {
     struct log *next;
@@ -264,6 +269,70 @@ void log_close(struct log *log) {
 void logs_post(struct logs *logs, struct storage_job *job) {
     storage_post(logs->storage, job);
     watch_slow(logs);
+}
+
+/* -- errands */
+
+void errand_append(struct errand *errand) {
+    struct stat status;
+    errand->fd = open(errand->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+    if (errand->fd < 0)
+        errand->fd = -errno;
+    else if (fstat(errand->fd, &status) == 0)
+        errand->size = status.st_size;
+}
+
+void errand_read(struct errand *errand) {
+    struct stat status;
+    CLEANUP_FD int fd = open(errand->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 || fstat(fd, &status) < 0 || !S_ISREG(status.st_mode)) return;
+    errand->size = status.st_size;
+    int64_t from = errand->size - ERRAND_MAX > errand->from ? errand->size - ERRAND_MAX : errand->from;
+    if (from >= errand->size) return;
+    size_t size = (size_t)(errand->size - from);
+    char *room = buffer_reserve(&errand->text, size);
+    ssize_t n = room != NULL ? pread(fd, room, size, from) : -1;
+    errand->text.size = n > 0 ? (size_t)n : 0;
+}
+
+static void work_errand(struct storage_job *job) {
+    struct errand *errand = (struct errand *)job;
+    errand->act(errand);
+}
+
+static void free_errand(struct storage_job *job) {
+    struct errand *errand = (struct errand *)job;
+    cleanup_fd(&errand->fd);
+    buffer_done(&errand->text);
+    free(errand->path);
+    free(errand);
+}
+
+static struct errand *make_errand(struct errand wanted) {
+    struct errand *errand = calloc(1, sizeof *errand);
+    char *path = errand == NULL ? NULL : strdup(wanted.path);
+    if (path == NULL) {
+        free(errand);
+        return NULL;
+    }
+    *errand = wanted;
+    errand->fd = -1;
+    errand->path = path;
+    errand->job =
+        (struct storage_job){.work = work_errand, .release = free_errand, .what = wanted.what, .path = path};
+    return errand;
+}
+
+struct errand *logs_do(struct logs *logs, struct errand wanted) {
+    struct errand *errand = make_errand(wanted);
+    bool done = errand != NULL && storage_do(logs->storage, &errand->job, HOLDS_UP);
+    watch_slow(logs);
+    return done ? errand : NULL;
+}
+
+void logs_leave_to(struct logs *logs, struct errand wanted) {
+    struct errand *errand = make_errand(wanted);
+    if (errand != NULL) logs_post(logs, &errand->job);
 }
 
 bool logs_full(const struct logs *logs) {

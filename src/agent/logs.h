@@ -7,6 +7,7 @@
 #ifndef AGENT_LOGS_H
 #define AGENT_LOGS_H
 
+#include "base/buffer.h"
 #include "base/storage.h"
 #include "loop/loop.h"
 
@@ -43,6 +44,29 @@ void log_close(struct log *log);                               /* behind what wa
 
 /* Has the thread do something else on that storage, behind what was added. */
 void logs_post(struct logs *logs, struct storage_job *job);
+
+/* A call on that storage without which the loop cannot go on: the thread makes it, and the loop waits for 2 s at
+ * most, once: from then on it is known that the storage hangs. */
+struct errand {
+    struct storage_job job;
+    void (*act)(struct errand *errand); /* in the thread */
+    const char *what;                   /* "opening", for messages; static */
+    char *path;                         /* of the file, or of a place; copied */
+    unsigned rank;                      /* of what is made in the place */
+    int64_t from;                       /* where a text begins */
+    int fd;                             /* what was opened, or -errno; who takes it leaves -1 */
+    int64_t size;                       /* of the file */
+    struct buffer text;                 /* that was read */
+};
+
+/* What came of it, until the loop's next turn; NULL where it is not known: it hangs, or there is no memory. */
+struct errand *logs_do(struct logs *logs, struct errand wanted);
+/* The same without a wait: nobody is told what came of it. */
+void logs_leave_to(struct logs *logs, struct errand wanted);
+
+/* For `act`: opens a file to add to it; opens one, and reads its last bytes, 1 MiB at most, from `from` on. */
+void errand_append(struct errand *errand);
+void errand_read(struct errand *errand);
 
 bool logs_full(const struct logs *logs); /* it is time to read no more output */
 void logs_hurry(struct logs *logs);      /* a run that is killed waits for no room */

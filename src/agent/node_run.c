@@ -214,7 +214,7 @@ static int open_run(struct node_run *run, ty_error *err) {
     run->outbox.loop = run->sweep.loop = run->loop;
     run->channels.outbox = &run->outbox;
     run->hang = (struct hang){.loop = run->loop, .found = on_hung, .context = run};
-    run->stacks = (struct stacks){.loop = run->loop, .done = on_stacks, .context = run};
+    run->stacks = (struct stacks){.loop = run->loop, .logs = &run->logs, .done = on_stacks, .context = run};
     run->sweep.template = run->service->template;
     run->sweep.ended = swept;
     run->sweep.context = run;
@@ -229,8 +229,8 @@ static int open_run(struct node_run *run, ty_error *err) {
     if (run->log != NULL) log_set_sink(write_log, run);
     int code = signals_start(run);
     if (code < 0) return ty_fail(err, code, "cannot catch signals: %s", strerror(-code));
-    template_enter(run->service->template, run->loop, run->service->start->log_path, attempt_template_changed,
-                   run);
+    template_enter(run->service->template, run->loop, &(struct template_log){&run->logs, path},
+                   attempt_template_changed, run);
     code = watch_parent(run);
     if (code < 0) return ty_fail(err, code, "cannot watch the controller: %s", strerror(-code));
     code = channel_create_over(run->loop, run->service->transport, &events, run, &run->outbox.channel, err);

@@ -80,6 +80,18 @@ static int listen_at(const char *path, unsigned rank) {
     return TAKE_FD(fd);
 }
 
+static void make_socket(struct errand *errand) {
+    errand->fd = listen_at(errand->path, errand->rank);
+}
+
+static void remove_socket(struct errand *errand) {
+    struct sockaddr_un address;
+    CLEANUP_FD int directory = open_place(errand->path);
+    name_socket(directory, errand->rank, &address);
+    (void)unlink(address.sun_path);
+    (void)rmdir(errand->path); /* the last one */
+}
+
 static void drop(struct pty *pty, struct loop_watch *watch, int *fd) {
     if (*fd < 0) return;
     loop_watch_stop(pty->outbox->loop, watch);
@@ -181,6 +193,7 @@ static void on_connection(void *context, unsigned events) {
 
 int pty_start(struct pty *pty, const struct pty_config *config, ty_error *err) {
     *pty = (struct pty){.outbox = config->outbox,
+                        .logs = config->logs,
                         .rank = config->rank,
                         .attached = config->attached,
                         .context = config->context,
@@ -194,7 +207,10 @@ int pty_start(struct pty *pty, const struct pty_config *config, ty_error *err) {
                        strerror(errno));
     if (config->run_path[0] == '\0') return 0;
     if (asprintf(&pty->directory, "%s/attach", config->run_path) < 0) return ty_fail_memory(err);
-    pty->listen_fd = listen_at(pty->directory, pty->rank);
+    struct errand *errand = logs_do(
+        pty->logs,
+        (struct errand){.act = make_socket, .what = "making", .path = pty->directory, .rank = pty->rank});
+    pty->listen_fd = errand == NULL ? -ETIMEDOUT : TAKE_FD(errand->fd);
     pty->listen = (struct loop_watch){.callback = on_connection, .context = pty};
     if (pty->listen_fd < 0)
         outbox_log(pty->outbox, LOG_LEVEL_WARNING,
@@ -220,17 +236,14 @@ void pty_hang_up(struct pty *pty) {
 }
 
 void pty_end(struct pty *pty) {
-    struct sockaddr_un address;
     if (pty->outbox == NULL) return;
     pty_hang_up(pty);
     if (pty->client_fd >= 0) write_shown(pty);
     let_go(pty);
-    if (pty->listen_fd >= 0) {
-        CLEANUP_FD int directory = open_place(pty->directory);
-        name_socket(directory, pty->rank, &address);
-        (void)unlink(address.sun_path);
-        (void)rmdir(pty->directory); /* the last one */
-    }
+    if (pty->listen_fd >= 0)
+        logs_leave_to(pty->logs,
+                      (struct errand){
+                          .act = remove_socket, .what = "removing", .path = pty->directory, .rank = pty->rank});
     drop(pty, &pty->listen, &pty->listen_fd);
     drop(pty, &pty->master, &pty->master_fd);
     buffer_done(&pty->typed);

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 
+#include "agent/logs.h"
 #include "agent/outbox.h"
 
 /* ATTACH_INPUT: bytes that were typed. ATTACH_SIZE: rows and columns, two uint16_t. */
@@ -18,6 +19,7 @@ enum { ATTACH_PACKET = 4 << 10 };
 
 struct pty { /* zero-initialised: the worker has none */
     struct outbox *outbox;
+    struct logs *logs;
     uint32_t rank;
     void (*attached)(void *context, struct buffer *shown);
     void *context;
@@ -38,6 +40,7 @@ struct pty_config {
     struct outbox *outbox;
     uint32_t rank;
     int master_fd, slave_fd; /* duplicated */
+    struct logs *logs;       /* make the socket, and remove it */
     const char *run_path;    /* borrowed during the call */
     void (*attached)(void *context,
                      struct buffer *shown); /* a client is new: appends what it is to see first */

@@ -6,17 +6,14 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/stack_save.h"
 #include "base/cleanup.h"
-#include "base/file.h"
 #include "base/log.h"
 
 /* All stacks of a node; less than what the controller waits. */
 #define STACKS_LIMIT (25 * NS_PER_S)
-enum { STACKS_FILE_MAX = 1 << 20 };
 
 static void format_path(const struct stacks *stacks, const struct worker_process *worker, struct buffer *path) {
     buffer_printf(path, "%s/logs/rank-%u.stack", stacks->launch->body->run_path, worker->rank);
@@ -51,9 +48,13 @@ static int start_job(const struct stacks *stacks, const struct worker_process *w
     return spawn_start(&spawn, pid, err);
 }
 
-static long file_size(const char *path) {
-    struct stat status;
-    return stat(path, &status) == 0 ? (long)status.st_size : 0;
+static struct errand *read_saved(const struct stacks *stacks, const struct worker_process *worker,
+                                 int64_t from) {
+    CLEANUP(buffer_done) struct buffer path = {0};
+    format_path(stacks, worker, &path);
+    if (path.failed) return NULL;
+    return logs_do(stacks->logs,
+                   (struct errand){.act = errand_read, .what = "reading", .path = path.data, .from = from});
 }
 
 static struct worker_process *first_hung(const struct stacks *stacks) {
@@ -63,15 +64,10 @@ static struct worker_process *first_hung(const struct stacks *stacks) {
 }
 
 static void read_frames(const struct stacks *stacks, struct buffer *frames) {
-    CLEANUP(buffer_done) struct buffer path = {0}, text = {0};
     const struct worker_process *worker = first_hung(stacks);
-    if (worker == NULL) return;
-    format_path(stacks, worker, &path);
-    if (path.failed || file_size(path.data) > STACKS_FILE_MAX ||
-        file_read(path.data, STACKS_FILE_MAX, &text, NULL) < 0)
-        return;
-    if ((size_t)stacks->offset > text.size) return;
-    stack_text_frames(text.data + stacks->offset, text.size - (size_t)stacks->offset, frames);
+    const struct errand *saved = worker != NULL ? read_saved(stacks, worker, stacks->offset) : NULL;
+    if (saved != NULL && saved->text.size > 0 && !saved->text.failed)
+        stack_text_frames(saved->text.data, saved->text.size, frames);
 }
 
 static void finish(struct stacks *stacks) {
@@ -127,12 +123,8 @@ void stacks_start(struct stacks *stacks, const struct node_launch *launch, struc
     stacks->limit = (struct loop_timer){.callback = on_limit, .context = stacks};
     (void)loop_timer_start(stacks->loop, &stacks->limit, STACKS_LIMIT);
     const struct worker_process *hung = first_hung(stacks);
-    if (hung != NULL) {
-        /* Where the news in its file begin. */
-        CLEANUP(buffer_done) struct buffer path = {0};
-        format_path(stacks, hung, &path);
-        stacks->offset = path.failed ? 0 : file_size(path.data);
-    }
+    const struct errand *before = hung != NULL ? read_saved(stacks, hung, INT64_MAX) : NULL;
+    stacks->offset = before != NULL ? before->size : 0; /* the news in its file begin there */
     go_on(stacks);
 }
 

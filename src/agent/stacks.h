@@ -9,6 +9,7 @@ enum { STACKS_AT_ONCE = 2 };
 
 struct stacks { /* zero-initialised but for loop, done and context */
     struct loop *loop;
+    struct logs *logs; /* read what was saved */
     /* All are saved, or the limit passed; `frames` are the innermost lines of the first that hangs, maybe
      * none. Borrowed. */
     void (*done)(void *context, const struct buffer *frames);
@@ -21,7 +22,7 @@ struct stacks { /* zero-initialised but for loop, done and context */
     struct stacks_job {
         pid_t pid; /* 0: free */
     } jobs[STACKS_AT_ONCE];
-    long offset; /* of what is new in the file of the first that hangs */
+    int64_t offset; /* of what is new in the file of the first that hangs */
     struct loop_timer limit;
 };
 

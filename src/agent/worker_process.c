@@ -154,6 +154,7 @@ static int serve_terminal(struct worker_process *worker, const Wire__Launch *bod
                                           .rank = worker->rank,
                                           .master_fd = ends->output[0],
                                           .slave_fd = ends->slave,
+                                          .logs = worker->logs,
                                           .run_path = body->run_path,
                                           .attached = show_before,
                                           .context = worker},

@@ -341,6 +341,15 @@ bool storage_wait(struct storage *storage, nanoseconds limit) {
     return idle;
 }
 
+bool storage_do(struct storage *storage, struct storage_job *job, nanoseconds limit) {
+    bool hopeless = storage_slow(storage);
+    if (hopeless)
+        job->release(job);
+    else
+        storage_post(storage, job);
+    return !hopeless && wait_for_work(storage, limit);
+}
+
 nanoseconds storage_patience(struct storage *storage, nanoseconds limit) {
     const nanoseconds least = 2 * NS_PER_S;
     return limit < least && !storage_slow(storage) ? least : limit;

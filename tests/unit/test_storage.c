@@ -63,7 +63,8 @@ static void heard(struct storage_job *job) {
     if (numbered->again) post(numbered->storage, numbered->number + 100, note, false);
 }
 
-static void post(struct storage *storage, int number, void (*work)(struct storage_job *), bool again) {
+static struct storage_job *make(struct storage *storage, int number, void (*work)(struct storage_job *),
+                                bool again) {
     struct numbered *made = malloc(sizeof *made);
     assert_non_null(made);
     *made = (struct numbered){{.work = work,
@@ -75,7 +76,11 @@ static void post(struct storage *storage, int number, void (*work)(struct storag
                               storage,
                               number,
                               again};
-    storage_post(storage, &made->job);
+    return &made->job;
+}
+
+static void post(struct storage *storage, int number, void (*work)(struct storage_job *), bool again) {
+    storage_post(storage, make(storage, number, work, again));
 }
 
 static void keep_log(void *context, enum log_level level, const char *subsystem, const char *text) {
@@ -180,6 +185,28 @@ static void test_hang_is_told_once(void **state) {
     assert_true(storage_wait(storage, LONG));
     storage_close(storage, LONG);
     assert_int_equal(released, 3);
+}
+
+/* Whoever cannot go on without it waits once. */
+static void test_one_that_is_waited_for(void **state) {
+    struct storage *storage = *state;
+    post(storage, 1, note, false);
+    assert_true(storage_do(storage, make(storage, 2, note, false), LONG));
+    assert_int_equal(worked, 2);
+    assert_string_equal(order, ""); /* the loop hears of it as of any other */
+    storage_take(storage);
+    assert_string_equal(order, "1 2 ");
+    assert_false(storage_do(storage, make(storage, 3, hang, false), SHORT));
+    assert_non_null(strstr(logged, "the storage hangs: removing /runs/r/old has not returned for "));
+    assert_int_equal(released, 2);
+    assert_false(storage_do(storage, make(storage, 4, note, false), LONG)); /* it is known by now */
+    assert_int_equal(released, 3);
+    assert_int_equal(write(gate[1], "x", 1), 1);
+    assert_int_equal(poll(&(struct pollfd){.fd = storage_fd(storage), .events = POLLIN}, 1, 60000), 1);
+    storage_take(storage);
+    assert_string_equal(order, "1 2 3 ");
+    assert_true(storage_do(storage, make(storage, 5, note, false), LONG));
+    assert_true(storage_wait(storage, LONG));
 }
 
 /* The thread that was left frees all when it comes back, and does nothing more. */
@@ -296,6 +323,7 @@ int main(void) {
         TEST(test_descriptor_tells),
         TEST(test_nothing_posted_starts_no_thread),
         TEST(test_hang_is_told_once),
+        TEST(test_one_that_is_waited_for),
         TEST(test_close_leaves_what_hangs),
         TEST(test_nothing_begins_while_it_is_held),
         TEST(test_what_is_held_in_the_end_never_begins),

@@ -86,7 +86,7 @@ static void open_world(struct world *world) {
     world->loop = loop_create(NULL);
     world->template = template_create();
     assert_true(world->loop != NULL && world->template != NULL);
-    template_enter(world->template, world->loop, "", on_changed, NULL);
+    template_enter(world->template, world->loop, &(struct template_log){NULL, ""}, on_changed, NULL);
 }
 
 static void close_world(struct world *world) {
@@ -198,7 +198,7 @@ static void bring_into(struct world *world, enum template_state state) {
         world->template->run.control.pid = 0;
         template_abandon(world->template, "the attempt is over");
         (void)template_leave(world->template, true);
-        template_enter(world->template, world->loop, "", on_changed, NULL);
+        template_enter(world->template, world->loop, &(struct template_log){NULL, ""}, on_changed, NULL);
     }
     if (state == TEMPLATE_WAKING) happen(world, ON_LAUNCH);
     assert_int_equal(template_state(world->template), state);
@@ -243,7 +243,7 @@ static void expect_next_launch(struct world *world) {
     static char *words[] = {"/bin/true", "another template"};
     template_forget(world->template);
     (void)template_leave(world->template, false);
-    template_enter(world->template, world->loop, "", on_changed, NULL);
+    template_enter(world->template, world->loop, &(struct template_log){NULL, ""}, on_changed, NULL);
     world->body.template_argv = words;
     for (const enum template_event_kind *event = way_into(TEMPLATE_READY); *event != TEMPLATE_EVENTS; event++)
         happen(world, *event);

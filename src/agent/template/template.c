@@ -94,22 +94,24 @@ void template_give(struct template *template, int control_fd, pid_t pid) {
     template->given = true;
 }
 
-void template_enter(struct template *template, struct loop *loop, const char *log_path,
+void template_enter(struct template *template, struct loop *loop, const struct template_log *log,
                     void (*changed)(void *context), void *context) {
     struct template_process *zygote = &template->zygote, *run = &template->run;
     siginfo_t info = {0};
     template->loop = loop;
-    template->log_path = log_path;
+    template->logs = log->logs;
+    template->log_path = log->path;
     template->changed = changed;
     template->context = context;
     template->limit = (struct loop_timer){.callback = on_limit, .context = template};
     template->tell = (struct loop_timer){.callback = on_tell, .context = template};
-    zygote->log_offset = run->log_offset = template_log_size(template);
     bool lives = zygote->control.pid > 0 &&
                  waitid(P_PID, (id_t)zygote->control.pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
                  info.si_pid == 0;
     bool heard = template_process_exists(run) ? control_watch(&run->control, loop, NULL) == 0
                                               : lives && control_watch(&zygote->control, loop, NULL) == 0;
+    const struct errand *before = heard ? template_read_log(template, INT64_MAX) : NULL;
+    zygote->log_offset = run->log_offset = before != NULL ? before->size : 0;
     if (heard) return;
     template_end_process(zygote);
     template_end_process(run);

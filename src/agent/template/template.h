@@ -59,10 +59,15 @@ void template_destroy(struct template *template); /* ends what lives; NULL is fi
  * is taken over. It is the only one that this template ever has. */
 void template_give(struct template *template, int control_fd, pid_t pid);
 
+/* Takes what the template writes; a path of "": nothing does. Both are borrowed until template_leave. */
+struct template_log {
+    struct logs *logs; /* opens it */
+    const char *path;
+};
+
 /* Begins to serve a run on its loop. `changed` is called, never from within a call of ours, when the state
- * is another or an answer has come. `log_path` takes what the template writes; "": none; borrowed until
- * template_leave. */
-void template_enter(struct template *template, struct loop *loop, const char *log_path,
+ * is another or an answer has come. */
+void template_enter(struct template *template, struct loop *loop, const struct template_log *log,
                     void (*changed)(void *context), void *context);
 
 /* Ends the run's template, and the zygote as well unless it is kept. True when there was something to end:

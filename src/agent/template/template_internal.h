@@ -5,6 +5,7 @@
 #define AGENT_TEMPLATE_INTERNAL_H
 
 #include "agent/node_launch.h"
+#include "agent/logs.h"
 #include "agent/template/control.h"
 #include "agent/template/template.h"
 #include "base/buffer.h"
@@ -17,7 +18,7 @@ struct template_process {
     struct control control; /* first: what the socket's calls give back is ours */
     struct template *template;
     const char *name;
-    off_t log_offset; /* where in the log its own lines begin */
+    int64_t log_offset; /* where in the log its own lines begin */
 };
 
 /* A child that was reaped before it was known whose it was. */
@@ -39,6 +40,7 @@ struct template {
     unsigned n_reaped;
 
     struct loop *loop; /* of the run that is served; NULL between runs */
+    struct logs *logs;
     const char *log_path;
     void (*changed)(void *context);
     void *context;
@@ -90,7 +92,8 @@ int template_start_zygote(struct template *template, ty_error *err);
 /* Asks the zygote for the run's template, which is listened to once its pid is known. */
 int template_ask_run(struct template *template, ty_error *err);
 void template_end_process(struct template_process *process); /* none is fine */
-off_t template_log_size(const struct template *template);
+/* What the log has from there on; NULL where it cannot be known. */
+struct errand *template_read_log(const struct template *template, int64_t from);
 /* How it ended (`status`: as reaped, -1 unknown), with the last line that it wrote. */
 void template_describe_end(const struct template_process *process, int status, struct buffer *out);
 /* That it did not answer in time, with its last line. */

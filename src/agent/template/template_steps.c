@@ -2,7 +2,6 @@
  * ended; and how one ended by itself is said, with the last line that it wrote as the reason. */
 #include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,20 +9,26 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
-enum { LOG_TAIL = 2048 };
+enum { LINE_TOLD = 400 };
 
-static int open_output(const struct template *template) {
-    int fd = template->log_path[0] != '\0'
-                 ? open(template->log_path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644)
-                 : -1;
-    return fd >= 0 ? fd : open("/dev/null", O_WRONLY | O_CLOEXEC);
+/* Where the process's news begin there is `log_offset`. */
+static int open_output(struct template_process *process) {
+    const struct template *template = process->template;
+    bool logs = template->log_path[0] != '\0';
+    struct errand *errand = !logs
+                                ? NULL
+                                : logs_do(template->logs, (struct errand){.act = errand_append,
+                                                                          .what = "opening",
+                                                                          .path = (char *)template->log_path});
+    if (errand == NULL || errand->fd < 0) return open("/dev/null", O_WRONLY | O_CLOEXEC);
+    process->log_offset = errand->size;
+    return TAKE_FD(errand->fd);
 }
 
 int template_start_zygote(struct template *template, ty_error *err) {
     struct template_process *zygote = &template->zygote;
     CLEANUP_FD int theirs = -1;
-    CLEANUP_FD int output = open_output(template);
-    zygote->log_offset = template_log_size(template);
+    CLEANUP_FD int output = open_output(zygote);
     buffer_done(&template->key);
     template_key(template->launch, &template->key);
     int result = template->key.failed ? ty_fail_memory(err) : control_open(&zygote->control, &theirs, err);
@@ -37,9 +42,8 @@ int template_ask_run(struct template *template, ty_error *err) {
     struct template_process *run = &template->run;
     CLEANUP(buffer_done) struct buffer words = {0};
     CLEANUP_FD int theirs = -1;
-    CLEANUP_FD int output = open_output(template);
+    CLEANUP_FD int output = open_output(run);
     CLEANUP_FD int payload = -1;
-    run->log_offset = template_log_size(template);
     int result = template_run_words(template->launch, &words, err);
     if (result == 0) result = node_launch_open_payload(template->launch, &payload, err);
     if (result == 0) result = control_open(&run->control, &theirs, err);
@@ -54,25 +58,25 @@ void template_end_process(struct template_process *process) {
     (void)control_close(&process->control);
 }
 
-off_t template_log_size(const struct template *template) {
-    struct stat status;
-    return stat(template->log_path, &status) == 0 ? status.st_size : 0;
+struct errand *template_read_log(const struct template *template, int64_t from) {
+    if (template->log_path[0] == '\0') return NULL;
+    return logs_do(template->logs, (struct errand){.act = errand_read,
+                                                   .what = "reading",
+                                                   .path = (char *)template->log_path,
+                                                   .from = from});
 }
 
 /* ": LINE", of the last line that it wrote; nothing when it wrote none. */
 static void append_last_line(const struct template_process *process, struct buffer *out) {
-    const char *path = process->template->log_path;
-    char text[LOG_TAIL + 1];
-    CLEANUP_FD int fd = path[0] != '\0' ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    off_t size = template_log_size(process->template);
-    off_t from = size - LOG_TAIL > process->log_offset ? size - LOG_TAIL : process->log_offset;
-    ssize_t n = fd < 0 ? -1 : pread(fd, text, LOG_TAIL, from);
-    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == ' '))
-        n--;
-    if (n <= 0) return;
-    text[n] = '\0';
-    const char *line = strrchr(text, '\n');
-    buffer_printf(out, ": %.400s", line != NULL ? line + 1 : text);
+    const struct errand *log = template_read_log(process->template, process->log_offset);
+    size_t size = log != NULL && !log->text.failed ? log->text.size : 0;
+    const char *text = size > 0 ? log->text.data : "";
+    while (size > 0 && (text[size - 1] == '\n' || text[size - 1] == ' '))
+        size--;
+    if (size == 0) return;
+    const char *newline = memrchr(text, '\n', size), *line = newline != NULL ? newline + 1 : text;
+    size -= (size_t)(line - text);
+    buffer_printf(out, ": %.*s", size < LINE_TOLD ? (int)size : LINE_TOLD, line);
 }
 
 void template_describe_end(const struct template_process *process, int status, struct buffer *out) {

@@ -4,7 +4,8 @@
  * TRAINYARD_FAIL is "CALL ERRNO PART": every call of this name ("write" stands for all that put bytes into a
  * file, "sync" for all that sync one) on a file whose path holds PART fails with this errno. ERRNO 0: a write
  * takes one byte at a time, and every second call is interrupted (EINTR) first. ERRNO -1: it never returns; so
- * may a rename ("rename") and a removal ("unlink"), of paths that hold PART, and a read ("read"). ERRNO -2, -3
+ * may a rename ("rename"), a removal ("unlink") and a directory ("mkdir"), of paths that hold PART, and a read
+ * ("read"). ERRNO -2, -3
  * ..: it takes 2, 3 .. tenths of a second. TRAINYARD_FAIL_WHEN names a file without which nothing fails,
  * TRAINYARD_FAIL_MARK one that is made when a call begins to hang. TRAINYARD_CLOCK_JUMPS makes the wall clock
  * alternate between an hour too early and an hour too late. */
@@ -19,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -120,6 +122,12 @@ EXPORT int renameat2(int from_at, const char *from, int to_at, const char *to, u
     NEXT(int, renameat2, int, const char *, int, const char *, unsigned);
     if (fault < 0 && is_due("rename") && strstr(from, part) != NULL) hang();
     return next(from_at, from, to_at, to, flags);
+}
+
+EXPORT int mkdir(const char *path, mode_t mode) {
+    NEXT(int, mkdir, const char *, mode_t);
+    if (fault < 0 && is_due("mkdir") && strstr(path, part) != NULL) hang();
+    return next(path, mode);
 }
 
 EXPORT int unlinkat(int at, const char *path, int flags) {

@@ -372,6 +372,17 @@ class Disks(FaultCase):
                 self.assert_status(0, self.finish(self.shell("true", "--name", name, "--resume")))
                 self.assertEqual([(1,), (2,)], self.rows("SELECT DISTINCT attempt FROM events WHERE kind = 'attempt'", name))
 
+    def test_a_terminal_on_storage_that_hangs(self):
+        """D6: nobody can attach, which is told with the path; the worker runs, and its run ends."""
+        env = failing("mkdir", -1, "/attach")
+        process = self.start_run("--name", "r", "-n", 2, "--pty", "--", "sh", "-c", "echo hello from $RANK", env=env)
+        finished = self.assert_status(0, self.finish(process, 60))
+        self.assertIn("hello from 0", finished.out)
+        self.assertIn("hello from 1", finished.out)
+        self.assertIn("the storage hangs: making %s/r/attach has not returned for" % self.storage, finished.err)
+        self.assertIn("nobody can attach to rank 1", finished.err)
+        self.assert_clean()
+
     @TOGETHER
     def test_a_start_on_storage_that_hangs(self):
         """D6: the path is told, and a signal ends the command at once; nothing was begun."""
