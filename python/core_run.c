@@ -149,6 +149,19 @@ static PyObject *stop(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+static PyObject *checkpoint_metrics(PyObject *self, PyObject *args) {
+    unsigned long long number;
+    const char *metrics;
+    if (!PyArg_ParseTuple(args, "Ks:checkpoint_metrics", &number, &metrics)) return NULL;
+    ty_run *run = run_of(self);
+    if (run == NULL) return NULL;
+    ty_error err = {0};
+    int result;
+    ALONE(self, result = ty_run_checkpoint_metrics(run, number, metrics, &err));
+    apply_stops(self, run);
+    return result < 0 ? core_raise(state_of(self), &err) : PyBool_FromLong(result);
+}
+
 /* Gives the exception that is being raised the attribute `result`; what goes wrong there leaves it without. */
 static void attach_result(PyObject *json) {
     PyObject *type, *exception, *trace;
@@ -183,6 +196,9 @@ static PyMethodDef methods[] = {
     {"dispatch", dispatch, METH_NOARGS,
      "dispatch() -> bool\n\nDoes what can be done now; False: it has ended."},
     {"next_event", next_event, METH_NOARGS, "next_event() -> str | None\n\nThe next event, as JSON."},
+    {"checkpoint_metrics", checkpoint_metrics, METH_VARARGS,
+     "checkpoint_metrics(number, metrics_json) -> bool\n\nThe metrics of a kept checkpoint from now on; False: "
+     "it is not kept (see ty_run_checkpoint_metrics)."},
     {"stop", stop, METH_VARARGS, "stop(signal)\n\nAs one Ctrl-C: first politely, again: at once."},
     {"close", close_, METH_NOARGS,
      "close() -> str\n\nThe result as JSON. Raises what failed; its attribute `result` is then that JSON, or "

@@ -26,6 +26,7 @@ _HOMES = {
     "reported": ("CheckpointUploadMode", "ReportedCheckpoint"),
     "result": ("Result",),
     "trainer": ("BackendConfig", "DataParallelTrainer"),
+    "validation": ("ValidationConfig", "ValidationTaskConfig"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 _MODULES = ("collective", "jax", "torch")
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
     from .result import Result as Result
     from .trainer import BackendConfig as BackendConfig
     from .trainer import DataParallelTrainer as DataParallelTrainer
+    from .validation import ValidationConfig as ValidationConfig
+    from .validation import ValidationTaskConfig as ValidationTaskConfig
 
 
 def __getattr__(name: str) -> Any:

@@ -138,6 +138,9 @@ def report(
     Ranks may bring files of their own, or the same ones; where a file of one name differs, the one that came first is kept, and a
     RuntimeWarning names it (SYNC).
 
+    validation: True, or a ValidationTaskConfig, has the checkpoint validated beside the training, by the `validation_config` of the
+    trainer: the one that the first rank with a checkpoint gives counts. What comes of it is added to the checkpoint's metrics.
+
     Metrics are kept as JSON. Numbers, text, lists, dicts, tuples, sets, bytes, dates, numbers and arrays of numpy and what can be
     made one come back with their types, in callbacks and from the run's directory; of other objects comes their repr, a text.
 
@@ -194,6 +197,7 @@ def get_all_reported_checkpoints(
 ) -> list[ReportedCheckpoint]:
     """The kept checkpoints, oldest first, once every rank has made as many reports as this one and their checkpoints are committed.
 
-    TimeoutError names the ranks that have not made theirs within `timeout_s`; None waits for them.
+    TimeoutError names the ranks that have not made theirs within `timeout_s`; None waits for them. With VALIDATED what is
+    to be validated is waited for as well, within the same time; `status` tells which still is.
     """
     return runtime.session("get_all_reported_checkpoints").checkpoints_reported(consistency_mode, timeout_s)

@@ -14,7 +14,7 @@ import sys
 import threading
 import traceback
 import warnings
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from . import _command, _core, callbacks, defaults, failures, limits, payload, reports
 from .config import RunConfig, ScalingConfig, check_directory, check_environment, is_utf8, settings_of
@@ -24,6 +24,7 @@ from .screen import harmless
 
 if TYPE_CHECKING:
     from .remote import Remote
+    from .validation import Validations
 
 _EVENTS = ["log", "run", "attempt", "failure", "exited", "start_failed", "node_lost", "attempt_end"]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -75,6 +76,7 @@ class Driver:
         self._display = None
         self._attempt_end: dict[str, Any] | None = None  # of the last attempt
         self._remote: Remote | None = None
+        self._validations: Validations | None = None
         self._stopped = False
         self._pid = os.getpid()
         self._wake = -1
@@ -97,6 +99,7 @@ class Driver:
                 stack.enter_context(self._display)
             signals = stack.enter_context(_Signals(self))
             self._find_remote()
+            stack.callback(self._find_validations())
             self._run = _open(self.request(), data)
             try:
                 if self._stopped:
@@ -140,6 +143,33 @@ class Driver:
         base, filesystem = remote.find(config.storage_path, config.storage_filesystem)
         self._remote = remote.Remote(base, filesystem, _warn)
         self._remote.prepare(config.name, _core.storage_path(), self._config.resume or defaults.policy.resume)
+
+    def _find_validations(self) -> Callable[[], None]:
+        """Makes ready what is validated beside the training, also what an earlier `fit` of the run left; gives what ends it."""
+        config = self._trainer.validation_config
+        if config is None:
+            return lambda: None
+        from . import validation
+
+        asked = (config.ray_remote_kwargs.get("runtime_env") or {}).get("env_vars") or {}
+        environment = {name: text for name, text in self._environment().items() if text is not None}
+        facts = {**self._facts(), "returned": None}
+        made = validation.Validations(
+            config,
+            _interpreter(),
+            {**environment, **asked},
+            facts,
+            subprocess.DEVNULL if self._config.quiet or defaults.policy.quiet else None,
+        )
+        self._validations = made
+        if self._resumes() and self._config.name is not None:
+            from . import result
+
+            path = os.path.join(self._storage_path() or _core.storage_path(), self._config.name)
+            with contextlib.suppress(_core.Error, OSError, ValueError):  # the run itself will tell
+                for one in json.loads(_core.result_read(path))["checkpoints"]:
+                    made.resume(one["number"], result._directory(path, one["name"]), one["metrics"])
+        return made.stop
 
     def _finish_remote(self, error: Exception | None) -> None:
         if self._remote is None:
@@ -273,6 +303,7 @@ class Driver:
             else None,
             "returned": self._returned.place,
             "exits_fail": defaults.policy.exits_fail,
+            "validates": self._trainer.validation_config is not None,
         }
 
     @contextlib.contextmanager
@@ -302,6 +333,8 @@ class Driver:
             names += reports.KINDS
         if self._remote is not None:
             names += ["checkpoint"]
+        if self._validations is not None:
+            names += [*reports.KINDS, "run_end"]
         if self._display is not None:
             names += self._display.events
         return sorted(set(names))
@@ -317,11 +350,35 @@ class Driver:
                 for text in iter(self._run.next_event, None):
                     self._take(json.loads(text))
                 if not goes_on:
-                    return
-                for fd, events in poller.poll(self._run.timeout_ms()):
-                    if fd == wake and events & select.POLLIN:
-                        with contextlib.suppress(OSError):  # of a callback that closed it
-                            os.read(wake, 4096)
+                    break
+                timeout = self._run.timeout_ms()
+                with self._validated(poller, timeout) as timeout:
+                    for fd, events in poller.poll(timeout):
+                        if fd == wake and events & select.POLLIN:
+                            with contextlib.suppress(OSError):  # of a callback that closed it
+                                os.read(wake, 4096)
+            poller.unregister(self._run.fileno())
+            while self._validations is not None and not self._stopped:
+                with self._validated(poller, -1) as timeout:
+                    if not self._validations.busy:
+                        break
+                    poller.poll(timeout)
+
+    @contextlib.contextmanager
+    def _validated(self, poller: select.poll, timeout_ms: int) -> Iterator[int]:
+        """Around a wait: what is validated goes on, and ends the wait when it has ended. Gives how long to wait at most."""
+        if self._validations is None:
+            yield timeout_ms
+            return
+        self._validations.step(self._run)
+        fd = self._validations.fd
+        if fd >= 0:
+            poller.register(fd, select.POLLIN)
+        try:
+            yield self._validations.timeout_ms(timeout_ms)
+        finally:
+            if fd >= 0:
+                poller.unregister(fd)
 
     def _take(self, event: dict[str, Any]) -> None:
         kind = event["event"]
@@ -335,6 +392,10 @@ class Driver:
             self._tell_attempt(self._attempt_end)
         if self._remote is not None:
             self._tell_remote(kind, event)
+        if self._validations is not None and kind in reports.KINDS:
+            self._validations.take(event, self._run)
+        elif kind == "run_end" and event.get("outcome") == "time_limit":
+            self._stopped = True  # nothing is waited for any more
         self._failures.take(event)
         if self._display is not None:
             self._display.take(event)
@@ -574,6 +635,7 @@ class _Signals:
     def _handle(self, number: int, frame: Any) -> None:
         self._caught = self._caught or number
         if self._driver._run is not None:
+            self._driver._stopped = True
             with contextlib.suppress(ValueError):
                 self._driver._run.stop(number)
             self._driver.wake()

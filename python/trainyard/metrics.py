@@ -18,6 +18,8 @@ import sys
 from typing import Any, Callable
 
 TYPES = "$types"
+VALIDATION = "$validation"  # how the checkpoint of the report is to be validated, a dict; or how that ended, a text
+_NOTES = {TYPES: "the types of the others", VALIDATION: "the checkpoint's validation"}
 _NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _PLAIN = frozenset((float, bool, type(None)))
 _INTEGER_MAX = 2**63
@@ -27,23 +29,22 @@ _NUMPY = frozenset("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
-def dump(metrics: dict[str, Any]) -> str:
-    """The metrics as a JSON object on one line. TypeError for what is no dict, ValueError for a tensor inside, or an object that
-    has no form as text."""
-    if type(metrics) is dict and _is_flat(metrics):
+def dump(metrics: dict[str, Any], validation: dict[str, Any] | str | None = None) -> str:
+    """The metrics as a JSON object on one line, with what is noted of a validation. TypeError for what is no dict, ValueError for a
+    tensor inside, or an object that has no form as text."""
+    if validation is None and type(metrics) is dict and _is_flat(metrics):
         return _encode(metrics)
     if not isinstance(metrics, dict):
         raise TypeError(f"`metrics` must be a dict of names to values, not {type(metrics).__name__}")
     for name in metrics:
         if not isinstance(name, str):
             raise ValueError(f"`metrics`: the name {name!r} must be text, not {type(name).__name__}")
-        if name == TYPES:
-            raise ValueError(
-                f"`metrics`: the name {TYPES} is taken for the types of the others: choose another"
-            )
+        if name in _NOTES:
+            raise ValueError(f"`metrics`: the name {name} is taken for {_NOTES[name]}: choose another")
     types: dict[str, str] = {}
+    noted = metrics if validation is None else {**metrics, VALIDATION: validation}
     try:
-        plain = {str(name): _plain(value, _inside("", name), types) for name, value in metrics.items()}
+        plain = {str(name): _plain(value, _inside("", name), types) for name, value in noted.items()}
     except RecursionError:
         raise ValueError("`metrics`: values are nested too deeply, or hold themselves") from None
     return _encode({**plain, TYPES: types} if types else plain)
@@ -63,7 +64,7 @@ def _is_flat(metrics: dict[str, Any]) -> bool:
     """Whether JSON gives every value back as it is."""
     for name, value in metrics.items():
         kind = type(value)
-        if type(name) is not str or name == TYPES:
+        if type(name) is not str or name in _NOTES:
             return False
         if kind in _PLAIN:
             continue
@@ -196,10 +197,23 @@ def restore(value: Any) -> Any:
     """The same, from JSON already parsed. What the words do not fit stays as JSON has it."""
     if not isinstance(value, dict):
         return _restored(value, "", {})
+    types = _types(value)
+    return {
+        name: _restored(item, _inside("", name), types) for name, item in value.items() if name not in _NOTES
+    }
+
+
+def validation(value: dict[str, Any]) -> dict[str, Any] | str | None:
+    """What is noted of a validation in metrics from JSON."""
+    noted: dict[str, Any] | str | None = _restored(
+        value.get(VALIDATION), _inside("", VALIDATION), _types(value)
+    )
+    return noted
+
+
+def _types(value: dict[str, Any]) -> dict[str, str]:
     types = value.get(TYPES)
-    if not isinstance(types, dict):
-        types = {}
-    return {name: _restored(item, _inside("", name), types) for name, item in value.items() if name != TYPES}
+    return types if isinstance(types, dict) else {}
 
 
 def _restored(value: Any, place: str, types: dict[str, str]) -> Any:

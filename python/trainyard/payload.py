@@ -34,6 +34,9 @@ _TRAVELLERS = {
     "config": ("`train_loop_config`", _ADVICE),
     "backend": ("`backend_config`", _ADVICE),
     "datasets": ("`datasets`", "Open it inside the function that needs it, or give a path in place of an open file."),
+    "validation": ("`ValidationConfig.fn`", "Make it inside the function, or give it in `fn_kwargs`."),
+    "defaults": ("`ValidationConfig.task_config.fn_kwargs`", "Give what it is made of."),
+    "retry_exceptions": ("`ValidationConfig.ray_remote_kwargs`", "Give classes of exceptions."),
     "returned": ("the value that `train_loop_per_worker` returned", "Return what it is made of, or nothing."),
 }
 
@@ -56,7 +59,14 @@ def dump(
     function: Callable[..., Any], config: Any, backend: Any, facts: dict[str, Any], datasets: Any = None
 ) -> bytes:
     """The bytes of a payload. TypeError names the object that holds what cannot be pickled."""
-    inner = pickled({"function": function, "config": config, "backend": backend, "datasets": datasets})
+    return dump_objects(
+        {"function": function, "config": config, "backend": backend, "datasets": datasets}, facts
+    )
+
+
+def dump_objects(objects: dict[str, Any], facts: dict[str, Any]) -> bytes:
+    """The user's objects with plain facts, as `load_objects` takes them. TypeError as by `dump`."""
+    inner = pickled(objects)
     first = [facts["directory"]] if facts.get("directory") else []
     path = first + [_absolute(entry) for entry in sys.path]
     settings = {
@@ -112,7 +122,7 @@ def sendable(data: bytes) -> Iterator[bytes]:
     if len(data) <= SENT_MAX:
         yield data
         return
-    fd = _nameless(data)
+    fd = nameless(data)
     try:
         status = os.fstat(fd)
         place = {"process": os.getpid(), "fd": fd, "file": (status.st_dev, status.st_ino), "size": len(data)}
@@ -167,7 +177,7 @@ class Returned:
 
     def value(self) -> Any:
         """What was left; None where nothing was. Of a class that only the workers know it is None, with a warning."""
-        data = _read(self._fd) if self._is_open() else b""
+        data = contents(self._fd) if self._is_open() else b""
         try:
             return pickle.loads(data) if data else None
         except Exception as error:
@@ -213,13 +223,14 @@ def _write(fd: int, data: bytes) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
-def _nameless(data: bytes) -> int:
-    """The same with the data in it, that nobody can change where the kernel has such files."""
+def nameless(data: bytes, sealed: bool = True) -> int:
+    """The same with the data in it, that nobody can change where the kernel has such files and it is sealed."""
     fd = _unnamed()
     try:
         _write(fd, data)
-        with contextlib.suppress(OSError):  # not every file can be sealed
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, 0xF)
+        if sealed:
+            with contextlib.suppress(OSError):  # not every file can be sealed
+                fcntl.fcntl(fd, fcntl.F_ADD_SEALS, 0xF)
     except BaseException:
         os.close(fd)
         raise
@@ -228,21 +239,26 @@ def _nameless(data: bytes) -> int:
 
 def load(source: int | bytes | None = None) -> Payload:
     """The payload from its bytes or a descriptor of them (by default the one that the agent names)."""
-    data = source if isinstance(source, bytes) else _read(source)
+    data = source if isinstance(source, bytes) else contents(source)
+    objects, facts = load_objects(data)
+    return Payload(**objects, facts=facts)
+
+
+def load_objects(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The user's objects, when their modules can be found, and the facts."""
     outer = pickle.loads(data)
     if isinstance(outer, dict):
         outer = pickle.loads(_borrow(**outer))
     settings, inner = outer
     _take_settings(settings)
-    objects = pickle.loads(inner)
-    return Payload(**objects, facts=settings["facts"])
+    return pickle.loads(inner), settings["facts"]
 
 
 def _borrow(process: int, fd: int, file: tuple[int, int], size: int) -> bytes:
     """The bytes that the driver lends."""
     mine = _opened(process, fd, file, os.O_RDONLY, size)
     try:
-        return _read(mine)
+        return contents(mine)
     finally:
         os.close(mine)
 
@@ -267,7 +283,7 @@ def _opened(process: int, fd: int, file: tuple[int, int], how: int, size: int | 
     )
 
 
-def _read(fd: int | None) -> bytes:
+def contents(fd: int | None) -> bytes:
     """All bytes of the descriptor, from its beginning: workers of one node share it."""
     if fd is None:
         fd = int(os.environ[VARIABLE])

@@ -32,10 +32,12 @@ class ReportedCheckpointStatus(enum.Enum):
     COMMITTED = "COMMITTED"
     PENDING_VALIDATION = "PENDING_VALIDATION"
     VALIDATED = "VALIDATED"
+    VALIDATION_TIMEOUT = "VALIDATION_TIMEOUT"
+    VALIDATION_FAILED = "VALIDATION_FAILED"
 
 
 class ReportedCheckpoint:
-    """A checkpoint that is kept, and the metrics of rank 0's report of it."""
+    """A checkpoint that is kept, and the metrics of rank 0's report of it, with those of its validation."""
 
     def __init__(
         self,
@@ -65,7 +67,16 @@ def read(core: Any) -> list[ReportedCheckpoint]:
     from . import metrics
     from .checkpoint import Checkpoint
 
-    rows = json.loads(core.checkpoints_reported())
-    return [
-        ReportedCheckpoint(Checkpoint(row["path"]), metrics.restore(row.get("metrics") or {})) for row in rows
-    ]
+    found = []
+    for row in json.loads(core.checkpoints_reported()):
+        told = row.get("metrics") or {}
+        status = _status(metrics.validation(told))
+        found.append(ReportedCheckpoint(Checkpoint(row["path"]), metrics.restore(told), status))
+    return found
+
+
+def _status(validation: dict[str, Any] | str | None) -> ReportedCheckpointStatus:
+    if isinstance(validation, dict):
+        return ReportedCheckpointStatus.PENDING_VALIDATION
+    known = {status.value for status in ReportedCheckpointStatus}
+    return ReportedCheckpointStatus(validation if validation in known else "COMMITTED")

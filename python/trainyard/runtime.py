@@ -87,6 +87,7 @@ class WorkerSession(Session):
         self.__dict__.update(_core.worker())
         self.resources = facts.get("resources", {})
         self._report = _core.report
+        self._validates = facts.get("validates", False)
         self._uploads: upload.Uploads | None = None
         self._uploads_of = 0  # their process: the threads are not in its children
         self._interrupts = True  # Ctrl-C is KeyboardInterrupt
@@ -112,7 +113,7 @@ class WorkerSession(Session):
                 self._tell_lost(lost)
             return
         self._uploading().report(
-            _metrics.dump(metrics),
+            _metrics.dump(metrics, self._wish(validation)),
             checkpoint,
             name=named(checkpoint_dir_name),
             mode=checkpoint_upload_mode,
@@ -120,6 +121,16 @@ class WorkerSession(Session):
             function=checkpoint_upload_fn,
         )
         self._made += 1
+
+    def _wish(self, validation: Any) -> dict[str, Any] | None:
+        if validation is False or validation is None:
+            return None
+        from .validation import wish
+
+        made = wish(validation)
+        if not self._validates:
+            raise ValueError("`validation_config` was not set on the trainer, but a validation was requested.")
+        return made
 
     def checkpoint(self) -> Checkpoint | None:
         from .checkpoint import Checkpoint
@@ -136,7 +147,10 @@ class WorkerSession(Session):
         if timeout_s is not None:
             waiting.until_all_came(self, self._made, timeout_s)
         with waiting.watched(self, "get_all_reported_checkpoints"):
-            return reported.read(self.core)
+            found = reported.read(self.core)
+        if reported.CheckpointConsistencyMode(consistency_mode) is reported.CheckpointConsistencyMode.VALIDATED:
+            found = waiting.until_validated(self, found, timeout_s)
+        return found
 
     def gather(self, label: str, piece: bytes) -> list[bytes]:
         from . import collective

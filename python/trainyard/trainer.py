@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .driver import Driver
     from .result import Result
     from .runtime import Session
+    from .validation import ValidationConfig
 
 
 class BackendConfig:
@@ -141,9 +142,9 @@ class DataParallelTrainer:
         if metadata is not None:
             _deprecated("metadata", "give it to the function in `train_loop_config`")
         if validation_config is not None:
-            raise NotImplementedError(
-                "`validation_config` is not provided: validate in the training function, and report what it finds"
-            )
+            from .validation import ValidationConfig
+
+            validation_config = _of(validation_config, ValidationConfig, "validation_config")
         check_function(train_loop_per_worker)
         self.train_loop_per_worker = train_loop_per_worker
         self.train_loop_config = train_loop_config
@@ -152,6 +153,7 @@ class DataParallelTrainer:
         self.run_config = _of(run_config, RunConfig, "run_config")
         self.datasets = dict(datasets or {})
         self.dataset_config = dataset_config
+        self.validation_config: ValidationConfig | None = validation_config
         self._driver: Driver | None = None
 
     def fit(self) -> Result:

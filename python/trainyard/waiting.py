@@ -12,11 +12,13 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from . import collective
+from . import collective, reported
 from .errors import BroadcastCollectiveTimeoutError
+from .reported import ReportedCheckpointStatus
 
 if TYPE_CHECKING:
     from . import runtime
+    from .reported import ReportedCheckpoint
 
 _AS_MANY = 0  # reports as this worker has made
 _LOOK_S = 0.1
@@ -104,6 +106,23 @@ def _watch(
         from . import _worker
 
         _worker.fail(error, sys._current_frames().get(caller))
+
+
+def until_validated(
+    session: runtime.WorkerSession, found: list[ReportedCheckpoint], timeout_s: float | None
+) -> list[ReportedCheckpoint]:
+    """The reported checkpoints once none of them is to be validated any more, or as they are after the time. The process that
+    validates is not this run's: the list is asked for again, at growing pauses."""
+    pause, end = _LOOK_S / 4, None if timeout_s is None else time.monotonic() + timeout_s
+    while any(one.status is ReportedCheckpointStatus.PENDING_VALIDATION for one in found):
+        left = pause if end is None else min(pause, end - time.monotonic())
+        if left <= 0:
+            break
+        session.heartbeat()
+        time.sleep(left)
+        pause = min(1.0, 1.5 * pause)
+        found = reported.read(session.core)
+    return found
 
 
 def until_all_came(session: runtime.WorkerSession, made: int, timeout_s: float) -> None:

@@ -26,13 +26,13 @@ static void format_time(nanoseconds wall, struct buffer *out) {
     buffer_text(out, text);
 }
 
-/* "loss 0.31, step 40", without what Python notes of their types. */
+/* "loss 0.31, step 40", without what Python notes beside them ("$types", "$validation"). */
 static void format_metrics(json_t *metrics, struct buffer *out) {
     const char *name = NULL;
     json_t *value = NULL;
     size_t n = 0;
     json_object_foreach(metrics, name, value) {
-        if (str_equal(name, "$types")) continue;
+        if (str_equal(name, "$types") || str_equal(name, "$validation")) continue;
         if (n++ > 0) buffer_text(out, ", ");
         utf8_escape(name, strlen(name), out);
         if (json_is_number(value)) {

@@ -22,6 +22,13 @@ void kept_done(struct kept *kept) {
     free(kept->metrics);
 }
 
+void kept_rate(struct kept *kept, char *metrics, const struct checkpoint_policy *policy) {
+    free(kept->metrics);
+    kept->metrics = metrics;
+    kept->score = retention_score(metrics, policy->score_attribute);
+    kept->awaited = retention_is_awaited(metrics);
+}
+
 void checkpoints_spare(struct checkpoints *checkpoints) {
     while (checkpoints->n_goners > checkpoints->n_gone)
         free(checkpoints->goners[--checkpoints->n_goners].name);
@@ -48,14 +55,14 @@ void checkpoints_close(struct checkpoints *checkpoints, nanoseconds limit) {
 int checkpoints_keep(struct checkpoints *checkpoints, uint64_t number, char *name, char *metrics) {
     int result = ARRAY_GROW(checkpoints->kept, checkpoints->n_kept);
     struct buffer path = {0};
-    struct kept made = {.number = number, .name = name, .metrics = metrics};
+    struct kept made = {.number = number, .name = name};
     if (name != NULL) checkpoint_path(checkpoints->run_path, name, &path);
     made.path = name != NULL ? buffer_take(&path) : NULL;
+    kept_rate(&made, metrics, checkpoints->policy);
     if (result < 0 || made.path == NULL) {
         kept_done(&made);
         return -ENOMEM;
     }
-    made.score = retention_score(metrics, checkpoints->policy->score_attribute);
     checkpoints->kept[checkpoints->n_kept++] = made;
     return 0;
 }

@@ -59,6 +59,10 @@ void checkpoints_discard(struct checkpoints *checkpoints, uint64_t number, int a
  * later one. */
 void checkpoints_clear_up(struct checkpoints *checkpoints, int attempt);
 
+/* A kept one has these metrics, a JSON object, from now on, and is ranked by them. 1; 0: it is not kept. */
+int checkpoints_set_metrics(struct checkpoints *checkpoints, uint64_t number, const char *metrics,
+                            ty_error *err);
+
 /* Begins to remove the files of those that are no longer kept, and whose rows are gone. */
 void checkpoints_clean(struct checkpoints *checkpoints);
 

@@ -119,7 +119,7 @@ static void retain(struct checkpoints *checkpoints) {
     checkpoints->goners = grown;
     for (size_t i = 0; i < n; i++) {
         struct kept *kept = &checkpoints->kept[i];
-        if (!surplus[i]) {
+        if (!surplus[i] || kept->awaited) {
             checkpoints->kept[left++] = *kept;
             continue;
         }
@@ -138,6 +138,20 @@ static void retain(struct checkpoints *checkpoints) {
 static int fail_unrecorded(uint64_t number, const ty_error *why, ty_error *err) {
     return ty_fail(err, why->code, "checkpoint %llu cannot be put on record: %s", (unsigned long long)number,
                    why->message);
+}
+
+int checkpoints_set_metrics(struct checkpoints *checkpoints, uint64_t number, const char *metrics,
+                            ty_error *err) {
+    struct kept *kept = NULL;
+    for (size_t i = 0; i < checkpoints->n_kept && kept == NULL; i++)
+        if (checkpoints->kept[i].number == number) kept = &checkpoints->kept[i];
+    if (kept == NULL) return 0;
+    char *copy = strdup(metrics);
+    if (copy == NULL) return ty_fail_memory(err);
+    kept_rate(kept, copy, checkpoints->policy);
+    records_checkpoint_metrics(checkpoints->records, number, metrics);
+    retain(checkpoints);
+    return 1;
 }
 
 /* Without its row a checkpoint would be swept by the next controller: it counts for nobody. Its files stay: a

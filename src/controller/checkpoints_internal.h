@@ -18,6 +18,7 @@ struct kept {
     char *name, *path;
     char *metrics; /* NULL: not known */
     double score;  /* NaN: none */
+    bool awaited;  /* its validation is: it stays whatever its score */
 };
 
 /* One that is no longer kept, and whose files are still there. */
@@ -58,6 +59,8 @@ struct checkpoints {
 void kept_done(struct kept *kept);
 /* Steals `name` and `metrics`, also when it fails. */
 int checkpoints_keep(struct checkpoints *checkpoints, uint64_t number, char *name, char *metrics);
+/* Takes `metrics` over, in place of those that it had. */
+void kept_rate(struct kept *kept, char *metrics, const struct checkpoint_policy *policy);
 /* Files whose end is not on record stay: the journal's rows still speak of them. */
 void checkpoints_spare(struct checkpoints *checkpoints);
 

@@ -7,6 +7,7 @@
 #include "controller/controller.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -330,6 +331,21 @@ int controller_stop(ty_run *run, int signal_number) {
     }
     sigpipe_release(&hold);
     return 0;
+}
+
+int controller_checkpoint_metrics(ty_run *run, uint64_t number, const char *metrics, ty_error *err) {
+    struct sigpipe_hold hold;
+    json_t *object = json_loads(metrics, JSON_ALLOW_NUL, NULL);
+    bool is_object = json_is_object(object);
+    json_decref(object);
+    if (!is_object)
+        return ty_fail(err, TY_EUSAGE, "ty_run_checkpoint_metrics: the metrics must be a JSON object");
+    if (check_owner(run, err) < 0) return TY_EUSAGE;
+    sigpipe_hold(&hold);
+    int result = checkpoints_set_metrics(run->checkpoints, number, metrics, err);
+    if (run->phase != PHASE_OVER) end_turn(run);
+    sigpipe_release(&hold);
+    return result;
 }
 
 int controller_close(ty_run *run, ty_result **result, ty_error *err) {

@@ -49,6 +49,7 @@ int controller_fd(const ty_run *run);
 int controller_timeout_ms(const ty_run *run);
 int controller_dispatch(ty_run *run, ty_error *err);
 int controller_next_event(ty_run *run, char **event_json);
+int controller_checkpoint_metrics(ty_run *run, uint64_t number, const char *metrics_json, ty_error *err);
 int controller_stop(ty_run *run, int signal_number);
 int controller_close(ty_run *run, ty_result **result, ty_error *err);
 

@@ -145,6 +145,7 @@ TY_API const struct driver trainyard_driver = {
     .run_next_event = controller_next_event,
     .run_fork = copy_make,
     .run_fork_drop = copy_drop,
+    .run_checkpoint_metrics = controller_checkpoint_metrics,
     .run_stop = controller_stop,
     .run_close = controller_close,
 };

@@ -15,7 +15,7 @@
 enum { FULL = 4 << 20 }; /* bytes that may gather: 20,000 reports or so */
 enum { NO_TEXT = -1 };   /* in place of an offset */
 
-enum row_kind { ROW_EVENT, ROW_REPORT, ROW_CHECKPOINT, ROW_FORGET };
+enum row_kind { ROW_EVENT, ROW_REPORT, ROW_CHECKPOINT, ROW_CHECKPOINT_METRICS, ROW_FORGET };
 
 struct row {
     enum row_kind kind;
@@ -95,6 +95,8 @@ static int write_row(struct batch *batch, struct row *row, ty_error *err) {
         row->of.checkpoint.metrics = data;
         row->of.checkpoint.name = text_at(batch, row->name);
         return write_checkpoint(batch, &row->of.checkpoint, err);
+    case ROW_CHECKPOINT_METRICS:
+        return journal_checkpoint_metrics(batch->journal, row->of.number, data, err);
     default:
         return journal_forget_checkpoint(batch->journal, row->of.number, err);
     }
@@ -332,7 +334,7 @@ static void take(struct records *records, struct row row, const char *data, size
         return;
     }
     batch->job.apart |= !is_beginning(&row);
-    batch->durable |= row.kind == ROW_CHECKPOINT || row.kind == ROW_FORGET;
+    batch->durable |= row.kind >= ROW_CHECKPOINT;
     records->n_taken++;
     records->finished = false;
 }
@@ -360,6 +362,11 @@ void records_report(struct records *records, const struct journal_report *report
 void records_checkpoint(struct records *records, const struct journal_checkpoint *checkpoint) {
     take(records, (struct row){.kind = ROW_CHECKPOINT, .of.checkpoint = *checkpoint}, checkpoint->metrics,
          size_of(checkpoint->metrics), checkpoint->name);
+}
+
+void records_checkpoint_metrics(struct records *records, uint64_t number, const char *metrics) {
+    take(records, (struct row){.kind = ROW_CHECKPOINT_METRICS, .of.number = number}, metrics, strlen(metrics),
+         NULL);
 }
 
 void records_forget_checkpoint(struct records *records, uint64_t number) {

@@ -25,6 +25,8 @@ void records_report(struct records *records, const struct journal_report *report
 /* `metrics` are those of rank 0's report of this number, if that is on record; else what is given here.
  * Durable. */
 void records_checkpoint(struct records *records, const struct journal_checkpoint *checkpoint);
+/* A kept checkpoint's from now on. Durable. */
+void records_checkpoint_metrics(struct records *records, uint64_t number, const char *metrics);
 void records_forget_checkpoint(struct records *records, uint64_t number); /* durable */
 const ty_error *records_error(const struct records *records);             /* code 0: none */
 

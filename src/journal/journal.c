@@ -64,6 +64,10 @@ int journal_forget_checkpoint(struct journal *journal, uint64_t number, ty_error
     return loaded->forget_checkpoint(journal, number, err);
 }
 
+int journal_checkpoint_metrics(struct journal *journal, uint64_t number, const char *metrics, ty_error *err) {
+    return loaded->checkpoint_metrics(journal, number, metrics, err);
+}
+
 int journal_commit(struct journal *journal, ty_error *err) {
     return loaded->commit(journal, false, err);
 }

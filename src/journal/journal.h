@@ -71,6 +71,8 @@ int journal_report(struct journal *journal, const struct journal_report *report,
 int journal_checkpoint(struct journal *journal, const struct journal_checkpoint *checkpoint, ty_error *err);
 /* A checkpoint that is no longer kept: its row goes, the event that says so is the caller's. */
 int journal_forget_checkpoint(struct journal *journal, uint64_t number, ty_error *err);
+/* One that is kept has other metrics from now on, a JSON object; nothing where there is no row of it. */
+int journal_checkpoint_metrics(struct journal *journal, uint64_t number, const char *metrics, ty_error *err);
 int journal_commit(struct journal *journal, ty_error *err);
 int journal_commit_durable(struct journal *journal, ty_error *err);
 

@@ -92,6 +92,7 @@ static void close_database(struct journal *journal) {
                                    &journal->insert_event,
                                    &journal->insert_report,
                                    &journal->insert_checkpoint,
+                                   &journal->update_checkpoint,
                                    &journal->delete_checkpoint,
                                    &journal->find_report,
                                    &journal->reports_between};
@@ -276,6 +277,7 @@ __attribute__((visibility("default"))) const struct journal_module trainyard_jou
     .report = module_report,
     .checkpoint = module_checkpoint,
     .forget_checkpoint = module_forget_checkpoint,
+    .checkpoint_metrics = module_checkpoint_metrics,
     .commit = module_commit,
     .each_event = module_each_event,
     .each_report = module_each_report,

@@ -17,6 +17,7 @@ struct journal_module {
     int (*report)(struct journal *journal, const struct journal_report *report, ty_error *err);
     int (*checkpoint)(struct journal *journal, const struct journal_checkpoint *checkpoint, ty_error *err);
     int (*forget_checkpoint)(struct journal *journal, uint64_t number, ty_error *err);
+    int (*checkpoint_metrics)(struct journal *journal, uint64_t number, const char *metrics, ty_error *err);
     int (*commit)(struct journal *journal, bool durable, ty_error *err);
     int (*each_event)(struct journal *journal, int64_t after_sequence,
                       int (*each)(void *context, int64_t sequence, const struct journal_event *event),

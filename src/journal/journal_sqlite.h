@@ -91,8 +91,8 @@ struct journal {
     bool anchored;            /* the file as it was created is on the disk */
     struct journal_look look; /* a reader's, before it opened the files */
     ty_error error;           /* of the first write that failed, given by every call after it */
-    sqlite3_stmt *begin, *commit, *insert_event, *insert_report, *insert_checkpoint, *delete_checkpoint,
-        *find_report, *reports_between;
+    sqlite3_stmt *begin, *commit, *insert_event, *insert_report, *insert_checkpoint, *update_checkpoint,
+        *delete_checkpoint, *find_report, *reports_between;
 };
 
 /* "cannot VERB PATH: why", from what SQLite says about its last call, which returned `rc`; the code it stands
@@ -114,6 +114,7 @@ int module_event(struct journal *journal, const struct journal_event *event, ty_
 int module_report(struct journal *journal, const struct journal_report *report, ty_error *err);
 int module_checkpoint(struct journal *journal, const struct journal_checkpoint *checkpoint, ty_error *err);
 int module_forget_checkpoint(struct journal *journal, uint64_t number, ty_error *err);
+int module_checkpoint_metrics(struct journal *journal, uint64_t number, const char *metrics, ty_error *err);
 int module_commit(struct journal *journal, bool durable, ty_error *err);
 int module_finish(struct journal *journal, ty_error *err);
 

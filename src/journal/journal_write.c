@@ -112,6 +112,16 @@ int module_forget_checkpoint(struct journal *journal, uint64_t number, ty_error 
     return insert(journal, statement, sqlite3_bind_int64(statement, 1, (sqlite3_int64)number), err);
 }
 
+int module_checkpoint_metrics(struct journal *journal, uint64_t number, const char *metrics, ty_error *err) {
+    int result = begin(journal, &journal->update_checkpoint,
+                       "UPDATE checkpoints SET metrics = ?2 WHERE number = ?1", err);
+    if (result < 0) return result;
+    sqlite3_stmt *statement = journal->update_checkpoint;
+    int rc = sqlite3_bind_int64(statement, 1, (sqlite3_int64)number);
+    rc |= bind_string(statement, 2, metrics);
+    return insert(journal, statement, rc, err);
+}
+
 /* Brings a file of the connection, named by its SQLITE_FCNTL_ operation, to the disk. */
 static int sync_file(struct journal *journal, int which) {
     sqlite3_file *file = NULL;

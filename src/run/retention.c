@@ -29,6 +29,15 @@ double retention_score(const char *metrics, const char *attribute) {
     return score;
 }
 
+bool retention_is_awaited(const char *metrics) {
+    static const char name[] = "$validation";
+    if (metrics == NULL || strstr(metrics, name) == NULL) return false;
+    json_t *tree = json_loads(metrics, 0, NULL);
+    bool awaited = json_is_object(json_object_get(tree, name));
+    json_decref(tree);
+    return awaited;
+}
+
 static bool is_better(const struct checkpoint_policy *policy, const double *scores, size_t a, size_t b) {
     bool scored = policy->score_attribute != NULL;
     if (!scored || (isnan(scores[a]) && isnan(scores[b]))) return a > b;

@@ -179,4 +179,8 @@ size_t retention_best(const struct checkpoint_policy *policy, const double *scor
  * name, "a/b" is also b in the object a. NaN where there is no such number, or no name. */
 double retention_score(const char *metrics, const char *attribute);
 
+/* Whether its validation is still to come, for which it stays: its metrics hold an object "$validation", as
+ * Python's `report(validation=)` leaves there; a text in its place says how that ended. */
+bool retention_is_awaited(const char *metrics);
+
 #endif

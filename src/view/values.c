@@ -267,6 +267,13 @@ static bool hand(struct values_walk *walk, struct value *value) {
     return true;
 }
 
+/* What Python notes beside the metrics: their types, and how the checkpoint is validated. */
+static bool is_note(const char *name, size_t size) {
+    static const char types[] = "\"$types\"", validation[] = "\"$validation\"";
+    return (size == sizeof types - 1 && memcmp(name, types, size) == 0) ||
+           (size == sizeof validation - 1 && memcmp(name, validation, size) == 0);
+}
+
 static bool take_member(struct values_walk *walk, int depth) {
     const char *text;
     size_t size, before = walk->path.size;
@@ -275,13 +282,13 @@ static bool take_member(struct values_walk *walk, int depth) {
         return false;
     values_text(text, size, &walk->path);
     struct value value = {0};
-    bool types = depth == 0 && size == 8 && memcmp(text, "\"$types\"", 8) == 0, right;
+    bool note = depth == 0 && is_note(text, size), right;
     skip_blanks(walk);
-    if (walk->at < walk->end && *walk->at == '{' && depth < NESTED_MAX && !types) {
+    if (walk->at < walk->end && *walk->at == '{' && depth < NESTED_MAX && !note) {
         buffer_char(&walk->path, '/');
         right = take_object(walk, depth + 1);
     } else {
-        right = take_value(walk, &value) && (types || hand(walk, &value));
+        right = take_value(walk, &value) && (note || hand(walk, &value));
     }
     walk->path.size = before;
     return right;

@@ -26,7 +26,7 @@ struct value {
     size_t text_size;
 };
 
-/* Calls `each` for every value in order, but for the types that Python notes; false from it ends the walk. The
+/* Calls `each` for every value in order, but for what Python notes beside them ("$types", "$validation"); false from it ends the walk. The
  * value is borrowed for the call. False when the text is no JSON object, or memory is short. */
 bool values_each(const char *json, size_t size, bool (*each)(void *context, const struct value *value),
                  void *context);

@@ -22,6 +22,7 @@ struct driver {
     int (*run_next_event)(ty_run *run, char **event_json);
     int (*run_fork)(int *control_fd, ty_error *err);
     void (*run_fork_drop)(void);
+    int (*run_checkpoint_metrics)(ty_run *run, uint64_t number, const char *metrics_json, ty_error *err);
     int (*run_stop)(ty_run *run, int signal_number);
     int (*run_close)(ty_run *run, ty_result **result, ty_error *err);
 };

@@ -125,6 +125,11 @@ int ty_run_next_event(ty_run *run, char **event_json) {
     return loaded->run_next_event(run, event_json);
 }
 
+int ty_run_checkpoint_metrics(ty_run *run, uint64_t number, const char *metrics_json, ty_error *err) {
+    if (metrics_json == NULL) return ty_fail(err, TY_EUSAGE, "ty_run_checkpoint_metrics: the metrics are NULL");
+    return loaded->run_checkpoint_metrics(run, number, metrics_json, err);
+}
+
 int ty_run_stop(ty_run *run, int signal_number) {
     return loaded->run_stop(run, signal_number);
 }

@@ -252,6 +252,11 @@ static void appending_goes_on(void **state) {
     assert_int_equal(journal_checkpoint(journal, &checkpoint, NULL), 0); /* a second time */
     assert_int_equal(journal_last_number(journal, &number, NULL), 0);
     assert_int_equal(number, 9);
+    assert_int_equal(journal_checkpoint_metrics(journal, 9, "{\"step\": 9}", NULL), 0);
+    assert_int_equal(journal_checkpoint_metrics(journal, 7, "{}", NULL), 0); /* there is none */
+    CLEANUP(buffer_done) struct buffer seen = {0};
+    assert_int_equal(journal_each_checkpoint(journal, append_checkpoint, &seen, NULL), 0);
+    assert_string_equal(seen.data, "3 1 checkpoint_000003 {\"step\": 3};9 2 checkpoint_000009 {\"step\": 9};");
     journal_close(journal);
 }
 

@@ -49,6 +49,10 @@ static void a_score_is_a_number_among_the_metrics(void **state) {
     for (size_t i = 0; i < sizeof without / sizeof *without; i++)
         assert_true(isnan(retention_score(metrics, without[i])));
     assert_true(isnan(retention_score(NULL, "loss")) && isnan(retention_score("[", "loss")));
+    assert_true(retention_is_awaited("{\"$validation\": {\"fn_kwargs\": {}}}"));
+    assert_false(retention_is_awaited("{\"$validation\": \"VALIDATED\"}"));
+    assert_false(retention_is_awaited("{\"text\": \"$validation\", \"a\": {\"$validation\": {}}}"));
+    assert_false(retention_is_awaited("{\"$validation\": {") || retention_is_awaited(NULL));
 }
 
 static void without_a_score_the_newest_stay(void **state) {

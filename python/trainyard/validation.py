@@ -1,0 +1,270 @@
+"""Validation beside the training: the driver calls a function of the user's with checkpoints, in a process of its own, one after
+the other, and what the function returns becomes metrics of the checkpoint.
+
+A report asks for it (`report(..., validation=True)`). The wish goes with the metrics of the checkpoint, and so into the journal; what
+came of it takes its place there. So a run that is resumed validates what was still to be.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Protocol
+
+from . import metrics as _metrics
+from . import payload
+from .reported import ReportedCheckpointStatus
+from .screen import harmless
+
+if TYPE_CHECKING:
+    from .checkpoint import Checkpoint
+
+_OPTIONS = ("max_retries", "retry_exceptions", "runtime_env")
+_RETRIES = 3  # after crashes, and exceptions that are worth it, where the options do not say: as tasks of Ray
+
+
+class ValidationFn(Protocol):
+    """What ValidationConfig(fn=) takes."""
+
+    def __call__(self, checkpoint: Checkpoint, **kwargs: Any) -> dict[str, Any]: ...
+
+
+@dataclasses.dataclass
+class ValidationTaskConfig:
+    """One validation, as `report(validation=)` takes it.
+
+    fn_kwargs: for the function, beside the checkpoint. timeout_s: how long it may take; None: any time.
+    """
+
+    fn_kwargs: dict[str, Any] | None = None
+    timeout_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.fn_kwargs is None:
+            self.fn_kwargs = {}
+        if not isinstance(self.fn_kwargs, Mapping):
+            raise ValueError(f"`fn_kwargs` must be a dict, not {type(self.fn_kwargs).__name__}")
+        assert self.timeout_s is None or self.timeout_s > 0, (
+            f"The `timeout_s` should be None or greater than zero, actual value: {self.timeout_s}"
+        )
+
+
+class ValidationConfig:
+    """How the checkpoints of a run are validated.
+
+    fn: called with a Checkpoint, and the keywords of the task; returns a dict of metrics. It may call `fit` of another trainer.
+    task_config: where a report says `validation=True`; the keywords of a report's own task win over those of this one.
+    ray_remote_kwargs: `max_retries`, `retry_exceptions` (True, or a list of classes) and `runtime_env`; others have no effect: the
+        process sees what the driver sees, and nothing is reserved for it.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., dict[str, Any]],
+        task_config: ValidationTaskConfig | None = None,
+        ray_remote_kwargs: Mapping[str, Any] | None = None,
+    ):
+        if not callable(fn):
+            raise ValueError(f"`ValidationConfig.fn` must be a function, not {type(fn).__name__}")
+        if task_config is not None and not isinstance(task_config, ValidationTaskConfig):
+            given = type(task_config).__name__
+            raise ValueError(f"`ValidationConfig.task_config` must be a ValidationTaskConfig, not {given}")
+        self.fn = fn
+        self.task_config = ValidationTaskConfig() if task_config is None else task_config
+        self.ray_remote_kwargs = dict(ray_remote_kwargs or {})
+
+
+def wish(validation: bool | ValidationTaskConfig) -> dict[str, Any]:
+    """What a report says of how its checkpoint is to be validated, as it goes with the metrics."""
+    if isinstance(validation, ValidationTaskConfig):
+        return {"fn_kwargs": validation.fn_kwargs, "timeout_s": validation.timeout_s}
+    if validation is True:
+        return {}
+    raise ValueError(f"`validation` must be True, False or a ValidationTaskConfig, not {validation!r}")
+
+
+@dataclasses.dataclass
+class _Task:
+    """A checkpoint to be validated."""
+
+    number: int
+    path: str
+    metrics: dict[str, Any]  # as the journal has them
+    wish: dict[str, Any]
+    failures: int = 0
+
+
+@dataclasses.dataclass
+class _Process:
+    """The one that validates."""
+
+    task: _Task
+    popen: subprocess.Popen[bytes]
+    pidfd: int
+    exchange: int  # the file by which it is told what to do, and answers
+    deadline: float | None
+
+
+class Validations:
+    """Of one `fit`. Nothing of it waits: `step` is called whenever `fd` is readable or `timeout_ms` has passed."""
+
+    def __init__(
+        self,
+        config: ValidationConfig,
+        command: list[str],
+        environment: dict[str, str],
+        facts: dict[str, Any],
+        output: Any = None,
+    ):
+        self._config = config
+        self._command, self._environment, self._output = command, environment, output
+        options = {name: value for name, value in config.ray_remote_kwargs.items() if name in _OPTIONS}
+        self._retries = options.get("max_retries")
+        call = {
+            "validation": config.fn,
+            "defaults": config.task_config.fn_kwargs,
+            "retry_exceptions": options.get("retry_exceptions", False),
+        }
+        self._call = payload.nameless(payload.dump_objects(call, facts))
+        self._asked: dict[int, dict[str, Any]] = {}  # by ranks that are not 0, whose metrics the journal does not keep
+        self._queue: list[_Task] = []
+        self._process: _Process | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self._process is not None or bool(self._queue)
+
+    @property
+    def fd(self) -> int:
+        """Readable when the process has ended; -1 while there is none."""
+        return self._process.pidfd if self._process is not None else -1
+
+    def timeout_ms(self, at_most: int) -> int:
+        """How long to wait, where something else waits so long (-1: any time)."""
+        if self._process is None or self._process.deadline is None:
+            return at_most
+        left = max(0, int(1000 * (self._process.deadline - time.monotonic())) + 1)
+        return left if at_most < 0 else min(left, at_most)
+
+    def take(self, event: dict[str, Any], run: Any) -> None:
+        """A report or a checkpoint of the run."""
+        number = event["number"]
+        if event["event"] == "report":
+            asked = _metrics.validation(event["metrics"])
+            if event["rank"] != 0 and isinstance(asked, dict):
+                self._asked.setdefault(number, asked)
+            return
+        asked = self._asked.pop(number, None)
+        if event["event"] != "checkpoint":
+            return
+        metrics = event.get("metrics") or {}
+        own = _metrics.validation(metrics)
+        if isinstance(own, dict):
+            self._queue.append(_Task(number, event["path"], metrics, own))
+        elif asked is not None:
+            self._queue.append(_Task(number, event["path"], metrics, asked))
+            run.checkpoint_metrics(number, _metrics.dump(_metrics.restore(metrics), asked))
+
+    def resume(self, number: int, path: str, metrics: dict[str, Any] | None) -> None:
+        """A checkpoint of an earlier `fit` of the run."""
+        asked = _metrics.validation(metrics or {})
+        if isinstance(asked, dict):
+            self._queue.append(_Task(number, path, metrics or {}, asked))
+
+    def step(self, run: Any) -> None:
+        """Takes the answer of a process that has ended, and begins with the next checkpoint."""
+        if self._process is not None:
+            ended = self._process.popen.poll() is not None
+            late = self._process.deadline is not None and time.monotonic() >= self._process.deadline
+            if ended or late:
+                self._conclude(run, late and not ended)
+        if self._process is None and self._queue:
+            self._begin(self._queue.pop(0))
+
+    def stop(self) -> None:
+        """Ends what is on its way: it is validated when the run is resumed."""
+        self._queue.clear()
+        if self._process is not None:
+            self._end()
+        if self._call >= 0:
+            os.close(self._call)
+        self._call = -1
+
+    def _begin(self, task: _Task) -> None:
+        if "fn_kwargs" in task.wish:
+            timeout = task.wish.get("timeout_s")
+        else:
+            timeout = self._config.task_config.timeout_s
+        told = {"path": task.path, "fn_kwargs": _metrics.dump(task.wish.get("fn_kwargs") or {})}
+        exchange = payload.nameless(json.dumps(told).encode(), sealed=False)
+        try:
+            popen = subprocess.Popen(
+                [*self._command, "-m", "trainyard._validate", str(self._call), str(exchange)],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=self._output,
+                pass_fds=(self._call, exchange),
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(exchange)
+            raise
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._process = _Process(task, popen, os.pidfd_open(popen.pid), exchange, deadline)
+
+    def _end(self) -> dict[str, Any]:
+        """Ends the process with all that it started, and gives its answer; {} without one."""
+        process, self._process = self._process, None
+        assert process is not None
+        try:
+            os.killpg(process.popen.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.popen.wait()
+        try:
+            answer: dict[str, Any] = json.loads(payload.contents(process.exchange))
+            return answer if "path" not in answer else {}
+        except ValueError:
+            return {}
+        finally:
+            os.close(process.exchange)
+            os.close(process.pidfd)
+
+    def _conclude(self, run: Any, late: bool) -> None:
+        assert self._process is not None
+        task, popen = self._process.task, self._process.popen
+        answer = self._end()
+        metrics: dict[str, Any] = {}
+        status = ReportedCheckpointStatus.VALIDATED
+        if late:
+            status = ReportedCheckpointStatus.VALIDATION_TIMEOUT
+            _tell(f"the validation of {task.path} took longer than its timeout_s, and was ended")
+        elif "metrics" in answer:
+            metrics = _metrics.load(answer["metrics"])
+        elif self._is_tried_again(task, answer):
+            self._queue.insert(0, task)
+            return
+        else:
+            status = ReportedCheckpointStatus.VALIDATION_FAILED
+            why = answer.get("failure") or f"its process ended with status {popen.returncode}\n"
+            lines = "".join(f"    | {line}\n" for line in harmless(why).rstrip("\n").split("\n"))
+            _tell(f"the validation of {task.path} failed:\n{lines}".rstrip("\n"))
+        merged = {**_metrics.restore(task.metrics), **metrics}
+        run.checkpoint_metrics(task.number, _metrics.dump(merged, status.value))
+
+    def _is_tried_again(self, task: _Task, answer: dict[str, Any]) -> bool:
+        if answer.get("failure") is not None and not answer.get("again"):
+            return False
+        most = _RETRIES if self._retries is None else self._retries
+        task.failures += 1
+        return most < 0 or task.failures <= most
+
+
+def _tell(text: str) -> None:
+    print(f"trainyard: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,200 @@
+"""Checkpoints that are validated beside the training: `validation_config`, `report(validation=)`, and what becomes of it."""
+
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+import trainyard
+from conftest import processes_with, wait_until
+from trainyard import CheckpointConfig, DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig
+from trainyard.reported import CheckpointConsistencyMode as Mode
+from trainyard.result import read
+from trainyard.validation import ValidationConfig, ValidationTaskConfig
+
+
+def trainer(train, fn, storage, workers=1, task=None, options=None, **run):
+    return DataParallelTrainer(
+        train,
+        scaling_config=ScalingConfig(num_workers=workers),
+        run_config=RunConfig(name="a", storage_path=storage, progress="none", **run),
+        validation_config=ValidationConfig(fn, task, options),
+    )
+
+
+def rows(result):
+    return [(os.path.basename(one.path), metrics) for one, metrics in result.best_checkpoints]
+
+
+def report(number, validation=True, **metrics):
+    """In a worker: a report with a checkpoint that holds its number."""
+    directory = os.path.join(os.environ["PLACE"], f"checkpoint-{number}")
+    os.makedirs(directory, exist_ok=True)
+    with open(os.path.join(directory, "number"), "w") as file:
+        file.write(str(number))
+    trainyard.report(metrics, checkpoint=trainyard.Checkpoint(directory), validation=validation)
+
+
+def test_what_the_function_finds_ranks_the_checkpoint(storage):
+    def validate(checkpoint, add=0, pair=None):
+        with checkpoint.as_directory() as directory:
+            number = int(open(os.path.join(directory, "number")).read())
+        assert pair in (None, (1, 2))
+        return {"score": number + add, "pid": os.getpid()}
+
+    def train():
+        import trainyard
+
+        with pytest.raises(ValueError, match="Validation requires a checkpoint"):
+            trainyard.report({}, validation=True)
+        with pytest.raises(ValueError, match="True, False or a ValidationTaskConfig, not 'yes'"):
+            report(0, "yes")
+        report(1, ValidationTaskConfig(fn_kwargs={"add": 5, "pair": (1, 2)}), score=0)
+        report(2, True, score=0)
+        report(3, False, score=1)
+        committed = trainyard.get_all_reported_checkpoints(consistency_mode=Mode.COMMITTED)
+        assert {one.status.name for one in committed} <= {"PENDING_VALIDATION", "VALIDATED", "COMMITTED"}
+        done = trainyard.get_all_reported_checkpoints()
+        assert [one.status.name for one in done] == ["VALIDATED", "VALIDATED", "COMMITTED"]
+        assert [one.metrics["score"] for one in done] == [6, 102, 1] and done[0].metrics["pid"] != os.getpid()
+        report(4, ValidationTaskConfig({"add": -4}), score=50)  # ranked first until it is validated, when nobody trains any more
+
+    keep = CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="score")
+    task = ValidationTaskConfig(fn_kwargs={"add": 100})
+    result = trainer(train, validate, storage, workers=2, task=task, checkpoint_config=keep).fit()
+    assert [(name, metrics["score"]) for name, metrics in rows(result)] == [("checkpoint_000004", 0), ("checkpoint_000002", 102)]
+    assert rows(read(result.path)) == rows(result)
+    left = [name for name in os.listdir(result.path) if name.startswith("checkpoint_")]
+    assert sorted(left) == ["checkpoint_000002", "checkpoint_000004"]
+
+
+def test_what_fails_is_told_and_nothing_else_fails(storage, capfd, tmp_path):
+    def validate(checkpoint, way):
+        if way == "raise":
+            raise KeyError("no data")
+        if way == "list":
+            return [1]
+        if way == "die":
+            open(tmp_path / "deaths", "a").write("x")
+            os.kill(os.getpid(), signal.SIGKILL)
+        if way == "sleep":
+            time.sleep(100)
+        if way == "again" and not os.path.exists(tmp_path / "again"):
+            open(tmp_path / "again", "w").close()
+            raise OSError("not yet")
+        return {"found": way}
+
+    def train():
+        for i, way in enumerate(["raise", "list", "die", "sleep", "again", "well"]):
+            timeout = 0.5 if way == "sleep" else None
+            report(i, ValidationTaskConfig({"way": way}, timeout_s=timeout), loss=i)
+        found = trainyard.get_all_reported_checkpoints()
+        return [(one.status.name, one.metrics) for one in found]
+
+    options = {"max_retries": 1, "retry_exceptions": [OSError], "num_cpus": 1}
+    result = trainer(train, validate, storage, options=options).fit()
+    failed = "VALIDATION_FAILED"
+    states = [failed, failed, failed, "VALIDATION_TIMEOUT", "VALIDATED", "VALIDATED"]
+    assert [state for state, _ in result.return_value] == states
+    assert [metrics.get("found") for _, metrics in result.return_value] == [None] * 4 + ["again", "well"]
+    assert (tmp_path / "deaths").read_text() == "xx"
+    told = capfd.readouterr().err
+    assert "KeyError: 'no data'" in told and "must return a dictionary of metrics. Got <class 'list'>" in told
+    assert "ended with status -9" in told and "took longer than its timeout_s" in told
+
+
+def test_an_attempt_that_fails_does_not_end_it_and_a_resume_goes_on_with_it(storage, tmp_path):
+    gate = tmp_path / "gate"
+
+    def validate(checkpoint):
+        while not os.path.exists(gate):
+            time.sleep(0.02)
+        return {"validated": 1}
+
+    def train():
+        if trainyard.get_context().get_attempt() == 1:
+            report(1, loss=1)
+            raise RuntimeError("once")
+        if trainyard.get_context().get_attempt() == 2:
+            left = trainyard.get_all_reported_checkpoints(timeout_s=0.2)
+            assert [one.status.name for one in left] == ["PENDING_VALIDATION"]
+            report(2, loss=2)
+            open(tmp_path / "trained", "w").close()
+            time.sleep(100)
+
+    fit = trainer(train, validate, storage, failure_config=FailureConfig(max_failures=1))
+
+    def stop():
+        wait_until((tmp_path / "trained").exists)
+        fit.shutdown()
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    with pytest.raises(Exception, match="interrupted"):
+        fit.fit()
+    stopper.join()
+    assert not [pid for pid in processes_with(str(tmp_path)) if b"_validate" in open(f"/proc/{pid}/cmdline", "rb").read()]
+    gate.touch()
+    assert [set(metrics) for _, metrics in rows(read(os.path.join(storage, "a")))] == [{"loss"}, {"loss"}]
+    result = trainer(lambda: None, validate, storage, resume=True).fit()
+    assert [metrics for _, metrics in rows(result)] == [{"loss": 1, "validated": 1}, {"loss": 2, "validated": 1}]
+
+
+def test_another_fit_inside_and_the_wish_of_another_rank(storage):
+    def validate(checkpoint):
+        import trainyard
+
+        inner = trainyard.DataParallelTrainer(
+            lambda: 7, run_config=trainyard.RunConfig(name="inner", storage_path=storage, progress="none")
+        )
+        return {"seven": inner.fit().return_value}
+
+    def train():
+        if trainyard.get_context().get_world_rank() == 1:
+            report(1)
+        else:
+            trainyard.report({"loss": 1.5})
+
+    result = trainer(train, validate, storage, workers=2).fit()
+    assert [metrics for _, metrics in rows(result)] == [{"loss": 1.5, "seven": 7}]
+
+
+def test_what_is_refused(storage):
+    for config, words in (
+        (dict(fn=3), "`ValidationConfig.fn` must be a function, not int"),
+        (dict(fn=len, task_config={}), "must be a ValidationTaskConfig, not dict"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            ValidationConfig(**config)
+    with pytest.raises(AssertionError, match="None or greater than zero"):
+        ValidationTaskConfig(timeout_s=0)
+    with pytest.raises(ValueError, match="`fn_kwargs` must be a dict, not list"):
+        ValidationTaskConfig(fn_kwargs=[1])
+    with pytest.raises(ValueError, match="`validation_config` must be a trainyard.ValidationConfig"):
+        DataParallelTrainer(lambda: None, validation_config=len)
+    lock = threading.Lock()
+    with pytest.raises(TypeError, match="`ValidationConfig.fn`.*non-serializable.*lock"):
+        trainer(lambda: None, lambda checkpoint: lock, storage).fit()
+    assert not os.path.exists(os.path.join(storage, "a"))
+
+
+def test_a_trainer_without_it(storage):
+    def train():
+        with pytest.raises(ValueError, match="`validation_config` was not set on the trainer"):
+            report(1)
+
+    DataParallelTrainer(train, run_config=RunConfig(storage_path=storage, progress="none")).fit()
+
+
+def test_the_journal_is_plain_json(storage):
+    import sqlite3
+
+    def train():
+        report(1, ValidationTaskConfig({"a": (1, 2)}), loss=1)
+
+    result = trainer(train, lambda checkpoint, a: {"a": a}, storage).fit()
+    ((metrics,),) = sqlite3.connect(os.path.join(result.path, "run.db")).execute("SELECT metrics FROM checkpoints").fetchall()
+    assert json.loads(metrics) == {"loss": 1, "a": [1, 2], "$validation": "VALIDATED", "$types": {"/a": "tuple"}}
+    assert rows(result) == [("checkpoint_000001", {"loss": 1, "a": (1, 2)})]
