@@ -1,8 +1,8 @@
 """Validation beside the training: the driver calls a function of the user's with checkpoints, in a process of its own, one after
 the other, and what the function returns becomes metrics of the checkpoint.
 
-A report asks for it (`report(..., validation=True)`). The wish goes with the metrics of the checkpoint, and so into the journal; what
-came of it takes its place there. So a run that is resumed validates what was still to be.
+A report asks for it (`report(..., validation=True)`). The wish goes with the metrics of the checkpoint, and so into the journal;
+what came of it takes its place there. So a run that is resumed validates what was still to be.
 """
 
 from __future__ import annotations
