@@ -138,7 +138,7 @@ static enum passing pass_shown(int fd) {
     return PASSING;
 }
 
-/* Signals come only while it waits. */
+/* Signals come only during ppoll. */
 static enum passing pass_all(int fd, const sigset_t *open_mask) {
     struct pollfd watched[] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = fd, .events = POLLIN}};
     for (enum passing passing = PASSING;;) {
@@ -159,23 +159,21 @@ static void handle(int signal_number, void (*handler)(int)) {
 
 static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
-/* What the terminal does with what is typed is for the worker's; what is shown ends its lines with LF alone. */
-static void take_terminal(void) {
-    if (tcgetattr(STDIN_FILENO, &saved_modes) < 0) return;
-    modes_saved = true;
-    struct termios raw = saved_modes;
-    cfmakeraw(&raw);
-    raw.c_oflag = saved_modes.c_oflag;
-    (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &raw);
-}
-
 static int pass_in_child(int fd, ty_error *err) {
     sigset_t held, before;
     int status = 0;
     pid_t parent = getpid();
     (void)sigfillset(&held);
     (void)sigprocmask(SIG_BLOCK, &held, &before);
-    take_terminal();
+    /* What the terminal does with what is typed is for the worker's; what is shown ends its lines with LF
+     * alone. */
+    if (tcgetattr(STDIN_FILENO, &saved_modes) == 0) {
+        modes_saved = true;
+        struct termios raw = saved_modes;
+        cfmakeraw(&raw);
+        raw.c_oflag = saved_modes.c_oflag;
+        (void)tcsetattr(STDIN_FILENO, TCSAFLUSH, &raw);
+    }
     other = fork();
     if (other == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGTERM);

@@ -195,15 +195,6 @@ static int read_rows(void *context, struct journal *journal, ty_error *err) {
     return result == -ENOMEM ? ty_fail_memory(err) : result;
 }
 
-static int survey_run(const char *path, bool verify, bool text, ty_error *err) {
-    struct survey survey = {.run_path = path, .verify = verify, .text = text};
-    int result = journal_read(path, read_rows, &survey, err);
-    if (result >= 0) result = print(&survey, err);
-    if (result >= 0 && survey.bad.code < 0) result = ty_fail(err, survey.bad.code, "%s", survey.bad.message);
-    forget(&survey);
-    return result;
-}
-
 /* The run's directory: of a path itself, else found by the run's name. The caller frees. */
 static char *find_run(const char *word, const char *storage_path, ty_error *err) {
     if (strchr(word, '/') == NULL) return run_directory_find(storage_path, word, err);
@@ -229,7 +220,13 @@ static int checkpoints_run(const struct arguments *arguments, ty_error *err) {
     bool text = format.format == FORMAT_TEXT;
     if (verify && strchr(word, '/') != NULL && !journal_exists(word)) return verify_one(word, text, err);
     CLEANUP_FREE char *path = find_run(word, options.storage_path, err);
-    return path == NULL ? err->code : survey_run(path, verify, text, err);
+    if (path == NULL) return err->code;
+    struct survey survey = {.run_path = path, .verify = verify, .text = text};
+    result = journal_read(path, read_rows, &survey, err);
+    if (result >= 0) result = print(&survey, err);
+    if (result >= 0 && survey.bad.code < 0) result = ty_fail(err, survey.bad.code, "%s", survey.bad.message);
+    forget(&survey);
+    return result;
 }
 
 const struct command command_checkpoints = {

@@ -73,14 +73,6 @@ static int read_environment(struct config_file *file, const json_t *runtime, ty_
     return 0;
 }
 
-static int read_run_config(struct config_file *file, const json_t *map, struct run_settings *settings,
-                           ty_error *err) {
-    static const char *const others[] = {"worker_runtime_env"};
-    int result = settings_read(settings, map, file->document, others, ARRAY_SIZE(others), err);
-    const json_t *runtime = result < 0 ? NULL : json_object_get(map, others[0]);
-    return runtime == NULL ? result : read_environment(file, runtime, err);
-}
-
 static int read_sections(struct config_file *file, const json_t *root, struct scaling *scaling,
                          struct run_settings *settings, ty_error *err) {
     static const char *const known[] = {"scaling_config", "run_config"};
@@ -91,8 +83,11 @@ static int read_sections(struct config_file *file, const json_t *root, struct sc
         return refuse(document, part, known[0], "a map", err);
     if (result >= 0 && part != NULL) result = scaling_read(scaling, part, document, err);
     const json_t *run = json_object_get(root, known[1]);
-    if (result >= 0 && run != NULL) result = read_run_config(file, run, settings, err);
-    return result;
+    if (result < 0 || run == NULL) return result;
+    static const char *const others[] = {"worker_runtime_env"};
+    result = settings_read(settings, run, document, others, ARRAY_SIZE(others), err);
+    const json_t *runtime = result < 0 ? NULL : json_object_get(run, others[0]);
+    return runtime == NULL ? result : read_environment(file, runtime, err);
 }
 
 int config_file_read(const char *path, struct config_file *file, struct scaling *scaling,

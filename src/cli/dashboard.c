@@ -76,14 +76,6 @@ static int check(const struct dashboard_options *options, size_t n_words, ty_err
     return 0;
 }
 
-/* In the first of the storage paths that has it. */
-static char *find_run(const struct dashboard_options *options, const char *name, ty_error *err) {
-    char *path = NULL;
-    for (size_t i = 0; path == NULL && i < options->n_storage_paths; i++)
-        path = run_directory_find(options->storage_paths[i], name, err);
-    return path;
-}
-
 /* Appears whole where a file is to be; what is no file (a pipe, /dev/stdout) is written to. */
 static int put_file(const char *path, const struct buffer *page, ty_error *err) {
     struct stat status;
@@ -104,7 +96,9 @@ static int write_file(const struct dashboard_options *options, char *const *name
     char **paths = calloc(n + 1, sizeof *paths);
     int result = paths == NULL ? ty_fail_memory(err) : 0;
     for (size_t i = 0; result == 0 && i < n; i++) {
-        paths[i] = find_run(options, names[i], err);
+        /* In the first of the storage paths that has the run. */
+        for (size_t at = 0; paths[i] == NULL && at < options->n_storage_paths; at++)
+            paths[i] = run_directory_find(options->storage_paths[at], names[i], err);
         if (paths[i] == NULL) result = err->code;
     }
     if (result == 0)

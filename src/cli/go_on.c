@@ -20,13 +20,6 @@ static void add_escaped(const char *word, struct buffer *out) {
     buffer_char(out, '\'');
 }
 
-static void add_quoted(const char *word, struct buffer *out) {
-    buffer_char(out, '\'');
-    for (; *word != '\0'; word++)
-        buffer_printf(out, *word == '\'' ? "'\\%c'" : "%c", *word);
-    buffer_char(out, '\'');
-}
-
 /* Plain, or in single quotes, outside of which a single quote stands. In a script any byte may stand in them,
  * on a line for people what is no text is escaped. */
 static void add_word(const char *word, bool script, struct buffer *out) {
@@ -35,20 +28,16 @@ static void add_word(const char *word, bool script, struct buffer *out) {
     utf8_escape(word, strlen(word), &shown);
     bool harmless = !shown.failed && shown.size == strlen(word);
     buffer_char(out, ' ');
-    if (*word != '\0' && word[strspn(word, plain)] == '\0')
+    if (*word != '\0' && word[strspn(word, plain)] == '\0') {
         buffer_text(out, word);
-    else if (harmless || script)
-        add_quoted(word, out);
-    else
+    } else if (harmless || script) {
+        buffer_char(out, '\'');
+        for (; *word != '\0'; word++)
+            buffer_printf(out, *word == '\'' ? "'\\%c'" : "%c", *word);
+        buffer_char(out, '\'');
+    } else {
         add_escaped(word, out);
-}
-
-static void add_option(const struct option_given *given, bool script, struct buffer *out) {
-    if (given->option->letter != 0)
-        buffer_printf(out, " -%c", given->option->letter);
-    else
-        buffer_printf(out, " --%s", given->option->name);
-    if (given->value != NULL) add_word(given->value, script, out);
+    }
 }
 
 static bool is_left_out(const struct go_on_line *line, const char *option) {
@@ -60,9 +49,15 @@ static bool is_left_out(const struct go_on_line *line, const char *option) {
 void go_on_format_line(const struct go_on_line *line, const struct arguments *arguments, const char *name,
                        struct buffer *out) {
     buffer_printf(out, "%s run%s", line->program, line->more);
-    for (size_t i = 0; i < arguments->n_given; i++)
-        if (!is_left_out(line, arguments->given[i].option->name))
-            add_option(&arguments->given[i], line->script, out);
+    for (size_t i = 0; i < arguments->n_given; i++) {
+        const struct option_given *given = &arguments->given[i];
+        if (is_left_out(line, given->option->name)) continue;
+        if (given->option->letter != 0)
+            buffer_printf(out, " -%c", given->option->letter);
+        else
+            buffer_printf(out, " --%s", given->option->name);
+        if (given->value != NULL) add_word(given->value, line->script, out);
+    }
     buffer_text(out, " --resume");
     add_word(name, line->script, out);
     buffer_text(out, " --");

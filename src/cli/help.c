@@ -200,15 +200,6 @@ static void roff_command(const struct command *command, struct buffer *out) {
     }
 }
 
-static void roff_overview(struct buffer *out) {
-    buffer_text(out, ".SH SYNOPSIS\n\\fBtrainyard\\fR \\fICOMMAND\\fR [\\fIOPTION\\fR...]\n.SH COMMANDS\n");
-    for (size_t i = 0; cli_commands[i] != NULL; i++) {
-        buffer_printf(out, ".TP\n\\fBtrainyard\\-%s\\fR(1)\n", cli_commands[i]->name);
-        roff(cli_commands[i]->summary, out);
-        buffer_char(out, '\n');
-    }
-}
-
 static void roff_section(const char *title, const char *text, struct buffer *out) {
     buffer_printf(out, ".SH %s\n", title);
     roff(text, out);
@@ -225,10 +216,16 @@ void command_man_text(const struct command *command, struct buffer *out) {
     buffer_printf(out, "%s \\- ", name);
     roff(command != NULL ? command->summary : "run a training function on many workers", out);
     buffer_char(out, '\n');
-    if (command != NULL)
+    if (command != NULL) {
         roff_command(command, out);
-    else
-        roff_overview(out);
+    } else {
+        buffer_text(out, ".SH SYNOPSIS\n\\fBtrainyard\\fR \\fICOMMAND\\fR [\\fIOPTION\\fR...]\n.SH COMMANDS\n");
+        for (size_t i = 0; cli_commands[i] != NULL; i++) {
+            buffer_printf(out, ".TP\n\\fBtrainyard\\-%s\\fR(1)\n", cli_commands[i]->name);
+            roff(cli_commands[i]->summary, out);
+            buffer_char(out, '\n');
+        }
+    }
     roff_section("EXIT STATUS", exit_status_text, out);
     roff_section("ENVIRONMENT", environment_text, out);
     roff_section("FILES", files_text, out);

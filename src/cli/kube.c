@@ -203,12 +203,6 @@ static int make_line(const struct kube_command *command, const struct demand *de
 
 /* -- the manifests -- */
 
-static int find_key(const char *path, struct run_key *key, ty_error *err) {
-    if (path != NULL) return key_read_file(key, path, err);
-    int result = key_take_variable(key, err);
-    return result >= 0 && key->text[0] == '\0' ? key_make(key, err) : result;
-}
-
 static int format_objects(json_t *objects, int format, struct buffer *out, ty_error *err) {
     if (format == FORMAT_TEXT) return document_write(objects, out, err);
     json_t *list = json_pack("{s:s, s:s, s:O}", "apiVersion", "v1", "kind", "List", "items", objects);
@@ -240,7 +234,10 @@ static int make_text(struct kube_command *command, const struct arguments *argum
         result = file_read(command->scaling.config, CONFIG_FILE_MAX, &config, err);
     if (command->scaling.config != NULL) command->request.config = config.size > 0 ? config.data : "";
     if (result >= 0) result = make_line(command, demand, layout, arguments, &line, err);
-    if (result >= 0) result = find_key(command->key_file, &key, err);
+    if (result >= 0)
+        result = command->key_file != NULL ? key_read_file(&key, command->key_file, err)
+                                           : key_take_variable(&key, err);
+    if (result >= 0 && key.text[0] == '\0') result = key_make(&key, err);
     if (result < 0) return result;
     command->request.words = (const char *const *)line.items;
     command->request.key = key.text;

@@ -54,15 +54,6 @@ int cli_print(const struct buffer *text, ty_error *err) {
     return 0;
 }
 
-static int check_words(const struct command *command, const struct arguments *arguments, ty_error *err) {
-    if (arguments->n_words < command->min_words) return ty_fail(err, TY_EUSAGE, "%s", command->missing);
-    if (!command->rest && arguments->n_words > command->max_words)
-        return ty_fail(err, TY_EUSAGE,
-                       "unexpected argument '%.80s'; `trainyard %s --help` shows what goes here",
-                       arguments->words[command->max_words], command->name);
-    return 0;
-}
-
 static int print_help(const struct command *command, ty_error *err) {
     CLEANUP(buffer_done) struct buffer text = {0};
     command_help_text(command, &text);
@@ -98,8 +89,11 @@ static int run_command(const struct command *command, int argc, char **argv, ty_
     result = options_parse(command->groups, command->rest, argc, argv, &arguments, err);
     if (result < 0) return result;
     if (arguments.help) return print_help(command, err);
-    result = check_words(command, &arguments, err);
-    if (result < 0) return result;
+    if (arguments.n_words < command->min_words) return ty_fail(err, TY_EUSAGE, "%s", command->missing);
+    if (!command->rest && arguments.n_words > command->max_words)
+        return ty_fail(err, TY_EUSAGE,
+                       "unexpected argument '%.80s'; `trainyard %s --help` shows what goes here",
+                       arguments.words[command->max_words], command->name);
     return command->run(&arguments, err);
 }
 

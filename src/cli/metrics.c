@@ -274,22 +274,16 @@ static int write_tensorboard(struct metrics_writing *writing, const struct metri
     return result;
 }
 
-static int write_openmetrics(const char *name, const char *path, const struct metrics_options *options,
-                             struct metrics_outlet *outlet, ty_error *err) {
-    CLEANUP(buffer_done) struct buffer text = {0};
-    const struct view_exposition how = {.openmetrics = true, .per_rank = options->per_rank};
-    int result = view_exposition_encode(&(struct view_exposed){name, path}, 1, &how, &text, err);
-    return result < 0 ? result : write_out(outlet, text.data, text.size, err);
-}
-
 static int write_format(const char *name, struct metrics_writing *writing,
                         const struct metrics_options *options, ty_error *err) {
     if (options->plot) return write_plots(writing->path, options, writing->outlet, err);
     if (options->format == METRICS_TABLE)
         return write_table(writing->path, &writing->selection, writing->outlet, err);
-    if (options->format == METRICS_OPENMETRICS)
-        return write_openmetrics(name, writing->path, options, writing->outlet, err);
-    return write_rows(writing, options, err);
+    if (options->format != METRICS_OPENMETRICS) return write_rows(writing, options, err);
+    CLEANUP(buffer_done) struct buffer text = {0};
+    const struct view_exposition how = {.openmetrics = true, .per_rank = options->per_rank};
+    int result = view_exposition_encode(&(struct view_exposed){name, writing->path}, 1, &how, &text, err);
+    return result < 0 ? result : write_out(writing->outlet, text.data, text.size, err);
 }
 
 static int check(const struct metrics_options *options, ty_error *err) {

@@ -31,20 +31,17 @@ static void screen_size(size_t *rows, size_t *columns) {
     *columns = (size_t)COLS;
 }
 
-static void show_line(int row, const char *text, size_t size, bool reverse) {
-    if (reverse) (void)attron(A_REVERSE);
-    (void)mvaddnstr(row, 0, text, (int)size);
-    for (int at = getcurx(stdscr); reverse && getcury(stdscr) == row && at < COLS; at++)
-        (void)addch(' ');
-    if (reverse) (void)attroff(A_REVERSE);
-}
-
 static void screen_show(const char *text, size_t size, size_t marked) {
     (void)erase();
     for (int row = 0; row < LINES && size > 0; row++) {
         const char *end = memchr(text, '\n', size);
         size_t length = end != NULL ? (size_t)(end - text) : size;
-        show_line(row, text, length, row == 0 || (size_t)row == marked);
+        bool reverse = row == 0 || (size_t)row == marked;
+        if (reverse) (void)attron(A_REVERSE);
+        (void)mvaddnstr(row, 0, text, (int)length);
+        for (int at = getcurx(stdscr); reverse && getcury(stdscr) == row && at < COLS; at++)
+            (void)addch(' ');
+        if (reverse) (void)attroff(A_REVERSE);
         size -= end != NULL ? length + 1 : length;
         text += end != NULL ? length + 1 : length;
     }

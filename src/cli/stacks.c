@@ -51,15 +51,6 @@ static bool is_worker(const struct replay_worker *worker) {
     return clock_wall() - (nanoseconds)(age * (double)NS_PER_S) < worker->executed + NS_PER_S;
 }
 
-/* Behind what the file has had before. */
-static int print_news(const char *path, size_t before, ty_error *err) {
-    CLEANUP(buffer_done) struct buffer text = {0}, news = {0};
-    int result = file_read(path, SIZE_MAX / 2, &text, err);
-    if (result < 0) return result;
-    if (text.size > before) buffer_append(&news, text.data + before, text.size - before);
-    return cli_print(&news, err);
-}
-
 static int save_one(const char *run_path, int rank, int attempt, int pid, ty_error *err) {
     CLEANUP(buffer_done) struct buffer path = {0}, before = {0};
     char words[3][16];
@@ -71,7 +62,12 @@ static int save_one(const char *run_path, int rank, int attempt, int pid, ty_err
     (void)file_read(path.data, SIZE_MAX / 2, &before, NULL); /* there may be none */
     char *argv[] = {"--stacks", words[0], path.data, words[1], words[2], "other", NULL};
     if (stack_save_main(6, argv) != 0) return ty_fail(err, -EIO, "cannot write %s", path.data);
-    return print_news(path.data, before.size, err);
+    /* Behind what the file had before. */
+    CLEANUP(buffer_done) struct buffer text = {0}, news = {0};
+    int result = file_read(path.data, SIZE_MAX / 2, &text, err);
+    if (result < 0) return result;
+    if (text.size > before.size) buffer_append(&news, text.data + before.size, text.size - before.size);
+    return cli_print(&news, err);
 }
 
 static int show(const struct stacks_options *options, const char *name, const char *path,

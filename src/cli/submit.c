@@ -80,16 +80,6 @@ static int check_name(struct submit_command *command, char **storage, ty_error *
     return *storage == NULL ? err->code : 0;
 }
 
-/* Slurm says why a job waits once it has tried to start it, which takes it a moment. */
-static void look_at_job(int64_t job_id, struct buffer *state) {
-    for (int i = 0; i < STATE_LOOKS; i++) {
-        buffer_clear(state);
-        if (slurm_job_state(job_id, state, NULL) < 0) buffer_text(state, "is submitted");
-        if (state->failed || strstr(state->data, "(None)") == NULL) return;
-        (void)nanosleep(&(struct timespec){.tv_nsec = 300 * 1000 * 1000}, NULL);
-    }
-}
-
 static int tell(const struct submit_command *command, int64_t job_id, const char *output, ty_error *err) {
     CLEANUP(buffer_done) struct buffer text = {0};
     CLEANUP(buffer_done) struct buffer state = {0};
@@ -105,7 +95,13 @@ static int tell(const struct submit_command *command, int64_t job_id, const char
             buffer_char(&path, *at); /* %% is one */
     }
     if (path.failed) return ty_fail_memory(err);
-    look_at_job(job_id, &state);
+    /* Slurm says why a job waits once it has tried to start the job, which takes a moment. */
+    for (int i = 0; i < STATE_LOOKS; i++) {
+        buffer_clear(&state);
+        if (slurm_job_state(job_id, &state, NULL) < 0) buffer_text(&state, "is submitted");
+        if (state.failed || strstr(state.data, "(None)") == NULL) break;
+        (void)nanosleep(&(struct timespec){.tv_nsec = 300 * 1000 * 1000}, NULL);
+    }
     buffer_printf(&text,
                   "job %lld %s; once it runs, `trainyard status %s` and `trainyard logs %s` show it; its own "
                   "output is in %s; scancel %lld ends it",

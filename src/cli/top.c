@@ -278,13 +278,6 @@ static void note_signal(int number) {
     ended_by = number;
 }
 
-static void catch_signals(void) {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-    struct sigaction action = {.sa_handler = note_signal};
-    for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
-        (void)sigaction(numbers[i], &action, NULL);
-}
-
 static void type(struct top_view *top, int key) {
     size_t size = strlen(top->filter);
     if (key == SCREEN_ENTER || key == SCREEN_BACK) top->typing = false;
@@ -390,7 +383,10 @@ static int show(struct top_view *top, const struct top_options *options, int for
     if (options->once || is_plain()) return print_frame(top, err);
     const struct screen_module *screen = module_load("screen", err);
     if (screen == NULL) return ty_wrap(err, "`trainyard top --once` prints the same");
-    catch_signals();
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    struct sigaction action = {.sa_handler = note_signal};
+    for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
+        (void)sigaction(numbers[i], &action, NULL);
     return watch(top, screen, err);
 }
 

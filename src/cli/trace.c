@@ -46,18 +46,16 @@ struct trace_file {
     const char *path;
 };
 
-static int fail_write(const struct trace_file *to, ty_error *err) {
-    int code, why = errno;
-    const char *text = gzerror(to->file, &code);
-    return ty_fail(err, code == Z_ERRNO && why > 0 ? -why : -EIO, "cannot write %s: %s", to->path,
-                   code == Z_ERRNO ? strerror(why) : text);
-}
-
 static int write_piece(void *context, const char *text, size_t size, ty_error *err) {
     const struct trace_file *to = context;
     while (size > 0) {
         unsigned piece = size < (1U << 30) ? (unsigned)size : 1U << 30;
-        if (gzwrite(to->file, text, piece) != (int)piece) return fail_write(to, err);
+        if (gzwrite(to->file, text, piece) != (int)piece) {
+            int code, why = errno;
+            const char *told = gzerror(to->file, &code);
+            return ty_fail(err, code == Z_ERRNO && why > 0 ? -why : -EIO, "cannot write %s: %s", to->path,
+                           code == Z_ERRNO ? strerror(why) : told);
+        }
         text += piece;
         size -= piece;
     }

@@ -27,13 +27,6 @@ struct wait_options {
     double number;
 };
 
-static int fail_condition(const char *value, ty_error *err) {
-    return ty_fail(err, TY_EUSAGE,
-                   "'%.80s' is not end, stall, or a metric and a number as in 'loss>10' (one of > >= < <="
-                   " == !=)",
-                   value);
-}
-
 static bool find_comparison(const char *text, size_t size, enum comparison *comparison) {
     for (int i = 0; i < COMPARISONS; i++)
         if (strlen(comparisons[i]) == size && memcmp(text, comparisons[i], size) == 0) {
@@ -56,7 +49,10 @@ static int set_condition(const struct option_spec *option, void *target, const c
         trimmed--;
     if (trimmed == 0 || trimmed >= sizeof options->metric || value[0] == '@' ||
         !find_comparison(value + name, size, &options->comparison) || !str_to_double(number, &options->number))
-        return fail_condition(value, err);
+        return ty_fail(err, TY_EUSAGE,
+                       "'%.80s' is not end, stall, or a metric and a number as in 'loss>10' (one of > >= < <="
+                       " == !=)",
+                       value);
     options->what = WAIT_VALUE;
     memcpy(options->metric, value, trimmed);
     options->metric_size = trimmed;
@@ -115,14 +111,6 @@ static int look_at_report(void *context, const struct journal_report *report) {
     return search->found ? 1 : 0;
 }
 
-static int print_found(const char *name, const struct value_search *search, ty_error *err) {
-    CLEANUP(buffer_done) struct buffer text = {0};
-    buffer_printf(&text, "%s: %s is %.6g at report number %llu of rank %d, attempt %d\n", name,
-                  search->options->metric, search->value, (unsigned long long)search->number, search->rank,
-                  search->attempt);
-    return cli_print(&text, err);
-}
-
 /* Reports behind `*after` that nobody looked at yet: 1 when one is what is waited for. */
 static int search_news(const char *name, const char *path, const struct wait_options *options, int64_t *after,
                        ty_error *err) {
@@ -131,7 +119,10 @@ static int search_news(const char *name, const char *path, const struct wait_opt
     int result = view_scan(path, &scan, look_at_report, &search, err);
     *after = scan.last;
     if (result <= 0) return result;
-    result = print_found(name, &search, err);
+    CLEANUP(buffer_done) struct buffer text = {0};
+    buffer_printf(&text, "%s: %s is %.6g at report number %llu of rank %d, attempt %d\n", name, options->metric,
+                  search.value, (unsigned long long)search.number, search.rank, search.attempt);
+    result = cli_print(&text, err);
     return result < 0 ? result : 1;
 }
 
