@@ -45,13 +45,6 @@ static int add_number(void *context, char *entry) {
     return 0;
 }
 
-static int restrict_to(struct inventory *inventory, const char *value) {
-    CLEANUP(buffer_done) struct buffer numbers = {0};
-    buffer_text(&numbers, "");
-    if (str_split(value, ',', add_number, &numbers) < 0 || numbers.failed) return -ENOMEM;
-    return inventory_restrict(inventory, numbers.data);
-}
-
 static int find_devices(struct inventory *inventory) {
     CLEANUP(idset_done) struct idset numbers = {0};
     int result = machine_numbers("/dev/rngd", "npu", "mgmt", false, &numbers);
@@ -67,7 +60,12 @@ static int detect(struct inventory *inventory, ty_error *err) {
     (void)err;
     const char *value = getenv(accelerator_furiosa.visible);
     int result = find_devices(inventory);
-    if (result == 0 && value != NULL) result = restrict_to(inventory, value);
+    if (result == 0 && value != NULL) {
+        CLEANUP(buffer_done) struct buffer numbers = {0};
+        buffer_text(&numbers, "");
+        bool short_of_memory = str_split(value, ',', add_number, &numbers) < 0 || numbers.failed;
+        result = short_of_memory ? -ENOMEM : inventory_restrict(inventory, numbers.data);
+    }
     for (size_t i = 0; i < inventory->n && result == 0; i++) {
         char number[sizeof inventory->devices[i].id];
         memcpy(number, inventory->devices[i].id, sizeof number);

@@ -32,13 +32,6 @@ static int look_at_device(void *context, const char *name) {
     return 0;
 }
 
-static bool is_google_group(int64_t number) {
-    struct group group = {number, false};
-    char path[MACHINE_PATH_SIZE];
-    (void)snprintf(path, sizeof path, "/sys/kernel/iommu_groups/%lld/devices", (long long)number);
-    return machine_each(path, look_at_device, &group) == 0 && group.is_google;
-}
-
 /* What cannot be read is not counted. */
 static size_t count_chips(void) {
     CLEANUP(idset_done) struct idset accel = {0};
@@ -47,8 +40,12 @@ static size_t count_chips(void) {
     if (machine_numbers("/dev", "accel", "", false, &accel) < 0) return 0;
     if (idset_count(&accel) > 0) return idset_count(&accel);
     if (machine_numbers("/dev/vfio", "", "", false, &groups) < 0) return 0;
-    for (int64_t group = idset_next(&groups, -1); group != IDSET_END; group = idset_next(&groups, group))
-        n += is_google_group(group);
+    for (int64_t at = idset_next(&groups, -1); at != IDSET_END; at = idset_next(&groups, at)) {
+        struct group group = {at, false};
+        char path[MACHINE_PATH_SIZE];
+        (void)snprintf(path, sizeof path, "/sys/kernel/iommu_groups/%lld/devices", (long long)at);
+        n += machine_each(path, look_at_device, &group) == 0 && group.is_google;
+    }
     return n;
 }
 

@@ -39,12 +39,6 @@ static int64_t cores_by_machine(void) {
     return -1;
 }
 
-static int64_t count_cores(const struct idset *devices) {
-    int64_t cores = cores_by_driver(devices);
-    if (cores < 0) cores = cores_by_machine();
-    return cores < 0 ? 2 * (int64_t)idset_count(devices) : cores; /* two in each device of both families */
-}
-
 /* "0-3,7" is written out, as the entries of other vendors are. */
 static int expand(const char *value, struct buffer *out) {
     CLEANUP(idset_done) struct idset cores = {0};
@@ -64,7 +58,10 @@ static int detect(struct inventory *inventory, ty_error *err) {
     CLEANUP(buffer_done) struct buffer visible = {0};
     const char *value = getenv(accelerator_neuron.visible);
     if (machine_numbers("/dev", "neuron", "", false, &devices) < 0 || idset_count(&devices) == 0) return 0;
-    if (inventory_add_many(inventory, (size_t)count_cores(&devices)) < 0) return -ENOMEM;
+    int64_t cores = cores_by_driver(&devices);
+    if (cores < 0) cores = cores_by_machine();
+    if (cores < 0) cores = 2 * (int64_t)idset_count(&devices); /* two in each device of both families */
+    if (inventory_add_many(inventory, (size_t)cores) < 0) return -ENOMEM;
     inventory_set_type(inventory, "aws-neuron-core");
     if (value == NULL) return 0;
     return expand(value, &visible) < 0 ? -ENOMEM : inventory_restrict(inventory, visible.data);

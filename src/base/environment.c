@@ -19,11 +19,6 @@ void environment_done(struct environment *environment) {
     *environment = (struct environment){0};
 }
 
-static int reserve_one(struct environment *environment) {
-    if (environment->index == NULL && (environment->index = hash_create()) == NULL) return -ENOMEM;
-    return ARRAY_GROW(environment->items, environment->n + 1); /* and the NULL behind it */
-}
-
 static int remove_name(struct environment *environment, const char *name) {
     uintptr_t *at = environment->index == NULL ? NULL : hash_get(environment->index, name);
     if (at == NULL) return 0;
@@ -41,7 +36,8 @@ static int remove_name(struct environment *environment, const char *name) {
 
 int environment_set(struct environment *environment, const char *name, const char *value) {
     if (value == NULL) return remove_name(environment, name);
-    if (reserve_one(environment) < 0) return -ENOMEM;
+    if (environment->index == NULL && (environment->index = hash_create()) == NULL) return -ENOMEM;
+    if (ARRAY_GROW(environment->items, environment->n + 1) < 0) return -ENOMEM; /* and the NULL behind it */
     char *item;
     if (asprintf(&item, "%s=%s", name, value) < 0) return -ENOMEM;
     uintptr_t *at = hash_get(environment->index, name);

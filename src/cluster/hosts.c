@@ -97,18 +97,16 @@ static int take_own_slots(struct naming *naming, const char *word, const char *t
     return parse_slots(text, word, &naming->slots, naming->err);
 }
 
-/* [ADDRESS] or [ADDRESS]:SLOTS, of IPv6. */
-static int take_address(struct naming *naming, char *word, char *end) {
-    int result = end[1] == '\0' ? 0 : take_own_slots(naming, word, end + 2);
-    *end = '\0';
-    return result < 0 ? result : add(naming, word + 1);
-}
-
 /* NAME or NAME:SLOTS, where a host list stands for several names (gpu[01-04]:8). An address of IPv6 that has
  * its slots behind it is in brackets. */
 static int take_word(struct naming *naming, char *word) {
     char *end = word[0] == '[' && strchr(word, ':') != NULL ? strchr(word, ']') : NULL;
-    if (end != NULL && (end[1] == '\0' || end[1] == ':')) return take_address(naming, word, end);
+    if (end != NULL && (end[1] == '\0' || end[1] == ':')) {
+        /* [ADDRESS] or [ADDRESS]:SLOTS, of IPv6. */
+        int result = end[1] == '\0' ? 0 : take_own_slots(naming, word, end + 2);
+        *end = '\0';
+        return result < 0 ? result : add(naming, word + 1);
+    }
     char *colon = strrchr(word, ':');
     if (colon != NULL && strchr(word, ':') == colon) {
         int result = take_own_slots(naming, word, colon + 1);

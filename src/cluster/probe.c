@@ -61,22 +61,18 @@ static void texts_done(struct texts *texts) {
     *texts = (struct texts){0};
 }
 
-static int texts_add(struct texts *texts, const char *text) {
-    if (ARRAY_GROW(texts->items, texts->n) < 0) return -ENOMEM;
-    texts->items[texts->n] = strdup(text);
-    if (texts->items[texts->n] == NULL) return -ENOMEM;
-    texts->n++;
-    return 0;
-}
-
 /* The ids that an inherited visible-devices variable names. -1 when there is no such variable. */
 static int read_visible(const struct accelerator *vendor, struct texts *ids) {
     const char *value = vendor == NULL || vendor->visible == NULL ? NULL : getenv(vendor->visible);
     CLEANUP(buffer_done) struct buffer entries = {0};
     int n = accelerator_visible_entries(value, &entries);
     const char *at = entries.data;
-    for (int i = 0; i < n; i++, at += strlen(at) + 1)
-        if (texts_add(ids, at) < 0) return -ENOMEM;
+    for (int i = 0; i < n; i++, at += strlen(at) + 1) {
+        if (ARRAY_GROW(ids->items, ids->n) < 0) return -ENOMEM;
+        ids->items[ids->n] = strdup(at);
+        if (ids->items[ids->n] == NULL) return -ENOMEM;
+        ids->n++;
+    }
     return n < 0 ? -1 : 0;
 }
 
@@ -139,13 +135,6 @@ static int name_devices(struct node_shape *shape, const struct inventory *invent
 
 /* -- the node -- */
 
-static int copy_labels(struct node_shape *shape, const struct labels *labels, ty_error *err) {
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < labels->n; i++)
-        rc = labels_set(&shape->labels, labels->items[i].key, labels->items[i].value, err);
-    return rc;
-}
-
 /* A type is advertised only by a node that has such devices (1.1); the first one is the node's. */
 static int add_type(struct node_shape *shape, const struct inventory *inventory, ty_error *err) {
     char name[128];
@@ -156,15 +145,11 @@ static int add_type(struct node_shape *shape, const struct inventory *inventory,
     return shape->accelerator_type == NULL ? ty_fail_memory(err) : 0;
 }
 
-static int probe_pools(struct resources *total, ty_error *err) {
-    int64_t cores = usable_quota_cores("", usable_affinity_cores()), memory = usable_memory("");
-    int rc = set(total, "CPU", cores * QUANTITY_ONE, err);
-    return rc < 0 || memory == 0 ? rc : set(total, "memory", memory * QUANTITY_ONE, err);
-}
-
 static int fill_shape(struct node_shape *shape, const struct inventory *inventories, size_t n,
                       const struct resources *given, ty_error *err) {
-    int rc = probe_pools(&shape->total, err);
+    int64_t cores = usable_quota_cores("", usable_affinity_cores()), memory = usable_memory("");
+    int rc = set(&shape->total, "CPU", cores * QUANTITY_ONE, err);
+    if (rc == 0 && memory > 0) rc = set(&shape->total, "memory", memory * QUANTITY_ONE, err);
     for (size_t i = 0; rc == 0 && i < n; i++)
         if (inventories[i].n > 0)
             rc = set(&shape->total, inventories[i].vendor->resource, (quantity)inventories[i].n * QUANTITY_ONE,
@@ -174,7 +159,9 @@ static int fill_shape(struct node_shape *shape, const struct inventory *inventor
     for (size_t i = 0; rc == 0 && i < n; i++)
         if (inventories[i].n > 0 && resources_get(&shape->total, inventories[i].vendor->resource) > 0) {
             rc = add_type(shape, &inventories[i], err);
-            if (rc == 0) rc = copy_labels(shape, &inventories[i].labels, err);
+            const struct labels *labels = &inventories[i].labels;
+            for (size_t j = 0; rc == 0 && j < labels->n; j++)
+                rc = labels_set(&shape->labels, labels->items[j].key, labels->items[j].value, err);
             for (size_t j = 0; rc == 0 && j < inventories[i].extra.n; j++)
                 rc = set(&shape->total, inventories[i].extra.items[j].name,
                          inventories[i].extra.items[j].amount, err);
@@ -197,20 +184,17 @@ static int name_all_devices(struct node_shape *shape, const struct inventory *in
     return rc;
 }
 
-static int add_machine(struct cluster *cluster, struct node_shape *shape, ty_error *err) {
-    char name[HOST_NAME_MAX + 1] = "";
-    if (gethostname(name, sizeof name - 1) < 0 || name[0] == '\0')
-        (void)snprintf(name, sizeof name, "localhost");
-    const struct node_shape *shared = cluster_shape(cluster, shape, err);
-    return shared == NULL ? err->code : cluster_add_node(cluster, name, shared, NULL, err);
-}
-
 static int probe_into(struct cluster *cluster, const struct inventory *inventories, size_t n,
                       const struct resources *given, ty_error *err) {
     CLEANUP(node_shape_done) struct node_shape shape = {0};
     int rc = fill_shape(&shape, inventories, n, given, err);
     if (rc == 0) rc = name_all_devices(&shape, inventories, n, err);
-    return rc < 0 ? rc : add_machine(cluster, &shape, err);
+    if (rc < 0) return rc;
+    char name[HOST_NAME_MAX + 1] = "";
+    if (gethostname(name, sizeof name - 1) < 0 || name[0] == '\0')
+        (void)snprintf(name, sizeof name, "localhost");
+    const struct node_shape *shared = cluster_shape(cluster, &shape, err);
+    return shared == NULL ? err->code : cluster_add_node(cluster, name, shared, NULL, err);
 }
 
 int cluster_probe(const struct cluster_overrides *overrides, struct cluster **cluster, ty_error *err) {

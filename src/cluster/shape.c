@@ -43,12 +43,6 @@ const char *node_device_id(const struct node_devices *devices, size_t index, cha
 
 /* -- checks -- */
 
-static int check_name(const char *name, ty_error *err) {
-    if (str_prefix(name, "node:", NULL))
-        return ty_fail(err, TY_EUSAGE, "resource %s: names that begin with node: are Trainyard's own", name);
-    return resource_check_name(name, err);
-}
-
 static int check_amount(const struct resource *resource, ty_error *err) {
     const char *name = resource->name;
     if (resource->amount < 0) return ty_fail(err, TY_EUSAGE, "resource %s cannot be negative", name);
@@ -64,7 +58,10 @@ static int check_amount(const struct resource *resource, ty_error *err) {
 static int check_total(struct resources *total, ty_error *err) {
     for (size_t i = total->n; i-- > 0;) {
         const struct resource *resource = &total->items[i];
-        if (check_name(resource->name, err) < 0 || check_amount(resource, err) < 0) return TY_EUSAGE;
+        if (str_prefix(resource->name, "node:", NULL))
+            return ty_fail(err, TY_EUSAGE, "resource %s: names that begin with node: are Trainyard's own",
+                           resource->name);
+        if (resource_check_name(resource->name, err) < 0 || check_amount(resource, err) < 0) return TY_EUSAGE;
         if (resource->amount == 0) resources_remove(total, resource->name);
     }
     return 0;

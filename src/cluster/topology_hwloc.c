@@ -23,14 +23,6 @@ static int load(hwloc_topology_t *topology, ty_error *err) {
     return ty_fail(err, TY_EUNSUPPORTED, "hwloc cannot read this machine's topology");
 }
 
-/* Kept for the life of the process: reading it takes tens of milliseconds. */
-static int get_topology(hwloc_topology_t *topology, ty_error *err) {
-    static hwloc_topology_t kept;
-    int rc = kept == NULL ? load(&kept, err) : 0;
-    *topology = kept;
-    return rc;
-}
-
 /* NUMA nodes that have cores, by logical index; their number when `wanted` is NULL. */
 static size_t each_node(hwloc_topology_t topology, hwloc_bitmap_t wanted, size_t first, size_t end) {
     size_t n = 0;
@@ -61,8 +53,9 @@ static void keep_allowed(hwloc_topology_t topology, hwloc_bitmap_t cores) {
 }
 
 static int place_worker(const struct topology_request *request, struct topology_place *place, ty_error *err) {
-    hwloc_topology_t topology;
-    int rc = get_topology(&topology, err);
+    /* Kept for the life of the process: reading the topology takes tens of milliseconds. */
+    static hwloc_topology_t topology;
+    int rc = topology == NULL ? load(&topology, err) : 0;
     if (rc < 0) return rc;
     CLEANUP(free_bitmap) hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
     CLEANUP(free_bitmap) hwloc_bitmap_t cores = hwloc_bitmap_alloc();

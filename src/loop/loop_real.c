@@ -66,12 +66,6 @@ static void put_by(uv_handle_t *handle) {
         free(state);
 }
 
-static struct real_timer *take_timer(struct real_loop *loop) {
-    struct real_timer *state = malloc(sizeof *state);
-    if (state == NULL && loop->n_spare > 0) state = loop->spare[--loop->n_spare];
-    return state;
-}
-
 static void timer_stop(struct loop *base, struct loop_timer *timer) {
     (void)base;
     uv_close((uv_handle_t *)TAKE(timer->state), put_by);
@@ -96,7 +90,8 @@ static void idle_fired(uv_idle_t *uv) {
  * is the millisecond after the due time, so that no timer is early. None of these calls can fail. */
 static int timer_start(struct loop *base, struct loop_timer *timer, nanoseconds delay) {
     struct real_loop *loop = (struct real_loop *)base;
-    struct real_timer *state = take_timer(loop);
+    struct real_timer *state = malloc(sizeof *state);
+    if (state == NULL && loop->n_spare > 0) state = loop->spare[--loop->n_spare];
     if (state == NULL) return -ENOMEM;
     if (timer->state != NULL) timer_stop(base, timer);
     state->loop = loop;

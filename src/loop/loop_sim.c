@@ -53,14 +53,6 @@ static void sift_down(struct sim_loop *loop, struct sim_timer *timer) {
     place(loop, index, timer);
 }
 
-static void take_out(struct sim_loop *loop, struct sim_timer *timer) {
-    struct sim_timer *last = loop->heap[--loop->n];
-    if (last == timer) return;
-    place(loop, timer->index, last);
-    sift_up(loop, last);
-    sift_down(loop, last);
-}
-
 static int make_room(struct sim_loop *loop) {
     if (loop->n < loop->capacity) return 0;
     size_t capacity = loop->capacity > 0 ? 2 * loop->capacity : 64;
@@ -90,8 +82,14 @@ static int timer_start(struct loop *base, struct loop_timer *owner, nanoseconds 
 }
 
 static void timer_stop(struct loop *base, struct loop_timer *owner) {
-    take_out((struct sim_loop *)base, owner->state);
-    free(owner->state);
+    struct sim_loop *loop = (struct sim_loop *)base;
+    struct sim_timer *timer = owner->state, *last = loop->heap[--loop->n];
+    if (last != timer) {
+        place(loop, timer->index, last);
+        sift_up(loop, last);
+        sift_down(loop, last);
+    }
+    free(timer);
     owner->state = NULL;
 }
 

@@ -193,13 +193,6 @@ static int64_t list_fitting(struct proposal *proposal, const struct slice_list *
     return (int64_t)n;
 }
 
-static size_t drop(const struct slice **fitting, size_t n, const struct slice *slice) {
-    size_t kept = 0;
-    for (size_t i = 0; i < n; i++)
-        if (fitting[i] != slice) fitting[kept++] = fitting[i];
-    return kept;
-}
-
 /* The first `most` of the fitting slices. Where the trainer does not fit beside rank 0, on the first by name,
  * that slice makes room for the next. */
 static int choose(struct proposal *proposal, const struct slice_list *list, const struct slice **fitting,
@@ -211,7 +204,10 @@ static int choose(struct proposal *proposal, const struct slice_list *list, cons
         size_t take = n < most ? n : most;
         memcpy(chosen, fitting, take * sizeof(const struct slice *));
         result = place_chosen(proposal, list, chosen, take);
-        n = drop(fitting, n, chosen[0]);
+        size_t kept = 0;
+        for (size_t i = 0; i < n; i++)
+            if (fitting[i] != chosen[0]) fitting[kept++] = fitting[i];
+        n = kept;
     }
     free(chosen);
     return result;

@@ -146,19 +146,16 @@ static bool fill_all(struct decision *decision) {
     return true;
 }
 
-static void empty_open_node(struct decision *decision) {
-    for (size_t i = 0; i < decision->gang->n; i++) {
-        uint32_t bundle = decision->sequence[i];
-        if (decision->node_of[bundle] == NONE) return;
-        open_node_return(decision->classes, bundle_kind(decision, bundle), bundle_positions(decision, bundle));
-        decision->node_of[bundle] = NONE;
-    }
-}
-
 static bool try_node(struct decision *decision, uint32_t node) {
     decision_open(decision, node);
     bool placed = fill_all(decision);
-    if (!placed) empty_open_node(decision);
+    /* What was granted before the first bundle that did not fit is given back. */
+    for (size_t i = 0; !placed && i < decision->gang->n; i++) {
+        uint32_t bundle = decision->sequence[i];
+        if (decision->node_of[bundle] == NONE) break;
+        open_node_return(decision->classes, bundle_kind(decision, bundle), bundle_positions(decision, bundle));
+        decision->node_of[bundle] = NONE;
+    }
     classes_close(decision->classes, TIER_EXCLUDED);
     return placed;
 }

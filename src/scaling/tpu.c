@@ -129,12 +129,6 @@ static bool is_listed(const char *list, const char *topology) {
     return false;
 }
 
-static bool dims_valid(const struct generation *generation, const struct dims *dims) {
-    char text[64];
-    format_dims(dims, text, sizeof text);
-    return is_listed(generation->topologies, text) || is_cube(generation, dims);
-}
-
 static int refuse_topology(const struct generation *generation, const char *topology, ty_error *err) {
     bool cubes = generation->cubes_up_to[0] > 0;
     char range[80] = "";
@@ -161,7 +155,8 @@ int tpu_shape_of(const char *accelerator_type, const char *topology, int64_t chi
                        (long long)chips_per_vm);
     const struct generation *generation = find_generation(made.generation);
     format_dims(&dims, made.topology, sizeof made.topology);
-    if (validate && !dims_valid(generation, &dims)) return refuse_topology(generation, topology, err);
+    if (validate && !is_listed(generation->topologies, made.topology) && !is_cube(generation, &dims))
+        return refuse_topology(generation, topology, err);
     made.cores_per_chip = generation->cores_per_chip;
     /* Hosts of 1, 4 or 8 chips serve exactly these topologies as a whole slice; all others are made of hosts of
      * 4. */

@@ -415,15 +415,6 @@ static void write_head(const struct exposition_writing *writing, enum family_typ
                   help, writing->family, suffix, older && type == TYPE_INFO ? "gauge" : types[type]);
 }
 
-static void write_family(const struct exposed_family *family, const struct view_exposition *how,
-                         const struct exposed_run *runs, size_t n, struct buffer *out) {
-    static const char *const suffixes[] = {"", "_total", "_info"};
-    const struct exposition_writing writing = {how, out, family->name, suffixes[family->type]};
-    write_head(&writing, family->type, family->help);
-    for (size_t i = 0; i < n; i++)
-        family->write(&writing, &runs[i]);
-}
-
 const char *view_exposition_type(bool openmetrics) {
     return openmetrics ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
                        : "text/plain; version=0.0.4; charset=utf-8";
@@ -431,6 +422,7 @@ const char *view_exposition_type(bool openmetrics) {
 
 int view_exposition_encode(const struct view_exposed *runs, size_t n, const struct view_exposition *how,
                            struct buffer *out, ty_error *err) {
+    static const char *const suffixes[] = {"", "_total", "_info"};
     CLEANUP_FREE struct exposed_run *gathered = calloc(n + 1, sizeof *gathered);
     size_t kept = 0;
     int result = gathered == NULL ? -ENOMEM : 0;
@@ -448,8 +440,13 @@ int view_exposition_encode(const struct view_exposed *runs, size_t n, const stru
     if (result != -ENOMEM) {
         write_head(&build, TYPE_INFO, "This trainyard");
         buffer_printf(out, "trainyard_build_info{version=\"%s\"} 1\n", TY_VERSION);
-        for (size_t i = 0; i < ARRAY_SIZE(families); i++)
-            write_family(&families[i], how, gathered, kept, out);
+        for (size_t i = 0; i < ARRAY_SIZE(families); i++) {
+            const struct exposed_family *family = &families[i];
+            const struct exposition_writing writing = {how, out, family->name, suffixes[family->type]};
+            write_head(&writing, family->type, family->help);
+            for (size_t run = 0; run < kept; run++)
+                family->write(&writing, &gathered[run]);
+        }
         if (how->openmetrics) buffer_text(out, "# EOF\n");
     }
     for (size_t i = 0; i < kept; i++)

@@ -27,11 +27,6 @@ const char *failure_cause_name(enum failure_cause cause) {
     return names[cause];
 }
 
-static bool is_failure(const char *outcome) {
-    return str_equal(outcome, "failed") || str_equal(outcome, "start_failed") ||
-           str_equal(outcome, "node_lost");
-}
-
 /* What happened in an attempt says by what it ended; the worst is kept: a lost node takes workers with it. */
 static void note_failure(struct view_facts *facts, const struct run_event *event) {
     const struct event_attempt_end *end = &event->of.attempt_end;
@@ -53,7 +48,9 @@ static void note_failure(struct view_facts *facts, const struct run_event *event
         if (str_equal(end->outcome, "preempted")) facts->failures[CAUSE_PREEMPTION]++;
         if (str_equal(end->outcome, "start_failed")) facts->likely = CAUSE_START;
         if (str_equal(end->outcome, "node_lost")) facts->likely = CAUSE_NODE;
-        if (!is_failure(end->outcome)) break;
+        if (!str_equal(end->outcome, "failed") && !str_equal(end->outcome, "start_failed") &&
+            !str_equal(end->outcome, "node_lost"))
+            break;
         if (facts->likely == CAUSE_WORKER && end->cause != NULL && strstr(end->cause, "memory") != NULL)
             facts->likely = CAUSE_MEMORY;
         facts->failures[facts->likely]++;

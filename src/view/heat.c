@@ -25,14 +25,6 @@ static int by_rank(const void *a, const void *b) {
     return (x->x > y->x) - (x->x < y->x);
 }
 
-/* The mean of one rank in one column; a row shows the greatest of its ranks. */
-static void show_mean(struct view_heat *heat, double *means, int rank, size_t column, double mean) {
-    double *shown = &means[(size_t)rank / heat->ranks_per_row * heat->columns + column];
-    if (!(mean <= *shown)) *shown = mean;
-    if (!(mean >= heat->min)) heat->min = mean;
-    if (!(mean <= heat->max)) heat->max = mean;
-}
-
 /* A cell of each rank and column would take room for ten thousand ranks; in order they come one after the
  * other. */
 static void fill_means(struct points *points, struct view_heat *heat, double *means) {
@@ -49,7 +41,14 @@ static void fill_means(struct points *points, struct view_heat *heat, double *me
         bool last = i + 1 == points->n || next->rank != point->rank ||
                     points_bucket(next->x, points->from, points->to, heat->columns) != column;
         if (!last) continue;
-        if (n > 0) show_mean(heat, means, point->rank, column, sum / n);
+        if (n > 0) {
+            /* A row shows the greatest mean of its ranks. */
+            double mean = sum / n;
+            double *most = &means[(size_t)point->rank / heat->ranks_per_row * heat->columns + column];
+            if (!(mean <= *most)) *most = mean;
+            if (!(mean >= heat->min)) heat->min = mean;
+            if (!(mean <= heat->max)) heat->max = mean;
+        }
         sum = n = 0;
     }
 }

@@ -407,14 +407,6 @@ static char *cache_path(const char *run_path) {
     return path.size == 0 || path.failed ? NULL : buffer_take(&path);
 }
 
-static void append_row(struct buffer *out, const struct index_row *row) {
-    uint64_t n = row->n;
-    buffer_append(out, &n, sizeof n);
-    buffer_append(out, &row->base, sizeof row->base);
-    buffer_append(out, &row->width, sizeof row->width);
-    if (n > 0) buffer_append(out, row->slots, n * sizeof *row->slots);
-}
-
 static int write_cache(const struct view_index *index, int fd) {
     CLEANUP(buffer_done) struct buffer out = {0};
     buffer_append(&out, &index->head, sizeof index->head);
@@ -424,7 +416,12 @@ static int write_cache(const struct view_index *index, int fd) {
         buffer_append(&out, &size, sizeof size);
         buffer_append(&out, metric->name, size);
         for (size_t row = 0; row < 2 * INDEX_AXES_N; row++) {
-            append_row(&out, &metric->rows[row / INDEX_AXES_N][row % INDEX_AXES_N]);
+            const struct index_row *slots = &metric->rows[row / INDEX_AXES_N][row % INDEX_AXES_N];
+            uint64_t n = slots->n;
+            buffer_append(&out, &n, sizeof n);
+            buffer_append(&out, &slots->base, sizeof slots->base);
+            buffer_append(&out, &slots->width, sizeof slots->width);
+            if (n > 0) buffer_append(&out, slots->slots, n * sizeof *slots->slots);
             if (out.failed) return -ENOMEM;
             int result = file_write_all(fd, out.data, out.size);
             if (result < 0) return result;

@@ -237,13 +237,6 @@ static int by_x(const void *a, const void *b) {
     return (x->id > y->id) - (x->id < y->id);
 }
 
-static void sort(struct points *points) {
-    bool sorted = true;
-    for (size_t i = 1; i < points->n && sorted; i++)
-        sorted = by_x(&points->items[i - 1], &points->items[i]) <= 0;
-    if (!sorted) qsort(points->items, points->n, sizeof *points->items, by_x);
-}
-
 /* -- together */
 
 static void begin(struct point_gathering *gathering, const struct view_query *query) {
@@ -273,26 +266,22 @@ static int64_t block_of(const struct point_gathering *gathering) {
                                                                   : VIEW_WHOLE / 4;
 }
 
-static void finish(struct point_gathering *gathering) {
-    struct points *points = gathering->points;
-    set_x(gathering);
-    if (gathering->made == MADE_LAG) make_lags(points);
-    if (gathering->made == MADE_INTERVAL || gathering->made == MADE_RATE)
-        make_intervals(points, gathering->made == MADE_RATE);
-    keep(points, gathering->query, false);
-}
-
 static int scan(const char *run_path, struct point_gathering *gathering, struct view_scan *scan,
                 ty_error *err) {
-    gathering->points->n = 0;
+    struct points *points = gathering->points;
+    points->n = 0;
     gathering->rows = 0;
     memset(gathering->have, 0, sizeof gathering->have);
     int result = view_scan(run_path, scan, on_report, gathering, err);
     if (result == -ENOMEM) return ty_fail_memory(err);
     if (result < 0) return result;
-    finish(gathering);
-    gathering->points->exact = scan->exact;
-    gathering->points->scanned = scan->scanned;
+    set_x(gathering);
+    if (gathering->made == MADE_LAG) make_lags(points);
+    if (gathering->made == MADE_INTERVAL || gathering->made == MADE_RATE)
+        make_intervals(points, gathering->made == MADE_RATE);
+    keep(points, gathering->query, false);
+    points->exact = scan->exact;
+    points->scanned = scan->scanned;
     return 0;
 }
 
@@ -332,7 +321,10 @@ static int gather(const char *run_path, struct point_gathering *gathering, struc
     }
     set_range(points, gathering->query);
     keep(points, gathering->query, true);
-    sort(points);
+    bool sorted = true;
+    for (size_t i = 1; i < points->n && sorted; i++)
+        sorted = by_x(&points->items[i - 1], &points->items[i]) <= 0;
+    if (!sorted) qsort(points->items, points->n, sizeof *points->items, by_x);
     return 0;
 }
 

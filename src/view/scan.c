@@ -30,15 +30,6 @@ static int gather(void *context, const struct journal_report *report) {
     return piece->text.failed ? -ENOMEM : 0;
 }
 
-static int find_last(struct journal *journal, struct view_scan *scan, ty_error *err) {
-    uint64_t count = 0;
-    nanoseconds first;
-    if (scan->last > 0) return 0;
-    int result = journal_count_reports(journal, &count, &first, err);
-    scan->last = (int64_t)count;
-    return result;
-}
-
 static int read_blocks(struct journal *journal, struct scan_piece *piece, ty_error *err) {
     const struct view_scan *scan = piece->scan;
     int64_t size = scan->block > 0 ? scan->block : SCAN_BLOCK, there = scan->last - scan->after;
@@ -58,8 +49,14 @@ static int read_piece(void *context, struct journal *journal, ty_error *err) {
     struct view_scan *scan = piece->scan;
     piece->n = 0;
     buffer_clear(&piece->text);
-    int result = find_last(journal, scan, err);
-    if (result < 0) return result;
+    int result = 0;
+    if (scan->last <= 0) {
+        uint64_t count = 0;
+        nanoseconds first_time;
+        result = journal_count_reports(journal, &count, &first_time, err);
+        scan->last = (int64_t)count;
+        if (result < 0) return result;
+    }
     int64_t there = scan->last - scan->after;
     piece->sampled = scan->most > 0 && there > (int64_t)scan->most;
     if (piece->sampled) {

@@ -300,13 +300,6 @@ static int add_to_mean(struct tensorboard *board, const struct journal_report *r
     return all && board->facts.replay.n_workers > 0 ? flush_mean(board, mean) : 0;
 }
 
-static void read_values(struct tensorboard *board, const struct journal_report *report) {
-    board->n_values = 0;
-    board->step = (int64_t)report->number;
-    board->step_place = 4;
-    (void)values_each(report->metrics, report->metrics_size, take_value, board);
-}
-
 static int write_report(void *context, const struct journal_report *report) {
     struct tensorboard *board = context;
     struct board_file *file;
@@ -315,7 +308,10 @@ static int write_report(void *context, const struct journal_report *report) {
         return 0;
     struct board_mean *mean = &board->means[report->number % MEANS_WAITING];
     int result = mean->ranks > 0 && mean->number != report->number ? flush_mean(board, mean) : 0;
-    read_values(board, report);
+    board->n_values = 0;
+    board->step = (int64_t)report->number;
+    board->step_place = 4;
+    (void)values_each(report->metrics, report->metrics_size, take_value, board);
     if (board->failed) return -ENOMEM;
     if (result == 0) result = find_file(board, report->rank, &file);
     if (result == 0) result = append_values(board, &file->records, report->time, board->step);

@@ -84,15 +84,6 @@ static int read_shares(void *context, struct journal *journal, ty_error *err) {
     return result == -ENOMEM ? ty_fail_memory(err) : result;
 }
 
-static void finish_shares(struct shares_reading *reading, const struct view_summary *summary) {
-    nanoseconds end = summary->ended > 0 ? summary->ended : clock_wall();
-    turn(reading, end > reading->last ? end : reading->last, SHARE_WAITING);
-    double lost =
-        reading->lost < reading->shares[SHARE_TRAINING] ? reading->lost : reading->shares[SHARE_TRAINING];
-    reading->shares[SHARE_LOST] = lost;
-    reading->shares[SHARE_TRAINING] -= lost;
-}
-
 /* -- ranks */
 
 static double between(nanoseconds from, nanoseconds to) {
@@ -165,7 +156,12 @@ int view_timeline_read(const char *name, const char *run_path, struct view_timel
     result = journal_read(run_path, read_shares, &reading, err);
     if (result >= 0 && measure_ranks(timeline) < 0) result = ty_fail_memory(err);
     if (result >= 0) {
-        finish_shares(&reading, &timeline->summary);
+        nanoseconds end = timeline->summary.ended > 0 ? timeline->summary.ended : clock_wall();
+        turn(&reading, end > reading.last ? end : reading.last, SHARE_WAITING);
+        double *training = &timeline->shares[SHARE_TRAINING];
+        double lost = reading.lost < *training ? reading.lost : *training;
+        timeline->shares[SHARE_LOST] = lost;
+        *training -= lost;
         timeline->began = seconds(timeline->summary.began);
         for (size_t i = 0; i < VIEW_SHARES_N; i++)
             timeline->seconds += timeline->shares[i];
@@ -324,14 +320,6 @@ static int rank_by_score(enum score_order order, const double *scores, size_t n,
     return 0;
 }
 
-static void encode_bytes(const char *run_path, const char *name, struct buffer *out) {
-    CLEANUP(buffer_done) struct buffer path = {0};
-    struct run_disk disk;
-    checkpoint_path(run_path, name, &path);
-    bool known = !checkpoint_is_place(name) && !path.failed && run_disk_read(path.data, &disk, NULL) >= 0;
-    encode_number_if(out, known, known ? (double)disk.bytes : 0);
-}
-
 static void encode_checkpoint(const char *run_path, const struct fact_checkpoint *checkpoint, double score,
                               size_t place, struct buffer *out) {
     buffer_printf(out, "{\"number\": %llu, \"attempt\": %d, \"time\": ", (unsigned long long)checkpoint->number,
@@ -344,7 +332,12 @@ static void encode_checkpoint(const char *run_path, const struct fact_checkpoint
     buffer_text(out, ", \"rank\": ");
     encode_number_if(out, place > 0, (double)place);
     buffer_text(out, ", \"bytes\": ");
-    encode_bytes(run_path, checkpoint->name, out);
+    CLEANUP(buffer_done) struct buffer path = {0};
+    struct run_disk disk;
+    checkpoint_path(run_path, checkpoint->name, &path);
+    bool known =
+        !checkpoint_is_place(checkpoint->name) && !path.failed && run_disk_read(path.data, &disk, NULL) >= 0;
+    encode_number_if(out, known, known ? (double)disk.bytes : 0);
     json_t *metrics =
         checkpoint->metrics != NULL ? json_loads(checkpoint->metrics, JSON_ALLOW_NUL, NULL) : NULL;
     CLEANUP_FREE char *text = metrics != NULL ? json_format(metrics, JSON_COMPACT) : NULL;

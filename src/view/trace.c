@@ -146,12 +146,6 @@ static void write_phase(struct trace_writing *writing, int rank, const char *nam
     buffer_char(begin_slice(writing, rank, name, "start", from, to), '}');
 }
 
-static int note_able(struct trace_writing *writing, const struct run_event *event) {
-    if (ARRAY_GROW(writing->starts, writing->n_starts) < 0) return -ENOMEM;
-    writing->starts[writing->n_starts++] = (struct trace_start){event->attempt, event->rank, event->time};
-    return 0;
-}
-
 /* Phases follow each other, as in the summary: spawned, loaded, in its group. */
 static int write_start(struct trace_writing *writing, const struct run_event *event) {
     if (!is_asked(writing, event->rank)) return 0;
@@ -168,7 +162,9 @@ static int write_start(struct trace_writing *writing, const struct run_event *ev
         write_phase(writing, event->rank, "rendezvous", rank->able, event->time);
     }
     rank->able = event->time;
-    return note_able(writing, event);
+    if (ARRAY_GROW(writing->starts, writing->n_starts) < 0) return -ENOMEM;
+    writing->starts[writing->n_starts++] = (struct trace_start){event->attempt, event->rank, event->time};
+    return 0;
 }
 
 /* -- the run's own track, and instants */

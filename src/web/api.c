@@ -175,15 +175,6 @@ static int read_query(const struct api_call *call, const char *buckets_name, int
 
 /* -- answers, in the thread of the run's lane */
 
-static int put_tree(struct api_call *call, json_t *tree) {
-    char *text = tree != NULL ? json_dumps(tree, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
-    json_decref(tree);
-    if (text == NULL) return -ENOMEM;
-    buffer_text(&call->out, text);
-    free(text);
-    return 0;
-}
-
 static int note_found(struct api_call *call) {
     size_t n = view_runs_count(call->site->list);
     call->found = calloc(n + 1, sizeof *call->found);
@@ -234,12 +225,6 @@ static int answer_exposition(struct api_call *call, ty_error *err) {
     return result;
 }
 
-static bool has_file(const char *directory, const char *name) {
-    CLEANUP(buffer_done) struct buffer path = {0};
-    buffer_printf(&path, "%s/%s", directory, name);
-    return !path.failed && access(path.data, F_OK) == 0;
-}
-
 static int answer_run(struct api_call *call, ty_error *err) {
     struct view_summary summary = {0};
     int result = view_summary_read(call->run->name, call->run->path, &summary, err);
@@ -257,8 +242,14 @@ static int answer_run(struct api_call *call, ty_error *err) {
     (void)json_object_set_new(tree, "scanned", json_real(scanned));
     (void)json_object_set_new(tree, "steps_per_second", usual > 0 ? json_real(1 / usual) : json_null());
     (void)json_object_set_new(tree, "clock_offsets", json_array());
-    (void)json_object_set_new(tree, "usage", json_boolean(has_file(call->run->path, "usage.db")));
-    return put_tree(call, tree) < 0 ? ty_fail_memory(err) : 0;
+    CLEANUP(buffer_done) struct buffer usage = {0};
+    buffer_printf(&usage, "%s/usage.db", call->run->path);
+    (void)json_object_set_new(tree, "usage", json_boolean(!usage.failed && access(usage.data, F_OK) == 0));
+    CLEANUP_FREE char *text = tree != NULL ? json_dumps(tree, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
+    json_decref(tree);
+    if (text == NULL) return ty_fail_memory(err);
+    buffer_text(&call->out, text);
+    return 0;
 }
 
 static int answer_metrics(struct api_call *call, ty_error *err) {

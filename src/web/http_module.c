@@ -139,14 +139,6 @@ static void rest(struct exchange *exchange) {
     MHD_suspend_connection(exchange->connection);
 }
 
-static void take_body(struct exchange *exchange, const char *data, size_t *size) {
-    if (exchange->base.body.size + *size > HTTP_BODY_MAX)
-        exchange->base.body_too_large = true;
-    else
-        buffer_append(&exchange->base.body, data, *size);
-    *size = 0;
-}
-
 static enum MHD_Result on_request(void *context, struct MHD_Connection *connection, const char *url,
                                   const char *method, const char *version, const char *data, size_t *size,
                                   void **memory) {
@@ -160,7 +152,11 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         return MHD_YES;
     }
     if (*size > 0) {
-        take_body(exchange, data, size);
+        if (exchange->base.body.size + *size > HTTP_BODY_MAX)
+            exchange->base.body_too_large = true;
+        else
+            buffer_append(&exchange->base.body, data, *size);
+        *size = 0;
         return MHD_YES;
     }
     if (!exchange->told) {

@@ -47,11 +47,6 @@ static struct lane *take_lane(struct lanes *lanes) {
     return lane;
 }
 
-static void tell(const struct lanes *lanes) {
-    ssize_t written = write(lanes->fd, &(uint64_t){1}, sizeof(uint64_t));
-    (void)written; /* it fails only when it is told already, 2^64 times */
-}
-
 /* One job of the lane, which stands behind the others again when it has more. */
 static void do_one(struct lanes *lanes, struct lane *lane) {
     struct lane_job *job = lane->first;
@@ -67,7 +62,8 @@ static void do_one(struct lanes *lanes, struct lane *lane) {
         put_lane(lanes, lane);
     else
         lane->at_work = false;
-    tell(lanes);
+    ssize_t written = write(lanes->fd, &(uint64_t){1}, sizeof(uint64_t));
+    (void)written; /* the write fails only when the owner is told already, 2^64 times */
 }
 
 static void *thread_main(void *context) {

@@ -163,12 +163,6 @@ static void compact(struct channel *channel) {
     if (channel->in.size == 0 && channel->last_read <= KEEP) buffer_done(&channel->in);
 }
 
-static void note_end(struct channel *channel) {
-    channel->ended = true;
-    if (channel->reason.code == 0 && channel->in.size > channel->taken)
-        (void)ty_fail(&channel->reason, TY_EPROTOCOL, "the peer ended in the middle of a message");
-}
-
 /* Hands on all whole frames, then the end when it has come. The owner may pause or destroy the channel
  * meanwhile. */
 static void dispatch(struct channel *channel) {
@@ -179,7 +173,9 @@ static void dispatch(struct channel *channel) {
     if (!channel->destroyed) compact(channel);
     bool over = result < 0 || (result == 0 && channel->ended);
     if (over && !channel->destroyed && !channel->told) {
-        note_end(channel);
+        channel->ended = true;
+        if (channel->reason.code == 0 && channel->in.size > channel->taken)
+            (void)ty_fail(&channel->reason, TY_EPROTOCOL, "the peer ended in the middle of a message");
         channel->unwritable = channel->told = true;
         loop_timer_stop(channel->loop, &channel->pulse.timer);
         watch(channel);
@@ -197,16 +193,6 @@ static void resume(void *context) {
     dispatch(channel);
 }
 
-/* Doubles while the peer fills the room, shrinks when it uses little of it. */
-static void note_read(struct channel *channel, size_t size) {
-    channel->in.size += size;
-    channel->last_read = size;
-    if (size == channel->read_size && channel->read_size < READ_MAX)
-        channel->read_size *= 2;
-    else if (size < channel->read_size / 4 && channel->read_size > READ_MIN)
-        channel->read_size /= 2;
-}
-
 static void read_once(struct channel *channel) {
     char *to = buffer_reserve(&channel->in, channel->read_size);
     if (to == NULL) {
@@ -216,7 +202,14 @@ static void read_once(struct channel *channel) {
     }
     ssize_t n = transport_read(&channel->transport, to, channel->read_size);
     if (n > 0) {
-        note_read(channel, (size_t)n);
+        size_t size = (size_t)n;
+        channel->in.size += size;
+        channel->last_read = size;
+        /* Doubles while the peer fills the room, shrinks when it uses little of it. */
+        if (size == channel->read_size && channel->read_size < READ_MAX)
+            channel->read_size *= 2;
+        else if (size < channel->read_size / 4 && channel->read_size > READ_MIN)
+            channel->read_size /= 2;
         channel->pulse.heard_at = clock_boot();
         return;
     }

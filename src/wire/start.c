@@ -17,25 +17,15 @@ union control {
     char bytes[CMSG_SPACE(sizeof(int))];
 };
 
-static int send_bytes(int fd, const struct buffer *bytes, int lease_fd) {
-    ssize_t n = descriptors_send(fd, bytes->data, bytes->size, &lease_fd, lease_fd >= 0 ? 1 : 0, MSG_DONTWAIT);
-    if (n < 0) return (int)n;
-    return (size_t)n == bytes->size ? 0 : -EAGAIN;
-}
-
 int start_send(int fd, const Wire__Start *start, int lease_fd, ty_error *err) {
     CLEANUP(buffer_done) struct buffer bytes = {0};
     int result = frame_message(&WIRE_MESSAGE(START, start, (Wire__Start *)start), &bytes);
-    if (result == 0) result = send_bytes(fd, &bytes, lease_fd);
+    if (result == 0) {
+        ssize_t n =
+            descriptors_send(fd, bytes.data, bytes.size, &lease_fd, lease_fd >= 0 ? 1 : 0, MSG_DONTWAIT);
+        result = n < 0 ? (int)n : (size_t)n == bytes.size ? 0 : -EAGAIN;
+    }
     return result == 0 ? 0 : ty_fail(err, TY_ECOMM, "cannot reach the agent: %s", strerror(-result));
-}
-
-/* The descriptor that came, in place of the one in `lease_fd`. */
-static void take_descriptor(struct msghdr *message, int *lease_fd) {
-    struct cmsghdr *header = CMSG_FIRSTHDR(message);
-    if (header == NULL || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) return;
-    if (*lease_fd >= 0) (void)close(*lease_fd);
-    memcpy(lease_fd, CMSG_DATA(header), sizeof *lease_fd);
 }
 
 /* 1, 0 at the end, or -errno. */
@@ -51,7 +41,12 @@ static int read_exactly(int fd, void *to, size_t size, int *lease_fd) {
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return errno == ECONNRESET ? 0 : -errno;
         if (n == 0) return 0;
-        take_descriptor(&message, lease_fd);
+        /* The descriptor that came, in place of the one in `lease_fd`. */
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        if (header != NULL && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+            if (*lease_fd >= 0) (void)close(*lease_fd);
+            memcpy(lease_fd, CMSG_DATA(header), sizeof *lease_fd);
+        }
         have += (size_t)n;
     }
     return 1;

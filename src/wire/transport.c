@@ -13,16 +13,14 @@
 #include "base/cleanup.h"
 #include "wire/tls.h"
 
-static ssize_t take_unread(struct transport *transport, void *to, size_t size) {
-    size_t n = transport->unread.size < size ? transport->unread.size : size;
-    memcpy(to, transport->unread.data, n);
-    buffer_consume(&transport->unread, n);
-    if (transport->unread.size == 0) buffer_done(&transport->unread);
-    return (ssize_t)n;
-}
-
 ssize_t transport_read(struct transport *transport, void *to, size_t size) {
-    if (transport->unread.size > 0) return take_unread(transport, to, size);
+    if (transport->unread.size > 0) {
+        size_t n = transport->unread.size < size ? transport->unread.size : size;
+        memcpy(to, transport->unread.data, n);
+        buffer_consume(&transport->unread, n);
+        if (transport->unread.size == 0) buffer_done(&transport->unread);
+        return (ssize_t)n;
+    }
     if (transport->tls != NULL) return tls_read(transport->tls, to, size);
     ssize_t n = recv(transport->fd, to, size, MSG_DONTWAIT);
     return n < 0 ? -errno : n;
