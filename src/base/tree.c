@@ -4,8 +4,51 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+
+/* -- plain scalars: the core schema of YAML, narrowed to decimal numbers -- */
+
+static bool is_one_of(const char *text, const char *const *words, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(text, words[i]) == 0) return true;
+    return false;
+}
+
+static bool is_not_finite(const char *text) {
+    static const char *const words[] = {".inf", ".Inf", ".INF", ".nan", ".NaN", ".NAN"};
+    if (*text == '+' || *text == '-') text++;
+    return is_one_of(text, words, ARRAY_SIZE(words));
+}
+
+/* A whole number that an integer cannot hold becomes a real. */
+static json_t *number(const char *text, const char **problem) {
+    int64_t integer;
+    double real;
+    if (str_to_int64(text[0] == '+' ? text + 1 : text, INT64_MIN, INT64_MAX, &integer))
+        return json_integer(integer);
+    if (str_to_double(text, &real)) return json_real(real);
+    *problem = "is too large a number";
+    return NULL;
+}
+
+/* NULL with *problem when the text is refused, without when memory is short. */
+static json_t *plain_scalar(const char *text, const char **problem) {
+    static const char *const nulls[] = {"", "~", "null", "Null", "NULL"};
+    static const char *const trues[] = {"true", "True", "TRUE"};
+    static const char *const falses[] = {"false", "False", "FALSE"};
+    if (is_one_of(text, nulls, ARRAY_SIZE(nulls))) return json_null();
+    if (is_one_of(text, trues, ARRAY_SIZE(trues))) return json_true();
+    if (is_one_of(text, falses, ARRAY_SIZE(falses))) return json_false();
+    if (str_is_decimal(text)) return number(text, problem);
+    if (!is_not_finite(text)) return json_string(text);
+    *problem = "is no finite number";
+    return NULL;
+}
 
 static int begin_parser(struct tree *tree) {
     if (yaml_parser_initialize(&tree->parser) == 0) {
@@ -144,7 +187,7 @@ static int scalar_value(struct tree *tree, json_t **value) {
     if (result < 0) return result;
     const char *text = (const char *)tree->event.data.scalar.value, *problem = NULL;
     bool plain = tree->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
-    json_t *scalar = plain ? tree_plain_scalar(text, &problem) : json_string(text);
+    json_t *scalar = plain ? plain_scalar(text, &problem) : json_string(text);
     if (scalar == NULL && problem != NULL) return tree_refuse(tree, "\"%.40s\" %s", text, problem);
     if (scalar == NULL) return ty_fail_memory(tree->err);
     if (!(json_is_boolean(scalar) || json_is_null(scalar))) result = keep_place(tree, scalar);
@@ -208,4 +251,47 @@ int tree_value(struct tree *tree, int depth, json_t **value) {
     if (result < 0) json_decref(container);
     if (result == 0) *value = container;
     return result;
+}
+
+/* -- places: the address map, by open addressing -- */
+
+void places_done(struct places *places) {
+    for (size_t i = 0; i < places->n_slots; i++)
+        free(places->slots[i].text);
+    free(places->slots);
+    *places = (struct places){0};
+}
+
+/* The slot of `of`, or the free one in which it belongs. Addresses of heap blocks differ above their lowest
+ * four bits. */
+static struct place *find(struct place *slots, size_t n_slots, const void *of) {
+    size_t at = (size_t)(((uintptr_t)of >> 4) * 0x9e3779b97f4a7c15 >> 32) & (n_slots - 1);
+    while (slots[at].of != NULL && slots[at].of != of)
+        at = (at + 1) & (n_slots - 1);
+    return &slots[at];
+}
+
+static int grow(struct places *places) {
+    size_t n_slots = places->n_slots == 0 ? 16 : 2 * places->n_slots;
+    struct place *slots = calloc(n_slots, sizeof *slots);
+    if (slots == NULL) return -ENOMEM;
+    for (size_t i = 0; i < places->n_slots; i++)
+        if (places->slots[i].of != NULL) *find(slots, n_slots, places->slots[i].of) = places->slots[i];
+    free(places->slots);
+    places->slots = slots;
+    places->n_slots = n_slots;
+    return 0;
+}
+
+int places_add(struct places *places, const void *of, size_t line, size_t column) {
+    if (2 * places->n >= places->n_slots && grow(places) < 0) return -ENOMEM;
+    *find(places->slots, places->n_slots, of) = (struct place){of, (uint32_t)line, (uint32_t)column, NULL};
+    places->n++;
+    return 0;
+}
+
+struct place *places_get(const struct places *places, const void *of) {
+    if (places->n == 0) return NULL;
+    struct place *place = find(places->slots, places->n_slots, of);
+    return place->of == of && of != NULL ? place : NULL;
 }

@@ -46,9 +46,6 @@ int tree_end(struct tree *tree);
 /* TY_EUSAGE with "FILE:LINE:COLUMN: " of the current event before the text. */
 int tree_refuse(struct tree *tree, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The value of a plain scalar; NULL with *problem when it is refused, without when memory is short. */
-json_t *tree_plain_scalar(const char *text, const char **problem);
-
 /* A map from addresses to places in a text: where each value and each key of a document was read. */
 
 struct place {

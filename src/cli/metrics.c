@@ -19,9 +19,7 @@
 #include "controller/run_directory.h"
 #include "controller/run_lock.h"
 #include "view/export.h"
-#include "view/exposition.h"
 #include "view/series.h"
-#include "view/tensorboard.h"
 #include "view/watch.h"
 
 enum metrics_format { METRICS_TABLE, METRICS_CSV, METRICS_JSONL, METRICS_OPENMETRICS, METRICS_TENSORBOARD };

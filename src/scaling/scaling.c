@@ -208,3 +208,15 @@ int scaling_from_public(struct scaling *scaling, const ty_scaling_config *config
     *scaling = made;
     return 0;
 }
+
+/* -- the table of spellings as data -- */
+
+static const char *const spellings[][FACES] = {
+#define X(name, as_fields, as_options) {as_fields, as_options},
+    SPELLINGS(X)
+#undef X
+};
+
+const char *spelled(enum face face, enum spelling what) {
+    return spellings[what][face];
+}

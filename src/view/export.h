@@ -1,9 +1,10 @@
-/* What a run reported, for other programs: as rows, as TensorBoard's event files, as a trace. Memory stays the
- * same however many reports there are. */
+/* What a run reported, for other programs: as rows, as a trace, as TensorBoard's event files, as Prometheus
+ * reads it. But for the last, memory stays the same however many reports there are. */
 #ifndef VIEW_EXPORT_H
 #define VIEW_EXPORT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/buffer.h"
@@ -36,5 +37,49 @@ struct view_trace {
 };
 int view_trace_write(const char *name, const char *run_path, const struct view_trace *trace, view_sink *sink,
                      void *context, ty_error *err);
+
+/* Reports as TensorBoard's event files: a directory for each rank, `rank-N`, and `mean`, with float64 scalars
+ * over the step. Each record is its length and its bytes, each with a masked CRC-32C. */
+
+struct tensorboard; /* opaque */
+
+/* Makes `directory`; TY_EUSAGE where there is something in it already. */
+int tensorboard_open(const char *run_path, const char *directory, const struct view_selection *selection,
+                     struct tensorboard **out, ty_error *err);
+/* Writes what was reported since the last call. Means of numbers that not all ranks have made yet wait for
+ * them, with `last` no longer. */
+int tensorboard_write(struct tensorboard *board, bool last, ty_error *err);
+void tensorboard_close(struct tensorboard *board); /* NULL is fine */
+
+/* Runs as Prometheus reads them: OpenMetrics 1.0, or the text format 0.0.4. */
+struct view_exposed {
+    const char *name, *path;
+};
+
+struct view_exposition {
+    bool openmetrics; /* else 0.0.4 */
+    bool per_rank;    /* adds the label rank to `metric`, 10,000 series a run at most */
+};
+
+/* A run that cannot be read is left out. -ENOMEM. */
+int view_exposition_encode(const struct view_exposed *runs, size_t n, const struct view_exposition *how,
+                           struct buffer *out, ty_error *err);
+
+/* The content type of each. */
+const char *view_exposition_type(bool openmetrics);
+
+/* Text that is written out piece by piece, as it becomes worth a call. */
+struct view_outlet {
+    struct buffer text;
+    view_sink *sink;
+    void *context;
+    ty_error *err;
+    uint64_t written; /* bytes */
+};
+
+/* Writes out what gathered when that is enough. */
+int view_outlet_drain(struct view_outlet *outlet);
+/* Writes out the rest, unless `result` is an error, and frees; `result`, or why that failed. */
+int view_outlet_finish(struct view_outlet *outlet, int result);
 
 #endif

@@ -1,5 +1,5 @@
 /* A file for ten thousand ranks cannot stay open: records gather in memory, and go to the files together. */
-#include "view/tensorboard.h"
+#include "view/export.h"
 
 #include <dirent.h>
 #include <endian.h>

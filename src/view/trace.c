@@ -13,7 +13,6 @@
 #include "view/encode.h"
 #include "view/export.h"
 #include "view/facts.h"
-#include "view/outlet.h"
 #include "view/scan.h"
 
 enum { TRACE_BYTES_MAX = 255 << 20, TRACE_COUNTERS = 20, RUN_PROCESS = 1, RUN_THREAD = 1 };

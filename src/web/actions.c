@@ -1,5 +1,5 @@
 /* Both go the way of their commands, `trainyard stop` and `trainyard stacks`. */
-#include "web/actions.h"
+#include "web/site.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-"""embed.py OUTPUT FILE...: writes the files of the page as C (assets.h), packed with gzip; index.html is /. uPlot's files get
-the names uplot.js and uplot.css, and licenses.txt is its text behind our own."""
+"""embed.py OUTPUT FILE...: writes the files of the page as C (web_assets of http.h), packed with gzip; index.html is /.
+uPlot's files get the names uplot.js and uplot.css, and licenses.txt is its text behind our own."""
 
 import gzip
 import hashlib
@@ -22,7 +22,7 @@ def c_bytes(data):
 
 
 output, files = pathlib.Path(sys.argv[1]), [pathlib.Path(name) for name in sys.argv[2:]]
-code = ['#include "web/assets.h"\n']
+code = ['#include "web/http.h"\n']
 rows = []
 for number, file in enumerate(sorted(files, key=lambda file: file.name)):
     text = file.read_bytes()

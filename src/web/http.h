@@ -80,4 +80,7 @@ struct http_module {
 
 extern const struct http_module trainyard_http;
 
+/* The files of the page, embedded by embed.py: each packed with gzip, and named by its path in a URL. */
+extern const struct http_asset web_assets[]; /* NULL path behind the last */
+
 #endif

@@ -17,7 +17,6 @@
 #include "base/duration.h"
 #include "base/module.h"
 #include "base/str.h"
-#include "web/assets.h"
 
 enum { GZIP_FROM = 8 << 10, STREAM_BLOCK = 16 << 10, UNPACKED_MAX = 16 << 20 };
 

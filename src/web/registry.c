@@ -1,5 +1,5 @@
 /* The directory must be the user's own and closed to others: in /tmp anybody may have made one of that name. */
-#include "web/registry.h"
+#include "web/listen.h"
 
 #include <dirent.h>
 #include <errno.h>

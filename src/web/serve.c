@@ -14,7 +14,7 @@
 #include "base/module.h"
 #include "base/str.h"
 #include "controller/run_directory.h"
-#include "web/registry.h"
+#include "web/listen.h"
 #include "web/site.h"
 
 static const char policy[] =

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/buffer.h"
+#include "base/error.h"
 #include "base/hash.h"
 #include "loop/loop.h"
 #include "view/index.h"
@@ -89,5 +91,15 @@ void stream_tell(struct site_run *run, const char *event, const char *data);
 /* -- indexing.c: makes the run's index in the background, and tells how far it is. */
 void indexing_begin(struct site_run *run);
 void indexing_close(struct site *site);
+
+/* What the page may do to a run, with --allow-actions: end it as Ctrl-C does, and have the stacks of its
+ * workers saved. Runs of other users are never acted on. Both wait, and belong into a thread. */
+
+/* The body of the request must be {"confirm": NAME}. TY_EUSAGE. */
+int action_check(const struct buffer *body, const char *name, const char *run_path, ty_error *err);
+/* The first Ctrl-C: {"running": whether there was somebody to tell}. */
+int action_stop(const char *run_path, struct buffer *out, ty_error *err);
+/* Behind this they are in logs/rank-N.stack: {}. */
+int action_stacks(const char *run_path, struct buffer *out, ty_error *err);
 
 #endif

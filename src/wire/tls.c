@@ -5,7 +5,6 @@
 #include <stddef.h>
 
 #include "base/module.h"
-#include "wire/tls_module.h"
 
 static const struct tls_module *module;
 

@@ -17,7 +17,7 @@
 #include "base/cleanup.h"
 #include "base/module.h"
 #include "base/str.h"
-#include "wire/tls_module.h"
+#include "wire/tls.h"
 
 enum { PSK_SIZE = 32, IDENTITY_SIZE = 64 };
 static const char IDENTITY[] = "trainyard 1 node ";
