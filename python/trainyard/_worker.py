@@ -63,9 +63,9 @@ def _run(payload: payloads.Payload | None) -> int:
     session = runtime.WorkerSession(payload.facts)
     session.datasets = payload.datasets
     backend = payload.backend
+    runtime.begin(session)
     backend.on_start(session)
     backend.on_training_start(session)
-    runtime.begin(session)
     with backend.train_func_context():
         returned = _call(payload)
     if _is_child():

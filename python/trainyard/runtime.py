@@ -5,6 +5,7 @@ There are two kinds: a worker of a run (here), and this very process (`local.py`
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
@@ -15,6 +16,7 @@ from .reported import CheckpointUploadMode
 
 if TYPE_CHECKING:
     from . import upload
+    from .backend import Backend
     from .checkpoint import Checkpoint
     from .reported import CheckpointConsistencyMode, ReportedCheckpoint
 
@@ -93,6 +95,8 @@ class WorkerSession(Session):
         self._interrupts = True  # Ctrl-C is KeyboardInterrupt
         self._calls: dict[str, int] = {}
         self._made = 0  # reports
+        self.backend: Backend | None = None  # of rank 0, and where the calls of its hooks are (backend.py)
+        self.backend_calls: itertools.count[int] = itertools.count()
 
     def report(
         self,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, NoReturn
 from .config import RunConfig, ScalingConfig
 
 if TYPE_CHECKING:
+    from .backend import Backend
     from .driver import Driver
     from .result import Result
     from .runtime import Session
@@ -27,6 +28,7 @@ class BackendConfig:
     framework = "plain"  # what the C library calls it: plain, torch or jax
     preload: tuple[str, ...] = ()  # modules that the fork template imports
     reads_torchrun = False  # with num_workers=0 an outer torchrun gives the ranks
+    backend_cls: type[Backend] | None = None  # hooks that are called once, in rank 0, with all workers at hand (backend.py)
 
     def prepare(self, scaling_config: ScalingConfig) -> None:
         """Refuses (ValueError) or warns about what cannot work, and fills in what depends on the scaling config."""
@@ -45,12 +47,20 @@ class BackendConfig:
 
     def on_start(self, session: Session) -> None:
         """Before the training function; `session` is a `trainyard.runtime.Session`."""
+        if self.backend_cls is not None:
+            from . import backend
+
+            backend.start(self, session)
 
     def on_training_start(self, session: Session) -> None:
         """After on_start has returned on this worker."""
 
     def on_shutdown(self, session: Session) -> None:
         """After the training function has returned."""
+        if self.backend_cls is not None:
+            from . import backend
+
+            backend.stop(self, session)
 
 
 def required_arguments(function: Callable[..., Any]) -> int:

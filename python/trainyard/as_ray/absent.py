@@ -33,10 +33,6 @@ HINTS = {
     "ray.rllib": (TRAINERS, "hand your own training loop to TorchTrainer or JaxTrainer"),
     "ray.serve": (TASKS, "serve the checkpoint with a model server"),
     "ray.train": (TRAINERS, "use TorchTrainer, JaxTrainer or DataParallelTrainer"),
-    "ray.train.backend": (
-        "a backend of Trainyard runs in the worker, not beside it",
-        "derive from trainyard.BackendConfig: its on_start, on_shutdown and train_func_context run in each worker",
-    ),
     "ray.train.huggingface": (
         "it needs the package transformers, which is not installed",
         "install it, or write the loop in the training function of a TorchTrainer",

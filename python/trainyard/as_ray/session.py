@@ -7,9 +7,9 @@ import os
 import platform
 from typing import Any
 
-from .. import defaults, runtime
+from .. import backend, defaults, runtime
+from . import absent, finder
 from . import cluster as _cluster
-from . import finder
 from . import runtime_env as _runtime_env
 
 log = logging.getLogger("trainyard.as_ray")
@@ -154,6 +154,15 @@ def shutdown(_exiting_interpreter: bool = False) -> None:
 def is_initialized() -> bool:
     """Whether `init` was called, or this is a worker."""
     return _context is not None or runtime.in_worker()
+
+
+def get(object_refs: Any, *, timeout: float | None = None) -> Any:
+    """The values of what the worker group of a backend was asked for. NotProvidedError for anything else: there are no objects."""
+    refs = object_refs if isinstance(object_refs, list) else [object_refs]
+    if not all(isinstance(ref, backend.Future) for ref in refs):
+        raise absent.NotProvidedError(absent.explain("ray.get"))
+    values = [ref.result() for ref in refs]
+    return values if isinstance(object_refs, list) else values[0]
 
 
 def ensure() -> None:

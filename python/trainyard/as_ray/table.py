@@ -49,10 +49,10 @@ _LIGHTNING = "RayDDPStrategy RayFSDPStrategy RayDeepSpeedStrategy RayLightningEn
 
 _TABLE: dict[str, dict[str, str]] = {
     "ray": {
-        f"{HERE}.session": "init shutdown is_initialized __version__ LOCAL_MODE SCRIPT_MODE WORKER_MODE LoggingConfig logger",
+        f"{HERE}.session": "init shutdown is_initialized __version__ LOCAL_MODE SCRIPT_MODE WORKER_MODE LoggingConfig logger get",
         f"{HERE}.cluster": "cluster_resources available_resources nodes",
         f"{HERE}.context": "get_gpu_ids get_runtime_context",
-        ABSENT: "remote get put wait kill cancel method get_actor timeline client ObjectRef ObjectRefGenerator ActorID "
+        ABSENT: "remote put wait kill cancel method get_actor timeline client ObjectRef ObjectRefGenerator ActorID "
         "ClientBuilder JobID NodeID TaskID WorkerID UniqueID PlacementGroupID Language cpp_function java_function "
         "java_actor_class",
     },
@@ -95,7 +95,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "trainyard.validation": _VALIDATION,
         ABSENT: "NCCLHangError MLflowLoggerCallback",
     },
-    "ray.train.backend": {"trainyard": "BackendConfig", ABSENT: "Backend"},
+    "ray.train.backend": {"trainyard": "BackendConfig", "trainyard.backend": "Backend"},
     "ray.train.base_trainer": {"trainyard": "TrainingFailedError", ABSENT: "BaseTrainer GenDataset"},
     "ray.train.collective": {"trainyard.collective": "barrier broadcast_from_rank_zero"},
     "ray.train.constants": {f"{HERE}.train_constants": "* is_v2_enabled"},
