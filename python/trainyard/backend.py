@@ -189,7 +189,9 @@ def stop(config: BackendConfig, session: WorkerSession) -> None:
 
 def _serve(session: WorkerSession) -> None:
     """Does what rank 0 has executed, until its hooks have returned."""
-    while (call := session.core.store_wait(key := _key(session, next(session.backend_calls)), _LIMIT_S)) != _END:
+    while (
+        call := session.core.store_wait(key := _key(session, next(session.backend_calls)), _LIMIT_S)
+    ) != _END:
         rank, func, args, kwargs = pickle.loads(call)["call"]
         if rank not in (None, session.world_rank):
             continue

@@ -131,7 +131,9 @@ class Validations:
             "retry_exceptions": options.get("retry_exceptions", False),
         }
         self._call = payload.nameless(payload.dump_objects(call, facts))
-        self._asked: dict[int, dict[str, Any]] = {}  # by ranks that are not 0, whose metrics the journal does not keep
+        self._asked: dict[
+            int, dict[str, Any]
+        ] = {}  # by ranks that are not 0, whose metrics the journal does not keep
         self._queue: list[_Task] = []
         self._process: _Process | None = None
 

@@ -60,7 +60,10 @@ def test_hooks_reach_all_workers(storage, place):
             from trainyard import collective
 
             futures = [worker_group.execute_single_async(i, collective.barrier) for i in range(3)]
-            assert all(isinstance(one, Future) for one in futures) and [one.result() for one in futures] == [None] * 3
+            assert (
+                all(isinstance(one, Future) for one in futures)
+                and [one.result() for one in futures] == [None] * 3
+            )
 
             def put():
                 os.environ["SET"] = f"by {rank()}"

@@ -59,12 +59,17 @@ def test_what_the_function_finds_ranks_the_checkpoint(storage):
         done = trainyard.get_all_reported_checkpoints()
         assert [one.status.name for one in done] == ["VALIDATED", "VALIDATED", "COMMITTED"]
         assert [one.metrics["score"] for one in done] == [6, 102, 1] and done[0].metrics["pid"] != os.getpid()
-        report(4, ValidationTaskConfig({"add": -4}), score=50)  # ranked first until it is validated, when nobody trains any more
+        report(
+            4, ValidationTaskConfig({"add": -4}), score=50
+        )  # ranked first until it is validated, when nobody trains any more
 
     keep = CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="score")
     task = ValidationTaskConfig(fn_kwargs={"add": 100})
     result = trainer(train, validate, storage, workers=2, task=task, checkpoint_config=keep).fit()
-    assert [(name, metrics["score"]) for name, metrics in rows(result)] == [("checkpoint_000004", 0), ("checkpoint_000002", 102)]
+    assert [(name, metrics["score"]) for name, metrics in rows(result)] == [
+        ("checkpoint_000004", 0),
+        ("checkpoint_000002", 102),
+    ]
     assert rows(read(result.path)) == rows(result)
     left = [name for name in os.listdir(result.path) if name.startswith("checkpoint_")]
     assert sorted(left) == ["checkpoint_000002", "checkpoint_000004"]
@@ -135,11 +140,18 @@ def test_an_attempt_that_fails_does_not_end_it_and_a_resume_goes_on_with_it(stor
     with pytest.raises(Exception, match="interrupted"):
         fit.fit()
     stopper.join()
-    assert not [pid for pid in processes_with(str(tmp_path)) if b"_validate" in open(f"/proc/{pid}/cmdline", "rb").read()]
+    assert not [
+        pid
+        for pid in processes_with(str(tmp_path))
+        if b"_validate" in open(f"/proc/{pid}/cmdline", "rb").read()
+    ]
     gate.touch()
     assert [set(metrics) for _, metrics in rows(read(os.path.join(storage, "a")))] == [{"loss"}, {"loss"}]
     result = trainer(lambda: None, validate, storage, resume=True).fit()
-    assert [metrics for _, metrics in rows(result)] == [{"loss": 1, "validated": 1}, {"loss": 2, "validated": 1}]
+    assert [metrics for _, metrics in rows(result)] == [
+        {"loss": 1, "validated": 1},
+        {"loss": 2, "validated": 1},
+    ]
 
 
 def test_another_fit_inside_and_the_wish_of_another_rank(storage):
@@ -195,6 +207,15 @@ def test_the_journal_is_plain_json(storage):
         report(1, ValidationTaskConfig({"a": (1, 2)}), loss=1)
 
     result = trainer(train, lambda checkpoint, a: {"a": a}, storage).fit()
-    ((metrics,),) = sqlite3.connect(os.path.join(result.path, "run.db")).execute("SELECT metrics FROM checkpoints").fetchall()
-    assert json.loads(metrics) == {"loss": 1, "a": [1, 2], "$validation": "VALIDATED", "$types": {"/a": "tuple"}}
+    ((metrics,),) = (
+        sqlite3.connect(os.path.join(result.path, "run.db"))
+        .execute("SELECT metrics FROM checkpoints")
+        .fetchall()
+    )
+    assert json.loads(metrics) == {
+        "loss": 1,
+        "a": [1, 2],
+        "$validation": "VALIDATED",
+        "$types": {"/a": "tuple"},
+    }
     assert rows(result) == [("checkpoint_000001", {"loss": 1, "a": (1, 2)})]
