@@ -69,7 +69,15 @@ TY_API int ty_comm_size(const ty_comm *comm);
  *                   part of output
  *   reduce_scatter  input[count * size] -> output[count], rank r's part
  *   all_to_all      input[count * size] -> output[count * size]: part r goes to rank r, and comes from rank r;
- *                   no overlap, host memory
+ *                   no overlap
+ *   gather          input[count] of every rank -> output[count * size] of rank `root`; others may give NULL
+ *   scatter         input[count * size] of rank `root` -> output[count], rank r's part; others may give NULL
+ *   all_gather_v    input[counts[rank]] of every rank -> output, all of them one behind the other in rank order,
+ *                   counts[r] elements of rank r; the counts of all ranks are the same
+ *   all_to_all_v    input, for each rank r input_counts[r] elements, one behind the other in rank order ->
+ *                   output, output_counts[r] elements from rank r likewise. A rank that gets other counts than
+ *                   those it expects gets TY_EMISMATCH; no overlap
+ * The last five, and messages, are for host memory; there is no reduction to one root (all_reduce does more).
  * Whole numbers wrap around, and have no mean. float16 and bfloat16 are reduced as float32, and rounded once,
  * to the nearest, ties to even. A NaN is the least and the greatest of numbers. All ranks get the same bits;
  * among the ranks of one machine they are added in rank order, whatever the count. */
@@ -82,15 +90,32 @@ TY_API int ty_reduce_scatter(ty_comm *comm, const void *input, void *output, siz
                              ty_reduction reduction, ty_error *err);
 TY_API int ty_all_to_all(ty_comm *comm, const void *input, void *output, size_t count, ty_data_type type,
                          ty_error *err);
+TY_API int ty_gather(ty_comm *comm, const void *input, void *output, size_t count, ty_data_type type, int root,
+                     ty_error *err);
+TY_API int ty_scatter(ty_comm *comm, const void *input, void *output, size_t count, ty_data_type type, int root,
+                      ty_error *err);
+TY_API int ty_all_gather_v(ty_comm *comm, const void *input, void *output, const size_t *counts,
+                           ty_data_type type, ty_error *err);
+TY_API int ty_all_to_all_v(ty_comm *comm, const void *input, const size_t *input_counts, void *output,
+                           const size_t *output_counts, ty_data_type type, ty_error *err);
 TY_API int ty_barrier(ty_comm *comm, ty_error *err);
 
 /* One message from a rank to another. What a rank sends to another arrives in the order in which it was sent:
- * the n-th receive takes the n-th send. Count and type of both must be equal: the receiver gets TY_EMISMATCH,
+ * the n-th receive takes the n-th send of the same tag. Count and type of both must be equal: the receiver gets TY_EMISMATCH,
  * which names both calls. ty_send returns when `buffer` may be used again, perhaps before it is received;
  * ranks that send to each other at the same time use ty_send_start. `to` and `from` are other ranks than the
- * own: what is for oneself is copied. Otherwise as above; host memory. */
+ * own: what is for oneself is copied. Otherwise as above.
+ *
+ * A receive takes the messages of its tag only: 0 or what the tagged calls say, 0 to INT_MAX. A message of another
+ * tag that comes first is kept in memory until it is asked for. There is no receive from whoever comes first, nor
+ * of any tag. */
 TY_API int ty_send(ty_comm *comm, const void *buffer, size_t count, ty_data_type type, int to, ty_error *err);
 TY_API int ty_receive(ty_comm *comm, void *buffer, size_t count, ty_data_type type, int from, ty_error *err);
+
+TY_API int ty_send_tagged(ty_comm *comm, const void *buffer, size_t count, ty_data_type type, int to, int tag,
+                          ty_error *err);
+TY_API int ty_receive_tagged(ty_comm *comm, void *buffer, size_t count, ty_data_type type, int from, int tag,
+                             ty_error *err);
 
 /* A call that was started and goes on while the program computes: its buffers are left alone until it is done.
  * Owned by the caller until ty_request_wait, or a ty_request_test that finds it done, takes it. Any number may
@@ -101,7 +126,7 @@ typedef struct ty_request ty_request;
 
 /* As the calls above, host memory: `*request` is the caller's. A start does not wait for any rank. An error
  * that it returns (with *request NULL) is of the communicator; what is wrong with the call itself is told by
- * the test or the wait. */
+ * the test or the wait. Gather, scatter and the calls with counts are not started. */
 TY_API int ty_all_reduce_start(ty_comm *comm, void *buffer, size_t count, ty_data_type type,
                                ty_reduction reduction, ty_request **request, ty_error *err);
 TY_API int ty_broadcast_start(ty_comm *comm, void *buffer, size_t count, ty_data_type type, int root,
@@ -118,6 +143,10 @@ TY_API int ty_send_start(ty_comm *comm, const void *buffer, size_t count, ty_dat
                          ty_request **request, ty_error *err);
 TY_API int ty_receive_start(ty_comm *comm, void *buffer, size_t count, ty_data_type type, int from,
                             ty_request **request, ty_error *err);
+TY_API int ty_send_tagged_start(ty_comm *comm, const void *buffer, size_t count, ty_data_type type, int to,
+                                int tag, ty_request **request, ty_error *err);
+TY_API int ty_receive_tagged_start(ty_comm *comm, void *buffer, size_t count, ty_data_type type, int from,
+                                   int tag, ty_request **request, ty_error *err);
 
 /* Whether it is done: 1, and *request is freed and NULL; 0, it goes on; or the error of the call, and *request
  * is freed and NULL. NULL in *request is done. */

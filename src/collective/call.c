@@ -35,14 +35,18 @@ void comm_call_format(const struct comm_call *call, struct buffer *out) {
         buffer_printf(out, "%s()", name);
         return;
     }
-    buffer_printf(out, "%s(count %" PRIu64 ", %s", name, call->count,
-                  call->type < ARRAY_SIZE(types) ? types[call->type].name : "?");
+    buffer_printf(out, "%s(", name);
+    if (call->operation != COMM_ALL_TO_ALL_V && call->operation != COMM_ALL_GATHER_V)
+        buffer_printf(out, "count %" PRIu64 ", ", call->count);
+    buffer_text(out, call->type < ARRAY_SIZE(types) ? types[call->type].name : "?");
     if (call->operation == COMM_ALL_REDUCE || call->operation == COMM_REDUCE_SCATTER)
         buffer_printf(out, ", %s",
                       call->reduction < ARRAY_SIZE(reductions) ? reductions[call->reduction] : "?");
-    if (call->operation == COMM_BROADCAST) buffer_printf(out, ", root %" PRId32, call->root);
+    if (call->operation == COMM_BROADCAST || call->operation == COMM_GATHER || call->operation == COMM_SCATTER)
+        buffer_printf(out, ", root %" PRId32, call->root);
     if (call->operation == COMM_SEND) buffer_printf(out, ", to %" PRId32, call->root);
     if (call->operation == COMM_RECEIVE) buffer_printf(out, ", from %" PRId32, call->root);
-    if (call->tag != 0) buffer_printf(out, ", tag %" PRId32, call->tag);
+    if (call->tag > 0) buffer_printf(out, ", tag %" PRId32, call->tag);
+    if (call->tag < 0) buffer_text(out, ", a part");
     buffer_text(out, call->device ? ", device)" : ")");
 }

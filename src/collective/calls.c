@@ -5,22 +5,18 @@
 #include "base/cleanup.h"
 #include "collective/comm.h"
 
-/* An argument outside its enum must stay outside when it is told in one byte. */
-static uint8_t as_byte(unsigned value) {
-    return value < UINT8_MAX ? (uint8_t)value : UINT8_MAX;
-}
-
 static struct ty_request request_of(enum comm_operation operation, const void *input, void *output,
                                     size_t count, ty_data_type type) {
-    return (struct ty_request){.call = {.operation = (uint8_t)operation, .count = count, .type = as_byte(type)},
-                               .input = input,
-                               .output = output};
+    return (struct ty_request){
+        .call = {.operation = (uint8_t)operation, .count = count, .type = comm_byte(type)},
+        .input = input,
+        .output = output};
 }
 
 static struct ty_request reduction_of(enum comm_operation operation, const void *input, void *output,
                                       size_t count, ty_data_type type, ty_reduction reduction) {
     struct ty_request request = request_of(operation, input, output, count, type);
-    request.call.reduction = as_byte(reduction);
+    request.call.reduction = comm_byte(reduction);
     return request;
 }
 
@@ -158,22 +154,50 @@ int ty_barrier_start(ty_comm *comm, ty_request **request, ty_error *err) {
     return start(comm, barrier(), request, err);
 }
 
+static struct ty_request message(enum comm_operation operation, const void *buffer, size_t count,
+                                 ty_data_type type, int peer, int tag) {
+    struct ty_request request = rooted(operation, (void *)buffer, count, type, peer);
+    request.call.tag = tag;
+    if (tag < 0) request.fault = "a tag is 0 or more";
+    return request;
+}
+
 int ty_send(ty_comm *comm, const void *buffer, size_t count, ty_data_type type, int to, ty_error *err) {
-    return perform(comm, rooted(COMM_SEND, (void *)buffer, count, type, to), err);
+    return perform(comm, message(COMM_SEND, buffer, count, type, to, 0), err);
 }
 
 int ty_send_start(ty_comm *comm, const void *buffer, size_t count, ty_data_type type, int to,
                   ty_request **request, ty_error *err) {
-    return start(comm, rooted(COMM_SEND, (void *)buffer, count, type, to), request, err);
+    return start(comm, message(COMM_SEND, buffer, count, type, to, 0), request, err);
 }
 
 int ty_receive(ty_comm *comm, void *buffer, size_t count, ty_data_type type, int from, ty_error *err) {
-    return perform(comm, rooted(COMM_RECEIVE, buffer, count, type, from), err);
+    return perform(comm, message(COMM_RECEIVE, buffer, count, type, from, 0), err);
 }
 
 int ty_receive_start(ty_comm *comm, void *buffer, size_t count, ty_data_type type, int from,
                      ty_request **request, ty_error *err) {
-    return start(comm, rooted(COMM_RECEIVE, buffer, count, type, from), request, err);
+    return start(comm, message(COMM_RECEIVE, buffer, count, type, from, 0), request, err);
+}
+
+int ty_send_tagged(ty_comm *comm, const void *buffer, size_t count, ty_data_type type, int to, int tag,
+                   ty_error *err) {
+    return perform(comm, message(COMM_SEND, buffer, count, type, to, tag), err);
+}
+
+int ty_send_tagged_start(ty_comm *comm, const void *buffer, size_t count, ty_data_type type, int to, int tag,
+                         ty_request **request, ty_error *err) {
+    return start(comm, message(COMM_SEND, buffer, count, type, to, tag), request, err);
+}
+
+int ty_receive_tagged(ty_comm *comm, void *buffer, size_t count, ty_data_type type, int from, int tag,
+                      ty_error *err) {
+    return perform(comm, message(COMM_RECEIVE, buffer, count, type, from, tag), err);
+}
+
+int ty_receive_tagged_start(ty_comm *comm, void *buffer, size_t count, ty_data_type type, int from, int tag,
+                            ty_request **request, ty_error *err) {
+    return start(comm, message(COMM_RECEIVE, buffer, count, type, from, tag), request, err);
 }
 
 int ty_comm_rank(const ty_comm *comm) {

@@ -27,6 +27,10 @@ static bool reduces(enum comm_operation operation) {
     return operation == COMM_ALL_REDUCE || operation == COMM_REDUCE_SCATTER;
 }
 
+static bool has_root(enum comm_operation operation) {
+    return operation == COMM_BROADCAST || operation == COMM_GATHER || operation == COMM_SCATTER;
+}
+
 static const char *text_of(const struct comm_call *call, struct buffer *text) {
     buffer_clear(text);
     comm_call_format(call, text);
@@ -36,14 +40,14 @@ static const char *text_of(const struct comm_call *call, struct buffer *text) {
 /* What is wrong with the arguments of a call, in words; NULL when all is well. */
 static const char *find_fault(const struct ty_comm *comm, const struct ty_request *request) {
     const struct comm_call *call = &request->call;
-    if (call->operation == COMM_BARRIER) return NULL;
+    if (request->fault != NULL || call->operation == COMM_BARRIER) return request->fault;
     if (comm_type_size(call->type) == 0) return "the type is not one of ty_data_type";
     if (reduces(call->operation) && call->reduction > TY_MEAN)
         return "the reduction is not one of ty_reduction";
     if (reduces(call->operation) && call->reduction == TY_MEAN &&
         (call->type == TY_INT32 || call->type == TY_INT64 || call->type == TY_INT8 || call->type == TY_UINT8))
         return "a mean of whole numbers is not defined: take the sum";
-    if (call->operation == COMM_BROADCAST && (call->root < 0 || call->root >= comm->config.size))
+    if (has_root(call->operation) && (call->root < 0 || call->root >= comm->config.size))
         return "root is not a rank of this communicator";
     if (comm_is_message(call) &&
         (call->root < 0 || call->root >= comm->config.size || call->root == comm->config.rank))
@@ -56,13 +60,18 @@ static const char *find_fault(const struct ty_comm *comm, const struct ty_reques
     return NULL;
 }
 
+static bool has_nccl(enum comm_operation operation) {
+    return reduces(operation) || operation == COMM_BROADCAST || operation == COMM_ALL_GATHER;
+}
+
 static int check_place(const struct ty_comm *comm, struct ty_request *request, ty_error *err) {
-    if (request->call.operation == COMM_BARRIER || request->call.count == 0) return 0;
+    bool counted = request->call.operation == COMM_ALL_TO_ALL_V || request->call.operation == COMM_ALL_GATHER_V;
+    if (request->call.operation == COMM_BARRIER || (request->call.count == 0 && !counted)) return 0;
     bool input = nccl_is_device_memory(request->input), output = nccl_is_device_memory(request->output);
     if (input != output) return ty_fail(err, TY_EUSAGE, "one buffer is device memory, the other is not");
     request->call.device = input;
-    if (input && (comm_is_message(&request->call) || request->call.operation == COMM_ALL_TO_ALL))
-        return ty_fail(err, TY_EUNSUPPORTED, "messages and all_to_all are for host memory: copy it there");
+    if (input && !has_nccl(request->call.operation))
+        return ty_fail(err, TY_EUNSUPPORTED, "this call is for host memory: copy it there");
     if (!input || comm->use_nccl) return 0;
     return ty_fail(err, TY_EUNSUPPORTED, "the buffer is device memory, but %s", comm->no_nccl.message);
 }
@@ -163,6 +172,10 @@ int comm_dispatch(const struct comm_backend *backend, void *state, const struct 
         return backend->all_gather(state, request->input, request->output, call->count, call->type, err);
     case COMM_BARRIER:
         return 0;
+    case COMM_GATHER:
+    case COMM_SCATTER:
+    case COMM_ALL_TO_ALL_V:
+    case COMM_ALL_GATHER_V:
     case COMM_SEND:
     case COMM_RECEIVE:
         break;

@@ -54,6 +54,10 @@ ty_comm *comm_unusable(const ty_error *why);
     X(COMM_ALL_TO_ALL, "all_to_all")         \
     X(COMM_BARRIER, "barrier")               \
     X(COMM_SPLIT, "split")                   \
+    X(COMM_GATHER, "gather")                 \
+    X(COMM_SCATTER, "scatter")               \
+    X(COMM_ALL_TO_ALL_V, "all_to_all_v")     \
+    X(COMM_ALL_GATHER_V, "all_gather_v")     \
     X(COMM_SEND, "send")                     \
     X(COMM_RECEIVE, "receive")
 
@@ -72,7 +76,7 @@ struct comm_call {
     uint8_t device;  /* device buffers */
     uint8_t invalid; /* its arguments are wrong */
     uint8_t zero[3];
-    int32_t tag; /* of a message */
+    int32_t tag; /* of a message; below 0: it is part of a call */
 };
 static_assert(sizeof(struct comm_call) == 32, "compared and sent as bytes");
 
@@ -81,7 +85,8 @@ struct ty_request {
     struct comm_call call;
     const void *input;
     void *output;
-    size_t bytes; /* of `count` elements */
+    size_t bytes;      /* of `count` elements */
+    const char *fault; /* what was found wrong with its arguments before it was begun, or NULL */
     ty_comm *comm;
     struct ty_request *next;
     size_t step; /* of a collective call; bytes that were moved, of a message */

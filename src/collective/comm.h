@@ -22,8 +22,21 @@ struct ty_comm {
     struct ty_comm *next;
 };
 
+/* An argument outside its enum must stay outside when it is told in one byte. */
+static inline uint8_t comm_byte(unsigned value) {
+    return value < UINT8_MAX ? (uint8_t)value : UINT8_MAX;
+}
+
 static inline bool comm_is_message(const struct comm_call *call) {
     return call->operation == COMM_SEND || call->operation == COMM_RECEIVE;
+}
+
+/* Whether host buffers move with the agreement on a collective call: those of gather, scatter and the calls with
+ * counts go as messages (parts.c). */
+static inline bool comm_moves_data(const struct ty_request *request) {
+    const struct comm_call *call = &request->call;
+    bool in_parts = call->operation >= COMM_GATHER && call->operation <= COMM_ALL_GATHER_V;
+    return call->operation != COMM_BARRIER && !in_parts && call->count > 0 && !call->device && !call->invalid;
 }
 
 /* Has the backend make a call, whatever it is. */

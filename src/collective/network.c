@@ -38,11 +38,6 @@ struct network {
     struct way outcome; /* of the call with which the carrier came to its end */
 };
 
-static bool is_blank(const struct ty_request *request) {
-    return request->call.operation == COMM_BARRIER || request->call.count == 0 || request->call.device ||
-           request->call.invalid;
-}
-
 /* Makes a collective call: false when it failed, as `outcome` says. */
 static bool carry_out(const struct network *network, struct ty_request *request, nanoseconds limit,
                       struct way *outcome) {
@@ -53,7 +48,8 @@ static bool carry_out(const struct network *network, struct ty_request *request,
     ty_error why = {0};
     int rc = network->gloo->agree(network->gloo_state, &vote, limit, &why);
     bool agreed = rc == 0 && vote.failure == 0 && memcmp(&vote.lowest, &vote.highest, sizeof vote.lowest) == 0;
-    if (agreed && !is_blank(request)) rc = comm_dispatch(network->gloo, network->gloo_state, request, &why);
+    if (agreed && comm_moves_data(request))
+        rc = comm_dispatch(network->gloo, network->gloo_state, request, &why);
     if (agreed && rc == 0) return true;
     outcome->failed = request;
     outcome->vote = vote;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "collective/comm.h"
 #include "collective/reduce.h"
 #include "collective/segment.h"
 
@@ -28,11 +29,6 @@ static bool reduces_in_rounds(const struct ty_request *request) {
 
 static size_t width_of(const struct ty_request *request) {
     return comm_type_size(request->call.type);
-}
-
-static bool has_data(const struct ty_request *request) {
-    return request->call.operation != COMM_BARRIER && request->call.count > 0 && !request->call.device &&
-           !request->call.invalid;
 }
 
 static size_t input_bytes(const struct segment *segment, const struct ty_request *request) {
@@ -252,7 +248,7 @@ bool rounds_advance(struct segment *segment, struct ty_request *request) {
     if (request->step == 0) {
         struct posting *own = posting_of(segment, request, segment->rank);
         own->call = request->call;
-        if (has_data(request) && is_small(segment, request) && gives(segment, request))
+        if (comm_moves_data(request) && is_small(segment, request) && gives(segment, request))
             memcpy(small_data(segment, request, segment->rank), request->input, input_bytes(segment, request));
         atomic_store(&own->number, posted_number(request));
         segment_ring_all(segment);
@@ -260,7 +256,7 @@ bool rounds_advance(struct segment *segment, struct ty_request *request) {
     }
     if (request->step == 1) {
         if (!all_are_here(segment, request) || !is_agreed(segment, request)) return false;
-        if (!has_data(request)) return true;
+        if (!comm_moves_data(request)) return true;
         if (is_small(segment, request)) {
             take_small(segment, request);
             return true;

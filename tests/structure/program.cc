@@ -39,5 +39,10 @@ int main() {
 
     CHECK(std::strcmp(ty_error_name(TY_EUSAGE), "TY_EUSAGE") == 0);
     CHECK(ty_barrier(ty_comm(nullptr), &err) == TY_EUSAGE);
+    float numbers[2] = {};
+    const size_t counts[] = {1, 1};
+    CHECK(ty_send_tagged(nullptr, numbers, 2, TY_BFLOAT16, 1, 7, &err) == TY_EUSAGE);
+    CHECK(ty_gather(nullptr, numbers, nullptr, 2, TY_FLOAT32, 0, &err) == TY_EUSAGE);
+    CHECK(ty_all_to_all_v(nullptr, numbers, counts, numbers, counts, TY_FLOAT32, &err) == TY_EUSAGE);
     return 0;
 }

@@ -7,10 +7,13 @@
 
 #include <cmocka.h>
 #include <math.h>
+#include <netinet/in.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -686,6 +689,313 @@ static void test_messages_that_differ(void **state) {
     }
 }
 
+/* Rank 0 sends in one order, the others ask in another one; one receive waits for a tag before anything comes. */
+static int pick_by_tag(struct comm_config *config, ty_error *err) {
+    enum { LARGE = 300000 };
+    static const int sent[] = {5, 3, 5, 0, INT32_MAX}, asked[] = {0, INT32_MAX, 5, 5, 3};
+    static const int wanted[] = {3, 4, 0, 2, 1}; /* places in `sent` */
+    ty_comm *comm;
+    CLEANUP_FREE int32_t *numbers = calloc(LARGE, sizeof *numbers);
+    ty_request *requests[ARRAY_SIZE(sent) * WORLD_MAX] = {0}, *early = NULL;
+    int32_t places[ARRAY_SIZE(sent)], last = -1;
+    size_t n = 0;
+    place(config);
+    int rc = comm_create(config, &comm, err);
+    if (rc == 0 && config->rank > 0) rc = ty_receive_tagged_start(comm, &last, 1, TY_INT32, 0, 77, &early, err);
+    for (int to = 1; rc == 0 && config->rank == 0 && to < config->size; to++) {
+        for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(sent); i++) {
+            places[i] = (int32_t)i;
+            const int32_t *from = i == 0 ? numbers : &places[i];
+            rc = ty_send_tagged_start(comm, from, i == 0 ? LARGE : 1, TY_INT32, to, sent[i], &requests[n++],
+                                      err);
+        }
+        if (rc == 0) rc = ty_send_tagged(comm, &(int32_t){99}, 1, TY_INT32, to, 77, err);
+    }
+    for (size_t i = 0; rc == 0 && config->rank > 0 && i < ARRAY_SIZE(asked); i++) {
+        numbers[0] = -1;
+        rc = ty_receive_tagged(comm, numbers, wanted[i] == 0 ? LARGE : 1, TY_INT32, 0, asked[i], err);
+        WORLD_CHECK(rc < 0 || numbers[0] == wanted[i], err);
+    }
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = ty_request_wait(&requests[i], err);
+    if (rc == 0) rc = ty_request_wait(&early, err);
+    if (rc < 0) return rc;
+    WORLD_CHECK(config->rank == 0 || last == 99, err);
+    WORLD_CHECK(ty_send_tagged(comm, numbers, 1, TY_INT32, 0, -1, err) == TY_EUSAGE, err);
+    WORLD_CHECK(strstr(err->message, "a tag is 0 or more") != NULL, err);
+    comm_destroy(comm);
+    return 0;
+}
+
+static void test_tags(void **state) {
+    (void)state;
+    assert_all_well(3, world_run(3, LONG_ENOUGH, pick_by_tag));
+}
+
+/* How many elements rank `from` gives to rank `to`: none, a few, or more than go at once. */
+static size_t given_count(int from, int to) {
+    static const size_t counts[] = {0, 1, 3, 70001};
+    return counts[(from * 2 + to * 3) % 4];
+}
+
+static int check_roots(ty_comm *comm, int rank, int size, size_t count, ty_data_type type, ty_error *err) {
+    size_t width = comm_type_size(type);
+    CLEANUP_FREE char *own = malloc(count * width + 1), *all = malloc(count * (size_t)size * width + 1);
+    for (int root = 0; root < size; root++) {
+        for (size_t i = 0; i < count; i++)
+            put(own, i, type, given(rank, i, type));
+        int rc = ty_gather(comm, own, rank == root ? all : NULL, count, type, root, err);
+        if (rc < 0) return rc;
+        for (size_t i = 0; rank == root && i < count * (size_t)size; i++)
+            WORLD_CHECK(get(all, i, type) == given((int)(i / count), i % count, type), err);
+        memset(own, 0x55, count * width);
+        rc = ty_scatter(comm, rank == root ? all : NULL, own, count, type, root, err);
+        if (rc < 0) return rc;
+        for (size_t i = 0; i < count; i++)
+            WORLD_CHECK(get(own, i, type) == given(rank, i, type), err);
+    }
+    return 0;
+}
+
+static int check_counts(ty_comm *comm, int rank, int size, ty_data_type type, ty_error *err) {
+    size_t in_counts[WORLD_MAX], out_counts[WORLD_MAX], all_counts[WORLD_MAX], in = 0, out = 0, all = 0, at = 0;
+    for (int peer = 0; peer < size; peer++) {
+        in += in_counts[peer] = given_count(rank, peer);
+        out += out_counts[peer] = given_count(peer, rank);
+        all += all_counts[peer] = given_count(peer, 1);
+    }
+    size_t width = comm_type_size(type);
+    CLEANUP_FREE char *input = malloc(in * width + 1), *output = malloc((out > all ? out : all) * width + 1);
+    for (int peer = 0; peer < size; peer++)
+        for (size_t i = 0; i < in_counts[peer]; i++)
+            put(input, at++, type, given(rank + peer, i, type));
+    int rc = ty_all_to_all_v(comm, input, in_counts, output, out_counts, type, err);
+    if (rc < 0) return rc;
+    at = 0;
+    for (int peer = 0; peer < size; peer++)
+        for (size_t i = 0; i < out_counts[peer]; i++)
+            WORLD_CHECK(get(output, at++, type) == given(peer + rank, i, type), err);
+    CLEANUP_FREE char *own = malloc(all_counts[rank] * width + 1);
+    for (size_t i = 0; i < all_counts[rank]; i++)
+        put(own, i, type, given(rank, i, type));
+    rc = ty_all_gather_v(comm, own, output, all_counts, type, err);
+    if (rc < 0) return rc;
+    at = 0;
+    for (int peer = 0; peer < size; peer++)
+        for (size_t i = 0; i < all_counts[peer]; i++)
+            WORLD_CHECK(get(output, at++, type) == given(peer, i, type), err);
+    return 0;
+}
+
+/* While a message of the program waits on the same streams. */
+static int move_parts(struct comm_config *config, ty_error *err) {
+    ty_comm *comm;
+    ty_request *request = NULL;
+    int32_t sent = 7, received = 0;
+    int rank = config->rank, size = config->size, next = (rank + 1) % size, previous = (rank + size - 1) % size;
+    place(config);
+    int rc = comm_create(config, &comm, err);
+    if (rc == 0 && size > 1) rc = ty_send_start(comm, &sent, 1, TY_INT32, next, &request, err);
+    for (int type = TY_FLOAT32; rc == 0 && type <= TY_UINT8; type++) {
+        for (size_t count = 0; rc == 0 && count <= 30000; count = count * 100 + 3)
+            rc = check_roots(comm, rank, size, count, (ty_data_type)type, err);
+        if (rc == 0) rc = check_counts(comm, rank, size, (ty_data_type)type, err);
+    }
+    if (rc == 0 && size > 1) rc = ty_receive(comm, &received, 1, TY_INT32, previous, err);
+    if (rc == 0) rc = ty_request_wait(&request, err);
+    WORLD_CHECK(rc < 0 || size == 1 || received == 7, err);
+    size_t none[WORLD_MAX] = {0};
+    if (rc == 0) rc = ty_all_to_all_v(comm, NULL, none, NULL, none, TY_INT32, err);
+    if (rc == 0) comm_destroy(comm);
+    return rc;
+}
+
+static void test_parts(void **state) {
+    (void)state;
+    static const int sizes[] = {1, 2, 5};
+    for (size_t i = 0; i < ARRAY_SIZE(sizes); i++)
+        assert_all_well(sizes[i], world_run(sizes[i], LONG_ENOUGH, move_parts));
+}
+
+/* Rank 2 errs, in a way that all hear of with the call; or only those hear of who get other parts than they
+ * expect. */
+static enum { ROOTS, NO_COUNTS, HUGE_COUNTS, NO_DATA, PART_TYPES, PART_COUNTS } part_fault;
+
+static int part_wrongly(struct comm_config *config, ty_error *err) {
+    ty_comm *comm;
+    int32_t numbers[64] = {0};
+    size_t counts[] = {1, 1, 1, 1}, huge[] = {1, SIZE_MAX / 4, 1, 1};
+    bool odd = config->rank == 2;
+    place(config);
+    int rc = comm_create(config, &comm, err);
+    if (rc == 0) rc = ty_barrier(comm, err);
+    if (rc < 0) return rc;
+    if (part_fault == ROOTS) return ty_gather(comm, numbers, numbers + 1, 1, TY_INT32, odd ? 1 : 0, err);
+    if (odd && part_fault == PART_COUNTS) counts[0] = 3;
+    rc = ty_all_to_all_v(comm, odd && part_fault == NO_DATA ? NULL : numbers,
+                         odd && part_fault == NO_COUNTS     ? NULL
+                         : odd && part_fault == HUGE_COUNTS ? huge
+                                                            : counts,
+                         numbers + 32, (const size_t[]){1, 1, 1, 1},
+                         odd && part_fault == PART_TYPES ? TY_FLOAT32 : TY_INT32, err);
+    return rc < 0 || part_fault != PART_COUNTS ? rc : ty_barrier(comm, err);
+}
+
+static void test_parts_that_differ(void **state) {
+    static const char *const told[] = {[ROOTS] = "gather(count 1, int32, root 1)",
+                                       [NO_COUNTS] = "the counts are NULL",
+                                       [HUGE_COUNTS] = "larger than memory",
+                                       [NO_DATA] = "a buffer is NULL",
+                                       [PART_TYPES] = "all_to_all_v(float32)",
+                                       [PART_COUNTS] = "rank 2 made send(count 3, int32, to 0, a part)"};
+    (void)state;
+    for (part_fault = ROOTS; part_fault <= PART_COUNTS; part_fault++) {
+        const struct world_end *ends = world_run(4, LONG_ENOUGH, part_wrongly);
+        bool is_usage = part_fault >= NO_COUNTS && part_fault <= NO_DATA;
+        for (int rank = 0; rank < 4; rank++) {
+            assert_true(ends[rank].elapsed < LONG_ENOUGH / 2);
+            if (part_fault == PART_COUNTS && rank > 0)
+                assert_int_equal(ends[rank].code, TY_ECOMM); /* rank 0 has left */
+            else
+                assert_int_equal(ends[rank].code, is_usage && rank == 2 ? TY_EUSAGE : TY_EMISMATCH);
+            if (rank == (is_usage ? 2 : 0)) assert_mentions(ends[rank].error.message, told[part_fault]);
+        }
+    }
+}
+
+/* Rank 1 dies while the others wait for it, in each call that waits. */
+static enum { IN_RECEIVE, IN_SEND, IN_STARTED, IN_GATHER, IN_SCATTER, IN_COUNTS, IN_SPLIT, WAITS } wait_in;
+
+static int wait_for_the_dying(struct comm_config *config, ty_error *err) {
+    enum { LARGE = 4 << 20 };
+    static char numbers[3 * LARGE];
+    ty_comm *comm, *part = NULL;
+    ty_request *request = NULL;
+    place(config);
+    int rc = comm_create(config, &comm, err);
+    if (rc == 0) rc = ty_barrier(comm, err);
+    if (rc < 0) return rc;
+    if (config->rank == 1) {
+        usleep(100 * 1000);
+        (void)raise(SIGKILL);
+    }
+    switch (wait_in) {
+    case IN_RECEIVE:
+        return ty_receive(comm, numbers, 1, TY_INT8, 1, err);
+    case IN_SEND:
+        while (rc == 0) /* what the kernel keeps for it is full at some time */
+            rc = ty_send(comm, numbers, LARGE, TY_INT8, 1, err);
+        return rc;
+    case IN_STARTED:
+        rc = ty_all_reduce_start(comm, numbers, LARGE, TY_INT8, TY_SUM, &request, err);
+        return rc < 0 ? rc : ty_request_wait(&request, err);
+    case IN_GATHER:
+        return ty_gather(comm, numbers, numbers, LARGE, TY_INT8, 0, err);
+    case IN_SCATTER:
+        return ty_scatter(comm, numbers, numbers, LARGE, TY_INT8, 0, err);
+    case IN_COUNTS:
+        return ty_all_gather_v(comm, numbers, numbers, (const size_t[]){1, LARGE, 3}, TY_INT8, err);
+    case IN_SPLIT:
+        return ty_comm_split(comm, 0, 0, &part, err);
+    case WAITS:
+        break;
+    }
+    return 0;
+}
+
+static void test_a_peer_dies_in_each_call(void **state) {
+    (void)state;
+    for (wait_in = IN_RECEIVE; wait_in < WAITS; wait_in++) {
+        const struct world_end *ends = world_run(3, LONG_ENOUGH, wait_for_the_dying);
+        for (int rank = 0; rank < 3; rank += 2) {
+            assert_int_equal(ends[rank].code, TY_ECOMM);
+            assert_mentions(ends[rank].error.message, "rank 1");
+            assert_true(ends[rank].elapsed < LONG_ENOUGH / 2);
+        }
+    }
+}
+
+/* What the ranks told each other about their sockets: of each its size, and an address first. */
+static struct buffer told_sockets;
+static struct comm_exchange exchange_below;
+
+static int listen_in(void *context, const char *key, const void *value, size_t size, nanoseconds timeout,
+                     struct buffer *all, ty_error *err) {
+    int rc = exchange_below.gather(context, key, value, size, timeout, all, err);
+    if (rc == 0 && strcmp(key, "sockets") == 0) buffer_append(&told_sockets, all->data, all->size);
+    return rc;
+}
+
+/* Rank 1 comes to rank 0 as a stranger first: silent, with a wrong secret, and again and again. */
+static int let_strangers_in(struct comm_config *config, ty_error *err) {
+    enum { STRANGERS = 60 };
+    ty_comm *comm;
+    int fds[STRANGERS], number = config->rank, other = -1, peer = 1 - config->rank;
+    ty_request *request;
+    place(config);
+    exchange_below = config->exchange;
+    config->exchange.gather = listen_in;
+    int rc = comm_create(config, &comm, err);
+    for (int i = 0; rc == 0 && config->rank == 1 && i < STRANGERS; i++) {
+        struct sockaddr_in address;
+        memcpy(&address, told_sockets.data + 4, sizeof address);
+        fds[i] = socket(AF_INET, SOCK_STREAM, 0);
+        WORLD_CHECK(connect(fds[i], (struct sockaddr *)&address, sizeof address) == 0, err);
+        WORLD_CHECK(i % 2 == 0 || send(fds[i], "\1\0\0\0a secret that is none\1\0\0\0", 30, MSG_NOSIGNAL) == 30,
+                    err);
+    }
+    if (rc == 0) rc = ty_barrier(comm, err);
+    for (int i = 0; rc == 0 && i < 3; i++) {
+        rc = ty_send_start(comm, &number, 1, TY_INT32, peer, &request, err);
+        if (rc == 0) rc = ty_receive(comm, &other, 1, TY_INT32, peer, err);
+        if (rc == 0) rc = ty_request_wait(&request, err);
+        WORLD_CHECK(rc < 0 || other == peer, err);
+    }
+    for (int i = 0; rc == 0 && config->rank == 1 && i < STRANGERS; i++)
+        (void)close(fds[i]);
+    if (rc == 0) comm_destroy(comm);
+    buffer_done(&told_sockets);
+    return rc;
+}
+
+static void test_strangers_are_sent_away(void **state) {
+    (void)state;
+    assert_all_well(2, world_run(2, LONG_ENOUGH, let_strangers_in));
+}
+
+/* One thread waits for a message that comes late, and the other works in a communicator of its own meanwhile. */
+static int32_t late_number;
+
+static void *receive_late(void *comm) {
+    return ty_receive(comm, &late_number, 1, TY_INT32, 0, NULL) == 0 ? comm : NULL;
+}
+
+static int use_two_threads(struct comm_config *config, ty_error *err) {
+    ty_comm *comm, *second = NULL;
+    pthread_t thread;
+    void *result = config;
+    int32_t sum = 1;
+    place(config);
+    int rc = comm_create(config, &comm, err);
+    if (rc == 0) rc = ty_comm_split(comm, 0, 0, &second, err);
+    if (rc == 0 && config->rank == 1) (void)pthread_create(&thread, NULL, receive_late, comm);
+    for (int i = 0; rc == 0 && i < 10; i++)
+        rc = ty_all_reduce(second, &sum, 1, TY_INT32, TY_SUM, err);
+    if (rc == 0 && config->rank == 0) rc = ty_send(comm, &sum, 1, TY_INT32, 1, err);
+    if (rc == 0 && config->rank == 1) (void)pthread_join(thread, &result);
+    if (rc < 0) return rc;
+    WORLD_CHECK(sum == 1024 && result != NULL && (config->rank == 0 || late_number == 1024), err);
+    rc = ty_barrier(comm, err);
+    ty_comm_free(&second);
+    comm_destroy(comm);
+    return rc;
+}
+
+static void test_threads_with_communicators_of_their_own(void **state) {
+    (void)state;
+    assert_all_well(2, world_run(2, LONG_ENOUGH, use_two_threads));
+}
+
 static int start_wrongly(struct comm_config *config, ty_error *err) {
     ty_comm *comm;
     ty_request *first, *second;
@@ -781,6 +1091,12 @@ int main(void) {
         TOGETHER_AND_APART(test_messages),
         TOGETHER_AND_APART(test_started_calls),
         TOGETHER_AND_APART(test_split),
+        TOGETHER_AND_APART(test_tags),
+        TOGETHER_AND_APART(test_parts),
+        TOGETHER_AND_APART(test_parts_that_differ),
+        TOGETHER_AND_APART(test_a_peer_dies_in_each_call),
+        {"test_strangers_are_sent_away", test_strangers_are_sent_away, set_apart, set_together, NULL},
+        TOGETHER_AND_APART(test_threads_with_communicators_of_their_own),
         TOGETHER_AND_APART(test_messages_that_differ),
         TOGETHER_AND_APART(test_started_call_tells_its_error_at_the_end),
         cmocka_unit_test(test_places_and_pieces_do_not_matter),
