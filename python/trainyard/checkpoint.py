@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 import uuid
 from typing import Any, Iterator, Mapping
@@ -49,9 +50,12 @@ class Checkpoint:
         Processes that copy to one directory at a time wait for each other; files that are there already are not copied again.
         """
         source = self._source()
-        given = self._copy() if path is None else os.path.expanduser(os.fspath(path))
-        target = os.path.abspath(given)
-        os.makedirs(target, exist_ok=True)
+        if path is None:
+            target = os.path.abspath(self._copy())
+            _make_ours(target)
+        else:
+            target = os.path.abspath(os.path.expanduser(os.fspath(path)))
+            os.makedirs(target, exist_ok=True)
         with _locked(target):
             if self._filesystem is None:
                 _copy_tree(source, target)
@@ -138,6 +142,17 @@ class Checkpoint:
         )
 
 
+def _make_ours(directory: str) -> None:
+    """A directory where everybody may make some. What others made there first may hold any file: PermissionError."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(directory, 0o700)
+    status = os.lstat(directory)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise PermissionError(
+            f"{directory} must be a directory of yours that nobody else may write: remove it, or set TMPDIR to another place"
+        )
+
+
 def _copy_tree(source: str, target: str) -> None:
     """The files of `source` into `target`, where others stay. A link takes the place of what was there."""
 
@@ -198,7 +213,7 @@ def _read_by_us(copy: str) -> Iterator[None]:
 
     lock = copy + ".readers"
     while True:
-        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         fcntl.flock(fd, fcntl.LOCK_SH)
         if _is_still(lock, fd):
             break

@@ -70,12 +70,21 @@ def find(path: str | os.PathLike[str], filesystem: Any, what: str) -> tuple[str,
     return inside, found
 
 
+def place_of(path: str, source: str, target: str) -> str:
+    """Where a file that lies below `source` there goes below `target` here. OSError for a name that leads out: a store of objects
+    knows no "..", and may hold any key."""
+    inside = os.path.relpath(path, source)
+    if inside == ".." or inside.startswith("../") or "\0" in inside:
+        raise OSError(f"{source}: the name {path!r} leads out of it")
+    return os.path.join(target, inside)
+
+
 def fetch(filesystem: Any, source: str, target: str, is_same: Callable[..., Any], replaced: Callable[..., Any]) -> None:
     """The files below `source` into `target`, each whole or not at all; those that `is_same` knows are there already."""
     from pyarrow.fs import FileSelector, FileType
 
     for info in filesystem.get_file_info(FileSelector(source, recursive=True)):
-        place = os.path.join(target, os.path.relpath(info.path, source))
+        place = place_of(info.path, source, target)
         if info.type == FileType.Directory:
             os.makedirs(place, exist_ok=True)
         elif not is_same(place, info.size, info.mtime_ns):

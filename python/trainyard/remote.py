@@ -122,7 +122,7 @@ class Remote:
 
         os.makedirs(target)
         for info in self.filesystem.get_file_info(FileSelector(source, recursive=True)):
-            place = os.path.join(target, os.path.relpath(info.path, source))
+            place = filesystems.place_of(info.path, source, target)
             if info.type == FileType.Directory:
                 os.makedirs(place, exist_ok=True)
             else:
@@ -295,7 +295,7 @@ class Remote:
 
     def _read_state(self, path: str) -> dict[str, Any]:
         data = filesystems.read(self.filesystem, f"{path}/{STATE}")
-        return {} if data is None else dict(json.loads(data))
+        return {} if data is None else _checked(json.loads(data), f"{path}/{STATE}")
 
     @contextlib.contextmanager
     def _told(self, what: str) -> Iterator[None]:
@@ -314,6 +314,18 @@ def fetch_result(path: str, filesystem: Any, place: str) -> None:
         raise FileNotFoundError(f"{path} holds no run, as {JOURNAL} doesn't exist in it")
     with open(os.path.join(place, JOURNAL), "wb") as file:
         file.write(data)
+
+
+def _checked(state: Any, path: str) -> dict[str, Any]:
+    """What whoever may write there has written. OSError for what is no state, or names what does not lie in the run."""
+    names = state.get("checkpoints", []) if isinstance(state, dict) else None
+    if not isinstance(names, list) or not all(isinstance(name, str) and _is_name(name) for name in names):
+        raise OSError(f"{path} is damaged: it must list the run's checkpoints")
+    return dict(state)
+
+
+def _is_name(text: str) -> bool:
+    return text not in ("", ".", "..", JOURNAL, STATE, "logs") and not any(one in text for one in ("/", "\\", "\0"))
 
 
 def _quoted(path: str) -> str:

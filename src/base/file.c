@@ -84,6 +84,20 @@ static int make_directory(const char *path, mode_t mode, ty_error *err) {
     return ty_fail(err, -code, "cannot make directory %s: %s", path, strerror(code));
 }
 
+int file_open_part(const char *path, mode_t mode, char **part) {
+    if (asprintf(part, "%s.part-%d", path, (int)getpid()) < 0) {
+        *part = NULL;
+        return -ENOMEM;
+    }
+    (void)unlink(*part); /* of a process that had this number before */
+    int fd = open(*part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+    if (fd >= 0) return fd;
+    int result = -errno;
+    free(*part);
+    *part = NULL;
+    return result;
+}
+
 int file_make_directories(const char *path, mode_t mode, ty_error *err) {
     CLEANUP_FREE char *copy = strdup(path);
     if (copy == NULL) return ty_fail_memory(err);

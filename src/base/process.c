@@ -103,6 +103,14 @@ bool process_catches(pid_t pid, int signal_number) {
     return caught != NULL && (strtoull(caught + 8, NULL, 16) >> (signal_number - 1) & 1) != 0;
 }
 
+bool process_user(pid_t pid, uid_t *user) {
+    char path[64], text[PROC_TEXT];
+    (void)snprintf(path, sizeof path, "/proc/%d/status", pid);
+    const char *users = read_text(path, text) ? strstr(text, "\nUid:") : NULL;
+    if (users != NULL) *user = (uid_t)strtoul(users + 5, NULL, 10);
+    return users != NULL;
+}
+
 /* The kernel's function in which it waits is told to whoever may read its state, the number of the system call
  * to whoever may trace it. */
 bool process_waits_for_child(pid_t pid) {

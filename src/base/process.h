@@ -38,6 +38,8 @@ int process_children(pid_t pid, pid_t *pids, size_t max);
 bool process_carries(pid_t pid, const char *entry);
 /* Whether it has a handler for the signal. */
 bool process_catches(pid_t pid, int signal_number);
+/* The user that it runs for (the real one); false when that is not told. */
+bool process_user(pid_t pid, uid_t *user);
 /* Whether its main thread waits for a child to end, and for nothing else. */
 bool process_waits_for_child(pid_t pid);
 

@@ -79,15 +79,14 @@ static int check(const struct dashboard_options *options, size_t n_words, ty_err
 /* Appears whole where a file is to be; what is no file (a pipe, /dev/stdout) is written to. */
 static int put_file(const char *path, const struct buffer *page, ty_error *err) {
     struct stat status;
-    CLEANUP(buffer_done) struct buffer beside = {0};
+    CLEANUP_FREE char *part = NULL;
     bool in_place = stat(path, &status) == 0 && !S_ISREG(status.st_mode);
-    buffer_printf(&beside, "%s%s", path, in_place ? "" : ".part");
-    if (beside.failed) return ty_fail_memory(err);
-    CLEANUP_FD int fd = open(beside.data, O_WRONLY | O_CREAT | (in_place ? 0 : O_TRUNC) | O_CLOEXEC, 0666);
-    int result = fd < 0 ? -errno : file_write_all(fd, page->data, page->size);
-    if (result == 0 && !in_place && rename(beside.data, path) < 0) result = -errno;
+    CLEANUP_FD int fd = in_place ? open(path, O_WRONLY | O_CLOEXEC) : file_open_part(path, 0666, &part);
+    if (in_place && fd < 0) fd = -errno;
+    int result = fd < 0 ? fd : file_write_all(fd, page->data, page->size);
+    if (result == 0 && part != NULL && rename(part, path) < 0) result = -errno;
     if (result == 0) return 0;
-    if (fd >= 0 && !in_place) (void)unlink(beside.data);
+    if (part != NULL) (void)unlink(part);
     return ty_fail(err, result, "cannot write %s: %s", path, strerror(-result));
 }
 

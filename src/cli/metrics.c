@@ -75,17 +75,14 @@ static int open_outlet(struct metrics_outlet *outlet, const struct metrics_optio
     *outlet = (struct metrics_outlet){.fd = STDOUT_FILENO, .path = options->output};
     if (options->output == NULL) return 0;
     bool special = stat(options->output, &status) == 0 && !S_ISREG(status.st_mode);
-    if (!options->follow && !special &&
-        asprintf(&outlet->part, "%s.part-%d", options->output, (int)getpid()) < 0) {
-        outlet->part = NULL;
-        return ty_fail_memory(err);
+    if (!options->follow && !special) {
+        outlet->fd = file_open_part(options->output, 0666, &outlet->part);
+        if (outlet->fd < 0) errno = -outlet->fd;
+    } else {
+        outlet->fd = open(options->output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     }
-    const char *path = outlet->part != NULL ? outlet->part : options->output;
-    outlet->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (outlet->fd >= 0) return 0;
-    int result = ty_fail(err, TY_EUSAGE, "--output %s: %s", options->output, strerror(errno));
-    free(TAKE(outlet->part));
-    return result;
+    return ty_fail(err, TY_EUSAGE, "--output %s: %s", options->output, strerror(errno));
 }
 
 static int close_outlet(struct metrics_outlet *outlet, int result, ty_error *err) {

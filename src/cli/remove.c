@@ -236,6 +236,15 @@ static int find_candidates(struct prune *prune, const char *storage_path, ty_err
     return prune->candidates == NULL ? ty_fail_memory(err) : 0;
 }
 
+static int finish_removals(const char *storage_path, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer names = {0}, text = {0};
+    int result = run_removals_finish(storage_path, &names, err);
+    if (names.size == 0 || names.failed) return result;
+    buffer_printf(&text, "removed what a removal that was killed left: %s\n", names.data);
+    int printed = cli_print(&text, result < 0 ? NULL : err);
+    return result < 0 ? result : printed;
+}
+
 static int prune_run(const struct arguments *arguments, ty_error *err) {
     struct prune_options options = {0};
     struct storage_options storage = {0};
@@ -248,7 +257,7 @@ static int prune_run(const struct arguments *arguments, ty_error *err) {
     result = cli_print(&text, err);
     if (result >= 0) result = ask(&prune, err);
     if (result > 0) result = remove_all(&prune, err);
-    if (result >= 0 && !options.dry) result = run_removals_finish(storage.storage_path, err);
+    if (result >= 0 && !options.dry) result = finish_removals(storage.storage_path, err);
     return result < 0 ? result : 0;
 }
 

@@ -4,6 +4,8 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/stack_save.h"
@@ -85,6 +87,18 @@ static int show(const struct stacks_options *options, const char *name, const ch
     return result;
 }
 
+/* The journal says which processes are looked at, and its directory takes what is found: both are another's, who
+ * may have chosen them. */
+static int check_owner(const char *name, const char *path, ty_error *err) {
+    struct stat status;
+    if (stat(path, &status) < 0) return ty_fail(err, TY_EUSAGE, "cannot look at %s: %s", path, strerror(errno));
+    if (status.st_uid == geteuid()) return 0;
+    return ty_fail(err, TY_EUSAGE,
+                   "%s belongs to user %u, whose stacks are for that user to save: setpriv --reuid=%u "
+                   "--clear-groups trainyard stacks ...",
+                   name, (unsigned)status.st_uid, (unsigned)status.st_uid);
+}
+
 static int command_stacks_run(const struct arguments *arguments, ty_error *err) {
     CLEANUP(idset_done) struct idset ranks = {0};
     struct stacks_options options = {0};
@@ -95,7 +109,7 @@ static int command_stacks_run(const struct arguments *arguments, ty_error *err) 
     ranks = options.ranks;
     if (result < 0) return result;
     CLEANUP_FREE char *path = run_directory_find(storage.storage_path, name, err);
-    if (path == NULL) return err->code;
+    if (path == NULL || check_owner(name, path, err) < 0) return err->code;
     if (!run_lock_is_held(path))
         return ty_fail(err, TY_EUSAGE, "%s is not running; stacks that were saved are in %s/logs", name, path);
     result = journal_read(path, read_workers, &replay, err);

@@ -7,6 +7,7 @@
 #include <zlib.h>
 
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "base/str.h"
 #include "cli/command.h"
 #include "controller/run_directory.h"
@@ -66,15 +67,17 @@ static int write_piece(void *context, const char *text, size_t size, ty_error *e
 static int write_trace(const char *name, const char *path, const struct trace_options *options, ty_error *err) {
     const char *end = strrchr(options->output, '.');
     CLEANUP_FREE char *part = NULL;
-    if (asprintf(&part, "%s.part-%d", options->output, (int)getpid()) < 0) {
-        part = NULL;
-        return ty_fail_memory(err);
-    }
+    int fd = file_open_part(options->output, 0666, &part);
+    if (fd < 0) return ty_fail(err, TY_EUSAGE, "--output %s: %s", options->output, strerror(-fd));
     const struct view_trace trace = {.ranks = options->chosen ? &options->ranks : NULL,
                                      .from = (uint64_t)options->from,
                                      .to = (uint64_t)options->to};
-    struct trace_file to = {gzopen(part, str_equal(end, ".gz") ? "we" : "weT"), options->output};
-    if (to.file == NULL) return ty_fail(err, TY_EUSAGE, "--output %s: %s", options->output, strerror(errno));
+    struct trace_file to = {gzdopen(fd, str_equal(end, ".gz") ? "w" : "wT"), options->output};
+    if (to.file == NULL) {
+        (void)close(fd);
+        (void)unlink(part);
+        return ty_fail_memory(err);
+    }
     int result = view_trace_write(name, path, &trace, write_piece, &to, err);
     if (gzclose(to.file) != Z_OK && result >= 0)
         result = ty_fail(err, -errno, "cannot write %s: %s", options->output, strerror(errno));

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buffer.h"
 #include "base/error.h"
 #include "base/face.h"
 #include "controller/run_lock.h"
@@ -58,7 +59,7 @@ int run_disk_read(const char *run_path, struct run_disk *disk, ty_error *err);
  * are removed and not followed; a run whose directory is a link itself is refused. */
 int run_remove(const char *run_path, ty_error *err);
 
-/* Removes what removals that were killed left in a storage path; how many there were. */
-int run_removals_finish(const char *storage_path, ty_error *err);
+/* Removes what removals that were killed left in a storage path; its names, escaped, are appended to `names`. */
+int run_removals_finish(const char *storage_path, struct buffer *names, ty_error *err);
 
 #endif

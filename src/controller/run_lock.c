@@ -95,6 +95,7 @@ static struct holder read_holder(int fd) {
     ssize_t size = pread(fd, text, sizeof text, 0);
     json_t *data = size > 0 ? json_loadb(text, (size_t)size, 0, NULL) : NULL;
     holder.pid = json_integer_value(json_object_get(data, "pid"));
+    if (holder.pid < 0 || holder.pid > INT32_MAX) holder.pid = 0;
     holder.start = json_integer_value(json_object_get(data, "start"));
     holder.since = json_real_value(json_object_get(data, "since"));
     copy_member(data, "boot", holder.boot, sizeof holder.boot);
@@ -225,9 +226,17 @@ int run_lock_interrupt(const char *run_path, ty_error *err) {
     if (fd < 0)
         return errno == ENOENT ? 0 : ty_fail(err, TY_EUSAGE, "cannot read %s: %s", path, strerror(errno));
     struct holder holder = read_holder(fd);
+    struct stat status;
+    uid_t user;
     if (holder.pid == 0 || !is_near(&holder)) return run_lock_refuse(run_path, err);
     CLEANUP_FD int held = kernel_hold((pid_t)holder.pid);
     if (!lives_near(&holder)) return run_lock_refuse(run_path, err); /* looked at while it is held */
+    /* Whoever owns the file may name any process in it, and a superuser can signal all of them. */
+    if (fstat(fd, &status) < 0 || !process_user((pid_t)holder.pid, &user) || user != status.st_uid)
+        return ty_fail(err, TY_EUSAGE,
+                       "%s, a file of user %u, names process %lld, which is not that user's: it is left alone "
+                       "(if it drives the run all the same: kill -INT %lld)",
+                       path, (unsigned)status.st_uid, holder.pid, holder.pid);
     int number = process_catches((pid_t)holder.pid, SIGINT) ? SIGINT : SIGTERM;
     int result = kernel_signal(held, (pid_t)holder.pid, number);
     if (result == 0) return 1;

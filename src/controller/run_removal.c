@@ -76,18 +76,27 @@ int run_remove(const char *run_path, ty_error *err) {
     return result;
 }
 
-int run_removals_finish(const char *storage_path, ty_error *err) {
-    int finished = 0, result = 0;
+/* ".removed-PID-NAME", as take_away gives it: what a user named else is not ours. */
+static bool is_removed(const char *name) {
+    const char *digits;
+    if (!str_prefix(name, REMOVED_PREFIX, &digits)) return false;
+    size_t n = strspn(digits, "0123456789");
+    return n > 0 && digits[n] == '-' && digits[n + 1] != '\0';
+}
+
+int run_removals_finish(const char *storage_path, struct buffer *names, ty_error *err) {
+    int result = 0;
     CLEANUP_FREE char *directory = run_directory_storage(storage_path, err);
     if (directory == NULL) return err->code;
     DIR *stream = opendir(directory);
     if (stream == NULL) return 0;
     for (struct dirent *entry = readdir(stream); entry != NULL && result == 0; entry = readdir(stream)) {
-        if (!str_prefix(entry->d_name, REMOVED_PREFIX, NULL)) continue;
+        if (!is_removed(entry->d_name)) continue;
         result = tree_remove(dirfd(stream), entry->d_name);
         if (result < 0) (void)fail(entry->d_name, result, err);
-        finished++;
+        if (names->size > 0) buffer_text(names, ", ");
+        utf8_escape(entry->d_name, strlen(entry->d_name), names);
     }
     (void)closedir(stream);
-    return result < 0 ? result : finished;
+    return result;
 }

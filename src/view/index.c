@@ -438,14 +438,10 @@ int view_index_keep(struct view_index *index, ty_error *err) {
     *strrchr(directory, '/') = '\0';
     int result = file_make_directories(directory, 0700, err);
     if (result < 0) return result;
-    if (asprintf(&part, "%s.part-%d", index->cache, (int)getpid()) < 0) {
-        part = NULL;
-        return ty_fail_memory(err);
-    }
-    CLEANUP_FD int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-    result = fd < 0 ? -errno : write_cache(index, fd);
+    CLEANUP_FD int fd = file_open_part(index->cache, 0600, &part);
+    result = fd < 0 ? fd : write_cache(index, fd);
     if (result >= 0 && rename(part, index->cache) < 0) result = -errno;
-    if (result < 0) (void)unlink(part);
+    if (result < 0 && part != NULL) (void)unlink(part);
     return result < 0 ? ty_fail(err, result, "cannot keep the index in %s: %s", index->cache, strerror(-result))
                       : 0;
 }

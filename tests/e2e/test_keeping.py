@@ -157,9 +157,12 @@ class Prune(KeepingCase):
         self.assertEqual(["young"], os.listdir(self.storage))
 
     def test_a_removal_that_was_killed_is_finished(self):
-        os.makedirs(self.path(".removed-1-x", "logs"))
-        self.assert_status(0, self.call("prune", "--yes"))
-        self.assertEqual([], os.listdir(self.storage))
+        mine = [".removed-notes", ".removed-1", ".removed-1x-y", ".removed-", ".removed"]  # nobody but the user gives such names
+        for name in (*mine, ".removed-1-x"):
+            os.makedirs(self.path(name, "logs"))
+        told = self.assert_status(0, self.call("prune", "--yes")).out
+        self.assertIn("removed what a removal that was killed left: .removed-1-x\n", told)
+        self.assertEqual(sorted(mine), sorted(os.listdir(self.storage)))
 
 
 class Storage(KeepingCase):

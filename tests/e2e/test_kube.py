@@ -6,6 +6,7 @@ import os
 import re
 import stat
 import subprocess
+import unittest
 
 import kubernetes_validate
 import yaml
@@ -229,6 +230,13 @@ class Key(KubeCase):
         self.assert_status(0, self.trainyard("kube", "--image", "i", "-o", path, "--", "prog"))
         self.assertEqual(0o600, stat.S_IMODE(os.stat(path).st_mode))
         self.assertIn("kind: Job", self.read(path))
+
+    @unittest.skipUnless(os.geteuid() == 0, "others cannot give a file away")
+    def test_a_file_of_somebody_else_does_not_get_the_key(self):
+        path = self.write("run.yaml", "old")
+        os.chown(path, 65534, -1)
+        self.assert_usage(self.trainyard("kube", "--image", "i", "-o", path, "--", "prog"), "kube", path, "user 65534")
+        self.assertEqual("old", self.read(path))
 
     def test_a_file_that_cannot_be_written(self):
         self.assert_usage(self.trainyard("kube", "--image", "i", "-o", "/nowhere/x", "--", "prog"), "kube", "/nowhere/x")

@@ -143,6 +143,28 @@ def test_a_fetched_checkpoint_stays_until_the_last_reader_is_done(elsewhere):
     assert not os.path.exists(third)
 
 
+def test_a_place_for_copies_that_somebody_else_made_first(elsewhere, tmp_path, monkeypatch):
+    """Where everybody may make directories, what lies in one of others is theirs: no model is read from it."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    with elsewhere.as_directory() as copy:
+        assert os.stat(copy).st_mode & 0o777 == 0o700
+    ways = [lambda: os.mkdir(copy) or os.chmod(copy, 0o777), lambda: os.symlink(tmp_path / "source", copy)]
+    if os.geteuid() == 0:
+        ways.append(lambda: os.mkdir(copy) or os.chown(copy, 65534, -1))
+    for plant in ways:
+        plant()
+        with pytest.raises(PermissionError, match="a directory of yours"):
+            with elsewhere.as_directory():
+                pass
+        os.unlink(copy) if os.path.islink(copy) else shutil.rmtree(copy, ignore_errors=True)
+    assert os.path.exists(tmp_path / "source" / "model.txt")
+    os.symlink(tmp_path / "source" / "model.txt", copy + ".readers")
+    with pytest.raises(OSError):
+        with elsewhere.as_directory():
+            pass
+
+
 def test_metadata_of_another_file_system(elsewhere, source):
     assert elsewhere.get_metadata() == {} and not (source / ".metadata.json").exists()
     elsewhere.set_metadata({"a": 1})

@@ -22,6 +22,7 @@ from trainyard import (
     ScalingConfig,
     remote,
 )
+from trainyard import filesystem as filesystems
 
 pyarrow_fs = pytest.importorskip("pyarrow.fs")
 
@@ -125,6 +126,32 @@ def test_a_name_that_is_taken_there(there, elsewhere):
     with pytest.raises(FileExistsError, match="resume=True beside name='run'"):
         fit(filesystem)
     assert os.listdir(os.environ["TRAINYARD_STORAGE"]) == []
+
+
+def test_names_there_that_lead_out_of_the_run(there, elsewhere):
+    """Whoever may write there says what is fetched, and what is removed: nothing beside the run is."""
+    place, filesystem = there
+    fit(filesystem)
+    state = place / "bucket/runs/run" / remote.STATE
+    before = json.loads(state.read_text())
+    (place / "bucket/beside").mkdir()
+    (place / "bucket/beside" / remote.LIST).write_text("{}")
+    elsewhere()
+    for wrong in ("../../home/x", "..", "", "/etc", "a/b", "run.db", "logs", 3):
+        state.write_text(json.dumps(dict(before, checkpoints=[wrong])))
+        with pytest.raises(OSError, match="is damaged"):
+            fit(filesystem, resume=True)
+    assert os.listdir(os.environ["TRAINYARD_STORAGE"]) == []
+    assert (place / "bucket/beside" / remote.LIST).exists()
+
+
+def test_keys_that_lead_out_of_a_checkpoint(tmp_path):
+    """A store of objects knows no "..": a key may hold it."""
+    assert filesystems.place_of("bucket/run/a/b", "bucket/run", "/here") == "/here/a/b"
+    assert filesystems.place_of("bucket/run/..a", "bucket/run", "/here") == "/here/..a"
+    for key in ("bucket/run/../x", "bucket/run/a/../../x", "bucket/other", "/etc/x", "bucket/run/.."):
+        with pytest.raises(OSError, match="leads out"):
+            filesystems.place_of(key, "bucket/run", "/here")
 
 
 class Faulty(pyarrow_fs.FSSpecHandler):

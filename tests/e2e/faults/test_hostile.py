@@ -2,8 +2,10 @@
 
 import json
 import os
+import subprocess
+import unittest
 
-from place import REPORT, FaultCase, main
+from place import REPORT, FaultCase, harness, main
 
 
 class Hostile(FaultCase):
@@ -39,6 +41,75 @@ class Hostile(FaultCase):
         self.assertIn("came to 1\n", finished.out, repr(finished))
         self.assertEqual([], os.listdir(elsewhere))
         self.assertEqual([], self.committed())
+
+    def sleeping(self):
+        """A run that goes on, and its directory."""
+        process = self.start_run("--name", "r", "-n", 1, "--grace", "1s", "--", "sleep", "60")
+        path = os.path.join(self.storage, "r")
+        self.wait_for(lambda: os.path.exists(os.path.join(path, "run.lock")) and "running" in self.told("status", "r"), "the run", process)
+        return process, path
+
+    def told(self, *words):
+        return self.trainyard(*words, "--storage-path", self.storage).out
+
+    @unittest.skipUnless(os.geteuid() == 0, "others can signal their own processes alone")
+    def test_a_process_that_is_not_the_owners_is_not_signalled(self):
+        """X7: whoever owns run.lock may name any process in it; who stops the run for them ends none but theirs."""
+        process, path = self.sleeping()
+        os.chown(os.path.join(path, "run.lock"), 65534, -1)
+        refused = self.assert_status(2, self.trainyard("stop", "r", "--timeout", "5s", "--storage-path", self.storage))
+        self.assertIn("user 65534, names process %d, which is not that user's" % process.pid, refused.err)
+        self.assertIsNone(process.poll())
+        os.chown(os.path.join(path, "run.lock"), 0, -1)
+        with open(os.path.join(path, "run.lock"), "r+") as file:
+            lock = json.load(file)
+            for pid in (2**32 + process.pid, 2**32, -1, 0):  # numbers that are no process's
+                file.seek(0)
+                file.truncate()
+                file.write(json.dumps(dict(lock, pid=pid)))
+                file.flush()
+                self.assertNotEqual(0, self.trainyard("stop", "r", "--timeout", "5s", "--storage-path", self.storage).status)
+            file.seek(0)
+            file.truncate()
+            file.write(json.dumps(lock))
+        self.assertIsNone(process.poll())
+        self.assert_status(0, self.trainyard("stop", "r", "--storage-path", self.storage))
+        self.assert_status(130, self.finish(process))
+        self.assert_clean()
+
+    @unittest.skipUnless(os.geteuid() == 0, "others cannot give a directory away")
+    def test_stacks_are_for_the_owner_to_save(self):
+        """X7: the journal of another user says whose stacks are saved, and a link where: neither is obeyed."""
+        process, path = self.sleeping()
+        elsewhere = os.path.join(self.work, "elsewhere")
+        os.mkdir(elsewhere)
+        os.rename(os.path.join(path, "logs"), os.path.join(path, "were"))
+        os.symlink(elsewhere, os.path.join(path, "logs"))
+        os.chown(path, 65534, -1)
+        refused = self.assert_status(2, self.trainyard("stacks", "r", "--storage-path", self.storage))
+        self.assertIn("belongs to user 65534", refused.err)
+        self.assertEqual([], os.listdir(elsewhere))
+        os.chown(path, 0, -1)
+        os.unlink(os.path.join(path, "logs"))
+        os.rename(os.path.join(path, "were"), os.path.join(path, "logs"))
+        self.assertIn("== process", self.told("stacks", "r"))
+        process.terminate()
+        self.assert_status(143, self.finish(process))
+
+    def test_links_in_the_way_of_what_is_written_beside_a_file(self):
+        """X7: a file appears whole under its name; what others planted beside it is not written through."""
+        self.assert_status(0, self.finish(self.shell(REPORT + "loss=1", "--name", "r")))
+        victim = self.write("work/victim", "precious")
+        for words in (["trace", "r", "-o", "out.json"], ["metrics", "r", "-o", "out.csv", "--format", "csv"], ["dashboard", "r", "-o", "out.html"]):
+            with self.subTest(words[0]):
+                file = words[3]
+                script = 'ln -s "$1" %s.part; ln -s "$1" %s.part-$$; shift; exec "$@"' % (file, file)
+                done = subprocess.run(["sh", "-c", script, "sh", victim, harness.COMMAND, *words, "--storage-path", self.storage],
+                                      env=self.environment, cwd=self.work, capture_output=True, text=True)
+                self.assertEqual(0, done.returncode, done.stderr)
+                self.assertEqual("precious", self.read("victim"))
+                self.assertFalse(os.path.islink(os.path.join(self.work, file)))
+                self.assertGreater(os.path.getsize(os.path.join(self.work, file)), 0)
 
 
 if __name__ == "__main__":
