@@ -3,7 +3,6 @@
 import os
 
 import pytest
-
 from trainyard import BackendConfig, DataParallelTrainer, RunConfig, ScalingConfig, WorkerGroupError
 from trainyard.backend import Backend, Future, WorkerGroup
 

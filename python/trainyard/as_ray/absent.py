@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 TASKS = "Trainyard is not a task system: it runs one training function on many workers"
-TRAINERS = "Trainyard brings trainers for PyTorch and JAX"
+TRAINERS = "Trainyard brings trainers for PyTorch, JAX, XGBoost and LightGBM"
 
 # What to use instead, by the longest prefix of the name: (why it is not there, the way out).
 HINTS = {
@@ -40,6 +40,14 @@ HINTS = {
     "ray.train.lightning": (
         "it needs the package lightning, which is not installed",
         "install it, or write the loop in the training function of a TorchTrainer",
+    ),
+    "ray.train.lightgbm": (
+        "it needs the package lightgbm, which is not installed",
+        "install it, or call your library in the training function of a DataParallelTrainer",
+    ),
+    "ray.train.xgboost": (
+        "it needs the package xgboost, which is not installed",
+        "install it, or call your library in the training function of a DataParallelTrainer",
     ),
     "ray.tune": (
         "Trainyard does not search for hyperparameters",

@@ -47,6 +47,11 @@ _PREPROCESSORS_ABSENT = (
 )
 _LIGHTNING = "RayDDPStrategy RayFSDPStrategy RayDeepSpeedStrategy RayLightningEnvironment RayTrainReportCallback prepare_trainer"
 
+_XGBOOST = "RayTrainReportCallback XGBoostCheckpoint XGBoostConfig XGBoostTrainer"
+_LIGHTGBM = (
+    "LightGBMCheckpoint LightGBMConfig LightGBMTrainer RayTrainReportCallback get_network_params normalize_pandas_for_lightgbm"
+)
+
 _TABLE: dict[str, dict[str, str]] = {
     "ray": {
         f"{HERE}.session": "init shutdown is_initialized __version__ LOCAL_MODE SCRIPT_MODE WORKER_MODE LoggingConfig logger get",
@@ -118,6 +123,14 @@ _TABLE: dict[str, dict[str, str]] = {
     "ray.train.jax": {"trainyard.jax": "JaxTrainer JaxConfig"},
     "ray.train.lightning": {f"{HERE}.lightning": _LIGHTNING},
     "ray.train.lightning._lightning_utils": {f"{HERE}.lightning": _LIGHTNING},
+    "ray.train.xgboost": {f"{HERE}.xgboost": _XGBOOST},
+    "ray.train.xgboost.config": {f"{HERE}.xgboost": "XGBoostConfig"},
+    "ray.train.xgboost.xgboost_checkpoint": {f"{HERE}.xgboost": "XGBoostCheckpoint"},
+    "ray.train.xgboost.xgboost_trainer": {f"{HERE}.xgboost": "XGBoostTrainer"},
+    "ray.train.lightgbm": {f"{HERE}.lightgbm": _LIGHTGBM},
+    "ray.train.lightgbm.config": {f"{HERE}.lightgbm": "LightGBMConfig get_network_params"},
+    "ray.train.lightgbm.lightgbm_checkpoint": {f"{HERE}.lightgbm": "LightGBMCheckpoint"},
+    "ray.train.lightgbm.lightgbm_trainer": {f"{HERE}.lightgbm": "LightGBMTrainer"},
     "ray.train.huggingface": {ABSENT: "AccelerateTrainer TransformersTrainer"},
     "ray.train.huggingface.transformers": {f"{HERE}.transformers": "RayTrainReportCallback prepare_trainer"},
     # Ray Train 2, under the names that its parts have inside
@@ -148,6 +161,11 @@ _TABLE: dict[str, dict[str, str]] = {
     "ray.train.v2.torch": {},
     "ray.train.v2.torch.torch_trainer": {"trainyard.torch": "TorchTrainer"},
     "ray.train.v2.torch.train_loop_utils": {"trainyard.torch": f"{_TORCH_DEVICES} {_TORCH_LOOP}"},
+    "ray.train.v2.xgboost": {},
+    "ray.train.v2.xgboost.xgboost_trainer": {f"{HERE}.xgboost": "XGBoostTrainer"},
+    "ray.train.v2.xgboost.config": {f"{HERE}.xgboost": "XGBoostConfig"},
+    "ray.train.v2.lightgbm": {},
+    "ray.train.v2.lightgbm.lightgbm_trainer": {f"{HERE}.lightgbm": "LightGBMTrainer"},
     "ray.train.v2._internal": {},
     "ray.train.v2._internal.constants": {f"{HERE}.train_constants": "* is_v2_enabled"},
     # AIR: the first Ray Train
@@ -171,6 +189,8 @@ _TABLE: dict[str, dict[str, str]] = {
 NEEDS = {
     f"{HERE}.lightning": ("lightning", "pytorch_lightning"),
     f"{HERE}.transformers": ("transformers",),
+    f"{HERE}.xgboost": ("xgboost",),
+    f"{HERE}.lightgbm": ("lightgbm",),
 }
 
 # There in name only, and so is all below them.
@@ -186,12 +206,12 @@ ABSENT_MODULES = (
     *(f"ray.air.{name}" for name in "integrations execution util data_batch_type _internal".split()),
     *(
         f"ray.train.{name}"
-        for name in "_checkpoint _internal batch_predictor examples horovod lightgbm predictor sklearn".split()
+        for name in "_checkpoint _internal batch_predictor examples horovod predictor sklearn".split()
     ),
-    *(f"ray.train.{name}" for name in "tensorflow tests torch.xla xgboost".split()),
+    *(f"ray.train.{name}" for name in "tensorflow tests torch.xla".split()),
     *(
         f"ray.train.v2.{name}"
-        for name in "horovod lightgbm tensorflow tests torch.torchft_config xgboost".split()
+        for name in "horovod tensorflow tests torch.torchft_config".split()
     ),
     *(
         f"ray.util.{name}"

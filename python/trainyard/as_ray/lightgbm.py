@@ -1,0 +1,121 @@
+"""`ray.train.lightgbm` where LightGBM is installed: every rank is to listen on a port of its own, and knows those of all.
+
+LightGBM binds the port itself, when training begins. Until all ranks of the run have chosen theirs each is held, so that no two of
+them are the same; then it is free for whoever comes first, as LightGBM cannot be given a socket."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+from typing import Any
+
+import lightgbm
+
+from ..checkpoint import Checkpoint
+from ..runtime import Session
+from ..trainer import BackendConfig
+from .boosting import BoostingTrainer, IterationReports, ModelCheckpoint
+
+log = logging.getLogger("trainyard")
+
+_network: dict[str, Any] = {}
+
+
+class LightGBMConfig(BackendConfig):
+    """Nothing can be set."""
+
+    def on_start(self, session: Session) -> None:
+        with socket.socket() as held:
+            held.bind(("", 0))
+            own = (os.environ.get("MASTER_ADDR", "127.0.0.1"), held.getsockname()[1])
+            if not own[0].startswith("127."):
+                own = (_address_towards(own[0]), own[1])
+            pieces = session.gather("lightgbm", json.dumps(own).encode())
+        machines = ",".join("{}:{}".format(*json.loads(piece)) for piece in pieces)
+        _network.update(num_machines=session.world_size, local_listen_port=own[1], machines=machines)
+
+
+def _address_towards(host: str) -> str:
+    """By which this machine is known to that one; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        asked.connect((host, 9))
+        address: str = asked.getsockname()[0]
+    return address
+
+
+def get_network_params() -> dict[str, Any]:
+    """To be added to LightGBM's parameters in the training function: the ranks then train one model on what all of them bring."""
+    if not _network:
+        log.warning(
+            "`get_network_params` was called outside of the training function of a LightGBMTrainer: it knows no other ranks"
+        )
+    return dict(_network)
+
+
+class LightGBMTrainer(BoostingTrainer):
+    """Ranks train together where their parameters hold those of `get_network_params()`."""
+
+    _config = ("lightgbm_config", LightGBMConfig)
+
+    @classmethod
+    def get_model(cls, checkpoint: Checkpoint) -> Any:
+        raise DeprecationWarning(
+            "`LightGBMTrainer.get_model` is deprecated: use `RayTrainReportCallback.get_model`"
+        )
+
+
+class RayTrainReportCallback(IterationReports):
+    """One of the `callbacks` of `lightgbm.train`."""
+
+    CHECKPOINT_NAME = "model.txt"
+
+    @classmethod
+    def get_model(cls, checkpoint: Checkpoint, filename: str = CHECKPOINT_NAME) -> lightgbm.Booster:
+        """The model that such a callback reported."""
+        return _load(checkpoint, filename)
+
+    def __call__(self, env: lightgbm.callback.CallbackEnv) -> None:
+        found: dict[str, dict[str, Any]] = {}
+        for data, name, value, _, *deviation in env.evaluation_result_list or []:
+            found.setdefault(data, {})[f"{name}-mean" if deviation else name] = value
+            if deviation:
+                found[data][f"{name}-stdv"] = deviation[0]
+        is_last = env.iteration == env.end_iteration - 1
+        brings = self._is_due(env.iteration) or (is_last and self._checkpoint_at_end)
+        self._report(found, env.model if brings else None)
+
+
+class LightGBMCheckpoint(ModelCheckpoint):
+    """A checkpoint with a model of LightGBM's."""
+
+    MODEL_FILENAME = "model.txt"
+
+    def get_model(self) -> lightgbm.Booster:
+        return _load(self, self.MODEL_FILENAME)
+
+
+def _load(checkpoint: Checkpoint, filename: str) -> lightgbm.Booster:
+    with checkpoint.as_directory() as folder:
+        return lightgbm.Booster(model_file=os.path.join(folder, filename))
+
+
+def normalize_pandas_for_lightgbm(df: Any) -> Any:
+    """Columns of numbers that pyarrow holds, which LightGBM does not take, as pandas' own; others stay as they are."""
+    import pandas
+    import pyarrow
+
+    types = {}
+    for name, dtype in df.dtypes.items():
+        if not isinstance(dtype, pandas.ArrowDtype):
+            continue
+        kind = dtype.pyarrow_dtype
+        if pyarrow.types.is_boolean(kind):
+            types[name] = "boolean"
+        elif pyarrow.types.is_floating(kind):
+            types[name] = f"Float{kind.bit_width}"
+        elif pyarrow.types.is_integer(kind):
+            sign = "U" if pyarrow.types.is_unsigned_integer(kind) else ""
+            types[name] = f"{sign}Int{kind.bit_width}"
+    return df.astype(types) if types else df
