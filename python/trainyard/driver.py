@@ -12,13 +12,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
 import warnings
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from . import _command, _core, callbacks, defaults, failures, limits, payload, reports
 from .config import RunConfig, ScalingConfig, check_directory, check_environment, is_utf8, settings_of
-from .errors import ControllerError, PreemptionError
+from .errors import ControllerError, InsufficientClusterResourcesError, PreemptionError
 from .result import Result
 from .screen import harmless
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _EVENTS = ["log", "run", "attempt", "failure", "exited", "start_failed", "node_lost", "attempt_end"]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _GRACE_S = 5.0  # where a run config gives none, as the library has it
+_LOOK_S = 1.0  # the longest time between two looks for the first nodes
 _PACKAGE_HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -100,7 +102,7 @@ class Driver:
             signals = stack.enter_context(_Signals(self))
             self._find_remote()
             stack.callback(self._find_validations())
-            self._run = _open(self.request(), data)
+            self._run = self._begun(data)
             try:
                 if self._stopped:
                     self._run.stop(0)
@@ -132,6 +134,22 @@ class Driver:
         except Exception as raised:
             raise ControllerError(raised) from raised
         return result
+
+    def _begun(self, data: bytes) -> Any:
+        """The run. An elastic one on nodes that come and go waits until the least workers fit."""
+        told = False
+        while True:
+            try:
+                return _open(self.request(), data)
+            except ControllerError as error:
+                short = isinstance(error.controller_failure, InsufficientClusterResourcesError)
+                grows = defaults.current.grows and self._scaling.elasticity_enabled
+                if not short or not grows or self._stopped or self._config.start_method == "fork":
+                    raise
+                if not told and not (self._config.quiet or defaults.policy.quiet):
+                    _warn(f"{error.controller_failure}: the run waits for nodes")
+                told = True
+                time.sleep(min(self._scaling.elastic_resize_monitor_interval_s, _LOOK_S))
 
     def _find_remote(self) -> None:
         """The other side of a run that is kept on another file system, tried before anything is started."""

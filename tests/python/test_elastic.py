@@ -48,3 +48,61 @@ def test_it_grows_from_the_last_checkpoint(tmp_path, storage):
     assert result.metrics["size"] == 2
     assert result.metrics["first"] > 0
     assert result.metrics["step"] == result.metrics["first"] + 3
+
+
+def test_nodes_of_a_cluster_come_and_go_from_none_on(tmp_path, storage, monkeypatch):
+    import threading
+
+    from conftest import wait_until
+    from trainyard import defaults, driver
+    from trainyard.as_ray import cluster, session
+
+    told = []
+    monkeypatch.setattr(driver, "_warn", told.append)
+    nodes = cluster.Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    defaults.current = defaults.Defaults()
+    session.init(address=nodes.address)
+
+    def train():
+        checkpoint = trainyard.get_checkpoint()
+        sizes = []
+        if checkpoint is not None:
+            with checkpoint.as_directory() as there:
+                sizes = json.load(open(os.path.join(there, "sizes")))
+        sizes.append(trainyard.get_context().get_world_size())
+        while len(sizes) < 3:
+            made = None
+            if trainyard.get_context().get_world_rank() == 0:
+                place = tmp_path / f"made-{len(sizes)}"
+                place.mkdir(exist_ok=True)
+                (place / "sizes").write_text(json.dumps(sizes))
+                made = Checkpoint.from_directory(place)
+            trainyard.report({"size": sizes[-1]}, checkpoint=made)
+            if made is not None:  # it is committed
+                (tmp_path / f"size-{len(sizes)}").touch()
+            time.sleep(0.05)
+        return sizes
+
+    def come_and_go():
+        wait_until(lambda: told, 60)
+        first = nodes.add_node(num_cpus=1)
+        nodes.add_node(num_cpus=1)
+        wait_until((tmp_path / "size-1").exists, 60)
+        nodes.add_node(num_cpus=1)
+        wait_until((tmp_path / "size-2").exists, 60)
+        nodes.remove_node(first)
+
+    hand = threading.Thread(target=come_and_go)
+    hand.start()
+    try:
+        result = DataParallelTrainer(
+            train,
+            scaling_config=ScalingConfig(num_workers=(2, 4), elastic_resize_monitor_interval_s=0.2),
+            run_config=RunConfig(storage_path=storage),
+        ).fit()
+    finally:
+        hand.join()
+        session.shutdown()
+        nodes.shutdown()
+    assert result.return_value == [attempt.num_workers for attempt in result.history] == [2, 3, 2]
+    assert told == ["no node has 1 CPU: there is no CPU on any; add nodes with 1 CPU: the run waits for nodes"]

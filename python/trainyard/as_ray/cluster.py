@@ -13,6 +13,7 @@ from typing import Any, Mapping
 
 from .. import defaults
 
+_files: set[str] = set()  # of all Clusters
 SCHEME = "trainyard-nodes:"
 _TYPE = "accelerator_type:"
 # A node of a test cluster has these, where it is not told: as in Ray.
@@ -152,6 +153,11 @@ def file_of(address: str) -> str:
     return address[len(SCHEME) :]
 
 
+def is_of_cluster(path: str | None) -> bool:
+    """Whether a `Cluster` of this process, whose nodes come and go, writes that file."""
+    return path in _files
+
+
 class Node:
     """A node of a `Cluster`."""
 
@@ -166,7 +172,8 @@ class Node:
 class Cluster:
     """`ray.cluster_utils.Cluster`: nodes that this machine stands in for. `ray.init(address=cluster.address)` takes them.
 
-    A node that is added or removed counts for runs that start afterwards.
+    A node that is added or removed counts for runs that start afterwards, and for elastic ones that go on: these look at the nodes
+    every `elastic_resize_monitor_interval_s`, and wait where there are too few.
     """
 
     def __init__(
@@ -177,6 +184,7 @@ class Cluster:
         shutdown_at_exit: bool = True,
     ):
         self._folder = _folder()
+        _files.add(file_of(self.address))
         self._made = 0
         self._nodes: list[Node] = []
         if initialize_head:

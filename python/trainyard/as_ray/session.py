@@ -101,6 +101,7 @@ def init(
     chosen = _nodes(address, num_cpus=num_cpus, num_gpus=num_gpus, resources=resources, labels=labels)
     defaults.init(**chosen, runtime_env=_runtime_env.defaults(runtime_env))
     defaults.current.environment = {**before.environment, **defaults.current.environment}
+    defaults.current.grows = _cluster.is_of_cluster(chosen.get("cluster"))
     defaults.policy.quiet = log_to_driver is False
     _before, _context = before, RayContext()
     return _context
