@@ -63,14 +63,6 @@ static int watch_parent(int channel_fd) {
     return kernel_hold(peer.pid);
 }
 
-/* True when something has come over the channel, its end included. */
-static bool wait_for_word(int channel_fd, int parent_fd) {
-    struct pollfd waited[] = {{.fd = channel_fd, .events = POLLIN}, {.fd = parent_fd, .events = POLLIN}};
-    while (poll(waited, ARRAY_SIZE(waited), -1) < 0)
-        if (errno != EINTR) return false;
-    return waited[1].revents == 0;
-}
-
 static enum node_run_result serve(struct service *service) {
     if (service->start->log_path[0] != '\0') log_set_sink(write_log, (void *)service->start->log_path);
     enum node_run_result served = node_run_serve(service);
@@ -80,9 +72,13 @@ static enum node_run_result serve(struct service *service) {
 
 /* Serves the next run; what came of it, SERVED when there is none. */
 static enum node_run_result serve_next(struct service *service) {
+    struct pollfd waited[] = {{.fd = service->transport->fd, .events = POLLIN},
+                              {.fd = service->parent_fd, .events = POLLIN}};
     Wire__Message *message = NULL;
     ty_error err = {0};
-    if (!wait_for_word(service->transport->fd, service->parent_fd)) return NODE_RUN_DONE;
+    while (poll(waited, ARRAY_SIZE(waited), -1) < 0)
+        if (errno != EINTR) return NODE_RUN_DONE;
+    if (waited[1].revents != 0) return NODE_RUN_DONE; /* the parent has ended */
     int result = start_receive(service->transport->fd, &message, &service->lease_fd, &err);
     if (result <= 0) return result == 0 ? NODE_RUN_DONE : NODE_RUN_FAILED;
     service->start = message->start;

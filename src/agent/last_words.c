@@ -59,13 +59,6 @@ static bool read_file(const struct last_words *words, struct buffer *out, nanose
     return room != NULL && size > 0;
 }
 
-/* Seconds since the epoch, as a number or as text; 0 for anything else. */
-static nanoseconds timestamp_of(const json_t *value) {
-    int64_t seconds = json_is_integer(value) ? json_integer_value(value) : 0;
-    if (json_is_string(value)) (void)str_to_int64(json_string_value(value), 0, INT64_MAX / NS_PER_S, &seconds);
-    return seconds > 0 && seconds < INT64_MAX / NS_PER_S ? seconds * NS_PER_S : 0;
-}
-
 /* The end of it, where the exception is, from the beginning of a line on. */
 static char *last_lines(const char *text) {
     size_t size = strlen(text);
@@ -93,9 +86,11 @@ static void take_apart(struct last_words *words, const json_t *root, nanoseconds
     if (size > MESSAGE_MAX) buffer_text(&line, "...");
     words->found.message = size == 0 ? NULL : buffer_take(&line);
     words->found.traceback = stack == NULL ? NULL : last_lines(stack);
-    /* The timestamp is in whole seconds: the file's own time is finer where the two agree. What lies before
-     * the worker's start, or ahead, says nothing. */
-    nanoseconds told = timestamp_of(stamp);
+    /* The timestamp is in seconds since the epoch, a number or text: the file's own time is finer where the two
+     * agree. A time before the worker's start, or ahead of now, says nothing. */
+    int64_t seconds = json_is_integer(stamp) ? json_integer_value(stamp) : 0;
+    if (json_is_string(stamp)) (void)str_to_int64(json_string_value(stamp), 0, INT64_MAX / NS_PER_S, &seconds);
+    nanoseconds told = seconds > 0 && seconds < INT64_MAX / NS_PER_S ? seconds * NS_PER_S : 0;
     nanoseconds now = clock_wall();
     if (told == 0 || (written >= told && written - told < 2 * NS_PER_S)) told = written;
     words->found.time = told + NS_PER_S > words->since && told <= now ? told : 0;

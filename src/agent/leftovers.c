@@ -11,11 +11,6 @@
 
 enum { NAMED_MAX = 4, WORDS_SHOWN = 60 };
 
-static bool lives(pid_t pid, pid_t group) {
-    struct process process;
-    return process_read(pid, &process) && process.group == group && process.state != 'Z' && !process.ending;
-}
-
 static void add_words(pid_t pid, struct buffer *out) {
     CLEANUP(buffer_done) struct buffer words = {0};
     char path[64];
@@ -37,7 +32,9 @@ size_t leftovers_describe(pid_t group, struct buffer *out) {
     size_t n = 0;
     DIR *proc = opendir("/proc");
     for (pid_t pid; proc != NULL && (pid = process_next(proc)) > 0;) {
-        if (!lives(pid, group)) continue;
+        struct process process;
+        if (!process_read(pid, &process) || process.group != group || process.state == 'Z' || process.ending)
+            continue;
         if (n > 0 && n < NAMED_MAX) buffer_text(&names, ", ");
         if (n < NAMED_MAX) add_words(pid, &names);
         n++;

@@ -182,10 +182,6 @@ static void keep(struct lines *lines, const char *bytes, size_t size, struct buf
 #define UP "\033[A"
 enum { UP_SIZE = sizeof UP - 1 };
 
-static bool ends_with_up(const struct buffer *text) {
-    return text->size >= UP_SIZE && memcmp(text->data + text->size - UP_SIZE, UP, UP_SIZE) == 0;
-}
-
 static struct buffer take_buffer(struct buffer *buffer) {
     struct buffer taken = *buffer;
     *buffer = (struct buffer){0};
@@ -214,8 +210,9 @@ static void go_up(struct lines *lines) {
 static void take_ups(struct lines *lines) {
     unsigned n = 0;
     if (!lines->redrawn && lines->n_rows == 0) return; /* no bar: the bytes are what they are */
-    for (; ends_with_up(&lines->partial); n++)
-        lines->partial.size -= UP_SIZE;
+    struct buffer *text = &lines->partial;
+    for (; text->size >= UP_SIZE && memcmp(text->data + text->size - UP_SIZE, UP, UP_SIZE) == 0; n++)
+        text->size -= UP_SIZE;
     while (n-- > 0)
         go_up(lines);
 }

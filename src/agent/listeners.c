@@ -37,16 +37,13 @@ static void look_at(struct listeners *listeners, pid_t pid, int depth) {
         look_at(listeners, children[i], depth + 1);
 }
 
-/* A shell handles SIGINT for itself while it waits, whatever its script does. */
-static bool takes_term_alone(pid_t pid) {
-    return process_catches(pid, SIGTERM) && (!process_catches(pid, SIGINT) || is_shell(pid));
-}
-
 bool listeners_take_term_alone(pid_t worker) {
     pid_t pids[LISTENERS_MAX];
     size_t n = listeners_find(worker, SIGTERM, pids, LISTENERS_MAX);
     for (size_t i = 0; i < n; i++)
-        if (!takes_term_alone(pids[i])) return false;
+        /* A shell handles SIGINT for itself while it waits, whatever its script does. */
+        if (!process_catches(pids[i], SIGTERM) || (process_catches(pids[i], SIGINT) && !is_shell(pids[i])))
+            return false;
     return n > 0;
 }
 

@@ -86,20 +86,17 @@ static void note_failure(struct log *log, size_t size, int code) {
     warn(log->logs, &text);
 }
 
-static void tell_unlogged(struct log *log) {
-    struct buffer text = {0};
-    if (log->unlogged == 0 || log->rank < 0) return;
-    buffer_printf(&text, "%llu bytes of the output of rank %ld are not in its log",
-                  (unsigned long long)log->unlogged, log->rank);
-    warn(log->logs, &text);
-}
-
 static void remove_log(struct log *log) {
     struct log **link = &log->logs->first;
     while (*link != log)
         link = &(*link)->next;
     *link = log->next;
-    tell_unlogged(log);
+    struct buffer text = {0};
+    if (log->unlogged != 0 && log->rank >= 0) {
+        buffer_printf(&text, "%llu bytes of the output of rank %ld are not in its log",
+                      (unsigned long long)log->unlogged, log->rank);
+        warn(log->logs, &text);
+    }
     let_go(log);
 }
 

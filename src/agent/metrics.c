@@ -77,17 +77,13 @@ int metrics_check(const char *text, size_t size, struct buffer *corrected, ty_er
     return ty_fail(err, TY_EUSAGE, "metrics must be a JSON object on one line: %s", error.text);
 }
 
-static bool is_place(const json_t *tree) {
-    const char *place = json_string_value(tree);
-    return place != NULL && json_string_length(tree) < PATH_MAX &&
-           (*place == '/' || checkpoint_is_address(place));
-}
-
 int files_check(const char *text, size_t size, ty_error *err) {
     json_error_t error;
     ty_error why = {0};
     json_t *tree = json_parse(text, size, FLAGS | JSON_DECODE_ANY, &error, &why);
-    bool known = json_is_array(tree) || is_place(tree);
+    const char *place = json_string_value(tree);
+    bool known = json_is_array(tree) || (place != NULL && json_string_length(tree) < PATH_MAX &&
+                                         (*place == '/' || checkpoint_is_address(place)));
     json_decref(tree);
     if (known) return 0;
     if (why.code == -ENOMEM) return ty_fail_memory(err);

@@ -25,10 +25,6 @@ Wire__Launch *node_launch_copy(const Wire__Launch *body) {
     return wire__launch__unpack(NULL, size, bytes);
 }
 
-static size_t name_size(const char *entry) {
-    return strcspn(entry, "=");
-}
-
 static char **find_entry(char **list, size_t n, const char *name, size_t size) {
     for (size_t i = 0; i < n; i++)
         if (list[i][0] == name[0] && strncmp(list[i], name, size) == 0 && list[i][size] == '=') return &list[i];
@@ -37,7 +33,7 @@ static char **find_entry(char **list, size_t n, const char *name, size_t size) {
 
 /* "K=V" replaces or adds, "K" alone removes. The list has room for one more. */
 static void set_entry(char **list, size_t *n, char *entry) {
-    size_t size = name_size(entry);
+    size_t size = strcspn(entry, "=");
     if (size == 0) return;
     char **found = find_entry(list, *n, entry, size);
     if (entry[size] == '=') {

@@ -54,21 +54,17 @@ static void swept(void *context, bool clean) {
     attempt_end(run);
 }
 
-/* What descends from the template, and from nobody else, is left now. */
-static void end_run(struct node_run *run) {
-    if (template_leave(run->service->template, run->keep))
-        node_sweep_start(&run->sweep, 0);
-    else if (logs_finish(&run->logs, run->lost ? 0 : run->log_limit))
-        say_bye(run);
-}
-
 /* The next step, if there is one: from the attempt to the sweep, to the next launch or to the end. */
 static void step(struct node_run *run) {
     if (run->active && !run->sweep.running && attempt_all_gone(run) && !stacks_busy(&run->stacks))
         node_sweep_start(&run->sweep, run->killing || run->lost ? 0 : attempt_grace(run));
     if (run->active || run->sweep.running || run->said_bye) return;
     if (run->ending) {
-        end_run(run);
+        /* What descends from the template, and from nobody else, is left now. */
+        if (template_leave(run->service->template, run->keep))
+            node_sweep_start(&run->sweep, 0);
+        else if (logs_finish(&run->logs, run->lost ? 0 : run->log_limit))
+            say_bye(run);
     } else if (run->next != NULL) {
         Wire__Launch *next = TAKE(run->next);
         attempt_begin(run, next);

@@ -63,22 +63,20 @@ static struct span native_thread(struct span part) {
     return part;
 }
 
-static void add_line(struct span line, struct buffer *out) {
-    line = without_blanks(line);
-    for (int n = 0; line.at < line.end && n < LINE_MAX_SHOWN; line.at++, n++)
-        buffer_char(out, iscntrl((unsigned char)*line.at) ? '?' : *line.at);
-    buffer_char(out, '\n');
-}
-
 /* Lines that begin so, up to the first other one behind them. */
 static bool add_frames(struct span rest, const char *with, struct buffer *out) {
     struct span line;
     int n = 0;
     while (n < FRAMES_MAX && next_line(&rest, &line)) {
-        bool frame = begins(without_blanks(line), with);
-        if (!frame && n > 0) break;
-        if (frame) add_line(line, out);
-        n += frame;
+        line = without_blanks(line);
+        if (!begins(line, with)) {
+            if (n > 0) break;
+            continue;
+        }
+        for (int shown = 0; line.at < line.end && shown < LINE_MAX_SHOWN; line.at++, shown++)
+            buffer_char(out, iscntrl((unsigned char)*line.at) ? '?' : *line.at);
+        buffer_char(out, '\n');
+        n++;
     }
     return n > 0;
 }

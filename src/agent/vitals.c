@@ -36,21 +36,19 @@ static void read_all(struct worker_process *workers, size_t n) {
     if (proc != NULL) (void)closedir(proc);
 }
 
-/* Time of a process that was not waited for is lost with it: less of it than before is news as well. */
-static bool has_changed(const struct vitals *vitals, uint64_t output, uint64_t ticks) {
-    return output != vitals->output || vitals->next_members != vitals->members ||
-           vitals->next_ticks < vitals->ticks || vitals->next_ticks - vitals->ticks >= ticks;
-}
-
 void vitals_take(struct worker_process *workers, size_t n, nanoseconds interval, nanoseconds now) {
     uint64_t ticks = (uint64_t)(interval / SHARE) * (uint64_t)sysconf(_SC_CLK_TCK) / NS_PER_S;
+    if (ticks == 0) ticks = 1;
     for (size_t i = 0; i < n; i++)
         workers[i].vitals.next_ticks = workers[i].vitals.next_members = 0;
     read_all(workers, n);
     for (size_t i = 0; i < n; i++) {
         struct vitals *vitals = &workers[i].vitals;
         if (!is_silent(&workers[i])) continue;
-        if (!has_changed(vitals, workers[i].relay.bytes, ticks > 0 ? ticks : 1)) continue;
+        /* Time of a process that was not waited for is lost with it: less of it than before is news as well. */
+        bool busy = vitals->next_ticks < vitals->ticks || vitals->next_ticks - vitals->ticks >= ticks;
+        if (!busy && workers[i].relay.bytes == vitals->output && vitals->next_members == vitals->members)
+            continue;
         workers[i].speaker.heard = now;
         vitals->output = workers[i].relay.bytes;
         vitals->ticks = vitals->next_ticks;

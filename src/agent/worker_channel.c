@@ -141,12 +141,6 @@ void channel_answer_value(struct worker_channel *channel, const void *bytes, siz
     buffer_append(&channel->out, bytes, size);
 }
 
-void channel_answer_shared(struct worker_channel *channel, struct shared *value) {
-    buffer_printf(&channel->out, "value %zu\n", value->size);
-    channel->value = shared_hold(value);
-    channel->value_sent = 0;
-}
-
 /* Takes one line and its value from the front; 0 when it must wait. */
 static size_t take_line(struct worker_channel *channel, char *bytes, size_t size) {
     char *end = memchr(bytes, '\n', size);
@@ -421,10 +415,13 @@ static void answer_one(struct worker_channel *channel, Wire__Answer__Status stat
     bool bare = channel->waiting == WAITING_OK || channel->waiting == WAITING_LOOK;
     switch (status) {
     case WIRE__ANSWER__STATUS__OK:
-        if (bare || value == NULL)
+        if (bare || value == NULL) {
             channel_answer(channel, bare ? "ok" : "value 0");
-        else
-            channel_answer_shared(channel, value);
+        } else {
+            buffer_printf(&channel->out, "value %zu\n", value->size);
+            channel->value = shared_hold(value);
+            channel->value_sent = 0;
+        }
         break;
     case WIRE__ANSWER__STATUS__NONE:
         channel_answer(channel, "none");

@@ -434,17 +434,14 @@ static void begin_stop(struct worker_process *worker, enum worker_process_stop h
     start_deadline(worker, grace - last);
 }
 
-/* True for a process that was on its way out before we asked: its end is its own, and may be what the others
- * failed for. */
-static bool is_ending(pid_t pid) {
-    struct process process;
-    return process_read(pid, &process) && process.ending;
-}
-
 void worker_process_stop(struct worker_process *worker, enum worker_process_stop how, nanoseconds grace) {
     if (worker->stage == PROCESS_GONE) return;
     disturb_end(&worker->disturbance);
-    worker->told = worker->told || worker->stage != PROCESS_RUNNING || !is_ending(worker->pid);
+    /* A process that was on its way out before we asked is not told: its end is its own, and may be what the
+     * others failed for. */
+    struct process process;
+    worker->told = worker->told || worker->stage != PROCESS_RUNNING ||
+                   !(process_read(worker->pid, &process) && process.ending);
     if (worker->stage == PROCESS_PLANNED)
         fail_start(worker, TY_EINTERRUPTED, "stopped before it was started");
     else if (worker->stage == PROCESS_ASKED) {
@@ -470,14 +467,6 @@ void worker_process_disturb(struct worker_process *worker, Wire__Disturb__Kind k
                       kind == WIRE__DISTURB__KIND__STARVE, length);
 }
 
-/* Where the core went is for the kernel's pattern to say: a file, or a program behind a "|". */
-static void describe_core(struct buffer *out) {
-    CLEANUP(buffer_done) struct buffer pattern = {0};
-    buffer_text(out, "core dumped");
-    if (file_read("/proc/sys/kernel/core_pattern", 4096, &pattern, NULL) < 0 || pattern.size == 0) return;
-    buffer_printf(out, " (core_pattern: %.*s)", (int)strcspn(pattern.data, " \n"), pattern.data);
-}
-
 /* What is known about an end that says little by itself. */
 static void describe_end(struct worker_process *worker, int wait_status, long peak_kib,
                          Wire__WorkerEvent *event) {
@@ -489,7 +478,13 @@ static void describe_end(struct worker_process *worker, int wait_status, long pe
         buffer_text(&text, "a process beside it, or one that it had started, had been killed: ");
         oom_describe(worker->oom, peak_kib, &text);
     }
-    if (WIFSIGNALED(wait_status) && WCOREDUMP(wait_status)) describe_core(&text);
+    if (WIFSIGNALED(wait_status) && WCOREDUMP(wait_status)) {
+        /* Where the core went is for the kernel's pattern to say: a file, or a program behind a "|". */
+        CLEANUP(buffer_done) struct buffer pattern = {0};
+        buffer_text(&text, "core dumped");
+        if (file_read("/proc/sys/kernel/core_pattern", 4096, &pattern, NULL) >= 0 && pattern.size > 0)
+            buffer_printf(&text, " (core_pattern: %.*s)", (int)strcspn(pattern.data, " \n"), pattern.data);
+    }
     /* A worker that closed its channel well before its end, whether it had used it or not. */
     if (text.size == 0 && wait_status != 0 &&
         (worker->silent_since > 0 && loop_now(worker->outbox->loop) - worker->silent_since > SILENT_BEFORE_END))

@@ -49,7 +49,6 @@ void worker_request_forget(struct worker_channel *channel);
 void channel_answer(struct worker_channel *channel, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void channel_answer_value(struct worker_channel *channel, const void *bytes, size_t size);
-void channel_answer_shared(struct worker_channel *channel, struct shared *value); /* the same; holds it */
 
 /* Closes it for a want of ours, this errno, and tells the controller. */
 void channel_cut(struct worker_channel *channel, int error);

@@ -132,20 +132,14 @@ static void skip(struct pass *pass, int64_t to) {
     }
 }
 
-/* Goes on behind the hole at `at`, of a file whose size is `size`. */
-static int pass_hole(struct pass *pass, int64_t size) {
-    int64_t data = lseek(pass->from, pass->at, SEEK_DATA);
-    if (data < 0 && errno != ENXIO) return -errno; /* ENXIO: a hole up to the end */
-    skip(pass, data >= 0 ? data : size);
-    if (lseek(pass->from, pass->at, SEEK_SET) < 0) return -errno;
-    if (pass->to >= 0 && lseek(pass->to, pass->at, SEEK_SET) < 0) return -errno;
-    return 0;
-}
-
 static int pass_sparse(struct pass *pass, int64_t size) {
     while (pass->at < size) {
-        int result = pass_hole(pass, size);
-        if (result < 0) return result;
+        int result = 0;
+        int64_t data = lseek(pass->from, pass->at, SEEK_DATA);
+        if (data < 0 && errno != ENXIO) return -errno; /* ENXIO: a hole up to the end */
+        skip(pass, data >= 0 ? data : size);
+        if (lseek(pass->from, pass->at, SEEK_SET) < 0) return -errno;
+        if (pass->to >= 0 && lseek(pass->to, pass->at, SEEK_SET) < 0) return -errno;
         int64_t hole = lseek(pass->from, pass->at, SEEK_HOLE);
         if (hole < 0 && errno != ENXIO) return -errno;
         if (lseek(pass->from, pass->at, SEEK_SET) < 0) return -errno;

@@ -86,17 +86,14 @@ static bool waits_for_sync(const struct copied *copied) {
     return !copied->directory && copied->target == NULL && copied->digest.size < COPY_SYNC_AT_ONCE;
 }
 
-static int sync_file(const struct copy *copy, const char *path) {
-    CLEANUP_FD int fd = tree_open_file(copy->own, path);
-    if (fd < 0) return fd;
-    return fsync(fd) < 0 ? -errno : 0;
-}
-
 static int sync_each(const struct copy *copy) {
-    int result = 0;
-    for (size_t i = 0; result == 0 && i < copy->n; i++)
-        if (waits_for_sync(&copy->copied[i])) result = sync_file(copy, copy->copied[i].path);
-    return result;
+    for (size_t i = 0; i < copy->n; i++) {
+        if (!waits_for_sync(&copy->copied[i])) continue;
+        CLEANUP_FD int fd = tree_open_file(copy->own, copy->copied[i].path);
+        if (fd < 0) return fd;
+        if (fsync(fd) < 0) return -errno;
+    }
+    return 0;
 }
 
 static int sync_copied(const struct copy *copy, ty_error *err) {

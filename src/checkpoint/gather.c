@@ -80,15 +80,6 @@ static int merge(struct copy *copy, struct copied *copied, ty_error *err) {
     return equal ? 0 : give_way(copy, copied, err);
 }
 
-static int merge_all(struct copy *copy, ty_error *err) {
-    int result = 0;
-    for (size_t i = 0; i < copy->n; i++)
-        copy->copied[i].state = COPIED_SHARED; /* until it turns out to be new */
-    for (size_t i = 0; result == 0 && i < copy->n; i++)
-        result = merge(copy, &copy->copied[i], err);
-    return result;
-}
-
 int copy_gather(struct copy *copy, const char *own, ty_error *err) {
     if (renameat2(AT_FDCWD, own, AT_FDCWD, copy->staging, RENAME_NOREPLACE) == 0) {
         copy->to = TAKE_FD(copy->own);
@@ -97,7 +88,13 @@ int copy_gather(struct copy *copy, const char *own, ty_error *err) {
     bool exists = errno == EEXIST || (errno == EINVAL && (mkdir(copy->staging, 0755) == 0 || errno == EEXIST));
     if (!exists) return ty_fail(err, -errno, "cannot make directory %s: %s", copy->staging, strerror(errno));
     copy->to = tree_open(AT_FDCWD, copy->staging, false, err);
-    return copy->to < 0 ? copy->to : merge_all(copy, err);
+    if (copy->to < 0) return copy->to;
+    for (size_t i = 0; i < copy->n; i++)
+        copy->copied[i].state = COPIED_SHARED; /* until it turns out to be new */
+    int result = 0;
+    for (size_t i = 0; result == 0 && i < copy->n; i++)
+        result = merge(copy, &copy->copied[i], err);
+    return result;
 }
 
 void copy_withdraw(const struct copy *copy) {

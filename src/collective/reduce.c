@@ -59,7 +59,7 @@ void reduce_divide(void *numbers, size_t count, ty_data_type type, int by) {
     }
 }
 
-bool reduce_is_narrow(ty_data_type type) {
+static bool is_narrow(ty_data_type type) {
     return type == TY_FLOAT16 || type == TY_BFLOAT16;
 }
 
@@ -159,7 +159,7 @@ void reduce_all(void *to, const void *const *inputs, int n_inputs, size_t count,
     size_t width = comm_type_size(type);
     for (size_t first = 0; first < count; first += BLOCK) {
         size_t n = count - first < BLOCK ? count - first : BLOCK;
-        if (reduce_is_narrow(type))
+        if (is_narrow(type))
             reduce_narrow_block(to, inputs, n_inputs, first * width, n, type, reduction);
         else
             reduce_block(to, inputs, n_inputs, first * width, n, type, reduction);

@@ -16,7 +16,6 @@ reduce_pair *reduce_pair_of(ty_data_type type, ty_reduction reduction);
 /* The last step of TY_MEAN: float64, or float32 (also for those of 16 bits, before they are narrowed). */
 void reduce_divide(void *numbers, size_t count, ty_data_type type, int by);
 
-bool reduce_is_narrow(ty_data_type type); /* of 16 bits */
 void reduce_widen(float *to, const void *from, size_t count, ty_data_type type);
 void reduce_narrow(void *to, const float *from, size_t count, ty_data_type type);
 

@@ -239,11 +239,6 @@ static bool work(struct segment *segment, struct ty_request *request, size_t rou
     return round + 1 == chunks + depth;
 }
 
-static void post_round(struct segment *segment) {
-    atomic_store(&segment->seats[segment->rank].rounds, ++segment->rounds);
-    segment_ring_all(segment);
-}
-
 bool rounds_advance(struct segment *segment, struct ty_request *request) {
     if (request->step == 0) {
         struct posting *own = posting_of(segment, request, segment->rank);
@@ -265,7 +260,10 @@ bool rounds_advance(struct segment *segment, struct ty_request *request) {
     }
     for (;;) {
         if (!request->posted && work(segment, request, request->step - 2)) return true;
-        if (!request->posted) post_round(segment);
+        if (!request->posted) {
+            atomic_store(&segment->seats[segment->rank].rounds, ++segment->rounds);
+            segment_ring_all(segment);
+        }
         request->posted = true;
         if (!all_are_here(segment, request)) return false;
         request->posted = false;

@@ -62,13 +62,13 @@ struct peer *agents_find(const struct ty_run *run, const char *name) {
     return NULL;
 }
 
-const char *agents_name(const struct ty_run *run, uint32_t node) {
+static const char *name_of(const struct ty_run *run, uint32_t node) {
     return run->agents.peers[node].name;
 }
 
 const char *agents_failed_name(const struct ty_run *run) {
     int node = run_failure(run->core)->node;
-    return node < 0 ? NULL : agents_name(run, (uint32_t)node);
+    return node < 0 ? NULL : name_of(run, (uint32_t)node);
 }
 
 bool agents_rest(const struct ty_run *run) {
@@ -138,7 +138,7 @@ static void tell_stuck(const struct ty_run *run, uint32_t node, const struct ids
     bool alone = idset_count(pids) == 1;
     idset_format(pids, &text);
     log_error("controller", "node %s: process%s %s %s not end after SIGKILL (stuck in the kernel?)",
-              agents_name(run, node), alone ? "" : "es", text.failed ? "?" : text.data, alone ? "does" : "do");
+              name_of(run, node), alone ? "" : "es", text.failed ? "?" : text.data, alone ? "does" : "do");
     if (run_state_of(run->core) != RUN_ENDED) run_node_unclean(run->core, node);
 }
 
@@ -226,7 +226,7 @@ static void on_hello(struct peer *peer, const Wire__Hello *hello) {
         buffer_printf(
             &why,
             "the agent of node %s is of build %.60s, but this is trainyard %s: install both from one build",
-            agents_name(run, peer->node), hello->version, base_build);
+            name_of(run, peer->node), hello->version, base_build);
         peer_abandon(peer);
         run_node_refused(run->core, peer->node, why.failed ? "another build" : why.data);
         buffer_done(&why);
@@ -235,7 +235,7 @@ static void on_hello(struct peer *peer, const Wire__Hello *hello) {
     const char *known =
         run->prepared.rendezvous != NULL ? rendezvous_address_of(run->prepared.rendezvous, peer->name) : NULL;
     (void)snprintf(peer->address, sizeof peer->address, "%s", known != NULL ? known : hello->address);
-    struct event_node about = {agents_name(run, peer->node), hello->pid, peer->address};
+    struct event_node about = {name_of(run, peer->node), hello->pid, peer->address};
     run_node_up(run->core, peer->node, &about);
 }
 
@@ -407,7 +407,7 @@ static void on_message(void *context, const Wire__Message *message) {
                       message->live->text.data, message->live->text.len);
         break;
     default:
-        log_warning("controller", "node %s sent a message of an unknown kind", agents_name(run, peer->node));
+        log_warning("controller", "node %s sent a message of an unknown kind", name_of(run, peer->node));
     }
     output_pause_when_full(run);
 }

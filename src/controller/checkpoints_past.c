@@ -119,15 +119,6 @@ static int check(const struct chore *chore, ty_error *err) {
     return small ? checkpoint_verify(chore->path, err) : checkpoint_verify_sizes(chore->path, err);
 }
 
-/* The latest is damaged: the one before it takes its place. */
-static void pass_over_latest(struct checkpoints *checkpoints, const char *why) {
-    kept_done(&checkpoints->kept[--checkpoints->n_kept]);
-    const char *before = checkpoints_latest(checkpoints);
-    log_warning("controller", "a checkpoint is damaged and not used: %s; %s%s", why,
-                before != NULL ? "the one before it is " : "there is none before it",
-                before != NULL ? before : "");
-}
-
 /* The path of a latest that can be looked at; NULL: there is none. */
 static const char *path_to_check(const struct checkpoints *checkpoints) {
     if (checkpoints->n_kept == 0) return NULL;
@@ -169,7 +160,14 @@ static void take_check(struct storage_job *job) {
     bool awaited = checkpoints->check == chore;
     bool fails = chore->result < 0 && chore->result != -ENOMEM && chore->result != -ECANCELED;
     bool damaged = fails && path != NULL && str_equal(path, chore->path);
-    if (damaged) pass_over_latest(checkpoints, chore->error.message);
+    if (damaged) {
+        /* The checkpoint before it takes its place. */
+        kept_done(&checkpoints->kept[--checkpoints->n_kept]);
+        const char *before = checkpoints_latest(checkpoints);
+        log_warning("controller", "a checkpoint is damaged and not used: %s; %s%s", chore->error.message,
+                    before != NULL ? "the one before it is " : "there is none before it",
+                    before != NULL ? before : "");
+    }
     if (!awaited || (damaged && post_check(checkpoints))) return;
     checkpoints->check = NULL;
     checkpoints->checked(checkpoints->checked_context);

@@ -18,16 +18,12 @@ struct event_text {
 
 static const char *const own_names[] = {"output", "log", "report", "failure"};
 
-static const char *kind_name(int kind) {
-    return kind < RUN_EVENT_KINDS ? run_event_name((enum run_event_kind)kind)
-                                  : own_names[kind - RUN_EVENT_KINDS];
-}
-
 int events_kind(const char *name, uint32_t *bit, ty_error *err) {
     const char *names[EVENTS_KINDS];
     char hint[STR_HINT_SIZE];
     for (int kind = 0; kind < EVENTS_KINDS; kind++) {
-        names[kind] = kind_name(kind);
+        names[kind] = kind < RUN_EVENT_KINDS ? run_event_name((enum run_event_kind)kind)
+                                             : own_names[kind - RUN_EVENT_KINDS];
         if (!str_equal(names[kind], name)) continue;
         *bit = 1u << kind;
         return 0;

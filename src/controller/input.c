@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "controller/sink.h"
 #include "run/settings.h"
 
 enum { WINDOW = 256 << 10, PIECE = 64 << 10, ALL_WINDOWS = 16 << 20, WINDOW_MIN = 4 << 10 };
@@ -21,14 +22,6 @@ struct reader {
     enum { READER_NONE, READER_AWAITED, READER_OPEN, READER_LEFT } state;
     uint64_t under_way; /* bytes that its pipe has not taken */
 };
-
-static int open_anew(int fd) {
-    char path[32];
-    struct stat status;
-    if (fstat(fd, &status) < 0 || !(S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode))) return -1;
-    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    return open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
-}
 
 static size_t window_of(const struct input *input) {
     size_t share = input->rank == RANK_ALL && input->n > 0 ? ALL_WINDOWS / input->n : WINDOW;
@@ -60,11 +53,6 @@ static void send_to(struct input *input, uint32_t rank, const char *bytes, size_
     input->send(input->context, rank, &WIRE_MESSAGE(INPUT, input, &body));
 }
 
-static bool is_readable(int fd) {
-    struct pollfd ready = {.fd = fd, .events = POLLIN};
-    return poll(&ready, 1, 0) != 0;
-}
-
 static void go_on(struct input *input);
 
 /* One piece a turn. */
@@ -72,7 +60,8 @@ static void read_piece(struct input *input) {
     static char bytes[PIECE];
     size_t most = room(input);
     if (most == 0 || input->ended) return;
-    if (!is_readable(input->fd)) return;
+    struct pollfd ready = {.fd = input->fd, .events = POLLIN};
+    if (poll(&ready, 1, 0) == 0) return;
     ssize_t n = read(input->fd, bytes, most);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n < 0)
@@ -109,7 +98,7 @@ void input_open(struct input *input, struct loop *loop, int rank,
                 void (*send)(void *context, uint32_t rank, const Wire__Message *message), void *context) {
     *input = (struct input){.loop = loop, .send = send, .context = context, .rank = rank, .fd = -1};
     if (rank == RANK_NONE) return;
-    input->fd = open_anew(STDIN_FILENO);
+    input->fd = sink_open_anew(STDIN_FILENO, O_RDONLY);
     input->owned = input->fd >= 0;
     if (!input->owned) input->fd = STDIN_FILENO;
     input->watch = (struct loop_watch){.callback = on_readable, .context = input};

@@ -138,16 +138,17 @@ struct own_variables {
     size_t n;
 };
 
-static bool is_replaced(char *const *replaced, const char *name) {
+/* Whether an entry "NAME=VALUE" of the list, which may be NULL, is of this name. */
+static bool list_sets(char *const *list, const char *name) {
     size_t size = strlen(name);
-    for (; replaced != NULL && *replaced != NULL; replaced++)
-        if (strncmp(*replaced, name, size) == 0 && (*replaced)[size] == '=') return true;
+    for (; list != NULL && *list != NULL; list++)
+        if (strncmp(*list, name, size) == 0 && (*list)[size] == '=') return true;
     return false;
 }
 
 static int add_own(void *context, const char *name, const char *value) {
     struct own_variables *own = context;
-    if (is_replaced(own->replaced, name)) return 0;
+    if (list_sets(own->replaced, name)) return 0;
     if (ARRAY_GROW(own->items, own->n) < 0) return -1;
     struct buffer text = {0};
     buffer_text(&text, name);
@@ -202,13 +203,6 @@ static void bind(const struct launch *launch, uint32_t rank, Wire__LaunchWorker 
     topology_place_done(&place);
 }
 
-static bool user_sets(const struct launch *launch, const char *name) {
-    size_t size = strlen(name);
-    for (char *const *one = launch->framework.user_environment; one != NULL && *one != NULL; one++)
-        if (strncmp(*one, name, size) == 0 && (*one)[size] == '=') return true;
-    return false;
-}
-
 /* How workers of other machines reach it, and by which interface it reaches them, unless the user says so. */
 static int add_network(const struct launch *launch, uint32_t rank, struct own_variables *own) {
     static const char *const interfaces[] = {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"};
@@ -218,7 +212,7 @@ static int add_network(const struct launch *launch, uint32_t rank, struct own_va
     const char *interface = rendezvous_interface_of(run->prepared.rendezvous, peer->name);
     int result = add_own(own, WORKER_ADDRESS_VARIABLE, peer->address);
     for (size_t i = 0; i < ARRAY_SIZE(interfaces) && result == 0; i++)
-        if (*interface != '\0' && !user_sets(launch, interfaces[i]))
+        if (*interface != '\0' && !list_sets(launch->framework.user_environment, interfaces[i]))
             result = add_own(own, interfaces[i], interface);
     return result;
 }

@@ -11,11 +11,6 @@ static int compare(const struct live_line *line, uint32_t rank, uint32_t stream)
     return (line->stream > stream) - (line->stream < stream);
 }
 
-static void take_out(struct live *live, size_t at) {
-    buffer_done(&live->lines[at].text);
-    memmove(live->lines + at, live->lines + at + 1, (--live->n - at) * sizeof *live->lines);
-}
-
 static struct live_line *put_in(struct live *live, size_t at) {
     if (ARRAY_GROW(live->lines, live->n) < 0) return NULL;
     memmove(live->lines + at + 1, live->lines + at, (live->n++ - at) * sizeof *live->lines);
@@ -29,7 +24,10 @@ void live_set(struct live *live, uint32_t rank, uint32_t stream, const void *tex
         at++;
     bool there = at < live->n && compare(&live->lines[at], rank, stream) == 0;
     if (size == 0) {
-        if (there) take_out(live, at);
+        if (there) {
+            buffer_done(&live->lines[at].text);
+            memmove(live->lines + at, live->lines + at + 1, (--live->n - at) * sizeof *live->lines);
+        }
         return;
     }
     struct live_line *line = there ? &live->lines[at] : put_in(live, at);

@@ -41,16 +41,6 @@ static struct event_texts list_words(const char *const *argv, struct buffer *tex
     return (struct event_texts){words, n};
 }
 
-/* By what the checkpoints are ranked, and how many are among the best, for whoever reads the run later. A name
- * that is no UTF-8 can be that of no metric. */
-static void set_score(struct event_run *run, const struct checkpoint_policy *policy) {
-    const char *attribute = policy->score_attribute;
-    if (policy->num_to_keep > 0) run->num_to_keep = policy->num_to_keep;
-    if (attribute == NULL || !utf8_valid(attribute, strlen(attribute))) return;
-    run->checkpoint_score_attribute = attribute;
-    run->checkpoint_score_order = policy->score_order == SCORE_MIN ? "min" : "max";
-}
-
 void note_run(struct ty_run *run) {
     const struct run_request *request = run->request;
     char host[256] = "";
@@ -72,7 +62,15 @@ void note_run(struct ty_run *run) {
         .submitted = (double)event.time / 1e9,
         .num_to_keep = EVENT_UNKNOWN,
     };
-    set_score(&event.of.run, &request->settings.checkpoints);
+    /* By what the checkpoints are ranked, and how many are among the best, for whoever reads the run later. A
+     * name that is no UTF-8 can be that of no metric. */
+    const struct checkpoint_policy *policy = &request->settings.checkpoints;
+    const char *attribute = policy->score_attribute;
+    if (policy->num_to_keep > 0) event.of.run.num_to_keep = policy->num_to_keep;
+    if (attribute != NULL && utf8_valid(attribute, strlen(attribute))) {
+        event.of.run.checkpoint_score_attribute = attribute;
+        event.of.run.checkpoint_score_order = policy->score_order == SCORE_MIN ? "min" : "max";
+    }
     note_event(run, &event, NULL);
     free((void *)argv.items);
 }

@@ -112,14 +112,6 @@ static char *format(const struct past_reading *reading, const struct ty_result *
     return out.failed ? (buffer_done(&out), NULL) : buffer_take(&out);
 }
 
-static int set_exits(struct ty_result *result, int n) {
-    result->exits = calloc((size_t)n + 1, sizeof *result->exits);
-    if (result->exits == NULL) return -ENOMEM;
-    for (result->num_workers = 0; result->num_workers < n; result->num_workers++)
-        result->exits[result->num_workers] = -1;
-    return 0;
-}
-
 static int make_result(struct past_reading *reading, struct ty_result *result) {
     const struct run_replay *replay = &reading->replay;
     const char *name = replay->run.event.of.run.name;
@@ -135,7 +127,11 @@ static int make_result(struct past_reading *reading, struct ty_result *result) {
         result->checkpoint = buffer_take(&path);
     }
     result->attempts = n > 0 ? replay->attempts[n - 1].attempt : 0;
-    if (set_exits(result, n > 0 ? replay->attempts[n - 1].num_workers : 0) < 0) return -ENOMEM;
+    result->num_workers = n > 0 ? replay->attempts[n - 1].num_workers : 0;
+    result->exits = calloc((size_t)result->num_workers + 1, sizeof *result->exits);
+    if (result->exits == NULL) return -ENOMEM;
+    for (int rank = 0; rank < result->num_workers; rank++)
+        result->exits[rank] = -1; /* the journal keeps no exit statuses */
     result->n_history = n;
     result->history = TAKE(reading->replay.attempts);
     reading->replay.n_attempts = 0;

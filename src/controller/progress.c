@@ -119,15 +119,6 @@ void progress_report(struct progress *progress, uint32_t rank, uint32_t n_ranks,
     pace_note(progress->pace, rank, time);
 }
 
-/* "slowest: rank 3 (2.1x)" */
-static void format_straggler(const struct progress *progress, struct buffer *out) {
-    struct pace_straggler straggler;
-    if (progress->pace == NULL || !pace_straggler(progress->pace, &straggler)) return;
-    nanoseconds usual = straggler.usual > 0 ? straggler.usual : 1;
-    buffer_printf(out, "  slowest: rank %u (%.1fx)", straggler.rank,
-                  (double)straggler.interval / (double)usual);
-}
-
 static void format_line(const struct progress *progress, struct buffer *out) {
     add_name(progress->name, out);
     buffer_text(out, "  ");
@@ -142,7 +133,13 @@ static void format_line(const struct progress *progress, struct buffer *out) {
         separator = ", ";
     }
     if (run_attempt(progress->run) > 1) buffer_printf(out, "  attempt %d", run_attempt(progress->run));
-    format_straggler(progress, out);
+    /* "slowest: rank 3 (2.1x)" */
+    struct pace_straggler straggler;
+    if (progress->pace != NULL && pace_straggler(progress->pace, &straggler)) {
+        nanoseconds usual = straggler.usual > 0 ? straggler.usual : 1;
+        buffer_printf(out, "  slowest: rank %u (%.1fx)", straggler.rank,
+                      (double)straggler.interval / (double)usual);
+    }
     if (progress->metrics[0] != '\0') buffer_printf(out, "  %s", progress->metrics);
 }
 

@@ -53,18 +53,15 @@ static long long start_of(long long pid) {
     return pid > 0 && pid <= INT32_MAX && process_read((pid_t)pid, &process) ? (long long)process.started : 0;
 }
 
-static void read_boot(char *boot, size_t size) {
-    CLEANUP(buffer_done) struct buffer text = {0};
-    boot[0] = '\0';
-    if (file_read("/proc/sys/kernel/random/boot_id", 64, &text, NULL) < 0) return;
-    buffer_char(&text, '\0');
-    if (!text.failed) (void)snprintf(boot, size, "%.*s", (int)strcspn(text.data, "\n"), text.data);
-}
-
 static struct holder this_process(void) {
     struct holder holder = {.pid = getpid()};
     holder.start = start_of(holder.pid);
-    read_boot(holder.boot, sizeof holder.boot);
+    CLEANUP(buffer_done) struct buffer text = {0};
+    if (file_read("/proc/sys/kernel/random/boot_id", 64, &text, NULL) >= 0) {
+        buffer_char(&text, '\0');
+        if (!text.failed)
+            (void)snprintf(holder.boot, sizeof holder.boot, "%.*s", (int)strcspn(text.data, "\n"), text.data);
+    }
     ssize_t size = readlink("/proc/self/ns/pid", holder.processes, sizeof holder.processes - 1);
     holder.processes[size > 0 ? size : 0] = '\0';
     (void)gethostname(holder.host, sizeof holder.host - 1);

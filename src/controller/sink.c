@@ -9,12 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int open_anew(int fd) {
+int sink_open_anew(int fd, int mode) {
     char path[32];
     struct stat status;
     if (fstat(fd, &status) < 0 || !(S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode))) return -1;
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    return open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    return open(path, mode | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
 }
 
 /* Writes until all is taken, or would block. The number of bytes taken. */
@@ -46,7 +46,8 @@ static void write_queue(void *context, unsigned events) {
 }
 
 void sink_open(struct sink *sink, struct loop *loop, int fd, void (*drained)(void *context), void *context) {
-    *sink = (struct sink){.loop = loop, .fd = open_anew(fd), .drained = drained, .context = context};
+    *sink =
+        (struct sink){.loop = loop, .fd = sink_open_anew(fd, O_WRONLY), .drained = drained, .context = context};
     sink->owned = sink->fd >= 0;
     if (!sink->owned) sink->fd = fd;
     sink->watch = (struct loop_watch){.callback = write_queue, .context = sink};

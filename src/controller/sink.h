@@ -22,6 +22,9 @@ struct sink {
     void *context;
 };
 
+/* A non-blocking descriptor of its own of a pipe or a terminal, O_RDONLY or O_WRONLY; -1 for anything else. */
+int sink_open_anew(int fd, int mode);
+
 void sink_open(struct sink *sink, struct loop *loop, int fd, void (*drained)(void *context), void *context);
 void sink_write(struct sink *sink, const void *bytes, size_t size);
 bool sink_full(const struct sink *sink);

@@ -6,31 +6,24 @@
 
 #include "controller/progress.h"
 
-/* Of all attempts, those before a resume among them. */
-static nanoseconds time_of(const struct ty_result *result) {
+void summary_format(const struct ty_result *result, const struct checkpoints *checkpoints, struct buffer *out) {
+    buffer_printf(out, "%s succeeded in ", result->name);
+    /* Of all attempts, those before a resume among them. */
     double seconds = 0;
     for (size_t i = 0; i < result->n_history; i++)
         if (result->history[i].ended > result->history[i].began)
             seconds += result->history[i].ended - result->history[i].began;
-    return (nanoseconds)(seconds * (double)NS_PER_S);
-}
-
-static void add_checkpoint(const struct checkpoints *checkpoints, struct buffer *out) {
-    const char *attribute, *best = checkpoints_best(checkpoints, &attribute);
-    if (best == NULL) return;
-    const char *name = strrchr(best, '/');
-    buffer_printf(out, attribute != NULL ? "; best checkpoint by %s: " : "; last checkpoint: ", attribute);
-    buffer_text(out, name != NULL ? name + 1 : best);
-}
-
-void summary_format(const struct ty_result *result, const struct checkpoints *checkpoints, struct buffer *out) {
-    buffer_printf(out, "%s succeeded in ", result->name);
-    duration_format(time_of(result), out);
+    duration_format((nanoseconds)(seconds * (double)NS_PER_S), out);
     if (result->attempts > 1) buffer_printf(out, ", with attempt %d", result->attempts);
     if (result->metrics != NULL) {
         buffer_text(out, ": ");
         progress_words(result->metrics, strlen(result->metrics), out);
     }
-    add_checkpoint(checkpoints, out);
+    const char *attribute, *best = checkpoints_best(checkpoints, &attribute);
+    if (best != NULL) {
+        const char *name = strrchr(best, '/');
+        buffer_printf(out, attribute != NULL ? "; best checkpoint by %s: " : "; last checkpoint: ", attribute);
+        buffer_text(out, name != NULL ? name + 1 : best);
+    }
     buffer_printf(out, "; %s", result->path);
 }

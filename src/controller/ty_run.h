@@ -126,8 +126,7 @@ struct peer *agents_add(struct ty_run *run, const char *name);                  
 struct peer *agents_find(const struct ty_run *run, const char *name);             /* NULL: unknown */
 void agents_flush(struct ty_run *run);                                            /* at the end of a turn */
 void agents_close(struct ty_run *run);                                            /* waits for them */
-bool agents_rest(const struct ty_run *run); /* they stay for the next run of this process */
-const char *agents_name(const struct ty_run *run, uint32_t node);
+bool agents_rest(const struct ty_run *run);               /* they stay for the next run of this process */
 const char *agents_failed_name(const struct ty_run *run); /* node of the attempt's failure; NULL without */
 
 /* -- resize.c: who runs where, anew for each attempt of an elastic run */

@@ -86,14 +86,6 @@ static void add_words(const struct branch *branch, struct buffer *out) {
     if (head->slots > 0) buffer_printf(out, " --slots %u", head->slots);
 }
 
-/* What is executed here in place of ssh. */
-static void add_local_script(const struct branch *branch, struct buffer *out) {
-    buffer_text(out, "exec ");
-    quote(out, branch->all->command);
-    buffer_char(out, ' ');
-    add_words(branch, out);
-}
-
 /* On a host: the same path as here, else what its PATH names. */
 static void add_script(const struct branch *branch, struct buffer *out) {
     buffer_text(out, "c=");
@@ -121,7 +113,11 @@ static char *make_script(const struct branch *branch) {
     CLEANUP(buffer_done) struct buffer script = {0};
     struct buffer line = {0};
     if (branch->nodes[0].here) {
-        add_local_script(branch, &script);
+        /* What is executed here in place of ssh. */
+        buffer_text(&script, "exec ");
+        quote(&script, branch->all->command);
+        buffer_char(&script, ' ');
+        add_words(branch, &script);
         return buffer_take(&script);
     }
     if (branch->all->config.copy)

@@ -77,12 +77,6 @@ static bool look(pid_t agent, int *status, nanoseconds *stopped_since) {
     return false;
 }
 
-static void hand_on(int signals, pid_t agent) {
-    struct signalfd_siginfo signal;
-    while (read(signals, &signal, sizeof signal) == (ssize_t)sizeof signal)
-        if (signal.ssi_signo != SIGCHLD) (void)kill(agent, (int)signal.ssi_signo);
-}
-
 static bool has_ended(int input) {
     char bytes[256];
     ssize_t size = read(input, bytes, sizeof bytes);
@@ -98,7 +92,9 @@ static int keep(pid_t agent, int *input) {
     int status = 0;
     while (!look(agent, &status, &stopped_since)) {
         (void)poll(waited, ARRAY_SIZE(waited), stopped_since > 0 || signals < 0 ? 1000 : -1);
-        hand_on(signals, agent);
+        struct signalfd_siginfo signal;
+        while (read(signals, &signal, sizeof signal) == (ssize_t)sizeof signal)
+            if (signal.ssi_signo != SIGCHLD) (void)kill(agent, (int)signal.ssi_signo);
         if (waited[1].revents != 0 && has_ended(*input)) {
             *input = waited[1].fd = -1;
             (void)kill(agent, SIGKILL);

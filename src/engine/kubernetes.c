@@ -135,13 +135,6 @@ static json_t *word(const char *text) {
     return out.failed ? NULL : json_stringn(out.size > 0 ? out.data : "", out.size);
 }
 
-/* The first pod of the run, by the name that the headless service gives it. */
-static void format_rendezvous(const struct kubernetes_request *request, const struct kubernetes_layout *layout,
-                              char text[256]) {
-    (void)snprintf(text, 256, "%s%s-0.%s:%lld", request->name, layout->set ? "-slice-0" : "", request->name,
-                   (long long)(request->port != 0 ? request->port : KUBERNETES_PORT));
-}
-
 /* `trainyard run --nnodes N --node-rank I --rendezvous HOST:PORT WORDS...`; in a JobSet a shell makes of slice
  * and index the rank. */
 static int make_command(const struct kubernetes_request *request, const struct kubernetes_layout *layout,
@@ -152,7 +145,9 @@ static int make_command(const struct kubernetes_request *request, const struct k
     (void)snprintf(script, sizeof script,
                    "exec \"$0\" run --node-rank $((JOB_SLICE_INDEX * %lld + JOB_COMPLETION_INDEX)) \"$@\"",
                    (long long)layout->pods_per_slice);
-    format_rendezvous(request, layout, rendezvous);
+    /* The first pod of the run, by the name that the headless service gives it. */
+    (void)snprintf(rendezvous, 256, "%s%s-0.%s:%lld", request->name, layout->set ? "-slice-0" : "",
+                   request->name, (long long)(request->port != 0 ? request->port : KUBERNETES_PORT));
     int result = 0;
     if (layout->set) {
         result = kubernetes_add(list, json_string("/bin/sh"));

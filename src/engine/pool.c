@@ -22,12 +22,6 @@ static struct {
     pid_t owner;
 } pool;
 
-static void clear(struct engine_handle *handle) {
-    if (handle->channel_fd >= 0) (void)close(handle->channel_fd);
-    if (handle->pidfd >= 0) (void)close(handle->pidfd);
-    *handle = (struct engine_handle){.channel_fd = -1, .pid = -1, .pidfd = -1};
-}
-
 void pool_forget(void) {
     if (pool.owner == getpid()) return;
     for (size_t i = 0; i < pool.n; i++) /* the channels were closed as this process was forked */
@@ -52,7 +46,9 @@ static bool executes(const struct engine_handle *handle, const char *command) {
 void pool_drop(struct engine_handle *handle) {
     if (handle->channel_fd >= 0) (void)close(TAKE_FD(handle->channel_fd));
     (void)kernel_reap(handle->pidfd, handle->pid, END_LIMIT_MS, NULL);
-    clear(handle);
+    if (handle->channel_fd >= 0) (void)close(handle->channel_fd);
+    if (handle->pidfd >= 0) (void)close(handle->pidfd);
+    *handle = (struct engine_handle){.channel_fd = -1, .pid = -1, .pidfd = -1};
 }
 
 bool pool_take(const char *command, struct engine_handle *handle) {

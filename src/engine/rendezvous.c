@@ -35,7 +35,8 @@ static void set_note(struct slot *slot, const char *text) {
 
 /* -- goodbye */
 
-void rendezvous_dismiss(struct channel *channel, int status, const char *why) {
+/* Says goodbye over a channel, and closes it. */
+static void dismiss(struct channel *channel, int status, const char *why) {
     Wire__Dismissal body = WIRE__DISMISSAL__INIT;
     body.status = status;
     body.why = (char *)why;
@@ -136,7 +137,7 @@ void rendezvous_enter(struct rendezvous *rendezvous, struct channel *channel, co
     if (result == 0) result = take_seat(rendezvous, slot, join, visitor, &err);
     if (result < 0) {
         log_warning("join", "a node at %s cannot take part: %s", visitor->address, err.message);
-        rendezvous_dismiss(channel, ty_error_exit_status(result), err.message);
+        dismiss(channel, ty_error_exit_status(result), err.message);
         channel_destroy(channel);
         return;
     }
@@ -201,8 +202,7 @@ static void say_goodbye(struct rendezvous *rendezvous, int status) {
     bool late = false;
     struct loop_timer limit = {.callback = stop_waiting, .context = &late};
     for (uint32_t rank = 0; rank < rendezvous->config.max_nodes; rank++)
-        if (rendezvous->slots[rank].channel != NULL)
-            rendezvous_dismiss(rendezvous->slots[rank].channel, status, "");
+        if (rendezvous->slots[rank].channel != NULL) dismiss(rendezvous->slots[rank].channel, status, "");
     (void)loop_timer_start(rendezvous->config.loop, &limit, GOODBYE_LIMIT);
     while (!all_told(rendezvous) && !late)
         (void)loop_turn(rendezvous->config.loop, true);
@@ -251,7 +251,7 @@ void rendezvous_give_up(struct rendezvous *rendezvous, uint32_t node_rank, const
     if (rendezvous->changed != NULL) rendezvous->changed(rendezvous->context);
 }
 
-uint32_t rendezvous_count(const struct rendezvous *rendezvous) {
+static uint32_t count_nodes(const struct rendezvous *rendezvous) {
     uint32_t n = rendezvous->local != NULL ? 1 : 0;
     for (uint32_t rank = 0; rank < rendezvous->config.max_nodes; rank++)
         n += rendezvous->slots[rank].state != SLOT_ABSENT;
@@ -294,17 +294,16 @@ const char *rendezvous_address_of(const struct rendezvous *rendezvous, const cha
     return slot != NULL ? slot->address : NULL;
 }
 
-static int add_local(const struct rendezvous *rendezvous, struct cluster *cluster, ty_error *err) {
-    CLEANUP(description_done) Wire__Join self = WIRE__JOIN__INIT;
-    if (rendezvous->local == NULL) return 0;
-    int result = description_make(&rendezvous->local->nodes[0], &self, err);
-    return result < 0 ? result : description_add(&self, rendezvous->local->nodes[0].name, cluster, err);
-}
-
 int rendezvous_cluster(struct rendezvous *rendezvous, struct cluster **cluster, ty_error *err) {
     struct cluster *made = cluster_create();
     if (made == NULL) return ty_fail_memory(err);
-    int result = add_local(rendezvous, made, err);
+    int result = 0;
+    if (rendezvous->local != NULL) {
+        const struct node *here = &rendezvous->local->nodes[0];
+        CLEANUP(description_done) Wire__Join self = WIRE__JOIN__INIT;
+        result = description_make(here, &self, err);
+        if (result == 0) result = description_add(&self, here->name, made, err);
+    }
     for (uint32_t rank = 0; rank < rendezvous->config.max_nodes && result == 0; rank++) {
         const struct slot *slot = &rendezvous->slots[rank];
         if (slot->state != SLOT_ABSENT) result = description_add(slot->join, slot->name, made, err);
@@ -372,7 +371,7 @@ static void tell_missing(void *context) {
     CLEANUP(buffer_done) struct buffer missing = {0};
     list_missing(rendezvous, &missing);
     if (!missing.failed && missing.size > 0)
-        log_warning("join", "%u of %u nodes are here at %s; missing: %s", rendezvous_count(rendezvous),
+        log_warning("join", "%u of %u nodes are here at %s; missing: %s", count_nodes(rendezvous),
                     rendezvous->config.min_nodes, rendezvous_addresses(rendezvous), missing.data);
     (void)loop_timer_start(rendezvous->config.loop, &call->tell, TELL_EACH);
 }
@@ -399,7 +398,7 @@ static const struct slot *find_given_up(const struct rendezvous *rendezvous) {
 /* Others may come a moment later. */
 static bool is_complete(struct roll_call *call) {
     struct rendezvous *rendezvous = call->rendezvous;
-    uint32_t n = rendezvous_count(rendezvous);
+    uint32_t n = count_nodes(rendezvous);
     if (n >= rendezvous->config.max_nodes) return true;
     if (n < rendezvous->config.min_nodes) return false;
     if (call->more.state == NULL) (void)loop_timer_start(rendezvous->config.loop, &call->more, NS_PER_S);
@@ -418,7 +417,7 @@ static int wait_for_nodes(struct roll_call *call, ty_error *err) {
             CLEANUP(buffer_done) struct buffer missing = {0};
             list_missing(rendezvous, &missing);
             return ty_fail(err, TY_ESTART, "%u of %u nodes came to %s within %lld s; missing: %s",
-                           rendezvous_count(rendezvous), rendezvous->config.min_nodes,
+                           count_nodes(rendezvous), rendezvous->config.min_nodes,
                            rendezvous_addresses(rendezvous), (long long)(rendezvous->config.limit / NS_PER_S),
                            missing.failed || missing.size == 0 ? "?" : missing.data);
         }
@@ -427,18 +426,16 @@ static int wait_for_nodes(struct roll_call *call, ty_error *err) {
     return 0;
 }
 
-static int start_agents(struct rendezvous *rendezvous, ty_error *err) {
-    const struct rendezvous_starter *starter = &rendezvous->config.starter;
-    uint32_t first = rendezvous->config.local ? 1 : 0;
-    if (rendezvous->began || starter->start == NULL) return 0;
-    rendezvous->began = true;
-    return starter->start(starter->context, rendezvous, first, rendezvous->config.max_nodes - first, err);
-}
-
 int rendezvous_wait(struct rendezvous *rendezvous, ty_error *err) {
     struct loop *loop = rendezvous->config.loop;
     struct roll_call call = {.rendezvous = rendezvous};
-    int result = start_agents(rendezvous, err);
+    const struct rendezvous_starter *starter = &rendezvous->config.starter;
+    int result = 0;
+    if (!rendezvous->began && starter->start != NULL) {
+        uint32_t first = rendezvous->config.local ? 1 : 0;
+        rendezvous->began = true;
+        result = starter->start(starter->context, rendezvous, first, rendezvous->config.max_nodes - first, err);
+    }
     if (result < 0) return result;
     call.tell = (struct loop_timer){.callback = tell_missing, .context = &call};
     call.limit = (struct loop_timer){.callback = on_limit, .context = &call};

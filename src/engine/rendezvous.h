@@ -82,7 +82,6 @@ int rendezvous_wait(struct rendezvous *rendezvous, ty_error *err);
 
 /* The nodes that are there now, by rank: the caller's. Node names are unique. */
 int rendezvous_cluster(struct rendezvous *rendezvous, struct cluster **cluster, ty_error *err);
-uint32_t rendezvous_count(const struct rendezvous *rendezvous);
 /* The node that does not join, since it is this machine. */
 bool rendezvous_is_local(const struct rendezvous *rendezvous, const char *node_name);
 /* It has joined again, and nothing is left of its agent that was lost, nor of the workers of that one. */

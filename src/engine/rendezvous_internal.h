@@ -71,7 +71,5 @@ void door_close(struct rendezvous *rendezvous);
 /* Somebody with the key has said Join over the channel, which is taken over. */
 void rendezvous_enter(struct rendezvous *rendezvous, struct channel *channel, const Wire__Join *join,
                       const struct visitor *visitor);
-/* Says goodbye over a channel, and closes it. */
-void rendezvous_dismiss(struct channel *channel, int status, const char *why);
 
 #endif

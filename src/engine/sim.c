@@ -243,15 +243,6 @@ static void hear_report(struct sim *sim, const struct sim_message *message) {
                                               .channel = message->rank});
 }
 
-static void hear_end_of_node(struct sim *sim, const struct sim_message *message) {
-    if (message->kind == SIM_BYE) {
-        run_node_bye(sim->run, message->node, true, 0);
-        return;
-    }
-    close_channel(sim, message->node);
-    run_node_lost(sim->run, message->node, "its agent is gone");
-}
-
 /* Whoever reads a stream never sees words of an attempt behind the launch of the next: a worker's late or
  * doubled ones end here. Those of reports are known by their numbers. */
 void sim_controller_hear(struct sim *sim, const struct sim_message *message) {
@@ -297,8 +288,12 @@ void sim_controller_hear(struct sim *sim, const struct sim_message *message) {
     case SIM_LEAVING:
         run_node_leaving(sim->run, message->node, message->status, time);
         break;
+    case SIM_BYE:
+        run_node_bye(sim->run, message->node, true, 0);
+        break;
     default:
-        hear_end_of_node(sim, message);
+        close_channel(sim, message->node);
+        run_node_lost(sim->run, message->node, "its agent is gone");
     }
 }
 

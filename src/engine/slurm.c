@@ -383,13 +383,6 @@ static const struct node_devices *gpus_of(const struct node_shape *shape) {
     return NULL;
 }
 
-static void list_ids(const struct node_devices *devices, struct buffer *out) {
-    char text[24];
-    for (size_t i = 0; devices != NULL && i < devices->n; i++)
-        buffer_printf(out, "%s%s", i > 0 ? "," : "", node_device_id(devices, i, text));
-    buffer_text(out, "");
-}
-
 /* A difference between what Slurm says and what the step got. */
 static int check_devices(const char *name, const struct node_shape *granted, const struct node_devices *seen,
                          ty_error *err) {
@@ -397,7 +390,10 @@ static int check_devices(const char *name, const struct node_shape *granted, con
            have = seen != NULL ? seen->n : 0;
     CLEANUP(buffer_done) struct buffer ids = {0};
     if (n == have) return 0;
-    list_ids(seen, &ids);
+    char text[24];
+    for (size_t i = 0; seen != NULL && i < seen->n; i++)
+        buffer_printf(&ids, "%s%s", i > 0 ? "," : "", node_device_id(seen, i, text));
+    buffer_text(&ids, "");
     return ty_fail(err, TY_ESTART,
                    "node %.64s: Slurm granted this job %zu GPU%s, and the step that runs the agent sees %zu "
                    "(%.100s): ask for GPUs of "

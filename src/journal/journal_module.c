@@ -246,14 +246,10 @@ static int module_read(const char *run_path, int (*read)(void *context, struct j
                    run_path, READINGS);
 }
 
-static int carry_all_over(struct journal *journal) {
+int journal_renew(struct journal *journal) {
     int n_log = -1, n_carried = -1;
     int rc = sqlite3_wal_checkpoint_v2(journal->db, NULL, SQLITE_CHECKPOINT_FULL, &n_log, &n_carried);
-    return rc == SQLITE_OK && n_log != n_carried ? SQLITE_BUSY : rc;
-}
-
-int journal_renew(struct journal *journal) {
-    int rc = carry_all_over(journal);
+    if (rc == SQLITE_OK && n_log != n_carried) rc = SQLITE_BUSY;
     if (rc != SQLITE_OK) return rc;
     (void)sqlite3_db_config(journal->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     close_database(journal);

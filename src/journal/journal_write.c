@@ -151,18 +151,14 @@ static int commit(struct journal *journal) {
     return rc;
 }
 
-/* A directory that was moved or removed keeps its journal, which nobody finds by name; the end of the run tells
- * of it. */
-static int stay_found(struct journal *journal) {
-    if (journal_files_hold_log(journal->db) || !journal_files_hold_name(journal->db)) return SQLITE_OK;
-    return journal_renew(journal);
-}
-
 int module_commit(struct journal *journal, bool durable, ty_error *err) {
     int result = journal_kept_error(journal, err);
     if (result < 0) return result;
     int rc = journal->dirty ? commit(journal) : SQLITE_OK;
-    if (rc == SQLITE_OK) rc = stay_found(journal);
+    /* A directory that was moved or removed keeps its journal, which nobody finds by name; the end of the run
+     * tells of that. */
+    if (rc == SQLITE_OK && !journal_files_hold_log(journal->db) && journal_files_hold_name(journal->db))
+        rc = journal_renew(journal);
     if (rc != SQLITE_OK) return keep_failure(journal, rc, err);
     return durable ? sync_all(journal, err) : 0;
 }

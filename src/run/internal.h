@@ -27,8 +27,6 @@ enum failure_kind {
         FAILURE_KINDS
 };
 
-int failure_limit(const struct failure_policy *policy, enum failure_kind kind);
-
 /* An attempt that lasted so long made progress: the next failure is the first of its row. */
 #define RETRY_SHORT (5 * NS_PER_S)
 #define RETRY_FIRST_PAUSE (1 * NS_PER_S)

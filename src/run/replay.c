@@ -59,12 +59,6 @@ static struct ty_attempt_info *current(const struct run_replay *replay) {
     return last != NULL && last->outcome == NULL ? last : NULL;
 }
 
-static const char *name_of_node(const struct run_replay *replay, int64_t node) {
-    const struct event_texts *names = &replay->plan.event.of.plan.nodes;
-    bool known = replay->plan.event.time != 0 && node >= 0 && (uint64_t)node < names->n;
-    return known ? names->items[node] : NULL;
-}
-
 static void end_attempt(struct run_replay *replay, const struct run_event *event) {
     struct ty_attempt_info *attempt = current(replay);
     const struct event_attempt_end *told = &event->of.attempt_end;
@@ -72,7 +66,9 @@ static void end_attempt(struct run_replay *replay, const struct run_event *event
     attempt->ended = seconds(event->time);
     attempt->outcome = copy_text(replay, told->outcome);
     if (told->rank >= 0 && told->rank < INT_MAX) attempt->rank = (int)told->rank;
-    attempt->node = copy_text(replay, name_of_node(replay, told->node));
+    const struct event_texts *names = &replay->plan.event.of.plan.nodes;
+    bool known = replay->plan.event.time != 0 && told->node >= 0 && (uint64_t)told->node < names->n;
+    attempt->node = copy_text(replay, known ? names->items[told->node] : NULL);
     attempt->cause = copy_text(replay, told->resize != NULL ? told->resize : told->cause);
 }
 

@@ -437,20 +437,17 @@ bool run_reports_publishing(const struct run *run) {
     return find_publishing(run) != NULL;
 }
 
-/* Nobody can wait for it any longer. */
-static void end_last_publishing(struct run *run) {
-    struct pending *pending = find_publishing(run);
-    if (pending == NULL) return;
-    ty_error err = {0};
-    char *path = NULL;
-    (void)run->ops->settle(run->context, pending->number, &path, &err);
-    end_publishing(run, pending, path, err.message);
-}
-
 void run_reports_end(struct run *run) {
     if (run->watches_reports) run->ops->set_timer(run->context, TIMER_REPORTS, -1);
     run->watches_reports = false;
-    end_last_publishing(run);
+    /* Nobody can wait any longer for what is being published. */
+    struct pending *last = find_publishing(run);
+    if (last != NULL) {
+        ty_error err = {0};
+        char *path = NULL;
+        (void)run->ops->settle(run->context, last->number, &path, &err);
+        end_publishing(run, last, path, err.message);
+    }
     while (run->lists != NULL) {
         struct list_waiter *waiter = run->lists;
         run->lists = waiter->next;

@@ -1,15 +1,6 @@
 /* Counting failures, and the pause before the next attempt. */
 #include "run/internal.h"
 
-int failure_limit(const struct failure_policy *policy, enum failure_kind kind) {
-    const int limits[] = {
-#define X(name, limit) [name] = policy->limit,
-        RUN_FAILURE_KINDS(X)
-#undef X
-    };
-    return limits[kind];
-}
-
 /* Before the attempt that follows the `row`th short one in a row. */
 static nanoseconds pause_after(int row, uint64_t random) {
     if (row <= 1) return 0;
@@ -22,9 +13,13 @@ static nanoseconds pause_after(int row, uint64_t random) {
 
 bool retry_next(struct retry *retry, const struct failure_policy *policy, enum failure_kind kind,
                 nanoseconds lasted, uint64_t random, nanoseconds *pause) {
-    int limit = failure_limit(policy, kind);
+    const int limits[] = {
+#define X(name, limit) [name] = policy->limit,
+        RUN_FAILURE_KINDS(X)
+#undef X
+    };
     if (retry->counts[kind] < INT32_MAX) retry->counts[kind]++;
-    if (limit >= 0 && retry->counts[kind] > limit) return false;
+    if (limits[kind] >= 0 && retry->counts[kind] > limits[kind]) return false;
     if (lasted >= RETRY_SHORT) retry->row = 0;
     if (retry->row < INT32_MAX) retry->row++;
     *pause = pause_after(retry->row, random);

@@ -20,12 +20,6 @@ struct object {
     uintptr_t begin, end; /* of its executable segments */
 };
 
-static void write_hex(const unsigned char *bytes, size_t size, char id[ID_SIZE]) {
-    if (size > (ID_SIZE - 1) / 2) size = (ID_SIZE - 1) / 2;
-    for (size_t i = 0; i < size; i++)
-        (void)snprintf(id + 2 * i, 3, "%02x", bytes[i]);
-}
-
 /* Looks for NT_GNU_BUILD_ID among the notes of a segment; their parts are padded to four bytes. */
 static bool read_build_id(const unsigned char *notes, size_t size, char id[ID_SIZE]) {
     for (size_t at = 0; at + sizeof(ElfW(Nhdr)) <= size;) {
@@ -35,7 +29,8 @@ static bool read_build_id(const unsigned char *notes, size_t size, char id[ID_SI
         size_t next = text + ((note.n_descsz + 3u) & ~3u);
         if (next > size) return false;
         if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && memcmp(notes + name, "GNU", 4) == 0) {
-            write_hex(notes + text, note.n_descsz, id);
+            for (size_t i = 0; i < note.n_descsz && i < (ID_SIZE - 1) / 2; i++)
+                (void)snprintf(id + 2 * i, 3, "%02x", notes[text + i]);
             return note.n_descsz > 0;
         }
         at = next;
