@@ -138,8 +138,8 @@ static bool change_over(struct log_view *logs, struct shown_log *file) {
         path = NULL;
         return false;
     }
-    if (fstat(file->fd, &old) < 0 || stat(path, &new) < 0 || old.st_ino == new.st_ino) return false;
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fstat(file->fd, &old) < 0 || lstat(path, &new) < 0 || old.st_ino == new.st_ino) return false;
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return false;
     int64_t end = place_in_log(file->fd, lseek(file->fd, 0, SEEK_CUR), &mark_end, &left_out);
     (void)place_in_log(fd, 0, &mark_end, &left_out);
@@ -213,8 +213,10 @@ static int add_file(struct log_view *logs, const char *name, int rank, bool tail
     if (ARRAY_GROW(logs->files, logs->n) < 0 || asprintf(&path, "%s/%s", logs->directory, name) < 0)
         return ty_fail_memory(err);
     struct stat status;
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0) return ty_fail(err, -errno, "cannot read %.300s: %s", path, strerror(errno));
+    /* A link is none that we made, and may lead to what whoever looks may read, and its owner may not. */
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno != ELOOP) return ty_fail(err, -errno, "cannot read %.300s: %s", path, strerror(errno));
+    if (fd < 0) return ty_fail(err, TY_ECORRUPT, "cannot read %.300s: it is a link", path);
     if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode)) {
         (void)close(fd);
         return ty_fail(err, TY_ECORRUPT, "cannot read %.300s: it is no regular file", path);

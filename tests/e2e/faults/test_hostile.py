@@ -96,6 +96,18 @@ class Hostile(FaultCase):
         process.terminate()
         self.assert_status(143, self.finish(process))
 
+    def test_a_link_in_place_of_a_log(self):
+        """X7: it may lead to what whoever looks may read, and the run's owner may not."""
+        self.assert_status(0, self.finish(self.shell("echo hello", "--name", "r")))
+        log = os.path.join(self.storage, "r", "logs", "rank-0.log")
+        self.assertIn("hello", self.told("logs", "r"))
+        os.unlink(log)
+        os.symlink(self.write("work/secret", "precious\n"), log)
+        refused = self.trainyard("logs", "r", "--storage-path", self.storage)
+        self.assertNotEqual(0, refused.status)
+        self.assertNotIn("precious", refused.out)
+        self.assertIn("rank-0.log: it is a link", refused.err)
+
     def test_links_in_the_way_of_what_is_written_beside_a_file(self):
         """X7: a file appears whole under its name; what others planted beside it is not written through."""
         self.assert_status(0, self.finish(self.shell(REPORT + "loss=1", "--name", "r")))
