@@ -39,7 +39,7 @@ char *json_format(const json_t *tree, size_t flags) {
     for (const char *at = text; at != NULL && *at != '\0';) {
         bool number = *at == '-' || (*at >= '0' && *at <= '9');
         size_t size = *at == '"' ? string_size(at) : number ? strspn(at, "+-.eE0123456789") : 1;
-        if (number && strcspn(at, ".eE") < size)
+        if (number && strspn(at, "+-0123456789") < size)
             add_real(at, size, &out);
         else
             buffer_append(&out, at, size);
