@@ -1,13 +1,19 @@
-/* Their words are read from /proc, and cut: a line is to be read by a person. */
+/* The words of processes are read from /proc, and cut: a line is to be read by a person. A wrapper is known by
+ * its program, when that is a shell, or by the system call in which it waits. */
 #include "agent/leftovers.h"
 
 #include <dirent.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/process.h"
+#include "base/str.h"
+
+/* -- what is left behind */
 
 enum { NAMED_MAX = 4, WORDS_SHOWN = 60 };
 
@@ -43,4 +49,53 @@ size_t leftovers_describe(pid_t group, struct buffer *out) {
     buffer_printf(out, "%zu process%s: %s%s", n, n == 1 ? "" : "es", names.failed || n == 0 ? "?" : names.data,
                   n > NAMED_MAX ? ", ..." : "");
     return n;
+}
+
+/* -- who hears a stop */
+
+enum { CHILDREN_MAX = 64, DEPTH_MAX = 16 };
+
+struct listeners {
+    int signal_number;
+    pid_t *pids;
+    size_t n, max;
+};
+
+static bool is_shell(pid_t pid) {
+    static const char *const shells[] = {"sh", "bash", "dash", "ash", "ksh", "zsh", "busybox", "fish"};
+    char program[PROCESS_PROGRAM];
+    if (!process_program(pid, program)) return false;
+    for (size_t i = 0; i < ARRAY_SIZE(shells); i++)
+        if (str_equal(program, shells[i])) return true;
+    return false;
+}
+
+/* A shell comes to its own handler only when the command that it waits for has ended: its children are told as
+ * well. */
+static void look_at(struct listeners *listeners, pid_t pid, int depth) {
+    pid_t children[CHILDREN_MAX];
+    bool handles = process_catches(pid, listeners->signal_number), shell = is_shell(pid);
+    if (handles && listeners->n < listeners->max) listeners->pids[listeners->n++] = pid;
+    if (depth == DEPTH_MAX || (!shell && (handles || !process_waits_for_child(pid)))) return;
+    int n = process_children(pid, children, CHILDREN_MAX);
+    for (int i = 0; i < n; i++)
+        look_at(listeners, children[i], depth + 1);
+}
+
+bool listeners_take_term_alone(pid_t worker) {
+    pid_t pids[LISTENERS_MAX];
+    size_t n = listeners_find(worker, SIGTERM, pids, LISTENERS_MAX);
+    for (size_t i = 0; i < n; i++)
+        /* A shell handles SIGINT for itself while it waits, whatever its script does. */
+        if (!process_catches(pids[i], SIGTERM) || (process_catches(pids[i], SIGINT) && !is_shell(pids[i])))
+            return false;
+    return n > 0;
+}
+
+size_t listeners_find(pid_t worker, int signal_number, pid_t *pids, size_t max) {
+    struct listeners listeners = {.signal_number = signal_number, .pids = pids, .max = max};
+    look_at(&listeners, worker, 0);
+    bool wraps = listeners.n == 0 && (is_shell(worker) || process_waits_for_child(worker));
+    if (listeners.n == 0 && !wraps && max > 0) pids[listeners.n++] = worker;
+    return listeners.n;
 }

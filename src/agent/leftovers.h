@@ -1,5 +1,5 @@
 /* The processes beside a worker: what one that ended well left in its group (jobs in the background, as an
- * upload that goes on), and who of a living one's hears a stop (listeners.c). */
+ * upload that goes on), and which of a living one's hear a stop. */
 #ifndef AGENT_LEFTOVERS_H
 #define AGENT_LEFTOVERS_H
 

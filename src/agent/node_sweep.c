@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/process.h"
 
@@ -23,7 +24,7 @@ struct relative {
 
 struct process_table {
     struct relative *items; /* once read, in the order of their pids */
-    size_t n, capacity;
+    size_t n;
 };
 
 static int compare_pids(const void *a, const void *b) {
@@ -35,13 +36,7 @@ static void read_processes(struct process_table *table) {
     DIR *proc = opendir("/proc");
     if (proc == NULL) return;
     for (pid_t pid; (pid = process_next(proc)) > 0;) {
-        if (table->n == table->capacity) {
-            size_t capacity = 2 * table->capacity + 256;
-            struct relative *items = reallocarray(table->items, capacity, sizeof *items);
-            if (items == NULL) break;
-            table->items = items;
-            table->capacity = capacity;
-        }
+        if (ARRAY_GROW(table->items, table->n) < 0) break;
         struct process process;
         (void)process_read(pid, &process);
         table->items[table->n++] = (struct relative){.pid = pid, .parent = process.parent};

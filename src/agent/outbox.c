@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/log.h"
 
@@ -85,17 +86,6 @@ void outbox_wake(struct outbox *outbox) {
     (void)loop_timer_start(outbox->loop, &outbox->wake, 0);
 }
 
-/* Room for one more item; false when memory is short. */
-static bool make_room(void **items, size_t n, size_t *capacity, size_t item_size) {
-    if (n < *capacity) return true;
-    size_t wanted = *capacity > 0 ? 2 * *capacity : 16;
-    void *bigger = reallocarray(*items, wanted, item_size);
-    if (bigger == NULL) return false;
-    *items = bigger;
-    *capacity = wanted;
-    return true;
-}
-
 static void free_event(Wire__WorkerEvent *event) {
     if (event->text != protobuf_c_empty_string) free(event->text);
     free(event->tail.data);
@@ -105,8 +95,7 @@ void outbox_event(struct outbox *outbox, Wire__WorkerEvent event) {
     bool late = event.kind == WIRE__WORKER_EVENT__KIND__EXITED || event.kind == WIRE__WORKER_EVENT__KIND__GONE;
     struct outbox_events *events = late ? &outbox->late : &outbox->early;
     event.time = clock_wall();
-    if (outbox->channel == NULL ||
-        !make_room((void **)&events->items, events->n, &events->capacity, sizeof *events->items)) {
+    if (outbox->channel == NULL || ARRAY_GROW(events->items, events->n) < 0) {
         outbox->failed = true;
         free_event(&event);
         return;
@@ -117,8 +106,7 @@ void outbox_event(struct outbox *outbox, Wire__WorkerEvent event) {
 
 void outbox_report(struct outbox *outbox, Wire__Report report, const void *bytes, size_t size) {
     size_t offset = outbox->bytes.size;
-    if (outbox->channel == NULL || !make_room((void **)&outbox->reports, outbox->n_reports,
-                                              &outbox->reports_capacity, sizeof *outbox->reports)) {
+    if (outbox->channel == NULL || ARRAY_GROW(outbox->reports, outbox->n_reports) < 0) {
         outbox->failed = true;
         return;
     }
@@ -212,7 +200,6 @@ static void send_reports(struct outbox *outbox) {
     if (outbox->bytes.capacity <= KEPT_BYTES && !outbox->bytes.failed) return;
     buffer_done(&outbox->bytes);
     free(TAKE(outbox->reports));
-    outbox->reports_capacity = 0;
 }
 
 void outbox_send_behind(struct outbox *outbox, const Wire__Message *message) {

@@ -21,7 +21,7 @@ struct source {
 
 struct outbox_events {
     Wire__WorkerEvent *items;
-    size_t n, capacity;
+    size_t n;
     size_t bytes; /* of their tails */
 };
 
@@ -32,7 +32,7 @@ struct outbox { /* zero-initialised but for `loop` and `channel` */
     struct loop_timer wake;
     struct outbox_events early, late; /* before and after the reports */
     Wire__Report *reports;            /* their bytes are offsets into `bytes` until they are sent */
-    size_t n_reports, reports_capacity;
+    size_t n_reports;
     struct buffer bytes;
     bool failed; /* something was lost, for want of memory, and nothing is sent any more */
 };

@@ -139,7 +139,7 @@ enum worker_process_stop {
 #undef X
 };
 
-/* Signs of life, as they were when the worker last showed one, and at the look that is on (vitals.c). */
+/* Signs of life, as they were when the worker last showed one, and at the look that is on (hang.c). */
 struct vitals {
     uint64_t output, ticks, members;
     uint64_t next_ticks, next_members;

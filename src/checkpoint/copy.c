@@ -21,7 +21,7 @@
  * cost a commit of the file system's journal each. */
 enum { SYNC_EACH = 64 };
 
-int copy_fail(const struct copy *copy, const struct tree_entry *entry, int code, ty_error *err) {
+static int fail(const struct copy *copy, const struct tree_entry *entry, int code, ty_error *err) {
     struct statvfs fs;
     if ((code != ENOSPC && code != EDQUOT) || fstatvfs(copy->own, &fs) < 0)
         return ty_fail(err, -code, "cannot copy %s/%s to %s: %s", copy->source, entry->path, copy->staging,
@@ -29,6 +29,43 @@ int copy_fail(const struct copy *copy, const struct tree_entry *entry, int code,
     return ty_fail(err, -code, "cannot copy %s/%s to %s: %s: it needs %lld bytes, %llu are free", copy->source,
                    entry->path, copy->staging, strerror(code), (long long)entry->status.st_size,
                    (unsigned long long)fs.f_bavail * fs.f_frsize);
+}
+
+/* -- one regular file, copied or linked; what fails may leave half a file, which goes with the directory */
+
+static int sync_large(int fd, const struct digest *digest) {
+    return digest->size >= COPY_SYNC_AT_ONCE && fsync(fd) < 0 ? -errno : 0;
+}
+
+static int fill(struct copy *copy, int from, const struct stat *status, const char *path,
+                struct digest *digest) {
+    CLEANUP_FD int to = openat(copy->own, path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (to < 0) return -errno;
+    int result = bytes_copy(&copy->bytes, from, status, to, digest);
+    if (result == 0 && fchmod(to, status->st_mode & 0777) < 0) result = -errno;
+    return result < 0 ? result : sync_large(to, digest);
+}
+
+/* Without a byte copied; TRY_COPY where the file system cannot (another one, no links, too many). */
+enum { TRY_COPY = 1 };
+static int link_file(struct copy *copy, const struct tree_entry *entry, struct digest *digest) {
+    struct stat status;
+    if (linkat(entry->directory, entry->name, copy->own, entry->path, 0) < 0) return TRY_COPY;
+    CLEANUP_FD int fd = tree_open_file(copy->own, entry->path);
+    if (fd < 0) return fd;
+    if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode)) return -ESTALE;
+    int result = bytes_digest(&copy->bytes, fd, digest);
+    return result < 0 ? result : sync_large(fd, digest);
+}
+
+static int take_file(struct copy *copy, const struct tree_entry *entry, struct digest *digest, ty_error *err) {
+    struct stat status;
+    CLEANUP_FD int from = tree_open_file(entry->directory, entry->name);
+    if (from < 0) return fail(copy, entry, -from, err);
+    if (fstat(from, &status) < 0 || !S_ISREG(status.st_mode)) return fail(copy, entry, ESTALE, err);
+    int result = copy->give ? link_file(copy, entry, digest) : TRY_COPY;
+    if (result == TRY_COPY) result = fill(copy, from, &status, entry->path, digest);
+    return result < 0 ? fail(copy, entry, -result, err) : 0;
 }
 
 /* -- what was copied */
@@ -52,12 +89,12 @@ static bool is_same(const struct stat *one, const struct stat *other) {
 static int copy_link(struct copy *copy, const struct tree_entry *entry, struct copied *copied, ty_error *err) {
     char target[PATH_MAX];
     int result = tree_read_link(entry->directory, entry->name, target);
-    if (result < 0) return copy_fail(copy, entry, -result, err);
+    if (result < 0) return fail(copy, entry, -result, err);
     result = tree_check_link(copy->source, entry, target, err);
     if (result < 0) return result;
     copied->target = strdup(target);
     if (copied->target == NULL) return ty_fail_memory(err);
-    return symlinkat(target, copy->own, entry->path) == 0 ? 0 : copy_fail(copy, entry, errno, err);
+    return symlinkat(target, copy->own, entry->path) == 0 ? 0 : fail(copy, entry, errno, err);
 }
 
 static int copy_entry(void *context, enum tree_visit visit, const struct tree_entry *entry, ty_error *err) {
@@ -73,10 +110,10 @@ static int copy_entry(void *context, enum tree_visit visit, const struct tree_en
             return ty_fail(err, TY_EUSAGE, "the checkpoint %s holds the directory %s into which it is copied",
                            copy->source, copy->staging);
         if (mkdirat(copy->own, entry->path, (entry->status.st_mode & 0777) | 0700) == 0) return 0;
-        return copy_fail(copy, entry, errno, err);
+        return fail(copy, entry, errno, err);
     }
     if (S_ISLNK(entry->status.st_mode)) return copy_link(copy, entry, copied, err);
-    return copy_file(copy, entry, &copied->digest, err);
+    return take_file(copy, entry, &copied->digest, err);
 }
 
 /* -- the sync: directories, and with them the names of files and links, are synced when the checkpoint is

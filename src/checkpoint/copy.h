@@ -1,4 +1,4 @@
-/* What the parts of checkpoint_copy share: the tree (copy.c), one regular file of it (copy_file.c), and how
+/* What the parts of checkpoint_copy share: the tree and each file of it (copy.c), and how
  * what was copied gets to the other ranks' files (gather.c). */
 #ifndef CHECKPOINT_COPY_H
 #define CHECKPOINT_COPY_H
@@ -71,16 +71,11 @@ struct copy {
     size_t n;
 };
 
-/* Copies a regular file to its place; `digest` tells what was copied. */
-int copy_file(struct copy *copy, const struct tree_entry *entry, struct digest *digest, ty_error *err);
-
 /* Makes this rank's directory, which lies at `own`, the staging directory where no other rank was first;
  * otherwise moves each entry that is new there, and the others must be equal or give way. Where it fails some
  * may have been moved. */
 int copy_gather(struct copy *copy, const char *own, ty_error *err);
 /* Takes back what is in the staging directory by now; directories that hold files of other ranks stay. */
 void copy_withdraw(const struct copy *copy);
-
-int copy_fail(const struct copy *copy, const struct tree_entry *entry, int code, ty_error *err);
 
 #endif

@@ -7,6 +7,7 @@
 #ifndef CONTROLLER_INPUT_H
 #define CONTROLLER_INPUT_H
 
+#include <signal.h>
 #include <stdint.h>
 #include <termios.h>
 
@@ -19,9 +20,9 @@ struct input { /* zero-initialised: nobody gets any */
     void *context;
     int rank;               /* who gets it, or RANK_ALL */
     int fd;                 /* an open file of its own where that could be had */
-    struct termios modes;   /* of a terminal that gives each key as it is hit, and shows none */
-    bool by_key;            /* it does: these are to be restored */
-    bool owned;             /* it was */
+    struct termios modes;   /* the terminal's own, to be restored where keys are read one by one */
+    bool by_key;            /* the terminal gives each key as it is hit, and shows none */
+    bool owned;             /* `fd` was opened anew */
     bool ended;             /* nothing more comes */
     uint64_t passed;        /* bytes, in all */
     struct reader *readers; /* one for each rank of the attempt */
@@ -45,5 +46,22 @@ void input_started(struct input *input, uint32_t rank);
 void input_taken(struct input *input, uint32_t rank, uint64_t size);
 /* It reads no more. */
 void input_left(struct input *input, uint32_t rank);
+
+/* The size of the driver's terminal, which those of workers follow (--pty). SIGWINCH tells of another. */
+
+struct window { /* zero-initialised follows nothing */
+    struct loop *loop;
+    struct loop_signal signal;
+    struct sigaction saved;
+    void (*send)(void *context, const Wire__Message *message);
+    void *context;
+};
+
+/* Of whichever standard descriptor is a terminal; zeros without one. */
+void window_measure(uint32_t *rows, uint32_t *columns);
+/* `send` takes a message for all agents. */
+void window_open(struct window *window, struct loop *loop,
+                 void (*send)(void *context, const Wire__Message *message), void *context);
+void window_close(struct window *window);
 
 #endif

@@ -27,10 +27,6 @@ struct live {                /* zero-initialised is empty */
     size_t n;
 };
 
-/* What stands there now; nothing any more when `size` is 0. */
-void live_set(struct live *live, uint32_t rank, uint32_t stream, const void *text, size_t size);
-void live_clear(struct live *live); /* frees as well */
-
 struct progress {
     struct loop *loop;
     const struct run *run;

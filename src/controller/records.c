@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/array.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "controller/run_lock.h"
@@ -34,7 +35,7 @@ struct batch {
     struct journal *journal;
     int lock; /* of the run */
     struct row *rows;
-    size_t n, room;
+    size_t n;
     struct buffer texts;
     bool durable, last; /* last: the journal is finished behind it */
     bool cut;           /* the journal came to nothing under it */
@@ -277,14 +278,7 @@ static struct batch *make_batch(struct records *records) {
 }
 
 static struct row *add_row(struct batch *batch) {
-    if (batch->n == batch->room) {
-        size_t room = batch->room > 0 ? 2 * batch->room : 8;
-        struct row *grown = reallocarray(batch->rows, room, sizeof *grown);
-        if (grown == NULL) return NULL;
-        batch->rows = grown;
-        batch->room = room;
-    }
-    return &batch->rows[batch->n++];
+    return ARRAY_GROW(batch->rows, batch->n) < 0 ? NULL : &batch->rows[batch->n++];
 }
 
 static ssize_t add_text(struct batch *batch, const char *text, size_t size) {

@@ -22,7 +22,6 @@
 #include "controller/records.h"
 #include "controller/run_lock.h"
 #include "controller/sink.h"
-#include "controller/window.h"
 #include "run/chaos.h"
 #include "run/replay.h"
 #include "run/run.h"

@@ -1,6 +1,6 @@
 /* The keeper of an agent that joined: starts it, hands signals on, ends it when it is stopped for too long, and
  * leaves when nothing is left of it. */
-#include "engine/join_keeper.h"
+#include "engine/join_node.h"
 
 #include <dirent.h>
 #include <errno.h>

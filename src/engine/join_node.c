@@ -25,7 +25,6 @@
 #include "cluster/lease.h"
 #include "engine/address.h"
 #include "engine/description.h"
-#include "engine/join_keeper.h"
 #include "wire/channel.h"
 #include "wire/tls.h"
 

@@ -1,8 +1,13 @@
-/* Being asked to stop: the run sends SIGTERM. Until the program asks for the first time SIGTERM ends it, as in
- * any program. */
+/* Being asked to stop, the reason of a stop, and signs of life. The run sends SIGTERM; until the program asks
+ * for the first time whether it is to stop, SIGTERM ends it, as in any program. */
 #include <signal.h>
+#include <stdlib.h>
+#include <time.h>
 
 #include "worker/worker.h"
+
+#include "base/duration.h"
+#include "base/str.h"
 
 static volatile sig_atomic_t stop_requested;
 
@@ -20,4 +25,41 @@ bool ty_stop_requested(ty_worker *worker) {
         taken_over = sigaction(SIGTERM, &action, NULL) == 0;
     }
     return stop_requested != 0;
+}
+
+/* Nobody counts heartbeats: one in so long says as much as a thousand. */
+static const nanoseconds HEARTBEAT_INTERVAL = 100 * NS_PER_MS;
+
+/* To a few milliseconds, for the price of a few nanoseconds. */
+static nanoseconds coarse_clock(void) {
+    struct timespec now;
+    if (clock_gettime(CLOCK_MONOTONIC_COARSE, &now) < 0) return clock_monotonic();
+    return now.tv_sec * NS_PER_S + now.tv_nsec;
+}
+
+int ty_heartbeat(ty_worker *worker, ty_error *err) {
+    static const char line[] = "heartbeat\n";
+    nanoseconds now = coarse_clock();
+    if (worker->heartbeat > 0 && now - worker->heartbeat < HEARTBEAT_INTERVAL) return 0;
+    struct link *link;
+    int rc = worker_link(worker, &link, err);
+    if (rc == 0) rc = link_post(link, line, sizeof line - 1, err);
+    if (rc == 0) worker->heartbeat = now;
+    return rc;
+}
+
+int ty_preemption(ty_worker *worker, char **json, ty_error *err) {
+    struct buffer text = {0};
+    if (!ty_stop_requested(worker)) return 0;
+    buffer_clear(&worker->line);
+    buffer_text(&worker->line, "preemption\n");
+    int rc = worker_request(worker, &text, err);
+    if (rc == 0 && str_equal(worker->answer.data, "none")) {
+        buffer_done(&text);
+        return 0;
+    }
+    if (rc == 0) *json = buffer_take(&text);
+    if (rc == 0 && *json == NULL) rc = ty_fail_memory(err);
+    buffer_done(&text);
+    return rc < 0 ? rc : 1;
 }
