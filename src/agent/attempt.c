@@ -31,7 +31,7 @@ void attempt_refuse(struct node_run *run, const Wire__Launch *body, const char *
 void attempt_stop(struct node_run *run, enum worker_process_stop how) {
     bool kill = how == STOP_KILLED;
     run->killing |= kill;
-    /* It came while the attempt before it was still being cleared away. */
+    /* A launch that came while the attempt before it was still being cleared away. */
     if (run->next != NULL) {
         attempt_refuse(run, run->next, "stopped before it was started", true);
         wire__launch__free_unpacked(TAKE(run->next), NULL);

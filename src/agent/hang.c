@@ -31,7 +31,7 @@ static bool has_words(const struct worker_channel *channel) {
     return channel->source.fd >= 0 && ioctl(channel->source.fd, FIONREAD, &size) == 0 && size > 0;
 }
 
-/* It is not its turn to say something. */
+/* It is not the worker's turn to say something. */
 static bool is_excused(const struct worker_process *worker) {
     if (worker->pty.outbox != NULL && worker->pty.client_fd >= 0) return true; /* somebody looks into it */
     for (const struct worker_channel *channel = worker->speaker.channels; channel != NULL;

@@ -13,8 +13,8 @@
  * can be printed. */
 size_t leftovers_describe(pid_t group, struct buffer *out);
 
-/* Who of a worker's processes is told to stop. A worker that handles the signal is told alone, so that what it
- * has started, as the loaders of its data, goes on working while it saves. A shell, or another process that
+/* Which of a worker's processes are told to stop. A worker that handles the signal is told alone, so that what
+ * it has started, as the loaders of its data, goes on working while it saves. A shell, or another process that
  * does no more than wait for a child, does not pass a signal on: the processes that it started are looked at in
  * its place, down to the first on each branch that handles the signal. */
 

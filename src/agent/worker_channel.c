@@ -269,7 +269,7 @@ static void read_some(struct worker_channel *channel) {
     }
 }
 
-/* Its worker is gone: what lies in the socket now is read on, whatever a stranger adds. */
+/* The channel's worker is gone: what lies in the socket now is read on, whatever a stranger adds. */
 static void begin_end(struct worker_channel *channel) {
     int size = 0;
     drop_answers(channel);

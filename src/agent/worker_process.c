@@ -445,8 +445,8 @@ void worker_process_stop(struct worker_process *worker, enum worker_process_stop
     if (worker->stage == PROCESS_PLANNED)
         fail_start(worker, TY_EINTERRUPTED, "stopped before it was started");
     else if (worker->stage == PROCESS_ASKED) {
-        /* It is stopped as soon as its pid is known; a template that does not tell it within the grace is
-         * ended. */
+        /* The worker is stopped as soon as its pid is known; a template that does not tell the pid within the
+         * grace is ended. */
         if (how > worker->stop) {
             if (how == STOP_KILLED || worker->stop == STOP_NONE)
                 start_deadline(worker, how == STOP_KILLED ? 0 : grace);

@@ -190,7 +190,7 @@ void worker_process_stop(struct worker_process *worker, enum worker_process_stop
  * left alone. */
 void worker_process_disturb(struct worker_process *worker, Wire__Disturb__Kind kind, nanoseconds length);
 
-/* It was reaped with this status. `peak_kib` is the most memory that it used. */
+/* The process was reaped with this status. `peak_kib` is the most memory that it used. */
 void worker_process_reaped(struct worker_process *worker, int wait_status, long peak_kib);
 
 /* Some process was reaped: looks whether this exited child's group is empty now. */

@@ -42,7 +42,7 @@ long worker_request_handle(struct worker_channel *channel, char *line, size_t si
 /* The channel was closed: a checkpoint that was begun over it and not committed is given up. */
 void worker_request_abandon(struct worker_channel *channel);
 
-/* It was closed while it waited for the store: nobody wants the answer any more. */
+/* The channel was closed while it waited for the store: nobody wants the answer any more. */
 void worker_request_forget(struct worker_channel *channel);
 
 /* Adds an answer, a newline is put behind it. */
@@ -95,9 +95,9 @@ char *worker_request_word(struct worker_request *request);
  * one is dropped). */
 long worker_request_value(struct worker_request *request, ProtobufCBinaryData *value);
 
-/* Answers, and is a handler's result: it was wrong, and why. */
+/* Answers, and is a handler's result: the request was wrong, and why. */
 long worker_request_refuse(struct worker_request *request, const char *why);
-/* It was right, but memory is short; of words in turn. */
+/* The request was right, but memory is short; of words in turn. */
 long worker_request_fail_memory(struct worker_request *request);
 
 #endif

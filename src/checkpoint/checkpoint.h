@@ -146,7 +146,7 @@ void checkpoint_swept_done(struct checkpoint_swept *swept);
 void checkpoint_sweep_staging(const char *run_path, int attempt);
 void checkpoint_sweep_given(const char *run_path, int attempt);
 
-/* Its files and their bytes as the manifest lists them; false when there is none that can be read. */
+/* A checkpoint's files and their bytes as the manifest lists them; false when no manifest can be read. */
 bool checkpoint_measure(const char *path, size_t *n_files, int64_t *bytes);
 
 /* Checks a committed checkpoint against its manifest: TY_ECORRUPT names the first file that is missing, short

@@ -44,7 +44,7 @@ struct published {
     ty_error error;
 };
 
-/* Who hears of each commit that has come to its end: on the loop, when its row is written, or by
+/* The listener hears of each commit that has come to its end: on the loop, when its row is written, or by
  * checkpoints_settle. */
 void checkpoints_listen(struct checkpoints *checkpoints,
                         void (*listener)(void *context, struct published *published), void *context);

@@ -161,7 +161,8 @@ static void fail_entry(struct published *made, const ty_error *why) {
     made->result = fail_unrecorded(made->number, why, &made->error);
 }
 
-/* Who waits for it is answered before the rows of those that go make their way, which is as long. */
+/* Workers that wait for the commit are answered before the rows of the checkpoints that go are written, which
+ * takes as long again. */
 static void end_entry(void *context, const char *metrics) {
     struct checkpoints *checkpoints = context;
     struct published made = checkpoints->entry.made;

@@ -34,17 +34,17 @@ struct input { /* zero-initialised: nobody gets any */
 /* `rank` as of the setting. `send` takes a message for the agent of a rank. */
 void input_open(struct input *input, struct loop *loop, int rank,
                 void (*send)(void *context, uint32_t rank, const Wire__Message *message), void *context);
-/* Who gets it has a terminal of its own, which shows what is typed: ours is to give each key as it is hit, but
- * for those that are signals, and to show none. */
+/* The worker that gets the input has a terminal of its own, which shows what is typed: ours is to give each key
+ * as it is hit, but for those that are signals, and to show none. */
 void input_by_key(struct input *input);
 void input_close(struct input *input);
 
 /* An attempt of so many ranks begins. */
 void input_begin(struct input *input, uint32_t n, int attempt);
 void input_started(struct input *input, uint32_t rank);
-/* Its pipe took so many bytes more. */
+/* The pipe of that worker took so many bytes more. */
 void input_taken(struct input *input, uint32_t rank, uint64_t size);
-/* It reads no more. */
+/* That worker reads no more. */
 void input_left(struct input *input, uint32_t rank);
 
 /* The size of the driver's terminal, which those of workers follow (--pty). SIGWINCH tells of another. */

@@ -54,7 +54,7 @@ void output_write(struct ty_run *run, uint32_t rank, int stream, const uint8_t *
         progress_hide(&run->output.progress);
         sink_write(sink, bytes, size);
         if (size > 0) progress_wrote(&run->output.progress, stream, bytes[size - 1]);
-        /* Who goes away knows it; a full disk is told once. Nothing is lost: the logs have all. */
+        /* A reader that went away knows it; a full disk is told once. Nothing is lost: the logs have all. */
         if (sink->error != 0 && sink->error != EPIPE && sink->error != ECANCELED && !run->output.told) {
             run->output.told = true;
             log_warning("controller", "cannot write the workers' output: %s; it is in %s/logs",

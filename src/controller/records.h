@@ -45,7 +45,7 @@ bool records_busy(const struct records *records); /* something is gathered or be
 bool records_full(const struct records *records); /* too much is gathered: no more should be */
 struct storage *records_storage(const struct records *records); /* what the thread is at */
 
-/* Who hears whenever something was written, on the loop, by storage_take. */
+/* `written` is called whenever something was written, on the loop, by storage_take. */
 void records_listen(struct records *records, void (*written)(void *context), void *context);
 /* Calls back once, on the loop, when all rows that were taken until now are written or have failed: see
  * records_error. `metrics`: of the checkpoint among them, as it is on record; borrowed, NULL without. One at a

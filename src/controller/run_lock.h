@@ -20,7 +20,7 @@ struct run_lock; /* opaque */
 
 /* Takes the run in the directory `path`. TY_EEXISTS where another controller has it, and says who. */
 int run_lock_take(const char *path, struct run_lock **out, ty_error *err);
-/* Its open file: the run is held as long as a copy of it is. Borrowed. */
+/* The lock's open file: the run is held as long as a copy of the descriptor is open. Borrowed. */
 int run_lock_fd(const struct run_lock *lock);
 /* Lets go; the file goes, unless a copy of the descriptor holds the run on, or with `leave`, where the storage
  * does not answer. NULL is fine. */

@@ -381,7 +381,7 @@ static int copy_nodes(struct branch *branch, const struct branch_node *nodes, si
     return 0;
 }
 
-/* It belongs to the others from the first moment on. */
+/* The branch is in the list from the first moment on, so that whatever ends the others ends it too. */
 static int start_branch(struct branches *branches, const struct branch_node *nodes, size_t n, ty_error *err) {
     struct branch *branch = calloc(1, sizeof *branch);
     if (branch == NULL) return ty_fail_memory(err);

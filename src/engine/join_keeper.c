@@ -22,7 +22,7 @@
 #include "base/str.h"
 #include "wire/channel.h"
 
-/* Its lease has run out then, and the controller has not given it up yet. */
+/* A stopped agent's lease has run out then, and the controller has not given the node up yet. */
 #define STOPPED_LIMIT (CHANNEL_LEASE + NS_PER_S)
 #define SWEEP_LIMIT (5 * NS_PER_S)
 /* For the controller to be found again: where only the agent died it answers, or is gone too. */

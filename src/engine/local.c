@@ -78,7 +78,7 @@ static int start_process(const char *command, struct engine_handle *handle, ty_e
     return 0;
 }
 
-/* It serves this run only: the copy is of this moment. */
+/* A copied agent serves this run only: the copy is of this moment. */
 static int start_copied(const struct engine_agent *agent, const Wire__Start *start, int lease_fd,
                         struct engine_handle *handle, ty_error *err) {
     struct engine_handle made;

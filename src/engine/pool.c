@@ -42,7 +42,7 @@ static bool executes(const struct engine_handle *handle, const char *command) {
            running.st_ino == wanted.st_ino;
 }
 
-/* It ends when its channel closes. */
+/* An agent ends when its channel closes. */
 void pool_drop(struct engine_handle *handle) {
     if (handle->channel_fd >= 0) (void)close(TAKE_FD(handle->channel_fd));
     (void)kernel_reap(handle->pidfd, handle->pid, END_LIMIT_MS, NULL);

@@ -143,8 +143,8 @@ static int join_index(int fd) {
     return rc;
 }
 
-/* Its owner's alone: who can open it can lock it, and a lock for reading is enough to keep the writer from
- * writing. Other users' readers need none. */
+/* The index is its owner's alone: whoever can open it can lock it, and a lock for reading is enough to keep the
+ * writer from writing. Other users' readers need none. */
 static int open_index(struct held *held) {
     CLEANUP_FREE char *path = NULL;
     int rc = index_path(held, &path);

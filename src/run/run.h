@@ -100,7 +100,7 @@ struct run_commit {
     size_t n;
 };
 
-/* Who runs where in an attempt of an elastic run. A node keeps its number for the run's life; in some
+/* Which rank runs where in an attempt of an elastic run. A node keeps its number for the run's life; in some
  * attempts it has no workers. */
 struct run_layout {
     uint32_t n_workers; /* 0: the fewest that the run wants do not fit */

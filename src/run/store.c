@@ -43,7 +43,7 @@ struct store_entry {
     uint32_t n_awaited; /* ranks that live and have not made them */
 };
 
-/* Who lacks so many reports, kept until a rank makes one or ends: a thousand ranks may ask it at a time. */
+/* The ranks that lack so many reports, kept until one reports or ends: a thousand ranks may ask at a time. */
 struct lacking {
     uint64_t reports; /* 0: nobody asked */
     uint32_t n;
@@ -425,7 +425,7 @@ void store_report(struct store *store, uint32_t rank) {
     tidy(store, key);
 }
 
-/* Who lives and has not made so many reports. */
+/* The ranks that live and have not made so many reports. */
 static const struct lacking *find_lacking(struct store *store, uint64_t reports) {
     if (store->lacking.reports == reports) return &store->lacking;
     struct idset ranks = {0};
@@ -601,7 +601,7 @@ void store_ask(struct store *store, const struct store_request *request, nanosec
     tidy(store, request->key);
 }
 
-/* Who waits for one key; adds them to `all`. The number of them. */
+/* Names the ranks that wait for one key, and adds them to `all`. The number of them. */
 static size_t name_waiters(const struct store_entry *entry, const char *key, struct idset *all,
                            uint32_t *lowest, struct buffer *out) {
     struct idset ranks = {0};

@@ -152,7 +152,7 @@ static void forget(struct template *template, const struct template_event *event
     template->state = TEMPLATE_NONE;
 }
 
-/* It died before it was needed: another one may live. */
+/* The zygote died before it was needed: another one may live. */
 static void replace(struct template *template, const struct template_event *event) {
     template_end_process(&template->run);
     template->state = TEMPLATE_NONE;
