@@ -996,6 +996,34 @@ static void test_threads_with_communicators_of_their_own(void **state) {
     assert_all_well(2, world_run(2, LONG_ENOUGH, use_two_threads));
 }
 
+/* Rank 1 comes too late for a message, or for a call that was started. */
+static bool late_for_message;
+
+static int wait_for_the_late(struct comm_config *config, ty_error *err) {
+    ty_comm *comm;
+    ty_request *request = NULL;
+    int32_t number = 0;
+    place(config);
+    int rc = comm_create(config, &comm, err);
+    if (rc == 0 && config->rank == 1) usleep(2500 * 1000);
+    if (rc < 0 || config->rank == 1) return rc;
+    if (late_for_message) return ty_receive_tagged(comm, &number, 1, TY_INT32, 1, 4, err);
+    rc = ty_all_reduce_start(comm, &number, 1, TY_INT32, TY_SUM, &request, err);
+    return rc < 0 ? rc : ty_request_wait(&request, err);
+}
+
+static void test_late_for_what_was_started(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        late_for_message = i == 1;
+        const struct world_end *ends = world_run(2, NS_PER_S, wait_for_the_late);
+        assert_int_equal(ends[0].code, TY_ETIMEOUT);
+        assert_mentions(ends[0].error.message, "rank 1 did not come");
+        assert_mentions(ends[0].error.message,
+                        i == 1 ? "receive(count 1, int32, from 1, tag 4)" : "all_reduce");
+    }
+}
+
 static int start_wrongly(struct comm_config *config, ty_error *err) {
     ty_comm *comm;
     ty_request *first, *second;
@@ -1096,6 +1124,7 @@ int main(void) {
         TOGETHER_AND_APART(test_parts_that_differ),
         TOGETHER_AND_APART(test_a_peer_dies_in_each_call),
         {"test_strangers_are_sent_away", test_strangers_are_sent_away, set_apart, set_together, NULL},
+        TOGETHER_AND_APART(test_late_for_what_was_started),
         TOGETHER_AND_APART(test_threads_with_communicators_of_their_own),
         TOGETHER_AND_APART(test_messages_that_differ),
         TOGETHER_AND_APART(test_started_call_tells_its_error_at_the_end),
