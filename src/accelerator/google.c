@@ -66,16 +66,6 @@ static void from_environment(const char *name, char *value, size_t size) {
     if (text != NULL) (void)snprintf(value, size, "%s", text);
 }
 
-static void learn_host(struct tpu_host *host) {
-    const char *worker_id = getenv("TPU_WORKER_ID");
-    from_environment("TPU_ACCELERATOR_TYPE", host->pod_type, sizeof host->pod_type);
-    from_environment("TPU_TOPOLOGY", host->topology, sizeof host->topology);
-    from_environment("TPU_NAME", host->slice, sizeof host->slice);
-    host->worker_id = -1;
-    if (worker_id != NULL) (void)str_to_int64(worker_id, 0, INT32_MAX, &host->worker_id);
-    if (!environment_true("TPU_SKIP_MDS_QUERY")) metadata_fill(host);
-}
-
 static int set_label(struct inventory *inventory, const char *key, const char *value, ty_error *err) {
     if (value[0] == '\0') return 0;
     int result = labels_set(&inventory->labels, key, value, err);
@@ -96,7 +86,13 @@ static int add_slice_resources(struct inventory *inventory, const struct tpu_hos
 static int describe_host(struct inventory *inventory, ty_error *err) {
     struct tpu_host host = {0};
     char pod_type[32] = "";
-    learn_host(&host);
+    const char *id = getenv("TPU_WORKER_ID");
+    from_environment("TPU_ACCELERATOR_TYPE", host.pod_type, sizeof host.pod_type);
+    from_environment("TPU_TOPOLOGY", host.topology, sizeof host.topology);
+    from_environment("TPU_NAME", host.slice, sizeof host.slice);
+    host.worker_id = -1;
+    if (id != NULL) (void)str_to_int64(id, 0, INT32_MAX, &host.worker_id);
+    if (!environment_true("TPU_SKIP_MDS_QUERY")) metadata_fill(&host);
     if (tpu_pod_type(host.pod_type, pod_type, NULL) == 0) (void)tpu_type(pod_type, inventory->type);
     char worker_id[24] = "";
     if (host.worker_id >= 0) (void)snprintf(worker_id, sizeof worker_id, "%lld", (long long)host.worker_id);

@@ -88,20 +88,6 @@ static void put_cell(unsigned char bits, bool ascii, struct buffer *out) {
     buffer_append(out, pattern, sizeof pattern);
 }
 
-static void put_rows(const struct braille_canvas *canvas, const struct braille_scale *scale, bool ascii,
-                     struct buffer *out) {
-    for (size_t row = 0; row < canvas->rows; row++) {
-        bool first = row == 0, last = row + 1 == canvas->rows;
-        if (first || last)
-            buffer_printf(out, "%10.4g ", first ? scale->max : scale->min);
-        else
-            buffer_printf(out, "%*s", SCALE_COLUMNS, "");
-        for (size_t column = 0; column < canvas->columns; column++)
-            put_cell(canvas->cells[row * canvas->columns + column], ascii, out);
-        buffer_char(out, '\n');
-    }
-}
-
 void braille_plot(const struct view_line *line, const char *title, const char *x, struct braille_size size,
                   struct buffer *out) {
     struct braille_scale scale;
@@ -120,7 +106,16 @@ void braille_plot(const struct view_line *line, const char *title, const char *x
         return;
     }
     draw(&canvas, line, &scale);
-    put_rows(&canvas, &scale, size.ascii, out);
+    for (size_t row = 0; row < canvas.rows; row++) {
+        bool first = row == 0, last = row + 1 == canvas.rows;
+        if (first || last)
+            buffer_printf(out, "%10.4g ", first ? scale.max : scale.min);
+        else
+            buffer_printf(out, "%*s", SCALE_COLUMNS, "");
+        for (size_t column = 0; column < canvas.columns; column++)
+            put_cell(canvas.cells[row * canvas.columns + column], size.ascii, out);
+        buffer_char(out, '\n');
+    }
     char from[32], to[96];
     (void)snprintf(from, sizeof from, "%.6g", scale.from);
     (void)snprintf(to, sizeof to, "%.40s %.6g", x, scale.to);

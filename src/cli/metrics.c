@@ -119,17 +119,6 @@ static void count_cell(struct text_table *table, uint64_t count) {
     table_cell(table, text);
 }
 
-static void metric_row(const struct view_metric *metric, struct text_table *table) {
-    table_cell(table, metric->name);
-    count_cell(table, metric->n);
-    count_cell(table, metric->nonfinite);
-    count_cell(table, metric->ranks);
-    number_cell(table, metric->n + metric->nonfinite > 0, metric->last);
-    number_cell(table, metric->n > 0, metric->min);
-    number_cell(table, metric->n > 0, metric->sum / (double)metric->n);
-    number_cell(table, metric->n > 0, metric->max);
-}
-
 static int write_table(const char *path, const struct view_selection *selection, struct metrics_outlet *outlet,
                        ty_error *err) {
     static const char *const heads[] = {"METRIC", "REPORTS", "NOT FINITE", "RANKS",
@@ -141,8 +130,17 @@ static int write_table(const char *path, const struct view_selection *selection,
     CLEANUP(buffer_done) struct buffer text = {0};
     for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
         table_cell(&table, heads[i]);
-    for (size_t i = 0; i < metrics.n; i++)
-        metric_row(&metrics.items[i], &table);
+    for (size_t i = 0; i < metrics.n; i++) {
+        const struct view_metric *metric = &metrics.items[i];
+        table_cell(&table, metric->name);
+        count_cell(&table, metric->n);
+        count_cell(&table, metric->nonfinite);
+        count_cell(&table, metric->ranks);
+        number_cell(&table, metric->n + metric->nonfinite > 0, metric->last);
+        number_cell(&table, metric->n > 0, metric->min);
+        number_cell(&table, metric->n > 0, metric->sum / (double)metric->n);
+        number_cell(&table, metric->n > 0, metric->max);
+    }
     if (metrics.n > 0)
         table_format(&table, &text);
     else

@@ -167,16 +167,6 @@ static void consider(struct prune *prune, const char *storage_path, const char *
     view_summary_done(&summary);
 }
 
-static void describe(const struct prune *prune, struct buffer *out) {
-    if (prune->n > 0) table_format(&prune->table, out);
-    buffer_printf(out, "%zu run%s to remove, ", prune->n, prune->n == 1 ? "" : "s");
-    bytes_format((quantity)prune->bytes * QUANTITY_ONE, out);
-    if (prune->kept_for_checkpoints > 0)
-        buffer_printf(out, "; %zu kept, as %s a checkpoint (--force)", prune->kept_for_checkpoints,
-                      prune->kept_for_checkpoints == 1 ? "it holds" : "each holds");
-    buffer_char(out, '\n');
-}
-
 /* 1: go on; 0: no. */
 static int ask(const struct prune *prune, ty_error *err) {
     char line[16];
@@ -253,7 +243,13 @@ static int prune_run(const struct arguments *arguments, ty_error *err) {
     int result = options_apply(arguments, (void *[]){&options, &storage}, err);
     if (result >= 0) result = find_candidates(&prune, storage.storage_path, err);
     if (result < 0) return result;
-    describe(&prune, &text);
+    if (prune.n > 0) table_format(&prune.table, &text);
+    buffer_printf(&text, "%zu run%s to remove, ", prune.n, prune.n == 1 ? "" : "s");
+    bytes_format((quantity)prune.bytes * QUANTITY_ONE, &text);
+    if (prune.kept_for_checkpoints > 0)
+        buffer_printf(&text, "; %zu kept, as %s a checkpoint (--force)", prune.kept_for_checkpoints,
+                      prune.kept_for_checkpoints == 1 ? "it holds" : "each holds");
+    buffer_char(&text, '\n');
     result = cli_print(&text, err);
     if (result >= 0) result = ask(&prune, err);
     if (result > 0) result = remove_all(&prune, err);

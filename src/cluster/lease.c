@@ -183,17 +183,6 @@ static void copy_text(char *to, size_t size, const json_t *value) {
         if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
 }
 
-/* The user who owns the file: nobody can hold a lease in another's name. */
-static void read_user(uid_t owner, char *user, size_t size) {
-    struct passwd entry, *found = NULL;
-    char text[4096];
-    (void)getpwuid_r(owner, &entry, text, sizeof text, &found);
-    if (found != NULL)
-        (void)snprintf(user, size, "%s", found->pw_name);
-    else
-        (void)snprintf(user, size, "%u", (unsigned)owner);
-}
-
 static json_t *read_json(int fd) {
     struct stat status;
     if (fstat(fd, &status) < 0 || status.st_size <= 0 || status.st_size > LEASE_FILE_MAX) return NULL;
@@ -243,7 +232,13 @@ static bool read_holder(int fd, const char *name, struct lease_holder *holder) {
     holder->since = json_integer_value(json_object_get(json, "since"));
     copy_text(holder->run, sizeof holder->run, json_object_get(json, "run"));
     memcpy(holder->file, name, strlen(name) + 1); /* is_lease_name has measured it */
-    read_user(status.st_uid, holder->user, sizeof holder->user);
+    struct passwd entry, *found = NULL;
+    char text[4096];
+    (void)getpwuid_r(status.st_uid, &entry, text, sizeof text, &found);
+    if (found != NULL)
+        (void)snprintf(holder->user, sizeof holder->user, "%s", found->pw_name);
+    else
+        (void)snprintf(holder->user, sizeof holder->user, "%u", (unsigned)status.st_uid);
     for (size_t i = 0; i < holder->n; i++) {
         const json_t *one = json_array_get(list, i);
         struct lease_claim *claim = &holder->claims[i];

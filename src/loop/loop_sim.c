@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "loop/backend.h"
 
 struct sim_timer {
@@ -19,7 +20,6 @@ struct sim_loop {
     uint64_t started;
     struct sim_timer **heap; /* owned; the earliest first */
     size_t n;
-    size_t capacity;
 };
 
 static bool before(const struct sim_timer *a, const struct sim_timer *b) {
@@ -53,21 +53,11 @@ static void sift_down(struct sim_loop *loop, struct sim_timer *timer) {
     place(loop, index, timer);
 }
 
-static int make_room(struct sim_loop *loop) {
-    if (loop->n < loop->capacity) return 0;
-    size_t capacity = loop->capacity > 0 ? 2 * loop->capacity : 64;
-    struct sim_timer **heap = realloc(loop->heap, capacity * sizeof *heap);
-    if (heap == NULL) return -ENOMEM;
-    loop->heap = heap;
-    loop->capacity = capacity;
-    return 0;
-}
-
 static int timer_start(struct loop *base, struct loop_timer *owner, nanoseconds delay) {
     struct sim_loop *loop = (struct sim_loop *)base;
     struct sim_timer *timer = owner->state;
     if (timer == NULL) {
-        if (make_room(loop) < 0) return -ENOMEM;
+        if (ARRAY_GROW(loop->heap, loop->n) < 0) return -ENOMEM;
         timer = malloc(sizeof *timer);
         if (timer == NULL) return -ENOMEM;
         timer->owner = owner;

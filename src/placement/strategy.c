@@ -71,19 +71,6 @@ static struct kind_queue *next_for_open_node(const struct decision *decision, ui
     return best;
 }
 
-/* Places on the open node whatever still fits, in the order of placing. */
-static size_t fill_open_node(struct decision *decision) {
-    size_t placed = 0;
-    for (uint32_t q = 0; q < decision->gang->n_kinds; q = decision->queues[q].group_end) {
-        struct kind_queue *queue;
-        while ((queue = next_for_open_node(decision, q)) && open_node_fits(decision->classes, queue->kind)) {
-            decision_grant(decision, decision->by_kind[queue->next++]);
-            placed++;
-        }
-    }
-    return placed;
-}
-
 static struct kind *first_remaining(const struct decision *decision) {
     const struct kind_queue *best = NULL;
     for (uint32_t q = 0; q < decision->gang->n_kinds; q++) {
@@ -101,7 +88,14 @@ static int place_packed(struct decision *decision) {
         uint32_t node = decision_best(decision, first_remaining(decision));
         if (node == NONE) return refused(decision);
         decision_open(decision, node);
-        placed += fill_open_node(decision);
+        for (uint32_t q = 0; q < decision->gang->n_kinds; q = decision->queues[q].group_end) {
+            struct kind_queue *queue;
+            while ((queue = next_for_open_node(decision, q)) &&
+                   open_node_fits(decision->classes, queue->kind)) {
+                decision_grant(decision, decision->by_kind[queue->next++]);
+                placed++;
+            }
+        }
         classes_close(decision->classes, TIER_EXCLUDED);
     }
     return PLANNER_PLACED;

@@ -99,12 +99,6 @@ static bool multiply_dims(const struct dims *dims, int64_t *chips) {
     return *chips <= INT32_MAX;
 }
 
-static void format_dims(const struct dims *dims, char *out, size_t size) {
-    size_t used = 0;
-    for (size_t i = 0; i < dims->n; i++)
-        used += (size_t)snprintf(out + used, size - used, "%s%lld", i > 0 ? "x" : "", (long long)dims->size[i]);
-}
-
 static int read_topology(const char *topology, struct dims *dims, int64_t *chips, ty_error *err) {
     if (parse_dims(topology, dims) && multiply_dims(dims, chips)) return 0;
     return ty_fail(
@@ -154,7 +148,9 @@ int tpu_shape_of(const char *accelerator_type, const char *topology, int64_t chi
         return ty_fail(err, TY_EUSAGE, "chips_per_vm must be positive, but it is %lld",
                        (long long)chips_per_vm);
     const struct generation *generation = find_generation(made.generation);
-    format_dims(&dims, made.topology, sizeof made.topology);
+    for (size_t i = 0, used = 0; i < dims.n; i++)
+        used += (size_t)snprintf(made.topology + used, sizeof made.topology - used, "%s%lld", i > 0 ? "x" : "",
+                                 (long long)dims.size[i]);
     if (validate && !is_listed(generation->topologies, made.topology) && !is_cube(generation, &dims))
         return refuse_topology(generation, topology, err);
     made.cores_per_chip = generation->cores_per_chip;

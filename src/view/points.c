@@ -191,18 +191,6 @@ static double plain_x(const struct point_gathering *gathering, const struct poin
     }
 }
 
-static void set_x(struct point_gathering *gathering) {
-    struct points *points = gathering->points;
-    int chosen = gathering->axis == AXIS_METRIC ? 0 : choose(gathering);
-    points->x = gathering->axis == AXIS_METRIC ? gathering->query->x
-                : chosen >= 0                  ? gathering->names[chosen]
-                : gathering->n_names > 0       ? axis_names[AXIS_NUMBER]
-                                               : axis_names[gathering->axis];
-    for (size_t i = 0; i < points->n; i++)
-        points->items[i].x = chosen >= 0 ? gathering->xs[i * gathering->n_names + (size_t)chosen]
-                                         : plain_x(gathering, &points->items[i]);
-}
-
 /* -- the selection */
 
 static bool is_chosen(const struct view_query *query, const struct point *point) {
@@ -275,7 +263,14 @@ static int scan(const char *run_path, struct point_gathering *gathering, struct 
     int result = view_scan(run_path, scan, on_report, gathering, err);
     if (result == -ENOMEM) return ty_fail_memory(err);
     if (result < 0) return result;
-    set_x(gathering);
+    int chosen = gathering->axis == AXIS_METRIC ? 0 : choose(gathering);
+    points->x = gathering->axis == AXIS_METRIC ? gathering->query->x
+                : chosen >= 0                  ? gathering->names[chosen]
+                : gathering->n_names > 0       ? axis_names[AXIS_NUMBER]
+                                               : axis_names[gathering->axis];
+    for (size_t i = 0; i < points->n; i++)
+        points->items[i].x = chosen >= 0 ? gathering->xs[i * gathering->n_names + (size_t)chosen]
+                                         : plain_x(gathering, &points->items[i]);
     if (gathering->made == MADE_LAG) make_lags(points);
     if (gathering->made == MADE_INTERVAL || gathering->made == MADE_RATE)
         make_intervals(points, gathering->made == MADE_RATE);

@@ -26,17 +26,6 @@ static double seconds(nanoseconds time) {
     return (double)time / (double)NS_PER_S;
 }
 
-/* Behind whoever made the report of that number first: of those seen, which are by arrival. */
-static void note_lag(struct ranks_reading *reading, struct view_rank *rank,
-                     const struct journal_report *report) {
-    size_t slot = report->number % LAG_NUMBERS;
-    if (reading->first_of[slot] != report->number || report->time < reading->first[slot]) {
-        reading->first_of[slot] = report->number;
-        reading->first[slot] = report->time;
-    }
-    rank->lag = seconds(report->time - reading->first[slot]);
-}
-
 static int on_report(void *context, const struct journal_report *report) {
     struct ranks_reading *reading = context;
     if (report->rank < 0 || (size_t)report->rank >= reading->ranks->n || report->attempt != reading->attempt)
@@ -45,7 +34,12 @@ static int on_report(void *context, const struct journal_report *report) {
     pace_note(reading->pace, (uint32_t)report->rank, report->time);
     if (report->time > rank->last_report) rank->last_report = report->time;
     rank->number = report->number;
-    note_lag(reading, rank, report);
+    size_t slot = report->number % LAG_NUMBERS;
+    if (reading->first_of[slot] != report->number || report->time < reading->first[slot]) {
+        reading->first_of[slot] = report->number;
+        reading->first[slot] = report->time;
+    }
+    rank->lag = seconds(report->time - reading->first[slot]);
     return 0;
 }
 

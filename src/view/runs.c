@@ -91,16 +91,6 @@ void view_runs_destroy(struct view_runs *runs) {
 
 /* -- looking */
 
-static void look_at_files(const char *path, struct files_look *look) {
-    char name[PATH_MAX + 16];
-    *look = (struct files_look){0};
-    (void)snprintf(name, sizeof name, "%s/run.db", path);
-    (void)stat(name, &look->file);
-    (void)snprintf(name, sizeof name, "%s/run.db-wal", path);
-    (void)stat(name, &look->log);
-    look->held = run_lock_is_held(path);
-}
-
 static bool is_same_file(const struct stat *a, const struct stat *b) {
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
            a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
@@ -119,8 +109,12 @@ static int read_entry(struct view_runs *runs, struct run_entry *entry) {
 
 /* 1: the run changed. */
 static int look_again(struct view_runs *runs, struct run_entry *entry) {
-    struct files_look look;
-    look_at_files(entry->run.path, &look);
+    char name[PATH_MAX + 16];
+    struct files_look look = {.held = run_lock_is_held(entry->run.path)};
+    (void)snprintf(name, sizeof name, "%s/run.db", entry->run.path);
+    (void)stat(name, &look.file);
+    (void)snprintf(name, sizeof name, "%s/run.db-wal", entry->run.path);
+    (void)stat(name, &look.log);
     if (look.file.st_ino == 0 && entry->run.there) {
         entry->run.there = false;
         entry->run.changed = ++runs->cursor;

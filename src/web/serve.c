@@ -128,16 +128,6 @@ static void on_signal(void *context, int number) {
 
 /* -- what is printed */
 
-static void print_url(const struct site *site, const char *fragment, struct buffer *out) {
-    if (site->listening.is_unix)
-        buffer_printf(out, "unix:%s  token %s\n", site->listening.path,
-                      site->config.token_file != NULL ? "" : site->guard.token);
-    else
-        buffer_printf(out, "http://%s:%d/%s%s%s\n", site->listening.host, site->listening.port,
-                      site->config.token_file != NULL ? "" : "#token=",
-                      site->config.token_file != NULL ? "" : site->guard.token, fragment);
-}
-
 /* Whoever came by ssh has a browser elsewhere. */
 static void print_way(const struct site *site, struct buffer *out) {
     const char *connection = getenv("SSH_CONNECTION");
@@ -183,7 +173,13 @@ static int make_fragment(const struct dashboard_config *config, struct buffer *o
 
 static int announce(const struct site *site, const char *fragment, ty_error *err) {
     CLEANUP(buffer_done) struct buffer url = {0}, way = {0};
-    print_url(site, fragment, &url);
+    if (site->listening.is_unix)
+        buffer_printf(&url, "unix:%s  token %s\n", site->listening.path,
+                      site->config.token_file != NULL ? "" : site->guard.token);
+    else
+        buffer_printf(&url, "http://%s:%d/%s%s%s\n", site->listening.host, site->listening.port,
+                      site->config.token_file != NULL ? "" : "#token=",
+                      site->config.token_file != NULL ? "" : site->guard.token, fragment);
     print_way(site, &way);
     if (url.failed || way.failed) return ty_fail_memory(err);
     int result = file_write_all(STDOUT_FILENO, url.data, url.size);
@@ -234,17 +230,6 @@ static void close_server(struct site *site) {
     listen_close(&site->listening);
 }
 
-static void free_runs(struct site *site) {
-    uintptr_t value;
-    for (size_t at = 0; hash_next(site->runs, &at, &value) != NULL;) {
-        struct site_run *run = (struct site_run *)value;
-        free(run->name);
-        free(run->path);
-        free(run);
-    }
-    hash_destroy(TAKE(site->runs));
-}
-
 static int serve(struct site *site, ty_error *err) {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     struct loop_signal handles[ARRAY_SIZE(signals)];
@@ -290,7 +275,14 @@ int dashboard_serve(const struct dashboard_config *config, ty_error *err) {
         return result;
     }
     indexing_close(site);
-    free_runs(site);
+    uintptr_t value;
+    for (size_t at = 0; hash_next(site->runs, &at, &value) != NULL;) {
+        struct site_run *run = (struct site_run *)value;
+        free(run->name);
+        free(run->path);
+        free(run);
+    }
+    hash_destroy(TAKE(site->runs));
     view_runs_destroy(site->list);
     if (site->loop != NULL) loop_destroy(site->loop);
     free(site);

@@ -129,16 +129,6 @@ static void looked(struct lane_job *base) {
     arm(run);
 }
 
-static void take_log_names(struct news *news, struct look_job *job) {
-    uintptr_t value;
-    const char *name;
-    int64_t rank;
-    for (size_t at = 0; news->log_sizes != NULL && (name = hash_next(news->log_sizes, &at, &value)) != NULL;)
-        if (job->n_ranks < LOGS_TOLD && str_to_int64(name, 0, INT32_MAX, &rank))
-            job->ranks[job->n_ranks++] = (int)rank;
-    hash_destroy(TAKE(news->log_sizes));
-}
-
 static void on_due(void *context) {
     struct site_run *run = context;
     struct news *news = &run->news;
@@ -147,7 +137,13 @@ static void on_due(void *context) {
     job->base = (struct lane_job){.work = look, .done = looked, .drop = drop_look};
     job->run = run;
     job->after = news->last_sequence;
-    take_log_names(news, job);
+    uintptr_t value;
+    const char *name;
+    int64_t rank;
+    for (size_t at = 0; news->log_sizes != NULL && (name = hash_next(news->log_sizes, &at, &value)) != NULL;)
+        if (job->n_ranks < LOGS_TOLD && str_to_int64(name, 0, INT32_MAX, &rank))
+            job->ranks[job->n_ranks++] = (int)rank;
+    hash_destroy(TAKE(news->log_sizes));
     news->dirty = false;
     news->looking = true;
     lane_post(run->site->lanes, &run->lane, &job->base);
