@@ -53,7 +53,7 @@ static const struct device *find_device(const struct inventory *inventory, const
     return NULL;
 }
 
-/* One that is named twice, by index and by UUID, is still one. */
+/* A device that is named twice, by index and by UUID, is still one. */
 static bool has_device(const struct inventory *inventory, const struct device *device) {
     for (size_t i = 0; i < inventory->n && device->uuid[0] != '\0'; i++)
         if (strcmp(inventory->devices[i].uuid, device->uuid) == 0) return true;

@@ -1,4 +1,5 @@
-/* Reads small files and directories below the system root. */
+/* Reads small files and directories of the machine. All paths are below the system root, which
+ * TRAINYARD_SYSROOT names: the files of another machine can be looked at, as the tests do. */
 #include "accelerator/vendors.h"
 
 #include <ctype.h>

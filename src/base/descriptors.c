@@ -73,7 +73,7 @@ static void watch_forks(void) {
 /* Under the lock. Without memory the table stays as it is, and a child may hold the descriptor. */
 static void add(const struct withheld *item) {
     if (table.n == table.room) {
-        /* Those that were closed make room. */
+        /* Descriptors that were closed make room. */
         size_t n = 0;
         for (size_t i = 0; i < table.n; i++)
             if (is_open(&table.items[i])) table.items[n++] = table.items[i];

@@ -1,4 +1,5 @@
-/* Documents as others see them: reading, streaming, and saying where a value stood. */
+/* Documents as others see them: reading, streaming, and saying where a value stood. The events of libyaml
+ * become values in tree.c; JSON, of which YAML cannot read all, is read by jansson, then without places. */
 #include "base/document.h"
 
 #include <errno.h>

@@ -23,7 +23,7 @@ static void add_real(const char *text, size_t size, struct buffer *out) {
         (void)snprintf(shorter, sizeof shorter, "%.*g", digits, value);
     while (strtod(shorter, NULL) != value && ++digits <= 17);
     buffer_text(out, shorter);
-    if (strpbrk(shorter, ".en") == NULL) buffer_text(out, ".0"); /* it stays a real */
+    if (strpbrk(shorter, ".en") == NULL) buffer_text(out, ".0"); /* the number stays a real */
 }
 
 static size_t string_size(const char *text) {

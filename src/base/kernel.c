@@ -1,4 +1,5 @@
-/* Each call is tried first. */
+/* Calls that a kernel may be too old for, or a container's filter may refuse: each call is tried first, and
+ * the older way is gone only when the answer says that there is no such call. */
 #include "base/kernel.h"
 
 #include <errno.h>
@@ -21,7 +22,7 @@
 /* Between two looks at a process that is not held. */
 static const struct timespec look_interval = {.tv_nsec = 2 * NS_PER_MS};
 
-/* What filters answer differs. */
+/* The answer of filters differs. */
 static bool is_absent(int code) {
     return code == ENOSYS || code == EPERM;
 }
@@ -118,7 +119,7 @@ int kernel_call_apart(void (*work)(void *context), void *context, bool descripto
     stack -= (uintptr_t)stack % ALIGNED;
     pid_t pid = clone(call_apart, stack, flags | 0, &call);
     if (pid < 0) return -errno;
-    while (waitpid(pid, &status, __WCLONE) < 0 && errno == EINTR) /* it may have been reaped by others */
+    while (waitpid(pid, &status, __WCLONE) < 0 && errno == EINTR) /* the child may have been reaped by others */
         continue;
     return status;
 }

@@ -1,3 +1,4 @@
+/* The number has a fixed width: how large a log may be does not depend on how much it leaves out. */
 #include "base/log_mark.h"
 
 #include <stdio.h>

@@ -1,4 +1,6 @@
-/* The queue and its thread. All that both know stands under one lock. */
+/* The queue of jobs and the thread that does them. All that both sides know stands under one lock. A thread
+ * that sits in a call on storage which hangs cannot be ended: it is left behind, and frees what it has when
+ * the call comes back. */
 #include "base/storage.h"
 
 #include <errno.h>
@@ -29,7 +31,7 @@ struct storage {
     pthread_cond_t changed;
     pthread_t thread;
     bool started; /* there is a thread */
-    bool closing; /* it is to end when nothing is left */
+    bool closing; /* the thread is to end when nothing is left */
     bool left;    /* nobody waits for it any more: it frees all */
     bool held;    /* the storage does not answer: no job begins */
     int fd, run_lock;
@@ -42,11 +44,11 @@ struct storage {
     struct storage *next;           /* left behind */
 };
 
-/* Those that nobody waits for any more, until their threads are back. */
+/* Storages that nobody waits for any more, until their threads are back. */
 static struct {
     pthread_mutex_t lock;
     struct storage *first;
-    bool parting; /* it was asked for, at the end of this process */
+    bool parting; /* atexit has part(), for the end of this process */
 } left_behind = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void put(struct queue *queue, struct storage_job *job) {

@@ -93,7 +93,7 @@ static void on_resize(int signal_number) {
     resized = 1;
 }
 
-/* Of the child: its parent was ended, or it itself is asked to end. */
+/* The child's: its parent was ended, or the child itself is asked to end. */
 static void on_end(int signal_number) {
     restore();
     _exit(128 + signal_number);

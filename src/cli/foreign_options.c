@@ -1,4 +1,5 @@
-/* The table, by what the options are for. */
+/* Options that other launchers have and `trainyard run` does not, by what they are for: who types one of
+ * them is told what to write instead. */
 #include "cli/options.h"
 
 #include <stddef.h>

@@ -24,7 +24,7 @@ static int set(void *context, const char *name, const char *value) {
     return environment_set(context, name, value);
 }
 
-/* Of all ranks, in place of those that a run would have. The caller frees. */
+/* Ports of all ranks, in place of those that a run would have. The caller frees. */
 static uint16_t *some_ports(const struct plan_environment *view, ty_error *err) {
     uint16_t *ports = calloc(view->plan->n_workers + 1, sizeof *ports);
     if (ports == NULL) (void)ty_fail_memory(err);

@@ -24,7 +24,7 @@ static bool has_checkpoint(const struct view_summary *summary) {
     struct stat status;
     if (summary->last_checkpoint == NULL) return false;
     if (checkpoint_is_place(summary->last_checkpoint) && !str_prefix(summary->last_checkpoint, "./", NULL))
-        return false; /* it lies elsewhere, and stays */
+        return false; /* the run lies elsewhere, and stays */
     checkpoint_path(summary->path, summary->last_checkpoint, &path);
     return path.failed || stat(path.data, &status) == 0 || errno != ENOENT;
 }
@@ -138,7 +138,7 @@ static bool is_wanted(struct prune *prune, const struct view_summary *summary) {
     return true;
 }
 
-/* One that cannot be read is told, and stays. */
+/* A run that cannot be read is told, and stays. */
 static void consider(struct prune *prune, const char *storage_path, const char *name) {
     struct view_summary summary;
     struct run_disk disk;

@@ -38,7 +38,7 @@ static const struct option_group top_group = {"Options", specs, ARRAY_SIZE(specs
 struct top_view {
     struct view_runs *runs;
     char *name, *path; /* owned; of the one run that is shown, else NULL */
-    bool alone;        /* it was asked for: there is no list to go back to */
+    bool alone;        /* the run was asked for by name: there is no list to go back to */
     bool by_lag, paused, typing;
     size_t chosen, first_row; /* place in the list that is shown, and the line of its first row */
     char filter[64];

@@ -22,7 +22,7 @@ static char *made_text(const char *format, ...) {
     return size < 0 ? NULL : text;
 }
 
-/* Those that torchrun reads from the command line alone. */
+/* All but the options that torchrun reads from the command line alone. */
 static bool has_variable(const struct option_spec *option) {
     static const char *const without[] = {"logs-specs", "numa-binding"};
     for (size_t i = 0; i < ARRAY_SIZE(without); i++)

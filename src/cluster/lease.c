@@ -28,10 +28,10 @@
     ".unborn"           /* behind the name of a file that is not locked yet, where none can be without a name */
 #define UNBORN_LIMIT 60 /* s; then whoever made it is dead */
 
-/* Of its file: seen by all; the sticky bit keeps systemd-tmpfiles from removing it when it is old. */
+/* The mode of a lease file: seen by all; the sticky bit keeps systemd-tmpfiles from removing it when it is old. */
 enum { FILE_MODE = 01644 };
 
-/* Of one lease, and of all that are read: another user cannot fill our memory with his. */
+/* The most of one lease, and of all that are read: another user cannot fill our memory with his. */
 enum { CLAIMS_MAX = 4 * NODE_MAX_DEVICES, ALL_CLAIMS_MAX = 64 * CLAIMS_MAX };
 
 struct lease {
@@ -288,7 +288,7 @@ void lease_abandoned(int fd) {
     if (entries != NULL) (void)closedir(entries);
 }
 
-/* What a process left that was killed as it made its lease. */
+/* The file that a process left which was killed as it made its lease. */
 static void remove_unborn(int directory, const char *name) {
     struct stat status;
     if (fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) < 0) return;

@@ -12,7 +12,7 @@
 #include "base/cleanup.h"
 #include "cluster/lease.h"
 
-/* Or claims something else than it did. */
+/* Gone, or the holder claims something else than it did. */
 static bool has_gone(int directory, const struct lease_holder *holder) {
     CLEANUP_FD int fd = lease_file_open(directory, holder->file);
     return fd < 0 || !lease_file_held(fd) || lease_changed(fd, holder);
@@ -48,7 +48,7 @@ int lease_watch(const struct lease_holder *holders, size_t n, ty_error *err) {
     CLEANUP_FD int directory = lease_directory_open(err);
     if (directory < 0) return directory;
     CLEANUP_FD int fd = watch_files(holders, n);
-    /* Who went before the watch began is seen now. This also catches the kernel's order at the last close,
+    /* A holder that went before the watch began is seen now. This also catches the kernel's order at the last close,
      * which tells of the end of writing just before it drops the lock. */
     for (size_t i = 0; fd >= 0 && i < n; i++)
         if (has_gone(directory, &holders[i])) {

@@ -1,4 +1,5 @@
-/* Rows, one after the other; what is written gathers until it is worth a call. */
+/* Reports as rows of CSV and JSON, one after the other. Text gathers until it is worth a call, and a next
+ * call goes on behind the last row, so that a run that goes on can be followed. */
 #include "view/export.h"
 
 #include <ctype.h>

@@ -20,7 +20,7 @@
 
 enum { METRICS_SHOWN = 100, RANK_SERIES_MAX = 10000 };
 
-/* Of the last number that all ranks made. */
+/* Values of the last number that all ranks made. */
 struct exposed_metric {
     char *name;  /* owned */
     double last; /* of rank 0; NAN where it is not finite */
@@ -364,7 +364,7 @@ static void write_omitted(const struct exposition_writing *writing, const struct
     sample(writing, run, NULL, NULL, (double)run->omitted);
 }
 
-/* Of runs that are read whole: a sample would count down at times. */
+/* Only of runs that are read whole: a count made of samples would fall at times. */
 static void write_nonfinite(const struct exposition_writing *writing, const struct exposed_run *run) {
     for (size_t i = 0; run->names.exact && i < run->names.n && i < METRICS_SHOWN; i++)
         if (!run->names.items[i].text)

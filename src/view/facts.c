@@ -1,4 +1,5 @@
-/* One reading: the events are folded by the replay, and what it does not keep is noted beside. */
+/* One reading of the events: they are folded by the replay, and what the replay does not keep (failures by
+ * kind, hangs, reports that later attempts took back) is noted beside. */
 #include "view/facts.h"
 
 #include <errno.h>

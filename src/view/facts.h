@@ -28,7 +28,7 @@ struct fact_hung {
     char *text; /* owned */
 };
 
-/* Of an attempt: up to which number what it reported counts. */
+/* Up to which number the reports of an attempt count. */
 struct fact_attempt {
     int attempt;
     uint64_t began_from; /* number of the checkpoint, 0 without */

@@ -1,4 +1,6 @@
-/* The points of a metric as cells of ranks and columns, and as counts of values. */
+/* The points of a metric as cells of ranks and columns, and as counts of values. With more ranks than rows,
+ * ranks share a row, which shows the greatest of their means: a rank that stands out must not vanish among
+ * the others. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,6 @@
-/* One pass over the reports, each value into the bucket of each x. */
+/* An index of a long run: one pass over the reports, each value into the bucket of each x, so that a plot of
+ * millions of reports is drawn without reading them again. Buckets double their width when a row is full;
+ * the index may be kept in the user's cache, and is void there once the journal is another one. */
 #include "view/index.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* The names among all reports, or a sample of them. */
+/* The names among all reports, or among a sample where there are more than are read whole: how often each
+ * was reported, by how many ranks, and its last, least and greatest value. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,6 @@
-/* Every candidate for x is kept beside a point until all reports were seen: what most of them have is x. */
+/* The points of one metric. What x is shows only when all reports were seen: every candidate is kept beside
+ * a point until then, and what most reports have is x. Made metrics (lags, intervals, rates) come of the
+ * same points. */
 #include "view/points.h"
 
 #include <errno.h>

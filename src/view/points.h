@@ -24,7 +24,7 @@ struct points {
     int n_ranks;     /* highest rank among them + 1 */
 };
 
-/* Those of the query's ranks, history and range. TY_EUSAGE for an x that is none. */
+/* The points of the query's ranks, history and range. TY_EUSAGE for an x that is none. */
 int points_gather(const char *run_path, const struct view_query *query, const struct view_facts *facts,
                   struct points *points, ty_error *err);
 /* The same of the reports with ids behind `after` up to `last`, all of which are read. */

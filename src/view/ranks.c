@@ -1,4 +1,6 @@
-/* Where a rank sits is in the last plan, how it stands in the replay, how fast it goes in its last reports. */
+/* One row a rank. Where a rank sits is in the last plan, how it stands in the replay, how fast it goes in
+ * its last reports; how far it lags is measured against the first rank that made a report of the same
+ * number. */
 #include "view/ranks.h"
 
 #include <errno.h>

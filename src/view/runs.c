@@ -171,7 +171,7 @@ static int look_at_storage(struct view_runs *runs, const char *storage, ty_error
     return result < 0 ? ty_fail_memory(err) : changed;
 }
 
-/* What went since is told once, and then forgotten. */
+/* A run that went since is told once, and then forgotten. */
 static int drop_gone(struct view_runs *runs) {
     size_t kept = 0;
     int changed = 0;

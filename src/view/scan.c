@@ -1,4 +1,6 @@
-/* A piece is gathered in memory: rows behind each other, and their texts in one buffer. */
+/* Reads reports piece by piece, so that a journal which is being written is never held open for long: a
+ * piece is gathered in memory, rows behind each other and their texts in one buffer, and handed on when the
+ * journal is closed. More than `most` reports are sampled in blocks. */
 #include "view/scan.h"
 
 #include <errno.h>

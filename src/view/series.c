@@ -1,4 +1,6 @@
-/* Buckets of points. What is drawn keeps every extreme, whatever is left of the rest. */
+/* Buckets of points: the lines of a plot. A bucket keeps its first, last, least and greatest value, each
+ * with the rank that had it, so that what is drawn keeps every extreme however few buckets are left of the
+ * points. A range is answered from the index where there is one, else from the reports. */
 #include "view/series.h"
 
 #include <errno.h>
@@ -167,7 +169,7 @@ static int choose_ranks(const struct points *points, struct rank_mean **chosen, 
         const struct point *point = &points->items[i];
         if (point->rank < 0) continue;
         struct rank_mean *mean = &means[point->rank];
-        mean->away = 1; /* it has points */
+        mean->away = 1; /* the mean has points */
         if (!isfinite(point->value)) continue;
         mean->n++;
         mean->sum += point->value;
@@ -363,7 +365,7 @@ static int add_points(struct view_line *line, const struct points *points, bool 
         const struct point *point = &points->items[i];
         if (point->lost != lost || point->x < from || point->x > to) continue;
         const struct view_bucket one = bucket_of(point);
-        if (line->n == *room) { /* it doubles */
+        if (line->n == *room) { /* the room doubles */
             size_t wanted = *room * 2 + 1024;
             struct view_bucket *grown = reallocarray(line->buckets, wanted, sizeof *grown);
             if (grown == NULL) return -ENOMEM;
@@ -395,7 +397,7 @@ static int by_bucket(const void *a, const void *b) {
     return (x->id_first > y->id_first) - (x->id_first < y->id_first);
 }
 
-/* Those of one x, then those of one place in the drawing, become one. */
+/* Buckets of one x, then those of one place in the drawing, become one. */
 static void fold(struct view_line *line, double from, double to, size_t most) {
     size_t n = 0;
     if (line->n == 0) return;

@@ -1,4 +1,6 @@
-/* A run's journal as a summary: what its replay tells, and what is computed of that. */
+/* A run's journal as a summary: what the replay of its events tells, and what is computed of that: the pace,
+ * the slowest rank, the phases of the start. Whether a run that says no end still goes on is asked of its
+ * lock, since a controller that was killed says nothing. */
 #include "view/summary.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
-/* A file for ten thousand ranks cannot stay open: records gather in memory, and go to the files together. */
+/* TensorBoard's event files, one for each rank and one for the means. Files for ten thousand ranks cannot
+ * stay open: records gather in memory, and go to the files together. A mean waits until all ranks have made
+ * its number. */
 #include "view/export.h"
 
 #include <dirent.h>
@@ -34,7 +36,7 @@ struct board_value {
     double value;
 };
 
-/* Of one number of an attempt, until all ranks have made it. */
+/* The sums of one number of an attempt, until all ranks have made it. */
 struct board_mean {
     uint64_t number;
     int64_t step;

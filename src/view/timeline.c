@@ -1,4 +1,5 @@
-/* Shares of the whole run, and the start of each rank; events and checkpoints as rows. */
+/* Where the time of a run went: shares of the whole run, and the start of each rank; its events and its
+ * checkpoints as rows of JSON. */
 #include "view/timeline.h"
 
 #include <errno.h>

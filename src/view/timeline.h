@@ -30,7 +30,7 @@ struct view_rank_start {
     double spawn, loader, rendezvous, total; /* seconds; NAN: not known */
 };
 
-/* Of one phase over the ranks: 5 quantiles. */
+/* Five quantiles of one phase over the ranks. */
 struct view_quantiles {
     double least, lower, median, upper, greatest; /* NAN: not known */
 };

@@ -17,7 +17,7 @@
 
 enum { TRACE_BYTES_MAX = 255 << 20, TRACE_COUNTERS = 20, RUN_PROCESS = 1, RUN_THREAD = 1 };
 
-/* Of a rank: what its track holds so far. */
+/* What the track of a rank holds so far. */
 struct trace_rank {
     nanoseconds executed, able; /* since its process began; since it is ready, or in its group */
     nanoseconds end;            /* of the last slice: the next one begins no earlier */
@@ -347,7 +347,7 @@ static int by_start(const void *a, const void *b) {
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* One for each attempt and rank: the last there was. */
+/* The last start of each attempt and rank. */
 static void sort_starts(struct trace_writing *writing) {
     size_t kept = 0;
     if (writing->n_starts == 0) return;

@@ -1,4 +1,5 @@
-/* One pass over the text. Names without escapes, and numbers of up to 19 digits, are read in place. */
+/* Values of a report's metrics, without a tree of them: one pass over the text. Names without escapes, and
+ * numbers of up to 19 digits, are read in place; all else goes the slow way, through a copy and strtod. */
 #include "view/values.h"
 
 #include <ctype.h>

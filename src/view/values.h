@@ -20,7 +20,7 @@ struct value {
     const char *name; /* with its objects in front; not terminated */
     size_t name_size;
     enum value_type type;
-    bool flag;        /* it stands as true or false */
+    bool flag;        /* the value stands as true or false */
     double number;    /* NaN, infinity or -infinity where it is not finite */
     const char *text; /* as it stands in the JSON, quotes included */
     size_t text_size;

@@ -25,7 +25,7 @@ struct dashboard_config {
 /* Serves until SIGINT, SIGTERM or SIGHUP: 0. Prints its address to standard output, hints to standard error. */
 int dashboard_serve(const struct dashboard_config *config, ty_error *err);
 
-/* Those of this user that run, a line each. */
+/* The dashboards of this user that run, a line each. */
 int dashboard_list(struct buffer *out, ty_error *err);
 
 /* The runs as one page without scripts and without anything from outside, compared where there are several;

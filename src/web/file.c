@@ -484,7 +484,7 @@ static void put_plain(struct buffer *line, const char *text, size_t size) {
     if (bare.size > 0) utf8_escape(bare.data, bare.size, line);
 }
 
-/* Of the rank that failed first; there may be none. */
+/* The last lines of the rank that failed first; there may be none. */
 static void put_last_lines(struct buffer *out, const struct view_summary *summary) {
     CLEANUP_FREE char *text = malloc(LINES);
     if (summary->cause_rank < 0 || text == NULL) return;

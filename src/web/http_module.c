@@ -82,7 +82,7 @@ static void on_connection(void *context, struct MHD_Connection *connection, void
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     struct http_link *link = calloc(1, sizeof *link);
     *socket_context = link;
-    if (link == NULL) return; /* it is not timed, which memory that is short must bear */
+    if (link == NULL) return; /* the connection is not timed, which memory that is short must bear */
     link->fd = info->connect_fd;
     wait_for_head(server, link);
 }

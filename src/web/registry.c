@@ -1,4 +1,6 @@
-/* The directory must be the user's own and closed to others: in /tmp anybody may have made one of that name. */
+/* A file for each dashboard, locked as long as the process lives: the lock, not the file, says that there is
+ * one. The directory must be the user's own and closed to others: in /tmp anybody may have made one of that
+ * name. */
 #include "web/listen.h"
 
 #include <dirent.h>
@@ -77,7 +79,7 @@ static int write_page(const char *path, const char *address, ty_error *err) {
     return result < 0 ? ty_fail(err, result, "cannot write %s: %s", path, strerror(-result)) : 0;
 }
 
-/* It outlives us, as browsers do; a child that ended is nobody's. */
+/* The browser outlives us, as browsers do; a child that ended is waited for by nobody. */
 int registry_open_browser(struct registry *registry, const char *address, ty_error *err) {
     const char *browser = getenv("BROWSER");
     if (browser == NULL || *browser == '\0') browser = "xdg-open";

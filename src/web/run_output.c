@@ -168,7 +168,7 @@ int run_output_read(const char *run_path, int rank, int64_t from, int64_t bytes,
     if (fd < 0) return fd;
     int64_t size = status.st_size;
     if (from < 0) from = from < -size ? 0 : size + from;
-    if (from > size) from = size; /* it was cut off since */
+    if (from > size) from = size; /* the file was cut off since */
     CLEANUP_FREE char *text = malloc((size_t)bytes + 1);
     if (text == NULL) return ty_fail_memory(err);
     ssize_t got = read_at(fd, text, (size_t)bytes, from);

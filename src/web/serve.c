@@ -1,4 +1,5 @@
-/* The dashboard while it serves: one thread, which sleeps until a client comes. */
+/* The dashboard while it serves: one thread with a loop, which sleeps until a client comes. What reads
+ * journals is a job of the lanes' threads; the loop takes what they have done and answers. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pwd.h>

@@ -28,7 +28,7 @@ struct site_stream {
 static void put(struct site_stream *stream, const char *event, const char *data) {
     CLEANUP(buffer_done) struct buffer text = {0};
     if (stream->site->http->waiting(stream->request) > STREAM_AHEAD)
-        return; /* it asks for all when it reads on */
+        return; /* the client asks for all when it reads on */
     buffer_printf(&text, "event: %s\ndata: %s\n\n", event, data);
     if (!text.failed) stream->site->http->write(stream->request, text.data, text.size);
 }

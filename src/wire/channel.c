@@ -219,7 +219,7 @@ static void read_once(struct channel *channel) {
     channel->ended = true;
 }
 
-/* What TLS has taken from the socket makes nobody readable. */
+/* Bytes that TLS has taken from the socket already make no descriptor readable: they are asked for. */
 static void take_in(struct channel *channel) {
     do
         read_once(channel);
@@ -384,7 +384,7 @@ static void queue_beat(struct channel *channel, const struct frame_beat *beat) {
 static void beat(struct channel *channel, nanoseconds now) {
     struct pulse *pulse = &channel->pulse;
     if (channel->unwritable) return;
-    if (writable(channel) > 0) { /* it would stand behind what is not taken */
+    if (writable(channel) > 0) { /* a beat would stand behind what is not taken */
         (void)flush(channel);
         return;
     }

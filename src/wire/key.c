@@ -1,4 +1,5 @@
-/* Reads keys from where they travel, and makes them. */
+/* Reads keys from where they travel (a file, a variable), and makes them. A key is wiped where it has been:
+ * the environment of a process can be read as long as the process lives. */
 #include "wire/key.h"
 
 #include <ctype.h>
@@ -99,7 +100,7 @@ int key_take_variable(struct run_key *key, ty_error *err) {
     int result = key_read_variable(key, err);
     char *value = getenv(KEY_VARIABLE);
     if (value == NULL) return result;
-    explicit_bzero(value, strlen(value)); /* it would be in /proc/PID/environ */
+    explicit_bzero(value, strlen(value)); /* the key would be in /proc/PID/environ */
     (void)unsetenv(KEY_VARIABLE);
     return result;
 }

@@ -1,4 +1,5 @@
-/* Start over a stream socket. A lease travels with the first byte of its frame. */
+/* The first message to an agent, over a stream socket before there is a channel. A lease travels with the
+ * first byte of its frame. */
 #include "wire/start.h"
 
 #include <errno.h>

@@ -84,7 +84,7 @@ static SSL_SESSION *make_session(SSL *ssl, const struct run_key *key, const char
     return NULL;
 }
 
-/* Of a client: who it says it is. */
+/* The rank that a client says it has. */
 static bool read_identity(const unsigned char *bytes, size_t size, char identity[IDENTITY_SIZE],
                           uint32_t *node_rank) {
     int64_t rank;
