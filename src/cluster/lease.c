@@ -28,7 +28,7 @@
     ".unborn"           /* behind the name of a file that is not locked yet, where none can be without a name */
 #define UNBORN_LIMIT 60 /* s; then whoever made it is dead */
 
-/* The mode of a lease file: seen by all; the sticky bit keeps systemd-tmpfiles from removing it when it is old. */
+/* The mode of a lease file: seen by all; the sticky bit keeps systemd-tmpfiles from removing an old one. */
 enum { FILE_MODE = 01644 };
 
 /* The most of one lease, and of all that are read: another user cannot fill our memory with his. */

@@ -46,8 +46,8 @@ struct lease; /* opaque: a claim of ours */
 void lease_claim_device(const struct node_devices *devices, size_t index, quantity amount,
                         struct lease_claim *claim);
 
-/* All holders and what they hold now, but for `own` (may be NULL); void files are removed on the way. Owned by the caller. A
- * directory in which somebody else could remove leases is refused with what to do: -EPERM. */
+/* All holders and what they hold now, but for `own` (may be NULL); void files are removed on the way. Owned by
+ * the caller. A directory in which somebody else could remove leases is refused with what to do: -EPERM. */
 int lease_holders(const struct lease *own, struct lease_holder **holders, size_t *n, ty_error *err);
 void lease_holders_free(struct lease_holder *holders, size_t n);
 

@@ -48,8 +48,8 @@ int lease_watch(const struct lease_holder *holders, size_t n, ty_error *err) {
     CLEANUP_FD int directory = lease_directory_open(err);
     if (directory < 0) return directory;
     CLEANUP_FD int fd = watch_files(holders, n);
-    /* A holder that went before the watch began is seen now. This also catches the kernel's order at the last close,
-     * which tells of the end of writing just before it drops the lock. */
+    /* A holder that went before the watch began is seen now. This also catches the kernel's order at the last
+     * close, which tells of the end of writing just before it drops the lock. */
     for (size_t i = 0; fd >= 0 && i < n; i++)
         if (has_gone(directory, &holders[i])) {
             (void)close(fd);
