@@ -1,7 +1,8 @@
-"""The main of the process that validates a checkpoint: `python -m trainyard._validate CALL EXCHANGE`, two descriptors.
+"""The main of the processes that validate a checkpoint: `python -m trainyard._validate CALL EXCHANGE`, two descriptors.
 
-CALL is what the driver pickled once: the function, its default keywords, which exceptions are worth another try. EXCHANGE holds the
-checkpoint's path and the keywords of this call, and then the answer: {"metrics"} or {"failure", "again"}, as JSON.
+CALL is what the driver pickled once: the function, its default keywords, which exceptions are worth another try. EXCHANGE holds
+the driver's pid, the checkpoint's path and the keywords of this call, and then the answer: {"metrics"} or {"failure", "again"}, as
+JSON.
 """
 
 from __future__ import annotations
@@ -22,13 +23,10 @@ _PR_SET_PDEATHSIG = 1
 
 def main(call: int, exchange: int) -> int:
     """The exit status of the process."""
-    driver = os.getppid()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != driver:
-        return 1
+    told = json.loads(payload.contents(exchange))
+    _watch(told["driver"])
     again: Any = False
     try:
-        told = json.loads(payload.contents(exchange))
         objects, facts = payload.load_objects(payload.contents(call))
         again = objects["retry_exceptions"]
         _take_facts(facts)
@@ -40,6 +38,26 @@ def main(call: int, exchange: int) -> int:
     os.ftruncate(exchange, 0)
     os.pwrite(exchange, json.dumps(answer).encode(), 0)
     return 0 if "metrics" in answer else 1
+
+
+def _watch(driver: int) -> None:
+    """Returns in a child, which is to validate; what it leaves running ends with the driver as well: this process is told of the
+    driver's end, whatever the function is at, and ends its group."""
+    signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
+    prctl = ctypes.CDLL(None).prctl
+    prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != driver:
+        os._exit(1)
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        return
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status < 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status if status >= 0 else 128 - status)
 
 
 def _take_facts(facts: dict[str, Any]) -> None:

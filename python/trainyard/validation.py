@@ -202,7 +202,7 @@ class Validations:
             timeout = task.wish.get("timeout_s")
         else:
             timeout = self._config.task_config.timeout_s
-        told = {"path": task.path, "fn_kwargs": _metrics.dump(task.wish.get("fn_kwargs") or {})}
+        told = {"driver": os.getpid(), "path": task.path, "fn_kwargs": _metrics.dump(task.wish.get("fn_kwargs") or {})}
         exchange = payload.nameless(json.dumps(told).encode(), sealed=False)
         try:
             popen = subprocess.Popen(

@@ -154,6 +154,29 @@ def test_an_attempt_that_fails_does_not_end_it_and_a_resume_goes_on_with_it(stor
     ]
 
 
+def test_nothing_outlives_a_driver_that_is_killed(start, place):
+    script = start(
+        """
+        import os, subprocess, time, trainyard
+        from trainyard.validation import ValidationConfig
+
+        def validate(checkpoint):
+            subprocess.Popen(["sleep", "1000"])
+            open("validating", "w").close()
+            time.sleep(1000)
+
+        def train():
+            os.mkdir("made")
+            trainyard.report({}, checkpoint=trainyard.Checkpoint("made"), validation=True)
+
+        trainyard.DataParallelTrainer(train, validation_config=ValidationConfig(validate)).fit()
+        """
+    )
+    assert wait_until((place / "validating").exists, 60)
+    script.process.kill()
+    script.finish()
+
+
 def test_another_fit_inside_and_the_wish_of_another_rank(storage):
     def validate(checkpoint):
         import trainyard
