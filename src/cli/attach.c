@@ -126,14 +126,15 @@ static enum passing pass_typed(int fd) {
     if (n <= 0) return modes_saved ? DETACHED : INPUT_OVER;
     const char *key = modes_saved ? memchr(bytes, DETACH_KEY, (size_t)n) : NULL;
     size_t size = key != NULL ? (size_t)(key - bytes) : (size_t)n;
-    if (size > 0 && send_packet(fd, ATTACH_INPUT, bytes, size) < 0) return WORKER_OVER;
+    if (size > 0 && send_packet(fd, ATTACH_INPUT, bytes, size) < 0) return INPUT_OVER;
     return key != NULL ? DETACHED : PASSING;
 }
 
 static enum passing pass_shown(int fd) {
     char bytes[ATTACH_PACKET];
     ssize_t n = recv(fd, bytes, sizeof bytes, 0);
-    if (n < 0 && errno == EINTR) return PASSING;
+    /* What was typed and not read resets the connection; the last words of the other side are still to come. */
+    if (n < 0 && (errno == EINTR || errno == ECONNRESET)) return PASSING;
     if (n <= 0 || file_write_all(STDOUT_FILENO, bytes, (size_t)n) < 0) return WORKER_OVER;
     return PASSING;
 }
@@ -146,7 +147,7 @@ static enum passing pass_all(int fd, const sigset_t *open_mask) {
         if (ppoll(watched, ARRAY_SIZE(watched), NULL, open_mask) < 0) continue;
         if (watched[1].revents != 0) passing = pass_shown(fd);
         if (passing == PASSING && watched[0].revents != 0) passing = pass_typed(fd);
-        if (passing == INPUT_OVER) watched[0].fd = -1; /* what the worker says is shown on */
+        if (passing == INPUT_OVER) watched[0].fd = -1; /* what the worker says is shown on, to its end */
         if (passing == DETACHED || passing == WORKER_OVER) return passing;
         passing = PASSING;
     }

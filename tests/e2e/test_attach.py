@@ -12,6 +12,7 @@ import time
 import unittest
 
 from harness import COMMAND, main
+from runs import children
 from test_bars import Grid
 from test_output import OutputCase
 from test_terminal import Terminal
@@ -23,6 +24,11 @@ if os.environ["RANK"] == os.environ.get("AT", "0"):
     breakpoint()
 print("went on with", x)
 """
+
+
+def state_of(pid):
+    with open("/proc/%d/stat" % pid) as file:
+        return file.read().rpartition(")")[2].split()[0]
 
 
 class AttachCase(OutputCase):
@@ -210,6 +216,23 @@ class Attached(AttachCase):
         third.wait_for(lambda screen: "ready" in screen.lines)
         third.type(b"\x1d")
         third.finish()
+        self.stop(run)
+
+    def test_who_is_refused_hears_why(self):
+        """Also when the size of the terminal came before the agent looked, which resets the connection."""
+        run = self.start_run_with("--pty", "--", "sh", "-c", "echo ready; while :; do sleep 0.01; done")
+        self.wait_for_socket()
+        first = self.attach()
+        first.wait_for(lambda screen: "ready" in screen.lines)
+        [agent] = children(run.pid)
+        os.kill(agent, signal.SIGSTOP)
+        second = self.attach()
+        self.wait_for(lambda: [pid for pid in children(second.process.pid) if state_of(pid) == "S"])  # it waits for an answer
+        os.kill(agent, signal.SIGCONT)
+        second.finish()
+        self.assertIn(b"attached to this rank already", second.raw)
+        first.type(b"\x1d")
+        self.assertEqual(0, first.finish())
         self.stop(run)
 
     def test_one_that_does_not_read_is_let_go(self):
