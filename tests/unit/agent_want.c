@@ -15,7 +15,17 @@
 #include "failing_calls.h"
 #include "failing_memory.h"
 
+/* Each `every`th fails, from one that the seed draws: others at each commit (scripts/test). */
+static long every = 1, first;
+
+static long number_from(const char *name, long otherwise) {
+    const char *text = getenv(name);
+    return text != NULL ? strtol(text, NULL, 10) : otherwise;
+}
+
 int want_init(void) {
+    every = number_from("TRAINYARD_TEST_EVERY", 1);
+    first = number_from("TRAINYARD_TEST_SEED", 0) % every;
     ssize_t n = readlink("/proc/self/exe", controller_worker, sizeof controller_worker - 1);
     json_set_alloc_funcs(malloc, free); /* those that fail */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -94,9 +104,9 @@ static bool ended = true;
 
 long want_count(const struct trial *trial, enum want want, bool for_good) {
     ended = false;
-    tried = (struct lack){want, 0, for_good};
+    tried = (struct lack){want, first, for_good};
     while (try(trial, &tried))
-        tried.k++;
+        tried.k += every;
     ended = true;
     return tried.k;
 }

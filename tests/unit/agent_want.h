@@ -40,7 +40,7 @@ int want_init(void);
  * was told. */
 void want_expect_told(const struct controller *c, const struct lack *lack, unsigned n);
 
-/* After how many failures nothing more fails. */
+/* After how many failures nothing more fails; TRAINYARD_TEST_EVERY=3 tries each third of them. */
 long want_count(const struct trial *trial, enum want want, bool for_good);
 /* Behind each test: tells what failed when it did. */
 int want_told(void **state);
