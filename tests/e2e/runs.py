@@ -195,7 +195,7 @@ class RunCase(Case):
                 return
             if time.monotonic() > deadline:
                 self.fail("left behind: " + ", ".join(told))
-            time.sleep(0.005)
+            time.sleep(0.02)
 
     def assert_ended(self, name, *states):
         """The run's directory tells how it ended."""

@@ -445,7 +445,9 @@ class Pauses(FailureCase):
 class Disks(FailureCase):
     def test_the_run_directory_is_deleted_under_it(self):
         process = self.begin(2, ": > ready.$RANK; while [ ! -e go ]; do sleep 0.005; done; echo still $RANK")
-        shutil.rmtree(os.path.join(self.storage, "r"))
+        gone = os.path.join(self.place, "gone")
+        os.rename(os.path.join(self.storage, "r"), gone)  # at once: whoever writes between two files that go tells of the one
+        shutil.rmtree(gone)
         self.write("go", "")
         finished = self.finish(process)
         self.assertEqual(["[rank 0] still 0", "[rank 1] still 1"], sorted(finished.out.splitlines()), repr(finished))

@@ -29,18 +29,19 @@ RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "O
 
 def processes_with(mark):
     """Pids of other processes whose environment holds `mark`, those aside that rest for the next run of this process."""
-    found = []
+    found, mark = [], mark.encode()
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
             continue
         try:
             with open(f"/proc/{name}/environ", "rb") as file:
-                environment = file.read()
+                if mark not in file.read():
+                    continue
             with open(f"/proc/{name}/stat") as file:
                 state = file.read().rsplit(")", 1)[1].split()[0]
         except OSError:
             continue
-        if mark.encode() in environment and state not in "ZX":
+        if state not in "ZX":
             found.append(int(name))
     return found
 
