@@ -39,6 +39,7 @@ void attempt_stop(struct node_run *run, enum worker_process_stop how) {
     stacks_cancel(&run->stacks);
     for (size_t i = 0; i < run->n_workers; i++) /* one that hangs would make nothing of a grace */
         worker_process_stop(&run->workers[i], run->workers[i].hung ? STOP_KILLED : how, attempt_grace(run));
+    node_sweep_hurry(&run->sweep);
     if (attempt_grace(run) < run->log_limit) run->log_limit = attempt_grace(run);
     if (!kill) return;
     run->log_limit = 0;
@@ -119,7 +120,8 @@ void attempt_begin(struct node_run *run, const Wire__Launch *body) {
                                              .rank = body->workers[i]->rank,
                                              .hidden = body->workers[i]->hidden,
                                              .grace = body->grace,
-                                             .linger = body->linger};
+                                             .linger = body->linger,
+                                             .face = node_launch_face(&run->launch)};
     run->workers = workers;
     run->n_workers = body->n_workers;
     run->n_started = run->reaped_hint = 0;
@@ -153,4 +155,27 @@ bool attempt_all_gone(const struct node_run *run) {
     for (size_t i = 0; i < run->n_workers; i++)
         if (run->workers[i].stage != PROCESS_GONE) return false;
     return true;
+}
+
+bool attempt_ended_well(const struct node_run *run) {
+    for (size_t i = 0; i < run->n_workers; i++)
+        if (!worker_process_ended_well(&run->workers[i])) return false;
+    return true;
+}
+
+nanoseconds attempt_linger(const struct node_run *run) {
+    nanoseconds ended_at = 0, left;
+    for (size_t i = 0; i < run->n_workers; i++) {
+        const struct worker_process *worker = &run->workers[i];
+        if (worker->stop != STOP_HELD && worker->stage != PROCESS_GONE) return 0;
+        if (worker->stop == STOP_HELD && worker->ended_at > ended_at) ended_at = worker->ended_at;
+    }
+    if (ended_at == 0) return 0;
+    left = ended_at + run->launch.body->linger - loop_now(run->loop);
+    return left > 0 ? left : 1;
+}
+
+void attempt_linger_over(struct node_run *run) {
+    for (size_t i = 0; i < run->n_workers; i++)
+        worker_process_release(&run->workers[i]);
 }

@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/process.h"
 #include "base/str.h"
 
@@ -33,22 +34,35 @@ static void add_words(pid_t pid, struct buffer *out) {
     if (size > WORDS_SHOWN) buffer_text(out, "...");
 }
 
-size_t leftovers_describe(pid_t group, struct buffer *out) {
-    CLEANUP(buffer_done) struct buffer names = {0};
-    size_t n = 0;
+void leftovers_of_group(pid_t group, struct idset *pids) {
     DIR *proc = opendir("/proc");
     for (pid_t pid; proc != NULL && (pid = process_next(proc)) > 0;) {
         struct process process;
-        if (!process_read(pid, &process) || process.group != group || process.state == 'Z' || process.ending)
-            continue;
-        if (n > 0 && n < NAMED_MAX) buffer_text(&names, ", ");
-        if (n < NAMED_MAX) add_words(pid, &names);
-        n++;
+        if (process_read(pid, &process) && process.group == group && process.state != 'Z' && !process.ending)
+            (void)idset_add(pids, pid);
     }
     if (proc != NULL) (void)closedir(proc);
-    buffer_printf(out, "%zu process%s: %s%s", n, n == 1 ? "" : "es", names.failed || n == 0 ? "?" : names.data,
-                  n > NAMED_MAX ? ", ..." : "");
-    return n;
+}
+
+void leftovers_tell(struct outbox *outbox, const char *who, const struct idset *pids, nanoseconds linger,
+                    enum face face) {
+    CLEANUP(buffer_done) struct buffer names = {0}, time = {0};
+    size_t n = 0;
+    for (int64_t pid = idset_next(pids, -1); pid != IDSET_END; pid = idset_next(pids, pid)) {
+        if (n > 0 && n < NAMED_MAX) buffer_text(&names, ", ");
+        if (n < NAMED_MAX) add_words((pid_t)pid, &names);
+        n++;
+    }
+    if (n > NAMED_MAX) buffer_text(&names, ", ...");
+    duration_format(linger, &time);
+    if (n == 0 || names.failed || time.failed) return;
+    if (linger > 0)
+        outbox_log(outbox, LOG_LEVEL_WARNING, "%s ended and left %zu process%s: %s: they have %s to end", who,
+                   n, n == 1 ? "" : "es", names.data, time.data);
+    else
+        outbox_log(outbox, LOG_LEVEL_WARNING,
+                   "%s ended and left %zu process%s: %s: they are told to end; %s gives them time", who, n,
+                   n == 1 ? "" : "es", names.data, face == FACE_COMMAND ? "--linger DURATION" : "`linger_s`");
 }
 
 /* -- who hears a stop */

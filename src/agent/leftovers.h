@@ -1,5 +1,5 @@
-/* The processes beside a worker: what one that ended well left in its group (jobs in the background, as an
- * upload that goes on), and which of a living one's hear a stop. */
+/* The processes beside a worker: what one that ended well left (jobs in the background, as an upload that goes
+ * on), and which of a living one's hear a stop. */
 #ifndef AGENT_LEFTOVERS_H
 #define AGENT_LEFTOVERS_H
 
@@ -7,11 +7,20 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "base/buffer.h"
+#include "agent/outbox.h"
+#include "base/duration.h"
+#include "base/face.h"
+#include "base/idset.h"
 
-/* How many processes of the group live; `out` gets "2 processes: python upload.py, sleep 100". Every byte of it
- * can be printed. */
-size_t leftovers_describe(pid_t group, struct buffer *out);
+/* Helpers that end when their worker has, as those of Python's multiprocessing, are not worth a word. */
+#define LEFTOVERS_SETTLE (100 * NS_PER_MS)
+
+/* Adds the processes of the group that live. */
+void leftovers_of_group(pid_t group, struct idset *pids);
+/* "rank 3 ended and left 2 processes: python upload.py, sleep 100: they have 1 h to end", and without that time
+ * how to give it to them. Of none nothing is said. */
+void leftovers_tell(struct outbox *outbox, const char *who, const struct idset *pids, nanoseconds linger,
+                    enum face face);
 
 /* Which of a worker's processes are told to stop. A worker that handles the signal is told alone, so that what
  * it has started, as the loaders of its data, goes on working while it saves. A shell, or another process that

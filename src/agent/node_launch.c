@@ -119,6 +119,10 @@ bool node_launch_was_read(const struct node_launch *launch) {
     return true;
 }
 
+enum face node_launch_face(const struct node_launch *launch) {
+    return launch->body->by_fields ? FACE_FIELDS : FACE_COMMAND;
+}
+
 int node_launch_init(struct node_launch *launch, const Wire__Launch *body, const struct rlimit *nofile,
                      ty_error *err) {
     *launch = (struct node_launch){.payload_fd = -1, .no_input_fd = -1, .nofile = *nofile};

@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include "agent/spawn.h"
+#include "base/face.h"
 #include "wire/trainyard.pb-c.h"
 
 /* Where a worker finds what it inherits. */
@@ -39,6 +40,8 @@ void node_launch_done(struct node_launch *launch); /* a zeroed one is fine */
 char **node_launch_environment(const struct node_launch *launch, char *const *changes, size_t n, char *last);
 /* The value of a shared variable, borrowed, or NULL. */
 const char *node_launch_variable(const struct node_launch *launch, const char *name);
+/* In whose words messages about the run are. */
+enum face node_launch_face(const struct node_launch *launch);
 /* The working directory, NULL for the agent's own. */
 const char *node_launch_directory(const struct node_launch *launch);
 

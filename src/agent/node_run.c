@@ -6,10 +6,12 @@
 #include "agent/node_run.h"
 
 #include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "agent/leftovers.h"
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/module.h"
@@ -54,15 +56,33 @@ static void swept(void *context, bool clean) {
     attempt_end(run);
 }
 
+static void waited(void *context) {
+    attempt_linger_over(context);
+}
+
+static void on_left(void *context, const struct idset *pids) {
+    struct node_run *run = context;
+    char who[32];
+    if (run->n_workers == 1)
+        (void)snprintf(who, sizeof who, "rank %u", run->workers[0].rank);
+    else
+        (void)snprintf(who, sizeof who, "workers");
+    leftovers_tell(&run->outbox, who, pids, run->launch.body->linger, node_launch_face(&run->launch));
+}
+
 /* The next step, if there is one: from the attempt to the sweep, to the next launch or to the end. */
 static void step(struct node_run *run) {
-    if (run->active && !run->sweep.running && attempt_all_gone(run) && !stacks_busy(&run->stacks))
-        node_sweep_start(&run->sweep, run->killing || run->lost ? 0 : attempt_grace(run));
-    if (run->active || run->sweep.running || run->said_bye) return;
+    bool over = run->active && !node_sweep_runs(&run->sweep) && !stacks_busy(&run->stacks);
+    if (over && attempt_all_gone(run))
+        node_sweep_start(&run->sweep, run->killing || run->lost ? 0 : attempt_grace(run),
+                         attempt_ended_well(run));
+    else if (over && attempt_linger(run) > 0)
+        node_sweep_wait(&run->sweep, attempt_linger(run));
+    if (run->active || node_sweep_runs(&run->sweep) || run->said_bye) return;
     if (run->ending) {
         /* What descends from the template, and from nobody else, is left now. */
         if (template_leave(run->service->template, run->keep))
-            node_sweep_start(&run->sweep, 0);
+            node_sweep_start(&run->sweep, 0, false);
         else if (logs_finish(&run->logs, run->lost ? 0 : run->log_limit))
             say_bye(run);
     } else if (run->next != NULL) {
@@ -212,6 +232,8 @@ static int open_run(struct node_run *run, ty_error *err) {
     run->hang = (struct hang){.loop = run->loop, .found = on_hung, .context = run};
     run->stacks = (struct stacks){.loop = run->loop, .logs = &run->logs, .done = on_stacks, .context = run};
     run->sweep.template = run->service->template;
+    run->sweep.left = on_left;
+    run->sweep.waited = waited;
     run->sweep.ended = swept;
     run->sweep.context = run;
     run->start_timer = (struct loop_timer){.callback = attempt_go_on, .context = run};

@@ -26,23 +26,45 @@
 
 /* The proof of a clean end: after the workers of an attempt are gone, this process, which adopts the orphans
  * among their descendants, must have no child left but the template's processes. What is left is asked to
- * end, then killed, and counted. */
+ * end, then killed, and counted. What workers that ended well left outside of their groups (daemons) may linger
+ * before that. X(name, what holds in it) */
+#define SWEEP_STATES(X)                                                            \
+    X(SWEEP_IDLE, "nobody looks")                                                  \
+    X(SWEEP_SETTLING, "what is left of a good end has a moment to end as well")    \
+    X(SWEEP_LINGERING, "what is left was told of, and may linger")                 \
+    X(SWEEP_ASKING, "what is left was told to end, and so is what comes to light") \
+    X(SWEEP_KILLING, "what is left is killed")
+
+enum sweep_state {
+#define X(name, meaning) name,
+    SWEEP_STATES(X)
+#undef X
+};
 
 struct node_sweep {
     struct loop *loop;
-    const struct template *template;          /* its two processes are no leftovers */
-    void (*ended)(void *context, bool clean); /* never called from within a call of ours */
+    const struct template *template; /* its two processes are no leftovers */
+    /* None of them is called from within a call of ours. */
+    void (*left)(void *context, const struct idset *pids); /* of a good end: perhaps none */
+    void (*waited)(void *context);                         /* of node_sweep_wait */
+    void (*ended)(void *context, bool clean);              /* of node_sweep_start */
     void *context;
-    bool running;
-    bool killing;
+    enum sweep_state state;
+    nanoseconds linger;  /* of node_sweep_wait; 0: it is no such wait */
+    nanoseconds grace;   /* between being asked and killed */
     nanoseconds give_up; /* when, after killing began */
     struct idset found;  /* pids told to end */
     struct loop_timer timer;
     uint32_t leftovers; /* processes found, in all sweeps */
 };
 
-/* Begins; `grace` 0 kills at once. */
-void node_sweep_start(struct node_sweep *sweep, nanoseconds grace);
+/* All workers have ended well: what they left may linger so long (above 0). Ends with `waited`, sooner when
+ * nothing is left. */
+void node_sweep_wait(struct node_sweep *sweep, nanoseconds linger);
+void node_sweep_hurry(struct node_sweep *sweep); /* that is waited for no longer */
+/* Begins; `grace` 0 kills at once. `by_itself`: after a good end, of which nothing was told yet. */
+void node_sweep_start(struct node_sweep *sweep, nanoseconds grace, bool by_itself);
+bool node_sweep_runs(const struct node_sweep *sweep);
 void node_sweep_kill(struct node_sweep *sweep); /* no more grace */
 /* Some child was reaped. */
 void node_sweep_check(struct node_sweep *sweep);
@@ -130,6 +152,11 @@ nanoseconds attempt_grace(const struct node_run *run);
 void attempt_stop(struct node_run *run,
                   enum worker_process_stop how); /* all its workers, and those of the next launch */
 bool attempt_all_gone(const struct node_run *run);
+bool attempt_ended_well(const struct node_run *run); /* each of its workers, by itself */
+/* How long what workers that ended well left outside of their groups may go on; 0 as long as a worker is
+ * neither gone nor held for that. */
+nanoseconds attempt_linger(const struct node_run *run);
+void attempt_linger_over(struct node_run *run);
 void attempt_end(struct node_run *run); /* frees; fine when none is active */
 
 int signals_start(struct node_run *run); /* negative errno */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "agent/leftovers.h"
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/process.h"
@@ -102,7 +103,7 @@ static void end_descendants(struct node_sweep *sweep) {
                 sweep->leftovers++;
                 (void)idset_add(&sweep->found, pid);
             }
-            if (sweep->killing) {
+            if (sweep->state == SWEEP_KILLING) {
                 (void)kill(pid, SIGKILL);
             } else if (!known) {
                 (void)kill(pid, SIGTERM);
@@ -112,11 +113,29 @@ static void end_descendants(struct node_sweep *sweep) {
     free(table.items);
 }
 
+/* One that ends just now is named by nobody. */
+static void tell(const struct node_sweep *sweep) {
+    CLEANUP(idset_done) struct idset left = {0};
+    struct process_table table = {0};
+    struct process process;
+    read_processes(&table);
+    for (size_t i = 0; i < table.n; i++) {
+        pid_t pid = table.items[i].pid;
+        if (!is_ours(&table, sweep->template, &table.items[i])) continue;
+        if (process_read(pid, &process) && process.state != 'Z' && !process.ending) (void)idset_add(&left, pid);
+    }
+    free(table.items);
+    sweep->left(sweep->context, &left);
+}
+
 static void stop(struct node_sweep *sweep, bool clean) {
-    sweep->running = false;
+    sweep->state = SWEEP_IDLE;
     loop_timer_stop(sweep->loop, &sweep->timer);
     idset_done(&sweep->found);
-    sweep->ended(sweep->context, clean);
+    if (sweep->linger > 0)
+        sweep->waited(sweep->context);
+    else
+        sweep->ended(sweep->context, clean);
 }
 
 static void on_timer(void *context);
@@ -126,17 +145,27 @@ static void start_timer(struct node_sweep *sweep, nanoseconds delay) {
     (void)loop_timer_start(sweep->loop, &sweep->timer, delay);
 }
 
-/* The grace is over; or, while killing, some may have been forked after the last look. */
-static void on_timer(void *context) {
-    struct node_sweep *sweep = context;
-    if (!has_children(sweep)) {
-        stop(sweep, true);
-        return;
+static void ask(struct node_sweep *sweep) {
+    bool left = has_children(sweep);
+    sweep->state = SWEEP_ASKING;
+    if (left && sweep->grace > 0) end_descendants(sweep);
+    start_timer(sweep, left ? sweep->grace : 0);
+}
+
+static void settled(struct node_sweep *sweep) {
+    tell(sweep);
+    if (sweep->linger > 0) {
+        sweep->state = SWEEP_LINGERING;
+        start_timer(sweep, sweep->linger > LEFTOVERS_SETTLE ? sweep->linger - LEFTOVERS_SETTLE : 0);
+    } else {
+        ask(sweep);
     }
-    if (!sweep->killing) {
-        sweep->killing = true;
-        sweep->give_up = loop_now(sweep->loop) + GIVE_UP_AFTER;
-    }
+}
+
+/* While killing some may have been forked after the last look. */
+static void kill_all(struct node_sweep *sweep) {
+    if (sweep->state == SWEEP_ASKING) sweep->give_up = loop_now(sweep->loop) + GIVE_UP_AFTER;
+    sweep->state = SWEEP_KILLING;
     if (loop_now(sweep->loop) > sweep->give_up) {
         stop(sweep, false);
         return;
@@ -145,23 +174,58 @@ static void on_timer(void *context) {
     start_timer(sweep, RESCAN_EVERY);
 }
 
-void node_sweep_start(struct node_sweep *sweep, nanoseconds grace) {
-    sweep->running = true;
-    sweep->killing = false;
-    bool left = has_children(sweep);
-    if (left && grace > 0) end_descendants(sweep);
-    start_timer(sweep, left ? grace : 0);
+/* The time of its state is over, or no child is left. */
+static void on_timer(void *context) {
+    struct node_sweep *sweep = context;
+    if (!has_children(sweep) || sweep->state == SWEEP_LINGERING)
+        stop(sweep, true);
+    else if (sweep->state == SWEEP_SETTLING)
+        settled(sweep);
+    else
+        kill_all(sweep);
+}
+
+static void settle(struct node_sweep *sweep) {
+    sweep->state = SWEEP_SETTLING;
+    start_timer(sweep, has_children(sweep) ? LEFTOVERS_SETTLE : 0);
+}
+
+void node_sweep_wait(struct node_sweep *sweep, nanoseconds linger) {
+    sweep->linger = linger;
+    settle(sweep);
+}
+
+void node_sweep_start(struct node_sweep *sweep, nanoseconds grace, bool by_itself) {
+    sweep->linger = 0;
+    sweep->grace = grace;
+    if (by_itself && grace > 0)
+        settle(sweep);
+    else
+        ask(sweep);
+}
+
+bool node_sweep_runs(const struct node_sweep *sweep) {
+    return sweep->state != SWEEP_IDLE;
+}
+
+void node_sweep_hurry(struct node_sweep *sweep) {
+    if (sweep->state == SWEEP_IDLE || sweep->linger == 0) return;
+    sweep->state = SWEEP_LINGERING;
+    start_timer(sweep, 0);
 }
 
 void node_sweep_kill(struct node_sweep *sweep) {
-    if (sweep->running && !sweep->killing) start_timer(sweep, 0);
+    node_sweep_hurry(sweep);
+    if (sweep->state != SWEEP_SETTLING && sweep->state != SWEEP_ASKING) return;
+    sweep->state = SWEEP_ASKING;
+    start_timer(sweep, 0);
 }
 
 void node_sweep_check(struct node_sweep *sweep) {
-    if (!sweep->running) return;
+    if (sweep->state == SWEEP_IDLE) return;
     if (!has_children(sweep))
         start_timer(sweep, 0);
-    else if (!sweep->killing)
+    else if (sweep->state == SWEEP_ASKING)
         end_descendants(sweep); /* its orphans are ours now */
 }
 

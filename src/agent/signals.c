@@ -43,9 +43,10 @@ static void tell_read(struct node_run *run, const struct worker_process *worker)
     if (run->read_told || !node_launch_was_read(&run->launch)) return;
     run->read_told = true;
     if (run->n_workers == 1) (void)snprintf(text, sizeof text, "rank %u", worker->rank);
+    bool command = node_launch_face(&run->launch) == FACE_COMMAND;
     outbox_log(&run->outbox, LOG_LEVEL_WARNING,
-               "%s read standard input, which was at its end: workers get none; --stdin RANK passes it on",
-               text);
+               "%s read standard input, which was at its end: workers get none; %s passes it on", text,
+               command ? "--stdin RANK" : "`stdin`, the rank that is to get it,");
 }
 
 /* Everything that ended is reaped here, workers and the orphans that this process adopted. A worker's pid is

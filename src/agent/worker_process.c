@@ -23,8 +23,6 @@
 #define STUCK_AFTER (10 * NS_PER_S)
 /* What closes its channel this long before its end did not do so by ending. */
 #define SILENT_BEFORE_END (100 * NS_PER_MS)
-/* Helpers that end when their worker has, as those of Python's multiprocessing, are not worth a word. */
-#define SETTLE_WITHIN (100 * NS_PER_MS)
 /* Of the grace, what is left to the whole group: its last quarter, and no more than this. */
 #define LAST_SHARE_MAX (5 * NS_PER_S)
 enum { LAST_SHARE = 4 };
@@ -369,16 +367,11 @@ static void begin_stop(struct worker_process *worker, enum worker_process_stop h
 
 /* Somebody may have meant it to go on. */
 static void tell_leftovers(struct worker_process *worker) {
-    CLEANUP(buffer_done) struct buffer text = {0}, linger = {0};
-    if (leftovers_describe(worker->pid, &text) == 0 || text.failed) return;
-    duration_format(worker->linger, &linger);
-    if (worker->linger > 0)
-        outbox_log(worker->outbox, LOG_LEVEL_WARNING, "rank %u ended and left %s: they have %s to end",
-                   worker->rank, text.data, linger.failed ? "their time" : linger.data);
-    else
-        outbox_log(worker->outbox, LOG_LEVEL_WARNING,
-                   "rank %u ended and left %s: they are told to end; --linger DURATION gives them time",
-                   worker->rank, text.data);
+    CLEANUP(idset_done) struct idset left = {0};
+    char who[32];
+    (void)snprintf(who, sizeof who, "rank %u", worker->rank);
+    leftovers_of_group(worker->pid, &left);
+    leftovers_tell(worker->outbox, who, &left, worker->linger, worker->face);
 }
 
 static void on_deadline(void *context) {
@@ -388,13 +381,13 @@ static void on_deadline(void *context) {
         return;
     }
     worker_process_check_group(worker);
-    if (worker->stage == PROCESS_GONE || worker->group_gone) return;
+    if (worker->stage == PROCESS_GONE || worker->group_gone || worker->stop == STOP_HELD) return;
     if (worker->stop == STOP_KILLED)
         give_up(worker);
     else if (worker->stop == STOP_SETTLING) {
         tell_leftovers(worker);
         worker->stop = STOP_LINGERING;
-        start_deadline(worker, worker->linger > SETTLE_WITHIN ? worker->linger - SETTLE_WITHIN : 0);
+        start_deadline(worker, worker->linger > LEFTOVERS_SETTLE ? worker->linger - LEFTOVERS_SETTLE : 0);
     } else if (worker->stop == STOP_LINGERING)
         begin_stop(worker, STOP_ASKED, worker->grace);
     else if (worker->stop == STOP_INTERRUPTED || worker->stop == STOP_TOLD)
@@ -444,6 +437,8 @@ void worker_process_stop(struct worker_process *worker, enum worker_process_stop
                    !(process_read(worker->pid, &process) && process.ending);
     if (worker->stage == PROCESS_PLANNED)
         fail_start(worker, TY_EINTERRUPTED, "stopped before it was started");
+    else if (worker->stop == STOP_HELD)
+        worker_process_release(worker);
     else if (worker->stage == PROCESS_ASKED) {
         /* The worker is stopped as soon as its pid is known; a template that does not tell the pid within the
          * grace is ended. */
@@ -533,6 +528,7 @@ void worker_process_reaped(struct worker_process *worker, int wait_status, long 
     speaker_take(&worker->speaker);
     take_exit(worker, wait_status, peak_kib);
     worker->stage = PROCESS_EXITED;
+    worker->ended_at = loop_now(worker->outbox->loop);
     if (is_group_empty(worker->pid)) {
         worker_process_check_group(worker);
         return;
@@ -541,15 +537,30 @@ void worker_process_reaped(struct worker_process *worker, int wait_status, long 
         signal_all(worker, SIGKILL); /* one that was forked while the group was killed */
     else if (worker->stop == STOP_NONE && wait_status == 0) {
         worker->stop = STOP_SETTLING;
-        start_deadline(worker, SETTLE_WITHIN);
+        start_deadline(worker, LEFTOVERS_SETTLE);
     } else if (worker->stop == STOP_NONE)
         begin_stop(worker, STOP_ASKED, worker->grace);
     else if (worker->stop < STOP_ASKED)
         ask_group(worker);
 }
 
+bool worker_process_ended_well(const struct worker_process *worker) {
+    return worker->ended_at > 0 && worker->exit.wait_status == 0 && worker->stop < STOP_INTERRUPTED;
+}
+
+void worker_process_release(struct worker_process *worker) {
+    if (worker->stop != STOP_HELD) return;
+    worker->stop = STOP_ASKED;
+    worker_process_check_group(worker);
+}
+
 void worker_process_check_group(struct worker_process *worker) {
     if (worker->stage != PROCESS_EXITED || worker->group_gone || !is_group_empty(worker->pid)) return;
+    if (worker->linger > 0 && worker_process_ended_well(worker)) {
+        worker->stop = STOP_HELD;
+        loop_timer_stop(worker->outbox->loop, &worker->deadline);
+        return;
+    }
     pty_hang_up(&worker->pty);
     worker->group_gone = true; /* what is left of its output may take as long as the controller needs */
     loop_timer_stop(worker->outbox->loop, &worker->deadline);

@@ -126,6 +126,7 @@ enum worker_process_stage {
     X(STOP_NONE, "nothing")                                                                        \
     X(STOP_SETTLING, "it ended well by itself: what it left has a moment to end as well")          \
     X(STOP_LINGERING, "what it left was told of, and may linger")                                  \
+    X(STOP_HELD, "its group is empty: what it left outside of it may linger, and use its output")  \
     X(STOP_INTERRUPTED,                                                                            \
       "SIGINT to its whole group, as a terminal does; not to a worker that handles SIGTERM alone") \
     X(STOP_TOLD, "SIGTERM to the worker alone, so that what it started works on while it saves")   \
@@ -159,6 +160,8 @@ struct worker_process {
     pid_t pid;
     nanoseconds grace;
     nanoseconds linger;       /* of what it leaves when it ends well */
+    enum face face;           /* whose words messages about it use */
+    nanoseconds ended_at;     /* monotonic; 0: it has not ended */
     nanoseconds kill_at;      /* while it stops: the end of its grace; monotonic */
     nanoseconds silent_since; /* its channels were closed then; 0: they are open */
     struct loop_timer deadline;
@@ -195,6 +198,11 @@ void worker_process_reaped(struct worker_process *worker, int wait_status, long 
 
 /* Some process was reaped: looks whether this exited child's group is empty now. */
 void worker_process_check_group(struct worker_process *worker);
+
+/* It has ended with status 0, and nobody has told it to. */
+bool worker_process_ended_well(const struct worker_process *worker);
+/* One that is held is so no longer. */
+void worker_process_release(struct worker_process *worker);
 
 void worker_process_done(struct worker_process *worker); /* frees; a zeroed one is fine */
 

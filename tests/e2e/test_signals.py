@@ -209,8 +209,48 @@ class Signals(RunCase):
         self.assertNotIn("uploaded", self.finish(process).out)
 
     def test_helpers_that_end_are_nobodys_concern(self):
-        finished = self.assert_status(0, self.run_workers("--progress", "none", "--", "sh", "-c", "sleep 0.02 & echo done"))
-        self.assertEqual("", finished.err)
+        for job in ("sleep 0.02 & ", "setsid sleep 0.02 & "):
+            finished = self.assert_status(0, self.run_workers("--progress", "none", "--", "sh", "-c", job + "echo done"))
+            self.assertEqual("", finished.err)
+
+    # The same of what has a session of its own; the worker ends when that is so.
+
+    DAEMONS = "setsid sh -c ': > away.$RANK; sleep 1; echo uploaded' & setsid sleep %s & while [ ! -e away.$RANK ]; do sleep 0.01; done; echo done" % NEVER
+
+    def test_daemons_are_counted(self):
+        for n, who in ((1, "rank 0"), (2, "workers")):
+            finished = self.assert_status(0, self.run_workers("-n", n, "--", "sh", "-c", self.DAEMONS))
+            self.assertIn("%s ended and left %d processes: " % (who, 3 * n), finished.err, repr(finished))
+            self.assertIn("they are told to end; --linger DURATION gives them time", finished.err, repr(finished))
+            self.assertNotIn("uploaded", finished.out.splitlines())
+
+    def test_daemons_may_linger(self):
+        """Their output is still the worker's, also where another worker has ended long before."""
+        script = "[ $RANK = 0 ] || sleep 0.5; setsid sh -c ': > away.$RANK; sleep 1; echo uploaded $RANK' & while [ ! -e away.$RANK ]; do sleep 0.01; done; echo done"
+        finished = self.assert_status(0, self.run_workers("-n", 2, "--linger", "1h", "--", "sh", "-c", script))
+        self.assertIn("they have 1 h to end", finished.err, repr(finished))
+        for rank in (0, 1):
+            self.assertIn("[rank %d] uploaded %d" % (rank, rank), finished.out.splitlines(), repr(finished))
+
+    def test_the_time_of_daemons_ends(self):
+        finished = self.assert_status(0, self.run_workers("--linger", "1500ms", "--", "sh", "-c", self.DAEMONS))
+        self.assertEqual("[rank 0] done\n[rank 0] uploaded\n", finished.out, repr(finished))
+
+    def test_ctrl_c_ends_the_lingering_of_daemons(self):
+        for signal_number in (signal.SIGINT, signal.SIGTERM):
+            process = self.started("--linger", "1h", "--", "sh", "-c", "rm -f away.0; : > ready.0; " + self.DAEMONS.replace("sleep 1;", "sleep 100;"))
+            self.assertIn("left 3 processes", process.stderr.readline())
+            process.send_signal(signal_number)
+            self.assertNotIn("uploaded", self.finish(process).out.splitlines())
+
+    def test_daemons_that_begin_in_the_group(self):
+        """Of which no event tells that they have left it."""
+        finished = self.assert_status(0, self.run_workers("--linger", "1500ms", "--", "sh", "-c", "(sleep 0.05; exec setsid sleep %s) & echo done" % NEVER))
+        self.assertIn("rank 0 ended and left 1 process: sleep %s: they have 1.5 s to end" % NEVER, finished.err, repr(finished))
+
+    def test_a_failure_elsewhere_ends_the_lingering(self):
+        script = "if [ $RANK = 0 ]; then setsid sleep %s & echo done; else sleep 1; exit 3; fi" % NEVER
+        self.assert_status(3, self.run_workers("-n", 2, "--linger", "1h", "--", "sh", "-c", script))
 
     # -- sessions
 
