@@ -76,6 +76,24 @@ static void tell_log(void *context, enum log_level level, const char *subsystem,
     tell_line(text);
 }
 
+/* What to write after a run that was stopped from outside. */
+static void tell_how_to_go_on(const ty_result *result, const ty_run_config *run) {
+    CLEANUP(buffer_done) struct buffer line = {0};
+    buffer_text(&line, "to go on: ");
+    if (run->name != NULL && run->resume) {
+        buffer_text(&line, "start the program again");
+    } else {
+        buffer_text(&line, "ty_fit again with ty_run_config .name = ");
+        buffer_json_text(&line, result->name);
+        if (run->storage_path != NULL) {
+            buffer_text(&line, ", .storage_path = ");
+            buffer_json_text(&line, run->storage_path);
+        }
+        buffer_text(&line, ", .resume = true");
+    }
+    if (!line.failed) tell_line(line.data);
+}
+
 static const uint32_t told_events = UINT32_C(1) << EVENT_RUN | UINT32_C(1) << EVENT_ATTEMPT |
                                     UINT32_C(1) << EVENT_CHECKPOINT | UINT32_C(1) << EVENT_ATTEMPT_END |
                                     UINT32_C(1) << EVENT_RUN_END;
@@ -115,6 +133,8 @@ static int fit(const ty_trainer_config *trainer, ty_result **result, ty_error *e
         if (!run->quiet) log_set_sink(tell_log, NULL);
         code = controller_run(&request, result, err);
         if (code >= 0 && !run->quiet && (*result)->summary != NULL) tell_line((*result)->summary);
+        bool from_outside = code == TY_EINTERRUPTED || code == TY_EPREEMPTED || code == TY_ETIMEOUT;
+        if (from_outside && !run->quiet && *result != NULL) tell_how_to_go_on(*result, run);
         log_set_sink(NULL, NULL);
     }
     scaling_done(&scaling);

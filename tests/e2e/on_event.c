@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@ struct told {
     char kinds[512];         /* "run attempt ..." */
     const char *answer_with; /* 1 for events of this kind */
     bool fork;
+    bool loud;
     int attempt; /* of the last event that has one */
     pid_t child; /* 0 in the child */
 };
@@ -50,7 +52,7 @@ static int hear(void *context, const char *event_json) {
 static int fit(struct told *told, const char *how, ty_run_config run, ty_error *err) {
     const ty_scaling_config scaling = {.num_workers = 2};
     run.storage_path = place;
-    run.quiet = true;
+    run.quiet = !told->loud;
     const ty_trainer_config trainer = {.train = train,
                                        .config = how,
                                        .config_size = 1,
@@ -96,6 +98,40 @@ static void an_answer_ends_the_run(void **state) {
     assert_int_equal(fit(&told, " ", (ty_run_config){0}, &err), 0);
 }
 
+/* What ty_fit writes to standard error; NUL-terminated. */
+static void fit_loudly(struct told *told, const char *how, ty_run_config run, int expected, char text[4096]) {
+    char path[64];
+    ty_error err = {0};
+    (void)snprintf(path, sizeof path, "%s/stderr", place);
+    int saved = dup(STDERR_FILENO), file = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_true(saved >= 0 && file >= 0 && dup2(file, STDERR_FILENO) >= 0);
+    told->loud = true;
+    int code = fit(told, how, run, &err);
+    (void)dup2(saved, STDERR_FILENO);
+    ssize_t size = pread(file, text, 4095, 0);
+    text[size < 0 ? 0 : size] = '\0';
+    (void)close(saved);
+    (void)close(file);
+    assert_int_equal(code, expected);
+}
+
+static void what_goes_on_is_told(void **state) {
+    (void)state;
+    char text[4096], place_told[128];
+    (void)snprintf(place_told, sizeof place_told, ", .storage_path = \"%s\", .resume = true\n", place);
+    fit_loudly(&(struct told){.answer_with = "attempt"}, "w", (ty_run_config){0}, TY_EINTERRUPTED, text);
+    assert_non_null(strstr(text, "trainyard: to go on: ty_fit again with ty_run_config .name = \"run-"));
+    assert_non_null(strstr(text, place_told));
+    fit_loudly(&(struct told){0}, "w", (ty_run_config){.name = "mine", .resume = true, .time_limit_s = 0.5},
+               TY_ETIMEOUT, text);
+    assert_non_null(strstr(text, "trainyard: to go on: start the program again\n"));
+    fit_loudly(&(struct told){0}, " ", (ty_run_config){0}, 0, text);
+    assert_non_null(strstr(text, " succeeded in "));
+    assert_null(strstr(text, "to go on"));
+    fit_loudly(&(struct told){0}, "f", (ty_run_config){0}, TY_EWORKER, text);
+    assert_null(strstr(text, "to go on"));
+}
+
 /* The child may return from the function: it gets an error from ty_fit, and the run goes on with its owner. */
 static void a_child_that_it_forks_has_no_run(void **state) {
     (void)state;
@@ -127,6 +163,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(beginnings_and_ends_in_order),
         cmocka_unit_test(the_end_is_told_of_a_run_that_fails),
         cmocka_unit_test(an_answer_ends_the_run),
+        cmocka_unit_test(what_goes_on_is_told),
         cmocka_unit_test(a_child_that_it_forks_has_no_run),
     };
     return cmocka_run_group_tests(tests, make_place, remove_place);
