@@ -30,6 +30,15 @@ _HOMES = {
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 _MODULES = ("collective", "jax", "torch")
+_BELOW = (  # looked for here by mistake
+    "jax.JaxConfig",
+    "jax.JaxTrainer",
+    "torch.TorchConfig",
+    "torch.TorchTrainer",
+    "torch.get_device",
+    "torch.prepare_data_loader",
+    "torch.prepare_model",
+)
 
 __version__ = "0.1.0"
 __all__ = sorted([*_HOME_OF, "collective"])
@@ -77,7 +86,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module("." + name, __name__)
     missing = import_module(".missing", __name__)
-    raise missing.MissingName(__name__, name, [*__all__, *_MODULES])
+    raise missing.MissingName(__name__, name, [*__all__, *_MODULES, *_BELOW])
 
 
 def __dir__() -> list[str]:

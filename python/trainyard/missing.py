@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The name that differs in its case alone, or in a few letters."""
+    """The name that differs in its case alone, or in a few letters; "torch.TorchTrainer" is known by its last part, too."""
     import difflib
 
-    lower = {other.lower(): other for other in sorted(known, reverse=True)}
+    lower = {other.rpartition(".")[2].lower(): other for other in sorted(known, reverse=True)}
     found = difflib.get_close_matches(name.lower(), lower, n=1)
     return lower[found[0]] if found else None
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/cleanup.h"
 
@@ -103,7 +104,7 @@ bool str_to_double(const char *text, double *value) {
     return true;
 }
 
-enum { LONGEST_WORD = 63 };
+enum { LONGEST_WORD = 63, BEGINNING_MIN = 3 };
 
 static int smaller(int a, int b) {
     return a < b ? a : b;
@@ -145,6 +146,8 @@ const char *str_nearest(const char *word, const char *const *names, size_t n) {
         if (steps == 0) break;
         limit = steps - 1;
     }
+    for (size_t i = 0; i < n && nearest == NULL && size >= BEGINNING_MIN; i++)
+        if (strncasecmp(names[i], word, size) == 0) nearest = names[i];
     return nearest;
 }
 

@@ -26,7 +26,7 @@ bool str_to_double(const char *text, double *value); /* C locale; refuses NaN, I
 bool str_is_decimal(const char *text);
 
 /* The one of `names` that is nearest to `word` (optimal string alignment distance, case-blind; at most a third
- * of the word's length, at least 1), or NULL. */
+ * of the word's length, at least 1); else the first that begins with it, from three letters on; or NULL. */
 const char *str_nearest(const char *word, const char *const *names, size_t n);
 
 enum { STR_HINT_SIZE = 96 };

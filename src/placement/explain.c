@@ -237,6 +237,25 @@ static void say_which_nodes(const struct view *view) {
     label_selector_format(view->selector, view->out);
 }
 
+static bool is_this_machine(const struct view *view) {
+    return !view->proposal->cluster->logical && view->proposal->cluster->n == 1;
+}
+
+/* How this machine is said to have more of what is no device. */
+static void say_more(const struct view *view, const char *name, quantity need) {
+    CLEANUP(buffer_done) struct buffer all = {0};
+    bool command = view->proposal->demand->face == FACE_COMMAND;
+    if (!is_this_machine(view) || accelerator_is_device(name)) return;
+    quantity_format((need + QUANTITY_ONE - 1) / QUANTITY_ONE * QUANTITY_ONE, &all);
+    buffer_char(&all, '\0');
+    if (all.failed) return;
+    if (str_equal(name, "CPU"))
+        buffer_printf(view->out, command ? " (--num-cpus %s)" : " (init(num_cpus=%s))", all.data);
+    else
+        buffer_printf(view->out, command ? " (--node-resources %s=%s)" : " (init(resources={\"%s\": %s}))",
+                      name, all.data);
+}
+
 static void say_lack(const struct view *view, const struct resource *wanted, struct most most) {
     const char *name = wanted->name;
     bool whole = accelerator_is_device(name) && wanted->amount >= QUANTITY_ONE;
@@ -251,6 +270,9 @@ static void say_lack(const struct view *view, const struct resource *wanted, str
     if (most.amount <= 0) {
         buffer_printf(view->out, "there is no %s%s on any; add nodes with ", name, free_word(view));
         say_amount(view->out, name, wanted->amount);
+        bool all = view->plan->verdict == PLAN_INFEASIBLE && view->proposal->demand->trainer.n == 0;
+        if (all && !str_prefix(name, ACCELERATOR_TYPE_PREFIX, NULL))
+            say_more(view, name, wanted->amount * (quantity)view->proposal->demand->min_workers);
         return;
     }
     buffer_text(view->out, "the most is ");
@@ -366,30 +388,17 @@ static quantity share_of(const char *name, quantity have, size_t n) {
     return accelerator_check_amount(name, share, NULL) == 0 ? share : 0;
 }
 
-/* How this machine is said to have more, and workers to need less. */
-static void say_options(struct view *view, const char *name, quantity need, quantity have, size_t n) {
-    CLEANUP(buffer_done) struct buffer all = {0}, share = {0};
-    enum face face = view->proposal->demand->face;
+static void say_less(struct view *view, const char *name, quantity have, size_t n) {
+    CLEANUP(buffer_done) struct buffer share = {0};
     quantity each = share_of(name, have, n);
-    if (view->proposal->cluster->logical || view->proposal->cluster->n != 1) return;
-    quantity_format((need + QUANTITY_ONE - 1) / QUANTITY_ONE * QUANTITY_ONE, &all);
+    if (!is_this_machine(view) || each == 0) return;
     quantity_format(each, &share);
-    buffer_char(&all, '\0');
     buffer_char(&share, '\0');
-    if (all.failed || share.failed) return;
-    bool counted = str_equal(name, "CPU");
-    if (!accelerator_is_device(name)) buffer_text(view->out, " (");
-    if (counted)
-        buffer_printf(view->out, face == FACE_COMMAND ? "--num-cpus %s" : "init(num_cpus=%s)", all.data);
-    if (!counted && !accelerator_is_device(name))
-        buffer_printf(view->out,
-                      face == FACE_COMMAND ? "--node-resources %s=%s" : "init(resources={\"%s\": %s})", name,
-                      all.data);
-    if (!accelerator_is_device(name)) buffer_text(view->out, ")");
-    if (each == 0) return;
+    if (share.failed) return;
     buffer_printf(view->out,
-                  face == FACE_COMMAND ? ", or ask for less (--resources %s=%s)"
-                                       : ", or ask for less (resources_per_worker={\"%s\": %s})",
+                  view->proposal->demand->face == FACE_COMMAND
+                      ? ", or ask for less (--resources %s=%s)"
+                      : ", or ask for less (resources_per_worker={\"%s\": %s})",
                   name, share.data);
 }
 
@@ -422,8 +431,10 @@ static bool explain_sums(struct view *view, size_t n, int64_t most) {
             buffer_printf(view->out, " %s", name);
         }
         if (view->plan->verdict == PLAN_INFEASIBLE && view->proposal->demand->trainer.n == 0 &&
-            !str_prefix(name, ACCELERATOR_TYPE_PREFIX, NULL))
-            say_options(view, name, need, have, n);
+            !str_prefix(name, ACCELERATOR_TYPE_PREFIX, NULL)) {
+            say_more(view, name, need);
+            say_less(view, name, have, n);
+        }
     }
     return said;
 }

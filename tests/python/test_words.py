@@ -92,6 +92,8 @@ def test_a_name_that_exists(storage):
         ("trainyard", "Torch", "torch"),
         ("trainyard.torch", "TorchTrianer", "TorchTrainer"),
         ("trainyard.jax", "JaxTrain", "JaxTrainer"),
+        ("trainyard", "TorchTrainer", "torch.TorchTrainer"),
+        ("trainyard", "prepare_modl", "torch.prepare_model"),
         ("trainyard", "frobnicate", None),
     ],
 )
@@ -103,6 +105,8 @@ def test_a_name_that_is_none(module, name, near):
         assert "TorchTrainer" not in str(caught.value)
     else:
         assert f"did you mean {near!r}?" in str(caught.value)
+        module, _, last = f"{module}.{near}".rpartition(".")
+        assert hasattr(__import__(module, fromlist=["x"]), last)
     assert not hasattr(trainyard, "__frobnicate__")
 
 

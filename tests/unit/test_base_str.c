@@ -97,6 +97,9 @@ static void nearest_name(void **state) {
     assert_string_equal(str_nearest("gpu", names, ARRAY_SIZE(names)), "GPU");
     assert_string_equal(str_nearest("PGU", names, ARRAY_SIZE(names)), "GPU");
     assert_string_equal(str_nearest("MEMORY", names, ARRAY_SIZE(names)), "memory");
+    assert_string_equal(str_nearest("lab", names, ARRAY_SIZE(names)), "labels"); /* or its beginning */
+    assert_null(str_nearest("la", names, ARRAY_SIZE(names)));
+    assert_null(str_nearest("", names, ARRAY_SIZE(names)));
     char longest[200];
     memset(longest, 'a', sizeof longest - 1);
     longest[sizeof longest - 1] = '\0';

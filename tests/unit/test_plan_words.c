@@ -55,6 +55,11 @@ static void test_refusals_of_one_worker(void **state) {
     expect_refusal(CLUSTER({"a", "CPU=8"}), (struct ask){.min = 1, .per_worker = "CPU=1,GPU=2"},
                    PLAN_INFEASIBLE, "no node has 2 GPU: there is no GPU on any; add nodes with 2 GPU",
                    "GPU 2/0");
+    expect_refusal(CLUSTER({"a", "CPU=8"}), (struct ask){.min = 2, .per_worker = "CPU=1,foo=0.75"},
+                   PLAN_INFEASIBLE,
+                   "no node has 0.75 foo: there is no foo on any; add nodes with 0.75 foo "
+                   "(init(resources={\"foo\": 2}))",
+                   "foo 0.75/0");
     expect_refusal(
         CLUSTER({"a", "CPU=8,GPU=1"}, {"b", "CPU=2,GPU=4"}),
         (struct ask){.min = 1, .per_worker = "CPU=8,GPU=4"}, PLAN_INFEASIBLE,

@@ -160,6 +160,7 @@ static void words_and_texts_are_the_same_in_every_form(void **state) {
     (void)state;
     refuses_json("backend", "\"mpi\"", "backend must be one of auto|gloo|nccl, not \"mpi\"");
     refuses_text("backend", "glo", "must be one of auto|gloo|nccl; did you mean gloo?");
+    refuses_json("backend", "\"glo\"", "must be one of auto|gloo|nccl, not \"glo\"; did you mean gloo?");
     refuses_public(&(ty_run_config){.backend = "mpi"}, "backend must be one of auto|gloo|nccl, not \"mpi\"");
     refuses_public(&(ty_run_config){.on_checkpoint_error = ""},
                    "on_checkpoint_error must be one of fail|continue, not \"\"");
