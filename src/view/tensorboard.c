@@ -58,6 +58,7 @@ struct tensorboard {
     struct hash *places;      /* name -> place + 1 */
     char **names;             /* n_names, owned */
     size_t n_names;
+    uint64_t *given, n_reports; /* by place: the last report, counted from 1, that had the name; owned */
     struct board_value *values; /* of the report at hand; n_values */
     size_t n_values, gathered;
     int64_t step;
@@ -220,12 +221,17 @@ static const char *intern(struct tensorboard *board, const struct value *value, 
     if (known == NULL) {
         struct board_value *values = reallocarray(board->values, board->n_names + 1, sizeof *values);
         if (values != NULL) board->values = values;
-        char *copy = values == NULL || ARRAY_GROW(board->names, board->n_names) < 0 ? NULL : strdup(name);
+        uint64_t *given = reallocarray(board->given, board->n_names + 1, sizeof *given);
+        if (given != NULL) board->given = given;
+        char *copy = values == NULL || given == NULL || ARRAY_GROW(board->names, board->n_names) < 0
+                         ? NULL
+                         : strdup(name);
         board->failed = copy == NULL || hash_set(board->places, name, board->n_names + 1) < 0;
         if (board->failed) {
             free(copy);
             return NULL;
         }
+        board->given[board->n_names] = 0;
         board->names[board->n_names++] = copy;
         known = hash_get(board->places, name);
     }
@@ -250,8 +256,8 @@ static bool take_value(void *context, const struct value *value) {
     const char *name = intern(board, value, &place);
     if (name == NULL) return !board->failed;
     if (value->type == VALUE_NUMBER) note_step(board, value);
-    for (size_t i = 0; i < board->n_values; i++)
-        if (board->values[i].name == name) return true; /* given twice */
+    if (board->given[place] == board->n_reports) return true; /* twice */
+    board->given[place] = board->n_reports;
     board->values[board->n_values++] = (struct board_value){name, value->number};
     return true;
 }
@@ -311,6 +317,7 @@ static int write_report(void *context, const struct journal_report *report) {
     struct board_mean *mean = &board->means[report->number % MEANS_WAITING];
     int result = mean->ranks > 0 && mean->number != report->number ? flush_mean(board, mean) : 0;
     board->n_values = 0;
+    board->n_reports++;
     board->step = (int64_t)report->number;
     board->step_place = 4;
     (void)values_each(report->metrics, report->metrics_size, take_value, board);
@@ -404,6 +411,7 @@ void tensorboard_close(struct tensorboard *board) {
     free(board->means);
     free(board->names);
     free(board->values);
+    free(board->given);
     hash_destroy(board->places);
     view_facts_done(&board->facts);
     free(board->run_path);
