@@ -1,5 +1,5 @@
 /* Parts that bring a heavy library with them are modules, loaded when first used: journal (SQLite), gloo,
- * driver (everything that only the process that calls ty_fit needs), topology (hwloc). They lie in
+ * driver (everything that only the process that calls ty_fit needs), topology (hwloc), pmix. They lie in
  * trainyard-modules/ beside libtrainyard.so or the trainyard command, or in the installed library directory.
  * Each exports one symbol, `trainyard_NAME`, a const struct of functions, whose first member is the build
  * (below), which must equal ours. */

@@ -1,9 +1,10 @@
 /* `trainyard mpi-worker PROG ARG...`, what the agent executes for a worker of `--framework mpi`; not for
  * people. This process becomes the program, and finds a socket in PMI_FD, over which MPICH and its kin ask with
  * the lines of PMI-1 who is there and where. A child of it answers them out of the run's store, and ends with
- * it. */
+ * it. That of the first rank of a node is also the PMIx server of the node, where Open MPI and its kin ask. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +17,10 @@
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/kernel.h"
 #include "base/str.h"
 #include "cli/command.h"
+#include "cli/pmix_module.h"
 #include "cli/terminal.h"
 
 /* What clients are told of the size of names, keys and values: MPICH's own, where others take them from it. */
@@ -189,30 +192,43 @@ static int answer_lines(struct server *server) {
     return server->in.size < PMI_LINE_SIZE ? 0 : -EMSGSIZE;
 }
 
-static _Noreturn void serve(int fd) {
-    struct server server = {.fd = fd};
+/* False when the talk is over. */
+static bool talk(struct server *server) {
     char bytes[PMI_LINE_SIZE];
-    server.worker = ty_worker_self(NULL);
-    for (ssize_t n = 1; n > 0 && server.worker != NULL;) {
-        n = read(fd, bytes, sizeof bytes);
-        if (n > 0) buffer_append(&server.in, bytes, (size_t)n);
-        if (n < 0 && errno == EINTR) n = 1;
-        if (server.in.failed || answer_lines(&server) < 0) break;
+    ssize_t n = read(server->fd, bytes, sizeof bytes);
+    if (n < 0 && errno == EINTR) return true;
+    if (n > 0) buffer_append(&server->in, bytes, (size_t)n);
+    return n > 0 && !server->in.failed && answer_lines(server) >= 0;
+}
+
+/* Until the talk is over; a server of PMIx also until the program has ended, and nobody needs it. */
+static _Noreturn void serve(int fd, int program, const struct pmix_module *pmix) {
+    struct server server = {.fd = fd, .worker = ty_worker_self(NULL)};
+    struct pollfd fds[] = {{.fd = fd, .events = POLLIN}, {.fd = program, .events = POLLIN}};
+    while (fds[0].fd >= 0 || (pmix != NULL && program >= 0)) {
+        if (poll(fds, ARRAY_SIZE(fds), -1) < 0 && errno != EINTR) break;
+        if (fds[1].revents != 0) break;
+        if (fds[0].revents == 0 || (server.worker != NULL && talk(&server))) continue;
+        (void)close(fd);
+        fds[0].fd = -1;
     }
+    if (pmix != NULL) pmix->wait();
     _exit(0);
 }
 
 /* It has nothing to say, lives as long as the program, and hears of no stop: who is told to end may still have
- * to meet the others. */
-static void become_server(int fd, pid_t program) {
+ * to meet the others. The first of a node may be needed a moment longer. */
+static _Noreturn void become_server(int fd, pid_t program) {
     CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    bool first = str_equal(getenv("LOCAL_RANK"), "0");
+    int held = first ? kernel_hold(program) : -1;
+    if (!first) (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != program) _exit(0);
     for (int i = SIGHUP; i <= SIGTERM; i++)
         if (i == SIGHUP || i == SIGINT || i == SIGQUIT || i == SIGTERM) (void)signal(i, SIG_IGN);
     for (int i = 0; i <= STDERR_FILENO && null >= 0; i++)
         (void)dup2(null, i);
-    serve(fd);
+    serve(fd, held, first ? mpi_pmix_serve() : NULL);
 }
 
 static int fail(const char *what, const char *why) {
@@ -242,14 +258,19 @@ static int offer_pmi(void) {
 }
 
 int command_mpi_worker_main(int argc, char **argv) {
+    CLEANUP(buffer_done) struct buffer why = {0};
+    ty_error err = {0};
     if (argc < 2 || getenv("RANK") == NULL || getenv("WORLD_SIZE") == NULL)
         return fail("mpi-worker", "`trainyard run --framework mpi` starts it");
-    if (elf_needs(argv[1], "libmpi.so"))
-        return fail(argv[1],
-                    "is linked to Open MPI, which wants PMIx: this version speaks PMI-1, for MPICH and what "
-                    "is compatible with it; start it with Open MPI's own mpirun");
     int result = offer_pmi();
     if (result < 0) return fail("cannot serve MPI", strerror(-result));
+    if (mpi_pmix_join(&why, &err) < 0) return fail("cannot serve MPI", err.message);
+    if (why.size > 0 && elf_needs(argv[1], "libmpi.so")) {
+        CLEANUP(buffer_done) struct buffer text = {0};
+        buffer_printf(&text, "is linked to Open MPI, which wants PMIx, and there is none: %.*s", (int)why.size,
+                      why.data);
+        return fail(argv[1], text.failed ? "is linked to Open MPI, which wants PMIx" : text.data);
+    }
     (void)signal(SIGPIPE, SIG_DFL);
     (void)execvp(argv[1], argv + 1);
     return fail(argv[1], strerror(errno));

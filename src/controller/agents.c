@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/leftovers.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/kernel.h"
@@ -190,6 +191,7 @@ static void sweep_after(const struct peer *peer, int pid) {
     scope.alone = run->request->alone && agents != NULL;
     CLEANUP(idset_done) struct idset left = {0};
     if (!sweep_node(&scope, &left)) tell_stuck(run, peer->node, &left);
+    leftovers_remove(token);
     if (sessions != &own) free(sessions);
 }
 

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "base/str.h"
 #include "framework/shared.h"
 #include "placement/plan.h"
 
@@ -20,6 +21,22 @@ static void share_slices(const struct framework_context *context, struct variabl
         variables_set(variables, "MEGASCALE_COORDINATOR_ADDRESS", NULL);
         variables_set(variables, "MEGASCALE_NUM_SLICES", NULL);
         variables_set(variables, "MEGASCALE_SLICE_ID", NULL);
+    }
+}
+
+/* A launcher around the run, as srun with --mpi=pmix or mpirun, has named itself for its one process, which is not
+ * each of the workers. What is a parameter of libpmix stays. */
+static void forget_launcher(const struct framework_context *context, struct variables *variables) {
+    for (char *const *item = context->user_environment; item != NULL && *item != NULL; item++) {
+        char name[128];
+        const char *rest;
+        bool launcher = str_prefix(*item, "PMI_", NULL) ||
+                        (str_prefix(*item, "PMIX_", &rest) && !str_prefix(rest, "MCA_", NULL));
+        size_t size = strcspn(*item, "=");
+        if (!launcher || size >= sizeof name) continue;
+        memcpy(name, *item, size);
+        name[size] = '\0';
+        variables_set(variables, name, NULL);
     }
 }
 
@@ -107,6 +124,7 @@ int plain_shared(const struct framework_context *context, environment_change *ch
     if (framework_inherited(context, "PYTHONUNBUFFERED") == NULL) variables_set(&out, "PYTHONUNBUFFERED", "1");
     variables_set(&out, "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
     watch_nccl(context, &out);
+    forget_launcher(context, &out);
     /* `jax.distributed.initialize()` takes the address from JAX's own variable; the number of processes and
      * its own among them it knows by no name but those of Open MPI's launcher, which the first variable
      * tells it of. Left empty, that says nothing to Open MPI. */

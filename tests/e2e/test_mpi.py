@@ -1,16 +1,19 @@
-"""`--framework mpi`: programs of MPICH meet through the run's store; what is not served is told."""
+"""`--framework mpi`: programs of MPICH (PMI-1) and of Open MPI (PMIx) meet through the run's store; what is not served is told."""
 
 import os
+import shutil
 import signal
 import struct
 import subprocess
 import sys
+import tempfile
 
 from harness import main
-from runs import RunCase
+from runs import RunCase, children
 
 PROGRAM = r"""
 #include <mpi.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,9 +29,17 @@ int main(int argc, char **argv) {
     MPI_Barrier(MPI_COMM_WORLD);
     printf("sum %d of %d\n", sum, size);
     fflush(stdout);
+    if (argc > 1) MPI_Barrier(MPI_COMM_WORLD); /* all have said it */
     if (argc > 1 && strcmp(argv[1], "abort") == 0 && rank == 1) MPI_Abort(MPI_COMM_WORLD, 7);
-    if (argc > 1 && strcmp(argv[1], "kill") == 0 && rank == 1 && getenv("TRAINYARD_ATTEMPT")[0] == '1') abort();
-    if (argc > 1) MPI_Barrier(MPI_COMM_WORLD);
+    if (argc > 1 && strcmp(argv[1], "kill") == 0 && rank == 1 && getenv("TRAINYARD_ATTEMPT")[0] == '1') raise(SIGKILL);
+    if (argc > 1 && strcmp(argv[1], "leave") == 0 && rank == atoi(argv[2])) _exit(0);
+    if (argc > 1 && strcmp(argv[1], "wait") == 0) {
+        char name[32];
+        snprintf(name, sizeof name, "ready.%d", rank);
+        fclose(fopen(name, "w"));
+        sleep(100000);
+    }
+    if (argc > 1 && strcmp(argv[1], "leave") != 0) MPI_Barrier(MPI_COMM_WORLD);
     MPI_Finalize();
     return 0;
 }
@@ -48,11 +59,19 @@ def ask(line):
 
 
 class Mpi(RunCase):
+    @classmethod
+    def setUpClass(cls):
+        """The program, built by each of the two once."""
+        cls.built = tempfile.mkdtemp(prefix="trainyard-test-")
+        cls.addClassCleanup(shutil.rmtree, cls.built, True)
+        source = os.path.join(cls.built, "program.c")
+        with open(source, "w") as file:
+            file.write(PROGRAM)
+        for compiler in ("mpicc.mpich", "mpicc.openmpi"):
+            subprocess.run([compiler, "-o", os.path.join(cls.built, compiler), source], check=True, timeout=120)
+
     def program(self, compiler):
-        source = self.write("work/program.c", PROGRAM)
-        path = os.path.join(self.work, "program-" + compiler)
-        subprocess.run([compiler, "-o", path, source], check=True, timeout=120)
-        return path
+        return os.path.join(self.built, compiler)
 
     def run_mpi(self, *args, **more):
         return self.finish(self.start_run("--framework", "mpi", *args, **more))
@@ -61,22 +80,77 @@ class Mpi(RunCase):
         path = self.write("work/by_hand.py", BY_HAND + source)
         return self.assert_status(status, self.run_mpi("-n", n, "--no-prefix", "--", sys.executable, "-S", path))
 
-    def test_eight_ranks_of_mpich(self):
-        finished = self.run_mpi("-n", 8, "--no-prefix", "--", self.program("mpicc.mpich"))
-        self.assertEqual(["sum 36 of 8"] * 8, self.assert_status(0, finished).out.splitlines(), repr(finished))
-        self.assertNotIn("MPI", finished.err)
-        self.assert_clean()
+    def test_eight_ranks(self):
+        for compiler in ("mpicc.mpich", "mpicc.openmpi"):
+            with self.subTest(compiler):
+                finished = self.run_mpi("-n", 8, "--no-prefix", "--progress", "none", "--", self.program(compiler))
+                self.assertEqual(["sum 36 of 8"] * 8, self.assert_status(0, finished).out.splitlines(), repr(finished))
+                self.assertEqual("", finished.err)
+                self.assert_clean()
 
-    def test_an_abort_and_a_death_end_all(self):
-        program = self.program("mpicc.mpich")
-        finished = self.assert_status(137, self.run_mpi("-n", 4, "--", program, "abort"))
+    def test_an_abort_ends_all(self):
+        finished = self.assert_status(137, self.run_mpi("-n", 4, "--", self.program("mpicc.mpich"), "abort"))
         self.assertIn("first cause: rank 1 was killed", finished.err)
         self.assertIn("    | Abort(7) on node 1 (rank 1 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 7)", finished.err)
         self.assert_clean()
-        finished = self.run_mpi("-n", 4, "--max-failures", 1, "--", program, "kill")
-        self.assert_status(0, finished)
-        self.assertEqual(8, finished.out.count("sum 10 of 4"))
+        finished = self.assert_status(7, self.run_mpi("-n", 4, "--", self.program("mpicc.openmpi"), "abort"))
+        self.assertIn("first cause: rank 1 exited with code 7", finished.err)
+        self.assertIn("    | MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD", finished.err)
         self.assert_clean()
+
+    def test_a_death_ends_all_and_the_next_attempt_meets_anew(self):
+        for compiler in ("mpicc.mpich", "mpicc.openmpi"):
+            with self.subTest(compiler):
+                finished = self.run_mpi("-n", 4, "--max-failures", 1, "--", self.program(compiler), "kill")
+                self.assert_status(0, finished)
+                self.assertEqual(8, finished.out.count("sum 10 of 4"), repr(finished))
+                self.assert_clean()
+
+    def test_one_that_leaves_without_a_word_ends_no_others(self):
+        program = self.program("mpicc.openmpi")
+        for rank in (0, 1):
+            finished = self.run_mpi("-n", 3, "--progress", "none", "--", program, "leave", rank)
+            self.assertEqual("", self.assert_status(0, finished).err)
+        self.assert_clean()
+
+    def test_several_nodes(self):
+        cluster = self.write("cluster.yaml", "nodes:\n  - name: n[1-3]\n    resources: {CPU: 2}\n")
+        finished = self.run_mpi("-n", 6, "--no-prefix", "--cluster", cluster, "--", self.program("mpicc.openmpi"), "barrier")
+        os.unlink(cluster)
+        self.assertEqual(["sum 21 of 6"] * 6, self.assert_status(0, finished).out.splitlines(), repr(finished))
+        self.assert_clean()
+
+    def test_ranks_of_a_node_share_memory(self):
+        finished = self.run_mpi("-n", 4, "--no-prefix", "--env", "OMPI_MCA_btl=self,vader", "--", self.program("mpicc.openmpi"))
+        self.assertEqual(["sum 10 of 4"] * 4, self.assert_status(0, finished).out.splitlines(), repr(finished))
+
+    def test_mpi4py(self):
+        """That of Debian, for Debian's Python."""
+        path = self.write("work/program.py", "from mpi4py import MPI\nworld = MPI.COMM_WORLD\n"
+                          "print('sum', world.allreduce(world.Get_rank() + 1), 'of', world.Get_size())\n")
+        finished = self.run_mpi("-n", 4, "--no-prefix", "--", "/usr/bin/python3", path)
+        self.assertEqual(["sum 10 of 4"] * 4, self.assert_status(0, finished).out.splitlines(), repr(finished))
+
+    def test_whatever_is_killed_nothing_is_left(self):
+        """The first rank of a node, with which its server goes; the agent; the driver."""
+        for who in ("rank", "agent", "driver"):
+            with self.subTest(who):
+                self.forget()
+                process = self.start_run("--framework", "mpi", "-n", 2, "--", self.program("mpicc.openmpi"), "wait")
+                self.ready(process, 2)
+                agent = self.agents(process)[0]
+                first = next(pid for pid in children(agent) if b"RANK=0" in self.variables(pid))
+                os.kill({"rank": first, "agent": agent, "driver": process.pid}[who], signal.SIGKILL)
+                finished = self.finish(process)
+                self.assertEqual({"rank": 137, "agent": 5, "driver": 137}[who], finished.status, repr(finished))
+                self.assert_clean(void=True)
+
+    def variables(self, pid):
+        try:
+            with open("/proc/%d/environ" % pid, "rb") as file:
+                return file.read().split(b"\0")
+        except OSError:
+            return []
 
     def test_alone_it_is_warned_of(self):
         for compiler in ("mpicc.mpich", "mpicc.openmpi"):
@@ -85,9 +159,27 @@ class Mpi(RunCase):
                 self.assertEqual(["sum 1 of 1"] * 2, self.assert_status(0, finished).out.splitlines())
                 self.assert_line(finished, "run", "warning", "linked to MPI", "--framework mpi")
 
-    def test_open_mpi_is_refused(self):
-        finished = self.assert_status(127, self.run_mpi("-n", 2, "--", self.program("mpicc.openmpi")))
-        self.assertIn("is linked to Open MPI, which wants PMIx", finished.err)
+    def test_without_libpmix_open_mpi_is_refused(self):
+        command = self.command_for_all()
+        os.unlink(os.path.join(self.copy, "trainyard-modules", "pmix.so"))
+        self.environment["PATH"] = self.copy + ":" + self.environment["PATH"]
+        for compiler, status in (("mpicc.openmpi", 127), ("mpicc.mpich", 0)):
+            done = subprocess.run([command, "run", "--storage-path", self.storage, "--framework", "mpi", "-n", "2", "--num-cpus", "2",
+                                   "--", self.program(compiler)], capture_output=True, text=True, timeout=60, env=self.environment, cwd=self.work)
+            self.assertEqual(status, done.returncode, done)
+            if status != 0:
+                self.assertIn("is linked to Open MPI, which wants PMIx, and there is none: module pmix is not installed", done.stderr)
+                self.assertIn("install libpmix2", done.stderr)
+        self.assert_clean()
+
+    def test_a_launcher_around_the_run_is_not_the_workers(self):
+        """As with srun --mpi=pmix; what is a parameter of libpmix stays."""
+        outer = {"PMIX_NAMESPACE": "slurm.pmix.1.0", "PMIX_RANK": "0", "PMIX_SERVER_URI41": "pmix-server.1;tcp4://127.0.0.1:1",
+                 "PMIX_MCA_gds": "hash", "PMI_FD": "9", "PMI_RANK": "0", "SLURM_JOBID": "1", "SLURM_NODELIST": "here"}
+        finished = self.assert_status(0, self.finish(self.start_run("--no-prefix", "--", "env", env=outer)))
+        self.assertEqual(["PMIX_MCA_gds=hash"], [line for line in finished.out.splitlines() if line.startswith(("PMI", "OMPI_MCA_s"))])
+        finished = self.finish(self.start_run("--framework", "mpi", "-n", 2, "--no-prefix", "--", self.program("mpicc.openmpi"), env=outer))
+        self.assertEqual(["sum 3 of 2"] * 2, self.assert_status(0, finished).out.splitlines(), repr(finished))
 
     def test_the_lines(self):
         finished = self.by_hand(r"""

@@ -8,7 +8,7 @@ import unittest
 import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MODULES = ['driver', 'gloo', 'http', 'journal', 'screen', 'tls', 'topology']
+MODULES = ['driver', 'gloo', 'http', 'journal', 'pmix', 'screen', 'tls', 'topology']
 
 
 class Wheel(unittest.TestCase):
