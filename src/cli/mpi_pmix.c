@@ -15,7 +15,7 @@
 #include "cli/pmix_module.h"
 #include "worker/worker.h"
 
-enum { KEY_SIZE = 96 };
+enum { MEETING_KEY_SIZE = 96 };
 #define START_LIMIT_S 120.0
 #define ENDLESS_S 1e15
 #define VARIABLES_FOLLOW '+' /* the first byte of what ranks are told; else it is text that says why not */
@@ -34,7 +34,7 @@ static int open_worker(struct ty_worker *worker) {
 /* In pieces of what the store takes, the first of which begins with the size of the whole. */
 static int give(ty_worker *worker, const char *key, const void *bytes, size_t size) {
     CLEANUP(buffer_done) struct buffer whole = {0};
-    char piece[KEY_SIZE + 24];
+    char piece[MEETING_KEY_SIZE + 24];
     uint64_t total = size;
     buffer_append(&whole, &total, sizeof total);
     buffer_append(&whole, bytes, size);
@@ -50,7 +50,7 @@ static int give(ty_worker *worker, const char *key, const void *bytes, size_t si
 
 /* Appends it to `out`; waits as long until it was given. */
 static int take(ty_worker *worker, const char *key, double limit_s, struct buffer *out) {
-    char piece[KEY_SIZE + 24];
+    char piece[MEETING_KEY_SIZE + 24];
     uint64_t total = 0;
     size_t have = 0;
     for (size_t i = 0; i == 0 || have < total; i++) {
@@ -74,7 +74,7 @@ static int take(ty_worker *worker, const char *key, double limit_s, struct buffe
 static int exchange(const char *key, const uint32_t *places, size_t n, const struct buffer *mine,
                     struct buffer *all) {
     CLEANUP(worker_done) struct ty_worker worker;
-    char name[KEY_SIZE];
+    char name[MEETING_KEY_SIZE];
     int result = open_worker(&worker);
     if (result == 0 && job.here != places[0]) {
         (void)snprintf(name, sizeof name, "pmix/%s/%u", key, job.here);
@@ -94,7 +94,7 @@ static int exchange(const char *key, const uint32_t *places, size_t n, const str
 
 static int give_rank(uint32_t rank, const void *bytes, size_t size) {
     CLEANUP(worker_done) struct ty_worker worker;
-    char name[KEY_SIZE];
+    char name[MEETING_KEY_SIZE];
     (void)snprintf(name, sizeof name, "pmix/rank/%u", rank);
     int result = open_worker(&worker);
     return result < 0 ? result : give(&worker, name, bytes, size);
@@ -102,7 +102,7 @@ static int give_rank(uint32_t rank, const void *bytes, size_t size) {
 
 static int take_rank(uint32_t rank, struct buffer *out) {
     CLEANUP(worker_done) struct ty_worker worker;
-    char name[KEY_SIZE];
+    char name[MEETING_KEY_SIZE];
     (void)snprintf(name, sizeof name, "pmix/rank/%u", rank);
     int result = open_worker(&worker);
     return result < 0 ? result : take(&worker, name, ENDLESS_S, out);
@@ -190,7 +190,7 @@ const struct pmix_module *mpi_pmix_serve(void) {
     CLEANUP(worker_done) struct ty_worker worker;
     CLEANUP(buffer_done) struct buffer told = {0};
     ty_error err = {0};
-    char key[KEY_SIZE];
+    char key[MEETING_KEY_SIZE];
     if (open_worker(&worker) < 0) return NULL;
     const struct pmix_module *module = module_load("pmix", &err);
     int result = module == NULL ? err.code : describe_job(&worker, &err);
@@ -226,7 +226,7 @@ static int set_variables(const struct buffer *told) {
 int mpi_pmix_join(struct buffer *why, ty_error *err) {
     CLEANUP(worker_done) struct ty_worker worker;
     CLEANUP(buffer_done) struct buffer told = {0};
-    char key[KEY_SIZE];
+    char key[MEETING_KEY_SIZE];
     int result = open_worker(&worker);
     (void)snprintf(key, sizeof key, "pmix/node/%d", worker.node_rank);
     if (result == 0) result = take(&worker, key, START_LIMIT_S, &told);
