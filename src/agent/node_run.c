@@ -46,7 +46,7 @@ static void say_bye(struct node_run *run) {
 static void swept(void *context, bool clean) {
     struct node_run *run = context;
     run->unclean |= !clean;
-    leftovers_remove(run->launch.body->token);
+    if (run->launch.body != NULL) leftovers_remove(run->launch.body->token);
     if (run->lost) {
         /* What workers gave away may lie in the memory of this node, and there is no controller any more to
          * clear up behind them. */
