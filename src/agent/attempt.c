@@ -50,7 +50,7 @@ void attempt_stop(struct node_run *run, enum worker_process_stop how) {
 void attempt_go_on(void *context) {
     struct node_run *run = context;
     struct template *template = run->way == START_FORKED ? run->service->template : NULL;
-    if (run->way == START_UNDECIDED) return;
+    if (run->way == START_UNDECIDED || run->way == START_PREPARING) return;
     for (int i = 0; i < SPAWNS_A_TURN && run->n_started < run->n_workers; i++) {
         struct worker_process *worker = &run->workers[run->n_started];
         if (template != NULL && template_pending(template) >= FORKS_AT_ONCE) return; /* an answer goes on */
@@ -86,7 +86,7 @@ static void do_without_template(struct node_run *run, const char *why) {
 void attempt_template_changed(void *context) {
     struct node_run *run = context;
     const struct template *template = run->service->template;
-    if (!run->active || run->way == START_EXECUTED) return;
+    if (!run->active || run->way == START_EXECUTED || run->way == START_PREPARING) return;
     enum template_state state = template_state(template);
     if (run->way == START_UNDECIDED && state == TEMPLATE_READY) run->way = START_FORKED;
     if (run->way == START_UNDECIDED && state == TEMPLATE_REFUSED)
@@ -101,6 +101,16 @@ static void choose_way(struct node_run *run) {
     if (body->start_method[0] == '\0' || body->n_workers == 0) return;
     run->way = START_UNDECIDED;
     template_prepare(run->service->template, &run->launch);
+}
+
+void attempt_storage_ready(void *context, const ty_error *err) {
+    struct node_run *run = context;
+    run->way = START_EXECUTED;
+    if (err->code < 0)
+        refuse_planned(run, err->message);
+    else if (!attempt_all_gone(run))
+        choose_way(run);
+    attempt_go_on(run);
 }
 
 void attempt_begin(struct node_run *run, const Wire__Launch *body) {
@@ -134,13 +144,19 @@ void attempt_begin(struct node_run *run, const Wire__Launch *body) {
     run->channels.attempt = body->attempt;
     signals_watch_preemption(run);
     hang_begin(&run->hang, workers, body->n_workers, body->hang_timeout);
-    choose_way(run);
+    if (run->service->leased && body->storage[0] != '\0') {
+        run->way = START_PREPARING;
+        node_storage_prepare(&run->storage, run->launch.body);
+    } else {
+        choose_way(run);
+    }
     /* In the next turn: a stop may stand right behind the launch. */
     if (loop_timer_start(run->loop, &run->start_timer, 0) < 0) attempt_go_on(run);
 }
 
 void attempt_end(struct node_run *run) {
     hang_end(&run->hang);
+    node_storage_forget(&run->storage);
     oom_forget(&run->oom);
     for (size_t i = 0; i < run->n_workers; i++)
         worker_process_done(&run->workers[i]);

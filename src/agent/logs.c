@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/log_file.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/log_file.h"
 
 enum {
     ROOM = 8 << 20,      /* bytes that may wait */
@@ -42,6 +42,8 @@ struct log_batch {
     struct buffer bytes;
     bool last;
     int code;
+    struct log_batch *next_carried;
+    nanoseconds since; /* it is on its way */
 };
 
 /* -- in the thread */
@@ -102,9 +104,17 @@ static void remove_log(struct log *log) {
 
 static void end_batch(struct storage_job *job);
 
+static bool is_busy(const struct logs *logs) {
+    return storage_busy(logs->storage) || logs->carried != NULL;
+}
+
+static bool is_slow(const struct logs *logs) {
+    return storage_slow(logs->storage) ||
+           (logs->carried != NULL && clock_monotonic() - logs->carried->since > SLOW);
+}
+
 static void watch_slow(struct logs *logs) {
-    if (storage_busy(logs->storage) && logs->slow.state == NULL)
-        (void)loop_timer_start(logs->loop, &logs->slow, STALL);
+    if (is_busy(logs) && logs->slow.state == NULL) (void)loop_timer_start(logs->loop, &logs->slow, STALL);
 }
 
 static void tell_stall(struct logs *logs) {
@@ -112,6 +122,39 @@ static void tell_stall(struct logs *logs) {
     if (stalled == logs->stalled) return;
     logs->stalled = stalled;
     logs->stall(logs->context, stalled);
+}
+
+/* The last of a log may be empty: nobody answers for it, it only keeps its place. */
+static void end_carried(struct logs *logs, int code) {
+    do {
+        struct log_batch *batch = logs->carried;
+        logs->carried = batch->next_carried;
+        batch->code = code;
+        end_batch(&batch->job);
+        free_batch(&batch->job);
+    } while (logs->carried != NULL && logs->carried->bytes.size == 0);
+}
+
+static void carry(struct logs *logs, struct log_batch *batch) {
+    batch->since = clock_monotonic();
+    *(logs->carried != NULL ? logs->carried_end : &logs->carried) = batch;
+    logs->carried_end = &batch->next_carried;
+    if (batch->bytes.size > 0)
+        logs->carry(logs->context, batch->log->rank, &batch->bytes);
+    else if (logs->carried == batch)
+        end_carried(logs, 0);
+}
+
+void logs_taken(struct logs *logs, const char *error) {
+    if (logs->carried == NULL) return;
+    end_carried(logs, error[0] != '\0' ? -EIO : 0);
+    if (logs->waiting <= ROOM / 2) logs->drained(logs->context);
+}
+
+void logs_lose(struct logs *logs) {
+    logs->apart = false;
+    while (logs->carried != NULL)
+        end_carried(logs, -ECONNRESET);
 }
 
 /* What has gathered; of a log that is closed, the last. */
@@ -136,8 +179,12 @@ static void post(struct log *log) {
     log->gathered = (struct buffer){0};
     log->writing++;
     log->uses++;
-    storage_post(log->logs->storage, &batch->job);
-    watch_slow(log->logs);
+    struct logs *logs = log->logs;
+    if (logs->apart && log->rank >= 0)
+        carry(logs, batch);
+    else
+        storage_post(logs->storage, &batch->job);
+    watch_slow(logs);
 }
 
 static void end_batch(struct storage_job *job) {
@@ -168,9 +215,8 @@ static void on_slow(void *context) {
     tell_stall(logs);
     storage_tell_slow(logs->storage, SLOW);
     nanoseconds age = storage_age(logs->storage);
-    if (storage_slow(logs->storage)) logs->drained(logs->context);
-    if (storage_busy(logs->storage))
-        (void)loop_timer_start(logs->loop, &logs->slow, age < 0 ? STALL : STALL - age % STALL);
+    if (is_slow(logs)) logs->drained(logs->context);
+    if (is_busy(logs)) (void)loop_timer_start(logs->loop, &logs->slow, age < 0 ? STALL : STALL - age % STALL);
 }
 
 static void on_end(void *context) {
@@ -196,6 +242,7 @@ void logs_close(struct logs *logs) {
         next = log->next;
         log_close(log);
     }
+    logs_lose(logs);
     (void)storage_wait(logs->storage, logs->given_up ? 0 : SLOW);
     loop_watch_stop(logs->loop, &logs->watch);
     loop_timer_stop(logs->loop, &logs->slow);
@@ -240,7 +287,7 @@ static void mark_gap(struct log *log) {
 void log_add(struct log *log, const char *bytes, size_t size) {
     if (log == NULL || size == 0) return;
     struct logs *logs = log->logs;
-    if (logs->waiting + size > ROOM && (logs->hurried || storage_slow(logs->storage))) {
+    if (logs->waiting + size > ROOM && (logs->hurried || is_slow(logs))) {
         log->gap += size;
         log->unlogged += size;
         return;
@@ -333,7 +380,7 @@ void logs_leave_to(struct logs *logs, struct errand wanted) {
 }
 
 bool logs_full(const struct logs *logs) {
-    return logs->waiting > ROOM && !logs->hurried && !storage_slow(logs->storage);
+    return logs->waiting > ROOM && !logs->hurried && !is_slow(logs);
 }
 
 void logs_hurry(struct logs *logs) {
@@ -343,7 +390,7 @@ void logs_hurry(struct logs *logs) {
 }
 
 bool logs_finish(struct logs *logs, nanoseconds limit) {
-    if (logs->given_up || !storage_busy(logs->storage)) return true;
+    if (logs->given_up || !is_busy(logs)) return true;
     limit = storage_patience(logs->storage, limit);
     if (logs->end.state == NULL || limit < logs->patience)
         (void)loop_timer_start(logs->loop, &logs->end, limit);

@@ -18,10 +18,14 @@ struct logs { /* zero-initialised but for `loop`, the functions and `context` */
     void (*warn)(void *context, const char *text); /* for the user */
     void (*drained)(void *context);                /* there is room again */
     void (*stall)(void *context, bool stalled);    /* the storage has not answered for 1 s; it does again */
+    /* Of ranks' logs, once they are `apart`: takes what goes to the controller's storage; logs_taken answers. */
+    void (*carry)(void *context, long rank, const struct buffer *bytes);
     void *context;
     struct storage *storage;
     struct log *first;
-    size_t waiting; /* bytes that are not written yet */
+    bool apart;                               /* this machine's storage is not the controller's */
+    struct log_batch *carried, **carried_end; /* on their way there, in order; the end is unset without any */
+    size_t waiting;                           /* bytes that are not written yet */
     struct loop_watch watch;
     struct loop_timer slow, end;
     bool stalled;
@@ -41,6 +45,11 @@ void logs_close(struct logs *logs);
 struct log *log_open(struct logs *logs, const char *path, long rank);
 void log_add(struct log *log, const char *bytes, size_t size); /* NULL is fine */
 void log_close(struct log *log);                               /* behind what was added; NULL is fine */
+
+/* The first batch that is on its way has been written by the controller, or not (its error, else ""). */
+void logs_taken(struct logs *logs, const char *error);
+/* There is no controller any more. */
+void logs_lose(struct logs *logs);
 
 /* Has the thread do something else on that storage, behind what was added. */
 void logs_post(struct logs *logs, struct storage_job *job);

@@ -82,10 +82,12 @@ static void step(struct node_run *run) {
     if (run->active || node_sweep_runs(&run->sweep) || run->said_bye) return;
     if (run->ending) {
         /* What descends from the template, and from nobody else, is left now. */
-        if (template_leave(run->service->template, run->keep))
+        if (template_leave(run->service->template, run->keep)) {
             node_sweep_start(&run->sweep, 0, false);
-        else if (logs_finish(&run->logs, run->lost ? 0 : run->log_limit))
-            say_bye(run);
+            return;
+        }
+        node_storage_leave(&run->storage);
+        if (logs_finish(&run->logs, run->lost ? 0 : run->log_limit)) say_bye(run);
     } else if (run->next != NULL) {
         Wire__Launch *next = TAKE(run->next);
         attempt_begin(run, next);
@@ -126,6 +128,7 @@ static void lose_controller(struct node_run *run, const char *why, enum worker_p
     channel_destroy(TAKE(run->outbox.channel));
     run->lost = !run->said_bye;
     if (run->lost) log_warning("agent", "the controller is gone%s: stopping", why);
+    logs_lose(&run->logs);
     outbox_wake(&run->outbox); /* nobody keeps workers from writing any more */
     node_run_end(run, how);
 }
@@ -217,6 +220,16 @@ static void on_log_room(void *context) {
         relay_go_on(&run->workers[i].relay);
 }
 
+static void carry_log(void *context, long rank, const struct buffer *bytes) {
+    struct node_run *run = context;
+    char path[32];
+    Wire__File body = WIRE__FILE__INIT;
+    (void)snprintf(path, sizeof path, LOGS_NAME "/rank-%ld.log", rank);
+    body.path = path;
+    body.bytes = (ProtobufCBinaryData){bytes->size, (uint8_t *)bytes->data};
+    outbox_send(&run->outbox, &WIRE_MESSAGE(FILE, file, &body));
+}
+
 static int watch_parent(struct node_run *run) {
     if (run->service->parent_fd < 0) return 0;
     run->parent = (struct loop_watch){.callback = on_parent_gone, .context = run};
@@ -239,8 +252,18 @@ static int open_run(struct node_run *run, ty_error *err) {
     run->sweep.context = run;
     run->start_timer = (struct loop_timer){.callback = attempt_go_on, .context = run};
     const char *path = run->service->start->log_path;
-    run->logs = (struct logs){
-        .loop = run->loop, .warn = warn, .drained = on_log_room, .stall = on_stall, .context = run};
+    run->logs = (struct logs){.loop = run->loop,
+                              .warn = warn,
+                              .drained = on_log_room,
+                              .stall = on_stall,
+                              .carry = carry_log,
+                              .context = run};
+    run->channels.storage = &run->storage;
+    run->storage = (struct node_storage){.outbox = &run->outbox,
+                                         .logs = &run->logs,
+                                         .channels = &run->channels,
+                                         .ready = attempt_storage_ready,
+                                         .context = run};
     run->log_limit = LOG_LIMIT;
     int result = logs_open(&run->logs, err);
     if (result < 0) return result;
@@ -267,6 +290,7 @@ static bool close_run(struct node_run *run) {
     stacks_cancel(&run->stacks);
     free(run->preemption);
     node_sweep_done(&run->sweep);
+    node_storage_done(&run->storage);
     log_set_sink(NULL, NULL); /* messages that come later are nobody's */
     logs_close(&run->logs);
     signals_stop(run);

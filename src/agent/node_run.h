@@ -18,6 +18,7 @@
 
 #include "agent/hang.h"
 #include "agent/logs.h"
+#include "agent/node_storage.h"
 #include "agent/stacks.h"
 #include "agent/template/template.h"
 #include "agent/worker_process.h"
@@ -94,13 +95,14 @@ enum node_run_result node_run_serve(struct service *service);
 #define LOG_LIMIT (8 * NS_PER_S)
 
 /* How the workers of an attempt are started. */
-enum start_way { START_EXECUTED, START_FORKED, START_UNDECIDED };
+enum start_way { START_EXECUTED, START_FORKED, START_UNDECIDED, START_PREPARING /* the node's storage */ };
 
 struct node_run {
     struct service *service;
     struct loop *loop;
     struct outbox outbox;
     struct logs logs;
+    struct node_storage storage;
     struct log *log;       /* the agent's own */
     nanoseconds log_limit; /* how long the end of the run waits for logs */
     struct worker_channels channels;
@@ -146,6 +148,7 @@ void attempt_begin(struct node_run *run, const Wire__Launch *body);
  * failure. */
 void attempt_refuse(struct node_run *run, const Wire__Launch *body, const char *why, bool stopped);
 void attempt_go_on(void *context); /* starts some of the workers that were not started yet */
+void attempt_storage_ready(void *context, const ty_error *err); /* or why it cannot be; workers start */
 /* The template can be asked, or not, or an answer of it has come. */
 void attempt_template_changed(void *context);
 nanoseconds attempt_grace(const struct node_run *run);

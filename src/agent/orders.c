@@ -78,6 +78,13 @@ void orders_take(void *context, const Wire__Message *message) {
         break;
     case WIRE__MESSAGE__BODY_COMMITTED:
         worker_channels_committed(&run->channels, message->committed);
+        node_storage_committed(&run->storage, message->committed->number);
+        break;
+    case WIRE__MESSAGE__BODY_FILE:
+        node_storage_receive(&run->storage, message->file);
+        break;
+    case WIRE__MESSAGE__BODY_TAKEN:
+        node_storage_taken(&run->storage, message->taken);
         break;
     default:
         outbox_log(&run->outbox, LOG_LEVEL_WARNING, "a message of kind %d came that an agent does not take",

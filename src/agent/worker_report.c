@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "agent/metrics.h"
+#include "agent/node_storage.h"
 #include "agent/worker_request.h"
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -117,7 +118,11 @@ long request_commit(struct worker_request *request) {
         return result == -ENOMEM ? worker_request_fail_memory(request)
                                  : worker_request_refuse(request, err.message);
     request->channel->waiting = WAITING_COMMIT;
-    report(request->channel, WIRE__REPORT__KIND__COMMIT, writing->number, request->at, strlen(request->at));
+    struct node_storage_commit commit = {.rank = request->channel->speaker->rank,
+                                         .channel = request->channel->number,
+                                         .number = writing->number,
+                                         .files = request->at};
+    node_storage_commit(request->channel->speaker->all->storage, &commit);
     writing->number = 0;
     return 0;
 }

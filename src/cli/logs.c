@@ -127,7 +127,7 @@ static int64_t place_in_log(int fd, int64_t position, int64_t *mark_end, uint64_
     return position < *mark_end ? position : position - LOG_MARK_SIZE * (*mark_end > 0) + (int64_t)*left_out;
 }
 
-/* A log that has reached its limit is written anew and takes the old one's place (agent/log_file.h). Goes on in
+/* A log that has reached its limit is written anew and takes the old one's place (base/log_file.h). Goes on in
  * the new one, where the old one, of which all is printed, ended. True when there is one. */
 static bool change_over(struct log_view *logs, struct shown_log *file) {
     CLEANUP_FREE char *path = NULL;

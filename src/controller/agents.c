@@ -103,6 +103,7 @@ void agents_flush(struct ty_run *run) {
 /* Nothing is said to the agent any more. */
 static struct channel *take_channel(struct peer *peer) {
     answers_drop(&peer->answers);
+    carried_stop(peer);
     return TAKE(peer->channel);
 }
 
@@ -399,6 +400,15 @@ static void on_message(void *context, const Wire__Message *message) {
         break;
     case WIRE__MESSAGE__BODY_STORAGE:
         run_storage_note(peer, message->storage->hangs);
+        break;
+    case WIRE__MESSAGE__BODY_FILE:
+        carried_take(peer, message->file);
+        break;
+    case WIRE__MESSAGE__BODY_FETCH:
+        carried_fetch(peer, message->fetch);
+        break;
+    case WIRE__MESSAGE__BODY_TAKEN:
+        carried_taken(peer, message->taken);
         break;
     case WIRE__MESSAGE__BODY_FED:
         input_taken(&run->input, message->fed->rank, message->fed->size);

@@ -293,6 +293,8 @@ int launch_frame(const struct launch *launch, const struct peer *peer, struct bu
     fill_message(launch, &body);
     node_token(launch->run->token, peer->node, token);
     body.token = token;
+    if (peer_is_remote(peer) && launch->run->lock != NULL)
+        body.storage = (char *)run_lock_text(launch->run->lock);
     bool raw = launch->run->request->settings.no_prefix;
     body.prefix = !raw;
     body.escape = !raw || (launch->run->prepared.plan->n_workers > 1 && isatty(STDOUT_FILENO));

@@ -38,7 +38,7 @@ struct run_lock {
     pid_t owner; /* of this memory: a child that was forked has no part in it */
     int fd;
     int directory; /* -1; else its lock tells those who may not open the file */
-    char path[PATH_MAX];
+    char path[PATH_MAX], text[TEXT_MAX];
     pthread_mutex_t lock;
     pthread_cond_t changed;
     pthread_t thread;
@@ -333,6 +333,10 @@ void run_lock_release(struct run_lock *lock, bool leave) {
         (void)pthread_detach(lock->thread); /* with its memory */
 }
 
+const char *run_lock_text(const struct run_lock *lock) {
+    return lock->text;
+}
+
 int run_lock_fd(const struct run_lock *lock) {
     return lock->fd;
 }
@@ -430,6 +434,8 @@ int run_lock_take(const char *run_path, struct run_lock **out, ty_error *err) {
         return err != NULL ? err->code : result;
     }
     descriptors_withhold(lock->fd);
+    ssize_t size = pread(lock->fd, lock->text, sizeof lock->text - 1, 0);
+    lock->text[size > 0 ? size : 0] = '\0';
     pthread_condattr_t attributes;
     (void)pthread_mutex_init(&lock->lock, NULL);
     (void)pthread_condattr_init(&attributes);

@@ -22,6 +22,8 @@ struct run_lock; /* opaque */
 int run_lock_take(const char *path, struct run_lock **out, ty_error *err);
 /* The lock's open file: the run is held as long as a copy of the descriptor is open. Borrowed. */
 int run_lock_fd(const struct run_lock *lock);
+/* What stands in it: who reads the same in the file of this name elsewhere has the same storage. Borrowed. */
+const char *run_lock_text(const struct run_lock *lock);
 /* Lets go; the file goes, unless a copy of the descriptor holds the run on, or with `leave`, where the storage
  * does not answer. NULL is fine. */
 void run_lock_release(struct run_lock *lock, bool leave);

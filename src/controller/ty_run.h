@@ -87,7 +87,8 @@ struct peer {
         fenced_at;     /* by clock_boot: nothing of what a lost node ran is there any more; 0: it is not lost */
     bool awaited;      /* the node is to join again before its agent can be started */
     uint64_t held_for; /* rows that must be written before what the channel holds may go */
-    bool storage_hangs; /* under its logs: that was its last word of it */
+    bool storage_hangs;      /* under its logs: that was its last word of it */
+    struct handing *handing; /* a checkpoint that is on its way there; NULL: none */
 };
 
 struct run_agents {
@@ -127,6 +128,13 @@ void agents_flush(struct ty_run *run);                                          
 void agents_close(struct ty_run *run);                                            /* waits for them */
 bool agents_rest(const struct ty_run *run);               /* they stay for the next run of this process */
 const char *agents_failed_name(const struct ty_run *run); /* node of the attempt's failure; NULL without */
+
+/* -- carried.c: files from and for nodes whose storage is another */
+
+void carried_take(struct peer *peer, const Wire__File *file);
+void carried_fetch(struct peer *peer, const Wire__Fetch *fetch);
+void carried_taken(struct peer *peer, const Wire__Taken *taken);
+void carried_stop(struct peer *peer);
 
 /* -- resize.c: who runs where, anew for each attempt of an elastic run */
 

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/log_file.h"
+#include "base/log_file.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/file.h"

@@ -1,7 +1,7 @@
 /* A bounded log is a head, a mark and a tail. The tail grows from a quarter of the limit to three quarters;
  * then the file is written anew with the last quarter of it, which costs about as much as was written
  * meanwhile. */
-#include "agent/log_file.h"
+#include "base/log_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

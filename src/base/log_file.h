@@ -4,8 +4,8 @@
  * written anew for that and renamed into place, so that a reader finds at any time a whole file, and one
  * that has the file open reads on to what was its end. What was left out by an earlier attempt, or an
  * earlier controller, is counted on. */
-#ifndef AGENT_LOG_FILE_H
-#define AGENT_LOG_FILE_H
+#ifndef BASE_LOG_FILE_H
+#define BASE_LOG_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>

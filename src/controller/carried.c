@@ -1,0 +1,193 @@
+/* Files of nodes whose storage is not this one's. What their ranks log, and what they write of a checkpoint, is put in
+ * its place by the thread of the checkpoints' storage, so that a commit, which is posted there as well, finds it whole;
+ * each piece is answered for, and an agent has no more than a window of them on their way. The other way goes the
+ * checkpoint that an attempt begins with, when an agent asks for it. A node writes nothing but the logs of its own
+ * ranks and the staging directories of the attempt. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/log_file.h"
+#include "base/str.h"
+#include "checkpoint/carry.h"
+#include "controller/ty_run.h"
+
+static void tell_taken(void *context, uint64_t number, uint64_t size, const ty_error *err) {
+    Wire__Taken body = WIRE__TAKEN__INIT;
+    body.carry = number;
+    body.size = size;
+    if (err->code < 0) body.error = (char *)err->message;
+    peer_send(context, &WIRE_MESSAGE(TAKEN, taken, &body));
+}
+
+/* -- logs */
+
+struct log_job {
+    struct storage_job job;
+    struct peer *peer;
+    struct log_file file;
+    char *bytes;
+    size_t size;
+    int code;
+};
+
+static void write_log(struct storage_job *job) {
+    struct log_job *log = (struct log_job *)job;
+    log->code = log_file_write(&log->file, log->bytes, log->size);
+    log_file_close(&log->file);
+}
+
+static void end_log(struct storage_job *job) {
+    const struct log_job *log = (const struct log_job *)job;
+    ty_error err = {0};
+    if (log->code < 0)
+        (void)ty_fail(&err, log->code, "cannot write %s: %s", log->file.path, strerror(-log->code));
+    tell_taken(log->peer, 0, log->size, &err);
+}
+
+static void free_log(struct storage_job *job) {
+    struct log_job *log = (struct log_job *)job;
+    free(log->file.path);
+    free(log->bytes);
+    free(log);
+}
+
+static int put_log(struct peer *peer, uint32_t rank, const Wire__File *file, ty_error *err) {
+    struct ty_run *run = peer->run;
+    struct log_job *log = calloc(1, sizeof *log);
+    struct buffer path = {0};
+    if (log == NULL) return ty_fail_memory(err);
+    buffer_printf(&path, "%s/" LOGS_NAME "/rank-%u.log", run->path, rank);
+    *log = (struct log_job){.peer = peer,
+                            .file = {.path = buffer_take(&path),
+                                     .in_logs = true,
+                                     .limit = run->request->settings.log_limit,
+                                     .fd = -1},
+                            .bytes = malloc(file->bytes.len + 1),
+                            .size = file->bytes.len};
+    log->job = (struct storage_job){.work = write_log,
+                                    .done = end_log,
+                                    .release = free_log,
+                                    .what = "writing",
+                                    .path = log->file.path,
+                                    .apart = true};
+    if (log->file.path == NULL || log->bytes == NULL) {
+        free_log(&log->job);
+        return ty_fail_memory(err);
+    }
+    if (log->size > 0) memcpy(log->bytes, file->bytes.data, log->size);
+    storage_post(checkpoints_storage(run->checkpoints), &log->job);
+    return 0;
+}
+
+/* -- parts of checkpoints */
+
+/* Below a staging directory of the attempt: which, and what is left of the path. */
+static bool is_staged(const struct ty_run *run, const char *path, struct buffer *top, const char **rest) {
+    uint64_t number;
+    int end = 0;
+    if (sscanf(path, "." NAME_PREFIX "%" SCNu64 "%n", &number, &end) != 1 || end == 0) return false;
+    checkpoint_staging_path(run->path, number, run_attempt(run->core), top);
+    return !top->failed && str_prefix(path, strrchr(top->data, '/') + 1, rest) && (*rest)++[0] == '/';
+}
+
+static int put(struct peer *peer, const Wire__File *file, ty_error *err) {
+    struct ty_run *run = peer->run;
+    CLEANUP(buffer_done) struct buffer top = {0};
+    const char *rest;
+    uint32_t rank;
+    int end = 0;
+    bool log = sscanf(file->path, LOGS_NAME "/rank-%" SCNu32 ".log%n", &rank, &end) == 1 && end > 0;
+    if (log && file->path[end] == '\0' && rank < run_size(run->core) && run->agents.node_of[rank] == peer->node)
+        return put_log(peer, rank, file, err);
+    if (!is_staged(run, file->path, &top, &rest))
+        return ty_fail(err, TY_EPROTOCOL, "%.200s is nothing that it may write", file->path);
+    struct carry_piece piece = {.path = rest,
+                                .link = file->link[0] != '\0' ? file->link : NULL,
+                                .bytes = file->bytes.data,
+                                .size = file->bytes.len,
+                                .offset = file->offset,
+                                .mode = file->mode,
+                                .last = file->last};
+    struct carry_place place = {.top = top.data, .taken = tell_taken, .context = peer, .number = file->carry};
+    return carry_put(checkpoints_storage(run->checkpoints), &place, &piece, err);
+}
+
+void carried_take(struct peer *peer, const Wire__File *file) {
+    ty_error err = {0};
+    int result = peer_is_remote(peer) ? put(peer, file, &err)
+                                      : ty_fail(&err, TY_EPROTOCOL, "its storage is that of the controller");
+    if (result == 0) return;
+    log_warning("controller", "node %s sends a file that is not taken: %s", peer->name, err.message);
+    tell_taken(peer, file->carry, file->bytes.len + CARRY_COST, &err);
+}
+
+/* -- handed out */
+
+struct handing {
+    struct peer *peer;
+    struct carry *carry;
+    uint64_t number; /* the agent's */
+};
+
+static void send_file(const struct handing *handing, Wire__File *body) {
+    body->carry = handing->number;
+    peer_send(handing->peer, &WIRE_MESSAGE(FILE, file, body));
+}
+
+static void send_piece(void *context, const struct carry_piece *piece) {
+    Wire__File body = WIRE__FILE__INIT;
+    body.path = (char *)piece->path;
+    if (piece->link != NULL) body.link = (char *)piece->link;
+    body.bytes = (ProtobufCBinaryData){piece->size, (uint8_t *)piece->bytes};
+    body.offset = piece->offset;
+    body.mode = piece->mode;
+    body.last = piece->last;
+    send_file(context, &body);
+}
+
+static void end_handing(void *context, const ty_error *err) {
+    struct handing *handing = context;
+    Wire__File body = WIRE__FILE__INIT;
+    if (err->code < 0) body.error = (char *)err->message;
+    send_file(handing, &body);
+    handing->peer->handing = NULL;
+    free(handing);
+}
+
+void carried_stop(struct peer *peer) {
+    struct handing *handing = TAKE(peer->handing);
+    if (handing == NULL) return;
+    carry_stop(handing->carry);
+    free(handing);
+}
+
+void carried_fetch(struct peer *peer, const Wire__Fetch *fetch) {
+    static const struct carry_events events = {.piece = send_piece, .ended = end_handing};
+    const struct ty_run *run = peer->run;
+    const char *checkpoint = run_checkpoint(run->core);
+    ty_error err = {0};
+    carried_stop(peer);
+    struct handing *handing = calloc(1, sizeof *handing);
+    if (handing == NULL) {
+        channel_fail(peer->channel, -ENOMEM);
+        return;
+    }
+    *handing = (struct handing){.peer = peer, .number = fetch->carry};
+    peer->handing = handing;
+    int result = checkpoint == NULL ? ty_fail(&err, TY_EPROTOCOL, "there is no checkpoint")
+                                    : carry_start(checkpoints_storage(run->checkpoints), checkpoint, NULL,
+                                                  &events, handing, &handing->carry, &err);
+    if (result < 0) end_handing(handing, &err);
+}
+
+void carried_taken(struct peer *peer, const Wire__Taken *taken) {
+    struct handing *handing = peer->handing;
+    if (handing != NULL && handing->number == taken->carry)
+        carry_taken(handing->carry, taken->size, taken->error);
+}
