@@ -1,6 +1,6 @@
-/* Storage that is the controller's, or not. Where it is not, a file in the run's directory here, whose lock each
- * agent of the run on this machine holds, tells whose it is: it holds what the controller's run.lock does. One of
- * another run that nobody holds was left behind, and goes; a directory without it is a user's. */
+/* Storage that is the controller's, or not. Where it is not, a file in the run's directory here, whose lock
+ * each agent of the run on this machine holds, tells whose it is: it holds what the controller's run.lock does.
+ * One of another run that nobody holds was left behind, and goes; a directory without it is a user's. */
 #include "agent/node_storage.h"
 
 #include <errno.h>

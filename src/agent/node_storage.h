@@ -1,8 +1,8 @@
-/* The storage of a node that joined over the network: is it the controller's? What stands in the file run.lock of the
- * run's directory tells. If it is, all that workers write is in its place. If not, the directory is made on this node
- * as well, and what is written there goes home over the channel: logs as they grow (logs.h), a rank's files of a
- * checkpoint before its commit; the checkpoint that an attempt begins with is fetched. When the run is over here
- * the directory goes again. */
+/* The storage of a node that joined over the network: is it the controller's? What stands in the file run.lock
+ * of the run's directory tells. If it is, all that workers write is in its place. If not, the directory is made
+ * on this node as well, and what is written there goes home over the channel: logs as they grow (logs.h), a
+ * rank's files of a checkpoint before its commit; the checkpoint that an attempt begins with is fetched. When
+ * the run is over here the directory goes again. */
 #ifndef AGENT_NODE_STORAGE_H
 #define AGENT_NODE_STORAGE_H
 
@@ -30,7 +30,8 @@ struct node_storage { /* zero-initialised but for the first five */
     struct preparing *preparing; /* the look is under way; NULL: it is not */
 };
 
-/* Looks at the storage before the first attempt, and fetches what the attempt begins with; `ready` comes later. */
+/* Looks at the storage before the first attempt, and fetches what the attempt begins with; `ready` comes
+ * later. */
 void node_storage_prepare(struct node_storage *storage, const Wire__Launch *launch);
 /* The attempt is over, its launch goes. */
 void node_storage_forget(struct node_storage *storage);

@@ -22,7 +22,7 @@ struct worker_channels {
     const char *preemption; /* what workers are told of it: JSON, NULL: there is none; borrowed */
     uint32_t attempt;
     struct node_storage *storage; /* through which files of checkpoints go; borrowed */
-    struct arriving { /* an answer of the controller, part by part */
+    struct arriving {             /* an answer of the controller, part by part */
         struct shared *value;
         size_t have; /* bytes of it, also of one that has no room */
         bool over;   /* it has no room: WORKER_ANSWERS_MAX */

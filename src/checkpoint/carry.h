@@ -1,8 +1,8 @@
-/* Files of checkpoints on their way between machines whose storage is not one place: read here in pieces, written
- * there, and no faster than they are taken. How a piece travels is the caller's (Wire__File of wire/).
+/* Files of checkpoints on their way between machines whose storage is not one place: read here in pieces,
+ * written there, and no faster than they are taken. How a piece travels is the caller's (Wire__File of wire/).
  *
- * Both ends do what touches files in the thread of a storage (base/storage.h), piece by piece, in order: a job that
- * is posted to the receiving storage behind the last piece finds all files whole. */
+ * Both ends do what touches files in the thread of a storage (base/storage.h), piece by piece, in order: a job
+ * that is posted to the receiving storage behind the last piece finds all files whole. */
 #ifndef CHECKPOINT_CARRY_H
 #define CHECKPOINT_CARRY_H
 
@@ -13,7 +13,8 @@
 #include "base/error.h"
 #include "base/storage.h"
 
-/* CARRY_WINDOW: bytes on their way that were not taken yet. CARRY_COST: what a piece counts beside its bytes. */
+/* CARRY_WINDOW: bytes on their way that were not taken yet. CARRY_COST: what a piece counts beside its
+ * bytes. */
 enum { CARRY_PIECE = 1 << 20, CARRY_WINDOW = 4 << 20, CARRY_COST = 64 };
 
 struct carry_piece {
@@ -49,7 +50,7 @@ void carry_stop(struct carry *carry); /* without a call to `ended`; NULL is fine
 /* -- receiving */
 
 struct carry_place {
-    const char *top;                                                  /* made when it is missing */
+    const char *top; /* made when it is missing */
     void (*taken)(void *context, uint64_t number, uint64_t size, const ty_error *err); /* of each, in order */
     void *context;
     uint64_t number; /* the caller's, for `taken` */

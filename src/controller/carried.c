@@ -1,8 +1,8 @@
-/* Files of nodes whose storage is not this one's. What their ranks log, and what they write of a checkpoint, is put in
- * its place by the thread of the checkpoints' storage, so that a commit, which is posted there as well, finds it whole;
- * each piece is answered for, and an agent has no more than a window of them on their way. The other way goes the
- * checkpoint that an attempt begins with, when an agent asks for it. A node writes nothing but the logs of its own
- * ranks and the staging directories of the attempt. */
+/* Files of nodes whose storage is not this one's. What their ranks log, and what they write of a checkpoint, is
+ * put in its place by the thread of the checkpoints' storage, so that a commit, which is posted there as well,
+ * finds it whole; each piece is answered for, and an agent has no more than a window of them on their way. The
+ * other way goes the checkpoint that an attempt begins with, when an agent asks for it. A node writes nothing
+ * but the logs of its own ranks and the staging directories of the attempt. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -13,10 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/log_file.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/log_file.h"
 
 enum { LIMIT = 65536 };
 
