@@ -22,7 +22,7 @@
 
 #define MARK_NAME ".trainyard-node"
 #define FETCH_NAME ".trainyard-fetch"
-enum { TEXT_MAX = 8192, LOOKS = 20 };
+enum { MARK_MAX = 8192, STORAGE_LOOKS = 20 };
 static const struct timespec BETWEEN_LOOKS = {0, 100000000};
 
 /* -- the look, in the thread */
@@ -37,7 +37,7 @@ struct preparing {
 };
 
 static bool holds(int directory, const char *name, const char *text) {
-    char there[TEXT_MAX];
+    char there[MARK_MAX];
     CLEANUP_FD int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     ssize_t size = fd < 0 ? -1 : pread(fd, there, sizeof there, 0);
     return size >= 0 && (size_t)size == strlen(text) && memcmp(there, text, (size_t)size) == 0;
@@ -46,7 +46,7 @@ static bool holds(int directory, const char *name, const char *text) {
 /* 1: the directory is ours, also where another agent of the run made it; 0: try again; TY_ESTART. */
 static int claim(struct preparing *preparing) {
     const char *path = preparing->path;
-    char there[TEXT_MAX];
+    char there[MARK_MAX];
     bool made = mkdir(path, 0755) == 0;
     if (!made && errno != EEXIST)
         return ty_fail(&preparing->err, TY_ESTART, "cannot make %s: %s", path, strerror(errno));
@@ -72,7 +72,7 @@ static void look(struct storage_job *job) {
     struct preparing *preparing = (struct preparing *)job;
     const char *path = preparing->path;
     struct stat status;
-    for (int i = 0; i < LOOKS; i++) {
+    for (int i = 0; i < STORAGE_LOOKS; i++) {
         CLEANUP_FD int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (directory >= 0 && holds(directory, LOCK_NAME, preparing->text)) return;
         if (directory < 0 || fstatat(directory, LOCK_NAME, &status, AT_SYMLINK_NOFOLLOW) < 0) break;
@@ -83,7 +83,7 @@ static void look(struct storage_job *job) {
     if (parent == NULL) (void)ty_fail_memory(&preparing->err);
     if (parent == NULL || file_make_directories(parent, 0755, &preparing->err) < 0) return;
     int result = 0;
-    for (int i = 0; i < LOOKS && result == 0; i++) {
+    for (int i = 0; i < STORAGE_LOOKS && result == 0; i++) {
         result = claim(preparing);
         if (result == 0) (void)nanosleep(&BETWEEN_LOOKS, NULL);
     }
@@ -97,74 +97,74 @@ static void look(struct storage_job *job) {
 
 /* -- what else is done there */
 
-enum chore_kind { CHORE_DROP, CHORE_SWEEP, CHORE_FETCHED, CHORE_LEAVE };
+enum clearing_kind { CLEARING_DROP, CLEARING_SWEEP, CLEARING_FETCHED, CLEARING_LEAVE };
 
-struct chore {
+struct clearing {
     struct storage_job job;
-    enum chore_kind kind;
-    struct node_storage *storage; /* of CHORE_FETCHED */
+    enum clearing_kind kind;
+    struct node_storage *storage; /* of CLEARING_FETCHED */
     uint64_t fetch;
     char *path, *to;
     int attempt, mark;
     ty_error err;
 };
 
-static void do_chore(struct storage_job *job) {
-    struct chore *chore = (struct chore *)job;
-    switch (chore->kind) {
-    case CHORE_DROP:
-        checkpoint_drop(chore->path);
+static void do_clearing(struct storage_job *job) {
+    struct clearing *clearing = (struct clearing *)job;
+    switch (clearing->kind) {
+    case CLEARING_DROP:
+        checkpoint_drop(clearing->path);
         break;
-    case CHORE_SWEEP:
-        checkpoint_sweep_staging(chore->path, chore->attempt);
+    case CLEARING_SWEEP:
+        checkpoint_sweep_staging(clearing->path, clearing->attempt);
         break;
-    case CHORE_FETCHED:
-        checkpoint_drop(chore->to);
-        if (rename(chore->path, chore->to) < 0)
-            (void)ty_fail(&chore->err, -errno, "cannot rename %s to %s: %s", chore->path, chore->to,
+    case CLEARING_FETCHED:
+        checkpoint_drop(clearing->to);
+        if (rename(clearing->path, clearing->to) < 0)
+            (void)ty_fail(&clearing->err, -errno, "cannot rename %s to %s: %s", clearing->path, clearing->to,
                           strerror(errno));
         break;
-    case CHORE_LEAVE: /* the last of the agents of this run on this machine */
-        if (flock(chore->mark, LOCK_EX | LOCK_NB) == 0) checkpoint_drop(chore->path);
-        (void)close(chore->mark);
+    case CLEARING_LEAVE: /* the last of the agents of this run on this machine */
+        if (flock(clearing->mark, LOCK_EX | LOCK_NB) == 0) checkpoint_drop(clearing->path);
+        (void)close(clearing->mark);
         break;
     }
 }
 
-static void end_chore(struct storage_job *job) {
-    struct chore *chore = (struct chore *)job;
-    struct node_storage *storage = chore->storage;
-    if (chore->kind != CHORE_FETCHED || storage->fetch != chore->fetch) return;
+static void end_clearing(struct storage_job *job) {
+    struct clearing *clearing = (struct clearing *)job;
+    struct node_storage *storage = clearing->storage;
+    if (clearing->kind != CLEARING_FETCHED || storage->fetch != clearing->fetch) return;
     storage->fetch = 0;
-    if (chore->err.code == 0) storage->fetched = TAKE(chore->to);
-    if (storage->launch != NULL) storage->ready(storage->context, &chore->err);
+    if (clearing->err.code == 0) storage->fetched = TAKE(clearing->to);
+    if (storage->launch != NULL) storage->ready(storage->context, &clearing->err);
 }
 
-static void free_chore(struct storage_job *job) {
-    struct chore *chore = (struct chore *)job;
-    free(chore->path);
-    free(chore->to);
-    free(chore);
+static void free_clearing(struct storage_job *job) {
+    struct clearing *clearing = (struct clearing *)job;
+    free(clearing->path);
+    free(clearing->to);
+    free(clearing);
 }
 
 /* False without memory. `path` and `to` are taken over. */
-static bool post(struct node_storage *storage, const struct chore *wanted) {
-    struct chore *chore = malloc(sizeof *chore);
-    if (chore == NULL || wanted->path == NULL || (wanted->kind == CHORE_FETCHED && wanted->to == NULL)) {
-        free(chore);
+static bool post(struct node_storage *storage, const struct clearing *wanted) {
+    struct clearing *clearing = malloc(sizeof *clearing);
+    if (clearing == NULL || wanted->path == NULL || (wanted->kind == CLEARING_FETCHED && wanted->to == NULL)) {
+        free(clearing);
         free(wanted->path);
         free(wanted->to);
         return false;
     }
-    *chore = *wanted;
-    chore->storage = storage;
-    chore->job = (struct storage_job){.work = do_chore,
-                                      .done = end_chore,
-                                      .release = free_chore,
-                                      .what = "clearing up",
-                                      .path = chore->path,
-                                      .apart = true};
-    logs_post(storage->logs, &chore->job);
+    *clearing = *wanted;
+    clearing->storage = storage;
+    clearing->job = (struct storage_job){.work = do_clearing,
+                                         .done = end_clearing,
+                                         .release = free_clearing,
+                                         .what = "clearing up",
+                                         .path = clearing->path,
+                                         .apart = true};
+    logs_post(storage->logs, &clearing->job);
     return true;
 }
 
@@ -190,8 +190,8 @@ static void begin_attempt(struct node_storage *storage) {
         storage->ready(storage->context, &none);
         return;
     }
-    if (storage->fetched != NULL) (void)post(storage, &(struct chore){.path = TAKE(storage->fetched)});
-    (void)post(storage, &(struct chore){.path = path_in(storage, FETCH_NAME)});
+    if (storage->fetched != NULL) (void)post(storage, &(struct clearing){.path = TAKE(storage->fetched)});
+    (void)post(storage, &(struct clearing){.path = path_in(storage, FETCH_NAME)});
     Wire__Fetch body = WIRE__FETCH__INIT;
     storage->fetch = body.carry = ++storage->carries;
     outbox_send(storage->outbox, &WIRE_MESSAGE(FETCH, fetch, &body));
@@ -359,7 +359,7 @@ void node_storage_committed(struct node_storage *storage, uint64_t number) {
     struct buffer staging = {0};
     if (storage->state != STORAGE_APART) return;
     checkpoint_staging_path(storage->path, number, (int)storage->channels->attempt, &staging);
-    (void)post(storage, &(struct chore){.path = buffer_take(&staging)});
+    (void)post(storage, &(struct clearing){.path = buffer_take(&staging)});
 }
 
 void node_storage_taken(struct node_storage *storage, const Wire__Taken *taken) {
@@ -398,10 +398,10 @@ void node_storage_receive(struct node_storage *storage, const Wire__File *file) 
         return;
     }
     if (file->path[0] == '\0') {
-        if (!post(storage, &(struct chore){.kind = CHORE_FETCHED,
-                                           .fetch = storage->fetch,
-                                           .path = TAKE(top),
-                                           .to = path_in(storage, wanted_name(storage->launch))}))
+        if (!post(storage, &(struct clearing){.kind = CLEARING_FETCHED,
+                                              .fetch = storage->fetch,
+                                              .path = TAKE(top),
+                                              .to = path_in(storage, wanted_name(storage->launch))}))
             fail_fetch(storage, "out of memory");
         return;
     }
@@ -427,15 +427,15 @@ void node_storage_forget(struct node_storage *storage) {
         unlink_carrying(carrying);
     }
     if (storage->state == STORAGE_APART && storage->channels->run_path != NULL)
-        (void)post(storage, &(struct chore){.kind = CHORE_SWEEP,
-                                            .path = strdup(storage->path),
-                                            .attempt = (int)storage->channels->attempt});
+        (void)post(storage, &(struct clearing){.kind = CLEARING_SWEEP,
+                                               .path = strdup(storage->path),
+                                               .attempt = (int)storage->channels->attempt});
 }
 
 void node_storage_leave(struct node_storage *storage) {
     if (storage->path == NULL) return;
     if (!post(storage,
-              &(struct chore){.kind = CHORE_LEAVE, .path = TAKE(storage->path), .mark = storage->mark}))
+              &(struct clearing){.kind = CLEARING_LEAVE, .path = TAKE(storage->path), .mark = storage->mark}))
         (void)close(storage->mark);
     storage->state = STORAGE_UNKNOWN;
 }

@@ -1,5 +1,5 @@
-/* Reading and writing pieces. What the thread has in its hands belongs to the job, or to `struct reader`, which
- * its jobs share with the carry: one job at a time. */
+/* Reading and writing pieces. What the thread has in its hands belongs to the job, or to `struct carry_reader`,
+ * which its jobs share with the carry: one job at a time. */
 #include "checkpoint/carry.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ bool carry_path_is_inside(const char *path) {
 
 /* -- sending: in the thread */
 
-struct reader {
+struct carry_reader {
     unsigned uses; /* the carry's, and the job's */
     char *top, *list;
     char **paths; /* what is to be carried; NULL before the first job */
@@ -45,11 +45,11 @@ struct reader {
 
 struct read_job {
     struct storage_job job;
-    struct reader *reader;
+    struct carry_reader *reader;
     struct carry *carry; /* NULL: nobody waits for it; only looked at on the loop */
 };
 
-static int add_path(struct reader *reader, const char *path) {
+static int add_path(struct carry_reader *reader, const char *path) {
     if (ARRAY_GROW(reader->paths, reader->n) < 0) return -ENOMEM;
     reader->paths[reader->n] = strdup(path);
     return reader->paths[reader->n++] == NULL ? -ENOMEM : 0;
@@ -62,7 +62,7 @@ static int found(void *context, enum tree_visit visit, const struct tree_entry *
 }
 
 /* The file that holds a list too long for a message is carried as well: it is read again at the other end. */
-static int add_listed(struct reader *reader, int top) {
+static int add_listed(struct carry_reader *reader, int top) {
     int result = 0;
     size_t i;
     json_t *value;
@@ -79,7 +79,7 @@ static int add_listed(struct reader *reader, int top) {
     return result;
 }
 
-static int find_files(struct reader *reader, int top) {
+static int find_files(struct carry_reader *reader, int top) {
     reader->paths = calloc(1, sizeof *reader->paths);
     reader->room = malloc(CARRY_PIECE);
     if (reader->paths == NULL || reader->room == NULL) return ty_fail_memory(&reader->err);
@@ -88,7 +88,7 @@ static int find_files(struct reader *reader, int top) {
 }
 
 /* The next piece of the file at hand; of an empty one that is its only one. */
-static int read_piece(struct reader *reader, int top) {
+static int read_piece(struct carry_reader *reader, int top) {
     const char *path = reader->paths[reader->at];
     struct stat status;
     struct carry_piece *piece = &reader->piece;
@@ -115,7 +115,7 @@ static int read_piece(struct reader *reader, int top) {
 }
 
 static void read_next(struct storage_job *job) {
-    struct reader *reader = ((struct read_job *)job)->reader;
+    struct carry_reader *reader = ((struct read_job *)job)->reader;
     reader->piece.path = NULL;
     CLEANUP_FD int top = tree_open(AT_FDCWD, reader->top, false, &reader->err);
     if (top < 0 || (reader->paths == NULL && find_files(reader, top) < 0)) return;
@@ -129,7 +129,7 @@ static void read_next(struct storage_job *job) {
     reader->offset = 0;
 }
 
-static void let_go(struct reader *reader) {
+static void let_go(struct carry_reader *reader) {
     if (--reader->uses > 0) return;
     for (size_t i = 0; i < reader->n; i++)
         free(reader->paths[i]);
@@ -151,7 +151,7 @@ struct carry {
     struct storage *storage;
     struct carry_events events;
     void *context;
-    struct reader *reader;
+    struct carry_reader *reader;
     struct read_job *reading; /* posted and not back */
     uint64_t unacked;         /* bytes on their way */
     bool read;                /* nothing is left to be read */
@@ -171,7 +171,7 @@ static void go_on(struct carry *carry);
 static void end_read(struct storage_job *job) {
     struct carry *carry = ((struct read_job *)job)->carry;
     if (carry == NULL) return;
-    struct reader *reader = carry->reader;
+    struct carry_reader *reader = carry->reader;
     carry->reading = NULL;
     if (carry->err.code == 0) carry->err = reader->err;
     carry->read = reader->piece.path == NULL;
@@ -214,13 +214,13 @@ static void go_on(struct carry *carry) {
 int carry_start(struct storage *storage, const char *top, const char *list, const struct carry_events *events,
                 void *context, struct carry **out, ty_error *err) {
     struct carry *carry = calloc(1, sizeof *carry);
-    struct reader *reader = calloc(1, sizeof *reader);
+    struct carry_reader *reader = calloc(1, sizeof *reader);
     if (carry == NULL || reader == NULL) {
         free(carry);
         free(reader);
         return ty_fail_memory(err);
     }
-    *reader = (struct reader){.uses = 1, .top = strdup(top), .list = list != NULL ? strdup(list) : NULL};
+    *reader = (struct carry_reader){.uses = 1, .top = strdup(top), .list = list != NULL ? strdup(list) : NULL};
     *carry = (struct carry){.storage = storage, .events = *events, .context = context, .reader = reader};
     if (reader->top == NULL || (list != NULL && reader->list == NULL)) {
         carry_stop(carry);
