@@ -11,7 +11,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/leftovers.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/kernel.h"
@@ -192,7 +191,6 @@ static void sweep_after(const struct peer *peer, int pid) {
     scope.alone = run->request->alone && agents != NULL;
     CLEANUP(idset_done) struct idset left = {0};
     if (!sweep_node(&scope, &left)) tell_stuck(run, peer->node, &left);
-    leftovers_remove(token);
     if (sessions != &own) free(sessions);
 }
 
