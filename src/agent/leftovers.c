@@ -3,7 +3,6 @@
 #include "agent/leftovers.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -14,7 +13,6 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/str.h"
-#include "checkpoint/tree.h"
 
 /* -- what is left behind */
 
@@ -114,14 +112,4 @@ size_t listeners_find(pid_t worker, int signal_number, pid_t *pids, size_t max) 
     bool wraps = listeners.n == 0 && (is_shell(worker) || process_waits_for_child(worker));
     if (listeners.n == 0 && !wraps && max > 0) pids[listeners.n++] = worker;
     return listeners.n;
-}
-
-void leftovers_path(const char *token, char path[LEFTOVERS_PATH_SIZE]) {
-    (void)snprintf(path, LEFTOVERS_PATH_SIZE, "/dev/shm/trainyard-%.64s", token);
-}
-
-void leftovers_remove(const char *token) {
-    char path[LEFTOVERS_PATH_SIZE];
-    leftovers_path(token, path);
-    (void)tree_remove(AT_FDCWD, path);
 }

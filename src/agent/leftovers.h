@@ -1,5 +1,5 @@
 /* The processes beside a worker: what one that ended well left (jobs in the background, as an upload that goes
- * on), and which of a living one's hear a stop; and the files in memory that its libraries would leave. */
+ * on), and which of a living one's hear a stop. */
 #ifndef AGENT_LEFTOVERS_H
 #define AGENT_LEFTOVERS_H
 
@@ -21,12 +21,6 @@ void leftovers_of_group(pid_t group, struct idset *pids);
  * how to give it to them. Of none nothing is said. */
 void leftovers_tell(struct outbox *outbox, const char *who, const struct idset *pids, nanoseconds linger,
                     enum face face);
-
-/* A directory in memory for files that libraries of message passing make and, when they are killed, leave:
- * whatever needs it makes it, and the agent removes it with the attempt. `token` is the run's on this node. */
-enum { LEFTOVERS_PATH_SIZE = 128 };
-void leftovers_path(const char *token, char path[LEFTOVERS_PATH_SIZE]);
-void leftovers_remove(const char *token); /* one that is not there is fine */
 
 /* Which of a worker's processes are told to stop. A worker that handles the signal is told alone, so that what
  * it has started, as the loaders of its data, goes on working while it saves. A shell, or another process that

@@ -18,6 +18,7 @@
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "cluster/lease.h"
+#include "worker/link.h"
 
 #define GOODBYE_LIMIT (5 * NS_PER_S) /* for the controller to take the last message */
 
@@ -46,7 +47,7 @@ static void say_bye(struct node_run *run) {
 static void swept(void *context, bool clean) {
     struct node_run *run = context;
     run->unclean |= !clean;
-    if (run->launch.body != NULL) leftovers_remove(run->launch.body->token);
+    if (run->launch.body != NULL) worker_files_remove(run->launch.body->token);
     if (run->lost) {
         /* What workers gave away may lie in the memory of this node, and there is no controller any more to
          * clear up behind them. */

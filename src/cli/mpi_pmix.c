@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/leftovers.h"
 #include "base/cleanup.h"
 #include "base/module.h"
 #include "base/str.h"
@@ -153,11 +152,11 @@ static int find_places(const struct ty_worker *worker, const char *node, ty_erro
 
 /* The token's end is the node's; what comes before it is the run's. */
 static int describe_job(const struct ty_worker *worker, ty_error *err) {
-    static char directory[LEFTOVERS_PATH_SIZE];
+    static char directory[WORKER_FILES_SIZE];
     const char *token = getenv(WORKER_TOKEN_VARIABLE), *node = getenv("TRAINYARD_NODE");
     char *name;
     if (token == NULL || node == NULL) return ty_fail(err, TY_EUSAGE, "this process is no worker of a run");
-    leftovers_path(token, directory);
+    worker_files_path(token, directory);
     if (mkdir(directory, 0700) < 0)
         return ty_fail(err, TY_EUNSUPPORTED, "cannot make %s: %s", directory, strerror(errno));
     if (asprintf(&name, "trainyard.%.*s.%d", (int)strcspn(token, "-"), token, worker->attempt) < 0)

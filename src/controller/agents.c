@@ -19,6 +19,7 @@
 #include "base/str.h"
 #include "controller/sweep.h"
 #include "controller/ty_run.h"
+#include "worker/link.h"
 
 /* Numbers on the wire are cast to those of run/. */
 _Static_assert((int)WIRE__REPORT__KIND__ALIVE == (int)REPORT_ALIVE, "kinds of reports");
@@ -191,6 +192,7 @@ static void sweep_after(const struct peer *peer, int pid) {
     scope.alone = run->request->alone && agents != NULL;
     CLEANUP(idset_done) struct idset left = {0};
     if (!sweep_node(&scope, &left)) tell_stuck(run, peer->node, &left);
+    worker_files_remove(token);
     if (sessions != &own) free(sessions);
 }
 

@@ -53,6 +53,13 @@
         WORKER_PAYLOAD_VARIABLE, WORKER_CHECKPOINT_VARIABLE, WORKER_LOSS_VARIABLE, WORKER_BACKEND_VARIABLE, \
         WORKER_ADDRESS_VARIABLE
 
+/* A directory in memory for files that libraries of message passing make and, when they are killed, leave:
+ * whatever needs it makes it. The agent removes it with the attempt, the controller where the agent died.
+ * `token` is that of the variable. (files.c) */
+enum { WORKER_FILES_SIZE = 128 };
+void worker_files_path(const char *token, char path[WORKER_FILES_SIZE]);
+void worker_files_remove(const char *token); /* one that is not there is fine */
+
 enum {
     WORKER_QUEUE_MAX = 1 << 20,
     WORKER_LINE_MAX = 1 << 20,
