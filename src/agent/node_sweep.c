@@ -40,6 +40,7 @@ static void read_processes(struct process_table *table) {
         if (ARRAY_GROW(table->items, table->n) < 0) break;
         struct process process;
         (void)process_read(pid, &process);
+        if (process.parent == getpid() && process.end_signal == 0) continue; /* of our own storage */
         table->items[table->n++] = (struct relative){.pid = pid, .parent = process.parent};
     }
     (void)closedir(proc);
