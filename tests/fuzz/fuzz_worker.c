@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "agent/node_storage.h"
 #include "agent/worker_request.h"
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -36,6 +37,7 @@ struct world {
     struct loop *loop;
     struct outbox outbox;
     struct worker_channels all;
+    struct node_storage storage;
     struct speaker speakers[WORKERS];
     struct client clients[ENDS];
     int controller; /* its end of the agent's channel */
@@ -363,7 +365,9 @@ static void open_world(struct world *world) {
     fuzz_require(world->loop != NULL && socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
     fuzz_require(channel_create(world->loop, fds[0], &events, world, &world->outbox.channel, NULL) == 0);
     world->controller = fds[1];
-    world->all = (struct worker_channels){.outbox = &world->outbox, .run_path = "/run", .attempt = 1};
+    world->all = (struct worker_channels){
+        .outbox = &world->outbox, .run_path = "/run", .attempt = 1, .storage = &world->storage};
+    world->storage = (struct node_storage){.outbox = &world->outbox, .channels = &world->all};
     loop_on_turn_end(world->loop, on_turn_end, world);
     Wire__Hello hello = WIRE__HELLO__INIT;
     outbox_send(&world->outbox, &WIRE_MESSAGE(HELLO, hello, &hello));

@@ -92,7 +92,7 @@ class Hostile(FaultCase):
         os.chown(path, 0, -1)
         os.unlink(os.path.join(path, "logs"))
         os.rename(os.path.join(path, "were"), os.path.join(path, "logs"))
-        self.assertIn("== process", self.told("stacks", "r"))
+        self.wait_for(lambda: "== process" in self.told("stacks", "r"), "stacks of a worker that has begun", process)
         process.terminate()
         self.assert_status(143, self.finish(process))
 
