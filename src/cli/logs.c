@@ -216,7 +216,7 @@ static int add_file(struct log_view *logs, const char *name, int rank, bool tail
     /* A link is none that we made, and may lead to what whoever looks may read, and its owner may not. */
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && errno != ELOOP) return ty_fail(err, -errno, "cannot read %.300s: %s", path, strerror(errno));
-    if (fd < 0) return ty_fail(err, TY_ECORRUPT, "cannot read %.300s: it is a link", path);
+    if (fd < 0) return ty_fail(err, TY_ECORRUPT, "cannot read %.300s: it is no regular file, but a link", path);
     if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode)) {
         (void)close(fd);
         return ty_fail(err, TY_ECORRUPT, "cannot read %.300s: it is no regular file", path);

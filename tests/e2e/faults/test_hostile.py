@@ -106,7 +106,7 @@ class Hostile(FaultCase):
         refused = self.trainyard("logs", "r", "--storage-path", self.storage)
         self.assertNotEqual(0, refused.status)
         self.assertNotIn("precious", refused.out)
-        self.assertIn("rank-0.log: it is a link", refused.err)
+        self.assertIn("rank-0.log: it is no regular file, but a link", refused.err)
 
     def test_links_in_the_way_of_what_is_written_beside_a_file(self):
         """X7: a file appears whole under its name; what others planted beside it is not written through."""
