@@ -157,7 +157,7 @@ char **node_launch_environment(const struct node_launch *launch, char *const *ch
     char **list = reallocarray(NULL, launch->n_base + n + 2, sizeof *list);
     if (list == NULL) return NULL;
     size_t size = launch->n_base;
-    memcpy(list, launch->base, size * sizeof *list);
+    if (size > 0) memcpy(list, launch->base, size * sizeof *list);
     for (size_t i = 0; i < n; i++)
         set_entry(list, &size, changes[i]);
     if (last != NULL) list[size++] = last;

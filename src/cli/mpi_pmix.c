@@ -25,8 +25,9 @@ static struct pmix_job job;
 
 /* A worker of one thread's own. */
 static int open_worker(struct ty_worker *worker) {
-    *worker = (struct ty_worker){.pid = getpid()};
+    *worker = (struct ty_worker){0};
     int result = worker_read_environment(worker, NULL);
+    worker->pid = getpid();
     return result < 0 ? result : link_open_own(&worker->link, NULL);
 }
 
