@@ -408,7 +408,8 @@ void destroy(void *state) {
 
 int agree(void *state, comm_vote *vote, nanoseconds limit, ty_error *err) {
     return guarded("agreeing on the call", err, [&] {
-        state_of(state)->agree(vote, limit > 0 ? milliseconds(std::max<int64_t>(limit / NS_PER_MS, 1)) : kForever);
+        state_of(state)->agree(vote,
+                               limit > 0 ? milliseconds(std::max<int64_t>(limit / NS_PER_MS, 1)) : kForever);
         return 0;
     });
 }
@@ -593,5 +594,6 @@ int all_to_all(void *state, const void *input, void *output, size_t n, ty_data_t
 
 extern "C" TY_API const comm_backend trainyard_gloo;
 extern "C" const comm_backend trainyard_gloo = {
-    base_build, "gloo", create, destroy, agree, interrupt, all_reduce, broadcast, all_gather, reduce_scatter, all_to_all,
+    base_build, "gloo",    create,     destroy,        agree,      interrupt,
+    all_reduce, broadcast, all_gather, reduce_scatter, all_to_all,
 };

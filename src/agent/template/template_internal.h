@@ -4,8 +4,8 @@
 #ifndef AGENT_TEMPLATE_INTERNAL_H
 #define AGENT_TEMPLATE_INTERNAL_H
 
-#include "agent/node_launch.h"
 #include "agent/logs.h"
+#include "agent/node_launch.h"
 #include "agent/template/control.h"
 #include "agent/template/template.h"
 #include "base/buffer.h"
