@@ -29,7 +29,7 @@ def missing_ray():
     return None if os.access(PEERS_PYTHON, os.X_OK) else "not installed, make bench-peers"
 
 
-def _program(name):
+def program_path(name):
     return os.path.join(ROOT, "bench", "programs", name + ".py")
 
 
@@ -43,7 +43,7 @@ def _environment(bench):
 
 
 @contextlib.contextmanager
-def _marks(bench):
+def marks_directory(bench):
     path = os.path.join(bench.directory, f"marks-{time.monotonic_ns()}")
     os.mkdir(path)
     try:
@@ -54,7 +54,7 @@ def _marks(bench):
 
 def _contestants(bench, marks, fits=1, mode=""):
     """{name: Command} of whoever is installed; ours always."""
-    program, python = _program("torch_workers"), interpreter()
+    program, python = program_path("torch_workers"), interpreter()
     commands = {"ours": Command([python, program, "ours", marks, str(fits), mode], _environment(bench)),
                 "torchrun": Command([python, "-m", "torch.distributed.run", f"--nproc-per-node={WORKERS}", program, "torchrun", marks],
                                     bench.environment)}
@@ -81,7 +81,7 @@ def _asked(marks, fit):
 
 def _run(bench, name, fits=1, mode=""):
     """Of one whole run: (its begin, [what each rank told, by fit], [when each fit was asked for])."""
-    with _marks(bench) as marks:
+    with marks_directory(bench) as marks:
         command = _contestants(bench, marks, fits, mode).get(name)
         if command is None:
             return None
@@ -167,7 +167,7 @@ def _wait_told(marks, child, fit=0, than=()):
 @contextlib.contextmanager
 def _idle(bench, mode):
     """Workers that wait to be looked at: (marks, what each rank told, the driver)."""
-    with _marks(bench) as marks:
+    with marks_directory(bench) as marks:
         child = bench.start(_contestants(bench, marks, 1, mode + "+idle")["ours"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             yield marks, _wait_told(marks, child), child
@@ -206,7 +206,7 @@ def run_restart(bench):
 
 def run_report(bench):
     out = os.path.join(bench.directory, "report-calls")
-    if bench.time(Command([interpreter(), _program("report_calls"), out, str(REPORTS)], _environment(bench)), DEADLINE) is None:
+    if bench.time(Command([interpreter(), program_path("report_calls"), out, str(REPORTS)], _environment(bench)), DEADLINE) is None:
         raise RuntimeError("it hung")
     with open(out) as f:
         median, p99 = map(float, f.read().split())
