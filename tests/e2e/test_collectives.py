@@ -5,8 +5,8 @@ import secrets
 import signal
 
 import harness
-from runs import held_elsewhere
 from hosts import Hosts
+from runs import held_elsewhere
 
 PROGRAM = os.path.join(harness.BUILD, "tests", "e2e", "collective_program")
 LONG = 1000  # seconds: a test that waits for that fails
