@@ -17,7 +17,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "checkpoint/carry.h"
+#include "checkpoint/carry_wire.h"
 #include "checkpoint/checkpoint.h"
 
 #define MARK_NAME ".trainyard-node"
@@ -302,16 +302,11 @@ static void send_piece(void *context, const struct carry_piece *piece) {
     const struct carrying *carrying = context;
     const struct node_storage *storage = carrying->storage;
     CLEANUP(buffer_done) struct buffer path = {0};
-    Wire__File body = WIRE__FILE__INIT;
+    Wire__File body = carry_message(piece);
     checkpoint_staging_path("", carrying->commit.number, (int)storage->channels->attempt, &path);
     buffer_printf(&path, "/%s", piece->path);
     body.carry = carrying->id;
     body.path = path.failed ? (char *)"" : path.data + 1;
-    if (piece->link != NULL) body.link = (char *)piece->link;
-    body.bytes = (ProtobufCBinaryData){piece->size, (uint8_t *)piece->bytes};
-    body.offset = piece->offset;
-    body.mode = piece->mode;
-    body.last = piece->last;
     outbox_send(storage->outbox, &WIRE_MESSAGE(FILE, file, &body));
 }
 
@@ -405,13 +400,7 @@ void node_storage_receive(struct node_storage *storage, const Wire__File *file) 
             fail_fetch(storage, "out of memory");
         return;
     }
-    struct carry_piece piece = {.path = file->path,
-                                .link = file->link[0] != '\0' ? file->link : NULL,
-                                .bytes = file->bytes.data,
-                                .size = file->bytes.len,
-                                .offset = file->offset,
-                                .mode = file->mode,
-                                .last = file->last};
+    struct carry_piece piece = carry_piece_of(file, file->path);
     struct carry_place place = {.top = top, .taken = tell_taken, .context = storage, .number = file->carry};
     if (carry_put(storage->logs->storage, &place, &piece, &err) < 0) fail_fetch(storage, err.message);
 }

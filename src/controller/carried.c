@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "base/log_file.h"
 #include "base/str.h"
-#include "checkpoint/carry.h"
+#include "checkpoint/carry_wire.h"
 #include "controller/ty_run.h"
 
 static void tell_taken(void *context, uint64_t number, uint64_t size, const ty_error *err) {
@@ -107,13 +107,7 @@ static int put(struct peer *peer, const Wire__File *file, ty_error *err) {
         return put_log(peer, rank, file, err);
     if (!is_staged(run, file->path, &top, &rest))
         return ty_fail(err, TY_EPROTOCOL, "%.200s is nothing that it may write", file->path);
-    struct carry_piece piece = {.path = rest,
-                                .link = file->link[0] != '\0' ? file->link : NULL,
-                                .bytes = file->bytes.data,
-                                .size = file->bytes.len,
-                                .offset = file->offset,
-                                .mode = file->mode,
-                                .last = file->last};
+    struct carry_piece piece = carry_piece_of(file, rest);
     struct carry_place place = {.top = top.data, .taken = tell_taken, .context = peer, .number = file->carry};
     return carry_put(checkpoints_storage(run->checkpoints), &place, &piece, err);
 }
@@ -141,13 +135,8 @@ static void send_file(const struct handing *handing, Wire__File *body) {
 }
 
 static void send_piece(void *context, const struct carry_piece *piece) {
-    Wire__File body = WIRE__FILE__INIT;
+    Wire__File body = carry_message(piece);
     body.path = (char *)piece->path;
-    if (piece->link != NULL) body.link = (char *)piece->link;
-    body.bytes = (ProtobufCBinaryData){piece->size, (uint8_t *)piece->bytes};
-    body.offset = piece->offset;
-    body.mode = piece->mode;
-    body.last = piece->last;
     send_file(context, &body);
 }
 
