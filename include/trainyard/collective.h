@@ -72,8 +72,8 @@ TY_API int ty_comm_size(const ty_comm *comm);
  *                   no overlap
  *   gather          input[count] of every rank -> output[count * size] of rank `root`; others may give NULL
  *   scatter         input[count * size] of rank `root` -> output[count], rank r's part; others may give NULL
- *   all_gather_v    input[counts[rank]] of every rank -> output, all of them one behind the other in rank order,
- *                   counts[r] elements of rank r; the counts of all ranks are the same
+ *   all_gather_v    input[counts[rank]] of every rank -> output, all of them one behind the other in rank
+ *                   order, counts[r] elements of rank r; the counts of all ranks are the same
  *   all_to_all_v    input, for each rank r input_counts[r] elements, one behind the other in rank order ->
  *                   output, output_counts[r] elements from rank r likewise. A rank that gets other counts than
  *                   those it expects gets TY_EMISMATCH; no overlap
@@ -101,14 +101,14 @@ TY_API int ty_all_to_all_v(ty_comm *comm, const void *input, const size_t *input
 TY_API int ty_barrier(ty_comm *comm, ty_error *err);
 
 /* One message from a rank to another. What a rank sends to another arrives in the order in which it was sent:
- * the n-th receive takes the n-th send of the same tag. Count and type of both must be equal: the receiver gets TY_EMISMATCH,
- * which names both calls. ty_send returns when `buffer` may be used again, perhaps before it is received;
- * ranks that send to each other at the same time use ty_send_start. `to` and `from` are other ranks than the
- * own: what is for oneself is copied. Otherwise as above.
+ * the n-th receive takes the n-th send of the same tag. Count and type of both must be equal: the receiver gets
+ * TY_EMISMATCH, which names both calls. ty_send returns when `buffer` may be used again, perhaps before it is
+ * received; ranks that send to each other at the same time use ty_send_start. `to` and `from` are other ranks
+ * than the own: what is for oneself is copied. Otherwise as above.
  *
- * A receive takes the messages of its tag only: 0 or what the tagged calls say, 0 to INT_MAX. A message of another
- * tag that comes first is kept in memory until it is asked for. There is no receive from whoever comes first, nor
- * of any tag. */
+ * A receive takes the messages of its tag only: 0 or what the tagged calls say, 0 to INT_MAX. A message of
+ * another tag that comes first is kept in memory until it is asked for. There is no receive from whoever comes
+ * first, nor of any tag. */
 TY_API int ty_send(ty_comm *comm, const void *buffer, size_t count, ty_data_type type, int to, ty_error *err);
 TY_API int ty_receive(ty_comm *comm, void *buffer, size_t count, ty_data_type type, int from, ty_error *err);
 
@@ -120,8 +120,9 @@ TY_API int ty_receive_tagged(ty_comm *comm, void *buffer, size_t count, ty_data_
 /* A call that was started and goes on while the program computes: its buffers are left alone until it is done.
  * Owned by the caller until ty_request_wait, or a ty_request_test that finds it done, takes it. Any number may
  * be under way, also in several communicators. It moves on in every call of this header that waits, and in
- * ty_request_test; collective calls over the network also move on by themselves, in a thread. Collective calls are done in the order in which they were started, which must be the same in
- * all ranks, blocking calls among them; messages do not wait for them. */
+ * ty_request_test; collective calls over the network also move on by themselves, in a thread. Collective calls
+ * are done in the order in which they were started, which must be the same in all ranks, blocking calls among
+ * them; messages do not wait for them. */
 typedef struct ty_request ty_request;
 
 /* As the calls above, host memory: `*request` is the caller's. A start does not wait for any rank. An error

@@ -34,8 +34,8 @@ typedef struct ty_run ty_run;
  *
  *   scaling            the fields of Python's ScalingConfig (see ty_scaling_resolve)
  *   name, storage_path, resume (bool)                as in ty_run_config
- *   join               {"nodes": N or [MIN, MAX], "rank": 0, "address": "HOST:PORT"}: the node that has the controller of
- *                      several, with the key in TRAINYARD_RUN_KEY
+ *   join               {"nodes": N or [MIN, MAX], "rank": 0, "address": "HOST:PORT"}: the node that has the
+ *                      controller of several, with the key in TRAINYARD_RUN_KEY
  *   engine             "auto", "local", "join"
  *   cluster            path of a cluster file: its nodes are logical nodes of this machine
  *   num_cpus, num_gpus, node_resources {name: amount}   instead of what this machine has
@@ -120,9 +120,9 @@ TY_API int ty_run_dispatch(ty_run *run, ty_error *err);
 TY_API int ty_run_next_event(ty_run *run, char **event_json);
 
 /* The checkpoint of this number, where it is kept, has these metrics from now on, a JSON object, in place of
- * what rank 0 reported: it is told with them, and ranked by them. One whose metrics hold an object "$validation"
- * is not removed before it has others. Also when the run has ended, until it is closed. 1; 0: it is not kept.
- * TY_EUSAGE, -ENOMEM. */
+ * what rank 0 reported: it is told with them, and ranked by them. One whose metrics hold an object
+ * "$validation" is not removed before it has others. Also when the run has ended, until it is closed. 1; 0: it
+ * is not kept. TY_EUSAGE, -ENOMEM. */
 TY_API int ty_run_checkpoint_metrics(ty_run *run, uint64_t number, const char *metrics_json, ty_error *err);
 
 /* As one Ctrl-C: workers are told to end, and get their grace; once more ends them at once. `signal_number` is

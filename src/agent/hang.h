@@ -1,6 +1,6 @@
 /* Which workers hang: those that have said nothing for too long; of those that never said that they are up, the
- * ones that show no other sign of life (vitals_take). Anything that a worker says counts, and so does waiting for
- * an answer, which comes when other ranks have done their part: theirs is the hang then. One timer, for the
+ * ones that show no other sign of life (vitals_take). Anything that a worker says counts, and so does waiting
+ * for an answer, which comes when other ranks have done their part: theirs is the hang then. One timer, for the
  * earliest that can be too late. */
 #ifndef AGENT_HANG_H
 #define AGENT_HANG_H

@@ -18,7 +18,8 @@ struct logs { /* zero-initialised but for `loop`, the functions and `context` */
     void (*warn)(void *context, const char *text); /* for the user */
     void (*drained)(void *context);                /* there is room again */
     void (*stall)(void *context, bool stalled);    /* the storage has not answered for 1 s; it does again */
-    /* Of ranks' logs, once they are `apart`: takes what goes to the controller's storage; logs_taken answers. */
+    /* Of ranks' logs, once they are `apart`: takes what goes to the controller's storage; logs_taken
+     * answers. */
     void (*carry)(void *context, long rank, const struct buffer *bytes);
     void *context;
     struct storage *storage;
@@ -54,8 +55,8 @@ void logs_lose(struct logs *logs);
 /* Has the thread do something else on that storage, behind what was added. */
 void logs_post(struct logs *logs, struct storage_job *job);
 
-/* A call on that storage without which the loop cannot go on: the thread makes it, and the loop waits for 2 s at
- * most, once: from then on it is known that the storage hangs. */
+/* A call on that storage without which the loop cannot go on: the thread makes it, and the loop waits for 2 s
+ * at most, once: from then on it is known that the storage hangs. */
 struct errand {
     struct storage_job job;
     void (*act)(struct errand *errand); /* in the thread */

@@ -20,8 +20,9 @@ void file_open_standard(void);
 /* All bytes, through EINTR and short writes. 0, or -errno. Blocking descriptors only. */
 int file_write_all(int fd, const void *bytes, size_t size);
 
-/* Makes a file beside `path`, "{path}.part-{pid}", that is to take its name when it is whole: *part, the caller's.
- * Nothing that lies there is written into or followed, whoever planted it. A descriptor, or -errno. */
+/* Makes a file beside `path`, "{path}.part-{pid}", that is to take its name when it is whole: *part, the
+ * caller's. Nothing that lies there is written into or followed, whoever planted it. A descriptor, or
+ * -errno. */
 int file_open_part(const char *path, mode_t mode, char **part);
 
 /* Makes every missing directory of `path`. */

@@ -58,8 +58,8 @@ nanoseconds storage_age(struct storage *storage); /* how long it is at it, -1 wh
 void storage_take(struct storage *storage);
 
 /* Posts a job, and waits for it and what is before it. True: it is done, and stays until the next storage_take.
- * False: it was not within `limit`, which is told with the path, or it is known that the storage does not answer:
- * the job is let go of. */
+ * False: it was not within `limit`, which is told with the path, or it is known that the storage does not
+ * answer: the job is let go of. */
 bool storage_do(struct storage *storage, struct storage_job *job, nanoseconds limit);
 /* Waits until all is done and taken. False: it was not within `limit`, which is told with the path; from then
  * on nobody waits for that job again. */

@@ -1,6 +1,6 @@
-/* A piece of a file as a message between machines (Wire__File), and back. Both ends of a run send and receive pieces:
- * the agent what its ranks wrote, the controller the checkpoint that an attempt begins with. The header alone knows
- * both: carry.c says nothing of messages, and the library of workers, which has it, none. */
+/* A piece of a file as a message between machines (Wire__File), and back. Both ends of a run send and receive
+ * pieces: the agent what its ranks wrote, the controller the checkpoint that an attempt begins with. The header
+ * alone knows both: carry.c says nothing of messages, and the library of workers, which has it, none. */
 #ifndef CHECKPOINT_CARRY_WIRE_H
 #define CHECKPOINT_CARRY_WIRE_H
 

@@ -1,6 +1,7 @@
 /* What surrounds the PMIx server of a node (pmix_module.h). It lives in the process that answers for the node's
- * first rank, and goes with that. The ranks of the node hear of it through the run's store, and so do the servers
- * of several nodes of each other: the first of the nodes that take part gathers what all of them give. */
+ * first rank, and goes with that. The ranks of the node hear of it through the run's store, and so do the
+ * servers of several nodes of each other: the first of the nodes that take part gathers what all of them
+ * give. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -171,9 +172,9 @@ static int describe_job(const struct ty_worker *worker, ty_error *err) {
     return find_places(worker, node, err);
 }
 
-/* What Open MPI does not ask PMIx for, where the user has not said it. Its shared memory lies where it is removed
- * whichever way its processes end. Version 4 takes itself for alone where it knows no launcher by name, or one
- * that did not start it, unless its parts that say so are left out. Cores are the agent's to bind. */
+/* What Open MPI does not ask PMIx for, where the user has not said it. Its shared memory lies where it is
+ * removed whichever way its processes end. Version 4 takes itself for alone where it knows no launcher by name,
+ * or one that did not start it, unless its parts that say so are left out. Cores are the agent's to bind. */
 static void add_open_mpi(struct buffer *environment) {
     const char *const settings[][2] = {{"OMPI_MCA_btl_vader_backing_directory", job.directory},
                                        {"OMPI_MCA_btl_sm_backing_directory", job.directory},

@@ -31,7 +31,8 @@ static struct {
     pthread_cond_t left; /* the last client has */
     bool *connected;     /* owned; by local rank */
     uint32_t n_connected;
-    /* The first rank's end of MPI is answered when the others are at theirs: the server goes with its process. */
+    /* The first rank's end of MPI is answered when the others are at theirs: the server goes with its
+     * process. */
     pmix_op_cbfunc_t held;
     void *held_data;
     struct fence_count *fences;

@@ -1,6 +1,6 @@
 /* The PMIx server of a node, over libpmix: a module, as only programs of Open MPI and its kin need libpmix.
- * mpi_pmix.c is what surrounds it: which process it is in, how the ranks of a node hear of it, and how the servers
- * of several nodes reach each other. */
+ * mpi_pmix.c is what surrounds it: which process it is in, how the ranks of a node hear of it, and how the
+ * servers of several nodes reach each other. */
 #ifndef CLI_PMIX_MODULE_H
 #define CLI_PMIX_MODULE_H
 
@@ -23,8 +23,8 @@ struct pmix_job {
     const struct pmix_place *places;
     uint32_t n_places, here; /* the server's own is places[here] */
     uint32_t world_size;
-    /* Called by threads that may wait, and only where there are several places; negative on failure. Each of `n`
-     * places gives `mine` under the key, and gets what all gave, in their order, which is rising. */
+    /* Called by threads that may wait, and only where there are several places; negative on failure. Each of
+     * `n` places gives `mine` under the key, and gets what all gave, in their order, which is rising. */
     int (*exchange)(const char *key, const uint32_t *places, size_t n, const struct buffer *mine,
                     struct buffer *all);
     /* What a rank has put for others, given once by its own server; who takes it waits for that. */

@@ -87,8 +87,8 @@ static int show(const struct stacks_options *options, const char *name, const ch
     return result;
 }
 
-/* The journal says which processes are looked at, and its directory takes what is found: both are another's, who
- * may have chosen them. */
+/* The journal says which processes are looked at, and its directory takes what is found: both are another's,
+ * who may have chosen them. */
 static int check_owner(const char *name, const char *path, ty_error *err) {
     struct stat status;
     if (stat(path, &status) < 0) return ty_fail(err, TY_EUSAGE, "cannot look at %s: %s", path, strerror(errno));

@@ -31,8 +31,8 @@ static inline bool comm_is_message(const struct comm_call *call) {
     return call->operation == COMM_SEND || call->operation == COMM_RECEIVE;
 }
 
-/* Whether host buffers move with the agreement on a collective call: those of gather, scatter and the calls with
- * counts go as messages (parts.c). */
+/* Whether host buffers move with the agreement on a collective call: those of gather, scatter and the calls
+ * with counts go as messages (parts.c). */
 static inline bool comm_moves_data(const struct ty_request *request) {
     const struct comm_call *call = &request->call;
     bool in_parts = call->operation >= COMM_GATHER && call->operation <= COMM_ALL_GATHER_V;

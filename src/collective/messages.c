@@ -1,5 +1,5 @@
-/* Messages over streams of bytes. A send puts its header and data into the stream, in as many pieces as there is
- * room for. What comes out goes to the first receive with the tag of the header. A message that none of the
+/* Messages over streams of bytes. A send puts its header and data into the stream, in as many pieces as there
+ * is room for. What comes out goes to the first receive with the tag of the header. A message that none of the
  * receives under way has asked for is kept aside until one does, so that those behind it can be reached; while
  * no receive is under way, nothing is taken out. */
 #include <string.h>

@@ -1,6 +1,6 @@
-/* The way between ranks that share no memory. Messages go over sockets.c, and move in calls. Collective calls go
- * through Gloo, whose calls return when they are done: one that was started, or behind which messages or other
- * communicators must go on, is made by a thread, the carrier, in the order of the calls. */
+/* The way between ranks that share no memory. Messages go over sockets.c, and move in calls. Collective calls
+ * go through Gloo, whose calls return when they are done: one that was started, or behind which messages or
+ * other communicators must go on, is made by a thread, the carrier, in the order of the calls. */
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>

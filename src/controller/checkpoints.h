@@ -50,8 +50,8 @@ void checkpoints_listen(struct checkpoints *checkpoints,
                         void (*listener)(void *context, struct published *published), void *context);
 
 /* Begins to commit what the ranks wrote: the listener hears how it ended. `metrics` are the last known of rank
- * 0, where its report of this number is not on record. One at a time. Behind a row that failed nothing gets into
- * its place any more. */
+ * 0, where its report of this number is not on record. One at a time. Behind a row that failed nothing gets
+ * into its place any more. */
 int checkpoints_publish(struct checkpoints *checkpoints, const struct run_commit *commit, const char *metrics,
                         ty_error *err);
 void checkpoints_discard(struct checkpoints *checkpoints, uint64_t number, int attempt);

@@ -245,8 +245,8 @@ static int fill(struct publication *publication, const struct checkpoints *check
     return whole ? find_place(commit, &publication->place, err) : ty_fail_memory(err);
 }
 
-/* Workers start behind the row that names the run, or when it has failed. So where no row has failed that one is
- * on record, and the next controller knows by the run's id what this one put into its place. */
+/* Workers start behind the row that names the run, or when it has failed. So where no row has failed that one
+ * is on record, and the next controller knows by the run's id what this one put into its place. */
 int checkpoints_publish(struct checkpoints *checkpoints, const struct run_commit *commit, const char *metrics,
                         ty_error *err) {
     const ty_error *failure = records_error(checkpoints->records);

@@ -20,7 +20,8 @@ enum { METRICS_WIDTH = 100 };
 
 static void tick(void *context);
 
-/* -- live lines: a sorted list, as there are seldom more than a screen has rows, and none where nothing is drawn */
+/* -- live lines: a sorted list, as there are seldom more than a screen has rows, and none where nothing is
+ * drawn */
 
 static int compare(const struct live_line *line, uint32_t rank, uint32_t stream) {
     if (line->rank != rank) return line->rank < rank ? -1 : 1;

@@ -59,7 +59,8 @@ int run_disk_read(const char *run_path, struct run_disk *disk, ty_error *err);
  * are removed and not followed; a run whose directory is a link itself is refused. */
 int run_remove(const char *run_path, ty_error *err);
 
-/* Removes what removals that were killed left in a storage path; its names, escaped, are appended to `names`. */
+/* Removes what removals that were killed left in a storage path; its names, escaped, are appended to
+ * `names`. */
 int run_removals_finish(const char *storage_path, struct buffer *names, ty_error *err);
 
 #endif

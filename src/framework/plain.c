@@ -24,8 +24,8 @@ static void share_slices(const struct framework_context *context, struct variabl
     }
 }
 
-/* A launcher around the run, as srun with --mpi=pmix or mpirun, has named itself for its one process, which is not
- * each of the workers. What is a parameter of libpmix stays. */
+/* A launcher around the run, as srun with --mpi=pmix or mpirun, has named itself for its one process, which is
+ * not each of the workers. What is a parameter of libpmix stays. */
 static void forget_launcher(const struct framework_context *context, struct variables *variables) {
     for (char *const *item = context->user_environment; item != NULL && *item != NULL; item++) {
         char name[128];

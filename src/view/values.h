@@ -26,8 +26,9 @@ struct value {
     size_t text_size;
 };
 
-/* Calls `each` for every value in order, but for what Python notes beside them ("$types", "$validation"); false from it ends the walk. The
- * value is borrowed for the call. False when the text is no JSON object, or memory is short. */
+/* Calls `each` for every value in order, but for what Python notes beside them ("$types", "$validation"); false
+ * from it ends the walk. The value is borrowed for the call. False when the text is no JSON object, or memory
+ * is short. */
 bool values_each(const char *json, size_t size, bool (*each)(void *context, const struct value *value),
                  void *context);
 

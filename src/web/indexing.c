@@ -1,6 +1,7 @@
-/* The index of a run grows step by step in a lane of its own, on threads that are nicer than the others: whoever
- * asks for the run meanwhile is answered from what there is. They are not idle threads (SCHED_IDLE): those get
- * nothing on a machine that trains, and here they would stand still with locks that an answer waits for. */
+/* The index of a run grows step by step in a lane of its own, on threads that are nicer than the others:
+ * whoever asks for the run meanwhile is answered from what there is. They are not idle threads (SCHED_IDLE):
+ * those get nothing on a machine that trains, and here they would stand still with locks that an answer waits
+ * for. */
 #include <stdio.h>
 #include <stdlib.h>
 

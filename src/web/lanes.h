@@ -29,8 +29,8 @@ struct lane {
 
 struct lanes; /* opaque */
 
-/* The threads are by `nice` nicer than the process, from their first job to their last: only root gets back from
- * that. */
+/* The threads are by `nice` nicer than the process, from their first job to their last: only root gets back
+ * from that. */
 int lanes_create(struct loop *loop, int nice, struct lanes **out, ty_error *err);
 /* Jobs that wait are dropped. What hangs is left to its thread: false, and nothing that jobs know may be
  * freed. */
