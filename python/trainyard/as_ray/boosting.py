@@ -25,6 +25,12 @@ class BoostingTrainer(DataParallelTrainer):
         backend = _of(arguments.pop(name, None), kind, name)
         super().__init__(train_loop_per_worker, backend_config=backend, **arguments)
 
+    @classmethod
+    def get_model(cls, checkpoint: Checkpoint) -> Any:
+        raise DeprecationWarning(
+            f"`{cls.__name__}.get_model` is deprecated: use `RayTrainReportCallback.get_model`"
+        )
+
 
 class IterationReports:
     """Reports the metrics of each iteration; rank 0 brings the model every `frequency` of them (0: never), and at the end.

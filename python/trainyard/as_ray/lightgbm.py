@@ -59,12 +59,6 @@ class LightGBMTrainer(BoostingTrainer):
 
     _config = ("lightgbm_config", LightGBMConfig)
 
-    @classmethod
-    def get_model(cls, checkpoint: Checkpoint) -> Any:
-        raise DeprecationWarning(
-            "`LightGBMTrainer.get_model` is deprecated: use `RayTrainReportCallback.get_model`"
-        )
-
 
 class RayTrainReportCallback(IterationReports):
     """One of the `callbacks` of `lightgbm.train`."""

@@ -68,12 +68,6 @@ class XGBoostTrainer(BoostingTrainer):
 
     _config = ("xgboost_config", XGBoostConfig)
 
-    @classmethod
-    def get_model(cls, checkpoint: Checkpoint) -> Any:
-        raise DeprecationWarning(
-            "`XGBoostTrainer.get_model` is deprecated: use `RayTrainReportCallback.get_model`"
-        )
-
 
 class RayTrainReportCallback(IterationReports, TrainingCallback):
     """One of the `callbacks` of `xgboost.train`."""
