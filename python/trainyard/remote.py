@@ -215,17 +215,24 @@ class Remote:
         source, target = os.path.join(self._local, name), f"{self.path}/{name}"
         if not os.path.isdir(source):
             return  # no longer kept
+        if name in self._state["checkpoints"]:  # reported again: until all of it is there it is none
+            self._drop_list(target)
         self._send_tree(source, target, but=LIST)
         self._send_file(os.path.join(source, LIST), f"{target}/{LIST}")
         self._state["checkpoints"] = [*(one for one in self._state["checkpoints"] if one != name), name]
         self._do_journal("")
 
+    def _drop_list(self, target: str) -> None:
+        from pyarrow.fs import FileType
+
+        if self.filesystem.get_file_info(f"{target}/{LIST}").type != FileType.NotFound:
+            self.filesystem.delete_file(f"{target}/{LIST}")
+
     def _remove(self, name: str) -> None:
         from pyarrow.fs import FileType
 
         target = f"{self.path}/{name}"
-        if self.filesystem.get_file_info(f"{target}/{LIST}").type != FileType.NotFound:
-            self.filesystem.delete_file(f"{target}/{LIST}")
+        self._drop_list(target)
         if self.filesystem.get_file_info(target).type != FileType.NotFound:
             self.filesystem.delete_dir(target)
 

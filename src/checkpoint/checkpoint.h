@@ -98,6 +98,7 @@ struct checkpoint_parts {
     uint64_t number;
     int attempt;
     const char *name; /* NULL: by its number, "checkpoint_000012-2" where that is taken */
+    uint64_t adds_to; /* number of the one that has this name; 0: it is to be nobody's */
     const char *const *lists;
     size_t n;
 };
@@ -107,6 +108,8 @@ struct checkpoint_parts {
  * directory itself and gave "[]") is synced here, which may take long, and recorded with its size alone.
  * TY_EPROTOCOL: a list is malformed; TY_ECORRUPT: a listed file is missing or of another size; TY_EUSAGE: ranks
  * differ about a file; -EEXIST: its name is taken. After a failure the staging directory is there still.
+ * With `adds_to` the files of that one become part of it, but for those that the ranks brought anew, and the two
+ * change places in one step: who reads the name sees one of them, whole.
  * `*path` (the caller's to free) is the committed directory. */
 int checkpoint_publish(const char *run_path, const struct checkpoint_parts *parts, char **path, ty_error *err);
 

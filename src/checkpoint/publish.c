@@ -24,6 +24,7 @@ struct gathering {
     const char *run, *name; /* the run's id; the name that it gets */
     json_t *awaited;        /* path -> entry of a list that was not found yet */
     json_t *files;          /* the manifest's list */
+    json_t *older; /* metadata of the one that has the name, whose files become part of it; NULL: none */
 };
 
 static void drop(json_t **value) {
@@ -105,8 +106,69 @@ static int found(void *context, enum tree_visit visit, const struct tree_entry *
     return result;
 }
 
+/* -- the files of the one that has the name */
+
+/* Into which they come, and what its manifest says of them. */
+struct merging {
+    struct gathering *gathering;
+    int top;
+    json_t *said; /* path -> entry */
+};
+
+static int fail_merge(const struct merging *merging, const char *path, int code, ty_error *err) {
+    return ty_fail(err, -code, "cannot take over %s/%s/%s: %s", merging->gathering->run_path,
+                   merging->gathering->name, path, strerror(code));
+}
+
+/* TREE_SKIP where the ranks brought something else under this name: a link is not followed. */
+static int make_directory(const struct merging *merging, const struct tree_entry *entry, ty_error *err) {
+    struct stat there;
+    if (mkdirat(merging->top, entry->path, (entry->status.st_mode & 0777) | S_IRWXU) == 0) return 0;
+    if (errno != EEXIST || fstatat(merging->top, entry->path, &there, AT_SYMLINK_NOFOLLOW) < 0)
+        return fail_merge(merging, entry->path, errno, err);
+    return S_ISDIR(there.st_mode) ? 0 : TREE_SKIP;
+}
+
+/* What the ranks brought stays; a file is linked, so that not a byte is copied. */
+static int take_over(void *context, enum tree_visit visit, const struct tree_entry *entry, ty_error *err) {
+    const struct merging *merging = context;
+    if (visit == TREE_LEAVE || str_equal(entry->path, MANIFEST_NAME)) return 0;
+    if (S_ISDIR(entry->status.st_mode)) return make_directory(merging, entry, err);
+    if (linkat(entry->directory, entry->name, merging->top, entry->path, 0) < 0)
+        return errno == EEXIST ? 0 : fail_merge(merging, entry->path, errno, err);
+    json_t *said = json_object_get(merging->said, entry->path);
+    if (said == NULL || json_object_set(merging->gathering->awaited, entry->path, said) == 0) return 0;
+    return ty_fail_memory(err);
+}
+
+static json_t *by_path(const json_t *metadata) {
+    json_t *made = json_object(), *value;
+    size_t i;
+    json_array_foreach(json_object_get(json_object_get(metadata, MANIFEST_KEY), "files"), i, value) {
+        struct manifest_entry entry;
+        if (manifest_entry_read(value, &entry)) (void)json_object_set(made, entry.path, value);
+    }
+    return made;
+}
+
+/* Does nothing where the name is nobody's, or not that one's: the commit then says so. */
+static int merge(struct gathering *gathering, int run, int top, uint64_t adds_to, ty_error *err) {
+    struct mark_found found =
+        adds_to > 0 ? mark_find(run, gathering->name, gathering->run) : (struct mark_found){0};
+    if (!found.original || found.number < adds_to) return 0;
+    CLEANUP_FD int older = tree_open(run, gathering->name, false, err);
+    int result = older < 0 ? older : manifest_read(older, gathering->name, &gathering->older, err);
+    if (result < 0) return result;
+    CLEANUP_JSON json_t *said = by_path(gathering->older);
+    if (said == NULL) return ty_fail_memory(err);
+    return tree_walk(older, gathering->name, take_over, &(struct merging){gathering, top, said}, err);
+}
+
 /* Fills `gathering` from the lists and from what is there; the two must agree. */
-static int take_stock(struct gathering *gathering, int top, const char *const *lists, size_t n, ty_error *err) {
+static int take_stock(struct gathering *gathering, int run, int top, const struct checkpoint_parts *parts,
+                      ty_error *err) {
+    const char *const *lists = parts->lists;
+    size_t n = parts->n;
     for (size_t rank = 0; rank < n; rank++) {
         CLEANUP_JSON json_t *values = manifest_read_list(top, lists[rank]);
         if (values == NULL)
@@ -118,7 +180,8 @@ static int take_stock(struct gathering *gathering, int top, const char *const *l
         json_array_foreach(values, i, value) if (result == 0) result = await(gathering, value, rank, err);
         if (result < 0) return result;
     }
-    int result = tree_walk(top, gathering->staging, found, gathering, err);
+    int result = merge(gathering, run, top, parts->adds_to, err);
+    if (result == 0) result = tree_walk(top, gathering->staging, found, gathering, err);
     if (result < 0) return result;
     void *missing = json_object_iter(gathering->awaited);
     if (missing == NULL) return 0;
@@ -141,7 +204,7 @@ static int write_manifest(const struct gathering *gathering, int top, ty_error *
     CLEANUP_JSON json_t *metadata = NULL;
     int result = manifest_read(top, gathering->staging, &metadata, err);
     if (result < 0) return result;
-    if (metadata == NULL) metadata = json_object();
+    if (metadata == NULL) metadata = gathering->older != NULL ? json_incref(gathering->older) : json_object();
     struct checkpoint_mark mark = {gathering->run, gathering->name, gathering->number};
     json_t *ours = json_pack("{s:i, s:i}", "version", MANIFEST_VERSION, "attempt", gathering->attempt);
     if (json_object_set_new(metadata, MANIFEST_KEY, ours) < 0 || !mark_write(ours, top, &mark) ||
@@ -155,26 +218,31 @@ static int write_manifest(const struct gathering *gathering, int top, ty_error *
 }
 
 /* Where the file system knows no rename without replacing, the lock that the controller holds on the run must
- * do. */
-static int rename_new(const char *from, int at, const char *to) {
-    if (renameat2(AT_FDCWD, from, at, to, RENAME_NOREPLACE) == 0) return 0;
+ * do; one that cannot let two change places leaves the older one as it is. */
+static int rename_to(const struct gathering *gathering, int run) {
+    const char *from = gathering->staging, *to = gathering->name;
+    unsigned how = gathering->older != NULL ? RENAME_EXCHANGE : RENAME_NOREPLACE;
+    if (renameat2(AT_FDCWD, from, run, to, how) == 0) return 0;
     if (errno != EINVAL) return -errno;
-    if (faccessat(at, to, F_OK, AT_SYMLINK_NOFOLLOW) == 0) return -EEXIST;
-    return renameat(AT_FDCWD, from, at, to) < 0 ? -errno : 0;
+    if (faccessat(run, to, F_OK, AT_SYMLINK_NOFOLLOW) == 0) return -EEXIST;
+    return renameat(AT_FDCWD, from, run, to) < 0 ? -errno : 0;
 }
 
 /* A checkpoint whose name may not have reached the disk gets its old name back. */
 static int commit(const struct gathering *gathering, int run, ty_error *err) {
     const char *staging = gathering->staging, *run_path = gathering->run_path, *name = gathering->name;
-    int result = rename_new(staging, run, name);
+    int result = rename_to(gathering, run);
     if (result == -EEXIST)
         return ty_fail(err, result, "%s/%s exists already: choose another name", run_path, name);
     if (result < 0)
         return ty_fail(err, result, "cannot rename %s to %s/%s: %s", staging, run_path, name,
                        strerror(-result));
-    if (fsync(run) == 0) return 0;
+    if (fsync(run) == 0) {
+        if (gathering->older != NULL) (void)tree_remove(AT_FDCWD, staging);
+        return 0;
+    }
     result = -errno;
-    (void)renameat(run, name, AT_FDCWD, staging);
+    (void)renameat2(run, name, AT_FDCWD, staging, gathering->older != NULL ? RENAME_EXCHANGE : 0);
     return ty_fail(err, result, "cannot sync %s: %s", run_path, strerror(-result));
 }
 
@@ -184,9 +252,11 @@ static int publish(struct gathering *gathering, int run, const struct checkpoint
     if (awaited == NULL || files == NULL) return ty_fail_memory(err);
     CLEANUP_FD int top = tree_open(AT_FDCWD, gathering->staging, false, err);
     if (top < 0) return top;
-    int result = take_stock(gathering, top, parts->lists, parts->n, err);
+    int result = take_stock(gathering, run, top, parts, err);
     if (result == 0) result = write_manifest(gathering, top, err);
-    return result < 0 ? result : commit(gathering, run, err);
+    if (result == 0) result = commit(gathering, run, err);
+    json_decref(gathering->older);
+    return result;
 }
 
 /* Something of somebody else's has the name; what this run published under its number has it for good. */

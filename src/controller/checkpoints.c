@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "checkpoint/checkpoint.h"
 #include "run/settings.h"
 
@@ -55,7 +56,7 @@ void checkpoints_close(struct checkpoints *checkpoints, nanoseconds limit) {
 int checkpoints_keep(struct checkpoints *checkpoints, uint64_t number, char *name, char *metrics) {
     int result = ARRAY_GROW(checkpoints->kept, checkpoints->n_kept);
     struct buffer path = {0};
-    struct kept made = {.number = number, .name = name};
+    struct kept made = {.number = number, .made = number, .name = name};
     if (name != NULL) checkpoint_path(checkpoints->run_path, name, &path);
     made.path = name != NULL ? buffer_take(&path) : NULL;
     kept_rate(&made, metrics, checkpoints->policy);
@@ -63,8 +64,16 @@ int checkpoints_keep(struct checkpoints *checkpoints, uint64_t number, char *nam
         kept_done(&made);
         return -ENOMEM;
     }
+    for (size_t i = 0; i < checkpoints->n_kept; i++)
+        if (str_equal(checkpoints->kept[i].name, name)) checkpoints->kept[i].made = number;
     checkpoints->kept[checkpoints->n_kept++] = made;
     return 0;
+}
+
+struct kept *checkpoints_find(const struct checkpoints *checkpoints, const char *name) {
+    for (size_t i = checkpoints->n_kept; name != NULL && i-- > 0;)
+        if (str_equal(checkpoints->kept[i].name, name)) return &checkpoints->kept[i];
+    return NULL;
 }
 
 int checkpoints_open(const struct checkpoints_place *place, const struct checkpoint_policy *policy,
@@ -166,7 +175,7 @@ void checkpoints_clean(struct checkpoints *checkpoints) {
         struct buffer path = {0};
         char *name = TAKE(checkpoints->goners[i].name);
         checkpoint_path(checkpoints->run_path, name, &path);
-        if (!checkpoint_is_place(name))
+        if (!checkpoint_is_place(name) && checkpoints_find(checkpoints, name) == NULL)
             checkpoints_remove(checkpoints, buffer_take(&path), checkpoints->goners[i].number);
         buffer_done(&path);
         free(name);

@@ -21,6 +21,7 @@ struct publication {
     char *run_path, *staging, run[CHECKPOINT_RUN_SIZE];
     int attempt;
     char *name; /* NULL: by its number */
+    uint64_t adds_to;
     char **files;
     size_t n_files;
     char *place;   /* where the files lie; NULL: in the staging directory */
@@ -47,11 +48,9 @@ static void free_publication(struct storage_job *job) {
 static void publish(struct storage_job *job) {
     struct publication *publication = (struct publication *)job;
     struct published *made = &publication->made;
-    struct checkpoint_parts parts = {publication->run,
-                                     made->number,
-                                     publication->attempt,
-                                     publication->name,
-                                     (const char *const *)publication->files,
+    struct checkpoint_parts parts = {publication->run,     made->number,
+                                     publication->attempt, publication->name,
+                                     publication->adds_to, (const char *const *)publication->files,
                                      publication->n_files};
     const char *place = publication->place;
     if (place == NULL)
@@ -128,7 +127,7 @@ static void retain(struct checkpoints *checkpoints) {
         event.of.checkpoint_removed = (struct event_checkpoint_removed){(int64_t)kept->number, kept->name};
         records_event(checkpoints->records, &event);
         records_forget_checkpoint(checkpoints->records, kept->number);
-        grown[checkpoints->n_goners++] = (struct goner){kept->number, TAKE(kept->name)};
+        grown[checkpoints->n_goners++] = (struct goner){kept->made, TAKE(kept->name)};
         kept_done(kept);
     }
     checkpoints->n_kept = left;
@@ -210,7 +209,7 @@ static void end_publication(struct storage_job *job) {
     struct checkpoints *checkpoints = publication->checkpoints;
     struct published *made = &publication->made;
     if (checkpoints->publication != publication) { /* nobody waits for it any more, or hears of it */
-        if (made->result >= 0 && publication->place == NULL)
+        if (made->result >= 0 && publication->place == NULL && publication->adds_to == 0)
             checkpoints_remove(checkpoints, TAKE(made->path), made->number);
         return;
     }
@@ -233,6 +232,8 @@ static int fill(struct publication *publication, const struct checkpoints *check
     memcpy(publication->run, checkpoints->run, sizeof publication->run);
     publication->job.path = publication->staging = buffer_take(&staging);
     publication->name = commit->name != NULL ? strdup(commit->name) : NULL;
+    const struct kept *older = checkpoints_find(checkpoints, commit->name);
+    publication->adds_to = older != NULL ? older->number : 0;
     publication->metrics = metrics != NULL ? strdup(metrics) : NULL;
     publication->files = calloc(commit->n + 1, sizeof *publication->files);
     bool whole = publication->run_path != NULL && publication->staging != NULL && publication->files != NULL &&

@@ -15,6 +15,7 @@ struct chore;
 /* A committed checkpoint that is kept. */
 struct kept {
     uint64_t number;
+    uint64_t made; /* the number under which its directory was published, the last of those that have its name */
     char *name, *path;
     char *metrics; /* NULL: not known */
     double score;  /* NaN: none */
@@ -57,6 +58,8 @@ struct checkpoints {
 };
 
 void kept_done(struct kept *kept);
+/* The newest of this name; NULL: there is none. */
+struct kept *checkpoints_find(const struct checkpoints *checkpoints, const char *name);
 /* Steals `name` and `metrics`, also when it fails. */
 int checkpoints_keep(struct checkpoints *checkpoints, uint64_t number, char *name, char *metrics);
 /* Takes `metrics` over, in place of those that it had. */

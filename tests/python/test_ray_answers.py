@@ -116,6 +116,23 @@ def test_the_name_that_rank_0_gives_counts_where_only_others_bring_files(storage
     assert [os.path.basename(kept.path) for kept, _ in result.best_checkpoints] == ["step-0", "step-1"]
 
 
+def test_a_second_report_under_one_name_adds_to_the_first(storage):
+    def train():
+        for step in range(2):
+            with trainyard_directory() as place:
+                for name in ("same", f"of-{step}"):
+                    with open(os.path.join(place, name), "w") as file:
+                        file.write(str(step))
+                trainyard.report({"step": step}, checkpoint=Checkpoint(place), checkpoint_dir_name="last")
+
+    result = fit(storage, train, workers=1)
+    assert [metrics for _, metrics in result.best_checkpoints] == [{"step": 0}, {"step": 1}]
+    assert {checkpoint.path for checkpoint, _ in result.best_checkpoints} == {result.checkpoint.path}
+    with result.checkpoint.as_directory() as place:
+        files = {name: open(os.path.join(place, name)).read() for name in ("same", "of-0", "of-1")}
+    assert files == {"same": "1", "of-0": "0", "of-1": "1"}
+
+
 def test_a_latest_that_is_not_among_the_best_is_not_listed_with_them(storage):
     def train():
         for loss in (3, 1, 2, 5):

@@ -103,6 +103,24 @@ def test_what_is_no_longer_kept_goes_there_too(there, elsewhere):
     assert names(place) == ["checkpoint_000003"]
 
 
+def test_a_name_that_is_reported_again(there, elsewhere):
+    def train():
+        import tempfile
+
+        for word in ("one", "other"):
+            with tempfile.TemporaryDirectory() as folder:
+                for name in ("same", word):
+                    with open(os.path.join(folder, name), "w") as file:
+                        file.write(word)
+                trainyard.report({}, Checkpoint(folder), checkpoint_dir_name="last")
+
+    run = RunConfig(storage_path="bucket/runs", storage_filesystem=there[1], name="run", progress="none")
+    result = DataParallelTrainer(train, run_config=run).fit()
+    with result.checkpoint.as_directory() as folder:
+        read = {name: open(os.path.join(folder, name)).read() for name in ("same", "one", "other")}
+    assert read == {"same": "other", "one": "one", "other": "other"}
+
+
 def test_it_goes_on_on_another_machine_and_back(there, elsewhere):
     place, filesystem = there
     keep = CheckpointConfig(num_to_keep=2)

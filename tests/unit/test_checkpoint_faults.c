@@ -494,6 +494,53 @@ static void a_death_at_every_call(void **state) {
     assert_true(published >= 2); /* once killed between the rename and the sync of the directory */
 }
 
+static int add_to_last(ty_error *err) {
+    BUFFER files = {0};
+    CLEANUP_FREE char *path = NULL;
+    int result = copy_from(source, &files, err);
+    const char *lists[] = {files.data};
+    struct checkpoint_parts parts = {RUN, 12, 1, "last", 3, lists, 1};
+    return result < 0 ? result : checkpoint_publish(run_path, &parts, &path, err);
+}
+
+/* What is added to a checkpoint is in it as a whole, or not at all; killed, or at a disk that fails. */
+static void an_addition_that_ends_at_every_call(bool killed) {
+    small_tree();
+    int added = 0;
+    for (long k = 0, ends = 0; ends == 0; k++) {
+        shell("mkdir -p run/last/shard && echo older > run/last/older && echo 1 > run/last/shard/1.bin");
+        mark("last", 3, true);
+        pid_t child = fork();
+        if (child == 0) {
+            fault = killed ? 0 : EIO;
+            countdown = k;
+            _exit(add_to_last(NULL) < 0);
+        }
+        int status = -1;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        ends = status == 0;
+        verify_well(in(run_path, "last"));
+        shell("cat run/last/older run/last/shard/1.bin > source/../other");
+        bool is_whole = exists(in(run_path, "last/model.bin"));
+        assert_int_equal(is_whole, exists(in(run_path, "last/shard/0.bin")));
+        added += is_whole;
+        static const char *const names[] = {"last"};
+        assert_int_equal(sweep(names, 1, 3), 0);
+        shell("test \"$(ls -A run)\" = last && rm -r run/last");
+    }
+    assert_true(added >= 1);
+}
+
+static void a_death_at_every_call_of_an_addition(void **state) {
+    (void)state;
+    an_addition_that_ends_at_every_call(true);
+}
+
+static void every_call_of_an_addition_fails(void **state) {
+    (void)state;
+    an_addition_that_ends_at_every_call(false);
+}
+
 static void deaths_at_any_moment(void **state) {
     (void)state;
     tree_with_all_sorts();
@@ -529,6 +576,8 @@ int main(void) {
         TEST(every_call_fails_with_a_full_disk),
         TEST(a_full_disk_says_how_much),
         TEST(a_death_at_every_call),
+        TEST(a_death_at_every_call_of_an_addition),
+        TEST(every_call_of_an_addition_fails),
         BESIDE(a_death_at_every_call),
         TEST(deaths_at_any_moment),
         BESIDE(deaths_at_any_moment),

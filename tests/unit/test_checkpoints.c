@@ -203,8 +203,10 @@ static void test_failures_leave_nothing(void **state) {
     assert_non_null(strstr(last.error.message, "other"));
     assert_null(last.path);
     write_files(3);
-    publish(3, "checkpoint_000001", "[]", NULL);
+    shell("mkdir theirs");
+    publish(3, "theirs", "[]", NULL);
     assert_int_equal(last.result, -EEXIST);
+    shell("rmdir theirs");
     publish(4, NULL, "[]", NULL); /* nobody wrote anything */
     assert_true(last.result < 0);
     expect_rows("checkpoint_000001 ");
@@ -279,6 +281,81 @@ static void test_a_name_that_is_taken(void **state) {
     make(3, NULL);
     make(4, NULL);
     expect_rows("checkpoint_000001 checkpoint_000002-2 checkpoint_000003-3 checkpoint_000004-2 ");
+}
+
+/* What ranks have written for this number beside what write_files made. */
+static void write_more(uint64_t number, const char *command) {
+    CLEANUP(buffer_done) struct buffer line = {0};
+    buffer_printf(&line, "cd .checkpoint_%06llu.attempt-1 && %s", (unsigned long long)number, command);
+    shell(line.data);
+}
+
+static void verify(const char *name) {
+    CLEANUP(buffer_done) struct buffer path = {0};
+    ty_error err = {0};
+    checkpoint_path(run_path, name, &path);
+    if (checkpoint_verify(path.data, &err) < 0) fail_msg("%s", err.message);
+}
+
+static void test_a_second_report_adds_to_the_first(void **state) {
+    (void)state;
+    policy.num_to_keep = 0;
+    write_files(1);
+    write_more(1,
+               "mkdir -p deep/er both turns && echo a > deep/er/a && echo old > both/same && ln -s part link &&"
+               " echo 1 > turns/file && echo '{\"mine\": 1}' > .metadata.json");
+    publish(1, "last", "[]", NULL);
+    write_files(2);
+    write_more(2, "mkdir both && echo newer > both/same && echo b > b && ln -s b turns");
+    publish(2, "last", "[]", NULL);
+    if (last.result < 0) fail_msg("%s", last.error.message);
+    expect_rows("last last ");
+    expect_files("last ");
+    shell("cd last && test \"$(cat part both/same b deep/er/a | tr '\\n' ' ')\" = '2 newer b a ' && "
+          "test \"$(readlink link turns | tr '\\n' ' ')\" = 'part b ' && grep -q '\"mine\": 1' .metadata.json");
+    verify("last");
+    shell("mkdir made && rm -r last && mv made last"); /* somebody else has the name now */
+    write_files(3);
+    publish(3, "last", "[]", NULL);
+    assert_int_equal(last.result, -EEXIST);
+}
+
+/* A name stays until the last that has it goes, whichever of them that is, and is known to the next controller. */
+static void test_a_name_goes_with_the_last_that_has_it(void **state) {
+    (void)state;
+    policy = (struct checkpoint_policy){.num_to_keep = 1, .score_attribute = "loss", .score_order = SCORE_MIN};
+    static const char *const metrics[] = {"{\"loss\": 3}", "{\"loss\": 9}", "{\"loss\": 4}", "{\"loss\": 1}"};
+    static const char *const names[] = {"a", "a", "b", "c"};
+    for (uint64_t i = 0; i < ARRAY_SIZE(metrics); i++) {
+        write_files(i + 1);
+        publish(i + 1, names[i], "[]", metrics[i]);
+        checkpoints_clean(checkpoints);
+        if (i == 1) expect_rows("a a "); /* the best, and the latest */
+        if (i != 2) continue;
+        expect_rows("a b ");
+        expect_files("a b ");
+        verify("a");
+    }
+    expect_rows("c ");
+    expect_files("c ");
+}
+
+static void test_a_next_controller_keeps_what_was_added_to(void **state) {
+    (void)state;
+    policy = (struct checkpoint_policy){.num_to_keep = 1, .score_attribute = "loss", .score_order = SCORE_MIN};
+    write_files(1);
+    publish(1, "a", "[]", "{\"loss\": 1}");
+    write_files(2);
+    publish(2, "a", "[]", "{\"loss\": 2}");
+    make(3, "b");
+    expect_rows("a b ");
+    close_run();
+    open_run(true);
+    expect_files("a b ");
+    write_files(4);
+    publish(4, "a", "[]", "{\"loss\": 3}");
+    if (last.result < 0) fail_msg("%s", last.error.message);
+    verify("a");
 }
 
 static void test_a_next_controller_clears_up(void **state) {
@@ -400,6 +477,9 @@ int main(void) {
         TEST(test_places_inside_are_let_be),
         TEST(test_places_of_the_run_are_refused),
         TEST(test_a_name_that_is_taken),
+        TEST(test_a_second_report_adds_to_the_first),
+        TEST(test_a_name_goes_with_the_last_that_has_it),
+        TEST(test_a_next_controller_keeps_what_was_added_to),
         TEST(test_a_next_controller_clears_up),
         TEST(test_a_name_used_again_stays),
         TEST(test_damage_is_passed_over),
