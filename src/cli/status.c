@@ -87,6 +87,13 @@ static void workers_text(const struct view_summary *summary, struct buffer *out)
     buffer_char(out, '\n');
 }
 
+/* What was tried, the network in use first. */
+static void network_text(const struct view_summary *summary, struct buffer *out) {
+    const struct event_texts *tried = &summary->replay.network.event.of.network.tried;
+    for (size_t i = 0; summary->replay.network.event.time != 0 && i < tried->n; i++)
+        line(i == 0 ? "network" : "", tried->items[i], out);
+}
+
 /* "rank 3: 2.1 s between its reports, usual are 1 s" */
 static void straggler_text(const struct view_summary *summary, struct buffer *out) {
     if (!summary->straggles) return;
@@ -216,6 +223,7 @@ static void run_text(const struct view_summary *summary, struct buffer *out) {
         line("waits for", summary->waits_for, out);
     }
     workers_text(summary, out);
+    network_text(summary, out);
     results_text(summary, out);
     straggler_text(summary, out);
     cause_text(summary, out);

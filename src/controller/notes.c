@@ -108,6 +108,26 @@ void note_plan(struct ty_run *run, int attempt) {
     note_event(run, &event, NULL);
 }
 
+/* The lines of the table, whose ends are cut. */
+void note_network(struct ty_run *run) {
+    enum { NETWORKS_NOTED = 16 };
+    const char *lines[NETWORKS_NOTED];
+    size_t n = 0;
+    struct rendezvous *rendezvous = run->prepared.rendezvous;
+    CLEANUP_FREE char *table = strdup(rendezvous != NULL ? rendezvous_table(rendezvous) : "");
+    char *rest = NULL;
+    char *line = table != NULL ? strtok_r(table, "\n", &rest) : NULL;
+    for (; line != NULL && n < NETWORKS_NOTED; line = strtok_r(NULL, "\n", &rest))
+        lines[n++] = line;
+    if (n == 0) return;
+    struct run_event event = run_event_new(EVENT_NETWORK);
+    const char *used = rendezvous_network(rendezvous);
+    event.time = clock_wall();
+    if (*used != '\0') event.of.network.used = used;
+    event.of.network.tried = (struct event_texts){lines, n};
+    note_event(run, &event, NULL);
+}
+
 /* -- told */
 
 /* A restart is told when it is decided: only the last attempt's first cause is on the screen at the end. */

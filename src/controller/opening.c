@@ -185,6 +185,7 @@ int opening_begin(struct ty_run *run, ty_error *err) {
     if (demand->warning != NULL) log_warning("scaling", "%s", demand->warning);
     if (sharing != NULL) log_warning("backend", "%s", sharing);
     note_run(run);
+    note_network(run);
     code = draw_digits(run->token, 16, err);
     if (code >= 0) code = controller_open_loop(run, err);
     if (code < 0) return code;

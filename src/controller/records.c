@@ -301,6 +301,7 @@ static bool is_beginning(const struct row *row) {
     case EVENT_RUN:
     case EVENT_WAIT:
     case EVENT_PLAN:
+    case EVENT_NETWORK:
     case EVENT_ATTEMPT:
     case EVENT_NODE:
     case EVENT_LAUNCHED:

@@ -266,6 +266,7 @@ bool output_drop(struct ty_run *run);
 void note_event(struct ty_run *run, const struct run_event *event, const char *metrics);
 void note_run(struct ty_run *run);
 void note_plan(struct ty_run *run, int attempt); /* 0: the first */
+void note_network(struct ty_run *run);           /* where one was tried */
 void note_tell(struct ty_run *run, const struct run_event *event);
 
 /* -- chaos.c: faults on purpose (--chaos), by the schedule of run/chaos.h */

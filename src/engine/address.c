@@ -63,6 +63,10 @@ static void format_host(const struct sockaddr_storage *name, socklen_t size, cha
     (void)snprintf(text, 64, "%.63s", mapped ? host + 7 : host);
 }
 
+void address_format_host(const struct address *address, char text[64]) {
+    format_host(&address->socket, address->size, text);
+}
+
 void address_of_peer(int fd, char text[64]) {
     struct sockaddr_storage name = {0};
     socklen_t size = sizeof name;

@@ -38,7 +38,8 @@ bool address_of(const struct sockaddr *from, struct address *address); /* false:
 bool address_is_loopback(const struct address *address);
 bool address_is_link_local(const struct address *address);
 void address_set_port(struct address *address, uint16_t port);
-void address_format(const struct address *address, char text[64]); /* with its port */
+void address_format(const struct address *address, char text[64]);      /* with its port */
+void address_format_host(const struct address *address, char text[64]); /* without */
 /* Without the port: of the other end of a connection, and of ours. "" when it has none. */
 void address_of_peer(int fd, char text[64]);
 void address_of_socket(int fd, char text[64]);

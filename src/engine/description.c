@@ -4,6 +4,9 @@
 #include "engine/description.h"
 
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/str.h"
+#include "engine/address.h"
 #include "scaling/device.h"
 
 /* -- made */
@@ -76,6 +80,47 @@ int description_make(const struct node *node, Wire__Join *join, ty_error *err) {
     return ty_fail_memory(err);
 }
 
+/* Bits of a network's mask. */
+static uint32_t prefix_of(const struct ifaddrs *one) {
+    struct address mask;
+    uint32_t bits = 0;
+    if (!address_of(one->ifa_netmask, &mask)) return 0;
+    bool v6 = mask.socket.ss_family == AF_INET6;
+    const uint8_t *bytes = v6 ? (const uint8_t *)&((struct sockaddr_in6 *)&mask.socket)->sin6_addr
+                              : (const uint8_t *)&((struct sockaddr_in *)&mask.socket)->sin_addr;
+    for (size_t i = 0; i < (v6 ? 16 : 4); i++)
+        bits += (uint32_t)__builtin_popcount(bytes[i]);
+    return bits;
+}
+
+static int add_address(Wire__Join *join, const struct ifaddrs *one) {
+    struct address address;
+    bool usable = (one->ifa_flags & IFF_UP) != 0 && (one->ifa_flags & IFF_LOOPBACK) == 0;
+    if (!usable || !address_of(one->ifa_addr, &address) || address_is_link_local(&address)) return 0;
+    if (ARRAY_GROW(join->addresses, join->n_addresses) < 0) return -ENOMEM;
+    Wire__Address *made = calloc(1, sizeof *made);
+    if (made == NULL) return -ENOMEM;
+    wire__address__init(made);
+    join->addresses[join->n_addresses++] = made;
+    char text[64];
+    address_format_host(&address, text);
+    made->address = strdup(text);
+    made->interface = strdup(one->ifa_name);
+    made->prefix = prefix_of(one);
+    return made->address != NULL && made->interface != NULL ? 0 : -ENOMEM;
+}
+
+int description_add_addresses(Wire__Join *join, ty_error *err) {
+    struct ifaddrs *all = NULL;
+    int result = 0;
+    if (getifaddrs(&all) < 0)
+        return ty_fail(err, -errno, "cannot list network interfaces: %s", strerror(errno));
+    for (struct ifaddrs *one = all; one != NULL && result == 0; one = one->ifa_next)
+        result = add_address(join, one);
+    freeifaddrs(all);
+    return result == 0 ? 0 : ty_fail_memory(err);
+}
+
 static void free_list(void **list, size_t n) {
     for (size_t i = 0; i < n; i++)
         free(list[i]);
@@ -83,13 +128,19 @@ static void free_list(void **list, size_t n) {
 }
 
 void description_done(Wire__Join *join) {
+    for (size_t i = 0; i < join->n_addresses; i++) {
+        free(join->addresses[i]->address);
+        free(join->addresses[i]->interface);
+    }
+    free_list((void **)join->addresses, join->n_addresses);
     free_list((void **)join->resources, join->n_resources);
     free_list((void **)join->labels, join->n_labels);
     free_list((void **)join->devices, join->n_devices);
     join->resources = NULL;
     join->labels = NULL;
     join->devices = NULL;
-    join->n_resources = join->n_labels = join->n_devices = 0;
+    join->addresses = NULL;
+    join->n_resources = join->n_labels = join->n_devices = join->n_addresses = 0;
 }
 
 /* -- read */
@@ -155,6 +206,8 @@ int description_check(const Wire__Join *join, ty_error *err) {
         result = check_text("address", join->addresses[i]->address, err) < 0
                      ? TY_EUSAGE
                      : check_text("interface", join->addresses[i]->interface, err);
+    if (result == 0 && join->trial_port > UINT16_MAX)
+        return ty_fail(err, TY_EUSAGE, "its port %u is none", join->trial_port);
     for (size_t i = 0; i < join->n_devices && result == 0; i++)
         result = check_devices(join, join->devices[i], err);
     return result;

@@ -10,6 +10,8 @@ enum { DESCRIPTION_MAX_LIST = 4096, DESCRIPTION_MAX_TEXT = 4096 };
 /* Fills the node's part of `join`, whose lists are then to be freed with description_done; texts are
  * borrowed. */
 int description_make(const struct node *node, Wire__Join *join, ty_error *err);
+/* The addresses of this machine by which another one may reach it; to be freed with description_done, too. */
+int description_add_addresses(Wire__Join *join, ty_error *err);
 void description_done(Wire__Join *join);
 
 /* Checks what came from outside: TY_EUSAGE names what is wrong. */

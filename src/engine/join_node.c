@@ -3,8 +3,6 @@
 #include "engine/join_node.h"
 
 #include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -17,7 +15,6 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
-#include "base/array.h"
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/kernel.h"
@@ -25,6 +22,7 @@
 #include "cluster/lease.h"
 #include "engine/address.h"
 #include "engine/description.h"
+#include "engine/trial.h"
 #include "wire/channel.h"
 #include "wire/tls.h"
 
@@ -142,44 +140,6 @@ static int connect_to_controller(const struct join_node *node, bool again, struc
 
 /* -- what this node is */
 
-static int add_address(Wire__Join *join, const struct ifaddrs *one) {
-    struct address address;
-    bool usable = (one->ifa_flags & IFF_UP) != 0 && (one->ifa_flags & IFF_LOOPBACK) == 0;
-    if (!usable || !address_of(one->ifa_addr, &address) || address_is_link_local(&address)) return 0;
-    if (ARRAY_GROW(join->addresses, join->n_addresses) < 0) return -ENOMEM;
-    Wire__Address *made = calloc(1, sizeof *made);
-    if (made == NULL) return -ENOMEM;
-    wire__address__init(made);
-    join->addresses[join->n_addresses++] = made;
-    char text[64];
-    address_set_port(&address, 0);
-    address_format(&address, text);
-    *strrchr(text, ':') = '\0';
-    made->address = strdup(text);
-    made->interface = strdup(one->ifa_name);
-    return made->address != NULL && made->interface != NULL ? 0 : -ENOMEM;
-}
-
-static int add_addresses(Wire__Join *join, ty_error *err) {
-    struct ifaddrs *all = NULL;
-    int result = 0;
-    if (getifaddrs(&all) < 0)
-        return ty_fail(err, -errno, "cannot list network interfaces: %s", strerror(errno));
-    for (struct ifaddrs *one = all; one != NULL && result == 0; one = one->ifa_next)
-        result = add_address(join, one);
-    freeifaddrs(all);
-    return result == 0 ? 0 : ty_fail_memory(err);
-}
-
-static void free_addresses(Wire__Join *join) {
-    for (size_t i = 0; i < join->n_addresses; i++) {
-        free(join->addresses[i]->address);
-        free(join->addresses[i]->interface);
-        free(join->addresses[i]);
-    }
-    free(join->addresses);
-}
-
 /* Devices that other runs hold here are not offered. */
 static int probe(const struct join_node *node, struct cluster **cluster, ty_error *err) {
     struct cluster_overrides none = {.num_cpus = -1, .num_gpus = -1};
@@ -193,12 +153,13 @@ static int probe(const struct join_node *node, struct cluster **cluster, ty_erro
     return result;
 }
 
-static int say_join(const struct join_node *node, bool swept, struct channel *channel, ty_error *err) {
+static int say_join(const struct join_node *node, bool swept, uint32_t trial_port, struct channel *channel,
+                    ty_error *err) {
     struct cluster *cluster = NULL;
     Wire__Join join = WIRE__JOIN__INIT;
     int result = probe(node, &cluster, err);
     if (result >= 0) result = description_make(&cluster->nodes[0], &join, err);
-    if (result >= 0) result = add_addresses(&join, err);
+    if (result >= 0) result = description_add_addresses(&join, err);
     if (result >= 0) {
         join.protocol = FRAME_PROTOCOL;
         join.version = (char *)base_build;
@@ -207,12 +168,12 @@ static int say_join(const struct join_node *node, bool swept, struct channel *ch
         join.pid = getpid();
         join.time = clock_wall();
         join.swept = swept;
+        join.trial_port = trial_port;
         if (node->program != NULL) join.program = (char *)node->program;
         if (node->storage_path != NULL) join.storage_path = (char *)node->storage_path;
         result = channel_send(channel, &WIRE_MESSAGE(JOIN, join, &join));
         if (result < 0) (void)ty_fail(err, TY_ECOMM, "cannot send the description of this node");
     }
-    free_addresses(&join);
     description_done(&join);
     cluster_destroy(cluster);
     return result;
@@ -223,7 +184,8 @@ static int say_join(const struct join_node *node, bool swept, struct channel *ch
 struct resting {
     struct loop *loop;
     struct channel *channel;
-    Wire__Start *start; /* owned */
+    struct network_trial *trial; /* while others may try to reach this node, and it them; NULL */
+    Wire__Start *start;          /* owned */
     bool dismissed, closed;
     int status;
     char why[512]; /* of the dismissal, or the end */
@@ -242,12 +204,20 @@ static Wire__Start *copy_start(const Wire__Start *start) {
     return wire__start__unpack(NULL, size, (const uint8_t *)to);
 }
 
+static void on_tried(void *context, const Wire__Tried *tried) {
+    struct resting *resting = context;
+    if (resting->channel != NULL)
+        (void)channel_send(resting->channel, &WIRE_MESSAGE(TRIED, tried, (Wire__Tried *)tried));
+}
+
 /* What follows a Start is read by the run. */
 static void on_message(void *context, const Wire__Message *message) {
     struct resting *resting = context;
     if (message->body_case == WIRE__MESSAGE__BODY_START && resting->start == NULL) {
         channel_pause(resting->channel, true);
         resting->start = copy_start(message->start);
+    } else if (message->body_case == WIRE__MESSAGE__BODY_TRIAL && resting->trial != NULL) {
+        (void)trial_begin(resting->trial, message->trial, on_tried, resting, NULL);
     } else if (message->body_case == WIRE__MESSAGE__BODY_DISMISSAL) {
         resting->dismissed = true;
         resting->status = message->dismissal->status;
@@ -278,13 +248,18 @@ static int rest(const struct join_node *node, bool swept, struct transport *tran
     if (resting->loop == NULL) return err->code;
     int result =
         channel_create_over(resting->loop, transport, &resting_events, resting, &resting->channel, err);
-    if (result == 0 && node != NULL) result = say_join(node, swept, resting->channel, err);
+    /* A node that comes back is not tried again. */
+    bool tried = node != NULL && !swept && node->key.text[0] != '\0' &&
+                 trial_open(resting->loop, &node->key, node->node_rank, &resting->trial, NULL) == 0;
+    if (result == 0 && node != NULL)
+        result = say_join(node, swept, tried ? trial_port(resting->trial) : 0, resting->channel, err);
     if (result == 0) channel_keep_alive(resting->channel, CHANNEL_LEASED);
     while (result == 0 && resting->start == NULL && !resting->dismissed && !resting->closed)
         (void)loop_turn(resting->loop, true);
     if (result == 0 && resting->start != NULL && resting->channel != NULL)
         *transport = channel_release_transport(TAKE(resting->channel));
     channel_destroy(TAKE(resting->channel));
+    trial_close(TAKE(resting->trial));
     loop_destroy(TAKE(resting->loop));
     return result;
 }

@@ -47,8 +47,9 @@ static void dismiss(struct channel *channel, int status, const char *why) {
 
 /* -- joining */
 
+/* One that waits has nothing else to say that matters. */
 static void on_message(void *context, const Wire__Message *message) {
-    (void)context, (void)message; /* one that waits has nothing to say that matters */
+    if (message->body_case == WIRE__MESSAGE__BODY_TRIED) rendezvous_tried(context, message->tried);
 }
 
 static void on_output(void *context, uint32_t rank, int stream, const uint8_t *bytes, size_t size) {
@@ -60,6 +61,7 @@ static void on_closed(void *context, const ty_error *reason) {
     struct rendezvous *rendezvous = slot->rendezvous;
     channel_destroy(TAKE(slot->channel));
     slot->state = SLOT_ABSENT;
+    rendezvous_forget_tried(slot);
     set_note(slot, reason->code != 0 ? reason->message : "it joined, and left again");
     if (rendezvous->changed != NULL) rendezvous->changed(rendezvous->context);
 }
@@ -126,6 +128,7 @@ static int take_seat(struct rendezvous *rendezvous, struct slot *slot, const Wir
     slot->name = name;
     slot->given_up = false;
     strcpy(slot->address, visitor->address);
+    rendezvous_choose_again(rendezvous, slot);
     return 0;
 }
 
@@ -159,7 +162,7 @@ static int make_slots(struct rendezvous *rendezvous, ty_error *err) {
     rendezvous->slots = calloc(config->max_nodes, sizeof *rendezvous->slots);
     if (rendezvous->slots == NULL) return ty_fail_memory(err);
     for (uint32_t rank = 0; rank < config->max_nodes; rank++)
-        rendezvous->slots[rank] = (struct slot){.rendezvous = rendezvous, .rank = rank};
+        rendezvous->slots[rank] = (struct slot){.rendezvous = rendezvous, .rank = rank, .chosen = -1};
     if (!config->local) return 0;
     struct cluster_overrides none = {.num_cpus = -1, .num_gpus = -1};
     return cluster_probe(config->overrides != NULL ? config->overrides : &none, &rendezvous->local, err);
@@ -217,6 +220,7 @@ void rendezvous_close(struct rendezvous *rendezvous, int status) {
     for (uint32_t rank = 0; rendezvous->slots != NULL && rank < rendezvous->config.max_nodes; rank++) {
         struct slot *slot = &rendezvous->slots[rank];
         channel_destroy(slot->channel);
+        rendezvous_forget_tried(slot);
         wire__join__free_unpacked(slot->join, NULL);
         free(slot->name);
         free(slot->note);
@@ -224,6 +228,7 @@ void rendezvous_close(struct rendezvous *rendezvous, int status) {
     if (rendezvous->config.starter.stop != NULL)
         rendezvous->config.starter.stop(rendezvous->config.starter.context);
     free(rendezvous->slots);
+    buffer_done(&rendezvous->table);
     cluster_destroy(rendezvous->local);
     key_forget(&rendezvous->key);
     free(rendezvous);
@@ -278,20 +283,35 @@ void rendezvous_listen(struct rendezvous *rendezvous, void (*changed)(void *cont
     rendezvous->context = context;
 }
 
+static const struct slot *slot_of(const struct rendezvous *rendezvous, const char *node_name) {
+    return rendezvous_is_local(rendezvous, node_name) ? &rendezvous->slots[0] : find(rendezvous, node_name);
+}
+
 const char *rendezvous_interface_of(const struct rendezvous *rendezvous, const char *node_name) {
+    const struct slot *slot = slot_of(rendezvous, node_name);
+    if (slot == NULL) return "";
+    if (slot->chosen >= 0) return slot->join->addresses[slot->chosen]->interface;
     if (rendezvous_is_local(rendezvous, node_name)) return rendezvous->local_interface;
-    const struct slot *slot = find(rendezvous, node_name);
-    for (size_t i = 0; slot != NULL && slot->join != NULL && i < slot->join->n_addresses; i++)
+    for (size_t i = 0; slot->join != NULL && i < slot->join->n_addresses; i++)
         if (str_equal(slot->join->addresses[i]->address, slot->address))
             return slot->join->addresses[i]->interface;
     return "";
 }
 
 const char *rendezvous_address_of(const struct rendezvous *rendezvous, const char *node_name) {
-    if (rendezvous_is_local(rendezvous, node_name))
-        return rendezvous->local_address[0] != '\0' ? rendezvous->local_address : NULL;
-    const struct slot *slot = find(rendezvous, node_name);
-    return slot != NULL ? slot->address : NULL;
+    const struct slot *slot = slot_of(rendezvous, node_name);
+    if (slot == NULL) return NULL;
+    if (slot->chosen >= 0) return slot->join->addresses[slot->chosen]->address;
+    if (!rendezvous_is_local(rendezvous, node_name)) return slot->address;
+    return rendezvous->local_address[0] != '\0' ? rendezvous->local_address : NULL;
+}
+
+const char *rendezvous_network(const struct rendezvous *rendezvous) {
+    return rendezvous->network;
+}
+
+const char *rendezvous_table(const struct rendezvous *rendezvous) {
+    return rendezvous->table.size > 0 ? rendezvous->table.data : "";
 }
 
 int rendezvous_cluster(struct rendezvous *rendezvous, struct cluster **cluster, ty_error *err) {
@@ -442,7 +462,10 @@ int rendezvous_wait(struct rendezvous *rendezvous, ty_error *err) {
     call.more = (struct loop_timer){.callback = on_enough, .context = &call};
     (void)loop_timer_start(loop, &call.tell, TELL_FIRST);
     (void)loop_timer_start(loop, &call.limit, rendezvous->config.limit);
-    result = wait_for_nodes(&call, err);
+    do { /* one may leave while the network is tried */
+        result = wait_for_nodes(&call, err);
+        if (result == 0) result = rendezvous_try_network(rendezvous, err);
+    } while (result == 0 && count_nodes(rendezvous) < rendezvous->config.min_nodes);
     loop_timer_stop(loop, &call.tell);
     loop_timer_stop(loop, &call.limit);
     loop_timer_stop(loop, &call.more);

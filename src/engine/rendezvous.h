@@ -77,7 +77,7 @@ void rendezvous_give_up(struct rendezvous *rendezvous, uint32_t node_rank, const
 
 /* Starts the agents, where there is a starter, and turns the loop until min_nodes are there (and then a moment
  * longer for up to max_nodes). Who is missing is told as a warning every few seconds; at the limit TY_ESTART
- * names them, with what was heard of each. */
+ * names them, with what was heard of each. Then the nodes try which of their addresses connect them all. */
 int rendezvous_wait(struct rendezvous *rendezvous, ty_error *err);
 
 /* The nodes that are there now, by rank: the caller's. Node names are unique. */
@@ -88,10 +88,14 @@ bool rendezvous_is_local(const struct rendezvous *rendezvous, const char *node_n
 bool rendezvous_is_swept(const struct rendezvous *rendezvous, const char *node_name);
 /* `changed` is called from the loop when a node has joined, left, or was given up. */
 void rendezvous_listen(struct rendezvous *rendezvous, void (*changed)(void *context), void *context);
-/* The network interface with that address; "" when it is not known. */
-const char *rendezvous_interface_of(const struct rendezvous *rendezvous, const char *node_name);
 /* Where a node is reached by the others; NULL: not known. */
 const char *rendezvous_address_of(const struct rendezvous *rendezvous, const char *node_name);
+/* The network interface with that address; "" when it is not known. */
+const char *rendezvous_interface_of(const struct rendezvous *rendezvous, const char *node_name);
+/* The network that was found to connect the nodes, "10.0.0.0/24"; "" when none was. */
+const char *rendezvous_network(const struct rendezvous *rendezvous);
+/* A line for each network that was tried, that one first; "" when none was. */
+const char *rendezvous_table(const struct rendezvous *rendezvous);
 
 /* Starts the agent of a node for a run, whose channel is then the caller's. TY_ENODE: it is not there. */
 int rendezvous_take(struct rendezvous *rendezvous, const char *node_name, const Wire__Start *start,

@@ -1,4 +1,5 @@
-/* The parts of a rendezvous: who listens and lets in (rendezvous_door.c), and who is there (rendezvous.c). */
+/* The parts of a rendezvous: who listens and lets in (rendezvous_door.c), who is there (rendezvous.c), and which
+ * addresses connect them (rendezvous_network.c). */
 #ifndef ENGINE_RENDEZVOUS_INTERNAL_H
 #define ENGINE_RENDEZVOUS_INTERNAL_H
 
@@ -12,7 +13,19 @@ enum slot_state {
     SLOT_TAKEN,  /* a run has its channel */
 };
 
-/* A node by its rank. */
+/* What came of an address of a node. */
+struct tried {
+    uint32_t by, reached; /* how many other nodes */
+    char *fault;          /* of one that did not reach it; NULL */
+};
+
+/* An address that a node was asked to try. */
+struct target {
+    uint32_t rank, address;
+};
+
+/* A node by its rank. That of rank 0, where it is this machine, is always absent, with the addresses alone for a
+ * description. */
 struct slot {
     struct rendezvous *rendezvous;
     uint32_t rank;
@@ -21,8 +34,13 @@ struct slot {
     char *name;              /* of the node, unique; kept once it has been there */
     Wire__Join *join;        /* the description, owned; NULL: it never was there */
     char address[64];        /* where it can be reached, as its connection shows */
-    char *note;              /* what was last heard of it, NULL */
-    bool given_up;           /* it will not come */
+    struct tried *tried;     /* n_tried, of its addresses, while the network is tried; NULL */
+    size_t n_tried;
+    struct target *targets; /* n_targets, until it has told what it reaches; NULL */
+    size_t n_targets;
+    int chosen;    /* the address that the others are to use; -1: as its connection shows */
+    char *note;    /* what was last heard of it, NULL */
+    bool given_up; /* it will not come */
 };
 
 /* Somebody who has not proven yet that he has the key, or not said Join. */
@@ -60,13 +78,25 @@ struct rendezvous {
     struct cluster *local;
     char local_address[64]; /* of this machine, as its nodes reach it; "" until one has joined */
     char local_interface[32];
-    bool began; /* the starter was called */
+    char network[64];    /* that was chosen, "10.0.0.0/24"; "": none was */
+    struct buffer table; /* lines of what was found of each network, each with its end */
+    uint32_t n_trying;   /* nodes that have not told what they reach */
+    bool began;          /* the starter was called */
     void (*changed)(void *context);
     void *context;
 };
 
 int door_open(struct rendezvous *rendezvous, ty_error *err);
 void door_close(struct rendezvous *rendezvous);
+
+/* Tries which addresses connect the nodes that are there, and chooses. Nothing is tried without a key, or where
+ * all nodes are of this machine. */
+int rendezvous_try_network(struct rendezvous *rendezvous, ty_error *err);
+/* What a node says of it. */
+void rendezvous_tried(struct slot *slot, const Wire__Tried *told);
+/* A node that comes when the network is chosen, or comes back: its address there. */
+void rendezvous_choose_again(struct rendezvous *rendezvous, struct slot *slot);
+void rendezvous_forget_tried(struct slot *slot);
 
 /* Somebody with the key has said Join over the channel, which is taken over. */
 void rendezvous_enter(struct rendezvous *rendezvous, struct channel *channel, const Wire__Join *join,

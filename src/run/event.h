@@ -79,6 +79,9 @@ struct event_holders {
     F(plan, TEXTS, nodes)   /* names */                   \
     F(plan, NUMBERS, ranks) /* node of each world rank */ \
     F(plan, TEXTS, devices) /* of each world rank */
+#define EVENT_NETWORK_VALUES(F)                                     \
+    F(network, TEXT, used)   /* "10.0.0.0/24"; unknown: none was */ \
+    F(network, TEXTS, tried) /* a line for each */
 #define EVENT_ATTEMPT_VALUES(F) \
     F(attempt, INT, workers)    \
     F(attempt, INT, nodes)      \
@@ -143,6 +146,7 @@ struct event_holders {
     X(EVENT_RUN, run, EVENT_RUN_VALUES)                                              \
     X(EVENT_WAIT, wait, EVENT_WAIT_VALUES)                                           \
     X(EVENT_PLAN, plan, EVENT_PLAN_VALUES)                                           \
+    X(EVENT_NETWORK, network, EVENT_NETWORK_VALUES)                                  \
     X(EVENT_ATTEMPT, attempt, EVENT_ATTEMPT_VALUES)                                  \
     X(EVENT_NODE, node, EVENT_NODE_VALUES)                                           \
     X(EVENT_NODE_LOST, node_lost, EVENT_NODE_LOST_VALUES)                            \

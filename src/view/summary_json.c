@@ -76,6 +76,15 @@ static json_t *disk_json(const struct view_summary *summary) {
                      (json_int_t)disk.checkpoints, "logs", (json_int_t)disk.logs);
 }
 
+static json_t *network_json(const struct view_summary *summary) {
+    const struct event_network *network = &summary->replay.network.event.of.network;
+    if (summary->replay.network.event.time == 0) return json_null();
+    json_t *tried = json_array();
+    for (size_t i = 0; i < network->tried.n; i++)
+        (void)json_array_append_new(tried, json_string(network->tried.items[i]));
+    return json_pack("{s:s?, s:o}", "used", network->used, "tried", tried);
+}
+
 json_t *view_summary_json(const struct view_summary *summary, bool details) {
     json_t *map = json_pack("{s:s, s:s, s:s, s:I, s:i, s:f, s:f, s:I, s:I, s:s?, s:O?}", "name", summary->name,
                             "path", summary->path, "state", run_standing_name(summary->standing), "workers",
@@ -92,6 +101,7 @@ json_t *view_summary_json(const struct view_summary *summary, bool details) {
                              "start_up", view_summary_phases_json(summary));
     (void)json_object_set_new(map, "slowest", straggler_json(summary));
     (void)json_object_set_new(map, "sizes", sizes_json(summary));
+    (void)json_object_set_new(map, "network", network_json(summary));
     (void)json_object_set_new(map, "disk", disk_json(summary));
     json_t *status = summary->status >= 0 ? json_integer(summary->status) : json_null();
     (void)json_object_set_new(map, "exit_status", status);

@@ -1,0 +1,89 @@
+"""Several networks between nodes: what really connects all of them is used, and told."""
+
+import json
+import secrets
+
+import harness
+from hosts import Hosts
+
+KEY = secrets.token_hex(32)
+TOLD = "echo $MASTER_ADDR $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME"
+
+# Connections to all ports on which a host listens: garbage, and silence that is held; the number of those that answered anything.
+HOSTILE = """
+import socket
+ports = {int(line.split()[1].split(":")[1], 16) for line in open("/proc/net/tcp") if line.split()[3] == "0A"}
+held, answered = [], 0
+for port in ports:
+    for bytes in (b"", b"GET / HTTP/1.1\\r\\n\\r\\n", b"\\x16\\x03\\x01\\xff\\xff" + b"x" * 70000) * 20:
+        one = socket.create_connection(("127.0.0.1", port))
+        one.settimeout(0.02)
+        try:
+            one.sendall(bytes)
+            answered += b"node" in one.recv(100)
+        except OSError:
+            pass
+        held.append(one)
+print(len(ports), answered)
+"""
+
+
+class Network(harness.Case):
+    def begin(self, hosts, ranks, *words, at="h1", nodes=None):
+        return [hosts.start_trainyard("h%d" % (rank + 1), "run", "--storage-path", self.storage, "--name", "run", "--nnodes",
+                                      nodes or len(ranks), "--node-rank", rank, "--rendezvous", "%s:29400" % at, "--num-cpus", 2,
+                                      "--progress", "none", "--placement", "STRICT_SPREAD", "-n", nodes or len(ranks), *words,
+                                      env={"TRAINYARD_RUN_KEY": KEY}) for rank in ranks]
+
+    def end(self, started):
+        ended = [self.finish(process) for process in started]
+        for finished in ended:
+            self.assert_status(0, finished)
+        return ended[0]
+
+    def told(self, finished):
+        return {line.split("] ")[1] for line in finished.out.splitlines()}
+
+    def table(self, hosts):
+        status = hosts.trainyard("h1", "status", "run", "--storage-path", self.storage, "--format", "json")
+        return json.loads(status.out)["network"]
+
+    def test_one_that_does_not_connect_all_is_not_used(self):
+        hosts = Hosts(self, 3, networks=2)
+        cut = hosts.run("h2", "sh", "-ec", "ip route add blackhole 10.77.0.3/32; ip -6 route add blackhole fd77::3/128")
+        self.assert_status(0, cut)
+        for k in (1, 2, 3):  # the same address everywhere, as of a virtual bridge, and one behind which nothing is
+            for name, address in (("same0", "172.17.0.1/16"), ("dead0", "10.99.0.%d/24" % k)):
+                made = hosts.run(k, "sh", "-ec", "ip link add {0} type veth peer name {0}x; ip addr add {1} dev {0}; "
+                                                 "ip link set {0} up; ip link set {0}x up".format(name, address))
+                self.assert_status(0, made)
+        ended = self.end(self.begin(hosts, (0, 1, 2), "--env", "NCCL_SOCKET_IFNAME=mine", "--", "sh", "-c", TOLD))
+        table = self.table(hosts)
+        address = {"10.77.1.0/24": "10.77.1.1", "fd77:1::/64": "fd77:1::1"}[table["used"]]
+        self.assertEqual({"%s eth1 mine" % address}, self.told(ended))
+        self.assertEqual(table["used"] + " (eth1) connects all 3 nodes: it is used", table["tried"][0])
+        self.assertRegex("\n".join(table["tried"]), r"10\.77\.0\.0/24 \(eth0\) connects 1 of 3 nodes; h[23] does not reach ")
+        for network in ("172.17.0.0/16 (same0)", "10.99.0.0/24 (dead0)"):
+            self.assertIn(network + " connects 0 of 3 nodes; h", "\n".join(table["tried"]))
+        shown = hosts.trainyard("h1", "status", "run", "--storage-path", self.storage)
+        self.assertIn("network      " + table["tried"][0], shown.out)
+
+    def test_ipv6_alone(self):
+        hosts = Hosts(self, 2)
+        for k in (1, 2):
+            hosts.run(k, "ip", "-4", "addr", "flush", "dev", "eth0")
+        ended = self.end(self.begin(hosts, (0, 1), "--", "sh", "-c", TOLD, at="[fd77::1]"))
+        self.assertEqual({"fd77::1 eth0 eth0"}, self.told(ended))
+        self.assertEqual("fd77::/64", self.table(hosts)["used"])
+
+    def test_who_knocks_without_the_key_learns_nothing_and_harms_nothing(self):
+        hosts = Hosts(self, 3)
+        started = self.begin(hosts, (0, 1), "--", "sh", "-c", TOLD, nodes=3)
+        self.wait_for(lambda: "0A" in hosts.run("h2", "cat", "/proc/net/tcp").out, "a node that listens", started[0])
+        knocked = hosts.run("h2", "python3", "-c", HOSTILE)
+        self.assertEqual("1 0\n", knocked.out, repr(knocked))
+        self.end(started + self.begin(hosts, (2,), "--", "true", nodes=3))
+
+
+if __name__ == "__main__":
+    harness.main()
