@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from . import filesystem, limits, paths, waiting
+from . import defaults, filesystem, limits, paths, waiting
 from .checkpoint import Checkpoint
 from .reported import CheckpointUploadMode
 
@@ -81,7 +81,8 @@ class Uploads:
                 made = function(checkpoint, name)
             if not isinstance(made, Checkpoint):
                 raise ValueError(
-                    f"`checkpoint_upload_fn` must return the Checkpoint of where the files are, not {type(made).__name__}"
+                    f"checkpoint_upload_fn must return a `{defaults.policy.package}.Checkpoint`, that of where the files are, "
+                    f"not {type(made).__name__}"
                 )
         except BaseException:
             with contextlib.suppress(Exception):

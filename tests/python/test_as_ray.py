@@ -453,6 +453,24 @@ def test_a_test_cluster_is_a_cluster_file():
     cluster.shutdown()
 
 
+def test_a_host_of_a_slice_is_told_by_its_environment(monkeypatch):
+    monkeypatch.setenv("TPU_ACCELERATOR_TYPE", "v4-16")
+    monkeypatch.setenv("TPU_NAME", "slice-a")
+    cluster = importlib.import_module("ray.cluster_utils").Cluster()
+    cluster.add_node(resources={"TPU": 4}, env_vars={"TPU_WORKER_ID": "0", "TPU_TOPOLOGY": "2x2x2"})
+    cluster.add_node(resources={"TPU": 4}, env_vars={"TPU_WORKER_ID": "1"}, labels={"ray.io/tpu-slice-name": "b"})
+    cluster.add_node(num_cpus=3)
+    ray().init(address=cluster.address)
+    first, second, third = ray().nodes()
+    names = {"slice-name": "slice-a", "worker-id": "0", "topology": "2x2x2", "pod-type": "v4-16"}
+    assert {name: first["Labels"][f"ray.io/tpu-{name}"] for name in names} == names
+    assert first["Resources"]["accelerator_type:TPU-V4"] == 1.0
+    assert second["Labels"]["ray.io/tpu-slice-name"] == "b" and second["Labels"]["ray.io/tpu-worker-id"] == "1"
+    assert not any("tpu" in label for label in third["Labels"])
+    ray().shutdown()
+    cluster.shutdown()
+
+
 # -- outside of a training function
 
 

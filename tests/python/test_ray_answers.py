@@ -330,6 +330,22 @@ def test_what_a_program_for_ray_catches_tells_the_traceback_and_its_cause(ray):
 # -- models
 
 
+def test_an_upload_function_that_gives_no_checkpoint_is_told_in_the_words_of_ray(ray):
+    text = """
+        from ray.train import WorkerGroupError
+
+        def train():
+            with tempfile.TemporaryDirectory() as place:
+                ray.train.report({}, Checkpoint(place), checkpoint_upload_fn=lambda checkpoint, name: None)
+
+        try:
+            DataParallelTrainer(train).fit()
+        except WorkerGroupError as error:
+            print(json.dumps(str(error)))
+    """
+    assert "checkpoint_upload_fn must return a `ray.train.Checkpoint`" in ray(text)
+
+
 def test_a_torch_checkpoint_holds_a_model_and_a_predictor_asks_it():
     numpy, torch = __import__("numpy"), __import__("torch")
     from trainyard.as_ray.torch_checkpoint import TorchCheckpoint, TorchPredictor

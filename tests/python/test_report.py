@@ -235,7 +235,7 @@ def test_upload_functions_and_modes_are_checked(fit, tmp_path):
     def train():
         checkpoint = Checkpoint.from_directory(tmp_path / "model")
         for wrong, text in (
-            ({"checkpoint_upload_fn": lambda checkpoint, name: None}, "must return the Checkpoint"),
+            ({"checkpoint_upload_fn": lambda checkpoint, name: None}, r"must return a `trainyard.Checkpoint`.*, not NoneType"),
             ({"checkpoint_upload_fn": 3}, "must be a function"),
             ({"checkpoint_upload_mode": "SYNC"}, "CheckpointUploadMode.SYNC"),
         ):

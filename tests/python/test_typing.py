@@ -4,19 +4,9 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 HERE = pathlib.Path(__file__).parent
-
-
-def check(path, place):
-    """mypy's lines about one program. The package is seen as an installed one is: its own insides are not judged."""
-    config = place / "mypy.ini"
-    config.write_text("[mypy]\nstrict = True\n[mypy-trainyard.*]\nignore_errors = True\n[mypy-torch.*]\nfollow_imports = skip\n")
-    words = [sys.executable, "-m", "mypy", "--config-file", config, "--cache-dir", place / "cache", "--no-error-summary", path]
-    return subprocess.run(words, capture_output=True, text=True).stdout.splitlines()
-
-
-def test_a_typical_program_is_without_reproach(tmp_path):
-    assert check(HERE / "typed_program.py", tmp_path) == []
 
 
 WRONG = {
@@ -29,10 +19,28 @@ WRONG = {
 }
 
 
-def test_what_is_wrong_is_told(tmp_path):
-    program = tmp_path / "program.py"
-    program.write_text("\n".join(["import trainyard", *WRONG]))
-    told = [text for text in check(program, tmp_path) if "error:" in text]
-    assert len(told) == len(WRONG)
-    for number, (text, what) in enumerate(zip(told, WRONG.values()), start=2):
-        assert f"program.py:{number}: error:" in text and what in text
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """mypy's lines by the program's name. The package is seen as an installed one is: its own insides are not judged."""
+    place = tmp_path_factory.mktemp("typing")
+    config, wrong = place / "mypy.ini", place / "wrong.py"
+    config.write_text("[mypy]\nstrict = True\n[mypy-trainyard.*]\nignore_errors = True\n[mypy-torch.*]\nfollow_imports = skip\n")
+    wrong.write_text("\n".join(["import trainyard", *WRONG]))
+    words = [sys.executable, "-m", "mypy", "--config-file", config, "--cache-dir", "/dev/null", "--no-error-summary"]
+    programs = [HERE / "typed_program.py", wrong]
+    finished = subprocess.run([*words, *programs], capture_output=True, text=True)
+    assert finished.returncode == 1, finished.stderr
+    lines = finished.stdout.splitlines()
+    return {path.name: [line for line in lines if path.name in line.partition(":")[0]] for path in programs} | {"all": lines}
+
+
+def test_a_typical_program_is_without_reproach(told):
+    assert told["typed_program.py"] == []
+
+
+def test_what_is_wrong_is_told(told):
+    errors = [text for text in told["wrong.py"] if "error:" in text]
+    assert len(errors) == len(WRONG)
+    assert all("wrong.py" in line.partition(":")[0] for line in told["all"])
+    for number, (text, what) in enumerate(zip(errors, WRONG.values()), start=2):
+        assert f"wrong.py:{number}: error:" in text and what in text

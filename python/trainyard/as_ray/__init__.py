@@ -40,7 +40,8 @@ def installed() -> bool:
 
 
 def follow() -> None:
-    """In a worker, before the training function is loaded: makes `ray` importable there too."""
-    from . import finder
+    """In a worker, before the training function is loaded: makes `ray` importable there too, and words and defaults Ray's."""
+    from . import finder, knobs
 
     finder.put_first()
+    knobs.apply()

@@ -16,6 +16,12 @@ from .. import defaults
 _files: set[str] = set()  # of all Clusters
 SCHEME = "trainyard-nodes:"
 _TYPE = "accelerator_type:"
+_TPU_LABELS = {
+    "ray.io/tpu-slice-name": "TPU_NAME",
+    "ray.io/tpu-worker-id": "TPU_WORKER_ID",
+    "ray.io/tpu-topology": "TPU_TOPOLOGY",
+    "ray.io/tpu-pod-type": "TPU_ACCELERATOR_TYPE",
+}
 # A node of a test cluster has these, where it is not told: as in Ray.
 _NODE_OPTIONS = (
     "num_cpus",
@@ -99,12 +105,25 @@ def nodes() -> list[dict[str, Any]]:
     ]
 
 
+def _tpu_labels(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a host of a slice is told by its environment, as the labels that say so."""
+    said = {label: environment.get(name) for label, name in _TPU_LABELS.items()}
+    return {label: value for label, value in said.items() if value}
+
+
 def _entry(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """A node of a cluster file from the options that Ray's node takes."""
     unknown = [option for option in options if option not in _NODE_OPTIONS and not option.startswith("_")]
     if unknown:
         raise ValueError(f"a node has no option {unknown[0]!r}; there are {', '.join(_NODE_OPTIONS)}")
     resources = dict(options.get("resources") or {})
+    labels = dict(options.get("labels") or {})
+    if resources.get("TPU"):
+        environment = {**os.environ, **(options.get("env_vars") or {})}
+        labels = {**_tpu_labels(environment), **labels}
+        generation = environment.get("TPU_ACCELERATOR_TYPE", "").partition("-")[0]
+        if generation and not any(key.startswith(_TYPE) for key in resources):
+            resources[f"{_TYPE}TPU-{generation.upper()}"] = 1
     types = [key[len(_TYPE) :] for key in resources if key.startswith(_TYPE)]
     for kind in types:
         del resources[_TYPE + kind]
@@ -114,7 +133,7 @@ def _entry(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "name": name,
         "resources": resources,
-        "labels": dict(options.get("labels") or {}),
+        "labels": labels,
     }
     if types:
         entry["accelerator_type"] = types[0]

@@ -93,5 +93,6 @@ def apply() -> None:
         exits_fail=True,
         resume=True,
         called="Ray Train",
+        package="ray.train",
         isolate_devices=not all(is_true(name, True) for name in sharing),
     )
