@@ -14,7 +14,7 @@ BURN = "while True: pass"
 
 
 def _commands(bench, workers, marks):
-    program = [f"--nproc-per-node={workers}", program_path("torch_workers"), "torchrun", marks]
+    program = [f"--nproc-per-node={workers}", program_path("torch_script"), marks]
     return {"ours": Command([os.path.join(bench.build, "trainyard"), "torchrun", *program],
                             {**bench.environment, "TRAINYARD_STORAGE": bench.storage(),
                              "PATH": os.path.dirname(interpreter()) + ":" + bench.environment["PATH"]}),
@@ -27,7 +27,7 @@ def _first(bench, workers, name):
         begin = time.monotonic()
         if bench.time(_commands(bench, workers, marks)[name], DEADLINE) is None:
             raise RuntimeError(f"{name} hung")
-        return max(float(open(os.path.join(marks, f"0-{rank}")).read().split()[1]) for rank in range(workers)) - begin
+        return max(float(open(os.path.join(marks, str(rank))).read()) for rank in range(workers)) - begin
 
 
 def _measure(bench, workers, busy):

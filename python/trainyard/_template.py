@@ -7,6 +7,8 @@
 - the run's template, which loads the training function, and forks for each start of
 - a worker, which runs it.
 
+_program.py does the same with the interpreter of a program, which knows nothing of this.
+
 Each turn is a child that `serve` returns in. A fork copies one thread and no device, so nothing is forked while this process has
 more than one thread or has touched a device: the agent is told why, and starts fresh processes.
 """
@@ -99,40 +101,45 @@ def answer(control: socket.socket, text: str) -> None:
 
 
 def prepare(
-    control: socket.socket, load: Callable[[], Any], objection: Callable[[], str | None] = lambda: None
+    control: socket.socket,
+    load: Callable[[], Any],
+    objection: Callable[[], str | None] = lambda: None,
+    freeze: bool = True,
 ) -> None:
-    """Loads what the forks are to share, and tells whether they can be made: `objection` is one more reason why not."""
+    """Loads what the forks are to share, and tells whether they can be made: `objection` is one more reason why not.
+    `freeze`: what is shared is not looked at again, and so not copied; the garbage collector of a program would show that."""
     try:
         load()
     except BaseException as error:
         traceback.print_exc()
         answer(control, f"error {type(error).__name__}: {error}")
         return
-    gc.collect()
-    gc.freeze()  # what is shared is not looked at again, and so not copied
+    if freeze:
+        gc.collect()
+        gc.freeze()
     why = unsafe() or objection()
     answer(control, f"unsafe {why}" if why else "ready")
 
 
-def serve(control: socket.socket) -> Request:
+def serve(control: socket.socket, objection: Callable[[], str | None] = lambda: None) -> Request:
     """Forks a child for each request, and returns in the child. This process itself ends with its socket."""
     while True:
         message, fds, _, _ = socket.recv_fds(control, 1, _MOST_FDS)
         if not message:
             os._exit(0)
         request = Request(fds)
-        pid = fork(control)
+        pid = fork(control, objection)
         if pid == 0:
             control.close()
             return request
         request.close()
 
 
-def fork(control: socket.socket) -> int:
+def fork(control: socket.socket, objection: Callable[[], str | None]) -> int:
     """0 in the child; in this process its pid, or -1, and the agent is told."""
     flush()
     seeds.before_fork()
-    pid, text = -1, unsafe()
+    pid, text = -1, unsafe() or objection()
     if text is None:
         try:
             pid = _core.fork_sibling()
@@ -257,8 +264,16 @@ class Loaded:
 
 def become_run(request: Request) -> tuple[socket.socket, Loaded]:
     """Words: directory, environment. Descriptors: control socket, output, payload if there is one."""
+    control, *payload = become_template(request)
+    _core.set_title(f"trainyard: template of {os.environ.get('TRAINYARD_RUN', 'a run')}")
+    seeds.note()
+    return socket.socket(fileno=control), Loaded(payload[0] if payload else None)
+
+
+def become_template(request: Request) -> list[int]:
+    """The descriptors besides the output."""
     directory, *environment = request.words
-    control, output, *payload = request.fds
+    control, output, *others = request.fds
     for place in (1, 2):
         os.dup2(output, place)
     os.close(output)
@@ -266,11 +281,9 @@ def become_run(request: Request) -> tuple[socket.socket, Loaded]:
     _core.show_variable(
         "TRAINYARD_TOKEN", os.environ["TRAINYARD_TOKEN"]
     )  # shared by all that descend from here
-    _core.set_title(f"trainyard: template of {os.environ.get('TRAINYARD_RUN', 'a run')}")
     if directory:
         os.chdir(directory)
-    seeds.note()
-    return socket.socket(fileno=control), Loaded(payload[0] if payload else None)
+    return [control, *others]
 
 
 def replace_environment(entries: list[bytes]) -> None:
@@ -284,26 +297,35 @@ def replace_environment(entries: list[bytes]) -> None:
 def become_worker(request: Request, keep: bool = False) -> None:
     """Words: cores, soft and hard limit of descriptors, directory, environment. Descriptors: what become 0 to 4; `keep`: in a
     copy of the driver only the first three do, for others are the user's."""
-    cores, soft, hard, directory, *environment = request.words
-    link = place_descriptors(request, 3 if keep else PLACES)
-    replace_environment(environment)
+    link = become_process(request, 3 if keep else PLACES)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(line_buffering=True)
     if keep:
         os.environ["TRAINYARD_FD"] = str(link)
         _core.show_only(
             f"TRAINYARD_TOKEN={os.environ['TRAINYARD_TOKEN']}"
         )  # shared by all that descend from here
-    os.environ["TRAINYARD_PID"] = str(os.getpid())
     _core.set_title(
         f"trainyard: rank {os.environ.get('RANK', '?')} of {os.environ.get('TRAINYARD_RUN', 'a run')}"
     )
+    sys.argv[1:] = []
+    renew_input()
+    renew_libraries()
+
+
+def become_process(request: Request, places: int) -> int:
+    """What an executed worker would find. Returns the descriptor of its socket."""
+    cores, soft, hard, directory, *environment = request.words
+    link = place_descriptors(request, places)
+    replace_environment(environment)
+    os.environ["TRAINYARD_PID"] = str(os.getpid())
     resource.setrlimit(resource.RLIMIT_NOFILE, (_limit(soft), _limit(hard)))
     if cores:
         os.sched_setaffinity(0, _numbers(cores.decode()))
     if directory:
         os.chdir(directory)
-    sys.argv[1:] = []
-    renew_input()
-    renew_libraries()
+    return link
 
 
 def renew_input() -> None:
@@ -326,9 +348,6 @@ def place_descriptors(request: Request, places: int) -> int:
     for place in range(len(request.fds), places):
         os.close(place)
     request.close()
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(line_buffering=True)
     return link
 
 

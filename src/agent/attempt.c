@@ -76,7 +76,8 @@ static void do_without_template(struct node_run *run, const char *why) {
         refuse_planned(run, text.failed ? why : text.data);
         return;
     }
-    outbox_log(&run->outbox, LOG_LEVEL_WARNING,
+    bool expected = !template_is_program(&run->launch); /* a program did not ask for it */
+    outbox_log(&run->outbox, expected ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO,
                "node %s: workers start as fresh processes, not forked from a template: %s",
                run->service->start->node_name, why);
     run->way = START_EXECUTED;
@@ -91,7 +92,12 @@ void attempt_template_changed(void *context) {
     if (run->way == START_UNDECIDED && state == TEMPLATE_READY) run->way = START_FORKED;
     if (run->way == START_UNDECIDED && state == TEMPLATE_REFUSED)
         do_without_template(run, template_reason(template));
-    if (run->way == START_UNDECIDED && state == TEMPLATE_FAILED) refuse_planned(run, template_reason(template));
+    if (run->way == START_UNDECIDED && state == TEMPLATE_FAILED) {
+        if (template_is_program(&run->launch))
+            do_without_template(run, template_reason(template)); /* what went wrong is the program's to say */
+        else
+            refuse_planned(run, template_reason(template));
+    }
     attempt_go_on(run);
 }
 
@@ -100,7 +106,11 @@ static void choose_way(struct node_run *run) {
     run->way = START_EXECUTED;
     if (body->start_method[0] == '\0' || body->n_workers == 0) return;
     run->way = START_UNDECIDED;
-    template_prepare(run->service->template, &run->launch);
+    const char *why = template_is_program(&run->launch) ? template_refuse_program(&run->launch) : NULL;
+    if (why != NULL)
+        do_without_template(run, why);
+    else
+        template_prepare(run->service->template, &run->launch);
 }
 
 void attempt_storage_ready(void *context, const ty_error *err) {

@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "base/str.h"
 
 /* How long the kernel may take to end a killed process before it is told to be stuck (in uninterruptible
  * sleep). */
@@ -198,6 +199,7 @@ struct worker_origin {
     struct template *template;
     struct node_launch *launch;
     struct worker_channels *channels;
+    size_t index;
     struct ends ends; /* ours: nothing is read before the pid is known, so that the start is told first */
 };
 
@@ -210,6 +212,23 @@ static void free_origin(struct worker_process *worker) {
 static void say_started(struct worker_process *worker) {
     worker->stage = PROCESS_RUNNING;
     outbox_event(worker->outbox, new_event(worker, WIRE__WORKER_EVENT__KIND__STARTED));
+}
+
+static int start_executed(struct worker_process *worker, struct node_launch *launch, size_t index,
+                          struct worker_channels *channels, ty_error *err) {
+    struct ends ends = no_ends;
+    int result = open_ends(&ends, launch->body, index, err);
+    if (result == 0) result = listen_to(worker, launch->body, &ends, channels, err);
+    const int fds[] = {ends.input[1], ends.output[1], ends.error[1], ends.socket[1]};
+    if (result == 0) result = node_launch_worker(launch, index, fds, &worker->pid, err);
+    close_ends(&ends);
+    if (result == 0) say_started(worker);
+    return result;
+}
+
+/* A program's workers can do without their template, unless it was demanded. */
+static bool may_execute(const struct node_launch *launch) {
+    return template_is_program(launch) && str_equal(launch->body->start_method, "auto");
 }
 
 /* Nobody listens to a worker that was forked for nothing: the sweep finds what KILL leaves. */
@@ -226,6 +245,15 @@ static void on_forked(void *context, pid_t pid, const char *why) {
     struct template *template = origin->template;
     ty_error err = {0};
     loop_timer_stop(worker->outbox->loop, &worker->deadline);
+    if (pid == 0 && worker->stop == STOP_NONE && may_execute(origin->launch)) {
+        log_info("agent", "rank %u is executed: %s", worker->rank, why);
+        int result = start_executed(worker, origin->launch, origin->index, origin->channels, &err);
+        if (result < 0)
+            drop_forked(worker, err.code, err.message);
+        else
+            free_origin(worker);
+        return;
+    }
     if (pid == 0) {
         drop_forked(worker, TY_ESTART, why);
         return;
@@ -274,6 +302,7 @@ static int start_forked(struct worker_process *worker, struct node_launch *launc
                                      .template = template,
                                      .launch = launch,
                                      .channels = channels,
+                                     .index = index,
                                      .ends = no_ends};
     int result = open_ends(&origin->ends, launch->body, index, err);
     if (result == 0) result = ask_template(worker, launch, index, origin, err);
@@ -283,24 +312,13 @@ static int start_forked(struct worker_process *worker, struct node_launch *launc
     return result;
 }
 
-static int start_executed(struct worker_process *worker, struct node_launch *launch, size_t index,
-                          struct worker_channels *channels, ty_error *err) {
-    struct ends ends = no_ends;
-    int result = open_ends(&ends, launch->body, index, err);
-    if (result == 0) result = listen_to(worker, launch->body, &ends, channels, err);
-    const int fds[] = {ends.input[1], ends.output[1], ends.error[1], ends.socket[1]};
-    if (result == 0) result = node_launch_worker(launch, index, fds, &worker->pid, err);
-    close_ends(&ends);
-    if (result == 0) say_started(worker);
-    return result;
-}
-
 void worker_process_start(struct worker_process *worker, struct node_launch *launch, size_t index,
                           struct worker_channels *channels, struct template *template) {
     ty_error err = {0};
     worker->since = last_words_now();
-    int result = template != NULL ? start_forked(worker, launch, index, channels, template, &err)
-                                  : start_executed(worker, launch, index, channels, &err);
+    int result = template != NULL ? start_forked(worker, launch, index, channels, template, &err) : 0;
+    if (template == NULL || (result < 0 && may_execute(launch)))
+        result = start_executed(worker, launch, index, channels, &err);
     if (result == 0) return;
     worker_process_done(worker);
     fail_start(worker, err.code, err.message);

@@ -112,7 +112,6 @@ static const struct foreign {
     {"requeue", SRUN, RETRIES},
     {"monitor-interval", TORCHRUN, UNNEEDED},
     {"event-log-handler", TORCHRUN, UNNEEDED},
-    {"start-method", TORCHRUN, UNNEEDED},
     {"allow-run-as-root", MPIRUN, UNNEEDED},
     {"kill-on-bad-exit", SRUN, UNNEEDED},
     {"K", SRUN, UNNEEDED},

@@ -137,6 +137,7 @@ static int run_run(const struct arguments *arguments, ty_error *err) {
     int result = scaling_options_init(&scaling, arguments, err);
     if (result < 0) return result;
     options.settings = scaling.settings;
+    if (options.settings.start_method == NULL) options.settings.start_method = "auto";
     result = options_apply(arguments, (void *[]){&scaling, &cluster, &join, &options, &options}, err);
     if (result >= 0) result = settings_finish(&options.settings, FACE_COMMAND, err);
     if (result >= 0) result = cluster_options_check(&cluster, err);

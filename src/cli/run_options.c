@@ -21,6 +21,20 @@ static int add_variable(const struct option_spec *option, void *target, const ch
     return run_environment_add(&((struct run_options *)target)->environment, value, err);
 }
 
+/* How the workers of a program start. torchrun's words stand for the same: its workers are always executed. */
+static int set_start_method(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    static const char *const words[] = {"auto", "spawn", "template", "fork", "forkserver", NULL};
+    static const char *const methods[] = {"auto", "spawn", "template", "auto", "auto"};
+    struct option_spec any = *option;
+    int chosen = 0;
+    any.offset = 0;
+    any.choices = words;
+    int result = option_choice(&any, &chosen, value, err);
+    if (result < 0) return result;
+    return setting_set_text(setting_find(NULL, "start_method"), &((struct run_options *)target)->settings,
+                            methods[chosen], err);
+}
+
 /* The options of the settings: each row's place in the table is its option's offset. */
 enum setting_row {
 #define SETTING(section, type, member, ...) ROW_##member,
@@ -37,6 +51,13 @@ enum setting_row {
 #define OF_CHECKPOINT OF_INNER
 static const struct option_spec run_specs[] = {
 #include SETTINGS_DEF
+    {"start-method", 0, "auto|spawn|template|fork|forkserver",
+     "spawn executes the program for each worker; auto, where the workers of a node are of a Python script "
+     "that imports torch "
+     "first, imports that once and forks them, where they cannot tell the difference; template insists; "
+     "torchrun's fork and "
+     "forkserver are auto (default: auto)",
+     set_start_method, 0, NULL},
     {"env", 0, "NAME=VALUE",
      "a variable for the workers, which otherwise inherit this environment; may be given many times; NAME "
      "alone demands that it is set here",

@@ -224,7 +224,6 @@ static int set_signals(const struct option_spec *option, void *target, const cha
 /* -- the table */
 
 static const char *const backends[] = {"static", "c10d", "etcd", "etcd-v2", NULL};
-static const char *const methods[] = {"spawn", "fork", "forkserver", NULL};
 
 static int set_choice(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     int ignored = 0;
@@ -289,8 +288,6 @@ static const struct option_spec specs[] = {
      NULL},
     {"node-rank", 0, "0", "the only machine is 0", set_node_rank, 0, NULL},
     {"monitor-interval", 0, "SECONDS", "an end is heard at once: without effect", set_interval, 0, NULL},
-    {"start-method", 0, "spawn|fork|forkserver", "the script is executed: without effect", set_choice, 0,
-     methods},
     {"event-log-handler", 0, "null", "events are in the run's journal", set_handler, 0, NULL},
     {"logs-specs", 0, "NAME", "logs are in the run's directory; --redirects and --tee say what is shown",
      refuse, 0, NULL},
@@ -475,6 +472,7 @@ static int init(struct torchrun_options *options, ty_error *err) {
     int result = site_settings(&options->run->settings, err);
     if (result < 0) return result;
     options->run->settings.framework = "torch";
+    options->run->settings.start_method = "auto";
     result = setting_set_text(setting_find(NULL, "grace_s"), &options->run->settings,
                               timeout != NULL ? timeout : SHUTDOWN_STANDARD_S, err);
     return result < 0 ? ty_wrap(err, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=%.80s", timeout) : 0;

@@ -12,6 +12,9 @@
  *   the run's  -                               ready | unsafe WHY | error WHY   when the function is loaded
  *   the run's  W, with a worker's descriptors  pid N | unsafe WHY | error WHY
  *
+ * The two of a program that knows nothing of this are its interpreter, which has imported what the program imports
+ * first and is caught before it comes to the program (template_program.c).
+ *
  * "unsafe" and "error" before a worker was asked for are a refusal: workers can be executed instead. A
  * template that dies, or does not answer within the limit, has failed: what it ran into would be met again.
  * Nothing here waits; all is told by `changed`. */
@@ -73,6 +76,12 @@ void template_enter(struct template *template, struct loop *loop, const struct t
 /* Ends the run's template, and the zygote as well unless it is kept. True when there was something to end:
  * its descendants are left. */
 bool template_leave(struct template *template, bool keep);
+
+/* The launch names no program to fork from, and would have its workers forked: from an interpreter that has
+ * begun the program (python/trainyard/_program.py). */
+bool template_is_program(const struct node_launch *launch);
+/* Why that cannot be tried; NULL where it can. */
+const char *template_refuse_program(const struct node_launch *launch);
 
 /* Begins to take steps towards workers of this launch, which is borrowed until template_forget. */
 void template_prepare(struct template *template, const struct node_launch *launch);

@@ -1,6 +1,6 @@
 /* What the files of a template share: template.c is its face and hears its two processes, template_table.c has
  * the table of its states and events, template_steps.c what is done to the processes, template_launch.c what a
- * launch means for them. */
+ * launch means for them, template_program.c when a program can be its own template. */
 #ifndef AGENT_TEMPLATE_INTERNAL_H
 #define AGENT_TEMPLATE_INTERNAL_H
 
@@ -114,7 +114,17 @@ int template_execute(const struct node_launch *launch, int control_fd, int outpu
 int template_run_words(const struct node_launch *launch, struct buffer *words, ty_error *err);
 int template_worker_words(const struct node_launch *launch, size_t index, struct buffer *words, ty_error *err);
 
+/* A variable that an interpreter, a loader or a framework reads when it starts, "NAME=VALUE". */
+bool template_is_start_variable(const char *entry);
+
 /* How long an answer may take: TRAINYARD_TEMPLATE_LIMIT of the launch's environment, else two minutes. */
 nanoseconds template_limit(const struct node_launch *launch);
+
+/* -- template_program.c */
+
+/* The environment of the interpreter that is a program's template: what its workers have in common, with these
+ * changes and behind them `last`. `*path`, the caller's to free, is an entry of it. NULL when memory is short. */
+char **template_program_environment(const struct node_launch *launch, char *const *changes, size_t n,
+                                    char *last, char **path);
 
 #endif

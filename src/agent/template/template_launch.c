@@ -2,9 +2,12 @@
  * thread: a process with threads cannot be forked. */
 #include "agent/template/template_internal.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -32,12 +35,18 @@ static bool has_prefix(const char *entry, const char *const *prefixes, size_t n)
     return false;
 }
 
-static bool belongs_to_key(const char *entry) {
+bool template_is_start_variable(const char *entry) {
     size_t name = strcspn(entry, "=");
     if (memmem(entry, name, "_VISIBLE_", strlen("_VISIBLE_")) != NULL) return false;
     if (str_prefix(entry, "TPU_LIBRARY_PATH=", NULL)) return true;
     return has_prefix(entry, start_prefixes, ARRAY_SIZE(start_prefixes)) &&
            !has_prefix(entry, run_prefixes, ARRAY_SIZE(run_prefixes));
+}
+
+/* What is executed as a template. */
+static char **words_of(const Wire__Launch *body, size_t *n) {
+    *n = body->n_template_argv > 0 ? body->n_template_argv : body->n_argv;
+    return body->n_template_argv > 0 ? body->template_argv : body->argv;
 }
 
 static void append_word(struct buffer *words, const char *word) {
@@ -47,15 +56,17 @@ static void append_word(struct buffer *words, const char *word) {
 void template_key(const struct node_launch *launch, struct buffer *key) {
     const Wire__Launch *body = launch->body;
     struct stat status = {0};
-    (void)stat(body->template_argv[0], &status);
+    size_t n;
+    char **words = words_of(body, &n);
+    (void)stat(words[0], &status);
     buffer_printf(key, "%llu %llu %lld.%09ld", (unsigned long long)status.st_dev,
                   (unsigned long long)status.st_ino, (long long)status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
     buffer_char(key, '\0');
     append_word(key, body->working_directory);
-    for (size_t i = 0; i < body->n_template_argv; i++)
-        append_word(key, body->template_argv[i]);
+    for (size_t i = 0; i < n; i++)
+        append_word(key, words[i]);
     for (size_t i = 0; i < launch->n_base; i++)
-        if (belongs_to_key(launch->base[i])) append_word(key, launch->base[i]);
+        if (template_is_start_variable(launch->base[i])) append_word(key, launch->base[i]);
 }
 
 int template_execute(const struct node_launch *launch, int control_fd, int output_fd, pid_t *pid,
@@ -68,11 +79,18 @@ int template_execute(const struct node_launch *launch, int control_fd, int outpu
                                     WORKER_PAYLOAD_VARIABLE,
                                     WORKER_CHECKPOINT_VARIABLE};
     static char own[] = ZYGOTE_FD_VARIABLE "=3";
-    const Wire__Launch *body = launch->body;
-    CLEANUP_FREE char **environment = node_launch_environment(launch, changes, ARRAY_SIZE(changes), own);
-    CLEANUP_FREE char **argv = calloc(body->n_template_argv + 1, sizeof *argv);
+    size_t n, n_threads = 3; /* ONE_THREAD */
+    char **words = words_of(launch->body, &n);
+    bool is_program = template_is_program(launch);
+    CLEANUP_FREE char *python_path = NULL;
+    CLEANUP_FREE char **environment =
+        is_program ? template_program_environment(launch, changes + n_threads, ARRAY_SIZE(changes) - n_threads,
+                                                  own, &python_path)
+                   : node_launch_environment(launch, changes, ARRAY_SIZE(changes), own);
+    CLEANUP_FREE char **argv = calloc(n + 1, sizeof *argv);
+    int outputs[2] = {-1, -1};
     if (environment == NULL || argv == NULL) return ty_fail_memory(err);
-    memcpy(argv, body->template_argv, body->n_template_argv * sizeof *argv);
+    memcpy(argv, words, n * sizeof *argv);
     const char *directory = node_launch_directory(launch);
     CLEANUP_FREE char *path =
         spawn_find(argv[0], node_launch_variable(launch, "PATH"), directory != NULL ? directory : ".", err);
@@ -83,7 +101,15 @@ int template_execute(const struct node_launch *launch, int control_fd, int outpu
                           .directory = directory,
                           .fds = {launch->no_input_fd, output_fd, output_fd, control_fd, -1},
                           .nofile = &launch->nofile};
-    return spawn_start(&spawn, pid, err);
+    if (!is_program) return spawn_start(&spawn, pid, err);
+    if (pipe2(outputs, O_CLOEXEC) < 0)
+        return ty_fail(err, TY_ESTART, "cannot make a pipe: %s", strerror(errno));
+    spawn.fds[1] = spawn.fds[2] = outputs[1]; /* as its workers have: what it is, streams remember */
+    spawn.fds[4] = outputs[0];
+    int result = spawn_start(&spawn, pid, err);
+    (void)close(outputs[0]);
+    (void)close(outputs[1]);
+    return result;
 }
 
 static int append_list(struct buffer *words, char **list, ty_error *err) {

@@ -80,7 +80,7 @@ static void begin(struct template *template, const struct template_event *event)
     struct template_process *zygote = &template->zygote;
     enum template_state before = template->state;
     bool same = false;
-    if (template->launch->body->n_template_argv == 0) {
+    if (template->launch->body->n_template_argv == 0 && !template_is_program(template->launch)) {
         hinder(template, template->given ? "the copy of the driver has ended" : "the launch names no template");
         return;
     }
@@ -109,7 +109,7 @@ static void tell(struct template *template, const struct template_event *event) 
 /* What was refused is refused again, but to a launch that names another template. */
 static void again(struct template *template, const struct template_event *event) {
     bool same = false;
-    bool named = template->launch->body->n_template_argv > 0;
+    bool named = template->launch->body->n_template_argv > 0 || template_is_program(template->launch);
     if (template->given || (named && fits(template, &same, NULL) == 0 && same))
         tell_later(template);
     else
