@@ -39,16 +39,23 @@ _had_site = False
 def begin(home: str, root: str, known: set[str]) -> None:
     """Serves the agent; returns in a worker. `known`: what the interpreter had imported by itself."""
     output = os.dup(_OUTPUT)
+    os.set_blocking(1, False)  # who prints more than fits into the pipe fails, and does not wait
     control = _template.take_control()
     _leave_path(home, root)
+    environment = _given_environment(home)
     program = Program(sys.orig_argv, known)
     _template.prepare(control, program.load, lambda: program.objection() or _printed(output), freeze=False)
     os.close(output)
+    changes = {name: value for name, value in os.environb.items() if environment.get(name) != value}
+    gone = environment.keys() - os.environb.keys()
     request = _template.serve(control, program.objection)
     control = socket.socket(fileno=_template.become_template(request)[0])
     _template.prepare(control, lambda: None, program.objection, freeze=False)
     request = _template.serve(control, program.objection)
     _template.become_process(request, _template.PLACES)
+    os.environb.update(changes)
+    for name in gone & os.environb.keys():
+        del os.environb[name]
     _renew_libraries()
 
 
@@ -65,6 +72,19 @@ def _leave_path(home: str, root: str) -> None:
         sys.path.remove(place)
         if place not in sys.path:
             sys.path_importer_cache.pop(place, None)
+
+
+def _given_environment(home: str) -> dict[bytes, bytes]:
+    """What this process was started with, but for what the agent added, which goes from os.environ as well: what the environment's
+    own modules and the imports change is to be changed in each worker."""
+    with open("/proc/self/environ", "rb") as file:
+        given = dict(entry.split(b"=", 1) for entry in file.read().split(b"\0") if b"=" in entry)
+    del given[_template.VARIABLE.encode()]
+    given[b"PYTHONPATH"] = given[b"PYTHONPATH"][len(os.fsencode(home)) + 1 :]
+    os.environb[b"PYTHONPATH"] = given[b"PYTHONPATH"]
+    if not given[b"PYTHONPATH"]:
+        del given[b"PYTHONPATH"], os.environb[b"PYTHONPATH"]
+    return given
 
 
 def _renew_libraries() -> None:

@@ -158,6 +158,24 @@ def test_a_program_cannot_tell_how_it_was_started(place, run, name):
     assert found[0] == found[1]
 
 
+def test_what_the_environments_own_modules_and_imports_change_is_changed_in_workers(place, run):
+    write(place / "packages" / "sitecustomize.py", "import os\nos.environ['OF_SITE'] = os.environ.get('PYTHONPATH', 'none')\n")
+    write(place / "packages" / "torch" / "__init__.py", "import os\nos.environ['OF_TORCH'] = '1'\ndel os.environ['TO_GO']\n")
+    write(
+        place / "train.py",
+        FIRST + "print(os.environ['OF_SITE'], os.environ['OF_TORCH'], 'TO_GO' in os.environ, sys.modules['sitecustomize'])\n",
+    )
+    said = [outcome(place, run(method, sys.executable, "train.py", set={"TO_GO": "1"}.items())) for method in ("spawn", "template")]
+    assert said[0] == said[1] and said[0][0] == 0, said
+
+
+def test_imports_that_print_are_executed_and_print(place, run):
+    write(place / "packages" / "torch" / "__init__.py", "print('x' * 200000)\n")
+    write(place / "train.py", FIRST)
+    said = [outcome(place, run(method, sys.executable, "train.py")) for method in ("spawn", "auto")]
+    assert said[0] == said[1] and len(said[0][1][0]) > 200000
+
+
 def test_workers_are_forked(place, run):
     write(place / "train.py", FIRST + f"print({FORKED}, torch.__name__)")
     for words, real in (([sys.executable, "-u", "train.py"], True), ([sys.executable, "-m", "train"], False)):
