@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/str.h"
+
 enum { LONGEST_LINE = 2 * PATH_MAX + TY_ERROR_MESSAGE_SIZE }; /* two paths and what is said of them */
 
 static const char left_out[] = " ... ";
@@ -80,7 +82,7 @@ const char *ty_error_name(int code) {
         TY_ERROR_CODES(TY_X)
 #undef TY_X
     }
-    const char *name = code > -4096 ? strerrorname_np(-code) : NULL; /* the kernel has no errno above 4095 */
+    const char *name = code > -INT_MAX ? str_errno_name(-code) : NULL;
     return name != NULL ? name : "unknown";
 }
 

@@ -27,6 +27,13 @@ static bool is_absent(int code) {
     return code == ENOSYS || code == EPERM;
 }
 
+/* The kernel's call and its flags: the C library has them, and a number of its own for the call, from 2.34 on. */
+enum { CLOSE_UNSHARE = 1U << 1, CLOSE_ON_EXEC = 1U << 2 };
+
+static bool close_from(unsigned first, unsigned flags) {
+    return syscall(__NR_close_range, first, ~0U, flags) == 0;
+}
+
 int kernel_memory_file(const char *name) {
     static const char *const places[] = {"/dev/shm", "/tmp"};
     int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -87,7 +94,7 @@ static bool close_listed(int first, bool on_exec) {
 void kernel_close_from(int first, bool on_exec) {
     enum { MOST = 1 << 20 };
     struct rlimit limit = {0};
-    if (close_range((unsigned)first, ~0U, on_exec ? CLOSE_RANGE_CLOEXEC : 0) == 0) return;
+    if (close_from((unsigned)first, on_exec ? CLOSE_ON_EXEC : 0)) return;
     if (close_listed(first, on_exec)) return;
     (void)getrlimit(RLIMIT_NOFILE, &limit);
     for (int fd = first; fd < MOST && (rlim_t)fd < limit.rlim_cur; fd++)
@@ -125,11 +132,7 @@ int kernel_call_apart(void (*work)(void *context), void *context, bool descripto
 }
 
 bool kernel_part_descriptors(void) {
-#ifdef SYS_close_range
-    enum { CLOSE_UNSHARE = 1U << 1 };
-    if (syscall(SYS_close_range, ~0U, ~0U, CLOSE_UNSHARE) == 0) return true;
-#endif
-    return unshare(CLONE_FILES) == 0;
+    return close_from(~0U, CLOSE_UNSHARE) || unshare(CLONE_FILES) == 0;
 }
 
 int kernel_hold(pid_t pid) {

@@ -166,7 +166,7 @@ uint64_t str_hash(const char *bytes, size_t size) {
 }
 
 const char *str_signal(int number, char text[32]) {
-    const char *name = sigabbrev_np(number);
+    const char *name = str_signal_name(number);
     if (name != NULL)
         (void)snprintf(text, 32, "signal %d (SIG%s)", number, name);
     else

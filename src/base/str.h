@@ -34,6 +34,10 @@ enum { STR_HINT_SIZE = 96 };
 /* "; did you mean NAME?" for the end of a message, "" when no name is near; returns `text`. */
 const char *str_hint(const char *word, const char *const *names, size_t n, char text[STR_HINT_SIZE]);
 
+/* "ENOENT", and "TERM" of SIGTERM; NULL for a number that has no name. Static storage. */
+const char *str_errno_name(int number);
+const char *str_signal_name(int number);
+
 /* "signal 9 (SIGKILL)", or "signal 40" where it has no name; returns `text`. */
 const char *str_signal(int number, char text[32]);
 

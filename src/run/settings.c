@@ -104,7 +104,7 @@ static int parse_signal(const char *text, int *number, ty_error *err) {
     int64_t found = 0;
     (void)str_prefix(text, "SIG", &name);
     for (int i = 1; i < NSIG && found == 0; i++)
-        if (str_equal(sigabbrev_np(i), name)) found = i;
+        if (str_equal(str_signal_name(i), name)) found = i;
     if (found == 0) (void)str_to_int64(text, 1, SIGSYS, &found);
     for (size_t i = 0; i < ARRAY_SIZE(reserved); i++)
         if (reserved[i] == found) found = 0;
