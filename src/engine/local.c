@@ -81,7 +81,7 @@ static int start_process(const char *command, struct engine_handle *handle, ty_e
 /* A copied agent serves this run only: the copy is of this moment. */
 static int start_copied(const struct engine_agent *agent, const Wire__Start *start, int lease_fd,
                         struct engine_handle *handle, ty_error *err) {
-    struct engine_handle made;
+    struct engine_handle made = {.channel = NULL};
     if (!copy_take(&made))
         return ty_fail(err, TY_ESTART, "node %s: there is no copy of this process to fork workers from",
                        agent->node_name);
@@ -103,7 +103,7 @@ static int start_agent(const struct engine_agent *agent, int lease_fd, const cha
     start.node_name = (char *)agent->node_name;
     start.log_path = (char *)log_path;
     start.has_lease = lease_fd >= 0;
-    struct engine_handle made;
+    struct engine_handle made = {.channel = NULL};
     if (agent->copied) return start_copied(agent, &start, lease_fd, handle, err);
     while (pool_take(command, &made)) {
         if (start_send(made.channel_fd, &start, lease_fd, NULL) == 0) {
