@@ -27,7 +27,7 @@ static bool is_absent(int code) {
     return code == ENOSYS || code == EPERM;
 }
 
-/* The kernel's call and its flags: the C library has them, and a number of its own for the call, from 2.34 on. */
+/* The kernel's call and its flags; the C library has its own for both from 2.34 on. */
 enum { CLOSE_UNSHARE = 1U << 1, CLOSE_ON_EXEC = 1U << 2 };
 
 static bool close_from(unsigned first, unsigned flags) {

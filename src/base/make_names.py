@@ -1,11 +1,12 @@
-"""make_names.py OUTPUT: writes str_errno_name and str_signal_name (base/str.h), as the headers of the C library number what Python knows
-by name. The functions of glibc for these are of 2.32, and wheels run with older ones."""
+"""make_names.py OUTPUT: writes str_errno_name and str_signal_name (base/str.h), as the headers of the C library number the
+names that Python knows. The functions of glibc for these are of 2.32, and wheels run with older ones."""
 
 import errno
 import pathlib
 import signal
 import sys
 
+HEAD = '#include <errno.h>\n#include <signal.h>\n#include <stddef.h>\n\n#include "base/str.h"\n'
 FUNCTION = """
 const char *str_{kind}_name(int number) {{
     static const char *const names[] = {{
@@ -14,22 +15,16 @@ const char *str_{kind}_name(int number) {{
     return number > 0 && (size_t)number < sizeof names / sizeof names[0] ? names[number] : NULL;
 }}
 """
-
-
-def shortest(names):
-    """Of the names of one number the shortest: EAGAIN, not EWOULDBLOCK."""
-    by_number = {}
-    for name, number in sorted(names, key=lambda item: (-len(item[0]), item[0])):
-        by_number[number] = name
-    return sorted(by_number.items())
+SECOND = {"EWOULDBLOCK", "EDEADLOCK", "ENOTSUP", "SIGCLD", "SIGIO", "SIGIOT"}  # second names of a number
+UNKNOWN = {"EHWPOISON", "SIGSTKFLT"}  # to Python, or to some versions
 
 
 def function(kind, prefix, names):
-    rows = "\n".join(f'        [{name}] = "{name[len(prefix):]}",' for _, name in shortest(names))
+    rows = "\n".join(f'        [{name}] = "{name[len(prefix) :]}",' for name in sorted(set(names) - SECOND))
     return FUNCTION.format(kind=kind, rows=rows)
 
 
-numbers = [(name, getattr(errno, name)) for name in dir(errno) if name.startswith("E")]
-signals = [(item.name, int(item)) for item in signal.Signals if not item.name.startswith("SIGRT")]
-code = "#include <errno.h>\n#include <signal.h>\n#include <stddef.h>\n\n#include \"base/str.h\"\n"
-pathlib.Path(sys.argv[1]).write_text(code + function("errno", "", numbers) + function("signal", "SIG", signals))
+words = UNKNOWN.union(dir(errno), dir(signal))
+code = HEAD + function("errno", "", (word for word in words if word.startswith("E")))
+code += function("signal", "SIG", (word for word in words if word.startswith("SIG") and word[3] not in "_R"))
+pathlib.Path(sys.argv[1]).write_text(code)

@@ -1,5 +1,8 @@
 /* Words and lists in text. */
+#include <errno.h>
+#include <limits.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -170,6 +173,22 @@ static void utf8_harmless_characters(void **state) {
         assert_true(utf8_is_harmless(harmless[i]));
 }
 
+/* Of the names of one number the one that glibc gives; numbers that are none have no name. */
+static void names_of_numbers(void **state) {
+    static const int nobody[] = {0, -1, INT_MIN, INT_MAX, 4095};
+    (void)state;
+    assert_string_equal(str_errno_name(EAGAIN), "EAGAIN");
+    assert_string_equal(str_errno_name(EOPNOTSUPP), "EOPNOTSUPP");
+    assert_string_equal(str_errno_name(EHWPOISON), "EHWPOISON");
+    assert_string_equal(str_signal_name(SIGTERM), "TERM");
+    assert_string_equal(str_signal_name(SIGCHLD), "CHLD");
+    for (size_t i = 0; i < sizeof nobody / sizeof nobody[0]; i++) {
+        assert_null(str_errno_name(nobody[i]));
+        assert_null(str_signal_name(nobody[i]));
+    }
+    assert_null(str_signal_name(SIGRTMIN));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(splits_outside_brackets),
@@ -182,6 +201,7 @@ int main(void) {
         cmocka_unit_test(fnv_vectors),
         cmocka_unit_test(utf8_sequences),
         cmocka_unit_test(utf8_harmless_characters),
+        cmocka_unit_test(names_of_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
