@@ -361,10 +361,18 @@ def test_a_torch_checkpoint_holds_a_model_and_a_predictor_asks_it():
         TorchPredictor.from_checkpoint(by_state, torch.nn.Linear(2, 1)),
         TorchPredictor.from_checkpoint(Checkpoint(whole.path)),
     ):
-        assert (predictor.predict(rows) == expected).all()
+        answer = predictor.predict(rows)
+        assert list(answer) == ["predictions"] and (answer["predictions"] == expected).all()
         assert (predictor.predict({"x": rows.astype("float64")}, dtype=torch.float32)["predictions"] == expected).all()
     with pytest.raises(ValueError, match="preprocessor"):
         TorchCheckpoint.from_model(model, preprocessor=object())
+
+    class Odd(TorchPredictor):
+        def call_model(self, inputs):
+            return [super().call_model(inputs)]
+
+    with pytest.raises(ValueError, match="gives a list as 'predictions'"):
+        Odd(model).predict(rows)
 
 
 @pytest.mark.parametrize("mode", ["SYNC", "ASYNC"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import Any, Callable, Mapping
+from typing import Any, Mapping
 
 import torch
 
@@ -82,8 +82,9 @@ class TorchPredictor:
             return self.model(inputs)
 
     def predict(self, data: Any, dtype: Any = None) -> Any:
-        """What the model says to an array, to a dict of arrays, or to a data frame of pandas: in the same form. What is an array
-        alone is "predictions" in the others, as in Ray. `dtype` is that of the tensors, or a dict of it by name."""
+        """What the model says to an array, to a dict of arrays, or to a data frame of pandas: a dict of arrays, or a data frame. A
+        tensor without a name is "predictions", as in Ray. `dtype` is that of the tensors, or a dict of it by name. ValueError for a
+        model that gives anything else: `call_model` can be overridden."""
         names = getattr(data, "columns", None)
         if names is not None:
             import pandas
@@ -92,14 +93,18 @@ class TorchPredictor:
             return pandas.DataFrame({name: list(part) for name, part in self._ask(columns, dtype).items()})
         if isinstance(data, Mapping):
             return self._ask(dict(data), dtype)
-        answer = self.call_model(self._tensor(data, dtype))
-        return _each(answer, lambda part: part.cpu().numpy())
+        return self._named(self.call_model(self._tensor(data, dtype)))
 
     def _ask(self, columns: dict[str, Any], dtype: Any) -> dict[str, Any]:
         types = dtype if isinstance(dtype, Mapping) else {name: dtype for name in columns}
         tensors = {name: self._tensor(column, types.get(name)) for name, column in columns.items()}
-        answer = self.call_model(next(iter(tensors.values())) if len(tensors) == 1 else tensors)
+        return self._named(self.call_model(next(iter(tensors.values())) if len(tensors) == 1 else tensors))
+
+    def _named(self, answer: Any) -> dict[str, Any]:
         named = answer if isinstance(answer, Mapping) else {"predictions": answer}
+        for name, part in named.items():
+            if not isinstance(part, torch.Tensor):
+                raise ValueError(f"the model gives a {type(part).__name__} as {name!r}: it must be a tensor, or a dict of them")
         return {name: part.cpu().numpy() for name, part in named.items()}
 
     def _tensor(self, data: Any, dtype: Any) -> torch.Tensor:
@@ -114,7 +119,3 @@ def _stacked(column: Any) -> Any:
 
     values = column.to_numpy()
     return numpy.stack(list(values)) if values.dtype == object else values
-
-
-def _each(answer: Any, change: Callable[[torch.Tensor], Any]) -> Any:
-    return {name: change(part) for name, part in answer.items()} if isinstance(answer, Mapping) else change(answer)
