@@ -35,6 +35,7 @@ RUNS = [
     ("tpu_workers", ["2"], tpu_hosts("ab")),
     ("cluster", [], []),
     ("line", ["3"], CPUS),
+    ("data", [], CPUS),
 ]
 # These need a package: they are collected only where it is installed.
 WRAPPED = {"with_lightning": "lightning", "with_transformers": "transformers"}

@@ -49,6 +49,17 @@ class ExecutionResources:
     object_store_memory: float = 0.0
     memory: float = 0.0
 
+    def copy(
+        self,
+        cpu: float | None = None,
+        gpu: float | None = None,
+        memory: float | None = None,
+        object_store_memory: float | None = None,
+    ) -> ExecutionResources:
+        """The same but for the amounts that are given."""
+        amounts = {"cpu": cpu, "gpu": gpu, "memory": memory, "object_store_memory": object_store_memory}
+        return dataclasses.replace(self, **{name: amount for name, amount in amounts.items() if amount is not None})
+
     @classmethod
     def zero(cls) -> ExecutionResources:
         return cls()
