@@ -64,7 +64,8 @@ def outcome(place, finished):
     """Status, and what each rank wrote; only the one that failed first, if one has: the others are stopped somewhere."""
     failed = re.findall(rb"first cause: rank (\d)", finished.stderr)
     logs = max((place / "trainyard_runs").iterdir(), key=lambda path: path.stat().st_mtime_ns) / "logs"
-    return finished.returncode, [(logs / f"rank-{int(rank)}.log").read_bytes() for rank in failed or range(2)]
+    written = [logs / f"rank-{int(rank)}.log" for rank in failed or range(2)]
+    return finished.returncode, [log.read_bytes() if log.exists() else b"" for log in written]
 
 
 # Each says what a program can see of the interpreter that it runs in.
@@ -275,6 +276,48 @@ def test_a_program_that_is_gone_at_the_restart_is_told_by_python(place, run):
     )
     finished = run("auto", sys.executable, "train.py", options=["--max-failures", 1])
     assert finished.returncode == 2 and b"can't open file" in finished.stderr, finished
+
+
+def test_a_template_that_is_killed_is_made_again(place, run):
+    write(
+        place / "train.py",
+        FIRST
+        + f"""
+import glob, time
+if os.environ["TRAINYARD_ATTEMPT"] == "2":
+    print("second", {FORKED})
+    sys.exit()
+with open("pid" + os.environ["RANK"], "w") as file:
+    file.write(str(os.getpid()))
+os.rename(file.name, file.name + ".up")
+while len(glob.glob("pid*.up")) < 2:
+    time.sleep(0.01)
+if os.environ["RANK"] == "1":
+    time.sleep(60)
+workers = [int(open(name).read()) for name in glob.glob("pid*.up")]
+children = [int(pid) for name in glob.glob(f"/proc/{{os.getppid()}}/task/*/children") for pid in open(name).read().split()]
+templates = [pid for pid in children if pid not in workers]
+print("killed", len(templates), flush=True)
+for pid in templates:
+    os.kill(pid, 9)
+sys.exit(1)
+""",
+    )
+    finished = run("auto", sys.executable, "train.py", options=["--max-failures", 1])
+    assert b"killed 2" in finished.stdout and finished.stdout.count(b"second True") == 2, finished
+
+
+@pytest.mark.parametrize("imported", ["os._exit(0)", "os.kill(os.getpid(), 11)", "raise ValueError('of torch')", "time.sleep(1e9)"])
+def test_imports_that_fail_fail_in_the_worker(place, run, imported):
+    """Those that hang, hang there as well."""
+    write(place / "packages" / "torch" / "__init__.py", f"import os, time\n{imported}\n")
+    write(place / "train.py", FIRST)
+    options = ["--time-limit", "2s"] if "sleep" in imported else []
+    said = []
+    for method in ("spawn", "auto"):
+        finished = run(method, sys.executable, "train.py", options=options, set={"TRAINYARD_TEMPLATE_LIMIT": "100ms"}.items())
+        said.append(outcome(place, finished))
+    assert said[0] == said[1]
 
 
 def test_random_numbers_are_each_ranks_own(place, run):
