@@ -414,6 +414,8 @@ class RunConfig:
     grace_s: between being told to end and being ended.
     linger_s: what a worker that ended well leaves running, as an upload in the background, may go on for so long. Default 0.
     log_limit: bytes, or a text as "100MiB", that each rank's log may have: its head and its last lines are kept. Default 0: any.
+    sample: seconds from 0.1 to 60, a text as "10s", or "off": how often what the hardware says is kept in usage.db of the run.
+        Default "10s".
     time_limit_s: of the whole run.
     hang_timeout_s: a worker that is up and makes no report, collective or heartbeat for so long has failed; the stacks of all are
         saved in logs/rank-N.stack of the run first.
@@ -449,6 +451,7 @@ class RunConfig:
     grace_s: float | None = None
     linger_s: float | None = None
     log_limit: int | str | None = None
+    sample: float | str | None = None
     time_limit_s: float | None = None
     hang_timeout_s: float | None = None
     debug: int | None = None
@@ -468,6 +471,7 @@ class RunConfig:
         "grace_s",
         "linger_s",
         "log_limit",
+        "sample",
         "time_limit_s",
         "hang_timeout_s",
         "debug",

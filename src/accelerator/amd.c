@@ -65,6 +65,15 @@ static bool is_device(int64_t node) {
     return amd_type(property(node, "device_id")) != NULL || memory_of(node) >= least_memory;
 }
 
+size_t amd_render_devices(int64_t *numbers, size_t max) {
+    CLEANUP(idset_done) struct idset nodes = {0};
+    size_t n = 0;
+    if (!machine_has("/dev/kfd") || machine_numbers(NODES, "", "", true, &nodes) < 0) return 0;
+    for (int64_t node = idset_next(&nodes, -1); node != IDSET_END && n < max; node = idset_next(&nodes, node))
+        if (is_device(node)) numbers[n++] = property(node, "drm_render_minor");
+    return n;
+}
+
 /* What the environment shows of the devices; `*value` is NULL for all of them. */
 static int read_visible(const char **value, ty_error *err) {
     const char *hip = getenv("HIP_VISIBLE_DEVICES"), *cuda = getenv("CUDA_VISIBLE_DEVICES");

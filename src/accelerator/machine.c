@@ -27,12 +27,21 @@ bool machine_has(const char *path) {
     return locate(path, real, sizeof real) && access(real, F_OK) == 0;
 }
 
-bool machine_read(const char *path, char *text, size_t size) {
+static ssize_t read_at_once(const char *path, char *text, size_t size) {
     char real[MACHINE_PATH_SIZE];
-    if (!locate(path, real, sizeof real)) return false;
+    if (!locate(path, real, sizeof real)) return -1;
     CLEANUP_FD int fd = open(real, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return false;
-    ssize_t got = read(fd, text, size);
+    return fd < 0 ? -1 : read(fd, text, size);
+}
+
+bool machine_read_some(const char *path, char *text, size_t size) {
+    ssize_t got = read_at_once(path, text, size - 1);
+    text[got > 0 ? got : 0] = '\0';
+    return got > 0;
+}
+
+bool machine_read(const char *path, char *text, size_t size) {
+    ssize_t got = read_at_once(path, text, size);
     if (got < 0 || (size_t)got >= size) return false;
     while (got > 0 && isspace((unsigned char)text[got - 1]))
         got--;

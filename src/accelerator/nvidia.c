@@ -57,9 +57,13 @@ static bool find_all(struct nvml *nvml) {
            find(nvml, "nvmlDeviceGetMemoryInfo", &nvml->memory);
 }
 
-static bool open_nvml(struct nvml *nvml) {
+void *nvidia_library(void) {
     const char *name = getenv("TRAINYARD_NVML_LIBRARY");
-    nvml->library = dlopen(name == NULL || name[0] == '\0' ? "libnvidia-ml.so.1" : name, RTLD_NOW | RTLD_LOCAL);
+    return dlopen(name == NULL || name[0] == '\0' ? "libnvidia-ml.so.1" : name, RTLD_NOW | RTLD_LOCAL);
+}
+
+static bool open_nvml(struct nvml *nvml) {
+    nvml->library = nvidia_library();
     if (nvml->library == NULL) return false;
     if (find_all(nvml) && nvml->init() == 0) return true;
     (void)dlclose(nvml->library);

@@ -59,6 +59,12 @@ void inventory_done(struct inventory *inventory);
 /* `ids` joined by commas; false when memory is short. */
 bool join_ids(const char *const *ids, size_t n, struct buffer *out);
 
+/* NVML as dlopen gives it, not initialised; NULL when there is none. */
+void *nvidia_library(void);
+/* The render devices (/dev/dri/renderDN) of AMD's devices, in the order in which they are counted, `max` at
+ * most; how many. */
+size_t amd_render_devices(int64_t *numbers, size_t max);
+
 /* The type of a PCI device id (1.6), or NULL. */
 const char *amd_type(int64_t device_id);
 /* "rngd+" -> "FURIOSA_RNGDPLUS" (1.3). */
@@ -90,6 +96,8 @@ enum { MACHINE_PATH_SIZE = PATH_MAX };
 bool machine_has(const char *path);
 /* The text of a small file without the white space at its end; false when it cannot be read or does not fit. */
 bool machine_read(const char *path, char *text, size_t size);
+/* The beginning of a file, as much as fits; false when it cannot be read, or is empty. */
+bool machine_read_some(const char *path, char *text, size_t size);
 /* A whole number as /sys writes it, decimal or 0x hexadecimal. */
 bool machine_read_number(const char *path, int64_t *number);
 /* Last part of the path that a link points to ("0000:3b:00.0"); false when it is no link. */

@@ -153,6 +153,7 @@ void attempt_begin(struct node_run *run, const Wire__Launch *body) {
     run->channels.run_path = run->launch.body->run_path;
     run->channels.attempt = body->attempt;
     signals_watch_preemption(run);
+    sampling_begin(&run->sampling, body->sample, &run->workers, &run->n_workers);
     hang_begin(&run->hang, workers, body->n_workers, body->hang_timeout);
     if (run->service->leased && body->storage[0] != '\0') {
         run->way = START_PREPARING;

@@ -32,6 +32,8 @@ static void stop_loop(void *context) {
  * one. */
 static void say_bye(struct node_run *run) {
     if (run->logs.given_up) run->keep = false; /* its thread does not end */
+    if (run->sampling.pid > 0)
+        run->keep = false; /* nor does that process: another run would take it for its own */
     if (run->lease_fd >= 0 && !run->lost) (void)close(TAKE_FD(run->lease_fd));
     if (run->outbox.channel != NULL && run->keep) channel_pause(run->outbox.channel, true);
     Wire__Bye bye = WIRE__BYE__INIT;
@@ -113,6 +115,7 @@ static void turn_ended(void *context) {
 
 void node_run_end(struct node_run *run, enum worker_process_stop how) {
     run->ending = true;
+    sampling_end(&run->sampling);
     attempt_stop(run, how);
 }
 
@@ -247,6 +250,9 @@ static int open_run(struct node_run *run, ty_error *err) {
     run->hang = (struct hang){.loop = run->loop, .found = on_hung, .context = run};
     run->stacks = (struct stacks){.loop = run->loop, .logs = &run->logs, .done = on_stacks, .context = run};
     run->sweep.template = run->service->template;
+    run->sampling = (struct sampling){
+        .loop = run->loop, .outbox = &run->outbox, .node_name = run->service->start->node_name, .fd = -1};
+    run->sweep.sampling = &run->sampling;
     run->sweep.left = on_left;
     run->sweep.waited = waited;
     run->sweep.ended = swept;
@@ -289,6 +295,7 @@ static bool close_run(struct node_run *run) {
     wire__launch__free_unpacked(run->next, NULL);
     worker_channels_done(&run->channels);
     stacks_cancel(&run->stacks);
+    sampling_end(&run->sampling);
     free(run->preemption);
     node_sweep_done(&run->sweep);
     node_storage_done(&run->storage);

@@ -19,6 +19,7 @@
 #include "agent/hang.h"
 #include "agent/logs.h"
 #include "agent/node_storage.h"
+#include "agent/sampling.h"
 #include "agent/stacks.h"
 #include "agent/template/template.h"
 #include "agent/worker_process.h"
@@ -45,6 +46,7 @@ enum sweep_state {
 struct node_sweep {
     struct loop *loop;
     const struct template *template; /* its two processes are no leftovers */
+    const struct sampling *sampling; /* nor is its process */
     /* None of them is called from within a call of ours. */
     void (*left)(void *context, const struct idset *pids); /* of a good end: perhaps none */
     void (*waited)(void *context);                         /* of node_sweep_wait */
@@ -110,6 +112,7 @@ struct node_run {
     struct node_sweep sweep;
     struct hang hang;
     struct stacks stacks;
+    struct sampling sampling;
     char *preemption; /* owned: what workers are told of it; NULL without */
     struct loop_signal child_signal, stop_signals[2], preempt_signal;
     struct loop_watch parent; /* readable once the process that started this one is gone */

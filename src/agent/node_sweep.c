@@ -47,23 +47,27 @@ static void read_processes(struct process_table *table) {
     if (table->n > 0) qsort(table->items, table->n, sizeof *table->items, compare_pids);
 }
 
-/* Any child, living or not, beside the template's two processes. The kernel's own list of children is exact
+/* The agent's own, which outlive attempts. */
+static bool is_kept(const struct node_sweep *sweep, pid_t pid) {
+    return template_owns(sweep->template, pid) || sampling_owns(sweep->sampling, pid);
+}
+
+/* Any child, living or not, beside the agent's own three processes. The kernel's own list of children is exact
  * here: they come first in it as long as nothing older is left, and while an entry lives, the one behind it
  * is found without counting. */
 static bool has_children(const struct node_sweep *sweep) {
-    const struct template *template = sweep->template;
-    pid_t first[3];
+    pid_t first[4];
     if (!process_has_children()) return false;
-    if (!template_lives(template)) return true;
+    if (!template_lives(sweep->template) && sweep->sampling->pid <= 0) return true;
     int n = process_children(getpid(), first, ARRAY_SIZE(first));
     for (int i = 0; i < n; i++)
-        if (!template_owns(template, first[i])) return true;
+        if (!is_kept(sweep, first[i])) return true;
     if (n >= 0) return false;
     struct process_table table = {0};
     bool found = false;
     read_processes(&table);
     for (size_t i = 0; i < table.n && !found; i++)
-        found = table.items[i].parent == getpid() && !template_owns(template, table.items[i].pid);
+        found = table.items[i].parent == getpid() && !is_kept(sweep, table.items[i].pid);
     free(table.items);
     return found;
 }
@@ -73,15 +77,15 @@ static struct relative *find(const struct process_table *table, pid_t pid) {
     return table->n == 0 ? NULL : bsearch(&key, table->items, table->n, sizeof key, compare_pids);
 }
 
-/* A descendant of this process, but for the template and what is below it: its ancestors are followed up to
+/* A descendant of this process, but for what is kept and what is below it: its ancestors are followed up to
  * one that is known, and then all of them are. While they are, they count as others', so that a pid used
  * again meanwhile closes no circle. */
-static bool is_ours(const struct process_table *table, const struct template *template,
+static bool is_ours(const struct process_table *table, const struct node_sweep *sweep,
                     struct relative *process) {
     struct relative *top = process;
     for (; top != NULL && top->kin == UNKNOWN; top = find(table, top->parent)) {
         top->kin = OTHERS;
-        if (template_owns(template, top->pid)) break;
+        if (is_kept(sweep, top->pid)) break;
         if (top->parent == getpid()) {
             top->kin = OURS;
             break;
@@ -97,7 +101,7 @@ static void end_descendants(struct node_sweep *sweep) {
     struct process_table table = {0};
     read_processes(&table);
     for (size_t i = 0; i < table.n; i++)
-        if (is_ours(&table, sweep->template, &table.items[i])) {
+        if (is_ours(&table, sweep, &table.items[i])) {
             pid_t pid = table.items[i].pid;
             bool known = idset_has(&sweep->found, pid);
             if (!known) {
@@ -122,7 +126,7 @@ static void tell(const struct node_sweep *sweep) {
     read_processes(&table);
     for (size_t i = 0; i < table.n; i++) {
         pid_t pid = table.items[i].pid;
-        if (!is_ours(&table, sweep->template, &table.items[i])) continue;
+        if (!is_ours(&table, sweep, &table.items[i])) continue;
         if (process_read(pid, &process) && process.state != 'Z' && !process.ending) (void)idset_add(&left, pid);
     }
     free(table.items);

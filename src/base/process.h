@@ -15,8 +15,9 @@ struct process {
     char state;     /* the letter as in ps, 'T' for stopped */
     bool ending;    /* it exits, or dumps its core */
     int end_signal; /* that tells its parent of its end; 0: none, as for what the parent calls apart (kernel.h) */
-    uint64_t started; /* in the kernel's ticks since the boot, as process_clock */
-    uint64_t ticks;   /* processor time that it, and children that it waited for, have used */
+    uint64_t started;  /* in the kernel's ticks since the boot, as process_clock */
+    uint64_t resident; /* pages in memory */
+    uint64_t ticks;    /* processor time that it, and children that it waited for, have used */
 };
 
 /* One process. Never waits for it. False, and all is 0, when there is none (or its stat cannot be read). */

@@ -23,7 +23,7 @@ int checkpoint_check_name(const char *name, ty_error *err) {
     if (plain && mark_is_reserved(name))
         return ty_fail(err, TY_EUSAGE,
                        "the checkpoint name \"%.80s\" is not usable: " LOGS_NAME
-                       " and all that begins with " JOURNAL_NAME " are the run's own files",
+                       " and all that begins with " JOURNAL_NAME " or " USAGE_NAME " are the run's own files",
                        name);
     if (plain) return 0;
     return ty_fail(err, TY_EUSAGE,

@@ -75,5 +75,6 @@ void mark_trash_name(uint64_t number, char name[CHECKPOINT_NAME_SIZE + 16]) {
 }
 
 bool mark_is_reserved(const char *name) {
-    return str_equal(name, LOGS_NAME) || str_equal(name, LOCK_NAME) || str_prefix(name, JOURNAL_NAME, NULL);
+    return str_equal(name, LOGS_NAME) || str_equal(name, LOCK_NAME) || str_prefix(name, JOURNAL_NAME, NULL) ||
+           str_prefix(name, USAGE_NAME, NULL);
 }

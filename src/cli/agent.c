@@ -15,6 +15,7 @@
 #include "engine/branches.h"
 #include "engine/join_node.h"
 #include "engine/rendezvous.h"
+#include "usage/usage.h"
 
 static int fail(const ty_error *err) {
     terminal_error("agent", err->message);
@@ -68,6 +69,7 @@ int command_agent_main(int argc, char **argv) {
     if (plain && str_equal(argv[1], "--channel-fd") && str_to_int64(argv[2], 0, INT_MAX, &channel))
         return agent_main((int)channel, (pid_t)copy);
     if (argc > 1 && str_equal(argv[1], "--stacks")) return stack_save_main(argc - 1, argv + 1);
+    if (argc > 1 && str_equal(argv[1], "--sample")) return usage_sampler_main(argc - 1, argv + 1);
     if (argc > 1 && str_equal(argv[1], "--rendezvous")) return join(argc, argv);
     if (argc > 2 && str_equal(argv[1], "--branches"))
         return branches_main(argv[2], argc > 3 && str_equal(argv[3], "--copy"));

@@ -23,8 +23,9 @@
 #include "view/ranks.h"
 #include "view/runs.h"
 #include "view/series.h"
+#include "view/usage.h"
 
-enum { TOP_LOOK_MS = 1000, TOP_METRICS = 4, TOP_RANKS = 64 };
+enum { TOP_LOOK_MS = 1000, TOP_METRICS = 4, TOP_RANKS = 64, TOP_NODES = 16 };
 
 struct top_options {
     bool once;
@@ -169,6 +170,51 @@ static int put_ranks(struct top_view *top, struct buffer *out, ty_error *err) {
     return 0;
 }
 
+/* The values of one device, or of the node (-1), that a person looks at first. */
+static void put_usage(const struct view_usage_node *node, int device, struct buffer *out) {
+    static const enum usage_what of_node[] = {USAGE_NODE_CPU, USAGE_NODE_MEMORY, USAGE_NODE_RECEIVE,
+                                              USAGE_NODE_TRANSMIT};
+    static const enum usage_what of_device[] = {USAGE_DEVICE_UTILIZATION, USAGE_DEVICE_MEMORY,
+                                                USAGE_DEVICE_POWER,       USAGE_DEVICE_TEMPERATURE,
+                                                USAGE_DEVICE_CLOCK,       USAGE_DEVICE_LIMITED};
+    static const char *const heads[] = {"cpu ", "mem ", "in ", "out "};
+    const enum usage_what *what = device < 0 ? of_node : of_device;
+    size_t n = device < 0 ? ARRAY_SIZE(of_node) : ARRAY_SIZE(of_device);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < node->n; k++) {
+            const struct view_usage_last *item = &node->items[k];
+            bool idle = item->what == USAGE_DEVICE_LIMITED && item->value == 0;
+            if (item->what != what[i] || item->number != device || idle) continue;
+            buffer_printf(out, "  %s", device < 0 ? heads[i] : "");
+            view_usage_text(item->what, view_usage_shown(item), out);
+        }
+    buffer_char(out, '\n');
+}
+
+/* Nothing where nothing was sampled. */
+static int put_hardware(const struct top_view *top, bool runs, struct buffer *out) {
+    struct view_usage usage;
+    int result = view_usage_read(top->path, runs ? clock_wall() : 0, &usage, NULL);
+    for (size_t i = 0; result == 0 && i < usage.n && i < TOP_NODES; i++) {
+        const struct view_usage_node *node = &usage.nodes[i];
+        int last = -1;
+        buffer_text(out, "  ");
+        utf8_escape(node->name, strlen(node->name), out);
+        if (node->stale) buffer_text(out, "  (stale)");
+        put_usage(node, -1, out);
+        for (size_t k = 0; k < node->n; k++) { /* in the order of their numbers */
+            if (usage_table[node->items[k].what].scope != USAGE_OF_DEVICE || node->items[k].number <= last)
+                continue;
+            last = node->items[k].number;
+            buffer_printf(out, "    GPU %d", last);
+            put_usage(node, last, out);
+        }
+    }
+    if (result == 0 && usage.n > TOP_NODES) buffer_printf(out, "  and %zu nodes more\n", usage.n - TOP_NODES);
+    if (result == 0) view_usage_done(&usage);
+    return result == -ENOMEM ? result : 0;
+}
+
 static void put_head(const struct top_view *top, const struct view_summary *summary, struct buffer *out) {
     buffer_text(out, "run ");
     utf8_escape(top->name, strlen(top->name), out);
@@ -192,7 +238,9 @@ static int run_frame(struct top_view *top, bool ascii, struct buffer *out, ty_er
     int result = view_summary_read(top->name, top->path, &summary, err);
     if (result < 0) return result;
     put_head(top, &summary, out);
+    bool runs = summary.ended == 0;
     view_summary_done(&summary);
+    if (put_hardware(top, runs, out) < 0) return ty_fail_memory(err);
     result = put_sparklines(top, ascii, out, err);
     return result < 0 ? result : put_ranks(top, out, err);
 }
@@ -263,6 +311,11 @@ static int print_json(struct top_view *top, ty_error *err) {
         if (result < 0) return result;
         buffer_printf(&text, "{\"run\": %s, \"ranks\": ", run != NULL ? run : "null");
         view_ranks_encode(&ranks, 0, TOP_RANKS, &text);
+        struct view_usage usage = {0};
+        (void)view_usage_read(top->path, 0, &usage, NULL); /* none may have been kept */
+        buffer_text(&text, ", \"usage\": ");
+        view_usage_encode(&usage, NULL, &text);
+        view_usage_done(&usage);
         buffer_char(&text, '}');
         view_ranks_done(&ranks);
     }

@@ -410,6 +410,9 @@ static void on_message(void *context, const Wire__Message *message) {
     case WIRE__MESSAGE__BODY_TAKEN:
         carried_taken(peer, message->taken);
         break;
+    case WIRE__MESSAGE__BODY_USAGE:
+        usage_take(peer, message->usage);
+        break;
     case WIRE__MESSAGE__BODY_FED:
         input_taken(&run->input, message->fed->rank, message->fed->size);
         if (message->fed->closed) input_left(&run->input, message->fed->rank);

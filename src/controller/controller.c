@@ -45,6 +45,7 @@ static void lose(struct ty_run *run) {
     run->phase = PHASE_OVER;
     run->storage.held = true;
     records_abandon(run->records, &run->error);
+    storage_hold(usage_storage(run), true);
     storage_hold(checkpoints_storage(run->checkpoints), true);
     for (uint32_t node = 0; node < run->agents.n; node++)
         peer_lose(&run->agents.peers[node]);
@@ -123,6 +124,7 @@ static void tell_log(void *context, enum log_level level, const char *subsystem,
 static void destroy(struct ty_run *run) {
     if ((run->events.wanted & 1u << EVENTS_LOG) != 0) log_set_sink(NULL, NULL);
     checkpoints_close(run->checkpoints, 0);
+    usage_close(run);
     records_close(run->records, 0);
     prepare_done(&run->prepared);
     run_lock_release(run->lock, run->storage.held);

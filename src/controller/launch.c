@@ -258,6 +258,7 @@ static void fill_message(const struct launch *launch, Wire__Launch *message) {
     message->hang_timeout = request->settings.hang_timeout;
     message->linger = request->settings.linger;
     message->by_fields = request->settings.face == FACE_FIELDS;
+    message->sample = request->settings.sample;
     message->log_limit = request->settings.log_limit;
     message->preempt_signal = preempt_signal_of(request);
     message->report_base = run_report_base(run->core);

@@ -100,6 +100,7 @@ static int open_journal(struct ty_run *run, ty_error *err) {
     int lock = run_lock_fd(run->lock);
     result = records_open(&journal, run->path, lock, &run->records, err);
     if (result < 0) journal_close(journal);
+    if (result >= 0) result = usage_open(run, err);
     if (result >= 0 && past) result = read_past(run, err);
     if (result >= 0 && run->id[0] == '\0') result = draw_digits(run->id, 8, err);
     if (result < 0) return result;

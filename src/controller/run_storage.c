@@ -69,6 +69,7 @@ void run_storage_linger(struct ty_run *run) {
 
 void run_storage_commit(struct ty_run *run) {
     records_commit(run->records);
+    usage_commit(run);
     /* A journal that cannot be written does not stop the training; the run's end tells it. Another attempt
      * would be on no record, nor would its checkpoints. */
     const ty_error *error = records_error(run->records);
@@ -129,7 +130,8 @@ void run_storage_watch(struct ty_run *run) {
 
 /* The watches are started once, to rest: later that takes no memory. */
 int run_storage_open(struct ty_run *run, ty_error *err) {
-    struct storage *storages[] = {checkpoints_storage(run->checkpoints), records_storage(run->records)};
+    struct storage *storages[] = {checkpoints_storage(run->checkpoints), records_storage(run->records),
+                                  usage_storage(run)};
     run->storage.timer = (struct loop_timer){.callback = on_timer, .context = run};
     run->storage.linger_timer = (struct loop_timer){.callback = on_linger_timer, .context = run};
     for (size_t i = 0; i < ARRAY_SIZE(run->storage.watches); i++) {

@@ -211,6 +211,15 @@ void interrupt_by_force(struct ty_run *run);
 /* The agent of a node was told to end by that signal. */
 void interrupt_node(struct ty_run *run, uint32_t node, int signal_number);
 
+/* -- usage.c: samples of the hardware, to usage.db by a thread of their own; lost where it does not keep up */
+
+struct usage_keeper; /* opaque */
+int usage_open(struct ty_run *run, ty_error *err);
+void usage_take(struct peer *peer, const Wire__Usage *usage);
+void usage_commit(struct ty_run *run); /* what came in this turn is on its way */
+struct storage *usage_storage(const struct ty_run *run);
+void usage_close(struct ty_run *run); /* writes what is gathered, unless the storage hangs */
+
 /* -- run_storage.c: the threads at work on the run's files, and on its journal */
 
 struct storage_watch {
@@ -220,7 +229,7 @@ struct storage_watch {
 };
 
 struct run_storage {
-    struct storage_watch watches[2];
+    struct storage_watch watches[3];
     struct loop_timer timer;        /* to tell of what hangs */
     struct loop_timer linger_timer; /* the run has ended, and waits no longer */
     bool held;                      /* an agent's logs hang, and so the storage is kept clear of */
@@ -333,6 +342,7 @@ struct ty_run {
     /* What is kept of it. */
     struct records *records;
     struct checkpoints *checkpoints;
+    struct usage_keeper *usage;
     struct events events;
     struct run_replay replay; /* of all that happened, also before a resume */
 

@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/module.h"
 #include "journal/journal_module.h"
+#include "journal/usage_db.h"
 
 static _Atomic(const struct journal_module *) loaded;
 
@@ -134,4 +135,32 @@ int journal_count_reports(struct journal *journal, uint64_t *count, nanoseconds 
 
 int journal_last_number(struct journal *journal, uint64_t *number, ty_error *err) {
     return loaded->last_number(journal, number, err);
+}
+
+/* -- samples of the hardware */
+
+int usage_db_open(const char *run_path, struct journal **db, ty_error *err) {
+    const struct journal_module *module = load(err);
+    if (module == NULL) return ty_wrap(err, "cannot open usage.db of %s", run_path);
+    return module->usage_open(run_path, db, err);
+}
+
+int usage_db_read(const char *run_path, int (*read)(void *context, struct journal *db, ty_error *err),
+                  void *context, ty_error *err) {
+    const struct journal_module *module = load(err);
+    if (module == NULL) return ty_wrap(err, "cannot open usage.db of %s", run_path);
+    return module->usage_read(run_path, read, context, err);
+}
+
+int usage_db_add(struct journal *db, const char *node, const struct usage_sample *sample, ty_error *err) {
+    return loaded->usage_add(db, node, sample, err);
+}
+
+int usage_db_thin(struct journal *db, nanoseconds now, int64_t most_bytes, ty_error *err) {
+    return loaded->usage_thin(db, now, most_bytes, err);
+}
+
+int usage_db_each(struct journal *db, const struct usage_query *query,
+                  int (*each)(void *context, const struct usage_row *row), void *context, ty_error *err) {
+    return loaded->usage_each(db, query, each, context, err);
 }

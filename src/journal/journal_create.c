@@ -16,13 +16,15 @@
  * would spend a transaction of its own on them. */
 enum { WRITE_VERSION = 18, READ_VERSION = 19, WRITTEN_AHEAD = 2 };
 
-static unsigned char *build_image(size_t *size) {
+static unsigned char *build_image(const struct journal_form *form, size_t *size) {
     sqlite3 *db = NULL;
     sqlite3_int64 bytes = 0;
     unsigned char *image = NULL;
     int rc = sqlite3_open_v2(":memory:", &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
                              NULL);
-    if (rc == SQLITE_OK) rc = sqlite3_exec(db, "BEGIN;" JOURNAL_SCHEMA "COMMIT", NULL, NULL, NULL);
+    if (rc == SQLITE_OK) rc = sqlite3_exec(db, "BEGIN", NULL, NULL, NULL);
+    if (rc == SQLITE_OK) rc = sqlite3_exec(db, form->schema, NULL, NULL, NULL);
+    if (rc == SQLITE_OK) rc = sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
     if (rc == SQLITE_OK) image = sqlite3_serialize(db, "main", &bytes, 0);
     (void)sqlite3_close(db);
     if (image != NULL) image[WRITE_VERSION] = image[READ_VERSION] = WRITTEN_AHEAD;
@@ -66,9 +68,9 @@ static int publish_beside(const char *path, const void *image, size_t size) {
     return result;
 }
 
-int journal_create(const char *path, ty_error *err) {
+int journal_create(const struct journal_form *form, const char *path, ty_error *err) {
     size_t size;
-    unsigned char *image = build_image(&size);
+    unsigned char *image = build_image(form, &size);
     if (image == NULL) return ty_fail_memory(err);
     int result = publish_nameless(path, image, size);
     if (result == -EOPNOTSUPP) result = publish_beside(path, image, size);

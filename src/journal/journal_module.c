@@ -56,14 +56,23 @@ int sqlite_fail(struct journal *journal, int rc, const char *verb, ty_error *err
     return ty_fail(err, code, "cannot %s %s: %s", verb, journal->path, why);
 }
 
+const struct journal_form journal_of_run = {.name = "run.db",
+                                            .what = "the journal of a run",
+                                            .schema = JOURNAL_SCHEMA,
+                                            .tables = "'events', 'reports', 'checkpoints'",
+                                            .application = 0x54596a6e,
+                                            .version = 1,
+                                            .n_tables = 3};
+
 static int check_version(struct journal *journal, sqlite3_stmt *look, ty_error *err) {
     int application = sqlite3_column_int(look, 0), version = sqlite3_column_int(look, 1);
     int tables = sqlite3_column_int(look, 2);
-    if (application != JOURNAL_APPLICATION || (version == JOURNAL_VERSION && tables != JOURNAL_TABLES))
-        return ty_fail(err, TY_ECORRUPT, "%s is not the journal of a run", journal->path);
-    if (version != JOURNAL_VERSION)
+    const struct journal_form *form = journal->form;
+    if (application != form->application || (version == form->version && tables != form->n_tables))
+        return ty_fail(err, TY_ECORRUPT, "%s is not %s", journal->path, form->what);
+    if (version != form->version)
         return ty_fail(err, TY_EVERSION, "%s is a journal of version %d; this trainyard %s reads version %d",
-                       journal->path, version, TY_VERSION, JOURNAL_VERSION);
+                       journal->path, version, TY_VERSION, form->version);
     return 0;
 }
 
@@ -72,11 +81,13 @@ static int check_version(struct journal *journal, sqlite3_stmt *look, ty_error *
 static int read_version(struct journal *journal, int *rc, ty_error *err) {
     sqlite3_stmt *look = NULL;
     int result = -1;
-    *rc = sqlite3_prepare_v2(
-        journal->db,
-        "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master WHERE " JOURNAL_IS_TABLE
-        ") FROM pragma_application_id, pragma_user_version",
-        -1, &look, NULL);
+    char sql[320];
+    (void)snprintf(sql, sizeof sql,
+                   "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master WHERE "
+                   "type = 'table' AND rootpage > 0 AND name IN (%s)) FROM pragma_application_id, "
+                   "pragma_user_version",
+                   journal->form->tables);
+    *rc = sqlite3_prepare_v2(journal->db, sql, -1, &look, NULL);
     if (*rc == SQLITE_OK) *rc = sqlite3_step(look);
     if (*rc == SQLITE_ROW)
         result = check_version(journal, look, err);
@@ -95,7 +106,8 @@ static void close_database(struct journal *journal) {
                                    &journal->update_checkpoint,
                                    &journal->delete_checkpoint,
                                    &journal->find_report,
-                                   &journal->reports_between};
+                                   &journal->reports_between,
+                                   &journal->insert_sample};
     for (size_t i = 0; i < ARRAY_SIZE(statements); i++)
         (void)sqlite3_finalize(TAKE(*statements[i]));
     (void)sqlite3_close(TAKE(journal->db));
@@ -197,7 +209,7 @@ static int open_in_mode(struct journal *journal, enum journal_mode mode, ty_erro
     struct stat status;
     if (mode == JOURNAL_CREATE) {
         if (access(journal->path, F_OK) < 0) remove_parts(journal->path, false);
-        int result = journal_create(journal->path, err);
+        int result = journal_create(journal->form, journal->path, err);
         if (result < 0) return result;
     } else if (stat(journal->path, &status) < 0) {
         return ty_fail(err, -errno, "cannot open %s: %s", journal->path, strerror(errno));
@@ -207,10 +219,12 @@ static int open_in_mode(struct journal *journal, enum journal_mode mode, ty_erro
     return mode == JOURNAL_READ ? open_reader(journal, err) : open_writer(journal, mode == JOURNAL_CREATE, err);
 }
 
-static int module_open(const char *run_path, enum journal_mode mode, struct journal **journal, ty_error *err) {
+int journal_open_form(const struct journal_form *form, const char *run_path, enum journal_mode mode,
+                      struct journal **journal, ty_error *err) {
     struct journal *made = calloc(1, sizeof *made);
     if (made == NULL) return ty_fail_memory(err);
-    if (asprintf(&made->path, "%s/run.db", run_path) < 0) {
+    made->form = form;
+    if (asprintf(&made->path, "%s/%s", run_path, form->name) < 0) {
         free(made);
         return ty_fail_memory(err);
     }
@@ -223,10 +237,15 @@ static int module_open(const char *run_path, enum journal_mode mode, struct jour
     return 0;
 }
 
-static int read_once(const char *run_path, int (*read)(void *context, struct journal *journal, ty_error *err),
-                     void *context, bool *right, ty_error *err) {
+static int module_open(const char *run_path, enum journal_mode mode, struct journal **journal, ty_error *err) {
+    return journal_open_form(&journal_of_run, run_path, mode, journal, err);
+}
+
+static int read_once(const struct journal_form *form, const char *run_path,
+                     int (*read)(void *context, struct journal *journal, ty_error *err), void *context,
+                     bool *right, ty_error *err) {
     struct journal *journal = NULL;
-    int result = module_open(run_path, JOURNAL_READ, &journal, err);
+    int result = journal_open_form(form, run_path, JOURNAL_READ, &journal, err);
     *right = result < 0;
     if (result < 0) return result;
     result = read(context, journal, err);
@@ -235,15 +254,21 @@ static int read_once(const char *run_path, int (*read)(void *context, struct jou
     return result;
 }
 
-static int module_read(const char *run_path, int (*read)(void *context, struct journal *journal, ty_error *err),
-                       void *context, ty_error *err) {
+int journal_read_form(const struct journal_form *form, const char *run_path,
+                      int (*read)(void *context, struct journal *journal, ty_error *err), void *context,
+                      ty_error *err) {
     for (int tries = 0; tries < READINGS; tries++) {
         bool right = false;
-        int result = read_once(run_path, read, context, &right, err);
+        int result = read_once(form, run_path, read, context, &right, err);
         if (right) return result;
     }
-    return ty_fail(err, -EBUSY, "%s/run.db is busy: it was written during each of %d readings; try again",
-                   run_path, READINGS);
+    return ty_fail(err, -EBUSY, "%s/%s is busy: it was written during each of %d readings; try again", run_path,
+                   form->name, READINGS);
+}
+
+static int module_read(const char *run_path, int (*read)(void *context, struct journal *journal, ty_error *err),
+                       void *context, ty_error *err) {
+    return journal_read_form(&journal_of_run, run_path, read, context, err);
 }
 
 int journal_renew(struct journal *journal) {
@@ -275,6 +300,11 @@ __attribute__((visibility("default"))) const struct journal_module trainyard_jou
     .forget_checkpoint = module_forget_checkpoint,
     .checkpoint_metrics = module_checkpoint_metrics,
     .commit = module_commit,
+    .usage_open = module_usage_open,
+    .usage_read = module_usage_read,
+    .usage_add = module_usage_add,
+    .usage_thin = module_usage_thin,
+    .usage_each = module_usage_each,
     .each_event = module_each_event,
     .each_report = module_each_report,
     .each_report_between = module_each_report_between,

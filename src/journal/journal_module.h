@@ -5,6 +5,7 @@
 #define JOURNAL_JOURNAL_MODULE_H
 
 #include "journal/journal.h"
+#include "journal/usage_db.h"
 
 struct journal_module {
     const char *version;
@@ -35,6 +36,13 @@ struct journal_module {
                        ty_error *err);
     int (*count_reports)(struct journal *journal, uint64_t *count, nanoseconds *first, ty_error *err);
     int (*last_number)(struct journal *journal, uint64_t *number, ty_error *err);
+    int (*usage_open)(const char *run_path, struct journal **db, ty_error *err);
+    int (*usage_read)(const char *run_path, int (*read)(void *context, struct journal *db, ty_error *err),
+                      void *context, ty_error *err);
+    int (*usage_add)(struct journal *db, const char *node, const struct usage_sample *sample, ty_error *err);
+    int (*usage_thin)(struct journal *db, nanoseconds now, int64_t most_bytes, ty_error *err);
+    int (*usage_each)(struct journal *db, const struct usage_query *query,
+                      int (*each)(void *context, const struct usage_row *row), void *context, ty_error *err);
 };
 
 extern const struct journal_module trainyard_journal;

@@ -34,11 +34,19 @@ int journal_look(const char *path, struct journal_look *look, ty_error *err);
 /* Whether it looks the same now: what was read since, but for a log that grew, is what was there. */
 bool journal_look_stays(const struct journal_look *look, const char *path);
 
-/* The tables of run.db; docs/journal.md tells what is in them. */
+/* What makes a database ours: run.db, the journal, and usage.db, samples of the hardware. `file` and other
+ * readers tell by its application id whose it is; the version grows with every change of its tables. */
+struct journal_form {
+    const char *name;   /* of the file */
+    const char *what;   /* "the journal of a run" */
+    const char *schema; /* sets both numbers, and makes the tables */
+    const char *tables; /* of a row of SQLite's list of what is in a database: it is one of them */
+    int application, version, n_tables;
+};
 
-/* "TYjn"; `file` and other readers tell by it whose database this is. The version grows with every change of
- * the tables. */
-enum { JOURNAL_APPLICATION = 0x54596a6e, JOURNAL_VERSION = 1, JOURNAL_TABLES = 3 };
+extern const struct journal_form journal_of_run, journal_of_usage;
+
+/* The tables of run.db; docs/journal.md tells what is in them. */
 
 #define JOURNAL_SCHEMA                                                                                      \
     "PRAGMA application_id = 1415146094;"                                                                   \
@@ -50,8 +58,14 @@ enum { JOURNAL_APPLICATION = 0x54596a6e, JOURNAL_VERSION = 1, JOURNAL_TABLES = 3
     "CREATE TABLE checkpoints(number INTEGER PRIMARY KEY, time INTEGER NOT NULL, attempt INTEGER NOT NULL," \
     " name TEXT NOT NULL, metrics TEXT);"
 
-/* Of a row of SQLite's list of what is in a database. */
-#define JOURNAL_IS_TABLE "type = 'table' AND rootpage > 0 AND name IN ('events', 'reports', 'checkpoints')"
+/* Those of usage.db, "TYus": docs/seeing.md. A row is a sample (span 0), or all samples of a time (span, in
+ * ms). */
+#define USAGE_SCHEMA                                                                         \
+    "PRAGMA application_id = 1415148915;"                                                    \
+    "PRAGMA user_version = 1;"                                                               \
+    "CREATE TABLE samples(span INTEGER NOT NULL, time INTEGER NOT NULL, node TEXT NOT NULL," \
+    " what TEXT NOT NULL, number INTEGER NOT NULL, n INTEGER NOT NULL, min REAL NOT NULL,"   \
+    " mean REAL NOT NULL, max REAL NOT NULL, PRIMARY KEY(span DESC, time, node, what, number)) WITHOUT ROWID;"
 
 /* The files of a journal as SQLite sees them: two file layers (VFS) over the system's own.
  *
@@ -84,7 +98,8 @@ bool journal_files_hold_log(sqlite3 *db);
 
 struct journal {
     sqlite3 *db;
-    char *path; /* of run.db */
+    const struct journal_form *form;
+    char *path; /* of the file */
     bool writable;
     bool fresh;               /* just created: the head of its log needs no sync */
     bool dirty;               /* a transaction is open */
@@ -92,7 +107,9 @@ struct journal {
     struct journal_look look; /* a reader's, before it opened the files */
     ty_error error;           /* of the first write that failed, given by every call after it */
     sqlite3_stmt *begin, *commit, *insert_event, *insert_report, *insert_checkpoint, *update_checkpoint,
-        *delete_checkpoint, *find_report, *reports_between;
+        *delete_checkpoint, *find_report, *reports_between, *insert_sample;
+    int pressure;       /* usage.db: how much sooner samples are thinned, for want of room */
+    int64_t thinned_at; /* usage.db: the minute in which they last were */
 };
 
 /* "cannot VERB PATH: why", from what SQLite says about its last call, which returned `rc`; the code it stands
@@ -104,11 +121,33 @@ int sqlite_fail(struct journal *journal, int rc, const char *verb, ty_error *err
  * An SQLITE_ code. (journal_module.c) */
 int journal_renew(struct journal *journal);
 
-/* Writes the bytes of a complete journal without rows to `path`, which did not exist. (journal_create.c) */
-int journal_create(const char *path, ty_error *err);
+/* Writes the bytes of a complete database without rows to `path`, which did not exist. (journal_create.c) */
+int journal_create(const struct journal_form *form, const char *path, ty_error *err);
+
+/* Opens the run's file of a form, or reads it (journal_read). (journal_module.c) */
+int journal_open_form(const struct journal_form *form, const char *run_path, enum journal_mode mode,
+                      struct journal **journal, ty_error *err);
+int journal_read_form(const struct journal_form *form, const char *run_path,
+                      int (*read)(void *context, struct journal *journal, ty_error *err), void *context,
+                      ty_error *err);
 
 /* 0, or the error that was kept. (journal_write.c) */
 int journal_kept_error(const struct journal *journal, ty_error *err);
+/* Rolls back, and keeps what SQLite says of `rc`. */
+int journal_keep_failure(struct journal *journal, int rc, ty_error *err);
+/* Makes `statement` ready to be bound, inside a transaction. */
+int journal_begin(struct journal *journal, sqlite3_stmt **statement, const char *sql, ty_error *err);
+/* Runs it, unless binding failed: `rc`. */
+int journal_insert(struct journal *journal, sqlite3_stmt *statement, int rc, ty_error *err);
+
+/* usage_db.c */
+int module_usage_open(const char *run_path, struct journal **db, ty_error *err);
+int module_usage_read(const char *run_path, int (*read)(void *context, struct journal *db, ty_error *err),
+                      void *context, ty_error *err);
+int module_usage_add(struct journal *db, const char *node, const struct usage_sample *sample, ty_error *err);
+int module_usage_thin(struct journal *db, nanoseconds now, int64_t most_bytes, ty_error *err);
+int module_usage_each(struct journal *db, const struct usage_query *query,
+                      int (*each)(void *context, const struct usage_row *row), void *context, ty_error *err);
 
 int module_event(struct journal *journal, const struct journal_event *event, ty_error *err);
 int module_report(struct journal *journal, const struct journal_report *report, ty_error *err);

@@ -10,7 +10,7 @@ int journal_kept_error(const struct journal *journal, ty_error *err) {
     return journal->error.code;
 }
 
-static int keep_failure(struct journal *journal, int rc, ty_error *err) {
+int journal_keep_failure(struct journal *journal, int rc, ty_error *err) {
     if (journal->error.code == 0) (void)sqlite_fail(journal, rc, "write", &journal->error);
     if (journal->db != NULL && sqlite3_get_autocommit(journal->db) == 0)
         (void)sqlite3_exec(journal->db, "ROLLBACK", NULL, NULL, NULL);
@@ -29,8 +29,7 @@ static int prepare(struct journal *journal, sqlite3_stmt **statement, const char
     return sqlite3_prepare_v3(journal->db, sql, -1, SQLITE_PREPARE_PERSISTENT, statement, NULL);
 }
 
-/* Makes `statement` ready to be bound, inside a transaction. */
-static int begin(struct journal *journal, sqlite3_stmt **statement, const char *sql, ty_error *err) {
+int journal_begin(struct journal *journal, sqlite3_stmt **statement, const char *sql, ty_error *err) {
     int result = journal_kept_error(journal, err);
     if (result < 0) return result;
     if (!journal->writable)
@@ -41,13 +40,13 @@ static int begin(struct journal *journal, sqlite3_stmt **statement, const char *
         if (rc == SQLITE_OK) rc = run(journal->begin);
         journal->dirty = rc == SQLITE_OK;
     }
-    return rc == SQLITE_OK ? 0 : keep_failure(journal, rc, err);
+    return rc == SQLITE_OK ? 0 : journal_keep_failure(journal, rc, err);
 }
 
 /* Texts are bound without a copy: they outlive the step, and the next call binds new ones. */
-static int insert(struct journal *journal, sqlite3_stmt *statement, int rc, ty_error *err) {
+int journal_insert(struct journal *journal, sqlite3_stmt *statement, int rc, ty_error *err) {
     if (rc == SQLITE_OK) rc = run(statement);
-    return rc == SQLITE_OK ? 0 : keep_failure(journal, rc, err);
+    return rc == SQLITE_OK ? 0 : journal_keep_failure(journal, rc, err);
 }
 
 static int bind_text(sqlite3_stmt *statement, int at, const char *text, size_t size) {
@@ -60,9 +59,9 @@ static int bind_string(sqlite3_stmt *statement, int at, const char *text) {
 }
 
 int module_event(struct journal *journal, const struct journal_event *event, ty_error *err) {
-    int result =
-        begin(journal, &journal->insert_event,
-              "INSERT INTO events(time, kind, attempt, rank, node, data) VALUES(?1, ?2, ?3, ?4, ?5, ?6)", err);
+    int result = journal_begin(
+        journal, &journal->insert_event,
+        "INSERT INTO events(time, kind, attempt, rank, node, data) VALUES(?1, ?2, ?3, ?4, ?5, ?6)", err);
     if (result < 0) return result;
     sqlite3_stmt *statement = journal->insert_event;
     int rc = sqlite3_bind_int64(statement, 1, event->time);
@@ -71,13 +70,13 @@ int module_event(struct journal *journal, const struct journal_event *event, ty_
     rc |= sqlite3_bind_int(statement, 4, event->rank);
     rc |= sqlite3_bind_int(statement, 5, event->node);
     rc |= bind_string(statement, 6, event->data);
-    return insert(journal, statement, rc, err);
+    return journal_insert(journal, statement, rc, err);
 }
 
 int module_report(struct journal *journal, const struct journal_report *report, ty_error *err) {
-    int result =
-        begin(journal, &journal->insert_report,
-              "INSERT INTO reports(time, attempt, rank, number, metrics) VALUES(?1, ?2, ?3, ?4, ?5)", err);
+    int result = journal_begin(
+        journal, &journal->insert_report,
+        "INSERT INTO reports(time, attempt, rank, number, metrics) VALUES(?1, ?2, ?3, ?4, ?5)", err);
     if (result < 0) return result;
     sqlite3_stmt *statement = journal->insert_report;
     int rc = sqlite3_bind_int64(statement, 1, report->time);
@@ -85,16 +84,16 @@ int module_report(struct journal *journal, const struct journal_report *report, 
     rc |= sqlite3_bind_int(statement, 3, report->rank);
     rc |= sqlite3_bind_int64(statement, 4, (sqlite3_int64)report->number);
     rc |= bind_text(statement, 5, report->metrics, report->metrics_size);
-    return insert(journal, statement, rc, err);
+    return journal_insert(journal, statement, rc, err);
 }
 
 /* A checkpoint that was renamed into place by a controller that died before it wrote the row is committed a
  * second time. */
 int module_checkpoint(struct journal *journal, const struct journal_checkpoint *checkpoint, ty_error *err) {
-    int result = begin(journal, &journal->insert_checkpoint,
-                       "INSERT OR REPLACE INTO checkpoints(number, time, attempt, name, metrics)"
-                       " VALUES(?1, ?2, ?3, ?4, ?5)",
-                       err);
+    int result = journal_begin(journal, &journal->insert_checkpoint,
+                               "INSERT OR REPLACE INTO checkpoints(number, time, attempt, name, metrics)"
+                               " VALUES(?1, ?2, ?3, ?4, ?5)",
+                               err);
     if (result < 0) return result;
     sqlite3_stmt *statement = journal->insert_checkpoint;
     int rc = sqlite3_bind_int64(statement, 1, (sqlite3_int64)checkpoint->number);
@@ -102,24 +101,25 @@ int module_checkpoint(struct journal *journal, const struct journal_checkpoint *
     rc |= sqlite3_bind_int(statement, 3, checkpoint->attempt);
     rc |= bind_string(statement, 4, checkpoint->name);
     rc |= bind_string(statement, 5, checkpoint->metrics);
-    return insert(journal, statement, rc, err);
+    return journal_insert(journal, statement, rc, err);
 }
 
 int module_forget_checkpoint(struct journal *journal, uint64_t number, ty_error *err) {
-    int result = begin(journal, &journal->delete_checkpoint, "DELETE FROM checkpoints WHERE number = ?1", err);
+    int result =
+        journal_begin(journal, &journal->delete_checkpoint, "DELETE FROM checkpoints WHERE number = ?1", err);
     if (result < 0) return result;
     sqlite3_stmt *statement = journal->delete_checkpoint;
-    return insert(journal, statement, sqlite3_bind_int64(statement, 1, (sqlite3_int64)number), err);
+    return journal_insert(journal, statement, sqlite3_bind_int64(statement, 1, (sqlite3_int64)number), err);
 }
 
 int module_checkpoint_metrics(struct journal *journal, uint64_t number, const char *metrics, ty_error *err) {
-    int result = begin(journal, &journal->update_checkpoint,
-                       "UPDATE checkpoints SET metrics = ?2 WHERE number = ?1", err);
+    int result = journal_begin(journal, &journal->update_checkpoint,
+                               "UPDATE checkpoints SET metrics = ?2 WHERE number = ?1", err);
     if (result < 0) return result;
     sqlite3_stmt *statement = journal->update_checkpoint;
     int rc = sqlite3_bind_int64(statement, 1, (sqlite3_int64)number);
     rc |= bind_string(statement, 2, metrics);
-    return insert(journal, statement, rc, err);
+    return journal_insert(journal, statement, rc, err);
 }
 
 /* Brings a file of the connection, named by its SQLITE_FCNTL_ operation, to the disk. */
@@ -135,7 +135,7 @@ static int sync_file(struct journal *journal, int which) {
 static int sync_all(struct journal *journal, ty_error *err) {
     int rc = sync_file(journal, SQLITE_FCNTL_JOURNAL_POINTER);
     if (rc == SQLITE_OK && !journal->anchored) rc = sync_file(journal, SQLITE_FCNTL_FILE_POINTER);
-    if (rc != SQLITE_OK) return keep_failure(journal, rc, err);
+    if (rc != SQLITE_OK) return journal_keep_failure(journal, rc, err);
     journal->anchored = true;
     return 0;
 }
@@ -159,7 +159,7 @@ int module_commit(struct journal *journal, bool durable, ty_error *err) {
      * tells of that. */
     if (rc == SQLITE_OK && !journal_files_hold_log(journal->db) && journal_files_hold_name(journal->db))
         rc = journal_renew(journal);
-    if (rc != SQLITE_OK) return keep_failure(journal, rc, err);
+    if (rc != SQLITE_OK) return journal_keep_failure(journal, rc, err);
     return durable ? sync_all(journal, err) : 0;
 }
 
@@ -172,5 +172,5 @@ int module_finish(struct journal *journal, ty_error *err) {
     if (rc == SQLITE_BUSY) return sync_all(journal, err);
     if (rc == SQLITE_OK) return 0;
     (void)sqlite3_db_config(journal->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-    return keep_failure(journal, rc, err);
+    return journal_keep_failure(journal, rc, err);
 }

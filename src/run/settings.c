@@ -52,7 +52,7 @@ void settings_init(struct run_settings *settings) {
     *settings = (struct run_settings){0};
     for (size_t i = 0; i < settings_count; i++) {
         const struct setting *setting = &settings_table[i];
-        if (setting->type == SETTING_SECONDS)
+        if (setting->type == SETTING_SECONDS || setting->type == SETTING_PERIOD)
             *(nanoseconds *)member_of(setting, settings) = (nanoseconds)(setting->standard * (double)NS_PER_S);
         else if (setting->type == SETTING_COUNT || setting->type == SETTING_RANK)
             *(int *)member_of(setting, settings) = (int)setting->standard;
@@ -129,6 +129,9 @@ static const char *rule_of(const struct setting *setting, char text[96]) {
     case SETTING_SECONDS:
         (void)snprintf(text, 96, "a number of seconds from 0 to %.10g", setting->high);
         return text;
+    case SETTING_PERIOD:
+        (void)snprintf(text, 96, "a time from %.10g to %.10g seconds, or \"off\"", setting->low, setting->high);
+        return text;
     case SETTING_COUNT:
         (void)snprintf(text, 96, "a whole number from %.0f to %.0f%s", setting->low < 0 ? 0 : setting->low,
                        setting->high, setting->low < 0 ? ", or -1 for no bound" : "");
@@ -192,6 +195,25 @@ static int set_duration(const struct setting *setting, void *member, const char 
     return ty_fail(err, TY_EUSAGE, "must be at most %s", most.failed ? "what --help tells" : most.data);
 }
 
+/* 0 is not off: who wants as many samples as can be had is not to get none. */
+static int set_period(const struct setting *setting, nanoseconds *member, double seconds, ty_error *err) {
+    char rule[96];
+    if (!(seconds >= setting->low && seconds <= setting->high))
+        return ty_fail(err, TY_EUSAGE, "must be %s", rule_of(setting, rule));
+    *member = (nanoseconds)(seconds * (double)NS_PER_S);
+    return 0;
+}
+
+static int parse_period(const struct setting *setting, nanoseconds *member, const char *text, ty_error *err) {
+    nanoseconds period = 0;
+    if (str_equal(text, "off")) {
+        *member = 0;
+        return 0;
+    }
+    (void)duration_parse(text, &period, NULL);
+    return set_period(setting, member, (double)period / (double)NS_PER_S, err);
+}
+
 static int set_count(const struct setting *setting, void *member, bool whole, int64_t number, ty_error *err) {
     char rule[96];
     if (!whole || number < (int64_t)setting->low || number > (int64_t)setting->high)
@@ -230,6 +252,7 @@ static int set_from_text(const struct setting *setting, void *member, const char
     if (setting->type == SETTING_SIGNAL) return parse_signal(text, member, err);
     if (setting->type == SETTING_BYTES) return set_size(setting, member, text, err);
     if (setting->type == SETTING_RANK) return set_rank(setting, member, text, err);
+    if (setting->type == SETTING_PERIOD) return parse_period(setting, member, text, err);
     if (setting->type == SETTING_CHAOS) return chaos_parse(text, member, err);
     if (setting->type == SETTING_WORD || setting->type == SETTING_CHOICE)
         return set_word(setting, member, text, err);
@@ -293,6 +316,7 @@ static bool has_form(const struct setting *setting, const json_t *value) {
     case SETTING_COUNT:
         return json_is_integer(value);
     case SETTING_BYTES:
+    case SETTING_PERIOD:
         return json_is_number(value) || json_is_string(value);
     case SETTING_RANK:
         return json_is_integer(value) || json_is_string(value);
@@ -318,6 +342,9 @@ static int set_json(const struct setting *setting, void *member, const json_t *v
     case SETTING_BYTES:
         if (json_is_number(value)) return set_bytes(setting, member, json_number_value(value), why);
         return set_size(setting, member, json_string_value(value), why);
+    case SETTING_PERIOD:
+        if (json_is_number(value)) return set_period(setting, member, json_number_value(value), why);
+        return parse_period(setting, member, json_string_value(value), why);
     case SETTING_RANK:
         (void)snprintf(rank, sizeof rank, "%lld", (long long)json_integer_value(value));
         return set_from_text(setting, member, json_is_integer(value) ? rank : json_string_value(value), why);

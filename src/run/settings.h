@@ -29,6 +29,7 @@
     X(WORD, const char *)   /* one of the words of the argument; NULL: the first */                           \
     X(CHOICE, int)          /* the same, as its place among the words */                                      \
     X(SECONDS, nanoseconds)                                                                                   \
+    X(PERIOD, nanoseconds) /* within its bounds, or 0: "off"; JSON has a number or a text */                  \
     X(COUNT, int)                                                                                             \
     X(BYTES, int64_t) /* in text "100MiB"; JSON has either; 0 is below any bound: none */                     \
     X(RANK, int)      /* a rank, or RANK_NONE, or, where the argument has the word, RANK_ALL */               \

@@ -16,9 +16,10 @@
 #include "view/ranks.h"
 #include "view/scan.h"
 #include "view/summary.h"
+#include "view/usage.h"
 #include "view/values.h"
 
-enum { METRICS_SHOWN = 100, RANK_SERIES_MAX = 10000 };
+enum { METRICS_SHOWN = 100, RANK_SERIES_MAX = 10000, DEVICES_SHOWN = 128 };
 
 /* Values of the last number that all ranks made. */
 struct exposed_metric {
@@ -40,6 +41,7 @@ struct exposed_run {
     int64_t *ids;               /* of these reports; owned */
     uint64_t common;            /* the last number that all made; 0: none */
     struct buffer first;        /* metrics of rank 0's last report */
+    struct view_usage usage;    /* empty where none were kept */
     struct buffer rank_samples; /* written: the last of each rank, where these are asked for */
     size_t rank_left;           /* series that may still be written */
 };
@@ -156,7 +158,9 @@ static int gather_run(struct exposed_run *run, const char *path, bool per_rank, 
     const struct view_selection all = {.history = VIEW_ALL};
     if (run->facts.reports <= VIEW_WHOLE) result = view_metrics_read(path, &all, false, &run->names, err);
     if (result >= 0 && run->facts.reports > 0) result = take_reports(run, path, per_rank, err);
-    return result;
+    if (result < 0) return result;
+    /* Samples that cannot be read take nothing from the rest. */
+    return view_usage_read(path, 0, &run->usage, NULL) == -ENOMEM ? -ENOMEM : 0;
 }
 
 static void forget_run(struct exposed_run *run) {
@@ -167,6 +171,7 @@ static void forget_run(struct exposed_run *run) {
     for (size_t i = 0; i < run->n_metrics; i++)
         free(run->metrics[i].name);
     free(run->metrics);
+    view_usage_done(&run->usage);
     free(run->numbers);
     free(run->ids);
     buffer_done(&run->first);
@@ -371,6 +376,53 @@ static void write_nonfinite(const struct exposition_writing *writing, const stru
             sample(writing, run, "metric", run->names.items[i].name, (double)run->names.items[i].nonfinite);
 }
 
+/* What was sampled last of all nodes, or their devices, up to DEVICES_SHOWN of them. `total`: of a counter, what
+ * it grew by in the run. */
+static void write_usage(const struct exposition_writing *writing, const struct exposed_run *run,
+                        enum usage_what what, const char *kind) {
+    struct buffer *out = writing->out;
+    bool total = usage_table[what].kind == USAGE_COUNTER;
+    size_t left = DEVICES_SHOWN;
+    for (size_t i = 0; i < run->usage.n; i++) {
+        const struct view_usage_node *node = &run->usage.nodes[i];
+        for (size_t k = 0; k < node->n; k++) {
+            const struct view_usage_last *item = &node->items[k];
+            if (item->what != what || (total && isnan(item->first)) || left == 0) continue;
+            left--;
+            buffer_printf(out, "trainyard_%s%s{run=\"", writing->family, writing->suffix);
+            append_label(out, run->name);
+            buffer_text(out, "\",node=\"");
+            append_label(out, node->name);
+            if (item->number >= 0) buffer_printf(out, "\",device=\"%d", item->number);
+            if (kind != NULL) buffer_printf(out, "\",kind=\"%s", kind);
+            buffer_text(out, "\"} ");
+            append_value(out, total ? item->value - item->first : item->value);
+            buffer_char(out, '\n');
+        }
+    }
+}
+
+#define WRITE_USAGE(name, what)                                                                         \
+    static void write_##name(const struct exposition_writing *writing, const struct exposed_run *run) { \
+        write_usage(writing, run, USAGE_##what, NULL);                                                  \
+    }
+WRITE_USAGE(utilization, DEVICE_UTILIZATION)
+WRITE_USAGE(device_memory, DEVICE_MEMORY)
+WRITE_USAGE(device_memory_size, DEVICE_MEMORY_SIZE)
+WRITE_USAGE(power, DEVICE_POWER)
+WRITE_USAGE(temperature, DEVICE_TEMPERATURE)
+WRITE_USAGE(device_clock, DEVICE_CLOCK)
+WRITE_USAGE(energy, DEVICE_ENERGY)
+WRITE_USAGE(node_cpu, NODE_CPU)
+WRITE_USAGE(node_memory, NODE_MEMORY)
+WRITE_USAGE(receive, NODE_RECEIVE)
+WRITE_USAGE(transmit, NODE_TRANSMIT)
+
+static void write_device_errors(const struct exposition_writing *writing, const struct exposed_run *run) {
+    write_usage(writing, run, USAGE_DEVICE_XID, "xid");
+    write_usage(writing, run, USAGE_DEVICE_ECC, "ecc");
+}
+
 enum family_type { TYPE_GAUGE, TYPE_COUNTER, TYPE_INFO };
 
 static const struct exposed_family {
@@ -404,6 +456,18 @@ static const struct exposed_family {
     {"metric_max", TYPE_GAUGE, "Greatest over ranks, of the last number that all made", write_metric_max},
     {"metrics_omitted", TYPE_GAUGE, "Metrics beyond the first 100 of the run", write_omitted},
     {"nonfinite_values", TYPE_COUNTER, "NaN and infinities that were reported", write_nonfinite},
+    {"device_utilization_ratio", TYPE_GAUGE, "Time in which some kernel ran on the device", write_utilization},
+    {"device_memory_used_bytes", TYPE_GAUGE, "Device memory in use", write_device_memory},
+    {"device_memory_size_bytes", TYPE_GAUGE, "Device memory that there is", write_device_memory_size},
+    {"device_power_watts", TYPE_GAUGE, "Power that the device draws", write_power},
+    {"device_temperature_celsius", TYPE_GAUGE, "Temperature of the device", write_temperature},
+    {"device_clock_hertz", TYPE_GAUGE, "Clock of the device's processors", write_device_clock},
+    {"device_energy_joules", TYPE_COUNTER, "Energy that the device used since the run began", write_energy},
+    {"device_errors", TYPE_COUNTER, "Faults that the driver told of since the run began", write_device_errors},
+    {"node_cpu_used_ratio", TYPE_GAUGE, "Share of the processors' time that was used", write_node_cpu},
+    {"node_memory_used_bytes", TYPE_GAUGE, "Memory of the node in use", write_node_memory},
+    {"node_network_receive_bytes", TYPE_COUNTER, "Received by the node since the run began", write_receive},
+    {"node_network_transmit_bytes", TYPE_COUNTER, "Sent by the node since the run began", write_transmit},
 };
 
 /* OpenMetrics names a family without the ending of its samples, the older format with it. */

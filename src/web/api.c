@@ -17,6 +17,7 @@
 #include "view/series.h"
 #include "view/summary.h"
 #include "view/timeline.h"
+#include "view/usage.h"
 #include "web/run_output.h"
 #include "web/site.h"
 #include "web/url.h"
@@ -322,6 +323,28 @@ static int answer_ranks(struct api_call *call, ty_error *err) {
     return 0;
 }
 
+static int answer_usage(struct api_call *call, ty_error *err) {
+    struct view_usage_query query = {.node = parameter(call, "node"), .what = parameter(call, "what")};
+    int64_t buckets = VIEW_BUCKETS;
+    struct view_summary summary = {0};
+    struct view_usage usage = {0};
+    int result = real(call, "from", &query.from, err);
+    if (result >= 0) result = real(call, "to", &query.to, err);
+    if (result >= 0) result = whole(call, "buckets", 1, VIEW_BUCKETS_MAX, &buckets, err);
+    query.buckets = (int)buckets;
+    if (result < 0) return result;
+    if (query.what != NULL) return view_usage_series(call->run->path, &query, &call->out, err);
+    result = view_summary_read(call->run->name, call->run->path, &summary, err);
+    if (result < 0) return result;
+    nanoseconds now = summary.ended > 0 ? 0 : clock_wall();
+    view_summary_done(&summary);
+    result = view_usage_read(call->run->path, now, &usage, err);
+    if (result == -ENOENT) result = 0; /* none were kept */
+    if (result >= 0) view_usage_encode(&usage, query.node, &call->out);
+    view_usage_done(&usage);
+    return result;
+}
+
 static int answer_placement(struct api_call *call, ty_error *err) {
     struct view_ranks ranks = {0};
     int result = view_ranks_read(call->run->path, &ranks, err);
@@ -472,6 +495,7 @@ static const struct route routes[] = {
     {"/api/runs/*/heat", answer_heat, PLOT "rows columns", NULL, NULL},
     {"/api/runs/*/histogram", answer_histogram, "metric x from to history rank bins", NULL, NULL},
     {"/api/runs/*/ranks", answer_ranks, "from limit", NULL, NULL},
+    {"/api/runs/*/usage", answer_usage, "node what from to buckets", NULL, NULL},
     {"/api/runs/*/placement", answer_placement, "", NULL, NULL},
     {"/api/runs/*/timeline", answer_timeline, "", NULL, NULL},
     {"/api/runs/*/events", answer_events, "after limit", NULL, NULL},

@@ -5,7 +5,7 @@ import re
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-ROOMS = ['base', 'loop', 'scaling', 'accelerator', 'cluster', 'placement', 'wire', 'run', 'journal', 'checkpoint',
+ROOMS = ['base', 'loop', 'scaling', 'accelerator', 'usage', 'cluster', 'placement', 'wire', 'run', 'journal', 'checkpoint',
          'collective', 'worker', 'framework', 'agent', 'engine', 'controller', 'view', 'web', 'cli']
 PURE = ['scaling', 'placement', 'run']
 PURE_FILES = ['wire/frame.c', 'wire/frame.h']

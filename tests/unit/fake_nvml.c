@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct nvml_device {
     unsigned index;
@@ -81,6 +82,35 @@ int nvmlDeviceGetPciInfo_v3(struct nvml_device *device, struct pci_info *info) {
 
 int nvmlDeviceGetMemoryInfo(struct nvml_device *device, struct memory *memory) {
     (void)device;
-    *memory = (struct memory){.total = 80ULL << 30};
+    *memory = (struct memory){.total = 80ULL << 30, .used = 1ULL << 30};
+    return 0;
+}
+
+/* What a sampler asks: of device N 37 % and 412 W on each odd one, else idle; hangs while $FAKE_NVML_HANGS names
+ * a file that is there. */
+
+struct utilization {
+    unsigned gpu, memory;
+};
+
+int nvmlDeviceGetUtilizationRates(struct nvml_device *device, struct utilization *utilization);
+int nvmlDeviceGetPowerUsage(struct nvml_device *device, unsigned *milliwatts);
+int nvmlDeviceGetCurrentClocksThrottleReasons(struct nvml_device *device, unsigned long long *reasons);
+
+int nvmlDeviceGetUtilizationRates(struct nvml_device *device, struct utilization *utilization) {
+    const char *hangs = getenv("FAKE_NVML_HANGS");
+    while (hangs != NULL && access(hangs, F_OK) == 0)
+        (void)usleep(20000);
+    *utilization = (struct utilization){.gpu = device->index % 2 == 1 ? 37 : 0};
+    return 0;
+}
+
+int nvmlDeviceGetPowerUsage(struct nvml_device *device, unsigned *milliwatts) {
+    *milliwatts = device->index % 2 == 1 ? 412000 : 70000;
+    return 0;
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(struct nvml_device *device, unsigned long long *reasons) {
+    *reasons = device->index % 2 == 1 ? 0x40 : 0;
     return 0;
 }

@@ -123,6 +123,11 @@ static void numbers_have_the_same_bounds_in_every_form(void **state) {
     refuses_text("log_limit", "nan", "must be an amount of bytes");
     refuses_text("log_limit", "64 KiB", "must be an amount of bytes");
     refuses_json("log_limit", "true", "log_limit must be an amount of bytes");
+    static const char *const periods[] = {"0", "0.09", "60.1", "-1", "nan", "1e300", "often", "10 s s", ""};
+    for (size_t i = 0; i < ARRAY_SIZE(periods); i++)
+        refuses_text("sample", periods[i], "must be a time from 0.1 to 60 seconds, or \"off\"");
+    refuses_json("sample", "0", "sample must be a time from 0.1 to 60 seconds, or \"off\", not 0");
+    refuses_json("sample", "true", "sample must be a time from 0.1 to 60 seconds");
     refuses_public(&(ty_run_config){.log_limit = 1}, "log_limit must be an amount of bytes from 65536 to "
                                                      "1000000000000000, as 100MiB, or 0 for any, not 1");
 

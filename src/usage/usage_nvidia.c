@@ -1,0 +1,165 @@
+/* NVIDIA's devices. A function that this driver lacks, or a question that it does not answer, leaves the value
+ * out. A call that hangs takes this process with it, which is there for that. */
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "accelerator/accelerator.h"
+#include "accelerator/vendors.h"
+#include "base/cleanup.h"
+#include "usage/usage.h"
+
+enum { CLOCK_SM = 1, SENSOR_GPU = 0, ECC_UNCORRECTED = 1, ECC_SINCE_START = 0, EVENT_XID = 8 };
+
+struct nvml_device; /* opaque */
+struct nvml_event_set;
+
+struct nvml_utilization {
+    unsigned gpu, memory; /* percent */
+};
+
+struct nvml_memory_used {
+    unsigned long long total, free, used;
+};
+
+struct nvml_event {
+    struct nvml_device *device;
+    unsigned long long type, data;
+    unsigned instance, part;
+};
+
+/* X(member, symbol, arguments behind the device) */
+#define DEVICE_CALLS(X)                                                          \
+    X(utilization, "nvmlDeviceGetUtilizationRates", struct nvml_utilization *)   \
+    X(memory, "nvmlDeviceGetMemoryInfo", struct nvml_memory_used *)              \
+    X(power, "nvmlDeviceGetPowerUsage", unsigned *)                              \
+    X(energy, "nvmlDeviceGetTotalEnergyConsumption", unsigned long long *)       \
+    X(temperature, "nvmlDeviceGetTemperature", int, unsigned *)                  \
+    X(clock, "nvmlDeviceGetClockInfo", int, unsigned *)                          \
+    X(clock_max, "nvmlDeviceGetMaxClockInfo", int, unsigned *)                   \
+    X(limits, "nvmlDeviceGetCurrentClocksThrottleReasons", unsigned long long *) \
+    X(ecc, "nvmlDeviceGetTotalEccErrors", int, int, unsigned long long *)        \
+    X(listen, "nvmlDeviceRegisterEvents", unsigned long long, struct nvml_event_set *)
+
+struct usage_nvidia {
+#define X(member, symbol, ...) int (*member)(struct nvml_device *, __VA_ARGS__);
+    DEVICE_CALLS(X)
+#undef X
+    int (*wait)(struct nvml_event_set *set, struct nvml_event *event, unsigned timeout_ms);
+    int (*by_uuid)(const char *uuid, struct nvml_device **device);
+    struct nvml_event_set *events;
+    struct nvml_device *devices[USAGE_DEVICES_MAX]; /* NULL: it cannot be asked */
+    uint64_t xids[USAGE_DEVICES_MAX];               /* since this process began */
+    size_t n;
+};
+
+static bool find(void *library, const char *symbol, void *function) {
+    void *address = dlsym(library, symbol);
+    memcpy(function, &address, sizeof address);
+    return address != NULL;
+}
+
+static void take_named(void *context, size_t place, const char *text) {
+    struct usage_nvidia *nvidia = context;
+    if (nvidia->by_uuid == NULL || nvidia->by_uuid(text, &nvidia->devices[place]) != 0)
+        nvidia->devices[place] = NULL;
+}
+
+static bool take_devices(struct usage_nvidia *nvidia, void *library) {
+    int (*init)(void), (*count)(unsigned *), (*by_index)(unsigned, struct nvml_device **);
+    int indices[USAGE_DEVICES_MAX];
+    unsigned there = 0;
+    if (!find(library, "nvmlInit_v2", &init) || !find(library, "nvmlDeviceGetCount_v2", &count) ||
+        !find(library, "nvmlDeviceGetHandleByIndex_v2", &by_index) || init() != 0 || count(&there) != 0)
+        return false;
+    nvidia->n = usage_visible(getenv(accelerator_nvidia.visible), there, indices, take_named, nvidia);
+    for (size_t i = 0; i < nvidia->n; i++)
+        if (indices[i] >= 0 && by_index((unsigned)indices[i], &nvidia->devices[i]) != 0)
+            nvidia->devices[i] = NULL;
+    return nvidia->n > 0;
+}
+
+static void listen_to_faults(struct usage_nvidia *nvidia, void *library) {
+    int (*create)(struct nvml_event_set **);
+    if (!find(library, "nvmlEventSetCreate", &create) || !find(library, "nvmlEventSetWait_v2", &nvidia->wait) ||
+        nvidia->listen == NULL || create(&nvidia->events) != 0) {
+        nvidia->events = NULL;
+        return;
+    }
+    for (size_t i = 0; i < nvidia->n; i++)
+        if (nvidia->devices[i] != NULL) (void)nvidia->listen(nvidia->devices[i], EVENT_XID, nvidia->events);
+}
+
+struct usage_nvidia *usage_nvidia_open(void) {
+    void *library = nvidia_library();
+    struct usage_nvidia *nvidia = library != NULL ? calloc(1, sizeof *nvidia) : NULL;
+    if (nvidia == NULL) return NULL;
+#define X(member, symbol, ...) (void)find(library, symbol, &nvidia->member);
+    DEVICE_CALLS(X)
+#undef X
+    (void)find(library, "nvmlDeviceGetHandleByUUID", &nvidia->by_uuid);
+    if (!take_devices(nvidia, library)) {
+        free(nvidia);
+        return NULL;
+    }
+    listen_to_faults(nvidia, library);
+    return nvidia;
+}
+
+/* NVML's reasons: power by software 0x4, hardware 0x8, thermal by software 0x20 and hardware 0x40, brake 0x80. */
+static unsigned limits_of(unsigned long long reasons) {
+    enum { POWER = 1, HARDWARE = 2, THERMAL = 4, BRAKE = 8 };
+    unsigned bits = 0;
+    if (reasons & 0x4) bits |= POWER;
+    if (reasons & 0x8) bits |= HARDWARE;
+    if (reasons & 0x60) bits |= THERMAL;
+    if (reasons & 0x80) bits |= BRAKE;
+    return bits;
+}
+
+static void look_at(const struct usage_nvidia *nvidia, size_t i, struct usage_sample *sample) {
+    struct nvml_device *device = nvidia->devices[i];
+    struct nvml_utilization utilization;
+    struct nvml_memory_used memory;
+    unsigned value;
+    unsigned long long count;
+    int number = (int)i;
+    if (nvidia->utilization != NULL && nvidia->utilization(device, &utilization) == 0)
+        usage_add(sample, USAGE_DEVICE_UTILIZATION, number, utilization.gpu / 100.0);
+    if (nvidia->memory != NULL && nvidia->memory(device, &memory) == 0) {
+        usage_add(sample, USAGE_DEVICE_MEMORY, number, (double)memory.used);
+        usage_add(sample, USAGE_DEVICE_MEMORY_SIZE, number, (double)memory.total);
+    }
+    if (nvidia->power != NULL && nvidia->power(device, &value) == 0)
+        usage_add(sample, USAGE_DEVICE_POWER, number, value / 1e3);
+    if (nvidia->energy != NULL && nvidia->energy(device, &count) == 0)
+        usage_add(sample, USAGE_DEVICE_ENERGY, number, (double)count / 1e3);
+    if (nvidia->temperature != NULL && nvidia->temperature(device, SENSOR_GPU, &value) == 0)
+        usage_add(sample, USAGE_DEVICE_TEMPERATURE, number, value);
+    if (nvidia->clock != NULL && nvidia->clock(device, CLOCK_SM, &value) == 0)
+        usage_add(sample, USAGE_DEVICE_CLOCK, number, value * 1e6);
+    if (nvidia->clock_max != NULL && nvidia->clock_max(device, CLOCK_SM, &value) == 0)
+        usage_add(sample, USAGE_DEVICE_CLOCK_MAX, number, value * 1e6);
+    if (nvidia->limits != NULL && nvidia->limits(device, &count) == 0)
+        usage_add(sample, USAGE_DEVICE_LIMITED, number, limits_of(count));
+    if (nvidia->ecc != NULL && nvidia->ecc(device, ECC_UNCORRECTED, ECC_SINCE_START, &count) == 0)
+        usage_add(sample, USAGE_DEVICE_ECC, number, (double)count);
+}
+
+static void hear_faults(struct usage_nvidia *nvidia) {
+    struct nvml_event event;
+    for (int most = 0; nvidia->events != NULL && most < 1000; most++) {
+        if (nvidia->wait(nvidia->events, &event, 0) != 0) return;
+        for (size_t i = 0; i < nvidia->n; i++)
+            if (nvidia->devices[i] == event.device) nvidia->xids[i]++;
+    }
+}
+
+void usage_nvidia_look(struct usage_nvidia *nvidia, struct usage_sample *sample) {
+    hear_faults(nvidia);
+    for (size_t i = 0; i < nvidia->n; i++) {
+        if (nvidia->devices[i] == NULL) continue;
+        look_at(nvidia, i, sample);
+        if (nvidia->events != NULL) usage_add(sample, USAGE_DEVICE_XID, (int)i, (double)nvidia->xids[i]);
+    }
+}

@@ -1,0 +1,324 @@
+/* What is sampled: the texts of /proc, whole and hostile; packets; usage.db, its thinning and its bound; rates. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "journal/usage_db.h"
+#include "usage/usage.h"
+#include "view/usage.h"
+
+#define HOUR (3600 * NS_PER_S)
+
+/* -- texts */
+
+static void processors(void **state) {
+    (void)state;
+    uint64_t busy = 0, whole = 0;
+    assert_true(usage_parse_stat("cpu  10 5 20 100 40 3 2 1 7 0\ncpu0 1 1 1\n", &busy, &whole));
+    assert_int_equal(busy, 41);
+    assert_int_equal(whole, 181);
+    static const char *const hostile[] = {"",           "cpu", "cpu 1 2 3", "cpu0 1 2 3 4", "intr 1 2 3 4 5",
+                                          "cpu a b c d"};
+    for (size_t i = 0; i < ARRAY_SIZE(hostile); i++)
+        assert_false(usage_parse_stat(hostile[i], &busy, &whole));
+}
+
+static void pressure(void **state) {
+    (void)state;
+    double ratio = -1;
+    assert_true(
+        usage_parse_pressure("some avg10=12.50 avg60=1.00 avg300=0.00 total=9\nfull avg10=1.00\n", &ratio));
+    assert_true(fabs(ratio - 0.125) < 1e-12);
+    static const char *const hostile[] = {
+        "", "full avg10=1", "some avg10=nan", "some avg10=-1", "some avg10=1e9", "some"};
+    for (size_t i = 0; i < ARRAY_SIZE(hostile); i++)
+        assert_false(usage_parse_pressure(hostile[i], &ratio));
+}
+
+struct seen {
+    char names[256];
+    uint64_t in, out;
+};
+
+static void see(void *context, const char *name, uint64_t in, uint64_t out) {
+    struct seen *seen = context;
+    size_t size = strlen(seen->names);
+    (void)snprintf(seen->names + size, sizeof seen->names - size, "%s ", name);
+    seen->in += in;
+    seen->out += out;
+}
+
+static void transfers(void **state) {
+    (void)state;
+    struct seen seen = {0};
+    usage_parse_network("Inter-|   Receive\n face |bytes packets\n    lo: 1 2 0 0 0 0 0 0 3 4 0 0 0 0 0 0\n"
+                        "  eth0:100 2 0 0 0 0 0 0 300 4 0 0 0 0 0 0\n eth1: 5\n\n:\nx: a b",
+                        see, &seen);
+    assert_string_equal(seen.names, "lo eth0 ");
+    assert_int_equal(seen.in, 101);
+    assert_int_equal(seen.out, 303);
+    seen = (struct seen){0};
+    usage_parse_disks("   8       0 sda 10 0 100 5 20 0 200 5 0 0 0\n   8       1 sda1 1 0\nx\n", see, &seen);
+    assert_string_equal(seen.names, "sda ");
+    assert_int_equal(seen.in, 51200);
+    assert_int_equal(seen.out, 102400);
+}
+
+/* Any bytes: nothing is read behind the end, which the sanitizers watch. */
+static void noise(void **state) {
+    (void)state;
+    uint32_t random = 7;
+    for (int round = 0; round < 2000; round++) {
+        char text[200];
+        uint64_t a, b;
+        double c;
+        struct seen seen = {0};
+        static const char some[] = "cpu some avg10= eth0: sda 0123456789\n\t -.e";
+        size_t size = (random >> 8) % (sizeof text - 1);
+        for (size_t i = 0; i < size; i++) {
+            random = random * 1664525 + 1013904223;
+            text[i] = round % 2 == 0 ? some[(random >> 16) % (sizeof some - 1)] : (char)(random >> 16 | 1);
+        }
+        text[size] = '\0';
+        (void)usage_parse_stat(text, &a, &b);
+        (void)usage_parse_pressure(text, &c);
+        usage_parse_network(text, see, &seen);
+        usage_parse_disks(text, see, &seen);
+    }
+}
+
+/* -- packets, names */
+
+static void packets(void **state) {
+    (void)state;
+    static struct usage_sample sample;
+    usage_add(&sample, USAGE_NODE_CPU, -1, 0.5);
+    usage_add(&sample, USAGE_NODE_CPU, -1, (double)NAN);
+    usage_add(&sample, USAGE_NODE_CPU, -1, (double)INFINITY);
+    assert_int_equal(sample.n, 1);
+    assert_true(usage_is_whole(&sample, usage_size(&sample)));
+    assert_false(usage_is_whole(&sample, usage_size(&sample) - 1));
+    assert_false(usage_is_whole(&sample, 3));
+    sample.values[0].what = USAGES_N;
+    assert_false(usage_is_whole(&sample, usage_size(&sample)));
+    sample.n = UINT32_MAX;
+    assert_false(usage_is_whole(&sample, sizeof sample));
+    sample.n = 0;
+    for (int i = 0; i < 2 * USAGE_VALUES_MAX; i++)
+        usage_add(&sample, USAGE_WORKER_CPU, i, 1);
+    assert_int_equal(sample.n, USAGE_VALUES_MAX);
+}
+
+static void names(void **state) {
+    (void)state;
+    for (int i = 0; i < USAGES_N; i++)
+        assert_int_equal(usage_of(usage_table[i].text), i);
+    assert_int_equal(usage_of("loss"), USAGES_N);
+    CLEANUP(buffer_done) struct buffer text = {0};
+    usage_limits(4 | 1, &text);
+    assert_string_equal(text.data, "power, thermal limit");
+}
+
+static void note_entry(void *context, size_t place, const char *text) {
+    struct buffer *out = context;
+    buffer_printf(out, "%zu=%s ", place, text);
+}
+
+static void visible_devices(void **state) {
+    (void)state;
+    int indices[USAGE_DEVICES_MAX];
+    CLEANUP(buffer_done) struct buffer named = {0};
+    assert_int_equal(usage_visible(NULL, 3, indices, NULL, NULL), 3);
+    assert_int_equal(indices[2], 2);
+    assert_int_equal(usage_visible("2,0", 3, indices, NULL, NULL), 2);
+    assert_int_equal(indices[0], 2);
+    assert_int_equal(usage_visible("1,GPU-abc,9", 3, indices, note_entry, &named), 3);
+    assert_int_equal(indices[1], -1);
+    assert_int_equal(indices[2], -1);
+    assert_string_equal(named.data, "1=GPU-abc ");
+    assert_int_equal(usage_visible("", 3, indices, NULL, NULL), 0);
+    assert_int_equal(usage_visible(NULL, 1000, indices, NULL, NULL), USAGE_DEVICES_MAX);
+}
+
+/* -- usage.db */
+
+static int make_directory(void **state) {
+    char *path = strdup("/tmp/trainyard-usage-XXXXXX");
+    *state = path;
+    return path != NULL && mkdtemp(path) != NULL ? 0 : -1;
+}
+
+static int remove_directory(void **state) {
+    static const char *const names[] = {"/usage.db", "/usage.db-wal", "/usage.db-shm", ""};
+    char path[256];
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        (void)snprintf(path, sizeof path, "%s%s", (char *)*state, names[i]);
+        (void)(names[i][0] == '\0' ? rmdir(path) : unlink(path));
+    }
+    free(*state);
+    return 0;
+}
+
+static void add(struct journal *db, const char *node, nanoseconds time, enum usage_what what, double value) {
+    static struct usage_sample sample;
+    ty_error err = {0};
+    sample.n = 0;
+    sample.time = time;
+    usage_add(&sample, what, -1, value);
+    assert_int_equal(usage_db_add(db, node, &sample, &err), 0);
+}
+
+struct counted {
+    int64_t rows[3], n; /* raw, by the minute, by ten; samples in all */
+    double min, max, sum;
+};
+
+static int count(void *context, const struct usage_row *row) {
+    struct counted *counted = context;
+    counted->rows[row->span == 0 ? 0 : row->span == 60 * NS_PER_S ? 1 : 2]++;
+    if (counted->n == 0 || row->min < counted->min) counted->min = row->min;
+    if (counted->n == 0 || row->max > counted->max) counted->max = row->max;
+    counted->n += row->n;
+    counted->sum += row->mean * (double)row->n;
+    return 0;
+}
+
+static int count_all(void *context, struct journal *db, ty_error *err) {
+    const struct usage_query all = {.to = INT64_MAX};
+    *(struct counted *)context = (struct counted){0};
+    return usage_db_each(db, &all, count, context, err);
+}
+
+/* 30 hours, a sample in 30 s: no extreme and no sum is lost on the way through the spans. */
+static void thinning(void **state) {
+    struct journal *db = NULL;
+    ty_error err = {0};
+    struct counted counted;
+    const nanoseconds begin = 1700000000 * NS_PER_S;
+    assert_int_equal(usage_db_open(*state, &db, &err), 0);
+    double sum = 0;
+    int64_t n = 0;
+    for (nanoseconds at = 0; at < 30 * HOUR; at += 30 * NS_PER_S, n++) {
+        double value = n == 1000 ? 99 : n == 2000 ? -7 : (double)(n % 10);
+        sum += value;
+        add(db, "n", begin + at, USAGE_NODE_CPU, value);
+        if (n % 20 == 0) assert_int_equal(usage_db_thin(db, begin + at, USAGE_DB_MOST, &err), 0);
+    }
+    assert_int_equal(journal_commit(db, &err), 0);
+    assert_int_equal(usage_db_read(*state, count_all, &counted, &err), 0); /* beside the writer */
+    assert_int_equal(counted.n, n);
+    assert_true(counted.min == -7 && counted.max == 99 && fabs(counted.sum - sum) < 1e-6);
+    assert_in_range(counted.rows[0], 238, 270);
+    assert_in_range(counted.rows[1], 22 * 60 - 20, 22 * 60 + 20);
+    assert_in_range(counted.rows[2], 30, 40);
+    journal_close(db);
+}
+
+/* Above the bound the oldest are coarser, and at last gone; the newest are there. */
+static void bound(void **state) {
+    struct journal *db = NULL;
+    ty_error err = {0};
+    struct counted counted;
+    const nanoseconds begin = 1700000000 * NS_PER_S, most = 100 * 1000;
+    assert_int_equal(usage_db_open(*state, &db, &err), 0);
+    for (int node = 0; node < 40; node++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "n%d", node);
+        for (int i = 0; i < 200; i++)
+            add(db, name, begin + i * 10 * NS_PER_S, USAGE_NODE_CPU, 1);
+    }
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(usage_db_thin(db, begin + (2000 + 60 * i) * NS_PER_S, most, &err), 0);
+    assert_int_equal(journal_commit(db, &err), 0);
+    assert_int_equal(usage_db_read(*state, count_all, &counted, &err), 0);
+    assert_true(counted.rows[0] + counted.rows[1] + counted.rows[2] < 2500);
+    assert_true(counted.n > 100);
+    journal_close(db);
+}
+
+static void damaged_begins_anew(void **state) {
+    struct journal *db = NULL;
+    ty_error err = {0};
+    char path[256];
+    struct counted counted;
+    (void)snprintf(path, sizeof path, "%s/usage.db", (char *)*state);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (int i = 0; i < 4096; i++)
+        (void)fputc('x', file);
+    (void)fclose(file);
+    assert_true(usage_db_read(*state, count_all, &counted, &err) < 0);
+    assert_int_equal(usage_db_open(*state, &db, &err), 0);
+    add(db, "n", 1700000000 * NS_PER_S, USAGE_NODE_CPU, 1);
+    journal_close(db);
+    assert_int_equal(usage_db_read(*state, count_all, &counted, &err), 0);
+    assert_int_equal(counted.n, 1);
+}
+
+/* -- what is looked at */
+
+static void lasts_and_rates(void **state) {
+    struct journal *db = NULL;
+    ty_error err = {0};
+    struct view_usage usage;
+    const nanoseconds begin = 1700000000 * NS_PER_S;
+    assert_int_equal(view_usage_read(*state, 0, &usage, NULL), -ENOENT);
+    assert_int_equal(usage_db_open(*state, &db, &err), 0);
+    for (int i = 0; i < 10; i++) {
+        add(db, "b", begin + i * 10 * NS_PER_S, USAGE_NODE_RECEIVE, 5e9 + i * 1000);
+        add(db, "b", begin + i * 10 * NS_PER_S, USAGE_NODE_CPU, i / 10.0);
+        if (i < 2) add(db, "a", begin + i * 10 * NS_PER_S, USAGE_NODE_CPU, 1);
+    }
+    journal_close(db);
+    assert_int_equal(view_usage_read(*state, 0, &usage, &err), 0);
+    assert_int_equal(usage.n, 2);
+    assert_string_equal(usage.nodes[0].name, "a");
+    assert_true(usage.nodes[0].stale);
+    assert_false(usage.nodes[1].stale);
+    for (size_t i = 0; i < usage.nodes[1].n; i++) {
+        const struct view_usage_last *item = &usage.nodes[1].items[i];
+        bool counts = item->what == USAGE_NODE_RECEIVE;
+        assert_true(fabs(view_usage_shown(item) - (counts ? 100 : 0.9)) < 1e-9);
+        if (counts) assert_true(item->value - item->first == 9000);
+    }
+    view_usage_done(&usage);
+    assert_int_equal(view_usage_read(*state, begin + HOUR, &usage, &err), 0);
+    assert_true(usage.nodes[1].stale); /* by the clock of who looks */
+    view_usage_done(&usage);
+
+    CLEANUP(buffer_done) struct buffer out = {0};
+    struct view_usage_query query = {
+        .node = "b", .what = "node_receive", .from = (double)NAN, .to = (double)NAN, .buckets = 3};
+    assert_int_equal(view_usage_series(*state, &query, &out, &err), 0);
+    assert_non_null(strstr(out.data, "\"n\": [3,3,3], \"min\": [100,100,100]"));
+    buffer_clear(&out);
+    query.what = "loss";
+    assert_int_equal(view_usage_series(*state, &query, &out, &err), TY_EUSAGE);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(processors),
+        cmocka_unit_test(pressure),
+        cmocka_unit_test(transfers),
+        cmocka_unit_test(noise),
+        cmocka_unit_test(packets),
+        cmocka_unit_test(names),
+        cmocka_unit_test(visible_devices),
+        cmocka_unit_test_setup_teardown(thinning, make_directory, remove_directory),
+        cmocka_unit_test_setup_teardown(bound, make_directory, remove_directory),
+        cmocka_unit_test_setup_teardown(damaged_begins_anew, make_directory, remove_directory),
+        cmocka_unit_test_setup_teardown(lasts_and_rates, make_directory, remove_directory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
