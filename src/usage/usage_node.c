@@ -12,7 +12,7 @@
 #include "base/str.h"
 #include "usage/usage.h"
 
-enum { PROC_TEXT_MAX = 64 << 10, SECTOR = 512, LANE_WORD = 4 };
+enum { NODE_TEXT_MAX = 64 << 10, SECTOR = 512, LANE_WORD = 4 };
 
 /* -- the texts */
 
@@ -90,7 +90,7 @@ static void add_transfer(void *context, const char *name, uint64_t in, uint64_t 
 
 static void add_network(struct usage_sample *sample, char *text) {
     struct transfer transfer = {.device_of = "class/net"};
-    if (!machine_read_some("/proc/net/dev", text, PROC_TEXT_MAX)) return;
+    if (!machine_read_some("/proc/net/dev", text, NODE_TEXT_MAX)) return;
     usage_parse_network(text, add_transfer, &transfer);
     if (!transfer.any) return;
     usage_add(sample, USAGE_NODE_RECEIVE, -1, (double)(transfer.real ? transfer.in : transfer.all_in));
@@ -99,7 +99,7 @@ static void add_network(struct usage_sample *sample, char *text) {
 
 static void add_disks(struct usage_sample *sample, char *text) {
     struct transfer transfer = {.device_of = "block"};
-    if (!machine_read_some("/proc/diskstats", text, PROC_TEXT_MAX)) return;
+    if (!machine_read_some("/proc/diskstats", text, NODE_TEXT_MAX)) return;
     usage_parse_disks(text, add_transfer, &transfer);
     if (!transfer.real) return; /* partitions and layers over disks would be counted twice */
     usage_add(sample, USAGE_NODE_READ, -1, (double)transfer.in);
@@ -161,7 +161,7 @@ static void add_pressure(struct usage_sample *sample, char *text) {
                {"/proc/pressure/io", USAGE_NODE_IO_PRESSURE}};
     double ratio;
     for (size_t i = 0; i < ARRAY_SIZE(all); i++)
-        if (machine_read_some(all[i].path, text, PROC_TEXT_MAX) && usage_parse_pressure(text, &ratio))
+        if (machine_read_some(all[i].path, text, NODE_TEXT_MAX) && usage_parse_pressure(text, &ratio))
             usage_add(sample, all[i].what, -1, ratio);
 }
 
@@ -169,7 +169,7 @@ static void add_pressure(struct usage_sample *sample, char *text) {
 static void add_group(struct usage_sample *sample, char *text) {
     char group[MACHINE_PATH_SIZE / 2], path[MACHINE_PATH_SIZE];
     int64_t value;
-    if (!machine_read_some("/proc/self/cgroup", text, PROC_TEXT_MAX)) return;
+    if (!machine_read_some("/proc/self/cgroup", text, NODE_TEXT_MAX)) return;
     if (!process_cgroup(text, "", group, sizeof group)) return;
     (void)snprintf(path, sizeof path, "/sys/fs/cgroup%s/cgroup.procs", group);
     if (!machine_has(path)) group[0] = '\0';
@@ -181,7 +181,7 @@ static void add_group(struct usage_sample *sample, char *text) {
 }
 
 void usage_node_look(struct usage_node *node, struct usage_sample *sample) {
-    static char text[PROC_TEXT_MAX];
+    static char text[NODE_TEXT_MAX];
     uint64_t busy, whole;
     if (machine_read_some("/proc/stat", text, sizeof text) && usage_parse_stat(text, &busy, &whole)) {
         if (node->whole > 0 && whole > node->whole && busy >= node->busy)
