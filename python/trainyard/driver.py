@@ -534,7 +534,8 @@ def _warn(text: str) -> None:
 
 def _open(request: dict[str, Any], data: bytes) -> Any:
     try:
-        return _core.Run(json.dumps(request), data)
+        with _Signals.awaited(request):
+            return _core.Run(json.dumps(request), data)
     except _core.Error as error:
         raise failures.refusal(error) from None
 
@@ -635,6 +636,7 @@ class _Signals:
         self._driver = driver
         self._before: dict[int, Any] = {}
         self._caught: int | None = None
+        self._awaited = False  # the library waits for nodes, and hears of signals itself
 
     def __enter__(self) -> _Signals:
         if threading.current_thread() is threading.main_thread():
@@ -657,9 +659,37 @@ class _Signals:
             with contextlib.suppress(ValueError):
                 self._driver._run.stop(number)
             self._driver.wake()
-        else:
+        elif not self._awaited:
             self.__exit__()
             signal.raise_signal(number)
+
+    @classmethod
+    @contextlib.contextmanager
+    def awaited(cls, request: dict[str, Any]) -> Iterator[None]:
+        """Around a call that may wait for nodes, in which Python does no more than note a signal: that ends the wait, who is
+        missing is told, and then the signal does what it would have done without us."""
+        on = cls.on
+        if on is None or not request["join"]:
+            yield
+            return
+        read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        request["join"]["signals"] = read
+        on._awaited = True
+        try:
+            yield
+        except _core.Error as error:
+            if on._caught is not None:
+                _warn(str(error))
+            raise
+        finally:
+            on._awaited = False
+            signal.set_wakeup_fd(before)
+            os.close(read)
+            os.close(write)
+            if on._caught is not None:
+                on.__exit__()
+                signal.raise_signal(on._caught)
 
     @classmethod
     def hold(cls) -> None:

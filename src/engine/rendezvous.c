@@ -2,9 +2,11 @@
  * that a run has not taken or has given back. */
 #include "engine/rendezvous.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/error.h"
@@ -382,7 +384,8 @@ static void list_missing(const struct rendezvous *rendezvous, struct buffer *out
 struct roll_call {
     struct rendezvous *rendezvous;
     struct loop_timer tell, limit, more;
-    bool late, enough;
+    struct loop_watch signals;
+    bool late, enough, interrupted;
 };
 
 static void tell_missing(void *context) {
@@ -402,6 +405,16 @@ static void on_limit(void *context) {
 
 static void on_enough(void *context) {
     ((struct roll_call *)context)->enough = true;
+}
+
+static void on_signals(void *context, unsigned events) {
+    (void)events;
+    struct roll_call *call = context;
+    unsigned char numbers[64];
+    ssize_t n = read(call->rendezvous->config.signals_fd, numbers, sizeof numbers);
+    for (ssize_t i = 0; i < n; i++)
+        if (numbers[i] == SIGINT || numbers[i] == SIGTERM || numbers[i] == SIGHUP) call->interrupted = true;
+    if (n == 0) loop_watch_stop(call->rendezvous->config.loop, &call->signals);
 }
 
 static const struct slot *find_given_up(const struct rendezvous *rendezvous) {
@@ -433,14 +446,18 @@ static int wait_for_nodes(struct roll_call *call, ty_error *err) {
         if (given_up != NULL)
             return ty_fail(err, TY_ESTART, "%s cannot take part: %s", name_of(rendezvous, given_up->rank, text),
                            given_up->note != NULL ? given_up->note : "it was given up");
-        if (call->late) {
-            CLEANUP(buffer_done) struct buffer missing = {0};
-            list_missing(rendezvous, &missing);
+        CLEANUP(buffer_done) struct buffer missing = {0};
+        if (call->late || call->interrupted) list_missing(rendezvous, &missing);
+        if (call->interrupted)
+            return ty_fail(err, TY_EINTERRUPTED, "interrupted: %u of %u nodes have come to %s; missing: %s",
+                           count_nodes(rendezvous), rendezvous->config.min_nodes,
+                           rendezvous_addresses(rendezvous),
+                           missing.failed || missing.size == 0 ? "?" : missing.data);
+        if (call->late)
             return ty_fail(err, TY_ESTART, "%u of %u nodes came to %s within %lld s; missing: %s",
                            count_nodes(rendezvous), rendezvous->config.min_nodes,
                            rendezvous_addresses(rendezvous), (long long)(rendezvous->config.limit / NS_PER_S),
                            missing.failed || missing.size == 0 ? "?" : missing.data);
-        }
         (void)loop_turn(rendezvous->config.loop, true);
     }
     return 0;
@@ -460,6 +477,9 @@ int rendezvous_wait(struct rendezvous *rendezvous, ty_error *err) {
     call.tell = (struct loop_timer){.callback = tell_missing, .context = &call};
     call.limit = (struct loop_timer){.callback = on_limit, .context = &call};
     call.more = (struct loop_timer){.callback = on_enough, .context = &call};
+    call.signals = (struct loop_watch){.callback = on_signals, .context = &call};
+    if (rendezvous->config.signals_fd > 0)
+        (void)loop_watch_start(loop, &call.signals, rendezvous->config.signals_fd, LOOP_READABLE);
     (void)loop_timer_start(loop, &call.tell, TELL_FIRST);
     (void)loop_timer_start(loop, &call.limit, rendezvous->config.limit);
     do { /* one may leave while the network is tried */
@@ -469,5 +489,6 @@ int rendezvous_wait(struct rendezvous *rendezvous, ty_error *err) {
     loop_timer_stop(loop, &call.tell);
     loop_timer_stop(loop, &call.limit);
     loop_timer_stop(loop, &call.more);
+    loop_watch_stop(loop, &call.signals);
     return result;
 }

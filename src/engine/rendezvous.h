@@ -54,6 +54,7 @@ struct rendezvous_config {
         *names;        /* of the nodes by rank, as the user calls them, for what is said of those that are
                                  missing; NULL: "node 3"; borrowed */
     nanoseconds limit; /* for rendezvous_wait */
+    int signals_fd;    /* a byte of SIGINT, SIGTERM or SIGHUP ends it with TY_EINTERRUPTED; 0: none; borrowed */
     const char
         *storage_path;   /* of the run, "" when it is not known: joining nodes say whether theirs is the same */
     const char *program; /* argv[0] of the workers, the same; NULL */
@@ -77,7 +78,7 @@ void rendezvous_give_up(struct rendezvous *rendezvous, uint32_t node_rank, const
 
 /* Starts the agents, where there is a starter, and turns the loop until min_nodes are there (and then a moment
  * longer for up to max_nodes). Who is missing is told as a warning every few seconds; at the limit TY_ESTART
- * names them, with what was heard of each. Then the nodes try which of their addresses connect them all. */
+ * names them, with what was heard of each, as TY_EINTERRUPTED does. Then the nodes try which of their addresses connect them all. */
 int rendezvous_wait(struct rendezvous *rendezvous, ty_error *err);
 
 /* The nodes that are there now, by rank: the caller's. Node names are unique. */

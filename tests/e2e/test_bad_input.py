@@ -125,6 +125,7 @@ class Options(Case):
         self.assert_usage(self.trainyard("run", "--hostfile", "2", *PROGRAM), "run", "--hostfile", "cannot open 2")
         self.assert_usage(self.trainyard("plan", "--nnodes", "2"), "plan", "--nnodes", "-n N")
         self.assert_usage(self.trainyard("run", "--nnodes", "2", *PROGRAM), "run", "--nnodes", "--rendezvous")
+        self.assert_usage(self.trainyard("run", "--slurm-option", "time=5", *PROGRAM), "run", "--slurm-option time=5", "trainyard submit")
         self.assert_usage(self.trainyard("logs", "--ntasks", "2"), "logs", "--ntasks", "--help")
         self.assert_usage(self.trainyard("run", "-np"), "run", "--num-workers", "needs a value")
 

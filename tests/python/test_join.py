@@ -1,13 +1,16 @@
 """Several nodes, on each of which the same program is started: here over loopback."""
 
 import os
+import pathlib
 import secrets
+import signal
 import socket
 import subprocess
 import sys
 
 import pytest
 import trainyard
+from conftest import wait_until
 
 PROGRAM = """
 import os, sys
@@ -29,24 +32,29 @@ print(result.metrics)
 """
 
 
-def start(tmp_path, fails):
+def begin(tmp_path, fails, ranks):
+    """The port where they meet, and their processes."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
-        meeting = f"127.0.0.1:{one.getsockname()[1]}"
+        port = one.getsockname()[1]
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     env = dict(os.environ, TRAINYARD_RUN_KEY=secrets.token_hex(32))
     words = [sys.executable, str(program)]
-    nodes = [
+    return port, [
         subprocess.Popen(
-            [*words, str(rank), meeting, str(tmp_path), str(fails)],
+            [*words, str(rank), f"127.0.0.1:{port}", str(tmp_path), str(fails)],
             env=env,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for rank in (1, 0)
+        for rank in ranks
     ]
+
+
+def start(tmp_path, fails):
+    _, nodes = begin(tmp_path, fails, (1, 0))
     return [(*node.communicate(timeout=120), node.returncode) for node in reversed(nodes)]
 
 
@@ -62,6 +70,20 @@ def test_a_failure_ends_all(tmp_path):
     assert out == ""
     assert "as asked" in err
     assert status == other_status == 1, err + other_err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_wait_for_nodes(tmp_path, number):
+    port, (node,) = begin(tmp_path, -1, [0])
+    wait_until(lambda: f":{port:04X} 00000000:0000 0A" in pathlib.Path("/proc/net/tcp").read_text(), 60)
+    node.send_signal(number)
+    _, err = node.communicate(timeout=60)
+    assert node.returncode == -number
+    assert (
+        f"trainyard: interrupted: 1 of 2 nodes have come to 127.0.0.1:{port}; missing: node 1 (nothing was heard"
+        in err
+    )
+    assert not (tmp_path / "joined").exists()
 
 
 @pytest.mark.parametrize(
