@@ -75,9 +75,14 @@ class Checkpoints(runs.RunCase):
             finished = self.report("name", 1, name, status=7)
             self.assertIn("not usable", finished.out)
             shutil.rmtree(os.path.join(self.storage, "r"))
-        finished = self.report("name", 2, "best", status=7)
+        self.report("name", 2, "best")  # the second adds to the first
+        self.assertEqual(["best", "best"], [entry["name"] for entry in self.listed()])
+        self.verify()
+        theirs = os.path.join(self.storage, "r", "theirs")
+        os.makedirs(theirs)
+        finished = self.report("name", 1, "theirs", options=("--resume",), status=7)
         self.assertIn("exists already", finished.out)
-        self.assertEqual(["best"], self.names())
+        self.assertEqual([], os.listdir(theirs))
         shutil.rmtree(os.path.join(self.storage, "r"))
 
     # -- which are kept
