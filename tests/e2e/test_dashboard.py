@@ -1,5 +1,6 @@
 """`trainyard dashboard` over HTTP: who may ask, what is refused, what it costs to have it open, logs, the stream, the file."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -65,6 +66,32 @@ class Dashboard(harness.Case):
     def serve(self, *args, **more):
         os.makedirs(self.storage, exist_ok=True)
         return Server(self, *args, **more)
+
+    # -- samples of the hardware
+
+    def test_samples_of_the_hardware(self):
+        make_a(self.storage, numbers=3)
+        with contextlib.closing(sqlite3.connect(os.path.join(self.storage, "a", "usage.db"))) as database:
+            database.executescript("""PRAGMA application_id = 1415148915; PRAGMA user_version = 1;
+                CREATE TABLE samples(span INTEGER NOT NULL, time INTEGER NOT NULL, node TEXT NOT NULL, what TEXT NOT NULL, number INTEGER NOT NULL,
+                    n INTEGER NOT NULL, min REAL NOT NULL, mean REAL NOT NULL, max REAL NOT NULL,
+                    PRIMARY KEY(span DESC, time, node, what, number)) WITHOUT ROWID;""")
+            for i in range(100):
+                rows = [("device_power", 1, 400 + i), ("node_receive", -1, 1e9 + i * 5000), ("of_another_version", -1, 1)]
+                database.executemany("INSERT INTO samples VALUES(0, ?, '<b>', ?, ?, 1, ?, ?, ?)",
+                                     [(1_700_000_000_000 + i * 10_000, what, number, value, value, value) for what, number, value in rows])
+            database.commit()
+        server = self.serve()
+        route = "/api/runs/%s/usage" % server.ids()["a"]
+        node, = server.json(route)["nodes"]
+        self.assertEqual("<b>", node["node"])
+        self.assertEqual({("device_power", 1): (499, "499 W"), ("node_receive", None): (500, "500 B/s")},
+                         {(one["what"], one["number"]): (one["value"], one["text"]) for one in node["last"]})
+        series, = server.json(route + "?what=device_power&buckets=10&node=%3Cb%3E")["series"]
+        self.assertEqual(([10] * 10, 400, 499), (series["n"], min(series["min"]), max(series["max"])))
+        self.assertEqual([], server.json(route + "?what=device_power&node=other")["series"])
+        for wrong in ("?what=loss", "?what=device_power&buckets=0", "?from=x", "?metric=loss"):
+            self.assertEqual(400, server.ask(route + wrong)[0], wrong)
 
     # -- who may ask
 

@@ -1,7 +1,7 @@
 // The smaller parts of a run: time, attempts, checkpoints, placement, hardware, stacks.
 
 import { api, bytes, clock, fill, h, label, number, post, save, seconds, stamp } from "./base.js";
-import { link, set } from "./state.js";
+import { link } from "./state.js";
 
 const table = (heads, rows, cls = "") => h("table", { class: cls }, h("thead", {}, h("tr", {}, heads.map((head) => h("th", { class: head.startsWith("#") ? "num" : "" }, head.replace("#", ""))))), h("tbody", {}, rows));
 const num = (...children) => h("td", { class: "num" }, ...children);
@@ -115,16 +115,25 @@ export function placement(context) {
   });
 }
 
-/* -- hardware: as the samplers of the nodes wrote it */
+/* -- hardware: what the samplers of the nodes said last; a table of the node, of its devices, of its workers */
 
-export async function hardware(context) {
-  const { run, main, controls } = context;
-  const reply = run.usage && (await api(`runs/${run.id}/usage`));
-  if (!reply?.nodes?.length) return void fill(main, h("div", { class: "note" }, "No samples of hardware were kept for this run. ", h("code", {}, "trainyard run --sample 10s"), " keeps them."));
-  const chosen = h("select", { onchange: () => set({ node: chosen.value }) }, reply.nodes.map((node) => h("option", { value: node.node }, node.name ?? node.node)));
-  fill(controls, h("label", {}, "node", chosen));
-  const cards = reply.nodes.flatMap((node) => [h("h2", {}, label(node.name ?? "node " + node.node, 40, "")), h("div", {}, (node.last || []).map((one) => h("span", { class: "chip" }, one.what, " ", h("b", {}, one.text ?? number(one.value)))))]);
-  fill(main, cards);
+const SCOPES = [["node", ""], ["device", "device"], ["worker", "rank"]];
+
+function scopeTable(last, scope, head) {
+  const own = last.filter((one) => one.what.startsWith(scope + "_"));
+  const whats = [...new Set(own.map((one) => one.what))], numbers = [...new Set(own.map((one) => one.number))].sort((a, b) => a - b);
+  const said = new Map(own.map((one) => [one.what + " " + one.number, one.text]));
+  return own.length > 0 && table(["#" + head, ...whats.map((what) => "#" + what.slice(scope.length + 1).replaceAll("_", " "))],
+    numbers.map((number) => h("tr", {}, num(number ?? ""), whats.map((what) => num(said.get(what + " " + number) ?? "-")))), "fit");
+}
+
+export function hardware(context) {
+  const { run, main } = context;
+  return live(context, ["run", "reports"], async () => {
+    const { nodes } = await api(`runs/${run.id}/usage`);
+    if (!nodes.length) return fill(main, h("div", { class: "note" }, "No samples of hardware were kept for this run. ", h("code", {}, "trainyard run --sample 10s"), " keeps them."));
+    fill(main, nodes.map((node) => [h("h2", {}, label(node.name, 40, ""), node.stale && " (stale)", " ", h("span", { class: "dim" }, clock(node.at))), SCOPES.map(([scope, head]) => scopeTable(node.last, scope, head))]));
+  });
 }
 
 /* -- stacks */
