@@ -20,18 +20,12 @@ enum { NAMED_MAX = 4, WORDS_SHOWN = 60 };
 
 static void add_words(pid_t pid, struct buffer *out) {
     CLEANUP(buffer_done) struct buffer words = {0};
-    char path[64];
-    (void)snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
-    if (file_read(path, 4096, &words, NULL) < 0 || words.size == 0) {
+    process_words(pid, &words);
+    if (words.failed || words.size == 0)
         buffer_printf(out, "process %d", pid);
-        return;
-    }
-    size_t size = words.data[words.size - 1] == '\0' ? words.size - 1 : words.size;
-    for (size_t i = 0; i < size && i < WORDS_SHOWN; i++) {
-        char byte = words.data[i];
-        buffer_char(out, byte == '\0' ? ' ' : byte >= 0x20 && byte < 0x7f ? byte : '?');
-    }
-    if (size > WORDS_SHOWN) buffer_text(out, "...");
+    else
+        buffer_append(out, words.data, words.size < WORDS_SHOWN ? words.size : WORDS_SHOWN);
+    if (words.size > WORDS_SHOWN) buffer_text(out, "...");
 }
 
 void leftovers_of_group(pid_t group, struct idset *pids) {

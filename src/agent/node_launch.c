@@ -15,15 +15,8 @@
 #include "base/idset.h"
 #include "base/kernel.h"
 #include "base/str.h"
+#include "wire/frame.h"
 #include "worker/link.h"
-
-Wire__Launch *node_launch_copy(const Wire__Launch *body) {
-    size_t size = wire__launch__get_packed_size(body);
-    CLEANUP_FREE uint8_t *bytes = malloc(size + 1);
-    if (bytes == NULL) return NULL;
-    (void)wire__launch__pack(body, bytes);
-    return wire__launch__unpack(NULL, size, bytes);
-}
 
 static char **find_entry(char **list, size_t n, const char *name, size_t size) {
     for (size_t i = 0; i < n; i++)
@@ -126,7 +119,7 @@ enum face node_launch_face(const struct node_launch *launch) {
 int node_launch_init(struct node_launch *launch, const Wire__Launch *body, const struct rlimit *nofile,
                      ty_error *err) {
     *launch = (struct node_launch){.payload_fd = -1, .no_input_fd = -1, .nofile = *nofile};
-    launch->body = node_launch_copy(body);
+    launch->body = frame_copy(&body->base);
     if (launch->body == NULL || make_base(launch) < 0 || make_argv(launch) < 0) {
         node_launch_done(launch);
         return ty_fail_memory(err);

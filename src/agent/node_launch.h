@@ -26,9 +26,6 @@ struct node_launch {
     struct rlimit nofile; /* of workers */
 };
 
-/* A copy, to be freed with wire__launch__free_unpacked(copy, NULL); NULL when memory is short. */
-Wire__Launch *node_launch_copy(const Wire__Launch *body);
-
 /* Copies `body`. `nofile` is the limit that workers get. */
 int node_launch_init(struct node_launch *launch, const Wire__Launch *body, const struct rlimit *nofile,
                      ty_error *err);

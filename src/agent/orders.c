@@ -9,7 +9,7 @@ static void on_launch(struct node_run *run, const Wire__Launch *body) {
         attempt_begin(run, body);
     } else {
         wire__launch__free_unpacked(run->next, NULL);
-        run->next = node_launch_copy(body);
+        run->next = frame_copy(&body->base);
         if (run->next == NULL) attempt_refuse(run, body, "out of memory", false);
     }
 }

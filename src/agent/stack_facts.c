@@ -88,16 +88,6 @@ void stack_facts(pid_t pid, struct buffer *out) {
     if (tasks != NULL) (void)closedir(tasks);
 }
 
-void stack_facts_words(pid_t pid, struct buffer *out) {
-    char path[64], text[PROC_TEXT_MAX];
-    (void)snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
-    size_t size = read_small(path, text);
-    buffer_text(out, "  command:");
-    for (size_t at = 0; at < size; at += strlen(text + at) + 1)
-        buffer_printf(out, " %s", text + at);
-    buffer_char(out, '\n');
-}
-
 size_t stack_facts_group(pid_t group, pid_t *pids, size_t max) {
     size_t n = 0;
     DIR *all = opendir("/proc");

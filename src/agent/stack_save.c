@@ -145,7 +145,9 @@ static void save(const struct saving *saving, pid_t worker) {
         say(saving, STACK_PART_FACTS " %d\n", pids[i]);
         stack_facts(pids[i], &facts);
         add_text(saving, &facts);
-        stack_facts_words(pids[i], &words); /* apart, as it may wait */
+        buffer_text(&words, "  command: ");
+        process_words(pids[i], &words); /* apart, as it may wait */
+        buffer_char(&words, '\n');
         add_text(saving, &words);
         if (saving->hung) add_native(saving, pids[i]); /* first: a signal ends the wait that it hangs in */
         if (!add_python(saving, pids[i]) && !saving->hung) add_native(saving, pids[i]);

@@ -27,9 +27,6 @@ int stack_save_main(int argc, char **argv);
  * call and kernel stack where they may be read. */
 void stack_facts(pid_t pid, struct buffer *out);
 
-/* The words of the process's command line, on one line. May wait for the process's memory. */
-void stack_facts_words(pid_t pid, struct buffer *out);
-
 /* Members of the process group, its leader first, `max` at most; how many there are in pids. */
 size_t stack_facts_group(pid_t group, pid_t *pids, size_t max);
 

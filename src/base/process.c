@@ -13,7 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/duration.h"
 #include "base/file.h"
@@ -94,6 +93,17 @@ bool process_carries(pid_t pid, const char *entry) {
     for (size_t at = 0; at + 1 < text.size; at += strlen(text.data + at) + 1)
         if (str_equal(text.data + at, entry)) return true;
     return false;
+}
+
+void process_words(pid_t pid, struct buffer *out) {
+    char path[64], text[PROC_TEXT];
+    (void)snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
+    CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t size = fd < 0 ? 0 : read(fd, text, sizeof text);
+    while (size > 0 && text[size - 1] == '\0')
+        size--;
+    for (ssize_t i = 0; i < size; i++)
+        buffer_char(out, text[i] == '\0' ? ' ' : text[i] >= 0x20 && text[i] < 0x7f ? text[i] : '?');
 }
 
 bool process_catches(pid_t pid, int signal_number) {

@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/buffer.h"
+
 struct process {
     pid_t pid, parent, group, session;
     char state;     /* the letter as in ps, 'T' for stopped */
@@ -37,6 +39,9 @@ int process_children(pid_t pid, pid_t *pids, size_t max);
 /* Whether its environment, as it was when it was executed, has this entry ("NAME=VALUE"). May wait for its
  * memory. */
 bool process_carries(pid_t pid, const char *entry);
+/* The beginning of its command line, its words apart by a space each, "?" for what no terminal shows; nothing where
+ * that cannot be read. May wait for its memory. */
+void process_words(pid_t pid, struct buffer *out);
 /* Whether it has a handler for the signal. */
 bool process_catches(pid_t pid, int signal_number);
 /* The user that it runs for (the real one); false when that is not told. */

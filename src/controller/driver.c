@@ -19,7 +19,7 @@
 #include "cluster/cluster.h"
 #include "controller/controller.h"
 #include "controller/events.h"
-#include "controller/past_result.h"
+#include "controller/result.h"
 #include "controller/run_directory.h"
 #include "controller/site.h"
 #include "engine/local.h"

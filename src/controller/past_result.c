@@ -9,8 +9,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
-#include "controller/history.h"
-#include "controller/past_result.h"
+#include "controller/result.h"
 #include "journal/journal.h"
 #include "worker/driver.h"
 
@@ -100,7 +99,7 @@ static char *format(const struct past_reading *reading, const struct ty_result *
         buffer_append(&out, reading->checkpoints.data, reading->checkpoints.size);
     buffer_printf(&out, "], \"attempts\": %d, \"num_workers\": %d, \"history\": ", result->attempts,
                   result->num_workers);
-    history_json(result->history, result->n_history, replay->last, &out);
+    result_history(result->history, result->n_history, replay->last, &out);
     result_add_text(&out, "outcome", end->outcome);
     result_add_text(&out, "cause", end->cause);
     result_add_text(&out, "checkpoint_score_attribute", run->checkpoint_score_attribute);

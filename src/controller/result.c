@@ -12,7 +12,7 @@
 #include "base/cleanup.h"
 #include "base/error.h"
 #include "base/str.h"
-#include "controller/past_result.h"
+#include "controller/result.h"
 #include "controller/ty_run.h"
 #include "worker/driver.h"
 
@@ -190,19 +190,6 @@ static int tell(const struct ty_run *run, struct ty_result *result, ty_error *er
 
 /* -- as JSON */
 
-void result_add_text(struct buffer *out, const char *key, const char *text) {
-    buffer_printf(out, ", \"%s\": ", key);
-    buffer_json_text(out, text);
-}
-
-void result_begin_json(const struct ty_result *result, struct buffer *out) {
-    buffer_text(out, "{\"name\": ");
-    buffer_json_text(out, result->name);
-    result_add_text(out, "path", result->path);
-    buffer_printf(out, ", \"metrics\": %s", result->metrics != NULL ? result->metrics : "null");
-    result_add_text(out, "checkpoint", result->checkpoint);
-}
-
 static void add_number(struct buffer *out, const char *key, int number) {
     buffer_printf(out, ", \"%s\": %d", key, number);
 }
@@ -272,7 +259,7 @@ static char *format_result(const struct ty_run *run, const struct ty_result *res
     add_number(&out, "num_workers", result->num_workers);
     add_number(&out, "status", result->status);
     buffer_text(&out, ", \"history\": ");
-    history_json(result->history, result->n_history, clock_wall(), &out);
+    result_history(result->history, result->n_history, clock_wall(), &out);
     result_add_text(&out, "outcome", run_outcome_name(outcome_of(run)));
     result_add_text(&out, "cause", caused ? cause->text : NULL);
     if (caused && cause->rank >= 0)
@@ -306,7 +293,7 @@ int result_tell(struct ty_run *run, ty_result **result, ty_error *err) {
     code = tell(run, made, err);
     if (code >= 0) {
         struct buffer summary = {0};
-        summary_format(made, run->checkpoints, &summary);
+        result_summary(made, run->checkpoints, &summary);
         made->summary = buffer_take(&summary);
     }
     made->json = format_result(run, made, code, code < 0 ? err->message : NULL);

@@ -14,7 +14,6 @@
 #include "controller/checkpoints.h"
 #include "controller/controller.h"
 #include "controller/events.h"
-#include "controller/history.h"
 #include "controller/input.h"
 #include "controller/ports.h"
 #include "controller/prepare.h"

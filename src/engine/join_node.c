@@ -195,15 +195,6 @@ static void free_start(Wire__Start **start) {
     wire__start__free_unpacked(*start, NULL);
 }
 
-static Wire__Start *copy_start(const Wire__Start *start) {
-    CLEANUP(buffer_done) struct buffer bytes = {0};
-    size_t size = wire__start__get_packed_size(start);
-    char *to = buffer_reserve(&bytes, size + 1);
-    if (to == NULL) return NULL;
-    (void)wire__start__pack(start, (uint8_t *)to);
-    return wire__start__unpack(NULL, size, (const uint8_t *)to);
-}
-
 static void on_tried(void *context, const Wire__Tried *tried) {
     struct resting *resting = context;
     if (resting->channel != NULL)
@@ -215,7 +206,7 @@ static void on_message(void *context, const Wire__Message *message) {
     struct resting *resting = context;
     if (message->body_case == WIRE__MESSAGE__BODY_START && resting->start == NULL) {
         channel_pause(resting->channel, true);
-        resting->start = copy_start(message->start);
+        resting->start = frame_copy(&message->start->base);
     } else if (message->body_case == WIRE__MESSAGE__BODY_TRIAL && resting->trial != NULL) {
         (void)trial_begin(resting->trial, message->trial, on_tried, resting, NULL);
     } else if (message->body_case == WIRE__MESSAGE__BODY_DISMISSAL) {

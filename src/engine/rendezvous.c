@@ -101,23 +101,13 @@ static int check(const struct rendezvous *rendezvous, const Wire__Join *join, ty
     return description_check(join, err);
 }
 
-/* The message goes with its callback: what is kept is a copy. */
-static Wire__Join *copy_join(const Wire__Join *join) {
-    CLEANUP(buffer_done) struct buffer bytes = {0};
-    size_t size = wire__join__get_packed_size(join);
-    char *to = buffer_reserve(&bytes, size + 1);
-    if (to == NULL) return NULL;
-    (void)wire__join__pack(join, (uint8_t *)to);
-    return wire__join__unpack(NULL, size, (const uint8_t *)to);
-}
-
 static int take_seat(struct rendezvous *rendezvous, struct slot *slot, const Wire__Join *join,
                      const struct visitor *visitor, ty_error *err) {
     struct cluster *tried = cluster_create();
     int result = tried == NULL ? ty_fail_memory(err) : description_add(join, "node", tried, err);
     cluster_destroy(tried);
     if (result < 0) return result;
-    Wire__Join *copy = copy_join(join);
+    Wire__Join *copy = frame_copy(&join->base); /* the message goes with its callback */
     char *name = choose_name(rendezvous, slot, join->node_name);
     if (copy == NULL || name == NULL) {
         wire__join__free_unpacked(copy, NULL);

@@ -3,7 +3,7 @@
 
 #include "base/buffer.h"
 #include "base/cleanup.h"
-#include "controller/history.h"
+#include "controller/result.h"
 #include "controller/run_directory.h"
 #include "view/summary.h"
 
@@ -65,7 +65,7 @@ static json_t *sizes_json(const struct view_summary *summary) {
 
 static json_t *history_list(const struct view_summary *summary) {
     CLEANUP(buffer_done) struct buffer text = {0};
-    history_json(summary->replay.attempts, summary->replay.n_attempts, clock_wall(), &text);
+    result_history(summary->replay.attempts, summary->replay.n_attempts, clock_wall(), &text);
     return text.failed ? NULL : json_loads(text.data, JSON_ALLOW_NUL, NULL);
 }
 

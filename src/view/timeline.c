@@ -12,7 +12,7 @@
 #include "base/document.h"
 #include "base/str.h"
 #include "checkpoint/checkpoint.h"
-#include "controller/history.h"
+#include "controller/result.h"
 #include "controller/run_directory.h"
 #include "journal/journal.h"
 #include "run/settings.h"
@@ -239,7 +239,7 @@ void view_timeline_encode(const struct view_timeline *timeline, struct buffer *o
         encode_start(&timeline->slowest[i], out);
     }
     buffer_text(out, "], \"attempts\": ");
-    history_json(replay->attempts, replay->n_attempts, clock_wall(), out);
+    result_history(replay->attempts, replay->n_attempts, clock_wall(), out);
     buffer_char(out, '}');
 }
 

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
+
 /* Two bytes can stand for a whole empty event of a hundred: without a bound a frame of 64 MiB would unpack to
  * gigabytes. */
 enum { UNPACK_MAX = 512 << 20 };
@@ -61,6 +63,14 @@ int frame_message(const Wire__Message *message, struct buffer *out) {
     (void)wire__message__pack(message, to + FRAME_HEADER);
     out->size += FRAME_HEADER + size;
     return 0;
+}
+
+void *frame_copy(const ProtobufCMessage *message) {
+    size_t size = protobuf_c_message_get_packed_size(message);
+    CLEANUP_FREE uint8_t *bytes = malloc(size + 1);
+    if (bytes == NULL) return NULL;
+    (void)protobuf_c_message_pack(message, bytes);
+    return protobuf_c_message_unpack(message->descriptor, NULL, size, bytes);
 }
 
 static void *allocate_within(void *data, size_t size) {

@@ -48,6 +48,9 @@ int frame_message(const Wire__Message *message, struct buffer *out);
 /* The message of a frame, to be freed with wire__message__free_unpacked(m, NULL); NULL with TY_EPROTOCOL. */
 Wire__Message *frame_unpack(const struct frame *frame, ty_error *err);
 
+/* A copy of a message, or of what it carries, to be freed as the original is; NULL when memory is short. */
+void *frame_copy(const ProtobufCMessage *message);
+
 /* An output frame: room for the header is made by frame_output_begin, which returns an offset for
  * frame_output_end, called after the lines were appended to `out`. */
 size_t frame_output_begin(struct buffer *out, uint32_t rank, int stream);

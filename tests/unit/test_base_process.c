@@ -96,6 +96,35 @@ static void entries_of_the_environment_are_whole(void **state) {
     assert_false(process_carries(INT32_MAX, "PROCESS_TEST=token"));
 }
 
+/* A child that waits for its input's end, with words that no terminal shows. */
+static void words_of_a_command_line_are_one_line(void **state) {
+    (void)state;
+    int input[2];
+    assert_int_equal(pipe(input), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        (void)dup2(input[0], STDIN_FILENO);
+        (void)close(input[1]);
+        (void)execl("/bin/cat", "cat", "-", "a\nb\033[1m", "", NULL);
+        _exit(127);
+    }
+    struct buffer words = {0};
+    for (int i = 0; i < 60000 && (words.size < 3 || memcmp(words.data, "cat", 3) != 0); i++) {
+        buffer_done(&words);
+        process_words(child, &words);
+        (void)usleep(1000);
+    }
+    (void)close(input[0]);
+    (void)close(input[1]);
+    assert_int_equal(words.size, strlen("cat - a?b?[1m"));
+    assert_memory_equal(words.data, "cat - a?b?[1m", words.size);
+    buffer_done(&words);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    process_words(INT32_MAX, &words);
+    assert_int_equal(words.size, 0);
+    buffer_done(&words);
+}
+
 static void ignore_number(int number) {
     (void)number;
 }
@@ -144,6 +173,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(this_process_and_its_children_are_told),
         cmocka_unit_test(the_walk_meets_this_process_once),
         cmocka_unit_test(entries_of_the_environment_are_whole),
+        cmocka_unit_test(words_of_a_command_line_are_one_line),
         cmocka_unit_test(handlers_of_signals_are_seen),
         cmocka_unit_test(groups_are_found_by_their_controller),
     };

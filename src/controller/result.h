@@ -1,0 +1,30 @@
+/* A run's result: of one that has just ended (result.c), of one that is read from its directory (past_result.c),
+ * and as text: JSON's beginning and history, the line of a success (result_text.c). */
+#ifndef CONTROLLER_RESULT_H
+#define CONTROLLER_RESULT_H
+
+#include <trainyard/trainer.h>
+
+#include "base/buffer.h"
+#include "base/duration.h"
+#include "controller/checkpoints.h"
+#include "worker/driver.h"
+
+/* ty_result_read. */
+int past_result_read(const char *path, ty_result **result, ty_error *err);
+
+/* The numbers among a result's metrics, for ty_result_metric (result.c). */
+void result_add_values(struct ty_result *result);
+
+/* What ty_result_json begins with: "{" and name, path, metrics and checkpoint. */
+void result_begin_json(const struct ty_result *result, struct buffer *out);
+/* ', "key": "text"', or null. */
+void result_add_text(struct buffer *out, const char *key, const char *text);
+/* The attempts as a JSON list: the "history" of ty_result_json. An attempt that goes on has null as its end and
+ * outcome, and "seconds" up to `now` (wall). */
+void result_history(const struct ty_attempt_info *items, size_t n, nanoseconds now, struct buffer *out);
+/* The last word of a run that succeeded, in one line: its name, how long its attempts took, the last metrics of
+ * rank 0, the best checkpoint where they are ranked by a metric, else the last one, and the run's directory. */
+void result_summary(const struct ty_result *result, const struct checkpoints *checkpoints, struct buffer *out);
+
+#endif
