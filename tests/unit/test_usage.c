@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -148,6 +149,56 @@ static void visible_devices(void **state) {
     assert_string_equal(named.data, "1=GPU-abc ");
     assert_int_equal(usage_visible("", 3, indices, NULL, NULL), 0);
     assert_int_equal(usage_visible(NULL, 1000, indices, NULL, NULL), USAGE_DEVICES_MAX);
+}
+
+/* -- AMD, by files that stand for a machine */
+
+static void put_file(const char *root, const char *path, const char *text) {
+    char full[512];
+    int size = snprintf(full, sizeof full, "%s%s", root, path);
+    assert_in_range(size, 1, sizeof full - 1);
+    for (char *at = full + strlen(root) + 1; (at = strchr(at, '/')) != NULL; at++) {
+        *at = '\0';
+        (void)mkdir(full, 0755);
+        *at = '/';
+    }
+    FILE *file = fopen(full, "w");
+    assert_non_null(file);
+    (void)fputs(text, file);
+    (void)fclose(file);
+}
+
+static double value_of(const struct usage_sample *sample, enum usage_what what, int number) {
+    for (uint32_t i = 0; i < sample->n; i++)
+        if (sample->values[i].what == what && sample->values[i].number == number)
+            return sample->values[i].value;
+    return -1;
+}
+
+static void amd(void **state) {
+    static struct usage_sample sample;
+    const char *root = *state;
+    put_file(root, "/dev/kfd", "");
+    put_file(root, "/dev/dri/renderD128", "");
+    put_file(root, "/sys/class/kfd/kfd/topology/nodes/1/properties",
+             "simd_count 304\nvendor_id 4098\ndevice_id 29857\ndrm_render_minor 128\n");
+#define DEVICE "/sys/class/drm/renderD128/device"
+    put_file(root, DEVICE "/gpu_busy_percent", "37\n");
+    put_file(root, DEVICE "/mem_info_vram_used", "1073741824\n");
+    put_file(root, DEVICE "/mem_info_vram_total", "many\n");
+    put_file(root, DEVICE "/hwmon/hwmon3/power1_average", "412000000\n");
+    put_file(root, DEVICE "/hwmon/hwmon3/temp1_input", "-5\n");
+    (void)setenv("TRAINYARD_SYSROOT", root, 1);
+    sample.n = 0;
+    usage_amd_look(&sample);
+    (void)unsetenv("TRAINYARD_SYSROOT");
+    assert_true(value_of(&sample, USAGE_DEVICE_UTILIZATION, 0) == 0.37);
+    assert_true(value_of(&sample, USAGE_DEVICE_MEMORY, 0) == 1073741824);
+    assert_true(value_of(&sample, USAGE_DEVICE_POWER, 0) == 412);
+    assert_int_equal(sample.n, 3); /* the others are no numbers that can be */
+    CLEANUP(buffer_done) struct buffer command = {0};
+    buffer_printf(&command, "rm -rf '%s/dev' '%s/sys'", root, root);
+    assert_int_equal(system(command.data), 0); /* NOLINT(cert-env33-c): a directory of this test's */
 }
 
 /* -- usage.db */
@@ -315,6 +366,7 @@ int main(void) {
         cmocka_unit_test(packets),
         cmocka_unit_test(names),
         cmocka_unit_test(visible_devices),
+        cmocka_unit_test_setup_teardown(amd, make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(thinning, make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(bound, make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(damaged_begins_anew, make_directory, remove_directory),
