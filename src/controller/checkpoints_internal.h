@@ -15,7 +15,7 @@ struct chore;
 /* A committed checkpoint that is kept. */
 struct kept {
     uint64_t number;
-    uint64_t made; /* the number under which its directory was published, the last of those that have its name */
+    uint64_t made; /* the number its directory was published under, the last of those that have its name */
     char *name, *path;
     char *metrics; /* NULL: not known */
     double score;  /* NaN: none */

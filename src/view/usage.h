@@ -43,8 +43,8 @@ double view_usage_shown(const struct view_usage_last *last);
 /* For people: "31 %", "58.2 GiB", "412 W", "12.4 MiB/s". */
 void view_usage_text(enum usage_what what, double value, struct buffer *out);
 /* {"nodes": [{"node", "name", "at", "stale", "last": [{"what", "number", "value", "unit", "text"}]}]} and, for
- * counters, "total" beside their rate. */
-void view_usage_encode(const struct view_usage *usage, const char *node, struct buffer *out);
+ * counters, "total" beside their rate; of `only` that node, NULL: of all. */
+void view_usage_encode(const struct view_usage *usage, const char *only, struct buffer *out);
 
 struct view_usage_query {
     const char *node; /* NULL: all */
