@@ -669,7 +669,7 @@ class _Signals:
         """Around a call that may wait for nodes, in which Python does no more than note a signal: that ends the wait, who is
         missing is told, and then the signal does what it would have done without us."""
         on = cls.on
-        if on is None or not request["join"]:
+        if on is None or not request.get("join"):
             yield
             return
         read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
