@@ -68,9 +68,15 @@ prepare() { # RELEASE
     mount --bind "$bare" "$bare" # a root that is a mount, as that of any machine: `unshare -m` wants it so
     mount -t proc proc "$bare/proc"
     mount --rbind /sys "$bare/sys"
-    mount --rbind /dev "$bare/dev"
+    mount -t devpts -o newinstance,ptmxmode=666,mode=620,gid=5 devpts "$bare/dev/pts" # its other devices are its own
     mount -t tmpfs -o mode=1777 tmpfs "$bare/dev/shm"
     bind_folders
+}
+
+# On the machine, whose root is that of a mount namespace: in a chroot nobody may make user namespaces.
+enter() { # COMMAND...
+    # shellcheck disable=SC2016 # the inner shell's
+    unshare --mount sh -euc 'cd "$1"; shift; mkdir -p .outside; pivot_root . .outside; cd /; umount -l .outside; exec "$@"' sh "$bare" "$@"
 }
 
 # What mounts does so in namespaces of its own, where all ends with their first process.

@@ -22,12 +22,11 @@ static void add_escaped(const char *word, struct buffer *out) {
 
 /* Plain, or in single quotes, outside of which a single quote stands. In a script any byte may stand in them,
  * on a line for people what is no text is escaped. */
-static void add_word(const char *word, bool script, struct buffer *out) {
+static void add_quoted(const char *word, bool script, struct buffer *out) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
     CLEANUP(buffer_done) struct buffer shown = {0};
     utf8_escape(word, strlen(word), &shown);
     bool harmless = !shown.failed && shown.size == strlen(word);
-    buffer_char(out, ' ');
     if (*word != '\0' && word[strspn(word, plain)] == '\0') {
         buffer_text(out, word);
     } else if (harmless || script) {
@@ -40,6 +39,11 @@ static void add_word(const char *word, bool script, struct buffer *out) {
     }
 }
 
+static void add_word(const char *word, bool script, struct buffer *out) {
+    buffer_char(out, ' ');
+    add_quoted(word, script, out);
+}
+
 static bool is_left_out(const struct go_on_line *line, const char *option) {
     for (size_t i = 0; line->less[i] != NULL; i++)
         if (str_equal(line->less[i], option)) return true;
@@ -48,7 +52,8 @@ static bool is_left_out(const struct go_on_line *line, const char *option) {
 
 void go_on_format_line(const struct go_on_line *line, const struct arguments *arguments, const char *name,
                        struct buffer *out) {
-    buffer_printf(out, "%s run%s", line->program, line->more);
+    add_quoted(line->program, line->script, out);
+    buffer_printf(out, " run%s", line->more);
     for (size_t i = 0; i < arguments->n_given; i++) {
         const struct option_given *given = &arguments->given[i];
         if (is_left_out(line, given->option->name)) continue;

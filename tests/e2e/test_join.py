@@ -68,7 +68,7 @@ class Joined(JoinCase):
         self.assert_statuses(0, self.spread("true", "--key-file", path, key=None))
 
     def test_the_store_and_reports_come_home(self):
-        script = 'T=%s; $T report rank=$RANK; $T store set at.$RANK $RANK; $T store wait at.$((3 - RANK))' % COMMAND
+        script = 'T="%s"; "$T" report rank=$RANK; "$T" store set at.$RANK $RANK; "$T" store wait at.$((3 - RANK))' % COMMAND
         ended = self.spread(script)
         self.assert_statuses(0, ended)
         self.assertEqual(["[rank 0] 3", "[rank 1] 2", "[rank 2] 1", "[rank 3] 0"], sorted(ended[0].out.splitlines()))

@@ -55,13 +55,18 @@ class FaultCase(runs.RunCase):
         self.assert_status(0, self.trainyard("checkpoints", "verify", name, "--storage-path", self.storage))
         return names
 
-    def freeze(self, pid):
-        """Nothing ends this process, SIGKILL included, until the test is over."""
+    def make_freezer(self):
+        """For `freeze`; made before anything is started, as not every user may."""
         group = "/sys/fs/cgroup/freezer/trainyard-test-" + uuid.uuid4().hex[:8]
         try:
             os.mkdir(group)
         except OSError:
             self.skipTest("no freezer cgroup (version 1) may be made here")
+        self.addCleanup(os.rmdir, group)
+        return group
+
+    def freeze(self, pid, group):
+        """Nothing ends this process, SIGKILL included, until the test is over."""
 
         def write(name, text):
             with open(os.path.join(group, name), "w") as file:
@@ -70,7 +75,6 @@ class FaultCase(runs.RunCase):
         def thaw():
             write("freezer.state", "THAWED")
             self.wait_for(lambda: process_state(pid) in "ZX", "the end of the frozen process")
-            os.rmdir(group)
         self.addCleanup(thaw)
         write("cgroup.procs", str(pid))
         write("freezer.state", "FROZEN")

@@ -59,9 +59,10 @@ class Agents(FaultCase):
         script = UP + "exec sleep 100000"
         for name, options, status in (("limit", ["--time-limit", "1s"], (5, 124)), ("twice", [], (130,))):
             with self.subTest(name):
+                freezer = self.make_freezer()
                 process = self.shell(script, "--name", name, "-n", 2, "--grace", "100ms", *options)
                 agent, pids = self.pids_of(process, 2)
-                self.freeze(agent)
+                self.freeze(agent, freezer)
                 if not options:
                     self.signal(process, signal.SIGINT, 2)
                 finished = self.finish(process, 40)

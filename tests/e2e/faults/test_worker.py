@@ -46,9 +46,10 @@ class Workers(FaultCase):
         """W8: it is waited for no longer than a limit, and nobody says that nothing is left of the run."""
         # One that forks nothing: a child that it has as it freezes would freeze with it.
         script = UP + "[ $RANK = 1 ] && exec sleep 100000; while [ ! -e go ]; do sleep 0.01; done; exit 3"
+        freezer = self.make_freezer()
         process = self.shell(script, "--name", "r", "-n", 2, "--grace", "200ms")
         _, pids = self.pids_of(process, 2)
-        self.freeze(pids[1])
+        self.freeze(pids[1], freezer)
         self.write("work/go", "")
         finished = self.assert_status(3, self.finish(process))
         self.assertIn("first cause: rank 0 exited with code 3", finished.err)
