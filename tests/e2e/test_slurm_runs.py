@@ -147,7 +147,7 @@ class SlurmRuns(Case):
                 self.slurm.run("head", "scontrol", "update", "JobId=" + job, "StartTime=now")  # in place of two minutes
                 return "rank 1 goes on" in self.slurm.trainyard("head", "logs", "--storage-path", self.storage, "three").out
 
-            self.wait_for(goes_on, "the run to go on")
+            self.wait_for(goes_on, "the run to go on", seconds=120)
             self.nothing_left()
             status = self.slurm.trainyard("head", "status", "--storage-path", self.storage, "three", "--format", "json").json
             self.assertIn("succeeded", repr(status))

@@ -80,7 +80,8 @@ class Processes(FaultCase):
 
     def test_p6_no_more_processes(self):
         """P6: the limit of processes is reached at some worker: those that are up are ended, and the limit is named."""
-        process = self.shell("exec sleep 100000", "--name", "r", "-n", 60, **self.few_processes(20))
+        # More than the tests beside this one can make room for, where they are of the same user.
+        process = self.shell("exec sleep 100000", "--name", "r", "-n", 400, **self.few_processes(20))
         finished = self.assert_status(4, self.finish(process))
         self.assertRegex(finished.err, "rank [0-9]+ could not be started")
         self.assertRegex(finished.err.lower(), "resource temporarily unavailable|processes")
