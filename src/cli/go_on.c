@@ -73,7 +73,7 @@ void go_on_format(const struct arguments *arguments, const char *name, struct bu
     static const char *const none[] = {NULL};
     CLEANUP(buffer_done) struct buffer program = {0};
     add_quoted(program_invocation_name, false, &program);
-    if (program.failed) return;
     const struct go_on_line line = {program.data, "", none, false};
-    go_on_format_line(&line, arguments, name, out);
+    out->failed |= program.failed;
+    if (!program.failed) go_on_format_line(&line, arguments, name, out);
 }
