@@ -44,7 +44,7 @@ from trainyard import metrics
         {"took": datetime.timedelta(-1, 2, 3), "at": datetime.time(1, 2, 3, 4)},
         {
             "complex": 1 - 2j,
-            "frozen": frozenset("ab"),
+            "frozen": frozenset({1, 2}),
             "array": bytearray(b"x"),
             "exact": decimal.Decimal("0.10"),
         },
