@@ -9,6 +9,7 @@
 
 #include "base/str.h"
 #include "checkpoint/mark.h"
+#include "usage/usage.h"
 
 void checkpoint_name(uint64_t number, char name[CHECKPOINT_NAME_SIZE]) {
     (void)snprintf(name, CHECKPOINT_NAME_SIZE, NAME_PREFIX "%06" PRIu64, number);
@@ -23,7 +24,8 @@ int checkpoint_check_name(const char *name, ty_error *err) {
     if (plain && mark_is_reserved(name))
         return ty_fail(err, TY_EUSAGE,
                        "the checkpoint name \"%.80s\" is not usable: " LOGS_NAME
-                       " and all that begins with " JOURNAL_NAME " or " USAGE_NAME " are the run's own files",
+                       " and all that begins with " JOURNAL_NAME " or " USAGE_DB_NAME
+                       " are the run's own files",
                        name);
     if (plain) return 0;
     return ty_fail(err, TY_EUSAGE,

@@ -177,11 +177,10 @@ int checkpoint_verify_sizes(const char *path, ty_error *err);
 
 #define PLACE_PREFIX "./" /* of a place of a user's in the run's directory, as the journal has it */
 
-/* What lies in a run's directory beside its checkpoints: the workers' output, and the two databases with all
- * that begins like them. */
+/* What lies in a run's directory beside its checkpoints: the workers' output, and the two databases (the other
+ * is USAGE_DB_NAME) with all that begins like them. */
 #define LOGS_NAME "logs"
 #define JOURNAL_NAME "run.db"
-#define USAGE_NAME "usage.db" /* samples of the hardware */
 #define LOCK_NAME "run.lock"
 
 enum { LIST_MAX = 512 << 10 }; /* bytes of a list in a message: well below a line of the worker's protocol */

@@ -12,6 +12,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/tree.h"
+#include "usage/usage.h"
 
 bool mark_write(json_t *ours, int top, const struct checkpoint_mark *mark) {
     struct stat status;
@@ -76,5 +77,5 @@ void mark_trash_name(uint64_t number, char name[CHECKPOINT_NAME_SIZE + 16]) {
 
 bool mark_is_reserved(const char *name) {
     return str_equal(name, LOGS_NAME) || str_equal(name, LOCK_NAME) || str_prefix(name, JOURNAL_NAME, NULL) ||
-           str_prefix(name, USAGE_NAME, NULL);
+           str_prefix(name, USAGE_DB_NAME, NULL);
 }

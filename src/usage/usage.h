@@ -71,12 +71,18 @@ struct usage_about {
 extern const struct usage_about usage_table[USAGES_N];
 enum usage_what usage_of(const char *text); /* USAGES_N: there is none of this name */
 
-/* Why a device's clock is held down, as bits of DEVICE_LIMITED. X(id, bit, text) */
+/* Why a device's clock is held down, as bits of DEVICE_LIMITED: usage_limits. X(id, bit, text) */
 #define USAGE_LIMITS(X)            \
     X(POWER, 1, "power")           \
     X(HARDWARE, 2, "hardware")     \
     X(THERMAL, 4, "thermal limit") \
     X(BRAKE, 8, "power brake")
+
+enum usage_limit {
+#define X(id, bit, text) USAGE_LIMITED_##id = (bit),
+    USAGE_LIMITS(X)
+#undef X
+};
 
 /* "thermal limit, power"; "" where nothing does. */
 void usage_limits(unsigned bits, struct buffer *out);

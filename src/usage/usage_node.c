@@ -2,12 +2,10 @@
  * cgroup of this process. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "accelerator/vendors.h"
 #include "base/cleanup.h"
-#include "base/idset.h"
 #include "base/process.h"
 #include "base/str.h"
 #include "usage/usage.h"
@@ -68,7 +66,7 @@ void usage_parse_disks(const char *text,
 /* -- the files */
 
 struct transfer {
-    const char *device_of; /* where a real device has a link to its hardware; %s is its name */
+    const char *device_of; /* below /sys: NAME/device is there for what is hardware */
     uint64_t in, out;
     uint64_t all_in, all_out; /* of those without hardware too: all that a container has */
     bool real, any;

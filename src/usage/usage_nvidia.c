@@ -108,12 +108,11 @@ struct usage_nvidia *usage_nvidia_open(void) {
 
 /* NVML's reasons: power by software 0x4, hardware 0x8, thermal by software 0x20 and hardware 0x40, brake 0x80. */
 static unsigned limits_of(unsigned long long reasons) {
-    enum { POWER = 1, HARDWARE = 2, THERMAL = 4, BRAKE = 8 };
     unsigned bits = 0;
-    if (reasons & 0x4) bits |= POWER;
-    if (reasons & 0x8) bits |= HARDWARE;
-    if (reasons & 0x60) bits |= THERMAL;
-    if (reasons & 0x80) bits |= BRAKE;
+    if (reasons & 0x4) bits |= USAGE_LIMITED_POWER;
+    if (reasons & 0x8) bits |= USAGE_LIMITED_HARDWARE;
+    if (reasons & 0x60) bits |= USAGE_LIMITED_THERMAL;
+    if (reasons & 0x80) bits |= USAGE_LIMITED_BRAKE;
     return bits;
 }
 

@@ -25,7 +25,7 @@ static double seconds(nanoseconds time) {
 
 /* -- what was said last */
 
-static void clear(struct view_usage *usage) {
+void view_usage_done(struct view_usage *usage) {
     for (size_t i = 0; i < usage->n; i++) {
         free(usage->nodes[i].name);
         free(usage->nodes[i].items);
@@ -34,21 +34,24 @@ static void clear(struct view_usage *usage) {
     *usage = (struct view_usage){0};
 }
 
-void view_usage_done(struct view_usage *usage) {
-    clear(usage);
-}
-
-static struct view_usage_node *find_node(struct view_usage *usage, const char *name) {
+/* The node's place among the others, or where it belongs. */
+static size_t place_of(const struct view_usage *usage, const char *name, bool *there) {
     size_t low = 0, high = usage->n;
     while (low < high) {
         size_t middle = (low + high) / 2;
-        int order = strcmp(usage->nodes[middle].name, name);
-        if (order == 0) return &usage->nodes[middle];
-        if (order < 0)
+        if (strcmp(usage->nodes[middle].name, name) < 0)
             low = middle + 1;
         else
             high = middle;
     }
+    *there = low < usage->n && str_equal(usage->nodes[low].name, name);
+    return low;
+}
+
+static struct view_usage_node *make_node(struct view_usage *usage, const char *name) {
+    bool there;
+    size_t low = place_of(usage, name, &there);
+    if (there) return &usage->nodes[low];
     char *copy = strdup(name);
     if (copy == NULL || ARRAY_GROW(usage->nodes, usage->n) < 0) {
         free(copy);
@@ -60,18 +63,27 @@ static struct view_usage_node *find_node(struct view_usage *usage, const char *n
     return &usage->nodes[low];
 }
 
-/* Rows of a time come in the same order each time: the one behind the last that was found is likely. */
-static struct view_usage_last *find_item(struct view_usage_node *node, enum usage_what what, int number) {
-    for (size_t i = 0; i < node->n; i++)
-        if (node->items[i].what == what && node->items[i].number == number) return &node->items[i];
+static struct view_usage_last *find_item(struct view_usage_node *node, const struct usage_row *row) {
+    for (size_t i = 0, at = node->likely; i < node->n; i++, at++) {
+        if (at >= node->n) at = 0;
+        if (node->items[at].what != row->what || node->items[at].number != row->number) continue;
+        node->likely = at + 1;
+        return &node->items[at];
+    }
+    return NULL;
+}
+
+static struct view_usage_last *make_item(struct view_usage_node *node, const struct usage_row *row) {
+    struct view_usage_last *found = find_item(node, row);
+    if (found != NULL) return found;
     if (ARRAY_GROW(node->items, node->n) < 0) return NULL;
-    node->items[node->n] = (struct view_usage_last){what, number, NAN, NAN, 0, 0, NAN};
+    node->items[node->n] = (struct view_usage_last){row->what, row->number, NAN, NAN, 0, 0, NAN};
     return &node->items[node->n++];
 }
 
 static int take_last(void *context, const struct usage_row *row) {
-    struct view_usage_node *node = find_node(context, row->node);
-    struct view_usage_last *item = node != NULL ? find_item(node, row->what, row->number) : NULL;
+    struct view_usage_node *node = make_node(context, row->node);
+    struct view_usage_last *item = node != NULL ? make_item(node, row) : NULL;
     if (item == NULL) return -ENOMEM;
     double passed = seconds(row->time - item->time), grown = row->mean - item->value;
     item->rate = usage_table[row->what].kind == USAGE_COUNTER && item->time > 0 && passed > 0 && grown >= 0
@@ -94,13 +106,10 @@ static int take_first(void *context, const struct usage_row *row) {
     if (taking->from == 0) taking->from = row->time;
     if (row->time - taking->from > FIRST_WITHIN + row->span) return 1;
     if (usage_table[row->what].kind != USAGE_COUNTER) return 0;
-    for (size_t i = 0; i < taking->usage->n; i++) {
-        struct view_usage_node *node = &taking->usage->nodes[i];
-        for (size_t k = 0; str_equal(node->name, row->node) && k < node->n; k++)
-            if (node->items[k].what == row->what && node->items[k].number == row->number &&
-                !(node->items[k].first <= row->min))
-                node->items[k].first = row->min;
-    }
+    bool there;
+    size_t place = place_of(taking->usage, row->node, &there);
+    struct view_usage_last *item = there ? find_item(&taking->usage->nodes[place], row) : NULL;
+    if (item != NULL && !(item->first <= row->min)) item->first = row->min;
     return 0;
 }
 
@@ -108,7 +117,7 @@ static int read_lasts(void *context, struct journal *db, ty_error *err) {
     struct view_usage *usage = context;
     const struct usage_query newest = {.to = INT64_MAX, .newest = LAST_WITHIN}, all = {.to = INT64_MAX};
     struct first_taking first = {usage, 0};
-    clear(usage);
+    view_usage_done(usage);
     int result = usage_db_each(db, &newest, take_last, usage, err);
     return result == 0 ? usage_db_each(db, &all, take_first, &first, err) : result;
 }
@@ -118,7 +127,7 @@ int view_usage_read(const char *run_path, nanoseconds now, struct view_usage *us
     *usage = (struct view_usage){0};
     int result = usage_db_read(run_path, read_lasts, usage, err);
     if (result < 0) {
-        clear(usage);
+        view_usage_done(usage);
         return result == -ENOMEM ? ty_fail_memory(err) : result;
     }
     for (size_t i = 0; i < usage->n; i++)
@@ -216,7 +225,7 @@ struct line {
     char *node; /* owned */
     int number;
     struct usage_point *points; /* owned */
-    size_t n, room;
+    size_t n;
     double before_x, before; /* of a counter */
 };
 
@@ -224,7 +233,7 @@ struct series_reading {
     const struct view_usage_query *query;
     enum usage_what what;
     struct line lines[SERIES_MAX];
-    size_t n;
+    size_t n, likely; /* as in view_usage_node */
 };
 
 static void clear_lines(struct series_reading *reading) {
@@ -236,9 +245,13 @@ static void clear_lines(struct series_reading *reading) {
 }
 
 static struct line *find_line(struct series_reading *reading, const struct usage_row *row) {
-    for (size_t i = 0; i < reading->n; i++)
-        if (reading->lines[i].number == row->number && str_equal(reading->lines[i].node, row->node))
-            return &reading->lines[i];
+    for (size_t i = 0, at = reading->likely; i < reading->n; i++, at++) {
+        if (at >= reading->n) at = 0;
+        if (reading->lines[at].number != row->number || !str_equal(reading->lines[at].node, row->node))
+            continue;
+        reading->likely = at + 1;
+        return &reading->lines[at];
+    }
     if (reading->n == SERIES_MAX) return NULL;
     struct line *line = &reading->lines[reading->n];
     *line = (struct line){.node = strdup(row->node), .number = row->number, .before_x = NAN};
@@ -248,13 +261,7 @@ static struct line *find_line(struct series_reading *reading, const struct usage
 }
 
 static int add_point(struct line *line, const struct usage_point *point) {
-    if (line->n == line->room) {
-        size_t room = line->room > 0 ? 2 * line->room : 256;
-        struct usage_point *grown = realloc(line->points, room * sizeof *grown);
-        if (grown == NULL) return -ENOMEM;
-        line->points = grown;
-        line->room = room;
-    }
+    if (ARRAY_GROW(line->points, line->n) < 0) return -ENOMEM;
     line->points[line->n++] = *point;
     return 0;
 }

@@ -24,9 +24,10 @@ struct view_usage_last {
 struct view_usage_node {
     char *name; /* owned */
     nanoseconds at;
-    bool stale; /* nothing came for three periods */
-    struct view_usage_last *items;
+    bool stale;                    /* nothing came for three periods */
+    struct view_usage_last *items; /* owned */
     size_t n;
+    size_t likely; /* which item the next row is of: those of a time come in the same order each time */
 };
 
 struct view_usage {
