@@ -1,4 +1,4 @@
-/* How fast the planner decides, and how well: clusters made up here, nothing is started. One line a measurement:
+/* How fast the planner decides, and how well, of clusters made up here. One line a measurement:
  *
  *     placement 10000x80000 PACK 0.012 s 6666667 workers/s
  *     placement gangs 5000 nodes alike 8 x GPU 1 PACK 200000 gangs/s refused 300000 gangs/s

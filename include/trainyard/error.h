@@ -1,8 +1,8 @@
 /* Errors of the public interface.
  *
  * Every call that can fail returns 0 or a positive value on success and a negative code on failure: either
- * -errno or one of the TY_E... codes below. A call that takes a `ty_error *` also fills it, when it is not NULL,
- * with one line for a person: what failed, on which object, what is allowed or what to do.
+ * -errno or one of the TY_E... codes below. A call that takes a `ty_error *` also fills it, when it is not
+ * NULL, with one line for a person: what failed, on which object, what is allowed or what to do.
  */
 #ifndef TRAINYARD_ERROR_H
 #define TRAINYARD_ERROR_H

@@ -14,9 +14,9 @@
 
 struct process {
     pid_t pid, parent, group, session;
-    char state;     /* the letter as in ps, 'T' for stopped */
-    bool ending;    /* it exits, or dumps its core */
-    int end_signal; /* that tells its parent of its end; 0: none, as for what the parent calls apart (kernel.h) */
+    char state;        /* the letter as in ps, 'T' for stopped */
+    bool ending;       /* it exits, or dumps its core */
+    int end_signal;    /* that tells its parent of its end; 0: none, as for what the parent calls apart */
     uint64_t started;  /* in the kernel's ticks since the boot, as process_clock */
     uint64_t resident; /* pages in memory */
     uint64_t ticks;    /* processor time that it, and children that it waited for, have used */
@@ -39,8 +39,8 @@ int process_children(pid_t pid, pid_t *pids, size_t max);
 /* Whether its environment, as it was when it was executed, has this entry ("NAME=VALUE"). May wait for its
  * memory. */
 bool process_carries(pid_t pid, const char *entry);
-/* The beginning of its command line, its words apart by a space each, "?" for what no terminal shows; nothing where
- * that cannot be read. May wait for its memory. */
+/* The beginning of its command line, its words apart by a space each, "?" for what no terminal shows; nothing
+ * where that cannot be read. May wait for its memory. */
 void process_words(pid_t pid, struct buffer *out);
 /* Whether it has a handler for the signal. */
 bool process_catches(pid_t pid, int signal_number);

@@ -107,10 +107,10 @@ struct checkpoint_parts {
  * the manifest, syncs it and each directory, renames. A file that no list names (a rank that wrote into the
  * directory itself and gave "[]") is synced here, which may take long, and recorded with its size alone.
  * TY_EPROTOCOL: a list is malformed; TY_ECORRUPT: a listed file is missing or of another size; TY_EUSAGE: ranks
- * differ about a file; -EEXIST: its name is taken. After a failure the staging directory is there still.
- * With `adds_to` the files of that one become part of it, but for those that the ranks brought anew, and the two
- * change places in one step: who reads the name sees one of them, whole.
- * `*path` (the caller's to free) is the committed directory. */
+ * differ about a file; -EEXIST: its name is taken. After a failure the staging directory is there still. With
+ * `adds_to` the files of that one become part of it, but for those that the ranks brought anew, and the two
+ * change places in one step: who reads the name sees one of them, whole. `*path` (the caller's to free) is the
+ * committed directory. */
 int checkpoint_publish(const char *run_path, const struct checkpoint_parts *parts, char **path, ty_error *err);
 
 /* Removes a staging directory and what is in it; a missing one is fine. */

@@ -52,7 +52,8 @@ static bool is_left_out(const struct go_on_line *line, const char *option) {
 
 void go_on_format_line(const struct go_on_line *line, const struct arguments *arguments, const char *name,
                        struct buffer *out) {
-    buffer_printf(out, "%s run%s", line->program, line->more);
+    add_quoted(line->program, line->script, out);
+    buffer_printf(out, " run%s", line->more);
     for (size_t i = 0; i < arguments->n_given; i++) {
         const struct option_given *given = &arguments->given[i];
         if (is_left_out(line, given->option->name)) continue;
@@ -71,9 +72,6 @@ void go_on_format_line(const struct go_on_line *line, const struct arguments *ar
 
 void go_on_format(const struct arguments *arguments, const char *name, struct buffer *out) {
     static const char *const none[] = {NULL};
-    CLEANUP(buffer_done) struct buffer program = {0};
-    add_quoted(program_invocation_name, false, &program);
-    const struct go_on_line line = {program.data, "", none, false};
-    out->failed |= program.failed;
-    if (!program.failed) go_on_format_line(&line, arguments, name, out);
+    const struct go_on_line line = {program_invocation_name, "", none, false};
+    go_on_format_line(&line, arguments, name, out);
 }

@@ -53,10 +53,8 @@ static const struct option_spec run_specs[] = {
 #include SETTINGS_DEF
     {"start-method", 0, "auto|spawn|template|fork|forkserver",
      "spawn executes the program for each worker; auto, where the workers of a node are of a Python script "
-     "that imports torch "
-     "first, imports that once and forks them, where they cannot tell the difference; template insists; "
-     "torchrun's fork and "
-     "forkserver are auto (default: auto)",
+     "that imports torch first, imports that once and forks them, where they cannot tell the difference; "
+     "template insists; torchrun's fork and forkserver are auto (default: auto)",
      set_start_method, 0, NULL},
     {"env", 0, "NAME=VALUE",
      "a variable for the workers, which otherwise inherit this environment; may be given many times; NAME "

@@ -54,11 +54,7 @@ static int make_command(const struct submit_command *command, const struct argum
     ssize_t size = readlink("/proc/self/exe", program, sizeof program - 1);
     if (size <= 0) return ty_fail(err, TY_ESTART, "cannot tell where trainyard is: %s", strerror(errno));
     program[size] = '\0';
-    CLEANUP(buffer_done) struct buffer quoted = {0};
-    buffer_printf(&quoted, "'%s'", program);
-    if (quoted.failed || strchr(program, '\'') != NULL)
-        return ty_fail(err, TY_EUNSUPPORTED, "the path of trainyard has a quote: %.200s", program);
-    const struct go_on_line line = {quoted.data, " --engine slurm --preempt-signal USR1", less, true};
+    const struct go_on_line line = {program, " --engine slurm --preempt-signal USR1", less, true};
     go_on_format_line(&line, arguments, command->name, out);
     return out->failed ? ty_fail_memory(err) : 0;
 }

@@ -1,5 +1,5 @@
-/* A run's result: of one that has just ended (result.c), of one that is read from its directory (past_result.c),
- * and as text: JSON's beginning and history, the line of a success (result_text.c). */
+/* A run's result: of one that has just ended (result.c), of one that is read from its directory
+ * (past_result.c), and as text: JSON's beginning and history, the line of a success (result_text.c). */
 #ifndef CONTROLLER_RESULT_H
 #define CONTROLLER_RESULT_H
 

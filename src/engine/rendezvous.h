@@ -78,7 +78,8 @@ void rendezvous_give_up(struct rendezvous *rendezvous, uint32_t node_rank, const
 
 /* Starts the agents, where there is a starter, and turns the loop until min_nodes are there (and then a moment
  * longer for up to max_nodes). Who is missing is told as a warning every few seconds; at the limit TY_ESTART
- * names them, with what was heard of each, as TY_EINTERRUPTED does. Then the nodes try which of their addresses connect them all. */
+ * names them, with what was heard of each, as TY_EINTERRUPTED does. Then the nodes try which of their addresses
+ * connect them all. */
 int rendezvous_wait(struct rendezvous *rendezvous, ty_error *err);
 
 /* The nodes that are there now, by rank: the caller's. Node names are unique. */

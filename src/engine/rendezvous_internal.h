@@ -1,5 +1,5 @@
-/* The parts of a rendezvous: who listens and lets in (rendezvous_door.c), who is there (rendezvous.c), and which
- * addresses connect them (rendezvous_network.c). */
+/* The parts of a rendezvous: who listens and lets in (rendezvous_door.c), who is there (rendezvous.c), and
+ * which addresses connect them (rendezvous_network.c). */
 #ifndef ENGINE_RENDEZVOUS_INTERNAL_H
 #define ENGINE_RENDEZVOUS_INTERNAL_H
 
@@ -24,8 +24,8 @@ struct target {
     uint32_t rank, address;
 };
 
-/* A node by its rank. That of rank 0, where it is this machine, is always absent, with the addresses alone for a
- * description. */
+/* A node by its rank. That of rank 0, where it is this machine, is always absent, with the addresses alone for
+ * a description. */
 struct slot {
     struct rendezvous *rendezvous;
     uint32_t rank;

@@ -1,7 +1,7 @@
-/* Which network connects the nodes. Each node tries all addresses of those that are 1, 2, 4, .. ranks on, so that
- * the work of one hardly grows with their number, and each is tried by several others. An address is good when
- * all who tried it have reached it. Of the networks (an address without the bits of its host) that with good
- * addresses of most nodes is chosen, and of equals that by which more nodes came to the controller. A node
+/* Which network connects the nodes. Each node tries all addresses of those that are 1, 2, 4, .. ranks on, so
+ * that the work of one hardly grows with their number, and each is tried by several others. An address is good
+ * when all who tried it have reached it. Of the networks (an address without the bits of its host) that with
+ * good addresses of most nodes is chosen, and of equals that by which more nodes came to the controller. A node
  * without a good address in it, as where each has a network of its own that is routed, is given the best of its
  * good ones; one without any keeps that by which it came, with a warning. */
 #include <arpa/inet.h>

@@ -1,8 +1,8 @@
-/* Slurm, through its commands, whose output is a stable interface (docs/spec/slurm.md). In the order of a run's life:
+/* Slurm, through its commands, whose output is a stable interface (docs/spec/slurm.md). As a run goes:
  *
  *   slurm_show.c        what scontrol shows becomes nodes
  *   slurm_allocation.c  the allocation that this process is in
- *   slurm_request.c     a demand becomes a request: the options of sbatch, salloc and srun; what no node can ever give
+ *   slurm_request.c     a demand becomes a request: options of sbatch, salloc, srun; what no node can ever give
  *                       is refused here, before it is asked for
  *   slurm_batch.c       the script of a batch job, its submission, why it waits
  *   slurm.c             the engine: one agent on each node of the allocation, started by one srun

@@ -26,9 +26,9 @@ int trial_open(struct loop *loop, const struct run_key *key, uint32_t node_rank,
 void trial_close(struct network_trial *trial); /* also while it goes on: nobody is told then; NULL is fine */
 uint32_t trial_port(const struct network_trial *trial);
 
-/* Tries all targets at once, of which the first TRIAL_TARGETS_MAX count, and calls `done` from the loop when all
- * have answered, or at TRIAL_LIMIT; sooner, when one address of each node has answered and the others were given
- * a moment more. Once at a time: a second begin is refused with TY_EUSAGE. */
+/* Tries all targets at once, of which the first TRIAL_TARGETS_MAX count, and calls `done` from the loop when
+ * all have answered, or at TRIAL_LIMIT; sooner, when one address of each node has answered and the others were
+ * given a moment more. Once at a time: a second begin is refused with TY_EUSAGE. */
 int trial_begin(struct network_trial *trial, const Wire__Try *targets,
                 void (*done)(void *context, const Wire__Tried *tried), void *context, ty_error *err);
 

@@ -1,6 +1,6 @@
-/* usage.db beside run.db: samples of the hardware (usage/usage.h), lossy by design. As they were sampled for two
- * hours, then by the minute for a day, then by ten minutes; sooner where there would be more than a bound. The
- * same handle, the same ways to read beside a writer as the journal's (journal.h): journal_commit,
+/* usage.db beside run.db: samples of the hardware (usage/usage.h), lossy by design. As they were sampled for
+ * two hours, then by the minute for a day, then by ten minutes; sooner where there would be more than a bound.
+ * The same handle, the same ways to read beside a writer as the journal's (journal.h): journal_commit,
  * journal_finish and journal_close take it. */
 #ifndef JOURNAL_USAGE_DB_H
 #define JOURNAL_USAGE_DB_H

@@ -37,7 +37,8 @@ bool usage_parse_pressure(const char *text, double *ratio) {
     return true;
 }
 
-/* "  eth0: BYTES PACKETS ERRORS DROPPED FIFO FRAME COMPRESSED MULTICAST BYTES ...", behind two lines of heads. */
+/* "  eth0: BYTES PACKETS ERRORS DROPPED FIFO FRAME COMPRESSED MULTICAST BYTES ...", behind two lines of
+ * heads. */
 void usage_parse_network(const char *text,
                          void (*each)(void *context, const char *name, uint64_t in, uint64_t out),
                          void *context) {

@@ -106,7 +106,8 @@ struct usage_nvidia *usage_nvidia_open(void) {
     return nvidia;
 }
 
-/* NVML's reasons: power by software 0x4, hardware 0x8, thermal by software 0x20 and hardware 0x40, brake 0x80. */
+/* NVML's reasons: power by software 0x4, hardware 0x8, thermal by software 0x20 and hardware 0x40, brake
+ * 0x80. */
 static unsigned limits_of(unsigned long long reasons) {
     unsigned bits = 0;
     if (reasons & 0x4) bits |= USAGE_LIMITED_POWER;

@@ -376,8 +376,8 @@ static void write_nonfinite(const struct exposition_writing *writing, const stru
             sample(writing, run, "metric", run->names.items[i].name, (double)run->names.items[i].nonfinite);
 }
 
-/* What was sampled last of all nodes, or their devices, up to DEVICES_SHOWN of them. `total`: of a counter, what
- * it grew by in the run. */
+/* What was sampled last of all nodes, or their devices, up to DEVICES_SHOWN of them. `total`: of a counter,
+ * what it grew by in the run. */
 static void write_usage(const struct exposition_writing *writing, const struct exposed_run *run,
                         enum usage_what what, const char *kind) {
     struct buffer *out = writing->out;

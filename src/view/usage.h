@@ -54,8 +54,8 @@ struct view_usage_query {
     int buckets;      /* 1 to VIEW_BUCKETS_MAX */
 };
 
-/* {"series": [{"node", "what", "number", "unit", "x", "x_last", "n", "min", "mean", "max"}]}, columns of numbers;
- * buckets as those of view/series.h, by wall seconds. */
+/* {"series": [{"node", "what", "number", "unit", "x", "x_last", "n", "min", "mean", "max"}]}, columns of
+ * numbers; buckets as those of view/series.h, by wall seconds. */
 int view_usage_series(const char *run_path, const struct view_usage_query *query, struct buffer *out,
                       ty_error *err);
 

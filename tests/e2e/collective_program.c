@@ -22,8 +22,8 @@ static int sum(ty_error *err) {
     return rc;
 }
 
-/* Each rank's number goes round the ring of all, and then round that of the even or the odd ones, while a sum is
- * under way. */
+/* Each rank's number goes round the ring of all, and then round that of the even or the odd ones, while a sum
+ * is under way. */
 static int pass_round(ty_error *err) {
     static float numbers[300000];
     ty_comm *half = NULL;

@@ -1,5 +1,5 @@
-/* What ty_fit tells while it runs (ty_trainer_config.on_event): each beginning and end in order, a word that ends
- * the run, a function that forks. */
+/* What ty_fit tells while it runs (ty_trainer_config.on_event): each beginning and end in order, a word that
+ * ends the run, a function that forks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* A program that drives a run, with the request that it is given: prints where runs are kept that do not say. */
+/* A program that drives a run, with the request that it is given: prints where runs are kept that do not
+ * say. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

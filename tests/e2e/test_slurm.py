@@ -3,8 +3,10 @@
 
 import os
 import re
+import shlex
+import shutil
 
-from harness import COMMAND, Case, main
+from harness import BUILD, COMMAND, Case, main
 from hosts import Slurm
 
 SHOW = 'echo "$SLURM_PROCID $SLURMD_NODENAME ${CUDA_VISIBLE_DEVICES-unset}"'
@@ -86,6 +88,16 @@ class Requests(Case):
             self.assertEqual(self.storage + "/a b.slurm-" + job + ".out", re.search("StdOut=(.*)", shown)[1])
             self.assertFalse(os.path.exists(self.storage), "printing made something")
             self.slurm.run("head", "scancel", job)
+        with self.subTest("a command whose path has a quote"):
+            copy = os.path.join(self.place, "it's")
+            os.mkdir(copy)
+            shutil.copy(COMMAND, copy)
+            copy = os.path.join(copy, "trainyard")
+            script = self.slurm.run("head", copy, "submit", "--print-script", "--storage-path", self.storage, "--", "prog", "it's",
+                                    env={"LD_LIBRARY_PATH": BUILD}).out
+            words = shlex.split(script, comments=True)
+            self.assertEqual([copy, "run"], words[words.index(copy):][:2])
+            self.assertIn("it's", words)
 
 
 class Without(Case):

@@ -1,5 +1,5 @@
-/* What a node that joins says of itself: refused with a reason, or a node of a cluster that describes itself again in
- * words that are taken. */
+/* What a node that joins says of itself: refused with a reason, or a node of a cluster that describes itself
+ * again in words that are taken. */
 #include "base/cleanup.h"
 #include "engine/description.h"
 #include "fuzz.h"

@@ -48,7 +48,7 @@ struct world {
         uint32_t channel;
         bool commit;
     } waiting
-        [WAITING]; /* for the controller's answer; the latest ones, since who commits and goes away is not told of */
+        [WAITING]; /* for the controller's answer; the latest, as nothing tells who commits and goes away */
     unsigned n_waiting;
 };
 

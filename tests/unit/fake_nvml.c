@@ -86,8 +86,8 @@ int nvmlDeviceGetMemoryInfo(struct nvml_device *device, struct memory *memory) {
     return 0;
 }
 
-/* What a sampler asks: of device N 37 % and 412 W on each odd one, else idle; hangs while $FAKE_NVML_HANGS names
- * a file that is there. */
+/* What a sampler asks: of device N 37 % and 412 W on each odd one, else idle; hangs while $FAKE_NVML_HANGS
+ * names a file that is there. */
 
 struct utilization {
     unsigned gpu, memory;

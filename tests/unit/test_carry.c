@@ -1,5 +1,5 @@
-/* Files on their way between two directories, as between machines (src/checkpoint/carry.c): all arrive as they are, no
- * more than a window at a time, and what fails at either end is told at the sending one. */
+/* Files on their way between two directories, as between machines (src/checkpoint/carry.c): all arrive as they
+ * are, no more than a window at a time, and what fails at either end is told at the sending one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -320,7 +320,8 @@ static void test_a_second_report_adds_to_the_first(void **state) {
     assert_int_equal(last.result, -EEXIST);
 }
 
-/* A name stays until the last that has it goes, whichever of them that is, and is known to the next controller. */
+/* A name stays until the last that has it goes, whichever of them that is, and is known to the next
+ * controller. */
 static void test_a_name_goes_with_the_last_that_has_it(void **state) {
     (void)state;
     policy = (struct checkpoint_policy){.num_to_keep = 1, .score_attribute = "loss", .score_order = SCORE_MIN};

@@ -689,7 +689,8 @@ static void test_messages_that_differ(void **state) {
     }
 }
 
-/* Rank 0 sends in one order, the others ask in another one; one receive waits for a tag before anything comes. */
+/* Rank 0 sends in one order, the others ask in another one; one receive waits for a tag before anything
+ * comes. */
 static int pick_by_tag(struct comm_config *config, ty_error *err) {
     enum { LARGE = 300000 };
     static const int sent[] = {5, 3, 5, 0, INT32_MAX}, asked[] = {0, INT32_MAX, 5, 5, 3};
@@ -963,7 +964,8 @@ static void test_strangers_are_sent_away(void **state) {
     assert_all_well(2, world_run(2, LONG_ENOUGH, let_strangers_in));
 }
 
-/* One thread waits for a message that comes late, and the other works in a communicator of its own meanwhile. */
+/* One thread waits for a message that comes late, and the other works in a communicator of its own
+ * meanwhile. */
 static int32_t late_number;
 
 static void *receive_late(void *comm) {

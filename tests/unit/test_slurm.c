@@ -1,4 +1,5 @@
-/* Slurm's texts: what scontrol shows becomes nodes; a demand becomes a request; what can never be is refused. */
+/* Slurm's texts: what scontrol shows becomes nodes; a demand becomes a request; what can never be is
+ * refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

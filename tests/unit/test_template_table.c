@@ -1,6 +1,6 @@
-/* Every event in every state of a template: where it leads, that whoever waits for a worker is answered when the
- * template is lost, that the next launch still gets its template, and that nothing is left. The zygote and the
- * run's template are sockets that the test holds, and children that only sleep; no program is executed. */
+/* Every event in every state of a template: where it leads, that whoever waits for a worker is answered when
+ * the template is lost, that the next launch still gets its template, and that nothing is left. The zygote and
+ * the run's template are sockets that the test holds, and children that only sleep; no program is executed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

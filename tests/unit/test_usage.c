@@ -1,4 +1,5 @@
-/* What is sampled: the texts of /proc, whole and hostile; packets; usage.db, its thinning and its bound; rates. */
+/* What is sampled: the texts of /proc, whole and hostile; packets; usage.db, its thinning and its bound;
+ * rates. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* What a journal is turned into: buckets keep every extreme at every zoom, what a later attempt took back does not
- * count, and made metrics are right. */
+/* What a journal is turned into: buckets keep every extreme at every zoom, what a later attempt took back does
+ * not count, and made metrics are right. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -395,7 +395,8 @@ static void test_runs(void **state) {
     assert_int_equal(rmdir(storage), 0);
 }
 
-/* More reports than are read whole: 8 ranks, 10,000 numbers; 99 at every number that 1,000 divides, NaN behind it. */
+/* More reports than are read whole: 8 ranks, 10,000 numbers; 99 at every number that 1,000 divides, NaN behind
+ * it. */
 static void write_large(const char *path, bool ends) {
     struct journal *journal = view_world_open(path, 8);
     view_world_event(journal, 0, EVENT_ATTEMPT, 1, -1, "{\"workers\": 8}");

@@ -21,10 +21,11 @@ void view_world_report(struct journal *journal, nanoseconds after, int attempt, 
                        const char *metrics);
 void view_world_close(struct journal *journal);
 
-/* A: one attempt of 8 ranks, 1,000 reports each; 99 at rank 5, number 500, NaN at rank 2, number 700, and rank 3 is
- * 40 ms late from 600 on. */
+/* A: one attempt of 8 ranks, 1,000 reports each; 99 at rank 5, number 500, NaN at rank 2, number 700, and rank
+ * 3 is 40 ms late from 600 on. */
 void view_world_a(const char *path);
-/* B: 2 ranks; attempt 1 reports 150, its checkpoint 100 is committed; attempt 2 goes on from it with 151 to 250. */
+/* B: 2 ranks; attempt 1 reports 150, its checkpoint 100 is committed; attempt 2 goes on from it with 151 to
+ * 250. */
 void view_world_b(const char *path);
 
 #endif

@@ -12,8 +12,8 @@
  *   the run's  -                               ready | unsafe WHY | error WHY   when the function is loaded
  *   the run's  W, with a worker's descriptors  pid N | unsafe WHY | error WHY
  *
- * The two of a program that knows nothing of this are its interpreter, which has imported what the program imports
- * first and is caught before it comes to the program (template_program.c).
+ * The two of a program that knows nothing of this are its interpreter, which has imported what the program
+ * imports first and is caught before it comes to the program (template_program.c).
  *
  * "unsafe" and "error" before a worker was asked for are a refusal: workers can be executed instead. A
  * template that dies, or does not answer within the limit, has failed: what it ran into would be met again.

@@ -123,7 +123,8 @@ nanoseconds template_limit(const struct node_launch *launch);
 /* -- template_program.c */
 
 /* The environment of the interpreter that is a program's template: what its workers have in common, with these
- * changes and behind them `last`. `*path`, the caller's to free, is an entry of it. NULL when memory is short. */
+ * changes and behind them `last`. `*path`, the caller's to free, is an entry of it. NULL when memory is
+ * short. */
 char **template_program_environment(const struct node_launch *launch, char *const *changes, size_t n,
                                     char *last, char **path);
 

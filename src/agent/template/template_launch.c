@@ -72,20 +72,20 @@ void template_key(const struct node_launch *launch, struct buffer *key) {
 int template_execute(const struct node_launch *launch, int control_fd, int output_fd, pid_t *pid,
                      ty_error *err) {
     static char token[] = TOKEN_PLACE;
-    static char *const changes[] = {ONE_THREAD,
-                                    token,
+    static char *const changes[] = {token,
                                     WORKER_FD_VARIABLE,
                                     WORKER_PATH_VARIABLE,
                                     WORKER_PAYLOAD_VARIABLE,
-                                    WORKER_CHECKPOINT_VARIABLE};
+                                    WORKER_CHECKPOINT_VARIABLE,
+                                    ONE_THREAD};
+    const size_t n_of_program = ARRAY_SIZE(changes) - ARRAY_SIZE((const char *[]){ONE_THREAD});
     static char own[] = ZYGOTE_FD_VARIABLE "=3";
-    size_t n, n_threads = 3; /* ONE_THREAD */
+    size_t n;
     char **words = words_of(launch->body, &n);
     bool is_program = template_is_program(launch);
     CLEANUP_FREE char *python_path = NULL;
     CLEANUP_FREE char **environment =
-        is_program ? template_program_environment(launch, changes + n_threads, ARRAY_SIZE(changes) - n_threads,
-                                                  own, &python_path)
+        is_program ? template_program_environment(launch, changes, n_of_program, own, &python_path)
                    : node_launch_environment(launch, changes, ARRAY_SIZE(changes), own);
     CLEANUP_FREE char **argv = calloc(n + 1, sizeof *argv);
     int outputs[2] = {-1, -1};

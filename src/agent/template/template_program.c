@@ -38,8 +38,8 @@ bool template_is_program(const struct node_launch *launch) {
     return forks && body->n_template_argv == 0;
 }
 
-/* "python3", "python3.11", "python"; no script that looks for an interpreter, and so may change what is asked of
- * it. */
+/* "python3", "python3.11", "python"; no script that looks for an interpreter, and so may change what is asked
+ * of it. */
 static bool is_interpreter(const char *path) {
     char real[PATH_MAX], magic[4] = "";
     const char *rest;
@@ -75,7 +75,8 @@ static bool find_program_file(const Wire__Launch *body, const char *directory, c
     return false;
 }
 
-/* Whether it has a line "import ..torch.." or "from torch..": the interpreter is not started in vain for others. */
+/* Whether it has a line "import ..torch.." or "from torch..": the interpreter is not started in vain for
+ * others. */
 static bool imports_torch(const char *path) {
     CLEANUP_FREE char *text = malloc(HEAD_SIZE + 1);
     CLEANUP_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
