@@ -88,6 +88,15 @@ void stack_facts(pid_t pid, struct buffer *out) {
     if (tasks != NULL) (void)closedir(tasks);
 }
 
+void stack_facts_folded(pid_t pid, struct buffer *out) {
+    char path[64], text[PROC_TEXT_MAX];
+    struct process process;
+    if (!process_read(pid, &process)) return;
+    buffer_printf(out, "[%s]", state_name(process.state));
+    (void)snprintf(path, sizeof path, "/proc/%d/wchan", pid);
+    if (process.state != 'R' && read_small(path, text) > 0 && trim(text)) buffer_printf(out, ";[in %s]", text);
+}
+
 size_t stack_facts_group(pid_t group, pid_t *pids, size_t max) {
     size_t n = 0;
     DIR *all = opendir("/proc");

@@ -1,16 +1,13 @@
 /* Runs alone, and may wait. */
 #include "agent/stack_save.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,7 +19,7 @@
 #include "base/process.h"
 #include "base/str.h"
 
-enum { PROCESSES_MAX = 4, DUMP_MAX = 256 << 10, STEP_MS = 20, DUMP_LIMIT_MS = 2000, DUMP_QUIET_MS = 80 };
+enum { PROCESSES_MAX = 4, STEP_MS = 20, DUMP_LIMIT_MS = 2000, DUMP_QUIET_LOOKS = 4 };
 #define NATIVE_LIMIT_MS 8000
 
 struct saving {
@@ -44,62 +41,25 @@ static void add_text(const struct saving *saving, const struct buffer *text) {
 
 /* -- Python's own dump */
 
-/* The file in memory that the process registered, -1 without. */
-static int open_dump(pid_t pid) {
-    char directory[64], path[128], target[64];
-    int found = -1;
-    (void)snprintf(directory, sizeof directory, "/proc/%d/fd", pid);
-    DIR *fds = opendir(directory);
-    for (const struct dirent *entry; fds != NULL && found < 0 && (entry = readdir(fds)) != NULL;) {
-        (void)snprintf(path, sizeof path, "%s/%.20s", directory, entry->d_name);
-        ssize_t size = readlink(path, target, sizeof target - 1);
-        target[size > 0 ? size : 0] = '\0';
-        if (str_prefix(target, "/memfd:" STACK_FILE_NAME, NULL)) found = open(path, O_RDONLY | O_CLOEXEC);
-    }
-    if (fds != NULL) (void)closedir(fds);
-    return found;
-}
-
-static off_t size_of(int fd) {
-    struct stat status;
-    return fstat(fd, &status) == 0 ? status.st_size : 0;
-}
-
-static bool copy_dump(const struct saving *saving, int fd, off_t from, off_t to) {
-    size_t size = (size_t)(to - from) < DUMP_MAX ? (size_t)(to - from) : DUMP_MAX;
-    CLEANUP_FREE char *text = malloc(size + 1);
-    ssize_t n = text != NULL ? pread(fd, text, size, from) : -1;
-    if (n > 0) (void)file_write_all(saving->fd, text, (size_t)n);
-    return n > 0;
-}
-
 /* True when Python told where it is. */
 static bool add_python(const struct saving *saving, pid_t pid) {
-    CLEANUP_FD int fd = open_dump(pid);
-    if (fd < 0) return false;
+    CLEANUP(buffer_done) struct buffer dump = {0};
+    struct stack_python python = {.pid = pid};
+    ty_error err = {0};
+    if (!stack_python_open(&python)) return false;
     say(saving, STACK_PART_PYTHON " (faulthandler), process %d\n", pid);
-    struct process process;
-    if (process_read(pid, &process) && (process.state == 'T' || process.state == 't')) {
-        say(saving, "none: the process is stopped (%c), and cannot tell\n", process.state);
-        return false;
-    }
-    if (!process_catches(pid, STACK_SIGNAL)) { /* it would end the process */
-        say(saving, "none: the program took signal %d for itself\n", STACK_SIGNAL);
-        return false;
-    }
-    off_t before = size_of(fd);
-    (void)kill(pid, STACK_SIGNAL);
-    /* Until the dump has come and grows no more. */
-    off_t size = before;
-    for (int waited = 0, quiet = 0; waited < DUMP_LIMIT_MS && quiet < DUMP_QUIET_MS; waited += STEP_MS) {
+    int result = stack_python_ask(&python, &err);
+    for (int waited = 0; result == 0 && waited < DUMP_LIMIT_MS; waited += STEP_MS) {
         (void)nanosleep(&(struct timespec){.tv_nsec = STEP_MS * NS_PER_MS}, NULL);
-        off_t now = size_of(fd);
-        quiet = now > before && now == size ? quiet + STEP_MS : 0;
-        size = now;
+        if (stack_python_take(&python, DUMP_QUIET_LOOKS, &dump)) break;
     }
-    if (size > before) return copy_dump(saving, fd, before, size);
-    say(saving, "none: the process did not take signal %d within %d ms\n", STACK_SIGNAL, DUMP_LIMIT_MS);
-    return false;
+    if (result == 0 && dump.size == 0)
+        result = ty_fail(&err, -ETIMEDOUT, "the process did not take signal %d within %d ms", STACK_SIGNAL,
+                         DUMP_LIMIT_MS);
+    if (result < 0) say(saving, "none: %s\n", err.message);
+    add_text(saving, &dump);
+    stack_python_close(&python);
+    return result == 0;
 }
 
 /* -- debuggers */

@@ -87,3 +87,69 @@ void stack_text_frames(const char *text, size_t size, struct buffer *out) {
     if (add_frames(native_thread(find_part(all, STACK_PART_NATIVE)), "#", out)) return;
     (void)add_frames(find_part(all, STACK_PART_FACTS), "thread ", out);
 }
+
+/* -- frames as words of one line */
+
+/* `File "/x/a.py", line 3 in f`: the file without its folders, the line's digits, the function. */
+static bool split_frame(struct span line, struct span *file, struct span *number, struct span *function) {
+    static const char middle[] = "\", line ", in[] = " in ";
+    line = without_blanks(line);
+    if (!begins(line, "File \"")) return false;
+    line.at += strlen("File \"");
+    const char *end = memmem(line.at, (size_t)(line.end - line.at), middle, strlen(middle));
+    if (end == NULL) return false;
+    *file = (struct span){line.at, end};
+    for (const char *at = line.at; at < end; at++)
+        if (*at == '/') file->at = at + 1;
+    number->at = number->end = end + strlen(middle);
+    while (number->end < line.end && isdigit((unsigned char)*number->end))
+        number->end++;
+    *function = (struct span){number->end, line.end};
+    if (!begins(*function, in)) return false;
+    function->at += strlen(in);
+    return true;
+}
+
+/* What would end a frame or the line does not. */
+static void add_word(struct span word, struct buffer *out) {
+    for (int shown = 0; word.at < word.end && shown < LINE_MAX_SHOWN; word.at++, shown++)
+        buffer_char(out, iscntrl((unsigned char)*word.at) || *word.at == ';' ? '?' : *word.at);
+}
+
+void stack_text_place(const char *line, size_t size, struct buffer *out) {
+    struct span text = {line, line + size}, file, number, function;
+    if (!split_frame(text, &file, &number, &function)) {
+        add_word(text, out);
+        return;
+    }
+    add_word(function, out);
+    buffer_char(out, ' ');
+    add_word(file, out);
+    buffer_char(out, ':');
+    add_word(number, out);
+}
+
+void stack_text_folded(const char *text, size_t size, struct buffer *out) {
+    enum { FOLDED_FRAMES = 128 };
+    struct span rest = python_thread((struct span){text, text + size}), frames[FOLDED_FRAMES], line;
+    size_t n = 0;
+    while (n < FOLDED_FRAMES && next_line(&rest, &line)) {
+        line = without_blanks(line);
+        if (!begins(line, "File ") && !begins(line, "...")) break;
+        frames[n++] = line;
+    }
+    for (size_t i = n; i-- > 0;) {
+        struct span file, number, function;
+        if (i + 1 < n) buffer_char(out, ';');
+        if (!split_frame(frames[i], &file, &number, &function)) {
+            add_word(frames[i], out);
+            continue;
+        }
+        add_word(function, out);
+        buffer_text(out, " (");
+        add_word(file, out);
+        buffer_char(out, ':');
+        add_word(number, out);
+        buffer_char(out, ')');
+    }
+}

@@ -9,21 +9,31 @@
 #include <unistd.h>
 
 #include "agent/stack_save.h"
+#include "base/array.h"
 #include "base/buffer.h"
 #include "base/cleanup.h"
 #include "base/duration.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/idset.h"
 #include "base/process.h"
+#include "base/str.h"
 #include "cli/command.h"
 #include "controller/run_directory.h"
 #include "controller/run_lock.h"
 #include "journal/journal.h"
 
+enum stacks_format { STACKS_TEXT, STACKS_JSON, STACKS_FOLDED };
+static const char *const formats[] = {"text", "json", "folded", NULL};
+
 struct stacks_options {
     struct idset ranks;
-    bool chosen; /* else all */
+    bool chosen;        /* else all */
+    nanoseconds length; /* 0: once */
+    int rate, format;
 };
+
+enum { RATE = 20, RATE_MOST = 100, SHOWN = 10 };
 
 static int set_ranks(const struct option_spec *option, void *target, const char *value, ty_error *err) {
     (void)option;
@@ -32,8 +42,25 @@ static int set_ranks(const struct option_spec *option, void *target, const char 
     return idset_parse(&options->ranks, value, err);
 }
 
+static int set_rate(const struct option_spec *option, void *target, const char *value, ty_error *err) {
+    (void)option;
+    int64_t rate;
+    if (!str_to_int64(value, 1, RATE_MOST, &rate))
+        return ty_fail(err, TY_EUSAGE, "must be a whole number from 1 to %d, of looks a second", RATE_MOST);
+    ((struct stacks_options *)target)->rate = (int)rate;
+    return 0;
+}
+
 static const struct option_spec specs[] = {
     {"rank", 0, "R[,R-R...]", "only these ranks", set_ranks, 0, NULL},
+    {"seconds", 0, "DURATION",
+     "look again and again for so long, and tell how often they stood where; nothing is saved", option_duration,
+     offsetof(struct stacks_options, length), NULL},
+    {"rate", 0, "N", "with --seconds: looks a second, 1 to 100 (default: 20)", set_rate, 0, NULL},
+    {"format", 0, "text|json|folded",
+     "for people (default); one JSON object; a line for each rank and place, which programs for flame graphs "
+     "read",
+     option_choice, offsetof(struct stacks_options, format), formats},
 };
 static const struct option_group stacks_group = {"Options", specs, ARRAY_SIZE(specs)};
 
@@ -53,38 +80,212 @@ static bool is_worker(const struct replay_worker *worker) {
     return clock_wall() - (nanoseconds)(age * (double)NS_PER_S) < worker->executed + NS_PER_S;
 }
 
-static int save_one(const char *run_path, int rank, int attempt, int pid, ty_error *err) {
-    CLEANUP(buffer_done) struct buffer path = {0}, before = {0};
+/* -- saved: once, in full */
+
+/* Appends what was saved. */
+static int save_one(const char *run_path, const struct stack_sampled *worker, int attempt, struct buffer *out,
+                    ty_error *err) {
+    CLEANUP(buffer_done) struct buffer path = {0}, before = {0}, text = {0};
     char words[3][16];
-    buffer_printf(&path, "%s/logs/rank-%d.stack", run_path, rank);
+    buffer_printf(&path, "%s/logs/rank-%d.stack", run_path, worker->rank);
     if (path.failed) return ty_fail_memory(err);
-    (void)snprintf(words[0], sizeof words[0], "%d", pid);
-    (void)snprintf(words[1], sizeof words[1], "%d", rank);
+    (void)snprintf(words[0], sizeof words[0], "%d", worker->pid);
+    (void)snprintf(words[1], sizeof words[1], "%d", worker->rank);
     (void)snprintf(words[2], sizeof words[2], "%d", attempt);
     (void)file_read(path.data, SIZE_MAX / 2, &before, NULL); /* there may be none */
     char *argv[] = {"--stacks", words[0], path.data, words[1], words[2], "other", NULL};
     if (stack_save_main(6, argv) != 0) return ty_fail(err, -EIO, "cannot write %s", path.data);
-    /* Behind what the file had before. */
-    CLEANUP(buffer_done) struct buffer text = {0}, news = {0};
     int result = file_read(path.data, SIZE_MAX / 2, &text, err);
-    if (result < 0) return result;
-    if (text.size > before.size) buffer_append(&news, text.data + before.size, text.size - before.size);
-    return cli_print(&news, err);
+    if (result >= 0 && text.size > before.size)
+        buffer_append(out, text.data + before.size, text.size - before.size);
+    return result < 0 ? result : 0;
 }
+
+/* "1 rank (2): load_batch data.py:88" and the frames below. */
+static void group_text(const struct stack_group *group, struct buffer *out) {
+    const char *line = group->frames;
+    size_t size = strcspn(line, "\n");
+    buffer_printf(out, "%zu rank%s (", group->n, group->n == 1 ? "" : "s");
+    idset_format(&group->ranks, out);
+    buffer_text(out, "): ");
+    stack_text_place(size > 0 ? line : "nothing is known", size > 0 ? size : strlen("nothing is known"), out);
+    buffer_char(out, '\n');
+    for (; *line != '\0'; line += size + (line[size] == '\n')) {
+        size = strcspn(line, "\n");
+        buffer_printf(out, "    %.*s\n", (int)size, line);
+    }
+}
+
+static int save_all(const char *name, const char *run_path, const struct stack_sampled *workers, size_t n,
+                    int attempt, int format, ty_error *err) {
+    CLEANUP(stack_groups_done) struct stack_groups groups = {0};
+    CLEANUP(buffer_done) struct buffer whole = {0}, out = {0};
+    int result = 0;
+    for (size_t i = 0; i < n && result >= 0; i++) {
+        struct buffer frames = {0};
+        size_t begin = whole.size;
+        result = save_one(run_path, &workers[i], attempt, &whole, err);
+        if (result < 0) return result;
+        buffer_text(&frames, "");
+        stack_text_frames(whole.data + begin, whole.size - begin, &frames);
+        result = stack_groups_add(&groups, workers[i].rank, buffer_take(&frames),
+                                  (double)clock_wall() / (double)NS_PER_S);
+    }
+    stack_groups_sort(&groups);
+    if (format == STACKS_JSON) {
+        buffer_text(&out, "{\"run\": ");
+        buffer_json_text(&out, name);
+        buffer_text(&out, ", \"groups\": ");
+        stack_groups_json(&groups, &out);
+        buffer_text(&out, "}\n");
+    } else {
+        for (size_t i = 0; i < groups.n && n > 1; i++) {
+            group_text(&groups.items[i], &out);
+            buffer_char(&out, '\n');
+        }
+        if (whole.size > 0) buffer_append(&out, whole.data, whole.size);
+    }
+    if (result < 0 || whole.failed || out.failed) return ty_fail_memory(err);
+    return cli_print(&out, err);
+}
+
+/* -- sampled */
+
+static void sampled_folded(const struct stack_sampled *workers, size_t n, struct buffer *out) {
+    for (size_t i = 0; i < n; i++) {
+        size_t at = 0;
+        uintptr_t times;
+        for (const char *line; (line = hash_next(workers[i].counts, &at, &times)) != NULL;)
+            buffer_printf(out, "rank %d;%s %zu\n", workers[i].rank, line, (size_t)times);
+    }
+}
+
+static void sampled_json(const char *name, const struct stacks_options *options,
+                         const struct stack_sampled *workers, size_t n, struct buffer *out) {
+    buffer_text(out, "{\"run\": ");
+    buffer_json_text(out, name);
+    buffer_printf(out, ", \"seconds\": %.3f, \"rate\": %d, \"ranks\": [",
+                  (double)options->length / (double)NS_PER_S, options->rate);
+    for (size_t i = 0; i < n; i++) {
+        size_t at = 0;
+        uintptr_t times;
+        buffer_printf(out, "%s{\"rank\": %d, \"samples\": %zu, \"stacks\": [", i == 0 ? "" : ", ",
+                      workers[i].rank, workers[i].n);
+        for (const char *line, *between = ""; (line = hash_next(workers[i].counts, &at, &times)) != NULL;
+             between = ", ") {
+            buffer_printf(out, "%s{\"n\": %zu, \"frames\": [", between, (size_t)times);
+            for (const char *comma = ""; *line != '\0'; comma = ", ") {
+                size_t size = strcspn(line, ";");
+                buffer_text(out, comma);
+                buffer_json_string(out, line, size);
+                line += size + (line[size] == ';');
+            }
+            buffer_text(out, "]}");
+        }
+        buffer_text(out, "]}");
+    }
+    buffer_text(out, "]}\n");
+}
+
+struct sampled_place {
+    const char *line; /* borrowed */
+    size_t times;
+    struct idset ranks;
+};
+
+static int compare_places(const void *a, const void *b) {
+    const struct sampled_place *x = a, *y = b;
+    if (x->times != y->times) return x->times > y->times ? -1 : 1;
+    return strcmp(x->line, y->line);
+}
+
+/* Where they stood most often, the innermost frame first. */
+static void place_text(const struct sampled_place *place, size_t all, struct buffer *out) {
+    size_t end = strlen(place->line), n = idset_count(&place->ranks);
+    buffer_printf(out, "%5.1f %%  %zu rank%s (", 100.0 * (double)place->times / (double)all, n,
+                  n == 1 ? "" : "s");
+    idset_format(&place->ranks, out);
+    buffer_char(out, ')');
+    for (int depth = 0; depth < 4 && end > 0; depth++) {
+        size_t begin = end;
+        while (begin > 0 && place->line[begin - 1] != ';')
+            begin--;
+        buffer_printf(out, "%s%.*s", depth == 0 ? ": " : " < ", (int)(end - begin), place->line + begin);
+        end = begin > 0 ? begin - 1 : 0;
+    }
+    buffer_text(out, end > 0 ? " < ...\n" : "\n");
+}
+
+static int gather_places(const struct stack_sampled *workers, size_t n, struct hash *known,
+                         struct sampled_place **places, size_t *n_places) {
+    for (size_t i = 0; i < n; i++) {
+        size_t at = 0;
+        uintptr_t times;
+        for (const char *line; (line = hash_next(workers[i].counts, &at, &times)) != NULL;) {
+            const uintptr_t *index = hash_get(known, line);
+            size_t place = index != NULL ? *index : *n_places;
+            if (index == NULL) {
+                if (ARRAY_GROW(*places, *n_places) < 0 || hash_set(known, line, *n_places) < 0) return -ENOMEM;
+                (*places)[(*n_places)++] = (struct sampled_place){.line = line};
+            }
+            (*places)[place].times += times;
+            if (idset_add(&(*places)[place].ranks, workers[i].rank) < 0) return -ENOMEM;
+        }
+    }
+    return 0;
+}
+
+static int sampled_text(const char *name, const struct stacks_options *options,
+                        const struct stack_sampled *workers, size_t n, struct buffer *out, ty_error *err) {
+    struct sampled_place *places = NULL;
+    struct hash *known = hash_create();
+    size_t n_places = 0, all = 0;
+    int result = known != NULL ? gather_places(workers, n, known, &places, &n_places) : -ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        all += workers[i].n;
+    buffer_printf(out, "%s: %zu looks at %zu worker%s in ", name, all, n, n == 1 ? "" : "s");
+    duration_format(options->length, out);
+    buffer_char(out, '\n');
+    if (n_places > 0) qsort(places, n_places, sizeof *places, compare_places);
+    for (size_t i = 0; i < n_places; i++) {
+        if (i < SHOWN) place_text(&places[i], all, out);
+        idset_done(&places[i].ranks);
+    }
+    if (n_places > SHOWN)
+        buffer_printf(out, "and %zu other places: --format folded has all\n", n_places - SHOWN);
+    hash_destroy(known);
+    free(places);
+    return result < 0 ? ty_fail_memory(err) : 0;
+}
+
+static int sample_all(const char *name, const struct stacks_options *options, struct stack_sampled *workers,
+                      size_t n, ty_error *err) {
+    CLEANUP(buffer_done) struct buffer out = {0};
+    int result = stack_sample(workers, n, options->length, NS_PER_S / options->rate, err);
+    if (result >= 0 && options->format == STACKS_FOLDED) sampled_folded(workers, n, &out);
+    if (result >= 0 && options->format == STACKS_JSON) sampled_json(name, options, workers, n, &out);
+    if (result >= 0 && options->format == STACKS_TEXT)
+        result = sampled_text(name, options, workers, n, &out, err);
+    stack_sample_done(workers, n);
+    if (result >= 0 && out.failed) return ty_fail_memory(err);
+    return result < 0 ? result : cli_print(&out, err);
+}
+
+/* -- whose */
 
 static int show(const struct stacks_options *options, const char *name, const char *path,
                 const struct run_replay *replay, ty_error *err) {
-    int result = 0;
+    CLEANUP_FREE struct stack_sampled *workers = calloc(replay->n_workers + 1, sizeof *workers);
     size_t n = 0;
-    for (size_t rank = 0; rank < replay->n_workers && result >= 0; rank++) {
-        if (options->chosen && !idset_has(&options->ranks, (int64_t)rank)) continue;
-        if (!is_worker(&replay->workers[rank])) continue;
-        result = save_one(path, (int)rank, replay->attempt, (int)replay->workers[rank].pid, err);
-        n++;
-    }
-    if (result >= 0 && n == 0)
-        return ty_fail(err, TY_EUSAGE, "%s: no such worker runs on this machine now", name);
-    return result;
+    if (workers == NULL) return ty_fail_memory(err);
+    for (size_t rank = 0; rank < replay->n_workers; rank++)
+        if ((!options->chosen || idset_has(&options->ranks, (int64_t)rank)) &&
+            is_worker(&replay->workers[rank]))
+            workers[n++] = (struct stack_sampled){.rank = (int)rank, .pid = (pid_t)replay->workers[rank].pid};
+    if (n == 0) return ty_fail(err, TY_EUSAGE, "%s: no such worker runs on this machine now", name);
+    if (options->length > 0 || options->format == STACKS_FOLDED)
+        return sample_all(name, options, workers, n, err);
+    return save_all(name, path, workers, n, replay->attempt, options->format, err);
 }
 
 /* The journal says which processes are looked at, and its directory takes what is found: both are another's,
@@ -101,7 +302,7 @@ static int check_owner(const char *name, const char *path, ty_error *err) {
 
 static int command_stacks_run(const struct arguments *arguments, ty_error *err) {
     CLEANUP(idset_done) struct idset ranks = {0};
-    struct stacks_options options = {0};
+    struct stacks_options options = {.rate = RATE};
     struct storage_options storage = {0};
     CLEANUP(replay_done) struct run_replay replay = {0};
     const char *name = arguments->words[0];
@@ -124,8 +325,19 @@ const struct command command_stacks = {
     .description =
         "For each worker that runs on this machine: what the kernel tells of its threads, the Python lines of "
         "workers of the Python package, and frames by gdb or eu-stack where one is installed. The run goes on. "
-        "What is shown is added to logs/rank-N.stack of the run, too. Ctrl-\\ at the run's own terminal saves "
-        "the same, and then ends the run.",
+        "What is shown is added to logs/rank-N.stack of the run, too. Of several ranks, those that stand at "
+        "the "
+        "same place are told as one group first, the smallest group before all others. Ctrl-\\ at the run's "
+        "own "
+        "terminal saves the same, and then ends the run.\n\n"
+        "With --seconds they are looked at again and again, the lines of Python of workers of the Python "
+        "package, "
+        "of others what the kernel tells, and how often they stood where is shown. --format folded is what "
+        "flamegraph.pl, speedscope and inferno read.",
+    .examples =
+        (const char *const[]){"trainyard stacks llama", "who stands where, the odd ones first",
+                              "trainyard stacks llama --seconds 10 --format folded | flamegraph.pl > llama.svg",
+                              "where the time goes, as a flame graph", NULL},
     .groups = (const struct option_group *const[]){&stacks_group, &storage_group, NULL},
     .min_words = 1,
     .max_words = 1,

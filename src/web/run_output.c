@@ -16,7 +16,6 @@
 #include "base/array.h"
 #include "base/cleanup.h"
 #include "base/duration.h"
-#include "base/hash.h"
 #include "base/str.h"
 
 enum { LINE_SHOWN = 400, CHUNK = 256 << 10 };
@@ -321,14 +320,6 @@ int run_output_search(const char *run_path, const char *text, const struct idset
 
 /* -- stacks */
 
-struct stack_group {
-    char *frames; /* owned */
-    struct idset ranks;
-    size_t n;
-    int first;
-    double at;
-};
-
 /* The last record of the file: it begins with the last line of the first kind of part behind another kind. */
 static void read_frames(int fd, int64_t size, struct buffer *out) {
     int64_t from = size > OUTPUT_READ_MAX ? size - OUTPUT_READ_MAX : 0;
@@ -341,37 +332,8 @@ static void read_frames(int fd, int64_t size, struct buffer *out) {
     stack_text_frames(text + begin, (size_t)got - begin, out);
 }
 
-static int compare_groups(const void *a, const void *b) {
-    const struct stack_group *x = a, *y = b;
-    if (x->n != y->n) return x->n < y->n ? -1 : 1;
-    return (x->first > y->first) - (x->first < y->first);
-}
-
-/* Takes the frames. */
-static int add_to_group(struct stack_group **groups, size_t *n, struct hash *places, int rank, char *frames,
-                        double at) {
-    uintptr_t *place = hash_get(places, frames);
-    if (place == NULL) {
-        if (ARRAY_GROW(*groups, *n) < 0 || hash_set(places, frames, *n) < 0) {
-            free(frames);
-            return -ENOMEM;
-        }
-        (*groups)[*n] = (struct stack_group){.frames = frames, .first = rank};
-        place = hash_get(places, frames);
-        ++*n;
-    } else {
-        free(frames);
-    }
-    struct stack_group *group = &(*groups)[*place];
-    group->n++;
-    if (at > group->at) group->at = at;
-    return idset_add(&group->ranks, rank);
-}
-
-static int group_stacks(int logs, const int *ranks, size_t n, struct stack_group **groups, size_t *n_groups) {
-    struct hash *places = hash_create();
-    int result = places != NULL ? 0 : -ENOMEM;
-    for (size_t i = 0; i < n && result == 0; i++) {
+static int group_stacks(int logs, const int *ranks, size_t n, struct stack_groups *groups) {
+    for (size_t i = 0; i < n; i++) {
         char name[32];
         struct stat status;
         struct buffer frames = {0};
@@ -380,37 +342,23 @@ static int group_stacks(int logs, const int *ranks, size_t n, struct stack_group
         if (fd < 0) continue;
         buffer_text(&frames, "");
         read_frames(fd, status.st_size, &frames);
-        char *text = buffer_take(&frames);
-        result = text == NULL
-                     ? -ENOMEM
-                     : add_to_group(groups, n_groups, places, ranks[i], text,
-                                    (double)status.st_mtim.tv_sec + (double)status.st_mtim.tv_nsec / 1e9);
+        double at = (double)status.st_mtim.tv_sec + (double)status.st_mtim.tv_nsec / 1e9;
+        if (stack_groups_add(groups, ranks[i], buffer_take(&frames), at) < 0) return -ENOMEM;
     }
-    hash_destroy(places);
-    return result;
+    stack_groups_sort(groups);
+    return 0;
 }
 
 int run_output_stacks(const char *run_path, bool actions, struct buffer *out, ty_error *err) {
     CLEANUP_FREE int *ranks = NULL;
-    struct stack_group *groups = NULL;
-    size_t n = 0, n_groups = 0;
+    CLEANUP(stack_groups_done) struct stack_groups groups = {0};
+    size_t n = 0;
     CLEANUP_FD int logs = open_logs(run_path, err);
     if (logs < 0) return logs;
     int result = list_ranks(logs, ".stack", &ranks, &n, err);
-    if (result == 0 && group_stacks(logs, ranks, n, &groups, &n_groups) < 0) result = ty_fail_memory(err);
-    if (n_groups > 0) qsort(groups, n_groups, sizeof *groups, compare_groups);
-    buffer_printf(out, "{\"actions\": %s, \"groups\": [", actions ? "true" : "false");
-    for (size_t i = 0; i < n_groups; i++) {
-        buffer_printf(out, "%s{\"ranks\": \"", i == 0 ? "" : ", ");
-        idset_format(&groups[i].ranks, out);
-        buffer_printf(out, "\", \"n\": %zu, \"rank\": %d, \"at\": %.3f, \"frames\": ", groups[i].n,
-                      groups[i].first, groups[i].at);
-        buffer_json_text(out, groups[i].frames);
-        buffer_char(out, '}');
-        free(groups[i].frames);
-        idset_done(&groups[i].ranks);
-    }
-    buffer_text(out, "]}");
-    free(groups);
+    if (result == 0 && group_stacks(logs, ranks, n, &groups) < 0) result = ty_fail_memory(err);
+    buffer_printf(out, "{\"actions\": %s, \"groups\": ", actions ? "true" : "false");
+    stack_groups_json(&groups, out);
+    buffer_char(out, '}');
     return result;
 }

@@ -1,12 +1,14 @@
 """Workers that hang in Python, and machines that are taken away."""
 
 import json
+import re
 import signal
+import subprocess
 import textwrap
 
 import pytest
 import trainyard
-from conftest import wait_until
+from conftest import BUILD, wait_until
 from trainyard import DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig
 
 
@@ -154,3 +156,55 @@ def test_a_preempted_run_goes_on_later(start, place):
     assert "PreemptionError" in finished.err
     again = start(textwrap.dedent(PREEMPTED)).finish()
     assert (again.status, json.loads(again.out.splitlines()[-1])) == (0, {"from": "7"}), repr(again)
+
+
+STUCK = """
+    import time
+    import trainyard
+    from trainyard import DataParallelTrainer, RunConfig, ScalingConfig
+
+    def all_reduce():
+        time.sleep(100000)
+
+    def load_batch():
+        time.sleep(100000)
+
+    def train():
+        rank = trainyard.get_context().get_world_rank()
+        open("started-%d" % rank, "w").close()
+        load_batch() if rank == 2 else all_reduce()
+
+    trainyard.init(num_cpus=8)
+    config = RunConfig(name="run", storage_path="runs")
+    DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=4), run_config=config).fit()
+"""
+
+
+def test_who_stands_apart_is_told_first(start, place, storage):
+    """Ranks at the same place are a group, the smallest first; sampled, they are told how often they were where."""
+    script = start(STUCK)
+    wait_until(lambda: len(list(place.glob("started-*"))) == 4, 60)
+    command = [BUILD + "/trainyard", "stacks", "--storage-path", storage, "run"]
+    told = lambda *options: subprocess.run([*command, *options], check=True, capture_output=True, text=True).stdout
+
+    assert wait_until(lambda: (seen := told("--format", "folded")).count("all_reduce") == 3 and "load_batch" in seen, 60)
+    text = told()
+    assert text.startswith("1 rank (2): load_batch script.py:10\n"), text
+    assert "\n3 ranks (0-1,3): all_reduce script.py:7\n" in text
+    assert [group["ranks"] for group in json.loads(told("--format", "json"))["groups"]] == ["2", "0-1,3"]
+
+    saved = (place / "runs/run/logs/rank-2.stack").read_text()
+    folded = told("--seconds", "1", "--rate", "10", "--format", "folded")
+    lines = [re.fullmatch(r"(rank \d);(.*) (\d+)", line) for line in folded.splitlines()]
+    assert all(lines), folded
+    for rank, function in enumerate(["all_reduce", "all_reduce", "load_batch", "all_reduce"]):
+        own = [line for line in lines if line[1] == f"rank {rank}"]
+        assert 1 <= sum(int(line[3]) for line in own) <= 11
+        assert all(re.search(rf";train \(script.py:\d+\);{function} \(script.py:\d+\)$", line[2]) for line in own), folded
+    sampled = json.loads(told("--seconds", "200ms", "--format", "json", "--rank", "2"))
+    assert (sampled["rate"], [rank["rank"] for rank in sampled["ranks"]]) == (20, [2])
+    assert sampled["ranks"][0]["stacks"][0]["frames"][-1].startswith("load_batch (script.py:")
+    assert re.match(r"run: \d+ looks at 4 workers in 200 ms\n", told("--seconds", "200ms"))
+    assert (place / "runs/run/logs/rank-2.stack").read_text() == saved  # sampling saves nothing
+    script.process.send_signal(signal.SIGINT)
+    assert script.finish().status != 0

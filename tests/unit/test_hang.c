@@ -1,4 +1,5 @@
 /* How fast ranks go, who hangs and when, and which lines of a stack are shown. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +10,7 @@
 
 #include "agent/hang.h"
 #include "agent/stack_save.h"
+#include "base/cleanup.h"
 #include "run/pace.h"
 
 static void test_the_deadline(void **state) {
@@ -134,6 +136,62 @@ static void test_lines_are_few_and_harmless(void **state) {
     buffer_done(&text);
 }
 
+static void assert_folded(const char *text, const char *expected) {
+    struct buffer out = {0};
+    stack_text_folded(text, strlen(text), &out);
+    buffer_text(&out, "");
+    assert_string_equal(out.data, expected);
+    buffer_done(&out);
+}
+
+static void test_frames_on_a_line(void **state) {
+    (void)state;
+    static const char other[] = "Thread 0x1 (most recent call first):\n  File \"no.py\", line 1 in no\n\n";
+    assert_folded("", "");
+    assert_folded("nothing\n", "");
+    assert_folded(other, "no (no.py:1)");
+    CLEANUP(buffer_done) struct buffer text = {0};
+    buffer_printf(&text,
+                  "%sCurrent thread 0x2 (most recent call first):\n"
+                  "  File \"/x y/a;b.py\", line 3 in f\n  File \"c.py\", line 44 in <module>\n\n%s",
+                  other, other);
+    assert_folded(text.data, "<module> (c.py:44);f (a?b.py:3)");
+    /* Cut off at the outer end by the one who wrote it; without what is expected; a frame in the midst of being written. */
+    assert_folded("Current thread 0x2:\n  File \"a.py\", line 3 in f\n  ...\n", "...;f (a.py:3)");
+    assert_folded("Current thread 0x2:\n  File \"a.py\", line 3\n", "File \"a.py\", line 3");
+    assert_folded("Current thread 0x2:\n  File \"a.p", "File \"a.p");
+}
+
+static void test_a_place_in_short(void **state) {
+    (void)state;
+    static const char *const texts[][2] = {
+        {"File \"/x/data.py\", line 88 in load_batch", "load_batch data.py:88"},
+        {"File \"\", line 1 in \x1b[31m", "?[31m :1"},
+        {"#0  main () at a.c:1", "#0  main () at a.c:1"},
+        {"", ""}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        CLEANUP(buffer_done) struct buffer out = {0};
+        stack_text_place(texts[i][0], strlen(texts[i][0]), &out);
+        buffer_text(&out, "");
+        assert_string_equal(out.data, texts[i][1]);
+    }
+}
+
+static void test_groups_begin_with_the_odd_ones(void **state) {
+    (void)state;
+    CLEANUP(stack_groups_done) struct stack_groups groups = {0};
+    for (int rank = 0; rank < 5; rank++)
+        assert_int_equal(stack_groups_add(&groups, rank, strdup(rank == 3 ? "alone" : "together"), rank), 0);
+    assert_int_equal(stack_groups_add(&groups, 9, NULL, 0), -ENOMEM);
+    stack_groups_sort(&groups);
+    CLEANUP(buffer_done) struct buffer out = {0};
+    stack_groups_json(&groups, &out);
+    assert_string_equal(out.data,
+                        "[{\"ranks\": \"3\", \"n\": 1, \"rank\": 3, \"at\": 3.000, \"frames\": \"alone\"}, "
+                        "{\"ranks\": \"0-2,4\", \"n\": 4, \"rank\": 0, \"at\": 4.000, \"frames\": "
+                        "\"together\"}]");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_deadline),
@@ -143,6 +201,9 @@ int main(void) {
         cmocka_unit_test(test_a_rank_alone),
         cmocka_unit_test(test_the_lines_that_matter),
         cmocka_unit_test(test_lines_are_few_and_harmless),
+        cmocka_unit_test(test_frames_on_a_line),
+        cmocka_unit_test(test_a_place_in_short),
+        cmocka_unit_test(test_groups_begin_with_the_odd_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,90 @@
+/* A dump that is late, as on a busy machine, is waited for before the next is asked for: a half of one would be
+ * another place. */
+#include "agent/stack_save.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/hash.h"
+
+enum { QUIET_LOOKS = 2 }; /* without news: the dump is whole */
+#define STEP_MOST (20 * NS_PER_MS)
+#define LAST_WAIT (2 * NS_PER_S)
+
+static int count(struct stack_sampled *item, struct buffer *line) {
+    if (line->size == 0) return 0;
+    buffer_text(line, ""); /* its end */
+    if (line->failed) return -ENOMEM;
+    const uintptr_t *before = hash_get(item->counts, line->data);
+    item->n++;
+    return hash_set(item->counts, line->data, before != NULL ? *before + 1 : 1) < 0 ? -ENOMEM : 0;
+}
+
+static int count_facts(struct stack_sampled *item) {
+    CLEANUP(buffer_done) struct buffer line = {0};
+    stack_facts_folded(item->pid, &line);
+    return count(item, &line);
+}
+
+static int ask(struct stack_sampled *item) {
+    if (item->asked) return 0;
+    if (!item->tells) return count_facts(item);
+    item->asked = stack_python_ask(&item->python, NULL) == 0;
+    return item->asked ? 0 : count_facts(item); /* stopped, say */
+}
+
+/* How many have not answered yet, or -ENOMEM. */
+static int take_all(struct stack_sampled *items, size_t n) {
+    int missing = 0;
+    for (size_t i = 0; i < n; i++) {
+        CLEANUP(buffer_done) struct buffer dump = {0}, line = {0};
+        struct stack_sampled *item = &items[i];
+        if (!item->asked) continue;
+        item->asked = !stack_python_take(&item->python, QUIET_LOOKS, &dump);
+        missing += item->asked;
+        if (dump.size > 0) stack_text_folded(dump.data, dump.size, &line);
+        if (dump.failed || count(item, &line) < 0) return -ENOMEM;
+    }
+    return missing;
+}
+
+/* Until `end`, or until nobody is waited for any more. */
+static int take_until(struct stack_sampled *items, size_t n, nanoseconds end, nanoseconds step, bool all) {
+    int missing = 1;
+    for (nanoseconds now; missing >= 0 && (now = clock_monotonic()) < end && (missing > 0 || all);) {
+        nanoseconds wait = end - now < step ? end - now : step;
+        (void)nanosleep(&(struct timespec){.tv_sec = wait / NS_PER_S, .tv_nsec = wait % NS_PER_S}, NULL);
+        missing = take_all(items, n);
+    }
+    return missing < 0 ? missing : 0;
+}
+
+int stack_sample(struct stack_sampled *items, size_t n, nanoseconds length, nanoseconds period, ty_error *err) {
+    nanoseconds step = period / (QUIET_LOOKS + 2) < STEP_MOST ? period / (QUIET_LOOKS + 2) : STEP_MOST;
+    nanoseconds due = clock_monotonic(), end = due + length;
+    int result = 0;
+    for (size_t i = 0; i < n && result == 0; i++) {
+        items[i].python = (struct stack_python){.pid = items[i].pid};
+        items[i].tells = stack_python_open(&items[i].python);
+        items[i].counts = hash_create();
+        result = items[i].counts != NULL ? 0 : -ENOMEM;
+    }
+    do {
+        for (size_t i = 0; i < n && result == 0; i++)
+            result = ask(&items[i]);
+        due += period;
+        if (due < clock_monotonic()) due = clock_monotonic(); /* what was missed is not made up for */
+        if (result == 0) result = take_until(items, n, due < end ? due : end, step, true);
+    } while (result == 0 && due < end);
+    if (result == 0) result = take_until(items, n, clock_monotonic() + LAST_WAIT, step, false);
+    return result < 0 ? ty_fail_memory(err) : 0;
+}
+
+void stack_sample_done(struct stack_sampled *items, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        if (items[i].tells) stack_python_close(&items[i].python);
+        hash_destroy(items[i].counts);
+        items[i].counts = NULL;
+    }
+}
