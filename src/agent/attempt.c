@@ -151,6 +151,7 @@ void attempt_begin(struct node_run *run, const Wire__Launch *body) {
     run->log_limit = LOG_LIMIT;
     run->logs.limit = body->log_limit;
     run->channels.run_path = run->launch.body->run_path;
+    run->channels.token = run->launch.body->token;
     run->channels.attempt = body->attempt;
     signals_watch_preemption(run);
     sampling_begin(&run->sampling, body->sample, &run->workers, &run->n_workers);

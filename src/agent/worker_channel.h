@@ -19,6 +19,7 @@ struct worker_channels {
     size_t n_slots;
     uint32_t opened;        /* makes the upper half of numbers */
     const char *run_path;   /* of the current launch; borrowed */
+    const char *token;      /* the same */
     const char *preemption; /* what workers are told of it: JSON, NULL: there is none; borrowed */
     uint32_t attempt;
     struct node_storage *storage; /* through which files of checkpoints go; borrowed */

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/str.h"
+#include "worker/link.h"
 
 /* How long the kernel may take to end a killed process before it is told to be stuck (in uninterruptible
  * sleep). */
@@ -528,10 +529,20 @@ static void words_told(void *context, const struct last_words_found *found) {
     settle(worker);
 }
 
+/* The others may wait for such a rank for ever, in a collective or at their own end. */
+static bool left_mpi_unfinished(const struct worker_process *worker) {
+    return !worker->told && worker_files_is_marked(worker->speaker.all->token, worker->rank);
+}
+
 static void take_exit(struct worker_process *worker, int wait_status, long peak_kib) {
     Wire__WorkerEvent event = new_event(worker, WIRE__WORKER_EVENT__KIND__EXITED);
+    if (wait_status == 0 && left_mpi_unfinished(worker)) {
+        wait_status = W_EXITCODE(1, 0);
+        set_text(&event, "which stands for 0 without MPI_Finalize: the others may wait for that");
+    } else {
+        describe_end(worker, wait_status, peak_kib, &event);
+    }
     event.wait_status = wait_status;
-    describe_end(worker, wait_status, peak_kib, &event);
     worker->exit = event;
     if (wait_status != 0)
         worker->words = last_words_ask(worker->logs, worker->speaker.all->run_path, worker->rank, worker->since,

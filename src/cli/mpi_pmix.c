@@ -152,6 +152,10 @@ static int find_places(const struct ty_worker *worker, const char *node, ty_erro
     return 0;
 }
 
+static void mark(uint32_t rank, bool begun) {
+    (void)worker_files_mark(getenv(WORKER_TOKEN_VARIABLE), rank, begun);
+}
+
 /* The token's end is the node's; what comes before it is the run's. */
 static int describe_job(const struct ty_worker *worker, ty_error *err) {
     static char directory[WORKER_FILES_SIZE];
@@ -159,13 +163,14 @@ static int describe_job(const struct ty_worker *worker, ty_error *err) {
     char *name;
     if (token == NULL || node == NULL) return ty_fail(err, TY_EUSAGE, "this process is no worker of a run");
     worker_files_path(token, directory);
-    if (mkdir(directory, 0700) < 0)
+    if (mkdir(directory, 0700) < 0 && errno != EEXIST) /* for a mark of another rank */
         return ty_fail(err, TY_EUNSUPPORTED, "cannot make %s: %s", directory, strerror(errno));
     if (asprintf(&name, "trainyard.%.*s.%d", (int)strcspn(token, "-"), token, worker->attempt) < 0)
         return ty_fail_memory(err);
     job = (struct pmix_job){.name = name,
                             .directory = directory,
                             .world_size = (uint32_t)worker->world_size,
+                            .mark = mark,
                             .exchange = exchange,
                             .give = give_rank,
                             .take = take_rank};

@@ -22,6 +22,7 @@
 #include "cli/command.h"
 #include "cli/pmix_module.h"
 #include "cli/terminal.h"
+#include "worker/link.h"
 
 /* What clients are told of the size of names, keys and values: MPICH's own, where others take them from it. */
 enum { PMI_NAME_SIZE = 256, PMI_KEY_SIZE = 64, PMI_VALUE_SIZE = 1024, PMI_LINE_SIZE = 4096 };
@@ -63,8 +64,16 @@ static void name_key(const char *line, char *out, size_t room) {
     (void)snprintf(out, room, "pmi/%s", key);
 }
 
+/* From then on until it has taken its leave the others count on it. */
+static int mark(bool begun) {
+    int64_t rank = 0;
+    (void)str_to_int64(getenv("RANK"), 0, INT32_MAX, &rank);
+    return worker_files_mark(getenv(WORKER_TOKEN_VARIABLE), (uint32_t)rank, begun);
+}
+
 static int on_init(struct server *server, const char *line) {
     (void)line;
+    if (mark(true) < 0) return reply(server, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1\n");
     return reply(server, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n");
 }
 
@@ -123,6 +132,7 @@ static int on_barrier(struct server *server, const char *line) {
 
 static int on_finalize(struct server *server, const char *line) {
     (void)line;
+    (void)mark(false);
     return reply(server, "cmd=finalize_ack\n");
 }
 
@@ -201,8 +211,17 @@ static bool talk(struct server *server) {
     return n > 0 && !server->in.failed && answer_lines(server) >= 0;
 }
 
+static const struct pmix_module *pmix; /* NULL: this process is no server of it */
+
+/* The program has ended. What this process asks the others in its name nobody waits for, and they may never
+ * come. */
+static void on_orphaned(int number) {
+    (void)number;
+    if (pmix == NULL || !pmix->is_needed()) _exit(0);
+}
+
 /* Until the talk is over; a server of PMIx also until the program has ended, and nobody needs it. */
-static _Noreturn void serve(int fd, int program, const struct pmix_module *pmix) {
+static _Noreturn void serve(int fd, int program) {
     struct server server = {.fd = fd, .worker = ty_worker_self(NULL)};
     struct pollfd fds[] = {{.fd = fd, .events = POLLIN}, {.fd = program, .events = POLLIN}};
     while (fds[0].fd >= 0 || (pmix != NULL && program >= 0)) {
@@ -222,13 +241,15 @@ static _Noreturn void become_server(int fd, pid_t program) {
     CLEANUP_FD int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     bool first = str_equal(getenv("LOCAL_RANK"), "0");
     int held = first ? kernel_hold(program) : -1;
-    if (!first) (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void)signal(SIGUSR1, on_orphaned);
+    (void)prctl(PR_SET_PDEATHSIG, first ? SIGUSR1 : SIGKILL);
     if (getppid() != program) _exit(0);
     for (int i = SIGHUP; i <= SIGTERM; i++)
         if (i == SIGHUP || i == SIGINT || i == SIGQUIT || i == SIGTERM) (void)signal(i, SIG_IGN);
     for (int i = 0; i <= STDERR_FILENO && null >= 0; i++)
         (void)dup2(null, i);
-    serve(fd, held, first ? mpi_pmix_serve() : NULL);
+    pmix = first ? mpi_pmix_serve() : NULL;
+    serve(fd, held);
 }
 
 static int fail(const char *what, const char *why) {

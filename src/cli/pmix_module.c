@@ -6,6 +6,7 @@
 #include <pmix.h>
 #include <pmix_server.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +31,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t left; /* the last client has */
     bool *connected;     /* owned; by local rank */
-    uint32_t n_connected;
+    atomic_uint n_connected;
     /* The first rank's end of MPI is answered when the others are at theirs: the server goes with its
      * process. */
     pmix_op_cbfunc_t held;
@@ -48,12 +49,18 @@ static uint32_t local_rank(const pmix_proc_t *proc) {
     return local < here->n_ranks ? local : 0;
 }
 
+static void mark(const pmix_proc_t *proc, bool begun) {
+    const struct pmix_place *here = &server.job->places[server.job->here];
+    if (proc->rank - here->first_rank < here->n_ranks) server.job->mark(proc->rank, begun);
+}
+
 static pmix_status_t on_connected(const pmix_proc_t *proc, void *object, pmix_op_cbfunc_t answer, void *data) {
     (void)object;
     (void)pthread_mutex_lock(&server.lock);
     server.n_connected += !server.connected[local_rank(proc)];
     server.connected[local_rank(proc)] = true;
     (void)pthread_mutex_unlock(&server.lock);
+    mark(proc, true);
     if (answer != NULL) answer(PMIX_SUCCESS, data);
     return PMIX_SUCCESS;
 }
@@ -69,6 +76,7 @@ static pmix_op_cbfunc_t forget(const pmix_proc_t *proc) {
 
 static pmix_status_t on_finalized(const pmix_proc_t *proc, void *object, pmix_op_cbfunc_t answer, void *data) {
     (void)object;
+    mark(proc, false);
     (void)pthread_mutex_lock(&server.lock);
     pmix_op_cbfunc_t held = forget(proc);
     void *held_data = server.held_data;
@@ -397,6 +405,10 @@ static int start(const struct pmix_job *job, struct buffer *environment, ty_erro
     return result < 0 ? result : name_environment(environment, err);
 }
 
+static bool has_clients(void) {
+    return server.n_connected > 0;
+}
+
 static void wait_for_clients(void) {
     (void)pthread_mutex_lock(&server.lock);
     while (server.n_connected > 0)
@@ -407,5 +419,6 @@ static void wait_for_clients(void) {
 __attribute__((visibility("default"))) const struct pmix_module trainyard_pmix = {
     .build = base_build,
     .start = start,
+    .is_needed = has_clients,
     .wait = wait_for_clients,
 };

@@ -4,6 +4,7 @@
 #ifndef CLI_PMIX_MODULE_H
 #define CLI_PMIX_MODULE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <trainyard/worker.h>
@@ -23,6 +24,8 @@ struct pmix_job {
     const struct pmix_place *places;
     uint32_t n_places, here; /* the server's own is places[here] */
     uint32_t world_size;
+    /* Says of a rank of this node that it has begun with MPI, or has taken its leave. Does not wait. */
+    void (*mark)(uint32_t rank, bool begun);
     /* Called by threads that may wait, and only where there are several places; negative on failure. Each of
      * `n` places gives `mine` under the key, and gets what all gave, in their order, which is rising. */
     int (*exchange)(const char *key, const uint32_t *places, size_t n, const struct buffer *mine,
@@ -37,7 +40,9 @@ struct pmix_module {
     /* `environment` gets what the first rank of this place is to find: "K=V", each with a NUL behind it; for
      * others PMIX_RANK is another. The job is borrowed for the life of the process; once in a process. */
     int (*start)(const struct pmix_job *job, struct buffer *environment, ty_error *err);
-    /* Returns when no client is connected any more. */
+    /* Whether a client is connected; may be asked by a signal handler. */
+    bool (*is_needed)(void);
+    /* Returns when that is so no more. */
     void (*wait)(void);
 };
 

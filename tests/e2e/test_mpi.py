@@ -33,6 +33,7 @@ int main(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "abort") == 0 && rank == 1) MPI_Abort(MPI_COMM_WORLD, 7);
     if (argc > 1 && strcmp(argv[1], "kill") == 0 && rank == 1 && getenv("TRAINYARD_ATTEMPT")[0] == '1') raise(SIGKILL);
     if (argc > 1 && strcmp(argv[1], "leave") == 0 && rank == atoi(argv[2])) _exit(0);
+    if (argc > 3) MPI_Barrier(MPI_COMM_WORLD); /* never comes */
     if (argc > 1 && strcmp(argv[1], "wait") == 0) {
         char name[32];
         snprintf(name, sizeof name, "ready.%d", rank);
@@ -106,11 +107,16 @@ class Mpi(RunCase):
                 self.assertEqual(8, finished.out.count("sum 10 of 4"), repr(finished))
                 self.assert_clean()
 
-    def test_one_that_leaves_without_a_word_ends_no_others(self):
-        program = self.program("mpicc.openmpi")
-        for rank in (0, 1):
-            finished = self.run_mpi("-n", 3, "--progress", "none", "--", program, "leave", rank)
-            self.assertEqual("", self.assert_status(0, finished).err)
+    def test_one_that_leaves_without_a_word_has_failed(self):
+        """Whether the others wait for it or not; as with Open MPI's mpirun."""
+        for compiler in ("mpicc.mpich", "mpicc.openmpi"):
+            for rank, waits in ((0, []), (1, ["waits"])):
+                with self.subTest(compiler, rank=rank):
+                    finished = self.run_mpi("-n", 3, "--progress", "none", "--", self.program(compiler), "leave", rank, *waits)
+                    self.assertIn("rank %d exited with code 1, which stands for 0 without MPI_Finalize" % rank,
+                                  self.assert_status(1, finished).err)
+        finished = self.run_mpi("-n", 3, "--progress", "none", "--", self.program(compiler), "leave", 7)
+        self.assertEqual("", self.assert_status(0, finished).err)
         self.assert_clean()
 
     def test_several_nodes(self):
