@@ -133,6 +133,7 @@ enum agent_end agent_serve(struct agent_process *process, struct agent_service *
                               .leased = true,
                               .parent_fd = asked->parent_fd,
                               .lease_fd = asked->lease_fd,
+                              .refusal = asked->refusal,
                               .nofile = &process->nofile,
                               .start = asked->start,
                               .template = process->template,

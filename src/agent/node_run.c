@@ -34,7 +34,11 @@ static void say_bye(struct node_run *run) {
     if (run->logs.given_up) run->keep = false; /* its thread does not end */
     if (run->sampling.pid > 0)
         run->keep = false; /* nor does that process: another run would take it for its own */
-    if (run->lease_fd >= 0 && !run->lost) (void)close(TAKE_FD(run->lease_fd));
+    if (run->lease_fd >= 0 && !run->lost) {
+        if (run->service->leased)
+            lease_abandoned(run->lease_fd); /* its own, which the keeper may hold as well */
+        (void)close(TAKE_FD(run->lease_fd));
+    }
     if (run->outbox.channel != NULL && run->keep) channel_pause(run->outbox.channel, true);
     Wire__Bye bye = WIRE__BYE__INIT;
     bye.leftovers = run->sweep.leftovers;
@@ -188,6 +192,7 @@ static void say_hello(struct node_run *run) {
     hello.node = run->service->start->node;
     hello.node_name = (char *)run->service->start->node_name;
     hello.pid = getpid();
+    if (run->service->refusal != NULL) hello.refusal = (char *)run->service->refusal;
     hello.address = (char *)(has_ipv4_loopback() ? "127.0.0.1" : "::1");
     outbox_send(&run->outbox, &WIRE_MESSAGE(HELLO, hello, &hello));
     channel_flush(run->outbox.channel);

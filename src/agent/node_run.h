@@ -77,8 +77,9 @@ void node_sweep_done(struct node_sweep *sweep);
 struct service {
     struct transport *transport; /* to the controller; borrowed, and empty while the run has it */
     bool leased;                 /* between machines: without a controller the agent's lease runs out */
-    int parent_fd; /* pidfd of the controller, -1: its end is only seen by the channel; borrowed */
-    int lease_fd;  /* kept open during the run, so that its lease holds; taken over; -1 without */
+    int parent_fd;       /* pidfd of the controller, -1: its end is only seen by the channel; borrowed */
+    int lease_fd;        /* kept open during the run, so that its lease holds; taken over; -1 without */
+    const char *refusal; /* why this node cannot serve the run, NULL: it can */
     const struct rlimit *nofile; /* of workers */
     const Wire__Start *start;
     struct template *template; /* borrowed */

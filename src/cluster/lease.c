@@ -159,6 +159,49 @@ void lease_pause(int tries) {
     (void)nanosleep(&(struct timespec){.tv_nsec = (long)(chance % (uint64_t)longest)}, NULL);
 }
 
+/* Claims, and looks again. 1 when the claim stands, 0 when others have some of it: then `err` names the first, and
+ * nothing is claimed. */
+static int claim_once(const struct lease *lease, const struct lease_claim *claims, size_t n,
+                      struct cluster *cluster, ty_error *err) {
+    struct lease_holder *holders = NULL;
+    size_t n_holders = 0;
+    const struct lease_claim *short_of = NULL;
+    CLEANUP(buffer_done) struct buffer who = {0};
+    int result = lease_claim(lease, claims, n, err);
+    if (result == 0) result = lease_holders(lease, &holders, &n_holders, err);
+    if (result == 0) result = lease_apply(holders, n_holders, cluster, err);
+    const struct lease_holder *other =
+        result < 0 ? NULL : lease_in_the_way(claims, n, holders, n_holders, cluster, &short_of);
+    bool fits = result == 0 && lease_fits(claims, n, cluster);
+    if (other != NULL) lease_describe(other, &who);
+    if (result == 0 && !fits)
+        (void)ty_fail(err, TY_EBUSY, "%s %s is taken: %s; start again when that run is over, or stop it",
+                      other != NULL ? short_of->resource : "a device", other != NULL ? short_of->id : "of it",
+                      who.size > 0 ? who.data : "another run has it");
+    lease_holders_free(holders, n_holders);
+    if (result == 0 && !fits) result = lease_claim(lease, NULL, 0, NULL);
+    return result < 0 ? result : fits;
+}
+
+int lease_take(const char *run, const struct lease_claim *claims, size_t n, struct cluster *cluster,
+               ty_error *err) {
+    struct lease *lease;
+    int result = lease_open(run, &lease, err);
+    if (result < 0) return result;
+    result = claim_once(lease, claims, n, cluster, err);
+    for (int tries = 0; result == 0 && tries < LEASE_TRIES; tries++) {
+        lease_pause(tries);
+        result = claim_once(lease, claims, n, cluster, err);
+    }
+    if (result <= 0) {
+        lease_release(lease);
+        return result < 0 ? result : TY_EBUSY;
+    }
+    int fd = TAKE_FD(lease->fd);
+    lease_release(lease); /* its file stays */
+    return fd;
+}
+
 int lease_fd(const struct lease *lease) {
     return lease->fd;
 }
@@ -352,6 +395,24 @@ int lease_holders(const struct lease *own, struct lease_holder **holders, size_t
     *holders = found.items;
     *n = found.n;
     return 0;
+}
+
+void lease_describe(const struct lease_holder *holder, struct buffer *out) {
+    CLEANUP(resources_done) struct resources held = {0};
+    for (size_t i = 0; i < holder->n; i++) {
+        const struct lease_claim *claim = &holder->claims[i];
+        (void)resources_set(&held, claim->resource, resources_get(&held, claim->resource) + claim->amount);
+    }
+    time_t seconds = (time_t)(holder->since / NS_PER_S);
+    struct tm local = {0};
+    char since[32];
+    (void)localtime_r(&seconds, &local);
+    (void)strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S", &local);
+    buffer_printf(out, "run %s of %s", holder->run, holder->user);
+    if (holder->pid > 0) buffer_printf(out, " (pid %d)", holder->pid);
+    buffer_text(out, " has held ");
+    resources_format(&held, out);
+    buffer_printf(out, " since %s", since);
 }
 
 void lease_holders_free(struct lease_holder *holders, size_t n) {

@@ -65,6 +65,36 @@ int lease_apply(const struct lease_holder *holders, size_t n, struct cluster *cl
     return sum_devices(node) < 0 ? ty_fail_memory(err) : 0;
 }
 
+static bool touches(const struct lease_holder *holder, const struct node_devices *devices, size_t at) {
+    bool found = false;
+    for (size_t i = 0; i < holder->n; i++)
+        found = found ||
+                (strcmp(holder->claims[i].resource, devices->resource) == 0 &&
+                 (is_device(devices, at, holder->claims[i].id) || excludes(devices, at, holder->claims[i].id)));
+    return found;
+}
+
+const struct lease_holder *lease_in_the_way(const struct lease_claim *claims, size_t n,
+                                            const struct lease_holder *holders, size_t n_holders,
+                                            const struct cluster *cluster, const struct lease_claim **claim) {
+    const struct node *node = &cluster->nodes[0];
+    for (size_t c = 0; c < n && node->use != NULL; c++)
+        for (size_t d = 0; d < node->shape->n_devices; d++) {
+            const struct node_devices *devices = &node->shape->devices[d];
+            if (strcmp(devices->resource, claims[c].resource) != 0) continue;
+            for (size_t at = 0; at < devices->n; at++) {
+                bool short_of =
+                    is_device(devices, at, claims[c].id) && node->use->device_free[d][at] < claims[c].amount;
+                for (size_t h = 0; h < n_holders && short_of; h++) {
+                    if (!touches(&holders[h], devices, at)) continue;
+                    *claim = &claims[c];
+                    return &holders[h];
+                }
+            }
+        }
+    return NULL;
+}
+
 bool lease_fits(const struct lease_claim *claims, size_t n, const struct cluster *cluster) {
     const struct node *node = &cluster->nodes[0];
     bool fits = true;

@@ -235,6 +235,14 @@ static void on_hello(struct peer *peer, const Wire__Hello *hello) {
         buffer_done(&why);
         return;
     }
+    if (hello->refusal[0] != '\0') {
+        CLEANUP(buffer_done) struct buffer why = {0};
+        buffer_printf(&why, "node %s: ", name_of(run, peer->node));
+        utf8_escape(hello->refusal, strnlen(hello->refusal, TY_ERROR_MESSAGE_SIZE), &why);
+        rendezvous_give_back(run->prepared.rendezvous, peer->name, take_channel(peer), NULL);
+        run_node_refused(run->core, peer->node, why.failed ? "its devices are taken" : why.data);
+        return;
+    }
     const char *known =
         run->prepared.rendezvous != NULL ? rendezvous_address_of(run->prepared.rendezvous, peer->name) : NULL;
     (void)snprintf(peer->address, sizeof peer->address, "%s", known != NULL ? known : hello->address);
@@ -500,15 +508,17 @@ int peer_start(struct peer *peer, ty_error *err) {
         .node_rank = peer->node,
         .copied = str_equal(run->request->settings.start_method, "fork"),
         .rendezvous = prepared->rendezvous,
+        .run_name = run->name,
     };
-    struct buffer log = {0};
+    CLEANUP(buffer_done) struct buffer log = {0};
+    CLEANUP_FREE struct lease_claim *claims = NULL;
     buffer_printf(&log, "%s/logs/agent-%s.log", run->path, agent.node_name);
-    int result =
-        log.failed
-            ? ty_fail_memory(err)
-            : prepared->engine->start_agent(&agent, prepared->lease == NULL ? -1 : lease_fd(prepared->lease),
-                                            log.data, &peer->handle, err);
-    buffer_done(&log);
+    if (log.failed) return ty_fail_memory(err);
+    bool claims_itself = peer_is_remote(peer) && peer->node_rank != NODE_UNUSED;
+    int result = claims_itself ? prepare_claims(prepared, peer->node_rank, &claims, &agent.n_claims, err) : 0;
+    agent.claims = claims;
+    int lease = prepared->lease == NULL ? -1 : lease_fd(prepared->lease);
+    if (result == 0) result = prepared->engine->start_agent(&agent, lease, log.data, &peer->handle, err);
     peer->awaited = result == TY_ENODE;
     if (peer->awaited) return 0; /* within the start limit it may join again */
     if (result < 0) return result;

@@ -147,18 +147,37 @@ static int plan(struct prepared *prepared, ty_error *err) {
     plan_destroy(TAKE(prepared->plan));
     int result = plan_make(prepared->cluster, &prepared->demand, &prepared->plan, err);
     if (result < 0 || prepared->plan->verdict == PLAN_FEASIBLE) return result;
-    return ty_fail(err, prepared->plan->verdict == PLAN_BUSY ? TY_EBUSY : TY_EINFEASIBLE, "%s",
-                   prepared->plan->reason);
+    CLEANUP(buffer_done) struct buffer why = {0};
+    buffer_text(&why, prepared->plan->reason);
+    bool busy = prepared->plan->verdict == PLAN_BUSY;
+    if (busy && prepared->rendezvous != NULL) rendezvous_list_holders(prepared->rendezvous, &why);
+    if (why.failed) return ty_fail_memory(err);
+    return ty_fail(err, busy ? TY_EBUSY : TY_EINFEASIBLE, "%s", why.data);
 }
 
-/* What the plan takes of each device of this machine, in the order of its devices. */
-static void sum_grants(const struct prepared *prepared, quantity *const *taken) {
+/* The first of a node's workers: ranks go node by node. */
+static size_t first_rank(const struct plan *plan, size_t node_rank) {
+    size_t low = 0, high = plan->n_workers;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (plan->workers[middle].node_rank < node_rank)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* What the plan takes of each device of a node, in the order of its devices. */
+static void sum_grants(const struct prepared *prepared, size_t node_rank, quantity *const *taken) {
     const struct plan *plan = prepared->plan;
-    for (size_t rank = 0; rank < plan->n_workers; rank++) {
+    const struct node_shape *shape = prepared->cluster->nodes[plan->node_order[node_rank]].shape;
+    for (size_t rank = first_rank(plan, node_rank);
+         rank < plan->n_workers && plan->workers[rank].node_rank == node_rank; rank++) {
         const struct plan_worker *worker = &plan->workers[rank];
         for (uint32_t g = 0; g < worker->n_grants; g++) {
             const struct grant *grant = &plan->grants[worker->first_grant + g];
-            const char *resource = prepared->cluster->nodes[0].shape->devices[grant->devices].resource;
+            const char *resource = shape->devices[grant->devices].resource;
             quantity amount = resources_get(&prepared->demand.per_worker, resource);
             for (uint32_t i = 0; i < grant->n; i++)
                 taken[grant->devices][plan->positions[grant->first + i]] +=
@@ -167,9 +186,9 @@ static void sum_grants(const struct prepared *prepared, quantity *const *taken) 
     }
 }
 
-/* One claim for each device of the plan. The caller frees. */
-static int list_claims(const struct prepared *prepared, struct lease_claim **claims, size_t *n, ty_error *err) {
-    const struct node_shape *shape = prepared->cluster->nodes[0].shape;
+int prepare_claims(const struct prepared *prepared, size_t node_rank, struct lease_claim **claims, size_t *n,
+                   ty_error *err) {
+    const struct node_shape *shape = prepared->cluster->nodes[prepared->plan->node_order[node_rank]].shape;
     size_t all = 0;
     for (size_t d = 0; d < shape->n_devices; d++)
         all += shape->devices[d].n;
@@ -182,7 +201,7 @@ static int list_claims(const struct prepared *prepared, struct lease_claim **cla
     }
     for (size_t d = 0, at = 0; d < shape->n_devices; at += shape->devices[d++].n)
         taken[d] = amounts + at;
-    sum_grants(prepared, taken);
+    sum_grants(prepared, node_rank, taken);
     *n = 0;
     for (size_t d = 0; d < shape->n_devices; d++)
         for (size_t i = 0; i < shape->devices[d].n; i++)
@@ -212,8 +231,11 @@ static int look_and_plan(struct prepared *prepared, struct holder_list *holders,
  * it is withdrawn. */
 static int claim(const struct prepared *prepared, struct holder_list *holders, ty_error *err) {
     CLEANUP_FREE struct lease_claim *claims = NULL;
-    size_t n;
-    int result = list_claims(prepared, &claims, &n, err);
+    const struct plan *plan = prepared->plan;
+    size_t n = 0, node_rank = 0;
+    while (node_rank < plan->n_nodes_used && plan->node_order[node_rank] != 0)
+        node_rank++;
+    int result = node_rank < plan->n_nodes_used ? prepare_claims(prepared, node_rank, &claims, &n, err) : 0;
     if (result >= 0) result = lease_claim(prepared->lease, claims, n, err);
     if (result >= 0) result = look_at_leases(prepared, holders, err);
     if (result >= 0 && lease_fits(claims, n, prepared->cluster)) return 1;
@@ -231,14 +253,22 @@ static int plan_and_claim(struct prepared *prepared, struct holder_list *holders
     return ty_fail(err, TY_EBUSY, "somebody else claimed what was free, each of %d times", LEASE_TRIES);
 }
 
+/* The first node is this machine, whose devices the controller claims. Others are claimed by their agents, each where
+ * it is. */
+static bool has_own_devices(const struct prepared *prepared) {
+    const struct cluster *cluster = prepared->cluster;
+    if (prepared->rendezvous == NULL) return !cluster->logical;
+    return cluster->n > 0 && cluster->nodes[0].shape->n_devices > 0 &&
+           rendezvous_is_local(prepared->rendezvous, cluster->nodes[0].name);
+}
+
 int prepare_plan(const struct run_request *request, const char *run_name, struct prepared *prepared,
                  struct holder_list *holders, ty_error *err) {
     nanoseconds begin = clock_monotonic();
     *holders = (struct holder_list){0};
     int result = look_at_cluster(request, prepared, err);
     if (result < 0) return result;
-    bool leases = prepared->rendezvous == NULL && !prepared->cluster->logical;
-    if (!leases || !prepare_needs_devices(&prepared->demand)) {
+    if (!has_own_devices(prepared) || !prepare_needs_devices(&prepared->demand)) {
         result = plan(prepared, err);
     } else {
         result = lease_open(run_name, &prepared->lease, err);
@@ -269,7 +299,8 @@ int prepare_again(const struct run_request *request, const struct prepared *prep
     int result = look_at_cluster(request, &again->planned, err);
     if (result < 0) return result;
     if (again->away != NULL) cluster_drop_nodes(again->planned.cluster, again->away, again->context);
-    result = prepared->lease == NULL ? plan(&again->planned, err) : plan_again_and_claim(again, err);
+    bool leases = prepared->lease != NULL && has_own_devices(&again->planned);
+    result = leases ? plan_again_and_claim(again, err) : plan(&again->planned, err);
     again->planned.plan_time = clock_monotonic() - begin;
     return result;
 }

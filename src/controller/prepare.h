@@ -17,7 +17,7 @@ struct prepared {
     struct loop *loop;             /* that one's, until the run has a loop */
     struct cluster *cluster;
     struct plan *plan;
-    struct lease *lease;   /* NULL: no device is needed, or the nodes are logical */
+    struct lease *lease;   /* on this machine; NULL: no device is needed, or the nodes are logical, or others */
     nanoseconds plan_time; /* what probing and planning took */
 };
 
@@ -42,7 +42,11 @@ int prepare_gather(const struct run_request *request, struct prepared *prepared,
 /* True when some worker holds a device, which other runs of this machine may hold as well. */
 bool prepare_needs_devices(const struct demand *demand);
 
-/* Plans and claims. TY_EINFEASIBLE, or TY_EBUSY: then `holders` (the caller's) are the runs that hold what is
+/* What the plan takes of the node of this rank, a claim for each of its devices. The caller frees. */
+int prepare_claims(const struct prepared *prepared, size_t node_rank, struct lease_claim **claims, size_t *n,
+                   ty_error *err);
+
+/* Plans, and claims what it takes of this machine. TY_EINFEASIBLE, or TY_EBUSY: then `holders` (the caller's) are the runs that hold what is
  * short, none when nobody can be waited for. May be called again. */
 int prepare_plan(const struct run_request *request, const char *run_name, struct prepared *prepared,
                  struct holder_list *holders, ty_error *err);

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "controller/ty_run.h"
 
-enum { HOLDERS_NAMED = 3 };
 #define SECOND_LOOK (50 * NS_PER_MS)
 
 static bool holds_wanted(const struct lease_holder *holder, const struct demand *demand) {
@@ -17,35 +16,16 @@ static bool holds_wanted(const struct lease_holder *holder, const struct demand 
     return false;
 }
 
-/* "run a of root (pid 4711) has held GPU 2 since 2026-01-31 12:00:00" */
-static void describe_holder(const struct lease_holder *holder, struct buffer *out) {
-    CLEANUP(resources_done) struct resources held = {0};
-    for (size_t i = 0; i < holder->n; i++) {
-        const struct lease_claim *claim = &holder->claims[i];
-        (void)resources_set(&held, claim->resource, resources_get(&held, claim->resource) + claim->amount);
-    }
-    time_t seconds = (time_t)(holder->since / NS_PER_S);
-    struct tm local = {0};
-    char since[32];
-    (void)localtime_r(&seconds, &local);
-    (void)strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S", &local);
-    buffer_printf(out, "run %s of %s", holder->run, holder->user);
-    if (holder->pid > 0) buffer_printf(out, " (pid %d)", holder->pid);
-    buffer_text(out, " has held ");
-    resources_format(&held, out);
-    buffer_printf(out, " since %s", since);
-}
-
 void wait_describe(const struct demand *demand, const struct holder_list *holders, ty_error *reason) {
     CLEANUP(buffer_done) struct buffer text = {0};
     size_t found = 0;
     buffer_text(&text, reason->message);
     for (size_t i = 0; i < holders->n; i++) {
-        if (!holds_wanted(&holders->items[i], demand) || ++found > HOLDERS_NAMED) continue;
+        if (!holds_wanted(&holders->items[i], demand) || ++found > LEASE_HOLDERS_NAMED) continue;
         buffer_text(&text, "; ");
-        describe_holder(&holders->items[i], &text);
+        lease_describe(&holders->items[i], &text);
     }
-    if (found > HOLDERS_NAMED) buffer_printf(&text, "; and %zu more", found - HOLDERS_NAMED);
+    if (found > LEASE_HOLDERS_NAMED) buffer_printf(&text, "; and %zu more", found - LEASE_HOLDERS_NAMED);
     if (!text.failed) (void)ty_fail(reason, reason->code, "%s", text.data);
 }
 

@@ -16,6 +16,9 @@ struct engine_agent {
     uint32_t node_rank;
     bool copied;                   /* the one that was made with a copy of this process (engine/local.h) */
     struct rendezvous *rendezvous; /* of an engine that has one, else NULL; borrowed */
+    const char *run_name;          /* in which an agent that joined claims what it is to use: */
+    const struct lease_claim *claims;
+    size_t n_claims;
 };
 
 /* An agent that was started: the controller's end of its channel, and its process where it is one of ours (else

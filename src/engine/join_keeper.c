@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -108,16 +109,22 @@ static void tell(const struct join_node *node, const char *what) {
     (void)dprintf(STDERR_FILENO, "trainyard %s: node %u: %s\n", node->command, node->node_rank, what);
 }
 
-/* One agent, until its end: its wait status; -1 when it cannot be started. */
-static int serve_once(const struct join_node *node, bool swept, int *input, struct join_life *life,
+/* One agent, until its end: its wait status; -1 when it cannot be started. `*leases` is then what it claims, until
+ * that is closed (join_node_run). */
+static int serve_once(const struct join_node *node, bool swept, int *input, int *leases, struct join_life *life,
                       const sigset_t *saved) {
+    int pair[2];
     CLEANUP_FD int self = kernel_hold(getpid());
     *life = (struct join_life){0};
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) return -1;
+    *leases = pair[0];
+    CLEANUP_FD int to_keeper = pair[1];
     pid_t agent = fork();
     if (agent < 0) return -1;
     if (agent == 0) {
         (void)sigprocmask(SIG_SETMASK, saved, NULL);
-        _exit(join_node_run(node, swept, self, life));
+        (void)close(*leases);
+        _exit(join_node_run(node, swept, self, to_keeper, life));
     }
     return keep(agent, input);
 }
@@ -130,7 +137,8 @@ static int serve(const struct join_node *node, struct join_life *life, const sig
     int input = node->ends_with_input ? STDIN_FILENO : -1;
     for (;;) {
         char text[96], name[32];
-        int status = serve_once(&again, swept, &input, life, saved);
+        CLEANUP_FD int leases = -1; /* closed when nothing is left that could use a device */
+        int status = serve_once(&again, swept, &input, &leases, life, saved);
         if (status < 0) break;
         bool died = WIFSIGNALED(status);
         if (!died && !life->again) return WEXITSTATUS(status);

@@ -15,7 +15,9 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "base/buffer.h"
 #include "base/cleanup.h"
+#include "base/descriptors.h"
 #include "base/error.h"
 #include "base/kernel.h"
 #include "base/module.h"
@@ -138,26 +140,43 @@ static int connect_to_controller(const struct join_node *node, bool again, struc
     }
 }
 
+/* Between runs the channel is on a loop of its own. */
+struct resting {
+    struct loop *loop;
+    struct channel *channel;
+    struct network_trial *trial; /* while others may try to reach this node, and it them; NULL */
+    Wire__Start *start;          /* owned */
+    struct cluster *cluster;     /* this node as it joined, owned; of one rest after another */
+    bool dismissed, closed;
+    int status;
+    char why[512]; /* of the dismissal, or the end */
+};
+
 /* -- what this node is */
 
-/* Devices that other runs hold here are not offered. */
-static int probe(const struct join_node *node, struct cluster **cluster, ty_error *err) {
+/* Devices that other runs hold here are not offered; `held` says who does. */
+static int probe(const struct join_node *node, struct cluster **cluster, struct buffer *held, ty_error *err) {
     struct cluster_overrides none = {.num_cpus = -1, .num_gpus = -1};
     int result = cluster_probe(node->overrides != NULL ? node->overrides : &none, cluster, err);
     if (result < 0 || (*cluster)->nodes[0].shape->n_devices == 0) return result;
     struct lease_holder *holders = NULL;
-    size_t n = 0;
+    size_t n = 0, named = 0;
     result = lease_holders(NULL, &holders, &n, err);
     if (result >= 0) result = lease_apply(holders, n, *cluster, err);
+    for (size_t i = 0; i < n && named < LEASE_HOLDERS_NAMED; i++) {
+        if (holders[i].n == 0) continue;
+        if (named++ > 0) buffer_text(held, "; ");
+        lease_describe(&holders[i], held);
+    }
     lease_holders_free(holders, n);
     return result;
 }
 
-static int say_join(const struct join_node *node, bool swept, uint32_t trial_port, struct channel *channel,
-                    ty_error *err) {
+static int say_join(const struct join_node *node, bool swept, struct resting *resting, ty_error *err) {
     struct cluster *cluster = NULL;
+    CLEANUP(buffer_done) struct buffer held = {0};
     Wire__Join join = WIRE__JOIN__INIT;
-    int result = probe(node, &cluster, err);
+    int result = probe(node, &cluster, &held, err);
     if (result >= 0) result = description_make(&cluster->nodes[0], &join, err);
     if (result >= 0) result = description_add_addresses(&join, err);
     if (result >= 0) {
@@ -168,28 +187,20 @@ static int say_join(const struct join_node *node, bool swept, uint32_t trial_por
         join.pid = getpid();
         join.time = clock_wall();
         join.swept = swept;
-        join.trial_port = trial_port;
+        if (resting->trial != NULL) join.trial_port = trial_port(resting->trial);
+        if (held.size > 0 && !held.failed) join.held = held.data;
         if (node->program != NULL) join.program = (char *)node->program;
         if (node->storage_path != NULL) join.storage_path = (char *)node->storage_path;
-        result = channel_send(channel, &WIRE_MESSAGE(JOIN, join, &join));
+        result = channel_send(resting->channel, &WIRE_MESSAGE(JOIN, join, &join));
         if (result < 0) (void)ty_fail(err, TY_ECOMM, "cannot send the description of this node");
     }
     description_done(&join);
-    cluster_destroy(cluster);
+    cluster_destroy(resting->cluster);
+    resting->cluster = cluster;
     return result;
 }
 
-/* -- between runs: the channel on a loop of its own */
-
-struct resting {
-    struct loop *loop;
-    struct channel *channel;
-    struct network_trial *trial; /* while others may try to reach this node, and it them; NULL */
-    Wire__Start *start;          /* owned */
-    bool dismissed, closed;
-    int status;
-    char why[512]; /* of the dismissal, or the end */
-};
+/* -- between runs */
 
 static void free_start(Wire__Start **start) {
     wire__start__free_unpacked(*start, NULL);
@@ -235,15 +246,15 @@ static const struct channel_events resting_events = {
 /* With `node` it joins first. Until a Start, whose transport is then handed on, or the end. */
 static int rest(const struct join_node *node, bool swept, struct transport *transport, struct resting *resting,
                 ty_error *err) {
-    *resting = (struct resting){.loop = loop_create(err), .status = ty_error_exit_status(TY_ENODE)};
+    *resting = (struct resting){
+        .loop = loop_create(err), .cluster = resting->cluster, .status = ty_error_exit_status(TY_ENODE)};
     if (resting->loop == NULL) return err->code;
     int result =
         channel_create_over(resting->loop, transport, &resting_events, resting, &resting->channel, err);
     /* A node that comes back is not tried again. */
-    bool tried = node != NULL && !swept && node->key.text[0] != '\0' &&
-                 trial_open(resting->loop, &node->key, node->node_rank, &resting->trial, NULL) == 0;
-    if (result == 0 && node != NULL)
-        result = say_join(node, swept, tried ? trial_port(resting->trial) : 0, resting->channel, err);
+    if (node != NULL && !swept && node->key.text[0] != '\0')
+        (void)trial_open(resting->loop, &node->key, node->node_rank, &resting->trial, NULL);
+    if (result == 0 && node != NULL) result = say_join(node, swept, resting, err);
     if (result == 0) channel_keep_alive(resting->channel, CHANNEL_LEASED);
     while (result == 0 && resting->start == NULL && !resting->dismissed && !resting->closed)
         (void)loop_turn(resting->loop, true);
@@ -260,14 +271,36 @@ static int rest(const struct join_node *node, bool swept, struct transport *tran
 struct node_agent {
     struct join_life *life;
     struct agent_process process;
-    int parent_fd;
+    int parent_fd, leases;
 };
 
+/* The lease of what the run is to use here, -1 where that is nothing. */
+static int claim_devices(const struct node_agent *agent, const Wire__Start *start, struct cluster *cluster,
+                         int *lease_fd, ty_error *err) {
+    CLEANUP_FREE struct lease_claim *claims = calloc(start->n_claims + 1, sizeof *claims);
+    if (claims == NULL) return ty_fail_memory(err);
+    *lease_fd = -1;
+    if (start->n_claims == 0 || cluster == NULL) return 0;
+    for (size_t i = 0; i < start->n_claims; i++) {
+        (void)snprintf(claims[i].resource, sizeof claims[i].resource, "%s", start->claims[i]->resource);
+        (void)snprintf(claims[i].id, sizeof claims[i].id, "%s", start->claims[i]->id);
+        claims[i].amount = start->claims[i]->amount;
+    }
+    int fd = lease_take(start->run, claims, start->n_claims, cluster, err);
+    if (fd < 0) return fd;
+    *lease_fd = fd;
+    (void)descriptors_send(agent->leases, "", 1, &fd, 1, MSG_DONTWAIT);
+    return 0;
+}
+
 /* Exit status, or -1 to rest again. Whoever lost the controller by the network has ended what it ran. */
-static int serve_start(struct node_agent *agent, struct transport *transport, const Wire__Start *start) {
+static int serve_start(struct node_agent *agent, struct transport *transport, const Wire__Start *start,
+                       struct cluster *cluster) {
     struct agent_service service = {
-        .transport = transport, .parent_fd = agent->parent_fd, .lease_fd = -1, .start = start, .status = -1};
+        .transport = transport, .parent_fd = agent->parent_fd, .start = start, .status = -1};
+    ty_error err = {0};
     agent->life->served = true;
+    if (claim_devices(agent, start, cluster, &service.lease_fd, &err) < 0) service.refusal = err.message;
     enum agent_end end = agent_serve(&agent->process, &service);
     if (end == AGENT_KEPT) return -1;
     transport_close(transport);
@@ -290,10 +323,10 @@ static int join_again(const struct join_node *node, struct transport *transport,
     return result;
 }
 
-int join_node_run(const struct join_node *node, bool swept, int parent_fd, struct join_life *life) {
+int join_node_run(const struct join_node *node, bool swept, int parent_fd, int leases, struct join_life *life) {
     struct transport transport = TRANSPORT_PLAIN(-1);
     struct resting resting = {0};
-    struct node_agent agent = {.life = life, .parent_fd = parent_fd};
+    struct node_agent agent = {.life = life, .parent_fd = parent_fd, .leases = leases};
     ty_error err = {0};
     (void)signal(SIGPIPE, SIG_IGN);
     int result = connect_to_controller(node, swept, &transport, &err);
@@ -304,11 +337,13 @@ int join_node_run(const struct join_node *node, bool swept, int parent_fd, struc
     int status = -1;
     while (result == 0 && status < 0) {
         CLEANUP(free_start) Wire__Start *start = TAKE(resting.start);
-        status = start != NULL && transport.fd >= 0 ? serve_start(&agent, &transport, start) : resting.status;
+        status = start != NULL && transport.fd >= 0 ? serve_start(&agent, &transport, start, resting.cluster)
+                                                    : resting.status;
         if (start == NULL && resting.why[0] != '\0') tell(node, "%s", resting.why);
         if (status < 0) result = rest(NULL, false, &transport, &resting, &err);
     }
     agent_process_close(&agent.process);
+    cluster_destroy(resting.cluster);
     transport_close(&transport);
     if (result == 0) return status;
     if (!swept) tell(node, "%s", err.message);

@@ -327,6 +327,15 @@ int rendezvous_cluster(struct rendezvous *rendezvous, struct cluster **cluster, 
     return result;
 }
 
+void rendezvous_list_holders(const struct rendezvous *rendezvous, struct buffer *out) {
+    size_t n = 0;
+    for (uint32_t rank = 0; rank < rendezvous->config.max_nodes; rank++) {
+        const struct slot *slot = &rendezvous->slots[rank];
+        if (slot->state == SLOT_ABSENT || slot->join->held[0] == '\0' || n++ >= NAMED_AT_MOST) continue;
+        buffer_printf(out, "; node %s: %s", slot->name, slot->join->held);
+    }
+}
+
 /* -- a run's use of a node */
 
 int rendezvous_take(struct rendezvous *rendezvous, const char *node_name, const Wire__Start *start,

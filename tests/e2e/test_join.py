@@ -152,6 +152,80 @@ class Lost(JoinCase):
         self.assertNotEqual(0, first.status)
 
 
+class Leases(JoinCase):
+    """Two runs whose nodes are on one host, where there is one GPU."""
+
+    def node_of(self, run, port, rank, script="true", nodes=2, gpus=0, *args):
+        return self.start("run", "--storage-path", self.storage, "--name", run, "--num-cpus", 64, "--num-gpus", gpus, "--nnodes", nodes,
+                          "--node-rank", rank, "--rendezvous", "127.0.0.1:%d" % port, "-n", 1, "--use-gpu", *args, "--", "sh", "-c", script,
+                          env={"TRAINYARD_RUN_KEY": KEY})
+
+    def wait_for_line(self, process, words):
+        while words not in (line := process.stderr.readline()):
+            self.assertNotEqual("", line, "ended without %r" % words)
+
+    def hold(self, gpus=(0, 1)):
+        started = [self.node_of("holder", self.port, rank, "echo $PPID > agent; : > ready; exec sleep 3074", gpus=gpus[rank])
+                   for rank in (0, 1)]
+        self.wait_for(lambda: os.path.exists(os.path.join(self.place, "ready")), "the worker of the holder", started[0])
+        return started
+
+    def end(self, started):
+        started[0].send_signal(signal.SIGINT)
+        for process in started:
+            self.assert_status(130, self.finish(process))
+
+    def assert_free(self):
+        port = free_port()
+        for finished in [self.finish(process) for process in [self.node_of("next", port, rank, gpus=rank) for rank in (0, 1)]]:
+            self.assert_status(0, finished)
+
+    def test_what_another_joined_run_holds_is_not_offered(self):
+        holder = self.hold()
+        port = free_port()
+        first, second = (self.finish(process) for process in [self.node_of("hasty", port, rank, gpus=rank) for rank in (0, 1)])
+        self.assert_status(3, first)
+        self.assertRegex(first.err, r"GPU.*; node \S+: run holder of \S+ \(pid \d+\) has held 1 GPU since 20")
+        self.assertNotEqual(0, second.status)
+        self.end(holder)
+        self.assert_free()
+
+    def test_what_another_run_took_meanwhile_is_refused(self):
+        port = free_port()
+        late = [self.node_of("late", port, rank, nodes=3, gpus=int(rank == 1)) for rank in (0, 1)]
+        self.wait_for_line(late[0], "2 of 3 nodes are here")
+        holder = self.hold()
+        late.append(self.node_of("late", port, 2, nodes=3))
+        first, *others = [self.finish(process) for process in late]
+        self.assert_status(4, first)
+        self.assertRegex(first.err, r"node \S+: GPU 0 is taken: run holder of \S+ \(pid \d+\) has held 1 GPU since 20.*; start again when")
+        for other in others:
+            self.assert_status(4, other)
+        self.end(holder)
+        self.assert_free()
+
+    def test_a_killed_agent_lets_go(self):
+        holder = self.hold()
+        with open(os.path.join(self.place, "agent")) as file:
+            os.kill(int(file.read()), signal.SIGKILL)
+        for process in holder:
+            self.assert_status(5, self.finish(process))
+        self.assert_free()
+
+    def test_the_controller_claims_for_its_own_node(self):
+        holder = self.hold(gpus=(1, 0))
+        port = free_port()
+        first, _ = (self.finish(process) for process in
+                    [self.node_of("hasty", port, rank, "true", 2, 1 - rank, "--no-wait") for rank in (0, 1)])
+        self.assert_status(3, first)
+        self.assertIn("run holder of ", first.err)
+        waiting = [self.node_of("waiter", port, rank, gpus=1 - rank) for rank in (0, 1)]
+        self.wait_for_line(waiting[0], "waiting: ")
+        self.end(holder)
+        for process in waiting:
+            self.assert_status(0, self.finish(process))
+
+
 class Refused(JoinCase):
     def test_words(self):
         for args, words in (

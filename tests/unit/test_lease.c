@@ -734,6 +734,32 @@ static void test_queue(void **state) {
     assert_int_equal(count_holders(NULL), 0);
 }
 
+/* What is planned elsewhere is claimed as it is, or refused with who is in the way; half a device beside half of it. */
+static void test_take(void **state) {
+    (void)state;
+    struct cluster *cluster = four_devices(true);
+    struct lease_claim wanted[] = {claim_of("3", QUANTITY_ONE), claim_of("GPU-two", QUANTITY_ONE / 2)};
+    struct lease *other = claim("GPU-two", QUANTITY_ONE / 2);
+    ty_error err = {0};
+    int fd = lease_take("b run", wanted, 2, cluster, &err);
+    if (fd < 0) fail_msg("%s", err.message);
+    assert_int_equal(count_holders(other), 1);
+    assert_int_equal(lease_take("c run", wanted, 2, cluster, &err), TY_EBUSY);
+    assert_non_null(strstr(err.message, "GPU 3 is taken: run b run of "));
+    assert_int_equal(lease_take("c run", &wanted[1], 1, cluster, &err), TY_EBUSY);
+    assert_non_null(strstr(err.message, "GPU GPU-two is taken: run "));
+    assert_int_equal(count_files(), 2); /* who was refused has left nothing */
+    lease_abandoned(fd);
+    assert_int_equal(count_files(), 1);
+    (void)close(fd);
+    lease_release(other);
+    fd = lease_take("c run", wanted, 2, cluster, &err);
+    assert_true(fd >= 0);
+    (void)close(fd);
+    assert_int_equal(count_holders(NULL), 0);
+    cluster_destroy(cluster);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_directory, remove_directory)
 
 int main(void) {
@@ -754,6 +780,7 @@ int main(void) {
         TEST(test_torn),
         TEST(test_nonsense),
         cmocka_unit_test(test_apply),
+        TEST(test_take),
         TEST(test_race),
         TEST(test_race_with_kills),
         TEST(test_queue),
