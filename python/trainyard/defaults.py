@@ -44,7 +44,8 @@ class Policy:
     """What a RunConfig that does not say stands for; `trainyard.as_ray` sets another. storage_path None: ~/trainyard_runs.
     run_name makes the name of a run, which the RunConfig then has from the start; without it the library gives one to each run.
     tracebacks: whether what `fit` raises tells them though the screen has shown them, and is chained to the first failure.
-    exits_fail: whether a SystemExit of a training function is its failure. called, package: what messages call it and
+    exits_fail: whether a SystemExit of a training function is its failure. manifest: where that of a checkpoint stands, "inside"
+    or "beside". called, package: what messages call it and
     the package."""
 
     storage_path: str | None = None
@@ -52,6 +53,7 @@ class Policy:
     tracebacks: bool = False
     exits_fail: bool = False
     resume: bool = False
+    manifest: str = "inside"
     called: str = "Trainyard"
     package: str = "trainyard"
     isolate_devices: bool = False

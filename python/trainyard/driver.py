@@ -266,7 +266,7 @@ class Driver:
             "output": "events" if self._display is not None else "inherit",
             "events": self._events(),
             "failure_config": settings_of(config.failure_config),
-            "checkpoint_config": settings_of(config.checkpoint_config),
+            "checkpoint_config": {**settings_of(config.checkpoint_config), "manifest": defaults.policy.manifest},
             "keep_agents": not fork,  # the copy is of this moment
         }
         return {name: value for name, value in request.items() if value is not None}

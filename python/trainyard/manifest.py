@@ -9,6 +9,7 @@ from typing import Any
 
 from .paths import opened
 
+INSIDE = ".metadata.json"  # in the checkpoint, with the user's metadata
 _MOST = 256 << 20  # bytes of a manifest, as in the library
 
 
@@ -17,18 +18,43 @@ def damage(directory: str) -> str | None:
 
     None when all is there. No file but the manifest is read: `trainyard checkpoints verify` compares every byte.
     """
+    path = place(directory)
+    called = os.path.basename(path)
     try:
-        with opened(os.path.join(directory, ".metadata.json")) as file:
+        with opened(path) as file:
             text = file.read(_MOST + 1)
         if len(text) > _MOST:
-            return f"its .metadata.json has more than {_MOST >> 20} MiB"
+            return f"its {called} has more than {_MOST >> 20} MiB"
         files = json.loads(text)["trainyard"]["files"]
         problems = (_problem(directory, entry) for entry in files)
         return next(filter(None, problems), None)
     except OSError as error:
-        return f"its .metadata.json cannot be read: {error.strerror}"
+        return f"its {called} cannot be read: {error.strerror}"
     except (ValueError, KeyError, TypeError, RecursionError):
-        return "its .metadata.json is damaged"
+        return f"its {called} is damaged"
+
+
+def place(directory: str) -> str:
+    """Where the manifest of a checkpoint is: in it, or beside it, where it is to hold nothing but what was saved."""
+    inside, beside = os.path.join(directory, INSIDE), beside_name(directory)
+    if not os.path.lexists(beside):
+        return inside
+    try:
+        with opened(inside) as file:
+            return inside if "trainyard" in json.load(file) else beside
+    except (OSError, ValueError, TypeError, RecursionError):
+        return beside
+
+
+def beside_name(path: str) -> str:
+    """Of the manifest beside the checkpoint `path` (src/checkpoint/checkpoint.h)."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.manifest")
+
+
+def moved(manifest: dict[str, Any], directory: str) -> dict[str, Any]:
+    """The manifest of a checkpoint that is in another directory now, and no stranger there."""
+    return {**manifest, "trainyard": {**manifest["trainyard"], "directory": os.stat(directory).st_ino}}
 
 
 def vacancy(place: str) -> str | None:

@@ -23,11 +23,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterator, Mapping
 
 from . import filesystem as filesystems
-from .manifest import damage
+from . import manifest
 from .paths import JOURNAL
 from .screen import harmless
 
-LIST = ".metadata.json"  # of a checkpoint's files
 STATE = ".trainyard-remote.json"  # who wrote last, on both sides
 TRIES = 8
 PAUSE_S = 0.5  # after the first failure; it doubles
@@ -128,7 +127,10 @@ class Remote:
             else:
                 os.makedirs(os.path.dirname(place), exist_ok=True)
                 self._fetch_file(info.path, place)
-        why = damage(target)
+        beside = filesystems.read(self.filesystem, manifest.beside_name(source))
+        if beside is not None:
+            _write_file(manifest.beside_name(target), manifest.moved(json.loads(beside), target))
+        why = manifest.damage(target)
         if why is not None:
             raise OSError(f"{source}: {why}")
 
@@ -217,16 +219,25 @@ class Remote:
             return  # no longer kept
         if name in self._state["checkpoints"]:  # reported again: until all of it is there it is none
             self._drop_list(target)
-        self._send_tree(source, target, but=LIST)
-        self._send_file(os.path.join(source, LIST), f"{target}/{LIST}")
+        listed = manifest.place(source)
+        metadata = os.path.join(source, manifest.INSIDE)
+        self._send_tree(source, target, but=manifest.INSIDE)
+        self._send_file(listed, f"{self.path}/{os.path.relpath(listed, self._local)}")
+        if listed != metadata and os.path.exists(metadata):
+            self._send_file(metadata, f"{target}/{manifest.INSIDE}")
         self._state["checkpoints"] = [*(one for one in self._state["checkpoints"] if one != name), name]
         self._do_journal("")
 
     def _drop_list(self, target: str) -> None:
+        for place in self._lists(target):
+            self.filesystem.delete_file(place)
+
+    def _lists(self, target: str) -> list[str]:
+        """Of the two places where the list of a checkpoint's files may be, those that hold something."""
         from pyarrow.fs import FileType
 
-        if self.filesystem.get_file_info(f"{target}/{LIST}").type != FileType.NotFound:
-            self.filesystem.delete_file(f"{target}/{LIST}")
+        places = [f"{target}/{manifest.INSIDE}", manifest.beside_name(target)]
+        return [info.path for info in self.filesystem.get_file_info(places) if info.type != FileType.NotFound]
 
     def _remove(self, name: str) -> None:
         from pyarrow.fs import FileType
@@ -292,11 +303,9 @@ class Remote:
 
     def checkpoint(self, name: str) -> Any:
         """The checkpoint of this name on the other side; None where it is not there as a whole."""
-        from pyarrow.fs import FileType
-
         from .checkpoint import Checkpoint
 
-        if self.filesystem.get_file_info(f"{self.path}/{name}/{LIST}").type == FileType.NotFound:
+        if not self._lists(f"{self.path}/{name}"):
             return None
         return Checkpoint(f"{self.path}/{name}", filesystem=self.filesystem)
 

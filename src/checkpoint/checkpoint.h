@@ -6,7 +6,8 @@
  * digits", "name": "checkpoint_000012", "number": 12, "directory": its inode, "attempt": 1, "files": [{"path":
  * "model.bin", "size": 123, "xxh3": "32 hex digits"}, {"path": "latest", "link": "model.bin"}]}}; other
  * top-level keys belong to the user's metadata: they are taken from the .metadata.json of the source where
- * there is one.
+ * there is one. A run may have it beside, as {run}/.checkpoint_000012.manifest, moved there by another rename
+ * behind the first: then a checkpoint holds what the ranks brought and nothing else, unless that is metadata.
  *
  * A user may also put files where he wants to and name the place: it is recorded as it is, has no manifest, and
  * is never removed. */
@@ -99,6 +100,7 @@ struct checkpoint_parts {
     int attempt;
     const char *name; /* NULL: by its number, "checkpoint_000012-2" where that is taken */
     uint64_t adds_to; /* number of the one that has this name; 0: it is to be nobody's */
+    bool beside;      /* where the manifest is to stand, but for one with metadata of the user's */
     const char *const *lists;
     size_t n;
 };
@@ -163,7 +165,8 @@ int checkpoint_verify_sizes(const char *path, ty_error *err);
 /* Names that the files of this room agree on. */
 
 #define MANIFEST_NAME ".metadata.json"
-#define MANIFEST_KEY "trainyard" /* ours in it; all others are the user's */
+#define MANIFEST_KEY "trainyard"  /* ours in it; all others are the user's */
+#define BESIDE_SUFFIX ".manifest" /* .checkpoint_000012.manifest: what would stand in the checkpoint */
 #define NAME_PREFIX "checkpoint_"
 #define STAGING_MARK ".attempt-" /* .checkpoint_000012.attempt-1: the ranks' files gather there */
 #define OWN_MARK ".rank-"        /* .checkpoint_000012.attempt-1.rank-0123abcd: a rank copies there */

@@ -3,6 +3,9 @@
 #include "checkpoint/copy.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -87,23 +90,66 @@ json_t *manifest_read_list(int directory, const char *text) {
     return NULL;
 }
 
-int manifest_read(int directory, const char *name, json_t **metadata, ty_error *err) {
+/* `*object` is NULL when there is no such file. */
+static int read_object(int directory, const char *file, const char *name, json_t **object, ty_error *err) {
     CLEANUP(buffer_done) struct buffer text = {0};
-    CLEANUP_FD int fd = tree_open_file(directory, MANIFEST_NAME);
+    CLEANUP_FD int fd = tree_open_file(directory, file);
     int result = fd < 0 ? fd : read_all(fd, &text);
-    if (result == -ENOENT) {
-        *metadata = NULL;
-        return 0;
-    }
-    if (result < 0)
-        return ty_fail(err, result, "cannot read %s/" MANIFEST_NAME ": %s", name, strerror(-result));
+    *object = NULL;
+    if (result == -ENOENT) return 0;
+    if (result < 0) return ty_fail(err, result, "cannot read %s/%s: %s", name, file, strerror(-result));
     json_error_t where;
     json_t *read = json_loadb(text.data, text.size, 0, &where);
     if (json_is_object(read)) {
-        *metadata = read;
+        *object = read;
         return 0;
     }
     const char *why = read == NULL ? where.text : "it is another value";
     json_decref(read);
-    return ty_fail(err, TY_EUSAGE, "%s/" MANIFEST_NAME " is not a JSON object: %s", name, why);
+    return ty_fail(err, TY_EUSAGE, "%s/%s is not a JSON object: %s", name, file, why);
+}
+
+enum { NAME_ROOM = NAME_MAX + 32 };
+
+/* From the checkpoint's directory with `up` "../", from that of its run with "". False: no such name is possible. */
+static bool name_beside(const char *up, const char *name, char made[NAME_ROOM]) {
+    size_t size = strlen(name);
+    while (size > 1 && name[size - 1] == '/')
+        size--;
+    size_t start = size;
+    while (start > 0 && name[start - 1] != '/')
+        start--;
+    int n = snprintf(made, NAME_ROOM, "%s.%.*s" BESIDE_SUFFIX, up, (int)(size - start), name + start);
+    return n < NAME_ROOM;
+}
+
+int manifest_read(int directory, const char *name, json_t **metadata, ty_error *err) {
+    char beside[NAME_ROOM];
+    json_t *read;
+    int result = read_object(directory, MANIFEST_NAME, name, metadata, err);
+    if (result < 0 || json_object_get(*metadata, MANIFEST_KEY) != NULL || !name_beside("../", name, beside))
+        return result;
+    result = read_object(directory, beside, name, &read, err);
+    if (read == NULL) return result;
+    if (*metadata == NULL)
+        *metadata = json_incref(read);
+    else if (json_object_set(*metadata, MANIFEST_KEY, json_object_get(read, MANIFEST_KEY)) < 0)
+        result = ty_fail_memory(err);
+    json_decref(read);
+    return result < 0 ? result : 1;
+}
+
+static bool names(const char *name, char inside[NAME_ROOM], char beside[NAME_ROOM]) {
+    return snprintf(inside, NAME_ROOM, "%s/" MANIFEST_NAME, name) < NAME_ROOM && name_beside("", name, beside);
+}
+
+void manifest_place(int run, const char *name, bool is_beside) {
+    char inside[NAME_ROOM], beside[NAME_ROOM];
+    if (!names(name, inside, beside)) return;
+    (void)(is_beside ? renameat(run, inside, run, beside) : unlinkat(run, beside, 0));
+}
+
+void manifest_put_back(int run, const char *name) {
+    char inside[NAME_ROOM], beside[NAME_ROOM];
+    if (names(name, inside, beside) && renameat(run, beside, run, inside) < 0) (void)unlinkat(run, beside, 0);
 }

@@ -24,8 +24,16 @@ bool manifest_entry_read(const json_t *value, struct manifest_entry *entry);
  * directory that holds it; NULL when it is neither, or the file is not what its name says. The caller's. */
 json_t *manifest_read_list(int directory, const char *text);
 
-/* The object in .metadata.json of an open directory, the caller's; `*metadata` is NULL when there is no such
- * file. `name` stands for the directory in messages; a file that is no JSON object is TY_EUSAGE. */
+/* The object in .metadata.json of an open directory, the caller's, with our part of it, wherever that stands: 1
+ * where that is beside the directory; `*metadata` is NULL when there is neither. `name` is the path or the name
+ * of the directory; a file that is no JSON object is TY_EUSAGE. */
 int manifest_read(int directory, const char *name, json_t **metadata, ty_error *err);
+
+/* The manifest in the checkpoint `name`, in the open directory of its run, moves out where it is to stand beside:
+ * one rename, and where that fails it is found where it was. Where it stays, that of an earlier checkpoint of this
+ * name goes. */
+void manifest_place(int run, const char *name, bool beside);
+/* It moves back in; that of a checkpoint that is not there goes. */
+void manifest_put_back(int run, const char *name);
 
 #endif

@@ -32,12 +32,14 @@ struct mark_found mark_find(int run, const char *name, const char *id) {
     struct stat status;
     json_t *metadata = NULL;
     CLEANUP_FD int top = tree_open(run, name, false, NULL);
-    if (top < 0 || fstat(top, &status) < 0 || manifest_read(top, name, &metadata, NULL) < 0) return found;
+    if (top < 0 || fstat(top, &status) < 0) return found;
+    int place = manifest_read(top, name, &metadata, NULL);
     const json_t *ours = json_object_get(metadata, MANIFEST_KEY);
     json_int_t number = json_integer_value(json_object_get(ours, "number"));
     if (number > 0 && str_equal(text_of(ours, "run"), id) && str_equal(text_of(ours, "name"), name)) {
         found.number = (uint64_t)number;
         found.original = json_integer_value(json_object_get(ours, "directory")) == (json_int_t)status.st_ino;
+        if (place == 1 && !found.original) found.number = 0; /* it speaks of what lay here before */
     }
     json_decref(metadata);
     return found;

@@ -25,6 +25,7 @@ struct gathering {
     json_t *awaited;        /* path -> entry of a list that was not found yet */
     json_t *files;          /* the manifest's list */
     json_t *older; /* metadata of the one that has the name, whose files become part of it; NULL: none */
+    bool beside;   /* the manifest moves out of the checkpoint */
 };
 
 static void drop(json_t **value) {
@@ -199,11 +200,12 @@ static int set_down_manifest(int top, const char *text) {
     return result < 0 ? result : fsync(fd) < 0 || fsync(top) < 0 ? -errno : 0;
 }
 
-static int write_manifest(const struct gathering *gathering, int top, ty_error *err) {
+static int write_manifest(struct gathering *gathering, int top, ty_error *err) {
     CLEANUP_FREE char *text = NULL;
     CLEANUP_JSON json_t *metadata = NULL;
     int result = manifest_read(top, gathering->staging, &metadata, err);
     if (result < 0) return result;
+    if (metadata != NULL || json_object_size(gathering->older) > 1) gathering->beside = false;
     if (metadata == NULL) metadata = gathering->older != NULL ? json_incref(gathering->older) : json_object();
     struct checkpoint_mark mark = {gathering->run, gathering->name, gathering->number};
     json_t *ours = json_pack("{s:i, s:i}", "version", MANIFEST_VERSION, "attempt", gathering->attempt);
@@ -238,6 +240,7 @@ static int commit(const struct gathering *gathering, int run, ty_error *err) {
         return ty_fail(err, result, "cannot rename %s to %s/%s: %s", staging, run_path, name,
                        strerror(-result));
     if (fsync(run) == 0) {
+        manifest_place(run, name, gathering->beside);
         if (gathering->older != NULL) (void)tree_remove(AT_FDCWD, staging);
         return 0;
     }
@@ -293,7 +296,8 @@ int checkpoint_publish(const char *run_path, const struct checkpoint_parts *part
                                   .run_path = run_path,
                                   .staging = staging.data,
                                   .run = parts->run,
-                                  .name = name};
+                                  .name = name,
+                                  .beside = parts->beside};
     if (publish(&gathering, run, parts, err) < 0) return ty_wrap(err, "%s", name);
     *path = TAKE(committed);
     return 0;

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/manifest.h"
 #include "checkpoint/mark.h"
 #include "checkpoint/tree.h"
 
@@ -46,10 +47,12 @@ void checkpoint_drop(const char *path) {
     (void)tree_remove(AT_FDCWD, path);
 }
 
+/* The manifest goes with the name, since what comes to have the name next is another. */
 int tree_take_away(int run, const char *name, uint64_t number) {
     char trash[CHECKPOINT_NAME_SIZE + 16];
     mark_trash_name(number, trash);
     int result = tree_remove(run, trash); /* an earlier try */
+    if (result == 0) manifest_put_back(run, name);
     if (result == 0 && renameat(run, name, run, trash) < 0) result = errno == ENOENT ? 0 : -errno;
     return result == 0 ? tree_remove(run, trash) : result;
 }

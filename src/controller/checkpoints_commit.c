@@ -22,6 +22,7 @@ struct publication {
     int attempt;
     char *name; /* NULL: by its number */
     uint64_t adds_to;
+    bool beside;
     char **files;
     size_t n_files;
     char *place;   /* where the files lie; NULL: in the staging directory */
@@ -48,9 +49,13 @@ static void free_publication(struct storage_job *job) {
 static void publish(struct storage_job *job) {
     struct publication *publication = (struct publication *)job;
     struct published *made = &publication->made;
-    struct checkpoint_parts parts = {publication->run,     made->number,
-                                     publication->attempt, publication->name,
-                                     publication->adds_to, (const char *const *)publication->files,
+    struct checkpoint_parts parts = {publication->run,
+                                     made->number,
+                                     publication->attempt,
+                                     publication->name,
+                                     publication->adds_to,
+                                     publication->beside,
+                                     (const char *const *)publication->files,
                                      publication->n_files};
     const char *place = publication->place;
     if (place == NULL)
@@ -234,6 +239,7 @@ static int fill(struct publication *publication, const struct checkpoints *check
     publication->name = commit->name != NULL ? strdup(commit->name) : NULL;
     const struct kept *older = checkpoints_find(checkpoints, commit->name);
     publication->adds_to = older != NULL ? older->number : 0;
+    publication->beside = checkpoints->policy->manifest == MANIFEST_BESIDE;
     publication->metrics = metrics != NULL ? strdup(metrics) : NULL;
     publication->files = calloc(commit->n + 1, sizeof *publication->files);
     bool whole = publication->run_path != NULL && publication->staging != NULL && publication->files != NULL &&

@@ -64,6 +64,7 @@ enum bind_mode { BIND_NUMA, BIND_NONE };
 enum output_mode { OUTPUT_INHERIT, OUTPUT_EVENTS };
 enum score_order { SCORE_MAX, SCORE_MIN };
 enum checkpoint_error { CHECKPOINT_ERROR_FAIL, CHECKPOINT_ERROR_CONTINUE };
+enum manifest_where { MANIFEST_INSIDE, MANIFEST_BESIDE };
 
 #define SETTING(section, type, member, ...) SETTING_OF_##section(setting_##type member;)
 

@@ -90,6 +90,46 @@ def test_what_cannot_be_pickled_of_what_is_returned_is_named(storage):
 # -- checkpoints
 
 
+def test_a_checkpoint_holds_what_was_saved_and_nothing_else(ray):
+    """Before and after more files come under its name, on another file system, and in the run that goes on there."""
+    program = """
+        import pyarrow.fs
+        os.mkdir("bucket")
+        there = pyarrow.fs.SubTreeFileSystem(os.path.abspath("bucket"), pyarrow.fs.LocalFileSystem())
+        def train():
+            told = ray.train.get_checkpoint()
+            seen = sorted(os.listdir(told.path)) if told else None
+            for i in range(3):
+                with tempfile.TemporaryDirectory() as d:
+                    open(os.path.join(d, f"f{i}"), "w").write("x")
+                    made = Checkpoint.from_directory(d)
+                    if i == 2: made.set_metadata({"a": 1})
+                    ray.train.report({"i": i, "seen": seen}, checkpoint=made, checkpoint_dir_name="x" if i < 2 else None)
+        def fit(**more):
+            config = RunConfig(name="run", **more)
+            return DataParallelTrainer(train, scaling_config=ScalingConfig(num_workers=2), run_config=config).fit()
+        here = fit(storage_path=os.path.abspath("here"))
+        told = [sorted(os.listdir(c.path)) for c, m in here.best_checkpoints], here.checkpoint.get_metadata()
+        away = fit(storage_path="runs", storage_filesystem=there)
+        first = away.best_checkpoints[0][0]
+        files = sorted(i.base_name for i in there.get_file_info(pyarrow.fs.FileSelector(first.path)))
+        first.set_metadata({"b": 2})
+        keep = ray.train.CheckpointConfig(num_to_keep=1)
+        again = fit(storage_path=os.path.abspath("here"), checkpoint_config=keep)
+        left = sorted(name for name in os.listdir(again.path) if "check" in name or "x" in name)
+        print(json.dumps([*told, files, first.get_metadata(), again.metrics["seen"], left]))
+    """
+    both = ["f0", "f1"]
+    assert ray(program) == [
+        [both, both, [".metadata.json", "f2"]],
+        {"a": 1},
+        both,
+        {"b": 2},
+        [".metadata.json", "f2"],
+        ["checkpoint_000006"],
+    ]
+
+
 def saved(rank, step, **report):
     with trainyard_directory() as place:
         with open(os.path.join(place, f"rank-{rank}"), "w") as file:

@@ -20,6 +20,7 @@ from trainyard import (
     Result,
     RunConfig,
     ScalingConfig,
+    manifest,
     remote,
 )
 from trainyard import filesystem as filesystems
@@ -153,14 +154,14 @@ def test_names_there_that_lead_out_of_the_run(there, elsewhere):
     state = place / "bucket/runs/run" / remote.STATE
     before = json.loads(state.read_text())
     (place / "bucket/beside").mkdir()
-    (place / "bucket/beside" / remote.LIST).write_text("{}")
+    (place / "bucket/beside" / manifest.INSIDE).write_text("{}")
     elsewhere()
     for wrong in ("../../home/x", "..", "", "/etc", "a/b", "run.db", "logs", 3):
         state.write_text(json.dumps(dict(before, checkpoints=[wrong])))
         with pytest.raises(OSError, match="is damaged"):
             fit(filesystem, resume=True)
     assert os.listdir(os.environ["TRAINYARD_STORAGE"]) == []
-    assert (place / "bucket/beside" / remote.LIST).exists()
+    assert (place / "bucket/beside" / manifest.INSIDE).exists()
 
 
 def test_keys_that_lead_out_of_a_checkpoint(tmp_path):

@@ -298,6 +298,61 @@ static void the_users_metadata_stays(void **state) {
     assert_int_equal(json_array_size(json_object_get(ours, "files")), 4);
 }
 
+static int publish_beside(unsigned number, const char *name, uint64_t adds_to, char **path, ty_error *err) {
+    BUFFER files = {0};
+    BUFFER place = {0};
+    checkpoint_staging_path(run_path, number, 1, &place);
+    if (checkpoint_copy(source, place.data, &(struct checkpoint_copying){CHECKPOINT_COPY, false}, &files, err) <
+        0)
+        fail_msg("%s", err->message);
+    const char *lists[] = {files.data};
+    struct checkpoint_parts parts = {RUN, number, 1, name, adds_to, true, lists, 1};
+    return checkpoint_publish(run_path, &parts, path, err);
+}
+
+/* The directory is what was saved; all that the manifest is for goes on. */
+static void a_manifest_beside(void **state) {
+    (void)state;
+    ty_error err = {0};
+    CLEANUP_FREE char *path = NULL, *same = NULL;
+    small_tree();
+    if (publish_beside(7, "best", 0, &path, &err) < 0) fail_msg("%s", err.message);
+    shell("diff -r --no-dereference source run/best && test -f run/.best.manifest");
+    verify_well(path);
+    expect_refusal(publish_beside(9, "best", 0, &same, &err), -EEXIST, &err, "choose another name");
+    checkpoint_discard(run_path, 9, 1);
+    put(in(path, ".metadata.json"), "{\"epoch\": 3}"); /* the user's, who came later */
+    verify_well(path);
+    put(in(path, "empty"), "no longer");
+    expect_refusal(checkpoint_verify(path, &err), TY_ECORRUPT, &err, "empty has not the size");
+    shell("cp -r run/best other && rm -r run/best && mv other run/best"); /* a copy has the name */
+    expect_refusal(checkpoint_remove(run_path, &(struct checkpoint_mark){RUN, "best", 7}, &err), TY_EUSAGE,
+                   &err, "but stays");
+    shell("rm -r run/best");
+    assert_int_equal(checkpoint_remove(run_path, &(struct checkpoint_mark){RUN, "best", 7}, &err), 0);
+    shell("test -z \"$(ls -A run)\"");
+}
+
+/* Where it stands decides nothing about whose the name is. */
+static void a_manifest_beside_of_one_that_is_added_to(void **state) {
+    (void)state;
+    ty_error err = {0};
+    CLEANUP_FREE char *first = NULL, *second = NULL, *third = NULL;
+    put(in(source, "a"), "1");
+    if (publish_beside(7, "best", 0, &first, &err) < 0) fail_msg("%s", err.message);
+    put(in(first, ".metadata.json"), "{\"epoch\": 3}");
+    shell("mv source/a source/b");
+    if (publish_beside(8, "best", 7, &second, &err) < 0) fail_msg("%s", err.message);
+    verify_well(second);
+    shell("test \"$(cat run/best/a run/best/b)\" = 11 && grep -q epoch run/best/.metadata.json && "
+          "test \"$(ls -A run)\" = best");
+    shell("rm source/b && echo c > source/c");
+    if (publish_beside(9, "best", 8, &third, &err) < 0) fail_msg("%s", err.message);
+    verify_well(third);
+    assert_int_equal(checkpoint_remove(run_path, &(struct checkpoint_mark){RUN, "best", 9}, &err), 0);
+    shell("test -z \"$(ls -A run)\"");
+}
+
 static void bad_metadata_is_refused(void **state) {
     (void)state;
     static const char *const bad[] = {"", "[]", "{\"a\": ", "\xff"};
@@ -822,6 +877,8 @@ int main(void) {
         TEST(read_only_files),
         TEST(an_empty_checkpoint),
         TEST(the_users_metadata_stays),
+        TEST(a_manifest_beside),
+        TEST(a_manifest_beside_of_one_that_is_added_to),
         TEST(bad_metadata_is_refused),
         TEST(ranks_beside_each_other),
         TEST(ranks_that_differ),

@@ -499,7 +499,7 @@ static int add_to_last(ty_error *err) {
     CLEANUP_FREE char *path = NULL;
     int result = copy_from(source, &files, err);
     const char *lists[] = {files.data};
-    struct checkpoint_parts parts = {RUN, 12, 1, "last", 3, lists, 1};
+    struct checkpoint_parts parts = {RUN, 12, 1, "last", 3, false, lists, 1};
     return result < 0 ? result : checkpoint_publish(run_path, &parts, &path, err);
 }
 

@@ -92,6 +92,7 @@ def apply() -> None:
         tracebacks=True,
         exits_fail=True,
         resume=True,
+        manifest="beside",
         called="Ray Train",
         package="ray.train",
         isolate_devices=not all(is_true(name, True) for name in sharing),
