@@ -64,16 +64,21 @@ def _run(payload: payloads.Payload | None) -> int:
     session.datasets = payload.datasets
     backend = payload.backend
     runtime.begin(session)
-    backend.on_start(session)
-    backend.on_training_start(session)
-    with backend.train_func_context():
-        returned = _call(payload)
-    if _is_child():
-        return 0
-    if session.world_rank == 0 and returned is not None:
-        payloads.give_back(payload.facts["returned"], returned)
-    session.finish()
-    backend.on_shutdown(session)  # waits for the other ranks, who may wait for what was just finished
+    try:
+        backend.on_start(session)
+        backend.on_training_start(session)
+        with backend.train_func_context():
+            returned = _call(payload)
+        if _is_child():
+            return 0
+        if session.world_rank == 0 and returned is not None:
+            payloads.give_back(payload.facts["returned"], returned)
+        session.finish()
+        backend.on_shutdown(session)  # waits for the other ranks, who may wait for what was just finished
+    except BaseException:
+        if not _is_child():
+            backend.on_failure(session)
+        raise
     return 0
 
 

@@ -7,9 +7,12 @@ answer one of its own. Between the hooks nobody serves: the training function ha
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import pickle
+import signal
 import socket
+import threading
 import traceback
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from .runtime import WorkerSession
     from .trainer import BackendConfig
 
+log = logging.getLogger("trainyard")
 T = TypeVar("T")
 _LIMIT_S = 86400.0
 _END = b""  # in place of a call: the hooks have returned
@@ -35,7 +39,8 @@ class Backend:
         """Right before the training function."""
 
     def on_shutdown(self, worker_group: WorkerGroup, backend_config: BackendConfig) -> None:
-        """When the training function has returned in all workers."""
+        """When the training function has returned in all workers, or has failed in one: then the group has the worker alone in
+        which the hook runs, and what it raises is a warning."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,8 +84,9 @@ class Future:
 class WorkerGroup:
     """All workers of the attempt, as the hooks see them."""
 
-    def __init__(self, session: WorkerSession):
+    def __init__(self, session: WorkerSession, alone: bool = False):
         self._session = session
+        self._alone = alone  # the others are ending
         self._own: list[Future] = []  # calls of this rank that nobody has asked for yet, in their order
         self._workers: list[WorkerInfo] | None = None
 
@@ -128,6 +134,8 @@ class WorkerGroup:
         """Rank 0's own part is done when somebody asks for it, or for a later one: the others are not to wait for it."""
         from .payload import pickled
 
+        if self._alone and len(self) > 1 and rank != 0:
+            raise RuntimeError("the training has failed, and the other workers are ending: nothing can be executed there any more")
         number = -1
         if len(self) > 1 and rank != 0:
             number = next(self._session.backend_calls)
@@ -169,6 +177,8 @@ def start(config: BackendConfig, session: WorkerSession) -> None:
         _serve(session)
         return
     session.backend = config.backend_cls()
+    if config.backend_cls.on_shutdown is not Backend.on_shutdown:
+        _before_the_end(config, session)
     group = WorkerGroup(session)
     session.backend.on_start(group, config)
     session.backend.on_training_start(group, config)
@@ -182,9 +192,35 @@ def stop(config: BackendConfig, session: WorkerSession) -> None:
         _serve(session)
         return
     group = WorkerGroup(session)
-    assert session.backend is not None
-    session.backend.on_shutdown(group, config)
+    made, session.backend = session.backend, None
+    assert made is not None
+    made.on_shutdown(group, config)
     group.finish()
+
+
+def fail(config: BackendConfig, session: WorkerSession) -> None:
+    """Instead, when this worker fails or is told to end; does nothing where there is no backend, or it has been shut down."""
+    made, session.backend = session.backend, None
+    if made is None:
+        return
+    try:
+        made.on_shutdown(WorkerGroup(session, alone=True), config)
+    except Exception:
+        log.warning("Graceful shutdown of backend failed. This is expected if one of the workers has crashed.", exc_info=True)
+
+
+def _before_the_end(config: BackendConfig, session: WorkerSession) -> None:
+    """Has `fail` called when the run ends this worker, unless the training function handles that itself."""
+    pid = os.getpid()
+
+    def end(number: int, _: Any) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        if os.getpid() == pid:
+            fail(config, session)
+        os.kill(os.getpid(), number)
+
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, end)
 
 
 def _serve(session: WorkerSession) -> None:

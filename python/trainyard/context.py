@@ -108,6 +108,12 @@ class Storage:
 
         return f"checkpoint_{datetime.datetime.now():%Y-%m-%d_%H-%M-%S.%f}"
 
+    def persist_current_checkpoint(self, checkpoint: Checkpoint, checkpoint_dir_name: str) -> Checkpoint:
+        """Copies the checkpoint's files to where one of this name lies, as a `checkpoint_upload_fn` may; the copy."""
+        from .checkpoint import Checkpoint
+
+        return Checkpoint(checkpoint.to_directory(self.build_checkpoint_path_from_name(checkpoint_dir_name)))
+
     def __repr__(self) -> str:
         return f"Storage({self.experiment_fs_path!r})"
 

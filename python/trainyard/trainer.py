@@ -62,6 +62,13 @@ class BackendConfig:
 
             backend.stop(self, session)
 
+    def on_failure(self, session: Session) -> None:
+        """Instead of on_shutdown on a worker that fails."""
+        if self.backend_cls is not None:
+            from . import backend
+
+            backend.fail(self, session)
+
 
 def required_arguments(function: Callable[..., Any]) -> int:
     """How many positional arguments `function` must be called with; partials are seen through, `*args` counts as 1."""

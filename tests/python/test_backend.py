@@ -1,6 +1,7 @@
 """A Backend in the form of Ray Train's: hooks that reach all workers through a worker group."""
 
 import os
+import time
 
 import pytest
 from trainyard import BackendConfig, DataParallelTrainer, RunConfig, ScalingConfig, WorkerGroupError
@@ -105,3 +106,33 @@ def test_a_single_worker_needs_nobody(storage):
             worker_group.execute_async(lambda: os.environ.update(LEFT="for the end"))
 
     assert fit(Alone, storage, lambda: os.environ["LEFT"], workers=1).return_value == "for the end"
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_what_was_begun_is_ended_after_a_failure_too(storage, place, failing):
+    """In rank 0, whoever failed: once, and with nobody but itself to ask."""
+    notes = str(place / "notes")
+
+    def train():
+        if rank() == failing:
+            while not os.path.exists(notes):
+                time.sleep(0.01)
+            raise KeyError("of the training")
+        if rank() == 0:
+            note(notes, "train")
+        while True:
+            time.sleep(0.01)
+            if failing == 0 and not os.path.exists(notes):
+                note(notes, "train")
+
+    class Hooks(Backend):
+        def on_shutdown(self, worker_group, backend_config):
+            assert worker_group.execute_single(0, rank) == 0
+            note(notes, f"shutdown {backend_config.word}")
+            worker_group.execute(rank)
+
+    with pytest.raises(WorkerGroupError, match="of the training") as caught:
+        fit(Hooks, storage, train, workers=2)
+    assert list(caught.value.worker_failures) == [failing]
+    with open(notes) as file:
+        assert file.read().split("\n") == ["train", "shutdown of the config", ""]
