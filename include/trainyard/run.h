@@ -61,7 +61,7 @@ typedef struct ty_run ty_run;
  *   failure_config     {max_failures, controller_failure_limit, max_preemption_failures}: -1 is without bound;
  *                      0, 3, and for preemptions 0, or -1 where max_failures is not 0
  *   checkpoint_config  {num_to_keep, checkpoint_score_attribute, checkpoint_score_order "max|min",
- *                      on_checkpoint_error "fail|continue"}
+ *                      on_checkpoint_error "fail|continue", manifest "inside|beside"}
  *   progress           "auto", "plain", "none": the live line on standard error
  *   output             "inherit": workers' lines go to standard output and error; "events": they become events
  *                      only
